@@ -1,0 +1,36 @@
+//! One keep-alive connection over HTTP/1.1.
+
+use anyhow::{Context, Result};
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::client::conn::http1::{SendRequest, handshake};
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+
+/// A connection that sends one request after the other.
+pub struct Connection {
+    sender: SendRequest<Full<Bytes>>,
+    host: String,
+}
+
+impl Connection {
+    /// Connects.
+    pub async fn open(target: &str) -> Result<Self> {
+        let stream = TcpStream::connect(target).await.with_context(|| format!("connecting to {target}"))?;
+        stream.set_nodelay(true)?;
+        let (sender, connection) = handshake(TokioIo::new(stream)).await?;
+        // Ends when the sender is dropped; an error shows in the request that it breaks.
+        tokio::spawn(connection);
+        Ok(Self { sender, host: target.to_owned() })
+    }
+
+    /// Sends a body and returns the status and, for anything but 204, the answer.
+    pub async fn post(&mut self, path: &str, body: Bytes) -> Result<(u16, String)> {
+        let request = hyper::Request::post(path).header("host", &self.host).body(Full::new(body))?;
+        self.sender.ready().await?;
+        let response = self.sender.send_request(request).await?;
+        let status = response.status().as_u16();
+        let answer = response.into_body().collect().await?.to_bytes();
+        Ok((status, String::from_utf8_lossy(&answer).into_owned()))
+    }
+}

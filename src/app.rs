@@ -1,0 +1,264 @@
+//! The whole, put together from top to bottom in the order the parts depend on each other, and
+//! taken apart in the opposite order. The only room that knows all others.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use anyhow::Context;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use crate::bucket::{Caps, Store};
+use crate::config::Settings;
+use crate::http::{self, App, Health};
+use crate::ingest::{self, Ingest};
+use crate::query::{self, Query};
+use crate::store::{EmbeddedStore, MongoOptions, MongoStore};
+use crate::telemetry::{Metrics, logs};
+
+/// How often the store is asked whether it answers.
+const HEALTH_INTERVAL: Duration = Duration::from_secs(1);
+/// How often histograms are folded between scrapes.
+const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Serves until SIGTERM or SIGINT. Success when nothing that was acked or begun was left behind.
+#[must_use]
+pub fn run(settings: Settings) -> ExitCode {
+    logs::start(&settings.telemetry.log_level, settings.telemetry.log_format);
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return failed(&anyhow::Error::new(error).context("starting threads")),
+    };
+    let code = match runtime.block_on(serve(settings)) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => failed(&error),
+    };
+    // A command that the store never answered must not keep the process.
+    runtime.shutdown_timeout(Duration::from_millis(100));
+    code
+}
+
+fn failed(error: &anyhow::Error) -> ExitCode {
+    eprintln!("hourglass: {error:#}");
+    ExitCode::FAILURE
+}
+
+async fn serve(settings: Settings) -> anyhow::Result<bool> {
+    let started = (clock_ns(), Instant::now());
+    let store = open_store(&settings).await?;
+    let kind = if settings.store.uri.is_embedded() { "embedded" } else { "mongodb" };
+    let metrics = Metrics::new(env!("CARGO_PKG_VERSION"), kind).context("setting up metrics")?;
+    let listener = listen(&settings).await?;
+    let address = listener.local_addr().context("asking for the address")?;
+    let (ingest, shards) = Ingest::start(ingest_options(&settings), store.clone(), metrics.clone());
+    let query = Query::new(store.clone(), query_options(&settings), metrics.clone());
+    let (health_sender, health) = watch::channel(Health::Ready);
+    let options = http_options(&settings);
+    let app = Arc::new(App { ingest, query, metrics: metrics.clone(), health, options, started });
+    let health_sender = Arc::new(health_sender);
+    let watcher = tokio::spawn(watch_store(store.clone(), health_sender.clone()));
+    let upkeep = tokio::spawn(keep_up(metrics.clone()));
+    let mut stop = Stop::new().context("listening for signals")?;
+    banner(&settings, address, started.1);
+
+    let (stopping, mut told) = watch::channel(false);
+    let bounds = http::Connections { max: settings.server.connections, header_timeout: settings.server.header_timeout };
+    let until_told = async move {
+        // An error means that the sender is gone, which is a stop too.
+        let _ = told.wait_for(|stop| *stop).await;
+    };
+    let server = tokio::spawn(http::serve(listener, http::router(app.clone()), bounds, metrics, until_told));
+    stop.wait().await;
+    watcher.abort();
+    health_sender.send_replace(Health::Stopping);
+    let done = shut_down(&settings, stopping, server, app, shards, store).await;
+    upkeep.abort();
+    Ok(done)
+}
+
+async fn open_store(settings: &Settings) -> anyhow::Result<Arc<dyn Store>> {
+    let directory = &settings.server.data_dir;
+    if settings.store.uri.is_embedded() {
+        std::fs::create_dir_all(directory).with_context(|| format!("creating {}", directory.display()))?;
+        let store =
+            EmbeddedStore::open(directory, settings.embedded.cache_bytes).context("opening the embedded store")?;
+        return Ok(Arc::new(store));
+    }
+    let options = MongoOptions {
+        command_timeout: settings.store.command_timeout,
+        commands_in_flight: u32::try_from(settings.store.commands_in_flight).unwrap_or(u32::MAX),
+    };
+    let store = MongoStore::open(settings.store.uri.expose(), options).await.context("opening the store")?;
+    if let Err(error) = store.check().await {
+        tracing::warn!(%error, "MongoDB does not answer yet; writes and queries are answered 503 until it does");
+    }
+    Ok(Arc::new(store))
+}
+
+async fn listen(settings: &Settings) -> anyhow::Result<TcpListener> {
+    let address = settings.server.listen;
+    TcpListener::bind(address).await.with_context(|| {
+        format!("listening on {address}: is another process there? Choose a free one with --listen ADDR:PORT")
+    })
+}
+
+fn ingest_options(settings: &Settings) -> ingest::Options {
+    ingest::Options {
+        shards: settings.ingest.shards,
+        linger: settings.ingest.linger,
+        group_bytes: settings.ingest.group_bytes,
+        bytes_in_flight: settings.ingest.bytes_in_flight,
+        ack_timeout: settings.ingest.ack_timeout,
+        caps: Caps {
+            max_readings: settings.page.max_readings,
+            max_bytes: settings.page.max_bytes,
+            hard_bytes: settings.page.hard_bytes,
+        },
+        hot_bytes: settings.hot.max_bytes,
+        recent: settings.sensors.recent,
+        sensor_interval: settings.sensors.write_interval,
+        outlier_ttl: settings.sensors.outlier_ttl,
+        limits: settings.reading_limits(),
+        sensor_fields: settings.limits.sensor_fields,
+        sensors: settings.limits.sensors,
+        databases: settings.limits.databases,
+    }
+}
+
+fn query_options(settings: &Settings) -> query::Options {
+    query::Options {
+        windows_max: settings.query.windows_max,
+        concurrent: settings.query.concurrent,
+        timeout: settings.query.timeout,
+    }
+}
+
+fn http_options(settings: &Settings) -> http::Options {
+    http::Options {
+        body_timeout: settings.server.body_timeout,
+        body_bytes: settings.limits.body_bytes,
+        limit_default: settings.query.limit_default,
+        limit_max: settings.query.limit_max,
+        limits: settings.reading_limits(),
+    }
+}
+
+/// Keeps [`Health`] true; a change is logged once.
+async fn watch_store(store: Arc<dyn Store>, health: Arc<watch::Sender<Health>>) {
+    loop {
+        let now = match store.check().await {
+            Ok(()) => Health::Ready,
+            Err(error) => Health::StoreAway(error.to_string()),
+        };
+        health.send_if_modified(|health| {
+            let turned = std::mem::discriminant(health) != std::mem::discriminant(&now);
+            match &now {
+                Health::StoreAway(reason) if turned => tracing::warn!(%reason, "the store is away"),
+                Health::Ready if turned => tracing::info!("the store is back"),
+                _ => {}
+            }
+            let changed = *health != now;
+            *health = now;
+            changed
+        });
+        tokio::time::sleep(HEALTH_INTERVAL).await;
+    }
+}
+
+async fn keep_up(metrics: Metrics) {
+    loop {
+        tokio::time::sleep(UPKEEP_INTERVAL).await;
+        metrics.upkeep();
+    }
+}
+
+/// Accepts nothing more, finishes what was begun, and closes, all under one deadline that names
+/// who is late. Whatever was acked is in the store before any of this begins.
+async fn shut_down(
+    settings: &Settings,
+    stopping: watch::Sender<bool>,
+    server: JoinHandle<()>,
+    app: Arc<App>,
+    shards: Vec<JoinHandle<bool>>,
+    store: Arc<dyn Store>,
+) -> bool {
+    let deadline = tokio::time::Instant::now() + settings.server.shutdown_timeout;
+    let late = |who: &str| tracing::error!(who, "not done by server.shutdown_timeout; stopping all the same");
+    stopping.send_replace(true);
+    let mut done = true;
+    let finished = tokio::time::timeout_at(deadline, server).await;
+    if !matches!(finished, Ok(Ok(()))) {
+        late("requests under way");
+        done = false;
+    }
+    // With the last handle of ingest gone, the shards finish their queues and end.
+    drop(app);
+    for shard in shards {
+        match tokio::time::timeout_at(deadline, shard).await {
+            Ok(Ok(true)) => {}
+            Ok(Ok(false)) => {
+                tracing::error!("sensor documents could not be written; their lastSeen and recent lag behind");
+                done = false;
+            }
+            Ok(Err(_)) | Err(_) => {
+                late("page writes");
+                done = false;
+            }
+        }
+    }
+    if tokio::time::timeout_at(deadline, store.close()).await.is_err() {
+        late("the store");
+        done = false;
+    }
+    tracing::info!(complete = done, "stopped");
+    done
+}
+
+/// SIGTERM or SIGINT; whichever comes first.
+struct Stop {
+    terminate: tokio::signal::unix::Signal,
+    interrupt: tokio::signal::unix::Signal,
+}
+
+impl Stop {
+    fn new() -> std::io::Result<Self> {
+        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+    }
+
+    async fn wait(&mut self) {
+        let name = tokio::select! {
+            _ = self.terminate.recv() => "SIGTERM",
+            _ = self.interrupt.recv() => "SIGINT",
+        };
+        tracing::info!(signal = name, "stopping");
+    }
+}
+
+/// What a person sees first: what serves where, and two commands to copy.
+fn banner(settings: &Settings, address: std::net::SocketAddr, started: Instant) {
+    let store = match settings.store.uri.is_embedded() {
+        true => format!("embedded in {}", settings.server.data_dir.display()),
+        false => settings.store.uri.to_string(),
+    };
+    let base = format!("http://{address}");
+    println!("hourglass {}", env!("CARGO_PKG_VERSION"));
+    println!("  store    {store}");
+    println!("  serving  {base}  (endpoints: {base}/, metrics: {base}/metrics)");
+    println!("  write a reading, and read it back:");
+    println!("    curl '{base}/api/v1/readings' -d '{{\"sensor\":\"temp-01\",\"value\":22.5}}'");
+    println!("    curl '{base}/api/v1/readings?sensor=readings,sensor=temp-01'");
+    if settings.server.is_exposed() {
+        println!("  WARNING: {address} can be reached from other machines, and there is no authentication yet.");
+        tracing::warn!(%address, "reachable from other machines without authentication");
+    }
+    println!("ready in {} ms", started.elapsed().as_millis());
+}
+
+fn clock_ns() -> i64 {
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since_epoch.as_nanos()).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,282 @@
+//! Merging readings into a bucket, and what must be written after it, in which order.
+
+use std::sync::Arc;
+
+use super::page::{Page, StoredPage};
+use super::readings::{Reading, Readings};
+use crate::reading::Value;
+use crate::reading::time::MILLI_NS;
+
+/// When a page is full. Config section `[page]`.
+#[derive(Debug, Clone, Copy)]
+pub struct Caps {
+    /// Most readings on one page.
+    pub max_readings: usize,
+    /// Most stored bytes of readings on one page that still takes new ones.
+    pub max_bytes: usize,
+    /// Most stored bytes that overwrites may grow a page to; beyond, it is split.
+    pub hard_bytes: usize,
+}
+
+/// No stored cell takes fewer bytes (a type, a name of one letter, a boolean), so a page of cells
+/// that are all filled is full by its bytes first. Where every reading names other fields, the
+/// empty cells beside them would take far more memory than the page does in the store.
+const CELL_BYTES_MIN: usize = 4;
+
+/// Which instance's sequence a merge comes from, so that an unknown outcome can be told apart
+/// from one that never happened.
+#[derive(Debug, Clone, Copy)]
+pub struct Origin<'a> {
+    /// The instance's name, unique per running process.
+    pub instance: &'a Arc<str>,
+    /// Grows with every group the instance merges. Merges into one bucket come in its order, and
+    /// none is given up and tried again after a later one: a page that has the later one says that
+    /// it has both.
+    pub sequence: u64,
+}
+
+/// One incoming reading: a time and cells that name their field by index.
+#[derive(Debug, Clone, Copy)]
+pub struct Row<'a> {
+    /// Nanoseconds since the epoch.
+    pub time: i64,
+    /// The fields' names.
+    pub names: &'a [Arc<str>],
+    /// Index into `names`, and the value; each field at most once.
+    pub cells: &'a [(u16, Value)],
+}
+
+impl<'a> Row<'a> {
+    fn fields(&self) -> impl ExactSizeIterator<Item = (&'a Arc<str>, &'a Value)> + use<'a> {
+        let names = self.names;
+        self.cells.iter().map(move |(field, value)| (&names[usize::from(*field)], value))
+    }
+}
+
+/// What became of the readings of one merge. Each is one of new, duplicate or overwritten.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Applied {
+    /// Timestamps the bucket had not.
+    pub new: u64,
+    /// Readings that changed nothing.
+    pub duplicate: u64,
+    /// Readings that changed or added a field of one that was there.
+    pub overwritten: u64,
+    /// How many of the new ones lie before the latest that the bucket already had.
+    pub late: u64,
+}
+
+impl std::ops::AddAssign for Applied {
+    fn add_assign(&mut self, other: Self) {
+        self.new += other.new;
+        self.duplicate += other.duplicate;
+        self.overwritten += other.overwritten;
+        self.late += other.late;
+    }
+}
+
+/// One sensor's hour: its pages in order of their numbers. At most one of them is open.
+#[derive(Debug, Clone, Default)]
+pub struct Bucket {
+    pages: Vec<Page>,
+}
+
+impl Bucket {
+    /// The bucket that these stored pages make up. Without pages: one that the store is assumed
+    /// not to have, which its first write will confirm or refute.
+    #[must_use]
+    pub fn from_stored(pages: impl IntoIterator<Item = StoredPage>) -> Self {
+        let mut pages: Vec<Page> = pages.into_iter().map(Page::from).collect();
+        pages.sort_unstable_by_key(|page| page.number);
+        Self { pages }
+    }
+
+    /// The pages, in order of their numbers.
+    #[must_use]
+    pub fn pages(&self) -> &[Page] {
+        &self.pages
+    }
+
+    /// The memory it takes, in bytes.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        self.pages.iter().map(Page::memory).sum::<usize>() + size_of::<Self>()
+    }
+
+    /// The latest `count` readings, in time order.
+    #[must_use]
+    pub fn tail(&self, count: usize) -> Vec<Reading> {
+        let mut at: Vec<(i64, usize, usize)> = Vec::new();
+        for (p, page) in self.pages.iter().enumerate() {
+            let times = page.readings.times();
+            at.extend((times.len().saturating_sub(count)..times.len()).map(|i| (times[i], p, i)));
+        }
+        at.sort_unstable();
+        at[at.len().saturating_sub(count)..].iter().map(|(_, p, i)| self.pages[*p].readings.reading(*i)).collect()
+    }
+
+    /// Merges rows, given in time order (rows of one time in the order they were accepted).
+    ///
+    /// A timestamp that a page holds is overwritten there, closed or not; a new one goes to the
+    /// open page, or, where a cap is reached, closes it and opens the next.
+    pub fn apply<'a>(&mut self, rows: impl Iterator<Item = Row<'a>>, caps: &Caps, origin: &Origin<'_>) -> Applied {
+        let stored_last_ms = self.pages.iter().filter_map(Page::stored_last_ms).max();
+        let last = self.pages.iter().filter_map(|page| page.readings.times().last().copied()).max();
+        let mut applied = Applied::default();
+        // Pages before this one were not touched; per touched page, whether settled readings changed.
+        let mut touched: Vec<(bool, bool)> = vec![(false, false); self.pages.len()];
+        for row in rows {
+            if let Some((p, index)) = self.locate(row.time) {
+                if self.pages[p].covers(origin, index) {
+                    // An earlier try of this very merge reached the store, whatever its answer was.
+                    applied.new += 1;
+                } else if self.overwrite(p, index, &row, origin) {
+                    applied.overwritten += 1;
+                    touched[p] = (true, true);
+                } else {
+                    applied.duplicate += 1;
+                }
+                continue;
+            }
+            let p = self.page_with_room(&row, caps);
+            touched.resize(self.pages.len(), (false, false));
+            touched[p].0 = true;
+            let page = &mut self.pages[p];
+            page.readings.push(row.time, row.fields());
+            page.stamp(origin);
+            // Only what lies after every stored reading, as others see them, may be appended.
+            page.rewritten |=
+                page.stored.is_some() && stored_last_ms.is_some_and(|last| row.time.div_euclid(MILLI_NS) <= last);
+            applied.new += 1;
+            applied.late += u64::from(last.is_some_and(|last| row.time < last));
+        }
+        for (page, (_, rewritten)) in self.pages.iter_mut().zip(&touched).filter(|(_, (touched, _))| *touched) {
+            page.readings.settle(*rewritten);
+        }
+        self.split_oversized(caps);
+        applied
+    }
+
+    fn locate(&self, time: i64) -> Option<(usize, usize)> {
+        self.pages.iter().enumerate().rev().find_map(|(p, page)| Some((p, page.readings.find(time)?)))
+    }
+
+    fn overwrite(&mut self, p: usize, index: usize, row: &Row<'_>, origin: &Origin<'_>) -> bool {
+        let page = &mut self.pages[p];
+        if !page.readings.overwrite(index, row.fields()) {
+            return false;
+        }
+        page.rewritten |= page.stored.as_ref().is_some_and(|stored| index < stored.count);
+        page.stamp(origin);
+        true
+    }
+
+    /// The open page, when it has room for the row; else the next page, the open one being closed.
+    fn page_with_room(&mut self, row: &Row<'_>, caps: &Caps) -> usize {
+        if let Some(p) = self.pages.iter().position(|page| !page.closed) {
+            let page = &mut self.pages[p];
+            let row_bytes = super::readings::reading_bytes(row.time, row.fields().map(|(n, v)| (&**n, v)));
+            let fits = page.readings.len() < caps.max_readings
+                && page.readings.bytes() + row_bytes <= caps.max_bytes
+                && page.readings.cells_with(row.fields().map(|(name, _)| name)) <= caps.max_bytes / CELL_BYTES_MIN;
+            if fits || page.readings.is_empty() {
+                return p;
+            }
+            page.closed = true;
+        }
+        self.add_page(Readings::default())
+    }
+
+    fn add_page(&mut self, readings: Readings) -> usize {
+        let number = self.pages.last().map_or(0, |page| page.number + 1);
+        if let Some(first) = self.pages.first_mut() {
+            first.has_overflow = true;
+        }
+        self.pages.push(Page { readings, ..Page::new(number) });
+        self.pages.len() - 1
+    }
+
+    /// Moves the later half of every page that overwrites made too large to a page of its own.
+    fn split_oversized(&mut self, caps: &Caps) {
+        let before = self.pages.len();
+        let mut p = 0;
+        while p < self.pages.len() {
+            let page = &mut self.pages[p];
+            if page.readings.bytes() <= caps.hard_bytes || page.readings.len() < 2 {
+                p += 1;
+                continue;
+            }
+            let later = page.readings.split_off(page.readings.len() / 2);
+            page.closed = true;
+            page.rewritten = true;
+            let root = if page.stored.is_some() { Some(page.number) } else { page.moved_from };
+            let applied = page.applied.clone();
+            let moved = self.add_page(later);
+            self.pages[moved].closed = true;
+            self.pages[moved].applied = applied;
+            self.pages[moved].moved_from = root;
+        }
+        if self.pages.len() > before {
+            self.number_unstored();
+        }
+    }
+
+    /// Numbers the pages that were never stored in the order in which they are to be: those split
+    /// off stored pages, then those that are new, the open one last.
+    ///
+    /// The store then never has a gap in its numbers. A writer with an old view could fill it with
+    /// an open page while another, who sees the later pages, opens one behind them. And nothing
+    /// waits behind the open page, where it would wait until that is closed.
+    fn number_unstored(&mut self) {
+        self.pages.sort_by_key(|page| match page.stored {
+            Some(_) => 0,
+            None if page.moved_from.is_some() => 1,
+            None if page.closed => 2,
+            None => 3,
+        });
+        for p in 1..self.pages.len() {
+            if self.pages[p].stored.is_none() {
+                self.pages[p].number = self.pages[p - 1].number + 1;
+            }
+        }
+    }
+
+    /// The writes that may go to the store now, each a group of page indexes that must succeed or
+    /// fail together. Empty when the store has everything. The indexes hold until the next
+    /// [`Bucket::apply`].
+    ///
+    /// All pages that were split, and all that was split off them, make up one group: apart, one of
+    /// them could fail and leave a gap in the numbers.
+    ///
+    /// A new page is not among them while a stored page is open: that page's closing (and page
+    /// 0's overflow mark) must be in the store first, so that no other writer can put a
+    /// timestamp there that the new page holds too.
+    #[must_use]
+    pub fn next_writes(&self) -> Vec<Vec<usize>> {
+        let moved = || self.pages.iter().filter_map(|page| page.moved_from);
+        let (split, others): (Vec<usize>, Vec<usize>) = (0..self.pages.len())
+            .filter(|p| self.pages[*p].stored.is_some() && self.pages[*p].pending().is_some())
+            .partition(|p| moved().any(|root| root == self.pages[*p].number));
+        let mut groups: Vec<Vec<usize>> = others.into_iter().map(|p| vec![p]).collect();
+        if !split.is_empty() {
+            let off = (0..self.pages.len()).filter(|p| self.pages[*p].moved_from.is_some());
+            groups.push(split.into_iter().chain(off).collect());
+        }
+        let stored_closed = self.pages.iter().filter_map(|page| page.stored.as_ref()).all(|stored| stored.closed);
+        let marked = self.pages.first().and_then(|page| page.stored.as_ref()).is_none_or(|stored| stored.has_overflow);
+        if stored_closed && marked && moved().next().is_none() {
+            groups.extend(self.pages.iter().position(|page| page.stored.is_none()).map(|p| vec![p]));
+        }
+        groups
+    }
+
+    /// Notes that the store took these pages as they are now.
+    pub fn mark_written(&mut self, group: &[usize]) {
+        for p in group {
+            self.pages[*p].mark_written();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

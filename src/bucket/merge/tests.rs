@@ -1,0 +1,440 @@
+//! The law against a plain map: merges alone, then whole writers racing on a simulated store.
+
+mod simulated;
+mod splits;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::prelude::*;
+
+use self::simulated::{Choices, Given, Model, SimulatedStore, World, apply, check_summaries, lay_over, union};
+use super::*;
+use crate::bucket::page::WriteKind;
+use crate::bucket::readings::reading_bytes;
+use crate::reading::Hour;
+
+const HOUR_NS: i64 = 3_600_000_000_000;
+
+fn cases(cases: u32) -> ProptestConfig {
+    ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
+}
+
+fn values() -> impl Strategy<Value = Value> {
+    prop_oneof![
+        4 => prop::sample::select(vec![0.0, -0.0, 0.1, 0.2, -1.5, 1e16, -1e16, 1.0, 3e-300]).prop_map(Value::Float),
+        4 => prop::sample::select(vec![0, 1, -1, 7, (1 << 53) + 1, i64::MAX, i64::MIN]).prop_map(Value::Integer),
+        1 => (1 << 63..=u64::MAX).prop_map(Value::Unsigned),
+        1 => any::<bool>().prop_map(Value::Boolean),
+        2 => (0..90_usize).prop_map(|len| Value::String("x".repeat(len).into())),
+    ]
+}
+
+fn fields() -> impl Strategy<Value = Vec<(&'static str, Value)>> {
+    let names = prop::sample::subsequence(vec!["a", "temp", "label", "humidity"], 1..=3).prop_shuffle();
+    (names, prop::collection::vec(values(), 3)).prop_map(|(names, values)| names.into_iter().zip(values).collect())
+}
+
+/// Times of few milliseconds at either end of an hour, so that they meet often.
+fn times() -> impl Strategy<Value = i64> {
+    let within = prop_oneof![0..14_i64, 3_599_996..3_600_000_i64];
+    (within, prop::sample::select(vec![0, 0, 1, 500_000, 999_999])).prop_map(|(ms, rest)| ms * MILLI_NS + rest)
+}
+
+fn rows(count: impl Into<prop::collection::SizeRange>) -> impl Strategy<Value = Vec<Given>> {
+    prop::collection::vec((times(), fields()), count)
+}
+
+fn caps() -> impl Strategy<Value = Caps> {
+    (1..6_usize, 60..400_usize, 0..300_usize).prop_map(|(max_readings, max_bytes, more)| Caps {
+        max_readings,
+        max_bytes,
+        hard_bytes: max_bytes + more,
+    })
+}
+
+/// Jobs of one or two merges, placed in an hour before, at or after the epoch.
+fn batches(jobs: usize) -> impl Strategy<Value = Vec<Vec<Vec<Given>>>> {
+    prop::collection::vec(prop::collection::vec(rows(1..7), 1..=2), 0..jobs)
+}
+
+fn hours() -> impl Strategy<Value = i64> {
+    prop::sample::select(vec![-490_000, -2, -1, 0, 1, 490_000])
+}
+
+fn place(batches: &mut [Vec<Vec<Given>>], hour: i64) {
+    for (time, _) in batches.iter_mut().flatten().flatten() {
+        *time += hour * HOUR_NS;
+        assert_eq!(Hour::of(*time), Hour(hour));
+    }
+}
+
+fn roomy() -> Caps {
+    Caps { max_readings: 3600, max_bytes: 1 << 20, hard_bytes: 4 << 20 }
+}
+
+fn origin(instance: &Arc<str>, sequence: u64) -> Origin<'_> {
+    Origin { instance, sequence }
+}
+
+fn float(time: i64, value: f64) -> Given {
+    (time, vec![("v", Value::Float(value))])
+}
+
+fn text(time: i64, len: usize) -> Given {
+    (time, vec![("v", Value::String("x".repeat(len).into()))])
+}
+
+fn bytes_of((time, fields): &Given) -> usize {
+    reading_bytes(*time, fields.iter().map(|(name, value)| (*name, value)))
+}
+
+/// Merges as one instance, each merge with a sequence of its own.
+fn merged(merges: &[Vec<Given>], caps: &Caps) -> (Bucket, Vec<Applied>) {
+    let (mut bucket, instance) = (Bucket::default(), Arc::from("one"));
+    let applied =
+        (1..).zip(merges).map(|(sequence, rows)| apply(&mut bucket, rows, caps, &origin(&instance, sequence)));
+    let applied = applied.collect();
+    (bucket, applied)
+}
+
+/// Writes until nothing is left; every write has to go through.
+fn store_all(store: &mut SimulatedStore, bucket: &mut Bucket) {
+    loop {
+        let groups = bucket.next_writes();
+        if groups.is_empty() {
+            assert_eq!(union(bucket), union(&store.load()), "what needs no write is stored");
+            return;
+        }
+        for group in groups {
+            assert!(store.write(bucket, &group), "nobody else writes");
+            bucket.mark_written(&group);
+        }
+    }
+}
+
+fn distinct(rows: Vec<Given>) -> Vec<Given> {
+    rows.into_iter().collect::<BTreeMap<_, _>>().into_iter().collect()
+}
+
+proptest! {
+    #![proptest_config(cases(200))]
+
+    #[test]
+    fn merging_is_union_and_later_wins_by_field(merges in prop::collection::vec(rows(0..12), 0..6), caps in caps()) {
+        let (bucket, applied) = merged(&merges, &caps);
+        let mut model = Model::new();
+        for (rows, applied) in merges.iter().zip(applied) {
+            let before = model.clone();
+            lay_over(&mut model, rows);
+            prop_assert_eq!(applied.new, (model.len() - before.len()) as u64);
+            let latest = before.last_key_value().map(|(time, _)| *time);
+            let is_late = |time: &&i64| !before.contains_key(time) && latest.is_some_and(|latest| **time < latest);
+            prop_assert_eq!(applied.late, model.keys().filter(is_late).count() as u64);
+            prop_assert_eq!(applied.new + applied.duplicate + applied.overwritten, rows.len() as u64);
+        }
+        prop_assert_eq!(union(&bucket), model);
+    }
+
+    #[test]
+    fn merging_is_idempotent(rows in rows(1..20), caps in caps()) {
+        let instance = Arc::from("one");
+        let rows = distinct(rows);
+        let mut store = SimulatedStore::new(caps);
+        let (mut bucket, _) = merged(std::slice::from_ref(&rows), &caps);
+        store_all(&mut store, &mut bucket);
+        let (written, once) = (store.writes, union(&bucket));
+        for mut again in [bucket, store.load()] {
+            let applied = apply(&mut again, &rows, &caps, &origin(&instance, 2));
+            prop_assert_eq!(applied, Applied { duplicate: rows.len() as u64, ..Applied::default() });
+            prop_assert!(again.next_writes().is_empty(), "duplicates cause no write");
+            prop_assert_eq!(&union(&again), &once);
+        }
+        prop_assert_eq!(store.writes, written);
+    }
+
+    #[test]
+    fn distinct_readings_commute(
+        rows in rows(1..24),
+        caps in caps(),
+        cuts in prop::collection::vec(1..9_usize, 24),
+        choices: Vec<u8>,
+    ) {
+        let rows = distinct(rows);
+        let mut shuffled = rows.clone();
+        let mut choices = Choices::new(choices);
+        for i in (1..shuffled.len()).rev() {
+            shuffled.swap(i, choices.below(i + 1));
+        }
+        let (mut merges, mut rest) = (Vec::new(), &shuffled[..]);
+        for cut in cuts {
+            let (now, later) = rest.split_at(cut.min(rest.len()));
+            merges.push(now.to_vec());
+            rest = later;
+        }
+        prop_assert_eq!(union(&merged(&merges, &caps).0), union(&merged(&[rows], &caps).0));
+    }
+
+    #[test]
+    fn batching_does_not_matter(merges in prop::collection::vec(rows(0..8), 0..6), caps in caps()) {
+        let together: Vec<Given> = merges.concat();
+        prop_assert_eq!(union(&merged(&merges, &caps).0), union(&merged(&[together], &caps).0));
+    }
+
+    #[test]
+    fn pages_keep_within_caps_when_nothing_is_overwritten(rows in rows(1..40), caps in caps()) {
+        let (bucket, _) = merged(&distinct(rows).chunks(5).map(<[Given]>::to_vec).collect::<Vec<_>>(), &caps);
+        for page in bucket.pages() {
+            prop_assert!(page.readings.len() <= caps.max_readings);
+            prop_assert!(page.readings.bytes() <= caps.max_bytes || page.readings.len() == 1);
+        }
+    }
+
+    #[test]
+    fn the_tail_is_the_latest(merges in prop::collection::vec(rows(0..8), 0..5), caps in caps(), count in 0..20_usize) {
+        let (bucket, _) = merged(&merges, &caps);
+        let tail: Vec<i64> = bucket.tail(count).iter().map(|reading| reading.time).collect();
+        let all = union(&bucket);
+        prop_assert_eq!(tail, all.keys().skip(all.len().saturating_sub(count)).copied().collect::<Vec<_>>());
+    }
+}
+
+proptest! {
+    #![proptest_config(cases(400))]
+
+    /// One writer; the network fails it in every way. The store ends as the model says, exactly.
+    #[test]
+    fn one_writer_stores_the_model(caps in caps(), mut batches in batches(8), hour in hours(), choices: Vec<u8>) {
+        place(&mut batches, hour);
+        let mut model = Model::new();
+        batches.iter().flatten().for_each(|rows| lay_over(&mut model, rows));
+        let mut world = World::new(caps, vec![batches]);
+        world.run(&mut Choices::new(choices));
+        prop_assert_eq!(union(&world.store.load()), model);
+    }
+
+    /// Several writers race, each with a view as old as it may be.
+    #[test]
+    fn racing_writers_lose_and_double_nothing(
+        caps in caps(),
+        mut batches in prop::collection::vec(batches(6), 2..=3),
+        hour in hours(),
+        choices in prop::collection::vec(any::<u8>(), 0..400),
+    ) {
+        batches.iter_mut().for_each(|batches| place(batches, hour));
+        race(caps, batches, choices);
+    }
+
+    /// The same over few times and values, so that corrections and corrections of them abound.
+    #[test]
+    fn what_is_written_after_an_ack_wins(
+        caps in caps(),
+        batches in prop::collection::vec(
+            prop::collection::vec(prop::collection::vec(corrections(), 1..=2), 0..6),
+            2..=3,
+        ),
+        choices in prop::collection::vec(any::<u8>(), 0..200),
+    ) {
+        race(caps, batches, choices);
+    }
+}
+
+fn corrections() -> impl Strategy<Value = Vec<Given>> {
+    let row = (0..3_i64, 0..3_usize, 0..3_i64).prop_map(|(time, grown, v)| {
+        let grown = ("grown", Value::String("x".repeat(100 * grown).into()));
+        (time, if v == 0 { vec![grown] } else { vec![("v", Value::Integer(v)), grown] })
+    });
+    prop::collection::vec(row, 1..3)
+}
+
+fn race(caps: Caps, batches: Vec<Vec<Vec<Vec<Given>>>>, choices: Vec<u8>) {
+    let mut all = Model::new();
+    batches.iter().flatten().flatten().for_each(|rows| lay_over(&mut all, rows));
+    let mut world = World::new(caps, batches);
+    world.run(&mut Choices::new(choices));
+    let stored = union(&world.store.load());
+    let keys = |model: &Model| -> Vec<(i64, Vec<String>)> {
+        model.iter().map(|(time, fields)| (*time, fields.keys().cloned().collect())).collect()
+    };
+    assert_eq!(keys(&stored), keys(&all));
+    for (time, name, value) in stored.iter().flat_map(|(t, f)| f.iter().map(move |(n, v)| (*t, n, v))) {
+        check_not_superseded(&world, time, name, value);
+    }
+}
+
+/// The stored value was written by a job after whose end no other job began to write this field.
+fn check_not_superseded(world: &World, time: i64, name: &str, value: &Value) {
+    let jobs = || world.writers.iter().flat_map(|writer| &writer.done);
+    // What a job leaves in a field is the last that it says of it.
+    let says = |merges: &[(u64, Vec<Given>)]| {
+        let mut rows = merges.iter().rev().flat_map(|(_, rows)| rows.iter().rev()).filter(|(t, _)| *t == time);
+        rows.find_map(|(_, fields)| fields.iter().find(|(n, _)| *n == name)).map(|(_, value)| value.clone())
+    };
+    let ended = jobs().filter(|job| says(&job.merges).as_ref() == Some(value)).map(|job| job.ended).max();
+    let ended = ended.unwrap_or_else(|| panic!("nobody wrote {value:?} to {name} at {time}"));
+    for job in jobs().filter(|job| job.began > ended) {
+        assert_eq!(says(&job.merges), None, "{value:?} of {name} at {time} is older than what an acked job wrote");
+    }
+}
+
+#[test]
+fn a_page_takes_exactly_its_cap_of_readings() {
+    let caps = Caps { max_readings: 10, ..roomy() };
+    for (count, pages) in [(9, vec![9]), (10, vec![10]), (11, vec![10, 1]), (20, vec![10, 10]), (21, vec![10, 10, 1])] {
+        let rows: Vec<Given> = (0..count).map(|i| float(i * MILLI_NS, 1.0)).collect();
+        for merges in [vec![rows.clone()], rows.chunks(3).map(<[Given]>::to_vec).collect()] {
+            let (bucket, _) = merged(&merges, &caps);
+            let found: Vec<usize> = bucket.pages().iter().map(|page| page.readings.len()).collect();
+            assert_eq!(found, pages, "{count} readings");
+            assert_eq!(bucket.pages()[0].has_overflow, pages.len() > 1);
+            let open: Vec<bool> = bucket.pages().iter().map(|page| !page.closed).collect();
+            assert_eq!(open.iter().rposition(|open| *open), Some(pages.len() - 1), "only the last page is open");
+            assert_eq!(open.iter().filter(|open| **open).count(), 1);
+        }
+    }
+}
+
+#[test]
+fn a_page_takes_exactly_its_cap_of_bytes() {
+    let rows: Vec<Given> = (0..12).map(|i| float(i * MILLI_NS, 1.0)).collect();
+    let one = bytes_of(&rows[0]);
+    for (max_bytes, first) in [(4 * one - 1, 3), (4 * one, 4), (4 * one + 1, 4), (5 * one - 1, 4), (5 * one, 5)] {
+        let (bucket, _) = merged(std::slice::from_ref(&rows), &Caps { max_bytes, ..roomy() });
+        assert_eq!(bucket.pages()[0].readings.len(), first, "{max_bytes} bytes");
+        assert_eq!(bucket.pages()[0].readings.bytes(), first * one);
+    }
+    // A reading larger than a page has a page to itself, and does not get in the way of others.
+    let large = [text(0, 10), text(MILLI_NS, 5000), text(2 * MILLI_NS, 10), text(3 * MILLI_NS, 10)];
+    let (bucket, _) = merged(&[large.to_vec()], &Caps { max_bytes: 200, hard_bytes: 800, ..roomy() });
+    let found: Vec<usize> = bucket.pages().iter().map(|page| page.readings.len()).collect();
+    assert_eq!(found, [1, 1, 2]);
+}
+
+#[test]
+fn appends_are_judged_in_whole_milliseconds() {
+    for hour in [-1, 0, 3] {
+        let start = hour * HOUR_NS;
+        for (stored, next, append) in [
+            (start, start + 1, false),
+            (start, start + MILLI_NS - 1, false),
+            (start + MILLI_NS - 1, start + MILLI_NS, true),
+            (start + 5 * MILLI_NS, start + 4 * MILLI_NS, false),
+            (start + HOUR_NS - 1 - MILLI_NS, start + HOUR_NS - 1, true),
+        ] {
+            let mut store = SimulatedStore::new(roomy());
+            let (mut bucket, _) = merged(&[vec![float(stored, 1.0)]], &roomy());
+            store_all(&mut store, &mut bucket);
+            apply(&mut bucket, &[float(next, 2.0)], &roomy(), &origin(&Arc::from("one"), 2));
+            let kind = if append { WriteKind::Append { from: 1 } } else { WriteKind::Replace };
+            assert_eq!(bucket.pages()[0].pending(), Some(kind), "{next} after {stored}");
+            store_all(&mut store, &mut bucket);
+            assert_eq!(store.appends, usize::from(append));
+        }
+    }
+}
+
+#[test]
+fn a_resent_merge_never_runs_over_a_newer_correction() {
+    let (first, second): (Arc<str>, Arc<str>) = ("one".into(), "two".into());
+    let mut store = SimulatedStore::new(roomy());
+    let rows = [float(1, 1.0), float(2, 1.0)];
+    let mut bucket = Bucket::default();
+    apply(&mut bucket, &rows, &roomy(), &origin(&first, 5));
+    assert!(store.write(&bucket, &[0]), "it lands, but the answer is lost");
+    let mut other = store.load();
+    let correction = apply(&mut other, &[float(2, 9.0)], &roomy(), &origin(&second, 1));
+    assert_eq!(correction.overwritten, 1);
+    store_all(&mut store, &mut other);
+
+    let mut reloaded = store.load();
+    let resent = apply(&mut reloaded, &rows, &roomy(), &origin(&first, 5));
+    assert_eq!(resent, Applied { new: 2, ..Applied::default() }, "the earlier try brought them");
+    assert!(reloaded.next_writes().is_empty());
+    let later = apply(&mut reloaded, &rows, &roomy(), &origin(&first, 6));
+    assert_eq!(later, Applied { duplicate: 1, overwritten: 1, ..Applied::default() }, "a new merge is a new word");
+}
+
+/// A page remembers the highest sequence. A merge of a lower one took its place, so that a resend
+/// of what came between the two was no longer known for one.
+#[test]
+fn applied_never_falls() {
+    let instance: Arc<str> = "one".into();
+    let mut bucket = Bucket::default();
+    apply(&mut bucket, &[float(1, 1.0)], &roomy(), &origin(&instance, 6));
+    apply(&mut bucket, &[float(2, 1.0)], &roomy(), &origin(&instance, 5));
+    assert_eq!(bucket.pages()[0].applied, [(instance, 6)]);
+}
+
+/// What the store has not can have no earlier try of a merge in it, whatever the page says.
+#[test]
+fn a_reading_never_stored_is_not_taken_for_a_resent_one() {
+    let instance: Arc<str> = "one".into();
+    let mut store = SimulatedStore::new(roomy());
+    let mut bucket = Bucket::default();
+    apply(&mut bucket, &[float(1, 1.0), float(9, 1.0)], &roomy(), &origin(&instance, 6));
+    store_all(&mut store, &mut bucket);
+    let rows = [float(10 * MILLI_NS, 1.0), float(10 * MILLI_NS, 2.0)];
+    let applied = apply(&mut bucket, &rows, &roomy(), &origin(&instance, 6));
+    assert_eq!(applied, Applied { new: 1, overwritten: 1, ..Applied::default() });
+    assert_eq!(union(&bucket)[&(10 * MILLI_NS)]["v"], Value::Float(2.0));
+}
+
+fn stored_page(closed: bool, readings: Readings) -> StoredPage {
+    StoredPage { number: 0, rev: 3, closed, has_overflow: false, readings, applied: Vec::new() }
+}
+
+#[test]
+fn page_0_is_marked_before_another_is_inserted() {
+    let readings: Readings = [Reading { time: 0, fields: vec![("v".into(), Value::Float(1.0))] }].into_iter().collect();
+    let mut bucket = Bucket::from_stored([stored_page(true, readings)]);
+    apply(&mut bucket, &[float(1, 1.0)], &roomy(), &origin(&Arc::from("one"), 1));
+    assert_eq!(bucket.next_writes(), [[0]]);
+    assert_eq!(bucket.pages()[0].pending(), Some(WriteKind::Append { from: 1 }), "only its marks change");
+    bucket.mark_written(&[0]);
+    assert_eq!((bucket.pages()[0].rev(), bucket.next_writes()), (4, vec![vec![1]]));
+    bucket.mark_written(&[1]);
+    assert_eq!((bucket.pages()[1].rev(), bucket.next_writes().len()), (1, 0));
+}
+
+#[test]
+fn an_empty_open_page_takes_a_reading_of_any_size() {
+    let mut bucket = Bucket::from_stored([stored_page(false, Readings::default())]);
+    let caps = Caps { max_bytes: 100, hard_bytes: 200, ..roomy() };
+    apply(&mut bucket, &[text(0, 1000)], &caps, &origin(&Arc::from("one"), 1));
+    assert_eq!((bucket.pages().len(), bucket.pages()[0].pending()), (1, Some(WriteKind::Append { from: 0 })));
+}
+
+#[test]
+fn a_page_remembers_the_instances_seen_last() {
+    let mut bucket = Bucket::default();
+    for i in 0..20 {
+        let instance: Arc<str> = format!("instance-{}", i % 10).into();
+        apply(&mut bucket, &[float(i, 1.0)], &roomy(), &origin(&instance, 1));
+    }
+    let kept: BTreeSet<&str> = bucket.pages()[0].applied.iter().map(|(instance, _)| &**instance).collect();
+    assert_eq!(kept, (2..10).map(|i| format!("instance-{i}")).collect::<Vec<_>>().iter().map(|s| &**s).collect());
+}
+
+#[test]
+fn a_field_changes_its_kind_amid_a_page() {
+    let max = Value::Integer(i64::MAX);
+    let values =
+        [max.clone(), max, Value::Unsigned(u64::MAX), Value::Float(0.5), Value::Integer(3), Value::Boolean(true)];
+    let mut bucket = Bucket::default();
+    for (i, value) in (0..).zip(&values) {
+        let instance = Arc::from("one");
+        apply(&mut bucket, &[(i, vec![("v", value.clone())])], &roomy(), &origin(&instance, i.unsigned_abs() + 1));
+        check_summaries(&bucket.pages()[0].readings);
+    }
+    // With the float gone the integers are exact again.
+    apply(&mut bucket, &[(3, vec![("v", Value::Integer(0))])], &roomy(), &origin(&Arc::from("one"), 9));
+    check_summaries(&bucket.pages()[0].readings);
+    let (_, summary) = bucket.pages()[0].readings.summaries().next().expect("a number field");
+    let crate::bucket::Summary::Integers(fold) = summary else { panic!("all are integers") };
+    assert_eq!(fold.sum, 2 * i128::from(i64::MAX) + i128::from(u64::MAX) + 3);
+}
+
+#[test]
+fn a_bucket_counts_the_memory_of_its_texts() {
+    let (bucket, _) = merged(&[(0..100).map(|i| text(i, 1000)).collect()], &roomy());
+    assert!((100_000..150_000).contains(&bucket.memory()), "{}", bucket.memory());
+}

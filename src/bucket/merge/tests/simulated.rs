@@ -1,0 +1,376 @@
+//! A store in a map, and writers that work on it step by step, so that they race. The store checks
+//! after every write that the law still holds; it knows nothing of how readings are merged.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::super::*;
+use crate::bucket::page::WriteKind;
+use crate::bucket::summary::{Fold, Summary};
+
+pub(super) type Fields = BTreeMap<String, Value>;
+/// The plain model: what a bucket is by the law.
+pub(super) type Model = BTreeMap<i64, Fields>;
+/// A row that owns what it says.
+pub(super) type Given = (i64, Vec<(&'static str, Value)>);
+
+/// Choices made by the test case: 0, the tame one, when there are none left, so that cases shrink.
+pub(super) struct Choices {
+    given: std::vec::IntoIter<u8>,
+}
+
+impl Choices {
+    pub(super) fn new(given: Vec<u8>) -> Self {
+        Self { given: given.into_iter() }
+    }
+
+    pub(super) fn below(&mut self, count: usize) -> usize {
+        usize::from(self.given.next().unwrap_or(0)) % count
+    }
+
+    fn shuffle<T>(&mut self, items: &mut [T]) {
+        for i in (1..items.len()).rev() {
+            items.swap(i, i - self.below(i + 1));
+        }
+    }
+}
+
+/// Merges rows, sorted by time as the law wants them (the sort is stable: accept order is kept).
+pub(super) fn apply(bucket: &mut Bucket, rows: &[Given], caps: &Caps, origin: &Origin<'_>) -> Applied {
+    let mut rows = rows.to_vec();
+    rows.sort_by_key(|(time, _)| *time);
+    let mut names: Vec<Arc<str>> = Vec::new();
+    let mut cells: Vec<Vec<(u16, Value)>> = Vec::new();
+    for (_, fields) in &rows {
+        let cell = |(name, value): &(&str, Value)| {
+            let at = names.iter().position(|n| **n == **name).unwrap_or_else(|| {
+                names.push((*name).into());
+                names.len() - 1
+            });
+            (u16::try_from(at).expect("few names"), value.clone())
+        };
+        cells.push(fields.iter().map(cell).collect());
+    }
+    let rows = rows.iter().zip(&cells).map(|((time, _), cells)| Row { time: *time, names: &names, cells });
+    bucket.apply(rows, caps, origin)
+}
+
+pub(super) fn lay_over(model: &mut Model, rows: &[Given]) {
+    for (time, fields) in rows {
+        let held = model.entry(*time).or_default();
+        held.extend(fields.iter().map(|(name, value)| ((*name).to_owned(), value.clone())));
+    }
+}
+
+pub(super) fn fields_of(readings: &Readings, index: usize) -> Fields {
+    readings.fields(index).map(|(name, value)| (name.to_string(), value.clone())).collect()
+}
+
+/// The union over a bucket's pages; fails when a timestamp stands on two of them.
+pub(super) fn union(bucket: &Bucket) -> Model {
+    let mut union = Model::new();
+    for page in bucket.pages() {
+        for (i, time) in page.readings.times().iter().enumerate() {
+            let before = union.insert(*time, fields_of(&page.readings, i));
+            assert!(before.is_none(), "{time} stands on two pages");
+        }
+    }
+    union
+}
+
+/// A summary as bits, so that `0.0` and `-0.0` differ.
+pub(super) fn bits(summary: &Summary) -> (bool, u64, [u128; 5]) {
+    fn all<T: Copy>(f: &Fold<T>, bits: impl Fn(T) -> u128) -> [u128; 5] {
+        [f.min, f.max, f.sum, f.first, f.last].map(bits)
+    }
+    match summary {
+        Summary::Integers(f) => (false, f.count, all(f, i128::cast_unsigned)),
+        Summary::Floats(f) => (true, f.count, all(f, |v: f64| u128::from(v.to_bits()))),
+    }
+}
+
+/// Every summary of the set equals the fold over its values, bit for bit.
+pub(super) fn check_summaries(readings: &Readings) {
+    let kept: BTreeMap<String, _> = readings.summaries().map(|(n, s)| (n.to_string(), bits(s))).collect();
+    let names: BTreeSet<String> = (0..readings.len()).flat_map(|i| fields_of(readings, i).into_keys()).collect();
+    let folded = names.into_iter().filter_map(|name| {
+        let values: Vec<Value> = (0..readings.len()).filter_map(|i| fields_of(readings, i).remove(&name)).collect();
+        Some((name, bits(&Summary::fold(values.iter())?)))
+    });
+    assert_eq!(kept, folded.collect::<BTreeMap<_, _>>());
+}
+
+#[derive(Clone)]
+struct Record {
+    rev: u64,
+    closed: bool,
+    has_overflow: bool,
+    readings: Readings,
+    applied: Vec<(Arc<str>, u64)>,
+}
+
+impl Record {
+    fn times(&self) -> BTreeSet<i64> {
+        self.readings.times().iter().copied().collect()
+    }
+}
+
+/// One bucket's documents by page number.
+pub(super) struct SimulatedStore {
+    pages: BTreeMap<u32, Record>,
+    caps: Caps,
+    /// Writes that went through.
+    pub(super) writes: usize,
+    /// Pages by the kind of write that brought them.
+    pub(super) appends: usize,
+}
+
+impl SimulatedStore {
+    pub(super) fn new(caps: Caps) -> Self {
+        Self { pages: BTreeMap::new(), caps, writes: 0, appends: 0 }
+    }
+
+    pub(super) fn load(&self) -> Bucket {
+        Bucket::from_stored(self.pages.iter().map(|(number, record)| StoredPage {
+            number: *number,
+            rev: record.rev,
+            closed: record.closed,
+            has_overflow: record.has_overflow,
+            readings: (0..record.readings.len()).map(|i| record.readings.reading(i)).collect(),
+            applied: record.applied.clone(),
+        }))
+    }
+
+    pub(super) fn pages(&self) -> usize {
+        self.pages.len()
+    }
+
+    /// All of the group by compare-and-set, or nothing; `false` is a conflict.
+    pub(super) fn write(&mut self, bucket: &Bucket, group: &[usize]) -> bool {
+        let pages: Vec<&Page> = group.iter().map(|p| &bucket.pages()[*p]).collect();
+        let stands = |page: &Page| match (page.pending(), self.pages.get(&page.number)) {
+            (Some(WriteKind::Insert), held) => held.is_none(),
+            (_, held) => held.is_some_and(|record| record.rev == page.rev()),
+        };
+        if !pages.iter().all(|page| stands(page)) {
+            return false;
+        }
+        let before = self.pages.clone();
+        let last_ms = before.values().filter_map(|r| r.readings.times().last()).max().map(|t| t.div_euclid(MILLI_NS));
+        for page in &pages {
+            let readings = match page.pending().expect("only pages with something to write are written") {
+                WriteKind::Insert => {
+                    assert!(group.len() > 1 || self.may_insert(page), "page {} is too early", page.number);
+                    page.readings.clone()
+                }
+                WriteKind::Append { from } => {
+                    self.appends += 1;
+                    let held = &before[&page.number].readings;
+                    assert_eq!(held.len(), from, "what is appended comes after all that is stored");
+                    let appended = &page.readings.times()[from..];
+                    assert!(appended.iter().all(|t| last_ms.is_none_or(|last| t.div_euclid(MILLI_NS) > last)));
+                    let all = (0..held.len()).map(|i| held.reading(i));
+                    let all: Readings =
+                        all.chain((from..page.readings.len()).map(|i| page.readings.reading(i))).collect();
+                    assert_eq!(all, page.readings, "an append must bring the page about");
+                    page.readings.clone()
+                }
+                WriteKind::Replace => page.readings.clone(),
+            };
+            let (closed, has_overflow, applied) = (page.closed, page.has_overflow, page.applied.clone());
+            let record = Record { rev: page.rev() + 1, closed, has_overflow, readings, applied };
+            self.pages.insert(page.number, record);
+        }
+        self.writes += 1;
+        self.check(&before);
+        true
+    }
+
+    fn may_insert(&self, page: &Page) -> bool {
+        let marked = self.pages.get(&0).is_none_or(|first| first.has_overflow);
+        marked && self.pages.values().all(|record| record.closed) && (page.number == 0 || !self.pages.is_empty())
+    }
+
+    fn check(&self, before: &BTreeMap<u32, Record>) {
+        let numbers: Vec<u32> = self.pages.keys().copied().collect();
+        assert!(
+            (0..).zip(&numbers).all(|(at, number)| at == *number),
+            "a missing page could still be inserted by a late writer: {numbers:?}"
+        );
+        assert!(self.pages.values().filter(|record| !record.closed).count() <= 1, "two open pages");
+        assert!(self.pages.len() == 1 || self.pages[&0].has_overflow, "page 0 must tell of the others");
+        let mut seen = BTreeSet::new();
+        for (number, record) in &self.pages {
+            let times = record.readings.times();
+            assert!(times.is_sorted_by(|a, b| a < b), "page {number} is sorted");
+            assert!(times.iter().all(|time| seen.insert(*time)), "page {number} holds a timestamp of another page");
+            assert!(times.len() <= self.caps.max_readings, "page {number} is over the cap of readings");
+            let bytes: usize = (0..times.len())
+                .map(|i| {
+                    let fields = fields_of(&record.readings, i);
+                    crate::bucket::readings::reading_bytes(times[i], fields.iter().map(|(n, v)| (&**n, v)))
+                })
+                .sum();
+            assert_eq!(bytes, record.readings.bytes(), "page {number} counts its bytes right");
+            assert!(bytes <= self.caps.hard_bytes || times.len() == 1, "page {number} is over the hard size");
+            check_summaries(&record.readings);
+            let Some(old) = before.get(number) else { continue };
+            assert!(!old.closed || record.closed, "page {number} was opened again");
+            assert!(!old.closed || record.times().is_subset(&old.times()), "closed page {number} gained timestamps");
+        }
+        assert!(before.values().flat_map(Record::times).all(|time| seen.contains(&time)), "a reading got lost");
+    }
+}
+
+/// What the network makes of one write.
+#[derive(Clone, Copy)]
+enum Fate {
+    Answered,
+    Unavailable,
+    LostUnknown,
+    LandedUnknown,
+    /// Lands at any later moment, or never.
+    Delayed,
+}
+
+/// A merge under way: rows by sequence, and when it began, in steps of the test.
+pub(super) struct Job {
+    pub(super) merges: Vec<(u64, Vec<Given>)>,
+    pub(super) began: usize,
+    pub(super) ended: usize,
+}
+
+/// One instance: it merges its batches in order, and writes one group at each step.
+pub(super) struct Writer {
+    instance: Arc<str>,
+    pub(super) waiting: std::collections::VecDeque<Vec<Vec<Given>>>,
+    pub(super) done: Vec<Job>,
+    job: Option<Job>,
+    bucket: Option<Bucket>,
+    round: Vec<Vec<usize>>,
+    reload: bool,
+    sequence: u64,
+}
+
+/// Everything that may race: the store, the writers, and writes still on their way.
+pub(super) struct World {
+    pub(super) store: SimulatedStore,
+    pub(super) writers: Vec<Writer>,
+    delayed: Vec<(Bucket, Vec<usize>)>,
+    pub(super) step: usize,
+}
+
+impl World {
+    /// Writers with their batches: per batch, the merges that come before its first write.
+    pub(super) fn new(caps: Caps, batches: Vec<Vec<Vec<Vec<Given>>>>) -> Self {
+        let writer = |(i, waiting): (usize, Vec<Vec<Vec<Given>>>)| Writer {
+            instance: format!("instance-{i}").into(),
+            waiting: waiting.into(),
+            done: Vec::new(),
+            job: None,
+            bucket: None,
+            round: Vec::new(),
+            reload: false,
+            sequence: 0,
+        };
+        let writers = batches.into_iter().enumerate().map(writer).collect();
+        Self { store: SimulatedStore::new(caps), writers, delayed: Vec::new(), step: 0 }
+    }
+
+    /// Runs until every batch is stored. Faults end with the choices.
+    pub(super) fn run(&mut self, choices: &mut Choices) {
+        loop {
+            let busy = |w: &Writer| w.job.is_some() || !w.waiting.is_empty();
+            let busy: Vec<usize> = (0..self.writers.len()).filter(|w| busy(&self.writers[*w])).collect();
+            if busy.is_empty() {
+                return;
+            }
+            self.step += 1;
+            assert!(self.step < 20_000, "the writers do not come to an end");
+            let turn = busy[choices.below(busy.len())];
+            if !self.delayed.is_empty() && choices.below(4) == 1 {
+                let (bucket, group) = self.delayed.swap_remove(choices.below(self.delayed.len()));
+                self.store.write(&bucket, &group);
+            } else {
+                self.turn(turn, choices);
+            }
+        }
+    }
+
+    fn turn(&mut self, turn: usize, choices: &mut Choices) {
+        let writer = &mut self.writers[turn];
+        let Some(job) = &mut writer.job else { return writer.begin(&self.store, self.step, choices) };
+        let bucket = writer.bucket.as_mut().expect("a job has a bucket");
+        if let Some(group) = writer.round.pop() {
+            let fate = match choices.below(12) {
+                7 => Fate::Unavailable,
+                8 => Fate::LostUnknown,
+                9 => Fate::LandedUnknown,
+                10 => Fate::Delayed,
+                _ => Fate::Answered,
+            };
+            match fate {
+                Fate::Answered if self.store.write(bucket, &group) => bucket.mark_written(&group),
+                Fate::Answered | Fate::LostUnknown => writer.reload = true,
+                Fate::Unavailable => {}
+                Fate::LandedUnknown => {
+                    self.store.write(bucket, &group);
+                    writer.reload = true;
+                }
+                Fate::Delayed => {
+                    self.delayed.push((bucket.clone(), group));
+                    writer.reload = true;
+                }
+            }
+        } else if std::mem::take(&mut writer.reload) {
+            *bucket = self.store.load();
+            merge(bucket, &job.merges, &self.store.caps, &writer.instance);
+        } else {
+            writer.round = bucket.next_writes();
+            choices.shuffle(&mut writer.round);
+            if writer.round.is_empty() {
+                job.ended = self.step;
+                writer.done.extend(writer.job.take());
+            }
+        }
+    }
+}
+
+impl Writer {
+    fn begin(&mut self, store: &SimulatedStore, step: usize, choices: &mut Choices) {
+        let batch = self.waiting.pop_front().expect("only a busy writer has its turn");
+        let sequence = self.sequence;
+        self.sequence += batch.len() as u64;
+        let merges: Vec<(u64, Vec<Given>)> = (sequence + 1..).zip(batch).collect();
+        // The hot bucket of the last job, as old as it may be, or that of an empty store.
+        let mut bucket = match (self.bucket.take(), choices.below(4)) {
+            (Some(bucket), 0..3) => bucket,
+            (None, 3) => Bucket::default(),
+            _ => store.load(),
+        };
+        let applied = merge(&mut bucket, &merges, &store.caps, &self.instance);
+        // Nothing is written for a duplicate, so no compare-and-set confirms that an old view is
+        // still true: a writer that is not alone has to look.
+        self.reload = applied.duplicate > 0;
+        self.bucket = Some(bucket);
+        self.job = Some(Job { merges, began: step, ended: usize::MAX });
+    }
+}
+
+fn merge(bucket: &mut Bucket, merges: &[(u64, Vec<Given>)], caps: &Caps, instance: &Arc<str>) -> Applied {
+    let mut total = Applied::default();
+    for (sequence, rows) in merges {
+        let applied = apply(bucket, rows, caps, &Origin { instance, sequence: *sequence });
+        assert_eq!(
+            applied.new + applied.duplicate + applied.overwritten,
+            rows.len() as u64,
+            "each row is counted once"
+        );
+        assert!(applied.late <= applied.new);
+        total += applied;
+    }
+    for page in bucket.pages() {
+        check_summaries(&page.readings);
+    }
+    total
+}

@@ -1,0 +1,153 @@
+//! Pages that outgrow the hard size, and the order in which their parts reach the store.
+
+use super::*;
+
+#[test]
+fn a_page_splits_only_beyond_the_hard_size() {
+    let small: Vec<Given> = (0..8).map(|i| text(i * MILLI_NS, 0)).collect();
+    let size: usize = small.iter().map(bytes_of).sum();
+    for (more, split) in [(99, false), (100, false), (101, true)] {
+        for stored in [false, true] {
+            let caps = Caps { hard_bytes: size + 100, ..roomy() };
+            let mut store = SimulatedStore::new(caps);
+            let (mut bucket, _) = merged(std::slice::from_ref(&small), &caps);
+            if stored {
+                store_all(&mut store, &mut bucket);
+            }
+            apply(&mut bucket, &[text(7 * MILLI_NS, more)], &caps, &origin(&Arc::from("one"), 2));
+            let found: Vec<usize> = bucket.pages().iter().map(|page| page.readings.len()).collect();
+            assert_eq!(found, if split { vec![4, 4] } else { vec![8] }, "{more} bytes more, stored: {stored}");
+            if stored && split {
+                assert_eq!(bucket.next_writes(), [[0, 1]], "both halves in one write");
+            }
+            store_all(&mut store, &mut bucket);
+            assert!(bucket.pages().iter().all(|page| page.closed == split), "a split page takes nothing new");
+        }
+    }
+}
+
+/// A bucket of closed, stored pages and an open one, four readings of 41 bytes on each.
+fn four_per_page(pages: i64) -> (Caps, SimulatedStore, Bucket) {
+    let caps = Caps { max_readings: 4, max_bytes: 400, hard_bytes: 600 };
+    let (mut bucket, _) = merged(&[(0..4 * pages).map(|i| text(i * MILLI_NS, 1)).collect()], &caps);
+    let mut store = SimulatedStore::new(caps);
+    store_all(&mut store, &mut bucket);
+    (caps, store, bucket)
+}
+
+#[test]
+fn one_merge_may_split_a_page_again_and_again() {
+    let (caps, mut store, mut bucket) = four_per_page(2);
+    let rows: Vec<Given> = (0..4).map(|i| text(i * MILLI_NS, 500)).collect();
+    apply(&mut bucket, &rows, &caps, &origin(&Arc::from("one"), 2));
+    let found: Vec<usize> = bucket.pages().iter().map(|page| page.readings.len()).collect();
+    assert_eq!(found, [1, 4, 1, 1, 1]);
+    assert_eq!(bucket.next_writes(), [[0, 2, 3, 4]]);
+    store_all(&mut store, &mut bucket);
+    assert_eq!(union(&store.load()).len(), 8);
+}
+
+/// A merge filled page 0, opened page 1 and split page 0, so that the half split off became page
+/// 2. The split was written first, as it must be, and left a gap: a second writer, who read pages
+/// 0 and 2, opened page 3, while the first one's page 1 went through too. Two pages were open, and
+/// a timestamp that both writers had been given stood on both. Now what is split off comes before
+/// pages that are new, and a page's number is the count of pages before it in the store.
+#[test]
+fn a_split_leaves_no_gap_for_a_late_page() {
+    let (caps, mut store, mut first) = four_per_page(1);
+    let again = Arc::from("one");
+    let rows: Vec<Given> = (0..5).map(|i| text(i * MILLI_NS, 120)).collect();
+    apply(&mut first, &rows, &caps, &origin(&again, 2));
+    for group in first.next_writes() {
+        assert!(store.write(&first, &group));
+        first.mark_written(&group);
+    }
+    let mut second = store.load();
+    apply(&mut second, &[text(4 * MILLI_NS, 7)], &caps, &origin(&Arc::from("two"), 1));
+    store_all(&mut store, &mut second);
+    let next = first.next_writes();
+    assert!(!next.iter().any(|group| store.write(&first, group)), "the first writer must see a conflict");
+    union(&store.load());
+}
+
+/// Two pages split in one merge were two writes. When only the later one's went through, the store
+/// had pages 0, 1 and 3: a writer with an old view could open page 2, and one with a new view page
+/// 4. Now all that is split in one merge is one write.
+#[test]
+fn pages_split_together_are_written_together() {
+    let (caps, mut store, mut bucket) = four_per_page(3);
+    let rows: Vec<Given> = (0..8).map(|i| text(i * MILLI_NS, 130)).collect();
+    apply(&mut bucket, &rows, &caps, &origin(&Arc::from("one"), 2));
+    assert_eq!(bucket.next_writes(), [[0, 1, 3, 4]]);
+    store_all(&mut store, &mut bucket);
+    assert_eq!(store.pages(), 5);
+}
+
+/// A merge that opened a page and split one that was not stored yet put the half split off behind
+/// the open page. The open page was stored, and since no page may be inserted while one is open,
+/// the half behind it never was; with no write left to do it counted as stored. Now the open page
+/// is the last.
+#[test]
+fn what_is_split_before_it_was_stored_gets_stored() {
+    let caps = Caps { max_readings: 4, max_bytes: 400, hard_bytes: 600 };
+    let mut rows: Vec<Given> = (0..5).map(|i| text(i * MILLI_NS, 1)).collect();
+    let mut store = SimulatedStore::new(caps);
+    let (mut bucket, _) = merged(&[rows.clone(), (0..4).map(|i| text(i * MILLI_NS, 150)).collect()], &caps);
+    store_all(&mut store, &mut bucket);
+    assert_eq!(union(&store.load()).len(), 5);
+    // The same within one merge: each time is given twice.
+    rows.extend((0..4).map(|i| text(i * MILLI_NS, 150)));
+    let mut store = SimulatedStore::new(caps);
+    let (mut bucket, _) = merged(&[rows], &caps);
+    store_all(&mut store, &mut bucket);
+    assert_eq!(union(&store.load()).len(), 5);
+}
+
+/// The last stored time was taken from the pages in memory: after a first merge had split page 0
+/// in two, of which the store knew nothing yet, a second merge appended to page 1 a reading that
+/// was not later than all the store had on page 0.
+#[test]
+fn only_what_is_later_than_all_stored_is_appended() {
+    let caps = Caps { max_readings: 4, max_bytes: 400, hard_bytes: 600 };
+    let mut store = SimulatedStore::new(caps);
+    let instance = Arc::from("one");
+    let rows = [0, 1, 20, 30, 2].map(|ms| text(ms * MILLI_NS, 1));
+    let (mut bucket, _) = merged(&[rows[..4].to_vec(), rows[4..].to_vec()], &caps);
+    store_all(&mut store, &mut bucket);
+    apply(&mut bucket, &[20, 30].map(|ms| text(ms * MILLI_NS, 300)), &caps, &origin(&instance, 3));
+    apply(&mut bucket, &[text(10 * MILLI_NS, 1)], &caps, &origin(&instance, 4));
+    assert_eq!(bucket.pages()[1].pending(), Some(WriteKind::Replace));
+    store_all(&mut store, &mut bucket);
+}
+
+/// What is appended and grown in one merge may be split although nothing stored was overwritten.
+#[test]
+fn a_page_splits_where_only_new_readings_grew() {
+    for stored in 1..6 {
+        let caps = Caps { max_readings: 10, max_bytes: 1000, hard_bytes: 1200 };
+        let mut store = SimulatedStore::new(caps);
+        let (mut bucket, _) = merged(&[(0..stored).map(|i| text(i * MILLI_NS, 1)).collect()], &caps);
+        store_all(&mut store, &mut bucket);
+        let mut rows: Vec<Given> = (stored..7).map(|i| text(i * MILLI_NS, 1)).collect();
+        rows.push(text(6 * MILLI_NS, 1100));
+        apply(&mut bucket, &rows, &caps, &origin(&Arc::from("one"), 2));
+        assert!(bucket.pages().len() > 1);
+        store_all(&mut store, &mut bucket);
+        assert_eq!(union(&store.load()).len(), 7);
+    }
+}
+
+#[test]
+fn what_a_page_has_applied_goes_with_what_is_split_off() {
+    let (caps, mut store, mut first) = four_per_page(1);
+    let (one, two) = (Arc::from("one"), Arc::from("two"));
+    let rows: Vec<Given> = (0..4).map(|i| text(i * MILLI_NS, 200)).collect();
+    apply(&mut first, &rows, &caps, &origin(&one, 2));
+    assert!(store.write(&first, &first.next_writes()[0]), "it lands, but the answer is lost");
+    let mut second = store.load();
+    apply(&mut second, &[text(3 * MILLI_NS, 7)], &caps, &origin(&two, 1));
+    store_all(&mut store, &mut second);
+    let mut reloaded = store.load();
+    apply(&mut reloaded, &rows, &caps, &origin(&one, 2));
+    assert!(reloaded.next_writes().is_empty(), "the second one's correction stands");
+}

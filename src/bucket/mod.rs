@@ -1,0 +1,18 @@
+//! The law: a bucket is a set of readings keyed by timestamp; merging is set union, and where two
+//! readings share a timestamp the later one wins, field by field; every summary is a fold over
+//! that set. Pure: no clock, no runtime, no driver. Stores are reached only through the [`Store`]
+//! trait declared here.
+
+pub mod hot;
+pub mod page;
+pub mod readings;
+pub mod store;
+pub mod summary;
+
+mod merge;
+
+pub use merge::{Applied, Bucket, Caps, Origin, Row};
+pub use page::{Page, StoredPage, WriteKind};
+pub use readings::{Reading, Readings};
+pub use store::{BucketId, SensorDocument, StorageError, Store};
+pub use summary::Summary;

@@ -1,0 +1,173 @@
+//! One page of a bucket in memory: its readings, its marks, and what of it the store has.
+
+use std::sync::Arc;
+
+use super::merge::Origin;
+use super::readings::Readings;
+use crate::reading::time::MILLI_NS;
+
+/// How many instances' log positions a page remembers; the longest unseen goes first.
+const APPLIED_MAX: usize = 8;
+
+/// A page as a store returns it.
+#[derive(Debug, Clone)]
+pub struct StoredPage {
+    /// 0 in `buckets`, 1 and up in `overflow`.
+    pub number: u32,
+    /// Grows by one with every write; every write names the one it expects.
+    pub rev: u64,
+    /// Takes no new timestamps any more.
+    pub closed: bool,
+    /// On page 0: the bucket has, or is about to have, further pages.
+    pub has_overflow: bool,
+    /// The readings, with summaries made anew from them.
+    pub readings: Readings,
+    /// The highest sequence merged into the page, per instance.
+    pub applied: Vec<(Arc<str>, u64)>,
+}
+
+/// A page, and what the store is known to hold of it.
+#[derive(Debug, Clone)]
+pub struct Page {
+    /// 0 in `buckets`, 1 and up in `overflow`.
+    pub number: u32,
+    /// Takes no new timestamps any more.
+    pub closed: bool,
+    /// On page 0: the bucket has, or is about to have, further pages.
+    pub has_overflow: bool,
+    /// The readings.
+    pub readings: Readings,
+    /// The highest sequence merged into the page, per instance.
+    pub applied: Vec<(Arc<str>, u64)>,
+    /// `None` while the page was never stored.
+    pub(super) stored: Option<Stored>,
+    /// Stored readings changed, or new ones came that may not be appended.
+    pub(super) rewritten: bool,
+    /// The stored page that this one's readings were split off from: until both are in the store,
+    /// they must be written in one transaction.
+    pub(super) moved_from: Option<u32>,
+}
+
+/// What the store holds of a page.
+#[derive(Debug, Clone)]
+pub(super) struct Stored {
+    pub(super) rev: u64,
+    pub(super) count: usize,
+    /// The last reading's time.
+    last: Option<i64>,
+    pub(super) closed: bool,
+    pub(super) has_overflow: bool,
+    applied: Vec<(Arc<str>, u64)>,
+}
+
+/// The cheapest write that brings the store up to a page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WriteKind {
+    /// The page is new.
+    Insert,
+    /// Readings from this index on are new and later than all stored; the marks may have changed.
+    Append {
+        /// Index of the first reading the store has not.
+        from: usize,
+    },
+    /// Everything is written.
+    Replace,
+}
+
+impl Page {
+    pub(super) fn new(number: u32) -> Self {
+        Self {
+            number,
+            closed: false,
+            has_overflow: false,
+            readings: Readings::default(),
+            applied: Vec::new(),
+            stored: None,
+            rewritten: false,
+            moved_from: None,
+        }
+    }
+
+    /// The rev that the store must hold for a write to go through; 0 for a page never stored.
+    #[must_use]
+    pub fn rev(&self) -> u64 {
+        self.stored.as_ref().map_or(0, |stored| stored.rev)
+    }
+
+    /// The write that the store needs, if any.
+    #[must_use]
+    pub fn pending(&self) -> Option<WriteKind> {
+        let Some(stored) = &self.stored else { return Some(WriteKind::Insert) };
+        let marks = self.closed != stored.closed || self.has_overflow != stored.has_overflow;
+        if self.rewritten {
+            Some(WriteKind::Replace)
+        } else if marks || self.readings.len() > stored.count {
+            Some(WriteKind::Append { from: stored.count })
+        } else {
+            None
+        }
+    }
+
+    /// The memory it takes, in bytes.
+    pub(super) fn memory(&self) -> usize {
+        let positions = self.applied.capacity() + self.stored.as_ref().map_or(0, |stored| stored.applied.capacity());
+        size_of::<Self>() + self.readings.memory() + positions * size_of::<(Arc<str>, u64)>()
+    }
+
+    /// The last stored reading's time in whole milliseconds, as other writers see it.
+    pub(super) fn stored_last_ms(&self) -> Option<i64> {
+        self.stored.as_ref()?.last.map(|time| time.div_euclid(MILLI_NS))
+    }
+
+    /// Whether the stored reading at `index` has a merge of this origin, or a later one of the
+    /// same instance, already in it.
+    pub(super) fn covers(&self, origin: &Origin<'_>, index: usize) -> bool {
+        let stored = self.stored.iter().filter(|stored| index < stored.count);
+        stored
+            .flat_map(|stored| &stored.applied)
+            .any(|(instance, sequence)| **instance == **origin.instance && *sequence >= origin.sequence)
+    }
+
+    pub(super) fn stamp(&mut self, origin: &Origin<'_>) {
+        let known = self.applied.iter().position(|(instance, _)| **instance == **origin.instance);
+        let before = known.map_or(0, |at| self.applied.remove(at).1);
+        self.applied.push((origin.instance.clone(), origin.sequence.max(before)));
+        let surplus = self.applied.len().saturating_sub(APPLIED_MAX);
+        self.applied.drain(..surplus);
+    }
+
+    pub(super) fn mark_written(&mut self) {
+        self.stored = Some(Stored {
+            rev: self.rev() + 1,
+            count: self.readings.len(),
+            last: self.readings.times().last().copied(),
+            closed: self.closed,
+            has_overflow: self.has_overflow,
+            applied: self.applied.clone(),
+        });
+        self.rewritten = false;
+        self.moved_from = None;
+    }
+}
+
+impl From<StoredPage> for Page {
+    fn from(page: StoredPage) -> Self {
+        Self {
+            stored: Some(Stored {
+                rev: page.rev,
+                count: page.readings.len(),
+                last: page.readings.times().last().copied(),
+                closed: page.closed,
+                has_overflow: page.has_overflow,
+                applied: page.applied.clone(),
+            }),
+            number: page.number,
+            closed: page.closed,
+            has_overflow: page.has_overflow,
+            readings: page.readings,
+            applied: page.applied,
+            rewritten: false,
+            moved_from: None,
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! A set of readings as columns: times in order, and per field a column of values beside them.
+
+use std::sync::Arc;
+
+use super::summary::Summary;
+use crate::reading::Value;
+use crate::reading::time::MILLI_NS;
+
+/// One reading by itself, as queries and sensor documents hand it around.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Reading {
+    /// Nanoseconds since the epoch.
+    pub time: i64,
+    /// Field names and values.
+    pub fields: Vec<(Arc<str>, Value)>,
+}
+
+/// A set of readings, distinct in time. Between [`Readings::push`] and [`Readings::settle`] the
+/// newly pushed ones form a tail; otherwise all is in time order and every summary is current.
+#[derive(Debug, Clone, Default)]
+pub struct Readings {
+    times: Vec<i64>,
+    columns: Vec<Column>,
+    /// Readings before this index are in time order, and those from it on are too.
+    settled: usize,
+    /// Stored size of all readings in bytes, by [`reading_bytes`].
+    bytes: usize,
+    /// Bytes of all text values.
+    texts: usize,
+}
+
+#[derive(Debug, Clone)]
+struct Column {
+    name: Arc<str>,
+    /// One cell per reading.
+    cells: Vec<Option<Value>>,
+    summary: Option<Summary>,
+}
+
+/// Bytes that a reading takes in a stored page: an array element (type, index, document) with a
+/// date, its sub-millisecond rest, and its fields, as the BSON specification counts them.
+#[must_use]
+pub fn reading_bytes<'a>(time: i64, fields: impl Iterator<Item = (&'a str, &'a Value)>) -> usize {
+    const ELEMENT: usize = 7 + 5;
+    const TS: usize = 1 + 3 + 8;
+    const NS: usize = 1 + 3 + 4;
+    let rest = if time.rem_euclid(MILLI_NS) == 0 { 0 } else { NS };
+    ELEMENT + TS + rest + fields.map(|(name, value)| cell_bytes(name, value)).sum::<usize>()
+}
+
+fn cell_bytes(name: &str, value: &Value) -> usize {
+    let value_bytes = match value {
+        Value::Float(_) | Value::Integer(_) => 8,
+        Value::Unsigned(_) => 16,
+        Value::Boolean(_) => 1,
+        Value::String(text) => 4 + text.len() + 1,
+    };
+    1 + name.len() + 1 + value_bytes
+}
+
+fn text_bytes(value: &Value) -> usize {
+    match value {
+        Value::String(text) => text.len(),
+        Value::Float(_) | Value::Integer(_) | Value::Unsigned(_) | Value::Boolean(_) => 0,
+    }
+}
+
+impl Readings {
+    /// How many readings.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.times.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.times.is_empty()
+    }
+
+    /// The times, in order once settled.
+    #[must_use]
+    pub fn times(&self) -> &[i64] {
+        &self.times
+    }
+
+    /// The stored size of all readings, in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The memory that all readings take here, in bytes, texts included.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        let cells = self.columns.iter().map(|c| c.cells.capacity()).sum::<usize>() * size_of::<Option<Value>>();
+        self.times.capacity() * size_of::<i64>() + cells + self.columns.capacity() * size_of::<Column>() + self.texts
+    }
+
+    /// How many cells, empty ones included, there would be with one more reading of these fields.
+    #[must_use]
+    pub fn cells_with<'a>(&self, names: impl ExactSizeIterator<Item = &'a Arc<str>>) -> usize {
+        let readings = self.times.len() + 1;
+        // Most pages are so far from any bound that the exact number of new columns is not worth looking for.
+        let bound = readings * (self.columns.len() + names.len());
+        if bound < 1024 {
+            return bound;
+        }
+        let new = names.filter(|name| !self.columns.iter().any(|c| c.name == **name)).count();
+        readings * (self.columns.len() + new)
+    }
+
+    /// The fields of the reading at `index`, in column order.
+    pub fn fields(&self, index: usize) -> impl Iterator<Item = (&Arc<str>, &Value)> {
+        self.columns.iter().filter_map(move |c| c.cells[index].as_ref().map(|value| (&c.name, value)))
+    }
+
+    /// The reading at `index` by itself.
+    #[must_use]
+    pub fn reading(&self, index: usize) -> Reading {
+        let fields = self.fields(index).map(|(name, value)| (name.clone(), value.clone())).collect();
+        Reading { time: self.times[index], fields }
+    }
+
+    /// The summary of each field that holds a number.
+    pub fn summaries(&self) -> impl Iterator<Item = (&Arc<str>, &Summary)> {
+        self.columns.iter().filter_map(|c| c.summary.as_ref().map(|s| (&c.name, s)))
+    }
+
+    /// Where the reading of this time stands.
+    #[must_use]
+    pub fn find(&self, time: i64) -> Option<usize> {
+        let (head, tail) = self.times.split_at(self.settled);
+        // Most readings are new and later than all before them.
+        let in_head = if head.last().is_some_and(|last| *last >= time) { head.binary_search(&time).ok() } else { None };
+        in_head.or_else(|| tail.binary_search(&time).ok().map(|i| i + self.settled))
+    }
+
+    /// Adds a reading whose time is not held yet, after any pushed since the last settling.
+    pub fn push<'a>(&mut self, time: i64, fields: impl Iterator<Item = (&'a Arc<str>, &'a Value)>) {
+        debug_assert!(self.times[self.settled..].last().is_none_or(|last| *last < time), "pushed in time order");
+        let index = self.times.len();
+        self.times.push(time);
+        self.bytes += reading_bytes(time, std::iter::empty());
+        for (hint, (name, value)) in fields.enumerate() {
+            let at = self.column(name, hint);
+            let column = &mut self.columns[at];
+            self.bytes += cell_bytes(&column.name, value);
+            self.texts += text_bytes(value);
+            column.cells.resize(index, None);
+            column.cells.push(Some(value.clone()));
+        }
+        for column in &mut self.columns {
+            column.cells.resize(index + 1, None);
+        }
+    }
+
+    /// Lays `fields` over the reading at `index`, field by field; tells whether anything changed.
+    pub fn overwrite<'a>(&mut self, index: usize, fields: impl Iterator<Item = (&'a Arc<str>, &'a Value)>) -> bool {
+        let mut changed = false;
+        for (hint, (name, value)) in fields.enumerate() {
+            let at = self.column(name, hint);
+            let column = &mut self.columns[at];
+            column.cells.resize(self.times.len(), None);
+            let cell = &mut column.cells[index];
+            if cell.as_ref() == Some(value) {
+                continue;
+            }
+            self.bytes += cell_bytes(&column.name, value);
+            self.bytes -= cell.as_ref().map_or(0, |old| cell_bytes(&column.name, old));
+            self.texts += text_bytes(value);
+            self.texts -= cell.as_ref().map_or(0, text_bytes);
+            *cell = Some(value.clone());
+            changed = true;
+        }
+        changed
+    }
+
+    /// Brings all into time order and the summaries up to date. `rewritten` tells that settled
+    /// readings were overwritten, so that no summary can be continued from where it was.
+    pub fn settle(&mut self, rewritten: bool) {
+        let from = self.settled;
+        self.settled = self.times.len();
+        let late = from > 0 && from < self.times.len() && self.times[from] < self.times[from - 1];
+        if late {
+            self.sort();
+        }
+        for column in &mut self.columns {
+            let continued = !rewritten && !late && continue_fold(&mut column.summary, &column.cells[from..]);
+            if !continued {
+                column.summary = Summary::fold(column.cells.iter().flatten());
+            }
+        }
+    }
+
+    /// Takes the later part, from `index` on, into a set of its own.
+    #[must_use]
+    pub fn split_off(&mut self, index: usize) -> Self {
+        let mut later = Self::default();
+        for i in index..self.times.len() {
+            later.push(self.times[i], self.fields(i));
+        }
+        self.times.truncate(index);
+        for column in &mut self.columns {
+            column.cells.truncate(index);
+        }
+        self.settled = index;
+        self.bytes -= later.bytes;
+        self.texts -= later.texts;
+        self.settle(true);
+        later.settle(true);
+        later
+    }
+
+    fn column(&mut self, name: &Arc<str>, hint: usize) -> usize {
+        // A sensor sends its fields in one order, so the field is nearly always where it was last.
+        let same = |c: &Column| Arc::ptr_eq(&c.name, name) || c.name == *name;
+        if self.columns.get(hint).is_some_and(same) {
+            return hint;
+        }
+        self.columns.iter().position(same).unwrap_or_else(|| {
+            self.columns.push(Column { name: name.clone(), cells: Vec::new(), summary: None });
+            self.columns.len() - 1
+        })
+    }
+
+    fn sort(&mut self) {
+        let mut order: Vec<u32> = (0..u32::try_from(self.times.len()).unwrap_or(u32::MAX)).collect();
+        order.sort_unstable_by_key(|i| self.times[*i as usize]);
+        self.times = order.iter().map(|i| self.times[*i as usize]).collect();
+        for column in &mut self.columns {
+            column.cells = order.iter().map(|i| column.cells[*i as usize].take()).collect();
+        }
+    }
+}
+
+/// Folds `added` into a summary; `false` when the fold is to be made anew.
+fn continue_fold(summary: &mut Option<Summary>, added: &[Option<Value>]) -> bool {
+    match summary {
+        Some(summary) => added.iter().flatten().all(|value| summary.push(value)),
+        // Nothing before was a number, so with no number added there is still nothing to fold.
+        None => Summary::fold(added.iter().flatten()).is_none(),
+    }
+}
+
+impl FromIterator<Reading> for Readings {
+    /// A set from readings in time order, distinct in time.
+    fn from_iter<I: IntoIterator<Item = Reading>>(readings: I) -> Self {
+        let mut set = Self::default();
+        for reading in readings {
+            set.push(reading.time, reading.fields.iter().map(|(name, value)| (name, value)));
+        }
+        set.settle(true);
+        set
+    }
+}
+
+impl PartialEq for Readings {
+    /// The same readings, whatever the order of their columns.
+    fn eq(&self, other: &Self) -> bool {
+        let same_fields = |i: usize| {
+            let holds = |set: &Self, name: &str, value: &Value| set.fields(i).any(|(n, v)| **n == *name && v == value);
+            self.fields(i).count() == other.fields(i).count() && self.fields(i).all(|(n, v)| holds(other, n, v))
+        };
+        self.times == other.times && (0..self.len()).all(same_fields)
+    }
+}
+
+#[cfg(test)]
+mod tests;

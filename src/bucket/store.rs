@@ -1,0 +1,203 @@
+//! The storage trait: all that ingest and queries ask of a store, declared beside the model.
+//! Two stores implement it and pass one contract suite (`tests/it/store_contract.rs`).
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+
+use super::merge::Bucket;
+use super::page::StoredPage;
+use super::readings::{Reading, Readings};
+use super::summary::Summary;
+use crate::reading::{Family, Hour, Sensor};
+
+/// Which bucket: a sensor and an hour.
+#[derive(Debug, Clone, PartialEq)]
+pub struct BucketId {
+    /// Whose readings.
+    pub sensor: Arc<Sensor>,
+    /// Of which hour.
+    pub hour: Hour,
+}
+
+/// Pages of one bucket to be written together or not at all: nearly always one page.
+#[derive(Debug, Clone)]
+pub struct PageWrite<'a> {
+    /// Whose page.
+    pub id: &'a BucketId,
+    /// The bucket that holds the pages.
+    pub bucket: &'a Bucket,
+    /// Indexes into the bucket's pages, as [`Bucket::next_writes`] gave them.
+    pub group: Vec<usize>,
+}
+
+/// What became of one write.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Written {
+    /// It is in the store, durably: `{w: majority, j: true}`, or an fsynced commit.
+    Yes,
+    /// Nothing was written: the store holds another rev. Read, merge, write again.
+    Conflict,
+    /// It was not written, or may have been: the error tells.
+    Failed(StorageError),
+}
+
+/// Why a store did not do what was asked.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum StorageError {
+    /// The store cannot be reached or has no primary; nothing was written.
+    #[error("the store is unavailable: {detail}")]
+    Unavailable {
+        /// What was seen.
+        detail: String,
+    },
+    /// The connection was cut, the deadline passed, or the primary changed under the command: it
+    /// may have been applied. Resending is safe by the law.
+    #[error("the store's answer is unknown: {detail}")]
+    Unknown {
+        /// What was seen.
+        detail: String,
+    },
+    /// The store will never take this: too large, or against its validator.
+    #[error("the store refused the document: {detail}")]
+    Refused {
+        /// What was seen.
+        detail: String,
+    },
+    /// Credentials or rights are missing.
+    #[error("the store denied access: {detail}")]
+    Denied {
+        /// What was seen.
+        detail: String,
+    },
+    /// A document is damaged, or of a schema version this program does not know.
+    #[error("unreadable document {id}: {detail}")]
+    Unreadable {
+        /// Its id.
+        id: String,
+        /// What is wrong with it.
+        detail: String,
+    },
+}
+
+impl StorageError {
+    /// The metric label of the class.
+    #[must_use]
+    pub fn class(&self) -> &'static str {
+        match self {
+            Self::Unavailable { .. } => "unavailable",
+            Self::Unknown { .. } => "unknown",
+            Self::Refused { .. } => "refused",
+            Self::Denied { .. } => "denied",
+            Self::Unreadable { .. } => "unreadable",
+        }
+    }
+}
+
+/// A page as a query reads it.
+#[derive(Debug, Clone)]
+pub struct ScannedPage {
+    /// Of which hour.
+    pub hour: Hour,
+    /// 0 in `buckets`, 1 and up in `overflow`.
+    pub number: u32,
+    /// The stored summary per numeric field.
+    pub summary: Vec<(Arc<str>, Summary)>,
+    /// The readings; `None` when only summaries were asked for.
+    pub readings: Option<Readings>,
+}
+
+/// What a sensor's document says.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SensorDocument {
+    /// Whose.
+    pub sensor: Arc<Sensor>,
+    /// The rev the store holds, 0 for a document never stored; a write goes through only if it
+    /// still does, and then makes it one more.
+    pub rev: u64,
+    /// Field names and the family of their values, in the order they were first seen.
+    pub fields: Vec<(Arc<str>, Family)>,
+    /// The earliest reading's time, in nanoseconds.
+    pub first_seen: Option<i64>,
+    /// The latest reading's time, in nanoseconds.
+    pub last_seen: Option<i64>,
+    /// The latest readings, in time order, at most `sensors.recent` of them (MongoDB's Subset
+    /// pattern). The last of them is the sensor's latest reading.
+    pub recent: Vec<Reading>,
+    /// Set while the sensor outgrows its pages.
+    pub outlier: Option<Outlier>,
+}
+
+/// MongoDB's Outlier pattern: a sensor whose hour outgrew one page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Outlier {
+    /// When it was first seen to, by the clock, in nanoseconds.
+    pub since: i64,
+    /// When it last was, by the clock, in nanoseconds.
+    pub seen: i64,
+    /// The latest hour of readings that took more than one page.
+    pub last_hour: Hour,
+    /// Pages of that hour.
+    pub pages: u32,
+}
+
+/// Which sensors to list.
+#[derive(Debug, Clone, Default)]
+pub struct SensorFilter {
+    /// Only keys after this one.
+    pub after: Option<String>,
+    /// Only sensors with an outlier mark.
+    pub outliers: bool,
+    /// At most so many.
+    pub limit: usize,
+}
+
+/// A store of pages and sensor documents, by database. Every method has a deadline of its own.
+#[async_trait]
+pub trait Store: Send + Sync + std::fmt::Debug {
+    /// Writes pages, each group by compare-and-set on the revs its pages know. On return every
+    /// group has its own outcome, in the order given; groups are independent of each other.
+    async fn write_pages(&self, database: &str, writes: &[PageWrite<'_>]) -> Vec<Written>;
+
+    /// All pages of these buckets, per bucket in the order given; none for a bucket not stored.
+    /// What a write was confirmed for before the call is in it.
+    async fn read_buckets(&self, database: &str, ids: &[BucketId]) -> Result<Vec<Vec<StoredPage>>, StorageError>;
+
+    /// Pages of one sensor in hour order, all pages of an hour together, from `hours.start` on
+    /// and before `hours.end`. Returns whole hours only, and stops after the hour that brings the
+    /// count to `pages_max` or more: an empty answer means that there is nothing left.
+    async fn scan(
+        &self,
+        database: &str,
+        sensor: &str,
+        hours: Range<Hour>,
+        with_readings: bool,
+        pages_max: usize,
+    ) -> Result<Vec<ScannedPage>, StorageError>;
+
+    /// The documents of those of these sensors that have one, in any order.
+    async fn read_sensors(&self, database: &str, keys: &[&str]) -> Result<Vec<SensorDocument>, StorageError>;
+
+    /// Sensor documents in key order.
+    async fn list_sensors(&self, database: &str, filter: &SensorFilter) -> Result<Vec<SensorDocument>, StorageError>;
+
+    /// Writes sensor documents, each by compare-and-set on its rev; outcomes in the order given.
+    async fn write_sensors(&self, database: &str, documents: &[SensorDocument]) -> Vec<Written>;
+
+    /// The databases, in name order.
+    async fn databases(&self) -> Result<Vec<String>, StorageError>;
+
+    /// Makes the database known. On return it is listed; doing it twice changes nothing.
+    async fn create_database(&self, database: &str) -> Result<(), StorageError>;
+
+    /// Whether other processes may write to it at the same time. If so, what is known of a page
+    /// from before proves nothing until a compare-and-set or a read confirms it.
+    fn is_shared(&self) -> bool;
+
+    /// Whether the store answers.
+    async fn check(&self) -> Result<(), StorageError>;
+
+    /// Ends the connection, or closes the file. Nothing is asked of the store afterwards.
+    async fn close(&self);
+}

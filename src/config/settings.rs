@@ -1,0 +1,229 @@
+//! The settings as the rest of hourglass reads them: every value sound, every unit resolved. Knows
+//! nothing of files, variables and flags. Sizes are in bytes; bounds and defaults of each key stand
+//! in `config/default.toml`, and `resolve.rs` enforces them.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::StoreUri;
+use crate::reading::Limits;
+
+/// Everything that can be configured, one field per section of the file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// `[server]`: the listener and its connections.
+    pub server: ServerSettings,
+    /// `[store]`: where pages are kept, and how commands to it are bounded.
+    pub store: StoreSettings,
+    /// `[embedded]`: the embedded store alone.
+    pub embedded: EmbeddedSettings,
+    /// `[ingest]`: the way from a request to page writes.
+    pub ingest: IngestSettings,
+    /// `[page]`: when a page is full.
+    pub page: PageSettings,
+    /// `[hot]`: the hot buckets.
+    pub hot: HotSettings,
+    /// `[sensors]`: the sensors' documents.
+    pub sensors: SensorsSettings,
+    /// `[limits]`: the shape of what is accepted.
+    pub limits: LimitsSettings,
+    /// `[query]`: what one query may ask for.
+    pub query: QuerySettings,
+    /// `[telemetry]`: logs.
+    pub telemetry: TelemetrySettings,
+}
+
+impl Settings {
+    /// The limits that the parsers enforce.
+    #[must_use]
+    pub fn reading_limits(&self) -> Limits {
+        let LimitsSettings { line_bytes, tags, fields, name_bytes, .. } = self.limits;
+        Limits { line_bytes, tags, fields, name_bytes }
+    }
+}
+
+/// `[server]`: the listener and its connections.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerSettings {
+    /// The address and port that HTTP is served on; port 0 takes a free one.
+    pub listen: SocketAddr,
+    /// The folder of everything kept on this machine; created when missing.
+    pub data_dir: PathBuf,
+    /// Whether `listen` may be reachable from other machines although nobody has to authenticate.
+    pub allow_unauthenticated: bool,
+    /// Most connections open at once; the next one waits to be accepted.
+    pub connections: usize,
+    /// Longest time a request's head may take to arrive.
+    pub header_timeout: Duration,
+    /// Longest time a request's body may take to arrive.
+    pub body_timeout: Duration,
+    /// Longest time a shutdown may take, from the signal to the exit.
+    pub shutdown_timeout: Duration,
+}
+
+impl ServerSettings {
+    /// Whether other machines may reach `listen`: anything but a loopback address.
+    #[must_use]
+    pub fn is_exposed(&self) -> bool {
+        // An IPv4 address written as IPv6, such as ::ffff:127.0.0.1, is judged as the former.
+        !self.listen.ip().to_canonical().is_loopback()
+    }
+}
+
+/// `[store]`: where pages are kept, and how commands to it are bounded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoreSettings {
+    /// The store, from `store.uri` or from the file that `store.uri_file` names.
+    pub uri: StoreUri,
+    /// Longest time one command to the store may take, retries included.
+    pub command_timeout: Duration,
+    /// Most write commands under way at once.
+    pub commands_in_flight: usize,
+}
+
+/// `[embedded]`: the embedded store alone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EmbeddedSettings {
+    /// Memory for the pages of the embedded store's file, in bytes.
+    pub cache_bytes: usize,
+}
+
+/// `[ingest]`: the way from a request to page writes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IngestSettings {
+    /// Workers that own the sensors' hot buckets; each sensor has one of them.
+    pub shards: usize,
+    /// How long a group of page writes waits for more readings.
+    pub linger: Duration,
+    /// Most bytes of readings in one group of page writes.
+    pub group_bytes: usize,
+    /// Most bytes of request bodies admitted and not yet acked; over it the answer is 503.
+    pub bytes_in_flight: usize,
+    /// Longest time a request waits for its ack.
+    pub ack_timeout: Duration,
+}
+
+/// `[page]`: when a page is full.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PageSettings {
+    /// Readings at which a page closes.
+    pub max_readings: usize,
+    /// Bytes of the stored page at which it closes.
+    pub max_bytes: usize,
+    /// Bytes that an overwrite must not take a page past; never below `max_bytes`.
+    pub hard_bytes: usize,
+}
+
+/// `[hot]`: the hot buckets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HotSettings {
+    /// Memory of the hot buckets, in bytes.
+    pub max_bytes: usize,
+}
+
+/// `[sensors]`: the sensors' documents.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SensorsSettings {
+    /// Most recent readings kept in a sensor's document.
+    pub recent: usize,
+    /// How often the documents of sensors that changed are written.
+    pub write_interval: Duration,
+    /// How long after its last overflowing hour a sensor is still listed as an outlier.
+    pub outlier_ttl: Duration,
+}
+
+/// `[limits]`: the shape of what is accepted. The answer at a limit names its key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LimitsSettings {
+    /// Bytes of a request's body, on the wire and again after decompression.
+    pub body_bytes: usize,
+    /// Bytes of one line of line protocol, or of one JSON reading.
+    pub line_bytes: usize,
+    /// Tags of one sensor.
+    pub tags: usize,
+    /// Fields of one reading.
+    pub fields: usize,
+    /// Bytes of a measurement, tag key, tag value or field key.
+    pub name_bytes: usize,
+    /// Fields of one sensor, over all its readings.
+    pub sensor_fields: usize,
+    /// Sensors that one instance may know.
+    pub sensors: usize,
+    /// Databases.
+    pub databases: usize,
+}
+
+/// `[query]`: what one query may ask for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QuerySettings {
+    /// Readings in an answer when the query states no limit.
+    pub limit_default: usize,
+    /// Most readings that a query may ask for in one answer.
+    pub limit_max: usize,
+    /// Most windows in the answer of one summary query.
+    pub windows_max: usize,
+    /// Most queries under way at once; over it the answer is 503.
+    pub concurrent: usize,
+    /// Longest time a query may take.
+    pub timeout: Duration,
+}
+
+/// `[telemetry]`: logs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TelemetrySettings {
+    /// What is logged: a level, or comma-separated `target=level`.
+    pub log_level: String,
+    /// How a log line is written.
+    pub log_format: LogFormat,
+}
+
+/// How a log line is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogFormat {
+    /// Text when the logs go to a terminal, JSON otherwise.
+    Auto,
+    /// One line of text.
+    Text,
+    /// One JSON object per line.
+    Json,
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_loopback_is_not_exposed() {
+        let mut server = Settings::default().server;
+        let cases = [
+            ("127.0.0.1:8086", false),
+            ("127.9.9.9:1", false),
+            ("[::1]:8086", false),
+            ("[::ffff:127.0.0.1]:8086", false),
+            ("0.0.0.0:8086", true),
+            ("[::]:8086", true),
+            ("192.168.0.7:8086", true),
+            ("[::ffff:10.0.0.1]:8086", true),
+        ];
+        for (listen, exposed) in cases {
+            server.listen = listen.parse().unwrap();
+            assert_eq!(server.is_exposed(), exposed, "{listen}");
+        }
+    }
+
+    #[test]
+    fn the_parsers_defaults_are_the_configs() {
+        let (parsers, config) = (Limits::default(), Settings::default().reading_limits());
+        assert_eq!(format!("{parsers:?}"), format!("{config:?}"));
+    }
+
+    #[test]
+    fn debug_hides_the_stores_credentials() {
+        let mut settings = Settings::default();
+        settings.store.uri = StoreUri::parse("mongodb://user:pw@host/db").unwrap();
+        let shown = format!("{settings:?}");
+        assert!(shown.contains("mongodb://***@host/db") && !shown.contains("user:pw"), "{shown}");
+    }
+}

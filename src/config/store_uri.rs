@@ -1,0 +1,145 @@
+//! Which store is meant, and how its address is shown without its credentials.
+
+use std::fmt;
+
+/// Stands where something was hidden.
+const HIDDEN: &str = "***";
+
+/// The store's address: the word `embedded`, or a MongoDB URI, whose credentials neither `Debug`
+/// nor `Display` show.
+#[derive(Clone, PartialEq, Eq)]
+pub struct StoreUri(String);
+
+impl StoreUri {
+    /// `None` when the text names no store that there is. What stands behind the scheme is for the
+    /// driver to judge.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let address = text.strip_prefix("mongodb://").or_else(|| text.strip_prefix("mongodb+srv://"));
+        (text == "embedded" || address.is_some_and(|rest| !rest.is_empty())).then(|| Self(text.to_owned()))
+    }
+
+    /// Whether the embedded store is meant.
+    #[must_use]
+    pub fn is_embedded(&self) -> bool {
+        self.0 == "embedded"
+    }
+
+    /// The text with its credentials: for the driver only, never for a log.
+    #[must_use]
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for StoreUri {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&redact_uri(&self.0))
+    }
+}
+
+impl fmt::Debug for StoreUri {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&redact_uri(&self.0), f)
+    }
+}
+
+/// The text without `user:password@`, and without the values of options that carry secrets.
+///
+/// It must not leak from a URI with a mistake in it either, so everything up to the last `@` is
+/// hidden: a password may hold an unescaped `@`, `/` or `?`. The price is that a URI with an `@` in
+/// an option shows nothing but its scheme.
+#[must_use]
+pub fn redact_uri(uri: &str) -> String {
+    let Some(at) = uri.rfind('@') else {
+        return redact_options(uri);
+    };
+    let scheme = uri.find("://").map_or("", |end| &uri[..end + "://".len()]);
+    let is_scheme = scheme.trim_end_matches("://").bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'+');
+    let scheme = if is_scheme { scheme } else { "" };
+    // Behind a `?`, the `@` may stand within an option's secret, whose rest would follow it.
+    let rest = if uri[..at].contains('?') { "" } else { &uri[at..] };
+    format!("{scheme}{HIDDEN}{}", redact_options(rest))
+}
+
+/// Hides the values of options such as `tlsCertificateKeyFilePassword` and
+/// `authMechanismProperties=AWS_SESSION_TOKEN:…`.
+fn redact_options(text: &str) -> String {
+    let Some((address, options)) = text.split_once('?') else {
+        return text.to_owned();
+    };
+    let shown = options.split('&').map(|option| {
+        let name = option.split('=').next().unwrap_or_default();
+        let lower = name.to_ascii_lowercase();
+        let secret = ["password", "authmechanismproperties", "token", "secret"].iter().any(|part| lower.contains(part));
+        if secret { format!("{name}={HIDDEN}") } else { option.to_owned() }
+    });
+    format!("{address}?{}", shown.collect::<Vec<_>>().join("&"))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn credentials_are_hidden() {
+        let cases = [
+            ("embedded", "embedded"),
+            ("mongodb://localhost:27017/db", "mongodb://localhost:27017/db"),
+            ("mongodb://user:pw@h1:1,h2:2/db?replicaSet=rs0", "mongodb://***@h1:1,h2:2/db?replicaSet=rs0"),
+            ("mongodb+srv://user:pw@cluster.example.org", "mongodb+srv://***@cluster.example.org"),
+            ("mongodb://user@host", "mongodb://***@host"),
+            (
+                "mongodb://h/?tls=true&tlsCertificateKeyFilePassword=pw",
+                "mongodb://h/?tls=true&tlsCertificateKeyFilePassword=***",
+            ),
+            (
+                "mongodb://k:pw@h/?authMechanismProperties=AWS_SESSION_TOKEN:pw",
+                "mongodb://***@h/?authMechanismProperties=***",
+            ),
+        ];
+        for (uri, shown) in cases {
+            assert_eq!(redact_uri(uri), shown);
+        }
+    }
+
+    #[test]
+    fn a_mistaken_uri_hides_its_password_too() {
+        let cases = [
+            "mongodb://user:pw@rd@host",
+            "mongodb://user:x/pw@host",
+            "mongodb://user:x://pw@host",
+            "mongodb:/user:pw@host",
+            "user:pw@host",
+            "user:pw://@host",
+            "user:pw@mongodb://host",
+        ];
+        for uri in cases {
+            let shown = redact_uri(uri);
+            assert!(!shown.contains("pw") && shown.contains("host"), "{uri} shows as {shown}");
+        }
+        for uri in ["mongodb://user:x?pw@host", "mongodb://host/?proxyPassword=x@pw"] {
+            assert_eq!(redact_uri(uri), "mongodb://***");
+        }
+    }
+
+    #[test]
+    fn only_known_stores_are_accepted() {
+        for good in ["embedded", "mongodb://h", "mongodb+srv://h"] {
+            assert_eq!(StoreUri::parse(good).unwrap().expose(), good);
+        }
+        for bad in ["", "Embedded", "embedded ", "mongo://h", "mongodb://", "mongodb+srv://", "localhost:27017", "redb"]
+        {
+            assert_eq!(StoreUri::parse(bad), None, "{bad:?}");
+        }
+        assert!(StoreUri::parse("embedded").unwrap().is_embedded());
+        assert!(!StoreUri::parse("mongodb://embedded").unwrap().is_embedded());
+    }
+
+    #[test]
+    fn neither_debug_nor_display_show_credentials() {
+        let uri = StoreUri::parse("mongodb://user:pw@host").unwrap();
+        assert_eq!(format!("{uri:?} {uri}"), "\"mongodb://***@host\" mongodb://***@host");
+    }
+}

@@ -1,0 +1,153 @@
+//! `config/default.toml` against the code: the same keys, the same defaults, the same bounds.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::owned;
+use crate::config::units::{KIB, MIB, parse_duration, parse_size};
+use crate::config::*;
+
+/// What each key of the defaults expects, by giving each a date, which none accepts. A key that the
+/// code does not read would be missing here; one that the defaults lack would stop `resolve`.
+fn expectations() -> BTreeMap<&'static str, String> {
+    let dated: Vec<String> = DEFAULT
+        .lines()
+        .map(|line| match line.split_once(" = ") {
+            Some((key, _)) if !line.starts_with('#') => format!("{key} = 1979-05-27"),
+            _ => line.to_owned(),
+        })
+        .collect();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("dated.toml");
+    std::fs::write(&path, dated.join("\n")).unwrap();
+    let problems = load(Some(&path), owned(&[]), &Overrides::default()).unwrap_err();
+    let expectation = |problem: Problem| match problem.reason {
+        Reason::Invalid { key, fault: Fault::WrongType, expected, .. } => (key, expected),
+        _ => panic!("{problem}"),
+    };
+    problems.into_iter().map(expectation).collect()
+}
+
+/// The keys of `config/default.toml` with their written values and the comment lines above them.
+fn documented() -> Vec<(String, &'static str, Vec<&'static str>)> {
+    let (mut section, mut comment, mut found) = ("", Vec::new(), Vec::new());
+    for line in DEFAULT.lines() {
+        if let Some(text) = line.strip_prefix('#') {
+            comment.push(text.trim());
+            continue;
+        }
+        if let Some(name) = line.strip_prefix('[') {
+            section = name.trim_end_matches(']');
+        } else if let Some((key, value)) = line.split_once(" = ") {
+            found.push((format!("{section}.{key}"), value, comment.clone()));
+        }
+        comment.clear();
+    }
+    found
+}
+
+#[test]
+fn the_default_file_holds_exactly_the_keys_that_the_code_reads() {
+    let mut documented: Vec<String> = documented().into_iter().map(|(key, ..)| key).collect();
+    documented.sort();
+    let read: Vec<&str> = expectations().into_keys().collect();
+    assert_eq!(documented, read);
+}
+
+#[test]
+fn the_default_file_states_meaning_default_and_bounds_of_each_key() {
+    let expectations = expectations();
+    for (key, value, comment) in documented() {
+        let expected = &expectations[key.as_str()];
+        let (head, tail) = expected.split_at(1);
+        let last = format!("{}{tail}; default {value}.", head.to_uppercase());
+        assert_eq!(comment.last(), Some(&last.as_str()), "{key}");
+        assert!(comment.len() >= 2 && !comment[0].is_empty(), "{key} has no meaning");
+    }
+}
+
+#[test]
+fn bounds_are_inclusive_and_nothing_beyond_them_is_accepted() {
+    let mut bounded = 0;
+    for (key, expected) in expectations() {
+        let variable = format!("HOURGLASS_{}", key.to_uppercase().replace('.', "__"));
+        let Some((kind, (low, high))) =
+            expected.split_once(", ").and_then(|(kind, b)| Some((kind, b.split_once(" to ")?)))
+        else {
+            continue;
+        };
+        let below_above = match kind {
+            "a whole number" => {
+                [low.parse::<i64>().unwrap() - 1, high.parse::<i64>().unwrap() + 1].map(|n| n.to_string())
+            }
+            "a size" => [parse_size(low).unwrap() - 1, parse_size(high).unwrap() + 1].map(|n| n.to_string()),
+            "a duration" => {
+                let [low, high] = [low, high].map(|text| parse_duration(text).unwrap().as_millis());
+                [low.checked_sub(1), Some(high + 1)].map(|n| n.map_or("-1ms".into(), |n| format!("{n}ms")))
+            }
+            _ => continue,
+        };
+        bounded += 1;
+        let is_refused = |value: &str| {
+            let problems = load(None, owned(&[(&variable, value)]), &Overrides::default()).err().unwrap_or_default();
+            problems.iter().any(|problem| matches!(problem.reason, Reason::Invalid { .. }))
+        };
+        assert!(!is_refused(low) && !is_refused(high), "{key}: {low} and {high} are allowed");
+        for beyond in below_above {
+            assert!(is_refused(&beyond), "{key}: {beyond} is not {expected}");
+        }
+    }
+    assert!(bounded >= 30, "only {bounded} keys have bounds");
+}
+
+#[test]
+fn the_defaults_are_these() {
+    let seconds = Duration::from_secs;
+    let expected = Settings {
+        server: ServerSettings {
+            listen: ([127, 0, 0, 1], 8086).into(),
+            data_dir: "./data".into(),
+            allow_unauthenticated: false,
+            connections: 1024,
+            header_timeout: seconds(10),
+            body_timeout: seconds(30),
+            shutdown_timeout: seconds(30),
+        },
+        store: StoreSettings {
+            uri: StoreUri::parse("embedded").unwrap(),
+            command_timeout: seconds(5),
+            commands_in_flight: 4,
+        },
+        embedded: EmbeddedSettings { cache_bytes: 64 * MIB },
+        ingest: IngestSettings {
+            shards: 2,
+            linger: Duration::from_millis(2),
+            group_bytes: 16 * MIB,
+            bytes_in_flight: 64 * MIB,
+            ack_timeout: seconds(15),
+        },
+        page: PageSettings { max_readings: 3600, max_bytes: MIB, hard_bytes: 4 * MIB },
+        hot: HotSettings { max_bytes: 256 * MIB },
+        sensors: SensorsSettings { recent: 10, write_interval: seconds(60), outlier_ttl: seconds(24 * 3600) },
+        limits: LimitsSettings {
+            body_bytes: 25 * MIB,
+            line_bytes: 64 * KIB,
+            tags: 32,
+            fields: 256,
+            name_bytes: 1024,
+            sensor_fields: 1024,
+            sensors: 1_000_000,
+            databases: 100,
+        },
+        query: QuerySettings {
+            limit_default: 1000,
+            limit_max: 100_000,
+            windows_max: 100_000,
+            concurrent: 16,
+            timeout: seconds(30),
+        },
+        telemetry: TelemetrySettings { log_level: "info".into(), log_format: LogFormat::Auto },
+    };
+    assert_eq!(Settings::default(), expected);
+    assert_eq!(load(None, owned(&[]), &Overrides::default()).unwrap(), expected);
+}

@@ -1,0 +1,339 @@
+//! The layers together: what overrides what, and every class of problem.
+
+mod default_file;
+
+use std::path::Path;
+use std::time::Duration;
+
+use super::units::{GIB, KIB, MIB};
+use super::*;
+
+/// Loads a file of this text, these variables and these flags; problems as they are printed, with
+/// the folder of the file left out.
+fn load_all(file: &str, variables: &[(&str, &str)], flags: &Overrides) -> Result<Settings, Vec<String>> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("my.toml");
+    std::fs::write(&path, file).unwrap();
+    let shown = |problem: Problem| problem.to_string().replace(&format!("{}/", folder.path().display()), "");
+    load(Some(&path), owned(variables), flags).map_err(|problems| problems.into_iter().map(shown).collect())
+}
+
+fn owned(variables: &[(&str, &str)]) -> impl Iterator<Item = (String, String)> {
+    variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+}
+
+fn check_file(file: &str, problems: &[&str]) {
+    assert_eq!(load_all(file, &[], &Overrides::default()).unwrap_err(), problems, "{file}");
+}
+
+fn check_variable(name: &str, value: &str, problems: &[&str]) {
+    let found = load_all("", &[(name, value)], &Overrides::default()).err().unwrap_or_default();
+    assert_eq!(found, problems, "{name}={value}");
+}
+
+fn with_store(uri: &str) -> Overrides {
+    Overrides { store: Some(uri.into()), ..Overrides::default() }
+}
+
+#[test]
+fn each_layer_overrides_the_one_before() {
+    let file = "[server]\nlisten = \"127.0.0.1:1\"\ndata_dir = \"/file\"\nconnections = 7\n[ingest]\nshards = 3\n";
+    let variables = [("HOURGLASS_SERVER__LISTEN", "127.0.0.1:2"), ("HOURGLASS_INGEST__SHARDS", "4")];
+    let flags = Overrides { listen: Some("127.0.0.1:3".into()), ..Overrides::default() };
+    let settings = load_all(file, &variables, &flags).unwrap();
+    assert_eq!(settings.server.listen.port(), 3, "the flag's");
+    assert_eq!(settings.ingest.shards, 4, "the variable's");
+    assert_eq!(
+        (settings.server.connections, settings.server.data_dir.as_path()),
+        (7, Path::new("/file")),
+        "the file's"
+    );
+    assert_eq!(settings.page.max_readings, 3600, "the default");
+
+    let flags = Overrides { data_dir: Some("/flag".into()), ..with_store("mongodb://h") };
+    let settings = load_all(file, &[("HOURGLASS_STORE__URI", "embedded")], &flags).unwrap();
+    assert_eq!(settings.server.data_dir, Path::new("/flag"));
+    assert_eq!(settings.store.uri.expose(), "mongodb://h");
+}
+
+#[test]
+fn variables_are_read_by_the_keys_type() {
+    let variables = [
+        ("HOURGLASS_INGEST__BYTES_IN_FLIGHT", "1GiB"),
+        ("HOURGLASS_LIMITS__BODY_BYTES", "1000000"),
+        ("HOURGLASS_INGEST__LINGER", "0s"),
+        ("HOURGLASS_SERVER__ALLOW_UNAUTHENTICATED", "true"),
+        ("HOURGLASS_SERVER__LISTEN", "0.0.0.0:8086"),
+        ("HOURGLASS_TELEMETRY__LOG_LEVEL", "warn, hourglass::store=DEBUG"),
+        ("HOURGLASS_TELEMETRY__LOG_FORMAT", "json"),
+    ];
+    let settings = load_all("", &variables, &Overrides::default()).unwrap();
+    assert_eq!(settings.ingest.bytes_in_flight, GIB);
+    assert_eq!(settings.limits.body_bytes, 1_000_000);
+    assert_eq!(settings.ingest.linger, Duration::ZERO);
+    assert!(settings.server.is_exposed());
+    assert_eq!(settings.telemetry.log_level, "warn,hourglass::store=DEBUG");
+    assert_eq!(settings.telemetry.log_format, LogFormat::Json);
+}
+
+#[test]
+fn toml_is_read_in_all_its_spellings() {
+    let file = "page.max_readings = 1_000\nlimits = { body_bytes = 0x100000, line_bytes = '2KiB' }\n[sensors]\n";
+    let settings = load_all(file, &[], &Overrides::default()).unwrap();
+    assert_eq!(settings.page.max_readings, 1000);
+    assert_eq!((settings.limits.body_bytes, settings.limits.line_bytes), (MIB, 2 * KIB));
+}
+
+#[test]
+fn a_wrong_value_says_where_what_and_what_would_be_right() {
+    let shards = "expected a whole number, 1 to 64";
+    let cases = [
+        ("[ingest]\n\nshards = 65", format!("my.toml:3: ingest.shards = 65: out of bounds; {shards}")),
+        ("ingest.shards = -1", format!("my.toml:1: ingest.shards = -1: out of bounds; {shards}")),
+        ("ingest.shards = '2'", format!("my.toml:1: ingest.shards = \"2\": wrong type; {shards}")),
+        ("ingest.shards = 2.0", format!("my.toml:1: ingest.shards = (float): wrong type; {shards}")),
+        ("[ingest.shards]", format!("my.toml:1: ingest.shards = (table): wrong type; {shards}")),
+        (
+            "ingest.linger = 2",
+            "my.toml:1: ingest.linger = 2: no unit (ms, s, m or h); expected a duration, 0s to 1s".into(),
+        ),
+        (
+            "ingest.linger = '2s'",
+            "my.toml:1: ingest.linger = \"2s\": out of bounds; expected a duration, 0s to 1s".into(),
+        ),
+        (
+            "hot.max_bytes = '1 GiB'",
+            "my.toml:1: hot.max_bytes = \"1 GiB\": \"1 \" is not a whole number; expected a size, 1MiB to 1TiB".into(),
+        ),
+        (
+            "hot.max_bytes = 1000",
+            "my.toml:1: hot.max_bytes = 1000: out of bounds; expected a size, 1MiB to 1TiB".into(),
+        ),
+        (
+            "server.allow_unauthenticated = 'yes'",
+            "my.toml:1: server.allow_unauthenticated = \"yes\": wrong type; expected true or false".into(),
+        ),
+        (
+            "server.listen = 'localhost'",
+            "my.toml:1: server.listen = \"localhost\": not an address and port; expected an IP address and port".into(),
+        ),
+        ("server.data_dir = ''", "my.toml:1: server.data_dir = \"\": empty; expected a path".into()),
+        (
+            "store.uri = 'postgres://h'",
+            "my.toml:1: store.uri = \"postgres://h\": unknown store; expected \"embedded\", mongodb://… or \
+             mongodb+srv://…"
+                .into(),
+        ),
+        (
+            "telemetry.log_format = 'xml'",
+            "my.toml:1: telemetry.log_format = \"xml\": unknown word; expected \"auto\", \"text\" or \"json\"".into(),
+        ),
+        (
+            "telemetry.log_level = 'warn,inof'",
+            "my.toml:1: telemetry.log_level = \"warn,inof\": \"inof\" is not understood; expected a level (off, error, \
+             warn, info, debug, trace) or target=level, comma-separated"
+                .into(),
+        ),
+    ];
+    for (file, problem) in cases {
+        check_file(file, &[&problem]);
+    }
+    check_variable(
+        "HOURGLASS_INGEST__SHARDS",
+        "two",
+        &[&format!("variable HOURGLASS_INGEST__SHARDS: ingest.shards = \"two\": not a whole number; {shards}")],
+    );
+    check_variable(
+        "HOURGLASS_SERVER__ALLOW_UNAUTHENTICATED",
+        "yes",
+        &["variable HOURGLASS_SERVER__ALLOW_UNAUTHENTICATED: server.allow_unauthenticated = \"yes\": unknown word; \
+           expected true or false"],
+    );
+    let flags = Overrides { listen: Some("8086".into()), ..Overrides::default() };
+    assert_eq!(
+        load_all("", &[], &flags).unwrap_err(),
+        ["flag --listen: server.listen = \"8086\": not an address and port; expected an IP address and port"]
+    );
+}
+
+#[test]
+fn an_unknown_key_is_named_with_the_one_that_was_meant() {
+    let cases = [
+        ("[ingest]\nshrads = 3", "my.toml:2: unknown key ingest.shrads; did you mean ingest.shards?"),
+        ("[ingst]\nshards = 3", "my.toml:2: unknown key ingst.shards; did you mean ingest.shards?"),
+        ("listen = '127.0.0.1:1'", "my.toml:1: unknown key listen; did you mean server.listen?"),
+        ("[cluster]", "my.toml:1: unknown key cluster"),
+        ("[server.listen]\nport = 1", "my.toml:2: unknown key server.listen.port; did you mean server.listen?"),
+        ("server = 5", "my.toml:1: server is a section, written [server]"),
+        ("[[server]]\nlisten = '127.0.0.1:1'", "my.toml:1: server is a section, written [server]"),
+    ];
+    for (file, problem) in cases {
+        check_file(file, &[problem]);
+    }
+}
+
+#[test]
+fn an_unknown_variable_stops_the_start_when_it_must_be_ours() {
+    let ours = "HOURGLASS_INGEST__SHRADS";
+    check_variable(ours, "3", &[&format!("variable {ours}: names no key; did you mean HOURGLASS_INGEST__SHARDS?")]);
+    check_variable("HOURGLASS_CLUSTER__SIZE", "3", &["variable HOURGLASS_CLUSTER__SIZE: names no key"]);
+    // One underscore too few, and the readings would go to the embedded store.
+    let single = "HOURGLASS_STORE_URI";
+    check_variable(single, "x", &[&format!("variable {single}: names no key; did you mean HOURGLASS_STORE__URI?")]);
+    // Set by orchestrators, by the tests, by others.
+    for foreign in ["HOURGLASS_PORT", "HOURGLASS_SERVICE_HOST", "HOURGLASS_TEST_MONGOD", "HOURGLASS_TEST_A__B", "X__Y"]
+    {
+        check_variable(foreign, "3", &[]);
+    }
+}
+
+#[test]
+fn files_that_cannot_be_read_or_are_no_toml_say_so() {
+    let missing = load(Some(Path::new("/nowhere/my.toml")), owned(&[]), &Overrides::default()).unwrap_err();
+    assert_eq!(missing.len(), 1);
+    assert!(missing[0].to_string().starts_with("/nowhere/my.toml: cannot be read: "), "{}", missing[0]);
+
+    let torn = "[ingest]\nshards = \n[page]\nmax_readings = 1 2\n";
+    let problems = load_all(torn, &[("HOURGLASS_INGEST__SHARDS", "0")], &Overrides::default()).unwrap_err();
+    assert_eq!(problems.len(), 3, "{problems:?}");
+    for (problem, start) in
+        problems.iter().zip(["my.toml:2: not valid TOML: ", "my.toml:4: not valid TOML: ", "variable "])
+    {
+        assert!(problem.starts_with(start), "{problem}");
+    }
+
+    let twice = load_all("page.max_readings = 1\npage.max_readings = 2", &[], &Overrides::default()).unwrap_err();
+    assert!(twice.len() == 1 && twice[0].starts_with("my.toml:2: not valid TOML: duplicate key"), "{twice:?}");
+}
+
+#[test]
+fn all_problems_are_reported_at_once_in_the_order_of_the_layers() {
+    let file =
+        "[page]\nmax_readings = 0\nmax_byte = 1\n\n[hot]\nmax_bytes = \"1X\"\n[server]\nlisten = \"0.0.0.0:1\"\n";
+    let variables = [("HOURGLASS_PAGE__MAX_READINGS", "many"), ("HOURGLASS_NO__SUCH", "1")];
+    let found = load_all(file, &variables, &with_store("redis://h")).unwrap_err();
+    let starts = [
+        "my.toml:2: page.max_readings = 0: out of bounds",
+        "my.toml:3: unknown key page.max_byte; did you mean page.max_bytes?",
+        "my.toml:6: hot.max_bytes = \"1X\": unknown unit \"X\"",
+        "my.toml:8: server.listen = \"0.0.0.0:1\" lets other machines in",
+        "variable HOURGLASS_NO__SUCH: names no key",
+        "variable HOURGLASS_PAGE__MAX_READINGS: page.max_readings = \"many\": not a whole number",
+        "flag --store: store.uri = \"redis://h\": unknown store",
+    ];
+    assert_eq!(found.len(), starts.len(), "{found:#?}");
+    for (problem, start) in found.iter().zip(starts) {
+        assert!(problem.starts_with(start), "{problem}");
+    }
+}
+
+#[test]
+fn relations_between_keys_hold() {
+    check_file(
+        "[page]\nmax_bytes = '2MiB'\nhard_bytes = '1MiB'",
+        &["my.toml:3: page.hard_bytes = 1MiB must not be below page.max_bytes = 2MiB"],
+    );
+    check_file(
+        "limits.body_bytes = '65MiB'",
+        &["my.toml:1: ingest.bytes_in_flight = 64MiB must not be below limits.body_bytes = 65MiB"],
+    );
+    check_file(
+        "query.limit_max = 10",
+        &["my.toml:1: query.limit_max = 10 must not be below query.limit_default = 1000"],
+    );
+    let equal = "page.max_bytes = '2MiB'\npage.hard_bytes = '2MiB'\nquery.limit_max = 1000";
+    assert!(load_all(equal, &[], &Overrides::default()).is_ok());
+    // A value that is wrong by itself is not compared.
+    let one = load_all("[page]\nmax_bytes = '3MiB'\nhard_bytes = '1KB'", &[], &Overrides::default()).unwrap_err();
+    assert!(one.len() == 1 && one[0].contains("out of bounds"), "{one:?}");
+}
+
+#[test]
+fn listening_beyond_loopback_needs_the_word() {
+    let flags = Overrides { listen: Some("0.0.0.0:9000".into()), ..Overrides::default() };
+    assert_eq!(
+        load_all("", &[], &flags).unwrap_err(),
+        [
+            "flag --listen: server.listen = \"0.0.0.0:9000\" lets other machines in, and there is no authentication yet; \
+          listen on 127.0.0.1:9000, or, where everybody on that network may read, write and delete, set \
+          server.allow_unauthenticated = true (HOURGLASS_SERVER__ALLOW_UNAUTHENTICATED=true)"
+        ]
+    );
+    assert!(load_all("server.allow_unauthenticated = true", &[], &flags).is_ok());
+    // A torn file may hold the word, so its absence is not judged.
+    let torn = load_all("server.allow_unauthenticated = true\nx", &[], &flags).unwrap_err();
+    assert!(torn.len() == 1 && torn[0].contains("not valid TOML"), "{torn:?}");
+}
+
+#[test]
+fn the_uri_may_come_from_a_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let secret = folder.path().join("uri");
+    std::fs::write(&secret, "mongodb://user:pw@host/db\n").unwrap();
+    let secret = secret.to_str().unwrap();
+    let uri = |file: &str, variables: &[(&str, &str)], flags: &Overrides| {
+        load_all(file, variables, flags).map(|settings| settings.store.uri.expose().to_owned())
+    };
+    let none = Overrides::default();
+    let by_file = format!("[store]\nuri_file = '{secret}'\n");
+    let from_file = Ok("mongodb://user:pw@host/db".to_owned());
+    assert_eq!(uri(&by_file, &[], &none), from_file);
+    assert_eq!(uri(&format!("{by_file}uri = 'embedded'"), &[], &none), from_file, "the default beside it");
+    assert_eq!(uri("store.uri = 'mongodb://a'", &[("HOURGLASS_STORE__URI_FILE", secret)], &none), from_file);
+    // The higher layer counts, and so a flag can lead away from the file.
+    assert_eq!(uri(&by_file, &[], &with_store("embedded")), Ok("embedded".into()));
+    assert_eq!(uri(&by_file, &[("HOURGLASS_STORE__URI", "mongodb://b")], &none), Ok("mongodb://b".into()));
+    assert_eq!(uri(&by_file, &[("HOURGLASS_STORE__URI_FILE", "")], &none), Ok("embedded".into()));
+    assert_eq!(
+        uri(&format!("{by_file}uri = 'mongodb://a'"), &[], &none),
+        Err(vec!["my.toml:2: store.uri and store.uri_file are both set; keep one of them".into()])
+    );
+}
+
+#[test]
+fn a_useless_uri_file_is_a_problem_that_shows_nothing_of_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("uri");
+    for (text, fault) in
+        [("", "empty"), (" \n", "empty"), ("user:pw@host", "unknown store"), ("embedde", "unknown store")]
+    {
+        std::fs::write(&path, text).unwrap();
+        let found = load(None, owned(&[("HOURGLASS_STORE__URI_FILE", path.to_str().unwrap())]), &Overrides::default());
+        let found = found.unwrap_err();
+        let expected = format!("variable HOURGLASS_STORE__URI_FILE: store.uri_file = {path:?}: {fault}");
+        assert_eq!(found[0].to_string(), expected);
+        assert!(!format!("{found:?}").contains("user:pw"), "{found:?}");
+    }
+    check_missing(folder.path().join("missing").to_str().unwrap());
+}
+
+fn check_missing(path: &str) {
+    let found = load_all(&format!("store.uri_file = '{path}'"), &[], &Overrides::default()).unwrap_err();
+    assert!(found.len() == 1 && found[0].starts_with("my.toml:1: store.uri_file = "), "{found:?}");
+    assert!(found[0].contains("cannot be read: "), "{found:?}");
+}
+
+#[test]
+fn no_problem_shows_credentials() {
+    let uri = "mongodb://user:pw@host";
+    let files = [
+        format!("store.uri = 'x{uri}'"),
+        format!("store.uri = ['{uri}']"),
+        format!("store.uri = '{uri}'\nstore.uri_file = 'f'"),
+        format!("store.uri_file = '{uri}'"),
+        format!("store.url = '{uri}'"),
+        format!("server.listen = '{uri}'"),
+        format!("server.data_dir = '{uri}'\ntelemetry.log_level = '{uri}'"),
+        format!("store.uri = '{uri}"),
+    ];
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("my.toml");
+    for file in files {
+        std::fs::write(&path, &file).unwrap();
+        let problems = load(Some(&path), owned(&[("HOURGLASS_STORE_URI", uri)]), &Overrides::default()).unwrap_err();
+        for problem in problems {
+            let shown = format!("{problem} {problem:?}");
+            assert!(!shown.contains("user:pw"), "{file}: {shown}");
+        }
+    }
+}

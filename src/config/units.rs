@@ -1,0 +1,216 @@
+//! Durations and sizes as people write them: "30s", "64MiB". Knows no key and no file.
+
+use std::fmt;
+use std::time::Duration;
+
+/// 1024 bytes.
+pub const KIB: usize = 1 << 10;
+/// 1024 KiB.
+pub const MIB: usize = 1 << 20;
+/// 1024 MiB.
+pub const GIB: usize = 1 << 30;
+
+/// Units of a duration with their milliseconds, longest last.
+const DURATION_UNITS: [(&str, u64); 4] = [("ms", 1), ("s", 1000), ("m", 60 * 1000), ("h", 60 * 60 * 1000)];
+
+/// Units of a size with their bytes. The binary ones, which sizes are shown in, come first, longest last.
+const SIZE_UNITS: [(&str, u64); 10] = [
+    ("B", 1),
+    ("KiB", 1 << 10),
+    ("MiB", 1 << 20),
+    ("GiB", 1 << 30),
+    ("TiB", 1 << 40),
+    ("kB", 1000),
+    ("KB", 1000),
+    ("MB", 1_000_000),
+    ("GB", 1_000_000_000),
+    ("TB", 1_000_000_000_000),
+];
+const BINARY_UNITS: usize = 5;
+
+/// Why a text is no duration or no size.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum UnitError {
+    /// Nothing stands in front of the unit, or something that is not all digits, such as `1.5` or `-3`.
+    NotWhole {
+        /// The text in the number's place.
+        number: String,
+    },
+    /// A duration is a bare number; which unit was meant cannot be known.
+    NoUnit,
+    /// A unit that does not exist. Case matters, and no space stands before it.
+    UnknownUnit {
+        /// The text in the unit's place.
+        unit: String,
+        /// The units there are, comma-separated.
+        units: &'static str,
+    },
+    /// More than 64 bits of milliseconds or bytes.
+    TooLarge,
+}
+
+/// Reads a duration: a whole number and one of `ms`, `s`, `m`, `h`.
+///
+/// # Errors
+/// When the number or the unit is missing, unknown or too large.
+pub fn parse_duration(text: &str) -> Result<Duration, UnitError> {
+    let (number, unit) = split(text)?;
+    if unit.is_empty() {
+        return Err(UnitError::NoUnit);
+    }
+    let millis = scale(number, unit, &DURATION_UNITS, "ms, s, m, h")?;
+    Ok(Duration::from_millis(millis))
+}
+
+/// Reads a size: a whole number of bytes, or one with `B`, `KiB`, `MiB`, `GiB`, `TiB` (powers of
+/// 1024) or `KB`, `MB`, `GB`, `TB` (powers of 1000).
+///
+/// # Errors
+/// When the number or the unit is missing, unknown or too large.
+pub fn parse_size(text: &str) -> Result<u64, UnitError> {
+    let (number, unit) = split(text)?;
+    let unit = if unit.is_empty() { "B" } else { unit };
+    scale(number, unit, &SIZE_UNITS, "B, KiB, MiB, GiB, TiB, KB, MB, GB, TB")
+}
+
+/// The duration in its longest exact unit, as [`parse_duration`] reads it.
+#[must_use]
+pub fn show_duration(duration: Duration) -> String {
+    let millis = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+    if millis == 0 { "0s".to_owned() } else { show(millis, &DURATION_UNITS) }
+}
+
+/// The size in its longest exact binary unit, as [`parse_size`] reads it.
+#[must_use]
+pub fn show_size(bytes: usize) -> String {
+    show(bytes as u64, &SIZE_UNITS[..BINARY_UNITS])
+}
+
+/// Parts the digits from the unit behind them.
+fn split(text: &str) -> Result<(&str, &str), UnitError> {
+    let unit_start = text.find(char::is_alphabetic).unwrap_or(text.len());
+    let (number, unit) = text.split_at(unit_start);
+    // "30 s" is refused for its space, by naming the number "30 ".
+    if number.is_empty() || !number.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(UnitError::NotWhole { number: number.to_owned() });
+    }
+    Ok((number, unit))
+}
+
+fn scale(number: &str, unit: &str, table: &[(&str, u64)], units: &'static str) -> Result<u64, UnitError> {
+    let Some((_, factor)) = table.iter().find(|(name, _)| *name == unit) else {
+        return Err(UnitError::UnknownUnit { unit: unit.to_owned(), units });
+    };
+    // All digits, so the only way to fail is to be too long.
+    let number: u64 = number.parse().map_err(|_| UnitError::TooLarge)?;
+    number.checked_mul(*factor).ok_or(UnitError::TooLarge)
+}
+
+fn show(amount: u64, table: &[(&str, u64)]) -> String {
+    let exact = table.iter().rev().find(|(_, factor)| amount != 0 && amount.is_multiple_of(*factor));
+    let (name, factor) = exact.unwrap_or(&table[0]);
+    format!("{}{name}", amount / factor)
+}
+
+impl fmt::Display for UnitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotWhole { number } if number.is_empty() => f.write_str("no number in front"),
+            Self::NotWhole { number } => write!(f, "{number:?} is not a whole number"),
+            Self::NoUnit => f.write_str("no unit (ms, s, m or h)"),
+            Self::UnknownUnit { unit, units } => write!(f, "unknown unit {unit:?} (known are {units})"),
+            Self::TooLarge => f.write_str("too large"),
+        }
+    }
+}
+
+impl std::error::Error for UnitError {}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_read_exactly() {
+        let cases = [
+            ("0s", 0),
+            ("5ms", 5),
+            ("30s", 30_000),
+            ("1m", 60_000),
+            ("24h", 86_400_000),
+            ("007s", 7_000),
+            ("18446744073709551615ms", u64::MAX),
+        ];
+        for (text, millis) in cases {
+            assert_eq!(parse_duration(text), Ok(Duration::from_millis(millis)), "{text}");
+        }
+    }
+
+    #[test]
+    fn sizes_are_read_exactly() {
+        let cases = [
+            ("0", 0),
+            ("4096", 4096),
+            ("12B", 12),
+            ("512KiB", 524_288),
+            ("64MiB", 67_108_864),
+            ("1GiB", 1_073_741_824),
+            ("2TiB", 2_199_023_255_552),
+            ("25MB", 25_000_000),
+            ("3kB", 3000),
+            ("3KB", 3000),
+        ];
+        for (text, bytes) in cases {
+            assert_eq!(parse_size(text), Ok(bytes), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_duration_says_why() {
+        let cases = [
+            ("", "no number in front"),
+            ("s", "no number in front"),
+            ("30", "no unit (ms, s, m or h)"),
+            ("1.5s", "\"1.5\" is not a whole number"),
+            ("-3s", "\"-3\" is not a whole number"),
+            ("30 s", "\"30 \" is not a whole number"),
+            ("5S", "unknown unit \"S\" (known are ms, s, m, h)"),
+            ("1h30m", "unknown unit \"h30m\" (known are ms, s, m, h)"),
+            ("18446744073709551616ms", "too large"),
+            ("18446744073709551615s", "too large"),
+        ];
+        for (text, message) in cases {
+            assert_eq!(parse_duration(text).unwrap_err().to_string(), message, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_size_says_why() {
+        let known = "(known are B, KiB, MiB, GiB, TiB, KB, MB, GB, TB)";
+        let cases = [
+            ("", "no number in front".to_owned()),
+            ("MiB", "no number in front".to_owned()),
+            ("1.5GiB", "\"1.5\" is not a whole number".to_owned()),
+            ("64M", format!("unknown unit \"M\" {known}")),
+            ("64mib", format!("unknown unit \"mib\" {known}")),
+            ("16777216TiB", "too large".to_owned()),
+        ];
+        for (text, message) in cases {
+            assert_eq!(parse_size(text).unwrap_err().to_string(), message, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_shown_reads_back() {
+        for (millis, text) in [(0, "0s"), (2, "2ms"), (1500, "1500ms"), (60_000, "1m"), (90_000, "90s")] {
+            let duration = Duration::from_millis(millis);
+            assert_eq!(show_duration(duration), text);
+            assert_eq!(parse_duration(text), Ok(duration));
+        }
+        for (bytes, text) in [(0, "0B"), (1000, "1000B"), (1536, "1536B"), (64 * MIB, "64MiB"), (GIB, "1GiB")] {
+            assert_eq!(show_size(bytes), text);
+            assert_eq!(parse_size(text), Ok(bytes as u64));
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! What goes wrong in a request, and how each kind of client is told: the status, the body's
+//! shape and the headers that their libraries look for.
+
+use axum::Json;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde_json::{Value, json};
+
+use crate::bucket::StorageError;
+use crate::ingest::{IngestError, Rejected};
+use crate::query::QueryError;
+use crate::reading::Rejection;
+
+/// Seconds that a client is asked to wait before it tries again.
+const RETRY_AFTER: &str = "1";
+/// How much of an error text goes into a header.
+const HEADER_BYTES_MAX: usize = 1024;
+
+/// Whose shape an answer has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Dialect {
+    /// `{"error": "…"}`, as `InfluxDB` 1.x answers; also our own API's.
+    V1,
+    /// `{"code": "…", "message": "…"}`, as `InfluxDB` 2.x answers.
+    V2,
+    /// `{"error": "…", "data": […]}`, as `InfluxDB` 3 answers.
+    V3,
+}
+
+/// Why a request was not answered as asked.
+#[derive(Debug, Clone)]
+pub enum ApiError {
+    /// A parameter or header that cannot be used; the text names it and says what would do.
+    Bad(String),
+    /// A body, or what it decompresses to, over `limits.body_bytes`.
+    TooLarge {
+        /// The limit's value.
+        limit: usize,
+    },
+    /// A body that did not arrive in time.
+    BodyTimeout,
+    /// A body in an encoding not known here.
+    Encoding(String),
+    /// Writing failed.
+    Ingest(IngestError),
+    /// A query failed.
+    Query(QueryError),
+}
+
+impl From<IngestError> for ApiError {
+    fn from(error: IngestError) -> Self {
+        Self::Ingest(error)
+    }
+}
+
+impl From<QueryError> for ApiError {
+    fn from(error: QueryError) -> Self {
+        Self::Query(error)
+    }
+}
+
+impl ApiError {
+    /// The status: 503 for what waiting mends, never 5xx for data that can never be accepted.
+    pub fn status(&self) -> StatusCode {
+        match self {
+            Self::Bad(_) => StatusCode::BAD_REQUEST,
+            Self::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::BodyTimeout => StatusCode::REQUEST_TIMEOUT,
+            Self::Encoding(_) => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            Self::Ingest(error) => match error {
+                IngestError::Storage(error) => of_storage(error),
+                IngestError::Overloaded { .. } | IngestError::Timeout(_) | IngestError::Stopping => {
+                    StatusCode::SERVICE_UNAVAILABLE
+                }
+                IngestError::TooManyDatabases { .. } | IngestError::DatabaseName { .. } => StatusCode::BAD_REQUEST,
+            },
+            Self::Query(error) => match error {
+                QueryError::Storage(error) => of_storage(error),
+                QueryError::TooManyWindows { .. } => StatusCode::BAD_REQUEST,
+                QueryError::Timeout { .. } | QueryError::Overloaded { .. } => StatusCode::SERVICE_UNAVAILABLE,
+            },
+        }
+    }
+
+    /// What the client is told.
+    pub fn message(&self) -> String {
+        match self {
+            Self::Bad(message) => message.clone(),
+            Self::TooLarge { limit } => {
+                format!(
+                    "Request Entity Too Large: the body is over {limit} bytes (limits.body_bytes): send smaller batches"
+                )
+            }
+            Self::BodyTimeout => "the body did not arrive in time (server.body_timeout)".to_owned(),
+            Self::Encoding(encoding) => format!("content encoding {encoding:?} is not known: use gzip or none"),
+            Self::Ingest(error) => error.to_string(),
+            Self::Query(error) => error.to_string(),
+        }
+    }
+
+    /// The answer in a dialect.
+    pub fn respond(&self, dialect: Dialect) -> Response {
+        let (status, message) = (self.status(), self.message());
+        let body = match dialect {
+            Dialect::V1 => json!({ "error": message }),
+            Dialect::V2 => json!({ "code": v2_code(status), "message": message }),
+            Dialect::V3 => json!({ "error": message, "data": [] }),
+        };
+        let mut response = error_response(status, &message, &body, dialect);
+        if status == StatusCode::SERVICE_UNAVAILABLE {
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER));
+        }
+        response
+    }
+}
+
+fn of_storage(error: &StorageError) -> StatusCode {
+    match error {
+        StorageError::Refused { .. } => StatusCode::BAD_REQUEST,
+        StorageError::Unavailable { .. }
+        | StorageError::Unknown { .. }
+        | StorageError::Denied { .. }
+        | StorageError::Unreadable { .. } => StatusCode::SERVICE_UNAVAILABLE,
+    }
+}
+
+fn v2_code(status: StatusCode) -> &'static str {
+    match status {
+        StatusCode::PAYLOAD_TOO_LARGE => "request too large",
+        StatusCode::UNPROCESSABLE_ENTITY => "unprocessable entity",
+        StatusCode::SERVICE_UNAVAILABLE => "unavailable",
+        StatusCode::NOT_FOUND => "not found",
+        StatusCode::METHOD_NOT_ALLOWED => "method not allowed",
+        StatusCode::REQUEST_TIMEOUT => "request timeout",
+        _ => "invalid",
+    }
+}
+
+fn error_response(status: StatusCode, message: &str, body: &Value, dialect: Dialect) -> Response {
+    let mut response = (status, Json(body)).into_response();
+    // A header cannot hold line ends or text beyond ASCII.
+    let shown: String =
+        message.chars().take(HEADER_BYTES_MAX).map(|c| if c.is_ascii_graphic() { c } else { ' ' }).collect();
+    if let Ok(value) = HeaderValue::from_str(shown.trim()) {
+        response.headers_mut().insert("x-influxdb-error", value);
+    }
+    if dialect == Dialect::V2 {
+        response.headers_mut().insert("x-platform-error-code", HeaderValue::from_static(v2_code(status)));
+    }
+    response
+}
+
+/// The answer to a write of which something was not kept; what was kept is in the store.
+pub fn respond_partial(dialect: Dialect, accepted: usize, rejected: &Rejected) -> Response {
+    match dialect {
+        Dialect::V1 => {
+            let message = v1_message(accepted, rejected);
+            error_response(StatusCode::BAD_REQUEST, &message, &json!({ "error": message }), dialect)
+        }
+        Dialect::V2 => {
+            let all_unprocessable = rejected.told.iter().all(|rejection| rejection.reason.keeps_the_rest());
+            let (status, message) = if all_unprocessable {
+                let message = format!("failure writing points to database: {}", v1_message(accepted, rejected));
+                (StatusCode::UNPROCESSABLE_ENTITY, message)
+            } else {
+                (StatusCode::BAD_REQUEST, v1_message(accepted, rejected))
+            };
+            let line = rejected.told.first().map_or(0, |rejection| rejection.line);
+            let body = json!({ "code": v2_code(status), "message": message, "line": line });
+            error_response(status, &message, &body, dialect)
+        }
+        Dialect::V3 => {
+            let message = if accepted > 0 || rejected.lines == 0 {
+                "partial write of line protocol occurred"
+            } else {
+                "line protocol parsing error"
+            };
+            let data: Vec<Value> = rejected.told.iter().map(v3_item).collect();
+            error_response(StatusCode::BAD_REQUEST, message, &json!({ "error": message, "data": data }), dialect)
+        }
+    }
+}
+
+/// The words that 1.x clients look for: `unable to parse` and `partial write`, with `dropped=`.
+fn v1_message(accepted: usize, rejected: &Rejected) -> String {
+    let explain = |rejection: &Rejection| {
+        if rejection.reason.keeps_the_rest() {
+            format!("{} (line {})", rejection.reason, rejection.line)
+        } else {
+            format!("unable to parse '{}': {}", rejection.text, rejection.message())
+        }
+    };
+    let mut lines: Vec<String> = rejected.told.iter().map(explain).collect();
+    if rejected.count > rejected.told.len() {
+        lines.push(format!("and {} more", rejected.count - rejected.told.len()));
+    }
+    let text = lines.join("\n");
+    if accepted == 0 && rejected.lines > 0 { text } else { format!("partial write: {text} dropped={}", rejected.count) }
+}
+
+fn v3_item(rejection: &Rejection) -> Value {
+    json!({
+        "error_message": rejection.message(),
+        "line_number": rejection.line,
+        "original_line": rejection.text,
+    })
+}

@@ -1,0 +1,224 @@
+//! Answers as JSON and NDJSON, written straight into text.
+
+use std::fmt::Write;
+
+use crate::bucket::summary::Fold;
+use crate::bucket::{Reading, SensorDocument, Summary};
+use crate::ingest::Ack;
+use crate::query::Window;
+use crate::reading::Value;
+use crate::reading::time::write_rfc3339;
+
+/// How times are written.
+#[derive(Debug, Clone, Copy)]
+pub enum Times {
+    /// RFC 3339.
+    Text,
+    /// Integers of so many nanoseconds each, floored.
+    Epoch(i64),
+}
+
+/// A JSON string.
+pub fn string(out: &mut String, text: &str) {
+    out.push('"');
+    for c in text.chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            c if c.is_control() && c.is_ascii() => put(out, format_args!("\\u{:04x}", u32::from(c))),
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+}
+
+fn put(out: &mut String, text: std::fmt::Arguments<'_>) {
+    // Writing to a String cannot fail.
+    let _ = out.write_fmt(text);
+}
+
+fn time(out: &mut String, time: i64, times: Times) {
+    match times {
+        Times::Text => {
+            out.push('"');
+            write_rfc3339(out, time);
+            out.push('"');
+        }
+        Times::Epoch(unit) => put(out, format_args!("{}", time.div_euclid(unit))),
+    }
+}
+
+/// The shortest text that reads back as the same float; whole numbers without a point. What is
+/// not finite (a sum may overflow) is null.
+fn float(out: &mut String, value: f64) {
+    let size = value.abs();
+    if !value.is_finite() {
+        out.push_str("null");
+    } else if size != 0.0 && !(1e-5..1e17).contains(&size) {
+        put(out, format_args!("{value:e}"));
+    } else {
+        put(out, format_args!("{value}"));
+    }
+}
+
+fn value(out: &mut String, value: &Value) {
+    match value {
+        Value::Float(v) => float(out, *v),
+        Value::Integer(v) => put(out, format_args!("{v}")),
+        Value::Unsigned(v) => put(out, format_args!("{v}")),
+        Value::Boolean(v) => put(out, format_args!("{v}")),
+        Value::String(v) => string(out, v),
+    }
+}
+
+/// `{"ts":"…","temp":22.1}`. A field that is itself called `ts` is written `%74s`, as stored.
+pub fn reading(out: &mut String, reading: &Reading, times: Times) {
+    out.push_str("{\"ts\":");
+    time(out, reading.time, times);
+    for (name, field) in &reading.fields {
+        out.push(',');
+        string(out, if &**name == "ts" { "%74s" } else { name });
+        out.push(':');
+        value(out, field);
+    }
+    out.push('}');
+}
+
+/// Items with commas between them.
+pub fn list<T>(out: &mut String, items: impl IntoIterator<Item = T>, mut write: impl FnMut(&mut String, T)) {
+    for (number, item) in items.into_iter().enumerate() {
+        if number > 0 {
+            out.push(',');
+        }
+        write(out, item);
+    }
+}
+
+/// `{"start":"…","end":"…","fields":{"temp":{"count":60,…}}}`.
+pub fn window(out: &mut String, window: &Window, times: Times) {
+    out.push_str("{\"start\":");
+    time(out, window.span.start, times);
+    out.push_str(",\"end\":");
+    time(out, window.span.end, times);
+    out.push_str(",\"fields\":{");
+    list(out, &window.fields, |out, (name, field)| {
+        string(out, name);
+        out.push(':');
+        summary(out, field);
+    });
+    out.push_str("}}");
+}
+
+fn summary(out: &mut String, summary: &Summary) {
+    match summary {
+        Summary::Integers(fold) => fold_parts(out, fold, |out, v| put(out, format_args!("{v}"))),
+        Summary::Floats(fold) => fold_parts(out, fold, |out, v| float(out, *v)),
+    }
+    out.push_str(",\"avg\":");
+    float(out, summary.avg());
+    out.push('}');
+}
+
+fn fold_parts<T>(out: &mut String, fold: &Fold<T>, number: impl Fn(&mut String, &T)) {
+    put(out, format_args!("{{\"count\":{}", fold.count));
+    for (name, part) in [("min", &fold.min), ("max", &fold.max), ("sum", &fold.sum)] {
+        put(out, format_args!(",\"{name}\":"));
+        number(out, part);
+    }
+}
+
+/// A sensor as `/api/v1/sensors` shows it.
+pub fn sensor(out: &mut String, document: &SensorDocument, times: Times, with_recent: bool) {
+    out.push_str("{\"sensor\":");
+    string(out, &document.sensor.key);
+    out.push_str(",\"measurement\":");
+    string(out, &document.sensor.measurement);
+    out.push_str(",\"tags\":{");
+    list(out, &document.sensor.tags, |out, (name, tag)| pair(out, name, tag));
+    out.push_str("},\"fields\":{");
+    list(out, &document.fields, |out, (name, family)| pair(out, name, family.name()));
+    out.push('}');
+    for (name, seen) in [("first_seen", document.first_seen), ("last_seen", document.last_seen)] {
+        put(out, format_args!(",\"{name}\":"));
+        optional(out, seen, |out, seen| time(out, seen, times));
+    }
+    out.push_str(",\"latest\":");
+    optional(out, document.recent.last(), |out, latest| reading(out, latest, times));
+    if with_recent {
+        out.push_str(",\"recent\":[");
+        list(out, &document.recent, |out, recent| reading(out, recent, times));
+        out.push(']');
+    }
+    out.push_str(",\"outlier\":");
+    optional(out, document.outlier, |out, outlier| {
+        out.push_str("{\"since\":");
+        time(out, outlier.since, times);
+        out.push_str(",\"last_hour\":");
+        time(out, outlier.last_hour.start_ns(), times);
+        put(out, format_args!(",\"pages\":{}}}", outlier.pages));
+    });
+    out.push('}');
+}
+
+fn pair(out: &mut String, name: &str, text: &str) {
+    string(out, name);
+    out.push(':');
+    string(out, text);
+}
+
+fn optional<T>(out: &mut String, item: Option<T>, write: impl FnOnce(&mut String, T)) {
+    match item {
+        Some(item) => write(out, item),
+        None => out.push_str("null"),
+    }
+}
+
+/// `{"accepted":n,"rejected":[…]}`; when more was rejected than is told, `rejected_total` counts.
+pub fn ack_json(ack: &Ack) -> String {
+    let mut out = String::new();
+    put(&mut out, format_args!("{{\"accepted\":{},\"rejected\":[", ack.accepted));
+    list(&mut out, &ack.rejected.told, |out, rejection| {
+        put(out, format_args!("{{\"line\":{},\"column\":{},\"reason\":", rejection.line, rejection.column));
+        string(out, &rejection.reason.to_string());
+        out.push_str(",\"text\":");
+        string(out, &rejection.text);
+        out.push('}');
+    });
+    out.push(']');
+    if ack.rejected.count > ack.rejected.told.len() {
+        put(&mut out, format_args!(",\"rejected_total\":{}", ack.rejected.count));
+    }
+    out.push('}');
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn floats_read_back_as_themselves() {
+        for v in [0.0, -0.0, 45.0, 22.1, 1e16, 1e17, 1e300, -1.5e-9, f64::MIN_POSITIVE, f64::MAX, 0.1 + 0.2] {
+            let mut out = String::new();
+            float(&mut out, v);
+            let back: f64 = serde_json::from_str(&out).expect("JSON");
+            assert_eq!(back, v, "{out}");
+            assert!(out.len() < 30, "{out}");
+        }
+        let mut out = String::new();
+        float(&mut out, 45.0);
+        float(&mut out, f64::INFINITY);
+        assert_eq!(out, "45null");
+    }
+
+    #[test]
+    fn strings_are_json() {
+        let text = "a\"b\\c\n\t\u{1}é🌡";
+        let mut out = String::new();
+        string(&mut out, text);
+        assert_eq!(serde_json::from_str::<String>(&out).expect("JSON"), text);
+    }
+}

@@ -1,0 +1,114 @@
+//! HTTP: routes, what clients send and expect byte by byte, and the connections. Judges nothing of
+//! a reading itself and reaches no store: it calls ingest and query.
+
+mod body;
+mod errors;
+mod influx_query;
+mod json;
+mod layer;
+mod read;
+mod server;
+mod status;
+mod write;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::middleware::from_fn_with_state;
+use axum::routing::{get, post};
+use tokio::sync::watch;
+
+pub use server::{Connections, serve};
+
+use crate::ingest::Ingest;
+use crate::query::Query;
+use crate::telemetry::Metrics;
+
+/// How requests are bounded. From the config sections `[server]`, `[limits]` and `[query]`.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Longest wait for a request's body.
+    pub body_timeout: Duration,
+    /// Most bytes of a body, on the wire and again after decompression.
+    pub body_bytes: usize,
+    /// Readings in an answer when the query states no limit.
+    pub limit_default: usize,
+    /// Most readings in an answer.
+    pub limit_max: usize,
+    /// Bounds on the names in a sensor's key.
+    pub limits: crate::reading::Limits,
+}
+
+/// What the service can say of itself at any moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Health {
+    /// Reads and writes are answered.
+    Ready,
+    /// The store does not answer; the reason is for people.
+    StoreAway(String),
+    /// The service is stopping.
+    Stopping,
+}
+
+/// What every handler is given.
+#[derive(Debug)]
+pub struct App {
+    /// The write path.
+    pub ingest: Ingest,
+    /// The read path.
+    pub query: Query,
+    /// The registry behind `/metrics`.
+    pub metrics: Metrics,
+    /// Kept up to date by `app`.
+    pub health: watch::Receiver<Health>,
+    /// Bounds on requests.
+    pub options: Options,
+    /// When the service started, by the clock and monotonically.
+    pub started: (i64, Instant),
+}
+
+/// Every endpoint, with what `GET /` says of it.
+const ENDPOINTS: &[(&str, &str)] = &[
+    ("POST /api/v1/readings", "write JSON readings: one object, an array, or NDJSON (?db=&precision=)"),
+    (
+        "GET  /api/v1/readings",
+        "raw readings of a sensor (?db=&sensor=&from=&to=&fields=&limit=&cursor=&format=json|ndjson)",
+    ),
+    ("GET  /api/v1/summary", "count, min, max, sum and avg by window (?db=&sensor=&from=&to=&step=1h&fields=)"),
+    (
+        "GET  /api/v1/sensors",
+        "sensors with their fields, latest reading and outlier mark (?db=&outlier=true&recent=true&limit=&cursor=)",
+    ),
+    ("POST /write", "line protocol, as InfluxDB 1.x takes it (?db=&precision=)"),
+    ("POST /api/v2/write", "line protocol, as InfluxDB 2.x takes it (?bucket=&precision=)"),
+    ("POST /api/v3/write_lp", "line protocol, as InfluxDB 3 takes it (?db=&precision=&accept_partial=)"),
+    ("GET  /query", "SHOW DATABASES; by POST also CREATE DATABASE (?q=)"),
+    ("GET  /ping", "204, or the version with ?verbose=true"),
+    ("GET  /health", "whether reads and writes are answered"),
+    ("GET  /ready", "200 while requests are taken, 503 before and after"),
+    ("GET  /settings", "what QuestDB's clients ask before they write"),
+    ("GET  /metrics", "metrics for Prometheus"),
+];
+
+/// All routes.
+pub fn router(app: Arc<App>) -> Router {
+    Router::new()
+        .route("/", get(status::endpoints))
+        .route("/write", post(write::v1))
+        .route("/api/v2/write", post(write::v2))
+        .route("/api/v3/write_lp", post(write::v3))
+        .route("/api/v1/readings", post(write::native).get(read::readings))
+        .route("/api/v1/summary", get(read::summary))
+        .route("/api/v1/sensors", get(read::sensors))
+        .route("/query", get(influx_query::by_get).post(influx_query::by_post))
+        .route("/ping", get(status::ping))
+        .route("/health", get(status::health))
+        .route("/ready", get(status::ready))
+        .route("/settings", get(status::settings))
+        .route("/metrics", get(status::metrics))
+        .fallback(status::unknown)
+        .method_not_allowed_fallback(status::wrong_method)
+        .layer(from_fn_with_state(app.clone(), layer::around))
+        .with_state(app)
+}

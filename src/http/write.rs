@@ -1,0 +1,152 @@
+//! The write endpoints: what each family of clients sends, and 204 with nothing else when all of
+//! it was kept.
+
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use axum::body::Body;
+use axum::extract::{Query, State};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+
+use super::App;
+use super::body;
+use super::errors::{ApiError, Dialect, respond_partial};
+use super::json::ack_json;
+use crate::ingest::{Ack, Arrival};
+use crate::reading::Precision;
+
+/// The database of a write that names none.
+pub const DEFAULT_DATABASE: &str = "default";
+
+/// What the write endpoints take in the query; what they do not know they ignore, as `InfluxDB`
+/// does, since clients send much that means nothing here (`org`, `consistency`, `u`, `p`).
+#[derive(Debug, Default, Deserialize)]
+pub struct WriteParameters {
+    db: Option<String>,
+    rp: Option<String>,
+    bucket: Option<String>,
+    precision: Option<String>,
+    accept_partial: Option<String>,
+}
+
+type Parameters = Result<Query<WriteParameters>, axum::extract::rejection::QueryRejection>;
+
+/// `POST /write`.
+pub async fn v1(State(app): State<Arc<App>>, query: Parameters, headers: HeaderMap, body: Body) -> Response {
+    lines(&app, query, &headers, body, Dialect::V1).await
+}
+
+/// `POST /api/v2/write`.
+pub async fn v2(State(app): State<Arc<App>>, query: Parameters, headers: HeaderMap, body: Body) -> Response {
+    lines(&app, query, &headers, body, Dialect::V2).await
+}
+
+/// `POST /api/v3/write_lp`.
+pub async fn v3(State(app): State<Arc<App>>, query: Parameters, headers: HeaderMap, body: Body) -> Response {
+    lines(&app, query, &headers, body, Dialect::V3).await
+}
+
+async fn lines(app: &App, query: Parameters, headers: &HeaderMap, body: Body, dialect: Dialect) -> Response {
+    match take_lines(app, query, headers, body, dialect).await {
+        Ok(ack) if ack.rejected.count == 0 => StatusCode::NO_CONTENT.into_response(),
+        Ok(ack) => respond_partial(dialect, ack.accepted, &ack.rejected),
+        Err(error) => refuse(app, &error, dialect),
+    }
+}
+
+async fn take_lines(
+    app: &App,
+    query: Parameters,
+    headers: &HeaderMap,
+    body: Body,
+    dialect: Dialect,
+) -> Result<Ack, ApiError> {
+    let parameters = parameters(query)?;
+    let database = database(&parameters)?;
+    let precision = precision(parameters.precision.as_deref(), dialect)?;
+    let partial = flag("accept_partial", parameters.accept_partial.as_deref())?.unwrap_or(true);
+    let (body, admission) = body::read(app, headers, body).await?;
+    let arrival = Arrival { database: &database, precision, received: now(), partial };
+    Ok(app.ingest.lines(arrival, &body, admission).await?)
+}
+
+/// `POST /api/v1/readings`.
+pub async fn native(State(app): State<Arc<App>>, query: Parameters, headers: HeaderMap, body: Body) -> Response {
+    match take_json(&app, query, &headers, body).await {
+        Ok(ack) => {
+            let status = if ack.rejected.count == 0 { StatusCode::OK } else { StatusCode::BAD_REQUEST };
+            (status, [("content-type", "application/json")], ack_json(&ack)).into_response()
+        }
+        Err(error) => refuse(&app, &error, Dialect::V1),
+    }
+}
+
+async fn take_json(app: &App, query: Parameters, headers: &HeaderMap, body: Body) -> Result<Ack, ApiError> {
+    let parameters = parameters(query)?;
+    let database = database(&parameters)?;
+    let name = parameters.precision.as_deref().filter(|name| !name.is_empty()).unwrap_or("auto");
+    let unknown = || ApiError::Bad(format!("invalid precision {name:?} (use auto, n, u, ms, s, m or h)"));
+    let precision = Precision::from_name(name).ok_or_else(unknown)?;
+    let (body, admission) = body::read(app, headers, body).await?;
+    let arrival = Arrival { database: &database, precision, received: now(), partial: true };
+    Ok(app.ingest.json(arrival, &body, admission).await?)
+}
+
+/// The error answer; a shed request is counted by the limit that was reached.
+fn refuse(app: &App, error: &ApiError, dialect: Dialect) -> Response {
+    if let ApiError::Ingest(crate::ingest::IngestError::Overloaded { key, .. }) = error {
+        app.metrics.shed(key);
+    }
+    error.respond(dialect)
+}
+
+fn parameters(query: Parameters) -> Result<WriteParameters, ApiError> {
+    query.map(|Query(parameters)| parameters).map_err(|error| ApiError::Bad(error.body_text()))
+}
+
+/// `db`, or the part of `bucket` before a slash. There is one retention policy, `autogen`.
+fn database(parameters: &WriteParameters) -> Result<String, ApiError> {
+    let (bucket, bucket_policy) = match parameters.bucket.as_deref() {
+        Some(bucket) => bucket.split_once('/').unwrap_or((bucket, "")),
+        None => ("", ""),
+    };
+    for policy in [bucket_policy, parameters.rp.as_deref().unwrap_or("")] {
+        if !matches!(policy, "" | "autogen") {
+            let message =
+                format!("retention policy not found: {policy:?}: there is only autogen, which keeps everything");
+            return Err(ApiError::Bad(message));
+        }
+    }
+    let named = [parameters.db.as_deref(), Some(bucket)].into_iter().flatten().find(|name| !name.is_empty());
+    Ok(named.unwrap_or(DEFAULT_DATABASE).to_owned())
+}
+
+fn precision(name: Option<&str>, dialect: Dialect) -> Result<Precision, ApiError> {
+    let default = if dialect == Dialect::V3 { Precision::Auto } else { Precision::Nanoseconds };
+    let Some(name) = name.filter(|name| !name.is_empty()) else { return Ok(default) };
+    Precision::from_name(name).ok_or_else(|| {
+        ApiError::Bad(match dialect {
+            Dialect::V1 => format!("invalid precision {name:?} (use n, u, ms, s, m or h)"),
+            Dialect::V2 => "invalid precision; valid precision units are ns, us, ms, and s".to_owned(),
+            Dialect::V3 => format!("invalid precision {name:?} (use auto, ns, us, ms or s)"),
+        })
+    })
+}
+
+/// A boolean parameter.
+pub fn flag(name: &str, value: Option<&str>) -> Result<Option<bool>, ApiError> {
+    match value {
+        None => Ok(None),
+        Some("" | "true" | "1") => Ok(Some(true)),
+        Some("false" | "0") => Ok(Some(false)),
+        Some(other) => Err(ApiError::Bad(format!("parameter {name}: {other:?} is neither true nor false"))),
+    }
+}
+
+/// The wall clock in nanoseconds: the time of undated readings.
+fn now() -> i64 {
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since_epoch.as_nanos()).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,378 @@
+//! From a request's body to its ack: lines are judged at the door and batched by shard; a shard
+//! groups the batches of many requests into few page writes. Reaches storage only through the
+//! trait that `bucket` declares; knows nothing of HTTP.
+//!
+//! The log's place is between door and shard: a batch that the door let in is final, and what a
+//! shard merges is never judged again.
+
+mod catalog;
+mod door;
+mod group;
+mod sensors;
+mod shard;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio::task::JoinHandle;
+
+pub use self::door::Rejected;
+
+use self::catalog::{Catalog, Database};
+use self::door::{Door, Judged};
+use self::shard::{Message, Shard, Submission};
+use crate::bucket::{Caps, SensorDocument, StorageError, Store};
+use crate::reading::{Limits, Precision, Sensor};
+use crate::telemetry::Metrics;
+use crate::wire::{json, line_protocol};
+
+/// How ingest is set up. From the config sections `[ingest]`, `[page]`, `[hot]`, `[sensors]` and
+/// `[limits]`.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Workers; each sensor belongs to one.
+    pub shards: usize,
+    /// How long a shard waits for more before it writes.
+    pub linger: Duration,
+    /// Most bytes of request bodies in one group of page writes, per shard.
+    pub group_bytes: usize,
+    /// Most bytes of request bodies admitted and not yet acked.
+    pub bytes_in_flight: usize,
+    /// Longest wait of a request for its ack.
+    pub ack_timeout: Duration,
+    /// When a page is full.
+    pub caps: Caps,
+    /// Memory for hot buckets, all shards together.
+    pub hot_bytes: usize,
+    /// How many recent readings a sensor's document holds.
+    pub recent: usize,
+    /// How often changed sensor documents are written.
+    pub sensor_interval: Duration,
+    /// How long after its last overflow page a sensor stays marked as an outlier.
+    pub outlier_ttl: Duration,
+    /// Bounds on one reading.
+    pub limits: Limits,
+    /// Most fields of one sensor, over all its readings.
+    pub sensor_fields: usize,
+    /// Most sensors.
+    pub sensors: usize,
+    /// Most databases.
+    pub databases: usize,
+}
+
+/// What became of a write request: a promise that `accepted` readings are in the store, durably.
+#[derive(Debug, Default)]
+pub struct Ack {
+    /// Readings kept, duplicates included.
+    pub accepted: usize,
+    /// What was not kept.
+    pub rejected: Rejected,
+}
+
+/// Why a request was not acked. Nothing of it is promised; resending is harmless.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum IngestError {
+    /// A queue or buffer is full.
+    #[error("the service is at its limit of {limit} ({key})")]
+    Overloaded {
+        /// The limit's value.
+        limit: usize,
+        /// The limit's config key.
+        key: &'static str,
+    },
+    /// The store did not answer in time; the readings may get there yet.
+    #[error("the store did not confirm the readings within {0:?} (ingest.ack_timeout)")]
+    Timeout(Duration),
+    /// The store failed.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+    /// A database beyond the limit.
+    #[error("a new database {name:?} is over the limit of {limit} (limits.databases)")]
+    TooManyDatabases {
+        /// Its name.
+        name: String,
+        /// The limit's value.
+        limit: usize,
+    },
+    /// A database name that cannot be one.
+    #[error("database name {name:?}: 1 to 64 bytes without control characters are wanted")]
+    DatabaseName {
+        /// The name.
+        name: String,
+    },
+    /// The service is stopping.
+    #[error("the service is shutting down")]
+    Stopping,
+}
+
+/// The clock and place of one request's arrival: taken once, an argument everywhere else.
+#[derive(Debug, Clone, Copy)]
+pub struct Arrival<'a> {
+    /// The database's name.
+    pub database: &'a str,
+    /// The unit of integer timestamps.
+    pub precision: Precision,
+    /// When it was received, in nanoseconds since the epoch: the time of undated readings.
+    pub received: i64,
+    /// Whether good lines are kept when others are not.
+    pub partial: bool,
+}
+
+/// The ingest path. Cheap to share.
+#[derive(Debug)]
+pub struct Ingest {
+    options: Options,
+    store: Arc<dyn Store>,
+    catalog: Catalog,
+    shards: Vec<mpsc::Sender<Message>>,
+    bytes: Arc<Semaphore>,
+    metrics: Metrics,
+}
+
+/// A place in the bytes in flight. It grows as a body arrives and is given back when the request
+/// is acked or refused.
+#[derive(Debug)]
+pub struct Admission {
+    permit: Option<OwnedSemaphorePermit>,
+    bytes: Arc<Semaphore>,
+    limit: usize,
+}
+
+impl Admission {
+    /// Takes room for `bytes` more.
+    ///
+    /// # Errors
+    /// [`IngestError::Overloaded`] when there is none.
+    pub fn grow(&mut self, bytes: usize) -> Result<(), IngestError> {
+        let overloaded = IngestError::Overloaded { limit: self.limit, key: "ingest.bytes_in_flight" };
+        let count = u32::try_from(bytes).map_err(|_| overloaded.clone())?;
+        let more = self.bytes.clone().try_acquire_many_owned(count).map_err(|_| overloaded)?;
+        match &mut self.permit {
+            Some(permit) => permit.merge(more),
+            None => self.permit = Some(more),
+        }
+        Ok(())
+    }
+
+    fn size(&self) -> usize {
+        self.permit.as_ref().map_or(0, OwnedSemaphorePermit::num_permits)
+    }
+}
+
+/// How many batches may wait before a shard. Their bytes are bounded by `ingest.bytes_in_flight`;
+/// this bounds the many small ones.
+const SHARD_QUEUE: usize = 4096;
+
+impl Ingest {
+    /// Starts the shards. The handles end once [`Ingest`] is dropped and all that was admitted is
+    /// in the store; each tells whether nothing was left behind.
+    #[must_use]
+    pub fn start(options: Options, store: Arc<dyn Store>, metrics: Metrics) -> (Self, Vec<JoinHandle<bool>>) {
+        let instance = instance_name();
+        let sequence = Arc::default();
+        let (mut shards, mut workers) = (Vec::new(), Vec::new());
+        for number in 0..options.shards {
+            let (sender, inbox) = mpsc::channel(SHARD_QUEUE);
+            let origin = (Arc::clone(&instance), Arc::clone(&sequence));
+            let shard = Shard::new(number, &options, store.clone(), metrics.clone(), origin);
+            workers.push(tokio::spawn(shard.run(inbox)));
+            shards.push(sender);
+        }
+        let bytes = Arc::new(Semaphore::new(options.bytes_in_flight));
+        let catalog = Catalog::new(&options);
+        (Self { options, store, catalog, shards, bytes, metrics }, workers)
+    }
+
+    /// A place in the bytes in flight, empty yet.
+    #[must_use]
+    pub fn admission(&self) -> Admission {
+        Admission { permit: None, bytes: self.bytes.clone(), limit: self.options.bytes_in_flight }
+    }
+
+    /// Takes a body of line protocol. On return the accepted readings are in the store.
+    ///
+    /// # Errors
+    /// When not all of them are, or are known to be.
+    pub async fn lines(&self, arrival: Arrival<'_>, body: &[u8], admission: Admission) -> Result<Ack, IngestError> {
+        let judge = |door: &mut Door<'_>| {
+            let mut lines = line_protocol::Lines::new(body, arrival.precision, self.options.limits);
+            while let Some(line) = lines.next() {
+                match line {
+                    Ok(line) => door.line(&line),
+                    Err(rejection) => door.reject(rejection),
+                }
+            }
+        };
+        self.take(arrival, admission, judge).await
+    }
+
+    /// Takes a body of JSON readings. On return the accepted readings are in the store.
+    ///
+    /// # Errors
+    /// When not all of them are, or are known to be.
+    pub async fn json(&self, arrival: Arrival<'_>, body: &[u8], admission: Admission) -> Result<Ack, IngestError> {
+        let judge = |door: &mut Door<'_>| {
+            for item in json::items(body, arrival.precision, self.options.limits) {
+                match item {
+                    Ok(item) => door.item(item),
+                    Err(rejection) => door.reject(rejection),
+                }
+            }
+        };
+        self.take(arrival, admission, judge).await
+    }
+
+    async fn take(
+        &self,
+        arrival: Arrival<'_>,
+        admission: Admission,
+        judge: impl Fn(&mut Door<'_>),
+    ) -> Result<Ack, IngestError> {
+        let started = std::time::Instant::now();
+        let database = self.database(arrival.database).await?;
+        let judged = self.judge(&database, arrival, judge).await?;
+        let mut ack = Ack { accepted: judged.accepted, rejected: judged.rejected };
+        for (reason, count) in &ack.rejected.reasons {
+            self.metrics.rejected(reason, *count);
+        }
+        if !arrival.partial && ack.rejected.count > 0 {
+            ack.accepted = 0;
+            return Ok(ack);
+        }
+        self.submit(&database, judged.batches, admission).await?;
+        self.metrics.accepted.increment(ack.accepted as u64);
+        self.metrics.request_readings.record(u32::try_from(ack.accepted).unwrap_or(u32::MAX));
+        self.metrics.ack_seconds.record(started.elapsed());
+        Ok(ack)
+    }
+
+    /// Judges all lines. Where sensors turn up that this process does not know yet, their
+    /// documents are read and the body is judged once more: it happens once per sensor.
+    async fn judge(
+        &self,
+        database: &Arc<Database>,
+        arrival: Arrival<'_>,
+        judge: impl Fn(&mut Door<'_>),
+    ) -> Result<Judged, IngestError> {
+        let mut door = Door::new(database, &self.catalog, &self.options, arrival.received, false);
+        judge(&mut door);
+        let judged = door.close();
+        if judged.unknown.is_empty() {
+            return Ok(judged);
+        }
+        self.learn(database, judged.unknown).await?;
+        let mut door = Door::new(database, &self.catalog, &self.options, arrival.received, true);
+        judge(&mut door);
+        Ok(door.close())
+    }
+
+    async fn learn(&self, database: &Arc<Database>, unknown: Vec<Sensor>) -> Result<(), IngestError> {
+        let keys: Vec<&str> = unknown.iter().map(|sensor| &*sensor.key).collect();
+        let documents = self.stored(self.store.read_sensors(&database.name, &keys).await)?;
+        self.catalog.learn(database, unknown, documents);
+        self.metrics.sensors.set(u32::try_from(self.catalog.len()).unwrap_or(u32::MAX));
+        Ok(())
+    }
+
+    /// Hands the batches to their shards, which own them from here on whatever becomes of the
+    /// client, and waits for all.
+    async fn submit(
+        &self,
+        database: &Arc<Database>,
+        batches: Vec<door::Batch>,
+        admission: Admission,
+    ) -> Result<(), IngestError> {
+        let admission = Arc::new(admission);
+        let mut acks = Vec::new();
+        for (shard, batch) in batches.into_iter().enumerate().filter(|(_, batch)| !batch.is_empty()) {
+            let (ack, acked) = oneshot::channel();
+            let submission = Submission { database: database.clone(), batch, ack, admission: admission.clone() };
+            self.shards[shard].try_send(Message::Submit(submission)).map_err(|refused| match refused {
+                mpsc::error::TrySendError::Full(_) => {
+                    IngestError::Overloaded { limit: SHARD_QUEUE, key: "batches waiting for a shard" }
+                }
+                mpsc::error::TrySendError::Closed(_) => IngestError::Stopping,
+            })?;
+            acks.push(acked);
+        }
+        drop(admission);
+        let all = async {
+            for acked in acks {
+                acked.await.map_err(|_| IngestError::Stopping)??;
+            }
+            Ok(())
+        };
+        let timeout = self.options.ack_timeout;
+        tokio::time::timeout(timeout, all).await.unwrap_or(Err(IngestError::Timeout(timeout)))
+    }
+
+    /// The database of that name, created if there is none yet.
+    ///
+    /// # Errors
+    /// A name that cannot be one, one too many, or a store that does not answer.
+    pub async fn create_database(&self, name: &str) -> Result<(), IngestError> {
+        let database = self.database(name).await?;
+        self.stored(self.store.create_database(&database.name).await)?;
+        Ok(())
+    }
+
+    async fn database(&self, name: &str) -> Result<Arc<Database>, IngestError> {
+        if let Some(database) = self.catalog.database(name) {
+            return Ok(database);
+        }
+        if name.is_empty() || name.len() > 64 || name.chars().any(char::is_control) {
+            return Err(IngestError::DatabaseName { name: name.chars().take(64).collect() });
+        }
+        let stored = self.stored(self.store.databases().await)?;
+        if !stored.iter().any(|known| known == name) && stored.len() >= self.options.databases {
+            return Err(IngestError::TooManyDatabases { name: name.to_owned(), limit: self.options.databases });
+        }
+        Ok(self.catalog.add_database(name))
+    }
+
+    /// Brings sensors' documents, as read from the store, up to what this instance has stored
+    /// since they were last written.
+    ///
+    /// # Errors
+    /// When readings of theirs must be read and the store does not answer.
+    pub async fn refresh(
+        &self,
+        database: &str,
+        documents: Vec<SensorDocument>,
+    ) -> Result<Vec<SensorDocument>, IngestError> {
+        let Some(database) = self.catalog.database(database) else { return Ok(documents) };
+        let mut by_shard: Vec<Vec<(usize, u32, SensorDocument)>> = vec![Vec::new(); self.shards.len()];
+        let mut fresh: Vec<Option<SensorDocument>> = Vec::with_capacity(documents.len());
+        for (place, document) in documents.into_iter().enumerate() {
+            match self.catalog.sensor(&database, &document.sensor.key) {
+                Some(known) => {
+                    by_shard[known.shard].push((place, known.id, document));
+                    fresh.push(None);
+                }
+                None => fresh.push(Some(document)),
+            }
+        }
+        for (shard, documents) in by_shard.into_iter().enumerate().filter(|(_, documents)| !documents.is_empty()) {
+            let (reply, answer) = oneshot::channel();
+            let message = Message::Refresh { database: database.clone(), documents, reply };
+            self.shards[shard].send(message).await.map_err(|_| IngestError::Stopping)?;
+            for (place, document) in answer.await.map_err(|_| IngestError::Stopping)?? {
+                fresh[place] = Some(document);
+            }
+        }
+        Ok(fresh.into_iter().flatten().collect())
+    }
+
+    fn stored<T>(&self, result: Result<T, StorageError>) -> Result<T, StorageError> {
+        result.inspect_err(|error| self.metrics.store_error(error.class()))
+    }
+}
+
+/// A name for this process among all that ever write to the store: the standard library seeds
+/// every hasher at random.
+fn instance_name() -> Arc<str> {
+    use std::hash::{BuildHasher, Hasher};
+    let random = std::collections::hash_map::RandomState::new().build_hasher().finish();
+    Arc::from(format!("{random:016x}"))
+}

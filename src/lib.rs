@@ -1,0 +1,13 @@
+//! hourglass: readings in, exact hourly buckets kept, ranges out.
+
+pub mod app;
+pub mod bucket;
+pub mod cli;
+pub mod config;
+pub mod http;
+pub mod ingest;
+pub mod query;
+pub mod reading;
+pub mod store;
+pub mod telemetry;
+pub mod wire;

@@ -1,0 +1,24 @@
+//! The `hourglass` command: a table of contents of what it can do.
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use hourglass::cli::{Arguments, Command, ConfigCommand};
+use hourglass::{app, cli, config};
+
+fn main() -> ExitCode {
+    match Arguments::parse().command {
+        Command::Serve(flags) => match cli::settings(&flags) {
+            Ok(settings) => app::run(settings),
+            Err(problems) => cli::report(&problems),
+        },
+        Command::CheckConfig(flags) => match cli::settings(&flags) {
+            Ok(_) => cli::config_is_sound(&flags),
+            Err(problems) => cli::report(&problems),
+        },
+        Command::Config { command: ConfigCommand::Default } => {
+            print!("{}", config::DEFAULT);
+            ExitCode::SUCCESS
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! Questions: ranges of readings and windows of summaries, for one sensor. Reaches storage only
+//! through the trait that `bucket` declares; knows nothing of HTTP.
+
+mod plan;
+mod windows;
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Semaphore;
+
+pub use self::windows::Window;
+
+use self::plan::{Source, plan};
+use self::windows::Windows;
+use crate::bucket::store::{ScannedPage, SensorFilter};
+use crate::bucket::{Reading, SensorDocument, StorageError, Store};
+use crate::reading::Hour;
+use crate::telemetry::Metrics;
+
+/// How queries are bounded. Config section `[query]`.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Most windows in one answer.
+    pub windows_max: usize,
+    /// Most queries at a time.
+    pub concurrent: usize,
+    /// Longest time for one query, the wait for its turn included.
+    pub timeout: Duration,
+}
+
+/// Why a query was not answered.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum QueryError {
+    /// The store failed: an answer could not be complete, so there is none.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+    /// The answer would have more windows than the limit.
+    #[error(
+        "the range has more than {limit} windows of this step (query.windows_max): take a longer step or a shorter range"
+    )]
+    TooManyWindows {
+        /// The limit's value.
+        limit: usize,
+    },
+    /// It took too long.
+    #[error("the query took longer than {limit:?} (query.timeout): take a shorter range or a lower limit")]
+    Timeout {
+        /// The limit's value.
+        limit: Duration,
+    },
+    /// Too many queries at a time.
+    #[error("more than {limit} queries at a time (query.concurrent)")]
+    Overloaded {
+        /// The limit's value.
+        limit: usize,
+    },
+}
+
+/// Which readings: of one sensor, in a half-open range of nanoseconds.
+#[derive(Debug, Clone)]
+pub struct Selection {
+    /// The database's name.
+    pub database: String,
+    /// The sensor's canonical key.
+    pub sensor: String,
+    /// From the first on and before the last.
+    pub range: Range<i64>,
+    /// Only these fields; all when empty.
+    pub fields: Vec<String>,
+}
+
+/// A part of a range of readings.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Part {
+    /// In time order.
+    pub readings: Vec<Reading>,
+    /// Where the next part begins, if there is one.
+    pub next: Option<i64>,
+    /// Whether the sensor is known at all.
+    pub known: bool,
+}
+
+/// Answers questions from the store. Cheap to share.
+#[derive(Debug)]
+pub struct Query {
+    store: Arc<dyn Store>,
+    options: Options,
+    turns: Semaphore,
+    metrics: Metrics,
+}
+
+/// How many readings a page is guessed to hold when one asks for just enough pages.
+const READINGS_PER_PAGE: usize = 50;
+/// Bounds on the pages read at once with their readings, and without.
+const PAGES_WITH_READINGS: Range<usize> = 4..24;
+const PAGES_OF_SUMMARIES: usize = 1000;
+
+impl Query {
+    /// Queries on this store.
+    #[must_use]
+    pub fn new(store: Arc<dyn Store>, options: Options, metrics: Metrics) -> Self {
+        Self { turns: Semaphore::new(options.concurrent), store, options, metrics }
+    }
+
+    /// The first `limit` readings of a selection, in time order.
+    ///
+    /// # Errors
+    /// When the answer cannot be complete.
+    pub async fn readings(&self, selection: &Selection, limit: usize) -> Result<Part, QueryError> {
+        let part = self.in_turn(self.read_readings(selection, limit)).await?;
+        self.metrics.query_points.increment(part.readings.len() as u64);
+        Ok(part)
+    }
+
+    /// Summaries of a selection by windows of `step` nanoseconds, counted from the epoch and cut
+    /// to the range; windows without readings are left out. `None` for an unknown sensor.
+    ///
+    /// # Errors
+    /// When the answer cannot be complete, or would be too large.
+    pub async fn summary(&self, selection: &Selection, step: i64) -> Result<Option<Vec<Window>>, QueryError> {
+        let windows = self.in_turn(self.read_windows(selection, step)).await?;
+        self.metrics.query_points.increment(windows.as_ref().map_or(0, Vec::len) as u64);
+        Ok(windows)
+    }
+
+    /// The documents of a database's sensors, in key order.
+    ///
+    /// # Errors
+    /// When the store does not answer.
+    pub async fn sensors(&self, database: &str, filter: &SensorFilter) -> Result<Vec<SensorDocument>, QueryError> {
+        self.in_turn(async { Ok(self.store.list_sensors(database, filter).await?) }).await
+    }
+
+    /// The databases, in name order.
+    ///
+    /// # Errors
+    /// When the store does not answer.
+    pub async fn databases(&self) -> Result<Vec<String>, QueryError> {
+        self.in_turn(async { Ok(self.store.databases().await?) }).await
+    }
+
+    async fn in_turn<T>(&self, query: impl Future<Output = Result<T, QueryError>>) -> Result<T, QueryError> {
+        let started = std::time::Instant::now();
+        let deadline = tokio::time::Instant::now() + self.options.timeout;
+        let turn = tokio::time::timeout_at(deadline, self.turns.acquire()).await;
+        let Ok(Ok(_turn)) = turn else { return Err(QueryError::Overloaded { limit: self.options.concurrent }) };
+        let timeout = |_| QueryError::Timeout { limit: self.options.timeout };
+        let answer = tokio::time::timeout_at(deadline, query).await.map_err(timeout)?;
+        self.metrics.query_seconds.record(started.elapsed());
+        if let Err(QueryError::Storage(error)) = &answer {
+            self.metrics.store_error(error.class());
+        }
+        answer
+    }
+
+    async fn read_readings(&self, selection: &Selection, limit: usize) -> Result<Part, QueryError> {
+        let mut readings = Vec::new();
+        let mut hours = hours_of(&selection.range);
+        let pages_max = (limit / READINGS_PER_PAGE).clamp(PAGES_WITH_READINGS.start, PAGES_WITH_READINGS.end);
+        while hours.start < hours.end && readings.len() <= limit {
+            let pages = self.scan(selection, &hours, true, pages_max).await?;
+            let Some(last) = pages.last() else { break };
+            hours.start = last.hour.next();
+            for hour in pages.chunk_by(|a, b| a.hour == b.hour) {
+                if readings.len() > limit {
+                    break;
+                }
+                readings.extend(merged(hour, selection));
+            }
+        }
+        let next = readings.get(limit).map(|reading| reading.time);
+        readings.truncate(limit);
+        let known = !readings.is_empty() || self.is_known(selection).await?;
+        Ok(Part { readings, next, known })
+    }
+
+    async fn read_windows(&self, selection: &Selection, step: i64) -> Result<Option<Vec<Window>>, QueryError> {
+        let mut windows = Windows::new(step, selection.range.clone(), self.options.windows_max);
+        for (mut hours, source) in plan(&selection.range, step) {
+            let with_readings = source == Source::Readings;
+            let pages_max = if with_readings { PAGES_WITH_READINGS.end } else { PAGES_OF_SUMMARIES };
+            while hours.start < hours.end {
+                let pages = self.scan(selection, &hours, with_readings, pages_max).await?;
+                let Some(last) = pages.last() else { break };
+                hours.start = last.hour.next();
+                for hour in pages.chunk_by(|a, b| a.hour == b.hour) {
+                    let in_bounds = match source {
+                        Source::Readings => windows.add_readings(merged(hour, selection)),
+                        Source::Summaries => windows.add_summaries(hour, &selection.fields),
+                    };
+                    in_bounds.map_err(|limit| QueryError::TooManyWindows { limit })?;
+                }
+            }
+        }
+        let windows = windows.finish();
+        Ok(if windows.is_empty() && !self.is_known(selection).await? { None } else { Some(windows) })
+    }
+
+    async fn scan(
+        &self,
+        selection: &Selection,
+        hours: &Range<Hour>,
+        with_readings: bool,
+        pages_max: usize,
+    ) -> Result<Vec<ScannedPage>, StorageError> {
+        self.store.scan(&selection.database, &selection.sensor, hours.clone(), with_readings, pages_max).await
+    }
+
+    async fn is_known(&self, selection: &Selection) -> Result<bool, StorageError> {
+        Ok(!self.store.read_sensors(&selection.database, &[&selection.sensor]).await?.is_empty())
+    }
+}
+
+/// The hours that a range of nanoseconds touches.
+fn hours_of(range: &Range<i64>) -> Range<Hour> {
+    if range.is_empty() {
+        return Hour(0)..Hour(0);
+    }
+    Hour::of(range.start)..Hour::of(range.end - 1).next()
+}
+
+/// The readings of one hour's pages in time order, cut to the selection. Pages share no
+/// timestamp; should a page have been split while they were read, the later page's copy counts.
+fn merged(pages: &[ScannedPage], selection: &Selection) -> Vec<Reading> {
+    let wanted = |name: &str| selection.fields.is_empty() || selection.fields.iter().any(|field| field == name);
+    let mut places: BTreeMap<i64, (usize, usize)> = BTreeMap::new();
+    for (p, page) in pages.iter().enumerate() {
+        let times = page.readings.iter().flat_map(|readings| readings.times());
+        let in_range = times.enumerate().filter(|(_, time)| selection.range.contains(time));
+        places.extend(in_range.map(|(i, time)| (*time, (p, i))));
+    }
+    let reading = |(time, (p, i)): (i64, (usize, usize))| {
+        let fields = pages[p].readings.as_ref()?.fields(i).filter(|(name, _)| wanted(name));
+        let fields: Vec<_> = fields.map(|(name, value)| (name.clone(), value.clone())).collect();
+        (!fields.is_empty()).then_some(Reading { time, fields })
+    };
+    places.into_iter().filter_map(reading).collect()
+}

@@ -1,0 +1,14 @@
+//! What a device says: one sensor's field values at one timestamp. Pure words of the domain,
+//! shared by every other room; knows nothing of wires, stores or HTTP.
+
+pub mod limits;
+pub mod rejection;
+pub mod sensor;
+pub mod time;
+pub mod value;
+
+pub use limits::Limits;
+pub use rejection::{Reason, Rejection};
+pub use sensor::Sensor;
+pub use time::{Hour, Precision};
+pub use value::{Family, Value};

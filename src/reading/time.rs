@@ -1,0 +1,223 @@
+//! Time as hourglass keeps it: `i64` nanoseconds since the epoch, and hours counted from it.
+//! No clock is read here; "now" is an argument wherever it matters.
+
+use std::fmt::Write;
+
+/// Nanoseconds in an hour.
+const HOUR_NS: i64 = 3_600_000_000_000;
+/// Nanoseconds in a millisecond: the resolution of a BSON date.
+pub const MILLI_NS: i64 = 1_000_000;
+
+/// The least timestamp kept, in nanoseconds: `InfluxDB`'s own bound (`models/time.go`).
+pub const TIMESTAMP_MIN: i64 = i64::MIN + 2;
+/// The greatest timestamp kept, in nanoseconds.
+pub const TIMESTAMP_MAX: i64 = i64::MAX - 1;
+
+/// A bucket's hour, counted from the epoch; start inclusive, end exclusive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Hour(pub i64);
+
+impl Hour {
+    /// The hour that holds a timestamp. Floors, so that -1 ns lies in hour -1.
+    #[must_use]
+    pub fn of(timestamp_ns: i64) -> Self {
+        Self(timestamp_ns.div_euclid(HOUR_NS))
+    }
+
+    /// The first nanosecond of the hour; saturates where an `i64` ends within the hour.
+    #[must_use]
+    pub fn start_ns(self) -> i64 {
+        self.0.saturating_mul(HOUR_NS)
+    }
+
+    /// The first nanosecond after the hour; saturates likewise.
+    #[must_use]
+    pub fn end_ns(self) -> i64 {
+        (self.0 + 1).saturating_mul(HOUR_NS)
+    }
+
+    /// The hour's start in milliseconds since the epoch: exact for every hour.
+    #[must_use]
+    pub fn start_ms(self) -> i64 {
+        self.0 * (HOUR_NS / MILLI_NS)
+    }
+
+    /// The hour that starts at this many milliseconds since the epoch.
+    #[must_use]
+    pub fn of_ms(start_ms: i64) -> Self {
+        Self(start_ms.div_euclid(HOUR_NS / MILLI_NS))
+    }
+
+    /// The next hour.
+    #[must_use]
+    pub fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+}
+
+/// The unit of an integer timestamp in a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Precision {
+    /// `n`, `ns`.
+    Nanoseconds,
+    /// `u`, `us`, `µ`.
+    Microseconds,
+    /// `ms`.
+    Milliseconds,
+    /// `s`.
+    Seconds,
+    /// `m`.
+    Minutes,
+    /// `h`.
+    Hours,
+    /// `auto`: by magnitude, as `InfluxDB` 3 does.
+    Auto,
+}
+
+impl Precision {
+    /// The precision of that name; `None` for a name nobody uses.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Some(match name {
+            "n" | "ns" | "nanosecond" => Self::Nanoseconds,
+            "u" | "us" | "µ" | "\u{3bc}" | "microsecond" => Self::Microseconds,
+            "ms" | "millisecond" => Self::Milliseconds,
+            "s" | "second" => Self::Seconds,
+            "m" => Self::Minutes,
+            "h" => Self::Hours,
+            "auto" => Self::Auto,
+            _ => return None,
+        })
+    }
+
+    /// Nanoseconds of one unit; for [`Precision::Auto`] of the unit that `value`'s size suggests
+    /// (below 5e9 seconds, 5e12 milliseconds, 5e15 microseconds, else nanoseconds; the rule of
+    /// `influxdb3_types/src/write.rs`).
+    #[must_use]
+    pub fn unit_ns(self, value: i64) -> i64 {
+        match self {
+            Self::Nanoseconds => 1,
+            Self::Microseconds => 1_000,
+            Self::Milliseconds => MILLI_NS,
+            Self::Seconds => 1_000_000_000,
+            Self::Minutes => 60_000_000_000,
+            Self::Hours => HOUR_NS,
+            Self::Auto => match value.unsigned_abs() / 1_000_000_000 {
+                0..5 => 1_000_000_000,
+                5..5_000 => MILLI_NS,
+                5_000..5_000_000 => 1_000,
+                _ => 1,
+            },
+        }
+    }
+
+    /// `value` in this precision as nanoseconds, or `None` when out of range.
+    #[must_use]
+    pub fn to_ns(self, value: i64) -> Option<i64> {
+        let ns = value.checked_mul(self.unit_ns(value))?;
+        (TIMESTAMP_MIN..=TIMESTAMP_MAX).contains(&ns).then_some(ns)
+    }
+}
+
+/// A timestamp as RFC 3339 in UTC, with as many fractional digits as it needs (none, 3, 6 or 9).
+pub fn write_rfc3339(out: &mut String, timestamp_ns: i64) {
+    let fraction = timestamp_ns.rem_euclid(1_000_000_000);
+    write_seconds(out, timestamp_ns.div_euclid(1_000_000_000));
+    // Writing to a String cannot fail.
+    let _ = match fraction {
+        0 => Ok(()),
+        f if f % 1_000_000 == 0 => write!(out, ".{:03}", f / 1_000_000),
+        f if f % 1_000 == 0 => write!(out, ".{:06}", f / 1_000),
+        f => write!(out, ".{f:09}"),
+    };
+    out.push('Z');
+}
+
+/// Seconds since the epoch as `2026-01-15T14:00:00`, in UTC and without a zone.
+pub fn write_seconds(out: &mut String, seconds: i64) {
+    let (year, month, day) = civil_from_days(seconds.div_euclid(86_400));
+    let second_of_day = seconds.rem_euclid(86_400);
+    let (hour, minute, second) = (second_of_day / 3600, second_of_day / 60 % 60, second_of_day % 60);
+    // Writing to a String cannot fail.
+    let _ = write!(out, "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}");
+}
+
+/// Year, month and day of a count of days since 1970-01-01 in the proleptic Gregorian calendar
+/// (Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms", `civil_from_days`).
+fn civil_from_days(days: i64) -> (i64, i64, i64) {
+    let shifted = days + 719_468;
+    let era = shifted.div_euclid(146_097);
+    let day_of_era = shifted.rem_euclid(146_097);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    (year_of_era + era * 400 + i64::from(month <= 2), month, day)
+}
+
+/// The timestamp that an RFC 3339 text names, in nanoseconds; `None` when it is no such text or
+/// out of range. Any offset is accepted; digits beyond nanoseconds are not.
+#[must_use]
+pub fn parse_rfc3339(text: &str) -> Option<i64> {
+    let timestamp: jiff::Timestamp = text.parse().ok()?;
+    let ns = i64::try_from(timestamp.as_nanosecond()).ok()?;
+    (TIMESTAMP_MIN..=TIMESTAMP_MAX).contains(&ns).then_some(ns)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hours_floor_at_every_boundary() {
+        for (ns, hour) in [
+            (-HOUR_NS - 1, -2),
+            (-HOUR_NS, -1),
+            (-1, -1),
+            (0, 0),
+            (1, 0),
+            (HOUR_NS - 1, 0),
+            (HOUR_NS, 1),
+            (i64::MAX, i64::MAX / HOUR_NS),
+        ] {
+            assert_eq!(Hour::of(ns), Hour(hour), "{ns}");
+            assert!(Hour::of(ns).start_ns() <= ns);
+            assert_eq!(Hour::of_ms(Hour(hour).start_ms()), Hour(hour));
+        }
+        assert_eq!(Hour::of(i64::MIN).start_ns(), i64::MIN, "saturates");
+    }
+
+    #[test]
+    fn auto_precision_goes_by_magnitude() {
+        for (value, ns) in [
+            (1_700_000_000, 1_700_000_000_000_000_000),
+            (4_999_999_999, 4_999_999_999_000_000_000),
+            (1_700_000_000_000, 1_700_000_000_000_000_000),
+            (1_700_000_000_000_000, 1_700_000_000_000_000_000),
+            (1_700_000_000_000_000_000, 1_700_000_000_000_000_000),
+            (-5_000_000_000, -5_000_000_000_000_000),
+        ] {
+            assert_eq!(Precision::Auto.to_ns(value), Some(ns), "{value}");
+        }
+        assert_eq!(Precision::Seconds.to_ns(i64::MAX / 1000), None);
+    }
+
+    #[test]
+    fn rfc3339_goes_out_and_comes_back() {
+        for (ns, text) in [
+            (0, "1970-01-01T00:00:00Z"),
+            (-1, "1969-12-31T23:59:59.999999999Z"),
+            (1_768_485_600_000_000_000, "2026-01-15T14:00:00Z"),
+            (1_768_485_600_250_000_000, "2026-01-15T14:00:00.250Z"),
+            (1_709_164_800_000_001_000, "2024-02-29T00:00:00.000001Z"),
+        ] {
+            let mut out = String::new();
+            write_rfc3339(&mut out, ns);
+            assert_eq!(out, text);
+            assert_eq!(parse_rfc3339(text), Some(ns));
+        }
+        assert_eq!(parse_rfc3339("2026-01-15T15:00:00+01:00"), Some(1_768_485_600_000_000_000));
+        assert_eq!(parse_rfc3339("yesterday"), None);
+    }
+}

@@ -1,0 +1,46 @@
+//! The documents both stores keep, drawn field by field. Schema version 1; a field is never
+//! renamed, only added, and what another version wrote is never written over.
+//!
+//! ```text
+//! page:   { _id: "2026-01-15T14 climate,room=lab,sensor=s1 0", schemaVersion: 1,
+//!           sensor: "climate,room=lab,sensor=s1", measurement: "climate", tags: { room: "lab", sensor: "s1" },
+//!           start: Date, end: Date, page: 0, rev: 7, closed: false, count: 60, first: Date, last: Date,
+//!           hasOverflow: false,
+//!           readings: [ { ts: Date, ns: 250 (only when not 0), <field>: <value>, … }, … ],   in time order
+//!           summary: { <field>: { count, min, max, sum, avg, first, last }, … },             numeric fields
+//!           applied: { "<instance>": <sequence> } }
+//! sensor: { _id: "<sensor>", schemaVersion: 1, rev: 3, measurement, tags, fields: { <field>: "number" },
+//!           firstSeen: Date, lastSeen: Date, latest: <reading>, recent: [ <reading>, … ],
+//!           outlier: { since: Date, seen: Date, lastHour: Date, pages: 3 } (only while it is one) }
+//! ```
+//!
+//! `_id` is the hour, the sensor's key and the page number. The hour stands first so that new pages
+//! land at one edge of the index and old hours are one range of it; a sensor's range is read
+//! through the index `{sensor: 1, start: 1}`. `ts` is floored to whole milliseconds and `ns`
+//! (0..=999999) is the rest. Integers are Int64 (bookkeeping counts Int32 while they fit), unsigned
+//! values above 2^63-1 Decimal128, floats Double.
+
+mod decode;
+mod encode;
+mod writer;
+
+pub use decode::{decode_page, decode_scanned, decode_sensor};
+pub use encode::{SCHEMA_VERSION, append_update, page_document, replace_update, sensor_document, sensor_update};
+pub use writer::Writer;
+
+use std::fmt::Write;
+
+use crate::reading::Hour;
+use crate::reading::time::write_seconds;
+
+/// A page's `_id`. Hours have four-digit years, so ids sort as times do.
+#[must_use]
+pub fn page_id(sensor: &str, hour: Hour, number: u32) -> String {
+    let mut id = String::with_capacity("2026-01-15T14:00:00".len() + sensor.len() + 4);
+    // From seconds: the first hour's start lies before the range of i64 nanoseconds.
+    write_seconds(&mut id, hour.start_ms().div_euclid(1000));
+    id.truncate("2026-01-15T14".len());
+    // Writing to a String cannot fail.
+    let _ = write!(id, " {sensor} {number}");
+    id
+}

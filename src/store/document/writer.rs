@@ -1,0 +1,160 @@
+//! BSON written straight into bytes (bsonspec.org, version 1.1). Building documents out of
+//! `doc!` values costs about twelve times as much.
+
+use std::io::Write;
+
+use crate::reading::Value;
+
+/// A BSON document being written. Keys must not hold NUL; [`crate::store::names::key`] sees to it.
+#[derive(Debug, Default)]
+pub struct Writer {
+    bytes: Vec<u8>,
+    /// Where the documents and arrays still open begin.
+    open: Vec<usize>,
+}
+
+/// The exponent part of a Decimal128 with exponent 0 (IEEE 754-2008 BID: bias 6176).
+pub(super) const DECIMAL_HIGH: u64 = 0x3040_0000_0000_0000;
+
+impl Writer {
+    /// A writer with the top-level document begun.
+    #[must_use]
+    pub fn document(capacity: usize) -> Self {
+        let mut writer = Self { bytes: Vec::with_capacity(capacity), open: Vec::new() };
+        writer.open();
+        writer
+    }
+
+    /// The finished bytes.
+    #[must_use]
+    pub fn finish(mut self) -> Vec<u8> {
+        self.end();
+        debug_assert!(self.open.is_empty(), "every document and array is ended");
+        self.bytes
+    }
+
+    /// How many bytes so far; never none, since a document is begun.
+    #[must_use]
+    pub fn written(&self) -> usize {
+        self.bytes.len()
+    }
+
+    fn open(&mut self) {
+        self.open.push(self.bytes.len());
+        self.bytes.extend_from_slice(&[0; 4]);
+    }
+
+    fn element(&mut self, kind: u8, key: &str) {
+        self.bytes.push(kind);
+        self.bytes.extend_from_slice(key.as_bytes());
+        self.bytes.push(0);
+    }
+
+    /// Begins a document.
+    pub fn begin(&mut self, key: &str) {
+        self.element(0x03, key);
+        self.open();
+    }
+
+    /// Begins an array.
+    pub fn begin_array(&mut self, key: &str) {
+        self.element(0x04, key);
+        self.open();
+    }
+
+    /// Begins a document that is an array's element.
+    pub fn begin_element(&mut self, index: usize) {
+        self.bytes.push(0x03);
+        // Writing to a Vec cannot fail.
+        let _ = write!(self.bytes, "{index}\0");
+        self.open();
+    }
+
+    /// Ends the document or array begun last.
+    pub fn end(&mut self) {
+        self.bytes.push(0);
+        if let Some(start) = self.open.pop() {
+            let length = u32::try_from(self.bytes.len() - start).unwrap_or(u32::MAX);
+            self.bytes[start..start + 4].copy_from_slice(&length.to_le_bytes());
+        }
+    }
+
+    /// A finished document as a field.
+    pub fn raw(&mut self, key: &str, document: &[u8]) {
+        self.element(0x03, key);
+        self.bytes.extend_from_slice(document);
+    }
+
+    /// A Double.
+    pub fn float(&mut self, key: &str, value: f64) {
+        self.element(0x01, key);
+        self.bytes.extend_from_slice(&value.to_le_bytes());
+    }
+
+    /// A string.
+    pub fn text(&mut self, key: &str, value: &str) {
+        self.element(0x02, key);
+        let length = u32::try_from(value.len() + 1).unwrap_or(u32::MAX);
+        self.bytes.extend_from_slice(&length.to_le_bytes());
+        self.bytes.extend_from_slice(value.as_bytes());
+        self.bytes.push(0);
+    }
+
+    /// A boolean.
+    pub fn boolean(&mut self, key: &str, value: bool) {
+        self.element(0x08, key);
+        self.bytes.push(u8::from(value));
+    }
+
+    /// A date, in milliseconds since the epoch.
+    pub fn date(&mut self, key: &str, millis: i64) {
+        self.element(0x09, key);
+        self.bytes.extend_from_slice(&millis.to_le_bytes());
+    }
+
+    /// An Int64.
+    pub fn long(&mut self, key: &str, value: i64) {
+        self.element(0x12, key);
+        self.bytes.extend_from_slice(&value.to_le_bytes());
+    }
+
+    /// A bookkeeping number: Int32 while it fits, which is what people like to read in `mongosh`.
+    pub fn count(&mut self, key: &str, value: u64) {
+        match i32::try_from(value) {
+            Ok(small) => {
+                self.element(0x10, key);
+                self.bytes.extend_from_slice(&small.to_le_bytes());
+            }
+            Err(_) => self.long(key, i64::try_from(value).unwrap_or(i64::MAX)),
+        }
+    }
+
+    /// A Decimal128 that is a whole number.
+    pub fn decimal(&mut self, key: &str, value: u64) {
+        self.element(0x13, key);
+        self.bytes.extend_from_slice(&value.to_le_bytes());
+        self.bytes.extend_from_slice(&DECIMAL_HIGH.to_le_bytes());
+    }
+
+    /// A field's value.
+    pub fn value(&mut self, key: &str, value: &Value) {
+        match value {
+            Value::Float(v) => self.float(key, *v),
+            Value::Integer(v) => self.long(key, *v),
+            Value::Unsigned(v) => self.decimal(key, *v),
+            Value::Boolean(v) => self.boolean(key, *v),
+            Value::String(v) => self.text(key, v),
+        }
+    }
+
+    /// An integer of a summary: Int64 when it fits, Decimal128 when it is a larger unsigned value,
+    /// else (a sum only) the nearest Double.
+    #[expect(clippy::cast_precision_loss, reason = "a sum beyond 64 bits is stored as the nearest double")]
+    pub fn integer(&mut self, key: &str, value: i128, is_sum: bool) {
+        match (i64::try_from(value), u64::try_from(value)) {
+            (Ok(v), _) => self.long(key, v),
+            (Err(_), Ok(v)) if !is_sum => self.decimal(key, v),
+            (Err(_), _) => self.float(key, value as f64),
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! The keys of the embedded store's tables: bytes that sort as (database, hour, sensor, page)
+//! and (database, sensor) do. Knows nothing of redb.
+//!
+//! ```text
+//! page:   text(database) hour text(sensor) number        hour: i64, sign flipped, big-endian; number: u32, big-endian
+//! sensor: text(database) sensor                          sensor: UTF-8 as it is
+//! text:   the UTF-8 bytes, 00 written as 00 FF, and 00 00 at the end
+//! ```
+//!
+//! `text` keeps the order of the names, and no text begins with another one. The hour stands before
+//! the sensor because a flush then writes neighbours: 1.5 bytes on the disk for each byte of page
+//! against 5.4 the other way round.
+
+use std::ops::Range;
+
+use crate::reading::Hour;
+
+/// The end of a text; after it only [`ESCAPED`] could have come.
+const END: [u8; 2] = [0, 0];
+/// The second byte of a NUL within a text.
+const ESCAPED: u8 = 0xFF;
+
+/// A database's part of the page or of the sensor keys, which all begin with it.
+#[derive(Debug, Clone)]
+pub(super) struct Keys {
+    prefix: Vec<u8>,
+}
+
+impl Keys {
+    /// The keys of this database.
+    pub(super) fn of(database: &str) -> Self {
+        let mut prefix = Vec::with_capacity(database.len() + END.len());
+        put_text(&mut prefix, database);
+        Self { prefix }
+    }
+
+    /// The key of a page.
+    pub(super) fn page(&self, hour: Hour, sensor: &str, number: u32) -> Vec<u8> {
+        let mut key = self.bucket(hour, sensor);
+        key.extend_from_slice(&number.to_be_bytes());
+        key
+    }
+
+    /// What the keys of a bucket's pages begin with, and no others.
+    pub(super) fn bucket(&self, hour: Hour, sensor: &str) -> Vec<u8> {
+        let mut key = self.hour(hour);
+        put_text(&mut key, sensor);
+        key
+    }
+
+    /// The key before every page of this hour and after every page of the hours before it.
+    pub(super) fn hour(&self, hour: Hour) -> Vec<u8> {
+        let mut key = Vec::with_capacity(self.prefix.len() + 128);
+        key.extend_from_slice(&self.prefix);
+        key.extend_from_slice(&(hour.0 ^ i64::MIN).to_be_bytes());
+        key
+    }
+
+    /// The hour of a page key of this database.
+    pub(super) fn hour_of(&self, key: &[u8]) -> Option<Hour> {
+        let hour = key.strip_prefix(&*self.prefix)?.first_chunk::<8>()?;
+        Some(Hour(i64::from_be_bytes(*hour) ^ i64::MIN))
+    }
+
+    /// The key of a sensor; also the key before every later one.
+    pub(super) fn sensor(&self, sensor: &str) -> Vec<u8> {
+        let mut key = self.prefix.clone();
+        key.extend_from_slice(sensor.as_bytes());
+        key
+    }
+
+    /// The sensor of a sensor key of this database.
+    pub(super) fn sensor_of<'a>(&self, key: &'a [u8]) -> Option<&'a str> {
+        std::str::from_utf8(key.strip_prefix(&*self.prefix)?).ok()
+    }
+
+    /// All keys of this database.
+    pub(super) fn all(&self) -> Range<Vec<u8>> {
+        let mut end = self.prefix.clone();
+        // No text goes on with this byte after a 00, so it ends whatever begins with the prefix.
+        if let Some(last) = end.last_mut() {
+            *last = 1;
+        }
+        self.prefix.clone()..end
+    }
+}
+
+fn put_text(key: &mut Vec<u8>, text: &str) {
+    for byte in text.bytes() {
+        key.push(byte);
+        if byte == 0 {
+            key.push(ESCAPED);
+        }
+    }
+    key.extend_from_slice(&END);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NAMES: [&str; 9] = ["", "\0", "\0\0", "a", "a\0", "a\0b", "a,b=c", "ab", "ü"];
+    const HOURS: [i64; 7] = [i64::MIN, -2_562_048, -1, 0, 1, 2_562_047, i64::MAX];
+
+    #[test]
+    fn page_keys_sort_as_database_hour_sensor_and_number_do() {
+        let mut parts = Vec::new();
+        for database in NAMES {
+            for hour in HOURS {
+                for sensor in NAMES {
+                    parts.extend([0, 1, 256, u32::MAX].map(|number| (database, hour, sensor, number)));
+                }
+            }
+        }
+        assert!(parts.is_sorted(), "the cases are written in order");
+        let key = |&(database, hour, sensor, number): &(&str, i64, &str, u32)| {
+            Keys::of(database).page(Hour(hour), sensor, number)
+        };
+        let keys: Vec<Vec<u8>> = parts.iter().map(key).collect();
+        assert!(keys.is_sorted_by(|a, b| a < b));
+        for ((database, hour, ..), key) in parts.iter().zip(&keys) {
+            let keys = Keys::of(database);
+            assert_eq!(keys.hour_of(key), Some(Hour(*hour)));
+            assert!(keys.all().contains(key));
+        }
+    }
+
+    #[test]
+    fn a_prefix_is_of_one_database_and_one_bucket_only() {
+        for database in NAMES {
+            for other in NAMES.into_iter().filter(|other| *other != database) {
+                let (ours, theirs) = (Keys::of(database), Keys::of(other));
+                assert!(!ours.all().contains(&theirs.page(Hour(0), "s", 0)), "{database:?} {other:?}");
+                assert!(!ours.all().contains(&theirs.sensor("s")), "{database:?} {other:?}");
+                assert_eq!(ours.hour_of(&theirs.page(Hour(0), "s", 0)), None);
+                let bucket = Keys::of("db").bucket(Hour(7), database);
+                assert!(!Keys::of("db").page(Hour(7), other, u32::MAX).starts_with(&bucket), "{database:?} {other:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn sensor_keys_sort_and_come_back() {
+        let keys = Keys::of("db");
+        let sensors = NAMES.map(|name| keys.sensor(name));
+        assert!(sensors.is_sorted_by(|a, b| a < b));
+        for (name, key) in NAMES.iter().zip(&sensors) {
+            assert_eq!(keys.sensor_of(key), Some(*name));
+            assert!(keys.all().contains(key));
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! Pages in the file: groups written, buckets read, a sensor's hours scanned.
+
+use std::ops::Range;
+
+use redb::{Database, ReadOnlyTable, ReadableDatabase};
+
+use super::file::Failure;
+use super::keys::Keys;
+use super::tables::{PAGES, Put, Tables, unseal};
+use crate::bucket::StoredPage;
+use crate::bucket::store::{BucketId, PageWrite, ScannedPage};
+use crate::reading::Hour;
+use crate::store::document::{decode_page, decode_scanned, page_document, page_id};
+
+type Pages = ReadOnlyTable<&'static [u8], &'static [u8]>;
+
+/// A group's pages, each as a whole document: a table has no appending to a value, so whatever
+/// kind of write a page needs, all of it is put.
+pub(super) fn encode_group(keys: &Keys, write: &PageWrite<'_>) -> Vec<Put> {
+    let encode = |index: &usize| {
+        let page = &write.bucket.pages()[*index];
+        let key = keys.page(write.id.hour, &write.id.sensor.key, page.number);
+        Put::new(key, page.rev(), page_document(write.id, page))
+    };
+    write.group.iter().map(encode).collect()
+}
+
+/// Puts a group's pages, or none of them when one meets another rev than it expects.
+pub(super) fn write_group(tables: &mut Tables<'_>, group: &Vec<Put>) -> Result<bool, Failure> {
+    for page in group {
+        if !page.fits(&tables.pages)? {
+            return Ok(false);
+        }
+    }
+    for page in group {
+        page.put(&mut tables.pages)?;
+    }
+    Ok(true)
+}
+
+/// The pages of each bucket, in order of their numbers.
+pub(super) fn read_buckets(database: &Database, name: &str, ids: &[BucketId]) -> Result<Vec<Vec<StoredPage>>, Failure> {
+    let keys = Keys::of(name);
+    let transaction = database.begin_read()?;
+    let pages = transaction.open_table(PAGES)?;
+    let read = |id: &BucketId| {
+        let mut found = Vec::new();
+        for_each_page(&pages, &keys, id.hour, &id.sensor.key, |document| {
+            found.push(decode_page(document)?);
+            Ok(())
+        })?;
+        Ok(found)
+    };
+    ids.iter().map(read).collect()
+}
+
+/// The trait's `scan`.
+///
+/// The hours stand before the sensors in the keys, so this goes from one stored hour to the next
+/// and looks for the sensor in each: at most two searches per hour that has pages of anybody, and
+/// none for the others.
+pub(super) fn scan(
+    database: &Database,
+    name: &str,
+    sensor: &str,
+    hours: Range<Hour>,
+    with_readings: bool,
+    pages_max: usize,
+) -> Result<Vec<ScannedPage>, Failure> {
+    let keys = Keys::of(name);
+    let transaction = database.begin_read()?;
+    let pages = transaction.open_table(PAGES)?;
+    let end = keys.hour(hours.end);
+    let mut found = Vec::new();
+    let mut hour = hours.start;
+    while hour < hours.end {
+        let bucket = keys.bucket(hour, sensor);
+        let Some(next) = pages.range(&*bucket..&*end)?.next() else { break };
+        let (key, _) = next?;
+        match keys.hour_of(key.value()) {
+            // Nothing at or behind the sensor in this hour: go on with the hour that comes next.
+            Some(later) if later > hour => {
+                hour = later;
+                continue;
+            }
+            _ if key.value().starts_with(&bucket) => {
+                for_each_page(&pages, &keys, hour, sensor, |document| {
+                    found.push(decode_scanned(document, with_readings)?);
+                    Ok(())
+                })?;
+                if found.len() >= pages_max {
+                    break;
+                }
+            }
+            _ => {}
+        }
+        hour = hour.next();
+    }
+    Ok(found)
+}
+
+fn for_each_page(
+    pages: &Pages,
+    keys: &Keys,
+    hour: Hour,
+    sensor: &str,
+    mut take: impl FnMut(&bson::RawDocument) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let (first, last) = (keys.page(hour, sensor, 0), keys.page(hour, sensor, u32::MAX));
+    for row in pages.range(&*first..=&*last)? {
+        let (key, value) = row?;
+        let number = || key.value().last_chunk::<4>().map_or(0, |number| u32::from_be_bytes(*number));
+        take(unseal(key.value(), value.value(), || page_id(sensor, hour, number()))?)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,203 @@
+//! The store on a disk that fails: full, or with an error at any one of its writes and syncs.
+
+use std::collections::HashSet;
+use std::io;
+use std::sync::{Mutex, MutexGuard};
+
+use redb::StorageBackend;
+
+use super::*;
+use crate::bucket::{Bucket, Caps, Origin, Row};
+use crate::reading::{Sensor, Value};
+
+const BLOCK: u64 = 4096;
+const HOUR: Hour = Hour(491_150);
+
+/// A disk in memory that outlives the handles on it.
+#[derive(Debug, Clone, Default)]
+struct Disk(Arc<Mutex<Blocks>>);
+
+#[derive(Debug, Default)]
+struct Blocks {
+    bytes: Vec<u8>,
+    /// Blocks that were written. A file may be longer than that; what was never written takes no room.
+    taken: HashSet<u64>,
+    /// No room for further blocks.
+    full: bool,
+    /// So many more changes work, then one fails.
+    fails_after: Option<u64>,
+}
+
+impl Disk {
+    fn blocks(&self) -> MutexGuard<'_, Blocks> {
+        self.0.lock().expect("nobody panics with the disk in hand")
+    }
+
+    fn store(&self) -> EmbeddedStore {
+        // The least of caches: what is read is read from the disk.
+        let builder = || {
+            let mut builder = Database::builder();
+            builder.set_cache_size(0);
+            builder
+        };
+        let database = builder().create_with_backend(self.clone()).expect("a new database");
+        let disk = self.clone();
+        let reopen = Box::new(move || builder().create_with_backend(disk.clone()));
+        EmbeddedStore::over(database, reopen, Path::new("disk")).expect("a new store")
+    }
+}
+
+impl Blocks {
+    fn change(&mut self) -> io::Result<()> {
+        match &mut self.fails_after {
+            Some(0) => {
+                self.fails_after = None;
+                Err(io::Error::other("the disk had a bad moment"))
+            }
+            Some(left) => {
+                *left -= 1;
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+impl StorageBackend for Disk {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.blocks().bytes.len() as u64)
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        let start = usize::try_from(offset).map_err(io::Error::other)?;
+        out.copy_from_slice(&self.blocks().bytes[start..start + out.len()]);
+        Ok(())
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        let mut blocks = self.blocks();
+        blocks.change()?;
+        blocks.bytes.resize(usize::try_from(len).map_err(io::Error::other)?, 0);
+        blocks.taken.retain(|block| block * BLOCK < len);
+        Ok(())
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.blocks().change()
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        let mut blocks = self.blocks();
+        blocks.change()?;
+        for block in offset / BLOCK..(offset + data.len() as u64).div_ceil(BLOCK) {
+            if blocks.full && !blocks.taken.contains(&block) {
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+            blocks.taken.insert(block);
+        }
+        let start = usize::try_from(offset).map_err(io::Error::other)?;
+        blocks.bytes[start..start + data.len()].copy_from_slice(data);
+        Ok(())
+    }
+}
+
+fn id(sensor: &str) -> BucketId {
+    BucketId { sensor: Arc::new(Sensor::new(sensor, [] as [(&str, &str); 0]).expect("no tags")), hour: HOUR }
+}
+
+/// A bucket of one reading with a text of this many bytes.
+fn bucket(text_bytes: usize) -> Bucket {
+    let mut bucket = Bucket::default();
+    add(&mut bucket, 0, text_bytes);
+    bucket
+}
+
+fn add(bucket: &mut Bucket, second: i64, text_bytes: usize) {
+    let caps = Caps { max_readings: 100, max_bytes: 1 << 20, hard_bytes: 4 << 20 };
+    let (names, instance) = ([Arc::from("text")], Arc::from("test"));
+    let cells = [(0, Value::String("x".repeat(text_bytes).into()))];
+    let row = Row { time: HOUR.start_ns() + second * 1_000_000_000, names: &names, cells: &cells };
+    let sequence = second.unsigned_abs() + 1;
+    bucket.apply([row].into_iter(), &caps, &Origin { instance: &instance, sequence });
+}
+
+async fn write(store: &EmbeddedStore, writes: &[(&BucketId, &Bucket)]) -> Vec<Written> {
+    let writes: Vec<_> = writes.iter().map(|(id, bucket)| PageWrite { id, bucket, group: vec![0] }).collect();
+    store.write_pages("db", &writes).await
+}
+
+/// How many readings each of the buckets has in the store; the second is the rev.
+async fn stored(store: &EmbeddedStore, ids: &[BucketId]) -> Vec<(usize, u64)> {
+    let buckets = store.read_buckets("db", ids).await.expect("the store reads");
+    buckets.iter().map(|pages| pages.first().map_or((0, 0), |page| (page.readings.len(), page.rev))).collect()
+}
+
+#[tokio::test]
+async fn a_full_disk_refuses_writes_serves_reads_and_works_again_when_there_is_room() {
+    let disk = Disk::default();
+    let store = disk.store();
+    let ids = [id("small"), id("large")];
+    assert_eq!(write(&store, &[(&ids[0], &bucket(10))]).await, [Written::Yes]);
+    disk.blocks().full = true;
+    let large = bucket(1 << 20);
+    for _ in 0..3 {
+        let outcomes = write(&store, &[(&ids[1], &large)]).await;
+        assert!(
+            matches!(&outcomes[..], [Written::Failed(StorageError::Unavailable { .. } | StorageError::Unknown { .. })]),
+            "{outcomes:?}"
+        );
+        assert_eq!(stored(&store, &ids).await, [(1, 1), (0, 0)]);
+        assert_eq!(store.check().await, Ok(()));
+    }
+    disk.blocks().full = false;
+    assert_eq!(write(&store, &[(&ids[1], &large)]).await, [Written::Yes]);
+    assert_eq!(stored(&store, &ids).await, [(1, 1), (1, 1)]);
+}
+
+/// An I/O error makes redb refuse everything until it is opened again. Whichever change of the
+/// disk fails: what is said of a write is true, none is torn, and the next one goes through.
+#[tokio::test]
+async fn an_error_at_any_moment_tears_nothing_and_passes() {
+    let mut outcomes_seen = HashSet::new();
+    for moment in 0.. {
+        let disk = Disk::default();
+        let store = disk.store();
+        let ids = [id("old"), id("new")];
+        let mut old = bucket(10);
+        assert_eq!(write(&store, &[(&ids[0], &old)]).await, [Written::Yes]);
+        old.mark_written(&[0]);
+        add(&mut old, 1, 10_000);
+        let new = bucket(20_000);
+
+        disk.blocks().fails_after = Some(moment);
+        let outcomes = write(&store, &[(&ids[0], &old), (&ids[1], &new)]).await;
+        let spared = disk.blocks().fails_after.take().is_some();
+        let held = stored(&store, &ids).await;
+        let (before, after) = ([(1, 1), (0, 0)], [(2, 2), (1, 1)]);
+        match &outcomes[..] {
+            [Written::Yes, Written::Yes] => assert_eq!(held, after, "moment {moment}"),
+            [Written::Failed(StorageError::Unavailable { .. }), _] => assert_eq!(held, before, "moment {moment}"),
+            [Written::Failed(StorageError::Unknown { .. }), _] => {
+                assert!(held == before || held == after, "moment {moment}: {held:?}");
+            }
+            other => panic!("moment {moment}: {other:?}"),
+        }
+        outcomes_seen.insert(outcomes[0] == Written::Yes);
+        let third = [(&id("third"), &bucket(30))];
+        assert_eq!(write(&store, &third).await, [Written::Yes], "moment {moment}");
+        if spared {
+            break;
+        }
+    }
+    assert_eq!(outcomes_seen.len(), 2, "some moments fail the write, and the last does not");
+}
+
+#[tokio::test]
+async fn a_panic_is_an_unknown_outcome_and_passes() {
+    let store = Disk::default().store();
+    let result: Result<(), StorageError> = store.run(|_| panic!("this test panics on purpose")).await;
+    assert!(matches!(result, Err(StorageError::Unknown { .. })));
+    let ids = [id("next")];
+    assert_eq!(write(&store, &[(&ids[0], &bucket(10))]).await, [Written::Yes]);
+    assert_eq!(stored(&store, &ids).await, [(1, 1)]);
+}

@@ -1,0 +1,10 @@
+//! The two stores behind the trait that `bucket` declares, and the documents that both keep.
+//! Only this room knows `bson`, `mongodb` and `redb`.
+
+pub mod document;
+pub mod embedded;
+pub mod mongo;
+pub mod names;
+
+pub use embedded::EmbeddedStore;
+pub use mongo::{MongoOptions, MongoStore};

@@ -1,0 +1,429 @@
+//! The MongoDB store: pages of a database in `<db>.buckets` and `<db>.overflow`, sensors in
+//! `<db>.sensors`, the databases' names in `databases`.
+//!
+//! The driver's futures must not be dropped half-way (its README, RUST-937) and it has no socket
+//! timeout, so every command runs as a task of its own and is waited for under a deadline.
+
+mod outcome;
+mod setup;
+mod writes;
+
+use std::collections::{HashMap, HashSet};
+use std::future::Future;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bson::{Document, RawDocumentBuf, doc};
+use mongodb::error::Error;
+use mongodb::options::{ClientOptions, ReadConcern, SelectionCriteria};
+use mongodb::{Client, Collection, Database};
+use tokio::sync::Semaphore;
+
+use self::outcome::{classify, of_insert, of_updates};
+use self::setup::Collections;
+use self::writes::{Change, Committed, chunks};
+use crate::bucket::page::StoredPage;
+use crate::bucket::store::{BucketId, PageWrite, ScannedPage, SensorFilter, Written};
+use crate::bucket::{SensorDocument, StorageError, Store, WriteKind};
+use crate::reading::Hour;
+use crate::store::document;
+
+/// How the store talks to MongoDB. Config section `[store]`.
+#[derive(Debug, Clone)]
+pub struct MongoOptions {
+    /// Longest wait for one command.
+    pub command_timeout: Duration,
+    /// Most write commands at a time, and as many reads beside them.
+    pub commands_in_flight: u32,
+}
+
+impl Default for MongoOptions {
+    fn default() -> Self {
+        Self { command_timeout: Duration::from_secs(5), commands_in_flight: 4 }
+    }
+}
+
+/// The database in the URI's server that is used when the URI names none.
+const DEFAULT_DATABASE: &str = "hourglass";
+/// How often the driver looks at the servers. With the connect timeout it bounds how long a
+/// command hangs on a frozen server: 3 s, where the driver's defaults give 20 s.
+const HEARTBEAT: Duration = Duration::from_secs(1);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long a command waits for a primary. Below it, a short election is ridden through.
+const SELECTION_TIMEOUT: Duration = Duration::from_secs(3);
+/// How many buckets one read asks for at most.
+const READ_IDS: usize = 1000;
+
+/// Pages and sensors in MongoDB.
+#[derive(Debug)]
+pub struct MongoStore {
+    client: Client,
+    mongo: Database,
+    options: MongoOptions,
+    writes: Arc<Semaphore>,
+    reads: Arc<Semaphore>,
+    /// Databases whose collections this process has seen to.
+    created: Mutex<HashSet<String>>,
+}
+
+impl MongoStore {
+    /// Takes the URI apart and starts looking for the servers; does not wait for them.
+    ///
+    /// # Errors
+    /// [`StorageError::Refused`] for a URI that the driver does not take.
+    pub async fn open(uri: &str, options: MongoOptions) -> Result<Self, StorageError> {
+        let refused = |e: Error| StorageError::Refused { detail: format!("store.uri: {e}") };
+        let mut client_options = ClientOptions::parse(uri).await.map_err(refused)?;
+        client_options.app_name.get_or_insert_with(|| "hourglass".to_owned());
+        client_options.heartbeat_freq.get_or_insert(HEARTBEAT);
+        client_options.connect_timeout.get_or_insert(CONNECT_TIMEOUT);
+        client_options.server_selection_timeout.get_or_insert(SELECTION_TIMEOUT);
+        // Reads see what a majority has: what a write was confirmed for, and nothing that a
+        // failover could take back. Always from the primary.
+        client_options.read_concern = Some(ReadConcern::majority());
+        client_options.selection_criteria =
+            Some(SelectionCriteria::ReadPreference(mongodb::options::ReadPreference::Primary));
+        client_options.max_pool_size = Some(2 * options.commands_in_flight + 4);
+        client_options.max_connecting.get_or_insert(4);
+        let name = client_options.default_database.clone().unwrap_or_else(|| DEFAULT_DATABASE.to_owned());
+        let client = Client::with_options(client_options).map_err(refused)?;
+        let permits = options.commands_in_flight as usize;
+        Ok(Self {
+            mongo: client.database(&name),
+            client,
+            options,
+            writes: Arc::new(Semaphore::new(permits)),
+            reads: Arc::new(Semaphore::new(permits)),
+            created: Mutex::default(),
+        })
+    }
+
+    /// Runs a command as a task that nobody can cancel, among at most as many as `gate` lets
+    /// through, and waits for it until the deadline. A task that is given up on keeps its place
+    /// until the driver is done with it.
+    async fn run<T: Send + 'static>(
+        &self,
+        gate: &Arc<Semaphore>,
+        command: impl Future<Output = T> + Send + 'static,
+    ) -> Result<T, StorageError> {
+        let deadline = tokio::time::Instant::now() + self.options.command_timeout;
+        let busy = || StorageError::Unavailable { detail: "earlier commands are still unanswered".to_owned() };
+        let permit = tokio::time::timeout_at(deadline, gate.clone().acquire_owned()).await;
+        let permit = permit.map_err(|_| busy())?.map_err(|_| busy())?;
+        let task = tokio::spawn(async move {
+            let result = command.await;
+            drop(permit);
+            result
+        });
+        match tokio::time::timeout_at(deadline, task).await {
+            Ok(Ok(result)) => Ok(result),
+            Ok(Err(failed)) => Err(StorageError::Unknown { detail: failed.to_string() }),
+            Err(_) => Err(StorageError::Unknown {
+                detail: format!("no answer within {:?} (store.command_timeout)", self.options.command_timeout),
+            }),
+        }
+    }
+
+    async fn read<T: Send + 'static>(
+        &self,
+        command: impl Future<Output = Result<T, StorageError>> + Send + 'static,
+    ) -> Result<T, StorageError> {
+        self.run(&self.reads, command).await?
+    }
+
+    /// Sees to it that the database's collections exist, once per process.
+    async fn created(&self, database: &str) -> Result<Collections, StorageError> {
+        let known = self.created.lock().unwrap_or_else(PoisonError::into_inner).contains(database);
+        if !known {
+            let (mongo, name) = (self.mongo.clone(), database.to_owned());
+            let create = async move { setup::create(&mongo, &name).await };
+            self.run(&self.writes, create).await?.map_err(|e| classify(&e))?;
+            self.created.lock().unwrap_or_else(PoisonError::into_inner).insert(database.to_owned());
+        }
+        Ok(Collections::of(&self.mongo, database))
+    }
+
+    /// Writes changes to one collection, in commands that run beside each other, and puts the
+    /// outcomes in their places.
+    async fn write(
+        &self,
+        collection: &Collection<RawDocumentBuf>,
+        changes: Vec<(usize, Change)>,
+        outcomes: &Mutex<Vec<Written>>,
+    ) {
+        let (inserts, updates) = changes.into_iter().partition(|(_, change)| matches!(change, Change::Insert(_)));
+        let commands = chunks(inserts).into_iter().chain(chunks(updates));
+        let commands = commands.map(|chunk| self.write_chunk(collection, chunk, outcomes));
+        futures_util::future::join_all(commands).await;
+    }
+
+    async fn write_chunk(
+        &self,
+        collection: &Collection<RawDocumentBuf>,
+        chunk: Vec<(usize, Change)>,
+        outcomes: &Mutex<Vec<Written>>,
+    ) {
+        let (places, changes): (Vec<usize>, Vec<Change>) = chunk.into_iter().unzip();
+        let (count, collection, mongo) = (places.len(), collection.clone(), self.mongo.clone());
+        let command = async move {
+            if matches!(changes.first(), Some(Change::Insert(_))) {
+                let documents = changes.into_iter().filter_map(|change| match change {
+                    Change::Insert(document) => Some(document),
+                    Change::Update { .. } => None,
+                });
+                return of_insert(writes::insert(&collection, documents.collect()).await, count);
+            }
+            let reply = match writes::update_command(collection.name(), &changes, false) {
+                Ok(command) => {
+                    drop(changes);
+                    mongo.run_raw_command(command).await
+                }
+                Err(error) => Err(error),
+            };
+            of_updates(reply, count)
+        };
+        let results = self.run(&self.writes, command).await.unwrap_or_else(|e| vec![Written::Failed(e); count]);
+        let mut outcomes = outcomes.lock().unwrap_or_else(PoisonError::into_inner);
+        for (place, result) in places.into_iter().zip(results) {
+            outcomes[place] = result;
+        }
+    }
+
+    async fn transact(&self, changes: Vec<(Collection<RawDocumentBuf>, Change)>) -> Written {
+        let (client, mongo) = (self.client.clone(), self.mongo.clone());
+        let transaction = async move { writes::transact(&client, &mongo, changes).await };
+        match self.run(&self.writes, transaction).await {
+            Ok(Ok(Committed::Yes)) => Written::Yes,
+            Ok(Ok(Committed::Conflict)) => Written::Conflict,
+            Ok(Err(error)) => Written::Failed(classify(&error)),
+            Err(error) => Written::Failed(error),
+        }
+    }
+
+    /// The overflow pages of one bucket, in order of their numbers.
+    async fn overflow(
+        &self,
+        collections: &Collections,
+        sensor: &str,
+        hour: Hour,
+        projection: Option<Document>,
+    ) -> Result<Vec<RawDocumentBuf>, StorageError> {
+        let filter = doc! { "sensor": sensor, "start": date(hour) };
+        let collection = collections.overflow.clone();
+        self.read(async move { find(&collection, filter, doc! { "page": 1 }, projection, None).await }).await
+    }
+}
+
+fn date(hour: Hour) -> bson::DateTime {
+    bson::DateTime::from_millis(hour.start_ms())
+}
+
+/// All documents of a filter, sorted.
+async fn find(
+    collection: &Collection<RawDocumentBuf>,
+    filter: Document,
+    sort: Document,
+    projection: Option<Document>,
+    limit: Option<i64>,
+) -> Result<Vec<RawDocumentBuf>, StorageError> {
+    let mut find = collection.find(filter).sort(sort);
+    if let Some(projection) = projection {
+        find = find.projection(projection);
+    }
+    if let Some(limit) = limit {
+        find = find.limit(limit);
+    }
+    let mut cursor = find.await.map_err(|e| classify(&e))?;
+    let mut documents = Vec::new();
+    while cursor.advance().await.map_err(|e| classify(&e))? {
+        documents.push(cursor.current().to_owned());
+    }
+    Ok(documents)
+}
+
+fn page_change(write: &PageWrite<'_>, index: usize) -> Option<Change> {
+    let page = &write.bucket.pages()[index];
+    let id = || document::page_id(&write.id.sensor.key, write.id.hour, page.number);
+    let shard = || Some((write.id.sensor.key.to_string(), write.id.hour.start_ms()));
+    Some(match page.pending()? {
+        WriteKind::Insert => Change::Insert(document::page_document(write.id, page)),
+        WriteKind::Append { from } => {
+            let update = document::append_update(page, from);
+            Change::Update { id: id(), shard: shard(), rev: page.rev(), update }
+        }
+        WriteKind::Replace => {
+            Change::Update { id: id(), shard: shard(), rev: page.rev(), update: document::replace_update(page) }
+        }
+    })
+}
+
+#[async_trait]
+impl Store for MongoStore {
+    async fn write_pages(&self, database: &str, writes: &[PageWrite<'_>]) -> Vec<Written> {
+        let collections = match self.created(database).await {
+            Ok(collections) => collections,
+            Err(error) => return vec![Written::Failed(error); writes.len()],
+        };
+        let collection_of = |write: &PageWrite<'_>, index: usize| match write.bucket.pages()[index].number {
+            0 => &collections.buckets,
+            _ => &collections.overflow,
+        };
+        let outcomes = Mutex::new(vec![Written::Yes; writes.len()]);
+        let (mut buckets, mut overflow) = (Vec::new(), Vec::new());
+        for (place, write) in writes.iter().enumerate() {
+            let change = |index: &usize| Some((collection_of(write, *index).clone(), page_change(write, *index)?));
+            let mut changes: Vec<_> = write.group.iter().filter_map(change).collect();
+            if changes.len() > 1 {
+                let outcome = self.transact(changes).await;
+                outcomes.lock().unwrap_or_else(PoisonError::into_inner)[place] = outcome;
+            } else if let Some((collection, change)) = changes.pop() {
+                let list = if collection.name() == collections.buckets.name() { &mut buckets } else { &mut overflow };
+                list.push((place, change));
+            }
+        }
+        tokio::join!(
+            self.write(&collections.buckets, buckets, &outcomes),
+            self.write(&collections.overflow, overflow, &outcomes)
+        );
+        outcomes.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn read_buckets(&self, database: &str, ids: &[BucketId]) -> Result<Vec<Vec<StoredPage>>, StorageError> {
+        let collections = Collections::of(&self.mongo, database);
+        let page_ids: Vec<String> = ids.iter().map(|id| document::page_id(&id.sensor.key, id.hour, 0)).collect();
+        let mut places: HashMap<String, usize> = HashMap::with_capacity(ids.len());
+        let mut buckets: Vec<Vec<StoredPage>> = vec![Vec::new(); ids.len()];
+        for (ids, page_ids) in ids.chunks(READ_IDS).zip(page_ids.chunks(READ_IDS)) {
+            let offset = places.len();
+            places.extend(page_ids.iter().enumerate().map(|(i, id)| (id.clone(), offset + i)));
+            let (collection, filter) = (collections.buckets.clone(), doc! { "_id": { "$in": page_ids } });
+            let first_pages =
+                self.read(async move { find(&collection, filter, Document::new(), None, None).await }).await?;
+            let mut spilled = Vec::new();
+            for first in &first_pages {
+                let page = document::decode_page(first)?;
+                let Some(place) = first.get_str("_id").ok().and_then(|id| places.get(id)).copied() else { continue };
+                if page.has_overflow {
+                    spilled.push((&ids[place - offset], place));
+                }
+                buckets[place].push(page);
+            }
+            for (id, place) in spilled {
+                for further in self.overflow(&collections, &id.sensor.key, id.hour, None).await? {
+                    buckets[place].push(document::decode_page(&further)?);
+                }
+            }
+        }
+        Ok(buckets)
+    }
+
+    async fn scan(
+        &self,
+        database: &str,
+        sensor: &str,
+        hours: Range<Hour>,
+        with_readings: bool,
+        pages_max: usize,
+    ) -> Result<Vec<ScannedPage>, StorageError> {
+        let collections = Collections::of(&self.mongo, database);
+        let projection = (!with_readings).then(|| doc! { "readings": 0, "applied": 0, "tags": 0 });
+        let filter = doc! { "sensor": sensor, "start": { "$gte": date(hours.start), "$lt": date(hours.end) } };
+        let (collection, asked) = (collections.buckets.clone(), projection.clone());
+        let limit = i64::try_from(pages_max).ok();
+        let first_pages =
+            self.read(async move { find(&collection, filter, doc! { "start": 1 }, asked, limit).await }).await?;
+        let mut pages = Vec::new();
+        for first in first_pages {
+            if pages.len() >= pages_max {
+                break;
+            }
+            let page = document::decode_scanned(&first, with_readings)?;
+            let spilled = first.get_bool("hasOverflow").unwrap_or(false);
+            let hour = page.hour;
+            pages.push(page);
+            if spilled {
+                for further in self.overflow(&collections, sensor, hour, projection.clone()).await? {
+                    pages.push(document::decode_scanned(&further, with_readings)?);
+                }
+            }
+        }
+        Ok(pages)
+    }
+
+    async fn read_sensors(&self, database: &str, keys: &[&str]) -> Result<Vec<SensorDocument>, StorageError> {
+        let collection = Collections::of(&self.mongo, database).sensors;
+        let mut sensors = Vec::with_capacity(keys.len());
+        for keys in keys.chunks(READ_IDS) {
+            let (collection, filter) = (collection.clone(), doc! { "_id": { "$in": keys } });
+            let found = self.read(async move { find(&collection, filter, Document::new(), None, None).await }).await?;
+            for sensor in found {
+                sensors.push(document::decode_sensor(&sensor)?);
+            }
+        }
+        Ok(sensors)
+    }
+
+    async fn list_sensors(&self, database: &str, filter: &SensorFilter) -> Result<Vec<SensorDocument>, StorageError> {
+        let collection = Collections::of(&self.mongo, database).sensors;
+        let mut query = Document::new();
+        if let Some(after) = &filter.after {
+            query.insert("_id", doc! { "$gt": after });
+        }
+        if filter.outliers {
+            query.insert("outlier.since", doc! { "$exists": true });
+        }
+        let limit = i64::try_from(filter.limit).ok();
+        let found = self.read(async move { find(&collection, query, doc! { "_id": 1 }, None, limit).await }).await?;
+        found.iter().map(|sensor| document::decode_sensor(sensor)).collect()
+    }
+
+    async fn write_sensors(&self, database: &str, documents: &[SensorDocument]) -> Vec<Written> {
+        let collections = match self.created(database).await {
+            Ok(collections) => collections,
+            Err(error) => return vec![Written::Failed(error); documents.len()],
+        };
+        let change = |sensor: &SensorDocument| match sensor.rev {
+            0 => Change::Insert(document::sensor_document(sensor)),
+            rev => {
+                let (id, update) = (sensor.sensor.key.to_string(), document::sensor_update(sensor));
+                Change::Update { id, shard: None, rev, update }
+            }
+        };
+        let outcomes = Mutex::new(vec![Written::Yes; documents.len()]);
+        self.write(&collections.sensors, documents.iter().map(change).enumerate().collect(), &outcomes).await;
+        outcomes.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn databases(&self) -> Result<Vec<String>, StorageError> {
+        let collection = setup::databases(&self.mongo);
+        let list = async move {
+            let mut cursor =
+                collection.find(Document::new()).sort(doc! { "_id": 1 }).await.map_err(|e| classify(&e))?;
+            let mut names = Vec::new();
+            while cursor.advance().await.map_err(|e| classify(&e))? {
+                names.extend(cursor.current().get_str("_id").map(str::to_owned));
+            }
+            Ok(names)
+        };
+        self.read(list).await
+    }
+
+    async fn create_database(&self, database: &str) -> Result<(), StorageError> {
+        self.created(database).await.map(drop)
+    }
+
+    fn is_shared(&self) -> bool {
+        true
+    }
+
+    async fn check(&self) -> Result<(), StorageError> {
+        let mongo = self.mongo.clone();
+        self.read(async move { mongo.run_command(doc! { "ping": 1 }).await.map(drop).map_err(|e| classify(&e)) }).await
+    }
+
+    async fn close(&self) {
+        self.client.clone().shutdown().immediate(true).await;
+    }
+}

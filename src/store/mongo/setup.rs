@@ -1,0 +1,140 @@
+//! What a database's collections are created with: validator, compression, indexes.
+
+use bson::{Document, doc};
+use mongodb::error::{Error, ErrorKind};
+use mongodb::{Collection, Database, IndexModel};
+
+use crate::store::names::collection_prefix;
+
+/// The collections of one hourglass database.
+#[derive(Debug, Clone)]
+pub struct Collections {
+    /// Pages 0.
+    pub buckets: Collection<bson::RawDocumentBuf>,
+    /// Pages 1 and up.
+    pub overflow: Collection<bson::RawDocumentBuf>,
+    /// Sensor documents.
+    pub sensors: Collection<bson::RawDocumentBuf>,
+}
+
+impl Collections {
+    /// Names only; nothing is created.
+    pub fn of(mongo: &Database, database: &str) -> Self {
+        let prefix = collection_prefix(database);
+        Self {
+            buckets: mongo.collection(&format!("{prefix}.buckets")),
+            overflow: mongo.collection(&format!("{prefix}.overflow")),
+            sensors: mongo.collection(&format!("{prefix}.sensors")),
+        }
+    }
+}
+
+/// The list of databases.
+pub fn databases(mongo: &Database) -> Collection<Document> {
+    mongo.collection("databases")
+}
+
+/// Creates what is not there yet, and lists the database.
+pub async fn create(mongo: &Database, database: &str) -> Result<(), Error> {
+    let collections = Collections::of(mongo, database);
+    create_collection(mongo, collections.buckets.name(), page_schema()).await?;
+    create_collection(mongo, collections.overflow.name(), page_schema()).await?;
+    create_collection(mongo, collections.sensors.name(), sensor_schema()).await?;
+    // Serves a sensor's range, people who ask for it in `mongosh`, and a cluster's shard key. All
+    // sensors' hour and the delete of old hours go by `_id`, which begins with the hour.
+    let by_sensor = IndexModel::builder().keys(doc! { "sensor": 1, "start": 1 }).build();
+    collections.buckets.create_index(by_sensor.clone()).await?;
+    collections.overflow.create_index(by_sensor).await?;
+    // Only outliers are in it, so listing them does not walk all sensors.
+    let options = mongodb::options::IndexOptions::builder().sparse(true).build();
+    let outliers = IndexModel::builder().keys(doc! { "outlier.since": 1 }).options(options).build();
+    collections.sensors.create_index(outliers).await?;
+    databases(mongo)
+        .update_one(doc! { "_id": database }, doc! { "$setOnInsert": { "incarnation": 0_i64 } })
+        .upsert(true)
+        .await?;
+    Ok(())
+}
+
+async fn create_collection(mongo: &Database, name: &str, schema: Document) -> Result<(), Error> {
+    let with_zstd = doc! { "wiredTiger": { "configString": "block_compressor=zstd" } };
+    let command = |engine: Option<Document>| {
+        let mut command = doc! {
+            "create": name,
+            "validator": { "$jsonSchema": schema.clone() },
+            "validationLevel": "moderate",
+        };
+        if let Some(engine) = engine {
+            command.insert("storageEngine", engine);
+        }
+        command
+    };
+    match mongo.run_command(command(Some(with_zstd))).await {
+        Err(error) if refuses_engine_options(&error) => created(mongo.run_command(command(None)).await),
+        result => created(result),
+    }
+}
+
+/// Shared Atlas tiers and strict API versions take no storage options; their default then serves.
+fn refuses_engine_options(error: &Error) -> bool {
+    const INVALID_OPTIONS: i32 = 72;
+    const API_STRICT: i32 = 323;
+    const ATLAS: i32 = 8000;
+    matches!(error.kind.as_ref(), ErrorKind::Command(c) if [INVALID_OPTIONS, API_STRICT, ATLAS].contains(&c.code))
+}
+
+fn created(result: Result<Document, Error>) -> Result<(), Error> {
+    const NAMESPACE_EXISTS: i32 = 48;
+    match result {
+        Err(error) if matches!(error.kind.as_ref(), ErrorKind::Command(c) if c.code == NAMESPACE_EXISTS) => Ok(()),
+        other => other.map(drop),
+    }
+}
+
+/// Every field of a page is required, of which an update sets only some: that keeps a deleted
+/// page from being reborn as a torso. The readings themselves are not validated one by one, which
+/// would cost about a third of every write.
+fn page_schema() -> Document {
+    doc! {
+        "bsonType": "object",
+        "required": [
+            "_id", "schemaVersion", "sensor", "measurement", "tags", "start", "end", "page", "rev",
+            "closed", "count", "first", "last", "hasOverflow", "readings", "summary", "applied",
+        ],
+        "properties": {
+            "_id": { "bsonType": "string" },
+            "schemaVersion": { "bsonType": ["int", "long"] },
+            "sensor": { "bsonType": "string" },
+            "measurement": { "bsonType": "string" },
+            "tags": { "bsonType": "object" },
+            "start": { "bsonType": "date" },
+            "end": { "bsonType": "date" },
+            "page": { "bsonType": ["int", "long"], "minimum": 0 },
+            "rev": { "bsonType": ["int", "long"], "minimum": 1 },
+            "closed": { "bsonType": "bool" },
+            "count": { "bsonType": ["int", "long"], "minimum": 1 },
+            "first": { "bsonType": "date" },
+            "last": { "bsonType": "date" },
+            "hasOverflow": { "bsonType": "bool" },
+            "readings": { "bsonType": "array" },
+            "summary": { "bsonType": "object" },
+            "applied": { "bsonType": "object" },
+        },
+    }
+}
+
+fn sensor_schema() -> Document {
+    doc! {
+        "bsonType": "object",
+        "required": ["_id", "schemaVersion", "rev", "measurement", "tags", "fields", "recent"],
+        "properties": {
+            "_id": { "bsonType": "string" },
+            "schemaVersion": { "bsonType": ["int", "long"] },
+            "rev": { "bsonType": ["int", "long"], "minimum": 1 },
+            "measurement": { "bsonType": "string" },
+            "tags": { "bsonType": "object" },
+            "fields": { "bsonType": "object" },
+            "recent": { "bsonType": "array" },
+        },
+    }
+}

@@ -1,0 +1,53 @@
+//! Names that BSON keys and collection names cannot carry, escaped reversibly with `%XX`.
+
+use std::borrow::Cow;
+
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+
+/// What a BSON key must not hold if paths, operators and drivers are to leave it alone.
+const KEY: &AsciiSet = &AsciiSet::EMPTY.add(b'%').add(b'.').add(b'$').add(0);
+/// Everything but letters, digits, `_` and `-`.
+const COLLECTION: &AsciiSet = &NON_ALPHANUMERIC.remove(b'_').remove(b'-');
+
+/// A field or tag name as a BSON key: `%`, `.`, `$` and NUL escaped, and the reserved `ts` and `ns`.
+#[must_use]
+pub fn key(name: &str) -> Cow<'_, str> {
+    match name {
+        "ts" => Cow::Borrowed("%74s"),
+        "ns" => Cow::Borrowed("%6Es"),
+        other => utf8_percent_encode(other, KEY).into(),
+    }
+}
+
+/// The name that [`key`] made a BSON key of.
+#[must_use]
+pub fn from_key(key: &str) -> Cow<'_, str> {
+    percent_decode_str(key).decode_utf8_lossy()
+}
+
+/// A database name as the first part of its collections' names: what is not a letter, a digit,
+/// `_` or `-` is escaped, and the name `system`, which MongoDB keeps for itself.
+#[must_use]
+pub fn collection_prefix(database: &str) -> Cow<'_, str> {
+    match database {
+        "system" => Cow::Borrowed("%73ystem"),
+        other => utf8_percent_encode(other, COLLECTION).into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_go_in_and_come_back() {
+        for name in ["temp", "a.b", "$where", "50%", "ts", "ns", "%74s", "tab\tnul\0", "température", "🌡", "ts2"] {
+            let escaped = key(name);
+            assert!(!escaped.contains(['.', '$', '\0']) && escaped != "ts" && escaped != "ns", "{escaped}");
+            assert_eq!(from_key(&escaped), name);
+        }
+        assert_eq!(collection_prefix("plant-7_b"), "plant-7_b");
+        assert_eq!(collection_prefix("a.b/c"), "a%2Eb%2Fc");
+        assert_ne!(collection_prefix("system"), "system");
+    }
+}

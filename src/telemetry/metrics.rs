@@ -1,0 +1,199 @@
+//! Every metric's name, unit, help and labels, and nowhere else:
+//! `hourglass_<part>_<what>_<unit>[_total]`. Labels have small fixed sets of values; a sensor's key
+//! is never one.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use metrics::{
+    Counter, Gauge, Histogram, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram,
+};
+use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusRecorder};
+
+/// Upper bounds of duration buckets, in seconds.
+const SECONDS: &[f64] = &[0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
+/// Upper bounds of buckets that count readings.
+const READINGS: &[f64] = &[1.0, 10.0, 100.0, 500.0, 1_000.0, 5_000.0, 10_000.0, 50_000.0, 100_000.0];
+
+/// Handles of all metrics. Hot ones are taken once; those with labels are looked up when used.
+#[derive(Clone)]
+pub struct Metrics {
+    recorder: Arc<PrometheusRecorder>,
+    process: metrics_process::Collector,
+    /// Request bodies' bytes, as they came over the wire.
+    pub body_bytes: Counter,
+    /// Readings kept from requests, duplicates included.
+    pub accepted: Counter,
+    /// Readings that changed nothing.
+    pub duplicate: Counter,
+    /// Readings that changed or added a field of a stored one.
+    pub overwritten: Counter,
+    /// Readings stored for the first time.
+    pub stored: Counter,
+    /// New readings that lay before the latest of their bucket.
+    pub late: Counter,
+    /// Readings per request.
+    pub request_readings: Histogram,
+    /// Readings per group of page writes.
+    pub group_readings: Histogram,
+    /// Seconds from the end of a request's body to its ack.
+    pub ack_seconds: Histogram,
+    /// Seconds that a group's page writes took.
+    pub flush_seconds: Histogram,
+    /// Bytes of request bodies admitted and not yet acked.
+    pub bytes_in_flight: Gauge,
+    /// Page writes that found another rev.
+    pub conflicts: Counter,
+    /// Pages written beyond a bucket's first.
+    pub overflow_pages: Counter,
+    /// Sensor documents written.
+    pub sensor_writes: Counter,
+    /// Sensors this process knows.
+    pub sensors: Gauge,
+    /// Readings and windows that queries returned.
+    pub query_points: Counter,
+    /// Seconds per query.
+    pub query_seconds: Histogram,
+    /// Open connections.
+    pub connections: Gauge,
+}
+
+impl Metrics {
+    /// A registry of its own, with every metric described.
+    ///
+    /// # Errors
+    /// None in practice: only for bucket bounds that are empty.
+    pub fn new(version: &'static str, store: &'static str) -> Result<Self, BuildError> {
+        let recorder = PrometheusBuilder::new()
+            .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), SECONDS)?
+            .set_buckets_for_metric(Matcher::Suffix("_readings".to_owned()), READINGS)?
+            .build_recorder();
+        let recorder = Arc::new(recorder);
+        let metrics = metrics::with_local_recorder(&*recorder, || {
+            describe();
+            gauge!("hourglass_build_info", "version" => version, "store" => store).set(1.0);
+            Self::handles(&recorder)
+        });
+        Ok(metrics)
+    }
+
+    fn handles(recorder: &Arc<PrometheusRecorder>) -> Self {
+        let process = metrics_process::Collector::default();
+        process.describe();
+        Self {
+            recorder: recorder.clone(),
+            process,
+            body_bytes: counter!("hourglass_http_body_bytes_total"),
+            accepted: counter!("hourglass_ingest_readings_accepted_total"),
+            duplicate: counter!("hourglass_ingest_readings_duplicate_total"),
+            overwritten: counter!("hourglass_ingest_readings_overwritten_total"),
+            stored: counter!("hourglass_ingest_readings_stored_total"),
+            late: counter!("hourglass_ingest_readings_late_total"),
+            request_readings: histogram!("hourglass_ingest_request_readings"),
+            group_readings: histogram!("hourglass_ingest_group_readings"),
+            ack_seconds: histogram!("hourglass_ingest_ack_seconds"),
+            flush_seconds: histogram!("hourglass_ingest_flush_seconds"),
+            bytes_in_flight: gauge!("hourglass_ingest_in_flight_bytes"),
+            conflicts: counter!("hourglass_store_conflicts_total"),
+            overflow_pages: counter!("hourglass_store_overflow_pages_total"),
+            sensor_writes: counter!("hourglass_store_sensor_writes_total"),
+            sensors: gauge!("hourglass_ingest_sensors"),
+            query_points: counter!("hourglass_query_points_total"),
+            query_seconds: histogram!("hourglass_query_seconds"),
+            connections: gauge!("hourglass_http_connections"),
+        }
+    }
+
+    fn with<T>(&self, use_macros: impl FnOnce() -> T) -> T {
+        metrics::with_local_recorder(&*self.recorder, use_macros)
+    }
+
+    /// One answered request. `route` is a route's pattern, never a path as sent.
+    pub fn request(&self, route: &'static str, method: &'static str, status: u16, took: Duration) {
+        self.with(|| {
+            counter!("hourglass_http_requests_total",
+                "route" => route, "method" => method, "status" => status.to_string())
+            .increment(1);
+            histogram!("hourglass_http_request_seconds", "route" => route).record(took.as_secs_f64());
+        });
+    }
+
+    /// Lines not kept, by [`crate::reading::Reason::label`].
+    pub fn rejected(&self, reason: &'static str, count: u64) {
+        self.with(|| counter!("hourglass_ingest_readings_rejected_total", "reason" => reason).increment(count));
+    }
+
+    /// Requests answered 503, by the limit that was reached.
+    pub fn shed(&self, limit: &'static str) {
+        self.with(|| counter!("hourglass_ingest_shed_total", "limit" => limit).increment(1));
+    }
+
+    /// A store error, by [`crate::bucket::StorageError::class`].
+    pub fn store_error(&self, class: &'static str) {
+        self.with(|| counter!("hourglass_store_errors_total", "class" => class).increment(1));
+    }
+
+    /// What one shard holds in memory.
+    pub fn hot(&self, shard: usize, buckets: usize, bytes: usize) {
+        self.with(|| {
+            let shard = shard.to_string();
+            gauge!("hourglass_hot_buckets", "shard" => shard.clone()).set(as_f64(buckets));
+            gauge!("hourglass_hot_bytes", "shard" => shard).set(as_f64(bytes));
+        });
+    }
+
+    /// Everything as Prometheus' text format 0.0.4, the process' own figures made anew.
+    #[must_use]
+    pub fn render(&self) -> String {
+        self.with(|| self.process.collect());
+        self.recorder.handle().render()
+    }
+
+    /// Folds what histograms have gathered; without it they grow until the next scrape.
+    pub fn upkeep(&self) {
+        self.recorder.handle().run_upkeep();
+    }
+}
+
+impl std::fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Metrics").finish_non_exhaustive()
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "metrics are doubles")]
+fn as_f64(value: usize) -> f64 {
+    value as f64
+}
+
+fn describe() {
+    let count = |name: &'static str, help: &'static str| describe_counter!(name, Unit::Count, help);
+    let level = |name: &'static str, help: &'static str| describe_gauge!(name, help);
+    let spread = |name: &'static str, help: &'static str| describe_histogram!(name, help);
+    level("hourglass_build_info", "Always 1; the labels tell the version and the kind of store");
+    count("hourglass_http_requests_total", "Requests answered");
+    spread("hourglass_http_request_seconds", "Seconds per request, body included");
+    count("hourglass_http_body_bytes_total", "Bytes of request bodies, as they came over the wire");
+    level("hourglass_http_connections", "Open connections");
+    count("hourglass_ingest_readings_accepted_total", "Readings kept and acked, duplicates included");
+    count("hourglass_ingest_readings_rejected_total", "Lines, or fields of a line, not kept, by reason");
+    count("hourglass_ingest_readings_stored_total", "Readings stored for the first time");
+    count("hourglass_ingest_readings_duplicate_total", "Readings that changed nothing, being stored already");
+    count("hourglass_ingest_readings_overwritten_total", "Readings that changed or added a field of a stored one");
+    count("hourglass_ingest_readings_late_total", "New readings before the latest one of their bucket");
+    spread("hourglass_ingest_request_readings", "Readings per write request");
+    spread("hourglass_ingest_group_readings", "Readings per group of page writes");
+    spread("hourglass_ingest_ack_seconds", "Seconds from a request's last byte to its ack");
+    spread("hourglass_ingest_flush_seconds", "Seconds that the page writes of a group took");
+    level("hourglass_ingest_in_flight_bytes", "Bytes of request bodies admitted and not yet acked");
+    count("hourglass_ingest_shed_total", "Requests answered 503 at a limit, by the limit's key");
+    level("hourglass_ingest_sensors", "Sensors that this process has seen");
+    level("hourglass_hot_buckets", "Open buckets held in memory");
+    level("hourglass_hot_bytes", "Bytes of memory that open buckets take");
+    count("hourglass_store_errors_total", "Store commands that failed, by class");
+    count("hourglass_store_conflicts_total", "Page writes that found another writer's rev and were merged again");
+    count("hourglass_store_overflow_pages_total", "Pages written beyond a bucket's first");
+    count("hourglass_store_sensor_writes_total", "Sensor documents written");
+    count("hourglass_query_points_total", "Readings and windows returned by queries");
+    spread("hourglass_query_seconds", "Seconds per query");
+}

@@ -1,0 +1,36 @@
+//! The rule for a field that a reading names twice: the last one wins, in the first one's place.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+/// Up to here looking for equal keys pair by pair is the quickest way.
+const PAIRWISE_MAX: usize = 16;
+
+/// Applies the rule. `by_key` is scratch space, so that a list without equal keys allocates nothing.
+pub(super) fn keep_last_of_equal_keys<'a, V>(list: &mut Vec<(Cow<'a, str>, V)>, by_key: &mut Vec<usize>) {
+    if !has_equal_keys(list, by_key) {
+        return;
+    }
+    let mut places: HashMap<Cow<'a, str>, usize> = HashMap::new();
+    let mut kept: Vec<(Cow<'a, str>, V)> = Vec::with_capacity(list.len());
+    for (key, value) in list.drain(..) {
+        match places.get(&key) {
+            Some(&place) => kept[place].1 = value,
+            None => {
+                places.insert(key.clone(), kept.len());
+                kept.push((key, value));
+            }
+        }
+    }
+    *list = kept;
+}
+
+fn has_equal_keys<V>(list: &[(Cow<'_, str>, V)], by_key: &mut Vec<usize>) -> bool {
+    if list.len() <= PAIRWISE_MAX {
+        return (1..list.len()).any(|later| list[..later].iter().any(|earlier| earlier.0 == list[later].0));
+    }
+    by_key.clear();
+    by_key.extend(0..list.len());
+    by_key.sort_unstable_by(|&a, &b| list[a].0.cmp(&list[b].0));
+    by_key.windows(2).any(|pair| list[pair[0]].0 == list[pair[1]].0)
+}

@@ -1,0 +1,199 @@
+//! Values without quotes, and timestamps: the grammar is checked here, the standard library reads
+//! the digits.
+
+use super::scanner::{Fault, LineEnd, Scanner};
+use crate::reading::value::RawValue;
+use crate::reading::{Precision, Reason};
+use crate::wire::names;
+
+/// The number or boolean at `start`, and where it ends: at a comma, a space or the line's end.
+#[inline]
+pub(super) fn value<'a>(scanner: &Scanner<'a>, start: usize) -> Result<(RawValue<'a>, usize), Fault> {
+    let rest = scanner.bytes(start, scanner.len());
+    let (kind, length) = leading_number(rest).or_else(|| leading_boolean(rest)).unwrap_or((Kind::Float, 0));
+    let end = start + length;
+    if length == 0 || !(matches!(scanner.byte(end), Some(b',' | b' ')) || scanner.line_ends_at(end).is_some()) {
+        return Err(no_value(scanner, start));
+    }
+    let token = scanner.str(start, end)?;
+    let digits = &token[..token.len() - 1];
+    let value = match kind {
+        Kind::Boolean(value) => Some(RawValue::Boolean(value)),
+        Kind::Integer => digits.parse().ok().map(RawValue::Integer),
+        Kind::Unsigned => digits.parse().ok().map(RawValue::Unsigned),
+        Kind::Float => token.parse().ok().filter(|value: &f64| value.is_finite()).map(RawValue::Float),
+    };
+    match value {
+        Some(value) => Ok((value, end)),
+        None => Err(Fault::new(start, Reason::NumberOutOfRange { text: names::shown(token) })),
+    }
+}
+
+/// The timestamp behind the fields in nanoseconds, if there is one, and the end of the line.
+pub(super) fn timestamp(
+    scanner: &Scanner<'_>,
+    after_fields: usize,
+    precision: Precision,
+) -> Result<(Option<i64>, LineEnd), Fault> {
+    let start = scanner.skip_spaces(after_fields);
+    if let Some(end) = scanner.line_ends_at(start) {
+        return Ok((None, end));
+    }
+    let rest = scanner.bytes(start, scanner.len());
+    let sign = usize::from(rest.starts_with(b"-"));
+    let digits = count_digits(&rest[sign..]);
+    let token_end = start + sign + digits;
+    let after = scanner.skip_spaces(token_end);
+    let line_end = scanner.line_ends_at(after);
+    if digits == 0 || (after == token_end && line_end.is_none()) {
+        return Err(no_timestamp(scanner, start));
+    }
+    let token = scanner.str(start, token_end)?;
+    match (token.parse().ok().and_then(|value| precision.to_ns(value)), line_end) {
+        (None, _) => Err(Fault::new(start, Reason::TimeOutOfRange { text: names::shown(token) })),
+        (_, None) => Err(scanner.expected("the end of the line after the timestamp", after)),
+        (timestamp, Some(line_end)) => Ok((timestamp, line_end)),
+    }
+}
+
+#[derive(Debug, PartialEq)]
+enum Kind {
+    Float,
+    Integer,
+    Unsigned,
+    Boolean(bool),
+}
+
+/// What number stands at the start of `text`, and its length with the suffix. An unsigned number
+/// with a minus is out of range, not ill-formed.
+#[inline]
+fn leading_number(text: &[u8]) -> Option<(Kind, usize)> {
+    let mut at = usize::from(text.starts_with(b"-"));
+    let whole = count_digits(&text[at..]);
+    at += whole;
+    match text.get(at) {
+        Some(b'i') if whole > 0 => return Some((Kind::Integer, at + 1)),
+        Some(b'u') if whole > 0 => return Some((Kind::Unsigned, at + 1)),
+        Some(b'.') => {
+            let fraction = count_digits(&text[at + 1..]);
+            if whole + fraction == 0 {
+                return None;
+            }
+            at += 1 + fraction;
+        }
+        _ if whole == 0 => return None,
+        _ => {}
+    }
+    if let Some(b'e' | b'E') = text.get(at) {
+        at += 1 + usize::from(matches!(text.get(at + 1), Some(b'+' | b'-')));
+        let exponent = count_digits(&text[at..]);
+        if exponent == 0 {
+            return None;
+        }
+        at += exponent;
+    }
+    Some((Kind::Float, at))
+}
+
+fn leading_boolean(text: &[u8]) -> Option<(Kind, usize)> {
+    let length = text.iter().take(6).take_while(|byte| byte.is_ascii_alphabetic()).count();
+    let value = match &text[..length] {
+        b"t" | b"T" | b"true" | b"True" | b"TRUE" => true,
+        b"f" | b"F" | b"false" | b"False" | b"FALSE" => false,
+        _ => return None,
+    };
+    Some((Kind::Boolean(value), length))
+}
+
+fn count_digits(text: &[u8]) -> usize {
+    text.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(text.len())
+}
+
+#[cold]
+fn no_value(scanner: &Scanner<'_>, start: usize) -> Fault {
+    let end = token_end(scanner, start, |byte| matches!(byte, b',' | b' ' | b'\n'));
+    if start == end {
+        return scanner.expected("a field value", start);
+    }
+    bad_token(scanner, start, end, |text| {
+        let magnitude = text.strip_prefix(['+', '-']).unwrap_or(text);
+        let not_finite = ["nan", "inf", "infinity"].iter().any(|word| magnitude.eq_ignore_ascii_case(word));
+        let text = names::shown(text);
+        if not_finite { Reason::NotFinite { text } } else { Reason::InvalidNumber { text } }
+    })
+}
+
+#[cold]
+fn no_timestamp(scanner: &Scanner<'_>, start: usize) -> Fault {
+    let end = token_end(scanner, start, |byte| matches!(byte, b' ' | b'\n'));
+    bad_token(scanner, start, end, |text| Reason::InvalidTimestamp { text: names::shown(text) })
+}
+
+/// The end of what stands where a value or a timestamp should.
+fn token_end(scanner: &Scanner<'_>, start: usize, ends: impl Fn(u8) -> bool) -> usize {
+    let rest = scanner.bytes(start, scanner.len());
+    let length = rest.iter().position(|&byte| ends(byte)).unwrap_or(rest.len());
+    // A CR belongs to the line's end when it stands before LF or at the end of the body.
+    let has_return = length > 0 && rest[length - 1] == b'\r' && rest.get(length).is_none_or(|&byte| byte == b'\n');
+    start + length - usize::from(has_return)
+}
+
+/// The fault of a token that is not what it should be: its encoding first, then what it says.
+fn bad_token(scanner: &Scanner<'_>, start: usize, end: usize, reason: impl Fn(&str) -> Reason) -> Fault {
+    let text = match scanner.str(start, end) {
+        Ok(text) => text,
+        Err(fault) => return fault,
+    };
+    match names::control_character(text) {
+        Some((offset, code)) => Fault::new(start + offset, Reason::ControlCharacter { code }),
+        None => Fault::new(start, reason(text)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_are_what_the_grammar_says() {
+        use Kind::{Boolean, Float, Integer, Unsigned};
+        for (token, kind) in [
+            ("1", Some(Float)),
+            ("-1.5", Some(Float)),
+            ("1.", Some(Float)),
+            (".5", Some(Float)),
+            ("-.5", Some(Float)),
+            ("1e4", Some(Float)),
+            ("1.e-4", Some(Float)),
+            (".5E+6", Some(Float)),
+            ("0009i", Some(Integer)),
+            ("-1i", Some(Integer)),
+            ("1u", Some(Unsigned)),
+            ("-1u", Some(Unsigned)),
+            ("t", Some(Boolean(true))),
+            ("FALSE", Some(Boolean(false))),
+            ("tRue", None),
+            ("", None),
+            ("-", None),
+            (".", None),
+            ("-.", None),
+            (".e1", None),
+            ("1e", None),
+            ("1e+", None),
+            ("1e1.5", None),
+            ("1.5i", None),
+            ("i", None),
+            ("-u", None),
+            ("+1", None),
+            ("--1", None),
+            ("0x10", None),
+            ("1_000", None),
+            ("1i1", None),
+            ("nan", None),
+        ] {
+            let token = token.as_bytes();
+            let whole = leading_number(token).or_else(|| leading_boolean(token)).filter(|(_, end)| *end == token.len());
+            assert_eq!(whole.map(|(kind, _)| kind), kind, "{token:?}");
+        }
+    }
+}

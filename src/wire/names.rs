@@ -1,0 +1,83 @@
+//! What a measurement, tag key, tag value or field key may be, whatever format brought it.
+//! Knows no format: offsets are into the name itself.
+
+use crate::reading::{Limits, Reason};
+
+/// Which name it is, in the words of the errors about it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Name {
+    /// What is missing when the name is empty.
+    pub wanted: &'static str,
+    /// What there is too much of when it is too long.
+    pub bytes_of: &'static str,
+}
+
+pub(super) const MEASUREMENT: Name = Name { wanted: "a measurement", bytes_of: "bytes of the measurement" };
+pub(super) const TAG_KEY: Name = Name { wanted: "a tag key", bytes_of: "bytes of a tag key" };
+pub(super) const TAG_VALUE: Name = Name { wanted: "a tag value", bytes_of: "bytes of a tag value" };
+pub(super) const FIELD_KEY: Name = Name { wanted: "a field key", bytes_of: "bytes of a field key" };
+
+impl Name {
+    /// Whether this may be such a name.
+    pub fn check(self, name: &str, limits: &Limits) -> Result<(), Reason> {
+        if name.is_empty() {
+            return Err(Reason::Syntax { expected: self.wanted, found: Some('"') });
+        }
+        if self.starts_a_comment(name) {
+            return Err(Reason::Syntax { expected: self.wanted, found: Some('#') });
+        }
+        if let Some((_, code)) = control_character(name) {
+            return Err(Reason::ControlCharacter { code });
+        }
+        if name.ends_with('\\') {
+            return Err(Reason::TrailingBackslash);
+        }
+        self.check_length(name, limits)
+    }
+
+    /// A sensor's key is a line's start, so a measurement may not look like a comment.
+    pub fn starts_a_comment(self, name: &str) -> bool {
+        self.wanted == MEASUREMENT.wanted && name.starts_with('#')
+    }
+
+    /// Whether the name, unescaped, is short enough.
+    pub fn check_length(self, name: &str, limits: &Limits) -> Result<(), Reason> {
+        if name.len() <= limits.name_bytes {
+            return Ok(());
+        }
+        Err(Reason::Limit {
+            what: self.bytes_of,
+            found: name.len(),
+            limit: limits.name_bytes,
+            key: "limits.name_bytes",
+        })
+    }
+}
+
+/// The first control character of a name: its offset and code point.
+pub(super) fn control_character(name: &str) -> Option<(usize, u32)> {
+    name.char_indices().find(|(_, c)| c.is_control()).map(|(at, c)| (at, u32::from(c)))
+}
+
+/// How many tags or fields there are, against their limit.
+pub(super) fn check_tags(count: usize, limits: &Limits) -> Result<(), Reason> {
+    check_count("tags", count, limits.tags, "limits.tags")
+}
+
+/// See [`check_tags`].
+pub(super) fn check_fields(count: usize, limits: &Limits) -> Result<(), Reason> {
+    check_count("fields", count, limits.fields, "limits.fields")
+}
+
+fn check_count(what: &'static str, found: usize, limit: usize, key: &'static str) -> Result<(), Reason> {
+    if found <= limit { Ok(()) } else { Err(Reason::Limit { what, found, limit, key }) }
+}
+
+/// Text for an error, cut: one reason must not carry a body's worth of it.
+pub(super) fn shown(text: &str) -> String {
+    const SHOWN_CHARS_MAX: usize = 64;
+    match text.char_indices().nth(SHOWN_CHARS_MAX) {
+        Some((cut, _)) => format!("{}…", &text[..cut]),
+        None => text.to_owned(),
+    }
+}

@@ -1,0 +1,23 @@
+//! The integration tests, all in one binary. A new case is data where it can be, not a new harness.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `line_protocol`, `json` | the wire formats: tables of cases, the public corpus, properties |
+//! | `store_contract` | one suite that both stores pass |
+//! | `api` | every endpoint, by what a client sees: statuses, bodies, headers, limits |
+//! | `lawful` | the law end to end, on both stores: late, duplicate, overwriting, spilling, restarted |
+//! | `volume` | two million readings in, every page checked, the same again |
+//! | `broken_world` | the store paused, killed or away; hanging and leaving clients; stops under load |
+//! | `clients` | unmodified clients: `influxdb-client`, `influxdb`, the `influx` shell |
+//! | `command_line` | flags, configuration, banner, exit statuses |
+//! | `metrics` | what `/metrics` says, and `promtool`'s opinion of it |
+//! | `readme` | every snippet of the README does what it says |
+//! | `tidy` | the arrows between rooms, and other rules that a test can hold |
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod support;
+
+mod json;
+mod line_protocol;
+mod store_contract;
+mod tidy;

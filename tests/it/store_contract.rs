@@ -1,0 +1,61 @@
+//! What both stores promise: one suite, run against each. A case is an async function over a
+//! [`Place`]; what only one of the stores can show stands in its own module. The cases know the
+//! trait and the model, and nothing of how either store keeps things.
+
+mod embedded_only;
+mod model;
+mod pages;
+mod place;
+mod races;
+mod scan;
+mod sensors;
+
+macro_rules! contract {
+    ($($room:ident::$case:ident,)*) => {
+        mod embedded {
+            $(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $case() {
+                    super::$room::$case(&mut super::place::Embedded::new()).await;
+                }
+            )*
+        }
+
+        mod mongo {
+            $(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $case() {
+                    super::$room::$case(&mut super::place::Mongo::new().await).await;
+                }
+            )*
+        }
+    };
+}
+
+contract! {
+    pages::values_names_and_times_come_back_as_they_were,
+    pages::a_large_page_comes_back,
+    pages::a_page_is_inserted_once,
+    pages::an_append_needs_the_rev_it_knows,
+    pages::a_replacement_needs_the_rev_it_knows,
+    pages::a_bucket_overflows_page_by_page,
+    pages::outcomes_stand_in_the_order_of_the_writes,
+    pages::a_split_is_written_whole_or_not_at_all,
+    pages::an_append_does_not_bring_a_deleted_page_back,
+    pages::buckets_are_read_in_the_order_asked_for,
+    pages::a_reopened_store_has_everything,
+    scan::a_scan_takes_the_whole_hours_of_a_half_open_range,
+    scan::a_scan_stops_after_the_hour_that_makes_it_full,
+    scan::a_stored_summary_is_the_fold_over_its_page,
+    scan::sensors_whose_keys_begin_alike_are_kept_apart,
+    sensors::a_sensor_document_comes_back_as_it_was,
+    sensors::a_sensor_document_needs_the_rev_it_knows,
+    sensors::sensors_are_listed_in_key_order,
+    sensors::outliers_are_listed_while_they_are_marked,
+    sensors::databases_are_listed_by_name,
+    sensors::databases_are_separate,
+    sensors::a_store_that_answers_passes_its_check,
+    races::writers_of_one_page_lose_nothing,
+    races::writers_of_an_overflowing_bucket_store_every_time_once,
+    model::random_writers_agree_with_a_plain_map,
+}

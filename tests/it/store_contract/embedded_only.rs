@@ -1,0 +1,189 @@
+//! What only a store in a file can show: its lock, its checksums, its format, its end.
+
+use std::pin::pin;
+use std::task::{Context, Waker};
+use std::time::Duration;
+
+use hourglass::bucket::store::{PageWrite, SensorFilter, Written};
+use hourglass::bucket::{SensorDocument, StorageError};
+use hourglass::reading::Hour;
+use hourglass::store::document::page_id;
+use hourglass::store::embedded::{EmbeddedStore, FILE_NAME, OpenError};
+use redb::{Database, TableDefinition};
+
+use super::place::{
+    CAPS, DB, Documents, Embedded, PAGES, Place, SENSORS, assert_stored, bucket_id, bucket_of, merge, put, read,
+    row_with, seconds, sensor,
+};
+use crate::support::process::Folder;
+
+const HOUR: Hour = Hour(491_150);
+
+/// Changes one byte in the middle of the row that has `text` in it.
+fn damage(database: &Database, table: Documents, text: &str) {
+    let (key, mut value) = row_with(database, table, text);
+    let middle = value.len() / 2;
+    value[middle] ^= 1;
+    set(database, table, &key, &value);
+}
+
+fn set(database: &Database, table: Documents, key: &[u8], value: &[u8]) {
+    let transaction = database.begin_write().expect("begin");
+    transaction.open_table(table).expect("the table").insert(key, value).expect("insert");
+    transaction.commit().expect("commit");
+}
+
+#[track_caller]
+fn assert_unreadable<T: std::fmt::Debug>(result: Result<T, StorageError>, expected: &str) {
+    match result {
+        Err(StorageError::Unreadable { id, .. }) => assert_eq!(id, expected),
+        other => panic!("{other:?} is not about {expected} being unreadable"),
+    }
+}
+
+#[tokio::test]
+async fn a_damaged_page_is_named_and_never_written_over() {
+    let mut place = Embedded::new();
+    let (good, bad) = (bucket_id(&sensor("good", &[]), HOUR), bucket_id(&sensor("bad", &[]), HOUR));
+    let mut bucket = put(place.store(), &good, &seconds(HOUR, 0, &[1]), &CAPS).await;
+    put(place.store(), &bad, &seconds(HOUR, 0, &[1]), &CAPS).await;
+    let bad_page = page_id("bad", HOUR, 0);
+    place.with_file(|database| damage(database, PAGES, &bad_page));
+
+    assert_unreadable(place.store().read_buckets(DB, &[good.clone(), bad.clone()]).await, &bad_page);
+    assert_unreadable(place.store().scan(DB, "bad", HOUR..HOUR.next(), false, 9).await, &bad_page);
+    assert_stored(&bucket, &read(place.store(), DB, &good).await);
+    // The others of the same call are written.
+    let new = bucket_of(&seconds(HOUR, 5, &[2]), &CAPS);
+    merge(&mut bucket, &seconds(HOUR, 5, &[2]), &CAPS);
+    let writes = [(&bad, &new), (&good, &bucket)].map(|(id, bucket)| PageWrite { id, bucket, group: vec![0] });
+    let outcomes = place.store().write_pages(DB, &writes).await;
+    assert!(matches!(&outcomes[0], Written::Failed(StorageError::Unreadable { id, .. }) if *id == bad_page));
+    assert_eq!(outcomes[1], Written::Yes);
+    assert_unreadable(place.store().read_buckets(DB, std::slice::from_ref(&bad)).await, &bad_page);
+}
+
+#[tokio::test]
+async fn a_page_under_another_pages_key_is_unreadable() {
+    let mut place = Embedded::new();
+    let id = bucket_id(&sensor("climate", &[]), HOUR);
+    put(place.store(), &id, &seconds(HOUR, 0, &[1]), &CAPS).await;
+    put(place.store(), &bucket_id(&id.sensor, HOUR.next()), &seconds(HOUR.next(), 0, &[2]), &CAPS).await;
+    place.with_file(|database| {
+        let (key, _) = row_with(database, PAGES, &page_id("climate", HOUR, 0));
+        let (_, value) = row_with(database, PAGES, &page_id("climate", HOUR.next(), 0));
+        set(database, PAGES, &key, &value);
+    });
+    assert_unreadable(place.store().read_buckets(DB, &[id]).await, &page_id("climate", HOUR, 0));
+}
+
+#[tokio::test]
+async fn a_damaged_sensor_is_named() {
+    let mut place = Embedded::new();
+    let document = SensorDocument {
+        sensor: sensor("climate", &[("room", "lab")]),
+        rev: 0,
+        fields: Vec::new(),
+        first_seen: None,
+        last_seen: None,
+        recent: Vec::new(),
+        outlier: None,
+    };
+    assert_eq!(place.store().write_sensors(DB, std::slice::from_ref(&document)).await, [Written::Yes]);
+    place.with_file(|database| damage(database, SENSORS, "climate,room=lab"));
+    let key = "climate,room=lab";
+    assert_unreadable(place.store().read_sensors(DB, &[key]).await, key);
+    let filter = SensorFilter { limit: 9, ..SensorFilter::default() };
+    assert_unreadable(place.store().list_sensors(DB, &filter).await, key);
+    let outcomes = place.store().write_sensors(DB, &[SensorDocument { rev: 1, ..document }]).await;
+    assert!(matches!(&outcomes[..], [Written::Failed(StorageError::Unreadable { .. })]), "{outcomes:?}");
+}
+
+#[tokio::test]
+async fn a_folder_is_used_by_one_store_at_a_time() {
+    let mut place = Embedded::new();
+    let second = EmbeddedStore::open(place.folder().path(), 1 << 20);
+    let Err(error @ OpenError::InUse { .. }) = second.map(drop) else { panic!("the file is locked") };
+    assert!(error.to_string().starts_with("another process has "), "{error}");
+    place.store().close().await;
+    let again = EmbeddedStore::open(place.folder().path(), 1 << 20).expect("closing lets go of the lock");
+    drop(again);
+    place.reopen().await;
+}
+
+#[tokio::test]
+async fn after_its_end_the_store_is_unavailable() {
+    let place = Embedded::new();
+    let id = bucket_id(&sensor("climate", &[]), HOUR);
+    put(place.store(), &id, &seconds(HOUR, 0, &[1]), &CAPS).await;
+    place.store().close().await;
+    place.store().close().await;
+    let unavailable = |error: &StorageError| matches!(error, StorageError::Unavailable { .. });
+    assert!(place.store().check().await.is_err_and(|e| unavailable(&e)));
+    assert!(place.store().databases().await.is_err_and(|e| unavailable(&e)));
+    let bucket = bucket_of(&seconds(HOUR, 0, &[1]), &CAPS);
+    let outcomes = place.store().write_pages(DB, &[PageWrite { id: &id, bucket: &bucket, group: vec![0] }]).await;
+    assert!(matches!(&outcomes[..], [Written::Failed(e)] if unavailable(e)));
+}
+
+#[tokio::test]
+async fn a_store_dropped_without_its_end_keeps_everything() {
+    let mut place = Embedded::new();
+    let id = bucket_id(&sensor("climate", &[]), HOUR);
+    let bucket = put(place.store(), &id, &seconds(HOUR, 0, &[1]), &CAPS).await;
+    place.with_file(|_| {});
+    assert_stored(&bucket, &read(place.store(), DB, &id).await);
+}
+
+#[tokio::test]
+async fn a_write_goes_on_when_its_caller_goes_away() {
+    let place = Embedded::new();
+    let ids: Vec<_> = (0..50).map(|n| bucket_id(&sensor(&format!("s{n}"), &[]), HOUR)).collect();
+    let mut bucket = bucket_of(&seconds(HOUR, 0, &[1]), &CAPS);
+    {
+        let writes: Vec<_> = ids.iter().map(|id| PageWrite { id, bucket: &bucket, group: vec![0] }).collect();
+        let mut write = pin!(place.store().write_pages(DB, &writes));
+        assert!(write.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    }
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
+    bucket.mark_written(&[0]);
+    loop {
+        let stored = place.store().read_buckets(DB, &ids).await.expect("all buckets");
+        match stored.iter().filter(|pages| !pages.is_empty()).count() {
+            50 => return stored.iter().for_each(|stored| assert_stored(&bucket, stored)),
+            0 => assert!(tokio::time::Instant::now() < deadline, "the write went with its caller"),
+            some => panic!("{some} of 50 pages of one call"),
+        }
+    }
+}
+
+#[test]
+fn a_file_of_a_later_format_is_refused() {
+    let folder = Folder::new("embedded");
+    drop(EmbeddedStore::open(folder.path(), 1 << 20).expect("a new store"));
+    let database = Database::open(folder.file(FILE_NAME)).expect("the file");
+    let transaction = database.begin_write().expect("begin");
+    let meta: TableDefinition<&str, u64> = TableDefinition::new("meta");
+    transaction.open_table(meta).expect("the table").insert("format", 2).expect("insert");
+    transaction.commit().expect("commit");
+    drop(database);
+    let error = EmbeddedStore::open(folder.path(), 1 << 20).map(drop).expect_err("an unknown format");
+    assert!(matches!(error, OpenError::OtherFormat { found: 2, known: 1, .. }), "{error}");
+}
+
+#[test]
+fn a_file_of_something_else_is_refused_and_left_alone() {
+    let folder = Folder::new("embedded");
+    std::fs::write(folder.file(FILE_NAME), "this is no database").expect("a file");
+    let error = EmbeddedStore::open(folder.path(), 1 << 20).map(drop).expect_err("no store");
+    assert!(matches!(error, OpenError::Unreadable { .. }), "{error:?}");
+    assert_eq!(std::fs::read(folder.file(FILE_NAME)).expect("it is there"), b"this is no database");
+}
+
+#[test]
+fn a_folder_that_cannot_be_made_is_named() {
+    let folder = Folder::new("embedded");
+    std::fs::write(folder.file("file"), "").expect("a file");
+    let error = EmbeddedStore::open(&folder.file("file/data"), 1 << 20).map(drop).expect_err("no folder");
+    assert!(matches!(error, OpenError::Folder { .. }), "{error:?}");
+}

@@ -1,0 +1,166 @@
+//! Random merges by writers that often know an older state, against a plain map of readings.
+//! The sequence is the same in every run; a failure names the seed and the step.
+
+use std::collections::{BTreeMap, HashMap};
+
+use hourglass::bucket::store::BucketId;
+use hourglass::bucket::{Bucket, Caps, Reading, Summary};
+use hourglass::reading::{Hour, Value};
+
+use super::place::{Place, Plain, bucket_id, merge_as, plain, read, reading, sensor, write_through};
+
+const SEEDS: std::ops::Range<u64> = 1..4;
+const STEPS: usize = 120;
+const DATABASES: [&str; 2] = ["one", "two"];
+const SENSORS: [&str; 3] = ["a", "a!", "b"];
+const HOURS: [Hour; 4] = [Hour(-1), Hour(0), Hour(7), Hour(491_150)];
+/// Small enough that pages close, and that long texts split them.
+const CAPS: Caps = Caps { max_readings: 6, max_bytes: 600, hard_bytes: 1000 };
+
+/// A small generator of numbers that look random (Steele, Lea and Flood, "Fast Splittable
+/// Pseudorandom Number Generators", SplitMix64).
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        usize::try_from((z ^ (z >> 31)) % bound as u64).expect("below a usize")
+    }
+
+    fn of<T: Copy>(&mut self, choices: &[T]) -> T {
+        choices[self.below(choices.len())]
+    }
+
+    /// A few readings in time order, from few enough times that many are met again.
+    fn readings(&mut self, hour: Hour) -> Vec<Reading> {
+        let mut times: Vec<i64> = (0..=self.below(6)).map(|_| i64::try_from(self.below(30)).expect("small")).collect();
+        times.sort_unstable();
+        times.dedup();
+        times.into_iter().map(|slot| reading(hour.start_ns() + slot * 700_000, &self.fields())).collect()
+    }
+
+    fn fields(&mut self) -> Vec<(&'static str, Value)> {
+        let number = i64::try_from(self.below(1000)).expect("small");
+        let value = match self.below(8) {
+            0 => Value::Boolean(number % 2 == 0),
+            1 => Value::String("long ".repeat(self.below(40)).into()),
+            2 => Value::Unsigned(u64::MAX - number.unsigned_abs()),
+            3 | 4 => Value::Float(f64::from_bits(0x4000_0000_0000_0000 + number.unsigned_abs())),
+            _ => Value::Integer(number),
+        };
+        let mut fields = vec![(self.of(&["n", "x.y"]), value)];
+        if self.below(3) == 0 {
+            fields.push(("more", Value::Integer(number)));
+        }
+        fields
+    }
+}
+
+type Key = (&'static str, &'static str, Hour);
+
+#[derive(Default)]
+struct Model {
+    buckets: BTreeMap<Key, Plain>,
+}
+
+impl Model {
+    fn merge(&mut self, key: Key, readings: &[Reading]) {
+        let bucket = self.buckets.entry(key).or_default();
+        for reading in readings {
+            let fields = reading.fields.iter().map(|(name, value)| (name.to_string(), value.clone()));
+            bucket.entry(reading.time).or_default().extend(fields);
+        }
+    }
+}
+
+pub async fn random_writers_agree_with_a_plain_map(place: &mut impl Place) {
+    // Each seed has sensors of its own; the databases are shared.
+    for seed in SEEDS {
+        let mut random = Random(seed);
+        let mut model = Model::default();
+        let mut writers: [HashMap<Key, Bucket>; 3] = Default::default();
+        for step in 0..STEPS {
+            let key = (random.of(&DATABASES), random.of(&SENSORS), random.of(&HOURS));
+            let readings = random.readings(key.2);
+            let writer = random.below(3);
+            let forgets = random.below(4) == 0;
+            model.merge(key, &readings);
+            let known = writers[writer].remove(&key).filter(|_| !forgets);
+            let bucket = write(place, seed, key, known, &readings, (writer, step)).await;
+            writers[writer].insert(key, bucket);
+            let stored = read(place.store(), key.0, &id(seed, key)).await;
+            let readings = plain(stored.iter().map(|page| &page.readings));
+            assert_eq!(Some(&readings), model.buckets.get(&key), "seed {seed}, step {step}");
+            if random.below(40) == 0 {
+                place.reopen().await;
+            }
+        }
+        check_scans(place, seed, &model, &mut random).await;
+    }
+}
+
+fn id(seed: u64, key: Key) -> BucketId {
+    bucket_id(&sensor(key.1, &[("seed", &seed.to_string())]), key.2)
+}
+
+/// Merges into what the writer believes to be stored, or into nothing; after a conflict, into what is stored.
+async fn write(
+    place: &impl Place,
+    seed: u64,
+    key: Key,
+    known: Option<Bucket>,
+    readings: &[Reading],
+    (writer, step): (usize, usize),
+) -> Bucket {
+    let id = id(seed, key);
+    let mut bucket = known.unwrap_or_default();
+    for attempt in 0.. {
+        merge_as(&format!("writer {writer}"), step as u64 + 1, &mut bucket, readings, &CAPS);
+        if write_through(place.store(), key.0, &id, &mut bucket).await {
+            return bucket;
+        }
+        assert!(attempt < 2, "seed {seed}, step {step}: a conflict without anybody else");
+        bucket = Bucket::from_stored(read(place.store(), key.0, &id).await);
+    }
+    bucket
+}
+
+async fn check_scans(place: &impl Place, seed: u64, model: &Model, random: &mut Random) {
+    for database in DATABASES {
+        for sensor in SENSORS {
+            let key = &id(seed, (database, sensor, Hour(0))).sensor.key.clone();
+            let (mut from, to, pages_max) = (random.of(&HOURS), Hour(491_151), random.below(4) + 1);
+            let first = from;
+            let mut found: BTreeMap<Key, Vec<hourglass::bucket::Readings>> = BTreeMap::new();
+            loop {
+                let pages = place.store().scan(database, key, from..to, true, pages_max).await.expect("a scan");
+                let Some(last) = pages.last() else { break };
+                from = last.hour.next();
+                for page in pages {
+                    let readings = page.readings.expect("readings were asked for");
+                    assert_summaries(&page.summary, &readings);
+                    found.entry((database, sensor, page.hour)).or_default().push(readings);
+                }
+            }
+            let found: Vec<(Key, Plain)> = found.iter().map(|(key, pages)| (*key, plain(pages.iter()))).collect();
+            let expected =
+                model.buckets.iter().filter(|((d, s, hour), _)| (*d, *s) == (database, sensor) && *hour >= first);
+            let expected: Vec<(Key, Plain)> = expected.map(|(key, readings)| (*key, readings.clone())).collect();
+            assert_eq!(found, expected, "seed {seed}");
+        }
+    }
+}
+
+/// Counts, extremes and ends; sums beyond 64 bits are not exact in a document.
+fn assert_summaries(stored: &[(std::sync::Arc<str>, Summary)], readings: &hourglass::bucket::Readings) {
+    let ends = |summary: &Summary| match summary {
+        Summary::Integers(f) => format!("{} {} {} {} {}", f.count, f.min, f.max, f.first, f.last),
+        Summary::Floats(f) => format!("{} {} {} {} {} {}", f.count, f.min, f.max, f.first, f.last, f.sum),
+    };
+    let stored: BTreeMap<String, String> = stored.iter().map(|(name, s)| (name.to_string(), ends(s))).collect();
+    let folded: BTreeMap<String, String> = readings.summaries().map(|(name, s)| (name.to_string(), ends(s))).collect();
+    assert_eq!(stored, folded);
+}

@@ -1,0 +1,260 @@
+//! Writing pages and reading them back.
+
+use hourglass::bucket::store::{PageWrite, Written};
+use hourglass::bucket::{Bucket, Caps, Reading, WriteKind};
+use hourglass::reading::time::{TIMESTAMP_MAX, TIMESTAMP_MIN};
+use hourglass::reading::{Hour, Value};
+use hourglass::store::document::page_id;
+
+use super::place::{
+    CAPS, DB, Place, SMALL, assert_stored, bucket_id, bucket_of, merge, put, read, reading, seconds, sensor,
+    write_group, write_through,
+};
+
+const HOUR: Hour = Hour(491_150);
+
+pub async fn values_names_and_times_come_back_as_they_were(place: &mut impl Place) {
+    let every_value = [
+        ("temp", Value::Float(22.1)),
+        ("minus zero", Value::Float(-0.0)),
+        ("tiny", Value::Float(f64::from_bits(1))),
+        ("integer", Value::Integer(i64::MIN)),
+        ("unsigned", Value::Unsigned(u64::MAX)),
+        ("barely unsigned", Value::Unsigned(1 << 63)),
+        ("boolean", Value::Boolean(true)),
+        ("text", Value::String("zwölf 🌡 \0 \"quoted\"".into())),
+        ("no text", Value::String("".into())),
+        ("a.b", Value::Integer(1)),
+        ("$x", Value::Integer(2)),
+        ("%", Value::Integer(3)),
+        ("%2E", Value::Integer(4)),
+        ("ts", Value::Integer(5)),
+        ("ns", Value::Integer(6)),
+        ("_id", Value::Integer(7)),
+        ("température", Value::Integer(8)),
+        ("nul\0", Value::Integer(9)),
+    ];
+    let odd = sensor("my climate", &[("a.b", "1"), ("$x", "2"), ("%", "3"), ("ts", "4"), ("ns", "ü, ="), ("_id", "5")]);
+    let hour_ns = HOUR.start_ns();
+    let times = [
+        vec![hour_ns, hour_ns + 1, hour_ns + 999_999, hour_ns + 1_000_000, HOUR.end_ns() - 1],
+        vec![-1],
+        vec![Hour(-1).start_ns(), Hour(-1).start_ns() + 1],
+        vec![-2_000_000_000_000_000_000],
+        vec![0, 1],
+        vec![TIMESTAMP_MIN],
+        vec![TIMESTAMP_MAX],
+    ];
+    for times in times {
+        let id = bucket_id(&odd, Hour::of(times[0]));
+        // The first reading has all fields, the others two each, so that the columns have holes.
+        let fields = |index: usize| if index == 0 { &every_value[..] } else { &every_value[index..index + 2] };
+        let readings: Vec<Reading> = times.iter().enumerate().map(|(i, time)| reading(*time, fields(i))).collect();
+        let known = read(place.store(), DB, &id).await;
+        let mut bucket = Bucket::from_stored(known);
+        merge(&mut bucket, &readings, &CAPS);
+        assert!(write_through(place.store(), DB, &id, &mut bucket).await);
+        assert_stored(&bucket, &read(place.store(), DB, &id).await);
+        let scanned = place.store().scan(DB, &odd.key, id.hour..id.hour.next(), true, 10).await.expect("a scan");
+        assert_eq!((scanned.len(), scanned[0].hour), (1, id.hour));
+        assert_eq!(scanned[0].readings.as_ref(), Some(&bucket.pages()[0].readings));
+    }
+}
+
+pub async fn a_large_page_comes_back(place: &mut impl Place) {
+    let id = bucket_id(&sensor("log", &[]), HOUR);
+    let text = Value::String("x".repeat(1000).into());
+    let readings: Vec<Reading> =
+        (0..3600).map(|second| reading(HOUR.start_ns() + second * 1_000_000_000, &[("line", text.clone())])).collect();
+    let caps = Caps { max_bytes: 4 << 20, ..CAPS };
+    let bucket = put(place.store(), &id, &readings, &caps).await;
+    assert_eq!(bucket.pages().len(), 1);
+    assert!(bucket.pages()[0].readings.bytes() > 3 << 20, "near the hard size of a page");
+    assert_stored(&bucket, &read(place.store(), DB, &id).await);
+}
+
+pub async fn a_page_is_inserted_once(place: &mut impl Place) {
+    let id = bucket_id(&sensor("climate", &[("sensor", "s1")]), HOUR);
+    let first = put(place.store(), &id, &seconds(HOUR, 0, &[1, 2]), &CAPS).await;
+    let second = bucket_of(&seconds(HOUR, 1, &[7, 8]), &CAPS);
+    assert_eq!(write_group(place.store(), &id, &second, &[0]).await, Written::Conflict);
+    assert_stored(&first, &read(place.store(), DB, &id).await);
+}
+
+pub async fn an_append_needs_the_rev_it_knows(place: &mut impl Place) {
+    stale_writes_conflict(place, &seconds(HOUR, 10, &[1, 2]), &seconds(HOUR, 12, &[3]), WriteKind::Append { from: 3 })
+        .await;
+}
+
+pub async fn a_replacement_needs_the_rev_it_knows(place: &mut impl Place) {
+    stale_writes_conflict(place, &seconds(HOUR, 1, &[50]), &seconds(HOUR, 0, &[60, 61]), WriteKind::Replace).await;
+}
+
+/// Two writers know the same page; the first writes, the second must read, merge and write again.
+async fn stale_writes_conflict(place: &mut impl Place, ours: &[Reading], theirs: &[Reading], kind: WriteKind) {
+    let id = bucket_id(&sensor("climate", &[("sensor", "s1")]), HOUR);
+    let mut us = put(place.store(), &id, &seconds(HOUR, 0, &[1, 2, 3]), &CAPS).await;
+    let mut them = Bucket::from_stored(read(place.store(), DB, &id).await);
+    merge(&mut us, ours, &CAPS);
+    merge(&mut them, theirs, &CAPS);
+    assert_eq!((us.pages()[0].pending(), them.pages()[0].pending()), (Some(kind), Some(kind)));
+
+    assert_eq!(write_group(place.store(), &id, &us, &[0]).await, Written::Yes);
+    us.mark_written(&[0]);
+    assert_stored(&us, &read(place.store(), DB, &id).await);
+    assert_eq!(write_group(place.store(), &id, &them, &[0]).await, Written::Conflict);
+    assert_stored(&us, &read(place.store(), DB, &id).await);
+
+    let mut them = Bucket::from_stored(read(place.store(), DB, &id).await);
+    merge(&mut them, theirs, &CAPS);
+    assert!(write_through(place.store(), DB, &id, &mut them).await);
+    assert_eq!(them.pages()[0].rev(), 3);
+    merge(&mut us, theirs, &CAPS);
+    let stored = read(place.store(), DB, &id).await;
+    assert_stored(&them, &stored);
+    assert_eq!(stored[0].readings, us.pages()[0].readings, "both writers' readings, the later ones on top");
+}
+
+pub async fn a_bucket_overflows_page_by_page(place: &mut impl Place) {
+    let id = bucket_id(&sensor("fast", &[("sensor", "s1")]), HOUR);
+    let values: Vec<i64> = (0..23).collect();
+    // The open page is stored before it fills up, so that its closing is a write of its own.
+    let mut bucket = put(place.store(), &id, &seconds(HOUR, 0, &values[..3]), &SMALL).await;
+    merge(&mut bucket, &seconds(HOUR, 3, &values[3..]), &SMALL);
+    let mut rounds = 0;
+    while let [group] = &bucket.next_writes()[..] {
+        assert_eq!(write_group(place.store(), &id, &bucket, group).await, Written::Yes);
+        bucket.mark_written(group);
+        rounds += 1;
+        let stored = read(place.store(), DB, &id).await;
+        assert_eq!(stored.len(), rounds.max(1));
+        let open = stored.iter().filter(|page| !page.closed).count();
+        assert!(open <= 1, "{open} open pages after round {rounds}");
+        assert!(stored[0].has_overflow && stored[0].closed, "page 0 is marked first");
+    }
+    assert_eq!((rounds, bucket.pages().len()), (5, 5));
+    assert_stored(&bucket, &read(place.store(), DB, &id).await);
+
+    // Late readings go to the open page and overwrites to the closed ones; the pages are independent writes.
+    let mut again = Bucket::from_stored(read(place.store(), DB, &id).await);
+    let mut more = seconds(HOUR, 0, &[100]);
+    more.push(reading(HOUR.start_ns() + 500_000_000, &[("n", Value::Integer(101))]));
+    more.extend(seconds(HOUR, 7, &[102]));
+    merge(&mut again, &more, &SMALL);
+    assert_eq!(again.next_writes(), [vec![0], vec![1], vec![4]]);
+    assert!(write_through(place.store(), DB, &id, &mut again).await);
+    let stored = read(place.store(), DB, &id).await;
+    assert_stored(&again, &stored);
+    assert_eq!(stored.iter().map(|page| page.readings.len()).sum::<usize>(), 24);
+}
+
+pub async fn outcomes_stand_in_the_order_of_the_writes(place: &mut impl Place) {
+    let ids: Vec<_> =
+        (0..60).map(|n| bucket_id(&sensor("climate", &[("sensor", &format!("s{n:02}"))]), HOUR)).collect();
+    let mut expected = Vec::new();
+    let mut buckets = Vec::new();
+    for (n, id) in ids.iter().enumerate() {
+        // New pages, appends and replacements take turns; one of each kind is too late.
+        let mut bucket = Bucket::default();
+        if n % 3 > 0 {
+            bucket = put(place.store(), id, &seconds(HOUR, 0, &[1, 2]), &CAPS).await;
+        }
+        let (from, stale) = (if n % 3 == 1 { 5 } else { 0 }, [17 * 3, 4 * 3 + 1, 9 * 3 + 2].contains(&n));
+        if stale {
+            let mut other = bucket.clone();
+            merge(&mut other, &seconds(HOUR, 30, &[7]), &CAPS);
+            assert!(write_through(place.store(), DB, id, &mut other).await);
+        }
+        merge(&mut bucket, &seconds(HOUR, from, &[i64::try_from(n).expect("small") + 100]), &CAPS);
+        expected.push(if stale { Written::Conflict } else { Written::Yes });
+        buckets.push(bucket);
+    }
+    let writes: Vec<_> =
+        ids.iter().zip(&buckets).map(|(id, bucket)| PageWrite { id, bucket, group: vec![0] }).collect();
+    assert_eq!(place.store().write_pages(DB, &writes).await, expected);
+    drop(writes);
+    let stored = place.store().read_buckets(DB, &ids).await.expect("all buckets");
+    for ((bucket, outcome), stored) in buckets.iter_mut().zip(&expected).zip(&stored) {
+        if *outcome == Written::Yes {
+            bucket.mark_written(&[0]);
+            assert_stored(bucket, stored);
+        } else {
+            assert_eq!(stored[0].readings.times().last(), Some(&(HOUR.start_ns() + 30_000_000_000)));
+        }
+    }
+    assert_eq!(place.store().write_pages(DB, &[]).await, []);
+}
+
+pub async fn a_split_is_written_whole_or_not_at_all(place: &mut impl Place) {
+    let id = bucket_id(&sensor("log", &[]), HOUR);
+    let caps = Caps { max_readings: 100, max_bytes: 2000, hard_bytes: 4000 };
+    let lines = |length: usize| -> Vec<Reading> {
+        let text = Value::String("x".repeat(length).into());
+        (0..10).map(|second| reading(HOUR.start_ns() + second * 1_000_000_000, &[("line", text.clone())])).collect()
+    };
+    let mut us = put(place.store(), &id, &lines(10), &caps).await;
+    let mut them = us.clone();
+    merge(&mut us, &seconds(HOUR, 20, &[1]), &caps);
+    merge(&mut them, &lines(500), &caps);
+    let groups = them.next_writes();
+    assert!(groups[0].len() > 1, "the overwrites split the page: {groups:?}");
+
+    // The stored page is not the one that was split: neither it nor the new ones may be written.
+    assert!(write_through(place.store(), DB, &id, &mut us).await);
+    assert_eq!(write_group(place.store(), &id, &them, &groups[0]).await, Written::Conflict);
+    assert_stored(&us, &read(place.store(), DB, &id).await);
+
+    let mut them = Bucket::from_stored(read(place.store(), DB, &id).await);
+    merge(&mut them, &lines(500), &caps);
+    let groups = them.next_writes();
+    assert!(groups[0].len() > 1);
+    assert_eq!(write_group(place.store(), &id, &them, &groups[0]).await, Written::Yes);
+    them.mark_written(&groups[0]);
+    assert!(write_through(place.store(), DB, &id, &mut them).await);
+    assert!(read(place.store(), DB, &id).await[0].has_overflow);
+    assert_stored(&them, &read(place.store(), DB, &id).await);
+}
+
+pub async fn an_append_does_not_bring_a_deleted_page_back(place: &mut impl Place) {
+    let id = bucket_id(&sensor("climate", &[]), HOUR);
+    for late in [&seconds(HOUR, 10, &[4])[..], &seconds(HOUR, 0, &[4])[..]] {
+        let mut bucket = put(place.store(), &id, &seconds(HOUR, 0, &[1, 2, 3]), &CAPS).await;
+        merge(&mut bucket, late, &CAPS);
+        place.delete_page(DB, &page_id(&id.sensor.key, HOUR, 0)).await;
+        assert_eq!(write_group(place.store(), &id, &bucket, &[0]).await, Written::Conflict);
+        assert!(read(place.store(), DB, &id).await.is_empty(), "no torso");
+    }
+    let bucket = put(place.store(), &id, &seconds(HOUR, 0, &[9]), &CAPS).await;
+    assert_stored(&bucket, &read(place.store(), DB, &id).await);
+}
+
+pub async fn buckets_are_read_in_the_order_asked_for(place: &mut impl Place) {
+    let (a, b) = (sensor("a", &[]), sensor("b", &[]));
+    let ids = [bucket_id(&b, HOUR), bucket_id(&a, Hour(-1)), bucket_id(&a, HOUR), bucket_id(&b, Hour(0))];
+    assert_eq!(place.store().read_buckets("never written", &ids).await.expect("an answer").len(), 4);
+    let mut buckets = Vec::new();
+    for (n, id) in (0..).zip(&ids[..3]) {
+        buckets.push(put(place.store(), id, &seconds(id.hour, 0, &[n; 8]), &SMALL).await);
+    }
+    let asked = [3, 2, 0, 3, 1, 2].map(|n: usize| ids[n].clone());
+    let stored = place.store().read_buckets(DB, &asked).await.expect("all buckets");
+    assert_eq!(stored.len(), 6);
+    assert!(stored[0].is_empty() && stored[3].is_empty(), "nobody wrote there");
+    for (stored, bucket) in [(&stored[1], 2), (&stored[2], 0), (&stored[4], 1), (&stored[5], 2)] {
+        assert_stored(&buckets[bucket], stored);
+    }
+    assert!(place.store().read_buckets(DB, &[]).await.expect("an answer").is_empty());
+}
+
+pub async fn a_reopened_store_has_everything(place: &mut impl Place) {
+    let id = bucket_id(&sensor("fast", &[("sensor", "s1")]), HOUR);
+    let mut bucket = put(place.store(), &id, &seconds(HOUR, 0, &[1; 12]), &SMALL).await;
+    place.store().create_database("other").await.expect("created");
+    place.reopen().await;
+    assert_stored(&bucket, &read(place.store(), DB, &id).await);
+    assert_eq!(place.store().databases().await.expect("the databases"), ["other", DB]);
+    merge(&mut bucket, &seconds(HOUR, 12, &[2]), &SMALL);
+    assert!(write_through(place.store(), DB, &id, &mut bucket).await, "the revs are as they were");
+    place.reopen().await;
+    assert_stored(&bucket, &read(place.store(), DB, &id).await);
+}

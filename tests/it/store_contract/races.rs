@@ -1,0 +1,72 @@
+//! Many writers at once, each as ingest does it: read, merge, write by compare-and-set, and again
+//! from the start when somebody else was faster.
+
+use hourglass::bucket::store::BucketId;
+use hourglass::bucket::{Bucket, Caps, Reading, Store};
+use hourglass::reading::{Hour, Value};
+
+use super::place::{CAPS, DB, Place, Plain, SMALL, bucket_id, merge_as, plain, read, reading, sensor, write_through};
+
+const HOUR: Hour = Hour(491_150);
+const WRITERS: i64 = 16;
+const BATCHES: i64 = 4;
+
+/// A batch of three readings: one time is the writer's own, one is shared with its neighbour, one
+/// with everybody. Each writer has a field of its own, so that no value is overwritten.
+fn batch(writer: i64, batch: i64) -> Vec<Reading> {
+    let field = format!("w{writer}");
+    let at = |second: i64| reading(HOUR.start_ns() + second * 1_000_000_000, &[(&field, Value::Integer(batch))]);
+    let mut readings = vec![at(batch), at(100 + writer * BATCHES + batch), at(200 + (writer / 2) * BATCHES + batch)];
+    readings.sort_unstable_by_key(|reading| reading.time);
+    readings
+}
+
+async fn write_batches(store: &dyn Store, id: &BucketId, writer: i64, caps: &Caps) {
+    for number in 0..BATCHES {
+        loop {
+            let mut bucket = Bucket::from_stored(read(store, DB, id).await);
+            let sequence = u64::try_from(number).expect("small") + 1;
+            merge_as(&format!("writer {writer}"), sequence, &mut bucket, &batch(writer, number), caps);
+            if write_through(store, DB, id, &mut bucket).await {
+                break;
+            }
+        }
+    }
+}
+
+async fn race(store: &dyn Store, id: &BucketId, caps: &Caps) {
+    let writers = (0..WRITERS).map(|writer| write_batches(store, id, writer, caps));
+    futures_util::future::join_all(writers).await;
+}
+
+fn union() -> Plain {
+    let mut all = Plain::new();
+    for reading in (0..WRITERS).flat_map(|writer| (0..BATCHES).flat_map(move |number| batch(writer, number))) {
+        let fields = reading.fields.iter().map(|(name, value)| (name.to_string(), value.clone()));
+        all.entry(reading.time).or_default().extend(fields);
+    }
+    all
+}
+
+pub async fn writers_of_one_page_lose_nothing(place: &mut impl Place) {
+    let id = bucket_id(&sensor("climate", &[]), HOUR);
+    race(place.store(), &id, &CAPS).await;
+    let stored = read(place.store(), DB, &id).await;
+    assert_eq!(stored.len(), 1);
+    assert_eq!(plain(stored.iter().map(|page| &page.readings)), union());
+    assert_eq!(
+        stored[0].rev,
+        u64::try_from(WRITERS * BATCHES).expect("small"),
+        "one rev for every write that went through"
+    );
+}
+
+pub async fn writers_of_an_overflowing_bucket_store_every_time_once(place: &mut impl Place) {
+    let id = bucket_id(&sensor("fast", &[]), HOUR);
+    race(place.store(), &id, &Caps { max_readings: 40, ..SMALL }).await;
+    let stored = read(place.store(), DB, &id).await;
+    assert!(stored.len() > 2, "{} pages", stored.len());
+    assert_eq!(plain(stored.iter().map(|page| &page.readings)), union());
+    assert_eq!(stored.iter().filter(|page| !page.closed).count(), 1, "one page is open");
+    assert!(stored[0].has_overflow);
+}

@@ -1,0 +1,172 @@
+//! Scanning one sensor's pages over a range of hours.
+
+use std::ops::Range;
+
+use hourglass::bucket::store::ScannedPage;
+use hourglass::bucket::{Reading, Store, Summary};
+use hourglass::reading::{Hour, Value};
+
+use super::place::{CAPS, DB, Place, SMALL, bucket_id, put, reading, seconds, sensor};
+
+async fn scan(store: &dyn Store, sensor: &str, hours: Range<i64>, pages_max: usize) -> Vec<ScannedPage> {
+    let hours = Hour(hours.start)..Hour(hours.end);
+    store.scan(DB, sensor, hours, true, pages_max).await.expect("a scan")
+}
+
+fn places(pages: &[ScannedPage]) -> Vec<(i64, u32)> {
+    pages.iter().map(|page| (page.hour.0, page.number)).collect()
+}
+
+pub async fn a_scan_takes_the_whole_hours_of_a_half_open_range(place: &mut impl Place) {
+    let (ours, theirs) = (sensor("climate", &[("sensor", "s1")]), sensor("climate", &[("sensor", "s0")]));
+    let least = Hour::of(i64::MIN + 2).0;
+    let most = Hour::of(i64::MAX - 1).0;
+    for hour in [least, -3, -1, 0, 2, 491_150, most] {
+        // The hours at the ends of time are not whole: their seconds are counted from what there is of them.
+        let first = Hour(hour).start_ns().max(i64::MIN + 2);
+        let readings: Vec<Reading> =
+            (0..7).map(|n| reading(first + n * 1_000_000, &[("n", Value::Integer(n))])).collect();
+        put(place.store(), &bucket_id(&ours, Hour(hour)), &readings, &SMALL).await;
+    }
+    for hour in [-2, -1, 1, 3, 4, 5] {
+        put(place.store(), &bucket_id(&theirs, Hour(hour)), &seconds(Hour(hour), 0, &[1]), &SMALL).await;
+    }
+    let cases: [(Range<i64>, &[i64]); 9] = [
+        (-3..3, &[-3, -1, 0, 2]),
+        (-2..2, &[-1, 0]),
+        (-1..0, &[-1]),
+        (0..0, &[]),
+        (1..2, &[]),
+        (3..491_150, &[]),
+        (3..491_151, &[491_150]),
+        (least..most + 1, &[least, -3, -1, 0, 2, 491_150, most]),
+        (Range { start: 2, end: -3 }, &[]),
+    ];
+    for (hours, expected) in cases {
+        let found = scan(place.store(), &ours.key, hours.clone(), 100).await;
+        let expected: Vec<(i64, u32)> = expected.iter().flat_map(|hour| [(*hour, 0), (*hour, 1)]).collect();
+        assert_eq!(places(&found), expected, "{hours:?}");
+    }
+    assert!(place.store().scan("never written", "s", Hour(0)..Hour(9), true, 9).await.expect("a scan").is_empty());
+}
+
+pub async fn a_scan_stops_after_the_hour_that_makes_it_full(place: &mut impl Place) {
+    let sensor = sensor("fast", &[]);
+    // One, three, one and two pages.
+    for (hour, count) in [(0, 5), (1, 13), (3, 2), (4, 6)] {
+        let values: Vec<i64> = (0..count).collect();
+        put(place.store(), &bucket_id(&sensor, Hour(hour)), &seconds(Hour(hour), 0, &values), &SMALL).await;
+    }
+    let all = [(0, 0), (1, 0), (1, 1), (1, 2), (3, 0), (4, 0), (4, 1)];
+    for (pages_max, expected) in [(1, 1), (2, 4), (3, 4), (4, 4), (5, 5), (6, 7), (7, 7), (8, 7)] {
+        let found = scan(place.store(), &sensor.key, 0..5, pages_max).await;
+        assert_eq!(places(&found), all[..expected], "at most {pages_max} pages");
+    }
+    // From the hour after the last one, the next scan goes on, until there is nothing left.
+    let (mut from, mut found) = (0, Vec::new());
+    loop {
+        let pages = scan(place.store(), &sensor.key, from..5, 2).await;
+        let Some(last) = pages.last() else { break };
+        from = last.hour.next().0;
+        found.extend(places(&pages));
+    }
+    assert_eq!(found, all);
+}
+
+pub async fn a_stored_summary_is_the_fold_over_its_page(place: &mut impl Place) {
+    let (sensor, hour) = (sensor("climate", &[]), Hour(491_150));
+    let readings: Vec<Reading> = (0..13)
+        .map(|n: i32| {
+            let mixed = if n % 3 == 0 { Value::Float(f64::from(n) / 7.0) } else { Value::Integer(i64::from(n)) };
+            let fields = [
+                ("float", Value::Float(f64::from(n) * 0.1)),
+                ("integer", Value::Integer(i64::MAX - i64::from(n))),
+                ("unsigned", if n < 5 { Value::Integer(3) } else { Value::Unsigned(u64::MAX) }),
+                ("mixed.$", mixed),
+                ("on", Value::Boolean(n % 2 == 0)),
+                ("text", Value::String("12".into())),
+            ];
+            let some = if n == 4 { &fields[..1] } else { &fields[..] };
+            reading(hour.start_ns() + i64::from(n) * 1_000_000, some)
+        })
+        .collect();
+    let bucket = put(place.store(), &bucket_id(&sensor, hour), &readings, &SMALL).await;
+    for with_readings in [true, false] {
+        let hours = hour..hour.next();
+        let found = place.store().scan(DB, &sensor.key, hours, with_readings, 100).await.expect("a scan");
+        assert_eq!(found.len(), 3);
+        for (found, page) in found.iter().zip(bucket.pages()) {
+            assert_eq!(found.readings.as_ref(), with_readings.then_some(&page.readings));
+            let mut folded: Vec<(&str, Summary)> = page.readings.summaries().map(|(name, s)| (&**name, *s)).collect();
+            let mut stored: Vec<(&str, Summary)> = found.summary.iter().map(|(name, s)| (&**name, *s)).collect();
+            folded.sort_unstable_by_key(|(name, _)| *name);
+            stored.sort_unstable_by_key(|(name, _)| *name);
+            assert_eq!(stored.len(), folded.len());
+            for ((name, stored), (folded_name, folded)) in stored.iter().zip(&folded) {
+                assert_eq!(name, folded_name);
+                assert_summary(stored, folded, name);
+            }
+        }
+    }
+}
+
+/// Equal in everything a document can hold: an integer sum beyond 64 bits is stored as a double.
+#[track_caller]
+fn assert_summary(stored: &Summary, folded: &Summary, name: &str) {
+    let (Summary::Integers(stored), Summary::Integers(folded)) = (stored, folded) else {
+        return assert_eq!(stored, folded, "{name}");
+    };
+    match i64::try_from(folded.sum) {
+        Ok(sum) => assert_eq!(stored.sum, i128::from(sum), "{name}"),
+        Err(_) => assert_eq!(nearest(stored.sum).to_bits(), nearest(folded.sum).to_bits(), "{name}"),
+    }
+    assert_eq!(
+        (stored.count, stored.min, stored.max, stored.first, stored.last),
+        (folded.count, folded.min, folded.max, folded.first, folded.last),
+        "{name}"
+    );
+}
+
+#[expect(clippy::cast_precision_loss, reason = "the nearest double is what is stored")]
+fn nearest(sum: i128) -> f64 {
+    sum as f64
+}
+
+pub async fn sensors_whose_keys_begin_alike_are_kept_apart(place: &mut impl Place) {
+    let sensors = [
+        sensor("a", &[]),
+        sensor("a", &[("b", "c")]),
+        sensor("a", &[("b", "c"), ("d", "e")]),
+        sensor("a", &[("b", "c!")]),
+        sensor("a b", &[]),
+        sensor("a!", &[]),
+        sensor("ab", &[]),
+        sensor("A", &[]),
+    ];
+    for (n, sensor) in (0..).zip(&sensors) {
+        for hour in [Hour(0), Hour(n), Hour(10)] {
+            let known = place.store().read_buckets(DB, &[bucket_id(sensor, hour)]).await.expect("a bucket");
+            if known[0].is_empty() {
+                put(place.store(), &bucket_id(sensor, hour), &seconds(hour, 0, &[n; 7]), &SMALL).await;
+            }
+        }
+    }
+    for (n, sensor) in (0..).zip(&sensors) {
+        let found = scan(place.store(), &sensor.key, -1..20, 100).await;
+        let mut hours = vec![0, n, 10];
+        hours.dedup();
+        let expected: Vec<(i64, u32)> = hours.into_iter().flat_map(|hour| [(hour, 0), (hour, 1)]).collect();
+        assert_eq!(places(&found), expected, "{}", sensor.key);
+        for page in &found {
+            let readings = page.readings.as_ref().expect("readings were asked for");
+            let ours = (0..readings.len()).all(|i| readings.fields(i).all(|(_, value)| *value == Value::Integer(n)));
+            assert!(ours, "{}", sensor.key);
+        }
+        let bucket = place.store().read_buckets(DB, &[bucket_id(sensor, Hour(10))]).await.expect("a bucket");
+        assert_eq!(bucket[0].len(), 2, "{}", sensor.key);
+    }
+    assert!(scan(place.store(), "a,b=", -1..20, 100).await.is_empty(), "a key's beginning is no sensor");
+    // Pages of a normal size, in the same hours, disturb nobody.
+    put(place.store(), &bucket_id(&sensor("aa", &[]), Hour(0)), &seconds(Hour(0), 0, &[1]), &CAPS).await;
+    assert_eq!(scan(place.store(), "aa", -1..20, 100).await.len(), 1);
+}

@@ -1,0 +1,89 @@
+//! A plain blocking HTTP client. Every status is an answer; only a connection that fails is an error. It keeps no
+//! connection between requests, so that a restarted server never meets one of its predecessor's.
+
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use ureq::Agent;
+use ureq::http::{HeaderMap, Method, Request};
+
+/// What came back.
+#[derive(Debug)]
+pub struct Answer {
+    /// The HTTP status.
+    pub status: u16,
+    /// The headers, by lower-case name.
+    pub headers: HeaderMap,
+    /// The whole body.
+    pub body: Vec<u8>,
+}
+
+impl Answer {
+    /// A header's value, when it is there.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).map(|value| value.to_str().expect("a header is text"))
+    }
+
+    /// The body as text.
+    #[track_caller]
+    pub fn text(&self) -> &str {
+        std::str::from_utf8(&self.body).expect("the body is UTF-8")
+    }
+
+    /// The body as JSON.
+    #[track_caller]
+    pub fn json(&self) -> serde_json::Value {
+        let parsed = serde_json::from_slice(&self.body);
+        parsed.unwrap_or_else(|error| panic!("status {}, no JSON ({error}): {}", self.status, self.text()))
+    }
+
+    /// Panics with the body when the status is another one; else hands the answer on.
+    #[track_caller]
+    pub fn expect(self, status: u16) -> Answer {
+        assert_eq!(self.status, status, "{}", String::from_utf8_lossy(&self.body));
+        self
+    }
+}
+
+/// GET.
+#[track_caller]
+pub fn get(url: &str) -> Answer {
+    answer(url, request("GET", url, b"", &[]))
+}
+
+/// POST.
+#[track_caller]
+pub fn post(url: &str, body: impl AsRef<[u8]>, headers: &[(&str, &str)]) -> Answer {
+    answer(url, request("POST", url, body.as_ref(), headers))
+}
+
+/// Any request. An error means that no whole answer came: refused, reset, cut or past the deadline of two minutes.
+pub fn request(method: &str, url: &str, body: &[u8], headers: &[(&str, &str)]) -> Result<Answer, ureq::Error> {
+    let mut request = Request::builder().method(Method::try_from(method).expect("a method's name")).uri(url);
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    let mut response = if body.is_empty() && matches!(method, "GET" | "HEAD" | "OPTIONS" | "DELETE") {
+        agent().run(request.body(()).expect("a valid request"))?
+    } else {
+        agent().run(request.body(body).expect("a valid request"))?
+    };
+    let (status, headers) = (response.status().as_u16(), response.headers().clone());
+    let body = response.body_mut().with_config().limit(u64::MAX).read_to_vec()?;
+    Ok(Answer { status, headers, body })
+}
+
+#[track_caller]
+fn answer(url: &str, outcome: Result<Answer, ureq::Error>) -> Answer {
+    outcome.unwrap_or_else(|error| panic!("{url}: {error}"))
+}
+
+fn agent() -> &'static Agent {
+    static AGENT: OnceLock<Agent> = OnceLock::new();
+    AGENT.get_or_init(|| {
+        let config = Agent::config_builder().http_status_as_error(false);
+        let config = config.max_redirects(0).max_redirects_will_error(false).proxy(None);
+        let config = config.max_idle_connections(0).timeout_global(Some(Duration::from_secs(120)));
+        config.build().new_agent()
+    })
+}

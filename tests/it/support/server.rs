@@ -1,0 +1,264 @@
+//! The real `hourglass` binary, run as a user runs it: flags, environment, a config file, signals.
+//! Knows its command line and its banner; nothing of what it stores or answers.
+
+use std::ffi::OsString;
+use std::fs::{File, OpenOptions};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus};
+use std::time::Duration;
+
+use super::poll;
+use super::process::{Folder, Process, last_lines};
+
+/// How a server is to be started.
+#[derive(Clone, Debug)]
+pub struct Launch {
+    store: String,
+    listen: String,
+    config: Option<String>,
+    environment: Vec<(String, String)>,
+}
+
+/// A running server with a folder of its own. Dropping it kills it; when that is part of a failing test, its output
+/// is shown.
+pub struct Server {
+    // Fields drop in this order: the process ends before its folder goes.
+    process: Process,
+    folder: Folder,
+    launch: Launch,
+    address: SocketAddr,
+}
+
+/// What a server said that ended by itself.
+#[derive(Debug)]
+pub struct Ended {
+    /// How it ended.
+    pub status: ExitStatus,
+    /// All of its standard output.
+    pub stdout: String,
+    /// All of its standard error.
+    pub stderr: String,
+}
+
+/// A debug build on a busy machine, with a first connection to MongoDB, needs a few seconds.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
+/// More than the default `shutdown_timeout` of 30 s, after which a server ends on its own.
+const STOP_TIMEOUT: Duration = Duration::from_secs(45);
+
+impl Launch {
+    /// With the embedded store.
+    pub fn embedded() -> Launch {
+        Launch::with_store("embedded")
+    }
+
+    /// With any value of `--store`: `embedded` or a MongoDB connection string.
+    pub fn with_store(store: impl Into<String>) -> Launch {
+        let (store, listen) = (store.into(), "127.0.0.1:0".to_owned());
+        Launch { store, listen, config: None, environment: Vec::new() }
+    }
+
+    /// With this text as its config file.
+    pub fn config(mut self, toml: impl Into<String>) -> Launch {
+        self.config = Some(toml.into());
+        self
+    }
+
+    /// With an environment variable: `HOURGLASS_SECTION__KEY`.
+    pub fn env(mut self, key: &str, value: impl ToString) -> Launch {
+        self.environment.push((key.to_owned(), value.to_string()));
+        self
+    }
+
+    /// With another value of `--listen` than a free loopback port.
+    pub fn listen(mut self, address: impl ToString) -> Launch {
+        self.listen = address.to_string();
+        self
+    }
+
+    /// Starts it and waits until it says that it is ready.
+    #[track_caller]
+    pub fn start(self) -> Server {
+        let folder = Folder::new("server");
+        let process = self.spawn(&folder);
+        let address = SocketAddr::from(([127, 0, 0, 1], 0));
+        let mut server = Server { process, folder, launch: self, address };
+        server.await_banner();
+        server
+    }
+
+    /// Starts it where it is expected to refuse, and waits for its end.
+    #[track_caller]
+    pub fn run_to_end(self) -> Ended {
+        let folder = Folder::new("server");
+        let mut process = self.spawn(&folder);
+        let status = process.wait(START_TIMEOUT);
+        let (stdout, stderr) = (read(&folder.file(STDOUT)), read(&folder.file(STDERR)));
+        let status = status.unwrap_or_else(|| panic!("hourglass runs and does not end:\n{stdout}\n{stderr}"));
+        Ended { status, stdout, stderr }
+    }
+
+    fn spawn(&self, folder: &Folder) -> Process {
+        let mut command = program();
+        command.arg("serve");
+        if let Some(toml) = &self.config {
+            let file = folder.file("hourglass.toml");
+            std::fs::write(&file, toml).expect("the config file can be written");
+            command.arg("--config").arg(file);
+        }
+        command.args(["--listen", &self.listen, "--store", &self.store]);
+        command.arg("--data-dir").arg(folder.file(DATA)).current_dir(folder.path());
+        command.envs(self.environment.iter().map(|(key, value)| (key, value)));
+        let process = Process::spawn(&command, append(&folder.file(STDOUT)), append(&folder.file(STDERR)));
+        process.expect("hourglass can be started")
+    }
+}
+
+impl Server {
+    /// With this store and nothing else set: `embedded` or a MongoDB connection string.
+    #[track_caller]
+    pub fn start(store: &str) -> Server {
+        Launch::with_store(store).start()
+    }
+
+    /// The URL of a path that begins with a slash.
+    pub fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The process id.
+    pub fn pid(&self) -> u32 {
+        self.process.pid()
+    }
+
+    /// Its data folder, which stays through restarts.
+    pub fn data_dir(&self) -> PathBuf {
+        self.folder.file(DATA)
+    }
+
+    /// All it wrote to its standard output since its last start: the banner.
+    pub fn stdout(&self) -> String {
+        read(&self.folder.file(STDOUT))
+    }
+
+    /// All it wrote to its standard error since its last start: the log.
+    pub fn stderr(&self) -> String {
+        read(&self.folder.file(STDERR))
+    }
+
+    /// SIGTERM, then waits for its end.
+    #[track_caller]
+    pub fn stop(&mut self) -> ExitStatus {
+        self.stop_by("TERM")
+    }
+
+    /// A signal by its name without `SIG`, then waits for its end.
+    #[track_caller]
+    pub fn stop_by(&mut self, signal: &str) -> ExitStatus {
+        self.process.signal(signal);
+        let ended = self.process.wait(STOP_TIMEOUT);
+        ended.unwrap_or_else(|| panic!("hourglass did not end within {STOP_TIMEOUT:?} of SIG{signal}"))
+    }
+
+    /// A signal by its name without `SIG`, without waiting: `STOP`, `CONT`, or `TERM` to look at the stopping itself.
+    pub fn signal(&mut self, name: &str) {
+        self.process.signal(name);
+    }
+
+    /// How it ended, when it has.
+    pub fn exited(&mut self) -> Option<ExitStatus> {
+        self.process.exited()
+    }
+
+    /// SIGKILL, and waits until it is gone.
+    pub fn kill(&mut self) -> ExitStatus {
+        self.process.kill()
+    }
+
+    /// Starts it again after a stop or a kill, on the same data folder, at `listen`: its old
+    /// [`address`](Server::address) or `127.0.0.1:0`.
+    #[track_caller]
+    pub fn restart(&mut self, listen: impl ToString) {
+        self.restart_as(self.launch.clone().listen(listen));
+    }
+
+    /// Starts it again after a stop or a kill, on the same data folder, with another store, config or environment.
+    #[track_caller]
+    pub fn restart_as(&mut self, launch: Launch) {
+        assert!(self.process.exited().is_some(), "hourglass still runs: stop or kill it first");
+        for output in [STDOUT, STDERR] {
+            std::fs::remove_file(self.folder.file(output)).expect("the last run's output can be removed");
+        }
+        self.process = launch.spawn(&self.folder);
+        self.launch = launch;
+        self.await_banner();
+    }
+
+    #[track_caller]
+    fn await_banner(&mut self) {
+        let ready = poll(START_TIMEOUT, || match ready_address(&self.stdout()) {
+            Some(address) => Some(Ok(address)),
+            None => self.process.exited().map(Err),
+        });
+        // A panic drops the server, which shows its output.
+        match ready {
+            Some(Ok(address)) => self.address = address,
+            Some(Err(status)) => panic!("hourglass ended before it was ready ({status})"),
+            None => panic!("hourglass was not ready within {START_TIMEOUT:?}"),
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            for output in [STDOUT, STDERR] {
+                let said = last_lines(&self.folder.file(output), 60);
+                eprintln!("--- {output} of hourglass, process {}, ends:\n{said}", self.pid());
+            }
+        }
+    }
+}
+
+/// The binary, without the variables of the surrounding shell that would configure it. For the commands that are not
+/// `serve`.
+pub fn program() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_hourglass"));
+    let is_ours = |key: &OsString| key.to_string_lossy().starts_with("HOURGLASS_");
+    for key in std::env::vars_os().map(|(key, _)| key).filter(is_ours) {
+        command.env_remove(key);
+    }
+    command
+}
+
+const DATA: &str = "data";
+const STDOUT: &str = "stdout";
+const STDERR: &str = "stderr";
+
+/// The address of a banner, once its line `ready in N ms` stands there whole.
+fn ready_address(banner: &str) -> Option<SocketAddr> {
+    let is_ready = |line: &str| {
+        let after = line.split_once("ready in ").map(|(_, after)| after);
+        after.and_then(|after| after.split_once(" ms")).is_some_and(|(number, _)| number.parse::<f64>().is_ok())
+    };
+    if !banner.lines().any(is_ready) {
+        return None;
+    }
+    banner.split("http://").skip(1).find_map(|rest| {
+        let end = rest.find(|c: char| !c.is_ascii_hexdigit() && !".:[]".contains(c)).unwrap_or(rest.len());
+        rest[..end].trim_end_matches(['.', ':']).parse().ok()
+    })
+}
+
+fn append(path: &Path) -> File {
+    OpenOptions::new().create(true).append(true).open(path).expect("an output file can be made")
+}
+
+fn read(path: &Path) -> String {
+    String::from_utf8_lossy(&std::fs::read(path).unwrap_or_default()).into_owned()
+}

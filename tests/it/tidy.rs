@@ -1,0 +1,110 @@
+//! What ARCHITECTURE.md says of rooms and arrows, held by reading the sources.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn sources(folder: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            files.extend(sources(&path));
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            files.push(path);
+        }
+    }
+    files.sort();
+    files
+}
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The name of the room a source file is in: its first folder under `src`, or its own name.
+fn room(file: &Path) -> String {
+    let within = file.strip_prefix(root().join("src")).unwrap();
+    within.components().next().unwrap().as_os_str().to_str().unwrap().trim_end_matches(".rs").to_owned()
+}
+
+/// The code of a file without comments.
+fn code(file: &Path) -> String {
+    let text = fs::read_to_string(file).unwrap();
+    text.lines().map(|line| line.split("//").next().unwrap()).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn arrows_point_one_way() {
+    // Which rooms each room may name. `main` and `app` know all; `telemetry` and `config` are
+    // leaves, but for the limits that config fills in and the log format it names.
+    let allowed: &[(&str, &[&str])] = &[
+        ("reading", &[]),
+        ("bucket", &["reading"]),
+        ("wire", &["reading"]),
+        ("config", &["reading"]),
+        ("telemetry", &["config"]),
+        ("store", &["bucket", "reading"]),
+        ("ingest", &["bucket", "reading", "telemetry", "wire"]),
+        ("query", &["bucket", "reading", "telemetry"]),
+        ("http", &["bucket", "ingest", "query", "reading", "telemetry", "wire"]),
+        ("cli", &["config"]),
+    ];
+    let rooms: Vec<&str> = allowed.iter().map(|(room, _)| *room).collect();
+    for file in sources(&root().join("src")) {
+        let room = room(&file);
+        let Some((_, may)) = allowed.iter().find(|(name, _)| *name == room) else {
+            assert!(["app", "lib", "main"].contains(&room.as_str()), "{} is in a room nobody drew", file.display());
+            continue;
+        };
+        let code = code(&file);
+        for other in rooms.iter().filter(|other| **other != room && !may.contains(other)) {
+            assert!(!code.contains(&format!("crate::{other}")), "{}: {room} must not know {other}", file.display());
+        }
+    }
+}
+
+#[test]
+fn drivers_and_frameworks_stay_in_their_rooms() {
+    let rules: &[(&str, &[&str])] = &[
+        ("mongodb::", &["store"]),
+        ("bson::", &["store"]),
+        ("redb::", &["store"]),
+        ("axum::", &["http", "app"]),
+        ("hyper", &["http"]),
+        ("metrics::counter", &["telemetry"]),
+        ("counter!(", &["telemetry"]),
+        ("gauge!(", &["telemetry"]),
+        ("\"hourglass_", &["telemetry"]),
+        ("anyhow", &["app", "main"]),
+    ];
+    for file in sources(&root().join("src")) {
+        let (room, code) = (room(&file), code(&file));
+        for (name, rooms) in rules {
+            assert!(
+                rooms.contains(&room.as_str()) || !code.contains(name),
+                "{}: {name} is not for {room}",
+                file.display()
+            );
+        }
+    }
+}
+
+#[test]
+fn the_law_is_pure() {
+    for file in sources(&root().join("src/bucket")).into_iter().chain(sources(&root().join("src/reading"))) {
+        let code = code(&file);
+        for impure in ["tokio", "SystemTime", "Instant", "std::fs", "std::net", "std::env"] {
+            assert!(!code.contains(impure), "{} uses {impure}", file.display());
+        }
+    }
+}
+
+#[test]
+fn every_module_opens_with_what_it_is_for() {
+    for file in sources(&root().join("src")) {
+        let text = fs::read_to_string(&file).unwrap();
+        let is_tests =
+            file.components().any(|part| part.as_os_str().to_str().unwrap().trim_end_matches(".rs") == "tests");
+        assert!(is_tests || text.starts_with("//! "), "{} opens without a module comment", file.display());
+    }
+}
