@@ -161,6 +161,7 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     async fn write_pages(&self, database: &str, writes: &[PageWrite<'_>]) -> Vec<Written>;
 
     /// All pages of these buckets, per bucket in the order given; none for a bucket not stored.
+    /// No bucket is asked for twice in one call.
     /// What a write was confirmed for before the call is in it.
     async fn read_buckets(&self, database: &str, ids: &[BucketId]) -> Result<Vec<Vec<StoredPage>>, StorageError>;
 

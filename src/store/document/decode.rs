@@ -158,7 +158,8 @@ fn reading_into(reading: &mut Reading, document: &RawDocument, names: &mut Names
             }
         }
     }
-    let time = millis.and_then(|ms| ms.checked_mul(MILLI_NS)?.checked_add(rest));
+    // In i128, because the first millisecond begins before the range of i64 nanoseconds.
+    let time = millis.and_then(|ms| i64::try_from(i128::from(ms) * i128::from(MILLI_NS) + i128::from(rest)).ok());
     reading.time = time.ok_or("a reading has no ts, or one out of range")?;
     Ok(())
 }
@@ -250,7 +251,7 @@ fn sensor(document: &RawDocument) -> Result<SensorDocument, Trouble> {
         recent.push(reading);
     }
     let seen = |name: &str| match document.get(name) {
-        Ok(Some(RawBsonRef::DateTime(at))) => at.timestamp_millis().checked_mul(MILLI_NS),
+        Ok(Some(RawBsonRef::DateTime(at))) => Some(at.timestamp_millis().saturating_mul(MILLI_NS)),
         _ => None,
     };
     Ok(SensorDocument {

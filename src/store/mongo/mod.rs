@@ -367,6 +367,10 @@ impl Store for MongoStore {
 
     async fn list_sensors(&self, database: &str, filter: &SensorFilter) -> Result<Vec<SensorDocument>, StorageError> {
         let collection = Collections::of(&self.mongo, database).sensors;
+        if filter.limit == 0 {
+            // MongoDB takes it for no limit at all.
+            return Ok(Vec::new());
+        }
         let mut query = Document::new();
         if let Some(after) = &filter.after {
             query.insert("_id", doc! { "$gt": after });

@@ -236,11 +236,11 @@ pub async fn buckets_are_read_in_the_order_asked_for(place: &mut impl Place) {
     for (n, id) in (0..).zip(&ids[..3]) {
         buckets.push(put(place.store(), id, &seconds(id.hour, 0, &[n; 8]), &SMALL).await);
     }
-    let asked = [3, 2, 0, 3, 1, 2].map(|n: usize| ids[n].clone());
+    let asked = [3, 2, 0, 1].map(|n: usize| ids[n].clone());
     let stored = place.store().read_buckets(DB, &asked).await.expect("all buckets");
-    assert_eq!(stored.len(), 6);
-    assert!(stored[0].is_empty() && stored[3].is_empty(), "nobody wrote there");
-    for (stored, bucket) in [(&stored[1], 2), (&stored[2], 0), (&stored[4], 1), (&stored[5], 2)] {
+    assert_eq!(stored.len(), 4);
+    assert!(stored[0].is_empty(), "nobody wrote there");
+    for (stored, bucket) in [(&stored[1], 2), (&stored[2], 0), (&stored[3], 1)] {
         assert_stored(&buckets[bucket], stored);
     }
     assert!(place.store().read_buckets(DB, &[]).await.expect("an answer").is_empty());
