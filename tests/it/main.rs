@@ -19,5 +19,6 @@ mod support;
 
 mod json;
 mod line_protocol;
+mod readme;
 mod store_contract;
 mod tidy;
