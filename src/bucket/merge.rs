@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::page::{Page, StoredPage};
+use super::page::{Origin, Page, StoredPage};
 use super::readings::{Reading, Readings};
 use crate::reading::Value;
 use crate::reading::time::MILLI_NS;
@@ -22,18 +22,6 @@ pub struct Caps {
 /// that are all filled is full by its bytes first. Where every reading names other fields, the
 /// empty cells beside them would take far more memory than the page does in the store.
 const CELL_BYTES_MIN: usize = 4;
-
-/// Which instance's sequence a merge comes from, so that an unknown outcome can be told apart
-/// from one that never happened.
-#[derive(Debug, Clone, Copy)]
-pub struct Origin<'a> {
-    /// The instance's name, unique per running process.
-    pub instance: &'a Arc<str>,
-    /// Grows with every group the instance merges. Merges into one bucket come in its order, and
-    /// none is given up and tried again after a later one: a page that has the later one says that
-    /// it has both.
-    pub sequence: u64,
-}
 
 /// One incoming reading: a time and cells that name their field by index.
 #[derive(Debug, Clone, Copy)]

@@ -11,8 +11,8 @@ pub mod summary;
 
 mod merge;
 
-pub use merge::{Applied, Bucket, Caps, Origin, Row};
-pub use page::{Page, StoredPage, WriteKind};
+pub use merge::{Applied, Bucket, Caps, Row};
+pub use page::{Origin, Page, StoredPage, WriteKind};
 pub use readings::{Reading, Readings};
 pub use store::{BucketId, SensorDocument, StorageError, Store};
 pub use summary::Summary;

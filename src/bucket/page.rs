@@ -2,12 +2,23 @@
 
 use std::sync::Arc;
 
-use super::merge::Origin;
 use super::readings::Readings;
 use crate::reading::time::MILLI_NS;
 
 /// How many instances' log positions a page remembers; the longest unseen goes first.
 const APPLIED_MAX: usize = 8;
+
+/// Which instance's sequence a merge comes from, so that an unknown outcome can be told apart
+/// from one that never happened.
+#[derive(Debug, Clone, Copy)]
+pub struct Origin<'a> {
+    /// The instance's name, unique per running process.
+    pub instance: &'a Arc<str>,
+    /// Grows with every group the instance merges. Merges into one bucket come in its order, and
+    /// none is given up and tried again after a later one: a page that has the later one says that
+    /// it has both.
+    pub sequence: u64,
+}
 
 /// A page as a store returns it.
 #[derive(Debug, Clone)]

@@ -97,6 +97,13 @@ pub fn list<T>(out: &mut String, items: impl IntoIterator<Item = T>, mut write: 
     }
 }
 
+/// The end of a list in an answer that has further parts: `],"next":"…"}`.
+pub fn end_with_next(out: &mut String, next: Option<&str>) {
+    out.push_str("],\"next\":");
+    optional(out, next, string);
+    out.push('}');
+}
+
 /// `{"start":"…","end":"…","fields":{"temp":{"count":60,…}}}`.
 pub fn window(out: &mut String, window: &Window, times: Times) {
     out.push_str("{\"start\":");

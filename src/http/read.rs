@@ -117,7 +117,8 @@ async fn read_readings(app: &App, query: Pairs) -> Result<Response, ApiError> {
     let parameters = Parameters::of(query, &known)?;
     let mut selection = parameters.selection(app)?;
     if let Some(cursor) = parameters.get("cursor") {
-        let start = i64::from_str_radix(cursor, 36).ok().filter(|start| selection.range.contains(start));
+        let start = u64::from_str_radix(cursor, 16).ok().map(u64::cast_signed);
+        let start = start.filter(|start| selection.range.contains(start));
         let bad = || {
             ApiError::Bad(format!("parameter cursor: {cursor:?} is not of this range: pass next on as it was given"))
         };
@@ -130,7 +131,8 @@ async fn read_readings(app: &App, query: Pairs) -> Result<Response, ApiError> {
         Some(other) => return Err(ApiError::Bad(format!("parameter format: {other:?} is neither json nor ndjson"))),
     };
     let part = app.query.readings(&selection, limit).await?;
-    let next = part.next.map(cursor_text);
+    // Opaque to clients: the time of the next reading, in hexadecimal.
+    let next = part.next.map(|time| format!("{time:x}"));
     let mut out = String::with_capacity(64 + part.readings.len() * 80);
     if ndjson {
         for reading in &part.readings {
@@ -151,28 +153,8 @@ async fn read_readings(app: &App, query: Pairs) -> Result<Response, ApiError> {
         json::list(&mut out, &part.readings, |out, reading| json::reading(out, reading, times));
         out.push_str("]}");
     }
-    out.push_str("],\"next\":");
-    match next {
-        Some(next) => json::string(&mut out, &next),
-        None => out.push_str("null"),
-    }
-    out.push('}');
+    json::end_with_next(&mut out, next.as_deref());
     Ok(json_body(out))
-}
-
-/// The time of the next reading in base 36: opaque to clients, short in a URL.
-fn cursor_text(time: i64) -> String {
-    let mut digits = Vec::new();
-    let mut rest = time.unsigned_abs();
-    loop {
-        digits.push(char::from_digit(u32::try_from(rest % 36).unwrap_or(0), 36).unwrap_or('0'));
-        rest /= 36;
-        if rest == 0 {
-            break;
-        }
-    }
-    let sign = if time < 0 { "-" } else { "" };
-    sign.chars().chain(digits.into_iter().rev()).collect()
 }
 
 /// `GET /api/v1/summary`.
@@ -237,11 +219,6 @@ async fn read_sensors(app: &App, query: Pairs) -> Result<Response, ApiError> {
     documents.retain(|document| !outliers || document.outlier.is_some());
     let mut out = String::from("{\"sensors\":[");
     json::list(&mut out, &documents, |out, document| json::sensor(out, document, times, with_recent));
-    out.push_str("],\"next\":");
-    match next {
-        Some(next) => json::string(&mut out, &next),
-        None => out.push_str("null"),
-    }
-    out.push('}');
+    json::end_with_next(&mut out, next.as_deref());
     Ok(json_body(out))
 }

@@ -106,7 +106,7 @@ fn as_telegraf_does(configuration: &str, server: &Server) {
         ("Content-Encoding", "gzip"),
         ("User-Agent", "Telegraf/1.35.0"),
     ];
-    http::post(&url, &gzip.finish().unwrap(), &headers).expect(204);
+    http::post(&url, gzip.finish().unwrap(), &headers).expect(204);
     let read = format!("/api/v1/readings?db={}&sensor=cpu,cpu=cpu-total,host=gateway-1", text("bucket"));
     let back = http::get(&server.url(&read)).expect(200).text().to_owned();
     assert!(back.contains(r#"{"ts":"2026-01-15T14:00:00Z","usage_idle":97.5,"usage_user":1}"#), "{back}");

@@ -5,6 +5,7 @@
 //! timeout, so every command runs as a task of its own and is waited for under a deadline.
 
 mod outcome;
+mod reads;
 mod setup;
 mod writes;
 
@@ -22,6 +23,7 @@ use mongodb::{Client, Collection, Database};
 use tokio::sync::Semaphore;
 
 use self::outcome::{classify, of_insert, of_updates};
+use self::reads::find;
 use self::setup::Collections;
 use self::writes::{Change, Committed, chunks};
 use crate::bucket::page::StoredPage;
@@ -220,29 +222,6 @@ fn date(hour: Hour) -> bson::DateTime {
     bson::DateTime::from_millis(hour.start_ms())
 }
 
-/// All documents of a filter, sorted.
-async fn find(
-    collection: &Collection<RawDocumentBuf>,
-    filter: Document,
-    sort: Document,
-    projection: Option<Document>,
-    limit: Option<i64>,
-) -> Result<Vec<RawDocumentBuf>, StorageError> {
-    let mut find = collection.find(filter).sort(sort);
-    if let Some(projection) = projection {
-        find = find.projection(projection);
-    }
-    if let Some(limit) = limit {
-        find = find.limit(limit);
-    }
-    let mut cursor = find.await.map_err(|e| classify(&e))?;
-    let mut documents = Vec::new();
-    while cursor.advance().await.map_err(|e| classify(&e))? {
-        documents.push(cursor.current().to_owned());
-    }
-    Ok(documents)
-}
-
 fn page_change(write: &PageWrite<'_>, index: usize) -> Option<Change> {
     let page = &write.bucket.pages()[index];
     let id = || document::page_id(&write.id.sensor.key, write.id.hour, page.number);
@@ -402,15 +381,7 @@ impl Store for MongoStore {
 
     async fn databases(&self) -> Result<Vec<String>, StorageError> {
         let collection = setup::databases(&self.mongo);
-        let list = async move {
-            let mut cursor =
-                collection.find(Document::new()).sort(doc! { "_id": 1 }).await.map_err(|e| classify(&e))?;
-            let mut names = Vec::new();
-            while cursor.advance().await.map_err(|e| classify(&e))? {
-                names.extend(cursor.current().get_str("_id").map(str::to_owned));
-            }
-            Ok(names)
-        };
+        let list = async move { reads::names(&collection).await };
         self.read(list).await
     }
 
