@@ -1,6 +1,7 @@
 //! The whole, put together from top to bottom in the order the parts depend on each other, and
 //! taken apart in the opposite order. The only room that knows all others.
 
+use std::io::Write;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -11,7 +12,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::bucket::{Caps, Store};
+use crate::bucket::{Caps, StorageError, Store};
 use crate::config::Settings;
 use crate::http::{self, App, Health};
 use crate::ingest::{self, Ingest};
@@ -49,14 +50,14 @@ fn failed(error: &anyhow::Error) -> ExitCode {
 
 async fn serve(settings: Settings) -> anyhow::Result<bool> {
     let started = (clock_ns(), Instant::now());
-    let store = open_store(&settings).await?;
+    let (store, state) = open_store(&settings).await?;
     let kind = if settings.store.uri.is_embedded() { "embedded" } else { "mongodb" };
     let metrics = Metrics::new(env!("CARGO_PKG_VERSION"), kind).context("setting up metrics")?;
     let listener = listen(&settings).await?;
     let address = listener.local_addr().context("asking for the address")?;
-    let (ingest, shards) = Ingest::start(ingest_options(&settings), store.clone(), metrics.clone());
+    let (ingest, mut shards) = Ingest::start(ingest_options(&settings), store.clone(), metrics.clone());
     let query = Query::new(store.clone(), query_options(&settings), metrics.clone());
-    let (health_sender, health) = watch::channel(Health::Ready);
+    let (health_sender, health) = watch::channel(state);
     let options = http_options(&settings);
     let app = Arc::new(App { ingest, query, metrics: metrics.clone(), health, options, started });
     let health_sender = Arc::new(health_sender);
@@ -72,31 +73,50 @@ async fn serve(settings: Settings) -> anyhow::Result<bool> {
         let _ = told.wait_for(|stop| *stop).await;
     };
     let server = tokio::spawn(http::serve(listener, http::router(app.clone()), bounds, metrics, until_told));
-    stop.wait().await;
-    watcher.abort();
+    let asked = tokio::select! {
+        () = stop.wait() => true,
+        ended = any_ended(&mut shards) => {
+            drop(shards.swap_remove(ended));
+            tracing::error!("a shard ended by itself, which is a bug; stopping, so that a restart can mend it");
+            false
+        }
+    };
     health_sender.send_replace(Health::Stopping);
-    let done = shut_down(&settings, stopping, server, app, shards, store).await;
+    let done = tokio::select! {
+        done = shut_down(&settings, stopping, server, app, shards, store) => done,
+        () = stop.wait() => {
+            tracing::warn!("told to stop a second time: stopping at once");
+            false
+        }
+    };
+    watcher.abort();
     upkeep.abort();
-    Ok(done)
+    Ok(asked && done)
 }
 
-async fn open_store(settings: &Settings) -> anyhow::Result<Arc<dyn Store>> {
+/// Opens the store and says whether it answers. MongoDB may be away; what can never serve is refused.
+async fn open_store(settings: &Settings) -> anyhow::Result<(Arc<dyn Store>, Health)> {
     let directory = &settings.server.data_dir;
     if settings.store.uri.is_embedded() {
         std::fs::create_dir_all(directory).with_context(|| format!("creating {}", directory.display()))?;
         let store =
             EmbeddedStore::open(directory, settings.embedded.cache_bytes).context("opening the embedded store")?;
-        return Ok(Arc::new(store));
+        return Ok((Arc::new(store), Health::Ready));
     }
     let options = MongoOptions {
         command_timeout: settings.store.command_timeout,
         commands_in_flight: u32::try_from(settings.store.commands_in_flight).unwrap_or(u32::MAX),
     };
     let store = MongoStore::open(settings.store.uri.expose(), options).await.context("opening the store")?;
-    if let Err(error) = store.check().await {
-        tracing::warn!(%error, "MongoDB does not answer yet; writes and queries are answered 503 until it does");
-    }
-    Ok(Arc::new(store))
+    let health = match store.check().await {
+        Ok(()) => Health::Ready,
+        Err(error @ StorageError::Refused { .. }) => return Err(error).context("opening the store"),
+        Err(error) => {
+            tracing::warn!(%error, "MongoDB does not answer yet; writes and queries are answered 503 until it does");
+            Health::StoreAway(error.to_string())
+        }
+    };
+    Ok((Arc::new(store), health))
 }
 
 async fn listen(settings: &Settings) -> anyhow::Result<TcpListener> {
@@ -112,6 +132,7 @@ fn ingest_options(settings: &Settings) -> ingest::Options {
         linger: settings.ingest.linger,
         group_bytes: settings.ingest.group_bytes,
         bytes_in_flight: settings.ingest.bytes_in_flight,
+        queue: settings.ingest.queue,
         ack_timeout: settings.ingest.ack_timeout,
         caps: Caps {
             max_readings: settings.page.max_readings,
@@ -132,6 +153,7 @@ fn ingest_options(settings: &Settings) -> ingest::Options {
 fn query_options(settings: &Settings) -> query::Options {
     query::Options {
         windows_max: settings.query.windows_max,
+        answer_bytes: settings.query.answer_bytes,
         concurrent: settings.query.concurrent,
         timeout: settings.query.timeout,
     }
@@ -143,6 +165,7 @@ fn http_options(settings: &Settings) -> http::Options {
         body_bytes: settings.limits.body_bytes,
         limit_default: settings.query.limit_default,
         limit_max: settings.query.limit_max,
+        sensors_max: settings.query.sensors_max,
         limits: settings.reading_limits(),
     }
 }
@@ -155,6 +178,9 @@ async fn watch_store(store: Arc<dyn Store>, health: Arc<watch::Sender<Health>>) 
             Err(error) => Health::StoreAway(error.to_string()),
         };
         health.send_if_modified(|health| {
+            if *health == Health::Stopping {
+                return false;
+            }
             let turned = std::mem::discriminant(health) != std::mem::discriminant(&now);
             match &now {
                 Health::StoreAway(reason) if turned => tracing::warn!(%reason, "the store is away"),
@@ -167,6 +193,12 @@ async fn watch_store(store: Arc<dyn Store>, health: Arc<watch::Sender<Health>>) 
         });
         tokio::time::sleep(HEALTH_INTERVAL).await;
     }
+}
+
+/// Which shard ended by itself; its handle must not be waited for again.
+async fn any_ended(shards: &mut [JoinHandle<bool>]) -> usize {
+    let (_, ended, _) = futures_util::future::select_all(shards).await;
+    ended
 }
 
 async fn keep_up(metrics: Metrics) {
@@ -245,17 +277,22 @@ fn banner(settings: &Settings, address: std::net::SocketAddr, started: Instant) 
         false => settings.store.uri.to_string(),
     };
     let base = format!("http://{address}");
-    println!("hourglass {}", env!("CARGO_PKG_VERSION"));
-    println!("  store    {store}");
-    println!("  serving  {base}  (endpoints: {base}/, metrics: {base}/metrics)");
-    println!("  write a reading, and read it back:");
-    println!("    curl '{base}/api/v1/readings' -d '{{\"sensor\":\"temp-01\",\"value\":22.5}}'");
-    println!("    curl '{base}/api/v1/readings?sensor=readings,sensor=temp-01'");
+    // A banner that nobody can read any more is no reason to stop.
+    let mut out = std::io::stdout();
+    let mut line = |text: std::fmt::Arguments<'_>| drop(writeln!(out, "{text}"));
+    line(format_args!("hourglass {}", env!("CARGO_PKG_VERSION")));
+    line(format_args!("  store    {store}"));
+    line(format_args!("  serving  {base}  (endpoints: {base}/, metrics: {base}/metrics)"));
+    line(format_args!("  write a reading, and read it back:"));
+    line(format_args!("    curl '{base}/api/v1/readings' -d '{{\"sensor\":\"temp-01\",\"value\":22.5}}'"));
+    line(format_args!("    curl '{base}/api/v1/readings?sensor=readings,sensor=temp-01'"));
     if settings.server.is_exposed() {
-        println!("  WARNING: {address} can be reached from other machines, and there is no authentication yet.");
+        line(format_args!(
+            "  WARNING: {address} can be reached from other machines, and there is no authentication yet."
+        ));
         tracing::warn!(%address, "reachable from other machines without authentication");
     }
-    println!("ready in {} ms", started.elapsed().as_millis());
+    line(format_args!("ready in {} ms", started.elapsed().as_millis()));
 }
 
 fn clock_ns() -> i64 {

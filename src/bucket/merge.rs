@@ -85,6 +85,21 @@ impl Bucket {
         &self.pages
     }
 
+    /// Whether these are the pages that the store had when this bucket was last the same.
+    #[must_use]
+    pub fn has_revs(&self, revs: &[(u32, u64)]) -> bool {
+        let stored = self.pages.iter().filter(|page| page.stored.is_some());
+        stored.clone().count() == revs.len() && stored.into_iter().all(|page| revs.contains(&(page.number, page.rev())))
+    }
+
+    /// Makes every stored page due for a write, so that an earlier write whose outcome was never
+    /// learnt can no longer go through once this one has.
+    pub fn touch(&mut self) {
+        for page in self.pages.iter_mut().filter(|page| page.stored.is_some()) {
+            page.touched = true;
+        }
+    }
+
     /// The memory it takes, in bytes.
     #[must_use]
     pub fn memory(&self) -> usize {

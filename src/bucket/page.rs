@@ -54,6 +54,8 @@ pub struct Page {
     pub(super) stored: Option<Stored>,
     /// Stored readings changed, or new ones came that may not be appended.
     pub(super) rewritten: bool,
+    /// The page is to be written whether anything changed or not.
+    pub(super) touched: bool,
     /// The stored page that this one's readings were split off from: until both are in the store,
     /// they must be written in one transaction.
     pub(super) moved_from: Option<u32>,
@@ -95,6 +97,7 @@ impl Page {
             applied: Vec::new(),
             stored: None,
             rewritten: false,
+            touched: false,
             moved_from: None,
         }
     }
@@ -112,7 +115,7 @@ impl Page {
         let marks = self.closed != stored.closed || self.has_overflow != stored.has_overflow;
         if self.rewritten {
             Some(WriteKind::Replace)
-        } else if marks || self.readings.len() > stored.count {
+        } else if self.touched || marks || self.readings.len() > stored.count {
             Some(WriteKind::Append { from: stored.count })
         } else {
             None
@@ -157,6 +160,7 @@ impl Page {
             applied: self.applied.clone(),
         });
         self.rewritten = false;
+        self.touched = false;
         self.moved_from = None;
     }
 }
@@ -178,6 +182,7 @@ impl From<StoredPage> for Page {
             readings: page.readings,
             applied: page.applied,
             rewritten: false,
+            touched: false,
             moved_from: None,
         }
     }

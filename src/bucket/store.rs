@@ -165,6 +165,13 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// What a write was confirmed for before the call is in it.
     async fn read_buckets(&self, database: &str, ids: &[BucketId]) -> Result<Vec<Vec<StoredPage>>, StorageError>;
 
+    /// The number and rev of every page of these buckets, as [`Store::read_buckets`] would give
+    /// them, which is all that is needed to know whether others wrote to them.
+    async fn read_revs(&self, database: &str, ids: &[BucketId]) -> Result<Vec<Vec<(u32, u64)>>, StorageError> {
+        let buckets = self.read_buckets(database, ids).await?;
+        Ok(buckets.into_iter().map(|pages| pages.into_iter().map(|page| (page.number, page.rev)).collect()).collect())
+    }
+
     /// Pages of one sensor in hour order, all pages of an hour together, from `hours.start` on
     /// and before `hours.end`. Returns whole hours only, and stops after the hour that brings the
     /// count to `pages_max` or more: an empty answer means that there is nothing left.

@@ -48,7 +48,8 @@ pub fn resolve(layers: &Layers, problems: &mut Vec<Problem>) -> Settings {
             shards: reader.count("ingest.shards", 1..=64),
             linger: reader.duration("ingest.linger", Duration::ZERO..=SECOND),
             group_bytes: reader.size("ingest.group_bytes", 64 * KIB..=GIB),
-            bytes_in_flight: reader.size("ingest.bytes_in_flight", KIB..=TIB),
+            bytes_in_flight: reader.size("ingest.bytes_in_flight", KIB..=4 * GIB),
+            queue: reader.count("ingest.queue", 1..=1_000_000),
             ack_timeout: reader.duration("ingest.ack_timeout", TICK..=10 * MINUTE),
         },
         page: PageSettings {
@@ -76,6 +77,8 @@ pub fn resolve(layers: &Layers, problems: &mut Vec<Problem>) -> Settings {
             limit_default: reader.count("query.limit_default", 1..=1_000_000),
             limit_max: reader.count("query.limit_max", 1..=1_000_000),
             windows_max: reader.count("query.windows_max", 1..=10_000_000),
+            sensors_max: reader.count("query.sensors_max", 1..=100_000),
+            answer_bytes: reader.size("query.answer_bytes", 64 * KIB..=GIB),
             concurrent: reader.count("query.concurrent", 1..=1024),
             timeout: reader.duration("query.timeout", TICK..=HOUR),
         },
@@ -216,11 +219,13 @@ impl Reader<'_> {
         let Settings { server, ingest, page, limits, query, .. } = settings;
         let sizes = [
             ("page.hard_bytes", page.hard_bytes, "page.max_bytes", page.max_bytes),
-            ("ingest.bytes_in_flight", ingest.bytes_in_flight, "limits.body_bytes", limits.body_bytes),
+            // A body and the readings made of it are in memory at the same time.
+            ("ingest.bytes_in_flight", ingest.bytes_in_flight / 2, "limits.body_bytes", limits.body_bytes),
         ];
-        for (low, low_bytes, floor, floor_bytes) in sizes {
-            if low_bytes < floor_bytes && self.are_sound(&[low, floor]) {
-                self.note_below((low, show_size(low_bytes)), (floor, show_size(floor_bytes)));
+        for (low, room, floor, floor_bytes) in sizes {
+            if room < floor_bytes && self.are_sound(&[low, floor]) {
+                let half = if low == "ingest.bytes_in_flight" { "half of it, " } else { "" };
+                self.note_below((low, format!("{half}{}", show_size(room))), (floor, show_size(floor_bytes)));
             }
         }
         let (max, default) = ("query.limit_max", "query.limit_default");

@@ -100,6 +100,8 @@ pub struct IngestSettings {
     pub group_bytes: usize,
     /// Most bytes of request bodies admitted and not yet acked; over it the answer is 503.
     pub bytes_in_flight: usize,
+    /// Most requests' readings that wait before one shard; over it the answer is 503.
+    pub queue: usize,
     /// Longest time a request waits for its ack.
     pub ack_timeout: Duration,
 }
@@ -163,7 +165,11 @@ pub struct QuerySettings {
     pub limit_max: usize,
     /// Most windows in the answer of one summary query.
     pub windows_max: usize,
-    /// Most queries under way at once; over it the answer is 503.
+    /// Most sensors in one answer of the list of sensors.
+    pub sensors_max: usize,
+    /// Bytes of readings after which an answer ends early, with a cursor for the rest.
+    pub answer_bytes: usize,
+    /// Most queries under way at once; the next one waits for its turn.
     pub concurrent: usize,
     /// Longest time a query may take.
     pub timeout: Duration,

@@ -37,7 +37,7 @@ pub enum ApiError {
         /// The limit's value.
         limit: usize,
     },
-    /// A body that did not arrive in time.
+    /// A body that did not arrive in time. Not 408, on which Telegraf drops its readings.
     BodyTimeout,
     /// A body in an encoding not known here.
     Encoding(String),
@@ -65,18 +65,19 @@ impl ApiError {
         match self {
             Self::Bad(_) => StatusCode::BAD_REQUEST,
             Self::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
-            Self::BodyTimeout => StatusCode::REQUEST_TIMEOUT,
+            Self::BodyTimeout => StatusCode::SERVICE_UNAVAILABLE,
             Self::Encoding(_) => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::Ingest(error) => match error {
                 IngestError::Storage(error) => of_storage(error),
                 IngestError::Overloaded { .. } | IngestError::Timeout(_) | IngestError::Stopping => {
                     StatusCode::SERVICE_UNAVAILABLE
                 }
+                IngestError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
                 IngestError::TooManyDatabases { .. } | IngestError::DatabaseName { .. } => StatusCode::BAD_REQUEST,
             },
             Self::Query(error) => match error {
                 QueryError::Storage(error) => of_storage(error),
-                QueryError::TooManyWindows { .. } => StatusCode::BAD_REQUEST,
+                QueryError::TooManyWindows { .. } | QueryError::TooLarge { .. } => StatusCode::BAD_REQUEST,
                 QueryError::Timeout { .. } | QueryError::Overloaded { .. } => StatusCode::SERVICE_UNAVAILABLE,
             },
         }
@@ -131,7 +132,6 @@ fn v2_code(status: StatusCode) -> &'static str {
         StatusCode::SERVICE_UNAVAILABLE => "unavailable",
         StatusCode::NOT_FOUND => "not found",
         StatusCode::METHOD_NOT_ALLOWED => "method not allowed",
-        StatusCode::REQUEST_TIMEOUT => "request timeout",
         _ => "invalid",
     }
 }
@@ -158,7 +158,7 @@ pub fn respond_partial(dialect: Dialect, accepted: usize, rejected: &Rejected) -
             error_response(StatusCode::BAD_REQUEST, &message, &json!({ "error": message }), dialect)
         }
         Dialect::V2 => {
-            let all_unprocessable = rejected.told.iter().all(|rejection| rejection.reason.keeps_the_rest());
+            let all_unprocessable = rejected.reasons.keys().all(|reason| *reason == "family");
             let (status, message) = if all_unprocessable {
                 let message = format!("failure writing points to database: {}", v1_message(accepted, rejected));
                 (StatusCode::UNPROCESSABLE_ENTITY, message)
@@ -170,11 +170,8 @@ pub fn respond_partial(dialect: Dialect, accepted: usize, rejected: &Rejected) -
             error_response(status, &message, &body, dialect)
         }
         Dialect::V3 => {
-            let message = if accepted > 0 || rejected.lines == 0 {
-                "partial write of line protocol occurred"
-            } else {
-                "line protocol parsing error"
-            };
+            let message =
+                if accepted > 0 { "partial write of line protocol occurred" } else { "line protocol parsing error" };
             let data: Vec<Value> = rejected.told.iter().map(v3_item).collect();
             error_response(StatusCode::BAD_REQUEST, message, &json!({ "error": message, "data": data }), dialect)
         }
@@ -195,7 +192,7 @@ fn v1_message(accepted: usize, rejected: &Rejected) -> String {
         lines.push(format!("and {} more", rejected.count - rejected.told.len()));
     }
     let text = lines.join("\n");
-    if accepted == 0 && rejected.lines > 0 { text } else { format!("partial write: {text} dropped={}", rejected.count) }
+    if accepted == 0 { text } else { format!("partial write: {text} dropped={}", rejected.count) }
 }
 
 fn v3_item(rejection: &Rejection) -> Value {

@@ -13,6 +13,10 @@ use serde_json::{Value, json};
 use super::App;
 use super::errors::{ApiError, Dialect};
 
+/// Most bytes of a query, and most statements in it.
+const QUERY_BYTES_MAX: usize = 64 * 1024;
+const STATEMENTS_MAX: usize = 16;
+
 /// What `/query` takes; what it does not know it ignores.
 #[derive(Debug, Default, Deserialize)]
 pub struct QueryParameters {
@@ -32,26 +36,37 @@ pub async fn by_post(
     request: axum::extract::Request,
 ) -> Response {
     let q = match url.q {
-        Some(q) => Some(q),
+        Some(q) => Ok(Some(q)),
         None => form_q(&app, request).await,
     };
-    answer(&app, &method, q).await
+    match q {
+        Ok(q) => answer(&app, &method, q).await,
+        Err(error) => error.respond(Dialect::V1),
+    }
 }
 
-async fn form_q(app: &App, request: axum::extract::Request) -> Option<String> {
-    let (parts, body) = request.into_parts();
-    let (body, _admission): (Bytes, _) = super::body::read(app, &parts.headers, body).await.ok()?;
+async fn form_q(app: &App, request: axum::extract::Request) -> Result<Option<String>, ApiError> {
+    let (parts, mut body) = request.into_parts();
+    let (body, _admission): (Bytes, _) = super::body::read(app, &parts.headers, &mut body).await?;
+    if body.len() > QUERY_BYTES_MAX {
+        return Err(ApiError::Bad(format!("the query is over {QUERY_BYTES_MAX} bytes")));
+    }
     let request = axum::extract::Request::from_parts(parts, body.into());
-    let form = <Form<QueryParameters> as axum::extract::FromRequest<()>>::from_request(request, &()).await.ok()?;
-    form.0.q
+    let form = <Form<QueryParameters> as axum::extract::FromRequest<()>>::from_request(request, &()).await;
+    // A body that is no form has no `q`.
+    Ok(form.ok().and_then(|form| form.0.q))
 }
 
 async fn answer(app: &App, method: &Method, q: Option<String>) -> Response {
     let Some(q) = q.filter(|q| !q.trim().is_empty()) else {
         return ApiError::Bad("missing required parameter \"q\"".to_owned()).respond(Dialect::V1);
     };
+    let statements = statements(&q);
+    if statements.len() > STATEMENTS_MAX {
+        return ApiError::Bad(format!("more than {STATEMENTS_MAX} statements in one query")).respond(Dialect::V1);
+    }
     let mut results = Vec::new();
-    for (id, statement) in statements(&q).iter().enumerate() {
+    for (id, statement) in statements.iter().enumerate() {
         let result = match Statement::parse(statement) {
             Ok(statement) => run(app, method, statement).await,
             Err(message) => Err(ApiError::Bad(message)),
@@ -66,7 +81,6 @@ async fn answer(app: &App, method: &Method, q: Option<String>) -> Response {
             Err(error) => json!({ "statement_id": id, "error": error.message() }),
         });
     }
-    // The influx CLI reads answers chunk by chunk, each ended by a newline.
     Json(json!({ "results": results })).into_response()
 }
 

@@ -47,7 +47,7 @@ pub async fn around(State(app): State<Arc<App>>, request: Request, next: Next) -
 fn request_id(request: &Request) -> HeaderValue {
     static COUNT: AtomicU64 = AtomicU64::new(1);
     let sent = request.headers().get("x-request-id");
-    let usable = |id: &&HeaderValue| id.len() <= 64 && id.as_bytes().iter().all(u8::is_ascii_graphic);
+    let usable = |id: &&HeaderValue| (1..=64).contains(&id.len()) && id.as_bytes().iter().all(u8::is_ascii_graphic);
     sent.filter(usable).cloned().unwrap_or_else(|| HeaderValue::from(COUNT.fetch_add(1, Ordering::Relaxed)))
 }
 

@@ -36,6 +36,8 @@ pub struct Options {
     pub limit_default: usize,
     /// Most readings in an answer.
     pub limit_max: usize,
+    /// Most sensors in an answer.
+    pub sensors_max: usize,
     /// Bounds on the names in a sensor's key.
     pub limits: crate::reading::Limits,
 }

@@ -11,9 +11,10 @@ use super::errors::{ApiError, Dialect};
 use super::json::{self, Times};
 use super::write::{DEFAULT_DATABASE, flag};
 use crate::bucket::store::SensorFilter;
+use crate::ingest::check_database_name;
 use crate::query::Selection;
 use crate::reading::Precision;
-use crate::reading::time::{TIMESTAMP_MAX, TIMESTAMP_MIN, parse_rfc3339};
+use crate::reading::time::{TIMESTAMP_MIN, parse_rfc3339};
 use crate::wire::line_protocol::parse_series;
 
 type Pairs = Result<Query<Vec<(String, String)>>, axum::extract::rejection::QueryRejection>;
@@ -40,8 +41,10 @@ impl Parameters {
         self.0.get(name).map(String::as_str).filter(|value| !value.is_empty())
     }
 
-    fn database(&self) -> String {
-        self.get("db").unwrap_or(DEFAULT_DATABASE).to_owned()
+    fn database(&self) -> Result<String, ApiError> {
+        let name = self.get("db").unwrap_or(DEFAULT_DATABASE);
+        check_database_name(name)?;
+        Ok(name.to_owned())
     }
 
     fn selection(&self, app: &App) -> Result<Selection, ApiError> {
@@ -50,13 +53,13 @@ impl Parameters {
         })?;
         let sensor = parse_series(text, &app.options.limits)
             .map_err(|error| ApiError::Bad(format!("parameter sensor, column {}: {}", error.column, error.reason)))?;
-        let range = self.time("from", TIMESTAMP_MIN)?..self.time("to", TIMESTAMP_MAX)?;
+        let range = self.time("from", TIMESTAMP_MIN)?..self.time("to", i64::MAX)?;
         if range.start > range.end {
             return Err(ApiError::Bad("parameter from lies after to".to_owned()));
         }
         let fields = self.get("fields").map(|names| names.split(',').map(str::to_owned).collect());
         let sensor = sensor.key.into();
-        Ok(Selection { database: self.database(), sensor, range, fields: fields.unwrap_or_default() })
+        Ok(Selection { database: self.database()?, sensor, range, fields: fields.unwrap_or_default() })
     }
 
     fn time(&self, name: &str, default: i64) -> Result<i64, ApiError> {
@@ -76,14 +79,11 @@ impl Parameters {
         })
     }
 
-    fn limit(&self, app: &App) -> Result<usize, ApiError> {
-        let max = app.options.limit_max;
-        let Some(text) = self.get("limit") else { return Ok(app.options.limit_default) };
+    fn limit(&self, default: usize, max: usize, key: &str) -> Result<usize, ApiError> {
+        let Some(text) = self.get("limit") else { return Ok(default) };
         match text.parse() {
             Ok(limit) if (1..=max).contains(&limit) => Ok(limit),
-            _ => Err(ApiError::Bad(format!(
-                "parameter limit: {text:?} is not a number from 1 to {max} (query.limit_max)"
-            ))),
+            _ => Err(ApiError::Bad(format!("parameter limit: {text:?} is not a number from 1 to {max} ({key})"))),
         }
     }
 
@@ -124,7 +124,8 @@ async fn read_readings(app: &App, query: Pairs) -> Result<Response, ApiError> {
         };
         selection.range.start = start.ok_or_else(bad)?;
     }
-    let (limit, times) = (parameters.limit(app)?, parameters.times()?);
+    let (limit, times) =
+        (parameters.limit(app.options.limit_default, app.options.limit_max, "query.limit_max")?, parameters.times()?);
     let ndjson = match parameters.get("format") {
         None | Some("json") => false,
         Some("ndjson") => true,
@@ -207,10 +208,11 @@ pub async fn sensors(State(app): State<Arc<App>>, query: Pairs) -> Response {
 async fn read_sensors(app: &App, query: Pairs) -> Result<Response, ApiError> {
     let known = ["db", "outlier", "recent", "limit", "cursor", "epoch"];
     let parameters = Parameters::of(query, &known)?;
-    let (limit, times) = (parameters.limit(app)?, parameters.times()?);
+    let max = app.options.sensors_max;
+    let (limit, times) = (parameters.limit(max, max, "query.sensors_max")?, parameters.times()?);
     let outliers = flag("outlier", parameters.get("outlier"))?.unwrap_or(false);
     let with_recent = flag("recent", parameters.get("recent"))?.unwrap_or(false);
-    let database = parameters.database();
+    let database = parameters.database()?;
     let filter = SensorFilter { after: parameters.get("cursor").map(str::to_owned), outliers, limit };
     let stored = app.query.sensors(&database, &filter).await?;
     let next = if stored.len() == limit { stored.last().map(|last| last.sensor.key.clone()) } else { None };

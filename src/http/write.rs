@@ -48,11 +48,11 @@ pub async fn v3(State(app): State<Arc<App>>, query: Parameters, headers: HeaderM
     lines(&app, query, &headers, body, Dialect::V3).await
 }
 
-async fn lines(app: &App, query: Parameters, headers: &HeaderMap, body: Body, dialect: Dialect) -> Response {
-    match take_lines(app, query, headers, body, dialect).await {
+async fn lines(app: &App, query: Parameters, headers: &HeaderMap, mut body: Body, dialect: Dialect) -> Response {
+    match take_lines(app, query, headers, &mut body, dialect).await {
         Ok(ack) if ack.rejected.count == 0 => StatusCode::NO_CONTENT.into_response(),
         Ok(ack) => respond_partial(dialect, ack.accepted, &ack.rejected),
-        Err(error) => refuse(app, &error, dialect),
+        Err(error) => refuse(app, headers, body, &error, dialect).await,
     }
 }
 
@@ -60,7 +60,7 @@ async fn take_lines(
     app: &App,
     query: Parameters,
     headers: &HeaderMap,
-    body: Body,
+    body: &mut Body,
     dialect: Dialect,
 ) -> Result<Ack, ApiError> {
     let parameters = parameters(query)?;
@@ -73,17 +73,17 @@ async fn take_lines(
 }
 
 /// `POST /api/v1/readings`.
-pub async fn native(State(app): State<Arc<App>>, query: Parameters, headers: HeaderMap, body: Body) -> Response {
-    match take_json(&app, query, &headers, body).await {
+pub async fn native(State(app): State<Arc<App>>, query: Parameters, headers: HeaderMap, mut body: Body) -> Response {
+    match take_json(&app, query, &headers, &mut body).await {
         Ok(ack) => {
             let status = if ack.rejected.count == 0 { StatusCode::OK } else { StatusCode::BAD_REQUEST };
             (status, [("content-type", "application/json")], ack_json(&ack)).into_response()
         }
-        Err(error) => refuse(&app, &error, Dialect::V1),
+        Err(error) => refuse(&app, &headers, body, &error, Dialect::V1).await,
     }
 }
 
-async fn take_json(app: &App, query: Parameters, headers: &HeaderMap, body: Body) -> Result<Ack, ApiError> {
+async fn take_json(app: &App, query: Parameters, headers: &HeaderMap, body: &mut Body) -> Result<Ack, ApiError> {
     let parameters = parameters(query)?;
     let database = database(&parameters)?;
     let name = parameters.precision.as_deref().filter(|name| !name.is_empty()).unwrap_or("auto");
@@ -95,9 +95,12 @@ async fn take_json(app: &App, query: Parameters, headers: &HeaderMap, body: Body
 }
 
 /// The error answer; a shed request is counted by the limit that was reached.
-fn refuse(app: &App, error: &ApiError, dialect: Dialect) -> Response {
+async fn refuse(app: &App, headers: &HeaderMap, body: Body, error: &ApiError, dialect: Dialect) -> Response {
     if let ApiError::Ingest(crate::ingest::IngestError::Overloaded { key, .. }) = error {
         app.metrics.shed(key);
+    }
+    if !matches!(error, ApiError::BodyTimeout) {
+        body::discard(app, headers, body).await;
     }
     error.respond(dialect)
 }

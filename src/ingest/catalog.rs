@@ -2,7 +2,7 @@
 //! without asking the store.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicI64, AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use rapidhash::fast::RandomState;
@@ -20,7 +20,6 @@ pub struct Catalog {
     databases: RwLock<HashMap<Box<str>, Arc<Database>>>,
     count: AtomicUsize,
     sensors_max: usize,
-    fields_max: usize,
     shards: usize,
 }
 
@@ -43,7 +42,8 @@ pub struct KnownSensor {
     /// The shard that owns its buckets.
     pub shard: usize,
     fields: RwLock<Arc<Fields>>,
-    fields_max: usize,
+    /// The rev of its document that this process made last; 0 while it made none.
+    pub written_rev: AtomicU64,
     /// The time last given to an undated reading.
     stamped: AtomicI64,
     spellings: AtomicU8,
@@ -71,6 +71,20 @@ impl Fields {
         self.names.iter().position(|n| **n == *name)
     }
 
+    /// These fields and one more, unless it is among them; `None` when there are `max` others.
+    pub fn with(self: &Arc<Self>, name: &str, family: Family, max: usize) -> Option<Arc<Self>> {
+        if self.find(name, usize::MAX).is_some() {
+            return Some(self.clone());
+        }
+        if self.names.len() >= max {
+            return None;
+        }
+        let mut grown = Self::clone(self);
+        grown.names.push(Arc::from(name));
+        grown.families.push(family);
+        Some(Arc::new(grown))
+    }
+
     /// Whether the stored document lacks something that pages are about to need.
     pub fn unsaved(&self) -> bool {
         !self.stored || self.saved < self.names.len()
@@ -83,17 +97,10 @@ impl KnownSensor {
         self.fields.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Adds a field, unless another request just did; `None` when there is no room for it.
-    pub fn add_field(&self, name: &str, family: Family) -> Option<Arc<Fields>> {
+    /// Adds a field, unless another request just did; `None` when there are `max` others.
+    pub fn add_field(&self, name: &str, family: Family, max: usize) -> Option<Arc<Fields>> {
         let mut fields = self.fields.write().unwrap_or_else(PoisonError::into_inner);
-        if fields.find(name, usize::MAX).is_none() {
-            if fields.names.len() >= self.fields_max {
-                return None;
-            }
-            let grown = Arc::make_mut(&mut fields);
-            grown.names.push(Arc::from(name));
-            grown.families.push(family);
-        }
+        *fields = fields.with(name, family, max)?;
         Some(fields.clone())
     }
 
@@ -115,11 +122,15 @@ impl KnownSensor {
         grown.saved = grown.names.iter().take_while(|name| in_document(name)).count();
     }
 
-    /// A time for an undated reading: the given one, or just after the last one given.
+    /// A time for an undated reading: the given one, or just after the last one given. A clock
+    /// that was set back by more than a second is believed.
     pub fn stamp(&self, received: i64) -> i64 {
-        let next = |last: i64| Some(received.max(last.saturating_add(1)));
-        let last = self.stamped.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
-        last.map_or(received, |last| received.max(last.saturating_add(1)))
+        let next = |last: i64| match last.saturating_sub(received) {
+            0..1_000_000_000 => last + 1,
+            _ => received,
+        };
+        let last = self.stamped.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |last| Some(next(last)));
+        last.map_or(received, next)
     }
 }
 
@@ -130,7 +141,6 @@ impl Catalog {
             databases: RwLock::default(),
             count: AtomicUsize::new(0),
             sensors_max: options.sensors,
-            fields_max: options.sensor_fields,
             shards: options.shards,
         }
     }
@@ -145,11 +155,23 @@ impl Catalog {
         self.databases.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
     }
 
-    /// A database, met now at the latest.
-    pub fn add_database(&self, name: &str) -> Arc<Database> {
+    /// A database, met now at the latest, beside those that the store has; `None` when there is
+    /// no room for another.
+    pub fn add_database(&self, name: &str, stored: &[String], max: usize) -> Option<Arc<Database>> {
         let mut databases = self.databases.write().unwrap_or_else(PoisonError::into_inner);
+        if !databases.contains_key(name) && !stored.iter().any(|known| known == name) {
+            let unstored = databases.keys().filter(|known| !stored.iter().any(|stored| **stored == ***known));
+            if stored.len() + unstored.count() >= max {
+                return None;
+            }
+        }
         let new = || Arc::new(Database { name: name.into(), sensors: RwLock::default() });
-        databases.entry(name.into()).or_insert_with(new).clone()
+        Some(databases.entry(name.into()).or_insert_with(new).clone())
+    }
+
+    /// How many more sensors may become known.
+    pub fn room(&self) -> usize {
+        self.sensors_max - self.len().min(self.sensors_max)
     }
 
     /// A sensor met before, by its key or another spelling of it.
@@ -185,7 +207,7 @@ impl Catalog {
                 shard: number % self.shards,
                 sensor: Arc::new(sensor),
                 fields: RwLock::default(),
-                fields_max: self.fields_max,
+                written_rev: AtomicU64::new(0),
                 stamped: AtomicI64::new(i64::MIN),
                 spellings: AtomicU8::new(0),
             });

@@ -39,8 +39,31 @@ pub struct Judged {
     pub rejected: Rejected,
     /// The readings, one batch per shard.
     pub batches: Vec<Batch>,
+    /// Bytes of memory that all of it takes.
+    pub memory: usize,
     /// Sensors nobody has met yet. Their lines were left out: judge again once they are known.
     pub unknown: Vec<Sensor>,
+}
+
+impl Judged {
+    /// Forgets the readings: a request is to be kept whole or not at all, and cannot be whole.
+    pub fn keep_nothing(&mut self) {
+        self.accepted = 0;
+        self.batches.clear();
+    }
+}
+
+/// How a body is judged this time.
+#[derive(Debug, Clone, Copy)]
+pub struct Pass {
+    /// When the request was received, in nanoseconds: the time of undated readings.
+    pub received: i64,
+    /// Whether all sensors that can be known are: those still unknown are over the limit.
+    pub learnt: bool,
+    /// Whether new fields become known to other requests.
+    pub publish: bool,
+    /// How much memory the batches may take before judging stops.
+    pub budget: usize,
 }
 
 /// Readings of one request for one shard, flat: no allocation per reading.
@@ -94,7 +117,10 @@ struct Local {
 #[derive(Clone, Copy)]
 enum Met {
     Known(usize),
+    /// It is to become known before the request is judged again.
     Unknown,
+    /// There is no room for it.
+    Refused,
 }
 
 /// Judges the lines of one request.
@@ -102,9 +128,7 @@ pub struct Door<'a> {
     database: &'a Arc<Database>,
     catalog: &'a Catalog,
     options: &'a Options,
-    received: i64,
-    /// Whether all sensors that can be known are: those still unknown are over the limit.
-    learnt: bool,
+    pass: Pass,
     spellings: HashMap<Box<str>, Met, RandomState>,
     locals: Vec<Local>,
     by_id: HashMap<u32, usize, RandomState>,
@@ -112,18 +136,17 @@ pub struct Door<'a> {
 }
 
 impl<'a> Door<'a> {
-    /// A door for one request, received at that time in nanoseconds.
-    pub fn new(
-        database: &'a Arc<Database>,
-        catalog: &'a Catalog,
-        options: &'a Options,
-        received: i64,
-        learnt: bool,
-    ) -> Self {
+    /// A door for one request.
+    pub fn new(database: &'a Arc<Database>, catalog: &'a Catalog, options: &'a Options, pass: Pass) -> Self {
         let batches = (0..options.shards).map(|_| Batch::default()).collect();
-        let judged = Judged { accepted: 0, rejected: Rejected::default(), batches, unknown: Vec::new() };
+        let judged = Judged { accepted: 0, rejected: Rejected::default(), batches, memory: 0, unknown: Vec::new() };
         let (spellings, by_id) = (HashMap::default(), HashMap::default());
-        Self { database, catalog, options, received, learnt, spellings, locals: Vec::new(), by_id, judged }
+        Self { database, catalog, options, pass, spellings, locals: Vec::new(), by_id, judged }
+    }
+
+    /// Whether there is memory left to judge more.
+    pub fn has_room(&self) -> bool {
+        self.judged.memory <= self.pass.budget
     }
 
     /// What it came to.
@@ -152,7 +175,7 @@ impl<'a> Door<'a> {
                     Ok(met) => met,
                     Err(error) => return self.reject(line.reject_series(error)),
                 };
-                self.spellings.insert(line.series.into(), met);
+                self.remember(line.series.into(), met);
                 met
             }
         };
@@ -161,7 +184,7 @@ impl<'a> Door<'a> {
                 let fields = line.fields.iter().map(|(name, value)| (&**name, value.clone()));
                 self.admit(local, line.timestamp, fields, &refuse);
             }
-            Met::Unknown if self.learnt => {
+            Met::Refused => {
                 let measurement = line.series.split(',').next().unwrap_or_default().to_owned();
                 let limit = self.options.sensors;
                 self.reject(refuse(line.series_column, Reason::TooManySensors { measurement, limit }));
@@ -174,22 +197,30 @@ impl<'a> Door<'a> {
     pub fn item(&mut self, item: Item<'_>) {
         let Item { number, text, sensor, fields, timestamp } = item;
         let refuse = |column: usize, reason: Reason| Rejection::new(number, column, text, reason);
-        let met = match self.spellings.get(&*sensor.key) {
+        let (key, measurement) = (sensor.key.clone(), sensor.measurement.clone());
+        let met = match self.spellings.get(&*key) {
             Some(met) => *met,
             None => {
-                let (key, measurement) = (sensor.key.clone(), sensor.measurement.to_string());
                 let met = self.meet(sensor);
-                self.spellings.insert(key, met);
-                if self.learnt && matches!(met, Met::Unknown) {
-                    let limit = self.options.sensors;
-                    return self.reject(refuse(0, Reason::TooManySensors { measurement, limit }));
-                }
+                self.remember(key, met);
                 met
             }
         };
-        if let Met::Known(local) = met {
-            self.admit(local, timestamp, fields.iter().map(|(name, value)| (&**name, value.clone())), &refuse);
+        match met {
+            Met::Known(local) => {
+                self.admit(local, timestamp, fields.iter().map(|(name, value)| (&**name, value.clone())), &refuse);
+            }
+            Met::Refused => {
+                let (measurement, limit) = (measurement.into(), self.options.sensors);
+                self.reject(refuse(0, Reason::TooManySensors { measurement, limit }));
+            }
+            Met::Unknown => {}
         }
+    }
+
+    fn remember(&mut self, spelling: Box<str>, met: Met) {
+        self.judged.memory += spelling.len() + size_of::<(Box<str>, Met)>() * 2 + size_of::<Local>();
+        self.spellings.insert(spelling, met);
     }
 
     fn meet_spelling(&mut self, line: &Line<'_, '_>) -> Result<Met, SeriesError> {
@@ -207,10 +238,10 @@ impl<'a> Door<'a> {
     fn meet(&mut self, sensor: Sensor) -> Met {
         match self.catalog.sensor(self.database, &sensor.key) {
             Some(known) => Met::Known(self.local(known)),
+            None if self.pass.learnt || self.judged.unknown.len() >= self.catalog.room() => Met::Refused,
             None => {
-                if !self.learnt {
-                    self.judged.unknown.push(sensor);
-                }
+                self.judged.memory += 4 * sensor.key.len() + size_of::<Sensor>();
+                self.judged.unknown.push(sensor);
                 Met::Unknown
             }
         }
@@ -234,8 +265,11 @@ impl<'a> Door<'a> {
         let shard = self.locals[local].known.shard;
         let start = self.judged.batches[shard].cells.len();
         for (hint, (name, value)) in fields.enumerate() {
-            match self.locals[local].field(name, &value, hint) {
-                Ok(field) => self.judged.batches[shard].cells.push((field, value.into_value())),
+            match self.locals[local].field(name, &value, hint, self.pass.publish, self.options.sensor_fields) {
+                Ok(field) => {
+                    self.judged.memory += size_of::<(u16, Value)>() + text_bytes(&value);
+                    self.judged.batches[shard].cells.push((field, value.into_value()));
+                }
                 Err(reason) => self.reject(refuse(0, reason)),
             }
         }
@@ -250,23 +284,27 @@ impl<'a> Door<'a> {
             batch.sensors.push(known.clone());
             index(batch.sensors.len() - 1)
         });
-        let time = timestamp.unwrap_or_else(|| known.stamp(self.received));
+        let time = timestamp.unwrap_or_else(|| known.stamp(self.pass.received));
+        // With the place that sorting takes for it later.
+        self.judged.memory += size_of::<BatchRow>() + 3 * size_of::<u64>();
         batch.rows.push(BatchRow { sensor, time, cells: index(start)..index(batch.cells.len()) });
         self.judged.accepted += 1;
     }
 }
 
 impl Local {
-    fn field(&mut self, name: &str, value: &RawValue<'_>, hint: usize) -> Result<u16, Reason> {
+    fn field(
+        &mut self,
+        name: &str,
+        value: &RawValue<'_>,
+        hint: usize,
+        publish: bool,
+        max: usize,
+    ) -> Result<u16, Reason> {
         let sent = value.family();
         if self.fields.find(name, hint).is_none() {
-            let full = || Reason::Limit {
-                what: "fields of one sensor",
-                found: self.fields.names.len() + 1,
-                limit: self.fields.names.len(),
-                key: "limits.sensor_fields",
-            };
-            self.fields = self.known.add_field(name, sent).ok_or_else(full)?;
+            let grown = if publish { self.known.add_field(name, sent, max) } else { self.fields.with(name, sent, max) };
+            self.fields = grown.ok_or_else(|| Reason::TooManyFields { field: name.to_owned(), limit: max })?;
         }
         let index = self.fields.find(name, hint).unwrap_or_default();
         let stored = self.fields.families[index];
@@ -274,8 +312,15 @@ impl Local {
             let measurement = self.known.sensor.measurement.to_string();
             return Err(Reason::FamilyConflict { field: name.to_owned(), measurement, sent, stored });
         }
-        // `limits.sensor_fields` is bounded far below.
+        // `limits.sensor_fields` is at most `u16::MAX`.
         Ok(u16::try_from(index).unwrap_or(u16::MAX))
+    }
+}
+
+fn text_bytes(value: &RawValue<'_>) -> usize {
+    match value {
+        RawValue::String(text) => text.len(),
+        _ => 0,
     }
 }
 

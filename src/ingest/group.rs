@@ -1,7 +1,7 @@
 //! A group: the readings of many requests for one database, sorted by page and merged bucket by
 //! bucket. It decides what is to be written, read or given up; [`super::shard`] does the waiting.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -16,14 +16,19 @@ use crate::reading::Hour;
 
 /// How often one bucket is merged anew because other writers were faster, before its readings
 /// are given up on (and answered 503).
-const ATTEMPTS_MAX: u32 = 30;
+const CONFLICTS_MAX: u32 = 30;
+/// How often one bucket is merged anew because a write's outcome was not learnt. Elections are
+/// ridden through; a store that stays away is not waited for.
+const UNKNOWN_MAX: u32 = 2;
 
-/// Readings sorted by bucket, and a run of them per bucket.
+/// The readings of a group, sorted by bucket.
 pub struct Group<'b> {
     batches: &'b [Batch],
     entries: Vec<Entry>,
-    /// One per bucket, in order of sensor and hour.
-    pub runs: Vec<Run>,
+    sensors: HashMap<u32, Arc<KnownSensor>, rapidhash::fast::RandomState>,
+    /// Where each bucket's entries stand.
+    buckets: Vec<Range<usize>>,
+    failures: Vec<Option<IngestError>>,
 }
 
 /// One reading's place: sorting these sorts the readings by page, and within one timestamp by the
@@ -42,24 +47,29 @@ pub struct Run {
     pub known: Arc<KnownSensor>,
     /// Which bucket.
     pub id: BucketId,
-    /// The bucket, taken out of the hot ones for as long as the group lasts.
+    /// The bucket, taken out of the hot ones for as long as it is worked on.
     pub bucket: Bucket,
     /// What became of the run's readings.
     pub applied: Applied,
     /// How many pages the bucket had before.
     pub pages_before: usize,
     /// Whether the bucket was hot: known from before, not read now.
-    from_hot: bool,
+    pub from_hot: bool,
+    /// Why it is in this state.
+    pub state: State,
     fields: Arc<Fields>,
     entries: Range<usize>,
-    attempts: u32,
-    state: State,
+    conflicts: u32,
+    unknowns: u32,
 }
 
+/// How far a run has come.
 #[derive(Debug, Clone, PartialEq)]
-enum State {
-    /// Writes may be pending.
+pub enum State {
+    /// Writes may be pending; without any, the store has everything.
     Merged,
+    /// It is to be confirmed that the store still holds what the hot bucket says.
+    Doubted,
     /// The store holds something else: read, merge, write again.
     Stale,
     /// Given up; the bucket in memory says nothing of the store.
@@ -72,11 +82,30 @@ impl Run {
         (self.known.id, self.id.hour)
     }
 
-    /// Why it failed, if it did.
-    pub fn failure(&self) -> Option<&StorageError> {
-        match &self.state {
-            State::Failed(error) => Some(error),
-            State::Merged | State::Stale => None,
+    /// Whether its readings changed the bucket.
+    pub fn changed(&self) -> bool {
+        self.applied.new + self.applied.overwritten > 0
+    }
+
+    /// Takes the outcome of a write of these pages.
+    pub fn settle(&mut self, pages: &[usize], outcome: Written) {
+        match (outcome, &self.state) {
+            // A failure stands: what else went through is read back before it is used again.
+            (_, State::Failed(_)) => {}
+            (Written::Yes, _) => self.bucket.mark_written(pages),
+            (Written::Conflict, _) => {
+                self.conflicts += 1;
+                let detail = || format!("{} was changed by others {CONFLICTS_MAX} times in a row", self.id.sensor.key);
+                self.state = match self.conflicts {
+                    CONFLICTS_MAX.. => State::Failed(StorageError::Unavailable { detail: detail() }),
+                    _ => State::Stale,
+                };
+            }
+            (Written::Failed(error @ StorageError::Unknown { .. }), _) => {
+                self.unknowns += 1;
+                self.state = if self.unknowns > UNKNOWN_MAX { State::Failed(error) } else { State::Stale };
+            }
+            (Written::Failed(error), _) => self.state = State::Failed(error),
         }
     }
 }
@@ -93,43 +122,26 @@ pub struct Merge<'a> {
 }
 
 impl<'b> Group<'b> {
-    /// Sorts the readings of `batches` and takes their buckets out of `hot`. A bucket not there
-    /// is assumed to be new: if it is not, its first insert says so.
-    pub fn new(batches: &'b [Batch], hot: &mut HotBuckets) -> Self {
+    /// Sorts the readings of `batches`.
+    pub fn new(batches: &'b [Batch]) -> Self {
         let mut entries = Vec::with_capacity(batches.iter().map(Batch::len).sum());
-        let mut sensors: HashMap<u32, &Arc<KnownSensor>, rapidhash::fast::RandomState> = HashMap::default();
+        let mut sensors: HashMap<u32, Arc<KnownSensor>, rapidhash::fast::RandomState> = HashMap::default();
         for (batch, number) in batches.iter().zip(0..) {
-            sensors.extend(batch.sensors.iter().map(|known| (known.id, known)));
+            sensors.extend(batch.sensors.iter().map(|known| (known.id, known.clone())));
             for ((known, time), row) in batch.readings().zip(0..) {
                 entries.push(Entry { sensor: known.id, time, batch: number, row });
             }
         }
         entries.sort_unstable();
-        let mut runs: Vec<Run> = Vec::new();
         let same_bucket = |a: &Entry, b: &Entry| a.sensor == b.sensor && Hour::of(a.time) == Hour::of(b.time);
         let mut start = 0;
-        for chunk in entries.chunk_by(same_bucket) {
-            let (Some(first), range) = (chunk.first(), start..start + chunk.len()) else { continue };
+        let range = |chunk: &[Entry]| {
+            let range = start..start + chunk.len();
             start = range.end;
-            let Some(known) = sensors.get(&first.sensor) else { continue };
-            let id = BucketId { sensor: known.sensor.clone(), hour: Hour::of(first.time) };
-            let known_bucket = hot.take((first.sensor, id.hour));
-            let from_hot = known_bucket.is_some();
-            let bucket = known_bucket.unwrap_or_default();
-            runs.push(Run {
-                known: Arc::clone(known),
-                pages_before: bucket.pages().len(),
-                fields: known.fields(),
-                from_hot,
-                id,
-                bucket,
-                applied: Applied::default(),
-                entries: range,
-                attempts: 0,
-                state: State::Merged,
-            });
-        }
-        Self { batches, entries, runs }
+            range
+        };
+        let buckets = entries.chunk_by(same_bucket).map(range).collect();
+        Self { batches, entries, sensors, buckets, failures: vec![None; batches.len()] }
     }
 
     /// How many readings.
@@ -137,99 +149,90 @@ impl<'b> Group<'b> {
         self.entries.len()
     }
 
-    /// Merges every run's readings into its bucket.
+    /// How many buckets.
+    pub fn buckets(&self) -> usize {
+        self.buckets.len()
+    }
+
+    /// Takes some of the group's buckets out of `hot` and merges their readings in. A bucket not
+    /// there is assumed to be new: if it is not, its first insert says so.
     ///
     /// Where others write to the store too, a duplicate of what a hot bucket holds may undo a
-    /// correction of theirs: such buckets are read anew before their readings are called stored.
-    pub fn merge(&mut self, merge: Merge<'_>) {
-        for run in &mut self.runs {
-            merge_run(run, self.batches, &self.entries, merge);
-            if merge.shared && run.from_hot && run.applied.duplicate > 0 {
-                run.state = State::Stale;
+    /// correction of theirs: such runs come out [`State::Doubted`].
+    pub fn merge(&self, buckets: Range<usize>, hot: &mut HotBuckets, merge: Merge<'_>) -> Vec<Run> {
+        let run = |range: &Range<usize>| {
+            let first = self.entries[range.start];
+            let known = self.sensors.get(&first.sensor)?.clone();
+            let id = BucketId { sensor: known.sensor.clone(), hour: Hour::of(first.time) };
+            let known_bucket = hot.take((first.sensor, id.hour));
+            let from_hot = known_bucket.is_some();
+            let bucket = known_bucket.unwrap_or_default();
+            let mut run = Run {
+                fields: known.fields(),
+                pages_before: bucket.pages().len(),
+                applied: Applied::default(),
+                entries: range.clone(),
+                state: State::Merged,
+                known,
+                id,
+                bucket,
+                from_hot,
+                conflicts: 0,
+                unknowns: 0,
+            };
+            self.apply(&mut run, merge);
+            if merge.shared && from_hot && run.applied.duplicate > 0 {
+                run.state = State::Doubted;
             }
+            Some(run)
+        };
+        self.buckets[buckets].iter().filter_map(run).collect()
+    }
+
+    /// Merges a run's readings into its bucket as the store has it. One that may have writes under
+    /// way whose outcome was never learnt is written in any case: what they expect is then gone.
+    pub fn reload(&self, run: &mut Run, pages: Vec<StoredPage>, doubtful: &HashSet<HotKey>, merge: Merge<'_>) {
+        run.bucket = Bucket::from_stored(pages);
+        run.pages_before = run.bucket.pages().len();
+        run.from_hot = false;
+        run.state = State::Merged;
+        self.apply(run, merge);
+        if doubtful.contains(&run.key()) {
+            run.bucket.touch();
         }
     }
 
-    /// Gives up on every run of sensors that `failed` names.
-    pub fn fail_sensors(&mut self, failed: &HashMap<u32, StorageError>) {
-        for run in &mut self.runs {
-            if let Some(error) = failed.get(&run.known.id) {
-                run.state = State::Failed(error.clone());
-            }
-        }
+    fn apply(&self, run: &mut Run, merge: Merge<'_>) {
+        let names = &run.fields.names;
+        let entries = self.entries[run.entries.clone()].iter();
+        let rows = entries.map(|entry| self.batches[entry.batch as usize].row(entry.row as usize, names));
+        run.applied = run.bucket.apply(rows, merge.caps, &merge.origin);
     }
 
-    /// The writes that may go to the store now, each with the number of its run.
-    pub fn writes(&self) -> (Vec<usize>, Vec<PageWrite<'_>>) {
-        let merged = self.runs.iter().enumerate().filter(|(_, run)| run.state == State::Merged);
-        merged
-            .flat_map(|(number, run)| {
-                let write = move |group| (number, PageWrite { id: &run.id, bucket: &run.bucket, group });
-                run.bucket.next_writes().into_iter().map(write)
-            })
-            .unzip()
-    }
-
-    /// Takes the outcomes of writes, in the order they were given.
-    pub fn settle(&mut self, written: Vec<(usize, Vec<usize>, Written)>) {
-        for (number, pages, outcome) in written {
-            let run = &mut self.runs[number];
-            match (outcome, &run.state) {
-                // A failure stands: what else went through is read back before it is used again.
-                (_, State::Failed(_)) => {}
-                (Written::Yes, _) => run.bucket.mark_written(&pages),
-                (Written::Conflict, _) if run.attempts >= ATTEMPTS_MAX => {
-                    let detail = format!("{} was changed by others {ATTEMPTS_MAX} times in a row", run.id.sensor.key);
-                    run.state = State::Failed(StorageError::Unavailable { detail });
-                }
-                (Written::Conflict, _) => run.state = State::Stale,
-                (Written::Failed(error), _) => run.state = State::Failed(error),
-            }
-        }
-    }
-
-    /// The runs whose buckets must be read from the store.
-    pub fn stale(&self) -> (Vec<usize>, Vec<BucketId>) {
-        let stale = self.runs.iter().enumerate().filter(|(_, run)| run.state == State::Stale);
-        stale.map(|(number, run)| (number, run.id.clone())).unzip()
-    }
-
-    /// Merges the readings of stale runs into their buckets as the store has them.
-    pub fn reload(&mut self, stale: &[usize], read: Result<Vec<Vec<StoredPage>>, StorageError>, merge: Merge<'_>) {
-        match read {
-            Ok(buckets) => {
-                for (number, pages) in stale.iter().zip(buckets) {
-                    let run = &mut self.runs[*number];
-                    run.bucket = Bucket::from_stored(pages);
-                    run.pages_before = run.bucket.pages().len();
-                    run.attempts += 1;
-                    run.state = State::Merged;
-                    merge_run(run, self.batches, &self.entries, merge);
-                }
-            }
-            Err(error) => {
-                for number in stale {
-                    self.runs[*number].state = State::Failed(error.clone());
-                }
+    /// Notes that the requests with readings in a run are not wholly stored. Of several reasons
+    /// one that waiting mends is told, since then all of it is to be sent again.
+    pub fn fail(&mut self, run: &Run, error: &StorageError) {
+        for entry in &self.entries[run.entries.clone()] {
+            let failure = &mut self.failures[entry.batch as usize];
+            if matches!(failure, None | Some(IngestError::Storage(StorageError::Refused { .. }))) {
+                *failure = Some(IngestError::Storage(error.clone()));
             }
         }
     }
 
     /// Per batch, why it is not wholly in the store, if it is not.
-    pub fn failures(&self) -> Vec<Option<IngestError>> {
-        let mut failures = vec![None; self.batches.len()];
-        for run in &self.runs {
-            let Some(error) = run.failure() else { continue };
-            for entry in &self.entries[run.entries.clone()] {
-                failures[entry.batch as usize].get_or_insert_with(|| IngestError::Storage(error.clone()));
-            }
-        }
-        failures
+    pub fn into_failures(self) -> Vec<Option<IngestError>> {
+        self.failures
     }
 }
 
-fn merge_run(run: &mut Run, batches: &[Batch], entries: &[Entry], merge: Merge<'_>) {
-    let entries = &entries[run.entries.clone()];
-    let rows = entries.iter().map(|entry| batches[entry.batch as usize].row(entry.row as usize, &run.fields.names));
-    run.applied = run.bucket.apply(rows, merge.caps, &merge.origin);
+/// The writes of merged runs that may go to the store now, each with the number of its run.
+pub fn writes(runs: &[Run]) -> (Vec<usize>, Vec<PageWrite<'_>>) {
+    let merged = runs.iter().enumerate().filter(|(_, run)| run.state == State::Merged);
+    merged
+        .flat_map(|(number, run)| {
+            let write = move |group| (number, PageWrite { id: &run.id, bucket: &run.bucket, group });
+            run.bucket.next_writes().into_iter().map(write)
+        })
+        .unzip()
 }

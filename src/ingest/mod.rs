@@ -20,7 +20,7 @@ use tokio::task::JoinHandle;
 pub use self::door::Rejected;
 
 use self::catalog::{Catalog, Database};
-use self::door::{Door, Judged};
+use self::door::{Door, Judged, Pass};
 use self::shard::{Message, Shard, Submission};
 use crate::bucket::{Caps, SensorDocument, StorageError, Store};
 use crate::reading::{Limits, Precision, Sensor};
@@ -37,8 +37,10 @@ pub struct Options {
     pub linger: Duration,
     /// Most bytes of request bodies in one group of page writes, per shard.
     pub group_bytes: usize,
-    /// Most bytes of request bodies admitted and not yet acked.
+    /// Most bytes of request bodies, and of the batches made of them, admitted and not yet acked.
     pub bytes_in_flight: usize,
+    /// Most batches that wait before one shard.
+    pub queue: usize,
     /// Longest wait of a request for its ack.
     pub ack_timeout: Duration,
     /// When a page is full.
@@ -80,6 +82,12 @@ pub enum IngestError {
         limit: usize,
         /// The limit's config key.
         key: &'static str,
+    },
+    /// A single request that takes more memory than all requests together may.
+    #[error("the request takes more than {limit} bytes (ingest.bytes_in_flight): send smaller batches")]
+    TooLarge {
+        /// The limit's value.
+        limit: usize,
     },
     /// The store did not answer in time; the readings may get there yet.
     #[error("the store did not confirm the readings within {0:?} (ingest.ack_timeout)")]
@@ -128,7 +136,17 @@ pub struct Ingest {
     shards: Vec<mpsc::Sender<Message>>,
     bytes: Arc<Semaphore>,
     metrics: Metrics,
+    sweeper: JoinHandle<()>,
 }
+
+impl Drop for Ingest {
+    fn drop(&mut self) {
+        self.sweeper.abort();
+    }
+}
+
+/// How often expired outliers are looked for.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(3600);
 
 /// A place in the bytes in flight. It grows as a body arrives and is given back when the request
 /// is acked or refused.
@@ -137,6 +155,7 @@ pub struct Admission {
     permit: Option<OwnedSemaphorePermit>,
     bytes: Arc<Semaphore>,
     limit: usize,
+    in_flight: metrics::Gauge,
 }
 
 impl Admission {
@@ -148,6 +167,7 @@ impl Admission {
         let overloaded = IngestError::Overloaded { limit: self.limit, key: "ingest.bytes_in_flight" };
         let count = u32::try_from(bytes).map_err(|_| overloaded.clone())?;
         let more = self.bytes.clone().try_acquire_many_owned(count).map_err(|_| overloaded)?;
+        self.in_flight.increment(count);
         match &mut self.permit {
             Some(permit) => permit.merge(more),
             None => self.permit = Some(more),
@@ -160,9 +180,11 @@ impl Admission {
     }
 }
 
-/// How many batches may wait before a shard. Their bytes are bounded by `ingest.bytes_in_flight`;
-/// this bounds the many small ones.
-const SHARD_QUEUE: usize = 4096;
+impl Drop for Admission {
+    fn drop(&mut self) {
+        self.in_flight.decrement(u32::try_from(self.size()).unwrap_or(u32::MAX));
+    }
+}
 
 impl Ingest {
     /// Starts the shards. The handles end once [`Ingest`] is dropped and all that was admitted is
@@ -173,21 +195,27 @@ impl Ingest {
         let sequence = Arc::default();
         let (mut shards, mut workers) = (Vec::new(), Vec::new());
         for number in 0..options.shards {
-            let (sender, inbox) = mpsc::channel(SHARD_QUEUE);
+            let (sender, inbox) = mpsc::channel(options.queue);
             let origin = (Arc::clone(&instance), Arc::clone(&sequence));
             let shard = Shard::new(number, &options, store.clone(), metrics.clone(), origin);
             workers.push(tokio::spawn(shard.run(inbox)));
             shards.push(sender);
         }
+        let sweeper = tokio::spawn(clear_expired_outliers(store.clone(), ttl_ns(&options), metrics.clone()));
         let bytes = Arc::new(Semaphore::new(options.bytes_in_flight));
         let catalog = Catalog::new(&options);
-        (Self { options, store, catalog, shards, bytes, metrics }, workers)
+        (Self { options, store, catalog, shards, bytes, metrics, sweeper }, workers)
     }
 
     /// A place in the bytes in flight, empty yet.
     #[must_use]
     pub fn admission(&self) -> Admission {
-        Admission { permit: None, bytes: self.bytes.clone(), limit: self.options.bytes_in_flight }
+        Admission {
+            permit: None,
+            bytes: self.bytes.clone(),
+            limit: self.options.bytes_in_flight,
+            in_flight: self.metrics.bytes_in_flight.clone(),
+        }
     }
 
     /// Takes a body of line protocol. On return the accepted readings are in the store.
@@ -197,7 +225,7 @@ impl Ingest {
     pub async fn lines(&self, arrival: Arrival<'_>, body: &[u8], admission: Admission) -> Result<Ack, IngestError> {
         let judge = |door: &mut Door<'_>| {
             let mut lines = line_protocol::Lines::new(body, arrival.precision, self.options.limits);
-            while let Some(line) = lines.next() {
+            while let Some(line) = lines.next().filter(|_| door.has_room()) {
                 match line {
                     Ok(line) => door.line(&line),
                     Err(rejection) => door.reject(rejection),
@@ -214,6 +242,9 @@ impl Ingest {
     pub async fn json(&self, arrival: Arrival<'_>, body: &[u8], admission: Admission) -> Result<Ack, IngestError> {
         let judge = |door: &mut Door<'_>| {
             for item in json::items(body, arrival.precision, self.options.limits) {
+                if !door.has_room() {
+                    return;
+                }
                 match item {
                     Ok(item) => door.item(item),
                     Err(rejection) => door.reject(rejection),
@@ -226,19 +257,20 @@ impl Ingest {
     async fn take(
         &self,
         arrival: Arrival<'_>,
-        admission: Admission,
+        mut admission: Admission,
         judge: impl Fn(&mut Door<'_>),
     ) -> Result<Ack, IngestError> {
         let started = std::time::Instant::now();
         let database = self.database(arrival.database).await?;
         let judged = self.judge(&database, arrival, judge).await?;
-        let mut ack = Ack { accepted: judged.accepted, rejected: judged.rejected };
+        // The batches stay in memory until they are acked, as the body does.
+        if admission.size() + judged.memory > self.options.bytes_in_flight {
+            return Err(IngestError::TooLarge { limit: self.options.bytes_in_flight });
+        }
+        admission.grow(judged.memory)?;
+        let ack = Ack { accepted: judged.accepted, rejected: judged.rejected };
         for (reason, count) in &ack.rejected.reasons {
             self.metrics.rejected(reason, *count);
-        }
-        if !arrival.partial && ack.rejected.count > 0 {
-            ack.accepted = 0;
-            return Ok(ack);
         }
         self.submit(&database, judged.batches, admission).await?;
         self.metrics.accepted.increment(ack.accepted as u64);
@@ -248,29 +280,55 @@ impl Ingest {
     }
 
     /// Judges all lines. Where sensors turn up that this process does not know yet, their
-    /// documents are read and the body is judged once more: it happens once per sensor.
+    /// documents are read and the body is judged once more: it happens once per sensor. A request
+    /// that is to be kept whole or not at all is first judged without leaving a trace.
     async fn judge(
         &self,
         database: &Arc<Database>,
         arrival: Arrival<'_>,
         judge: impl Fn(&mut Door<'_>),
     ) -> Result<Judged, IngestError> {
-        let mut door = Door::new(database, &self.catalog, &self.options, arrival.received, false);
-        judge(&mut door);
-        let judged = door.close();
-        if judged.unknown.is_empty() {
+        let pass = |learnt: bool, publish: bool| {
+            let budget = self.bytes.available_permits();
+            let pass = Pass { received: arrival.received, learnt, publish, budget };
+            let mut door = Door::new(database, &self.catalog, &self.options, pass);
+            judge(&mut door);
+            let judged = door.close();
+            match judged.memory {
+                memory if memory <= budget => Ok(judged),
+                memory if memory > self.options.bytes_in_flight => {
+                    Err(IngestError::TooLarge { limit: self.options.bytes_in_flight })
+                }
+                _ => Err(self.overloaded()),
+            }
+        };
+        let mut judged = pass(false, arrival.partial)?;
+        if !judged.unknown.is_empty() {
+            self.learn(database, std::mem::take(&mut judged.unknown)).await?;
+            judged = pass(true, arrival.partial)?;
+        }
+        if arrival.partial {
             return Ok(judged);
         }
-        self.learn(database, judged.unknown).await?;
-        let mut door = Door::new(database, &self.catalog, &self.options, arrival.received, true);
-        judge(&mut door);
-        Ok(door.close())
+        if judged.rejected.count == 0 {
+            judged = pass(true, true)?;
+        }
+        if judged.rejected.count > 0 {
+            judged.keep_nothing();
+        }
+        Ok(judged)
+    }
+
+    fn overloaded(&self) -> IngestError {
+        IngestError::Overloaded { limit: self.options.bytes_in_flight, key: "ingest.bytes_in_flight" }
     }
 
     async fn learn(&self, database: &Arc<Database>, unknown: Vec<Sensor>) -> Result<(), IngestError> {
         let keys: Vec<&str> = unknown.iter().map(|sensor| &*sensor.key).collect();
-        let documents = self.stored(self.store.read_sensors(&database.name, &keys).await)?;
-        self.catalog.learn(database, unknown, documents);
+        let documents = self.noted(sensors::read_each(&*self.store, &database.name, &keys).await)?;
+        // A sensor whose document cannot be read becomes known too; its readings fail when they
+        // come to be stored, and nobody else's.
+        self.catalog.learn(database, unknown, documents.into_values().flatten().collect());
         self.metrics.sensors.set(u32::try_from(self.catalog.len()).unwrap_or(u32::MAX));
         Ok(())
     }
@@ -284,16 +342,21 @@ impl Ingest {
         admission: Admission,
     ) -> Result<(), IngestError> {
         let admission = Arc::new(admission);
-        let mut acks = Vec::new();
+        // Either every shard has room for its batch or none gets one.
+        let (mut places, mut acks) = (Vec::new(), Vec::new());
         for (shard, batch) in batches.into_iter().enumerate().filter(|(_, batch)| !batch.is_empty()) {
+            let place = self.shards[shard].try_reserve().map_err(|refused| match refused {
+                mpsc::error::TrySendError::Full(()) => {
+                    IngestError::Overloaded { limit: self.options.queue, key: "ingest.queue" }
+                }
+                mpsc::error::TrySendError::Closed(()) => IngestError::Stopping,
+            })?;
+            places.push((place, batch));
+        }
+        for (place, batch) in places {
             let (ack, acked) = oneshot::channel();
             let submission = Submission { database: database.clone(), batch, ack, admission: admission.clone() };
-            self.shards[shard].try_send(Message::Submit(submission)).map_err(|refused| match refused {
-                mpsc::error::TrySendError::Full(_) => {
-                    IngestError::Overloaded { limit: SHARD_QUEUE, key: "batches waiting for a shard" }
-                }
-                mpsc::error::TrySendError::Closed(_) => IngestError::Stopping,
-            })?;
+            place.send(Message::Submit(submission));
             acks.push(acked);
         }
         drop(admission);
@@ -313,7 +376,7 @@ impl Ingest {
     /// A name that cannot be one, one too many, or a store that does not answer.
     pub async fn create_database(&self, name: &str) -> Result<(), IngestError> {
         let database = self.database(name).await?;
-        self.stored(self.store.create_database(&database.name).await)?;
+        self.noted(self.store.create_database(&database.name).await)?;
         Ok(())
     }
 
@@ -321,14 +384,11 @@ impl Ingest {
         if let Some(database) = self.catalog.database(name) {
             return Ok(database);
         }
-        if name.is_empty() || name.len() > 64 || name.chars().any(char::is_control) {
-            return Err(IngestError::DatabaseName { name: name.chars().take(64).collect() });
-        }
-        let stored = self.stored(self.store.databases().await)?;
-        if !stored.iter().any(|known| known == name) && stored.len() >= self.options.databases {
-            return Err(IngestError::TooManyDatabases { name: name.to_owned(), limit: self.options.databases });
-        }
-        Ok(self.catalog.add_database(name))
+        check_database_name(name)?;
+        let stored = self.noted(self.store.databases().await)?;
+        let limit = self.options.databases;
+        let too_many = || IngestError::TooManyDatabases { name: name.to_owned(), limit };
+        self.catalog.add_database(name, &stored, limit).ok_or_else(too_many)
     }
 
     /// Brings sensors' documents, as read from the store, up to what this instance has stored
@@ -341,6 +401,10 @@ impl Ingest {
         database: &str,
         documents: Vec<SensorDocument>,
     ) -> Result<Vec<SensorDocument>, IngestError> {
+        let mut documents = documents;
+        for document in &mut documents {
+            sensors::expire(document, shard::now_ns(), ttl_ns(&self.options));
+        }
         let Some(database) = self.catalog.database(database) else { return Ok(documents) };
         let mut by_shard: Vec<Vec<(usize, u32, SensorDocument)>> = vec![Vec::new(); self.shards.len()];
         let mut fresh: Vec<Option<SensorDocument>> = Vec::with_capacity(documents.len());
@@ -364,8 +428,12 @@ impl Ingest {
         Ok(fresh.into_iter().flatten().collect())
     }
 
-    fn stored<T>(&self, result: Result<T, StorageError>) -> Result<T, StorageError> {
-        result.inspect_err(|error| self.metrics.store_error(error.class()))
+    /// Counts and logs a failure of the store that a request ends with.
+    fn noted<T>(&self, result: Result<T, StorageError>) -> Result<T, StorageError> {
+        result.inspect_err(|error| {
+            self.metrics.store_error(error.class());
+            tracing::warn!(%error, "a write could not begin; its sender was told to retry");
+        })
     }
 }
 
@@ -375,4 +443,36 @@ fn instance_name() -> Arc<str> {
     use std::hash::{BuildHasher, Hasher};
     let random = std::collections::hash_map::RandomState::new().build_hasher().finish();
     Arc::from(format!("{random:016x}"))
+}
+
+/// Whether a database may have this name.
+///
+/// # Errors
+/// [`IngestError::DatabaseName`] when not.
+pub fn check_database_name(name: &str) -> Result<(), IngestError> {
+    if name.is_empty() || name.len() > 64 || name.chars().any(char::is_control) {
+        return Err(IngestError::DatabaseName { name: name.chars().take(64).collect() });
+    }
+    Ok(())
+}
+
+fn ttl_ns(options: &Options) -> i64 {
+    i64::try_from(options.outlier_ttl.as_nanos()).unwrap_or(i64::MAX)
+}
+
+/// Takes the mark off sensors that were outliers, also off those that have gone silent.
+async fn clear_expired_outliers(store: Arc<dyn Store>, ttl_ns: i64, metrics: Metrics) {
+    loop {
+        tokio::time::sleep(SWEEP_INTERVAL).await;
+        let sweep = async {
+            for database in store.databases().await? {
+                sensors::clear_expired(&*store, &database, shard::now_ns(), ttl_ns).await?;
+            }
+            Ok::<(), StorageError>(())
+        };
+        if let Err(error) = sweep.await {
+            metrics.store_error(error.class());
+            tracing::warn!(%error, "expired outliers were not looked for; the next hour tries again");
+        }
+    }
 }

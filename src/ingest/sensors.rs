@@ -4,18 +4,39 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use super::catalog::{Database, KnownSensor};
+use super::group::Run;
 use crate::bucket::hot::HotBuckets;
-use crate::bucket::store::{BucketId, Outlier, Written};
+use crate::bucket::readings::reading_bytes;
+use crate::bucket::store::{BucketId, Outlier, SensorFilter, Written};
 use crate::bucket::{Bucket, Reading, SensorDocument, StorageError, Store};
 use crate::reading::Hour;
+use crate::reading::time::MILLI_NS;
 use crate::telemetry::Metrics;
 
 /// How often a document is read and written anew because other instances were faster.
 const ATTEMPTS_MAX: usize = 30;
 /// How many documents are brought up to date at a time.
 const BATCH: usize = 500;
+/// How many buckets are read back at a time for their latest readings. They may be large.
+const COLD_LOT: usize = 32;
+/// Most stored bytes of a document's recent readings, far below what a document may have.
+const RECENT_BYTES: usize = 1024 * 1024;
+
+/// Where a shard's sensors live: what the work on their documents needs beside them.
+#[derive(Clone, Copy)]
+pub struct Surroundings<'a> {
+    /// Where the documents are.
+    pub store: &'a dyn Store,
+    /// The shard's hot buckets.
+    pub hot: &'a HotBuckets,
+    /// Counters.
+    pub metrics: &'a Metrics,
+    /// The clock, in nanoseconds.
+    pub now: i64,
+}
 
 /// What became of a sensor since its document was last written.
 #[derive(Debug)]
@@ -47,32 +68,24 @@ impl Lagging {
         Self { changes: HashMap::new(), urgent: BTreeSet::new(), recent, outlier_ttl_ns }
     }
 
-    /// Notes that readings were stored in a bucket, which had so many pages before.
-    pub fn note(
-        &mut self,
-        database: &Arc<Database>,
-        known: &Arc<KnownSensor>,
-        id: &BucketId,
-        bucket: &Bucket,
-        pages_before: usize,
-    ) {
-        let times =
-            bucket.pages().iter().filter_map(|p| Some((*p.readings.times().first()?, *p.readings.times().last()?)));
+    /// Notes that a run's readings are in the store.
+    pub fn note(&mut self, database: &Arc<Database>, run: &Run) {
+        let pages = run.bucket.pages();
+        let times = pages.iter().filter_map(|p| Some((*p.readings.times().first()?, *p.readings.times().last()?)));
         let Some((first, last)) = times.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1))) else { return };
-        let new = || Change { known: known.clone(), seen: None, hours: BTreeSet::new(), outlier: None };
-        let (_, change) = self.changes.entry(known.id).or_insert_with(|| (database.clone(), new()));
+        let new = || Change { known: run.known.clone(), seen: None, hours: BTreeSet::new(), outlier: None };
+        let (_, change) = self.changes.entry(run.known.id).or_insert_with(|| (database.clone(), new()));
         change.seen = Some(change.seen.map_or((first, last), |(f, l)| (f.min(first), l.max(last))));
-        change.hours.insert(id.hour);
+        change.hours.insert(run.id.hour);
         if change.hours.len() > self.recent.max(1) {
             change.hours.pop_first();
         }
-        if let (Ok(pages @ 2..), true) =
-            (u32::try_from(bucket.pages().len()), change.outlier.is_none_or(|(hour, _)| hour <= id.hour))
-        {
-            change.outlier = Some((id.hour, pages));
+        let spilled = run.changed() && pages.len() > 1;
+        if spilled && change.outlier.is_none_or(|(hour, _)| hour <= run.id.hour) {
+            change.outlier = Some((run.id.hour, u32::try_from(pages.len()).unwrap_or(u32::MAX)));
         }
-        if pages_before < 2 && bucket.pages().len() > 1 {
-            self.urgent.insert(known.id);
+        if spilled && run.pages_before < 2 {
+            self.urgent.insert(run.known.id);
         }
     }
 
@@ -81,60 +94,41 @@ impl Lagging {
         self.changes.len()
     }
 
-    /// Writes all lagging documents. What cannot be written stays lagging.
+    /// Writes the documents of sensors that have just become outliers, so that they are listed.
     ///
     /// # Errors
-    /// The first failure; the rest is not tried, since the store is away.
-    pub async fn write(
-        &mut self,
-        store: &dyn Store,
-        hot: &HotBuckets,
-        metrics: &Metrics,
-        now: i64,
-    ) -> Result<(), StorageError> {
-        let all = self.changes.keys().copied().collect();
-        self.write_some(store, hot, metrics, now, all).await
-    }
-
-    /// Writes the documents of sensors that have just become outliers.
-    ///
-    /// # Errors
-    /// As [`Lagging::write`].
-    pub async fn write_urgent(
-        &mut self,
-        store: &dyn Store,
-        hot: &HotBuckets,
-        metrics: &Metrics,
-        now: i64,
-    ) -> Result<(), StorageError> {
+    /// When the store does not take them; they stay lagging.
+    pub async fn write_urgent(&mut self, at: Surroundings<'_>) -> Result<(), StorageError> {
         let urgent = std::mem::take(&mut self.urgent);
-        self.write_some(store, hot, metrics, now, urgent).await
+        self.write_ids(at, urgent.into_iter().collect()).await
     }
 
-    async fn write_some(
-        &mut self,
-        store: &dyn Store,
-        hot: &HotBuckets,
-        metrics: &Metrics,
-        now: i64,
-        ids: BTreeSet<u32>,
-    ) -> Result<(), StorageError> {
+    /// Writes the documents of some lagging sensors: at most [`BATCH`] of them, so that readings
+    /// never wait for long.
+    ///
+    /// # Errors
+    /// When the store does not take them; they stay lagging.
+    pub async fn write_some(&mut self, at: Surroundings<'_>) -> Result<(), StorageError> {
+        let ids = self.changes.keys().copied().take(BATCH).collect();
+        self.write_ids(at, ids).await
+    }
+
+    async fn write_ids(&mut self, at: Surroundings<'_>, ids: Vec<u32>) -> Result<(), StorageError> {
         let mut by_database: BTreeMap<Box<str>, Vec<u32>> = BTreeMap::new();
         for id in ids {
-            let (database, _) = &self.changes[&id];
-            by_database.entry(database.name.clone()).or_default().push(id);
+            if let Some((database, _)) = self.changes.get(&id) {
+                by_database.entry(database.name.clone()).or_default().push(id);
+            }
         }
         for (database, ids) in by_database {
-            for ids in ids.chunks(BATCH) {
-                let mut open = ids.to_vec();
-                for _ in 0..ATTEMPTS_MAX {
-                    open = self.write_batch(store, hot, &database, open, now).await?;
-                    if open.is_empty() {
-                        break;
-                    }
+            let mut open = ids.clone();
+            for _ in 0..ATTEMPTS_MAX {
+                open = self.write_batch(at, &database, open).await?;
+                if open.is_empty() {
+                    break;
                 }
-                metrics.sensor_writes.increment((ids.len() - open.len()) as u64);
             }
+            at.metrics.sensor_writes.increment((ids.len() - open.len()) as u64);
         }
         Ok(())
     }
@@ -142,29 +136,45 @@ impl Lagging {
     /// Reads, refreshes and writes some documents; returns those that others changed meanwhile.
     async fn write_batch(
         &mut self,
-        store: &dyn Store,
-        hot: &HotBuckets,
+        at: Surroundings<'_>,
         database: &str,
         ids: Vec<u32>,
-        now: i64,
     ) -> Result<Vec<u32>, StorageError> {
         let known: HashMap<Box<str>, u32> =
             ids.iter().map(|id| (self.changes[id].1.known.sensor.key.clone(), *id)).collect();
         let keys: Vec<&str> = known.keys().map(|key| &**key).collect();
-        let stored = store.read_sensors(database, &keys).await?;
-        let mut documents: Vec<(u32, SensorDocument)> =
-            stored.into_iter().filter_map(|d| Some((*known.get(&d.sensor.key)?, d))).collect();
-        for id in &ids {
-            if !documents.iter().any(|(found, _)| found == id) {
-                documents.push((*id, new_document(&self.changes[id].1.known)));
+        let mut stored = read_each(at.store, database, &keys).await?;
+        let mut documents: Vec<(u32, SensorDocument)> = Vec::with_capacity(ids.len());
+        for id in ids {
+            let sensor = self.changes[&id].1.known.clone();
+            match stored.remove(&sensor.sensor.key) {
+                None => documents.push((id, new_document(&sensor))),
+                Some(Ok(document)) => documents.push((id, document)),
+                Some(Err(error)) => {
+                    at.metrics.store_error(error.class());
+                    tracing::error!(sensor = %sensor.sensor.key, %error, "a sensor's document is left as it is");
+                    self.changes.remove(&id);
+                }
             }
         }
-        self.refresh(store, hot, database, &mut documents, now).await?;
-        let (ids, documents): (Vec<u32>, Vec<SensorDocument>) = documents.into_iter().unzip();
+        let before: Vec<SensorDocument> = documents.iter().map(|(_, document)| document.clone()).collect();
+        self.refresh(at, database, &mut documents).await?;
+        let changed = |(now, before): &((u32, SensorDocument), SensorDocument)| now.1 != *before;
+        let (documents, same): (Vec<_>, Vec<_>) = documents.into_iter().zip(before).partition(changed);
+        for ((id, _), _) in same {
+            self.changes.remove(&id);
+        }
+        let documents = documents.into_iter().map(|(now, _)| now);
+        let (ids, documents): (Vec<u32>, Vec<SensorDocument>) = documents.unzip();
+        let written = at.store.write_sensors(database, &documents).await;
         let mut open = Vec::new();
-        for (id, written) in ids.into_iter().zip(store.write_sensors(database, &documents).await) {
+        for ((id, document), written) in ids.into_iter().zip(&documents).zip(written) {
             match written {
-                Written::Yes => drop(self.changes.remove(&id)),
+                Written::Yes => {
+                    if let Some((_, change)) = self.changes.remove(&id) {
+                        change.known.written_rev.store(document.rev + 1, Ordering::Relaxed);
+                    }
+                }
                 Written::Conflict => open.push(id),
                 Written::Failed(error) => return Err(error),
             }
@@ -172,64 +182,73 @@ impl Lagging {
         Ok(open)
     }
 
-    /// Brings documents up to what was stored since they were written; reads buckets that are not
-    /// hot any more.
+    /// Brings documents up to what was stored since they were written. Buckets that are not hot
+    /// any more are read, and those of sensors whose document another instance wrote last, which
+    /// may have corrected what is hot here.
     ///
     /// # Errors
     /// When those cannot be read.
     pub async fn refresh(
         &self,
-        store: &dyn Store,
-        hot: &HotBuckets,
+        at: Surroundings<'_>,
         database: &str,
         documents: &mut [(u32, SensorDocument)],
-        now: i64,
     ) -> Result<(), StorageError> {
         let lagging = |id: &u32| self.changes.get(id).map(|(_, change)| change);
-        let mut cold: Vec<(u32, BucketId)> = Vec::new();
-        for (id, change) in documents.iter().filter_map(|(id, _)| Some((id, lagging(id)?))) {
-            let missing = change.hours.iter().filter(|hour| hot.get((*id, **hour)).is_none());
-            cold.extend(missing.map(|hour| (*id, BucketId { sensor: change.known.sensor.clone(), hour: *hour })));
-        }
-        let ids: Vec<BucketId> = cold.iter().map(|(_, id)| id.clone()).collect();
-        let read = if ids.is_empty() { Vec::new() } else { store.read_buckets(database, &ids).await? };
-        let read: HashMap<(u32, Hour), Bucket> =
-            cold.iter().zip(read).map(|((id, b), pages)| ((*id, b.hour), Bucket::from_stored(pages))).collect();
-        for (id, document) in documents {
-            if let Some(change) = lagging(id) {
-                let buckets = change.hours.iter().filter_map(|h| hot.get((*id, *h)).or_else(|| read.get(&(*id, *h))));
-                self.bring_up_to_date(document, change, buckets, now);
+        let mut tails: HashMap<u32, BTreeMap<i64, Reading>> = HashMap::new();
+        // The newest hour of all first, then the next of those that want more: most sensors need
+        // one, and it is hot.
+        for nth in 0..self.recent {
+            let mut cold: Vec<(u32, BucketId)> = Vec::new();
+            for (id, document) in documents.iter() {
+                let Some(change) = lagging(id) else { continue };
+                let tail = tails.entry(*id).or_default();
+                let Some(hour) = change.hours.iter().rev().nth(nth).filter(|_| tail.len() < self.recent) else {
+                    continue;
+                };
+                let rev = change.known.written_rev.load(Ordering::Relaxed);
+                let foreign = at.store.is_shared() && document.rev != rev;
+                match at.hot.get((*id, *hour)).filter(|_| !foreign) {
+                    Some(bucket) => tail.extend(bucket.tail(self.recent).into_iter().map(|r| (r.time, r))),
+                    None => cold.push((*id, BucketId { sensor: change.known.sensor.clone(), hour: *hour })),
+                }
             }
-            if document.outlier.is_some_and(|o| now.saturating_sub(o.seen) > self.outlier_ttl_ns) {
-                document.outlier = None;
+            for lot in cold.chunks(COLD_LOT) {
+                let ids: Vec<BucketId> = lot.iter().map(|(_, id)| id.clone()).collect();
+                for ((id, _), pages) in lot.iter().zip(at.store.read_buckets(database, &ids).await?) {
+                    let tail = Bucket::from_stored(pages).tail(self.recent);
+                    tails.entry(*id).or_default().extend(tail.into_iter().map(|r| (r.time, r)));
+                }
+            }
+        }
+        for (id, document) in documents {
+            expire(document, at.now, self.outlier_ttl_ns);
+            if let Some(change) = lagging(id) {
+                self.bring_up_to_date(document, change, tails.remove(id).unwrap_or_default(), at.now);
             }
         }
         Ok(())
     }
 
-    fn bring_up_to_date<'a>(
-        &self,
-        document: &mut SensorDocument,
-        change: &Change,
-        buckets: impl Iterator<Item = &'a Bucket>,
-        now: i64,
-    ) {
-        let fields = change.known.fields();
-        for (name, family) in fields.names.iter().zip(&fields.families) {
-            if !document.fields.iter().any(|(known, _)| known == name) {
-                document.fields.push((name.clone(), *family));
-            }
-        }
-        if let Some((first, last)) = change.seen {
+    fn bring_up_to_date(&self, document: &mut SensorDocument, change: &Change, tail: BTreeMap<i64, Reading>, now: i64) {
+        add_fields(document, &change.known);
+        // In whole milliseconds, as they are stored.
+        let whole = |time: i64| time.div_euclid(MILLI_NS).saturating_mul(MILLI_NS);
+        if let Some((first, last)) = change.seen.map(|(first, last)| (whole(first), whole(last))) {
             document.first_seen = Some(document.first_seen.map_or(first, |seen| seen.min(first)));
             document.last_seen = Some(document.last_seen.map_or(last, |seen| seen.max(last)));
         }
         let mut recent: BTreeMap<i64, Reading> = document.recent.drain(..).map(|r| (r.time, r)).collect();
-        for bucket in buckets {
-            recent.extend(bucket.tail(self.recent).into_iter().map(|reading| (reading.time, reading)));
-        }
-        let surplus = recent.len().saturating_sub(self.recent);
-        document.recent = recent.into_values().skip(surplus).collect();
+        recent.extend(tail);
+        let mut bytes = 0;
+        let bytes_of = |r: &Reading| reading_bytes(r.time, r.fields.iter().map(|(name, value)| (&**name, value)));
+        let fits = |reading: &Reading| {
+            bytes += bytes_of(reading);
+            bytes <= RECENT_BYTES
+        };
+        let newest = recent.into_values().rev().take(self.recent).take_while(fits);
+        document.recent = newest.collect();
+        document.recent.reverse();
         if let Some((hour, pages)) = change.outlier {
             let before = document.outlier.filter(|outlier| outlier.last_hour > hour);
             document.outlier = Some(Outlier {
@@ -240,6 +259,70 @@ impl Lagging {
             });
         }
     }
+}
+
+/// Takes an outlier's mark away once it has expired.
+pub fn expire(document: &mut SensorDocument, now: i64, ttl_ns: i64) {
+    document.outlier = document.outlier.filter(|outlier| now.saturating_sub(outlier.seen) <= ttl_ns);
+}
+
+/// Clears expired marks of a database's outliers in the store, those of silent sensors too.
+///
+/// # Errors
+/// When the store does not answer. A document that others change meanwhile is left for next time.
+pub async fn clear_expired(store: &dyn Store, database: &str, now: i64, ttl_ns: i64) -> Result<(), StorageError> {
+    let mut filter = SensorFilter { outliers: true, limit: BATCH, after: None };
+    loop {
+        let outliers = store.list_sensors(database, &filter).await?;
+        let Some(last) = outliers.last() else { return Ok(()) };
+        filter.after = Some(last.sensor.key.to_string());
+        let mut expired = Vec::new();
+        for mut document in outliers {
+            expire(&mut document, now, ttl_ns);
+            expired.extend(document.outlier.is_none().then_some(document));
+        }
+        if !expired.is_empty() {
+            store.write_sensors(database, &expired).await;
+        }
+    }
+}
+
+/// The documents of those of these sensors that have one. A document that cannot be read is an
+/// error of its own and hides no other.
+///
+/// # Errors
+/// When the store does not answer.
+pub async fn read_each(
+    store: &dyn Store,
+    database: &str,
+    keys: &[&str],
+) -> Result<HashMap<Box<str>, Result<SensorDocument, StorageError>>, StorageError> {
+    let of = |document: SensorDocument| (document.sensor.key.clone(), Ok(document));
+    match store.read_sensors(database, keys).await {
+        Ok(documents) => return Ok(documents.into_iter().map(of).collect()),
+        Err(StorageError::Unreadable { .. }) => {}
+        Err(error) => return Err(error),
+    }
+    let mut read = HashMap::new();
+    for key in keys {
+        match store.read_sensors(database, &[key]).await {
+            Ok(documents) => read.extend(documents.into_iter().map(of)),
+            Err(error @ StorageError::Unreadable { .. }) => drop(read.insert((*key).into(), Err(error))),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(read)
+}
+
+/// Adds the fields that this process met to a document; tells whether there were new ones.
+fn add_fields(document: &mut SensorDocument, known: &KnownSensor) -> bool {
+    let (fields, before) = (known.fields(), document.fields.len());
+    for (name, family) in fields.names.iter().zip(&fields.families) {
+        if !document.fields.iter().any(|(stored, _)| stored == name) {
+            document.fields.push((name.clone(), *family));
+        }
+    }
+    document.fields.len() > before
 }
 
 fn new_document(known: &KnownSensor) -> SensorDocument {
@@ -273,20 +356,21 @@ pub async fn store_before_pages(
             return failed;
         }
         let keys: Vec<&str> = open.iter().map(|known| &*known.sensor.key).collect();
-        let documents = match store.read_sensors(database, &keys).await {
-            Ok(documents) => documents,
+        let mut stored = match read_each(store, database, &keys).await {
+            Ok(stored) => stored,
             Err(error) => {
                 failed.extend(open.iter().map(|known| (known.id, error.clone())));
                 return failed;
             }
         };
-        let mut stored: HashMap<Box<str>, SensorDocument> =
-            documents.into_iter().map(|document| (document.sensor.key.clone(), document)).collect();
-        let document_of = |known: Arc<KnownSensor>| {
-            let document = stored.remove(&known.sensor.key).unwrap_or_else(|| new_document(&known));
-            (known, document)
-        };
-        let documents = open.into_iter().map(document_of).collect();
+        let mut documents = Vec::with_capacity(open.len());
+        for known in open {
+            match stored.remove(&known.sensor.key) {
+                None => documents.push((known.clone(), new_document(&known))),
+                Some(Ok(document)) => documents.push((known, document)),
+                Some(Err(error)) => drop(failed.insert(known.id, error)),
+            }
+        }
         open = store_fields(store, database, documents, metrics, &mut failed).await;
     }
     let detail = "a sensor's document was changed by others again and again".to_owned();
@@ -305,13 +389,8 @@ async fn store_fields(
 ) -> Vec<Arc<KnownSensor>> {
     let (mut writers, mut documents) = (Vec::new(), Vec::new());
     for (known, mut document) in sensors {
-        let (fields, before) = (known.fields(), document.fields.len());
-        for (name, family) in fields.names.iter().zip(&fields.families) {
-            if !document.fields.iter().any(|(stored, _)| stored == name) {
-                document.fields.push((name.clone(), *family));
-            }
-        }
-        if document.rev > 0 && document.fields.len() == before {
+        let grown = add_fields(&mut document, &known);
+        if document.rev > 0 && !grown {
             known.adopt(&document);
         } else {
             writers.push(known);
@@ -327,6 +406,7 @@ async fn store_fields(
         match written {
             Written::Yes => {
                 metrics.sensor_writes.increment(1);
+                known.written_rev.store(document.rev + 1, Ordering::Relaxed);
                 known.adopt(document);
             }
             Written::Conflict => open.push(known),

@@ -2,6 +2,7 @@
 //! them as one group per database, writes until the store has everything, and acks. One group at
 //! a time, so that no page ever has two unresolved writes.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -10,13 +11,18 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::catalog::{Database, KnownSensor};
 use super::door::Batch;
-use super::group::{Group, Merge, Run};
-use super::sensors::{Lagging, store_before_pages};
+use super::group::{Group, Merge, Run, State, writes};
+use super::sensors::{Lagging, Surroundings, store_before_pages};
 use super::{Admission, IngestError, Options};
-use crate::bucket::hot::HotBuckets;
-use crate::bucket::store::Written;
-use crate::bucket::{Caps, Origin, SensorDocument, StorageError, Store};
+use crate::bucket::hot::{HotBuckets, HotKey};
+use crate::bucket::store::{BucketId, Written};
+use crate::bucket::{Bucket, Caps, Origin, SensorDocument, StorageError, Store};
 use crate::telemetry::Metrics;
+
+/// How many buckets are merged and written at a time: as many as fill a command.
+const SLICE: usize = 1000;
+/// How many buckets are read back at a time. They may be large, and all of a lot is in memory.
+const STALE_LOT: usize = 32;
 
 /// What a shard is asked to do.
 pub enum Message {
@@ -43,6 +49,8 @@ pub struct Shard {
     number: usize,
     hot: HotBuckets,
     lagging: Lagging,
+    /// Buckets with a write that may have been applied, or may yet be: nobody has learnt which.
+    doubtful: HashSet<HotKey>,
     store: Arc<dyn Store>,
     metrics: Metrics,
     caps: Caps,
@@ -66,6 +74,7 @@ impl Shard {
             number,
             hot: HotBuckets::new(options.hot_bytes / options.shards.max(1)),
             lagging: Lagging::new(options.recent, options.outlier_ttl),
+            doubtful: HashSet::new(),
             store,
             metrics,
             caps: options.caps,
@@ -89,17 +98,16 @@ impl Shard {
                         self.commit(group).await;
                     }
                     Some(Message::Refresh { database, documents, reply }) => self.refresh(&database, documents, reply).await,
-                    None => return self.write_sensors().await,
+                    None => return self.write_all_sensors().await,
                 },
-                () = tokio::time::sleep_until(sensors_due) => {
-                    self.write_sensors().await;
+                () = tokio::time::sleep_until(sensors_due) => {}
+            }
+            // A busy inbox must not keep the documents waiting for ever, nor they the inbox.
+            if tokio::time::Instant::now() >= sensors_due {
+                let written = self.write_some_sensors().await;
+                if !written || self.lagging.len() == 0 {
                     sensors_due = tokio::time::Instant::now() + self.sensor_interval;
                 }
-            }
-            if tokio::time::Instant::now() >= sensors_due {
-                // A busy inbox must not keep the documents waiting for ever.
-                self.write_sensors().await;
-                sensors_due = tokio::time::Instant::now() + self.sensor_interval;
             }
         }
     }
@@ -139,25 +147,26 @@ impl Shard {
         let started = Instant::now();
         let (batches, acks): (Vec<Batch>, Vec<_>) =
             submissions.into_iter().map(|s| (s.batch, (s.ack, s.admission))).unzip();
-        let instance = self.instance.clone();
-        let origin = Origin { instance: &instance, sequence: self.sequence.fetch_add(1, Ordering::Relaxed) + 1 };
-        let mut group = Group::new(&batches, &mut self.hot);
-        self.metrics.group_readings.record(u32::try_from(group.len()).unwrap_or(u32::MAX));
-        let caps = self.caps;
+        let (instance, caps) = (self.instance.clone(), self.caps);
+        let sequence = self.sequence.fetch_add(1, Ordering::Relaxed) + 1;
+        let origin = Origin { instance: &instance, sequence };
         let merge = Merge { caps: &caps, origin, shared: self.store.is_shared() };
-        group.merge(merge);
-        self.store_sensors(database, &mut group).await;
-        self.store_pages(database, &mut group, merge).await;
-        let failures = group.failures();
-        for run in group.runs {
-            self.finish(database, run);
+        let mut group = Group::new(&batches);
+        self.metrics.group_readings.record(u32::try_from(group.len()).unwrap_or(u32::MAX));
+        for start in (0..group.buckets()).step_by(SLICE) {
+            let end = (start + SLICE).min(group.buckets());
+            let runs = group.merge(start..end, &mut self.hot, merge);
+            self.store_runs(database, &mut group, runs, merge).await;
         }
-        let urgent = self.lagging.write_urgent(&*self.store, &self.hot, &self.metrics, now_ns()).await;
+        // New outliers are listed by the time that their readings are acked.
+        let at = Surroundings { store: &*self.store, hot: &self.hot, metrics: &self.metrics, now: now_ns() };
+        let urgent = self.lagging.write_urgent(at).await;
         self.sensors_written(urgent);
+        let failures = group.into_failures();
         self.metrics.flush_seconds.record(started.elapsed());
         if let Some(error) = failures.iter().flatten().next() {
-            let lost = failures.iter().flatten().count();
-            tracing::warn!(database = %database.name, requests = lost, %error, "readings were not stored; their senders were told to retry");
+            let requests = failures.iter().flatten().count();
+            tracing::warn!(database = %database.name, requests, %error, "readings were not stored; their senders were told so");
         }
         for ((ack, admission), failure) in acks.into_iter().zip(failures) {
             drop(admission);
@@ -166,49 +175,130 @@ impl Shard {
         }
     }
 
-    async fn store_sensors(&self, database: &Database, group: &mut Group<'_>) {
+    /// Brings runs to the store: the bulk at once, and what turns out to be different there in
+    /// small lots, since those buckets are read whole.
+    async fn store_runs(
+        &mut self,
+        database: &Arc<Database>,
+        group: &mut Group<'_>,
+        mut runs: Vec<Run>,
+        merge: Merge<'_>,
+    ) {
+        self.confirm(database, &mut runs).await;
+        self.store_sensors(database, &mut runs).await;
+        self.write(database, &mut runs).await;
+        let mut stale = self.finish(database, group, runs);
+        while !stale.is_empty() {
+            let rest = stale.split_off(stale.len().min(STALE_LOT));
+            let mut lot = std::mem::replace(&mut stale, rest);
+            self.reload(database, group, &mut lot, merge).await;
+            self.write(database, &mut lot).await;
+            stale.extend(self.finish(database, group, lot));
+            self.hot.shrink();
+        }
+    }
+
+    /// Looks whether the store still holds what doubted runs take it to hold.
+    async fn confirm(&self, database: &Database, runs: &mut [Run]) {
+        let mut doubted: Vec<&mut Run> = runs.iter_mut().filter(|run| run.state == State::Doubted).collect();
+        if doubted.is_empty() {
+            return;
+        }
+        let ids: Vec<BucketId> = doubted.iter().map(|run| run.id.clone()).collect();
+        let revs = self.store.read_revs(&database.name, &ids).await;
+        for (number, run) in doubted.iter_mut().enumerate() {
+            run.state = match &revs {
+                Ok(revs) if run.bucket.has_revs(&revs[number]) => State::Merged,
+                Ok(_) => State::Stale,
+                Err(error) => State::Failed(error.clone()),
+            };
+        }
+    }
+
+    async fn store_sensors(&self, database: &Database, runs: &mut [Run]) {
         let mut unsaved: Vec<Arc<KnownSensor>> = Vec::new();
-        for run in &group.runs {
+        for run in runs.iter() {
             let counted = unsaved.last().is_some_and(|last| last.id == run.known.id);
             if !counted && run.known.fields().unsaved() {
                 unsaved.push(run.known.clone());
             }
         }
-        if !unsaved.is_empty() {
-            let failed = store_before_pages(&*self.store, &database.name, unsaved, &self.metrics).await;
-            group.fail_sensors(&failed);
-        }
-    }
-
-    /// Writes, and reads and merges again what others changed, until nothing is left to write.
-    async fn store_pages(&self, database: &Database, group: &mut Group<'_>, merge: Merge<'_>) {
-        loop {
-            let (runs, writes) = group.writes();
-            if !writes.is_empty() {
-                let outcomes = self.store.write_pages(&database.name, &writes).await;
-                let conflicts = outcomes.iter().filter(|outcome| **outcome == Written::Conflict).count();
-                self.metrics.conflicts.increment(conflicts as u64);
-                let pages = writes.into_iter().map(|write| write.group);
-                let written = runs.into_iter().zip(pages).zip(outcomes).map(|((r, p), o)| (r, p, o)).collect();
-                group.settle(written);
-            }
-            let (stale, ids) = group.stale();
-            if stale.is_empty() && group.writes().1.is_empty() {
-                return;
-            }
-            if !stale.is_empty() {
-                let read = self.store.read_buckets(&database.name, &ids).await;
-                group.reload(&stale, read, merge);
-            }
-        }
-    }
-
-    /// Counts what became of a run, and keeps its bucket hot if it is as the store has it.
-    fn finish(&mut self, database: &Arc<Database>, run: Run) {
-        if let Some(error) = run.failure() {
-            self.metrics.store_error(error.class());
+        if unsaved.is_empty() {
             return;
         }
+        let failed = store_before_pages(&*self.store, &database.name, unsaved, &self.metrics).await;
+        for run in runs {
+            if let Some(error) = failed.get(&run.known.id) {
+                run.state = State::Failed(error.clone());
+            }
+        }
+    }
+
+    /// Writes until no merged run has anything left to write.
+    async fn write(&mut self, database: &Database, runs: &mut [Run]) {
+        loop {
+            let (numbers, writes) = writes(runs);
+            if writes.is_empty() {
+                return;
+            }
+            let outcomes = self.store.write_pages(&database.name, &writes).await;
+            let pages: Vec<Vec<usize>> = writes.into_iter().map(|write| write.group).collect();
+            for ((number, pages), outcome) in numbers.into_iter().zip(pages).zip(outcomes) {
+                let run = &mut runs[number];
+                match &outcome {
+                    Written::Conflict => self.metrics.conflicts.increment(1),
+                    Written::Failed(StorageError::Unknown { .. }) => drop(self.doubtful.insert(run.key())),
+                    Written::Yes | Written::Failed(_) => {}
+                }
+                run.settle(&pages, outcome);
+            }
+        }
+    }
+
+    /// Reads stale runs' buckets and merges their readings in. One that cannot be read fails alone.
+    async fn reload(&self, database: &Database, group: &Group<'_>, runs: &mut [Run], merge: Merge<'_>) {
+        let ids: Vec<BucketId> = runs.iter().map(|run| run.id.clone()).collect();
+        let read = match self.store.read_buckets(&database.name, &ids).await {
+            Ok(buckets) => buckets.into_iter().map(Ok).collect(),
+            Err(StorageError::Unreadable { .. }) => {
+                let mut read = Vec::with_capacity(ids.len());
+                for id in &ids {
+                    let bucket = self.store.read_buckets(&database.name, std::slice::from_ref(id)).await;
+                    read.push(bucket.map(|mut buckets| buckets.pop().unwrap_or_default()));
+                }
+                read
+            }
+            Err(error) => vec![Err(error); ids.len()],
+        };
+        for (run, bucket) in runs.iter_mut().zip(read) {
+            match bucket {
+                Ok(pages) => group.reload(run, pages, &self.doubtful, merge),
+                Err(error) => run.state = State::Failed(error),
+            }
+        }
+    }
+
+    /// Counts what became of stored runs and keeps their buckets hot, tells the group of failed
+    /// ones, and returns those that are stale.
+    fn finish(&mut self, database: &Arc<Database>, group: &mut Group<'_>, runs: Vec<Run>) -> Vec<Run> {
+        let mut stale = Vec::new();
+        for mut run in runs {
+            match &run.state {
+                State::Merged => self.stored(database, run),
+                State::Failed(error) => {
+                    self.metrics.store_error(error.class());
+                    group.fail(&run, error);
+                }
+                State::Doubted | State::Stale => {
+                    run.bucket = Bucket::default();
+                    stale.push(run);
+                }
+            }
+        }
+        stale
+    }
+
+    fn stored(&mut self, database: &Arc<Database>, run: Run) {
         let applied = run.applied;
         self.metrics.stored.increment(applied.new);
         self.metrics.duplicate.increment(applied.duplicate);
@@ -216,9 +306,11 @@ impl Shard {
         self.metrics.late.increment(applied.late);
         let pages = run.bucket.pages().len();
         self.metrics.overflow_pages.increment(pages.saturating_sub(run.pages_before.max(1)) as u64);
-        if applied.new + applied.overwritten > 0 {
-            self.lagging.note(database, &run.known, &run.id, &run.bucket, run.pages_before);
+        // Duplicates of a bucket just read may be readings whose first ack was never learnt.
+        if run.changed() || !run.from_hot {
+            self.lagging.note(database, &run);
         }
+        self.doubtful.remove(&run.key());
         self.hot.put(run.key(), run.bucket);
     }
 
@@ -230,18 +322,26 @@ impl Shard {
     ) {
         let (places, mut documents): (Vec<usize>, Vec<(u32, SensorDocument)>) =
             documents.into_iter().map(|(place, id, document)| (place, (id, document))).unzip();
-        let done = self.lagging.refresh(&*self.store, &self.hot, &database.name, &mut documents, now_ns()).await;
+        let at = Surroundings { store: &*self.store, hot: &self.hot, metrics: &self.metrics, now: now_ns() };
+        let done = self.lagging.refresh(at, &database.name, &mut documents).await;
         let answer = done.map(|()| places.into_iter().zip(documents.into_iter().map(|(_, d)| d)).collect());
         // Whoever asked may have gone.
         let _ = reply.send(answer);
     }
 
-    async fn write_sensors(&mut self) -> bool {
-        if self.lagging.len() == 0 {
-            return true;
-        }
-        let written = self.lagging.write(&*self.store, &self.hot, &self.metrics, now_ns()).await;
+    async fn write_some_sensors(&mut self) -> bool {
+        let at = Surroundings { store: &*self.store, hot: &self.hot, metrics: &self.metrics, now: now_ns() };
+        let written = self.lagging.write_some(at).await;
         self.sensors_written(written)
+    }
+
+    async fn write_all_sensors(&mut self) -> bool {
+        while self.lagging.len() > 0 {
+            if !self.write_some_sensors().await {
+                return false;
+            }
+        }
+        true
     }
 
     fn sensors_written(&self, written: Result<(), StorageError>) -> bool {
@@ -254,7 +354,7 @@ impl Shard {
 }
 
 /// The wall clock, for marks that people read; no order depends on it.
-fn now_ns() -> i64 {
+pub fn now_ns() -> i64 {
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since_epoch.as_nanos()).unwrap_or(i64::MAX)
 }

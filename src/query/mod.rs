@@ -15,6 +15,7 @@ pub use self::windows::Window;
 
 use self::plan::{Source, plan};
 use self::windows::Windows;
+use crate::bucket::readings::reading_bytes;
 use crate::bucket::store::{ScannedPage, SensorFilter};
 use crate::bucket::{Reading, SensorDocument, StorageError, Store};
 use crate::reading::Hour;
@@ -25,6 +26,8 @@ use crate::telemetry::Metrics;
 pub struct Options {
     /// Most windows in one answer.
     pub windows_max: usize,
+    /// Bytes of readings, as stored, after which a part ends early.
+    pub answer_bytes: usize,
     /// Most queries at a time.
     pub concurrent: usize,
     /// Longest time for one query, the wait for its turn included.
@@ -42,6 +45,14 @@ pub enum QueryError {
         "the range has more than {limit} windows of this step (query.windows_max): take a longer step or a shorter range"
     )]
     TooManyWindows {
+        /// The limit's value.
+        limit: usize,
+    },
+    /// The answer would take too much memory.
+    #[error(
+        "the answer has more than {limit} bytes (query.answer_bytes): take a longer step, a shorter range or fewer fields"
+    )]
+    TooLarge {
         /// The limit's value.
         limit: usize,
     },
@@ -152,15 +163,17 @@ impl Query {
         self.metrics.query_seconds.record(started.elapsed());
         if let Err(QueryError::Storage(error)) = &answer {
             self.metrics.store_error(error.class());
+            tracing::warn!(%error, "a query was not answered");
         }
         answer
     }
 
     async fn read_readings(&self, selection: &Selection, limit: usize) -> Result<Part, QueryError> {
-        let mut readings = Vec::new();
+        let mut readings: Vec<Reading> = Vec::new();
         let mut hours = hours_of(&selection.range);
+        let (mut bytes, mut measured) = (0, 0);
         let pages_max = (limit / READINGS_PER_PAGE).clamp(PAGES_WITH_READINGS.start, PAGES_WITH_READINGS.end);
-        while hours.start < hours.end && readings.len() <= limit {
+        while hours.start < hours.end && readings.len() <= limit && bytes <= self.options.answer_bytes {
             let pages = self.scan(selection, &hours, true, pages_max).await?;
             let Some(last) = pages.last() else { break };
             hours.start = last.hour.next();
@@ -170,7 +183,10 @@ impl Query {
                 }
                 readings.extend(merged(hour, selection));
             }
+            bytes += readings[measured..].iter().map(bytes_of).sum::<usize>();
+            measured = readings.len();
         }
+        let limit = limit.min(fitting(&readings, self.options.answer_bytes));
         let next = readings.get(limit).map(|reading| reading.time);
         readings.truncate(limit);
         let known = !readings.is_empty() || self.is_known(selection).await?;
@@ -192,6 +208,9 @@ impl Query {
                         Source::Summaries => windows.add_summaries(hour, &selection.fields),
                     };
                     in_bounds.map_err(|limit| QueryError::TooManyWindows { limit })?;
+                    if windows.bytes() > 4 * self.options.answer_bytes {
+                        return Err(QueryError::TooLarge { limit: 4 * self.options.answer_bytes });
+                    }
                 }
             }
         }
@@ -212,6 +231,20 @@ impl Query {
     async fn is_known(&self, selection: &Selection) -> Result<bool, StorageError> {
         Ok(!self.store.read_sensors(&selection.database, &[&selection.sensor]).await?.is_empty())
     }
+}
+
+fn bytes_of(reading: &Reading) -> usize {
+    reading_bytes(reading.time, reading.fields.iter().map(|(name, value)| (&**name, value)))
+}
+
+/// How many of the readings fit into so many bytes; at least one, so that a cursor moves on.
+fn fitting(readings: &[Reading], bytes_max: usize) -> usize {
+    let mut bytes = 0;
+    let fits = |reading: &&Reading| {
+        bytes += bytes_of(reading);
+        bytes <= bytes_max
+    };
+    readings.iter().take_while(fits).count().max(1)
 }
 
 /// The hours that a range of nanoseconds touches.

@@ -23,12 +23,14 @@ pub struct Windows {
     max: usize,
     /// By the number of steps since the epoch.
     filled: BTreeMap<i64, BTreeMap<Arc<str>, Summary>>,
+    /// Summaries in all windows.
+    summaries: usize,
 }
 
 impl Windows {
     /// Windows of `step` nanoseconds over a range, at most `max` of them.
     pub fn new(step: i64, range: Range<i64>, max: usize) -> Self {
-        Self { step, range, max, filled: BTreeMap::new() }
+        Self { step, range, max, filled: BTreeMap::new(), summaries: 0 }
     }
 
     /// Adds an hour's readings, in time order. `Err` with the limit when there are too many windows.
@@ -62,17 +64,24 @@ impl Windows {
     fn add(&mut self, number: i64, summaries: impl IntoIterator<Item = (Arc<str>, Summary)>) -> Result<(), usize> {
         for (name, summary) in summaries {
             let window = self.filled.entry(number).or_default();
+            let known = window.len();
             window.entry(name).and_modify(|sum| *sum = sum.union(summary)).or_insert(summary);
+            self.summaries += window.len() - known;
         }
         if self.filled.len() > self.max { Err(self.max) } else { Ok(()) }
+    }
+
+    /// Bytes of memory that they take, about.
+    pub fn bytes(&self) -> usize {
+        self.summaries * (size_of::<Summary>() + size_of::<Arc<str>>()) * 2
     }
 
     /// The windows that hold something, in time order.
     pub fn finish(self) -> Vec<Window> {
         let Self { step, range, filled, .. } = self;
         let span = |number: i64| {
-            let start = number.saturating_mul(step);
-            start.max(range.start)..start.saturating_add(step).min(range.end)
+            let (start, end) = (number.saturating_mul(step), (number + 1).saturating_mul(step));
+            start.max(range.start)..end.min(range.end)
         };
         filled.into_iter().map(|(number, fields)| Window { span: span(number), fields }).collect()
     }

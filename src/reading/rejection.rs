@@ -117,6 +117,13 @@ pub enum Reason {
         /// The family the sensor's field has.
         stored: Family,
     },
+    /// A field beyond the number that one sensor may have; the reading's other fields were kept.
+    TooManyFields {
+        /// The field's name.
+        field: String,
+        /// The limit's value, config key `limits.sensor_fields`.
+        limit: usize,
+    },
     /// A new sensor beyond the number this service may know.
     TooManySensors {
         /// The measurement of the new sensor.
@@ -145,7 +152,7 @@ impl Reason {
             Self::NotFinite { .. } => "not_finite",
             Self::InvalidTimestamp { .. } | Self::TimeOutOfRange { .. } => "timestamp",
             Self::NotUtf8 | Self::ControlCharacter { .. } => "encoding",
-            Self::Limit { .. } => "limit",
+            Self::Limit { .. } | Self::TooManyFields { .. } => "limit",
             Self::FamilyConflict { .. } => "family",
             Self::TooManySensors { .. } => "sensors",
             Self::Json { .. } => "json",
@@ -155,7 +162,7 @@ impl Reason {
     /// Whether the reading's other fields were kept.
     #[must_use]
     pub fn keeps_the_rest(&self) -> bool {
-        matches!(self, Self::FamilyConflict { .. })
+        matches!(self, Self::FamilyConflict { .. } | Self::TooManyFields { .. })
     }
 }
 
@@ -195,6 +202,9 @@ impl fmt::Display for Reason {
                 sent.name(),
                 stored.name()
             ),
+            Self::TooManyFields { field, limit } => {
+                write!(f, "field {field:?}: the sensor has {limit} other fields already (limits.sensor_fields)")
+            }
             Self::TooManySensors { measurement, limit } => {
                 write!(
                     f,

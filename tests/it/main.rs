@@ -17,8 +17,14 @@
 
 mod support;
 
+mod api;
+mod broken_world;
+mod command_line;
 mod json;
+mod lawful;
 mod line_protocol;
+mod metrics;
 mod readme;
 mod store_contract;
 mod tidy;
+mod volume;

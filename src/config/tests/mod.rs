@@ -235,7 +235,7 @@ fn relations_between_keys_hold() {
     );
     check_file(
         "limits.body_bytes = '65MiB'",
-        &["my.toml:1: ingest.bytes_in_flight = 64MiB must not be below limits.body_bytes = 65MiB"],
+        &["my.toml:1: ingest.bytes_in_flight = half of it, 64MiB must not be below limits.body_bytes = 65MiB"],
     );
     check_file(
         "query.limit_max = 10",

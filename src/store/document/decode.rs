@@ -42,6 +42,38 @@ pub fn decode_scanned(document: &RawDocument, with_readings: bool) -> Result<Sca
     })
 }
 
+/// What names a page and tells whether it changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PageHeader {
+    /// The sensor's key.
+    pub sensor: String,
+    /// Of which hour.
+    pub hour: Hour,
+    /// 0 in `buckets`, 1 and up in `overflow`.
+    pub number: u32,
+    /// Grows by one with every write.
+    pub rev: u64,
+    /// On page 0: the bucket has, or is about to have, further pages.
+    pub has_overflow: bool,
+}
+
+/// A page's header, of a document that may lack the rest.
+///
+/// # Errors
+/// As [`decode_page`].
+pub fn decode_header(document: &RawDocument) -> Result<PageHeader, StorageError> {
+    named(document, |document| {
+        check_version(document)?;
+        Ok(PageHeader {
+            sensor: get(document, "sensor")?.as_str().ok_or("sensor is no string")?.to_owned(),
+            hour: Hour::of_ms(date(document, "start")?),
+            number: u32::try_from(whole(document, "page")?).map_err(|e| e.to_string())?,
+            rev: whole(document, "rev")?,
+            has_overflow: boolean(document, "hasOverflow")?,
+        })
+    })
+}
+
 /// A sensor's document.
 ///
 /// # Errors

@@ -24,7 +24,7 @@ mod decode;
 mod encode;
 mod writer;
 
-pub use decode::{decode_page, decode_scanned, decode_sensor};
+pub use decode::{PageHeader, decode_header, decode_page, decode_scanned, decode_sensor};
 pub use encode::{SCHEMA_VERSION, append_update, page_document, replace_update, sensor_document, sensor_update};
 pub use writer::Writer;
 

@@ -17,6 +17,9 @@ const WRITE_CONFLICT: i32 = 112;
 /// The class of a driver error.
 pub fn classify(error: &Error) -> StorageError {
     let detail = error.to_string();
+    if error.contains_label(mongodb::error::UNKNOWN_TRANSACTION_COMMIT_RESULT) {
+        return StorageError::Unknown { detail };
+    }
     match error.kind.as_ref() {
         ErrorKind::ServerSelection { .. } | ErrorKind::DnsResolve { .. } => StorageError::Unavailable { detail },
         ErrorKind::Authentication { .. } => StorageError::Denied { detail },
@@ -64,7 +67,10 @@ fn of_partial_insert(partial: &InsertManyError, count: usize) -> Vec<Written> {
     let mut outcomes = vec![rest; count];
     for error in partial.write_errors.iter().flatten() {
         if let Some(outcome) = outcomes.get_mut(error.index) {
-            *outcome = of_statement(error.code, &error.message);
+            *outcome = match error.code {
+                DUPLICATE_KEY => Written::Conflict,
+                other => Written::Failed(classify_code(other, format!("{other} {}", error.message))),
+            };
         }
     }
     outcomes
@@ -82,26 +88,40 @@ pub fn of_updates(result: Result<Document, Error>, count: usize) -> Vec<Written>
         Err(_) => Written::Yes,
     };
     let mut outcomes = vec![rest; count];
+    // An insert where only a validator that is gone would have stopped it: see `remove_torsos`.
+    for upserted in reply.get_array("upserted").into_iter().flatten().filter_map(|u| u.as_document()) {
+        if let Some(outcome) = statement(upserted).and_then(|i| outcomes.get_mut(i)) {
+            *outcome = Written::Conflict;
+        }
+    }
     for error in reply.get_array("writeErrors").into_iter().flatten().filter_map(|e| e.as_document()) {
-        let index = error.get_i32("index").ok().and_then(|i| usize::try_from(i).ok());
-        if let Some(outcome) = index.and_then(|i| outcomes.get_mut(i)) {
+        if let Some(outcome) = statement(error).and_then(|i| outcomes.get_mut(i)) {
             *outcome = of_statement(error.get_i32("code").unwrap_or(0), error.get_str("errmsg").unwrap_or(""));
         }
     }
     outcomes
 }
 
-/// A statement's own error. A compare-and-set that finds another rev tries to insert, which fails
+/// Which statement of a command a part of its reply is about.
+pub fn statement(part: &Document) -> Option<usize> {
+    part.get_i32("index").ok().and_then(|i| usize::try_from(i).ok())
+}
+
+/// An update's own error. A compare-and-set that finds another rev tries to insert, which fails
 /// with a duplicate key, or with the validator where the page was deleted: read again.
-fn of_statement(code: i32, message: &str) -> Written {
+pub fn of_statement(code: i32, message: &str) -> Written {
     match code {
         DUPLICATE_KEY | VALIDATION | WRITE_CONFLICT => Written::Conflict,
         other => Written::Failed(classify_code(other, format!("{other} {message}"))),
     }
 }
 
-/// Whether an error within a transaction only means that another writer was there first.
+/// Whether an error within a transaction only means that another writer was there first, and that
+/// nothing of the transaction is left.
 pub fn is_transaction_conflict(error: &Error) -> bool {
+    if error.contains_label(mongodb::error::TRANSIENT_TRANSACTION_ERROR) {
+        return true;
+    }
     match error.kind.as_ref() {
         ErrorKind::Command(command) => [DUPLICATE_KEY, WRITE_CONFLICT].contains(&command.code),
         ErrorKind::Write(WriteFailure::WriteError(write)) => [DUPLICATE_KEY, WRITE_CONFLICT].contains(&write.code),

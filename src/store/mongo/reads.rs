@@ -1,10 +1,15 @@
 //! Documents read whole, in bounded numbers: the filters say how many there can be.
 
+use std::collections::HashMap;
+
 use bson::{Document, RawDocumentBuf, doc};
-use mongodb::Collection;
+use mongodb::{Client, ClientSession, Collection};
 
 use super::outcome::classify;
+use super::setup::Collections;
 use crate::bucket::StorageError;
+use crate::bucket::store::BucketId;
+use crate::store::document::decode_header;
 
 /// All documents of a filter, sorted.
 pub async fn find(
@@ -27,6 +32,77 @@ pub async fn find(
         documents.push(cursor.current().to_owned());
     }
     Ok(documents)
+}
+
+/// One bucket's pages in both collections as they were at one moment, in order of their numbers.
+pub async fn snapshot(
+    client: &Client,
+    collections: &Collections,
+    filter: Document,
+    projection: Option<Document>,
+) -> Result<Vec<RawDocumentBuf>, StorageError> {
+    let mut session = client.start_session().snapshot(true).await.map_err(|e| classify(&e))?;
+    let mut pages = Vec::new();
+    for collection in [&collections.buckets, &collections.overflow] {
+        pages.extend(find_in(&mut session, collection, filter.clone(), projection.clone()).await?);
+    }
+    Ok(pages)
+}
+
+async fn find_in(
+    session: &mut ClientSession,
+    collection: &Collection<RawDocumentBuf>,
+    filter: Document,
+    projection: Option<Document>,
+) -> Result<Vec<RawDocumentBuf>, StorageError> {
+    let mut find = collection.find(filter).sort(doc! { "page": 1 });
+    if let Some(projection) = projection {
+        find = find.projection(projection);
+    }
+    let mut cursor = find.session(&mut *session).await.map_err(|e| classify(&e))?;
+    let mut documents = Vec::new();
+    while cursor.advance(&mut *session).await.map_err(|e| classify(&e))? {
+        documents.push(cursor.current().to_owned());
+    }
+    Ok(documents)
+}
+
+/// Pages without their readings and summaries: enough for [`Revs::add`].
+pub async fn headers(
+    collection: &Collection<RawDocumentBuf>,
+    filter: Document,
+) -> Result<Vec<RawDocumentBuf>, StorageError> {
+    let projection = doc! { "schemaVersion": 1, "sensor": 1, "start": 1, "page": 1, "rev": 1, "hasOverflow": 1 };
+    find(collection, filter, Document::new(), Some(projection), None).await
+}
+
+/// Numbers and revs of pages, by bucket.
+#[derive(Default)]
+pub struct Revs {
+    revs: HashMap<(String, i64), Vec<(u32, u64)>>,
+    /// Filters for the buckets that have pages in `overflow` too.
+    pub spilled: Vec<Document>,
+}
+
+impl Revs {
+    /// Takes pages in, as [`headers`] read them.
+    pub fn add(&mut self, pages: &[RawDocumentBuf]) -> Result<(), StorageError> {
+        for page in pages {
+            let header = decode_header(page)?;
+            let start_ms = header.hour.start_ms();
+            if header.has_overflow {
+                let start = bson::DateTime::from_millis(start_ms);
+                self.spilled.push(doc! { "sensor": &header.sensor, "start": start });
+            }
+            self.revs.entry((header.sensor, start_ms)).or_default().push((header.number, header.rev));
+        }
+        Ok(())
+    }
+
+    /// The pages of one bucket.
+    pub fn take(&mut self, id: &BucketId) -> Vec<(u32, u64)> {
+        self.revs.remove(&(id.sensor.key.to_string(), id.hour.start_ms())).unwrap_or_default()
+    }
 }
 
 /// The `_id`s of all documents, in order.

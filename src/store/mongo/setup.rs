@@ -63,15 +63,25 @@ async fn create_collection(mongo: &Database, name: &str, schema: Document) -> Re
             "create": name,
             "validator": { "$jsonSchema": schema.clone() },
             "validationLevel": "moderate",
+            "writeConcern": { "w": "majority", "j": true },
         };
         if let Some(engine) = engine {
             command.insert("storageEngine", engine);
         }
         command
     };
-    match mongo.run_command(command(Some(with_zstd))).await {
-        Err(error) if refuses_engine_options(&error) => created(mongo.run_command(command(None)).await),
-        result => created(result),
+    let result = match mongo.run_command(command(Some(with_zstd))).await {
+        Err(error) if refuses_engine_options(&error) => mongo.run_command(command(None)).await,
+        result => result,
+    };
+    match result {
+        // It may have been restored without its validator, or come from an older version.
+        Err(error) if exists_already(&error) => {
+            let validator = doc! { "$jsonSchema": schema };
+            let command = doc! { "collMod": name, "validator": validator, "validationLevel": "moderate", "writeConcern": { "w": "majority" } };
+            mongo.run_command(command).await.map(drop)
+        }
+        result => result.map(drop),
     }
 }
 
@@ -83,12 +93,9 @@ fn refuses_engine_options(error: &Error) -> bool {
     matches!(error.kind.as_ref(), ErrorKind::Command(c) if [INVALID_OPTIONS, API_STRICT, ATLAS].contains(&c.code))
 }
 
-fn created(result: Result<Document, Error>) -> Result<(), Error> {
+fn exists_already(error: &Error) -> bool {
     const NAMESPACE_EXISTS: i32 = 48;
-    match result {
-        Err(error) if matches!(error.kind.as_ref(), ErrorKind::Command(c) if c.code == NAMESPACE_EXISTS) => Ok(()),
-        other => other.map(drop),
-    }
+    matches!(error.kind.as_ref(), ErrorKind::Command(c) if c.code == NAMESPACE_EXISTS)
 }
 
 /// Every field of a page is required, of which an update sets only some: that keeps a deleted

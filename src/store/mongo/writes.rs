@@ -1,11 +1,13 @@
 //! Pages and sensor documents as few large commands: typed inserts for what is new, raw `update`
 //! commands of many compare-and-set statements for the rest, transactions for what must go together.
 
-use bson::RawDocumentBuf;
+use bson::{Document, RawDocumentBuf, doc};
 use mongodb::error::Error;
 use mongodb::options::{Acknowledgment, WriteConcern};
 use mongodb::{Client, ClientSession, Collection, Database};
 
+use super::outcome::{is_transaction_conflict, of_updates, statement};
+use crate::bucket::store::Written;
 use crate::store::document::Writer;
 
 /// A command's statements stay below this: a raw command is capped at 16 MiB by the server, and
@@ -107,61 +109,74 @@ pub fn update_command(collection: &str, changes: &[Change], in_transaction: bool
     Ok(RawDocumentBuf::from_bytes(w.finish())?)
 }
 
-/// What a transaction came to.
-#[derive(Debug)]
-pub enum Committed {
-    /// All of it is in the store.
-    Yes,
-    /// Another writer was there first; none of it is.
-    Conflict,
+/// Removes what an update of a missing page inserted because the collection has lost its
+/// validator: a torso that has no `measurement`.
+pub async fn remove_torsos(collection: &Collection<RawDocumentBuf>, changes: &[Change], reply: &Document) {
+    let upserted = reply.get_array("upserted").into_iter().flatten().filter_map(|part| part.as_document());
+    let ids: Vec<&String> = upserted
+        .filter_map(|part| match changes.get(statement(part)?) {
+            Some(Change::Update { id, .. }) => Some(id),
+            _ => None,
+        })
+        .collect();
+    if ids.is_empty() {
+        return;
+    }
+    let filter = doc! { "_id": { "$in": &ids }, "measurement": { "$exists": false } };
+    let removed = collection.delete_many(filter).await;
+    tracing::error!(
+        collection = collection.name(),
+        pages = ids.len(),
+        removed = removed.is_ok(),
+        "the collection has lost its validator; a restart sets it again"
+    );
 }
 
-/// Writes all changes in one transaction.
+/// Writes all changes in one transaction: all of them or none.
 pub async fn transact(
     client: &Client,
     mongo: &Database,
     changes: Vec<(Collection<RawDocumentBuf>, Change)>,
-) -> Result<Committed, Error> {
+) -> Result<Written, Error> {
     let mut session = client.start_session().await?;
     session.start_transaction().write_concern(durable()).await?;
-    for (collection, change) in changes {
-        let step = one_change(&mut session, mongo, &collection, change).await;
-        match step {
-            Ok(Committed::Yes) => {}
-            Ok(Committed::Conflict) => {
-                session.abort_transaction().await?;
-                return Ok(Committed::Conflict);
-            }
-            Err(error) => {
-                // The server ends a transaction whose session goes away; this only frees it sooner.
-                let _ = session.abort_transaction().await;
-                return if super::outcome::is_transaction_conflict(&error) {
-                    Ok(Committed::Conflict)
-                } else {
-                    Err(error)
-                };
+    let written = all_changes(&mut session, mongo, changes).await;
+    match written {
+        Ok(Written::Yes) => match session.commit_transaction().await {
+            Err(error) if is_transaction_conflict(&error) => Ok(Written::Conflict),
+            committed => committed.map(|()| Written::Yes),
+        },
+        other => {
+            // The server ends a transaction whose session goes away; this only frees it sooner.
+            let _ = session.abort_transaction().await;
+            match other {
+                Err(error) if is_transaction_conflict(&error) => Ok(Written::Conflict),
+                other => other,
             }
         }
     }
-    session.commit_transaction().await.map(|()| Committed::Yes)
 }
 
-async fn one_change(
+async fn all_changes(
     session: &mut ClientSession,
     mongo: &Database,
-    collection: &Collection<RawDocumentBuf>,
-    change: Change,
-) -> Result<Committed, Error> {
-    match change {
-        Change::Insert(document) => {
-            collection.insert_one(RawDocumentBuf::from_bytes(document)?).session(session).await?;
-            Ok(Committed::Yes)
-        }
-        update @ Change::Update { .. } => {
-            let command = update_command(collection.name(), &[update], true)?;
-            let reply = mongo.run_raw_command(command).session(session).await?;
-            let missed = reply.contains_key("writeErrors") || reply.contains_key("upserted");
-            Ok(if missed { Committed::Conflict } else { Committed::Yes })
+    changes: Vec<(Collection<RawDocumentBuf>, Change)>,
+) -> Result<Written, Error> {
+    for (collection, change) in changes {
+        let written = match change {
+            Change::Insert(document) => {
+                collection.insert_one(RawDocumentBuf::from_bytes(document)?).session(&mut *session).await?;
+                Written::Yes
+            }
+            update @ Change::Update { .. } => {
+                let command = update_command(collection.name(), &[update], true)?;
+                let reply = mongo.run_raw_command(command).session(&mut *session).await?;
+                of_updates(Ok(reply), 1).pop().unwrap_or(Written::Conflict)
+            }
+        };
+        if written != Written::Yes {
+            return Ok(written);
         }
     }
+    Ok(Written::Yes)
 }

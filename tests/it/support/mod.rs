@@ -7,7 +7,10 @@ use std::time::{Duration, Instant};
 pub mod http;
 pub mod mongod;
 pub mod packages;
+pub mod pages;
 pub mod process;
+pub mod random;
+pub mod series;
 pub mod server;
 
 /// Polls `probe` until it yields a value, and panics with `what` was awaited when `within` has passed.

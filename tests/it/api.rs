@@ -1,0 +1,96 @@
+//! Every endpoint, by what a client sees: statuses, bodies, headers, limits. The embedded store is under them, because
+//! nothing here depends on which one it is. A test that can live beside others uses the shared server and a database
+//! of its own; a test that needs a config or a restart has a server of its own.
+
+mod bodies;
+mod databases;
+mod influx_query;
+mod json_writes;
+mod limits;
+mod readings;
+mod refusals;
+mod sensors;
+mod status;
+mod summary;
+mod undated;
+mod writes;
+
+use std::sync::OnceLock;
+
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde_json::Value;
+
+use crate::support::http::{self, Answer};
+use crate::support::server::Server;
+
+/// The server that most tests of this module share, with the defaults.
+fn shared() -> &'static Server {
+    static SHARED: OnceLock<Server> = OnceLock::new();
+    SHARED.get_or_init(|| Server::start("embedded"))
+}
+
+/// One database of a server, as its clients use it.
+struct Client<'a> {
+    server: &'a Server,
+    database: &'a str,
+}
+
+/// A database of the shared server; each test names another one.
+fn client(database: &str) -> Client<'_> {
+    Client { server: shared(), database }
+}
+
+impl Client<'_> {
+    /// Writes lines by `POST /write`.
+    #[track_caller]
+    fn write(&self, lines: &str) -> Answer {
+        http::post(&self.url("/write", ""), lines, &[])
+    }
+
+    /// Writes lines of which all must be kept.
+    #[track_caller]
+    fn keep(&self, lines: &str) {
+        self.write(lines).expect(204);
+    }
+
+    /// Writes JSON by `POST /api/v1/readings`.
+    #[track_caller]
+    fn write_json(&self, body: &str) -> Answer {
+        http::post(&self.url("/api/v1/readings", ""), body, &[])
+    }
+
+    /// GET of an endpoint of the native API.
+    #[track_caller]
+    fn get(&self, path: &str, parameters: &str) -> Answer {
+        http::get(&self.url(path, parameters))
+    }
+
+    /// A sensor's readings, in nanoseconds. `filter` holds further parameters and may be empty.
+    #[track_caller]
+    fn readings(&self, sensor: &str, filter: &str) -> Vec<Value> {
+        let parameters = format!("epoch=ns&sensor={}&{filter}", encode(sensor));
+        let answer = self.get("/api/v1/readings", &parameters).expect(200).json();
+        answer["series"][0]["readings"].as_array().unwrap_or_else(|| panic!("{sensor}: {answer}")).clone()
+    }
+
+    fn url(&self, path: &str, parameters: &str) -> String {
+        let url = format!("{path}?db={}&{parameters}", encode(self.database));
+        self.server.url(url.trim_end_matches('&'))
+    }
+}
+
+/// Text as a value in a URL.
+fn encode(text: &str) -> String {
+    utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
+}
+
+/// The keys of a JSON object, in order.
+fn keys(object: &Value) -> Vec<&str> {
+    object.as_object().unwrap_or_else(|| panic!("an object: {object}")).keys().map(String::as_str).collect()
+}
+
+/// The text under a key of a JSON object.
+#[track_caller]
+fn text_at<'a>(object: &'a Value, key: &str) -> &'a str {
+    object[key].as_str().unwrap_or_else(|| panic!("{key} in {object}"))
+}

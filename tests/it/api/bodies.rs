@@ -1,0 +1,151 @@
+//! The bounds on a request's body: its bytes on the wire, its bytes after decompression, its time.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
+
+use serde_json::{Value, json};
+
+use super::writes::gzip;
+use super::{Client, text_at};
+use crate::support::http;
+use crate::support::server::{Launch, Server};
+
+const LIMIT: usize = 4096;
+
+fn small() -> Server {
+    Launch::embedded().config("[limits]\nbody_bytes = \"4KiB\"\n").start()
+}
+
+/// Sends bytes as they are, and returns the status and the body of the answer.
+fn raw(server: &Server, request: &[u8], end: Option<Shutdown>) -> (u16, String) {
+    let mut stream = TcpStream::connect(server.address()).unwrap();
+    stream.write_all(request).unwrap();
+    if let Some(end) = end {
+        stream.shutdown(end).unwrap();
+    }
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no whole head: {answer:?}"));
+    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
+    (status.unwrap_or_else(|| panic!("no status: {head}")), body.to_owned())
+}
+
+/// A request whose body comes in chunks of 1000 bytes and does not state its length.
+fn chunked(body: &str) -> Vec<u8> {
+    let mut request =
+        b"POST /write?db=d HTTP/1.1\r\nhost: h\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n".to_vec();
+    for chunk in body.as_bytes().chunks(1000) {
+        request.extend(format!("{:x}\r\n", chunk.len()).as_bytes());
+        request.extend(chunk);
+        request.extend(b"\r\n");
+    }
+    request.extend(b"0\r\n\r\n");
+    request
+}
+
+/// A line and a comment that fills the body up to so many bytes.
+fn body_of(bytes: usize) -> String {
+    let line = "m v=1 1\n#";
+    format!("{line}{}", "x".repeat(bytes - line.len()))
+}
+
+#[test]
+fn a_body_up_to_the_limit_is_taken_and_a_longer_one_is_413() {
+    let server = small();
+    let client = Client { server: &server, database: "d" };
+    client.keep(&body_of(LIMIT));
+    http::post(&client.url("/write", ""), gzip(&body_of(LIMIT)), &[("content-encoding", "gzip")]).expect(204);
+    assert_eq!(raw(&server, &chunked(&body_of(LIMIT)), None).0, 204);
+
+    let message = "Request Entity Too Large: the body is over 4096 bytes (limits.body_bytes): send smaller batches";
+    let v1 = json!({"error": message});
+    let too_long = body_of(LIMIT + 1);
+    for (path, expected) in [
+        ("/write", v1.clone()),
+        ("/api/v2/write", json!({"code": "request too large", "message": message})),
+        ("/api/v3/write_lp", json!({"error": message, "data": []})),
+        ("/api/v1/readings", v1.clone()),
+    ] {
+        assert_eq!(http::post(&client.url(path, ""), &too_long, &[]).expect(413).json(), expected, "{path}");
+        let compressed = http::post(&client.url(path, ""), gzip(&too_long), &[("content-encoding", "gzip")]);
+        assert_eq!(compressed.expect(413).json(), expected, "{path} gzip");
+    }
+    let (status, body) = raw(&server, &chunked(&too_long), None);
+    assert_eq!((status, serde_json::from_str::<Value>(&body).unwrap()), (413, v1));
+}
+
+/// A body arrives in pieces that nobody chose, and a piece may end inside a member's head or checksum.
+#[test]
+fn a_gzip_body_may_be_cut_into_pieces_anywhere() {
+    let server = small();
+    let whole = [gzip("m v=1 1\nm v="), gzip("2 2\n"), gzip(""), gzip("m v=3 3")].concat();
+    for (number, cut) in (1..whole.len()).enumerate() {
+        let mut request = format!(
+            "POST /write?db=cut{} HTTP/1.1\r\nhost: h\r\nconnection: close\r\ncontent-encoding: gzip\r\ntransfer-encoding: chunked\r\n\r\n",
+            number % 3
+        )
+        .into_bytes();
+        for piece in [&whole[..cut], &whole[cut..]] {
+            request.extend(format!("{:x}\r\n", piece.len()).as_bytes());
+            request.extend(piece);
+            request.extend(b"\r\n");
+        }
+        request.extend(b"0\r\n\r\n");
+        assert_eq!(raw(&server, &request, None), (204, String::new()), "cut at {cut} of {}", whole.len());
+    }
+    let client = Client { server: &server, database: "cut0" };
+    let expected = [json!({"ts": 1, "v": 1}), json!({"ts": 2, "v": 2}), json!({"ts": 3, "v": 3})];
+    assert_eq!(client.readings("m", ""), expected);
+}
+
+#[test]
+fn a_gzip_bomb_is_413_and_costs_no_more_than_the_limit() {
+    let server = small();
+    let client = Client { server: &server, database: "d" };
+    let bomb = gzip(&"\n".repeat(3_000_000));
+    assert!(bomb.len() < LIMIT, "it fits on the wire: {}", bomb.len());
+    let answer = http::post(&client.url("/write", ""), &bomb, &[("content-encoding", "gzip")]).expect(413);
+    assert!(text_at(&answer.json(), "error").contains("limits.body_bytes"));
+    client.keep("m v=1 1");
+}
+
+/// Clients in the wild send far more than the limit at once. They see the answer only if the server does not close
+/// the connection under them while they still write.
+#[test]
+fn a_body_far_over_the_limit_still_sees_its_413() {
+    let server = Launch::embedded().config("[limits]\nbody_bytes = \"1MiB\"\n").start();
+    for _ in 0..3 {
+        http::post(&server.url("/write"), vec![b'#'; 8 << 20], &[]).expect(413);
+    }
+    assert!(server.stderr().lines().all(|line| !line.contains("panicked")));
+}
+
+/// The room in flight once counted a gzip body's decompression in steps of 64 KiB, whatever the body held. Where the
+/// config left less room than that, every gzip body was answered 503 for ever, and its sender tried again for ever.
+#[test]
+fn a_gzip_body_fits_into_the_least_room_that_the_config_allows() {
+    let config = "[limits]\nbody_bytes = \"4KiB\"\n[ingest]\nbytes_in_flight = \"8KiB\"\n";
+    let server = Launch::embedded().config(config).start();
+    let client = Client { server: &server, database: "d" };
+    client.keep(&body_of(LIMIT));
+    http::post(&client.url("/write", ""), gzip(&body_of(LIMIT)), &[("content-encoding", "gzip")]).expect(204);
+    http::post(&client.url("/write", ""), gzip(&body_of(LIMIT + 1)), &[("content-encoding", "gzip")]).expect(413);
+}
+
+#[test]
+fn a_body_that_does_not_come_is_503_and_one_that_breaks_off_keeps_nothing() {
+    let server = Launch::embedded().config("[server]\nbody_timeout = \"200ms\"\n").start();
+    let head = "POST /write?db=d HTTP/1.1\r\nhost: h\r\nconnection: close\r\ncontent-length: 100\r\n\r\nm v=1 1\n";
+    let (status, body) = raw(&server, head.as_bytes(), None);
+    assert_eq!(status, 503, "{body}");
+    assert!(body.contains("server.body_timeout"), "{body}");
+
+    // Nothing can be answered to a client that hangs up; what counts is that its half body is not kept.
+    let mut stream = TcpStream::connect(server.address()).unwrap();
+    stream.write_all(head.as_bytes()).unwrap();
+    stream.shutdown(Shutdown::Both).unwrap();
+    let client = Client { server: &server, database: "d" };
+    client.keep("other v=1 1");
+    let read = client.get("/api/v1/readings", "sensor=m").expect(200).json();
+    assert_eq!(read, json!({"series": [], "next": null}));
+}

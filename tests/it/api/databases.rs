@@ -1,0 +1,104 @@
+//! Which database a write goes to, and which names one may have.
+
+use serde_json::json;
+
+use super::{Client, client, encode, shared, text_at};
+use crate::support::http;
+use crate::support::server::{Launch, Server};
+
+fn names(server: &Server) -> Vec<String> {
+    let answer = http::get(&server.url("/query?q=SHOW%20DATABASES")).expect(200).json();
+    let rows = answer["results"][0]["series"][0]["values"].as_array().unwrap_or_else(|| panic!("{answer}")).clone();
+    rows.iter().map(|row| row[0].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn a_write_without_a_name_goes_to_the_default_database() {
+    for (number, write) in
+        ["/write", "/write?db=", "/api/v2/write", "/api/v2/write?bucket=", "/api/v3/write_lp"].into_iter().enumerate()
+    {
+        let sensor = format!("unnamed,case={number}");
+        http::post(&shared().url(write), format!("{sensor} v=1 7"), &[]).expect(204);
+        assert_eq!(client("default").readings(&sensor, "").len(), 1, "{write}");
+        let unnamed = http::get(&shared().url(&format!("/api/v1/readings?sensor={}", encode(&sensor)))).expect(200);
+        assert_eq!(unnamed.json()["series"][0]["readings"].as_array().unwrap().len(), 1, "{write}");
+    }
+}
+
+#[test]
+fn there_is_one_retention_policy_and_the_part_before_the_slash_is_the_database() {
+    let url = |path: &str, parameters: &str| shared().url(&format!("{path}?{parameters}"));
+    for (number, (path, parameters)) in [
+        ("/write", "db=policy"),
+        ("/write", "db=policy&rp="),
+        ("/write", "db=policy&rp=autogen"),
+        ("/write", "db=policy&consistency=all&u=me&p=secret"),
+        ("/api/v2/write", "bucket=policy"),
+        ("/api/v2/write", "bucket=policy/"),
+        ("/api/v2/write", "bucket=policy/autogen&org=o"),
+        ("/api/v2/write", "bucket=policy%2Fautogen"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        http::post(&url(path, parameters), format!("m,case={number} v=1 1"), &[]).expect(204);
+        assert_eq!(client("policy").readings(&format!("m,case={number}"), "").len(), 1, "{parameters}");
+    }
+    let message = "retention policy not found: \"weekly\": there is only autogen, which keeps everything";
+    let refused = http::post(&url("/write", "db=policy&rp=weekly"), "m v=1 1", &[]).expect(400);
+    assert_eq!(refused.json(), json!({"error": message}));
+    let refused = http::post(&url("/api/v2/write", "bucket=policy/weekly"), "m v=1 1", &[]).expect(400);
+    assert_eq!(refused.json(), json!({"code": "invalid", "message": message}));
+}
+
+#[test]
+fn a_database_begins_with_its_first_write_and_may_have_nearly_any_name() {
+    let longest = "x".repeat(64);
+    for name in ["plain", "with space", "a.b$c", "%2e", "Ünïcode-🌡", "..", "a/b", "\"quoted\"", "a\\b", &longest] {
+        let client = client(name);
+        assert!(!names(shared()).contains(&name.to_owned()), "{name}");
+        client.keep("m v=1 1");
+        assert_eq!(client.readings("m", "").len(), 1, "{name}");
+        assert!(names(shared()).contains(&name.to_owned()), "{name}");
+    }
+    // They are apart: what one has the other has not.
+    client("plain").keep("only-here v=1 1");
+    let elsewhere = client("with space").get("/api/v1/readings", "sensor=only-here").expect(200).json();
+    assert_eq!(elsewhere, json!({"series": [], "next": null}));
+    for name in ["x".repeat(65), "line\nend".to_owned(), "nul\0".to_owned(), "\u{85}".to_owned()] {
+        let answer = client(&name).write("m v=1 1").expect(400).json();
+        let text = text_at(&answer, "error");
+        assert!(text.ends_with("1 to 64 bytes without control characters are wanted"), "{name:?}: {text}");
+    }
+}
+
+#[test]
+fn databases_have_a_limit_and_the_answer_names_it() {
+    let server = Launch::embedded().config("[limits]\ndatabases = 2\n").start();
+    let client = |database| Client { server: &server, database };
+    client("one").keep("m v=1 1");
+    let created = http::post(&server.url("/query?q=CREATE%20DATABASE%20two"), "", &[]).expect(200).json();
+    assert_eq!(created, json!({"results": [{"statement_id": 0}]}));
+    let message = "a new database \"three\" is over the limit of 2 (limits.databases)";
+    assert_eq!(client("three").write("m v=1 1").expect(400).json(), json!({"error": message}));
+    assert_eq!(client("three").write_json(r#"{"value":1}"#).expect(400).json(), json!({"error": message}));
+    let refused = http::post(&server.url("/query?q=CREATE%20DATABASE%20three"), "", &[]).expect(200).json();
+    assert_eq!(refused, json!({"results": [{"statement_id": 0, "error": message}]}));
+    client("one").keep("m v=2 2");
+    client("two").keep("m v=1 1");
+    assert_eq!(names(&server), ["one", "two"]);
+}
+
+/// Bodies without a reading once made a database known without making it, so that the count of stored databases, which
+/// the limit looked at, never rose: any number of names could be met first and written to afterwards.
+#[test]
+fn names_that_were_only_met_do_not_get_past_the_limit() {
+    let server = Launch::embedded().config("[limits]\ndatabases = 2\n").start();
+    let clients: Vec<String> = (0..10).map(|number| format!("met-{number}")).collect();
+    for database in &clients {
+        Client { server: &server, database }.write("# nothing to keep");
+    }
+    let written = clients.iter().map(|database| Client { server: &server, database }.write("m v=1 1").status);
+    assert_eq!(written.filter(|status| *status == 204).count(), 2);
+    assert_eq!(names(&server).len(), 2);
+}

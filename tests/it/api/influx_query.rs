@@ -1,0 +1,86 @@
+//! `/query`: what clients send before they write.
+
+use serde_json::{Value, json};
+
+use super::{client, encode, shared, text_at};
+use crate::support::http;
+
+const FORM: (&str, &str) = ("content-type", "application/x-www-form-urlencoded");
+
+fn by_form(q: &str) -> Value {
+    http::post(&shared().url("/query"), format!("q={}", encode(q)), &[FORM]).expect(200).json()
+}
+
+fn by_url(method: &str, q: &str) -> Value {
+    let url = shared().url(&format!("/query?q={}", encode(q)));
+    http::request(method, &url, b"", &[]).unwrap().expect(200).json()
+}
+
+fn names() -> Vec<Value> {
+    let answer = by_url("GET", "SHOW DATABASES");
+    answer["results"][0]["series"][0]["values"].as_array().expect("rows").clone()
+}
+
+#[test]
+fn databases_are_created_by_post_however_the_statement_is_sent() {
+    let done = json!({"results": [{"statement_id": 0}]});
+    for (name, answer) in [
+        ("by-form", by_form("CREATE DATABASE \"by-form\"")),
+        ("by-url", by_url("POST", "CREATE DATABASE \"by-url\"")),
+        ("lower", by_form("create database lower")),
+        ("with", by_form("CREATE DATABASE \"with\" WITH DURATION 0s REPLICATION 1 NAME autogen")),
+        ("semi;colon \"q\"", by_form("CREATE DATABASE \"semi;colon \\\"q\\\"\";")),
+        // Once more changes nothing.
+        ("by-form", by_form("CREATE DATABASE \"by-form\"")),
+    ] {
+        assert_eq!(answer, done, "{name}");
+        assert!(names().contains(&json!([name])), "{name}");
+    }
+    client("by-form").keep("m v=1 1");
+    let listed = names();
+    assert!(listed.is_sorted_by_key(|row| row[0].as_str().unwrap().to_owned()), "{listed:?}");
+}
+
+#[test]
+fn show_databases_has_the_shape_that_clients_index_into() {
+    by_form("CREATE DATABASE shape");
+    for answer in [by_url("GET", "SHOW DATABASES;"), by_url("POST", "show databases"), by_form("SHOW DATABASES")] {
+        let series = &answer["results"][0]["series"][0];
+        assert_eq!((&series["name"], &series["columns"]), (&json!("databases"), &json!(["name"])), "{answer}");
+        assert!(series["values"].as_array().unwrap().contains(&json!(["shape"])), "{answer}");
+        assert_eq!(answer["results"][0]["statement_id"], json!(0), "{answer}");
+    }
+}
+
+#[test]
+fn a_get_changes_nothing() {
+    let answer = by_url("GET", "CREATE DATABASE \"by-get\"");
+    let error = "CREATE DATABASE changes something: send it by POST";
+    assert_eq!(answer, json!({"results": [{"statement_id": 0, "error": error}]}));
+    assert!(!names().contains(&json!(["by-get"])));
+}
+
+#[test]
+fn every_statement_has_a_result_of_its_own() {
+    let answer =
+        by_form("SHOW DATABASES; SELECT * FROM m; CREATE DATABASE \"of;many\"; DROP DATABASE x; CREATE DATABASE");
+    let results = answer["results"].as_array().unwrap();
+    let ids: Vec<&Value> = results.iter().map(|result| &result["statement_id"]).collect();
+    assert_eq!(ids, [0, 1, 2, 3, 4]);
+    let errors: Vec<bool> = results.iter().map(|result| result.get("error").is_some()).collect();
+    assert_eq!(errors, [false, true, false, true, true]);
+    let told = text_at(&results[1], "error");
+    assert_eq!(told, "not supported: SELECT * FROM m: this version knows SHOW DATABASES and CREATE DATABASE");
+    assert!(text_at(&results[4], "error").starts_with("error parsing query: "), "{answer}");
+    assert!(names().contains(&json!(["of;many"])));
+}
+
+#[test]
+fn a_query_without_q_is_400() {
+    let missing = json!({"error": "missing required parameter \"q\""});
+    for path in ["/query", "/query?q=", "/query?db=d&epoch=ms", "/query?q=%20"] {
+        assert_eq!(http::get(&shared().url(path)).expect(400).json(), missing, "{path}");
+    }
+    assert_eq!(http::post(&shared().url("/query"), "", &[FORM]).expect(400).json(), missing);
+    assert_eq!(http::post(&shared().url("/query"), "db=d", &[FORM]).expect(400).json(), missing);
+}

@@ -1,0 +1,186 @@
+//! `POST /api/v1/readings`: one object, an array, NDJSON, shorthand; what comes back for each.
+
+use serde_json::{Value, json};
+
+use super::{client, keys, shared, text_at};
+use crate::support::http;
+
+fn kept(count: usize) -> Value {
+    json!({"accepted": count, "rejected": []})
+}
+
+#[test]
+fn every_layout_of_a_body_is_read() {
+    let one = r#"{"measurement":"m","tags":{"s":"a"},"ts":1,"fields":{"v":1}}"#;
+    let two = r#"{"measurement":"m","tags":{"s":"a"},"ts":2,"fields":{"v":2}}"#;
+    let spread = serde_json::to_string_pretty(&serde_json::from_str::<Value>(one).unwrap()).unwrap();
+    for (name, body, count) in [
+        ("object", one.to_owned(), 1),
+        ("array", format!("[{one},{two}]"), 2),
+        ("array-of-none", "[]".to_owned(), 0),
+        ("spread-array", format!("[\n  {spread},\n  {two}\n]\n"), 2),
+        ("ndjson", format!("{one}\n{two}\n"), 2),
+        ("ndjson-crlf", format!("{one}\r\n\r\n{two}"), 2),
+        ("spread-object", spread.clone(), 1),
+        ("nothing", String::new(), 0),
+        ("white", " \n\n".to_owned(), 0),
+    ] {
+        let database = format!("json-{name}");
+        let client = client(&database);
+        let url = client.url("/api/v1/readings", "precision=ns");
+        for content_type in ["application/json", "application/x-ndjson", "text/plain"] {
+            let answer = http::post(&url, &body, &[("content-type", content_type)]).expect(200);
+            assert_eq!(answer.json(), kept(count), "{name} as {content_type}");
+            assert_eq!(answer.header("content-type"), Some("application/json"));
+        }
+        if count > 0 {
+            let expected = [json!({"ts": 1, "v": 1}), json!({"ts": 2, "v": 2})];
+            assert_eq!(client.readings("m,s=a", ""), expected[..count], "{name}");
+        }
+    }
+}
+
+#[test]
+fn the_shorthand_is_a_tag_and_a_field() {
+    let client = client("shorthand");
+    for (body, sensor, field) in [
+        (r#"{"sensor":"temp-01","value":22.5,"ts":1}"#, "readings,sensor=temp-01", "value"),
+        (r#"{"value":22.5,"ts":1}"#, "readings", "value"),
+        (r#"{"sensor":"a","tags":{"site":"x"},"value":22.5,"ts":1}"#, "readings,sensor=a,site=x", "value"),
+        (r#"{"measurement":"m","sensor":"b","fields":{"t":22.5},"ts":1}"#, "m,sensor=b", "t"),
+        (r#"{"sensor":"room 1, east=left","value":22.5,"ts":1}"#, r"readings,sensor=room\ 1\,\ east\=left", "value"),
+    ] {
+        assert_eq!(client.write_json(body).expect(200).json(), kept(1), "{body}");
+        let ts = 1_000_000_000;
+        assert_eq!(client.readings(sensor, ""), [json!({"ts": ts, field: 22.5})], "{body}");
+    }
+}
+
+#[test]
+fn times_are_rfc_3339_or_integers_in_the_requests_precision() {
+    for (number, (precision, ts, expected)) in [
+        ("", r#""2026-01-15T14:00:00Z""#, 1_768_485_600_000_000_000_i64),
+        ("", r#""2026-01-15T15:30:00+01:30""#, 1_768_485_600_000_000_000),
+        ("", r#""2026-01-15t14:00:00.123456789z""#, 1_768_485_600_123_456_789),
+        ("", r#""1969-12-31T23:59:59.999999999Z""#, -1),
+        ("s", r#""2026-01-15T14:00:00Z""#, 1_768_485_600_000_000_000),
+        ("", "1768485600", 1_768_485_600_000_000_000),
+        ("auto", "1768485600000", 1_768_485_600_000_000_000),
+        ("", "1768485600000001", 1_768_485_600_000_001_000),
+        ("", "1768485600000000001", 1_768_485_600_000_000_001),
+        ("ns", "1768485600", 1_768_485_600),
+        ("ms", "-1", -1_000_000),
+        ("h", "1", 3_600_000_000_000),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let client = client("json-times");
+        let url = client.url("/api/v1/readings", &format!("precision={precision}"));
+        let body = format!(r#"{{"sensor":"{number}","value":1,"ts":{ts}}}"#);
+        assert_eq!(http::post(&url, body, &[]).expect(200).json(), kept(1), "{ts}");
+        let read = client.readings(&format!("readings,sensor={number}"), "");
+        assert_eq!(read, [json!({"ts": expected, "value": 1})], "{ts} {precision}");
+    }
+}
+
+/// Compared as text: a JSON library that reads numbers as doubles would hide the difference.
+#[test]
+fn numbers_come_back_as_exactly_what_was_sent() {
+    let client = client("json-numbers");
+    for (number, value) in [
+        "9007199254740993",
+        "-9007199254740993",
+        "9223372036854775807",
+        "-9223372036854775807",
+        "9223372036854775809",
+        "18446744073709551615",
+        "0.1",
+        "1.7976931348623157e308",
+        "5e-324",
+        "-0.30000000000000004",
+        "45",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let body = format!(r#"{{"sensor":"{number}","ts":"2026-01-15T14:00:00Z","fields":{{"v":{value}}}}}"#);
+        assert_eq!(client.write_json(&body).expect(200).json(), kept(1), "{value}");
+        let read = client.get("/api/v1/readings", &format!("sensor=readings,sensor={number}")).expect(200);
+        let expected = format!(
+            r#"{{"series":[{{"sensor":"readings,sensor={number}","readings":[{{"ts":"2026-01-15T14:00:00Z","v":{value}}}]}}],"next":null}}"#
+        );
+        assert_eq!(read.text(), expected);
+    }
+    for (number, value) in
+        ["9007199254740993i", "18446744073709551615u", "9223372036854775808u"].into_iter().enumerate()
+    {
+        client.keep(&format!("line,n={number} v={value} 1"));
+        let read = client.get("/api/v1/readings", &format!("sensor=line,n={number}")).expect(200);
+        assert!(read.text().contains(&format!("\"v\":{}}}", &value[..value.len() - 1])), "{}", read.text());
+    }
+}
+
+#[test]
+fn every_family_of_value_comes_back_and_null_is_left_out() {
+    let client = client("json-families");
+    let fields =
+        json!({"f": 1.5, "i": -3, "yes": true, "no": false, "text": "a \"b\"\n\\ é 🌡", "empty": "", "none": null});
+    let body = json!({"measurement": "m", "ts": 1, "fields": fields}).to_string();
+    assert_eq!(client.write_json(&body).expect(200).json(), kept(1));
+    let expected = json!({
+        "ts": 1_000_000_000, "f": 1.5, "i": -3, "yes": true, "no": false, "text": "a \"b\"\n\\ é 🌡", "empty": "",
+    });
+    assert_eq!(client.readings("m", ""), [expected]);
+}
+
+#[test]
+fn what_is_not_kept_is_listed_with_its_place_and_the_rest_is_kept() {
+    let client = client("json-rejected");
+    let bad = [
+        r#"{"sensor":"s"}"#,
+        r#"{"sensor":"s","value":null}"#,
+        r#"{"sensor":"s","value":[1]}"#,
+        r#"{"sensor":"s","value":1,"ts":"yesterday"}"#,
+        r#"{"sensor":"s","value":1,"ts":1.5}"#,
+        r#"{"sensor":"s","value":1,"colour":"red"}"#,
+        r#"{"sensor":"","value":1}"#,
+        r#"{"sensor":"s","value":1e999}"#,
+        r#"{"sensor":"s","tags":{"sensor":"t"},"value":1}"#,
+        "7",
+        "not JSON",
+    ];
+    let good = r#"{"sensor":"good","value":1}"#;
+    for (number, bad) in bad.iter().enumerate() {
+        let answer = client.write_json(&format!("{good}\n{bad}\n{good}")).expect(400).json();
+        assert_eq!(answer["accepted"], json!(2), "{bad}: {answer}");
+        let rejected = answer["rejected"].as_array().unwrap();
+        assert_eq!(rejected.len(), 1, "{bad}: {answer}");
+        assert_eq!(keys(&rejected[0]), ["column", "line", "reason", "text"], "{bad}");
+        assert_eq!((&rejected[0]["line"], &rejected[0]["text"]), (&json!(2), &json!(bad)), "{bad}");
+        assert!(!text_at(&rejected[0], "reason").is_empty(), "{bad}");
+        assert_eq!(client.readings("readings,sensor=good", "").len(), 2 * (number + 1), "{bad}");
+    }
+    let answer = client.write_json(&format!("[{good},{},{good}]", bad[0])).expect(400).json();
+    assert_eq!((&answer["accepted"], &answer["rejected"][0]["line"]), (&json!(2), &json!(2)), "{answer}");
+    // A conflict refuses one field of the second reading and keeps the other.
+    let body = r#"[{"sensor":"f","fields":{"a":1},"ts":1},{"sensor":"f","fields":{"a":"x","b":2},"ts":2}]"#;
+    let answer = client.write_json(body).expect(400).json();
+    assert_eq!((&answer["accepted"], &answer["rejected"][0]["line"]), (&json!(2), &json!(2)), "{answer}");
+    let expected = [json!({"ts": 1_000_000_000_i64, "a": 1}), json!({"ts": 2_000_000_000_i64, "b": 2})];
+    assert_eq!(client.readings("readings,sensor=f", ""), expected);
+}
+
+#[test]
+fn a_time_that_no_reading_can_have_is_refused() {
+    let url = shared().url("/api/v1/readings?db=json-range&precision=s");
+    for ts in
+        ["9223372037", "-9223372037", "99999999999999999999", r#""2263-01-01T00:00:00Z""#, r#""1600-01-01T00:00:00Z""#]
+    {
+        let answer = http::post(&url, format!(r#"{{"value":1,"ts":{ts}}}"#), &[]).expect(400).json();
+        assert_eq!(answer["accepted"], json!(0), "{ts}");
+        assert_eq!(answer["rejected"].as_array().unwrap().len(), 1, "{ts}");
+    }
+    let answer = http::post(&shared().url("/write?db=json-range&precision=h"), "m v=1 9999999", &[]).expect(400).json();
+    assert!(text_at(&answer, "error").contains("time outside range: 9999999 does not fit"), "{answer}");
+}

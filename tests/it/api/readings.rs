@@ -1,0 +1,240 @@
+//! `GET /api/v1/readings`: ranges, fields, limits, cursors, formats, and the parameters it refuses.
+
+use serde_json::{Value, json};
+
+use super::{Client, client, encode, keys, text_at};
+use crate::support::server::Launch;
+
+const PATH: &str = "/api/v1/readings";
+/// 2026-01-15T14:00:00Z.
+const HOUR_START: i64 = 1_768_485_600_000_000_000;
+const SECOND: i64 = 1_000_000_000;
+
+/// A reading a second for 90 minutes over the end of an hour, `n` counting them.
+fn seconds(database: &str) -> Client<'_> {
+    let client = client(database);
+    let line = |n: i64| format!("m,s=a n={n}i,half={} {}\n", n as f64 / 2.0, HOUR_START + n * SECOND);
+    client.keep(&(0..5400).map(line).collect::<String>());
+    client
+}
+
+fn numbers(answer: &Value) -> Vec<i64> {
+    let readings = answer["series"][0]["readings"].as_array().unwrap_or_else(|| panic!("{answer}"));
+    readings.iter().map(|reading| reading["n"].as_i64().expect("a number")).collect()
+}
+
+#[test]
+fn a_range_begins_with_its_first_nanosecond_and_ends_before_its_last() {
+    let client = seconds("ranges");
+    let ask = |from: &str, to: &str, more: &str| {
+        let parameters = format!("sensor=m,s=a&limit=100000&from={}&to={}&{more}", encode(from), encode(to));
+        numbers(&client.get(PATH, &parameters).expect(200).json())
+    };
+    for (from, to, more, expected) in [
+        ("", "", "", 0..5400),
+        ("2026-01-15T14:00:10Z", "2026-01-15T14:00:20Z", "", 10..20),
+        ("2026-01-15T14:59:58Z", "2026-01-15T15:00:02Z", "", 3598..3602),
+        ("2026-01-15T15:00:00Z", "", "", 3600..5400),
+        ("", "2026-01-15T14:00:01Z", "", 0..1),
+        ("2026-01-15T14:00:10.000000001Z", "2026-01-15T14:00:20.000000001Z", "", 11..21),
+        ("2026-01-15T15:00:10+01:00", "2026-01-15T09:00:20-05:00", "", 10..20),
+        ("1768485610", "1768485620", "", 10..20),
+        ("1768485610000", "1768485620000", "", 10..20),
+        ("1768485610", "1768485620", "precision=s", 10..20),
+        ("1768485610000000000", "1768485620000000000", "precision=ns", 10..20),
+        ("29474760", "29474761", "precision=m", 0..60),
+        ("491246", "491247", "precision=h", 0..3600),
+        ("2026-01-15T14:00:10Z", "2026-01-15T14:00:10Z", "", 0..0),
+        ("2027-01-01T00:00:00Z", "", "", 0..0),
+        ("", "1969-01-01T00:00:00Z", "", 0..0),
+    ] {
+        assert_eq!(ask(from, to, more), expected.collect::<Vec<_>>(), "{from}..{to} {more}");
+    }
+    // The plus of an offset that nobody encoded arrives as a space.
+    let unencoded = client.get(PATH, "sensor=m,s=a&from=2026-01-15T15:00:10+01:00&limit=1").expect(200).json();
+    assert_eq!(numbers(&unencoded), [10]);
+}
+
+#[test]
+fn readings_come_ordered_by_time_in_the_form_asked_for() {
+    let client = client("forms");
+    client.keep("m t=3 1768485600123456789\nm t=1,u=true -1\nm t=2 1768485600000000000\nm t=2.5 1768485600120000000");
+    let ask = |more: &str| client.get(PATH, &format!("sensor=m&{more}")).expect(200);
+    assert_eq!(
+        ask("").text(),
+        concat!(
+            r#"{"series":[{"sensor":"m","readings":["#,
+            r#"{"ts":"1969-12-31T23:59:59.999999999Z","t":1,"u":true},"#,
+            r#"{"ts":"2026-01-15T14:00:00Z","t":2},"#,
+            r#"{"ts":"2026-01-15T14:00:00.120Z","t":2.5},"#,
+            r#"{"ts":"2026-01-15T14:00:00.123456789Z","t":3}"#,
+            r#"]}],"next":null}"#
+        )
+    );
+    assert_eq!(ask("format=json").header("content-type"), Some("application/json"));
+    for (epoch, times) in [
+        ("ns", [-1_i64, 1_768_485_600_000_000_000, 1_768_485_600_120_000_000, 1_768_485_600_123_456_789]),
+        ("u", [-1, 1_768_485_600_000_000, 1_768_485_600_120_000, 1_768_485_600_123_456]),
+        ("ms", [-1, 1_768_485_600_000, 1_768_485_600_120, 1_768_485_600_123]),
+        ("s", [-1, 1_768_485_600, 1_768_485_600, 1_768_485_600]),
+    ] {
+        let answer = ask(&format!("epoch={epoch}")).json();
+        let found: Vec<&Value> = answer["series"][0]["readings"].as_array().unwrap().iter().map(|r| &r["ts"]).collect();
+        assert_eq!(found, times.to_vec(), "{epoch}");
+    }
+    let lines = ask("format=ndjson&epoch=ms&fields=t");
+    assert_eq!(lines.header("content-type"), Some("application/x-ndjson"));
+    assert_eq!(lines.header("x-next-cursor"), None);
+    let expected = "{\"ts\":-1,\"t\":1}\n{\"ts\":1768485600000,\"t\":2}\n{\"ts\":1768485600120,\"t\":2.5}\n{\"ts\":1768485600123,\"t\":3}\n";
+    assert_eq!(lines.text(), expected);
+}
+
+#[test]
+fn fields_chooses_and_readings_without_any_of_them_stay_away() {
+    let client = client("chosen-fields");
+    client.keep("m a=1,b=2,c=3 1\nm a=4 2\nm b=5 3\nm d=\"x\" 4");
+    for (fields, expected) in [
+        ("a", vec![json!({"ts": 1, "a": 1}), json!({"ts": 2, "a": 4})]),
+        ("b,c", vec![json!({"ts": 1, "b": 2, "c": 3}), json!({"ts": 3, "b": 5})]),
+        ("d,a", vec![json!({"ts": 1, "a": 1}), json!({"ts": 2, "a": 4}), json!({"ts": 4, "d": "x"})]),
+        ("nothing", vec![]),
+    ] {
+        assert_eq!(client.readings("m", &format!("fields={}", encode(fields))), expected, "{fields}");
+    }
+    assert_eq!(client.readings("m", "fields=").len(), 4);
+    // The limit counts readings that are shown.
+    assert_eq!(client.readings("m", "fields=b&limit=2").len(), 2);
+}
+
+#[test]
+fn pages_by_cursor_are_together_the_whole() {
+    let client = seconds("cursors");
+    let whole: Vec<i64> = (0..5400).collect();
+    for (limit, ndjson) in [(1000, false), (1000, true), (599, false), (5400, false), (5399, true), (100_000, false)] {
+        let (mut found, mut cursor, mut requests) = (Vec::new(), String::new(), 0);
+        loop {
+            let form = if ndjson { "ndjson" } else { "json" };
+            let parameters = format!("sensor=m,s=a&limit={limit}&format={form}&cursor={}", encode(&cursor));
+            let answer = client.get(PATH, &parameters).expect(200);
+            let next = if ndjson {
+                let line = |line: &str| serde_json::from_str::<Value>(line).unwrap()["n"].as_i64().unwrap();
+                found.extend(answer.text().lines().map(line));
+                answer.header("x-next-cursor").map(str::to_owned)
+            } else {
+                found.extend(numbers(&answer.json()));
+                answer.json()["next"].as_str().map(str::to_owned)
+            };
+            requests += 1;
+            match next {
+                Some(next) => cursor = next,
+                None => break,
+            }
+        }
+        assert_eq!(found, whole, "limit={limit} ndjson={ndjson}");
+        assert_eq!(requests, 5400_usize.div_ceil(limit), "limit={limit}");
+    }
+    // Without a limit there is one all the same.
+    let answer = client.get(PATH, "sensor=m,s=a").expect(200).json();
+    assert_eq!(numbers(&answer).len(), 1000);
+    assert!(answer["next"].is_string());
+    // A cursor keeps to its range, also before the epoch.
+    client.keep("old n=1i -3\nold n=2i -2\nold n=3i -1\nold n=4i 0");
+    let first = client.get(PATH, "sensor=old&limit=2&to=0").expect(200).json();
+    assert_eq!(numbers(&first), [1, 2]);
+    let rest = format!("sensor=old&limit=2&to=0&cursor={}", encode(text_at(&first, "next")));
+    let rest = client.get(PATH, &rest).expect(200).json();
+    assert_eq!((numbers(&rest), &rest["next"]), (vec![3], &Value::Null));
+}
+
+/// What is written while somebody pages neither repeats nor hides what was there before.
+#[test]
+fn a_cursor_survives_writes_before_and_behind_it() {
+    let client = client("moving-cursor");
+    client.keep("m n=10i 10\nm n=20i 20\nm n=30i 30");
+    let first = client.get(PATH, "sensor=m&limit=1&precision=ns").expect(200).json();
+    client.keep("m n=5i 5\nm n=25i 25");
+    let rest = format!("sensor=m&limit=10&precision=ns&cursor={}", text_at(&first, "next"));
+    assert_eq!((numbers(&first), numbers(&client.get(PATH, &rest).expect(200).json())), (vec![10], vec![20, 25, 30]));
+}
+
+#[test]
+fn a_sensor_has_one_key_however_it_is_spelled() {
+    let client = client("spellings");
+    client.keep("climate,site=a,sensor=temp-01 t=1 1\nclimate,sensor=temp-01,site=a t=2 2");
+    client.keep(r"wi\ nd,na\,me=x\=y v=1 1");
+    for (spelled, key, count) in [
+        ("climate,sensor=temp-01,site=a", "climate,sensor=temp-01,site=a", 2),
+        ("climate,site=a,sensor=temp-01", "climate,sensor=temp-01,site=a", 2),
+        (r"wi\ nd,na\,me=x\=y", r"wi\ nd,na\,me=x\=y", 1),
+    ] {
+        let answer = client.get(PATH, &format!("sensor={}", encode(spelled))).expect(200).json();
+        assert_eq!(text_at(&answer["series"][0], "sensor"), key);
+        assert_eq!(answer["series"][0]["readings"].as_array().unwrap().len(), count, "{spelled}");
+    }
+    // Commas and equals signs need no encoding in a URL.
+    let plain = client.get(PATH, "sensor=climate,site=a,sensor=temp-01").expect(200).json();
+    assert_eq!(keys(&plain["series"][0]), ["readings", "sensor"]);
+}
+
+#[test]
+fn an_unknown_sensor_has_no_series_and_a_known_one_without_readings_has_an_empty_one() {
+    let client = client("unknown-sensor");
+    client.keep("known v=1 1");
+    let nothing = json!({"series": [], "next": null});
+    assert_eq!(client.get(PATH, "sensor=unknown").expect(200).json(), nothing);
+    assert_eq!(client.get(PATH, "sensor=known,but=other").expect(200).json(), nothing);
+    let elsewhere = super::client("no-such-database").get(PATH, "sensor=known").expect(200).json();
+    assert_eq!(elsewhere, nothing);
+    let empty = client.get(PATH, "sensor=known&from=2026-01-01T00:00:00Z").expect(200).json();
+    assert_eq!(empty, json!({"series": [{"sensor": "known", "readings": []}], "next": null}));
+    assert_eq!(client.get(PATH, "sensor=unknown&format=ndjson").expect(200).text(), "");
+}
+
+#[test]
+fn parameters_that_cannot_be_meant_are_refused_by_name() {
+    let client = client("parameters");
+    client.keep("m v=1 1");
+    for (parameters, expected) in [
+        ("", "parameter sensor is missing: give its key, e.g. sensor=climate,sensor=temp-01"),
+        ("sensor=", "parameter sensor is missing: give its key, e.g. sensor=climate,sensor=temp-01"),
+        ("sensor=m,", "parameter sensor, column "),
+        ("sensor=m,a=1,a=2", "parameter sensor, column "),
+        ("sensor=m&sensor=m", "parameter sensor is there twice"),
+        ("sensor=m&colour=red", "unknown parameter \"colour\"; known are db, sensor, from, to, "),
+        ("sensor=m&limit=0", "parameter limit: \"0\" is not a number from 1 to 100000 (query.limit_max)"),
+        ("sensor=m&limit=100001", "parameter limit: \"100001\" is not a number from 1 to 100000 (query.limit_max)"),
+        ("sensor=m&limit=many", "parameter limit: \"many\" is not a number from 1 to 100000 (query.limit_max)"),
+        ("sensor=m&from=yesterday", "parameter from: \"yesterday\" is neither RFC 3339 nor an integer in range"),
+        ("sensor=m&to=2026-01-15", "parameter to: \"2026-01-15\" is neither RFC 3339 nor an integer in range"),
+        ("sensor=m&to=9999999&precision=h", "parameter to: \"9999999\" is neither RFC 3339 nor an integer in range"),
+        ("sensor=m&from=2&to=1", "parameter from lies after to"),
+        ("sensor=m&from=1&precision=fortnight", "invalid precision \"fortnight\" (use auto, n, u, ms, s, m or h)"),
+        ("sensor=m&epoch=h", "parameter epoch: \"h\" is none of ns, u, ms, s"),
+        ("sensor=m&format=csv", "parameter format: \"csv\" is neither json nor ndjson"),
+        ("sensor=m&cursor=!", "parameter cursor: \"!\" is not of this range: pass next on as it was given"),
+        ("sensor=m&from=5&precision=ns&cursor=1", "parameter cursor: \"1\" is not of this range: pass next on"),
+        ("sensor=m&step=1h", "unknown parameter \"step\"; known are db, sensor, "),
+    ] {
+        let answer = client.get(PATH, parameters).expect(400).json();
+        assert_eq!(keys(&answer), ["error"], "{parameters}");
+        let error = text_at(&answer, "error");
+        assert!(error.starts_with(expected), "{parameters}: {error}");
+    }
+    assert!(client.get(PATH, "sensor=m&limit=100000").status == 200);
+}
+
+#[test]
+fn the_limits_of_a_query_are_the_configs() {
+    let server = Launch::embedded().config("[query]\nlimit_default = 2\nlimit_max = 3\nsensors_max = 3\n").start();
+    let client = Client { server: &server, database: "d" };
+    client.keep("m n=1i 1\nm n=2i 2\nm n=3i 3\nm n=4i 4");
+    assert_eq!(numbers(&client.get(PATH, "sensor=m").expect(200).json()), [1, 2]);
+    assert_eq!(numbers(&client.get(PATH, "sensor=m&limit=3").expect(200).json()), [1, 2, 3]);
+    for (path, sensor, key) in [(PATH, "sensor=m&", "query.limit_max"), ("/api/v1/sensors", "", "query.sensors_max")] {
+        let answer = client.get(path, &format!("{sensor}limit=4")).expect(400).json();
+        assert!(
+            text_at(&answer, "error").ends_with(&format!("is not a number from 1 to 3 ({key})")),
+            "{path}: {answer}"
+        );
+    }
+}

@@ -1,0 +1,144 @@
+//! `GET /api/v1/sensors`: who is there, since when, with what, and who takes more than one page an hour.
+
+use serde_json::{Value, json};
+
+use super::{Client, client, encode, keys, text_at};
+use crate::support::server::Launch;
+
+const PATH: &str = "/api/v1/sensors";
+
+fn listed(client: &Client<'_>, parameters: &str) -> Vec<Value> {
+    let answer = client.get(PATH, parameters).expect(200).json();
+    assert_eq!(keys(&answer), ["next", "sensors"]);
+    answer["sensors"].as_array().unwrap().clone()
+}
+
+fn names(sensors: &[Value]) -> Vec<&str> {
+    sensors.iter().map(|sensor| text_at(sensor, "sensor")).collect()
+}
+
+#[test]
+fn a_sensor_is_listed_with_what_was_seen_of_it() {
+    let client = client("seen");
+    client.keep(
+        "climate,site=a,sensor=t1 temp=1.5,ok=true 2000000000\nclimate,site=a,sensor=t1 note=\"x\",temp=2 3000000000",
+    );
+    // Late, and before everything seen.
+    client.keep("climate,site=a,sensor=t1 temp=9 1000000000");
+    let expected = json!({
+        "sensor": "climate,sensor=t1,site=a",
+        "measurement": "climate",
+        "tags": {"sensor": "t1", "site": "a"},
+        "fields": {"temp": "number", "ok": "boolean", "note": "string"},
+        "first_seen": "1970-01-01T00:00:01Z",
+        "last_seen": "1970-01-01T00:00:03Z",
+        "latest": {"ts": "1970-01-01T00:00:03Z", "note": "x", "temp": 2},
+        "outlier": null,
+    });
+    assert_eq!(listed(&client, ""), std::slice::from_ref(&expected));
+    let epoch = listed(&client, "epoch=s");
+    assert_eq!((&epoch[0]["first_seen"], &epoch[0]["latest"]["ts"]), (&json!(1), &json!(3)));
+    let mut with_recent = expected;
+    with_recent["recent"] = json!([
+        {"ts": "1970-01-01T00:00:01Z", "temp": 9},
+        {"ts": "1970-01-01T00:00:02Z", "temp": 1.5, "ok": true},
+        {"ts": "1970-01-01T00:00:03Z", "note": "x", "temp": 2},
+    ]);
+    assert_eq!(listed(&client, "recent=true"), [with_recent]);
+    // An overwritten reading is so in the list too.
+    client.keep("climate,site=a,sensor=t1 temp=7 3000000000");
+    assert_eq!(listed(&client, "")[0]["latest"], json!({"ts": "1970-01-01T00:00:03Z", "note": "x", "temp": 7}));
+    assert!(listed(&super::client("nobody-there"), "").is_empty());
+}
+
+#[test]
+fn the_most_recent_readings_are_as_many_as_the_config_says() {
+    let server = Launch::embedded().config("[sensors]\nrecent = 3\n").start();
+    let client = Client { server: &server, database: "d" };
+    client.keep("m n=5i 5\nm n=1i 1\nm n=3i 3\nm n=4i 4\nm n=2i 2\nm n=6i 3600000000000");
+    let recent = listed(&client, "recent=true&epoch=ns")[0]["recent"].clone();
+    assert_eq!(recent, json!([{"ts": 4, "n": 4}, {"ts": 5, "n": 5}, {"ts": 3_600_000_000_000_i64, "n": 6}]));
+}
+
+#[test]
+fn sensors_come_in_the_order_of_their_keys_page_by_page() {
+    let client = client("many-sensors");
+    let line = |n: usize| format!("m,s={n:03} v=1 1\n");
+    client.keep(&(0..25).rev().map(line).collect::<String>());
+    let whole: Vec<String> = (0..25).map(|n| format!("m,s={n:03}")).collect();
+    assert_eq!(names(&listed(&client, "")), whole);
+    for limit in [1, 7, 24, 25, 26] {
+        let (mut found, mut cursor) = (Vec::new(), String::new());
+        loop {
+            let answer = client.get(PATH, &format!("limit={limit}&cursor={}", encode(&cursor))).expect(200).json();
+            let page = answer["sensors"].as_array().unwrap();
+            assert!(page.len() <= limit, "{limit}");
+            found.extend(page.iter().map(|sensor| text_at(sensor, "sensor").to_owned()));
+            match answer["next"].as_str() {
+                Some(next) => cursor = next.to_owned(),
+                None => break,
+            }
+        }
+        assert_eq!(found, whole, "{limit}");
+    }
+    for (parameters, expected) in [
+        ("outlier=perhaps", "parameter outlier: \"perhaps\" is neither true nor false"),
+        ("recent=x", "parameter recent: \"x\" is neither true nor false"),
+        ("sensor=m", "unknown parameter \"sensor\"; known are db, outlier, recent, limit, cursor, epoch"),
+        ("limit=0", "parameter limit: \"0\" is not a number from 1 to 1000 (query.sensors_max)"),
+        ("limit=1&limit=1", "parameter limit is there twice"),
+    ] {
+        assert_eq!(client.get(PATH, parameters).expect(400).json(), json!({"error": expected}), "{parameters}");
+    }
+}
+
+#[test]
+fn a_sensor_that_spills_is_listed_as_an_outlier() {
+    let mut server = Launch::embedded().config("[page]\nmax_readings = 10\n").start();
+    let client = Client { server: &server, database: "d" };
+    let readings =
+        |sensor: &str, count: usize| (0..count).map(|n| format!("m,s={sensor} n={n}i {n}\n")).collect::<String>();
+    client.keep(&(readings("calm", 10) + &readings("busy", 35) + &readings("other", 3)));
+    assert_eq!(names(&listed(&client, "outlier=true")), ["m,s=busy"]);
+    assert_eq!(names(&listed(&client, "outlier=false")), ["m,s=busy", "m,s=calm", "m,s=other"]);
+    let all = listed(&client, "");
+    assert_eq!((&all[1]["outlier"], &all[2]["outlier"]), (&Value::Null, &Value::Null));
+    let outlier = all[0]["outlier"].clone();
+    assert_eq!(keys(&outlier), ["last_hour", "pages", "since"]);
+    assert_eq!((&outlier["last_hour"], &outlier["pages"]), (&json!("1970-01-01T00:00:00Z"), &json!(4)));
+    let since: jiff::Timestamp = text_at(&outlier, "since").parse().unwrap();
+    assert!(jiff::Timestamp::now().duration_since(since).as_secs() < 60, "{since}");
+    let numbers: Vec<Value> = client.readings("m,s=busy", "").iter().map(|reading| reading["n"].clone()).collect();
+    assert_eq!(numbers, (0..35).collect::<Vec<_>>());
+    // A stop writes the mark, and the next start reads it.
+    server.stop();
+    server.restart("127.0.0.1:0");
+    let client = Client { server: &server, database: "d" };
+    assert_eq!(names(&listed(&client, "outlier=true")), ["m,s=busy"]);
+    assert_eq!(listed(&client, "outlier=true")[0]["outlier"], outlier);
+}
+
+#[test]
+fn sensors_of_an_earlier_run_are_there_before_they_send_again() {
+    let mut server = Launch::embedded().start();
+    let client = Client { server: &server, database: "d" };
+    // Whole milliseconds, which is how precisely a document keeps when it was first and last seen.
+    client.keep("m,s=a v=1 1000000\nm,s=a v=2 7200000000000\nm,s=b w=\"x\" 5000000");
+    let before = listed(&client, "recent=true");
+    assert_eq!(before.len(), 2);
+    server.stop();
+    server.restart("127.0.0.1:0");
+    let client = Client { server: &server, database: "d" };
+    assert_eq!(listed(&client, "recent=true"), before);
+    // One sends again: what it was before is not forgotten.
+    client.keep("m,s=a v=3 3000000");
+    let after = listed(&client, "epoch=ms&recent=true");
+    let recent = json!([{"ts": 1, "v": 1}, {"ts": 3, "v": 3}, {"ts": 7_200_000, "v": 2}]);
+    assert_eq!((&after[0]["first_seen"], &after[0]["recent"]), (&json!(1), &recent));
+    // Killed before its document was written again: what is missing there is made good.
+    server.kill();
+    server.restart("127.0.0.1:0");
+    let client = Client { server: &server, database: "d" };
+    assert_eq!(client.readings("m,s=a", "").len(), 3);
+    assert_eq!(names(&listed(&client, "")), ["m,s=a", "m,s=b"]);
+}

@@ -1,0 +1,124 @@
+//! What the service says of itself, and what every answer carries.
+
+use serde_json::json;
+
+use super::{keys, shared, text_at};
+use crate::support::http::{self, Answer};
+
+fn ask(method: &str, path: &str, headers: &[(&str, &str)]) -> Answer {
+    http::request(method, &shared().url(path), b"", headers).unwrap_or_else(|error| panic!("{method} {path}: {error}"))
+}
+
+/// A client in Rust unwraps both version headers, and others choose by the version what they send.
+#[test]
+fn every_answer_carries_the_headers_that_clients_look_for() {
+    for (method, path, status) in [
+        ("GET", "/ping", 204),
+        ("HEAD", "/ping", 204),
+        ("GET", "/", 200),
+        ("GET", "/health", 200),
+        ("POST", "/write?db=headers", 204),
+        ("POST", "/write?precision=x", 400),
+        ("POST", "/api/v2/write?precision=x", 400),
+        ("GET", "/api/v1/readings", 400),
+        ("GET", "/nowhere", 404),
+        ("GET", "/write", 405),
+        ("GET", "/metrics", 200),
+    ] {
+        let answer = ask(method, path, &[]).expect(status);
+        assert!(
+            answer.header("x-influxdb-version").is_some_and(|version| version.starts_with("1.")),
+            "{method} {path}"
+        );
+        assert_eq!(answer.header("x-influxdb-build"), Some("hourglass"), "{method} {path}");
+        let id = answer.header("request-id").expect("an id");
+        assert_eq!(answer.header("x-request-id"), Some(id), "{method} {path}");
+    }
+}
+
+#[test]
+fn a_usable_request_id_comes_back_and_another_one_is_replaced() {
+    let id_for = |sent: &[(&str, &str)]| ask("GET", "/ping", sent).header("request-id").unwrap().to_owned();
+    assert_eq!(id_for(&[("x-request-id", "gateway-7.a/b")]), "gateway-7.a/b");
+    let longest = "i".repeat(64);
+    assert_eq!(id_for(&[("x-request-id", &longest)]), longest);
+    for bad in ["", "two words", &"i".repeat(65)] {
+        let id = id_for(&[("x-request-id", bad)]);
+        assert!(id != bad && !id.is_empty(), "{bad:?} -> {id:?}");
+    }
+    assert_ne!(id_for(&[]), id_for(&[]));
+}
+
+#[test]
+fn ping_is_204_unless_the_query_asks_for_more() {
+    for (method, path, headers, status) in [
+        ("GET", "/ping", vec![], 204),
+        ("HEAD", "/ping", vec![], 204),
+        ("GET", "/ping?verbose=false", vec![], 204),
+        ("GET", "/ping?verbose=true", vec![], 200),
+        ("GET", "/ping?verbose=1", vec![], 200),
+        ("GET", "/ping?verbose=true&u=me&p=secret", vec![], 200),
+        // EMQX asks in a header, in the query too when it has a user, and wants 204 all the same.
+        ("GET", "/ping", vec![("verbose", "true")], 204),
+        ("GET", "/ping?verbose=true&u=me&p=secret", vec![("verbose", "true")], 204),
+    ] {
+        let answer = ask(method, path, &headers).expect(status);
+        if status == 204 {
+            assert_eq!(answer.text(), "", "{path}");
+        } else {
+            let version = answer.header("x-influxdb-version").unwrap();
+            assert_eq!(answer.json(), json!({"version": version}), "{path}");
+        }
+    }
+}
+
+#[test]
+fn health_ready_and_settings_have_the_shapes_that_clients_check() {
+    let health = ask("GET", "/health", &[]).expect(200).json();
+    assert_eq!(keys(&health), ["checks", "message", "name", "status", "version"]);
+    assert_eq!((&health["status"], &health["checks"]), (&json!("pass"), &json!([])));
+    assert_eq!(text_at(&health, "version"), env!("CARGO_PKG_VERSION"));
+    let ready = ask("GET", "/ready", &[]).expect(200).json();
+    assert_eq!(keys(&ready), ["started", "status", "up"]);
+    assert_eq!(ready["status"], json!("ready"));
+    assert!(text_at(&ready, "started").parse::<jiff::Timestamp>().is_ok(), "{ready}");
+    assert!(text_at(&ready, "up").ends_with('s'), "{ready}");
+    let settings = ask("GET", "/settings", &[]).expect(200).json();
+    assert_eq!(settings, json!({"config": {"line.proto.support.versions": [1]}}));
+}
+
+#[test]
+fn the_root_lists_every_endpoint_and_each_is_there() {
+    let answer = ask("GET", "/", &[]).expect(200);
+    assert!(answer.header("content-type").unwrap().starts_with("text/plain"));
+    let text = answer.text();
+    assert!(text.starts_with(&format!("hourglass {}\n", env!("CARGO_PKG_VERSION"))), "{text}");
+    let mut count = 0;
+    for line in text.lines().skip(1).filter(|line| !line.is_empty()) {
+        let mut words = line.split_whitespace();
+        let (method, path) = (words.next().unwrap(), words.next().unwrap());
+        let answer = ask(method, path, &[]);
+        assert!(!matches!(answer.status, 404 | 405), "{method} {path}: {}", answer.status);
+        count += 1;
+    }
+    assert_eq!(count, 13);
+}
+
+#[test]
+fn what_is_not_there_is_answered_in_json() {
+    let missing = ask("GET", "/api/v9/everything", &[]).expect(404);
+    assert_eq!(missing.json(), json!({"error": "no endpoint \"/api/v9/everything\": GET / lists them"}));
+    for (method, path, allowed) in [
+        ("GET", "/write", vec!["POST"]),
+        ("DELETE", "/api/v1/readings", vec!["GET", "HEAD", "POST"]),
+        ("PUT", "/ping", vec!["GET", "HEAD"]),
+        ("POST", "/health", vec!["GET", "HEAD"]),
+    ] {
+        let answer = ask(method, path, &[]).expect(405);
+        let expected = format!("{path} is not answered to {method}: GET / lists the endpoints");
+        assert_eq!(answer.json(), json!({"error": expected}));
+        let mut allow: Vec<&str> = answer.header("allow").expect("allow").split(',').map(str::trim).collect();
+        allow.sort_unstable();
+        assert_eq!(allow, allowed, "{method} {path}");
+    }
+}

@@ -1,0 +1,252 @@
+//! `GET /api/v1/summary`: whole hours from stored summaries, ragged edges from readings, and both as if they were one.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::{Client, client, keys, text_at};
+use crate::support::server::{Launch, Server};
+
+const PATH: &str = "/api/v1/summary";
+const SECOND: i64 = 1_000_000_000;
+const MINUTE: i64 = 60 * SECOND;
+const HOUR: i64 = 60 * MINUTE;
+const DAY: i64 = 24 * HOUR;
+
+/// Quarters add up without rounding, so that the sums have one right answer however they are grouped.
+fn value(n: i64) -> f64 {
+    ((n * 37) % 101 - 50) as f64 / 4.0
+}
+
+/// A reading every 450 seconds from two days before the epoch to two days after it, one nanosecond off the grid.
+const FIRST: i64 = -2 * DAY + 1;
+const PACE: i64 = 450 * SECOND;
+const COUNT: i64 = 4 * DAY / PACE;
+
+fn fill(client: &Client<'_>) {
+    let line = |n: i64| format!("m v={:.2},i={}i {}\n", value(n), n - 300, FIRST + n * PACE);
+    client.keep(&(0..COUNT).map(line).collect::<String>());
+}
+
+fn filled(database: &str) -> Client<'_> {
+    let client = client(database);
+    fill(&client);
+    client
+}
+
+/// What the answer must be, by folding every reading of the range.
+fn model(from: i64, to: i64, step: i64) -> Value {
+    let mut windows: BTreeMap<i64, Vec<i64>> = BTreeMap::new();
+    for n in (0..COUNT).filter(|n| (from..to).contains(&(FIRST + n * PACE))) {
+        windows.entry((FIRST + n * PACE).div_euclid(step)).or_default().push(n);
+    }
+    let window = |(number, members): (i64, Vec<i64>)| {
+        let values: Vec<f64> = members.iter().map(|n| value(*n)).collect();
+        let (count, sum) = (values.len() as f64, values.iter().sum::<f64>());
+        let (integers, total) = (members.iter().map(|n| n - 300), members.iter().map(|n| n - 300).sum::<i64>());
+        json!({
+            "start": (number * step).max(from),
+            "end": ((number + 1) * step).min(to),
+            "fields": {
+                "v": {
+                    "count": count,
+                    "min": values.iter().copied().fold(f64::INFINITY, f64::min),
+                    "max": values.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+                    "sum": sum,
+                    "avg": sum / count,
+                },
+                "i": {
+                    "count": count,
+                    "min": integers.clone().min(),
+                    "max": integers.max(),
+                    "sum": total,
+                    "avg": total as f64 / count,
+                },
+            },
+        })
+    };
+    Value::from(windows.into_iter().map(window).collect::<Vec<_>>())
+}
+
+/// Panics at the first window in which both differ.
+#[track_caller]
+fn check(what: &str, found: &Value, expected: &Value) {
+    let (found, expected) = (found.as_array().expect("windows"), expected.as_array().expect("windows"));
+    for (found, expected) in found.iter().zip(expected) {
+        assert!(same(found, expected), "{what}:\nfound    {found}\nexpected {expected}");
+    }
+    assert_eq!(found.len(), expected.len(), "{what}");
+}
+
+/// Whether both say the same. A whole number is the same with and without a point, and the JSON library of this test
+/// reads a long fraction, such as an average's, within a few last bits only.
+fn same(one: &Value, other: &Value) -> bool {
+    match (one, other) {
+        (Value::Number(one), Value::Number(other)) => {
+            let (one, other) = (one.as_f64().unwrap(), other.as_f64().unwrap());
+            (one - other).abs() <= 1e-15 * other.abs()
+        }
+        (Value::Array(one), Value::Array(other)) => {
+            one.len() == other.len() && one.iter().zip(other).all(|(one, other)| same(one, other))
+        }
+        (Value::Object(one), Value::Object(other)) => {
+            one.len() == other.len()
+                && one.iter().all(|(key, one)| other.get(key).is_some_and(|other| same(one, other)))
+        }
+        _ => one == other,
+    }
+}
+
+fn windows(client: &Client<'_>, sensor: &str, more: &str) -> Value {
+    let answer = client.get(PATH, &format!("sensor={sensor}&epoch=ns&precision=ns&{more}")).expect(200).json();
+    assert_eq!(keys(&answer), ["series"]);
+    answer["series"][0]["windows"].clone()
+}
+
+#[test]
+fn every_step_and_every_edge_agrees_with_folding_all_readings() {
+    let client = filled("windows");
+    let ranges = [
+        (-2 * DAY, 2 * DAY),
+        (-DAY, DAY),
+        (0, DAY),
+        (-HOUR, HOUR),
+        (1, 5 * HOUR),
+        (HOUR / 2, 5 * HOUR - 1),
+        (-5 * HOUR - 1, -HOUR + 1),
+        (-5 * HOUR + 7 * MINUTE, 3 * HOUR + 11 * MINUTE),
+        (FIRST, FIRST + 1),
+        (FIRST + PACE, FIRST + 2 * PACE),
+        (FIRST + 1, FIRST + 2),
+        (HOUR + 10 * MINUTE, HOUR + 50 * MINUTE),
+        (5, 5),
+    ];
+    let steps = [
+        ("1m", MINUTE),
+        ("15m", 15 * MINUTE),
+        ("1h", HOUR),
+        ("90m", 90 * MINUTE),
+        ("6h", 6 * HOUR),
+        ("1d", DAY),
+        ("7d", 7 * DAY),
+    ];
+    for (from, to) in ranges {
+        for (name, step) in steps {
+            let found = windows(&client, "m", &format!("from={from}&to={to}&step={name}"));
+            check(&format!("{from}..{to} by {name}"), &found, &model(from, to, step));
+        }
+    }
+    let by_default = windows(&client, "m", "from=0&to=7200000000000");
+    check("by default", &by_default, &model(0, 2 * HOUR, HOUR));
+    let one_field = windows(&client, "m", "from=-3600000000000&to=1800000000000&fields=i");
+    assert!(one_field.as_array().unwrap().iter().all(|window| keys(&window["fields"]) == ["i"]), "{one_field}");
+}
+
+/// A page closes at 3 readings here: an hour's summary is then the union of many pages'.
+#[test]
+fn windows_over_many_pages_agree_too_and_so_they_do_after_a_restart() {
+    let mut server = Launch::embedded().config("[page]\nmax_readings = 3\n").start();
+    let check_all = |server: &Server| {
+        let client = Client { server, database: "d" };
+        for (from, to, name, step) in [
+            (-2 * DAY, 2 * DAY, "1h", HOUR),
+            (-DAY + 1, DAY - 1, "1d", DAY),
+            (-90 * MINUTE, HOUR + 1, "90m", 90 * MINUTE),
+        ] {
+            let found = windows(&client, "m", &format!("from={from}&to={to}&step={name}"));
+            check(&format!("{from}..{to} by {name}"), &found, &model(from, to, step));
+        }
+    };
+    let client = Client { server: &server, database: "d" };
+    fill(&client);
+    check_all(&server);
+    server.stop();
+    server.restart("127.0.0.1:0");
+    check_all(&server);
+    // The same again, latest first, changes nothing.
+    let client = Client { server: &server, database: "d" };
+    let line = |n: i64| format!("m v={:.2},i={}i {}\n", value(n), n - 300, FIRST + n * PACE);
+    client.keep(&(0..COUNT).rev().map(line).collect::<String>());
+    check_all(&server);
+}
+
+#[test]
+fn an_overwriting_and_a_late_reading_are_in_the_summary_at_once() {
+    let client = client("rewritten");
+    client.keep("m v=5 10\nm v=7 30\nm v=-100 20");
+    client.keep("m v=6 20");
+    client.keep("m v=1 5");
+    let expected = json!([{
+        "start": 0, "end": HOUR, "fields": {"v": {"count": 4, "min": 1, "max": 7, "sum": 19, "avg": 4.75}},
+    }]);
+    let found = windows(&client, "m", "from=0&to=3600000000000");
+    check("rewritten", &found, &expected);
+}
+
+#[test]
+fn times_are_rfc_3339_unless_epoch_asks_otherwise() {
+    let client = client("window-times");
+    client.keep("m v=1.5 1768485600000000000");
+    let answer = client.get(PATH, "sensor=m&from=2026-01-15T14:00:00Z&to=2026-01-15T14:30:00Z").expect(200);
+    assert_eq!(
+        answer.text(),
+        concat!(
+            r#"{"series":[{"sensor":"m","windows":[{"start":"2026-01-15T14:00:00Z","end":"2026-01-15T14:30:00Z","#,
+            r#""fields":{"v":{"count":1,"min":1.5,"max":1.5,"sum":1.5,"avg":1.5}}}]}]}"#
+        )
+    );
+    let answer = client.get(PATH, "sensor=m&epoch=s").expect(200).json();
+    assert_eq!(answer["series"][0]["windows"][0]["start"], json!(1_768_485_600));
+}
+
+#[test]
+fn integers_are_summed_exactly_and_mixed_fields_as_floats() {
+    let client = client("mixed");
+    client.keep("whole v=9007199254740993i 1\nwhole v=1i 2");
+    let answer = client.get(PATH, "sensor=whole").expect(200);
+    let fold = r#"{"count":2,"min":1,"max":9007199254740993,"sum":9007199254740994,"avg":"#;
+    assert!(answer.text().contains(fold), "{}", answer.text());
+    client.keep("mixed v=1i 1\nmixed v=2.5 2\nmixed v=3u 3");
+    let expected = json!({"v": {"count": 3, "min": 1, "max": 3, "sum": 6.5, "avg": 6.5 / 3.0}});
+    let found = windows(&client, "mixed", "")[0]["fields"].clone();
+    assert!(same(&found, &expected), "{found}");
+}
+
+/// Strings and booleans have no sum. A sensor that has nothing else is known all the same.
+#[test]
+fn fields_without_numbers_have_no_summary() {
+    let client = client("no-numbers");
+    client.keep("m s=\"x\",b=true 1");
+    for step in ["1h", "1m"] {
+        let found = client.get(PATH, &format!("sensor=m&step={step}")).expect(200).json();
+        assert_eq!(found, json!({"series": [{"sensor": "m", "windows": []}]}), "{step}");
+    }
+    client.keep("m s=\"x\",v=1 2");
+    assert_eq!(keys(&windows(&client, "m", "")[0]["fields"]), ["v"]);
+    assert_eq!(client.get(PATH, "sensor=unknown").expect(200).json(), json!({"series": []}));
+}
+
+#[test]
+fn too_many_windows_and_senseless_steps_are_refused() {
+    let server = Launch::embedded().config("[query]\nwindows_max = 10\n").start();
+    let client = Client { server: &server, database: "d" };
+    let line = |n: i64| format!("m v={n} {}\n", n * HOUR);
+    client.keep(&(0..11).map(line).collect::<String>());
+    let ten = format!("from=0&to={}", 10 * HOUR);
+    assert_eq!(windows(&client, "m", &ten).as_array().unwrap().len(), 10);
+    assert_eq!(windows(&client, "m", "step=2h").as_array().unwrap().len(), 6);
+    let message =
+        "the range has more than 10 windows of this step (query.windows_max): take a longer step or a shorter range";
+    for step in ["1h", "1m"] {
+        let answer = client.get(PATH, &format!("sensor=m&step={step}")).expect(400).json();
+        assert_eq!(answer, json!({"error": message}), "{step}");
+    }
+    for step in ["0h", "-1h", "1", "h", "1.5h", "1y", "1 h", "99999999999999999999h", "9999999999d"] {
+        let answer = client.get(PATH, &format!("sensor=m&step={}", super::encode(step))).expect(400).json();
+        let expected = format!("parameter step: {step:?} is not a duration such as 30s, 15m, 1h or 1d");
+        assert_eq!(text_at(&answer, "error"), expected);
+    }
+    for unknown in ["limit=1", "cursor=1", "format=json", "stepp=1h"] {
+        client.get(PATH, &format!("sensor=m&{unknown}")).expect(400);
+    }
+}

@@ -1,0 +1,86 @@
+//! Readings without a time: they get that of their receipt, and none of them is lost to another one.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde_json::{Value, json};
+
+use super::{Client, client};
+use crate::support::http;
+
+fn now() -> i64 {
+    i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos()).unwrap()
+}
+
+fn times(readings: &[Value]) -> Vec<i64> {
+    readings.iter().map(|reading| reading["ts"].as_i64().expect("a time")).collect()
+}
+
+/// Writes five undated readings in one body, and checks that they are five, one nanosecond apart, in the order sent.
+fn check_one_body(client: &Client<'_>, sensor: &str, write: impl Fn()) {
+    let before = now();
+    write();
+    let after = now();
+    let readings = client.readings(sensor, "");
+    let times = times(&readings);
+    assert_eq!(times.len(), 5, "{sensor}: {readings:?}");
+    assert!(times.windows(2).all(|pair| pair[1] == pair[0] + 1), "{sensor}: {times:?}");
+    assert!(before <= times[0] && times[4] <= after, "{sensor}: {before} {times:?} {after}");
+    let values: Vec<&Value> = readings.iter().map(|reading| &reading["value"]).collect();
+    assert_eq!(values, [0, 1, 2, 3, 4], "{sensor}");
+}
+
+#[test]
+fn further_undated_readings_of_a_body_follow_by_a_nanosecond() {
+    let client = client("undated");
+    let lines: String = (0..5).map(|number| format!("lines value={number}\n")).collect();
+    let objects: Vec<Value> = (0..5).map(|number| json!({"sensor": "a", "value": number})).collect();
+    let ndjson: String = (0..5).map(|number| format!("{{\"sensor\":\"n\",\"value\":{number}}}\n")).collect();
+    check_one_body(&client, "lines", || client.keep(&lines));
+    check_one_body(&client, "readings,sensor=a", || {
+        client.write_json(&Value::from(objects.clone()).to_string()).expect(200);
+    });
+    check_one_body(&client, "readings,sensor=n", || {
+        client.write_json(&ndjson).expect(200);
+    });
+    // A null time is none.
+    client.write_json(r#"{"sensor":"null","value":1,"ts":null}"#).expect(200);
+    assert!(times(&client.readings("readings,sensor=null", ""))[0] > 1_700_000_000_000_000_000);
+}
+
+/// A precision is the unit of timestamps that are there: it does not round the time of receipt, which would make many
+/// readings one.
+#[test]
+fn a_precision_does_not_round_the_time_of_receipt() {
+    let client = client("undated-precision");
+    for _ in 0..3 {
+        http::post(&client.url("/write", "precision=s"), "m v=1\nm v=2", &[]).expect(204);
+    }
+    assert_eq!(client.readings("m", "").len(), 6);
+}
+
+#[test]
+fn requests_at_the_same_moment_lose_no_undated_reading() {
+    const THREADS: usize = 8;
+    const REQUESTS: usize = 10;
+    let client = client("undated-crowd");
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let client = &client;
+            scope.spawn(move || {
+                for request in 0..REQUESTS {
+                    let (line, object) = (format!("v={thread}.{request}"), thread * REQUESTS + request);
+                    if request % 2 == 0 {
+                        // Tags in either order: one sensor all the same.
+                        client.keep(&format!("readings,a=1,sensor=s {line}\nreadings,sensor=s,a=1 {line}\n"));
+                    } else {
+                        let one = json!({"sensor": "s", "tags": {"a": "1"}, "fields": {"v": object}});
+                        client.write_json(&json!([one, one]).to_string()).expect(200);
+                    }
+                }
+            });
+        }
+    });
+    let times = times(&client.readings("readings,a=1,sensor=s", "limit=1000"));
+    assert_eq!(times.len(), THREADS * REQUESTS * 2);
+    assert!(times.windows(2).all(|pair| pair[0] < pair[1]));
+}

@@ -1,0 +1,127 @@
+//! What breaks around the server: a store that is paused, killed or not there, clients that hang, leave or send too
+//! much, stops and kills under load. Whatever happens, an ack is kept, a refusal says so, and all of it passes alone.
+
+mod clients;
+mod load;
+
+use std::time::{Duration, Instant};
+
+use self::load::{Load, Outcome, check_acked};
+use crate::support::http::{get, post, request};
+use crate::support::mongod::{Mongod, fresh_database_name, mongod};
+use crate::support::server::{Launch, Server};
+use crate::support::{eventually, poll};
+
+/// How long the store is away in the tests that pause or kill it.
+const AWAY: Duration = Duration::from_secs(20);
+/// How soon after the store's return every client must have been acked again, without anybody's help.
+const RECOVERY: Duration = Duration::from_secs(15);
+/// The default `ingest.ack_timeout` of 15 s, and some time for a body to come in on a busy machine.
+const ANSWER_MAX: Duration = Duration::from_secs(15 + 5);
+/// The most memory the server may take with the default configuration, while 50 clients send 5,000 lines each, again
+/// and again, and nothing can be stored: `hot.max_bytes` is 256 MiB of it and `ingest.bytes_in_flight` 64 MiB.
+const MEMORY_MAX: u64 = 512 << 20;
+
+#[test]
+fn a_paused_store_costs_neither_memory_nor_acks() {
+    let mut mongod = Mongod::start();
+    let server = Server::start(&mongod.uri(&fresh_database_name()));
+    let load = Load::start(&server, 50);
+    load.await_acks("before the pause", 1, Duration::from_secs(60));
+    mongod.pause();
+    let paused = Instant::now();
+    // The pause is a length of time by its nature; nothing is waited for here.
+    std::thread::sleep(AWAY);
+    let resumed = Instant::now();
+    mongod.resume();
+    load.await_acks("after the pause", 1, RECOVERY);
+    let report = load.stop();
+    report.assert_refused_between(paused, resumed);
+    let peak = peak_memory(&server);
+    assert!(peak <= MEMORY_MAX, "the server took {peak} bytes");
+    check_acked(&server, &report);
+}
+
+#[test]
+fn a_killed_store_costs_no_acks() {
+    let mut mongod = Mongod::start();
+    let server = Server::start(&mongod.uri(&fresh_database_name()));
+    let load = Load::start(&server, 8);
+    load.await_acks("before the kill", 2, Duration::from_secs(60));
+    mongod.kill();
+    let killed = Instant::now();
+    load.await_refusals("while the store is away", 2, ANSWER_MAX);
+    assert_eq!(eventually("the store is missed", RECOVERY, || ready(&server).filter(|s| *s == 503)), 503);
+    let back = Instant::now();
+    mongod.restart();
+    load.await_acks("after the store's return", 1, RECOVERY);
+    let report = load.stop();
+    report.assert_refused_between(killed, back);
+    check_acked(&server, &report);
+}
+
+#[test]
+fn a_store_that_is_away_at_the_start_is_waited_for() {
+    let mut mongod = Mongod::start();
+    mongod.kill();
+    let server = Server::start(&mongod.uri(&fresh_database_name()));
+    assert_eq!(ready(&server), Some(503), "the banner is there, the store is not");
+    let write = || post(&server.url("/write"), "early x=1 1768485600000000000", &[]);
+    let refused = write().expect(503);
+    assert!(refused.header("retry-after").is_some() && refused.json()["error"].is_string(), "{}", refused.text());
+    get(&server.url("/ping")).expect(204);
+    mongod.restart();
+    eventually("the server turns ready", RECOVERY, || ready(&server).filter(|status| *status == 200));
+    write().expect(204);
+}
+
+/// The status of `/ready`.
+fn ready(server: &Server) -> Option<u16> {
+    request("GET", &server.url("/ready"), b"", &[]).ok().map(|answer| answer.status)
+}
+
+/// The most memory that the server ever had.
+fn peak_memory(server: &Server) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).expect("Linux tells");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a peak");
+    line.trim().trim_end_matches(" kB").parse::<u64>().expect("kilobytes") * 1024
+}
+
+#[test]
+fn a_stop_under_load_keeps_every_ack_in_the_embedded_store() {
+    keeps_every_ack(Launch::embedded().start(), |server| assert!(server.stop().success()));
+}
+
+#[test]
+fn a_stop_under_load_keeps_every_ack_in_mongodb() {
+    keeps_every_ack(on_mongodb(), |server| assert!(server.stop().success()));
+}
+
+#[test]
+fn a_kill_under_load_keeps_every_ack_in_the_embedded_store() {
+    keeps_every_ack(Launch::embedded().start(), |server| {
+        server.kill();
+    });
+}
+
+#[test]
+fn a_kill_under_load_keeps_every_ack_in_mongodb() {
+    keeps_every_ack(on_mongodb(), |server| {
+        server.kill();
+    });
+}
+
+fn on_mongodb() -> Server {
+    Server::start(&mongod().uri(&fresh_database_name()))
+}
+
+fn keeps_every_ack(mut server: Server, end: fn(&mut Server)) {
+    let load = Load::start(&server, 8);
+    load.await_acks("before the end", 6, Duration::from_secs(120));
+    end(&mut server);
+    let report = load.stop();
+    let other = |outcome: &Outcome| !matches!(outcome, Outcome::Acked | Outcome::Refused | Outcome::Broken(_));
+    assert!(!report.attempts.iter().any(|attempt| other(&attempt.outcome)));
+    server.restart("127.0.0.1:0");
+    check_acked(&server, &report);
+}

@@ -1,0 +1,227 @@
+//! Clients that send bodies of 5,000 lines again and again and note what they were answered, and the proof that what
+//! was acked is there.
+
+use std::fmt::Write;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use super::{ANSWER_MAX, eventually, poll};
+use crate::support::http::request;
+use crate::support::series::windows;
+use crate::support::server::Server;
+
+const DATABASE: &str = "load";
+/// A client's body: so many readings, one a second, of each of its sensors.
+const SENSORS: usize = 20;
+const STEPS: i64 = 250;
+const SECOND: i64 = 1_000_000_000;
+/// A multiple of the seconds of a body, so that each body is a window.
+const START: i64 = 1_768_486_000 * SECOND;
+
+/// Clients under way.
+pub struct Load {
+    clients: Vec<JoinHandle<()>>,
+    log: Arc<Mutex<Log>>,
+    stop: Arc<AtomicBool>,
+}
+
+/// What was seen by all clients.
+#[derive(Default)]
+struct Log {
+    attempts: Vec<Attempt>,
+    /// By client, the numbers of the bodies that were acked.
+    acked: Vec<Vec<i64>>,
+    /// By client.
+    refused: Vec<usize>,
+}
+
+/// One request.
+#[derive(Debug)]
+pub struct Attempt {
+    /// When it was begun.
+    pub sent: Instant,
+    /// When it was over.
+    pub over: Instant,
+    /// How.
+    pub outcome: Outcome,
+}
+
+/// What a request came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// 204.
+    Acked,
+    /// 503, with Retry-After and a JSON error.
+    Refused,
+    /// Any other answer.
+    Other(String),
+    /// No answer.
+    Broken(String),
+}
+
+/// All that was seen, once the clients are done.
+pub struct Report {
+    /// In the order they were over.
+    pub attempts: Vec<Attempt>,
+    acked: Vec<Vec<i64>>,
+}
+
+impl Load {
+    /// Starts clients that send until they are stopped.
+    pub fn start(server: &Server, clients: usize) -> Load {
+        let log = Log { attempts: Vec::new(), acked: vec![Vec::new(); clients], refused: vec![0; clients] };
+        let (log, stop) = (Arc::new(Mutex::new(log)), Arc::new(AtomicBool::new(false)));
+        let url = server.url(&format!("/write?db={DATABASE}"));
+        let start = |client: usize| {
+            let (url, log, stop) = (url.clone(), log.clone(), stop.clone());
+            std::thread::spawn(move || send(client, &url, &log, &stop))
+        };
+        Load { clients: (0..clients).map(start).collect(), log, stop }
+    }
+
+    /// Waits until every client got so many acks from now on.
+    #[track_caller]
+    pub fn await_acks(&self, when: &str, more: usize, within: Duration) {
+        self.await_more(&format!("acks {when}"), more, within, |log| log.acked.iter().map(Vec::len).collect());
+    }
+
+    /// Waits until every client got so many refusals from now on.
+    #[track_caller]
+    pub fn await_refusals(&self, when: &str, more: usize, within: Duration) {
+        self.await_more(&format!("refusals {when}"), more, within, |log| log.refused.clone());
+    }
+
+    #[track_caller]
+    fn await_more(&self, what: &str, more: usize, within: Duration, count: fn(&Log) -> Vec<usize>) {
+        let now = || count(&self.log.lock().expect("no client panicked"));
+        let before = now();
+        let done = || now().iter().zip(&before).all(|(now, before)| now - before >= more).then_some(());
+        if poll(within, done).is_none() {
+            panic!("{what}: not within {within:?}: {before:?} became {:?}", now());
+        }
+    }
+
+    /// Lets every client finish its request and takes what they saw.
+    pub fn stop(mut self) -> Report {
+        self.stop.store(true, Ordering::Relaxed);
+        let is_done = || self.clients.iter().all(JoinHandle::is_finished).then_some(());
+        eventually("the clients are done", 2 * ANSWER_MAX, is_done);
+        self.clients.drain(..).for_each(|client| client.join().expect("a client does not panic"));
+        let log = std::mem::take(&mut *self.log.lock().expect("no client panicked"));
+        Report { attempts: log.attempts, acked: log.acked }
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        // After a failed assertion too: the clients must not outlive the test.
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Report {
+    /// While the store was away every answer was a refusal, each came in time, and there was no other trouble at
+    /// any time.
+    #[track_caller]
+    pub fn assert_refused_between(&self, away: Instant, back: Instant) {
+        let mut refused = 0;
+        for attempt in &self.attempts {
+            assert!(matches!(attempt.outcome, Outcome::Acked | Outcome::Refused), "{:?}", attempt.outcome);
+            let took = attempt.over - attempt.sent;
+            assert!(took <= ANSWER_MAX, "{:?} after {took:?}", attempt.outcome);
+            if attempt.over > away && attempt.over < back {
+                // What was sent before may have been stored just in time.
+                assert!(attempt.outcome == Outcome::Refused || attempt.sent < away, "an ack without the store");
+                refused += usize::from(attempt.outcome == Outcome::Refused);
+            }
+        }
+        assert!(refused >= self.acked.len(), "only {refused} were refused");
+    }
+}
+
+fn send(client: usize, url: &str, log: &Mutex<Log>, stop: &AtomicBool) {
+    for number in 0.. {
+        let body = body(client, number);
+        loop {
+            let sent = Instant::now();
+            let outcome = attempt(url, &body);
+            let over = Instant::now();
+            let mut log = log.lock().expect("no client panicked");
+            let acked = outcome == Outcome::Acked;
+            if acked {
+                log.acked[client].push(number);
+            }
+            log.refused[client] += usize::from(outcome == Outcome::Refused);
+            let broken = matches!(outcome, Outcome::Broken(_));
+            log.attempts.push(Attempt { sent, over, outcome });
+            drop(log);
+            // Without a server there is nothing to load.
+            if broken || stop.load(Ordering::Relaxed) {
+                return;
+            }
+            if acked {
+                break;
+            }
+        }
+    }
+}
+
+fn attempt(url: &str, body: &str) -> Outcome {
+    match request("POST", url, body.as_bytes(), &[]) {
+        Err(error) => Outcome::Broken(error.to_string()),
+        Ok(answer) if answer.status == 204 => Outcome::Acked,
+        Ok(answer) => {
+            let error = serde_json::from_slice::<serde_json::Value>(&answer.body);
+            let says_why = error.is_ok_and(|error| error["error"].is_string());
+            if answer.status == 503 && answer.header("retry-after").is_some() && says_why {
+                return Outcome::Refused;
+            }
+            Outcome::Other(format!("{} {}", answer.status, String::from_utf8_lossy(&answer.body)))
+        }
+    }
+}
+
+fn key(client: usize, sensor: usize) -> String {
+    format!("load,client=c{client},sensor=s{sensor}")
+}
+
+fn body(client: usize, number: i64) -> String {
+    let mut body = String::with_capacity(400_000);
+    for step in number * STEPS..(number + 1) * STEPS {
+        for sensor in 0..SENSORS {
+            let (key, time) = (key(client, sensor), START + step * SECOND);
+            writeln!(body, "{key} step={step}i,half={} {time}", half(step)).expect("a String takes it");
+        }
+    }
+    body
+}
+
+#[allow(clippy::cast_precision_loss, reason = "small numbers")]
+fn half(step: i64) -> f64 {
+    step as f64 / 2.0
+}
+
+/// Every reading of every acked body is there, with its values.
+pub fn check_acked(server: &Server, report: &Report) {
+    assert!(report.acked.iter().all(|numbers| !numbers.is_empty()));
+    for (client, numbers) in report.acked.iter().enumerate() {
+        for sensor in 0..SENSORS {
+            let key = key(client, sensor);
+            let found = windows(server, DATABASE, &key, None, &format!("{STEPS}s"));
+            for number in numbers {
+                let span = (START + number * STEPS * SECOND, START + (number + 1) * STEPS * SECOND);
+                let window =
+                    found.get(&span).unwrap_or_else(|| panic!("{key}: body {number} was acked and is not there"));
+                let steps = number * STEPS..(number + 1) * STEPS;
+                let (sum, halves) = (steps.clone().sum::<i64>(), steps.map(half).sum::<f64>());
+                let expected = [("step", sum.to_string()), ("half", halves.to_string())];
+                for (field, sum) in expected {
+                    let found = (window[field].count, window[field].sum.get());
+                    assert_eq!(found, (u64::try_from(STEPS).expect("positive"), &*sum), "{key}: {field} of {number}");
+                }
+            }
+        }
+    }
+}

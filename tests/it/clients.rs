@@ -1,0 +1,165 @@
+//! Clients as they come from their packages, unmodified: what they write is there with equal values, and what is
+//! refused they report as they report any refusal. The scripts beside this file only write; reading back is done here.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde_json::{Value, json};
+
+use crate::support::http;
+use crate::support::packages::{Package, require};
+use crate::support::server::Server;
+
+const HOUR_START: i64 = 1_768_485_600_000_000_000;
+const MINUTE: i64 = 60_000_000_000;
+
+/// Runs a script, which prints JSON.
+fn script(python: &Path, name: &str, arguments: &[&str]) -> Value {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/clients").join(name);
+    let mut command = Command::new(python);
+    command.arg("-W").arg("ignore").arg(file).args(arguments).env("NO_PROXY", "*");
+    let output = command.output().expect("Python can be run");
+    let said = || String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{name}: {}", said());
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{name}: {error}: {}", said()))
+}
+
+fn readings(server: &Server, database: &str, sensor: &str) -> Vec<Value> {
+    let sensor = utf8_percent_encode(sensor, NON_ALPHANUMERIC);
+    let url = server.url(&format!("/api/v1/readings?db={database}&epoch=ns&limit=100000&sensor={sensor}"));
+    let answer = http::get(&url).expect(200).json();
+    answer["series"][0]["readings"].as_array().unwrap_or_else(|| panic!("{sensor}: {answer}")).clone()
+}
+
+fn text<'a>(value: &'a Value, what: &str) -> &'a str {
+    value.as_str().unwrap_or_else(|| panic!("{what}: {value}"))
+}
+
+#[test]
+fn the_v2_client_writes_points_and_batches() {
+    let Some(python) = require(Package::InfluxdbClient) else { return };
+    let server = Server::start("embedded");
+    let seen = script(&python, "v2_client.py", &[&server.url(""), "v2"]);
+    assert_eq!((&seen["ping"], &seen["health"], &seen["ready"]), (&json!(true), &json!("pass"), &json!("ready")));
+    assert!(text(&seen["version"], "version").starts_with("1."), "{seen}");
+
+    let first = json!({"ts": HOUR_START, "temp": 22.1, "count": 42, "on": true, "note": "a \"b\"\\c"});
+    assert_eq!(sorted(&readings(&server, "v2", r"climate,sensor=room\ 1\,\ left,site=a\=b")[0]), sorted(&first));
+    let precise: Vec<i64> = [0, 1_000_000, 2_000, 3].map(|offset| HOUR_START + offset).to_vec();
+    let mut found = times(&readings(&server, "v2", "precise"));
+    found.sort_by_key(|time| precise.iter().position(|known| known == time));
+    assert_eq!(found, precise);
+    let expected: Vec<Value> = (0..300).map(|n| json!({"ts": HOUR_START + n * MINUTE, "n": n})).collect();
+    assert_eq!(readings(&server, "v2", "many"), expected);
+
+    let rejected = &seen["rejected"];
+    assert_eq!(rejected["status"], json!(400));
+    let message = text(&rejected["message"], "the client's own message");
+    assert!(message.starts_with("partial write: unable to parse 'bad': line 2, column 4: missing fields"), "{message}");
+    assert!(message.ends_with(" dropped=1"), "{message}");
+    assert_eq!((&rejected["body"]["code"], &rejected["body"]["line"]), (&json!("invalid"), &json!(2)));
+    let conflict = &seen["conflict"];
+    assert_eq!((&conflict["status"], &conflict["body"]["code"]), (&json!(422), &json!("unprocessable entity")));
+    assert!(
+        text(&conflict["message"], "conflict").contains("input field \"v\" on measurement \"mixed\" is type string")
+    );
+    let mixed = [json!({"ts": 1, "v": 1}), json!({"ts": 2, "v": 2}), json!({"ts": 3, "w": 3})];
+    assert_eq!(readings(&server, "v2", "mixed"), mixed);
+
+    assert_eq!((&seen["batches"], &seen["failed"]), (&json!([500, 500, 500, 500]), &json!([400])));
+    for sensor in 0..4_i64 {
+        let expected: Vec<Value> =
+            (0..500).map(|n| n * 4 + sensor).map(|n| json!({"ts": (n + 1) * 1_000_000, "n": n})).collect();
+        assert_eq!(readings(&server, "v2", &format!("batched,s={sensor}")), expected);
+    }
+    assert_eq!(readings(&server, "v2", "batched,s=late"), [json!({"ts": 1, "n": 1})]);
+}
+
+#[test]
+fn the_v1_client_creates_a_database_and_writes_points_and_batches() {
+    let Some(python) = require(Package::Influxdb) else { return };
+    let server = Server::start("embedded");
+    let (host, port) = (server.address().ip().to_string(), server.address().port().to_string());
+    let seen = script(&python, "v1_client.py", &[&host, &port, "v1"]);
+    assert!(text(&seen["ping"], "the version").starts_with("1."), "{seen}");
+    assert_eq!(seen["databases"], json!([{"name": "v1"}]));
+    assert_eq!(seen["written"], json!(true));
+    for form in ["plain", "gzip"] {
+        let first = json!({"ts": HOUR_START, "temp": 22.1, "count": 42, "on": true, "note": "a \"b\""});
+        let found = readings(&server, "v1", &format!(r"climate,form={form},sensor=room\ 1\,\ left"));
+        assert_eq!(found.iter().map(sorted).collect::<Vec<_>>(), [sorted(&first)]);
+        let precise = readings(&server, "v1", &format!("precise,form={form}"));
+        assert_eq!(precise, [json!({"ts": HOUR_START, "n": 1})]);
+        let expected: Vec<Value> = (1..=1000).map(|n| json!({"ts": n * 1_000_000, "n": n})).collect();
+        assert_eq!(readings(&server, "v1", &format!("many,form={form}")), expected);
+        for sensor in ["lines", "mixed"] {
+            let found = readings(&server, "v1", &format!("{sensor},form={form}"));
+            assert_eq!(found, [json!({"ts": 1, "v": 1}), json!({"ts": 2, "v": 2})], "{sensor}");
+        }
+    }
+    assert_eq!(seen["rejected"]["code"], json!(400));
+    let content: Value = serde_json::from_str(text(&seen["rejected"]["content"], "content")).expect("JSON");
+    let error = text(&content["error"], "error");
+    assert!(error.starts_with("partial write: unable to parse 'bad': line 2, column 4: "), "{error}");
+    assert!(text(&seen["no_policy"]["content"], "content").contains("retention policy not found"), "{seen}");
+    assert!(text(&seen["no_select"]["content"], "content").starts_with("not supported: SELECT"), "{seen}");
+}
+
+#[test]
+fn the_influx_shell_creates_a_database_and_inserts() {
+    let Some(influx) = require(Package::InfluxShell) else { return };
+    let server = Server::start("embedded");
+    let run = |arguments: &[&str]| -> (bool, String) {
+        let port = server.address().port().to_string();
+        let mut command = Command::new(&influx);
+        command.args(["-host", "127.0.0.1", "-port", &port]).args(arguments).env("NO_PROXY", "*");
+        // It writes a history file into its home.
+        command.env("HOME", server.data_dir());
+        let Output { status, stdout, stderr } = command.output().expect("influx can be run");
+        (status.success(), String::from_utf8([stdout, stderr].concat()).expect("UTF-8"))
+    };
+    let quietly = |arguments: &[&str]| assert_eq!(run(arguments), (true, String::new()), "{arguments:?}");
+    quietly(&["-execute", "create database shell"]);
+    let (done, listed) = run(&["-execute", "show databases", "-format", "json"]);
+    assert!(done, "{listed}");
+    let listed: Value = serde_json::from_str(&listed).unwrap_or_else(|error| panic!("{error}: {listed}"));
+    assert_eq!(listed["results"][0]["series"][0]["values"], json!([["shell"]]));
+
+    let insert = |line: &str| run(&["-database", "shell", "-execute", &format!("insert {line}")]);
+    for line in ["climate,sensor=t1,site=a temp=22.5,on=true,n=3i 1", "climate,site=a,sensor=t1 temp=23 2"] {
+        assert_eq!(insert(line), (true, String::new()));
+    }
+    quietly(&[
+        "-database",
+        "shell",
+        "-precision",
+        "s",
+        "-execute",
+        "insert climate,sensor=t1,site=a temp=24 1768485600",
+    ]);
+    let expected = [
+        json!({"ts": 1, "temp": 22.5, "on": true, "n": 3}),
+        json!({"ts": 2, "temp": 23}),
+        json!({"ts": HOUR_START, "temp": 24}),
+    ];
+    assert_eq!(readings(&server, "shell", "climate,sensor=t1,site=a"), expected);
+
+    let (_, said) = insert("climate,sensor=t1,site=a temp=\"warm\",humidity=45 3");
+    assert!(said.starts_with("ERR: ") && said.contains("field type conflict: input field"), "{said}");
+    assert_eq!(readings(&server, "shell", "climate,sensor=t1,site=a").len(), 4);
+    let (_, said) = run(&["-database", "shell", "-execute", "select * from climate"]);
+    assert!(said.contains("not supported: select * from climate"), "{said}");
+}
+
+fn times(readings: &[Value]) -> Vec<i64> {
+    readings.iter().map(|reading| reading["ts"].as_i64().expect("a time")).collect()
+}
+
+/// The entries of an object by key: a client sends fields in an order of its own.
+fn sorted(object: &Value) -> Vec<(String, Value)> {
+    let mut entries: Vec<(String, Value)> =
+        object.as_object().expect("an object").iter().map(|(key, value)| (key.clone(), value.clone())).collect();
+    entries.sort_by(|one, other| one.0.cmp(&other.0));
+    entries
+}

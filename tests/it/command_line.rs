@@ -1,0 +1,263 @@
+//! The command line: flags, configuration, the banner, exit statuses, and what stays after each kind of end.
+
+use std::net::{SocketAddr, TcpListener};
+use std::process::{Command, Output};
+
+use serde_json::{Value, json};
+
+use crate::support::http;
+use crate::support::process::Folder;
+use crate::support::server::{Launch, Server, program};
+
+/// `EX_CONFIG` of sysexits.h, by which systemd and people tell a wrong configuration from a crash.
+const EXIT_CONFIG: i32 = 78;
+
+fn run(arguments: &[&str], environment: &[(&str, &str)]) -> (i32, String, String) {
+    let mut command: Command = program();
+    let Output { status, stdout, stderr } =
+        command.args(arguments).envs(environment.iter().copied()).output().expect("hourglass can be run");
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("hourglass writes UTF-8");
+    (status.code().expect("it ends by itself"), text(stdout), text(stderr))
+}
+
+fn write(server: &Server, lines: &str) {
+    http::post(&server.url("/write?db=d"), lines, &[]).expect(204);
+}
+
+fn readings(server: &Server, sensor: &str) -> Vec<Value> {
+    let url = server.url(&format!("/api/v1/readings?db=d&epoch=ns&limit=100000&sensor={sensor}"));
+    let answer = http::get(&url).expect(200).json();
+    answer["series"][0]["readings"].as_array().unwrap_or_else(|| panic!("{answer}")).clone()
+}
+
+#[test]
+fn version_and_help_say_what_it_is() {
+    let version = format!("hourglass {}\n", env!("CARGO_PKG_VERSION"));
+    assert_eq!(run(&["--version"], &[]), (0, version, String::new()));
+    let (code, help, _) = run(&["--help"], &[]);
+    assert_eq!(code, 0);
+    for word in ["serve", "check-config", "config", "First steps: "] {
+        assert!(help.contains(word), "{word}: {help}");
+    }
+    let (code, help, _) = run(&["serve", "--help"], &[]);
+    assert_eq!(code, 0);
+    for flag in ["--config <FILE>", "--listen <ADDR:PORT>", "--data-dir <DIR>", "--store <STORE>"] {
+        assert!(help.contains(flag), "{flag}: {help}");
+    }
+    for arguments in [&[][..], &["sing"], &["serve", "--nope"], &["config"]] {
+        assert_eq!(run(arguments, &[]).0, 2, "{arguments:?}");
+    }
+}
+
+#[test]
+fn config_default_prints_the_documented_file_and_that_file_is_sound() {
+    let (code, printed, said) = run(&["config", "default"], &[]);
+    assert_eq!((code, said.as_str()), (0, ""));
+    assert_eq!(printed, include_str!("../../config/default.toml"));
+    let folder = Folder::new("config");
+    let file = folder.file("default.toml");
+    std::fs::write(&file, printed).unwrap();
+    let file = file.to_str().unwrap();
+    let sound = format!("{file}: the configuration is sound\n");
+    assert_eq!(run(&["check-config", "--config", file], &[]), (0, sound, String::new()));
+    assert_eq!(run(&["check-config"], &[]), (0, "the configuration is sound\n".to_owned(), String::new()));
+}
+
+#[test]
+fn check_config_names_every_problem_at_once_and_serve_starts_with_none() {
+    let folder = Folder::new("config");
+    let file = folder.file("hourglass.toml");
+    let text = r#"
+[server]
+listen = "nowhere"
+port = 8086
+[ingest]
+linger = "5"
+[query]
+limit_max = 0
+[colour]
+red = true
+"#;
+    std::fs::write(&file, text).unwrap();
+    let file = file.to_str().unwrap();
+    let data = folder.file("data");
+    let environment = [("HOURGLASS_LIMITS__TAGZ", "3"), ("HOURGLASS_PAGE__MAX_READINGS", "none")];
+    let flags = ["--config", file, "--store", "postgres://me:secret@h/d", "--data-dir", data.to_str().unwrap()];
+    for command in ["check-config", "serve"] {
+        let (code, printed, said) = run(&[&[command][..], &flags].concat(), &environment);
+        assert_eq!((code, printed.as_str()), (EXIT_CONFIG, ""), "{command}: {said}");
+        let lines: Vec<&str> = said.lines().collect();
+        let expected = [
+            format!("hourglass: {file}:3: server.listen = \"nowhere\": not an address and port; "),
+            format!("hourglass: {file}:4: unknown key server.port"),
+            format!("hourglass: {file}:6: ingest.linger = \"5\": no unit (ms, s, m or h); "),
+            format!("hourglass: {file}:8: query.limit_max = 0: out of bounds; expected a whole number, 1 to 1000000"),
+            format!("hourglass: {file}:10: unknown key colour.red"),
+            "hourglass: variable HOURGLASS_LIMITS__TAGZ: names no key; did you mean HOURGLASS_LIMITS__TAGS?".to_owned(),
+            "hourglass: variable HOURGLASS_PAGE__MAX_READINGS: page.max_readings = \"none\": not a whole number; "
+                .to_owned(),
+            "hourglass: flag --store: store.uri = \"postgres://***@h/d\": unknown store; ".to_owned(),
+            "hourglass: 8 problems in the configuration; nothing was started".to_owned(),
+        ];
+        assert_eq!(lines.len(), expected.len(), "{command}: {said}");
+        for (line, expected) in lines.iter().zip(&expected) {
+            assert!(line.starts_with(expected), "{command}:\n{line}\n{expected}");
+        }
+    }
+    assert!(!data.exists(), "nothing was started");
+    let (code, _, said) = run(&["check-config", "--config", "no-such-file.toml"], &[]);
+    assert_eq!(code, EXIT_CONFIG);
+    assert!(said.starts_with("hourglass: no-such-file.toml: cannot be read: "), "{said}");
+}
+
+#[test]
+fn the_environment_wins_over_the_file_and_a_flag_over_both() {
+    let config = "[query]\nlimit_max = 10\nlimit_default = 5\n[server]\nlisten = \"127.0.0.1:1\"\n";
+    let launch = Launch::embedded().config(config).env("HOURGLASS_QUERY__LIMIT_MAX", 7);
+    // --listen is there in every launch: were it not the strongest, nobody could listen on port 1 here.
+    let server = launch.env("HOURGLASS_SERVER__LISTEN", "127.0.0.1:2").start();
+    let refused = http::get(&server.url("/api/v1/readings?sensor=m&limit=8")).expect(400).json();
+    assert!(refused["error"].as_str().unwrap().ends_with("1 to 7 (query.limit_max)"), "{refused}");
+    http::get(&server.url("/api/v1/readings?sensor=m&limit=7")).expect(200);
+    assert!(server.address().port() > 2);
+}
+
+#[test]
+fn an_address_beyond_loopback_needs_the_config_to_say_so() {
+    let refused = Launch::embedded().listen("0.0.0.0:0").run_to_end();
+    assert_eq!(refused.status.code(), Some(EXIT_CONFIG));
+    assert_eq!(refused.stdout, "");
+    let start = "hourglass: flag --listen: server.listen = \"0.0.0.0:0\" lets other machines in, and there is no authentication yet; ";
+    assert!(refused.stderr.starts_with(start), "{}", refused.stderr);
+    assert!(refused.stderr.contains("HOURGLASS_SERVER__ALLOW_UNAUTHENTICATED=true"), "{}", refused.stderr);
+
+    let allowed = Launch::embedded().listen("0.0.0.0:0").env("HOURGLASS_SERVER__ALLOW_UNAUTHENTICATED", "true");
+    let server = allowed.start();
+    assert!(server.stdout().contains("WARNING: 0.0.0.0:"), "{}", server.stdout());
+    let loopback = SocketAddr::from(([127, 0, 0, 1], server.address().port()));
+    http::get(&format!("http://{loopback}/ping")).expect(204);
+
+    let quiet = Server::start("embedded");
+    assert!(!quiet.stdout().contains("WARNING"), "{}", quiet.stdout());
+}
+
+#[test]
+fn a_port_that_is_taken_is_named_with_the_way_out() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap();
+    let refused = Launch::embedded().listen(address).run_to_end();
+    assert_eq!(refused.status.code(), Some(1));
+    let start = format!(
+        "hourglass: listening on {address}: is another process there? Choose a free one with --listen ADDR:PORT: "
+    );
+    assert!(refused.stderr.starts_with(&start), "{}", refused.stderr);
+    assert_eq!(refused.stderr.lines().count(), 1, "{}", refused.stderr);
+}
+
+/// The two curls are run as they stand there: a newcomer copies them.
+#[test]
+fn the_banner_holds_what_a_newcomer_needs_and_its_commands_work() {
+    let server = Server::start("embedded");
+    let (banner, base) = (server.stdout(), server.url(""));
+    let lines: Vec<&str> = banner.lines().collect();
+    assert_eq!(lines[0], format!("hourglass {}", env!("CARGO_PKG_VERSION")));
+    assert_eq!(lines[1].trim(), format!("store    embedded in {}", server.data_dir().display()));
+    assert_eq!(lines[2].trim(), format!("serving  {base}  (endpoints: {base}/, metrics: {base}/metrics)"));
+    let milliseconds = lines.last().unwrap().strip_prefix("ready in ").and_then(|rest| rest.strip_suffix(" ms"));
+    assert!(milliseconds.is_some_and(|number| number.parse::<u64>().is_ok()), "{banner}");
+    let curls: Vec<&str> = lines.iter().map(|line| line.trim()).filter(|line| line.starts_with("curl ")).collect();
+    assert_eq!(curls.len(), 2, "{banner}");
+    let said: Vec<Value> = curls
+        .iter()
+        .map(|curl| {
+            let output = Command::new("sh").args(["-c", &format!("{curl} -sS --noproxy '*'")]).output().expect("sh");
+            serde_json::from_slice(&output.stdout)
+                .unwrap_or_else(|error| panic!("{curl}: {error}: {}", String::from_utf8_lossy(&output.stderr)))
+        })
+        .collect();
+    assert_eq!(said[0], json!({"accepted": 1, "rejected": []}));
+    assert_eq!(said[1]["series"][0]["readings"][0]["value"], json!(22.5));
+    assert_eq!(said[1]["series"][0]["sensor"], json!("readings,sensor=temp-01"));
+}
+
+#[test]
+fn a_second_process_on_one_data_folder_is_refused_and_the_first_goes_on() {
+    let server = Server::start("embedded");
+    write(&server, "m v=1 1");
+    let data = server.data_dir();
+    let (code, printed, said) = run(&["serve", "--listen", "127.0.0.1:0", "--data-dir", data.to_str().unwrap()], &[]);
+    assert_eq!((code, printed.as_str()), (1, ""), "{said}");
+    let file = data.join("hourglass.redb");
+    let expected = format!(
+        "hourglass: opening the embedded store: another process has {} open; one process at a time can use a data folder\n",
+        file.display()
+    );
+    assert_eq!(said, expected);
+    write(&server, "m v=2 2");
+    assert_eq!(readings(&server, "m").len(), 2);
+}
+
+#[test]
+fn either_signal_ends_it_with_zero_and_what_was_acked_is_there_afterwards() {
+    let mut server = Server::start("embedded");
+    for (number, signal) in ["TERM", "INT", "TERM"].into_iter().enumerate() {
+        write(&server, &format!("m n={number}i {number}\nm,run={number} n={number}i 1"));
+        let status = server.stop_by(signal);
+        assert_eq!(status.code(), Some(0), "SIG{signal}: {}", server.stderr());
+        server.restart("127.0.0.1:0");
+        let kept: Vec<Value> = readings(&server, "m").iter().map(|reading| reading["n"].clone()).collect();
+        assert_eq!(kept, (0..=number).collect::<Vec<_>>(), "SIG{signal}");
+        assert_eq!(readings(&server, &format!("m,run={number}")).len(), 1, "SIG{signal}");
+    }
+}
+
+/// Each writer remembers what was acked to it. The kill comes in the middle of the writing; what it interrupts may be
+/// there or not, but nothing that was acked may be missing.
+#[test]
+fn a_killed_process_keeps_all_that_it_acked() {
+    const WRITERS: usize = 4;
+    let mut server = Server::start("embedded");
+    let url = server.url("/write?db=d");
+    let (progress, enough) = std::sync::mpsc::channel();
+    let writer = |writer: usize| {
+        let (url, progress) = (url.clone(), progress.clone());
+        std::thread::spawn(move || {
+            let mut acked = Vec::new();
+            for number in 0.. {
+                let line = format!("m,w={writer} n={number}i {number}");
+                match http::request("POST", &url, line.as_bytes(), &[]) {
+                    Ok(answer) => {
+                        assert_eq!(answer.status, 204);
+                        acked.push(number);
+                        // Nobody listens any more once enough was acked.
+                        let _ = progress.send(());
+                    }
+                    Err(_) => break,
+                }
+            }
+            acked
+        })
+    };
+    let writers: Vec<_> = (0..WRITERS).map(writer).collect();
+    for _ in 0..100 {
+        enough.recv().unwrap();
+    }
+    assert!(!server.kill().success());
+    let acked: Vec<Vec<u64>> = writers.into_iter().map(|writer| writer.join().unwrap()).collect();
+    server.restart("127.0.0.1:0");
+    assert!(acked.iter().map(Vec::len).sum::<usize>() >= 100);
+    for (writer, acked) in acked.iter().enumerate() {
+        let kept = readings(&server, &format!("m,w={writer}"));
+        let kept: Vec<u64> = kept.iter().map(|reading| reading["n"].as_u64().unwrap()).collect();
+        let numbers: Vec<u64> = (0..kept.len() as u64).collect();
+        assert_eq!(kept, numbers, "writer {writer}: no hole and nothing twice");
+        assert!(
+            kept.len() >= acked.len() && kept.len() <= acked.len() + 1,
+            "writer {writer}: {} {}",
+            kept.len(),
+            acked.len()
+        );
+    }
+    // The killed process's lock is gone with it, and writing goes on.
+    write(&server, "m,w=after n=1i 1");
+}

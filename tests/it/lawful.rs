@@ -1,0 +1,211 @@
+//! The law end to end, on both stores: whatever comes in whatever order, through full pages, forgotten buckets,
+//! restarts and kills, what is read afterwards is what a plain map of readings says, and so are the documents.
+
+mod instances;
+mod model;
+mod traffic;
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use hourglass::bucket::Caps;
+
+use self::model::{Model, Tally};
+use self::traffic::Writer;
+use crate::support::eventually;
+use crate::support::mongod::{fresh_database_name, mongod};
+use crate::support::pages::Stored;
+use crate::support::series::metric;
+use crate::support::server::{Launch, Server};
+
+const DATABASE: &str = "lawful";
+/// Pages are small, so that buckets overflow and pages are split; hot memory is the least there is, so that buckets
+/// are forgotten and read back. The stores' deadlines are long, because other tests load the machine.
+const CONFIG: &str = r#"
+[page]
+max_readings = 20
+max_bytes = "2KiB"
+hard_bytes = "3KiB"
+
+[hot]
+max_bytes = "1MiB"
+
+[store]
+command_timeout = "60s"
+
+[ingest]
+ack_timeout = "60s"
+"#;
+const CAPS: Caps = Caps { max_readings: 20, max_bytes: 2 << 10, hard_bytes: 3 << 10 };
+/// Connections at a time; each has sensors of its own and sends one body after the other.
+const CONNECTIONS: usize = 4;
+const BODIES: usize = 50;
+
+struct World {
+    server: Server,
+    stored: Stored,
+}
+
+impl World {
+    fn embedded() -> World {
+        let server = Launch::embedded().config(CONFIG).start();
+        let stored = Stored::in_file(server.data_dir(), DATABASE);
+        World { server, stored }
+    }
+
+    fn mongo() -> World {
+        let name = fresh_database_name();
+        let server = Launch::with_store(mongod().uri(&name)).config(CONFIG).start();
+        World { server, stored: Stored::in_mongo(mongod(), &name, DATABASE) }
+    }
+}
+
+#[test]
+fn any_traffic_is_a_plain_map_in_the_embedded_store() {
+    any_traffic_is_a_plain_map(World::embedded());
+}
+
+#[test]
+fn any_traffic_is_a_plain_map_in_mongodb() {
+    let world = World::mongo();
+    any_traffic_is_a_plain_map(world);
+}
+
+fn any_traffic_is_a_plain_map(mut world: World) {
+    let mut writers: Vec<Writer> = (0..CONNECTIONS).map(|number| Writer::new(number, 2026)).collect();
+    // Stopped twice on the way; what a sensor's document says must survive that too.
+    send_through(&mut world.server, &mut writers, [Ending::Stop, Ending::Stop]);
+    check_answers(&world.server, &writers);
+    assert!(world.server.stop().success());
+    check_documents(&world.stored, &writers, Sensors::UpToDate);
+
+    // Killed twice on the way.
+    let address = world.server.address();
+    world.server.restart(address);
+    send_through(&mut world.server, &mut writers, [Ending::Kill, Ending::Kill]);
+    check_answers(&world.server, &writers);
+    assert!(world.server.stop().success());
+    check_documents(&world.stored, &writers, Sensors::Known);
+
+    // Undisturbed, so that what became of every reading can be told beforehand.
+    world.server.restart(address);
+    writers.iter_mut().for_each(|writer| writer.tally = Tally::default());
+    send_through(&mut world.server, &mut writers, []);
+    check_counters(&world.server, &writers);
+    check_answers(&world.server, &writers);
+    let buckets = writers.iter().map(|writer| writer.model.buckets()).sum::<usize>();
+    assert!(metric(&world.server, "hourglass_hot_buckets") < double(buckets), "none of {buckets} was forgotten");
+    assert!(world.server.stop().success());
+    check_documents(&world.stored, &writers, Sensors::Known);
+}
+
+/// How a run of the server is ended while bodies are on their way.
+#[derive(Debug, Clone, Copy)]
+enum Ending {
+    Stop,
+    Kill,
+}
+
+/// Every writer sends its bodies; meanwhile the server is ended and started again, at equal distances.
+fn send_through<const N: usize>(server: &mut Server, writers: &mut [Writer], endings: [Ending; N]) {
+    let address: SocketAddr = server.address();
+    let url = server.url(&format!("/write?db={DATABASE}"));
+    let (acked, all) = (AtomicUsize::new(0), writers.len() * BODIES);
+    std::thread::scope(|scope| {
+        for writer in writers {
+            scope.spawn(|| {
+                for _ in 0..BODIES {
+                    writer.send_one(&url);
+                    acked.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        for (number, ending) in endings.into_iter().enumerate() {
+            let due = all * (number + 1) / (N + 1);
+            let is_due = || (acked.load(Ordering::Relaxed) >= due).then_some(());
+            eventually("the next body is acked", Duration::from_secs(120), is_due);
+            match ending {
+                Ending::Stop => assert!(server.stop().success(), "{ending:?} {number}"),
+                Ending::Kill => drop(server.kill()),
+            }
+            server.restart(address);
+        }
+    });
+}
+
+fn check_answers(server: &Server, writers: &[Writer]) {
+    writers.iter().for_each(|writer| writer.model.check_answers(server, DATABASE));
+}
+
+/// What a sensor's document can be held to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sensors {
+    /// All of it.
+    UpToDate,
+    /// That it is there with its fields: after a kill, what was seen lately is only written when
+    /// the sensor's next reading is.
+    Known,
+}
+
+fn check_documents(stored: &Stored, writers: &[Writer], sensors: Sensors) {
+    let models: Vec<&Model> = writers.iter().map(|writer| &writer.model).collect();
+    check_stored(stored, &models, sensors);
+}
+
+/// All pages together are the models, no reading more and none less.
+fn check_stored(stored: &Stored, models: &[&Model], sensors: Sensors) {
+    let series: BTreeMap<&str, &model::Series> = models.iter().flat_map(|model| model.series()).collect();
+    let mut found: BTreeMap<String, model::Series> = BTreeMap::new();
+    let mut outliers: BTreeMap<String, (i64, i64)> = BTreeMap::new();
+    stored.each_bucket(&CAPS, |pages| {
+        let found = found.entry(pages[0].sensor.clone()).or_default();
+        for reading in pages.iter().flat_map(|page| &page.readings) {
+            found.insert(reading.time, reading.fields.iter().cloned().collect());
+        }
+        if pages.len() > 1 {
+            let outlier = outliers.entry(pages[0].sensor.clone()).or_default();
+            let pages = (pages[0].start, i64::try_from(pages.len()).expect("few"));
+            *outlier = if *outlier == (0, 0) { pages } else { pages.max(*outlier) };
+        }
+    });
+    assert_eq!(found.keys().collect::<Vec<_>>(), series.keys().collect::<Vec<_>>());
+    for (sensor, found) in &found {
+        model::assert_same(sensor, found, series[&**sensor]);
+    }
+    let mut known = 0;
+    stored.each_sensor(|document| {
+        let series = series.get(&*document.key).unwrap_or_else(|| panic!("{} has no reading", document.key));
+        model::check_sensor(&document, series, sensors == Sensors::UpToDate);
+        if sensors == Sensors::UpToDate {
+            assert_eq!(document.outlier, outliers.get(&document.key).copied(), "{}: outlier", document.key);
+        }
+        known += 1;
+    });
+    assert_eq!(known, series.len(), "sensors' documents");
+}
+
+fn check_counters(server: &Server, writers: &[Writer]) {
+    let sum = |part: fn(&Tally) -> usize| writers.iter().map(|writer| part(&writer.tally)).sum::<usize>();
+    let (new, duplicate, overwritten) = (sum(|t| t.new), sum(|t| t.duplicate), sum(|t| t.overwritten));
+    assert!(new > 100 && duplicate > 100 && overwritten > 100, "{new} new, {duplicate} again, {overwritten} over");
+    let expected = [
+        ("accepted", new + duplicate + overwritten),
+        ("stored", new),
+        ("duplicate", duplicate),
+        ("overwritten", overwritten),
+        ("rejected", 0),
+    ];
+    for (what, expected) in expected {
+        let found = metric(server, &format!("hourglass_ingest_readings_{what}_total"));
+        assert_eq!(found, double(expected), "{what}");
+    }
+    let late = metric(server, "hourglass_ingest_readings_late_total");
+    assert!(late > 0.0 && late <= double(new), "{late} late");
+}
+
+#[allow(clippy::cast_precision_loss, reason = "small numbers")]
+fn double(number: usize) -> f64 {
+    number as f64
+}

@@ -1,0 +1,157 @@
+//! Two instances on one MongoDB that write the same sensors at the same time: nothing is lost or doubled, every field
+//! holds a value that somebody wrote, and a correction sent after an ack wins, whoever sends it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use hourglass::reading::Value;
+
+use super::{CAPS, CONFIG, DATABASE};
+use crate::support::eventually;
+use crate::support::http::{post, request};
+use crate::support::mongod::{fresh_database_name, mongod};
+use crate::support::pages::Stored;
+use crate::support::random::Random;
+use crate::support::series::{metric, readings};
+use crate::support::server::{Launch, Server};
+
+/// 2026-01-15T14:00:00Z.
+const START: i64 = 1_768_485_600_000_000_000;
+const SECOND: i64 = 1_000_000_000;
+const HOUR: i64 = 3600 * SECOND;
+
+fn two_instances() -> (Server, Server, Stored) {
+    let name = fresh_database_name();
+    let instance = || Launch::with_store(mongod().uri(&name)).config(CONFIG).start();
+    (instance(), instance(), Stored::in_mongo(mongod(), &name, DATABASE))
+}
+
+/// By sensor, time and field: the value that this writer wrote last.
+type Written = BTreeMap<(String, i64, String), i64>;
+
+#[test]
+fn two_instances_make_a_union_in_which_everybody_finds_his_own() {
+    let (a, b, stored) = two_instances();
+    let writers: Vec<Written> = std::thread::scope(|scope| {
+        let start = |number: usize| {
+            let url = [&a, &b][number % 2].url(&format!("/write?db={DATABASE}"));
+            scope.spawn(move || write_at_random(&url, number))
+        };
+        let threads: Vec<_> = (0..4).map(start).collect();
+        threads.into_iter().map(|thread| thread.join().expect("a writer is done")).collect()
+    });
+    assert!(metric(&a, "hourglass_store_conflicts_total") > 0.0, "they never met");
+    assert!(metric(&b, "hourglass_store_conflicts_total") > 0.0, "they never met");
+
+    let mut expected: BTreeMap<(String, i64, String), BTreeSet<i64>> = BTreeMap::new();
+    for (place, value) in writers.into_iter().flatten() {
+        expected.entry(place).or_default().insert(value);
+    }
+    let mut found: BTreeSet<(String, i64, String)> = BTreeSet::new();
+    let mut overflowing = 0;
+    stored.each_bucket(&CAPS, |pages| {
+        overflowing += usize::from(pages.len() > 1);
+        for reading in pages.iter().flat_map(|page| &page.readings) {
+            for (field, value) in &reading.fields {
+                let place = (pages[0].sensor.clone(), reading.time, field.clone());
+                let Value::Integer(value) = value else { panic!("{place:?}: {value:?}") };
+                let somebody = expected.get(&place).is_some_and(|values| values.contains(value));
+                assert!(somebody, "{place:?}: {value}, but the last that anybody wrote is {:?}", expected.get(&place));
+                assert!(found.insert(place.clone()), "{place:?} twice");
+            }
+        }
+    });
+    assert!(found.iter().eq(expected.keys()), "fields that were acked are missing");
+    assert!(overflowing > 2, "{overflowing} buckets overflowed");
+}
+
+/// Bodies for the sensors that all writers share: each reading has a field of the writer's own and one that all of
+/// them write.
+fn write_at_random(url: &str, writer: usize) -> Written {
+    let mut random = Random::new(u64::try_from(writer).expect("small") + 77);
+    let mut written = Written::new();
+    for body in 0..40 {
+        let mut lines = String::new();
+        for line in 0..10 {
+            let sensor = format!("shared,sensor=s{}", random.below(3));
+            let time = START + random.below(2) * HOUR + random.below(70) * 31 * SECOND;
+            let value = i64::try_from(writer).expect("small") * 1_000_000 + body * 1000 + line;
+            let own = format!("w{writer}");
+            lines.push_str(&format!("{sensor} {own}={value}i,all={value}i {time}\n"));
+            for field in [own, "all".to_owned()] {
+                written.insert((sensor.clone(), time, field), value);
+            }
+        }
+        eventually("a body is acked", Duration::from_secs(60), || {
+            let answer = request("POST", url, lines.as_bytes(), &[]).expect("an answer");
+            (answer.status != 503).then(|| answer.expect(204))
+        });
+    }
+    written
+}
+
+/// What an instance remembers of a page is what it last wrote there. A second writer's correction makes that old, and
+/// a reading that looks like a duplicate of it is then a correction of the correction.
+#[test]
+fn a_correction_after_an_ack_wins_whoever_sends_it() {
+    let (a, b, _stored) = two_instances();
+    for (case, (first, second)) in [(&a, &b), (&b, &a)].into_iter().enumerate() {
+        // The reading stands alone, amid others on an open page, and on a page that is closed.
+        for others in [0, 5, 50] {
+            let sensor = format!("corrected,case=c{case},others=o{others}");
+            let at = |second: i64| START + second * SECOND;
+            let write = |server: &Server, body: &[(&str, i64)]| {
+                let line = |(fields, time): &(&str, i64)| format!("{sensor} {fields} {time}\n");
+                let lines: String = body.iter().map(line).collect();
+                post(&server.url(&format!("/write?db={DATABASE}")), lines, &[]).expect(204);
+            };
+            let assert_stored = |what: &str, expected: [&str; 2]| {
+                for server in [first, second] {
+                    let found = readings(server, DATABASE, &sensor, Some((at(0), at(1))), 10);
+                    assert_eq!(found.len(), 1, "{sensor}: {what}");
+                    let fields = &found[0].1;
+                    assert_eq!([&*fields["x"], &*fields["y"]], expected, "{sensor}: {what}");
+                }
+            };
+            write(first, &[("x=1i,y=1i", at(0))]);
+            for other in 1..=others {
+                write(first, &[("x=0i", at(other))]);
+            }
+            write(second, &[("x=2i", at(0))]);
+            assert_stored("a correction by the other instance", ["2", "1"]);
+            write(first, &[("x=1i,y=1i", at(0))]);
+            assert_stored("what the first instance remembers, sent again", ["1", "1"]);
+            write(second, &[("x=3i,y=3i", at(0))]);
+            write(first, &[("y=1i", at(0))]);
+            assert_stored("a single field of it", ["3", "1"]);
+            write(second, &[("x=4i", at(0))]);
+            write(first, &[("x=3i", at(0)), ("x=5i", at(1000)), ("y=6i", at(1000))]);
+            assert_stored("together with a new reading", ["3", "1"]);
+            write(second, &[("x=7i", at(0))]);
+            write(first, &[("x=8i", at(1001))]);
+            assert_stored("a new reading alone corrects nothing", ["7", "1"]);
+        }
+    }
+}
+
+/// A sensor's document holds the latest readings as the pages do, also where the instance that writes it last has an
+/// older page in memory.
+#[test]
+fn the_recent_readings_of_a_sensor_are_those_of_its_pages() {
+    let (mut a, mut b, stored) = two_instances();
+    let write = |server: &Server, line: &str| {
+        post(&server.url(&format!("/write?db={DATABASE}")), line, &[]).expect(204);
+    };
+    write(&a, &format!("seen x=1i,y=1i {START}"));
+    write(&b, &format!("seen x=2i {START}"));
+    write(&b, &format!("seen x=3i {}", START + SECOND));
+    assert!(b.stop().success());
+    assert!(a.stop().success());
+    let mut documents = Vec::new();
+    stored.each_sensor(|sensor| documents.push(sensor));
+    let mut in_pages = Vec::new();
+    stored.each_bucket(&CAPS, |pages| in_pages.extend(pages[0].readings.clone()));
+    assert_eq!(documents.len(), 1);
+    assert_eq!(documents[0].recent, in_pages);
+    assert_eq!(documents[0].last_seen, Some((START + SECOND) / 1_000_000));
+}

@@ -1,0 +1,275 @@
+//! `/metrics`: each counter moves as its help says, no sensor is ever a label, and `promtool` finds nothing to say.
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::support::eventually;
+use crate::support::http;
+use crate::support::packages::{Package, require};
+use crate::support::server::{Launch, Server};
+
+/// Samples by name and labels, as they stand in the text.
+fn scrape(server: &Server) -> BTreeMap<String, f64> {
+    let answer = http::get(&server.url("/metrics")).expect(200);
+    let samples = answer.text().lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let sample = |line: &str| {
+        let (name, value) = line.rsplit_once(' ').unwrap_or_else(|| panic!("no sample: {line}"));
+        (name.to_owned(), value.parse().unwrap_or_else(|_| panic!("no number: {line}")))
+    };
+    samples.map(sample).collect()
+}
+
+/// What a step of a test is to change, by the samples' names; whatever is not named here may change.
+type Changes<'a> = &'a [(&'a str, f64)];
+
+struct Watched {
+    server: Server,
+    before: BTreeMap<String, f64>,
+}
+
+impl Watched {
+    fn new(server: Server) -> Self {
+        let before = scrape(&server);
+        Self { server, before }
+    }
+
+    /// Panics unless exactly so much was added to each since the last time. The readings' counters must all be named
+    /// that changed.
+    #[track_caller]
+    fn changed(&mut self, what: &str, changes: Changes<'_>) {
+        let now = scrape(&self.server);
+        let of = |samples: &BTreeMap<String, f64>, name: &str| samples.get(name).copied().unwrap_or(0.0);
+        for (name, by) in changes {
+            assert_eq!(of(&now, name) - of(&self.before, name), *by, "{what}: {name}");
+        }
+        for name in now.keys().filter(|name| name.starts_with("hourglass_ingest_readings_")) {
+            let named = changes.iter().any(|(known, _)| known == name);
+            assert!(named || of(&now, name) == of(&self.before, name), "{what}: {name} changed too");
+        }
+        self.before = now;
+    }
+
+    #[track_caller]
+    fn write(&self, lines: &str, status: u16) {
+        http::post(&self.server.url("/write?db=d"), lines, &[]).expect(status);
+    }
+}
+
+const ACCEPTED: &str = "hourglass_ingest_readings_accepted_total";
+const STORED: &str = "hourglass_ingest_readings_stored_total";
+const DUPLICATE: &str = "hourglass_ingest_readings_duplicate_total";
+const OVERWRITTEN: &str = "hourglass_ingest_readings_overwritten_total";
+const LATE: &str = "hourglass_ingest_readings_late_total";
+
+fn rejected(reason: &str) -> String {
+    format!("hourglass_ingest_readings_rejected_total{{reason=\"{reason}\"}}")
+}
+
+#[test]
+fn the_readings_counters_tell_what_became_of_each_reading() {
+    let mut watched = Watched::new(Server::start("embedded"));
+    watched.write("m a=1 10\nm a=2 20\nm,s=b a=1 10", 204);
+    watched.changed("new", &[(ACCEPTED, 3.0), (STORED, 3.0)]);
+    watched.write("m a=1 10\nm a=2 20\nm,s=b a=1 10", 204);
+    watched.changed("the same again", &[(ACCEPTED, 3.0), (DUPLICATE, 3.0)]);
+    watched.write("m a=9 10\nm b=1 20", 204);
+    watched.changed("another value, another field", &[(ACCEPTED, 2.0), (OVERWRITTEN, 2.0)]);
+    watched.write("m a=1 5\nm a=1 30", 204);
+    watched.changed("one before the latest", &[(ACCEPTED, 2.0), (STORED, 2.0), (LATE, 1.0)]);
+    // A bucket of its own has no latest reading yet.
+    watched.write("m a=1 -5", 204);
+    watched.changed("an earlier hour", &[(ACCEPTED, 1.0), (STORED, 1.0)]);
+    watched.write("# nothing\n", 204);
+    watched.changed("nothing", &[]);
+    // What was there is known after a restart too.
+    watched.server.stop();
+    watched.server.restart("127.0.0.1:0");
+    watched.before = scrape(&watched.server);
+    watched.write("m a=9,b=5 10\nm a=2 20\nm a=1 7", 204);
+    watched.changed(
+        "after a restart",
+        &[(ACCEPTED, 3.0), (OVERWRITTEN, 1.0), (DUPLICATE, 1.0), (STORED, 1.0), (LATE, 1.0)],
+    );
+}
+
+#[test]
+fn what_is_rejected_is_counted_by_its_reason() {
+    let config = "[limits]\ntags = 2\nsensors = 2\n";
+    let mut watched = Watched::new(Launch::embedded().config(config).start());
+    watched.write("m a=1 1", 204);
+    watched.changed("the first", &[(ACCEPTED, 1.0), (STORED, 1.0)]);
+    for (lines, reason, count) in [
+        ("bad", "syntax", 1.0),
+        ("m a=1x 1\nm\nm,t= a=1", "syntax", 3.0),
+        ("m a=99999999999999999999i", "number_range", 1.0),
+        ("m a=NaN", "not_finite", 1.0),
+        ("m a=1 x\nm a=1 9223372036854775807", "timestamp", 2.0),
+        ("m\u{1} a=1", "encoding", 1.0),
+        ("m,a=1,b=2,c=3 a=1", "limit", 1.0),
+        ("m a=\"x\" 1", "family", 1.0),
+    ] {
+        watched.write(lines, 400);
+        watched.changed(lines, &[(&rejected(reason), count)]);
+    }
+    watched.write("m,s=2 a=1 1\nm,s=3 a=1 1", 400);
+    watched.changed("one sensor too many", &[(&rejected("sensors"), 1.0), (ACCEPTED, 1.0), (STORED, 1.0)]);
+    http::post(&watched.server.url("/api/v1/readings?db=d"), "{\"measurement\":7}\n{", &[]).expect(400);
+    watched.changed("JSON", &[(&rejected("json"), 2.0)]);
+    // One field of a line and the line's rest: both are counted.
+    watched.write("m a=\"x\",b=1 2", 400);
+    watched.changed("a conflict", &[(&rejected("family"), 1.0), (ACCEPTED, 1.0), (STORED, 1.0)]);
+}
+
+#[test]
+fn requests_are_counted_by_route_and_never_by_path() {
+    let server = Server::start("embedded");
+    let requests = [
+        ("POST", "/write?db=d", "/write", 204, 2.0),
+        ("POST", "/write?precision=x", "/write", 400, 1.0),
+        ("POST", "/api/v2/write?bucket=d", "/api/v2/write", 204, 1.0),
+        ("POST", "/api/v3/write_lp?db=d", "/api/v3/write_lp", 204, 1.0),
+        ("POST", "/api/v1/readings?db=d", "/api/v1/readings", 200, 1.0),
+        ("GET", "/api/v1/readings?sensor=secret-sensor", "/api/v1/readings", 200, 3.0),
+        ("GET", "/api/v1/summary?sensor=m", "/api/v1/summary", 200, 1.0),
+        ("GET", "/api/v1/sensors", "/api/v1/sensors", 200, 1.0),
+        ("GET", "/query?q=SHOW%20DATABASES", "/query", 200, 1.0),
+        ("HEAD", "/ping", "/ping", 204, 1.0),
+        ("GET", "/", "/", 200, 1.0),
+        ("GET", "/secret/path", "other", 404, 1.0),
+        ("DELETE", "/write", "/write", 405, 1.0),
+    ];
+    for (method, path, _, status, times) in requests {
+        for _ in 0..times as usize {
+            http::request(method, &server.url(path), b"", &[]).unwrap().expect(status);
+        }
+    }
+    let samples = scrape(&server);
+    for (method, _, route, status, times) in requests {
+        let method = if method == "DELETE" { "other" } else { method };
+        let name =
+            format!("hourglass_http_requests_total{{route=\"{route}\",method=\"{method}\",status=\"{status}\"}}");
+        assert_eq!(samples.get(&name), Some(&times), "{name} in {samples:#?}");
+        let count = format!("hourglass_http_request_seconds_count{{route=\"{route}\"}}");
+        assert!(samples.get(&count).is_some_and(|count| *count >= times), "{count}");
+    }
+    assert!(samples.keys().all(|name| !name.contains("secret")), "{samples:#?}");
+}
+
+#[test]
+fn a_503_at_a_limit_is_counted_by_the_limits_key() {
+    const IN_FLIGHT: &str = "hourglass_ingest_in_flight_bytes";
+    let config = "[limits]\nbody_bytes = \"1KiB\"\n[ingest]\nbytes_in_flight = \"2KiB\"\n";
+    let server = Launch::embedded().config(config).start();
+    let line = format!("m s=\"{}\" 1", "x".repeat(750));
+    // The first body takes the room and does not end yet.
+    let mut first = TcpStream::connect(server.address()).unwrap();
+    let length = line.len();
+    let head = format!("POST /write?db=d HTTP/1.1\r\nhost: h\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n");
+    first.write_all(format!("{head}{}", &line[..length - 1]).as_bytes()).unwrap();
+    let in_flight = |bytes: usize| {
+        let what = format!("{bytes} bytes in flight");
+        eventually(&what, Duration::from_secs(10), || (scrape(&server)[IN_FLIGHT] == bytes as f64).then_some(()));
+    };
+    in_flight(length - 1);
+    for _ in 0..3 {
+        let answer = http::post(&server.url("/write?db=d"), &line, &[]).expect(503);
+        assert!(answer.header("retry-after").is_some_and(|seconds| seconds.parse::<u32>().is_ok()));
+        assert_eq!(answer.json(), json!({"error": "the service is at its limit of 2048 (ingest.bytes_in_flight)"}));
+    }
+    first.write_all(&line.as_bytes()[length - 1..]).unwrap();
+    let mut answer = String::new();
+    first.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 204 "), "{answer}");
+    assert_eq!(scrape(&server).get("hourglass_ingest_shed_total{limit=\"ingest.bytes_in_flight\"}"), Some(&3.0));
+    in_flight(0);
+    http::post(&server.url("/write?db=d"), &line, &[]).expect(204);
+}
+
+/// Something of everything has happened before the text is looked at.
+fn busy_server() -> Server {
+    let server = Launch::embedded().config("[page]\nmax_readings = 10\n").start();
+    let lines: String =
+        (0..35).map(|n| format!("climate,sensor=secret-7,site=cellar temp={n},on=true {n}\n")).collect();
+    http::post(&server.url("/write?db=secret-database"), &lines, &[]).expect(204);
+    http::post(&server.url("/write?db=secret-database"), &lines, &[]).expect(204);
+    http::post(&server.url("/write?db=secret-database"), "climate,sensor=secret-8 temp=\"x\",v=1\nbad secret", &[])
+        .expect(400);
+    http::get(&server.url("/api/v1/readings?db=secret-database&sensor=climate,sensor=secret-7,site=cellar"))
+        .expect(200);
+    http::get(&server.url("/api/v1/summary?db=secret-database&sensor=climate,sensor=secret-7,site=cellar")).expect(200);
+    http::get(&server.url("/secret-path?secret=parameter")).expect(404);
+    server
+}
+
+#[test]
+fn no_label_names_a_sensor_and_every_name_says_whose_it_is() {
+    let server = busy_server();
+    let answer = http::get(&server.url("/metrics")).expect(200);
+    assert!(answer.header("content-type").is_some_and(|kind| kind.starts_with("text/plain; version=0.0.4")));
+    for word in ["secret", "cellar", "climate", "temp"] {
+        assert!(!answer.text().contains(word), "{word}");
+    }
+    let (mut described, mut typed) = (Vec::new(), Vec::new());
+    for line in answer.text().lines() {
+        let words: Vec<&str> = line.split(' ').collect();
+        match words[..] {
+            ["#", "HELP", name, first, ..] => {
+                assert!(!first.is_empty(), "{line}");
+                described.push(name);
+            }
+            ["#", "TYPE", name, _] => typed.push(name),
+            _ if line.is_empty() => {}
+            _ => {
+                let name = line.split(['{', ' ']).next().unwrap();
+                assert!(name.starts_with("hourglass_") || name.starts_with("process_"), "{line}");
+                assert!(typed.iter().any(|typed| name.starts_with(typed)), "no type: {line}");
+            }
+        }
+    }
+    assert_eq!(described, typed, "each has its help");
+    let samples = scrape(&server);
+    let at_least = |name: &str, least: f64| {
+        assert!(samples.get(name).is_some_and(|value| *value >= least), "{name}: {:?}", samples.get(name));
+    };
+    at_least("hourglass_store_overflow_pages_total", 3.0);
+    at_least("hourglass_store_sensor_writes_total", 2.0);
+    at_least("hourglass_ingest_sensors", 2.0);
+    at_least("hourglass_http_body_bytes_total", 1000.0);
+    at_least("hourglass_query_points_total", 36.0);
+    at_least("hourglass_query_seconds_count", 2.0);
+    at_least("hourglass_ingest_ack_seconds_count", 3.0);
+    at_least("hourglass_ingest_flush_seconds_count", 2.0);
+    at_least("hourglass_ingest_request_readings_sum", 71.0);
+    at_least("hourglass_ingest_group_readings_sum", 71.0);
+    at_least("hourglass_http_connections", 1.0);
+    at_least("process_resident_memory_bytes", 1e6);
+    at_least("process_open_fds", 3.0);
+    let version = env!("CARGO_PKG_VERSION");
+    at_least(&format!("hourglass_build_info{{version=\"{version}\",store=\"embedded\"}}"), 1.0);
+    let held =
+        |name: &str| samples.iter().filter(|(key, _)| key.starts_with(name)).map(|(_, value)| value).sum::<f64>();
+    assert!(held("hourglass_hot_buckets{") >= 2.0 && held("hourglass_hot_bytes{") > 100.0, "{samples:#?}");
+}
+
+#[test]
+fn promtool_finds_nothing() {
+    let Some(promtool) = require(Package::Promtool) else { return };
+    let server = busy_server();
+    let text = http::get(&server.url("/metrics")).expect(200);
+    let mut check = Command::new(promtool)
+        .args(["check", "metrics"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("promtool can be started");
+    check.stdin.take().expect("a pipe").write_all(&text.body).expect("promtool reads");
+    let output = check.wait_with_output().expect("promtool ends");
+    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    assert!(output.status.success() && said.trim().is_empty(), "{said}");
+}

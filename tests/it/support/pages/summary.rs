@@ -1,0 +1,112 @@
+//! The fold that a page's summary must be, made anew from the page's readings and compared bit for bit.
+
+use std::collections::BTreeMap;
+
+use bson::raw::{RawBsonRef, RawDocument};
+use hourglass::reading::Value;
+
+use super::{Reading, get, keys, name_of, whole};
+
+const KEYS: [&str; 7] = ["count", "min", "max", "sum", "avg", "first", "last"];
+
+/// Checks the stored summaries of a page's numeric fields.
+pub fn check(stored: &RawDocument, readings: &[Reading], id: &str) {
+    let mut numbers: BTreeMap<&str, Vec<Number>> = BTreeMap::new();
+    for (name, value) in readings.iter().flat_map(|reading| &reading.fields) {
+        if let Some(number) = Number::of(value) {
+            numbers.entry(name).or_default().push(number);
+        }
+    }
+    let mut seen = 0;
+    for element in stored {
+        let (name, summary) = element.expect("BSON");
+        let name = name_of(name.as_str());
+        let summary = summary.as_document().unwrap_or_else(|| panic!("{id}: the summary of {name} is a document"));
+        assert_eq!(keys(summary), KEYS.into(), "{id}: the summary of {name}");
+        let numbers = numbers.get(&*name).unwrap_or_else(|| panic!("{id}: a summary of {name}, which has no number"));
+        assert_eq!(whole(summary, "count"), i64::try_from(numbers.len()).expect("few"), "{id}: count of {name}");
+        for (part, expected) in fold(numbers) {
+            let found = get(summary, part);
+            assert!(expected.is(found), "{id}: {part} of {name} is {found:?}, the fold says {expected:?}");
+        }
+        seen += 1;
+    }
+    assert_eq!(seen, numbers.len(), "{id}: summaries of {:?}", numbers.keys());
+}
+
+/// A number of a fold, exact or as a double.
+#[derive(Debug, Clone, Copy)]
+enum Number {
+    Whole(i128),
+    Double(f64),
+}
+
+impl Number {
+    fn of(value: &Value) -> Option<Number> {
+        match value {
+            Value::Float(v) => Some(Number::Double(*v)),
+            Value::Integer(v) => Some(Number::Whole(i128::from(*v))),
+            Value::Unsigned(v) => Some(Number::Whole(i128::from(*v))),
+            Value::Boolean(_) | Value::String(_) => None,
+        }
+    }
+
+    #[allow(clippy::cast_precision_loss, reason = "the nearest double is what the law asks for")]
+    fn double(self) -> f64 {
+        match self {
+            Number::Whole(v) => v as f64,
+            Number::Double(v) => v,
+        }
+    }
+
+    /// Bit for bit. A whole number that Int64 cannot hold may be a Decimal128, or for a sum a double.
+    fn is(self, stored: RawBsonRef<'_>) -> bool {
+        match (self, stored) {
+            (Number::Whole(v), RawBsonRef::Int64(stored)) => v == i128::from(stored),
+            (Number::Whole(v), RawBsonRef::Decimal128(stored)) => {
+                i64::try_from(v).is_err() && stored.to_string() == v.to_string()
+            }
+            (Number::Whole(v), RawBsonRef::Double(stored)) => {
+                i64::try_from(v).is_err() && self.double().to_bits() == stored.to_bits()
+            }
+            (Number::Double(v), RawBsonRef::Double(stored)) => v.to_bits() == stored.to_bits(),
+            _ => false,
+        }
+    }
+}
+
+/// The fold over numbers in time order: exact while all are whole, else every one a double, from left to right.
+fn fold(numbers: &[Number]) -> [(&'static str, Number); 6] {
+    let wholes: Option<Vec<i128>> =
+        numbers.iter().map(|n| if let Number::Whole(v) = n { Some(*v) } else { None }).collect();
+    #[allow(clippy::cast_precision_loss, reason = "a page's count is small")]
+    let count = numbers.len() as f64;
+    if let Some(wholes) = wholes {
+        let (min, max) = (wholes.iter().min().expect("some"), wholes.iter().max().expect("some"));
+        let sum: i128 = wholes.iter().sum();
+        let avg = Number::Double(Number::Whole(sum).double() / count);
+        let [min, max, sum] = [*min, *max, sum].map(Number::Whole);
+        return parts(min, max, sum, avg, numbers[0], numbers[numbers.len() - 1]);
+    }
+    let doubles: Vec<f64> = numbers.iter().map(|number| number.double()).collect();
+    let (mut min, mut max, mut sum) = (doubles[0], doubles[0], doubles[0]);
+    for &value in &doubles[1..] {
+        min = if value < min { value } else { min };
+        max = if value > max { value } else { max };
+        sum += value;
+    }
+    let [min, max, sum, avg, first, last] =
+        [min, max, sum, sum / count, doubles[0], doubles[doubles.len() - 1]].map(Number::Double);
+    parts(min, max, sum, avg, first, last)
+}
+
+fn parts(
+    min: Number,
+    max: Number,
+    sum: Number,
+    avg: Number,
+    first: Number,
+    last: Number,
+) -> [(&'static str, Number); 6] {
+    [("min", min), ("max", max), ("sum", sum), ("avg", avg), ("first", first), ("last", last)]
+}

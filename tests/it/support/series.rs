@@ -1,0 +1,119 @@
+//! What a client sees of a series: readings through cursors, windows, counters of `/metrics`.
+//! Keeps numbers as the JSON texts they came in, so that a comparison can be exact.
+
+use std::collections::BTreeMap;
+
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::http::get;
+use super::server::Server;
+
+/// A reading: its time in nanoseconds and its fields as JSON texts.
+pub type Seen = (i64, BTreeMap<String, String>);
+
+/// One window of one field.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Window {
+    /// How many numbers.
+    pub count: u64,
+    /// JSON text.
+    pub min: Box<RawValue>,
+    /// JSON text.
+    pub max: Box<RawValue>,
+    /// JSON text.
+    pub sum: Box<RawValue>,
+    /// JSON text.
+    pub avg: Box<RawValue>,
+}
+
+/// Windows by start and end in nanoseconds, each by field.
+pub type Windows = BTreeMap<(i64, i64), BTreeMap<String, Window>>;
+
+/// All readings of a sensor in a range of nanoseconds, `limit` at a time; each part is asserted to be in time order
+/// and to be as long as asked for, but for the last.
+#[track_caller]
+pub fn readings(server: &Server, database: &str, sensor: &str, range: Option<(i64, i64)>, limit: usize) -> Vec<Seen> {
+    let mut all: Vec<Seen> = Vec::new();
+    let mut cursor = None;
+    loop {
+        let mut query = format!("/api/v1/readings?epoch=ns&limit={limit}&{}", selection(database, sensor, range));
+        if let Some(cursor) = cursor {
+            query.push_str(&format!("&cursor={cursor}"));
+        }
+        let answer = get(&server.url(&query)).expect(200);
+        let mut part: Part = serde_json::from_slice(&answer.body).expect("readings as JSON");
+        assert!(part.series.len() <= 1, "one sensor was asked for");
+        let rows = part.series.pop().map(|series| series.readings).unwrap_or_default();
+        assert!(part.next.is_none() || rows.len() == limit, "{} readings and a cursor", rows.len());
+        all.extend(rows.into_iter().map(seen));
+        cursor = part.next;
+        if cursor.is_none() {
+            assert!(all.is_sorted_by(|a, b| a.0 < b.0), "{sensor}: not in time order, or a time twice");
+            return all;
+        }
+    }
+}
+
+/// The windows of a sensor; none for an unknown sensor.
+#[track_caller]
+pub fn windows(server: &Server, database: &str, sensor: &str, range: Option<(i64, i64)>, step: &str) -> Windows {
+    let query = format!("/api/v1/summary?epoch=ns&step={step}&{}", selection(database, sensor, range));
+    let answer = get(&server.url(&query)).expect(200);
+    let mut answer: WindowsAnswer = serde_json::from_slice(&answer.body).expect("windows as JSON");
+    assert!(answer.series.len() <= 1, "one sensor was asked for");
+    let windows = answer.series.pop().map(|series| series.windows).unwrap_or_default();
+    let count = windows.len();
+    let windows: Windows = windows.into_iter().map(|window| ((window.start, window.end), window.fields)).collect();
+    assert_eq!(windows.len(), count, "{sensor}: a window twice");
+    windows
+}
+
+/// A counter or gauge of `/metrics`, summed up over its labels; 0 while it was never touched.
+#[track_caller]
+pub fn metric(server: &Server, name: &str) -> f64 {
+    let answer = get(&server.url("/metrics")).expect(200);
+    let of_name = |line: &&str| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' ']));
+    let value = |line: &str| line.rsplit(' ').next().and_then(|value| value.parse::<f64>().ok()).expect("a sample");
+    answer.text().lines().filter(of_name).map(value).sum()
+}
+
+fn selection(database: &str, sensor: &str, range: Option<(i64, i64)>) -> String {
+    let sensor = utf8_percent_encode(sensor, NON_ALPHANUMERIC);
+    let range = range.map(|(from, to)| format!("&from={from}&to={to}&precision=ns")).unwrap_or_default();
+    format!("db={database}&sensor={sensor}{range}")
+}
+
+#[derive(Deserialize)]
+struct Part {
+    series: Vec<PartSeries>,
+    next: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct PartSeries {
+    readings: Vec<BTreeMap<String, Box<RawValue>>>,
+}
+
+fn seen(mut row: BTreeMap<String, Box<RawValue>>) -> Seen {
+    let time = row.remove("ts").expect("a reading has its time").get().parse().expect("nanoseconds");
+    (time, row.into_iter().map(|(name, value)| (name, value.get().to_owned())).collect())
+}
+
+#[derive(Deserialize)]
+struct WindowsAnswer {
+    series: Vec<WindowsSeries>,
+}
+
+#[derive(Deserialize)]
+struct WindowsSeries {
+    windows: Vec<OneWindow>,
+}
+
+#[derive(Deserialize)]
+struct OneWindow {
+    start: i64,
+    end: i64,
+    fields: BTreeMap<String, Window>,
+}
