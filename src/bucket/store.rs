@@ -82,6 +82,16 @@ pub enum StorageError {
 }
 
 impl StorageError {
+    /// Whether it is the store that fails, and not what was asked of it: the next command would
+    /// most likely fail too.
+    #[must_use]
+    pub fn is_away(&self) -> bool {
+        match self {
+            Self::Unavailable { .. } | Self::Unknown { .. } | Self::Denied { .. } => true,
+            Self::Refused { .. } | Self::Unreadable { .. } => false,
+        }
+    }
+
     /// The metric label of the class.
     #[must_use]
     pub fn class(&self) -> &'static str {

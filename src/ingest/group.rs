@@ -212,11 +212,22 @@ impl<'b> Group<'b> {
     /// Notes that the requests with readings in a run are not wholly stored. Of several reasons
     /// one that waiting mends is told, since then all of it is to be sent again.
     pub fn fail(&mut self, run: &Run, error: &StorageError) {
-        for entry in &self.entries[run.entries.clone()] {
+        self.fail_entries(run.entries.clone(), error);
+    }
+
+    fn fail_entries(&mut self, entries: Range<usize>, error: &StorageError) {
+        for entry in &self.entries[entries] {
             let failure = &mut self.failures[entry.batch as usize];
             if matches!(failure, None | Some(IngestError::Storage(StorageError::Refused { .. }))) {
                 *failure = Some(IngestError::Storage(error.clone()));
             }
+        }
+    }
+
+    /// Notes that no bucket from this one on was stored.
+    pub fn fail_from(&mut self, bucket: usize, error: &StorageError) {
+        for range in self.buckets.split_off(bucket) {
+            self.fail_entries(range, error);
         }
     }
 

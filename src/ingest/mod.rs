@@ -262,11 +262,8 @@ impl Ingest {
     ) -> Result<Ack, IngestError> {
         let started = std::time::Instant::now();
         let database = self.database(arrival.database).await?;
-        let judged = self.judge(&database, arrival, judge).await?;
+        let judged = self.judge(&database, arrival, admission.size(), judge).await?;
         // The batches stay in memory until they are acked, as the body does.
-        if admission.size() + judged.memory > self.options.bytes_in_flight {
-            return Err(IngestError::TooLarge { limit: self.options.bytes_in_flight });
-        }
         admission.grow(judged.memory)?;
         let ack = Ack { accepted: judged.accepted, rejected: judged.rejected };
         for (reason, count) in &ack.rejected.reasons {
@@ -286,6 +283,7 @@ impl Ingest {
         &self,
         database: &Arc<Database>,
         arrival: Arrival<'_>,
+        body_bytes: usize,
         judge: impl Fn(&mut Door<'_>),
     ) -> Result<Judged, IngestError> {
         let pass = |learnt: bool, publish: bool| {
@@ -296,7 +294,8 @@ impl Ingest {
             let judged = door.close();
             match judged.memory {
                 memory if memory <= budget => Ok(judged),
-                memory if memory > self.options.bytes_in_flight => {
+                // It would not fit with nobody else there: waiting mends nothing.
+                memory if memory + body_bytes > self.options.bytes_in_flight => {
                     Err(IngestError::TooLarge { limit: self.options.bytes_in_flight })
                 }
                 _ => Err(self.overloaded()),

@@ -156,7 +156,10 @@ impl Shard {
         for start in (0..group.buckets()).step_by(SLICE) {
             let end = (start + SLICE).min(group.buckets());
             let runs = group.merge(start..end, &mut self.hot, merge);
-            self.store_runs(database, &mut group, runs, merge).await;
+            if let Err(away) = self.store_runs(database, &mut group, runs, merge).await {
+                group.fail_from(end, &away);
+                break;
+            }
         }
         // New outliers are listed by the time that their readings are acked.
         let at = Surroundings { store: &*self.store, hot: &self.hot, metrics: &self.metrics, now: now_ns() };
@@ -176,26 +179,36 @@ impl Shard {
     }
 
     /// Brings runs to the store: the bulk at once, and what turns out to be different there in
-    /// small lots, since those buckets are read whole.
+    /// small lots, since those buckets are read whole. `Err` when the store turns out to be away:
+    /// then nothing more is tried, or every lot would wait for a deadline of its own.
     async fn store_runs(
         &mut self,
         database: &Arc<Database>,
         group: &mut Group<'_>,
         mut runs: Vec<Run>,
         merge: Merge<'_>,
-    ) {
+    ) -> Result<(), StorageError> {
         self.confirm(database, &mut runs).await;
         self.store_sensors(database, &mut runs).await;
         self.write(database, &mut runs).await;
-        let mut stale = self.finish(database, group, runs);
+        let (mut stale, mut away) = self.finish(database, group, runs);
         while !stale.is_empty() {
+            if let Some(away) = away {
+                for run in &stale {
+                    group.fail(run, &away);
+                }
+                return Err(away);
+            }
             let rest = stale.split_off(stale.len().min(STALE_LOT));
             let mut lot = std::mem::replace(&mut stale, rest);
             self.reload(database, group, &mut lot, merge).await;
             self.write(database, &mut lot).await;
-            stale.extend(self.finish(database, group, lot));
+            let (again, lot_away) = self.finish(database, group, lot);
+            stale.extend(again);
+            away = lot_away;
             self.hot.shrink();
         }
+        away.map_or(Ok(()), Err)
     }
 
     /// Looks whether the store still holds what doubted runs take it to hold.
@@ -279,15 +292,23 @@ impl Shard {
     }
 
     /// Counts what became of stored runs and keeps their buckets hot, tells the group of failed
-    /// ones, and returns those that are stale.
-    fn finish(&mut self, database: &Arc<Database>, group: &mut Group<'_>, runs: Vec<Run>) -> Vec<Run> {
-        let mut stale = Vec::new();
+    /// ones, and returns those that are stale, and the failure that says the store is away.
+    fn finish(
+        &mut self,
+        database: &Arc<Database>,
+        group: &mut Group<'_>,
+        runs: Vec<Run>,
+    ) -> (Vec<Run>, Option<StorageError>) {
+        let (mut stale, mut away) = (Vec::new(), None);
         for mut run in runs {
             match &run.state {
                 State::Merged => self.stored(database, run),
                 State::Failed(error) => {
                     self.metrics.store_error(error.class());
                     group.fail(&run, error);
+                    if error.is_away() {
+                        away = Some(error.clone());
+                    }
                 }
                 State::Doubted | State::Stale => {
                     run.bucket = Bucket::default();
@@ -295,7 +316,7 @@ impl Shard {
                 }
             }
         }
-        stale
+        (stale, away)
     }
 
     fn stored(&mut self, database: &Arc<Database>, run: Run) {

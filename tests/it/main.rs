@@ -19,6 +19,7 @@ mod support;
 
 mod api;
 mod broken_world;
+mod clients;
 mod command_line;
 mod json;
 mod lawful;

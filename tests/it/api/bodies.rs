@@ -123,7 +123,7 @@ fn a_body_far_over_the_limit_still_sees_its_413() {
 /// The room in flight once counted a gzip body's decompression in steps of 64 KiB, whatever the body held. Where the
 /// config left less room than that, every gzip body was answered 503 for ever, and its sender tried again for ever.
 #[test]
-fn a_gzip_body_fits_into_the_least_room_that_the_config_allows() {
+fn a_small_gzip_body_takes_little_room() {
     let config = "[limits]\nbody_bytes = \"4KiB\"\n[ingest]\nbytes_in_flight = \"8KiB\"\n";
     let server = Launch::embedded().config(config).start();
     let client = Client { server: &server, database: "d" };
@@ -132,11 +132,40 @@ fn a_gzip_body_fits_into_the_least_room_that_the_config_allows() {
     http::post(&client.url("/write", ""), gzip(&body_of(LIMIT + 1)), &[("content-encoding", "gzip")]).expect(413);
 }
 
+/// 503 tells a client to wait, which helps only where others take up the room. A body that needs more than all of it
+/// is 413, so that its sender sends less. There was a size in between at which a body was 503 for ever: one whose
+/// readings fit into all the room, but not beside the body itself.
+#[test]
+fn a_body_that_needs_more_than_all_the_room_is_413() {
+    let config = "[limits]\nbody_bytes = \"4KiB\"\n[ingest]\nbytes_in_flight = \"8KiB\"\n";
+    let server = Launch::embedded().config(config).start();
+    let client = Client { server: &server, database: "d" };
+    let lines = |count: usize| (0..count).map(|n| format!("m v=1 {n}\n")).collect::<String>();
+    let statuses: Vec<u16> = (10..300)
+        .step_by(5)
+        .map(|count| {
+            assert!(lines(count).len() < LIMIT);
+            let answer = client.write(&lines(count));
+            if answer.status != 204 {
+                let message = "the request takes more than 8192 bytes (ingest.bytes_in_flight): send smaller batches";
+                assert_eq!(answer.json(), json!({"error": message}), "{count}");
+            }
+            answer.status
+        })
+        .collect();
+    let taken = statuses.iter().take_while(|status| **status == 204).count();
+    assert!(
+        taken > 0 && taken < statuses.len() && statuses[taken..].iter().all(|status| *status == 413),
+        "{statuses:?}"
+    );
+}
+
 #[test]
 fn a_body_that_does_not_come_is_503_and_one_that_breaks_off_keeps_nothing() {
     let server = Launch::embedded().config("[server]\nbody_timeout = \"200ms\"\n").start();
     let head = "POST /write?db=d HTTP/1.1\r\nhost: h\r\nconnection: close\r\ncontent-length: 100\r\n\r\nm v=1 1\n";
     let (status, body) = raw(&server, head.as_bytes(), None);
+    // Not 408, on which Telegraf drops what it has.
     assert_eq!(status, 503, "{body}");
     assert!(body.contains("server.body_timeout"), "{body}");
 

@@ -225,16 +225,18 @@ fn parameters_that_cannot_be_meant_are_refused_by_name() {
 
 #[test]
 fn the_limits_of_a_query_are_the_configs() {
-    let server = Launch::embedded().config("[query]\nlimit_default = 2\nlimit_max = 3\nsensors_max = 3\n").start();
+    let config = "[query]\nlimit_default = 2\nlimit_max = 3\nsensors_max = 4\n";
+    let server = Launch::embedded().config(config).start();
     let client = Client { server: &server, database: "d" };
     client.keep("m n=1i 1\nm n=2i 2\nm n=3i 3\nm n=4i 4");
     assert_eq!(numbers(&client.get(PATH, "sensor=m").expect(200).json()), [1, 2]);
     assert_eq!(numbers(&client.get(PATH, "sensor=m&limit=3").expect(200).json()), [1, 2, 3]);
-    for (path, sensor, key) in [(PATH, "sensor=m&", "query.limit_max"), ("/api/v1/sensors", "", "query.sensors_max")] {
-        let answer = client.get(path, &format!("{sensor}limit=4")).expect(400).json();
-        assert!(
-            text_at(&answer, "error").ends_with(&format!("is not a number from 1 to 3 ({key})")),
-            "{path}: {answer}"
-        );
+    client.get("/api/v1/sensors", "limit=4").expect(200);
+    for (path, parameters, bound) in [
+        (PATH, "sensor=m&limit=4", "1 to 3 (query.limit_max)"),
+        ("/api/v1/sensors", "limit=5", "1 to 4 (query.sensors_max)"),
+    ] {
+        let answer = client.get(path, parameters).expect(400).json();
+        assert!(text_at(&answer, "error").ends_with(&format!("is not a number from {bound}")), "{path}: {answer}");
     }
 }

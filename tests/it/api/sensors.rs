@@ -122,8 +122,7 @@ fn a_sensor_that_spills_is_listed_as_an_outlier() {
 fn sensors_of_an_earlier_run_are_there_before_they_send_again() {
     let mut server = Launch::embedded().start();
     let client = Client { server: &server, database: "d" };
-    // Whole milliseconds, which is how precisely a document keeps when it was first and last seen.
-    client.keep("m,s=a v=1 1000000\nm,s=a v=2 7200000000000\nm,s=b w=\"x\" 5000000");
+    client.keep("m,s=a v=1 1000001\nm,s=a v=2 7200000000000\nm,s=b w=\"x\" 5000000");
     let before = listed(&client, "recent=true");
     assert_eq!(before.len(), 2);
     server.stop();
@@ -132,9 +131,10 @@ fn sensors_of_an_earlier_run_are_there_before_they_send_again() {
     assert_eq!(listed(&client, "recent=true"), before);
     // One sends again: what it was before is not forgotten.
     client.keep("m,s=a v=3 3000000");
-    let after = listed(&client, "epoch=ms&recent=true");
-    let recent = json!([{"ts": 1, "v": 1}, {"ts": 3, "v": 3}, {"ts": 7_200_000, "v": 2}]);
-    assert_eq!((&after[0]["first_seen"], &after[0]["recent"]), (&json!(1), &recent));
+    let after = listed(&client, "epoch=ns&recent=true");
+    let recent = json!([{"ts": 1_000_001, "v": 1}, {"ts": 3_000_000, "v": 3}, {"ts": 7_200_000_000_000_i64, "v": 2}]);
+    // A document keeps milliseconds of when its sensor was seen, and says so before it is stored too.
+    assert_eq!((&after[0]["first_seen"], &after[0]["recent"]), (&json!(1_000_000), &recent));
     // Killed before its document was written again: what is missing there is made good.
     server.kill();
     server.restart("127.0.0.1:0");
