@@ -5,63 +5,32 @@
 //! The log's place is between door and shard: a batch that the door let in is final, and what a
 //! shard merges is never judged again.
 
+mod admission;
 mod catalog;
 mod door;
 mod group;
+mod options;
+mod outliers;
 mod sensors;
 mod shard;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::task::JoinHandle;
 
+pub use self::admission::Admission;
 pub use self::door::Rejected;
+pub use self::options::Options;
 
 use self::catalog::{Catalog, Database};
 use self::door::{Door, Judged, Pass};
 use self::shard::{Message, Shard, Submission};
-use crate::bucket::{Caps, SensorDocument, StorageError, Store};
-use crate::reading::{Limits, Precision, Sensor};
+use crate::bucket::{SensorDocument, StorageError, Store};
+use crate::reading::{Precision, Sensor};
 use crate::telemetry::Metrics;
 use crate::wire::{json, line_protocol};
-
-/// How ingest is set up. From the config sections `[ingest]`, `[page]`, `[hot]`, `[sensors]` and
-/// `[limits]`.
-#[derive(Debug, Clone)]
-pub struct Options {
-    /// Workers; each sensor belongs to one.
-    pub shards: usize,
-    /// How long a shard waits for more before it writes.
-    pub linger: Duration,
-    /// Most bytes of request bodies in one group of page writes, per shard.
-    pub group_bytes: usize,
-    /// Most bytes of request bodies, and of the batches made of them, admitted and not yet acked.
-    pub bytes_in_flight: usize,
-    /// Most batches that wait before one shard.
-    pub queue: usize,
-    /// Longest wait of a request for its ack.
-    pub ack_timeout: Duration,
-    /// When a page is full.
-    pub caps: Caps,
-    /// Memory for hot buckets, all shards together.
-    pub hot_bytes: usize,
-    /// How many recent readings a sensor's document holds.
-    pub recent: usize,
-    /// How often changed sensor documents are written.
-    pub sensor_interval: Duration,
-    /// How long after its last overflow page a sensor stays marked as an outlier.
-    pub outlier_ttl: Duration,
-    /// Bounds on one reading.
-    pub limits: Limits,
-    /// Most fields of one sensor, over all its readings.
-    pub sensor_fields: usize,
-    /// Most sensors.
-    pub sensors: usize,
-    /// Most databases.
-    pub databases: usize,
-}
 
 /// What became of a write request: a promise that `accepted` readings are in the store, durably.
 #[derive(Debug, Default)]
@@ -145,47 +114,6 @@ impl Drop for Ingest {
     }
 }
 
-/// How often expired outliers are looked for.
-const SWEEP_INTERVAL: Duration = Duration::from_secs(3600);
-
-/// A place in the bytes in flight. It grows as a body arrives and is given back when the request
-/// is acked or refused.
-#[derive(Debug)]
-pub struct Admission {
-    permit: Option<OwnedSemaphorePermit>,
-    bytes: Arc<Semaphore>,
-    limit: usize,
-    in_flight: metrics::Gauge,
-}
-
-impl Admission {
-    /// Takes room for `bytes` more.
-    ///
-    /// # Errors
-    /// [`IngestError::Overloaded`] when there is none.
-    pub fn grow(&mut self, bytes: usize) -> Result<(), IngestError> {
-        let overloaded = IngestError::Overloaded { limit: self.limit, key: "ingest.bytes_in_flight" };
-        let count = u32::try_from(bytes).map_err(|_| overloaded.clone())?;
-        let more = self.bytes.clone().try_acquire_many_owned(count).map_err(|_| overloaded)?;
-        self.in_flight.increment(count);
-        match &mut self.permit {
-            Some(permit) => permit.merge(more),
-            None => self.permit = Some(more),
-        }
-        Ok(())
-    }
-
-    fn size(&self) -> usize {
-        self.permit.as_ref().map_or(0, OwnedSemaphorePermit::num_permits)
-    }
-}
-
-impl Drop for Admission {
-    fn drop(&mut self) {
-        self.in_flight.decrement(u32::try_from(self.size()).unwrap_or(u32::MAX));
-    }
-}
-
 impl Ingest {
     /// Starts the shards. The handles end once [`Ingest`] is dropped and all that was admitted is
     /// in the store; each tells whether nothing was left behind.
@@ -201,7 +129,7 @@ impl Ingest {
             workers.push(tokio::spawn(shard.run(inbox)));
             shards.push(sender);
         }
-        let sweeper = tokio::spawn(clear_expired_outliers(store.clone(), ttl_ns(&options), metrics.clone()));
+        let sweeper = tokio::spawn(outliers::sweep(store.clone(), options.outlier_ttl_ns(), metrics.clone()));
         let bytes = Arc::new(Semaphore::new(options.bytes_in_flight));
         let catalog = Catalog::new(&options);
         (Self { options, store, catalog, shards, bytes, metrics, sweeper }, workers)
@@ -402,7 +330,7 @@ impl Ingest {
     ) -> Result<Vec<SensorDocument>, IngestError> {
         let mut documents = documents;
         for document in &mut documents {
-            sensors::expire(document, shard::now_ns(), ttl_ns(&self.options));
+            outliers::expire(document, shard::now_ns(), self.options.outlier_ttl_ns());
         }
         let Some(database) = self.catalog.database(database) else { return Ok(documents) };
         let mut by_shard: Vec<Vec<(usize, u32, SensorDocument)>> = vec![Vec::new(); self.shards.len()];
@@ -453,25 +381,4 @@ pub fn check_database_name(name: &str) -> Result<(), IngestError> {
         return Err(IngestError::DatabaseName { name: name.chars().take(64).collect() });
     }
     Ok(())
-}
-
-fn ttl_ns(options: &Options) -> i64 {
-    i64::try_from(options.outlier_ttl.as_nanos()).unwrap_or(i64::MAX)
-}
-
-/// Takes the mark off sensors that were outliers, also off those that have gone silent.
-async fn clear_expired_outliers(store: Arc<dyn Store>, ttl_ns: i64, metrics: Metrics) {
-    loop {
-        tokio::time::sleep(SWEEP_INTERVAL).await;
-        let sweep = async {
-            for database in store.databases().await? {
-                sensors::clear_expired(&*store, &database, shard::now_ns(), ttl_ns).await?;
-            }
-            Ok::<(), StorageError>(())
-        };
-        if let Err(error) = sweep.await {
-            metrics.store_error(error.class());
-            tracing::warn!(%error, "expired outliers were not looked for; the next hour tries again");
-        }
-    }
 }

@@ -8,9 +8,10 @@ use std::sync::atomic::Ordering;
 
 use super::catalog::{Database, KnownSensor};
 use super::group::Run;
+use super::outliers::expire;
 use crate::bucket::hot::HotBuckets;
 use crate::bucket::readings::reading_bytes;
-use crate::bucket::store::{BucketId, Outlier, SensorFilter, Written};
+use crate::bucket::store::{BucketId, Outlier, Written};
 use crate::bucket::{Bucket, Reading, SensorDocument, StorageError, Store};
 use crate::reading::Hour;
 use crate::reading::time::MILLI_NS;
@@ -257,32 +258,6 @@ impl Lagging {
                 last_hour: before.map_or(hour, |outlier| outlier.last_hour),
                 pages: before.map_or(pages, |outlier| outlier.pages),
             });
-        }
-    }
-}
-
-/// Takes an outlier's mark away once it has expired.
-pub fn expire(document: &mut SensorDocument, now: i64, ttl_ns: i64) {
-    document.outlier = document.outlier.filter(|outlier| now.saturating_sub(outlier.seen) <= ttl_ns);
-}
-
-/// Clears expired marks of a database's outliers in the store, those of silent sensors too.
-///
-/// # Errors
-/// When the store does not answer. A document that others change meanwhile is left for next time.
-pub async fn clear_expired(store: &dyn Store, database: &str, now: i64, ttl_ns: i64) -> Result<(), StorageError> {
-    let mut filter = SensorFilter { outliers: true, limit: BATCH, after: None };
-    loop {
-        let outliers = store.list_sensors(database, &filter).await?;
-        let Some(last) = outliers.last() else { return Ok(()) };
-        filter.after = Some(last.sensor.key.to_string());
-        let mut expired = Vec::new();
-        for mut document in outliers {
-            expire(&mut document, now, ttl_ns);
-            expired.extend(document.outlier.is_none().then_some(document));
-        }
-        if !expired.is_empty() {
-            store.write_sensors(database, &expired).await;
         }
     }
 }

@@ -1,0 +1,55 @@
+//! Outliers' marks: taken off a while after the sensor last outgrew a page, also off sensors that
+//! have gone silent.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::shard::now_ns;
+use crate::bucket::store::SensorFilter;
+use crate::bucket::{SensorDocument, StorageError, Store};
+use crate::telemetry::Metrics;
+
+/// How often expired outliers are looked for.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(3600);
+/// How many documents are looked at together.
+const BATCH: usize = 500;
+
+/// Takes an outlier's mark away once it has expired.
+pub fn expire(document: &mut SensorDocument, now: i64, ttl_ns: i64) {
+    document.outlier = document.outlier.filter(|outlier| now.saturating_sub(outlier.seen) <= ttl_ns);
+}
+
+/// Clears a database's expired marks. A document that others change meanwhile is left for next time.
+async fn clear_expired(store: &dyn Store, database: &str, now: i64, ttl_ns: i64) -> Result<(), StorageError> {
+    let mut filter = SensorFilter { outliers: true, limit: BATCH, after: None };
+    loop {
+        let outliers = store.list_sensors(database, &filter).await?;
+        let Some(last) = outliers.last() else { return Ok(()) };
+        filter.after = Some(last.sensor.key.to_string());
+        let mut expired = Vec::new();
+        for mut document in outliers {
+            expire(&mut document, now, ttl_ns);
+            expired.extend(document.outlier.is_none().then_some(document));
+        }
+        if !expired.is_empty() {
+            store.write_sensors(database, &expired).await;
+        }
+    }
+}
+
+/// Takes the mark off sensors that were outliers, also off those that have gone silent.
+pub async fn sweep(store: Arc<dyn Store>, ttl_ns: i64, metrics: Metrics) {
+    loop {
+        tokio::time::sleep(SWEEP_INTERVAL).await;
+        let sweep = async {
+            for database in store.databases().await? {
+                clear_expired(&*store, &database, now_ns(), ttl_ns).await?;
+            }
+            Ok::<(), StorageError>(())
+        };
+        if let Err(error) = sweep.await {
+            metrics.store_error(error.class());
+            tracing::warn!(%error, "expired outliers were not looked for; the next hour tries again");
+        }
+    }
+}
