@@ -17,6 +17,8 @@ pub enum Package {
     InfluxShell,
     /// `promtool` of the Debian package prometheus.
     Promtool,
+    /// `curl` of the Debian package curl, which the README's and the banner's commands use.
+    Curl,
 }
 
 /// The program to run: for a PyPI package the Python interpreter that has it, for a Debian package its tool. None,
@@ -62,6 +64,7 @@ impl Package {
             Package::Influxdb => "the PyPI package influxdb 5.3",
             Package::InfluxShell => "`influx` of the Debian package influxdb-client",
             Package::Promtool => "`promtool` of the Debian package prometheus",
+            Package::Curl => "`curl` of the Debian package curl",
         }
     }
 
@@ -72,6 +75,7 @@ impl Package {
             // Later shells of the same name speak another language.
             Package::InfluxShell => tool("influx", "-version", "shell version: 1."),
             Package::Promtool => tool("promtool", "--version", "promtool, version"),
+            Package::Curl => tool("curl", "--version", "curl "),
         }
     }
 }
