@@ -67,7 +67,12 @@ async fn serve(settings: Settings) -> anyhow::Result<bool> {
     banner(&settings, address, started.1);
 
     let (stopping, mut told) = watch::channel(false);
-    let bounds = http::Connections { max: settings.server.connections, header_timeout: settings.server.header_timeout };
+    let bounds = http::Connections {
+        max: settings.server.connections,
+        header_timeout: settings.server.header_timeout,
+        // The other half is for the shards and the store.
+        finish: settings.server.shutdown_timeout / 2,
+    };
     let until_told = async move {
         // An error means that the sender is gone, which is a stop too.
         let _ = told.wait_for(|stop| *stop).await;

@@ -59,6 +59,13 @@ pub enum StorageError {
         /// What was seen.
         detail: String,
     },
+    /// Other writers were faster again and again, or the document is one that no write fits; it
+    /// was not written.
+    #[error("the document was changed by others again and again: {detail}")]
+    Contended {
+        /// Which document.
+        detail: String,
+    },
     /// The store will never take this: too large, or against its validator.
     #[error("the store refused the document: {detail}")]
     Refused {
@@ -88,7 +95,7 @@ impl StorageError {
     pub fn is_away(&self) -> bool {
         match self {
             Self::Unavailable { .. } | Self::Unknown { .. } | Self::Denied { .. } => true,
-            Self::Refused { .. } | Self::Unreadable { .. } => false,
+            Self::Contended { .. } | Self::Refused { .. } | Self::Unreadable { .. } => false,
         }
     }
 
@@ -98,6 +105,7 @@ impl StorageError {
         match self {
             Self::Unavailable { .. } => "unavailable",
             Self::Unknown { .. } => "unknown",
+            Self::Contended { .. } => "contended",
             Self::Refused { .. } => "refused",
             Self::Denied { .. } => "denied",
             Self::Unreadable { .. } => "unreadable",

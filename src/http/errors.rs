@@ -119,6 +119,7 @@ fn of_storage(error: &StorageError) -> StatusCode {
     match error {
         StorageError::Refused { .. } => StatusCode::BAD_REQUEST,
         StorageError::Unavailable { .. }
+        | StorageError::Contended { .. }
         | StorageError::Unknown { .. }
         | StorageError::Denied { .. }
         | StorageError::Unreadable { .. } => StatusCode::SERVICE_UNAVAILABLE,

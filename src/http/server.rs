@@ -10,6 +10,7 @@ use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
 
 use crate::telemetry::Metrics;
 
@@ -20,12 +21,15 @@ pub struct Connections {
     pub max: usize,
     /// Longest wait for a request's head.
     pub header_timeout: Duration,
+    /// Longest wait for the requests under way at a stop.
+    pub finish: Duration,
 }
 
 /// How long accepting pauses after it failed, as it does when file descriptors run out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Serves until `stop` resolves, then accepts nothing more and finishes the requests under way.
+/// Serves until `stop` resolves, then accepts nothing more and finishes the requests under way, for
+/// as long as `finish` allows. A head or a body that is still not there by then is cut off.
 pub async fn serve(
     listener: TcpListener,
     router: Router,
@@ -36,7 +40,9 @@ pub async fn serve(
     let places = Arc::new(Semaphore::new(bounds.max));
     let graceful = GracefulShutdown::new();
     let mut stop = std::pin::pin!(stop);
+    let mut tasks = JoinSet::new();
     loop {
+        while tasks.try_join_next().is_some() {}
         let accepted = async {
             let place = places.clone().acquire_owned().await;
             (place, listener.accept().await)
@@ -60,7 +66,7 @@ pub async fn serve(
         let connection = graceful.watch(http.serve_connection(TokioIo::new(stream), service));
         metrics.connections.increment(1.0);
         let open = metrics.connections.clone();
-        tokio::spawn(async move {
+        tasks.spawn(async move {
             if let Err(error) = connection.await {
                 tracing::debug!(%error, "a connection ended badly");
             }
@@ -69,5 +75,8 @@ pub async fn serve(
         });
     }
     drop(listener);
-    graceful.shutdown().await;
+    if tokio::time::timeout(bounds.finish, graceful.shutdown()).await.is_err() {
+        tracing::warn!(connections = tasks.len(), "requests that did not come to an end were cut off");
+    }
+    tasks.shutdown().await;
 }

@@ -49,6 +49,7 @@ impl Judged {
     /// Forgets the readings: a request is to be kept whole or not at all, and cannot be whole.
     pub fn keep_nothing(&mut self) {
         self.accepted = 0;
+        self.memory = 0;
         self.batches.clear();
     }
 }

@@ -95,9 +95,9 @@ impl Run {
             (Written::Yes, _) => self.bucket.mark_written(pages),
             (Written::Conflict, _) => {
                 self.conflicts += 1;
-                let detail = || format!("{} was changed by others {CONFLICTS_MAX} times in a row", self.id.sensor.key);
+                let contended = || StorageError::Contended { detail: self.id.sensor.key.to_string() };
                 self.state = match self.conflicts {
-                    CONFLICTS_MAX.. => State::Failed(StorageError::Unavailable { detail: detail() }),
+                    CONFLICTS_MAX.. => State::Failed(contended()),
                     _ => State::Stale,
                 };
             }

@@ -231,7 +231,10 @@ impl Ingest {
         };
         let mut judged = pass(false, arrival.partial)?;
         if !judged.unknown.is_empty() {
-            self.learn(database, std::mem::take(&mut judged.unknown)).await?;
+            // What was judged so far counts nowhere while the store is asked: let it go.
+            let unknown = std::mem::take(&mut judged.unknown);
+            drop(judged);
+            self.learn(database, unknown).await?;
             judged = pass(true, arrival.partial)?;
         }
         if arrival.partial {
@@ -347,8 +350,13 @@ impl Ingest {
         for (shard, documents) in by_shard.into_iter().enumerate().filter(|(_, documents)| !documents.is_empty()) {
             let (reply, answer) = oneshot::channel();
             let message = Message::Refresh { database: database.clone(), documents, reply };
-            self.shards[shard].send(message).await.map_err(|_| IngestError::Stopping)?;
-            for (place, document) in answer.await.map_err(|_| IngestError::Stopping)?? {
+            let refreshed = async {
+                self.shards[shard].send(message).await.map_err(|_| IngestError::Stopping)?;
+                Ok::<_, IngestError>(answer.await.map_err(|_| IngestError::Stopping)??)
+            };
+            let timeout = self.options.ack_timeout;
+            let refreshed = tokio::time::timeout(timeout, refreshed).await;
+            for (place, document) in refreshed.map_err(|_| IngestError::Timeout(timeout))?? {
                 fresh[place] = Some(document);
             }
         }

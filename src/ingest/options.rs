@@ -13,7 +13,7 @@ pub struct Options {
     pub shards: usize,
     /// How long a shard waits for more before it writes.
     pub linger: Duration,
-    /// Most bytes of request bodies in one group of page writes, per shard.
+    /// Most bytes of requests, as the bytes in flight count them, in one group of page writes, per shard.
     pub group_bytes: usize,
     /// Most bytes of request bodies, and of the batches made of them, admitted and not yet acked.
     pub bytes_in_flight: usize,

@@ -43,7 +43,11 @@ pub async fn sweep(store: Arc<dyn Store>, ttl_ns: i64, metrics: Metrics) {
         tokio::time::sleep(SWEEP_INTERVAL).await;
         let sweep = async {
             for database in store.databases().await? {
-                clear_expired(&*store, &database, now_ns(), ttl_ns).await?;
+                match clear_expired(&*store, &database, now_ns(), ttl_ns).await {
+                    Err(error) if error.is_away() => return Err(error),
+                    // A document that cannot be read keeps its mark, and no other database from its turn.
+                    cleared => cleared.unwrap_or_default(),
+                }
             }
             Ok::<(), StorageError>(())
         };

@@ -10,6 +10,7 @@ use super::catalog::{Database, KnownSensor};
 use super::group::Run;
 use super::outliers::expire;
 use crate::bucket::hot::HotBuckets;
+use crate::bucket::page::StoredPage;
 use crate::bucket::readings::reading_bytes;
 use crate::bucket::store::{BucketId, Outlier, Written};
 use crate::bucket::{Bucket, Reading, SensorDocument, StorageError, Store};
@@ -100,8 +101,11 @@ impl Lagging {
     /// # Errors
     /// When the store does not take them; they stay lagging.
     pub async fn write_urgent(&mut self, at: Surroundings<'_>) -> Result<(), StorageError> {
-        let urgent = std::mem::take(&mut self.urgent);
-        self.write_ids(at, urgent.into_iter().collect()).await
+        let urgent: Vec<u32> = std::mem::take(&mut self.urgent).into_iter().collect();
+        for ids in urgent.chunks(BATCH) {
+            self.write_ids(at, ids.to_vec()).await?;
+        }
+        Ok(())
     }
 
     /// Writes the documents of some lagging sensors: at most [`BATCH`] of them, so that readings
@@ -130,8 +134,20 @@ impl Lagging {
                 }
             }
             at.metrics.sensor_writes.increment((ids.len() - open.len()) as u64);
+            if let Some(id) = open.first() {
+                let detail = self.changes[id].1.known.sensor.key.to_string();
+                return Err(StorageError::Contended { detail });
+            }
         }
         Ok(())
+    }
+
+    /// Leaves a sensor's document as it is, since nothing can be done about it here.
+    fn give_up(&mut self, at: Surroundings<'_>, id: u32, error: &StorageError) {
+        at.metrics.store_error(error.class());
+        if let Some((_, change)) = self.changes.remove(&id) {
+            tracing::error!(sensor = %change.known.sensor.key, %error, "a sensor's document is left as it is");
+        }
     }
 
     /// Reads, refreshes and writes some documents; returns those that others changed meanwhile.
@@ -151,11 +167,7 @@ impl Lagging {
             match stored.remove(&sensor.sensor.key) {
                 None => documents.push((id, new_document(&sensor))),
                 Some(Ok(document)) => documents.push((id, document)),
-                Some(Err(error)) => {
-                    at.metrics.store_error(error.class());
-                    tracing::error!(sensor = %sensor.sensor.key, %error, "a sensor's document is left as it is");
-                    self.changes.remove(&id);
-                }
+                Some(Err(error)) => self.give_up(at, id, &error),
             }
         }
         let before: Vec<SensorDocument> = documents.iter().map(|(_, document)| document.clone()).collect();
@@ -168,7 +180,7 @@ impl Lagging {
         let documents = documents.into_iter().map(|(now, _)| now);
         let (ids, documents): (Vec<u32>, Vec<SensorDocument>) = documents.unzip();
         let written = at.store.write_sensors(database, &documents).await;
-        let mut open = Vec::new();
+        let (mut open, mut away) = (Vec::new(), None);
         for ((id, document), written) in ids.into_iter().zip(&documents).zip(written) {
             match written {
                 Written::Yes => {
@@ -177,10 +189,11 @@ impl Lagging {
                     }
                 }
                 Written::Conflict => open.push(id),
-                Written::Failed(error) => return Err(error),
+                Written::Failed(error) if error.is_away() => away = Some(error),
+                Written::Failed(error) => self.give_up(at, id, &error),
             }
         }
-        Ok(open)
+        away.map_or(Ok(open), Err)
     }
 
     /// Brings documents up to what was stored since they were written. Buckets that are not hot
@@ -216,7 +229,12 @@ impl Lagging {
             }
             for lot in cold.chunks(COLD_LOT) {
                 let ids: Vec<BucketId> = lot.iter().map(|(_, id)| id.clone()).collect();
-                for ((id, _), pages) in lot.iter().zip(at.store.read_buckets(database, &ids).await?) {
+                for ((id, _), pages) in lot.iter().zip(read_buckets_each(at.store, database, &ids).await) {
+                    // A page that cannot be read adds nothing to what its sensor's document says.
+                    let pages = match pages {
+                        Err(error) if error.is_away() => return Err(error),
+                        pages => pages.unwrap_or_default(),
+                    };
                     let tail = Bucket::from_stored(pages).tail(self.recent);
                     tails.entry(*id).or_default().extend(tail.into_iter().map(|r| (r.time, r)));
                 }
@@ -259,6 +277,27 @@ impl Lagging {
                 pages: before.map_or(pages, |outlier| outlier.pages),
             });
         }
+    }
+}
+
+/// The pages of each of these buckets. A page that cannot be read is its own bucket's error and
+/// hides no other bucket.
+pub async fn read_buckets_each(
+    store: &dyn Store,
+    database: &str,
+    ids: &[BucketId],
+) -> Vec<Result<Vec<StoredPage>, StorageError>> {
+    match store.read_buckets(database, ids).await {
+        Ok(buckets) => buckets.into_iter().map(Ok).collect(),
+        Err(StorageError::Unreadable { .. }) => {
+            let mut read = Vec::with_capacity(ids.len());
+            for id in ids {
+                let bucket = store.read_buckets(database, std::slice::from_ref(id)).await;
+                read.push(bucket.map(|mut buckets| buckets.pop().unwrap_or_default()));
+            }
+            read
+        }
+        Err(error) => vec![Err(error); ids.len()],
     }
 }
 
@@ -348,8 +387,8 @@ pub async fn store_before_pages(
         }
         open = store_fields(store, database, documents, metrics, &mut failed).await;
     }
-    let detail = "a sensor's document was changed by others again and again".to_owned();
-    failed.extend(open.iter().map(|known| (known.id, StorageError::Unavailable { detail: detail.clone() })));
+    let contended = |known: &KnownSensor| StorageError::Contended { detail: known.sensor.key.to_string() };
+    failed.extend(open.iter().map(|known| (known.id, contended(known))));
     failed
 }
 
@@ -381,7 +420,10 @@ async fn store_fields(
         match written {
             Written::Yes => {
                 metrics.sensor_writes.increment(1);
-                known.written_rev.store(document.rev + 1, Ordering::Relaxed);
+                // What another instance wrote last stays to be read anew when it is next refreshed.
+                if document.rev == known.written_rev.load(Ordering::Relaxed) {
+                    known.written_rev.store(document.rev + 1, Ordering::Relaxed);
+                }
                 known.adopt(document);
             }
             Written::Conflict => open.push(known),

@@ -12,7 +12,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::catalog::{Database, KnownSensor};
 use super::door::Batch;
 use super::group::{Group, Merge, Run, State, writes};
-use super::sensors::{Lagging, Surroundings, store_before_pages};
+use super::sensors::{Lagging, Surroundings, read_buckets_each, store_before_pages};
 use super::{Admission, IngestError, Options};
 use crate::bucket::hot::{HotBuckets, HotKey};
 use crate::bucket::store::{BucketId, Written};
@@ -222,7 +222,8 @@ impl Shard {
         for (number, run) in doubted.iter_mut().enumerate() {
             run.state = match &revs {
                 Ok(revs) if run.bucket.has_revs(&revs[number]) => State::Merged,
-                Ok(_) => State::Stale,
+                // What cannot be read is found out, and fails, bucket by bucket.
+                Ok(_) | Err(StorageError::Unreadable { .. }) => State::Stale,
                 Err(error) => State::Failed(error.clone()),
             };
         }
@@ -271,18 +272,7 @@ impl Shard {
     /// Reads stale runs' buckets and merges their readings in. One that cannot be read fails alone.
     async fn reload(&self, database: &Database, group: &Group<'_>, runs: &mut [Run], merge: Merge<'_>) {
         let ids: Vec<BucketId> = runs.iter().map(|run| run.id.clone()).collect();
-        let read = match self.store.read_buckets(&database.name, &ids).await {
-            Ok(buckets) => buckets.into_iter().map(Ok).collect(),
-            Err(StorageError::Unreadable { .. }) => {
-                let mut read = Vec::with_capacity(ids.len());
-                for id in &ids {
-                    let bucket = self.store.read_buckets(&database.name, std::slice::from_ref(id)).await;
-                    read.push(bucket.map(|mut buckets| buckets.pop().unwrap_or_default()));
-                }
-                read
-            }
-            Err(error) => vec![Err(error); ids.len()],
-        };
+        let read = read_buckets_each(&*self.store, &database.name, &ids).await;
         for (run, bucket) in runs.iter_mut().zip(read) {
             match bucket {
                 Ok(pages) => group.reload(run, pages, &self.doubtful, merge),

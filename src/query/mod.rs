@@ -50,7 +50,7 @@ pub enum QueryError {
     },
     /// The answer would take too much memory.
     #[error(
-        "the answer has more than {limit} bytes (query.answer_bytes): take a longer step, a shorter range or fewer fields"
+        "the answer has more than {limit} bytes (four times query.answer_bytes): take a longer step, a shorter range or fewer fields"
     )]
     TooLarge {
         /// The limit's value.
@@ -187,7 +187,9 @@ impl Query {
             measured = readings.len();
         }
         let limit = limit.min(fitting(&readings, self.options.answer_bytes));
-        let next = readings.get(limit).map(|reading| reading.time);
+        let rest = (hours.start < hours.end).then(|| hours.start.start_ns());
+        let next =
+            readings.get(limit).map(|reading| reading.time).or(rest.filter(|_| bytes > self.options.answer_bytes));
         readings.truncate(limit);
         let known = !readings.is_empty() || self.is_known(selection).await?;
         Ok(Part { readings, next, known })

@@ -2,6 +2,7 @@
 //! much, stops and kills under load. Whatever happens, an ack is kept, a refusal says so, and all of it passes alone.
 
 mod clients;
+mod documents;
 mod load;
 
 use std::time::{Duration, Instant};

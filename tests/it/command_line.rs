@@ -1,6 +1,7 @@
 //! The command line: flags, configuration, the banner, exit statuses, and what stays after each kind of end.
 
-use std::net::{SocketAddr, TcpListener};
+use std::io::Write;
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Command, Output};
 
 use serde_json::{Value, json};
@@ -264,4 +265,17 @@ fn a_killed_process_keeps_all_that_it_acked() {
     }
     // The killed process's lock is gone with it, and writing goes on.
     write(&server, "m,w=after n=1i 1");
+}
+
+/// A head that never came to its end once used up the whole time for stopping: the process ended with 1, blamed the
+/// store, and left the sensors' documents unwritten.
+#[test]
+fn half_a_request_does_not_keep_the_process_from_ending_well() {
+    let mut server = Launch::embedded().config("[server]\nshutdown_timeout = \"4s\"\n").start();
+    write(&server, "m v=1 1");
+    let mut half = TcpStream::connect(server.address()).unwrap();
+    half.write_all(b"GET /ping HTTP/1.1\r\nHo").unwrap();
+    // The server has taken the connection once it answers a later one.
+    assert_eq!(readings(&server, "m").len(), 1);
+    assert!(server.stop().success(), "{}", server.stderr());
 }

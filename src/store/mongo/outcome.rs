@@ -69,7 +69,7 @@ fn of_partial_insert(partial: &InsertManyError, count: usize) -> Vec<Written> {
         if let Some(outcome) = outcomes.get_mut(error.index) {
             *outcome = match error.code {
                 DUPLICATE_KEY => Written::Conflict,
-                other => Written::Failed(classify_code(other, format!("{other} {}", error.message))),
+                other => Written::Failed(of_one(other, &error.message)),
             };
         }
     }
@@ -102,6 +102,17 @@ pub fn of_updates(result: Result<Document, Error>, count: usize) -> Vec<Written>
     outcomes
 }
 
+/// The class of an error that one document of many met. Where the primary goes away, all of them
+/// do; anything else not known here is about this document alone.
+fn of_one(code: i32, message: &str) -> StorageError {
+    const PRIMARY_CHANGES: [i32; 9] = [50, 64, 91, 189, 10_107, 11_600, 11_602, 13_435, 13_436];
+    let detail = format!("{code} {message}");
+    match classify_code(code, detail) {
+        StorageError::Unknown { detail } if !PRIMARY_CHANGES.contains(&code) => StorageError::Contended { detail },
+        class => class,
+    }
+}
+
 /// Which statement of a command a part of its reply is about.
 pub fn statement(part: &Document) -> Option<usize> {
     part.get_i32("index").ok().and_then(|i| usize::try_from(i).ok())
@@ -112,7 +123,7 @@ pub fn statement(part: &Document) -> Option<usize> {
 pub fn of_statement(code: i32, message: &str) -> Written {
     match code {
         DUPLICATE_KEY | VALIDATION | WRITE_CONFLICT => Written::Conflict,
-        other => Written::Failed(classify_code(other, format!("{other} {message}"))),
+        other => Written::Failed(of_one(other, message)),
     }
 }
 

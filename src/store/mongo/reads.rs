@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use bson::{Document, RawDocumentBuf, doc};
+use mongodb::options::ReadConcern;
 use mongodb::{Client, ClientSession, Collection};
 
 use super::outcome::classify;
@@ -55,7 +56,8 @@ async fn find_in(
     filter: Document,
     projection: Option<Document>,
 ) -> Result<Vec<RawDocumentBuf>, StorageError> {
-    let mut find = collection.find(filter).sort(doc! { "page": 1 });
+    // Said here once more: the client's own read concern would else win over the session's.
+    let mut find = collection.find(filter).read_concern(ReadConcern::snapshot()).sort(doc! { "page": 1 });
     if let Some(projection) = projection {
         find = find.projection(projection);
     }

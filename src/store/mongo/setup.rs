@@ -76,13 +76,31 @@ async fn create_collection(mongo: &Database, name: &str, schema: Document) -> Re
     };
     match result {
         // It may have been restored without its validator, or come from an older version.
-        Err(error) if exists_already(&error) => {
-            let validator = doc! { "$jsonSchema": schema };
-            let command = doc! { "collMod": name, "validator": validator, "validationLevel": "moderate", "writeConcern": { "w": "majority" } };
-            mongo.run_command(command).await.map(drop)
-        }
+        Err(error) if exists_already(&error) => restore_validator(mongo, name, schema).await,
         result => result.map(drop),
     }
+}
+
+/// Sets the validator where it is not there, if the user may: `readWrite` alone may not. Without it
+/// what an update of a deleted page leaves behind is removed after the fact.
+async fn restore_validator(mongo: &Database, name: &str, schema: Document) -> Result<(), Error> {
+    let validator = doc! { "$jsonSchema": schema };
+    let mut found = mongo.list_collections().filter(doc! { "name": name }).await?;
+    while found.advance().await? {
+        if found.deserialize_current()?.options.validator.as_ref() == Some(&validator) {
+            return Ok(());
+        }
+    }
+    let command = doc! {
+        "collMod": name,
+        "validator": validator,
+        "validationLevel": "moderate",
+        "writeConcern": { "w": "majority" },
+    };
+    if let Err(error) = mongo.run_command(command).await {
+        tracing::warn!(collection = name, %error, "the collection has another validator than hourglass sets");
+    }
+    Ok(())
 }
 
 /// Shared Atlas tiers and strict API versions take no storage options; their default then serves.

@@ -128,7 +128,7 @@ pub async fn remove_torsos(collection: &Collection<RawDocumentBuf>, changes: &[C
         collection = collection.name(),
         pages = ids.len(),
         removed = removed.is_ok(),
-        "the collection has lost its validator; a restart sets it again"
+        "the collection has lost its validator; a restart sets it again where the user may"
     );
 }
 
