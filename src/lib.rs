@@ -6,6 +6,7 @@ pub mod cli;
 pub mod config;
 pub mod http;
 pub mod ingest;
+pub mod log;
 pub mod query;
 pub mod reading;
 pub mod store;

@@ -39,12 +39,13 @@ fn arrows_point_one_way() {
     // leaves, but for the limits that config fills in and the log format it names.
     let allowed: &[(&str, &[&str])] = &[
         ("reading", &[]),
+        ("log", &[]),
         ("bucket", &["reading"]),
         ("wire", &["reading"]),
         ("config", &["reading"]),
         ("telemetry", &["config"]),
         ("store", &["bucket", "reading"]),
-        ("ingest", &["bucket", "reading", "telemetry", "wire"]),
+        ("ingest", &["bucket", "log", "reading", "telemetry", "wire"]),
         ("query", &["bucket", "reading", "telemetry"]),
         ("http", &["bucket", "ingest", "query", "reading", "telemetry", "wire"]),
         ("cli", &["config"]),

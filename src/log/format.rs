@@ -1,0 +1,270 @@
+//! What stands in a segment file, format version 1. Pure: bytes in, bytes out.
+//!
+//! All integers are little endian. A segment file is a header block of 4096 bytes, then records
+//! one after the other, each on a multiple of 8, then zeros or stale bytes to the file's end.
+//! Its name is its first sequence, 16 hexadecimal digits, and `.segment`.
+//!
+//! The header block holds the header twice, at 0 and at 2048, so that no single damage loses it:
+//!
+//! ```text
+//!    0  magic "hourglog"          32  first sequence u64          72  length of the store's name u32
+//!    8  version u32               40  previous segment's id u64   76  store's name, UTF-8, at most 1024
+//!   12  zero u32                  48  … its end, in bytes u64         zeros
+//!   16  log id u64                56  … surely synced up to u64 2044  crc32c of 0..2044 u32
+//!   24  segment id u64            64  … its last sequence u64
+//! ```
+//!
+//! In every version magic, version and crc stand where they do here. "Previous" describes the
+//! segment before this one as it stood when this one took over: what that file holds past its end
+//! was never acked and is no part of the log. What is sure differs from its end when a restart found
+//! a last group: it may have been acked, or may be lost at the next power cut. Id 0 means none, and
+//! no segment has id 0.
+//!
+//! A record is 32 bytes and its payload, padded with zeros to a multiple of 8:
+//!
+//! ```text
+//!    0  crc32c of segment id and 4..32 u32      16  crc32c of the stored payload u32
+//!    4  stored bytes u32                        20  bytes before compression u32
+//!    8  sequence u64                            24  where its group began in the file, / 8, u32
+//!   28  kind u8      29  flags u8 (1: lz4 block)     30  zero u16
+//! ```
+//!
+//! Segment ids are random and secret, so neither stale bytes nor bytes that a client chose pass
+//! for a record. The length has the header's crc over it: past a damaged payload the next record
+//! is where the header says. All before a group was synced when the group was written: that tells
+//! damage to synced records from a group that a power cut tore.
+
+use crc32c::{crc32c, crc32c_append};
+
+use super::Sequence;
+
+/// The version this program writes, and the highest it reads.
+pub(super) const VERSION: u32 = 1;
+/// Bytes of the header block: where the first record stands.
+pub(super) const HEADER_BYTES: u64 = 4096;
+/// Bytes of a record before its payload.
+pub(super) const RECORD_BYTES: u64 = 32;
+/// Most bytes of the store's name.
+pub(super) const STORE_BYTES_MAX: usize = 1024;
+
+const MAGIC: [u8; 8] = *b"hourglog";
+const COPY_BYTES: usize = HEADER_BYTES as usize / 2;
+const SUFFIX: &str = ".segment";
+const LZ4: u8 = 1;
+
+/// A segment's header.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Header {
+    pub(super) log: u64,
+    pub(super) segment: u64,
+    /// No record of the segment has a lower sequence.
+    pub(super) first: Sequence,
+    pub(super) previous: Option<Previous>,
+    /// The store that the log feeds.
+    pub(super) store: String,
+}
+
+/// The segment before, as it stood when its successor took over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Previous {
+    pub(super) segment: u64,
+    pub(super) end: u64,
+    /// Whether what lies between here and the end was ever synced is not known.
+    pub(super) sure: u64,
+    pub(super) last: Sequence,
+}
+
+/// Why there is no header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum NoHeader {
+    /// Neither copy is whole.
+    Damaged,
+    /// Written by a later program.
+    Newer { version: u32 },
+}
+
+impl Header {
+    /// The header block. The store's name must not be longer than [`STORE_BYTES_MAX`].
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let previous = self.previous.unwrap_or(Previous { segment: 0, end: 0, sure: 0, last: 0 });
+        let mut copy = Vec::with_capacity(HEADER_BYTES as usize);
+        copy.extend(MAGIC);
+        copy.extend(u64::from(VERSION).to_le_bytes());
+        let Previous { segment, end, sure, last } = previous;
+        for number in [self.log, self.segment, self.first, segment, end, sure, last] {
+            copy.extend(number.to_le_bytes());
+        }
+        copy.extend((self.store.len() as u32).to_le_bytes());
+        copy.extend(self.store.as_bytes());
+        copy.resize(COPY_BYTES - 4, 0);
+        copy.extend(crc32c(&copy).to_le_bytes());
+        copy.extend_from_within(..);
+        copy
+    }
+
+    /// The header of a header block, from whichever copy is whole.
+    pub(super) fn decode(block: &[u8]) -> Result<Self, NoHeader> {
+        let mut outcome = Err(NoHeader::Damaged);
+        for copy in block.chunks_exact(COPY_BYTES) {
+            outcome = Self::decode_copy(copy);
+            if outcome.is_ok() {
+                break;
+            }
+        }
+        outcome
+    }
+
+    fn decode_copy(copy: &[u8]) -> Result<Self, NoHeader> {
+        let (body, crc) = copy.split_at(COPY_BYTES - 4);
+        if body[..8] != MAGIC || crc32c(body) != u32_at(crc, 0) {
+            return Err(NoHeader::Damaged);
+        }
+        match u32_at(body, 8) {
+            VERSION => {}
+            version if version > VERSION => return Err(NoHeader::Newer { version }),
+            _ => return Err(NoHeader::Damaged),
+        }
+        let store = body.get(76..76 + u32_at(body, 72) as usize).and_then(|name| std::str::from_utf8(name).ok());
+        let (segment, end, sure, last) = (u64_at(body, 40), u64_at(body, 48), u64_at(body, 56), u64_at(body, 64));
+        let previous = Previous { segment, end, sure, last };
+        Ok(Self {
+            log: u64_at(body, 16),
+            segment: u64_at(body, 24),
+            first: u64_at(body, 32),
+            previous: (previous.segment != 0).then_some(previous),
+            store: store.ok_or(NoHeader::Damaged)?.to_owned(),
+        })
+    }
+}
+
+/// The name of the segment that begins with that sequence.
+pub(super) fn segment_name(first: Sequence) -> String {
+    format!("{first:016x}{SUFFIX}")
+}
+
+/// The first sequence of a segment, from its file's name; `None` when it is no segment's.
+pub(super) fn parse_segment_name(name: &str) -> Option<Sequence> {
+    let digits = name.strip_suffix(SUFFIX)?;
+    let first = u64::from_str_radix(digits, 16).ok()?;
+    (segment_name(first) == name).then_some(first)
+}
+
+/// A payload as it will stand in a record.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Stored {
+    kind: u8,
+    flags: u8,
+    raw_bytes: u32,
+    crc: u32,
+    bytes: Vec<u8>,
+}
+
+impl Stored {
+    /// Makes the payload ready, compressed when asked to and when that saves. The payload must be
+    /// shorter than 4 GiB.
+    pub(super) fn new(kind: u8, payload: Vec<u8>, compress: bool) -> Self {
+        let raw_bytes = payload.len() as u32;
+        let (flags, bytes) = match compress.then(|| lz4_flex::block::compress(&payload)) {
+            Some(packed) if padded(packed.len()) < padded(payload.len()) => (LZ4, packed),
+            _ => (0, payload),
+        };
+        Self { kind, flags, raw_bytes, crc: crc32c(&bytes), bytes }
+    }
+
+    /// Bytes that the record takes in a segment.
+    pub(super) fn size(&self) -> u64 {
+        RECORD_BYTES + padded(self.bytes.len())
+    }
+
+    /// Appends the record to the buffer; `group` is where its group begins in the file.
+    pub(super) fn encode(&self, segment: u64, sequence: Sequence, group: u64, buffer: &mut Vec<u8>) {
+        let start = buffer.len();
+        buffer.extend([0; 4]);
+        buffer.extend((self.bytes.len() as u32).to_le_bytes());
+        buffer.extend(sequence.to_le_bytes());
+        buffer.extend(self.crc.to_le_bytes());
+        buffer.extend(self.raw_bytes.to_le_bytes());
+        buffer.extend(((group / 8) as u32).to_le_bytes());
+        buffer.extend([self.kind, self.flags, 0, 0]);
+        let crc = head_crc(segment, &buffer[start..]);
+        buffer[start..start + 4].copy_from_slice(&crc.to_le_bytes());
+        buffer.extend(&self.bytes);
+        buffer.resize(start + self.size() as usize, 0);
+    }
+}
+
+/// The head of a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Head {
+    pub(super) stored_bytes: u32,
+    pub(super) sequence: Sequence,
+    pub(super) payload_crc: u32,
+    pub(super) raw_bytes: u32,
+    /// Where the record's group begins in the file.
+    pub(super) group: u64,
+    pub(super) kind: u8,
+    flags: u8,
+}
+
+impl Head {
+    /// The head at the front of the bytes, when they hold one of that segment.
+    pub(super) fn decode(segment: u64, bytes: &[u8]) -> Option<Self> {
+        let bytes = bytes.get(..RECORD_BYTES as usize)?;
+        // Zeros are by far the most that is looked at behind the last record.
+        let sequence = u64_at(bytes, 8);
+        if sequence == 0 || head_crc(segment, bytes) != u32_at(bytes, 0) {
+            return None;
+        }
+        Some(Self {
+            stored_bytes: u32_at(bytes, 4),
+            sequence,
+            payload_crc: u32_at(bytes, 16),
+            raw_bytes: u32_at(bytes, 20),
+            group: u64::from(u32_at(bytes, 24)) * 8,
+            kind: bytes[28],
+            flags: bytes[29],
+        })
+    }
+
+    /// Bytes of the record in the segment.
+    pub(super) fn size(&self) -> u64 {
+        RECORD_BYTES + padded(self.stored_bytes as usize)
+    }
+
+    /// Whether these are the stored bytes of the record.
+    pub(super) fn fits(&self, stored: &[u8]) -> bool {
+        crc32c(stored) == self.payload_crc
+    }
+
+    /// The payload as it was appended; `None` when the stored bytes do not unpack to it.
+    pub(super) fn payload(&self, stored: &[u8]) -> Option<Vec<u8>> {
+        match self.flags {
+            0 => Some(stored.to_vec()),
+            LZ4 => {
+                let payload = lz4_flex::block::decompress(stored, self.raw_bytes as usize).ok()?;
+                (payload.len() == self.raw_bytes as usize).then_some(payload)
+            }
+            _ => None,
+        }
+    }
+}
+
+fn head_crc(segment: u64, record: &[u8]) -> u32 {
+    crc32c_append(crc32c(&segment.to_le_bytes()), &record[4..RECORD_BYTES as usize])
+}
+
+fn padded(length: usize) -> u64 {
+    (length as u64).next_multiple_of(8)
+}
+
+pub(super) fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    let mut number = [0; 4];
+    number.copy_from_slice(&bytes[at..at + 4]);
+    u32::from_le_bytes(number)
+}
+
+pub(super) fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    let mut number = [0; 8];
+    number.copy_from_slice(&bytes[at..at + 8]);
+    u64::from_le_bytes(number)
+}

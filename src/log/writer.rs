@@ -1,0 +1,352 @@
+//! The writer's thread: takes all that waits, writes it, syncs once, and says so in log order. What
+//! a failing disk refused is written again to a fresh segment; a descriptor that failed is never
+//! used again. Knows nothing of who appends.
+
+use std::collections::VecDeque;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::Sequence;
+use super::disk::DiskFile;
+use super::error::AppendError;
+use super::format::{HEADER_BYTES, Header, Previous, segment_name};
+use super::fresh::Fresh;
+use super::shared::{Entry, Segment, Shared, State, first_bytes, next_bytes};
+
+/// How much is handed to the disk at once; a group may be many times that.
+const WRITE_BYTES: usize = 1 << 20;
+
+/// Where new ids come from.
+pub(super) type Ids = Box<dyn FnMut() -> u64 + Send>;
+
+/// All that the thread owns.
+pub(super) struct Writer {
+    shared: Arc<Shared>,
+    ids: Ids,
+    next: Sequence,
+    /// `None` after a failure.
+    current: Option<Current>,
+    fresh: Fresh,
+    /// When a segment is to be tried again after the disk refused one.
+    retry_at: Option<Instant>,
+    buffer: Vec<u8>,
+}
+
+/// The segment that is written to.
+struct Current {
+    file: Box<dyn DiskFile>,
+    segment: Segment,
+    /// Whether the file goes by its name, durably.
+    named: bool,
+}
+
+/// What there is to do.
+enum Work {
+    Commit(VecDeque<Entry>),
+    /// Prepare some more of the next segment.
+    Prepare,
+    /// See whether the disk takes a fresh segment again.
+    Probe,
+    Stop,
+}
+
+impl Writer {
+    pub(super) fn new(shared: Arc<Shared>, ids: Ids, next: Sequence) -> Self {
+        let fresh = Fresh::new(Arc::clone(&shared));
+        Self { shared, ids, next, current: None, fresh, retry_at: None, buffer: Vec::new() }
+    }
+
+    /// Appends are taken from now on, to a fresh segment of the smallest size; or, when the disk
+    /// refuses it, as soon as it no longer does.
+    pub(super) fn start(&mut self) {
+        self.open_segment();
+    }
+
+    /// Works until the log is closed and nothing waits.
+    pub(super) fn run(mut self) {
+        loop {
+            match self.next_work() {
+                Work::Commit(batch) => {
+                    self.commit(batch);
+                    if self.spare_lags() {
+                        self.prepare();
+                    }
+                }
+                Work::Prepare => self.prepare(),
+                Work::Probe => self.open_segment(),
+                Work::Stop => return,
+            }
+        }
+    }
+
+    fn next_work(&mut self) -> Work {
+        let shared = Arc::clone(&self.shared);
+        let mut state = shared.lock();
+        loop {
+            if !state.waiting.is_empty() {
+                return Work::Commit(std::mem::take(&mut state.waiting));
+            }
+            if state.closed {
+                return Work::Stop;
+            }
+            let now = Instant::now();
+            let rest = self.retry_at.map(|at| at.saturating_duration_since(now)).filter(|rest| !rest.is_zero());
+            if rest.is_none() && self.current.is_none() {
+                return Work::Probe;
+            }
+            let wants_spare = self.spare_wanted(&state).is_some();
+            if rest.is_none() && wants_spare {
+                return Work::Prepare;
+            }
+            state = shared.wait(state, rest.filter(|_| wants_spare || self.current.is_none()));
+        }
+    }
+
+    /// Writes all of the batch, or fails what could not be written twice.
+    fn commit(&mut self, mut batch: VecDeque<Entry>) {
+        let mut failures = 0;
+        let mut failed = false;
+        while !batch.is_empty() {
+            match self.write_some(&batch) {
+                Ok(count) => {
+                    failures = 0;
+                    self.resolve(&mut batch, count);
+                }
+                Err(error) => {
+                    let why = self.shared.failed(&error);
+                    self.abandon();
+                    failures += 1;
+                    failed = true;
+                    if failures == 2 {
+                        self.give_up(batch, &why);
+                        return;
+                    }
+                }
+            }
+        }
+        if failed {
+            self.replan();
+        }
+    }
+
+    /// The first records of the batch, as many as returned and at least one, are durable.
+    fn write_some(&mut self, batch: &VecDeque<Entry>) -> io::Result<usize> {
+        let Some(first) = batch.front() else { return Ok(0) };
+        let needed = first.stored.size();
+        if self.current.as_ref().is_none_or(|current| current.room() < needed) {
+            self.rotate(needed)?;
+        }
+        let Some(current) = &mut self.current else { return Ok(0) };
+        let group = current.segment.end;
+        let (mut end, mut written, mut count) = (group, group, 0);
+        self.buffer.clear();
+        for entry in batch {
+            let size = entry.stored.size();
+            if end + size > current.segment.bytes {
+                break;
+            }
+            // Whatever becomes of it, no other record gets its sequence.
+            entry.stored.encode(current.segment.id, self.next, group, &mut self.buffer);
+            self.next += 1;
+            count += 1;
+            end += size;
+            if self.buffer.len() >= WRITE_BYTES {
+                current.file.write_at(&self.buffer, written)?;
+                written = end;
+                self.buffer.clear();
+            }
+        }
+        if !self.buffer.is_empty() {
+            current.file.write_at(&self.buffer, written)?;
+        }
+        let began = Instant::now();
+        current.file.sync()?;
+        let took = began.elapsed();
+        self.name_current()?;
+        let Some(current) = &mut self.current else { return Ok(0) };
+        (current.segment.end, current.segment.sure) = (end, end);
+        current.segment.last = self.next - 1;
+        self.buffer.shrink_to(2 * WRITE_BYTES);
+        let mut state = self.shared.lock();
+        if let Some(segment) = state.segments.back_mut() {
+            *segment = current.segment.clone();
+        }
+        state.durable = self.next - 1;
+        state.stats.synced(count as u64, end - group, took);
+        Ok(count)
+    }
+
+    /// Tells those who appended the first records of the batch, which are durable, in log order.
+    fn resolve(&self, batch: &mut VecDeque<Entry>, count: usize) {
+        let bytes: u64 = batch.iter().take(count).map(|entry| entry.stored.size()).sum();
+        {
+            let mut state = self.shared.lock();
+            state.unresolved -= count;
+            state.unresolved_bytes -= bytes;
+        }
+        let first = self.next - count as u64;
+        for (entry, sequence) in batch.drain(..count).zip(first..) {
+            call(entry, Ok(sequence));
+        }
+    }
+
+    /// Nothing is written until a fresh segment can be made; all that waits fails now.
+    fn give_up(&mut self, mut batch: VecDeque<Entry>, why: &str) {
+        {
+            let mut state = self.shared.lock();
+            state.unwritable = Some(why.to_owned());
+            batch.append(&mut state.waiting);
+            state.stats.failed_records += batch.len() as u64;
+            state.unresolved = 0;
+            state.unresolved_bytes = 0;
+        }
+        self.retry_later();
+        for entry in batch {
+            call(entry, Err(AppendError::Failed { why: why.to_owned() }));
+        }
+    }
+
+    /// The next segment is there, empty and not named yet; the present one is complete and synced.
+    fn rotate(&mut self, needed: u64) -> io::Result<()> {
+        let largest = self.shared.options.segment_bytes;
+        let (planned, previous) = {
+            let state = self.shared.lock();
+            (state.plan.next(), state.segments.back().map_or(0, |segment| segment.bytes))
+        };
+        let bytes = planned.unwrap_or(0).max(next_bytes(previous, needed, largest));
+        self.take_fresh(bytes)
+    }
+
+    /// A fresh segment is the current one, synced but for its header and its name.
+    fn take_fresh(&mut self, bytes: u64) -> io::Result<()> {
+        self.current = None;
+        let (file, bytes) = self.fresh.take(bytes)?;
+        let previous = {
+            let state = self.shared.lock();
+            let describe =
+                |last: &Segment| Previous { segment: last.id, end: last.end, sure: last.sure, last: last.last };
+            // The last segment may be empty, and no two go by one name.
+            self.next = self.next.max(state.segments.back().map_or(0, |last| last.first + 1));
+            state.segments.back().map(describe)
+        };
+        let segment = (self.ids)();
+        let first = self.next;
+        let store = self.shared.options.store.clone();
+        let header = Header { log: self.shared.log, segment, first, previous, store };
+        file.write_at(&header.encode(), 0)?;
+        let (name, last) = (segment_name(first), previous.map_or(0, |previous| previous.last));
+        let segment = Segment { id: segment, name, first, last, end: HEADER_BYTES, sure: HEADER_BYTES, bytes };
+        self.current = Some(Current { file, segment, named: false });
+        Ok(())
+    }
+
+    /// The current segment, which was synced, goes by its name, durably, and is in the list.
+    fn name_current(&mut self) -> io::Result<()> {
+        let Some(current) = self.current.as_mut().filter(|current| !current.named) else { return Ok(()) };
+        self.fresh.name(&current.segment.name)?;
+        current.named = true;
+        let mut state = self.shared.lock();
+        state.segments.push_back(current.segment.clone());
+        state.plan.arrived();
+        state.cramped = None;
+        Ok(())
+    }
+
+    /// A fresh, empty segment is open for appends; or the log stays unwritable for a while.
+    fn open_segment(&mut self) {
+        let bytes = first_bytes(self.shared.options.segment_bytes);
+        let opened = self.take_fresh(bytes).and_then(|()| {
+            if let Some(current) = &self.current {
+                current.file.sync()?;
+            }
+            self.name_current()
+        });
+        match opened {
+            Ok(()) => {
+                self.retry_at = None;
+                self.shared.lock().unwritable = None;
+                self.replan();
+            }
+            Err(error) => {
+                let why = self.shared.failed(&error);
+                self.abandon();
+                self.shared.lock().unwritable = Some(why);
+                self.retry_later();
+            }
+        }
+    }
+
+    /// The current segment is not touched again: its descriptor may lie about what is on the disk.
+    fn abandon(&mut self) {
+        if let Some(current) = self.current.take()
+            && !current.named
+        {
+            self.fresh.discard(&current.segment.name);
+        }
+    }
+
+    fn replan(&mut self) {
+        let current = self.current.as_ref().map(|current| (current.segment.bytes, current.segment.end));
+        self.shared.lock().replan(self.shared.options.segment_bytes, current);
+    }
+
+    fn retry_later(&mut self) {
+        self.retry_at = Some(Instant::now() + self.shared.options.retry);
+    }
+
+    /// The size of the next segment, when it is time to prepare it and it is not yet complete.
+    fn spare_wanted(&self, state: &State) -> Option<u64> {
+        let current = &self.current.as_ref()?.segment;
+        let largest = self.shared.options.segment_bytes;
+        let bytes = state.plan.next().unwrap_or_else(|| next_bytes(current.bytes, 0, largest));
+        // Once it failed it is tried until it succeeds: a record that needs it is refused meanwhile.
+        let is_needed = state.plan.next().is_some() || state.cramped.is_some();
+        let is_due = is_needed || current.end * 4 >= current.bytes;
+        let fits = state.kept() + bytes <= self.shared.options.budget_bytes;
+        (is_due && fits && self.fresh.prepared() < bytes).then_some(bytes)
+    }
+
+    /// Whether preparing falls behind writing: it is to be complete at three quarters.
+    fn spare_lags(&self) -> bool {
+        let Some(current) = &self.current else { return false };
+        if self.retry_at.is_some_and(|at| at > Instant::now()) {
+            return false;
+        }
+        let Some(bytes) = self.spare_wanted(&self.shared.lock()) else { return false };
+        let used = current.segment.end.saturating_sub(current.segment.bytes / 4);
+        self.fresh.prepared() < (bytes as u128 * 2 * u128::from(used) / u128::from(current.segment.bytes)) as u64
+    }
+
+    /// Some more of the next segment is prepared; or no record is admitted that would need it.
+    fn prepare(&mut self) {
+        let wanted = self.spare_wanted(&self.shared.lock());
+        let Some(bytes) = wanted else { return };
+        match self.fresh.prepare(bytes) {
+            Ok(()) => {
+                self.retry_at = None;
+                if self.fresh.prepared() >= bytes {
+                    self.shared.lock().cramped = None;
+                }
+            }
+            Err(error) => {
+                let why = self.shared.failed(&error);
+                self.fresh.drop_prepared();
+                self.shared.lock().cramped = Some(why);
+                self.retry_later();
+            }
+        }
+    }
+}
+
+impl Current {
+    fn room(&self) -> u64 {
+        self.segment.bytes - self.segment.end
+    }
+}
+
+/// A panic of the one who is told must not end the log.
+fn call(entry: Entry, result: Result<Sequence, AppendError>) {
+    let _ = catch_unwind(AssertUnwindSafe(|| (entry.done)(result)));
+}
