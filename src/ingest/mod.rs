@@ -9,8 +9,10 @@ mod admission;
 mod catalog;
 mod door;
 mod group;
+mod lagging;
 mod options;
 mod outliers;
+mod reads;
 mod sensors;
 mod shard;
 
@@ -255,7 +257,7 @@ impl Ingest {
 
     async fn learn(&self, database: &Arc<Database>, unknown: Vec<Sensor>) -> Result<(), IngestError> {
         let keys: Vec<&str> = unknown.iter().map(|sensor| &*sensor.key).collect();
-        let documents = self.noted(sensors::read_each(&*self.store, &database.name, &keys).await)?;
+        let documents = self.noted(reads::read_sensors_each(&*self.store, &database.name, &keys).await)?;
         // A sensor whose document cannot be read becomes known too; its readings fail when they
         // come to be stored, and nobody else's.
         self.catalog.learn(database, unknown, documents.into_values().flatten().collect());

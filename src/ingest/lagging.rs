@@ -1,0 +1,279 @@
+//! Sensor documents that lag behind the pages: brought up to date now and then with first and last
+//! seen, recent readings and the outlier mark, always by compare-and-set and by the law.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::catalog::{Database, KnownSensor};
+use super::group::Run;
+use super::outliers::expire;
+use super::reads::{read_buckets_each, read_sensors_each};
+use super::sensors::{ATTEMPTS_MAX, add_fields, new_document};
+use crate::bucket::hot::HotBuckets;
+use crate::bucket::readings::reading_bytes;
+use crate::bucket::store::{BucketId, Outlier, Written};
+use crate::bucket::{Bucket, Reading, SensorDocument, StorageError, Store};
+use crate::reading::Hour;
+use crate::reading::time::MILLI_NS;
+use crate::telemetry::Metrics;
+
+/// How many documents are brought up to date at a time.
+const BATCH: usize = 500;
+/// How many buckets are read back at a time for their latest readings. They may be large.
+const COLD_LOT: usize = 32;
+/// Most stored bytes of a document's recent readings, far below what a document may have.
+const RECENT_BYTES: usize = 1024 * 1024;
+
+/// Where a shard's sensors live: what the work on their documents needs beside them.
+#[derive(Clone, Copy)]
+pub struct Surroundings<'a> {
+    /// Where the documents are.
+    pub store: &'a dyn Store,
+    /// The shard's hot buckets.
+    pub hot: &'a HotBuckets,
+    /// Counters.
+    pub metrics: &'a Metrics,
+    /// The clock, in nanoseconds.
+    pub now: i64,
+}
+
+/// What became of a sensor since its document was last written.
+#[derive(Debug)]
+pub struct Change {
+    known: Arc<KnownSensor>,
+    /// Times of the earliest and latest reading stored since.
+    seen: Option<(i64, i64)>,
+    /// The latest hours written to: as many as a document holds readings, since each of them has
+    /// at least one, so no earlier hour can matter to the recent ones.
+    hours: BTreeSet<Hour>,
+    /// The latest hour that took more than one page, and its pages.
+    outlier: Option<(Hour, u32)>,
+}
+
+/// The sensors of one shard whose documents lag behind.
+#[derive(Debug)]
+pub struct Lagging {
+    changes: HashMap<u32, (Arc<Database>, Change)>,
+    /// Sensors whose bucket just outgrew its page: they are to be listed as outliers at once.
+    urgent: BTreeSet<u32>,
+    recent: usize,
+    outlier_ttl_ns: i64,
+}
+
+impl Lagging {
+    /// None yet; documents hold the `recent` latest readings.
+    pub fn new(recent: usize, outlier_ttl: std::time::Duration) -> Self {
+        let outlier_ttl_ns = i64::try_from(outlier_ttl.as_nanos()).unwrap_or(i64::MAX);
+        Self { changes: HashMap::new(), urgent: BTreeSet::new(), recent, outlier_ttl_ns }
+    }
+
+    /// Notes that a run's readings are in the store.
+    pub fn note(&mut self, database: &Arc<Database>, run: &Run) {
+        let pages = run.bucket.pages();
+        let times = pages.iter().filter_map(|p| Some((*p.readings.times().first()?, *p.readings.times().last()?)));
+        let Some((first, last)) = times.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1))) else { return };
+        let new = || Change { known: run.known.clone(), seen: None, hours: BTreeSet::new(), outlier: None };
+        let (_, change) = self.changes.entry(run.known.id).or_insert_with(|| (database.clone(), new()));
+        change.seen = Some(change.seen.map_or((first, last), |(f, l)| (f.min(first), l.max(last))));
+        change.hours.insert(run.id.hour);
+        if change.hours.len() > self.recent.max(1) {
+            change.hours.pop_first();
+        }
+        let spilled = run.changed() && pages.len() > 1;
+        if spilled && change.outlier.is_none_or(|(hour, _)| hour <= run.id.hour) {
+            change.outlier = Some((run.id.hour, u32::try_from(pages.len()).unwrap_or(u32::MAX)));
+        }
+        if spilled && run.pages_before < 2 {
+            self.urgent.insert(run.known.id);
+        }
+    }
+
+    /// How many lag behind.
+    pub fn len(&self) -> usize {
+        self.changes.len()
+    }
+
+    /// Writes the documents of sensors that have just become outliers, so that they are listed.
+    ///
+    /// # Errors
+    /// When the store does not take them; they stay lagging.
+    pub async fn write_urgent(&mut self, at: Surroundings<'_>) -> Result<(), StorageError> {
+        let urgent: Vec<u32> = std::mem::take(&mut self.urgent).into_iter().collect();
+        for ids in urgent.chunks(BATCH) {
+            self.write_ids(at, ids.to_vec()).await?;
+        }
+        Ok(())
+    }
+
+    /// Writes the documents of some lagging sensors: at most [`BATCH`] of them, so that readings
+    /// never wait for long.
+    ///
+    /// # Errors
+    /// When the store does not take them; they stay lagging.
+    pub async fn write_some(&mut self, at: Surroundings<'_>) -> Result<(), StorageError> {
+        let ids = self.changes.keys().copied().take(BATCH).collect();
+        self.write_ids(at, ids).await
+    }
+
+    async fn write_ids(&mut self, at: Surroundings<'_>, ids: Vec<u32>) -> Result<(), StorageError> {
+        let mut by_database: BTreeMap<Box<str>, Vec<u32>> = BTreeMap::new();
+        for id in ids {
+            if let Some((database, _)) = self.changes.get(&id) {
+                by_database.entry(database.name.clone()).or_default().push(id);
+            }
+        }
+        for (database, ids) in by_database {
+            let mut open = ids.clone();
+            for _ in 0..ATTEMPTS_MAX {
+                open = self.write_batch(at, &database, open).await?;
+                if open.is_empty() {
+                    break;
+                }
+            }
+            at.metrics.sensor_writes.increment((ids.len() - open.len()) as u64);
+            if let Some(id) = open.first() {
+                let detail = self.changes[id].1.known.sensor.key.to_string();
+                return Err(StorageError::Contended { detail });
+            }
+        }
+        Ok(())
+    }
+
+    /// Leaves a sensor's document as it is, since nothing can be done about it here.
+    fn give_up(&mut self, at: Surroundings<'_>, id: u32, error: &StorageError) {
+        at.metrics.store_error(error.class());
+        if let Some((_, change)) = self.changes.remove(&id) {
+            tracing::error!(sensor = %change.known.sensor.key, %error, "a sensor's document is left as it is");
+        }
+    }
+
+    /// Reads, refreshes and writes some documents; returns those that others changed meanwhile.
+    async fn write_batch(
+        &mut self,
+        at: Surroundings<'_>,
+        database: &str,
+        ids: Vec<u32>,
+    ) -> Result<Vec<u32>, StorageError> {
+        let known: HashMap<Box<str>, u32> =
+            ids.iter().map(|id| (self.changes[id].1.known.sensor.key.clone(), *id)).collect();
+        let keys: Vec<&str> = known.keys().map(|key| &**key).collect();
+        let mut stored = read_sensors_each(at.store, database, &keys).await?;
+        let mut documents: Vec<(u32, SensorDocument)> = Vec::with_capacity(ids.len());
+        for id in ids {
+            let sensor = self.changes[&id].1.known.clone();
+            match stored.remove(&sensor.sensor.key) {
+                None => documents.push((id, new_document(&sensor))),
+                Some(Ok(document)) => documents.push((id, document)),
+                Some(Err(error)) => self.give_up(at, id, &error),
+            }
+        }
+        let before: Vec<SensorDocument> = documents.iter().map(|(_, document)| document.clone()).collect();
+        self.refresh(at, database, &mut documents).await?;
+        let changed = |(now, before): &((u32, SensorDocument), SensorDocument)| now.1 != *before;
+        let (documents, same): (Vec<_>, Vec<_>) = documents.into_iter().zip(before).partition(changed);
+        for ((id, _), _) in same {
+            self.changes.remove(&id);
+        }
+        let documents = documents.into_iter().map(|(now, _)| now);
+        let (ids, documents): (Vec<u32>, Vec<SensorDocument>) = documents.unzip();
+        let written = at.store.write_sensors(database, &documents).await;
+        let (mut open, mut away) = (Vec::new(), None);
+        for ((id, document), written) in ids.into_iter().zip(&documents).zip(written) {
+            match written {
+                Written::Yes => {
+                    if let Some((_, change)) = self.changes.remove(&id) {
+                        change.known.written_rev.store(document.rev + 1, Ordering::Relaxed);
+                    }
+                }
+                Written::Conflict => open.push(id),
+                Written::Failed(error) if error.is_away() => away = Some(error),
+                Written::Failed(error) => self.give_up(at, id, &error),
+            }
+        }
+        away.map_or(Ok(open), Err)
+    }
+
+    /// Brings documents up to what was stored since they were written. Buckets that are not hot
+    /// any more are read, and those of sensors whose document another instance wrote last, which
+    /// may have corrected what is hot here.
+    ///
+    /// # Errors
+    /// When those cannot be read.
+    pub async fn refresh(
+        &self,
+        at: Surroundings<'_>,
+        database: &str,
+        documents: &mut [(u32, SensorDocument)],
+    ) -> Result<(), StorageError> {
+        let lagging = |id: &u32| self.changes.get(id).map(|(_, change)| change);
+        let mut tails: HashMap<u32, BTreeMap<i64, Reading>> = HashMap::new();
+        // The newest hour of all first, then the next of those that want more: most sensors need
+        // one, and it is hot.
+        for nth in 0..self.recent {
+            let mut cold: Vec<(u32, BucketId)> = Vec::new();
+            for (id, document) in documents.iter() {
+                let Some(change) = lagging(id) else { continue };
+                let tail = tails.entry(*id).or_default();
+                let Some(hour) = change.hours.iter().rev().nth(nth).filter(|_| tail.len() < self.recent) else {
+                    continue;
+                };
+                let rev = change.known.written_rev.load(Ordering::Relaxed);
+                let foreign = at.store.is_shared() && document.rev != rev;
+                match at.hot.get((*id, *hour)).filter(|_| !foreign) {
+                    Some(bucket) => tail.extend(bucket.tail(self.recent).into_iter().map(|r| (r.time, r))),
+                    None => cold.push((*id, BucketId { sensor: change.known.sensor.clone(), hour: *hour })),
+                }
+            }
+            for lot in cold.chunks(COLD_LOT) {
+                let ids: Vec<BucketId> = lot.iter().map(|(_, id)| id.clone()).collect();
+                for ((id, _), pages) in lot.iter().zip(read_buckets_each(at.store, database, &ids).await) {
+                    // A page that cannot be read adds nothing to what its sensor's document says.
+                    let pages = match pages {
+                        Err(error) if error.is_away() => return Err(error),
+                        pages => pages.unwrap_or_default(),
+                    };
+                    let tail = Bucket::from_stored(pages).tail(self.recent);
+                    tails.entry(*id).or_default().extend(tail.into_iter().map(|r| (r.time, r)));
+                }
+            }
+        }
+        for (id, document) in documents {
+            expire(document, at.now, self.outlier_ttl_ns);
+            if let Some(change) = lagging(id) {
+                self.bring_up_to_date(document, change, tails.remove(id).unwrap_or_default(), at.now);
+            }
+        }
+        Ok(())
+    }
+
+    fn bring_up_to_date(&self, document: &mut SensorDocument, change: &Change, tail: BTreeMap<i64, Reading>, now: i64) {
+        add_fields(document, &change.known);
+        // In whole milliseconds, as they are stored.
+        let whole = |time: i64| time.div_euclid(MILLI_NS).saturating_mul(MILLI_NS);
+        if let Some((first, last)) = change.seen.map(|(first, last)| (whole(first), whole(last))) {
+            document.first_seen = Some(document.first_seen.map_or(first, |seen| seen.min(first)));
+            document.last_seen = Some(document.last_seen.map_or(last, |seen| seen.max(last)));
+        }
+        let mut recent: BTreeMap<i64, Reading> = document.recent.drain(..).map(|r| (r.time, r)).collect();
+        recent.extend(tail);
+        let mut bytes = 0;
+        let bytes_of = |r: &Reading| reading_bytes(r.time, r.fields.iter().map(|(name, value)| (&**name, value)));
+        let fits = |reading: &Reading| {
+            bytes += bytes_of(reading);
+            bytes <= RECENT_BYTES
+        };
+        let newest = recent.into_values().rev().take(self.recent).take_while(fits);
+        document.recent = newest.collect();
+        document.recent.reverse();
+        if let Some((hour, pages)) = change.outlier {
+            let before = document.outlier.filter(|outlier| outlier.last_hour > hour);
+            document.outlier = Some(Outlier {
+                since: document.outlier.map_or(now, |outlier| outlier.since),
+                seen: now,
+                last_hour: before.map_or(hour, |outlier| outlier.last_hour),
+                pages: before.map_or(pages, |outlier| outlier.pages),
+            });
+        }
+    }
+}
