@@ -13,15 +13,18 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::bucket::{Caps, StorageError, Store};
-use crate::config::Settings;
+use crate::config::{AckSetting, Settings};
 use crate::http::{self, App, Health};
-use crate::ingest::{self, Ingest};
+use crate::ingest::{self, AckLevel, Closing, Ingest, Presence};
+use crate::log::{self, Folder, Log, Recovery};
 use crate::query::{self, Query};
 use crate::store::{EmbeddedStore, MongoOptions, MongoStore};
 use crate::telemetry::{Metrics, logs};
 
 /// How often the store is asked whether it answers.
 const HEALTH_INTERVAL: Duration = Duration::from_secs(1);
+/// Longest time that `POST /api/v1/flush` waits, unless acks may take longer.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(300);
 /// How often histograms are folded between scrapes.
 const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
 
@@ -55,13 +58,18 @@ async fn serve(settings: Settings) -> anyhow::Result<bool> {
     let metrics = Metrics::new(env!("CARGO_PKG_VERSION"), kind).context("setting up metrics")?;
     let listener = listen(&settings).await?;
     let address = listener.local_addr().context("asking for the address")?;
-    let (ingest, mut shards) = Ingest::start(ingest_options(&settings), store.clone(), metrics.clone());
-    let query = Query::new(store.clone(), query_options(&settings), metrics.clone());
+    let (log, recovery) = open_log(&settings).await?;
+    let (ingest, mut closing) =
+        Ingest::start(ingest_options(&settings), store.clone(), (log, &recovery), metrics.clone());
+    let ingest = Arc::new(ingest);
+    let query = Query::new(store.clone(), ingest.clone(), query_options(&settings), metrics.clone());
+    let presence = ingest.presence();
+    presence.note(state == Health::Ready);
     let (health_sender, health) = watch::channel(state);
     let options = http_options(&settings);
     let app = Arc::new(App { ingest, query, metrics: metrics.clone(), health, options, started });
     let health_sender = Arc::new(health_sender);
-    let watcher = tokio::spawn(watch_store(store.clone(), health_sender.clone()));
+    let watcher = tokio::spawn(watch_store(store.clone(), health_sender.clone(), presence));
     let upkeep = tokio::spawn(keep_up(metrics.clone()));
     let mut stop = Stop::new().context("listening for signals")?;
     banner(&settings, address, started.1);
@@ -80,15 +88,15 @@ async fn serve(settings: Settings) -> anyhow::Result<bool> {
     let server = tokio::spawn(http::serve(listener, http::router(app.clone()), bounds, metrics, until_told));
     let asked = tokio::select! {
         () = stop.wait() => true,
-        ended = any_ended(&mut shards) => {
-            drop(shards.swap_remove(ended));
+        ended = any_ended(&mut closing.shards) => {
+            drop(closing.shards.swap_remove(ended));
             tracing::error!("a shard ended by itself, which is a bug; stopping, so that a restart can mend it");
             false
         }
     };
     health_sender.send_replace(Health::Stopping);
     let done = tokio::select! {
-        done = shut_down(&settings, stopping, server, app, shards, store) => done,
+        done = shut_down(&settings, stopping, server, app, closing, store) => done,
         () = stop.wait() => {
             tracing::warn!("told to stop a second time: stopping at once");
             false
@@ -102,8 +110,8 @@ async fn serve(settings: Settings) -> anyhow::Result<bool> {
 /// Opens the store and says whether it answers. MongoDB may be away; what can never serve is refused.
 async fn open_store(settings: &Settings) -> anyhow::Result<(Arc<dyn Store>, Health)> {
     let directory = &settings.server.data_dir;
+    std::fs::create_dir_all(directory).with_context(|| format!("creating {}", directory.display()))?;
     if settings.store.uri.is_embedded() {
-        std::fs::create_dir_all(directory).with_context(|| format!("creating {}", directory.display()))?;
         let store =
             EmbeddedStore::open(directory, settings.embedded.cache_bytes).context("opening the embedded store")?;
         return Ok((Arc::new(store), Health::Ready));
@@ -117,11 +125,48 @@ async fn open_store(settings: &Settings) -> anyhow::Result<(Arc<dyn Store>, Heal
         Ok(()) => Health::Ready,
         Err(error @ StorageError::Refused { .. }) => return Err(error).context("opening the store"),
         Err(error) => {
-            tracing::warn!(%error, "MongoDB does not answer yet; writes and queries are answered 503 until it does");
+            tracing::warn!(%error, "MongoDB does not answer yet; writes are kept in the log, and queries answered 503, until it does");
             Health::StoreAway(error.to_string())
         }
     };
     Ok((Arc::new(store), health))
+}
+
+/// Opens the log and tells what a person should know of it.
+async fn open_log(settings: &Settings) -> anyhow::Result<(Log, Recovery)> {
+    let folder = match settings.log.dir.as_os_str().is_empty() {
+        true => settings.server.data_dir.join("log"),
+        false => settings.log.dir.clone(),
+    };
+    let options = log::Options {
+        segment_bytes: settings.log.segment_bytes as u64,
+        budget_bytes: settings.log.budget_bytes as u64,
+        queue_bytes: settings.log.queue_bytes as u64,
+        compress: settings.log.compress,
+        ..log::Options::new(settings.store.uri.identity())
+    };
+    let started = Instant::now();
+    let shown = folder.display().to_string();
+    let disk = Folder::new(&folder).with_context(|| format!("creating {shown}"))?;
+    let opened = tokio::task::spawn_blocking(move || Log::open(disk, options)).await?;
+    let (log, recovery) = opened.with_context(|| format!("opening the log in {shown}"))?;
+    let milliseconds = started.elapsed().as_millis();
+    let Recovery { last, released, torn_bytes, damage, unwritable, .. } = &recovery;
+    tracing::info!(
+        bytes = log.bytes(),
+        segments = log.segments(),
+        backlog = last > released,
+        torn_bytes,
+        milliseconds,
+        "the log is open"
+    );
+    for damage in damage {
+        tracing::error!(?damage, "the log is damaged; what it held there is kept in its folder quarantine");
+    }
+    if let Some(reason) = unwritable {
+        tracing::error!(%reason, "the log takes nothing yet; writes are answered 503 until it does");
+    }
+    Ok((log, recovery))
 }
 
 async fn listen(settings: &Settings) -> anyhow::Result<TcpListener> {
@@ -134,10 +179,11 @@ async fn listen(settings: &Settings) -> anyhow::Result<TcpListener> {
 fn ingest_options(settings: &Settings) -> ingest::Options {
     ingest::Options {
         shards: settings.ingest.shards,
-        linger: settings.ingest.linger,
-        group_bytes: settings.ingest.group_bytes,
         bytes_in_flight: settings.ingest.bytes_in_flight,
-        queue: settings.ingest.queue,
+        ack: match settings.ingest.ack {
+            AckSetting::Log => AckLevel::Log,
+            AckSetting::Store => AckLevel::Store,
+        },
         ack_timeout: settings.ingest.ack_timeout,
         caps: Caps {
             max_readings: settings.page.max_readings,
@@ -145,6 +191,11 @@ fn ingest_options(settings: &Settings) -> ingest::Options {
             hard_bytes: settings.page.hard_bytes,
         },
         hot_bytes: settings.hot.max_bytes,
+        flush_interval: settings.flush.interval,
+        flush_quiet: settings.flush.quiet,
+        flights: settings.flush.flights,
+        log_bytes: settings.log.budget_bytes as u64,
+        dead_letters: settings.server.data_dir.join("dead-letters.lp"),
         recent: settings.sensors.recent,
         sensor_interval: settings.sensors.write_interval,
         outlier_ttl: settings.sensors.outlier_ttl,
@@ -167,6 +218,7 @@ fn query_options(settings: &Settings) -> query::Options {
 fn http_options(settings: &Settings) -> http::Options {
     http::Options {
         body_timeout: settings.server.body_timeout,
+        flush_timeout: settings.ingest.ack_timeout.max(FLUSH_TIMEOUT),
         body_bytes: settings.limits.body_bytes,
         limit_default: settings.query.limit_default,
         limit_max: settings.query.limit_max,
@@ -176,12 +228,13 @@ fn http_options(settings: &Settings) -> http::Options {
 }
 
 /// Keeps [`Health`] true; a change is logged once.
-async fn watch_store(store: Arc<dyn Store>, health: Arc<watch::Sender<Health>>) {
+async fn watch_store(store: Arc<dyn Store>, health: Arc<watch::Sender<Health>>, presence: Presence) {
     loop {
         let now = match store.check().await {
             Ok(()) => Health::Ready,
             Err(error) => Health::StoreAway(error.to_string()),
         };
+        presence.note(now == Health::Ready);
         health.send_if_modified(|health| {
             if *health == Health::Stopping {
                 return false;
@@ -213,14 +266,15 @@ async fn keep_up(metrics: Metrics) {
     }
 }
 
-/// Accepts nothing more, finishes what was begun, and closes, all under one deadline that names
-/// who is late. Whatever was acked is in the store before any of this begins.
+/// Accepts nothing more, finishes what was begun, brings what is acked to the store as far as it
+/// takes it, and closes, all under one deadline that names who is late. Whatever was acked is in the
+/// log before any of this begins: what does not get to the store now does at the next start.
 async fn shut_down(
     settings: &Settings,
     stopping: watch::Sender<bool>,
     server: JoinHandle<()>,
     app: Arc<App>,
-    shards: Vec<JoinHandle<bool>>,
+    mut closing: Closing,
     store: Arc<dyn Store>,
 ) -> bool {
     let deadline = tokio::time::Instant::now() + settings.server.shutdown_timeout;
@@ -234,18 +288,23 @@ async fn shut_down(
     }
     // With the last handle of ingest gone, the shards finish their queues and end.
     drop(app);
-    for shard in shards {
+    let mut stored = true;
+    for shard in std::mem::take(&mut closing.shards) {
         match tokio::time::timeout_at(deadline, shard).await {
-            Ok(Ok(true)) => {}
-            Ok(Ok(false)) => {
-                tracing::error!("sensor documents could not be written; their lastSeen and recent lag behind");
-                done = false;
-            }
-            Ok(Err(_)) | Err(_) => {
+            Ok(Ok(all)) => stored &= all,
+            Ok(Err(_)) => done = false,
+            Err(_) => {
                 late("page writes");
-                done = false;
+                stored = false;
             }
         }
+    }
+    if !stored {
+        tracing::warn!("not all that was acked is in the store; the rest is in the log and follows at the next start");
+    }
+    if tokio::time::timeout_at(deadline, closing.close_log()).await.is_err() {
+        late("the log");
+        done = false;
     }
     if tokio::time::timeout_at(deadline, store.close()).await.is_err() {
         late("the store");

@@ -4,6 +4,7 @@ pub mod app;
 pub mod bucket;
 pub mod cli;
 pub mod config;
+pub mod faults;
 pub mod http;
 pub mod ingest;
 pub mod log;

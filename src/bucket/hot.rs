@@ -59,6 +59,11 @@ impl HotBuckets {
         }
     }
 
+    /// Another budget, for the next [`HotBuckets::shrink`].
+    pub fn set_budget(&mut self, budget: usize) {
+        self.budget = budget;
+    }
+
     /// Lets the longest untouched buckets go until nine tenths of the budget are kept, if it is
     /// exceeded: the slack makes the search for them rare.
     pub fn shrink(&mut self) {
@@ -100,7 +105,7 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use super::super::{Caps, Origin, Row};
+    use super::super::{Caps, Row};
     use super::*;
     use crate::reading::Value;
 
@@ -108,9 +113,9 @@ mod tests {
     fn bucket(readings: i64) -> Bucket {
         let caps = Caps { max_readings: 3600, max_bytes: 1 << 20, hard_bytes: 4 << 20 };
         let (names, cells) = ([Arc::from("v")], [(0, Value::Float(1.0))]);
-        let rows = (0..readings).map(|time| Row { time, names: &names, cells: &cells });
+        let rows = (0..readings).map(|time| Row { time, sequence: 1, names: &names, cells: &cells });
         let mut bucket = Bucket::default();
-        bucket.apply(rows, &caps, &Origin { instance: &Arc::from("one"), sequence: 1 });
+        bucket.apply(rows, &caps, &Arc::from("one"));
         bucket
     }
 

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use super::page::{Origin, Page, StoredPage};
+use super::page::{Page, StoredPage};
 use super::readings::{Reading, Readings};
+use crate::faults::{self, Bug};
 use crate::reading::Value;
 use crate::reading::time::MILLI_NS;
 
@@ -28,6 +29,8 @@ const CELL_BYTES_MIN: usize = 4;
 pub struct Row<'a> {
     /// Nanoseconds since the epoch.
     pub time: i64,
+    /// Where this instance logged it.
+    pub sequence: u64,
     /// The fields' names.
     pub names: &'a [Arc<str>],
     /// Index into `names`, and the value; each field at most once.
@@ -121,8 +124,9 @@ impl Bucket {
     /// Merges rows, given in time order (rows of one time in the order they were accepted).
     ///
     /// A timestamp that a page holds is overwritten there, closed or not; a new one goes to the
-    /// open page, or, where a cap is reached, closes it and opens the next.
-    pub fn apply<'a>(&mut self, rows: impl Iterator<Item = Row<'a>>, caps: &Caps, origin: &Origin<'_>) -> Applied {
+    /// open page, or, where a cap is reached, closes it and opens the next. What a stored page says
+    /// of `instance` tells which rows it has already, from an earlier try whose answer was not learnt.
+    pub fn apply<'a>(&mut self, rows: impl Iterator<Item = Row<'a>>, caps: &Caps, instance: &Arc<str>) -> Applied {
         let stored_last_ms = self.pages.iter().filter_map(Page::stored_last_ms).max();
         let last = self.pages.iter().filter_map(|page| page.readings.times().last().copied()).max();
         let mut applied = Applied::default();
@@ -130,10 +134,10 @@ impl Bucket {
         let mut touched: Vec<(bool, bool)> = vec![(false, false); self.pages.len()];
         for row in rows {
             if let Some((p, index)) = self.locate(row.time) {
-                if self.pages[p].covers(origin, index) {
+                if self.pages[p].covers(instance, row.sequence, index) {
                     // An earlier try of this very merge reached the store, whatever its answer was.
                     applied.new += 1;
-                } else if self.overwrite(p, index, &row, origin) {
+                } else if self.overwrite(p, index, &row, instance) {
                     applied.overwritten += 1;
                     touched[p] = (true, true);
                 } else {
@@ -146,7 +150,7 @@ impl Bucket {
             touched[p].0 = true;
             let page = &mut self.pages[p];
             page.readings.push(row.time, row.fields());
-            page.stamp(origin);
+            page.stamp(instance, row.sequence);
             // Only what lies after every stored reading, as others see them, may be appended.
             page.rewritten |=
                 page.stored.is_some() && stored_last_ms.is_some_and(|last| row.time.div_euclid(MILLI_NS) <= last);
@@ -154,23 +158,26 @@ impl Bucket {
             applied.late += u64::from(last.is_some_and(|last| row.time < last));
         }
         for (page, (_, rewritten)) in self.pages.iter_mut().zip(&touched).filter(|(_, (touched, _))| *touched) {
-            page.readings.settle(*rewritten);
+            page.readings.settle(*rewritten && !faults::has(Bug::StaleSummary));
         }
         self.split_oversized(caps);
         applied
     }
 
     fn locate(&self, time: i64) -> Option<(usize, usize)> {
+        if faults::has(Bug::SkipDedupe) {
+            return None;
+        }
         self.pages.iter().enumerate().rev().find_map(|(p, page)| Some((p, page.readings.find(time)?)))
     }
 
-    fn overwrite(&mut self, p: usize, index: usize, row: &Row<'_>, origin: &Origin<'_>) -> bool {
+    fn overwrite(&mut self, p: usize, index: usize, row: &Row<'_>, instance: &Arc<str>) -> bool {
         let page = &mut self.pages[p];
         if !page.readings.overwrite(index, row.fields()) {
             return false;
         }
         page.rewritten |= page.stored.as_ref().is_some_and(|stored| index < stored.count);
-        page.stamp(origin);
+        page.stamp(instance, row.sequence);
         true
     }
 

@@ -8,11 +8,13 @@ pub mod page;
 pub mod readings;
 pub mod store;
 pub mod summary;
+pub mod unflushed;
 
 mod merge;
 
 pub use merge::{Applied, Bucket, Caps, Row};
-pub use page::{Origin, Page, StoredPage, WriteKind};
+pub use page::{Page, StoredPage, WriteKind};
 pub use readings::{Reading, Readings};
 pub use store::{BucketId, SensorDocument, StorageError, Store};
 pub use summary::Summary;
+pub use unflushed::{Behind, UnflushedReadings};

@@ -8,18 +8,6 @@ use crate::reading::time::MILLI_NS;
 /// How many instances' log positions a page remembers; the longest unseen goes first.
 const APPLIED_MAX: usize = 8;
 
-/// Which instance's sequence a merge comes from, so that an unknown outcome can be told apart
-/// from one that never happened.
-#[derive(Debug, Clone, Copy)]
-pub struct Origin<'a> {
-    /// The instance's name, unique per running process.
-    pub instance: &'a Arc<str>,
-    /// Grows with every group the instance merges. Merges into one bucket come in its order, and
-    /// none is given up and tried again after a later one: a page that has the later one says that
-    /// it has both.
-    pub sequence: u64,
-}
-
 /// A page as a store returns it.
 #[derive(Debug, Clone)]
 pub struct StoredPage {
@@ -133,19 +121,27 @@ impl Page {
         self.stored.as_ref()?.last.map(|time| time.div_euclid(MILLI_NS))
     }
 
-    /// Whether the stored reading at `index` has a merge of this origin, or a later one of the
-    /// same instance, already in it.
-    pub(super) fn covers(&self, origin: &Origin<'_>, index: usize) -> bool {
+    /// Whether the stored reading at `index` has what this instance logged at `sequence` already in
+    /// it: an instance's readings reach a bucket in log order, so a page that has a later one of
+    /// them has this one too.
+    pub(super) fn covers(&self, instance: &str, sequence: u64, index: usize) -> bool {
+        if crate::faults::has(crate::faults::Bug::ReplayIgnoresApplied) {
+            return false;
+        }
         let stored = self.stored.iter().filter(|stored| index < stored.count);
-        stored
-            .flat_map(|stored| &stored.applied)
-            .any(|(instance, sequence)| **instance == **origin.instance && *sequence >= origin.sequence)
+        stored.flat_map(|stored| &stored.applied).any(|(by, applied)| **by == *instance && *applied >= sequence)
     }
 
-    pub(super) fn stamp(&mut self, origin: &Origin<'_>) {
-        let known = self.applied.iter().position(|(instance, _)| **instance == **origin.instance);
+    /// Notes that what this instance logged at `sequence` is merged into the page.
+    pub(super) fn stamp(&mut self, instance: &Arc<str>, sequence: u64) {
+        let last = self.applied.last_mut().filter(|(by, _)| Arc::ptr_eq(by, instance));
+        if let Some((_, applied)) = last {
+            *applied = sequence.max(*applied);
+            return;
+        }
+        let known = self.applied.iter().position(|(by, _)| **by == **instance);
         let before = known.map_or(0, |at| self.applied.remove(at).1);
-        self.applied.push((origin.instance.clone(), origin.sequence.max(before)));
+        self.applied.push((instance.clone(), sequence.max(before)));
         let surplus = self.applied.len().saturating_sub(APPLIED_MAX);
         self.applied.drain(..surplus);
     }

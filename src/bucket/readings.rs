@@ -15,6 +15,18 @@ pub struct Reading {
     pub fields: Vec<(Arc<str>, Value)>,
 }
 
+impl Reading {
+    /// Lays a later reading of the same time over this one, field by field.
+    pub fn lay_over(&mut self, later: Self) {
+        for (name, value) in later.fields {
+            match self.fields.iter_mut().find(|(held, _)| *held == name) {
+                Some((_, held)) => *held = value,
+                None => self.fields.push((name, value)),
+            }
+        }
+    }
+}
+
 /// A set of readings, distinct in time. Between [`Readings::push`] and [`Readings::settle`] the
 /// newly pushed ones form a tail; otherwise all is in time order and every summary is current.
 #[derive(Debug, Clone, Default)]

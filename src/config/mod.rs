@@ -20,8 +20,8 @@ use layers::Layers;
 
 pub use problem::{Fault, Problem, Reason, Source};
 pub use settings::{
-    EmbeddedSettings, HotSettings, IngestSettings, LimitsSettings, LogFormat, PageSettings, QuerySettings,
-    SensorsSettings, ServerSettings, Settings, StoreSettings, TelemetrySettings,
+    AckSetting, EmbeddedSettings, FlushSettings, HotSettings, IngestSettings, LimitsSettings, LogFormat, LogSettings,
+    PageSettings, QuerySettings, SensorsSettings, ServerSettings, Settings, StoreSettings, TelemetrySettings,
 };
 pub use store_uri::{StoreUri, redact_uri};
 

@@ -10,8 +10,8 @@ use std::time::Duration;
 use super::layers::{Layers, RawValue};
 use super::problem::{Fault, Problem, Reason, show_text};
 use super::settings::{
-    EmbeddedSettings, HotSettings, IngestSettings, LimitsSettings, PageSettings, QuerySettings, SensorsSettings,
-    ServerSettings, StoreSettings, TelemetrySettings,
+    AckSetting, EmbeddedSettings, FlushSettings, HotSettings, IngestSettings, LimitsSettings, LogSettings,
+    PageSettings, QuerySettings, SensorsSettings, ServerSettings, StoreSettings, TelemetrySettings,
 };
 use super::units::{GIB, KIB, MIB, parse_duration, parse_size, show_duration, show_size};
 use super::{LogFormat, Settings, StoreUri};
@@ -46,11 +46,21 @@ pub fn resolve(layers: &Layers, problems: &mut Vec<Problem>) -> Settings {
         embedded: EmbeddedSettings { cache_bytes: reader.size("embedded.cache_bytes", MIB..=TIB) },
         ingest: IngestSettings {
             shards: reader.count("ingest.shards", 1..=64),
-            linger: reader.duration("ingest.linger", Duration::ZERO..=SECOND),
-            group_bytes: reader.size("ingest.group_bytes", 64 * KIB..=GIB),
             bytes_in_flight: reader.size("ingest.bytes_in_flight", KIB..=4 * GIB),
-            queue: reader.count("ingest.queue", 1..=1_000_000),
+            ack: reader.ack("ingest.ack"),
             ack_timeout: reader.duration("ingest.ack_timeout", TICK..=10 * MINUTE),
+        },
+        log: LogSettings {
+            dir: reader.read("log.dir", "a path, or nothing", path_of),
+            segment_bytes: reader.size("log.segment_bytes", 64 * KIB..=GIB),
+            budget_bytes: reader.size("log.budget_bytes", 128 * KIB..=TIB),
+            queue_bytes: reader.size("log.queue_bytes", 64 * KIB..=GIB),
+            compress: reader.truth("log.compress"),
+        },
+        flush: FlushSettings {
+            interval: reader.duration("flush.interval", TICK..=HOUR),
+            quiet: reader.duration("flush.quiet", TICK..=10 * MINUTE),
+            flights: reader.count("flush.flights", 1..=16),
         },
         page: PageSettings {
             max_readings: reader.count("page.max_readings", 1..=100_000),
@@ -174,6 +184,14 @@ impl Reader<'_> {
         })
     }
 
+    fn ack(&mut self, key: &'static str) -> AckSetting {
+        self.read(key, r#""log" or "store""#, |value| match text_of(value)? {
+            "log" => Ok(AckSetting::Log),
+            "store" => Ok(AckSetting::Store),
+            _ => Err(Fault::UnknownWord),
+        })
+    }
+
     /// The store of `store.uri` or `store.uri_file`, whichever the higher layer sets.
     fn store(&mut self) -> StoreUri {
         let uri = self.read("store.uri", r#""embedded", mongodb://… or mongodb+srv://…"#, |value| {
@@ -216,15 +234,16 @@ impl Reader<'_> {
 
     /// What keys must be to each other; judged only between values that are sound by themselves.
     fn judge_relations(&mut self, settings: &Settings) {
-        let Settings { server, ingest, page, limits, query, .. } = settings;
+        let Settings { server, ingest, log, page, limits, query, .. } = settings;
         let sizes = [
             ("page.hard_bytes", page.hard_bytes, "page.max_bytes", page.max_bytes),
             // A body and the readings made of it are in memory at the same time.
             ("ingest.bytes_in_flight", ingest.bytes_in_flight / 2, "limits.body_bytes", limits.body_bytes),
+            ("log.budget_bytes", log.budget_bytes / 2, "log.segment_bytes", log.segment_bytes),
         ];
         for (low, room, floor, floor_bytes) in sizes {
             if room < floor_bytes && self.are_sound(&[low, floor]) {
-                let half = if low == "ingest.bytes_in_flight" { "half of it, " } else { "" };
+                let half = if low == "page.hard_bytes" { "" } else { "half of it, " };
                 self.note_below((low, format!("{half}{}", show_size(room))), (floor, show_size(floor_bytes)));
             }
         }

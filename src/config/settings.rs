@@ -20,6 +20,10 @@ pub struct Settings {
     pub embedded: EmbeddedSettings,
     /// `[ingest]`: the way from a request to page writes.
     pub ingest: IngestSettings,
+    /// `[log]`: the log between the two.
+    pub log: LogSettings,
+    /// `[flush]`: when readings go to the store.
+    pub flush: FlushSettings,
     /// `[page]`: when a page is full.
     pub page: PageSettings,
     /// `[hot]`: the hot buckets.
@@ -94,16 +98,38 @@ pub struct EmbeddedSettings {
 pub struct IngestSettings {
     /// Workers that own the sensors' hot buckets; each sensor has one of them.
     pub shards: usize,
-    /// How long a group of page writes waits for more readings.
-    pub linger: Duration,
-    /// Most bytes of readings in one group of page writes.
-    pub group_bytes: usize,
     /// Most bytes of request bodies admitted and not yet acked; over it the answer is 503.
     pub bytes_in_flight: usize,
-    /// Most requests' readings that wait before one shard; over it the answer is 503.
-    pub queue: usize,
+    /// What an ack promises unless the request asks for something else.
+    pub ack: AckSetting,
     /// Longest time a request waits for its ack.
     pub ack_timeout: Duration,
+}
+
+/// `[log]`: hourglass's own log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogSettings {
+    /// The folder of its segments; empty for the folder `log` in `server.data_dir`.
+    pub dir: PathBuf,
+    /// Bytes of a full-grown segment file.
+    pub segment_bytes: usize,
+    /// Most bytes of all segments together.
+    pub budget_bytes: usize,
+    /// Most bytes of requests that wait for the disk.
+    pub queue_bytes: usize,
+    /// Whether records are compressed.
+    pub compress: bool,
+}
+
+/// `[flush]`: when readings go to the store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FlushSettings {
+    /// Longest time that a reading waits, unless the store is too slow for that.
+    pub interval: Duration,
+    /// How long nothing must have come for an hour that is over.
+    pub quiet: Duration,
+    /// Most groups of page writes under way at once, per shard.
+    pub flights: usize,
 }
 
 /// `[page]`: when a page is full.
@@ -182,6 +208,15 @@ pub struct TelemetrySettings {
     pub log_level: String,
     /// How a log line is written.
     pub log_format: LogFormat,
+}
+
+/// What an ack promises.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AckSetting {
+    /// The readings are in the log.
+    Log,
+    /// They are in the store.
+    Store,
 }
 
 /// How a log line is written.

@@ -32,6 +32,21 @@ impl StoreUri {
     }
 }
 
+impl StoreUri {
+    /// Which store it is, without credentials and options, in a form that does not depend on the
+    /// order of the hosts: a log that feeds one store is not to feed another.
+    #[must_use]
+    pub fn identity(&self) -> String {
+        let text = redact_uri(&self.0).replace(&format!("{HIDDEN}@"), "");
+        let address = text.split('?').next().unwrap_or_default();
+        let Some((scheme, rest)) = address.split_once("://") else { return address.to_owned() };
+        let (hosts, database) = rest.split_once('/').unwrap_or((rest, ""));
+        let mut hosts: Vec<&str> = hosts.split(',').collect();
+        hosts.sort_unstable();
+        format!("{scheme}://{}/{database}", hosts.join(","))
+    }
+}
+
 impl fmt::Display for StoreUri {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&redact_uri(&self.0))
@@ -81,6 +96,15 @@ fn redact_options(text: &str) -> String {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_store_is_the_same_whoever_logs_in_and_however_its_hosts_are_ordered() {
+        let identity = |uri: &str| StoreUri::parse(uri).unwrap().identity();
+        assert_eq!(identity("embedded"), "embedded");
+        assert_eq!(identity("mongodb://u:p@h2,h1:2/db?replicaSet=rs"), "mongodb://h1:2,h2/db");
+        assert_eq!(identity("mongodb://h1:2,h2/db"), "mongodb://h1:2,h2/db");
+        assert_ne!(identity("mongodb://h1/db"), identity("mongodb://h1/other"));
+    }
 
     #[test]
     fn credentials_are_hidden() {

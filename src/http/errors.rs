@@ -7,12 +7,14 @@ use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
 use crate::bucket::StorageError;
-use crate::ingest::{IngestError, Rejected};
+use crate::ingest::{AckLevel, IngestError, Rejected};
 use crate::query::QueryError;
 use crate::reading::Rejection;
 
 /// Seconds that a client is asked to wait before it tries again.
 const RETRY_AFTER: &str = "1";
+/// Names the level that an ack reached, and that a request asks for.
+pub const ACK_HEADER: &str = "x-hourglass-ack";
 /// How much of an error text goes into a header.
 const HEADER_BYTES_MAX: usize = 1024;
 
@@ -69,16 +71,21 @@ impl ApiError {
             Self::Encoding(_) => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::Ingest(error) => match error {
                 IngestError::Storage(error) => of_storage(error),
-                IngestError::Overloaded { .. } | IngestError::Timeout(_) | IngestError::Stopping => {
-                    StatusCode::SERVICE_UNAVAILABLE
-                }
+                IngestError::Overloaded { .. }
+                | IngestError::Log(_)
+                | IngestError::Timeout(_)
+                | IngestError::StoreTimeout(_)
+                | IngestError::Behind(_)
+                | IngestError::Stopping => StatusCode::SERVICE_UNAVAILABLE,
                 IngestError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
                 IngestError::TooManyDatabases { .. } | IngestError::DatabaseName { .. } => StatusCode::BAD_REQUEST,
             },
             Self::Query(error) => match error {
                 QueryError::Storage(error) => of_storage(error),
                 QueryError::TooManyWindows { .. } | QueryError::TooLarge { .. } => StatusCode::BAD_REQUEST,
-                QueryError::Timeout { .. } | QueryError::Overloaded { .. } => StatusCode::SERVICE_UNAVAILABLE,
+                QueryError::Timeout { .. } | QueryError::Overloaded { .. } | QueryError::Behind(_) => {
+                    StatusCode::SERVICE_UNAVAILABLE
+                }
             },
         }
     }
@@ -110,6 +117,10 @@ impl ApiError {
         let mut response = error_response(status, &message, &body, dialect);
         if status == StatusCode::SERVICE_UNAVAILABLE {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER));
+        }
+        // The readings are safe; only the level that was asked for was not reached.
+        if matches!(self, Self::Ingest(IngestError::StoreTimeout(_))) {
+            response.headers_mut().insert(ACK_HEADER, HeaderValue::from_static(AckLevel::Log.name()));
         }
         response
     }
@@ -151,7 +162,7 @@ fn error_response(status: StatusCode, message: &str, body: &Value, dialect: Dial
     response
 }
 
-/// The answer to a write of which something was not kept; what was kept is in the store.
+/// The answer to a write of which something was not kept; what was kept is acked.
 pub fn respond_partial(dialect: Dialect, accepted: usize, rejected: &Rejected) -> Response {
     match dialect {
         Dialect::V1 => {

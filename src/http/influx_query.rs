@@ -87,7 +87,11 @@ async fn answer(app: &App, method: &Method, q: Option<String>) -> Response {
 async fn run(app: &App, method: &Method, statement: Statement) -> Result<Value, ApiError> {
     match statement {
         Statement::ShowDatabases => {
-            let names = app.query.databases().await?;
+            let mut names = app.query.databases().await?;
+            // Those whose first readings are not in the store yet.
+            names.extend(app.ingest.database_names());
+            names.sort_unstable();
+            names.dedup();
             let values: Vec<[String; 1]> = names.into_iter().map(|name| [name]).collect();
             Ok(json!({ "series": [{ "name": "databases", "columns": ["name"], "values": values }] }))
         }

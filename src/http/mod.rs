@@ -30,6 +30,8 @@ use crate::telemetry::Metrics;
 pub struct Options {
     /// Longest wait for a request's body.
     pub body_timeout: Duration,
+    /// Longest wait for a flush that was asked for.
+    pub flush_timeout: Duration,
     /// Most bytes of a body, on the wire and again after decompression.
     pub body_bytes: usize,
     /// Readings in an answer when the query states no limit.
@@ -47,7 +49,7 @@ pub struct Options {
 pub enum Health {
     /// Reads and writes are answered.
     Ready,
-    /// The store does not answer; the reason is for people.
+    /// The store does not answer, for this reason; writes are acked from the log.
     StoreAway(String),
     /// The service is stopping.
     Stopping,
@@ -57,7 +59,7 @@ pub enum Health {
 #[derive(Debug)]
 pub struct App {
     /// The write path.
-    pub ingest: Ingest,
+    pub ingest: Arc<Ingest>,
     /// The read path.
     pub query: Query,
     /// The registry behind `/metrics`.
@@ -82,13 +84,15 @@ const ENDPOINTS: &[(&str, &str)] = &[
         "GET  /api/v1/sensors",
         "sensors with their fields, latest reading and outlier mark (?db=&outlier=true&recent=true&limit=&cursor=)",
     ),
+    ("POST /api/v1/flush", "204 when all that was acked before is in the store"),
+    ("GET  /api/v1/status", "how far the store is behind: readings, seconds, bytes of the log"),
     ("POST /write", "line protocol, as InfluxDB 1.x takes it (?db=&precision=)"),
     ("POST /api/v2/write", "line protocol, as InfluxDB 2.x takes it (?bucket=&precision=)"),
     ("POST /api/v3/write_lp", "line protocol, as InfluxDB 3 takes it (?db=&precision=&accept_partial=)"),
     ("GET  /query", "SHOW DATABASES; by POST also CREATE DATABASE (?q=)"),
     ("GET  /ping", "204, or the version with ?verbose=true"),
-    ("GET  /health", "whether reads and writes are answered"),
-    ("GET  /ready", "200 while requests are taken, 503 before and after"),
+    ("GET  /health", "whether writes are acked, and how the store does"),
+    ("GET  /ready", "200 while writes are acked, 503 otherwise"),
     ("GET  /settings", "what QuestDB's clients ask before they write"),
     ("GET  /metrics", "metrics for Prometheus"),
 ];
@@ -103,6 +107,8 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/api/v1/readings", post(write::native).get(read::readings))
         .route("/api/v1/summary", get(read::summary))
         .route("/api/v1/sensors", get(read::sensors))
+        .route("/api/v1/flush", post(write::flush))
+        .route("/api/v1/status", get(status::status))
         .route("/query", get(influx_query::by_get).post(influx_query::by_post))
         .route("/ping", get(status::ping))
         .route("/health", get(status::health))

@@ -215,8 +215,10 @@ async fn read_sensors(app: &App, query: Pairs) -> Result<Response, ApiError> {
     let database = parameters.database()?;
     let filter = SensorFilter { after: parameters.get("cursor").map(str::to_owned), outliers, limit };
     let stored = app.query.sensors(&database, &filter).await?;
-    let next = if stored.len() == limit { stored.last().map(|last| last.sensor.key.clone()) } else { None };
-    let mut documents = app.ingest.refresh(&database, stored).await?;
+    let stored_last = stored.last().filter(|_| stored.len() == limit).map(|last| last.sensor.key.clone());
+    let mut documents = app.ingest.sensors(&database, &filter, stored).await?;
+    let full = documents.len() == limit;
+    let next = documents.last().filter(|_| full).map(|last| last.sensor.key.clone()).or(stored_last);
     // A mark that has expired is still stored until the document is written again.
     documents.retain(|document| !outliers || document.outlier.is_some());
     let mut out = String::from("{\"sensors\":[");

@@ -13,7 +13,9 @@ use serde_json::json;
 
 use super::layer::INFLUX_VERSION;
 use super::{App, ENDPOINTS, Health};
+use crate::ingest::Ledger;
 use crate::reading::time::write_rfc3339;
+use crate::telemetry::{Account, Backlog};
 
 /// `GET /`: the endpoints, a line each.
 pub async fn endpoints() -> String {
@@ -41,34 +43,104 @@ pub async fn ping(headers: HeaderMap, Query(parameters): Query<PingParameters>) 
     StatusCode::NO_CONTENT.into_response()
 }
 
-/// `GET /health`: in the shape of `InfluxDB`'s, which clients check before they write.
+/// `GET /health`: in the shape of `InfluxDB`'s, which clients check before they write: it passes
+/// while writes are acked. How the store does is among the checks.
 pub async fn health(State(app): State<Arc<App>>) -> Response {
-    let health = app.health.borrow().clone();
-    let (status, word, message) = match health {
-        Health::Ready => (StatusCode::OK, "pass", "ready for queries and writes".to_owned()),
-        Health::StoreAway(reason) => (StatusCode::SERVICE_UNAVAILABLE, "fail", reason),
-        Health::Stopping => (StatusCode::SERVICE_UNAVAILABLE, "fail", "shutting down".to_owned()),
+    let (health, lag) = (app.health.borrow().clone(), Lagging::of(&app));
+    let behind = format!("{} readings pending, the oldest for {:.0} s", lag.readings, lag.oldest_seconds);
+    let (store, store_message) = match &health {
+        Health::StoreAway(reason) => ("fail", format!("{reason}; {behind}")),
+        Health::Ready | Health::Stopping => ("pass", behind),
+    };
+    let refusal = refusal(&app, &health);
+    let (status, word, message) = match &refusal {
+        Some(reason) => (StatusCode::SERVICE_UNAVAILABLE, "fail", reason.as_str()),
+        None if store == "fail" => {
+            (StatusCode::OK, "pass", "writes are acked; the store is away, so queries are not answered")
+        }
+        None => (StatusCode::OK, "pass", "ready for queries and writes"),
     };
     let body = json!({
-        "name": "hourglass", "status": word, "message": message, "checks": [],
-        "version": env!("CARGO_PKG_VERSION"),
+        "name": "hourglass", "status": word, "message": message, "version": env!("CARGO_PKG_VERSION"),
+        "checks": [
+            { "name": "log", "status": word, "message": format!("{} bytes in {} segments", lag.log_bytes, lag.log_segments) },
+            { "name": "store", "status": store, "message": store_message },
+        ],
     });
     (status, Json(body)).into_response()
 }
 
-/// `GET /ready`: 200 while writes would be acked.
+/// `GET /ready`: 200 while writes are acked, with the store or without.
 pub async fn ready(State(app): State<Arc<App>>) -> Response {
     let health = app.health.borrow().clone();
     let mut started = String::new();
     write_rfc3339(&mut started, app.started.0);
     let up = format!("{}s", app.started.1.elapsed().as_secs());
-    match health {
-        Health::Ready => Json(json!({ "status": "ready", "started": started, "up": up })).into_response(),
-        Health::StoreAway(reason) => {
-            (StatusCode::SERVICE_UNAVAILABLE, Json(json!({ "status": "starting", "message": reason }))).into_response()
+    match refusal(&app, &health) {
+        None => Json(json!({ "status": "ready", "started": started, "up": up })).into_response(),
+        Some(reason) => {
+            let word = if health == Health::Stopping { "stopping" } else { "refusing" };
+            (StatusCode::SERVICE_UNAVAILABLE, Json(json!({ "status": word, "message": reason }))).into_response()
         }
-        Health::Stopping => (StatusCode::SERVICE_UNAVAILABLE, Json(json!({ "status": "stopping" }))).into_response(),
     }
+}
+
+/// Why writes are not acked, if they are not.
+fn refusal(app: &App, health: &Health) -> Option<String> {
+    match health {
+        Health::Stopping => Some("shutting down".to_owned()),
+        Health::Ready | Health::StoreAway(_) => app.ingest.refusal(),
+    }
+}
+
+/// How far the store is behind, all of one moment.
+struct Lagging {
+    readings: i64,
+    oldest_seconds: f64,
+    log_bytes: u64,
+    log_segments: usize,
+}
+
+impl Lagging {
+    fn of(app: &App) -> Self {
+        let (lag, log) = (app.ingest.lag(), app.ingest.log_stats());
+        let (log_bytes, log_segments) = (log.bytes, log.segments);
+        Self { readings: lag.ledger.pending.max(0), oldest_seconds: age(lag.oldest), log_bytes, log_segments }
+    }
+}
+
+/// Seconds since that time, in nanoseconds by the clock.
+#[expect(clippy::cast_precision_loss, reason = "for people and metrics")]
+fn age(since: Option<i64>) -> f64 {
+    since.map_or(0.0, |since| super::write::now().saturating_sub(since).max(0) as f64 / 1e9)
+}
+
+/// `GET /api/v1/status`.
+pub async fn status(State(app): State<Arc<App>>) -> Response {
+    let (lag, log, health) = (app.ingest.lag(), app.ingest.log_stats(), app.health.borrow().clone());
+    let store = match &health {
+        Health::StoreAway(reason) => json!({ "away": true, "reason": reason }),
+        Health::Ready | Health::Stopping => json!({ "away": false }),
+    };
+    Json(json!({
+        "pending_readings": lag.ledger.pending.max(0),
+        "oldest_pending_seconds": age(lag.oldest),
+        "log_bytes": log.bytes,
+        "log_segments": log.segments,
+        "log_damaged": log.damaged,
+        "hot_bytes": app.ingest.hot_bytes(),
+        "unflushed_bytes": lag.unflushed_bytes,
+        "feeding": !lag.live,
+        "blocked": lag.blocked,
+        "refusing": refusal(&app, &health),
+        "store": store,
+        "readings": {
+            "accepted": lag.ledger.accepted, "replayed": lag.ledger.replayed, "stored": lag.ledger.stored,
+            "duplicate": lag.ledger.duplicate, "overwritten": lag.ledger.overwritten,
+            "deleted": lag.ledger.deleted, "dead_lettered": lag.ledger.dead_lettered, "pending": lag.ledger.pending,
+        },
+    }))
+    .into_response()
 }
 
 /// `GET /settings`: tells QuestDB's clients to speak version 1 of their line protocol.
@@ -78,6 +150,24 @@ pub async fn settings() -> Response {
 
 /// `GET /metrics`.
 pub async fn metrics(State(app): State<Arc<App>>) -> Response {
+    let (lag, log) = (app.ingest.lag(), app.ingest.log_stats());
+    let Ledger { accepted, replayed, stored, duplicate, overwritten, deleted, dead_lettered, pending } = lag.ledger;
+    let account = Account { accepted, replayed, stored, duplicate, overwritten, deleted, dead_lettered, pending };
+    app.metrics.account(&account);
+    app.metrics.backlog(&Backlog {
+        log_segments: log.segments,
+        log_bytes: log.bytes,
+        waiting_bytes: log.waiting_bytes,
+        writable: log.unwritable.is_none(),
+        oldest_pending_seconds: age(lag.oldest),
+        unflushed_bytes: lag.unflushed_bytes,
+        behind: !lag.live,
+        appended_records: log.appended_records,
+        appended_bytes: log.appended_bytes,
+        syncs: log.syncs,
+        disk_failures: log.disk_failures,
+        damaged: log.damaged,
+    });
     ([("content-type", "text/plain; version=0.0.4; charset=utf-8")], app.metrics.render()).into_response()
 }
 

@@ -6,15 +6,15 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use axum::body::Body;
 use axum::extract::{Query, State};
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 
 use super::App;
 use super::body;
-use super::errors::{ApiError, Dialect, respond_partial};
+use super::errors::{ACK_HEADER, ApiError, Dialect, respond_partial};
 use super::json::ack_json;
-use crate::ingest::{Ack, Arrival};
+use crate::ingest::{Ack, AckLevel, Arrival};
 use crate::reading::Precision;
 
 /// The database of a write that names none.
@@ -29,6 +29,7 @@ pub struct WriteParameters {
     bucket: Option<String>,
     precision: Option<String>,
     accept_partial: Option<String>,
+    ack: Option<String>,
 }
 
 type Parameters = Result<Query<WriteParameters>, axum::extract::rejection::QueryRejection>;
@@ -50,8 +51,8 @@ pub async fn v3(State(app): State<Arc<App>>, query: Parameters, headers: HeaderM
 
 async fn lines(app: &App, query: Parameters, headers: &HeaderMap, mut body: Body, dialect: Dialect) -> Response {
     match take_lines(app, query, headers, &mut body, dialect).await {
-        Ok(ack) if ack.rejected.count == 0 => StatusCode::NO_CONTENT.into_response(),
-        Ok(ack) => respond_partial(dialect, ack.accepted, &ack.rejected),
+        Ok(ack) if ack.rejected.count == 0 => with_level(StatusCode::NO_CONTENT.into_response(), &ack),
+        Ok(ack) => with_level(respond_partial(dialect, ack.accepted, &ack.rejected), &ack),
         Err(error) => refuse(app, headers, body, &error, dialect).await,
     }
 }
@@ -67,8 +68,9 @@ async fn take_lines(
     let database = database(&parameters)?;
     let precision = precision(parameters.precision.as_deref(), dialect)?;
     let partial = flag("accept_partial", parameters.accept_partial.as_deref())?.unwrap_or(true);
+    let ack = ack_level(&parameters, headers)?;
     let (body, admission) = body::read(app, headers, body).await?;
-    let arrival = Arrival { database: &database, precision, received: now(), partial };
+    let arrival = Arrival { database: &database, precision, received: now(), partial, ack };
     Ok(app.ingest.lines(arrival, &body, admission).await?)
 }
 
@@ -77,7 +79,7 @@ pub async fn native(State(app): State<Arc<App>>, query: Parameters, headers: Hea
     match take_json(&app, query, &headers, &mut body).await {
         Ok(ack) => {
             let status = if ack.rejected.count == 0 { StatusCode::OK } else { StatusCode::BAD_REQUEST };
-            (status, [("content-type", "application/json")], ack_json(&ack)).into_response()
+            with_level((status, [("content-type", "application/json")], ack_json(&ack)).into_response(), &ack)
         }
         Err(error) => refuse(&app, &headers, body, &error, Dialect::V1).await,
     }
@@ -89,9 +91,18 @@ async fn take_json(app: &App, query: Parameters, headers: &HeaderMap, body: &mut
     let name = parameters.precision.as_deref().filter(|name| !name.is_empty()).unwrap_or("auto");
     let unknown = || ApiError::Bad(format!("invalid precision {name:?} (use auto, n, u, ms, s, m or h)"));
     let precision = Precision::from_name(name).ok_or_else(unknown)?;
+    let ack = ack_level(&parameters, headers)?;
     let (body, admission) = body::read(app, headers, body).await?;
-    let arrival = Arrival { database: &database, precision, received: now(), partial: true };
+    let arrival = Arrival { database: &database, precision, received: now(), partial: true, ack };
     Ok(app.ingest.json(arrival, &body, admission).await?)
+}
+
+/// `POST /api/v1/flush`: 204 when all that was acked before the call is in the store.
+pub async fn flush(State(app): State<Arc<App>>) -> Response {
+    match app.ingest.flush(app.options.flush_timeout).await {
+        Ok(()) => StatusCode::NO_CONTENT.into_response(),
+        Err(error) => ApiError::from(error).respond(Dialect::V1),
+    }
 }
 
 /// The error answer; a shed request is counted by the limit that was reached.
@@ -103,6 +114,22 @@ async fn refuse(app: &App, headers: &HeaderMap, body: Body, error: &ApiError, di
         body::discard(app, headers, body).await;
     }
     error.respond(dialect)
+}
+
+/// Says what the ack promises.
+fn with_level(mut response: Response, ack: &Ack) -> Response {
+    if ack.accepted > 0 {
+        response.headers_mut().insert(ACK_HEADER, HeaderValue::from_static(ack.level.name()));
+    }
+    response
+}
+
+/// The level asked for by `ack` in the query, or else by the header.
+fn ack_level(parameters: &WriteParameters, headers: &HeaderMap) -> Result<Option<AckLevel>, ApiError> {
+    let header = headers.get(ACK_HEADER).map(|value| value.to_str().unwrap_or("?"));
+    let asked = parameters.ack.as_deref().or(header).filter(|name| !name.is_empty());
+    let unknown = |name: &str| ApiError::Bad(format!("invalid ack level {name:?} (use log or store)"));
+    asked.map(|name| AckLevel::from_name(name).ok_or_else(|| unknown(name))).transpose()
 }
 
 fn parameters(query: Parameters) -> Result<WriteParameters, ApiError> {
@@ -149,7 +176,7 @@ pub fn flag(name: &str, value: Option<&str>) -> Result<Option<bool>, ApiError> {
 }
 
 /// The wall clock in nanoseconds: the time of undated readings.
-fn now() -> i64 {
+pub fn now() -> i64 {
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since_epoch.as_nanos()).unwrap_or(i64::MAX)
 }

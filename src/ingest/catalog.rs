@@ -169,6 +169,23 @@ impl Catalog {
         Some(databases.entry(name.into()).or_insert_with(new).clone())
     }
 
+    /// A database met in the log, whatever the limit says: it was let in before.
+    pub fn enlist_database(&self, name: &str) -> Arc<Database> {
+        let mut databases = self.databases.write().unwrap_or_else(PoisonError::into_inner);
+        let new = || Arc::new(Database { name: name.into(), sensors: RwLock::default() });
+        databases.entry(name.into()).or_insert_with(new).clone()
+    }
+
+    /// The names of the databases met so far.
+    pub fn database_names(&self) -> Vec<String> {
+        self.databases.read().unwrap_or_else(PoisonError::into_inner).keys().map(ToString::to_string).collect()
+    }
+
+    /// Most sensors.
+    pub fn sensors_max(&self) -> usize {
+        self.sensors_max
+    }
+
     /// How many more sensors may become known.
     pub fn room(&self) -> usize {
         self.sensors_max - self.len().min(self.sensors_max)
@@ -177,6 +194,15 @@ impl Catalog {
     /// A sensor met before, by its key or another spelling of it.
     pub fn sensor(&self, database: &Database, spelling: &str) -> Option<Arc<KnownSensor>> {
         database.sensors.read().unwrap_or_else(PoisonError::into_inner).get(spelling).cloned()
+    }
+
+    /// The sensors with these keys that are not known to have a document in the store.
+    pub fn unstored(&self, database: &Database, wanted: impl Fn(&str) -> bool) -> Vec<Arc<KnownSensor>> {
+        let sensors = database.sensors.read().unwrap_or_else(PoisonError::into_inner);
+        // Under its other spellings a sensor is passed over.
+        let is_key = |spelling: &str, known: &KnownSensor| *spelling == *known.sensor.key && wanted(spelling);
+        let unstored = sensors.iter().filter(|(spelling, known)| is_key(spelling, known) && !known.fields().stored);
+        unstored.map(|(_, known)| known.clone()).collect()
     }
 
     /// Remembers another spelling of a sensor's key, if there is room for it.
@@ -188,8 +214,8 @@ impl Catalog {
         }
     }
 
-    /// Makes sensors known, as far as the limit goes, with what their documents say.
-    pub fn learn(&self, database: &Database, unknown: Vec<Sensor>, documents: Vec<SensorDocument>) {
+    /// Makes sensors known, with what their documents say: at most so many in all.
+    pub fn learn(&self, database: &Database, unknown: Vec<Sensor>, documents: Vec<SensorDocument>, max: usize) {
         let mut stored: HashMap<Box<str>, SensorDocument> =
             documents.into_iter().map(|document| (document.sensor.key.clone(), document)).collect();
         let mut sensors = database.sensors.write().unwrap_or_else(PoisonError::into_inner);
@@ -197,7 +223,7 @@ impl Catalog {
             if sensors.contains_key(&*sensor.key) {
                 continue;
             }
-            let below = |n: usize| (n < self.sensors_max).then_some(n + 1);
+            let below = |n: usize| (n < max).then_some(n + 1);
             let Ok(number) = self.count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, below) else { return };
             let Ok(id) = u32::try_from(number) else { return };
             let document = stored.remove(&sensor.key);

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use rapidhash::fast::RandomState;
 
 use super::Options;
+use super::batch::{Batch, index};
 use super::catalog::{Catalog, Database, Fields, KnownSensor};
-use crate::bucket::Row;
 use crate::reading::value::RawValue;
 use crate::reading::{Reason, Rejection, Sensor, Value};
 use crate::wire::json::Item;
@@ -65,45 +65,6 @@ pub struct Pass {
     pub publish: bool,
     /// How much memory the batches may take before judging stops.
     pub budget: usize,
-}
-
-/// Readings of one request for one shard, flat: no allocation per reading.
-#[derive(Debug, Default)]
-pub struct Batch {
-    /// The sensors they are of.
-    pub sensors: Vec<Arc<KnownSensor>>,
-    rows: Vec<BatchRow>,
-    cells: Vec<(u16, Value)>,
-}
-
-#[derive(Debug)]
-struct BatchRow {
-    sensor: u32,
-    time: i64,
-    cells: std::ops::Range<u32>,
-}
-
-impl Batch {
-    /// Whether there is no reading in it.
-    pub fn is_empty(&self) -> bool {
-        self.rows.is_empty()
-    }
-
-    /// How many readings.
-    pub fn len(&self) -> usize {
-        self.rows.len()
-    }
-
-    /// The sensor and time of each reading, in the order they were accepted.
-    pub fn readings(&self) -> impl Iterator<Item = (&Arc<KnownSensor>, i64)> {
-        self.rows.iter().map(|row| (&self.sensors[row.sensor as usize], row.time))
-    }
-
-    /// The reading at `index`, its cells naming fields of `names`.
-    pub fn row<'a>(&'a self, index: usize, names: &'a [Arc<str>]) -> Row<'a> {
-        let row = &self.rows[index];
-        Row { time: row.time, names, cells: &self.cells[row.cells.start as usize..row.cells.end as usize] }
-    }
 }
 
 /// A sensor as one request uses it.
@@ -264,19 +225,19 @@ impl<'a> Door<'a> {
         refuse: &impl Fn(usize, Reason) -> Rejection,
     ) {
         let shard = self.locals[local].known.shard;
-        let start = self.judged.batches[shard].cells.len();
+        let start = self.judged.batches[shard].cells();
         for (hint, (name, value)) in fields.enumerate() {
             match self.locals[local].field(name, &value, hint, self.pass.publish, self.options.sensor_fields) {
                 Ok(field) => {
                     self.judged.memory += size_of::<(u16, Value)>() + text_bytes(&value);
-                    self.judged.batches[shard].cells.push((field, value.into_value()));
+                    self.judged.batches[shard].push_cell(field, value.into_value());
                 }
                 Err(reason) => self.reject(refuse(0, reason)),
             }
         }
         let Local { known, in_batch, .. } = &mut self.locals[local];
         let batch = &mut self.judged.batches[shard];
-        if batch.cells.len() == start {
+        if batch.cells() == start {
             // Every field was refused, each for its own reason: nothing is left of the line.
             self.judged.rejected.lines += 1;
             return;
@@ -286,9 +247,8 @@ impl<'a> Door<'a> {
             index(batch.sensors.len() - 1)
         });
         let time = timestamp.unwrap_or_else(|| known.stamp(self.pass.received));
-        // With the place that sorting takes for it later.
-        self.judged.memory += size_of::<BatchRow>() + 3 * size_of::<u64>();
-        batch.rows.push(BatchRow { sensor, time, cells: index(start)..index(batch.cells.len()) });
+        self.judged.memory += Batch::ROW_BYTES;
+        batch.push_row(sensor, time, start);
         self.judged.accepted += 1;
     }
 }
@@ -323,9 +283,4 @@ fn text_bytes(value: &RawValue<'_>) -> usize {
         RawValue::String(text) => text.len(),
         _ => 0,
     }
-}
-
-/// Batches are bounded by the body, and a body by `limits.body_bytes`, far below 4 GiB.
-fn index(length: usize) -> u32 {
-    u32::try_from(length).unwrap_or(u32::MAX)
 }

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::catalog::{Database, KnownSensor};
-use super::group::Run;
+use super::flight::Run;
 use super::outliers::expire;
+use super::progress::Hold;
 use super::reads::{read_buckets_each, read_sensors_each};
 use super::sensors::{ATTEMPTS_MAX, add_fields, new_document};
 use crate::bucket::hot::HotBuckets;
@@ -49,6 +50,8 @@ pub struct Change {
     hours: BTreeSet<Hour>,
     /// The latest hour that took more than one page, and its pages.
     outlier: Option<(Hour, u32)>,
+    /// The first record of these changes, which stays in the log until the document is written.
+    _hold: Option<Arc<Hold>>,
 }
 
 /// The sensors of one shard whose documents lag behind.
@@ -73,7 +76,10 @@ impl Lagging {
         let pages = run.bucket.pages();
         let times = pages.iter().filter_map(|p| Some((*p.readings.times().first()?, *p.readings.times().last()?)));
         let Some((first, last)) = times.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1))) else { return };
-        let new = || Change { known: run.known.clone(), seen: None, hours: BTreeSet::new(), outlier: None };
+        let first_row = run.load.rows.iter().min_by_key(|row| row.ticket().sequence());
+        let hold = || first_row.map(|row| row.ticket().hold());
+        let new =
+            || Change { known: run.known.clone(), seen: None, hours: BTreeSet::new(), outlier: None, _hold: hold() };
         let (_, change) = self.changes.entry(run.known.id).or_insert_with(|| (database.clone(), new()));
         change.seen = Some(change.seen.map_or((first, last), |(f, l)| (f.min(first), l.max(last))));
         change.hours.insert(run.id.hour);
@@ -117,6 +123,7 @@ impl Lagging {
     }
 
     async fn write_ids(&mut self, at: Surroundings<'_>, ids: Vec<u32>) -> Result<(), StorageError> {
+        crate::faults::point("before_sensors");
         let mut by_database: BTreeMap<Box<str>, Vec<u32>> = BTreeMap::new();
         for id in ids {
             if let Some((database, _)) = self.changes.get(&id) {
@@ -247,25 +254,45 @@ impl Lagging {
         Ok(())
     }
 
-    fn bring_up_to_date(&self, document: &mut SensorDocument, change: &Change, tail: BTreeMap<i64, Reading>, now: i64) {
-        add_fields(document, &change.known);
-        // In whole milliseconds, as they are stored.
-        let whole = |time: i64| time.div_euclid(MILLI_NS).saturating_mul(MILLI_NS);
-        if let Some((first, last)) = change.seen.map(|(first, last)| (whole(first), whole(last))) {
-            document.first_seen = Some(document.first_seen.map_or(first, |seen| seen.min(first)));
-            document.last_seen = Some(document.last_seen.map_or(last, |seen| seen.max(last)));
+    /// Lays readings over a document that are not in the store yet.
+    pub fn lay_over(&self, document: &mut SensorDocument, known: &KnownSensor, unflushed: Vec<Reading>) {
+        add_fields(document, known);
+        for time in unflushed.iter().map(|reading| whole(reading.time)) {
+            document.first_seen = Some(document.first_seen.map_or(time, |seen| seen.min(time)));
+            document.last_seen = Some(document.last_seen.map_or(time, |seen| seen.max(time)));
         }
         let mut recent: BTreeMap<i64, Reading> = document.recent.drain(..).map(|r| (r.time, r)).collect();
-        recent.extend(tail);
+        for reading in unflushed {
+            match recent.get_mut(&reading.time) {
+                Some(stored) => stored.lay_over(reading),
+                None => drop(recent.insert(reading.time, reading)),
+            }
+        }
+        document.recent = self.newest(recent);
+    }
+
+    /// The newest readings that a document has room for, in time order.
+    fn newest(&self, readings: BTreeMap<i64, Reading>) -> Vec<Reading> {
         let mut bytes = 0;
         let bytes_of = |r: &Reading| reading_bytes(r.time, r.fields.iter().map(|(name, value)| (&**name, value)));
         let fits = |reading: &Reading| {
             bytes += bytes_of(reading);
             bytes <= RECENT_BYTES
         };
-        let newest = recent.into_values().rev().take(self.recent).take_while(fits);
-        document.recent = newest.collect();
-        document.recent.reverse();
+        let mut newest: Vec<Reading> = readings.into_values().rev().take(self.recent).take_while(fits).collect();
+        newest.reverse();
+        newest
+    }
+
+    fn bring_up_to_date(&self, document: &mut SensorDocument, change: &Change, tail: BTreeMap<i64, Reading>, now: i64) {
+        add_fields(document, &change.known);
+        if let Some((first, last)) = change.seen.map(|(first, last)| (whole(first), whole(last))) {
+            document.first_seen = Some(document.first_seen.map_or(first, |seen| seen.min(first)));
+            document.last_seen = Some(document.last_seen.map_or(last, |seen| seen.max(last)));
+        }
+        let mut recent: BTreeMap<i64, Reading> = document.recent.drain(..).map(|r| (r.time, r)).collect();
+        recent.extend(tail);
+        document.recent = self.newest(recent);
         if let Some((hour, pages)) = change.outlier {
             let before = document.outlier.filter(|outlier| outlier.last_hour > hour);
             document.outlier = Some(Outlier {
@@ -276,4 +303,9 @@ impl Lagging {
             });
         }
     }
+}
+
+/// In whole milliseconds, as they are stored.
+fn whole(time: i64) -> i64 {
+    time.div_euclid(MILLI_NS).saturating_mul(MILLI_NS)
 }

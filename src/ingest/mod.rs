@@ -1,49 +1,73 @@
-//! From a request's body to its ack: lines are judged at the door and batched by shard; a shard
-//! groups the batches of many requests into few page writes. Reaches storage only through the
-//! trait that `bucket` declares; knows nothing of HTTP.
+//! From a request's body to the store: lines are judged at the door, the request becomes a record
+//! of the log, its readings are fed to the shards, and those bring them to the store in flights.
+//! An ack is sent when the record is durable, or when the store has the readings. Reaches storage
+//! only through the trait that `bucket` declares; knows nothing of HTTP.
 //!
-//! The log's place is between door and shard: a batch that the door let in is final, and what a
-//! shard merges is never judged again.
+//! What the door let in is final: nothing behind it judges a reading again.
 
 mod admission;
+mod batch;
 mod catalog;
+mod dead_letters;
 mod door;
-mod group;
+mod feed;
+mod flight;
 mod lagging;
+mod learn;
 mod options;
 mod outliers;
+mod progress;
 mod reads;
+mod record;
+mod release;
 mod sensors;
 mod shard;
+mod unflushed;
 
+use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::task::JoinHandle;
 
 pub use self::admission::Admission;
 pub use self::door::Rejected;
-pub use self::options::Options;
+pub use self::learn::Presence;
+pub use self::options::{AckLevel, Options};
+pub use self::progress::{Lag, Ledger};
+pub use self::release::Closing;
 
+use self::batch::Batch;
 use self::catalog::{Catalog, Database};
+use self::dead_letters::DeadLetters;
 use self::door::{Door, Judged, Pass};
-use self::shard::{Message, Shard, Submission};
-use crate::bucket::{SensorDocument, StorageError, Store};
-use crate::reading::{Precision, Sensor};
+use self::feed::{Feed, Feeder};
+use self::flight::Context;
+use self::learn::Learner;
+use self::progress::{Logged, Progress};
+use self::shard::{Message, Refreshing, Shard};
+use crate::bucket::store::SensorFilter;
+use crate::bucket::{Behind, Readings, SensorDocument, StorageError, Store, UnflushedReadings};
+use crate::log::{AppendError, Log, Recovery, Sequence};
+use crate::reading::{Hour, Precision};
 use crate::telemetry::Metrics;
 use crate::wire::{json, line_protocol};
 
-/// What became of a write request: a promise that `accepted` readings are in the store, durably.
-#[derive(Debug, Default)]
+/// What became of a write request: a promise that `accepted` readings are kept, durably.
+#[derive(Debug)]
 pub struct Ack {
     /// Readings kept, duplicates included.
     pub accepted: usize,
     /// What was not kept.
     pub rejected: Rejected,
+    /// Where they are kept.
+    pub level: AckLevel,
 }
 
-/// Why a request was not acked. Nothing of it is promised; resending is harmless.
+/// Why a request was not acked as asked. Resending is harmless.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum IngestError {
     /// A queue or buffer is full.
@@ -54,18 +78,30 @@ pub enum IngestError {
         /// The limit's config key.
         key: &'static str,
     },
-    /// A single request that takes more memory than all requests together may.
-    #[error("the request takes more than {limit} bytes (ingest.bytes_in_flight): send smaller batches")]
+    /// A single request that takes more memory than all requests together may, or more than a
+    /// record of the log holds.
+    #[error("the request takes more than {limit} bytes ({key}): send smaller batches")]
     TooLarge {
         /// The limit's value.
         limit: usize,
+        /// The limit's config key.
+        key: &'static str,
     },
-    /// The store did not answer in time; the readings may get there yet.
-    #[error("the store did not confirm the readings within {0:?} (ingest.ack_timeout)")]
+    /// The log does not take the record.
+    #[error(transparent)]
+    Log(AppendError),
+    /// The record was not durable in time; it may be yet.
+    #[error("the log did not confirm the readings within {0:?} (ingest.ack_timeout)")]
     Timeout(Duration),
-    /// The store failed.
+    /// The readings are in the log; the store, which was asked for, was not reached in time.
+    #[error("the readings are safe in the log; the store did not confirm them within {0:?} (ingest.ack_timeout)")]
+    StoreTimeout(Duration),
+    /// The readings are in the log, and the store refuses some of them for good.
     #[error(transparent)]
     Storage(#[from] StorageError),
+    /// Acked readings are still being fed from the log.
+    #[error(transparent)]
+    Behind(#[from] Behind),
     /// A database beyond the limit.
     #[error("a new database {name:?} is over the limit of {limit} (limits.databases)")]
     TooManyDatabases {
@@ -96,45 +132,107 @@ pub struct Arrival<'a> {
     pub received: i64,
     /// Whether good lines are kept when others are not.
     pub partial: bool,
+    /// What the ack is to promise; `None` for what the config says.
+    pub ack: Option<AckLevel>,
 }
 
-/// The ingest path. Cheap to share.
+/// The ingest path.
 #[derive(Debug)]
 pub struct Ingest {
     options: Options,
     store: Arc<dyn Store>,
-    catalog: Catalog,
-    shards: Vec<mpsc::Sender<Message>>,
+    catalog: Arc<Catalog>,
+    learner: Learner,
+    log: Arc<Log>,
+    feed: Arc<Feed>,
     bytes: Arc<Semaphore>,
     metrics: Metrics,
-    sweeper: JoinHandle<()>,
+    tasks: Vec<JoinHandle<()>>,
 }
 
 impl Drop for Ingest {
     fn drop(&mut self) {
-        self.sweeper.abort();
+        self.tasks.iter().for_each(JoinHandle::abort);
     }
 }
 
 impl Ingest {
-    /// Starts the shards. The handles end once [`Ingest`] is dropped and all that was admitted is
-    /// in the store; each tells whether nothing was left behind.
+    /// Starts the shards, and the feeding of what the log holds. They end once [`Ingest`] is dropped
+    /// and everything is in the store, or cannot get there now; [`Closing`] waits for that.
     #[must_use]
-    pub fn start(options: Options, store: Arc<dyn Store>, metrics: Metrics) -> (Self, Vec<JoinHandle<bool>>) {
-        let instance = instance_name();
-        let sequence = Arc::default();
-        let (mut shards, mut workers) = (Vec::new(), Vec::new());
+    pub fn start(
+        options: Options,
+        store: Arc<dyn Store>,
+        (log, recovery): (Log, &Recovery),
+        metrics: Metrics,
+    ) -> (Self, Closing) {
+        let log = Arc::new(log);
+        let progress = Progress::new(recovery.released, recovery.last, options.hot_bytes);
+        let presence = Presence::default();
+        let context = Arc::new(Context {
+            store: store.clone(),
+            metrics: metrics.clone(),
+            caps: options.caps,
+            instance: Arc::from(format!("{:016x}", log.id())),
+            presence: presence.clone(),
+            dead_letters: DeadLetters::new(options.dead_letters.clone()),
+        });
+        let (mut inboxes, mut shards) = (Vec::new(), Vec::new());
         for number in 0..options.shards {
-            let (sender, inbox) = mpsc::channel(options.queue);
-            let origin = (Arc::clone(&instance), Arc::clone(&sequence));
-            let shard = Shard::new(number, &options, store.clone(), metrics.clone(), origin);
-            workers.push(tokio::spawn(shard.run(inbox)));
-            shards.push(sender);
+            // Bounded by the memory for unflushed readings: see `feed`.
+            let (sender, inbox) = mpsc::unbounded_channel();
+            let shard = Shard::new(number, &options, context.clone(), progress.clone());
+            shards.push(tokio::spawn(shard.run(inbox)));
+            inboxes.push(sender);
         }
-        let sweeper = tokio::spawn(outliers::sweep(store.clone(), options.outlier_ttl_ns(), metrics.clone()));
+        let catalog = Arc::new(Catalog::new(&options));
+        let learner = Learner { store: store.clone(), catalog: catalog.clone(), presence, metrics: metrics.clone() };
+        let feed = Arc::new(Feed::new(progress.clone(), inboxes));
+        let feeder = Feeder {
+            feed: feed.clone(),
+            log: log.clone(),
+            last_at_start: recovery.last,
+            catalog: catalog.clone(),
+            learner: learner.clone(),
+        };
+        let tasks = vec![
+            tokio::spawn(feeder.run()),
+            tokio::spawn(release::regularly(log.clone(), progress.clone(), options.log_bytes)),
+            tokio::spawn(outliers::sweep(store.clone(), options.outlier_ttl_ns(), metrics.clone())),
+        ];
         let bytes = Arc::new(Semaphore::new(options.bytes_in_flight));
-        let catalog = Catalog::new(&options);
-        (Self { options, store, catalog, shards, bytes, metrics, sweeper }, workers)
+        let closing = Closing { shards, log: log.clone(), progress };
+        (Self { options, store, catalog, learner, log, feed, bytes, metrics, tasks }, closing)
+    }
+
+    /// Whether the store answers; whoever finds out notes it there.
+    #[must_use]
+    pub fn presence(&self) -> Presence {
+        self.learner.presence.clone()
+    }
+
+    /// How far behind the store is.
+    #[must_use]
+    pub fn lag(&self) -> Lag {
+        self.feed.progress.lag()
+    }
+
+    /// Bytes of memory of the hot buckets, as stored.
+    #[must_use]
+    pub fn hot_bytes(&self) -> usize {
+        self.feed.progress.hot_bytes()
+    }
+
+    /// The log's counters.
+    #[must_use]
+    pub fn log_stats(&self) -> crate::log::Stats {
+        self.log.stats()
+    }
+
+    /// Why the log takes nothing at present, if so.
+    #[must_use]
+    pub fn refusal(&self) -> Option<String> {
+        self.log.stats().unwritable
     }
 
     /// A place in the bytes in flight, empty yet.
@@ -148,7 +246,7 @@ impl Ingest {
         }
     }
 
-    /// Takes a body of line protocol. On return the accepted readings are in the store.
+    /// Takes a body of line protocol. On return the accepted readings are kept as the ack says.
     ///
     /// # Errors
     /// When not all of them are, or are known to be.
@@ -165,7 +263,7 @@ impl Ingest {
         self.take(arrival, admission, judge).await
     }
 
-    /// Takes a body of JSON readings. On return the accepted readings are in the store.
+    /// Takes a body of JSON readings. On return the accepted readings are kept as the ack says.
     ///
     /// # Errors
     /// When not all of them are, or are known to be.
@@ -195,12 +293,15 @@ impl Ingest {
         let judged = self.judge(&database, arrival, admission.size(), judge).await?;
         // The batches stay in memory until they are acked, as the body does.
         admission.grow(judged.memory)?;
-        let ack = Ack { accepted: judged.accepted, rejected: judged.rejected };
+        let level = arrival.ack.unwrap_or(self.options.ack);
+        let ack = Ack { accepted: judged.accepted, rejected: judged.rejected, level };
         for (reason, count) in &ack.rejected.reasons {
             self.metrics.rejected(reason, *count);
         }
-        self.submit(&database, judged.batches, admission).await?;
-        self.metrics.accepted.increment(ack.accepted as u64);
+        if ack.accepted > 0 {
+            let submission = Submission { received: arrival.received, judged: judged.batches, memory: judged.memory };
+            self.submit(&database, submission, admission, level).await?;
+        }
         self.metrics.request_readings.record(u32::try_from(ack.accepted).unwrap_or(u32::MAX));
         self.metrics.ack_seconds.record(started.elapsed());
         Ok(ack)
@@ -226,7 +327,8 @@ impl Ingest {
                 memory if memory <= budget => Ok(judged),
                 // It would not fit with nobody else there: waiting mends nothing.
                 memory if memory + body_bytes > self.options.bytes_in_flight => {
-                    Err(IngestError::TooLarge { limit: self.options.bytes_in_flight })
+                    let limit = self.options.bytes_in_flight;
+                    Err(IngestError::TooLarge { limit, key: "ingest.bytes_in_flight" })
                 }
                 _ => Err(self.overloaded()),
             }
@@ -236,7 +338,7 @@ impl Ingest {
             // What was judged so far counts nowhere while the store is asked: let it go.
             let unknown = std::mem::take(&mut judged.unknown);
             drop(judged);
-            self.learn(database, unknown).await?;
+            self.learner.learn(database, unknown).await;
             judged = pass(true, arrival.partial)?;
         }
         if arrival.partial {
@@ -255,51 +357,86 @@ impl Ingest {
         IngestError::Overloaded { limit: self.options.bytes_in_flight, key: "ingest.bytes_in_flight" }
     }
 
-    async fn learn(&self, database: &Arc<Database>, unknown: Vec<Sensor>) -> Result<(), IngestError> {
-        let keys: Vec<&str> = unknown.iter().map(|sensor| &*sensor.key).collect();
-        let documents = self.noted(reads::read_sensors_each(&*self.store, &database.name, &keys).await)?;
-        // A sensor whose document cannot be read becomes known too; its readings fail when they
-        // come to be stored, and nobody else's.
-        self.catalog.learn(database, unknown, documents.into_values().flatten().collect());
-        self.metrics.sensors.set(u32::try_from(self.catalog.len()).unwrap_or(u32::MAX));
-        Ok(())
-    }
-
-    /// Hands the batches to their shards, which own them from here on whatever becomes of the
-    /// client, and waits for all.
+    /// Hands the batches to the log, whose callback owns them from there on whatever becomes of the
+    /// client, and waits for what the ack promises.
     async fn submit(
         &self,
         database: &Arc<Database>,
-        batches: Vec<door::Batch>,
+        submission: Submission,
         admission: Admission,
+        level: AckLevel,
     ) -> Result<(), IngestError> {
-        let admission = Arc::new(admission);
-        // Either every shard has room for its batch or none gets one.
-        let (mut places, mut acks) = (Vec::new(), Vec::new());
-        for (shard, batch) in batches.into_iter().enumerate().filter(|(_, batch)| !batch.is_empty()) {
-            let place = self.shards[shard].try_reserve().map_err(|refused| match refused {
-                mpsc::error::TrySendError::Full(()) => {
-                    IngestError::Overloaded { limit: self.options.queue, key: "ingest.queue" }
+        let Submission { received, judged: batches, memory } = submission;
+        let record = record::encode(&database.name, received, &batches);
+        let readings = batches.iter().map(Batch::len).sum::<usize>() as u64;
+        let (ack, logged) = oneshot::channel();
+        let (waiter, stored) = oneshot::channel();
+        let waiter = (level == AckLevel::Store).then_some(waiter);
+        let (feed, database) = (self.feed.clone(), database.clone());
+        crate::faults::point("before_append");
+        let deadline = tokio::time::Instant::now() + self.options.ack_timeout;
+        let done = move |appended: Result<Sequence, AppendError>| {
+            crate::faults::point("after_sync");
+            if let Ok(sequence) = appended {
+                if let Some(waiter) = waiter {
+                    feed.progress.wait_for(sequence, waiter);
                 }
-                mpsc::error::TrySendError::Closed(()) => IngestError::Stopping,
-            })?;
-            places.push((place, batch));
-        }
-        for (place, batch) in places {
-            let (ack, acked) = oneshot::channel();
-            let submission = Submission { database: database.clone(), batch, ack, admission: admission.clone() };
-            place.send(Message::Submit(submission));
-            acks.push(acked);
-        }
-        drop(admission);
-        let all = async {
-            for acked in acks {
-                acked.await.map_err(|_| IngestError::Stopping)??;
+                feed.logged(Logged { sequence, readings, memory, received }, &database, batches);
             }
-            Ok(())
+            drop(admission);
+            // A client that went away does not wait for its ack; its readings are kept.
+            let _ = ack.send(appended);
         };
+        self.log.append(record::KIND_READINGS, record, done).map_err(|error| self.refused(error))?;
+        crate::faults::point("after_append");
         let timeout = self.options.ack_timeout;
-        tokio::time::timeout(timeout, all).await.unwrap_or(Err(IngestError::Timeout(timeout)))
+        let sequence = match tokio::time::timeout_at(deadline, logged).await {
+            Ok(Ok(appended)) => appended.map_err(|error| self.refused(error))?,
+            Ok(Err(_)) => return Err(IngestError::Stopping),
+            Err(_) => return Err(IngestError::Timeout(timeout)),
+        };
+        if level == AckLevel::Log {
+            return Ok(());
+        }
+        self.feed.wake();
+        match tokio::time::timeout_at(deadline, stored).await {
+            Ok(Ok(stored)) => Ok(stored?),
+            Ok(Err(_)) => Err(IngestError::StoreTimeout(timeout)),
+            Err(_) => {
+                self.feed.progress.forget(sequence);
+                Err(IngestError::StoreTimeout(timeout))
+            }
+        }
+    }
+
+    /// What a request is told when the log does not take it.
+    fn refused(&self, error: AppendError) -> IngestError {
+        let whole = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+        match error {
+            AppendError::TooLarge { limit, .. } => {
+                IngestError::TooLarge { limit: whole(limit), key: "log.segment_bytes" }
+            }
+            AppendError::QueueFull { bytes_limit, .. } => {
+                IngestError::Overloaded { limit: whole(bytes_limit), key: "log.queue_bytes" }
+            }
+            AppendError::Full { limit } => IngestError::Overloaded { limit: whole(limit), key: "log.budget_bytes" },
+            AppendError::Closed => IngestError::Stopping,
+            AppendError::Unwritable { .. } | AppendError::Failed { .. } => {
+                tracing::warn!(%error, "the log did not take a request; its sender was told to retry");
+                IngestError::Log(error)
+            }
+        }
+    }
+
+    /// Brings everything that is acked by now to the store.
+    ///
+    /// # Errors
+    /// When it did not get there by `ingest.ack_timeout`, or whatever longer time is given.
+    pub async fn flush(&self, timeout: Duration) -> Result<(), IngestError> {
+        let through = self.feed.progress.make_due();
+        self.feed.wake();
+        let flushed = self.feed.progress.flushed(through);
+        tokio::time::timeout(timeout, flushed).await.map_err(|_| IngestError::StoreTimeout(timeout))
     }
 
     /// The database of that name, created if there is none yet.
@@ -317,33 +454,76 @@ impl Ingest {
             return Ok(database);
         }
         check_database_name(name)?;
-        let stored = self.noted(self.store.databases().await)?;
+        let stored = if self.learner.presence.is_away() {
+            Vec::new()
+        } else {
+            self.store.databases().await.unwrap_or_else(|error| {
+                self.learner.missed(&error);
+                Vec::new()
+            })
+        };
         let limit = self.options.databases;
         let too_many = || IngestError::TooManyDatabases { name: name.to_owned(), limit };
         self.catalog.add_database(name, &stored, limit).ok_or_else(too_many)
     }
 
-    /// Brings sensors' documents, as read from the store, up to what this instance has stored
-    /// since they were last written.
+    /// The names of databases that have readings which are not in the store yet, or had some.
+    #[must_use]
+    pub fn database_names(&self) -> Vec<String> {
+        self.catalog.database_names()
+    }
+
+    /// A page of the list of sensors, given what the store has of it: with the sensors that are not
+    /// in the store yet, and every document brought up to what is acked.
     ///
     /// # Errors
-    /// When readings of theirs must be read and the store does not answer.
-    pub async fn refresh(
+    /// When readings must be read and the store does not answer, or acked ones are still being fed.
+    pub async fn sensors(
         &self,
         database: &str,
-        documents: Vec<SensorDocument>,
+        filter: &SensorFilter,
+        stored: Vec<SensorDocument>,
     ) -> Result<Vec<SensorDocument>, IngestError> {
-        let mut documents = documents;
-        for document in &mut documents {
+        if !self.feed.progress.is_live() {
+            return Err(Behind.into());
+        }
+        let mut documents: BTreeMap<Box<str>, SensorDocument> =
+            stored.into_iter().map(|document| (document.sensor.key.clone(), document)).collect();
+        let full = documents.len() >= filter.limit;
+        for document in documents.values_mut() {
             outliers::expire(document, shard::now_ns(), self.options.outlier_ttl_ns());
         }
-        let Some(database) = self.catalog.database(database) else { return Ok(documents) };
-        let mut by_shard: Vec<Vec<(usize, u32, SensorDocument)>> = vec![Vec::new(); self.shards.len()];
+        let Some(database) = self.catalog.database(database) else { return Ok(documents.into_values().collect()) };
+        if !filter.outliers {
+            let last = documents.last_key_value().filter(|_| full).map(|(key, _)| key.clone());
+            let is_on_page = |key: &str| {
+                filter.after.as_deref().is_none_or(|after| key > after)
+                    && last.as_deref().is_none_or(|last| key <= last)
+            };
+            for known in self.catalog.unstored(&database, is_on_page) {
+                documents.entry(known.sensor.key.clone()).or_insert_with(|| sensors::new_document(&known));
+            }
+        }
+        let mut refreshed = self.refresh(&database, documents.into_values().collect()).await?;
+        // Known, but nothing of it was ever kept.
+        refreshed.retain(|document| document.rev > 0 || document.last_seen.is_some());
+        refreshed.truncate(filter.limit);
+        Ok(refreshed)
+    }
+
+    /// Brings sensors' documents, as read from the store, up to what this instance has been fed
+    /// since they were last written.
+    async fn refresh(
+        &self,
+        database: &Arc<Database>,
+        documents: Vec<SensorDocument>,
+    ) -> Result<Vec<SensorDocument>, IngestError> {
+        let mut by_shard: Vec<Vec<Refreshing>> = vec![Vec::new(); self.options.shards];
         let mut fresh: Vec<Option<SensorDocument>> = Vec::with_capacity(documents.len());
         for (place, document) in documents.into_iter().enumerate() {
-            match self.catalog.sensor(&database, &document.sensor.key) {
+            match self.catalog.sensor(database, &document.sensor.key) {
                 Some(known) => {
-                    by_shard[known.shard].push((place, known.id, document));
+                    by_shard[known.shard].push((place, known, document));
                     fresh.push(None);
                 }
                 None => fresh.push(Some(document)),
@@ -351,14 +531,10 @@ impl Ingest {
         }
         for (shard, documents) in by_shard.into_iter().enumerate().filter(|(_, documents)| !documents.is_empty()) {
             let (reply, answer) = oneshot::channel();
-            let message = Message::Refresh { database: database.clone(), documents, reply };
-            let refreshed = async {
-                self.shards[shard].send(message).await.map_err(|_| IngestError::Stopping)?;
-                Ok::<_, IngestError>(answer.await.map_err(|_| IngestError::Stopping)??)
-            };
+            self.feed.ask(shard, Message::Refresh { database: database.clone(), documents, reply });
             let timeout = self.options.ack_timeout;
-            let refreshed = tokio::time::timeout(timeout, refreshed).await;
-            for (place, document) in refreshed.map_err(|_| IngestError::Timeout(timeout))?? {
+            let answer = tokio::time::timeout(timeout, answer).await.map_err(|_| IngestError::Timeout(timeout))?;
+            for (place, document) in answer.map_err(|_| IngestError::Stopping)?? {
                 fresh[place] = Some(document);
             }
         }
@@ -374,12 +550,31 @@ impl Ingest {
     }
 }
 
-/// A name for this process among all that ever write to the store: the standard library seeds
-/// every hasher at random.
-fn instance_name() -> Arc<str> {
-    use std::hash::{BuildHasher, Hasher};
-    let random = std::collections::hash_map::RandomState::new().build_hasher().finish();
-    Arc::from(format!("{random:016x}"))
+/// What is to be logged of a request.
+struct Submission {
+    received: i64,
+    judged: Vec<Batch>,
+    memory: usize,
+}
+
+#[async_trait]
+impl UnflushedReadings for Ingest {
+    async fn unflushed(
+        &self,
+        database: &str,
+        sensor: &str,
+        hours: Range<Hour>,
+    ) -> Result<Vec<(Hour, Readings)>, Behind> {
+        if !self.feed.progress.is_live() {
+            return Err(Behind);
+        }
+        let Some(database) = self.catalog.database(database) else { return Ok(Vec::new()) };
+        let Some(known) = self.catalog.sensor(&database, sensor) else { return Ok(Vec::new()) };
+        let (reply, answer) = oneshot::channel();
+        self.feed.ask(known.shard, Message::Unflushed { id: known.id, hours, reply });
+        // A shard that has ended leaves its readings to the next start.
+        answer.await.map_err(|_| Behind)
+    }
 }
 
 /// Whether a database may have this name.

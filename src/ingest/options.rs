@@ -1,30 +1,63 @@
 //! How ingest is set up: plain values that the config resolves to.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::bucket::Caps;
 use crate::reading::Limits;
 
-/// How ingest is set up. From the config sections `[ingest]`, `[page]`, `[hot]`, `[sensors]` and
-/// `[limits]`.
+/// What an ack promises.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AckLevel {
+    /// The request's record is in the log, durably.
+    Log,
+    /// Its readings are in the store, durably.
+    Store,
+}
+
+impl AckLevel {
+    /// The level's name in the config, in `?ack=` and in `X-Hourglass-Ack`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Log => "log",
+            Self::Store => "store",
+        }
+    }
+
+    /// The level of that name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        [Self::Log, Self::Store].into_iter().find(|level| level.name() == name)
+    }
+}
+
+/// How ingest is set up. From the config sections `[ingest]`, `[page]`, `[hot]`, `[flush]`,
+/// `[sensors]` and `[limits]`.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Workers; each sensor belongs to one.
     pub shards: usize,
-    /// How long a shard waits for more before it writes.
-    pub linger: Duration,
-    /// Most bytes of requests, as the bytes in flight count them, in one group of page writes, per shard.
-    pub group_bytes: usize,
     /// Most bytes of request bodies, and of the batches made of them, admitted and not yet acked.
     pub bytes_in_flight: usize,
-    /// Most batches that wait before one shard.
-    pub queue: usize,
+    /// What a request is acked for that asks for nothing else.
+    pub ack: AckLevel,
     /// Longest wait of a request for its ack.
     pub ack_timeout: Duration,
     /// When a page is full.
     pub caps: Caps,
-    /// Memory for hot buckets, all shards together.
+    /// Memory for hot buckets and unflushed readings, all shards together.
     pub hot_bytes: usize,
+    /// Longest time that a reading waits for its flush, unless the store is too slow for that.
+    pub flush_interval: Duration,
+    /// How long nothing must have come for an hour that is over, before it is flushed.
+    pub flush_quiet: Duration,
+    /// Most flights under way at once, per shard.
+    pub flights: usize,
+    /// The disk budget of the log, in bytes.
+    pub log_bytes: u64,
+    /// Where readings are kept that the store refuses for good.
+    pub dead_letters: PathBuf,
     /// How many recent readings a sensor's document holds.
     pub recent: usize,
     /// How often changed sensor documents are written.

@@ -291,6 +291,12 @@ impl Log {
     }
 }
 
+impl std::fmt::Debug for Log {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Log").field("id", &self.shared.log).finish_non_exhaustive()
+    }
+}
+
 impl Drop for Log {
     fn drop(&mut self) {
         self.end();

@@ -18,8 +18,9 @@ pub enum Source {
 const HOUR_NS: i64 = 3_600_000_000_000;
 
 /// The hours of a range in order, each stretch with its source. Windows that begin and end with
-/// hours take whole hours from summaries; everything else is folded from readings.
-pub fn plan(range: &Range<i64>, step: i64) -> Vec<(Range<Hour>, Source)> {
+/// hours take whole hours from summaries; everything else is folded from readings, as are the `open`
+/// hours: of those not everything is in the store.
+pub fn plan(range: &Range<i64>, step: i64, open: &[Hour]) -> Vec<(Range<Hour>, Source)> {
     let hours = hours_of(range);
     if step % HOUR_NS != 0 {
         return vec![(hours, Source::Readings)];
@@ -32,24 +33,29 @@ pub fn plan(range: &Range<i64>, step: i64) -> Vec<(Range<Hour>, Source)> {
     if first_whole >= end_whole {
         return vec![(hours, Source::Readings)];
     }
-    let stretches = [
-        (hours.start..first_whole, Source::Readings),
-        (first_whole..end_whole, Source::Summaries),
-        (end_whole..hours.end, Source::Readings),
-    ];
-    stretches.into_iter().filter(|(hours, _)| hours.start < hours.end).collect()
+    let mut stretches = vec![(hours.start..first_whole, Source::Readings)];
+    let mut from = first_whole;
+    for hour in open.iter().filter(|hour| (first_whole..end_whole).contains(*hour)) {
+        stretches.push((from..*hour, Source::Summaries));
+        stretches.push((*hour..hour.next(), Source::Readings));
+        from = hour.next();
+    }
+    stretches.push((from..end_whole, Source::Summaries));
+    stretches.push((end_whole..hours.end, Source::Readings));
+    stretches.retain(|(hours, _)| hours.start < hours.end);
+    stretches
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn show(from: i64, to: i64, step: i64) -> String {
+    fn show(from: i64, to: i64, step: i64, open: &[Hour]) -> String {
         let stretch = |(hours, source): (Range<Hour>, Source)| match source {
             Source::Summaries => format!("summaries {}..{}", hours.start.0, hours.end.0),
             Source::Readings => format!("readings {}..{}", hours.start.0, hours.end.0),
         };
-        plan(&(from..to), step).into_iter().map(stretch).collect::<Vec<_>>().join(", ")
+        plan(&(from..to), step, open).into_iter().map(stretch).collect::<Vec<_>>().join(", ")
     }
 
     #[test]
@@ -67,7 +73,14 @@ mod tests {
             (0, 3 * H, H + H / 2, "readings 0..3"),
             (5, 5, H, ""),
         ] {
-            assert_eq!(show(from, to, step).replace("readings 0..0", ""), expected, "{from}..{to} by {step}");
+            assert_eq!(show(from, to, step, &[]).replace("readings 0..0", ""), expected, "{from}..{to} by {step}");
         }
+    }
+    #[test]
+    fn hours_that_are_not_wholly_in_the_store_come_from_readings() {
+        const H: i64 = HOUR_NS;
+        let expected = "summaries 0..1, readings 1..2, readings 2..3, summaries 3..5, readings 5..6";
+        assert_eq!(show(0, 5 * H + 1, H, &[Hour(-1), Hour(1), Hour(2), Hour(5)]), expected);
+        assert_eq!(show(0, 2 * H, H, &[Hour(0), Hour(1)]), "readings 0..1, readings 1..2");
     }
 }

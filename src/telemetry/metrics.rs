@@ -22,23 +22,15 @@ pub struct Metrics {
     process: metrics_process::Collector,
     /// Request bodies' bytes, as they came over the wire.
     pub body_bytes: Counter,
-    /// Readings kept from requests, duplicates included.
-    pub accepted: Counter,
-    /// Readings that changed nothing.
-    pub duplicate: Counter,
-    /// Readings that changed or added a field of a stored one.
-    pub overwritten: Counter,
-    /// Readings stored for the first time.
-    pub stored: Counter,
     /// New readings that lay before the latest of their bucket.
     pub late: Counter,
     /// Readings per request.
     pub request_readings: Histogram,
-    /// Readings per group of page writes.
-    pub group_readings: Histogram,
+    /// Readings per flight of page writes.
+    pub flush_readings: Histogram,
     /// Seconds from the end of a request's body to its ack.
     pub ack_seconds: Histogram,
-    /// Seconds that a group's page writes took.
+    /// Seconds that a flight's page writes took.
     pub flush_seconds: Histogram,
     /// Bytes of request bodies admitted and not yet acked.
     pub bytes_in_flight: Gauge,
@@ -84,15 +76,11 @@ impl Metrics {
             recorder: recorder.clone(),
             process,
             body_bytes: counter!("hourglass_http_body_bytes_total"),
-            accepted: counter!("hourglass_ingest_readings_accepted_total"),
-            duplicate: counter!("hourglass_ingest_readings_duplicate_total"),
-            overwritten: counter!("hourglass_ingest_readings_overwritten_total"),
-            stored: counter!("hourglass_ingest_readings_stored_total"),
             late: counter!("hourglass_ingest_readings_late_total"),
             request_readings: histogram!("hourglass_ingest_request_readings"),
-            group_readings: histogram!("hourglass_ingest_group_readings"),
+            flush_readings: histogram!("hourglass_flush_readings"),
             ack_seconds: histogram!("hourglass_ingest_ack_seconds"),
-            flush_seconds: histogram!("hourglass_ingest_flush_seconds"),
+            flush_seconds: histogram!("hourglass_flush_seconds"),
             bytes_in_flight: gauge!("hourglass_ingest_in_flight_bytes"),
             conflicts: counter!("hourglass_store_conflicts_total"),
             overflow_pages: counter!("hourglass_store_overflow_pages_total"),
@@ -142,6 +130,38 @@ impl Metrics {
         });
     }
 
+    /// The account of every reading, all of one moment.
+    pub fn account(&self, account: &Account) {
+        self.with(|| {
+            counter!("hourglass_ingest_readings_accepted_total").absolute(account.accepted);
+            counter!("hourglass_ingest_readings_replayed_total").absolute(account.replayed);
+            counter!("hourglass_ingest_readings_stored_total").absolute(account.stored);
+            counter!("hourglass_ingest_readings_duplicate_total").absolute(account.duplicate);
+            counter!("hourglass_ingest_readings_overwritten_total").absolute(account.overwritten);
+            counter!("hourglass_ingest_readings_deleted_total").absolute(account.deleted);
+            counter!("hourglass_ingest_readings_dead_lettered_total").absolute(account.dead_lettered);
+            gauge!("hourglass_ingest_readings_pending").set(signed_f64(account.pending));
+        });
+    }
+
+    /// How far the store is behind the log.
+    pub fn backlog(&self, backlog: &Backlog) {
+        self.with(|| {
+            gauge!("hourglass_log_segments").set(as_f64(backlog.log_segments));
+            gauge!("hourglass_log_bytes").set(wide_f64(backlog.log_bytes));
+            gauge!("hourglass_log_waiting_bytes").set(wide_f64(backlog.waiting_bytes));
+            gauge!("hourglass_log_writable").set(if backlog.writable { 1.0 } else { 0.0 });
+            gauge!("hourglass_flush_oldest_pending_seconds").set(backlog.oldest_pending_seconds);
+            gauge!("hourglass_flush_unflushed_bytes").set(as_f64(backlog.unflushed_bytes));
+            gauge!("hourglass_flush_behind").set(if backlog.behind { 1.0 } else { 0.0 });
+            counter!("hourglass_log_records_total").absolute(backlog.appended_records);
+            counter!("hourglass_log_appended_bytes_total").absolute(backlog.appended_bytes);
+            counter!("hourglass_log_syncs_total").absolute(backlog.syncs);
+            counter!("hourglass_log_failures_total").absolute(backlog.disk_failures);
+            counter!("hourglass_log_damaged_total").absolute(backlog.damaged);
+        });
+    }
+
     /// Everything as Prometheus' text format 0.0.4, the process' own figures made anew.
     #[must_use]
     pub fn render(&self) -> String {
@@ -155,6 +175,39 @@ impl Metrics {
     }
 }
 
+/// What became of every reading since the process started:
+/// `accepted + replayed = stored + duplicate + overwritten + deleted + dead_lettered + pending`.
+#[derive(Debug, Clone, Copy, Default)]
+#[expect(missing_docs, reason = "the metrics' helps say it")]
+pub struct Account {
+    pub accepted: u64,
+    pub replayed: u64,
+    pub stored: u64,
+    pub duplicate: u64,
+    pub overwritten: u64,
+    pub deleted: u64,
+    pub dead_lettered: u64,
+    pub pending: i64,
+}
+
+/// How far the store is behind the log, and how the log does.
+#[derive(Debug, Clone, Copy, Default)]
+#[expect(missing_docs, reason = "the metrics' helps say it")]
+pub struct Backlog {
+    pub log_segments: usize,
+    pub log_bytes: u64,
+    pub waiting_bytes: u64,
+    pub writable: bool,
+    pub oldest_pending_seconds: f64,
+    pub unflushed_bytes: usize,
+    pub behind: bool,
+    pub appended_records: u64,
+    pub appended_bytes: u64,
+    pub syncs: u64,
+    pub disk_failures: u64,
+    pub damaged: u64,
+}
+
 impl std::fmt::Debug for Metrics {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Metrics").finish_non_exhaustive()
@@ -163,6 +216,16 @@ impl std::fmt::Debug for Metrics {
 
 #[expect(clippy::cast_precision_loss, reason = "metrics are doubles")]
 fn as_f64(value: usize) -> f64 {
+    value as f64
+}
+
+#[expect(clippy::cast_precision_loss, reason = "metrics are doubles")]
+fn wide_f64(value: u64) -> f64 {
+    value as f64
+}
+
+#[expect(clippy::cast_precision_loss, reason = "metrics are doubles")]
+fn signed_f64(value: i64) -> f64 {
     value as f64
 }
 
@@ -175,16 +238,38 @@ fn describe() {
     spread("hourglass_http_request_seconds", "Seconds per request, body included");
     count("hourglass_http_body_bytes_total", "Bytes of request bodies, as they came over the wire");
     level("hourglass_http_connections", "Open connections");
-    count("hourglass_ingest_readings_accepted_total", "Readings kept and acked, duplicates included");
+    count("hourglass_ingest_readings_accepted_total", "Readings kept in the log, duplicates included");
+    count("hourglass_ingest_readings_replayed_total", "Readings read back from the log at the start");
+    count("hourglass_ingest_readings_deleted_total", "Readings deleted before they were stored");
+    count(
+        "hourglass_ingest_readings_dead_lettered_total",
+        "Readings that the store refused for good, kept in the dead-letter file",
+    );
+    level("hourglass_ingest_readings_pending", "Readings in the log and not in the store yet");
+    count("hourglass_log_records_total", "Requests made durable in the log");
+    count("hourglass_log_appended_bytes_total", "Bytes of them, after compression");
+    count("hourglass_log_syncs_total", "Syncs of the log");
+    count("hourglass_log_failures_total", "Operations of the log that the disk refused");
+    count("hourglass_log_damaged_total", "Places where synced bytes of the log turned out to be damaged");
+    level("hourglass_log_segments", "Segment files of the log");
+    level("hourglass_log_bytes", "Bytes of the log's segment files, with what is preallocated");
+    level("hourglass_log_waiting_bytes", "Bytes of requests that wait for the disk");
+    level("hourglass_log_writable", "Whether the log takes requests: 1 or 0");
+    level(
+        "hourglass_flush_oldest_pending_seconds",
+        "Seconds since the oldest request was received that is not in the store",
+    );
+    level("hourglass_flush_unflushed_bytes", "Bytes of memory that readings take which are not in the store");
+    level("hourglass_flush_behind", "Whether readings are in the log that no memory holds yet: 1 or 0");
     count("hourglass_ingest_readings_rejected_total", "Lines, or fields of a line, not kept, by reason");
     count("hourglass_ingest_readings_stored_total", "Readings stored for the first time");
     count("hourglass_ingest_readings_duplicate_total", "Readings that changed nothing, being stored already");
     count("hourglass_ingest_readings_overwritten_total", "Readings that changed or added a field of a stored one");
     count("hourglass_ingest_readings_late_total", "New readings before the latest one of their bucket");
     spread("hourglass_ingest_request_readings", "Readings per write request");
-    spread("hourglass_ingest_group_readings", "Readings per group of page writes");
     spread("hourglass_ingest_ack_seconds", "Seconds from a request's last byte to its ack");
-    spread("hourglass_ingest_flush_seconds", "Seconds that the page writes of a group took");
+    spread("hourglass_flush_readings", "Readings per flight of page writes");
+    spread("hourglass_flush_seconds", "Seconds that the page writes of a flight took");
     level("hourglass_ingest_in_flight_bytes", "Bytes of request bodies admitted and not yet acked");
     count("hourglass_ingest_shed_total", "Requests answered 503 at a limit, by the limit's key");
     level("hourglass_ingest_sensors", "Sensors that this process has seen");

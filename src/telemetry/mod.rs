@@ -4,4 +4,4 @@
 pub mod logs;
 pub mod metrics;
 
-pub use metrics::Metrics;
+pub use metrics::{Account, Backlog, Metrics};

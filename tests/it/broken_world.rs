@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use self::load::{Load, Outcome, check_acked};
 use crate::support::http::{get, post, request};
 use crate::support::mongod::{Mongod, fresh_database_name, mongod};
+use crate::support::series::flush;
 use crate::support::server::{Launch, Server};
 use crate::support::{eventually, poll};
 
@@ -20,13 +21,50 @@ const RECOVERY: Duration = Duration::from_secs(15);
 /// The default `ingest.ack_timeout` of 15 s, and some time for a body to come in on a busy machine.
 const ANSWER_MAX: Duration = Duration::from_secs(15 + 5);
 /// The most memory the server may take with the default configuration, while 50 clients send 5,000 lines each, again
-/// and again, and nothing can be stored: `hot.max_bytes` is 256 MiB of it and `ingest.bytes_in_flight` 64 MiB.
+/// and again, and nothing can be stored: `hot.max_bytes` is 256 MiB of it, `ingest.bytes_in_flight` 128 MiB and
+/// `log.queue_bytes` 64 MiB.
 const MEMORY_MAX: u64 = 512 << 20;
+/// Clients that ask for the store wait for it.
+const ACK_STORE: &str = "[ingest]\nack = \"store\"\n";
+
+#[test]
+fn a_paused_store_is_not_noticed_by_those_who_write() {
+    let mut mongod = Mongod::start();
+    let server = Server::start(&mongod.uri(&fresh_database_name()));
+    let load = Load::start(&server, 4);
+    load.await_acks("before the pause", 1, Duration::from_secs(60));
+    mongod.pause();
+    let paused = Instant::now();
+    load.await_acks("during the pause", 10, AWAY);
+    eventually("the store is missed", RECOVERY, || (store_health(&server) == "fail").then_some(()));
+    assert_eq!(ready(&server), Some(200), "writes are acked");
+    let query = get(&server.url("/api/v1/readings?db=load&sensor=load,client=c0,sensor=s0"));
+    assert!(query.expect(503).header("retry-after").is_some());
+    let resumed = Instant::now();
+    mongod.resume();
+    load.await_acks("after the pause", 1, RECOVERY);
+    let report = load.stop();
+    report.assert_acked_between(paused, resumed);
+    flush(&server);
+    assert_eq!(status(&server, "pending_readings"), 0.0);
+    check_acked(&server, &report);
+}
+
+/// One number of `/api/v1/status`.
+fn status(server: &Server, name: &str) -> f64 {
+    get(&server.url("/api/v1/status")).expect(200).json()[name].as_f64().expect("a number")
+}
+
+/// What `/health` says of the store.
+fn store_health(server: &Server) -> String {
+    let health = get(&server.url("/health")).expect(200).json();
+    health["checks"][1]["status"].as_str().expect("a word").to_owned()
+}
 
 #[test]
 fn a_paused_store_costs_neither_memory_nor_acks() {
     let mut mongod = Mongod::start();
-    let server = Server::start(&mongod.uri(&fresh_database_name()));
+    let server = Launch::with_store(mongod.uri(&fresh_database_name())).config(ACK_STORE).start();
     let load = Load::start(&server, 50);
     load.await_acks("before the pause", 1, Duration::from_secs(60));
     mongod.pause();
@@ -46,13 +84,13 @@ fn a_paused_store_costs_neither_memory_nor_acks() {
 #[test]
 fn a_killed_store_costs_no_acks() {
     let mut mongod = Mongod::start();
-    let server = Server::start(&mongod.uri(&fresh_database_name()));
+    let server = Launch::with_store(mongod.uri(&fresh_database_name())).config(ACK_STORE).start();
     let load = Load::start(&server, 8);
     load.await_acks("before the kill", 2, Duration::from_secs(60));
     mongod.kill();
     let killed = Instant::now();
-    load.await_refusals("while the store is away", 2, ANSWER_MAX);
-    assert_eq!(eventually("the store is missed", RECOVERY, || ready(&server).filter(|s| *s == 503)), 503);
+    load.await_refusals("while the store is away", 1, ANSWER_MAX);
+    eventually("the store is missed", RECOVERY, || (store_health(&server) == "fail").then_some(()));
     let back = Instant::now();
     mongod.restart();
     load.await_acks("after the store's return", 1, RECOVERY);
@@ -65,15 +103,20 @@ fn a_killed_store_costs_no_acks() {
 fn a_store_that_is_away_at_the_start_is_waited_for() {
     let mut mongod = Mongod::start();
     mongod.kill();
-    let server = Server::start(&mongod.uri(&fresh_database_name()));
-    assert_eq!(ready(&server), Some(503), "the banner is there, the store is not");
-    let write = || post(&server.url("/write"), "early x=1 1768485600000000000", &[]);
-    let refused = write().expect(503);
-    assert!(refused.header("retry-after").is_some() && refused.json()["error"].is_string(), "{}", refused.text());
+    let config = "[ingest]\nack_timeout = \"2s\"\n";
+    let server = Launch::with_store(mongod.uri(&fresh_database_name())).config(config).start();
+    assert_eq!((ready(&server), store_health(&server)), (Some(200), "fail".to_owned()), "writes are acked");
+    post(&server.url("/write"), "early x=1 1768485600000000000", &[]).expect(204);
+    let stored = post(&server.url("/write?ack=store"), "early x=2 1768485601000000000", &[]).expect(503);
+    assert!(stored.header("retry-after").is_some() && stored.json()["error"].is_string(), "{}", stored.text());
+    assert_eq!(stored.header("x-hourglass-ack"), Some("log"), "it is safe all the same");
+    let query = || get(&server.url("/api/v1/readings?sensor=early"));
+    assert!(query().expect(503).header("retry-after").is_some());
     get(&server.url("/ping")).expect(204);
     mongod.restart();
-    eventually("the server turns ready", RECOVERY, || ready(&server).filter(|status| *status == 200));
-    write().expect(204);
+    flush(&server);
+    let readings = query().expect(200).json()["series"][0]["readings"].as_array().expect("readings").len();
+    assert_eq!((readings, store_health(&server)), (2, "pass".to_owned()));
 }
 
 /// The status of `/ready`.

@@ -74,7 +74,7 @@ fn check_config_names_every_problem_at_once_and_serve_starts_with_none() {
 listen = "nowhere"
 port = 8086
 [ingest]
-linger = "5"
+ack_timeout = "5"
 [query]
 limit_max = 0
 [colour]
@@ -92,7 +92,7 @@ red = true
         let expected = [
             format!("hourglass: {file}:3: server.listen = \"nowhere\": not an address and port; "),
             format!("hourglass: {file}:4: unknown key server.port"),
-            format!("hourglass: {file}:6: ingest.linger = \"5\": no unit (ms, s, m or h); "),
+            format!("hourglass: {file}:6: ingest.ack_timeout = \"5\": no unit (ms, s, m or h); "),
             format!("hourglass: {file}:8: query.limit_max = 0: out of bounds; expected a whole number, 1 to 1000000"),
             format!("hourglass: {file}:10: unknown key colour.red"),
             "hourglass: variable HOURGLASS_LIMITS__TAGZ: names no key; did you mean HOURGLASS_LIMITS__TAGS?".to_owned(),

@@ -17,7 +17,7 @@ use self::traffic::Writer;
 use crate::support::eventually;
 use crate::support::mongod::{fresh_database_name, mongod};
 use crate::support::pages::Stored;
-use crate::support::series::metric;
+use crate::support::series::{await_fed, flush, metric};
 use crate::support::server::{Launch, Server};
 
 const DATABASE: &str = "lawful";
@@ -136,6 +136,7 @@ fn send_through<const N: usize>(server: &mut Server, writers: &mut [Writer], end
 }
 
 fn check_answers(server: &Server, writers: &[Writer]) {
+    await_fed(server);
     writers.iter().for_each(|writer| writer.model.check_answers(server, DATABASE));
 }
 
@@ -187,6 +188,7 @@ fn check_stored(stored: &Stored, models: &[&Model], sensors: Sensors) {
 }
 
 fn check_counters(server: &Server, writers: &[Writer]) {
+    flush(server);
     let sum = |part: fn(&Tally) -> usize| writers.iter().map(|writer| part(&writer.tally)).sum::<usize>();
     let (new, duplicate, overwritten) = (sum(|t| t.new), sum(|t| t.duplicate), sum(|t| t.overwritten));
     assert!(new > 100 && duplicate > 100 && overwritten > 100, "{new} new, {duplicate} again, {overwritten} over");

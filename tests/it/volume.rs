@@ -13,7 +13,7 @@ use hourglass::reading::Value;
 use crate::support::http::{get, post};
 use crate::support::mongod::{fresh_database_name, mongod};
 use crate::support::pages::{Page, Reading, Sensor, Stored, millis};
-use crate::support::series::{Seen, metric, readings, windows};
+use crate::support::series::{Seen, flush, metric, readings, windows};
 use crate::support::server::Server;
 
 const DATABASE: &str = "volume";
@@ -174,6 +174,7 @@ fn send(server: &Server, files: &[File], minutes: i64) {
 }
 
 fn check_counters(server: &Server, expected: [u64; 4]) {
+    flush(server);
     let found = ["accepted", "stored", "duplicate", "overwritten"].map(|what| {
         let value = metric(server, &format!("hourglass_ingest_readings_{what}_total"));
         format!("{what} {value}")

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 
-use self::simulated::{Choices, Given, Model, SimulatedStore, World, apply, check_summaries, lay_over, union};
+use self::simulated::{Choices, Given, Model, Origin, SimulatedStore, World, apply, check_summaries, lay_over, union};
 use super::*;
 use crate::bucket::page::WriteKind;
 use crate::bucket::readings::reading_bytes;

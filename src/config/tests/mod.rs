@@ -61,7 +61,7 @@ fn variables_are_read_by_the_keys_type() {
     let variables = [
         ("HOURGLASS_INGEST__BYTES_IN_FLIGHT", "1GiB"),
         ("HOURGLASS_LIMITS__BODY_BYTES", "1000000"),
-        ("HOURGLASS_INGEST__LINGER", "0s"),
+        ("HOURGLASS_FLUSH__QUIET", "10ms"),
         ("HOURGLASS_SERVER__ALLOW_UNAUTHENTICATED", "true"),
         ("HOURGLASS_SERVER__LISTEN", "0.0.0.0:8086"),
         ("HOURGLASS_TELEMETRY__LOG_LEVEL", "warn, hourglass::store=DEBUG"),
@@ -70,7 +70,7 @@ fn variables_are_read_by_the_keys_type() {
     let settings = load_all("", &variables, &Overrides::default()).unwrap();
     assert_eq!(settings.ingest.bytes_in_flight, GIB);
     assert_eq!(settings.limits.body_bytes, 1_000_000);
-    assert_eq!(settings.ingest.linger, Duration::ZERO);
+    assert_eq!(settings.flush.quiet, Duration::from_millis(10));
     assert!(settings.server.is_exposed());
     assert_eq!(settings.telemetry.log_level, "warn,hourglass::store=DEBUG");
     assert_eq!(settings.telemetry.log_format, LogFormat::Json);
@@ -94,12 +94,12 @@ fn a_wrong_value_says_where_what_and_what_would_be_right() {
         ("ingest.shards = 2.0", format!("my.toml:1: ingest.shards = (float): wrong type; {shards}")),
         ("[ingest.shards]", format!("my.toml:1: ingest.shards = (table): wrong type; {shards}")),
         (
-            "ingest.linger = 2",
-            "my.toml:1: ingest.linger = 2: no unit (ms, s, m or h); expected a duration, 0s to 1s".into(),
+            "flush.quiet = 2",
+            "my.toml:1: flush.quiet = 2: no unit (ms, s, m or h); expected a duration, 10ms to 10m".into(),
         ),
         (
-            "ingest.linger = '2s'",
-            "my.toml:1: ingest.linger = \"2s\": out of bounds; expected a duration, 0s to 1s".into(),
+            "flush.quiet = '2ms'",
+            "my.toml:1: flush.quiet = \"2ms\": out of bounds; expected a duration, 10ms to 10m".into(),
         ),
         (
             "hot.max_bytes = '1 GiB'",

@@ -8,6 +8,7 @@ mod fields;
 mod number;
 mod scanner;
 mod series;
+mod write;
 
 use std::borrow::Cow;
 
@@ -15,6 +16,7 @@ use crate::reading::value::RawValue;
 use crate::reading::{Limits, Precision, Reason, Rejection};
 
 pub use series::{SeriesError, parse_series};
+pub use write::write_line;
 
 use fields::Fields;
 use scanner::{Fault, LineEnd, Scanner};

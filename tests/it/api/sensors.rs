@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{Client, client, encode, keys, text_at};
+use crate::support::series::flush;
 use crate::support::server::Launch;
 
 const PATH: &str = "/api/v1/sensors";
@@ -99,6 +100,7 @@ fn a_sensor_that_spills_is_listed_as_an_outlier() {
     let readings =
         |sensor: &str, count: usize| (0..count).map(|n| format!("m,s={sensor} n={n}i {n}\n")).collect::<String>();
     client.keep(&(readings("calm", 10) + &readings("busy", 35) + &readings("other", 3)));
+    flush(&server);
     assert_eq!(names(&listed(&client, "outlier=true")), ["m,s=busy"]);
     assert_eq!(names(&listed(&client, "outlier=false")), ["m,s=busy", "m,s=calm", "m,s=other"]);
     let all = listed(&client, "");

@@ -29,7 +29,7 @@ fn change(uri: &str, collection: &str, which: Document, set: Document) {
 fn a_page_that_no_write_fits_stops_nobody_else() {
     let uri = mongod().uri(&fresh_database_name());
     let server = Server::start(&uri);
-    let write = server.url("/write");
+    let write = server.url("/write?ack=store");
     post(&write, "m,s=bad v=1 1\nm,s=good v=1 1", &[]).expect(204);
     change(&uri, "buckets", doc! { "sensor": "m,s=bad" }, doc! { "sensor": "m,s=other" });
     let answer = post(&write, "m,s=bad v=2 2\nm,s=good v=2 2", &[]).expect(503);
@@ -43,13 +43,13 @@ fn a_page_that_no_write_fits_stops_nobody_else() {
 fn a_document_of_a_newer_version_is_left_alone_and_hides_no_other() {
     let uri = mongod().uri(&fresh_database_name());
     let mut server = Server::start(&uri);
-    post(&server.url("/write"), "m,s=a v=1 1\nm,s=b v=1 1\nm,s=c v=1 1", &[]).expect(204);
+    post(&server.url("/write?ack=store"), "m,s=a v=1 1\nm,s=b v=1 1\nm,s=c v=1 1", &[]).expect(204);
     assert!(server.stop().success());
     let newer = || doc! { "schemaVersion": 2 };
     change(&uri, "buckets", doc! { "sensor": "m,s=a" }, newer());
     change(&uri, "sensors", doc! { "_id": "m,s=b" }, newer());
     server.restart("127.0.0.1:0");
-    let write = |lines: &str| post(&server.url("/write"), lines, &[]).status;
+    let write = |lines: &str| post(&server.url("/write?ack=store"), lines, &[]).status;
     assert_eq!(write("m,s=a v=2 2\nm,s=b v=2 2\nm,s=c v=2 2"), 503);
     assert_eq!(readings(&server, "default", "m,s=c", None, 100).len(), 2, "its neighbours' trouble is not its own");
     assert_eq!(write("m,s=c v=3 3"), 204);

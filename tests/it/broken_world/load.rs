@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::{ANSWER_MAX, eventually, poll};
 use crate::support::http::request;
-use crate::support::series::windows;
+use crate::support::series::{await_fed, windows};
 use crate::support::server::Server;
 
 const DATABASE: &str = "load";
@@ -122,6 +122,18 @@ impl Drop for Load {
 }
 
 impl Report {
+    /// Whatever happened meanwhile, every request was acked, and in time.
+    #[track_caller]
+    pub fn assert_acked_between(&self, away: Instant, back: Instant) {
+        let mut acked = 0;
+        for attempt in &self.attempts {
+            let took = attempt.over - attempt.sent;
+            assert!(attempt.outcome == Outcome::Acked && took <= ANSWER_MAX, "{:?} after {took:?}", attempt.outcome);
+            acked += usize::from(attempt.sent > away && attempt.over < back);
+        }
+        assert!(acked >= self.acked.len(), "only {acked} were acked meanwhile");
+    }
+
     /// While the store was away every answer was a refusal, each came in time, and there was no other trouble at
     /// any time.
     #[track_caller]
@@ -206,6 +218,7 @@ fn half(step: i64) -> f64 {
 /// Every reading of every acked body is there, with its values.
 pub fn check_acked(server: &Server, report: &Report) {
     assert!(report.acked.iter().all(|numbers| !numbers.is_empty()));
+    await_fed(server);
     for (client, numbers) in report.acked.iter().enumerate() {
         for sensor in 0..SENSORS {
             let key = key(client, sensor);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use hourglass::bucket::store::{BucketId, PageWrite, Written};
-use hourglass::bucket::{Applied, Bucket, Caps, Origin, Page, Reading, Row, Store, StoredPage};
+use hourglass::bucket::{Applied, Bucket, Caps, Page, Reading, Row, Store, StoredPage};
 use hourglass::reading::{Hour, Sensor, Value};
 use hourglass::store::embedded::{EmbeddedStore, FILE_NAME};
 use hourglass::store::names::collection_prefix;
@@ -181,8 +181,8 @@ pub fn merge_as(instance: &str, sequence: u64, bucket: &mut Bucket, readings: &[
         (reading.time, reading.fields.iter().map(|(name, _)| name.clone()).collect(), cells.collect())
     };
     let parts: Vec<Parts> = readings.iter().map(parts).collect();
-    let rows = parts.iter().map(|(time, names, cells)| Row { time: *time, names, cells });
-    bucket.apply(rows, caps, &Origin { instance: &Arc::from(instance), sequence })
+    let rows = parts.iter().map(|(time, names, cells)| Row { time: *time, sequence, names, cells });
+    bucket.apply(rows, caps, &Arc::from(instance))
 }
 
 /// A bucket of these readings that the store does not have.

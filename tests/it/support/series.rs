@@ -2,12 +2,14 @@
 //! Keeps numbers as the JSON texts they came in, so that a comparison can be exact.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::http::get;
+use super::eventually;
+use super::http::{get, post};
 use super::server::Server;
 
 /// A reading: its time in nanoseconds and its fields as JSON texts.
@@ -68,6 +70,19 @@ pub fn windows(server: &Server, database: &str, sensor: &str, range: Option<(i64
     let windows: Windows = windows.into_iter().map(|window| ((window.start, window.end), window.fields)).collect();
     assert_eq!(windows.len(), count, "{sensor}: a window twice");
     windows
+}
+
+/// Has everything that is acked brought to the store.
+#[track_caller]
+pub fn flush(server: &Server) {
+    post(&server.url("/api/v1/flush"), "", &[]).expect(204);
+}
+
+/// Waits until everything that was in the log at the start is fed, so that queries are answered.
+#[track_caller]
+pub fn await_fed(server: &Server) {
+    let is_fed = || (get(&server.url("/api/v1/status")).expect(200).json()["feeding"] == false).then_some(());
+    eventually("the backlog is fed", Duration::from_secs(60), is_fed);
 }
 
 /// A counter or gauge of `/metrics`, summed up over its labels; 0 while it was never touched.

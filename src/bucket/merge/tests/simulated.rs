@@ -35,6 +35,12 @@ impl Choices {
     }
 }
 
+/// Which instance merges, and where it logged the rows.
+pub(super) struct Origin<'a> {
+    pub(super) instance: &'a Arc<str>,
+    pub(super) sequence: u64,
+}
+
 /// Merges rows, sorted by time as the law wants them (the sort is stable: accept order is kept).
 pub(super) fn apply(bucket: &mut Bucket, rows: &[Given], caps: &Caps, origin: &Origin<'_>) -> Applied {
     let mut rows = rows.to_vec();
@@ -51,8 +57,13 @@ pub(super) fn apply(bucket: &mut Bucket, rows: &[Given], caps: &Caps, origin: &O
         };
         cells.push(fields.iter().map(cell).collect());
     }
-    let rows = rows.iter().zip(&cells).map(|((time, _), cells)| Row { time: *time, names: &names, cells });
-    bucket.apply(rows, caps, origin)
+    let rows = rows.iter().zip(&cells).map(|((time, _), cells)| Row {
+        time: *time,
+        sequence: origin.sequence,
+        names: &names,
+        cells,
+    });
+    bucket.apply(rows, caps, origin.instance)
 }
 
 pub(super) fn lay_over(model: &mut Model, rows: &[Given]) {

@@ -1,0 +1,30 @@
+//! What is acked and not in the store yet, as queries ask for it.
+
+use std::ops::Range;
+
+use async_trait::async_trait;
+
+use super::readings::Readings;
+use crate::reading::Hour;
+
+/// Nobody can tell: acked readings are in the log that were not fed to the hot buckets yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("acked readings are still being fed from the log: an answer could not be complete yet")]
+pub struct Behind;
+
+/// Who knows what is acked and not in the store yet. To be asked before the store is: what is
+/// flushed in between is then seen twice, which changes nothing, and never missed.
+#[async_trait]
+pub trait UnflushedReadings: Send + Sync + std::fmt::Debug {
+    /// A sensor's unflushed readings in a range of hours, hour by hour, merged among themselves.
+    /// They are later than what the store has: laid over it, field by field, they are what is acked.
+    ///
+    /// # Errors
+    /// When acked readings may be missing from it.
+    async fn unflushed(
+        &self,
+        database: &str,
+        sensor: &str,
+        hours: Range<Hour>,
+    ) -> Result<Vec<(Hour, Readings)>, Behind>;
+}

@@ -1,0 +1,91 @@
+//! Faults that tests ask for, so that the suite can be seen to catch them: a kill at a named point, and bugs that are
+//! otherwise not there. All of it is compiled in only with the feature `faults`, which no release has.
+
+/// A bug that was put in on purpose. Each is one that somebody could write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bug {
+    /// Segments are written and never synced.
+    SkipFdatasync,
+    /// A request is acked when its record is queued.
+    AckBeforeSync,
+    /// A record is released as soon as it is fed.
+    ReleaseBeforeFlush,
+    /// A write whose outcome is unknown is taken for one that did not happen, and its readings are let go.
+    UnknownIsFailed,
+    /// A timestamp that is there already is added once more.
+    SkipDedupe,
+    /// A summary over several pages counts those of the overflow twice.
+    CountOverflowTwice,
+    /// Half of a request's readings are lost when its record is made.
+    LoseHalfARequest,
+    /// Any bytes in a segment count as a record, whatever their checksum says.
+    AcceptStaleBytes,
+    /// A conflict is taken for success.
+    ConflictIsSuccess,
+    /// Replay begins one record too late.
+    ReplaySkipsOne,
+    /// What was in flight when the store went away is not tried again.
+    DropFailedFlight,
+    /// A query does not look at what is not flushed yet.
+    QueryIgnoresHot,
+    /// A replayed reading overwrites, whatever the page says of what was applied.
+    ReplayIgnoresApplied,
+    /// Undated readings are stamped anew at replay.
+    RestampAtReplay,
+    /// A summary is continued although readings before it changed.
+    StaleSummary,
+}
+
+#[cfg(feature = "faults")]
+mod active {
+    use std::sync::OnceLock;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::Bug;
+
+    /// `FAULT_KILL_AT=point:n`: the process kills itself the nth time it comes to that point.
+    fn kill() -> Option<&'static (String, u64)> {
+        static KILL: OnceLock<Option<(String, u64)>> = OnceLock::new();
+        let parse = || {
+            let text = std::env::var("FAULT_KILL_AT").ok()?;
+            let (point, times) = text.split_once(':')?;
+            Some((point.to_owned(), times.parse().ok()?))
+        };
+        KILL.get_or_init(parse).as_ref()
+    }
+
+    /// Kills the process, as SIGKILL does, when a test asked for it here.
+    pub fn point(name: &str) {
+        static PASSED: AtomicU64 = AtomicU64::new(0);
+        let Some((at, times)) = kill() else { return };
+        if at == name && PASSED.fetch_add(1, Ordering::SeqCst) + 1 == *times {
+            // Nothing is flushed or dropped, which is what makes it a kill.
+            let _ = std::process::Command::new("kill").args(["-KILL", &std::process::id().to_string()]).status();
+            loop {
+                std::thread::park();
+            }
+        }
+    }
+
+    /// Whether `FAULT_BUG` names this bug.
+    pub fn has(bug: Bug) -> bool {
+        static BUG: OnceLock<Option<String>> = OnceLock::new();
+        BUG.get_or_init(|| std::env::var("FAULT_BUG").ok()).as_ref().is_some_and(|name| *name == format!("{bug:?}"))
+    }
+}
+
+#[cfg(feature = "faults")]
+pub use active::{has, point};
+
+/// Nothing: the feature `faults` is off.
+#[cfg(not(feature = "faults"))]
+#[inline(always)]
+pub fn point(_name: &str) {}
+
+/// No: the feature `faults` is off.
+#[cfg(not(feature = "faults"))]
+#[inline(always)]
+#[must_use]
+pub fn has(_bug: Bug) -> bool {
+    false
+}

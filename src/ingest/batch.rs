@@ -1,0 +1,119 @@
+//! Readings of one request for one shard: what the door lets in, the log keeps, and a shard holds
+//! until the store has it.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::catalog::{Database, KnownSensor};
+use super::progress::Ticket;
+use crate::bucket::Row;
+use crate::reading::Value;
+
+/// Readings of one request for one shard, flat: no allocation per reading.
+#[derive(Debug, Default)]
+pub struct Batch {
+    /// The sensors they are of.
+    pub sensors: Vec<Arc<KnownSensor>>,
+    rows: Vec<BatchRow>,
+    cells: Vec<(u16, Value)>,
+}
+
+/// One reading.
+#[derive(Debug)]
+struct BatchRow {
+    sensor: u32,
+    time: i64,
+    cells: Range<u32>,
+}
+
+impl Batch {
+    /// Memory of one row beside its cells, with the place that a shard keeps for it.
+    pub const ROW_BYTES: usize = size_of::<BatchRow>() + size_of::<RowRef>();
+
+    /// Whether there is no reading in it.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// How many readings.
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// How many cells, those of the row that is being put together included.
+    pub fn cells(&self) -> usize {
+        self.cells.len()
+    }
+
+    /// Adds a cell to the row that is being put together.
+    pub fn push_cell(&mut self, field: u16, value: Value) {
+        self.cells.push((field, value));
+    }
+
+    /// Ends a row whose cells are those from `start` on.
+    pub fn push_row(&mut self, sensor: u32, time: i64, start: usize) {
+        self.rows.push(BatchRow { sensor, time, cells: index(start)..index(self.cells.len()) });
+    }
+
+    /// The readings in the order they were accepted: sensor by its index, time, cells.
+    pub fn readings(&self) -> impl Iterator<Item = (u32, i64, &[(u16, Value)])> {
+        self.rows.iter().map(|row| (row.sensor, row.time, self.cells_of(row)))
+    }
+
+    fn cells_of(&self, row: &BatchRow) -> &[(u16, Value)] {
+        &self.cells[row.cells.start as usize..row.cells.end as usize]
+    }
+}
+
+/// A batch as a shard holds it: its place in the log, and the ticket that the request's last
+/// flushed reading gives back.
+#[derive(Debug)]
+pub struct Fed {
+    /// Whose sensors they are.
+    pub database: Arc<Database>,
+    /// The readings.
+    pub batch: Batch,
+    /// Given back when nothing of the request is unflushed any more.
+    pub ticket: Arc<Ticket>,
+}
+
+/// One reading of a fed batch.
+#[derive(Debug, Clone)]
+pub struct RowRef {
+    /// Its time: sorting needs nothing else.
+    pub time: i64,
+    fed: Arc<Fed>,
+    row: u32,
+}
+
+impl RowRef {
+    /// All readings of a batch, each with its sensor.
+    pub fn all(fed: &Arc<Fed>) -> impl Iterator<Item = (&Arc<KnownSensor>, RowRef)> {
+        let reference = |(row, of): (u32, &BatchRow)| RowRef { time: of.time, fed: fed.clone(), row };
+        let rows = (0..).zip(&fed.batch.rows);
+        rows.map(move |(row, of)| (&fed.batch.sensors[of.sensor as usize], reference((row, of))))
+    }
+
+    /// The reading, its cells naming fields of `names`.
+    pub fn row<'a>(&'a self, names: &'a [Arc<str>]) -> Row<'a> {
+        let row = &self.fed.batch.rows[self.row as usize];
+        Row { time: self.time, sequence: self.ticket().sequence(), names, cells: self.fed.batch.cells_of(row) }
+    }
+
+    /// The ticket of its request.
+    pub fn ticket(&self) -> &Arc<Ticket> {
+        &self.fed.ticket
+    }
+
+    /// Stored bytes, roughly: enough to see that a page is full.
+    pub fn bytes(&self) -> usize {
+        let cells = self.fed.batch.cells_of(&self.fed.batch.rows[self.row as usize]);
+        let text = |value: &Value| if let Value::String(text) = value { text.len() } else { 0 };
+        24 + cells.iter().map(|(_, value)| 16 + text(value)).sum::<usize>()
+    }
+}
+
+/// Batches are bounded by the body, and a body by `limits.body_bytes`, far below 4 GiB.
+pub fn index(length: usize) -> u32 {
+    u32::try_from(length).unwrap_or(u32::MAX)
+}

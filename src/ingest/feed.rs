@@ -1,0 +1,207 @@
+//! From the log to the shards, in log order: at once as long as there is memory, else, and after a
+//! start, by reading the log back at the pace at which the store takes it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc::UnboundedSender;
+
+use super::batch::{Batch, Fed, index};
+use super::catalog::{Catalog, Database, KnownSensor};
+use super::learn::Learner;
+use super::progress::{Logged, Progress, Ticket};
+use super::record::{self, RecordError, Request};
+use super::shard::Message;
+use crate::faults::{self, Bug};
+use crate::log::{Log, ReadError, Reader, Record, Sequence};
+use crate::reading::Value;
+
+/// How many records are read back at a time, and most of their bytes together but for the last.
+const LOT: usize = 256;
+const LOT_BYTES: usize = 8 << 20;
+/// How long after the log could not be read it is read again.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// Gives logged batches to the shards. What waits before a shard is bounded by the memory for
+/// unflushed readings, which [`Progress`] counts.
+#[derive(Debug)]
+pub struct Feed {
+    /// How far everything has come.
+    pub progress: Arc<Progress>,
+    shards: Vec<UnboundedSender<Message>>,
+}
+
+impl Feed {
+    /// A feed of these shards.
+    pub fn new(progress: Arc<Progress>, shards: Vec<UnboundedSender<Message>>) -> Self {
+        Self { progress, shards }
+    }
+
+    /// Asks a shard something; `false` when it has ended.
+    pub fn ask(&self, shard: usize, message: Message) -> bool {
+        self.shards[shard].send(message).is_ok()
+    }
+
+    /// Has every shard look again at what is due.
+    pub fn wake(&self) {
+        for shard in 0..self.shards.len() {
+            self.ask(shard, Message::Wake);
+        }
+    }
+
+    /// Takes a request that has just become durable. Called in log order.
+    pub fn logged(&self, logged: Logged, database: &Arc<Database>, batches: Vec<Batch>) {
+        faults::point("before_feed");
+        if let Some(ticket) = self.progress.logged(logged) {
+            self.give(&ticket, database, batches);
+        }
+        faults::point("after_feed");
+    }
+
+    fn give(&self, ticket: &Arc<Ticket>, database: &Arc<Database>, batches: Vec<Batch>) {
+        for (shard, batch) in batches.into_iter().enumerate().filter(|(_, batch)| !batch.is_empty()) {
+            let fed = Fed { database: database.clone(), batch, ticket: ticket.clone() };
+            // A shard that has ended leaves its readings to the next start.
+            self.ask(shard, Message::Feed(Arc::new(fed)));
+        }
+    }
+}
+
+/// Reads the log back whenever the shards are behind. Runs until it is aborted.
+pub struct Feeder {
+    /// Where to.
+    pub feed: Arc<Feed>,
+    /// Where from.
+    pub log: Arc<Log>,
+    /// The last record that was there at the start: up to it everything is replayed.
+    pub last_at_start: Sequence,
+    /// Who is met in the records.
+    pub catalog: Arc<Catalog>,
+    /// Asks the store about sensors.
+    pub learner: Learner,
+}
+
+impl Feeder {
+    /// Feeds until it is aborted. A record of another version stops the feeding for good, since
+    /// nothing behind it may overtake it; the log goes on.
+    pub async fn run(self) {
+        loop {
+            let skipped = u64::from(faults::has(Bug::ReplaySkipsOne));
+            let from = self.feed.progress.behind().await + skipped;
+            if let Err(error) = self.catch_up(from).await {
+                tracing::error!(%error, "the log cannot be fed; what is in it stays there until a version starts that can read it");
+                self.feed.progress.block(error.to_string());
+                return;
+            }
+        }
+    }
+
+    async fn catch_up(&self, from: Sequence) -> Result<(), RecordError> {
+        let started = std::time::Instant::now();
+        let mut reader = self.log.reader(from);
+        let (mut records, mut bytes) = (0, 0);
+        loop {
+            self.feed.progress.room().await;
+            let (back, lot) = read_lot(reader).await;
+            reader = back;
+            let lot = match lot {
+                Ok(lot) => lot,
+                Err(error) => {
+                    tracing::warn!(%error, "the log cannot be read at present; it is tried again");
+                    tokio::time::sleep(RETRY).await;
+                    continue;
+                }
+            };
+            if lot.is_empty() && self.feed.progress.try_go_live(reader.position()) {
+                let seconds = started.elapsed().as_secs_f64();
+                tracing::info!(records, bytes, seconds, "the backlog of the log is fed");
+                return Ok(());
+            }
+            for record in lot {
+                records += 1;
+                bytes += record.payload.len();
+                self.feed_record(&record).await?;
+            }
+        }
+    }
+
+    async fn feed_record(&self, record: &Record) -> Result<(), RecordError> {
+        let mut request = record::decode(record.kind, &record.payload)?;
+        faults::point("during_replay");
+        let database = self.catalog.enlist_database(&request.database);
+        self.learner.enlist(&database, &request.sensors).await;
+        let replayed = record.sequence <= self.last_at_start;
+        let readings = request.rows.len() as u64;
+        if faults::has(Bug::RestampAtReplay) {
+            request.rows.iter_mut().for_each(|row| row.time += 1);
+        }
+        let logged =
+            Logged { sequence: record.sequence, readings, memory: memory(&request), received: request.received };
+        let batches = batches(&self.catalog, &database, &request, self.feed.shards.len());
+        let ticket = self.feed.progress.read_back(logged, replayed);
+        self.feed.give(&ticket, &database, batches);
+        Ok(())
+    }
+}
+
+/// Reads some records, on a thread that may wait for the disk.
+async fn read_lot(mut reader: Reader) -> (Reader, Result<Vec<Record>, ReadError>) {
+    let read = tokio::task::spawn_blocking(move || {
+        let (mut lot, mut bytes) = (Vec::new(), 0);
+        while lot.len() < LOT && bytes < LOT_BYTES {
+            match reader.next() {
+                Ok(Some(record)) => {
+                    bytes += record.payload.len();
+                    lot.push(record);
+                }
+                Ok(None) => break,
+                // What was read before is fed first; the error comes again.
+                Err(_) if !lot.is_empty() => break,
+                Err(error) => return (reader, Err(error)),
+            }
+        }
+        (reader, Ok(lot))
+    });
+    match read.await {
+        Ok(read) => read,
+        Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),
+    }
+}
+
+/// The batches that the door once made of a request, in this process's numbers.
+fn batches(catalog: &Catalog, database: &Database, request: &Request, shards: usize) -> Vec<Batch> {
+    let mut batches: Vec<Batch> = (0..shards).map(|_| Batch::default()).collect();
+    let known: Vec<Option<Arc<KnownSensor>>> =
+        request.sensors.iter().map(|sensor| catalog.sensor(database, &sensor.key)).collect();
+    let mut places: Vec<Option<u32>> = vec![None; known.len()];
+    let mut fields: HashMap<(usize, usize), Option<u16>> = HashMap::new();
+    for row in &request.rows {
+        let Some(known) = &known[row.sensor] else { continue };
+        let batch = &mut batches[known.shard];
+        let start = batch.cells();
+        for (name, value) in &row.cells {
+            let field = fields.entry((row.sensor, *name)).or_insert_with(|| {
+                let grown = known.add_field(&request.names[*name], value.family(), usize::from(u16::MAX))?;
+                grown.find(&request.names[*name], usize::MAX).and_then(|field| u16::try_from(field).ok())
+            });
+            // No sensor has more fields than a cell can name: `limits.sensor_fields` sees to that.
+            if let Some(field) = field {
+                batch.push_cell(*field, value.clone());
+            }
+        }
+        let sensor = *places[row.sensor].get_or_insert_with(|| {
+            batch.sensors.push(known.clone());
+            index(batch.sensors.len() - 1)
+        });
+        batch.push_row(sensor, row.time, start);
+    }
+    batches
+}
+
+/// The memory that a request's batches take, as the door counts it.
+fn memory(request: &Request) -> usize {
+    let text = |value: &Value| if let Value::String(text) = value { text.len() } else { 0 };
+    let cell = |(_, value): &(usize, Value)| size_of::<(u16, Value)>() + text(value);
+    request.rows.iter().map(|row| Batch::ROW_BYTES + row.cells.iter().map(cell).sum::<usize>()).sum()
+}

@@ -1,0 +1,327 @@
+//! A flight: due buckets of one database on their way to the store. Merges, writes, reads back and
+//! merges again until each is stored, kept as a dead letter, or left for a later flight. One bucket
+//! is never in two flights, so that no page ever has two unresolved writes.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::catalog::{Database, KnownSensor};
+use super::dead_letters::DeadLetters;
+use super::learn::Presence;
+use super::reads::read_buckets_each;
+use super::sensors::store_before_pages;
+use super::unflushed::Load;
+use crate::bucket::hot::HotKey;
+use crate::bucket::page::StoredPage;
+use crate::bucket::store::{BucketId, PageWrite, Written};
+use crate::bucket::{Applied, Bucket, Caps, StorageError, Store};
+use crate::faults::{self, Bug};
+use crate::telemetry::Metrics;
+
+/// How many buckets are read back at a time. They may be large, and all of a lot is in memory.
+const STALE_LOT: usize = 32;
+/// How often one bucket is merged anew because other writers were faster, before it is left for a
+/// later flight.
+const CONFLICTS_MAX: u32 = 30;
+/// How many such flights of one bucket are given up before its readings are kept as dead letters.
+const CONTENDED_MAX: u32 = 3;
+/// How often one bucket is merged anew because a write's outcome was not learnt. Elections are
+/// ridden through; a store that stays away is not waited for.
+const UNKNOWN_MAX: u32 = 2;
+
+/// What every flight of a process needs.
+#[derive(Debug)]
+pub struct Context {
+    /// Where to.
+    pub store: Arc<dyn Store>,
+    /// Counters.
+    pub metrics: Metrics,
+    /// When a page is full.
+    pub caps: Caps,
+    /// This instance's name in the pages' `applied`: its log's, so that it outlives the process.
+    pub instance: Arc<str>,
+    /// Whether the store answers.
+    pub presence: Presence,
+    /// Where readings go that the store will never take.
+    pub dead_letters: DeadLetters,
+}
+
+/// One bucket in a flight.
+#[derive(Debug)]
+pub struct Run {
+    /// Whose bucket.
+    pub known: Arc<KnownSensor>,
+    /// Which bucket.
+    pub id: BucketId,
+    /// Its readings that are to be stored.
+    pub load: Load,
+    /// The bucket, taken out of the hot ones for as long as it is worked on.
+    pub bucket: Bucket,
+    /// What became of the readings.
+    pub applied: Applied,
+    /// How many pages the bucket had before.
+    pub pages_before: usize,
+    /// Whether the bucket was hot: known from before, not read now.
+    pub from_hot: bool,
+    /// Whether a write of the bucket may have been applied, or may yet be, and nobody has learnt
+    /// which: then it is written in any case, so that what the old write expects is gone.
+    pub doubtful: bool,
+    /// How far it has come.
+    pub state: State,
+    conflicts: u32,
+    unknowns: u32,
+}
+
+/// How far a run has come.
+#[derive(Debug, Clone, PartialEq)]
+pub enum State {
+    /// Writes may be pending; without any, the store has everything.
+    Merged,
+    /// It is to be confirmed that the store still holds what the hot bucket says.
+    Doubted,
+    /// The store holds something else: read, merge, write again.
+    Stale,
+    /// Not now; the bucket in memory says nothing of the store.
+    Failed(StorageError),
+    /// Never; its readings are in the dead-letter file.
+    DeadLettered,
+}
+
+impl Run {
+    /// A run of these readings onto the bucket as it was last stored, if that is known. A bucket
+    /// that is not known is assumed to be new: if it is not, its first insert says so.
+    pub fn new(load: Load, hot: Option<Bucket>, doubtful: bool) -> Self {
+        let from_hot = hot.is_some();
+        let bucket = hot.unwrap_or_default();
+        let id = BucketId { sensor: load.known.sensor.clone(), hour: load.hour };
+        let (known, pages_before) = (load.known.clone(), bucket.pages().len());
+        let (applied, state) = (Applied::default(), State::Merged);
+        Self { known, id, load, bucket, applied, pages_before, from_hot, doubtful, state, conflicts: 0, unknowns: 0 }
+    }
+
+    /// The bucket's key among the hot ones.
+    pub fn key(&self) -> HotKey {
+        (self.known.id, self.id.hour)
+    }
+
+    /// Whether its readings changed the bucket.
+    pub fn changed(&self) -> bool {
+        self.applied.new + self.applied.overwritten > 0
+    }
+
+    fn merge(&mut self, context: &Context) {
+        let fields = self.known.fields();
+        let rows = self.load.rows.iter().map(|row| row.row(&fields.names));
+        self.applied = self.bucket.apply(rows, &context.caps, &context.instance);
+        self.state = State::Merged;
+    }
+
+    /// Merges onto the bucket as the store has it.
+    fn reload(&mut self, pages: Vec<StoredPage>, context: &Context) {
+        self.bucket = Bucket::from_stored(pages);
+        self.pages_before = self.bucket.pages().len();
+        self.from_hot = false;
+        self.merge(context);
+        if self.doubtful {
+            self.bucket.touch();
+        }
+    }
+
+    /// Takes the outcome of a write of these pages.
+    fn settle(&mut self, pages: &[usize], outcome: Written) {
+        match (outcome, &self.state) {
+            // A failure stands: what else went through is read back before it is used again.
+            (_, State::Failed(_)) => {}
+            (Written::Yes, _) => self.bucket.mark_written(pages),
+            (Written::Conflict, _) if faults::has(Bug::ConflictIsSuccess) => self.bucket.mark_written(pages),
+            (Written::Conflict, _) => {
+                self.conflicts += 1;
+                let contended = || StorageError::Contended { detail: self.id.sensor.key.to_string() };
+                self.state = match self.conflicts {
+                    CONFLICTS_MAX.. => State::Failed(contended()),
+                    _ => State::Stale,
+                };
+            }
+            (Written::Failed(StorageError::Unknown { .. }), _) if faults::has(Bug::UnknownIsFailed) => {
+                self.bucket.mark_written(pages);
+            }
+            (Written::Failed(error @ StorageError::Unknown { .. }), _) => {
+                self.unknowns += 1;
+                self.doubtful = true;
+                self.state = if self.unknowns > UNKNOWN_MAX { State::Failed(error) } else { State::Stale };
+            }
+            (Written::Failed(error), _) => self.state = State::Failed(error),
+        }
+    }
+}
+
+/// Brings runs of one database to the store: the bulk at once, and what turns out to be different
+/// there in small lots, since those buckets are read whole. On return every run is merged, which
+/// now means stored, or failed, or dead-lettered.
+pub async fn fly(context: &Context, database: &Database, mut runs: Vec<Run>) -> Vec<Run> {
+    let started = Instant::now();
+    faults::point("before_flush");
+    let readings = runs.iter().map(|run| run.load.rows.len()).sum::<usize>();
+    context.metrics.flush_readings.record(u32::try_from(readings).unwrap_or(u32::MAX));
+    for run in &mut runs {
+        run.merge(context);
+        // Where others write to the store too, a duplicate of what a hot bucket holds may undo a
+        // correction of theirs.
+        if context.store.is_shared() && run.from_hot && run.applied.duplicate > 0 {
+            run.state = State::Doubted;
+        }
+    }
+    context.confirm(database, &mut runs).await;
+    context.store_sensors(database, &mut runs).await;
+    context.write(database, &mut runs).await;
+    context.settle_stale(database, &mut runs).await;
+    context.isolate(database, &mut runs).await;
+    context.metrics.flush_seconds.record(started.elapsed());
+    faults::point("after_flush");
+    runs
+}
+
+impl Context {
+    /// Looks whether the store still holds what doubted runs take it to hold.
+    async fn confirm(&self, database: &Database, runs: &mut [Run]) {
+        let mut doubted: Vec<&mut Run> = runs.iter_mut().filter(|run| run.state == State::Doubted).collect();
+        if doubted.is_empty() {
+            return;
+        }
+        let ids: Vec<BucketId> = doubted.iter().map(|run| run.id.clone()).collect();
+        let revs = self.store.read_revs(&database.name, &ids).await;
+        for (number, run) in doubted.iter_mut().enumerate() {
+            run.state = match &revs {
+                Ok(revs) if run.bucket.has_revs(&revs[number]) => State::Merged,
+                // What cannot be read is found out, and fails, bucket by bucket.
+                Ok(_) | Err(StorageError::Unreadable { .. }) => State::Stale,
+                Err(error) => State::Failed(error.clone()),
+            };
+        }
+    }
+
+    async fn store_sensors(&self, database: &Database, runs: &mut [Run]) {
+        let mut unsaved: Vec<Arc<KnownSensor>> = runs.iter().map(|run| run.known.clone()).collect();
+        unsaved.retain(|known| known.fields().unsaved());
+        unsaved.sort_unstable_by_key(|known| known.id);
+        unsaved.dedup_by_key(|known| known.id);
+        if unsaved.is_empty() {
+            return;
+        }
+        let failed = store_before_pages(&*self.store, &database.name, unsaved, &self.metrics).await;
+        for run in runs {
+            if let Some(error) = failed.get(&run.known.id) {
+                run.state = State::Failed(error.clone());
+            }
+        }
+    }
+
+    /// Writes until no merged run has anything left to write.
+    async fn write(&self, database: &Database, runs: &mut [Run]) {
+        loop {
+            let (numbers, writes) = writes(runs);
+            if writes.is_empty() {
+                return;
+            }
+            let outcomes = self.store.write_pages(&database.name, &writes).await;
+            let pages: Vec<Vec<usize>> = writes.into_iter().map(|write| write.group).collect();
+            for ((number, pages), outcome) in numbers.into_iter().zip(pages).zip(outcomes) {
+                if outcome == Written::Conflict {
+                    self.metrics.conflicts.increment(1);
+                }
+                runs[number].settle(&pages, outcome);
+            }
+        }
+    }
+
+    /// Reads stale runs' buckets, merges and writes, lot by lot, until none is stale. With the
+    /// store away nothing more is tried, or every lot would wait for a deadline of its own.
+    async fn settle_stale(&self, database: &Database, runs: &mut [Run]) {
+        let is_away = |run: &Run| match &run.state {
+            State::Failed(error) if error.is_away() => Some(error.clone()),
+            _ => None,
+        };
+        let is_stale = |run: &Run| matches!(run.state, State::Stale | State::Doubted);
+        while runs.iter().any(is_stale) {
+            if let Some(away) = runs.iter().find_map(is_away) {
+                runs.iter_mut().filter(|run| is_stale(run)).for_each(|run| run.state = State::Failed(away.clone()));
+                return;
+            }
+            // The stale ones to the front, so that a lot is a slice.
+            runs.sort_by_key(|run| !is_stale(run));
+            let lot = runs.iter().take(STALE_LOT).take_while(|run| is_stale(run)).count();
+            self.reload(database, &mut runs[..lot]).await;
+            self.write(database, &mut runs[..lot]).await;
+        }
+    }
+
+    /// Reads runs' buckets and merges their readings in. One that cannot be read fails alone.
+    async fn reload(&self, database: &Database, runs: &mut [Run]) {
+        let ids: Vec<BucketId> = runs.iter().map(|run| run.id.clone()).collect();
+        let read = read_buckets_each(&*self.store, &database.name, &ids).await;
+        for (run, bucket) in runs.iter_mut().zip(read) {
+            match bucket {
+                Ok(pages) => run.reload(pages, self),
+                Err(error) => run.state = State::Failed(error),
+            }
+        }
+    }
+
+    /// Finds out by halves which buckets of a refused command the store will never take, stores
+    /// the others, and keeps the readings of those as dead letters.
+    async fn isolate(&self, database: &Database, runs: &mut Vec<Run>) {
+        let mut lots: Vec<Vec<Run>> = halves(runs.extract_if(.., |run| is_refused(run)).collect());
+        while let Some(mut lot) = lots.pop() {
+            let alone = lot.len() == 1;
+            self.reload(database, &mut lot).await;
+            self.write(database, &mut lot).await;
+            self.settle_stale(database, &mut lot).await;
+            if !alone {
+                lots.extend(halves(lot.extract_if(.., |run| is_refused(run)).collect()));
+            }
+            runs.extend(lot);
+        }
+        for run in runs.iter_mut() {
+            let State::Failed(error) = &run.state else { continue };
+            let hopeless = match error {
+                StorageError::Refused { .. } | StorageError::Unreadable { .. } => true,
+                // A document that no write fits, since somebody changed it by hand.
+                StorageError::Contended { .. } => run.load.contended >= CONTENDED_MAX,
+                StorageError::Unavailable { .. } | StorageError::Unknown { .. } | StorageError::Denied { .. } => false,
+            };
+            if !hopeless {
+                continue;
+            }
+            match self.dead_letters.keep(database, &run.load, error).await {
+                Ok(()) => {
+                    run.load.rows.iter().for_each(|row| row.ticket().refuse(error));
+                    run.state = State::DeadLettered;
+                }
+                Err(io) => {
+                    tracing::error!(%io, %error, "a refused page's readings cannot be kept; they stay in the log")
+                }
+            }
+        }
+    }
+}
+
+fn is_refused(run: &Run) -> bool {
+    matches!(run.state, State::Failed(StorageError::Refused { .. }))
+}
+
+/// Two lots of about the same length, or as many as there are runs.
+fn halves(mut runs: Vec<Run>) -> Vec<Vec<Run>> {
+    let later = runs.split_off(runs.len().div_ceil(2));
+    [runs, later].into_iter().filter(|lot| !lot.is_empty()).collect()
+}
+
+/// The writes of merged runs that may go to the store now, each with the number of its run.
+fn writes(runs: &[Run]) -> (Vec<usize>, Vec<PageWrite<'_>>) {
+    let merged = runs.iter().enumerate().filter(|(_, run)| run.state == State::Merged);
+    merged
+        .flat_map(|(number, run)| {
+            let write = move |group| (number, PageWrite { id: &run.id, bucket: &run.bucket, group });
+            run.bucket.next_writes().into_iter().map(write)
+        })
+        .unzip()
+}

@@ -1,0 +1,84 @@
+//! Meeting sensors for the first time: the store is asked what it knows of them. While it is away
+//! nobody waits for it: they are taken as new, and what their documents say is learnt at the flush.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::catalog::{Catalog, Database};
+use super::reads::read_sensors_each;
+use crate::bucket::{StorageError, Store};
+use crate::reading::Sensor;
+use crate::telemetry::Metrics;
+
+/// Whether the store answered when it was last asked. A hint, so that requests need not find out
+/// one after the other that it is away.
+#[derive(Debug, Clone, Default)]
+pub struct Presence(Arc<AtomicBool>);
+
+impl Presence {
+    /// Whether it did not.
+    #[must_use]
+    pub fn is_away(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Notes whether it answered.
+    pub fn note(&self, answers: bool) {
+        self.0.store(!answers, Ordering::Relaxed);
+    }
+}
+
+/// Makes sensors known to the catalog. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Learner {
+    /// Where their documents are.
+    pub store: Arc<dyn Store>,
+    /// Where they become known.
+    pub catalog: Arc<Catalog>,
+    /// Whether the store is worth asking.
+    pub presence: Presence,
+    /// Counters.
+    pub metrics: Metrics,
+}
+
+impl Learner {
+    /// Makes sensors known, as far as the limit goes.
+    pub async fn learn(&self, database: &Database, unknown: Vec<Sensor>) {
+        self.learn_up_to(database, unknown, self.catalog.sensors_max()).await;
+    }
+
+    /// Makes sensors known that were let in before, whatever the limit says.
+    pub async fn enlist(&self, database: &Database, sensors: &[Sensor]) {
+        let is_unknown = |sensor: &&Sensor| self.catalog.sensor(database, &sensor.key).is_none();
+        let unknown: Vec<Sensor> = sensors.iter().filter(is_unknown).cloned().collect();
+        if !unknown.is_empty() {
+            self.learn_up_to(database, unknown, usize::MAX).await;
+        }
+    }
+
+    async fn learn_up_to(&self, database: &Database, unknown: Vec<Sensor>, max: usize) {
+        let keys: Vec<&str> = unknown.iter().map(|sensor| &*sensor.key).collect();
+        let documents = if self.presence.is_away() {
+            Vec::new()
+        } else {
+            match read_sensors_each(&*self.store, &database.name, &keys).await {
+                // A sensor whose document cannot be read becomes known too; its readings fail when
+                // they come to be stored, and nobody else's.
+                Ok(documents) => documents.into_values().flatten().collect(),
+                Err(error) => {
+                    self.missed(&error);
+                    Vec::new()
+                }
+            }
+        };
+        self.catalog.learn(database, unknown, documents, max);
+        self.metrics.sensors.set(u32::try_from(self.catalog.len()).unwrap_or(u32::MAX));
+    }
+
+    /// Notes that the store was asked in vain, and goes on without it.
+    pub fn missed(&self, error: &StorageError) {
+        self.presence.note(!error.is_away());
+        self.metrics.store_error(error.class());
+        tracing::warn!(%error, "the store was asked in vain; writes go on without its answer");
+    }
+}

@@ -1,0 +1,355 @@
+//! How far the readings have come: logged, fed to the shards, in the store. From it follow what may
+//! be released from the log, when a flush is done, who behind an ack `store` is answered, and the
+//! account of every reading.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::{Notify, oneshot};
+
+use crate::bucket::{Applied, StorageError};
+use crate::log::Sequence;
+
+/// What became of every reading since the process started. All terms are of one moment, and
+/// `accepted + replayed = stored + duplicate + overwritten + deleted + dead_lettered + pending`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Ledger {
+    /// Kept from requests, durably in the log.
+    pub accepted: u64,
+    /// Read back from the log at the start.
+    pub replayed: u64,
+    /// In the store, for the first time.
+    pub stored: u64,
+    /// In the store already; nothing changed.
+    pub duplicate: u64,
+    /// Changed or added a field of one that was there.
+    pub overwritten: u64,
+    /// Deleted before they were stored.
+    pub deleted: u64,
+    /// Refused by the store for good, and kept in the dead-letter file.
+    pub dead_lettered: u64,
+    /// In the log and not in the store yet. Below zero for the moment in which a reading is stored
+    /// before it is counted as accepted.
+    pub pending: i64,
+}
+
+/// How far behind the store is.
+#[derive(Debug, Clone, Default)]
+pub struct Lag {
+    /// The account of readings.
+    pub ledger: Ledger,
+    /// When the oldest unflushed request was received, in nanoseconds, if there is one.
+    pub oldest: Option<i64>,
+    /// Bytes of memory that fed and unflushed requests take.
+    pub unflushed_bytes: usize,
+    /// Whether the shards have everything that is logged.
+    pub live: bool,
+    /// Why nothing more can be fed, if so.
+    pub blocked: Option<String>,
+}
+
+/// A request on its way from the log to the shards.
+#[derive(Debug, Clone, Copy)]
+pub struct Logged {
+    /// Its place in the log.
+    pub sequence: Sequence,
+    /// How many readings it has.
+    pub readings: u64,
+    /// Memory that its batches take.
+    pub memory: usize,
+    /// When it was received, in nanoseconds.
+    pub received: i64,
+}
+
+/// Shared by the log's callbacks, the feeder, the shards and whoever waits.
+#[derive(Debug)]
+pub struct Progress {
+    state: Mutex<State>,
+    changed: Notify,
+    budget: usize,
+    /// Memory of each shard's hot buckets.
+    hot_bytes: Mutex<BTreeMap<usize, usize>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The last record that is durable.
+    logged: Sequence,
+    /// Everything up to here was given to the shards.
+    fed: Sequence,
+    live: bool,
+    /// Fed requests that are not wholly in the store, with the time each was received.
+    unflushed: BTreeMap<Sequence, i64>,
+    /// Records that something fed still needs to be in the log.
+    held: BTreeSet<Sequence>,
+    unflushed_bytes: usize,
+    waiting: HashMap<Sequence, oneshot::Sender<Result<(), StorageError>>>,
+    /// Everything up to here is due at once.
+    due: Sequence,
+    ledger: Ledger,
+    log_pressed: bool,
+    /// Why nothing more can be fed, if so.
+    blocked: Option<String>,
+}
+
+impl Progress {
+    /// Nothing fed behind `released`, and everything up to `last` still to be.
+    pub fn new(released: Sequence, last: Sequence, budget: usize) -> Arc<Self> {
+        let state = State { logged: last, fed: released, live: last <= released, ..State::default() };
+        Arc::new(Self { state: Mutex::new(state), changed: Notify::new(), budget, hot_bytes: Mutex::default() })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes that a request is durable. Its ticket, when it may go to the shards at once; else the
+    /// feeder will read it from the log when its turn comes.
+    pub fn logged(self: &Arc<Self>, logged: Logged) -> Option<Arc<Ticket>> {
+        let mut state = self.lock();
+        state.logged = logged.sequence;
+        state.ledger.accepted += logged.readings;
+        state.ledger.pending += signed(logged.readings);
+        let fed = logged.sequence <= state.fed;
+        if state.live && !fed && state.unflushed_bytes > 0 && state.unflushed_bytes + logged.memory > self.budget {
+            state.live = false;
+            drop(state);
+            self.changed.notify_waiters();
+            return None;
+        }
+        // The feeder sees a record a moment before its callback runs: then it is fed already.
+        if !state.live || fed {
+            return None;
+        }
+        Some(self.open(&mut state, logged))
+    }
+
+    /// Takes a request that the feeder read from the log.
+    pub fn read_back(self: &Arc<Self>, logged: Logged, replayed: bool) -> Arc<Ticket> {
+        let mut state = self.lock();
+        if replayed {
+            state.ledger.replayed += logged.readings;
+            state.ledger.pending += signed(logged.readings);
+        }
+        self.open(&mut state, logged)
+    }
+
+    fn open(self: &Arc<Self>, state: &mut State, logged: Logged) -> Arc<Ticket> {
+        state.fed = logged.sequence;
+        state.unflushed.insert(logged.sequence, logged.received);
+        state.held.insert(logged.sequence);
+        state.unflushed_bytes += logged.memory;
+        let urgent = state.waiting.contains_key(&logged.sequence);
+        let hold = Arc::new(Hold { sequence: logged.sequence, progress: self.clone() });
+        Arc::new(Ticket { hold, memory: logged.memory, urgent, refused: Mutex::new(None) })
+    }
+
+    /// The shards have everything that was logged, unless more was logged meanwhile.
+    pub fn try_go_live(&self, position: Sequence) -> bool {
+        let mut state = self.lock();
+        // What the reader passed over (damage, gaps) needs no feeding.
+        state.fed = state.fed.max(position.saturating_sub(1));
+        state.live = state.fed >= state.logged;
+        state.live
+    }
+
+    /// Nothing more can be fed, for this reason.
+    pub fn block(&self, reason: String) {
+        self.lock().blocked = Some(reason);
+    }
+
+    /// Whether the shards have everything that was logged.
+    pub fn is_live(&self) -> bool {
+        self.lock().live
+    }
+
+    /// Waits until the shards are behind, and returns where feeding is to begin.
+    pub async fn behind(&self) -> Sequence {
+        self.when(|state| (!state.live).then_some(state.fed + 1)).await
+    }
+
+    /// Waits until there is memory to feed more.
+    pub async fn room(&self) {
+        self.when(|state| (state.unflushed_bytes <= self.budget / 4 * 3).then_some(())).await;
+    }
+
+    /// Waits until everything up to there is in the store.
+    pub async fn flushed(&self, through: Sequence) {
+        self.when(|state| {
+            let fed = state.live || state.fed >= through;
+            let flushed = state.unflushed.first_key_value().is_none_or(|(first, _)| *first > through);
+            (fed && flushed).then_some(())
+        })
+        .await;
+    }
+
+    async fn when<T>(&self, condition: impl Fn(&State) -> Option<T>) -> T {
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            if let Some(met) = condition(&self.lock()) {
+                return met;
+            }
+            changed.await;
+        }
+    }
+
+    /// Makes everything logged so far due at once; returns its last record.
+    pub fn make_due(&self) -> Sequence {
+        let mut state = self.lock();
+        state.due = state.due.max(state.logged);
+        state.logged
+    }
+
+    /// Up to which record everything is due.
+    pub fn due(&self) -> Sequence {
+        self.lock().due
+    }
+
+    /// Has `waiter` told when the request is in the store, for which it is due at once.
+    pub fn wait_for(&self, sequence: Sequence, waiter: oneshot::Sender<Result<(), StorageError>>) {
+        let mut state = self.lock();
+        if sequence <= state.fed && !state.unflushed.contains_key(&sequence) {
+            // Whoever waited may have gone.
+            let _ = waiter.send(Ok(()));
+            return;
+        }
+        if sequence <= state.fed {
+            state.due = state.due.max(sequence);
+        }
+        state.waiting.insert(sequence, waiter);
+    }
+
+    /// Nobody waits for the request any more.
+    pub fn forget(&self, sequence: Sequence) {
+        self.lock().waiting.remove(&sequence);
+    }
+
+    /// Up to which record the log is not needed any more.
+    pub fn releasable(&self) -> Sequence {
+        let state = self.lock();
+        if crate::faults::has(crate::faults::Bug::ReleaseBeforeFlush) {
+            return state.fed;
+        }
+        state.held.first().map_or(state.fed, |first| first - 1)
+    }
+
+    /// Accounts for readings that reached the store.
+    pub fn stored(&self, applied: Applied) {
+        let mut state = self.lock();
+        let ledger = &mut state.ledger;
+        ledger.stored += applied.new;
+        ledger.duplicate += applied.duplicate;
+        ledger.overwritten += applied.overwritten;
+        ledger.pending -= signed(applied.new + applied.duplicate + applied.overwritten);
+    }
+
+    /// Accounts for readings that went to the dead-letter file.
+    pub fn dead_lettered(&self, readings: u64) {
+        let mut state = self.lock();
+        state.ledger.dead_lettered += readings;
+        state.ledger.pending -= signed(readings);
+    }
+
+    /// Notes what a shard's hot buckets take.
+    pub fn note_hot(&self, shard: usize, bytes: usize) {
+        self.hot_bytes.lock().unwrap_or_else(PoisonError::into_inner).insert(shard, bytes);
+    }
+
+    /// Bytes of memory of all hot buckets.
+    pub fn hot_bytes(&self) -> usize {
+        self.hot_bytes.lock().unwrap_or_else(PoisonError::into_inner).values().sum()
+    }
+
+    /// How far behind the store is, all of one moment.
+    pub fn lag(&self) -> Lag {
+        let state = self.lock();
+        let oldest = state.unflushed.first_key_value().map(|(_, received)| *received);
+        Lag {
+            ledger: state.ledger,
+            oldest,
+            unflushed_bytes: state.unflushed_bytes,
+            live: state.live,
+            blocked: state.blocked.clone(),
+        }
+    }
+
+    /// Whether memory or log space runs short, so that everything is due.
+    pub fn is_pressed(&self) -> bool {
+        let state = self.lock();
+        state.log_pressed || state.unflushed_bytes > self.budget / 2
+    }
+
+    /// Notes whether log space runs short.
+    pub fn press_log(&self, pressed: bool) {
+        self.lock().log_pressed = pressed;
+    }
+}
+
+/// Held by everything that still needs a record to be in the log.
+#[derive(Debug)]
+pub struct Hold {
+    sequence: Sequence,
+    progress: Arc<Progress>,
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        self.progress.lock().held.remove(&self.sequence);
+    }
+}
+
+/// Held by every reading of a request that is not in the store. With the last one gone the request
+/// is flushed.
+#[derive(Debug)]
+pub struct Ticket {
+    hold: Arc<Hold>,
+    memory: usize,
+    urgent: bool,
+    refused: Mutex<Option<StorageError>>,
+}
+
+impl Ticket {
+    /// The request's place in the log.
+    pub fn sequence(&self) -> Sequence {
+        self.hold.sequence
+    }
+
+    /// Whether somebody waits for the request to be in the store.
+    pub fn is_urgent(&self) -> bool {
+        self.urgent
+    }
+
+    /// Keeps the request's record in the log beyond the flush of its readings.
+    pub fn hold(&self) -> Arc<Hold> {
+        self.hold.clone()
+    }
+
+    /// Notes that the store will never take a reading of the request.
+    pub fn refuse(&self, error: &StorageError) {
+        *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.clone());
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        let refused = self.refused.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        let progress = &self.hold.progress;
+        let waiter = {
+            let mut state = progress.lock();
+            state.unflushed.remove(&self.hold.sequence);
+            state.unflushed_bytes = state.unflushed_bytes.saturating_sub(self.memory);
+            state.waiting.remove(&self.hold.sequence)
+        };
+        if let Some(waiter) = waiter {
+            // Whoever waited may have gone.
+            let _ = waiter.send(refused.map_or(Ok(()), Err));
+        }
+        progress.changed.notify_waiters();
+    }
+}
+
+fn signed(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,292 @@
+//! One request as a log record: everything that the door resolved, so that replay never judges,
+//! stamps or admits again.
+//!
+//! ```text
+//! record   := version:u8 (1)  request:text (reserved, empty)  received:varint (zigzag ns)  database:text
+//!             count:varint name:text…            the field names of this record
+//!             count:varint sensor…               the sensors of this record
+//!             count:varint row…
+//! sensor   := measurement:text  count:varint (key:text value:text)…
+//! row      := sensor:varint  time:varint (zigzag ns, from the row before)  count:varint cell…
+//! cell     := name:varint (index << 3 | type)  value
+//! value    := 0 float: 8 bytes, little endian | 1 integer: zigzag varint | 2 unsigned: varint
+//!           | 3 false | 4 true | 5 text
+//! text     := length:varint bytes (UTF-8)        varint := LEB128, 7 bits a byte, low bits first
+//! ```
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use rapidhash::fast::RandomState;
+
+use super::batch::Batch;
+use crate::reading::{Sensor, Value};
+
+/// The kind of a record with readings, as the log keeps it beside the payload.
+pub const KIND_READINGS: u8 = 1;
+const VERSION: u8 = 1;
+
+/// A record as it was read back.
+#[derive(Debug, PartialEq)]
+pub struct Request {
+    /// When it was received, in nanoseconds.
+    pub received: i64,
+    /// The database's name.
+    pub database: String,
+    /// Field names; a cell names its field by index.
+    pub names: Vec<Arc<str>>,
+    /// Sensors; a row names its sensor by index.
+    pub sensors: Vec<Sensor>,
+    /// In the order they were accepted, sensor by sensor.
+    pub rows: Vec<Reading>,
+}
+
+/// One reading of a record.
+#[derive(Debug, PartialEq)]
+pub struct Reading {
+    /// Index into the record's sensors.
+    pub sensor: usize,
+    /// Nanoseconds since the epoch.
+    pub time: i64,
+    /// Index into the record's names, and the value.
+    pub cells: Vec<(usize, Value)>,
+}
+
+/// Why a record cannot be read. The log's checksums hold, so another program wrote it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum RecordError {
+    /// Written by a later version.
+    #[error("a log record of kind {kind}, version {version}, which this version of hourglass does not know")]
+    Unknown {
+        /// The record's kind.
+        kind: u8,
+        /// The record's version.
+        version: u8,
+    },
+    /// The bytes are no record.
+    #[error("a log record that is malformed at byte {at}")]
+    Malformed {
+        /// Where.
+        at: usize,
+    },
+}
+
+/// The payload of a request's record.
+pub fn encode(database: &str, received: i64, batches: &[Batch]) -> Vec<u8> {
+    let (names, local) = names(batches);
+    let readings = batches.iter().map(Batch::len).sum::<usize>();
+    let mut out = Vec::with_capacity(64 + readings * 32);
+    out.push(VERSION);
+    put_text(&mut out, "");
+    put_varint(&mut out, zigzag(received));
+    put_text(&mut out, database);
+    put_length(&mut out, names.len());
+    names.iter().for_each(|name| put_text(&mut out, name));
+    put_length(&mut out, batches.iter().map(|batch| batch.sensors.len()).sum());
+    for known in batches.iter().flat_map(|batch| &batch.sensors) {
+        put_text(&mut out, &known.sensor.measurement);
+        put_length(&mut out, known.sensor.tags.len());
+        for (key, value) in &known.sensor.tags {
+            put_text(&mut out, key);
+            put_text(&mut out, value);
+        }
+    }
+    let readings = if crate::faults::has(crate::faults::Bug::LoseHalfARequest) { readings / 2 } else { readings };
+    put_length(&mut out, readings);
+    let (mut before, mut first, mut left) = (0, 0, readings);
+    for batch in batches {
+        for (sensor, time, cells) in batch.readings().take(left) {
+            let sensor = first + sensor as usize;
+            put_length(&mut out, sensor);
+            put_varint(&mut out, zigzag(time.wrapping_sub(before)));
+            before = time;
+            put_length(&mut out, cells.len());
+            for (field, value) in cells {
+                put_cell(&mut out, local[sensor][usize::from(*field)], value);
+            }
+        }
+        left -= batch.len().min(left);
+        first += batch.sensors.len();
+    }
+    out
+}
+
+/// The record's field names, and per sensor the index among them of each of its fields. Sensors of
+/// one request mostly have the same fields in the same order.
+fn names(batches: &[Batch]) -> (Vec<Arc<str>>, Vec<Arc<Vec<usize>>>) {
+    let mut names: Vec<Arc<str>> = Vec::new();
+    let mut known: HashMap<Arc<str>, usize, RandomState> = HashMap::default();
+    let mut local: Vec<Arc<Vec<usize>>> = Vec::new();
+    let mut last: Option<(Vec<Arc<str>>, Arc<Vec<usize>>)> = None;
+    for sensor in batches.iter().flat_map(|batch| &batch.sensors) {
+        let fields = sensor.fields();
+        let same = last.as_ref().filter(|(before, _)| *before == fields.names);
+        let places = match same {
+            Some((_, places)) => places.clone(),
+            None => {
+                let place = |name: &Arc<str>| {
+                    *known.entry(name.clone()).or_insert_with(|| {
+                        names.push(name.clone());
+                        names.len() - 1
+                    })
+                };
+                Arc::new(fields.names.iter().map(place).collect())
+            }
+        };
+        last = Some((fields.names.clone(), places.clone()));
+        local.push(places);
+    }
+    (names, local)
+}
+
+fn put_cell(out: &mut Vec<u8>, name: usize, value: &Value) {
+    let mut head = |kind: u64| put_varint(out, (name as u64) << 3 | kind);
+    match value {
+        Value::Float(v) => {
+            head(0);
+            out.extend(v.to_le_bytes());
+        }
+        Value::Integer(v) => {
+            head(1);
+            put_varint(out, zigzag(*v));
+        }
+        Value::Unsigned(v) => {
+            head(2);
+            put_varint(out, *v);
+        }
+        Value::Boolean(v) => head(3 + u64::from(*v)),
+        Value::String(v) => {
+            head(5);
+            put_text(out, v);
+        }
+    }
+}
+
+fn put_text(out: &mut Vec<u8>, text: &str) {
+    put_length(out, text.len());
+    out.extend(text.as_bytes());
+}
+
+fn put_length(out: &mut Vec<u8>, length: usize) {
+    put_varint(out, length as u64);
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "seven bits at a time")]
+fn put_varint(out: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
+#[expect(clippy::cast_sign_loss, reason = "the sign goes into the lowest bit")]
+fn zigzag(value: i64) -> u64 {
+    ((value << 1) ^ (value >> 63)) as u64
+}
+
+#[expect(clippy::cast_possible_wrap, reason = "the sign comes from the lowest bit")]
+fn unzigzag(value: u64) -> i64 {
+    (value >> 1) as i64 ^ -((value & 1) as i64)
+}
+
+/// Reads a record's payload back.
+///
+/// # Errors
+/// When another program wrote it.
+pub fn decode(kind: u8, payload: &[u8]) -> Result<Request, RecordError> {
+    let version = payload.first().copied().unwrap_or_default();
+    if kind != KIND_READINGS || version != VERSION {
+        return Err(RecordError::Unknown { kind, version });
+    }
+    let mut bytes = Bytes { payload, at: 1 };
+    let malformed = |bytes: &Bytes<'_>| RecordError::Malformed { at: bytes.at };
+    let request = bytes.request();
+    match request {
+        Some(request) if bytes.at == payload.len() => Ok(request),
+        _ => Err(malformed(&bytes)),
+    }
+}
+
+/// A payload, and how far it was read. Every count is believed only as far as bytes are left.
+struct Bytes<'a> {
+    payload: &'a [u8],
+    at: usize,
+}
+
+impl Bytes<'_> {
+    fn request(&mut self) -> Option<Request> {
+        self.text()?;
+        let received = unzigzag(self.varint()?);
+        let database = self.text()?.to_owned();
+        let names = self.list(|bytes| bytes.text().map(Arc::from))?;
+        let sensors = self.list(Self::sensor)?;
+        let mut before = 0_i64;
+        let rows = self.list(|bytes| {
+            let row = bytes.row(before, names.len(), sensors.len())?;
+            before = row.time;
+            Some(row)
+        })?;
+        Some(Request { received, database, names, sensors, rows })
+    }
+
+    fn sensor(&mut self) -> Option<Sensor> {
+        let measurement = self.text()?.to_owned();
+        let tags = self.list(|bytes| Some((bytes.text()?.to_owned(), bytes.text()?.to_owned())))?;
+        Sensor::new(&measurement, tags).ok()
+    }
+
+    fn row(&mut self, before: i64, names: usize, sensors: usize) -> Option<Reading> {
+        let sensor = usize::try_from(self.varint()?).ok().filter(|sensor| *sensor < sensors)?;
+        let time = before.wrapping_add(unzigzag(self.varint()?));
+        let cells = self.list(|bytes| {
+            let head = bytes.varint()?;
+            let name = usize::try_from(head >> 3).ok().filter(|name| *name < names)?;
+            Some((name, bytes.value(head & 7)?))
+        })?;
+        Some(Reading { sensor, time, cells })
+    }
+
+    fn value(&mut self, kind: u64) -> Option<Value> {
+        Some(match kind {
+            0 => Value::Float(f64::from_le_bytes(self.take(8)?.try_into().ok()?)),
+            1 => Value::Integer(unzigzag(self.varint()?)),
+            2 => Value::Unsigned(self.varint()?),
+            3 => Value::Boolean(false),
+            4 => Value::Boolean(true),
+            5 => Value::String(self.text()?.into()),
+            _ => return None,
+        })
+    }
+
+    fn list<T>(&mut self, mut item: impl FnMut(&mut Self) -> Option<T>) -> Option<Vec<T>> {
+        let count = usize::try_from(self.varint()?).ok().filter(|count| *count <= self.payload.len() - self.at)?;
+        (0..count).map(|_| item(self)).collect()
+    }
+
+    fn text(&mut self) -> Option<&str> {
+        let length = usize::try_from(self.varint()?).ok()?;
+        std::str::from_utf8(self.take(length)?).ok()
+    }
+
+    fn take(&mut self, length: usize) -> Option<&[u8]> {
+        let end = self.at.checked_add(length).filter(|end| *end <= self.payload.len())?;
+        let taken = &self.payload[self.at..end];
+        self.at = end;
+        Some(taken)
+    }
+
+    fn varint(&mut self) -> Option<u64> {
+        let mut value = 0_u64;
+        for shift in (0..64).step_by(7) {
+            let byte = *self.payload.get(self.at)?;
+            self.at += 1;
+            value |=
+                u64::from(byte & 0x7f).checked_shl(shift).filter(|bits| bits >> shift == u64::from(byte & 0x7f))?;
+            if byte < 0x80 {
+                return Some(value);
+            }
+        }
+        None
+    }
+}

@@ -1,0 +1,58 @@
+//! Giving the log's segments back as the store takes over what they hold, and the end of it all.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::JoinHandle;
+
+use super::progress::Progress;
+use crate::faults;
+use crate::log::Log;
+
+/// How often the log is told what it may let go.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// Releases what is not needed any more, again and again, and notes when the log is more than half
+/// full. Runs until it is aborted.
+pub async fn regularly(log: Arc<Log>, progress: Arc<Progress>, budget: u64) {
+    loop {
+        tokio::time::sleep(INTERVAL).await;
+        release(&log, &progress).await;
+        progress.press_log(log.bytes() > budget / 2);
+    }
+}
+
+async fn release(log: &Arc<Log>, progress: &Progress) {
+    let through = progress.releasable();
+    if through <= log.released() {
+        return;
+    }
+    let log = log.clone();
+    let released = tokio::task::spawn_blocking(move || {
+        faults::point("before_release");
+        let released = log.release(through);
+        faults::point("after_release");
+        released
+    });
+    if let Ok(Err(error)) = released.await {
+        tracing::warn!(%error, "segments of the log could not be given back; it is tried again");
+    }
+}
+
+/// What is left to be waited for when ingest is dropped.
+pub struct Closing {
+    /// Each ends with whether all it had is in the store.
+    pub shards: Vec<JoinHandle<bool>>,
+    pub(super) log: Arc<Log>,
+    pub(super) progress: Arc<Progress>,
+}
+
+impl Closing {
+    /// Gives back what can be given back and closes the log. To be called when the shards have
+    /// ended; what they left is replayed at the next start.
+    pub async fn close_log(self) {
+        release(&self.log, &self.progress).await;
+        // The writer's thread is joined when the last handle goes.
+        let _ = tokio::task::spawn_blocking(move || drop(self.log)).await;
+    }
+}

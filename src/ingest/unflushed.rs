@@ -1,0 +1,285 @@
+//! What one shard has been fed and has not seen stored yet, by bucket, and which of it is due.
+
+use std::collections::{HashMap, VecDeque};
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rapidhash::fast::RandomState;
+
+use super::batch::{Fed, RowRef};
+use super::catalog::{Database, KnownSensor};
+use crate::bucket::hot::HotKey;
+use crate::bucket::{Bucket, Caps, Readings};
+use crate::log::Sequence;
+use crate::reading::Hour;
+
+/// When buckets are due. From the config sections `[flush]` and `[page]`.
+#[derive(Debug, Clone, Copy)]
+pub struct Rules {
+    /// Longest time that a reading waits, unless the store is too slow for that.
+    pub interval: Duration,
+    /// How long nothing must have come for an hour that is over.
+    pub quiet: Duration,
+    /// When a page is full.
+    pub caps: Caps,
+}
+
+/// The unflushed readings of one shard.
+#[derive(Debug)]
+pub struct Unflushed {
+    rules: Rules,
+    sensors: HashMap<u32, Vec<Waiting>, RandomState>,
+    /// Buckets with readings that are in no flight, in the order in which the first of those came.
+    /// An entry whose bucket has been taken since is passed over.
+    order: VecDeque<(Sequence, Instant, HotKey)>,
+    /// Buckets to look at for quiet, in the order in which it is time to.
+    quiet: VecDeque<(Instant, HotKey)>,
+    /// Full ones, and those that somebody waits for.
+    urgent: VecDeque<HotKey>,
+    buckets: usize,
+}
+
+/// One bucket's unflushed readings.
+#[derive(Debug)]
+pub struct Waiting {
+    hour: Hour,
+    known: Arc<KnownSensor>,
+    database: Arc<Database>,
+    /// In log order.
+    rows: Vec<RowRef>,
+    bytes: usize,
+    /// The first of the rows' place in the log.
+    first: Sequence,
+    last_touch: Instant,
+    is_urgent: bool,
+    /// How often in a row other writers were faster through a whole flight.
+    contended: u32,
+    in_flight: Option<Arc<Vec<RowRef>>>,
+}
+
+/// A bucket's readings on their way to the store.
+#[derive(Debug)]
+pub struct Load {
+    /// Whose bucket.
+    pub known: Arc<KnownSensor>,
+    /// In which database.
+    pub database: Arc<Database>,
+    /// Of which hour.
+    pub hour: Hour,
+    /// In time order; those of one time in log order.
+    pub rows: Arc<Vec<RowRef>>,
+    /// How many flights before this one were given up because other writers were faster.
+    pub contended: u32,
+}
+
+impl Unflushed {
+    /// Nothing yet.
+    pub fn new(rules: Rules) -> Self {
+        Self {
+            rules,
+            sensors: HashMap::default(),
+            order: VecDeque::new(),
+            quiet: VecDeque::new(),
+            urgent: VecDeque::new(),
+            buckets: 0,
+        }
+    }
+
+    /// How many buckets have unflushed readings.
+    pub fn len(&self) -> usize {
+        self.buckets
+    }
+
+    /// Takes a fed batch in.
+    pub fn add(&mut self, fed: &Arc<Fed>, now: Instant) {
+        let sequence = fed.ticket.sequence();
+        for (known, row) in RowRef::all(fed) {
+            let hour = Hour::of(row.time);
+            let waiting = self.sensors.entry(known.id).or_default();
+            let at = match waiting.binary_search_by_key(&hour, |waiting| waiting.hour) {
+                Ok(at) => at,
+                Err(at) => {
+                    waiting.insert(at, Waiting::new(hour, known, &fed.database, sequence, now));
+                    self.buckets += 1;
+                    at
+                }
+            };
+            let waiting = &mut waiting[at];
+            let key = (known.id, hour);
+            if waiting.rows.is_empty() {
+                waiting.first = sequence;
+                waiting.is_urgent = false;
+                self.order.push_back((sequence, now, key));
+                self.quiet.push_back((now + self.rules.quiet, key));
+            }
+            waiting.last_touch = now;
+            waiting.bytes += row.bytes();
+            waiting.rows.push(row);
+            let full = waiting.rows.len() >= self.rules.caps.max_readings || waiting.bytes >= self.rules.caps.max_bytes;
+            if (full || fed.ticket.is_urgent()) && !waiting.is_urgent {
+                waiting.is_urgent = true;
+                self.urgent.push_back(key);
+            }
+        }
+    }
+
+    fn get(&mut self, key: HotKey) -> Option<&mut Waiting> {
+        let waiting = self.sensors.get_mut(&key.0)?;
+        let at = waiting.binary_search_by_key(&key.1, |waiting| waiting.hour).ok()?;
+        Some(&mut waiting[at])
+    }
+
+    /// The next bucket that is due, if there is one: full ones and those waited for, then, oldest
+    /// first, all up to `due` in the log, all older than the interval, and all if `pressed`; then
+    /// those of hours that are over and for which nothing comes any more. A bucket in flight has to
+    /// wait for its landing.
+    pub fn next_due(&mut self, now: Instant, clock_ns: i64, due: Sequence, pressed: bool) -> Option<HotKey> {
+        for _ in 0..self.urgent.len() {
+            let key = self.urgent.pop_front()?;
+            match self.get(key) {
+                Some(waiting) if waiting.is_urgent && waiting.in_flight.is_none() => return Some(key),
+                Some(waiting) if waiting.is_urgent => self.urgent.push_back(key),
+                _ => {}
+            }
+        }
+        let mut in_flight = Vec::new();
+        let mut found = None;
+        while let Some((sequence, since, key)) = self.order.front().copied() {
+            let current = self.get(key).filter(|waiting| waiting.first == sequence && !waiting.rows.is_empty());
+            let Some(waiting) = current else {
+                self.order.pop_front();
+                continue;
+            };
+            let busy = waiting.in_flight.is_some();
+            if !(pressed || sequence <= due || now.saturating_duration_since(since) >= self.rules.interval) {
+                break;
+            }
+            self.order.pop_front();
+            if busy {
+                in_flight.push((sequence, since, key));
+            } else {
+                found = Some(key);
+                break;
+            }
+        }
+        for entry in in_flight.into_iter().rev() {
+            self.order.push_front(entry);
+        }
+        found.or_else(|| self.next_quiet(now, clock_ns))
+    }
+
+    fn next_quiet(&mut self, now: Instant, clock_ns: i64) -> Option<HotKey> {
+        while let Some((at, key)) = self.quiet.front().copied().filter(|(at, _)| *at <= now) {
+            self.quiet.pop_front();
+            let quiet = self.rules.quiet;
+            let Some(waiting) = self.get(key).filter(|waiting| !waiting.rows.is_empty()) else { continue };
+            // An hour that is not over is left to the interval.
+            let over = key.1.end_ns() <= clock_ns;
+            if over && waiting.in_flight.is_none() && waiting.last_touch + quiet <= now {
+                return Some(key);
+            }
+            if over {
+                self.quiet.push_back((at.max(now) + quiet, key));
+            }
+        }
+        None
+    }
+
+    /// Takes a bucket's readings for a flight. They stay visible until [`Unflushed::landed`].
+    pub fn take(&mut self, key: HotKey) -> Option<Load> {
+        let waiting = self.get(key).filter(|waiting| waiting.in_flight.is_none() && !waiting.rows.is_empty())?;
+        let mut rows = std::mem::take(&mut waiting.rows);
+        waiting.bytes = 0;
+        waiting.is_urgent = false;
+        // Mostly they are in order; a stable sort sees that, and keeps the log order within one time.
+        rows.sort_by_key(|row| row.time);
+        let rows = Arc::new(rows);
+        waiting.in_flight = Some(rows.clone());
+        Some(Load {
+            known: waiting.known.clone(),
+            database: waiting.database.clone(),
+            hour: waiting.hour,
+            rows,
+            contended: waiting.contended,
+        })
+    }
+
+    /// Lets a bucket's readings go: they are in the store, or in the dead-letter file.
+    pub fn landed(&mut self, key: HotKey) {
+        let Some(waiting) = self.get(key) else { return };
+        waiting.in_flight = None;
+        waiting.contended = 0;
+        if waiting.rows.is_empty() {
+            self.remove(key);
+        }
+    }
+
+    /// Takes back a bucket's readings that did not reach the store, before those that came since.
+    pub fn returned(&mut self, key: HotKey, contended: bool, now: Instant) {
+        let Some(waiting) = self.get(key) else { return };
+        let Some(rows) = waiting.in_flight.take() else { return };
+        waiting.contended += u32::from(contended);
+        let mut rows: Vec<RowRef> = Arc::unwrap_or_clone(rows);
+        rows.sort_by_key(|row| row.ticket().sequence());
+        rows.append(&mut waiting.rows);
+        waiting.bytes = rows.iter().map(RowRef::bytes).sum();
+        waiting.first = rows.first().map_or(waiting.first, |row| row.ticket().sequence());
+        waiting.is_urgent = rows.iter().any(|row| row.ticket().is_urgent());
+        waiting.rows = rows;
+        let (first, urgent) = (waiting.first, waiting.is_urgent);
+        // Due at once: it has waited long enough.
+        let since = now.checked_sub(self.rules.interval).unwrap_or(now);
+        self.order.push_front((first, since, key));
+        self.quiet.push_back((now + self.rules.quiet, key));
+        if urgent {
+            self.urgent.push_back(key);
+        }
+    }
+
+    fn remove(&mut self, key: HotKey) {
+        let Some(waiting) = self.sensors.get_mut(&key.0) else { return };
+        if let Ok(at) = waiting.binary_search_by_key(&key.1, |waiting| waiting.hour) {
+            waiting.remove(at);
+            self.buckets -= 1;
+        }
+        if waiting.is_empty() {
+            self.sensors.remove(&key.0);
+        }
+    }
+
+    /// A sensor's unflushed readings in a range of hours, merged by the law, hour by hour.
+    pub fn of_sensor(&self, id: u32, hours: &Range<Hour>) -> Vec<(Hour, Readings)> {
+        let waiting = self.sensors.get(&id).map(Vec::as_slice).unwrap_or_default();
+        waiting
+            .iter()
+            .filter(|waiting| hours.contains(&waiting.hour))
+            .map(|waiting| (waiting.hour, waiting.merged()))
+            .collect()
+    }
+}
+
+impl Waiting {
+    fn new(
+        hour: Hour,
+        known: &Arc<KnownSensor>,
+        database: &Arc<Database>,
+        first: Sequence,
+        last_touch: Instant,
+    ) -> Self {
+        let (known, database) = (known.clone(), database.clone());
+        let (rows, bytes, is_urgent, contended, in_flight) = (Vec::new(), 0, false, 0, None);
+        Self { hour, known, database, rows, bytes, first, last_touch, is_urgent, contended, in_flight }
+    }
+
+    fn merged(&self) -> Readings {
+        let flying = self.in_flight.iter().flat_map(|rows| rows.iter());
+        let mut rows: Vec<&RowRef> = flying.chain(&self.rows).collect();
+        rows.sort_by_key(|row| row.time);
+        let names = &self.known.fields().names;
+        let uncapped = Caps { max_readings: usize::MAX, max_bytes: usize::MAX, hard_bytes: usize::MAX };
+        let mut bucket = Bucket::default();
+        bucket.apply(rows.into_iter().map(|row| row.row(names)), &uncapped, &Arc::from(""));
+        bucket.pages().first().map(|page| page.readings.clone()).unwrap_or_default()
+    }
+}
