@@ -81,3 +81,30 @@ impl Options {
         i64::try_from(self.outlier_ttl.as_nanos()).unwrap_or(i64::MAX)
     }
 }
+
+#[cfg(test)]
+impl Options {
+    /// Small ones, for tests.
+    pub fn small() -> Self {
+        Self {
+            shards: 2,
+            bytes_in_flight: 1 << 20,
+            ack: AckLevel::Log,
+            ack_timeout: Duration::from_secs(5),
+            caps: Caps { max_readings: 10, max_bytes: 1 << 20, hard_bytes: 4 << 20 },
+            hot_bytes: 1 << 20,
+            flush_interval: Duration::from_secs(60),
+            flush_quiet: Duration::from_secs(5),
+            flights: 2,
+            log_bytes: 1 << 30,
+            dead_letters: PathBuf::from("dead-letters.lp"),
+            recent: 10,
+            sensor_interval: Duration::from_secs(60),
+            outlier_ttl: Duration::from_secs(60),
+            limits: Limits::default(),
+            sensor_fields: 100,
+            sensors: 1000,
+            databases: 10,
+        }
+    }
+}

@@ -290,3 +290,6 @@ impl Bytes<'_> {
         None
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -8,6 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
 
+use crate::faults::{self, Bug};
 use super::Sequence;
 use super::disk::DiskFile;
 use super::error::AppendError;
@@ -113,6 +114,9 @@ impl Writer {
                 Ok(count) => {
                     failures = 0;
                     self.resolve(&mut batch, count);
+                    if faults::has(Bug::AckBeforeSync) {
+                        let _ = self.current.as_ref().map(|current| current.file.sync());
+                    }
                 }
                 Err(error) => {
                     let why = self.shared.failed(&error);
@@ -162,7 +166,9 @@ impl Writer {
             current.file.write_at(&self.buffer, written)?;
         }
         let began = Instant::now();
-        current.file.sync()?;
+        if !faults::has(Bug::SkipFdatasync) && !faults::has(Bug::AckBeforeSync) {
+            current.file.sync()?;
+        }
         let took = began.elapsed();
         self.name_current()?;
         let Some(current) = &mut self.current else { return Ok(0) };

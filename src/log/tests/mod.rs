@@ -13,6 +13,7 @@ mod model;
 mod plain;
 mod real_disk;
 mod simulated;
+mod teeth;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
