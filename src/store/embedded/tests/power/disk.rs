@@ -93,12 +93,13 @@ impl Disk {
     pub(super) fn after_cut(&self, seed: u64) -> Self {
         let mut state = self.state();
         state.cut_after = Some(0);
-        let mut chance = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        let mut chance = seed;
+        // SplitMix64 (Steele, Lea and Flood), which seeds that are near each other do not trouble.
         let mut random = |below: usize| {
-            chance ^= chance << 13;
-            chance ^= chance >> 7;
-            chance ^= chance << 17;
-            usize::try_from(chance >> 33).expect("31 bits") % below.max(1)
+            chance = chance.wrapping_add(0x9E37_79B9_7F4A_7C15);
+            let z = (chance ^ (chance >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+            let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+            usize::try_from((z ^ (z >> 31)) >> 33).expect("31 bits") % below.max(1)
         };
         let pending = std::mem::take(&mut state.pending);
         // One is torn in every other cut; of the rest all, none or any are kept.

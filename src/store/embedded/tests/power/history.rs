@@ -41,6 +41,8 @@ pub(super) struct History {
     /// The call that was not answered: either all of it is there or nothing.
     under_way: BTreeMap<(bool, usize), Held>,
     writes: u64,
+    /// How often a call that was not answered had done nothing, and how often all of it.
+    pub(super) unanswered: [u64; 2],
 }
 
 fn open(disk: &Disk) -> Result<EmbeddedStore, String> {
@@ -77,7 +79,29 @@ impl History {
         let store = open(&disk).expect("a new store");
         disk.settle();
         let (buckets, sensors, acked, under_way) = Default::default();
-        Self { disk, store: Some(store), chance: seed, time: 0, buckets, sensors, acked, under_way, writes: 0 }
+        Self {
+            disk,
+            store: Some(store),
+            chance: seed,
+            time: 0,
+            buckets,
+            sensors,
+            acked,
+            under_way,
+            writes: 0,
+            unanswered: [0; 2],
+        }
+    }
+
+    /// Opens what is on the disk, or makes it.
+    pub(super) fn open(disk: &Disk) -> Result<EmbeddedStore, String> {
+        open(disk)
+    }
+
+    /// What was on the old disk is on this one now. The store on the old one is gone.
+    pub(super) fn move_to(&mut self, disk: Disk) {
+        self.store = None;
+        self.disk = disk;
     }
 
     pub(super) fn disk(&self) -> &Disk {
@@ -243,6 +267,7 @@ impl History {
         }
         let held = self.held().await?;
         let mut with = self.acked.clone();
+        let unanswered = !self.under_way.is_empty();
         with.extend(std::mem::take(&mut self.under_way));
         if held != self.acked && held != with {
             let keys = held.keys().chain(with.keys());
@@ -251,6 +276,9 @@ impl History {
                 "of (sensor, number) {:?} something else is there, or a part",
                 wrong.collect::<Vec<_>>()
             ));
+        }
+        if unanswered {
+            self.unanswered[usize::from(held == with)] += 1;
         }
         self.acked = held;
         Ok(())
