@@ -1,6 +1,8 @@
 //! The whole, put together from top to bottom in the order the parts depend on each other, and
 //! taken apart in the opposite order. The only room that knows all others.
 
+mod verify;
+
 use std::io::Write;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -20,6 +22,8 @@ use crate::log::{self, Folder, Log, Recovery};
 use crate::query::{self, Query};
 use crate::store::{EmbeddedStore, MongoOptions, MongoStore};
 use crate::telemetry::{Metrics, logs};
+
+pub use self::verify::verify;
 
 /// How often the store is asked whether it answers.
 const HEALTH_INTERVAL: Duration = Duration::from_secs(1);

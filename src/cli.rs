@@ -30,6 +30,10 @@ pub enum Command {
     Serve(ServeFlags),
     /// Say whether `serve` with the same flags and environment would start; opens nothing.
     CheckConfig(ServeFlags),
+    /// Read everything in the store and say what is not as it should be: exits with 0 when nothing
+    /// is, 1 when something is, 2 when the check was not completed. The service must be stopped, or
+    /// may run where the store is MongoDB.
+    Verify(VerifyFlags),
     /// About the configuration file.
     Config {
         /// What about it.
@@ -60,6 +64,33 @@ pub struct ServeFlags {
     /// Where pages are kept: `embedded`, or a `mongodb://` URI [default: embedded].
     #[arg(long, value_name = "STORE")]
     pub store: Option<String>,
+}
+
+/// The flags of `verify`.
+#[derive(Debug, Args)]
+pub struct VerifyFlags {
+    /// The configuration file.
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Where the embedded store keeps its file [default: ./data].
+    #[arg(long, value_name = "DIR")]
+    pub data_dir: Option<PathBuf>,
+    /// Where pages are kept: `embedded`, or a `mongodb://` URI [default: embedded].
+    #[arg(long, value_name = "STORE")]
+    pub store: Option<String>,
+    /// Make anew what can be: summaries, counts, overflow marks, missing sensor documents. Never
+    /// changes, moves or deletes a reading.
+    #[arg(long)]
+    pub repair: bool,
+}
+
+impl VerifyFlags {
+    /// What they have in common with `serve`.
+    #[must_use]
+    pub fn settings(&self) -> ServeFlags {
+        let (config, data_dir, store) = (self.config.clone(), self.data_dir.clone(), self.store.clone());
+        ServeFlags { config, listen: None, data_dir, store }
+    }
 }
 
 /// The settings that defaults, file, environment and flags make together.

@@ -12,4 +12,5 @@ pub mod query;
 pub mod reading;
 pub mod store;
 pub mod telemetry;
+pub mod verify;
 pub mod wire;

@@ -12,6 +12,10 @@ fn main() -> ExitCode {
             Ok(settings) => app::run(settings),
             Err(problems) => cli::report(&problems),
         },
+        Command::Verify(flags) => match cli::settings(&flags.settings()) {
+            Ok(settings) => app::verify(&settings, flags.repair),
+            Err(problems) => cli::report(&problems),
+        },
         Command::CheckConfig(flags) => match cli::settings(&flags) {
             Ok(_) => cli::config_is_sound(&flags),
             Err(problems) => cli::report(&problems),

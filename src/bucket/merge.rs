@@ -103,6 +103,15 @@ impl Bucket {
         }
     }
 
+    /// Makes every stored page due for a write that says anew what can be said of its readings, and
+    /// the marks true: page 0 is marked when there are several pages, and no other page is.
+    pub fn mark_anew(&mut self, several: bool) {
+        for page in &mut self.pages {
+            page.has_overflow = page.number == 0 && (page.has_overflow || several);
+        }
+        self.touch();
+    }
+
     /// The memory it takes, in bytes.
     #[must_use]
     pub fn memory(&self) -> usize {

@@ -4,6 +4,7 @@
 //! trait declared here.
 
 pub mod hot;
+pub mod kept;
 pub mod page;
 pub mod readings;
 pub mod store;

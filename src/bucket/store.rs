@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
+use super::kept::{Cursor, KeptBucket, KeptSensor, Walked};
 use super::merge::Bucket;
 use super::page::StoredPage;
 use super::readings::{Reading, Readings};
@@ -216,6 +217,27 @@ pub trait Store: Send + Sync + std::fmt::Debug {
 
     /// Makes the database known. On return it is listed; doing it twice changes nothing.
     async fn create_database(&self, database: &str) -> Result<(), StorageError>;
+
+    /// Whole buckets as they lie in the store, in the order of its keys, from a cursor on: about
+    /// `pages_max` pages or a few megabytes, and at least one bucket while there is one. The pages
+    /// of a bucket are of one moment. A document that cannot be read hides no other.
+    async fn walk_buckets(
+        &self,
+        database: &str,
+        from: Option<&Cursor>,
+        pages_max: usize,
+    ) -> Result<Walked<KeptBucket>, StorageError>;
+
+    /// As [`Store::walk_buckets`], for at most `max` sensors' documents.
+    async fn walk_sensors(
+        &self,
+        database: &str,
+        from: Option<&Cursor>,
+        max: usize,
+    ) -> Result<Walked<KeptSensor>, StorageError>;
+
+    /// About how many pages there are in all databases, so that a walk can tell how far it is.
+    async fn estimate_pages(&self) -> Result<u64, StorageError>;
 
     /// Whether other processes may write to it at the same time. If so, what is known of a page
     /// from before proves nothing until a compare-and-set or a read confirms it.

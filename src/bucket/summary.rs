@@ -50,6 +50,25 @@ impl<T: Copy + PartialOrd + std::ops::AddAssign> Fold<T> {
     }
 }
 
+/// A summary as documents hold it. Two are equal when they are in every bit.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Figures {
+    /// How many values.
+    pub count: u64,
+    /// The least value.
+    pub min: Value,
+    /// The greatest value.
+    pub max: Value,
+    /// The values added up; integers beyond 64 bits as the nearest double.
+    pub sum: Value,
+    /// The mean.
+    pub avg: Value,
+    /// The earliest value.
+    pub first: Value,
+    /// The latest value.
+    pub last: Value,
+}
+
 enum Number {
     Integer(i128),
     Float(f64),
@@ -68,6 +87,16 @@ fn number(value: &Value) -> Option<Number> {
 #[expect(clippy::cast_precision_loss, reason = "the nearest double is what the law asks for")]
 fn as_float(integer: i128) -> f64 {
     integer as f64
+}
+
+/// An integer in the kind of value that readings have it in.
+fn whole_value(integer: i128) -> Value {
+    match (i64::try_from(integer), u64::try_from(integer)) {
+        (Ok(v), _) => Value::Integer(v),
+        (Err(_), Ok(v)) => Value::Unsigned(v),
+        // No reading holds such a one.
+        (Err(_), Err(_)) => Value::Float(as_float(integer)),
+    }
 }
 
 impl Summary {
@@ -122,6 +151,24 @@ impl Summary {
         match self {
             Self::Integers(fold) => as_float(fold.sum) / fold.count as f64,
             Self::Floats(fold) => fold.sum / fold.count as f64,
+        }
+    }
+
+    /// What a document says of it.
+    #[must_use]
+    pub fn figures(&self) -> Figures {
+        let (count, avg) = (self.count(), Value::Float(self.avg()));
+        match self {
+            Self::Integers(f) => {
+                let [min, max, first, last] = [f.min, f.max, f.first, f.last].map(whole_value);
+                // A sum stays an integer only while it is a signed one, as most readers of documents know no other.
+                let sum = i64::try_from(f.sum).map_or_else(|_| Value::Float(as_float(f.sum)), Value::Integer);
+                Figures { count, min, max, sum, avg, first, last }
+            }
+            Self::Floats(f) => {
+                let [min, max, sum, first, last] = [f.min, f.max, f.sum, f.first, f.last].map(Value::Float);
+                Figures { count, min, max, sum, avg, first, last }
+            }
         }
     }
 

@@ -11,6 +11,7 @@ use super::disk::{Disk, DiskFile};
 #[derive(Debug)]
 pub struct Folder {
     path: PathBuf,
+    read_only: bool,
 }
 
 impl Folder {
@@ -21,7 +22,13 @@ impl Folder {
     pub fn new(path: impl Into<PathBuf>) -> io::Result<Self> {
         let path = path.into();
         make(&path)?;
-        Ok(Self { path })
+        Ok(Self { path, read_only: false })
+    }
+
+    /// A folder to look into, for [`inspect`](super::inspect): it is not made, and its files are opened for reading.
+    #[must_use]
+    pub fn read_only(path: impl Into<PathBuf>) -> Self {
+        Self { path: path.into(), read_only: true }
     }
 
     fn at(&self, name: &str) -> PathBuf {
@@ -67,7 +74,7 @@ impl Disk for Folder {
     }
 
     fn open(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
-        Ok(Box::new(OpenOptions::new().read(true).write(true).open(self.at(name))?))
+        Ok(Box::new(OpenOptions::new().read(true).write(!self.read_only).open(self.at(name))?))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {

@@ -31,6 +31,7 @@ mod error;
 mod folder;
 mod format;
 mod fresh;
+mod inspect;
 mod open;
 mod quarantine;
 mod reader;
@@ -55,6 +56,7 @@ pub use self::damage::Damage;
 pub use self::disk::{Disk, DiskFile};
 pub use self::error::{AppendError, OpenError, ReadError, ReleaseError};
 pub use self::folder::Folder;
+pub use self::inspect::{Inspected, inspect};
 pub use self::reader::{Reader, Record};
 pub use self::stats::Stats;
 

@@ -28,7 +28,7 @@ pub(super) struct Opened {
 }
 
 /// A segment with a header.
-struct Headed {
+pub(super) struct Headed {
     name: String,
     header: Header,
     file: Box<dyn DiskFile>,
@@ -36,23 +36,23 @@ struct Headed {
 }
 
 /// What is in the folder.
-struct Inventory {
+pub(super) struct Inventory {
     /// By first sequence.
-    headed: Vec<Headed>,
+    pub(super) headed: Vec<Headed>,
     /// Names and bytes of segments whose header is damaged.
-    headless: Vec<(String, u64)>,
+    pub(super) headless: Vec<(String, u64)>,
     /// Above every first sequence that a name tells.
     next: Sequence,
 }
 
 /// A segment, and what was found by reading it, if it was read.
-struct Judged {
-    segment: Segment,
-    store: String,
+pub(super) struct Judged {
+    pub(super) segment: Segment,
+    pub(super) store: String,
     read: Option<Tail>,
 }
 
-struct Tail {
+pub(super) struct Tail {
     end: u64,
     last: Option<Sequence>,
     /// Where the last group begins. All before it was synced.
@@ -68,10 +68,7 @@ struct Tail {
 pub(super) fn open(disk: Arc<dyn Disk>, options: Options, new_id: u64) -> Result<Opened, OpenError> {
     check(&options)?;
     let inventory = take_inventory(&*disk)?;
-    let log = inventory.headed.last().map_or(new_id, |newest| newest.header.log);
-    if let Some(other) = inventory.headed.iter().find(|headed| headed.header.log != log) {
-        return Err(OpenError::Mixed { segment: other.name.clone() });
-    }
+    let log = inventory.log()?.unwrap_or(new_id);
     let released = checkpoint::read(&*disk, log).map_err(attempted("reading the checkpoint"))?;
     let lacks_segment = inventory.lacks_segment();
     let (headless, mut next) = (inventory.headless, inventory.next.max(released + 1));
@@ -141,7 +138,7 @@ fn check(options: &Options) -> Result<(), OpenError> {
     Ok(())
 }
 
-fn take_inventory(disk: &dyn Disk) -> Result<Inventory, OpenError> {
+pub(super) fn take_inventory(disk: &dyn Disk) -> Result<Inventory, OpenError> {
     let mut inventory = Inventory { headed: Vec::new(), headless: Vec::new(), next: 1 };
     for name in disk.list().map_err(attempted("listing the log's folder"))? {
         let Some(first) = parse_segment_name(&name) else { continue };
@@ -162,9 +159,19 @@ fn take_inventory(disk: &dyn Disk) -> Result<Inventory, OpenError> {
 }
 
 impl Inventory {
+    /// The one log that all segments belong to, if there is a segment.
+    pub(super) fn log(&self) -> Result<Option<u64>, OpenError> {
+        let Some(newest) = self.headed.last() else { return Ok(None) };
+        let log = newest.header.log;
+        match self.headed.iter().find(|headed| headed.header.log != log) {
+            Some(other) => Err(OpenError::Mixed { segment: other.name.clone() }),
+            None => Ok(Some(log)),
+        }
+    }
+
     /// The segment before which one is missing without a trace, if there is one. The oldest ones go
     /// missing when they are released.
-    fn lacks_segment(&self) -> Option<String> {
+    pub(super) fn lacks_segment(&self) -> Option<String> {
         let is_there = |id| self.headed.iter().any(|headed| headed.header.segment == id);
         let mut younger = self.headed.iter().skip(1);
         let orphan = younger.find(|headed| headed.header.previous.is_some_and(|previous| !is_there(previous.segment)));
@@ -173,7 +180,7 @@ impl Inventory {
 }
 
 /// Finds out where each segment ends.
-fn judge(headed: Vec<Headed>) -> Result<Vec<Judged>, OpenError> {
+pub(super) fn judge(headed: Vec<Headed>) -> Result<Vec<Judged>, OpenError> {
     let told: Vec<Previous> = headed.iter().filter_map(|headed| headed.header.previous).collect();
     let mut judged: Vec<Judged> = Vec::with_capacity(headed.len());
     for Headed { name, header, file, bytes } in headed {
@@ -241,6 +248,6 @@ fn put_away(disk: &dyn Disk, damage: &Register, headless: Vec<(String, u64)>) {
     }
 }
 
-fn attempted(attempt: &str) -> impl FnOnce(io::Error) -> OpenError {
+pub(super) fn attempted(attempt: &str) -> impl FnOnce(io::Error) -> OpenError {
     move |error| OpenError::Io { attempt: attempt.to_owned(), error }
 }

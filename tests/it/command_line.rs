@@ -38,12 +38,17 @@ fn version_and_help_say_what_it_is() {
     assert_eq!(run(&["--version"], &[]), (0, version, String::new()));
     let (code, help, _) = run(&["--help"], &[]);
     assert_eq!(code, 0);
-    for word in ["serve", "check-config", "config", "First steps: "] {
+    for word in ["serve", "verify", "check-config", "config", "First steps: "] {
         assert!(help.contains(word), "{word}: {help}");
     }
     let (code, help, _) = run(&["serve", "--help"], &[]);
     assert_eq!(code, 0);
     for flag in ["--config <FILE>", "--listen <ADDR:PORT>", "--data-dir <DIR>", "--store <STORE>"] {
+        assert!(help.contains(flag), "{flag}: {help}");
+    }
+    let (code, help, _) = run(&["verify", "--help"], &[]);
+    assert_eq!(code, 0);
+    for flag in ["--config <FILE>", "--data-dir <DIR>", "--store <STORE>", "--repair"] {
         assert!(help.contains(flag), "{flag}: {help}");
     }
     for arguments in [&[][..], &["sing"], &["serve", "--nope"], &["config"]] {

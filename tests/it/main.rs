@@ -12,6 +12,7 @@
 //! | `command_line` | flags, configuration, banner, exit statuses |
 //! | `metrics` | what `/metrics` says, and `promtool`'s opinion of it |
 //! | `readme` | every snippet of the README does what it says |
+//! | `verify` | `hourglass verify`: every kind of damage is found and named, and mended where it can be |
 //! | `tidy` | the arrows between rooms, and other rules that a test can hold |
 #![allow(clippy::unwrap_used, missing_docs)]
 
@@ -28,4 +29,5 @@ mod metrics;
 mod readme;
 mod store_contract;
 mod tidy;
+mod verify;
 mod volume;

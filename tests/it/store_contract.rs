@@ -9,6 +9,7 @@ mod place;
 mod races;
 mod scan;
 mod sensors;
+mod walk;
 
 macro_rules! contract {
     ($($room:ident::$case:ident,)*) => {
@@ -55,6 +56,10 @@ contract! {
     sensors::databases_are_listed_by_name,
     sensors::databases_are_separate,
     sensors::a_store_that_answers_passes_its_check,
+    walk::a_walk_meets_every_bucket_once_and_whole,
+    walk::a_walk_tells_what_documents_say_of_themselves,
+    walk::a_walk_goes_on_behind_what_is_written_meanwhile,
+    walk::sensors_documents_are_walked_in_key_order,
     races::writers_of_one_page_lose_nothing,
     races::writers_of_an_overflowing_bucket_store_every_time_once,
     model::random_writers_agree_with_a_plain_map,

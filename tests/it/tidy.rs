@@ -47,6 +47,7 @@ fn arrows_point_one_way() {
         ("store", &["bucket", "reading"]),
         ("ingest", &["bucket", "log", "reading", "telemetry", "wire"]),
         ("query", &["bucket", "reading", "telemetry"]),
+        ("verify", &["bucket", "log", "reading"]),
         ("http", &["bucket", "ingest", "query", "reading", "telemetry", "wire"]),
         ("cli", &["config"]),
     ];

@@ -8,6 +8,7 @@ mod damage;
 mod faults;
 mod golden;
 mod history;
+mod inspect;
 mod limits;
 mod model;
 mod plain;

@@ -16,7 +16,7 @@ use crate::reading::{Family, Hour, Sensor, Value};
 use crate::store::names::from_key;
 
 /// Why a document could not be read, before its id is known.
-type Trouble = String;
+pub(super) type Trouble = String;
 
 /// A page with its readings; summaries are made anew from them.
 ///
@@ -82,27 +82,30 @@ pub fn decode_sensor(document: &RawDocument) -> Result<SensorDocument, StorageEr
     named(document, sensor)
 }
 
-fn named<T>(document: &RawDocument, read: impl Fn(&RawDocument) -> Result<T, Trouble>) -> Result<T, StorageError> {
+pub(super) fn named<T>(
+    document: &RawDocument,
+    read: impl Fn(&RawDocument) -> Result<T, Trouble>,
+) -> Result<T, StorageError> {
     read(document).map_err(|detail| {
         let id = document.get_str("_id").unwrap_or("without an _id").to_owned();
         StorageError::Unreadable { id, detail }
     })
 }
 
-fn get<'a>(document: &'a RawDocument, name: &str) -> Result<RawBsonRef<'a>, Trouble> {
+pub(super) fn get<'a>(document: &'a RawDocument, name: &str) -> Result<RawBsonRef<'a>, Trouble> {
     document.get(name).map_err(|e| e.to_string())?.ok_or_else(|| format!("the field {name} is missing"))
 }
 
-fn date(document: &RawDocument, name: &str) -> Result<i64, Trouble> {
+pub(super) fn date(document: &RawDocument, name: &str) -> Result<i64, Trouble> {
     let date = get(document, name)?.as_datetime().ok_or_else(|| format!("{name} is no date"))?;
     Ok(date.timestamp_millis())
 }
 
-fn boolean(document: &RawDocument, name: &str) -> Result<bool, Trouble> {
+pub(super) fn boolean(document: &RawDocument, name: &str) -> Result<bool, Trouble> {
     get(document, name)?.as_bool().ok_or_else(|| format!("{name} is no boolean"))
 }
 
-fn whole(document: &RawDocument, name: &str) -> Result<u64, Trouble> {
+pub(super) fn whole(document: &RawDocument, name: &str) -> Result<u64, Trouble> {
     let value = match get(document, name)? {
         RawBsonRef::Int32(v) => i64::from(v),
         RawBsonRef::Int64(v) => v,
@@ -111,11 +114,11 @@ fn whole(document: &RawDocument, name: &str) -> Result<u64, Trouble> {
     u64::try_from(value).map_err(|_| format!("{name} is negative"))
 }
 
-fn array<'a>(document: &'a RawDocument, name: &str) -> Result<&'a RawArray, Trouble> {
+pub(super) fn array<'a>(document: &'a RawDocument, name: &str) -> Result<&'a RawArray, Trouble> {
     get(document, name)?.as_array().ok_or_else(|| format!("{name} is no array"))
 }
 
-fn check_version(document: &RawDocument) -> Result<(), Trouble> {
+pub(super) fn check_version(document: &RawDocument) -> Result<(), Trouble> {
     match whole(document, "schemaVersion")? {
         SCHEMA_VERSION => Ok(()),
         other => Err(format!("schema version {other} is not known to this program, which knows {SCHEMA_VERSION}")),
@@ -124,26 +127,30 @@ fn check_version(document: &RawDocument) -> Result<(), Trouble> {
 
 fn page(document: &RawDocument) -> Result<StoredPage, Trouble> {
     check_version(document)?;
-    let mut applied = Vec::new();
-    for element in get(document, "applied")?.as_document().ok_or("applied is no document")? {
-        let (instance, sequence) = element.map_err(|e| e.to_string())?;
-        let sequence = sequence.as_i64().and_then(|s| u64::try_from(s).ok()).ok_or("applied holds no sequence")?;
-        applied.push((Arc::from(from_key(instance.as_str())), sequence));
-    }
     Ok(StoredPage {
         number: u32::try_from(whole(document, "page")?).map_err(|e| e.to_string())?,
         rev: whole(document, "rev")?,
         closed: boolean(document, "closed")?,
         has_overflow: boolean(document, "hasOverflow")?,
         readings: readings(array(document, "readings")?)?,
-        applied,
+        applied: applied(document)?,
     })
+}
+
+pub(super) fn applied(document: &RawDocument) -> Result<Vec<(Arc<str>, u64)>, Trouble> {
+    let mut applied = Vec::new();
+    for element in get(document, "applied")?.as_document().ok_or("applied is no document")? {
+        let (instance, sequence) = element.map_err(|e| e.to_string())?;
+        let sequence = sequence.as_i64().and_then(|s| u64::try_from(s).ok()).ok_or("applied holds no sequence")?;
+        applied.push((Arc::from(from_key(instance.as_str())), sequence));
+    }
+    Ok(applied)
 }
 
 /// The names met so far, so that a page's readings share them. Fields come in the same order in
 /// nearly every reading, so the place of the last find is tried first.
 #[derive(Default)]
-struct Names(Vec<(String, Arc<str>)>);
+pub(super) struct Names(Vec<(String, Arc<str>)>);
 
 impl Names {
     fn get(&mut self, key: &str, hint: usize) -> Arc<str> {
@@ -175,7 +182,7 @@ fn readings(array: &RawArray) -> Result<Readings, Trouble> {
     Ok(set)
 }
 
-fn reading_into(reading: &mut Reading, document: &RawDocument, names: &mut Names) -> Result<(), Trouble> {
+pub(super) fn reading_into(reading: &mut Reading, document: &RawDocument, names: &mut Names) -> Result<(), Trouble> {
     reading.fields.clear();
     let (mut millis, mut rest) = (None, 0);
     for element in document {
@@ -196,7 +203,7 @@ fn reading_into(reading: &mut Reading, document: &RawDocument, names: &mut Names
     Ok(())
 }
 
-fn field_value(value: RawBsonRef<'_>) -> Option<Value> {
+pub(super) fn field_value(value: RawBsonRef<'_>) -> Option<Value> {
     Some(match value {
         RawBsonRef::Double(v) => Value::Float(v),
         RawBsonRef::Int64(v) => Value::Integer(v),
@@ -262,12 +269,6 @@ fn as_float(value: &Value) -> f64 {
 
 fn sensor(document: &RawDocument) -> Result<SensorDocument, Trouble> {
     check_version(document)?;
-    let mut tags = Vec::new();
-    for element in get(document, "tags")?.as_document().ok_or("tags is no document")? {
-        let (name, value) = element.map_err(|e| e.to_string())?;
-        tags.push((from_key(name.as_str()).into_owned(), value.as_str().ok_or("a tag is no string")?.to_owned()));
-    }
-    let measurement = get(document, "measurement")?.as_str().ok_or("measurement is no string")?;
     let mut fields = Vec::new();
     for element in get(document, "fields")?.as_document().ok_or("fields is no document")? {
         let (name, family) = element.map_err(|e| e.to_string())?;
@@ -287,7 +288,7 @@ fn sensor(document: &RawDocument) -> Result<SensorDocument, Trouble> {
         _ => None,
     };
     Ok(SensorDocument {
-        sensor: Arc::new(Sensor::new(measurement, tags).map_err(|tag| format!("the tag {tag} is there twice"))?),
+        sensor: identity(document)?,
         rev: whole(document, "rev")?,
         fields,
         first_seen: seen("firstSeen"),
@@ -295,6 +296,18 @@ fn sensor(document: &RawDocument) -> Result<SensorDocument, Trouble> {
         recent,
         outlier: outlier(document)?,
     })
+}
+
+/// The sensor that measurement and tags make.
+pub(super) fn identity(document: &RawDocument) -> Result<Arc<Sensor>, Trouble> {
+    let mut tags = Vec::new();
+    for element in get(document, "tags")?.as_document().ok_or("tags is no document")? {
+        let (name, value) = element.map_err(|e| e.to_string())?;
+        tags.push((from_key(name.as_str()).into_owned(), value.as_str().ok_or("a tag is no string")?.to_owned()));
+    }
+    let measurement = get(document, "measurement")?.as_str().ok_or("measurement is no string")?;
+    let sensor = Sensor::new(measurement, tags).map_err(|tag| format!("the tag {tag} is there twice"))?;
+    Ok(Arc::new(sensor))
 }
 
 fn outlier(document: &RawDocument) -> Result<Option<Outlier>, Trouble> {

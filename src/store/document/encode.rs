@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::page_id;
 use super::writer::Writer;
 use crate::bucket::store::BucketId;
-use crate::bucket::{Page, Reading, Readings, SensorDocument, Summary};
+use crate::bucket::{Page, Reading, Readings, SensorDocument};
 use crate::reading::Sensor;
 use crate::reading::time::MILLI_NS;
 use crate::store::names::key;
@@ -144,25 +144,18 @@ fn time(w: &mut Writer, time: i64) {
 fn summaries(w: &mut Writer, readings: &Readings) {
     w.begin("summary");
     for (name, summary) in readings.summaries() {
+        let figures = summary.figures();
         w.begin(&key(name));
-        w.count("count", summary.count());
-        match summary {
-            Summary::Integers(fold) => {
-                w.integer("min", fold.min, false);
-                w.integer("max", fold.max, false);
-                w.integer("sum", fold.sum, true);
-                w.float("avg", summary.avg());
-                w.integer("first", fold.first, false);
-                w.integer("last", fold.last, false);
-            }
-            Summary::Floats(fold) => {
-                w.float("min", fold.min);
-                w.float("max", fold.max);
-                w.float("sum", fold.sum);
-                w.float("avg", summary.avg());
-                w.float("first", fold.first);
-                w.float("last", fold.last);
-            }
+        w.count("count", figures.count);
+        for (name, value) in [
+            ("min", &figures.min),
+            ("max", &figures.max),
+            ("sum", &figures.sum),
+            ("avg", &figures.avg),
+            ("first", &figures.first),
+            ("last", &figures.last),
+        ] {
+            w.value(name, value);
         }
         w.end();
     }

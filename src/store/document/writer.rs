@@ -146,15 +146,4 @@ impl Writer {
             Value::String(v) => self.text(key, v),
         }
     }
-
-    /// An integer of a summary: Int64 when it fits, Decimal128 when it is a larger unsigned value,
-    /// else (a sum only) the nearest Double.
-    #[expect(clippy::cast_precision_loss, reason = "a sum beyond 64 bits is stored as the nearest double")]
-    pub fn integer(&mut self, key: &str, value: i128, is_sum: bool) {
-        match (i64::try_from(value), u64::try_from(value)) {
-            (Ok(v), _) => self.long(key, v),
-            (Err(_), Ok(v)) if !is_sum => self.decimal(key, v),
-            (Err(_), _) => self.float(key, value as f64),
-        }
-    }
 }

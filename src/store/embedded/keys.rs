@@ -62,6 +62,18 @@ impl Keys {
         Some(Hour(i64::from_be_bytes(*hour) ^ i64::MIN))
     }
 
+    /// The hour, the sensor and the number of a page key of this database.
+    pub(super) fn page_of(&self, key: &[u8]) -> Option<(Hour, String, u32)> {
+        let hour = self.hour_of(key)?;
+        let (text, number) = key.get(self.prefix.len() + size_of::<i64>()..)?.split_last_chunk::<4>()?;
+        Some((hour, take_text(text)?, u32::from_be_bytes(*number)))
+    }
+
+    /// What the keys of all pages of a bucket begin with, from one of them.
+    pub(super) fn bucket_of(key: &[u8]) -> &[u8] {
+        &key[..key.len().saturating_sub(size_of::<u32>())]
+    }
+
     /// The key of a sensor; also the key before every later one.
     pub(super) fn sensor(&self, sensor: &str) -> Vec<u8> {
         let mut key = self.prefix.clone();
@@ -95,6 +107,17 @@ fn put_text(key: &mut Vec<u8>, text: &str) {
     key.extend_from_slice(&END);
 }
 
+/// The text that these bytes are, with its end.
+fn take_text(bytes: &[u8]) -> Option<String> {
+    let mut rest = bytes.strip_suffix(&END)?;
+    let mut text = Vec::with_capacity(rest.len());
+    while let Some((byte, after)) = rest.split_first() {
+        text.push(*byte);
+        rest = if *byte == 0 { after.strip_prefix(&[ESCAPED])? } else { after };
+    }
+    String::from_utf8(text).ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -118,9 +141,11 @@ mod tests {
         };
         let keys: Vec<Vec<u8>> = parts.iter().map(key).collect();
         assert!(keys.is_sorted_by(|a, b| a < b));
-        for ((database, hour, ..), key) in parts.iter().zip(&keys) {
+        for ((database, hour, sensor, number), key) in parts.iter().zip(&keys) {
             let keys = Keys::of(database);
             assert_eq!(keys.hour_of(key), Some(Hour(*hour)));
+            assert_eq!(keys.page_of(key), Some((Hour(*hour), (*sensor).to_owned(), *number)));
+            assert_eq!(Keys::bucket_of(key), keys.bucket(Hour(*hour), sensor));
             assert!(keys.all().contains(key));
         }
     }
@@ -137,6 +162,21 @@ mod tests {
                 assert!(!Keys::of("db").page(Hour(7), other, u32::MAX).starts_with(&bucket), "{database:?} {other:?}");
             }
         }
+    }
+
+    #[test]
+    fn what_is_no_page_key_is_not_taken_for_one() {
+        let keys = Keys::of("db");
+        let good = keys.page(Hour(7), "s", 3);
+        for length in 0..good.len() {
+            assert_eq!(keys.page_of(&good[..length]), None, "{length} bytes");
+        }
+        assert_eq!(keys.page_of(&[&keys.hour(Hour(7)), &[0xFF, 0, 0, 0, 0, 0, 1][..]].concat()), None, "no UTF-8");
+        assert_eq!(
+            keys.page_of(&[&keys.hour(Hour(7)), &[b'a', 0, 1, 0, 0, 0, 0, 0, 1][..]].concat()),
+            None,
+            "two texts"
+        );
     }
 
     #[test]

@@ -6,6 +6,7 @@ mod keys;
 mod pages;
 mod sensors;
 mod tables;
+mod walk;
 
 use std::fmt;
 use std::fs::File;
@@ -21,6 +22,7 @@ use tokio::task::spawn_blocking;
 
 use self::file::{DatabaseFile, Failure};
 use self::keys::Keys;
+use crate::bucket::kept::{Cursor, KeptBucket, KeptSensor, Walked};
 use crate::bucket::store::{BucketId, PageWrite, ScannedPage, SensorFilter, Written};
 use crate::bucket::{SensorDocument, StorageError, Store, StoredPage};
 use crate::reading::Hour;
@@ -229,6 +231,30 @@ impl Store for EmbeddedStore {
     async fn create_database(&self, database: &str) -> Result<(), StorageError> {
         let name = database.to_owned();
         self.run(move |db| tables::create_database(db, &name)).await
+    }
+
+    async fn walk_buckets(
+        &self,
+        database: &str,
+        from: Option<&Cursor>,
+        pages_max: usize,
+    ) -> Result<Walked<KeptBucket>, StorageError> {
+        let (name, from) = (database.to_owned(), from.cloned());
+        self.read(move |db| walk::buckets(db, &name, from.as_ref(), pages_max)).await
+    }
+
+    async fn walk_sensors(
+        &self,
+        database: &str,
+        from: Option<&Cursor>,
+        max: usize,
+    ) -> Result<Walked<KeptSensor>, StorageError> {
+        let (name, from) = (database.to_owned(), from.cloned());
+        self.read(move |db| walk::sensors(db, &name, from.as_ref(), max)).await
+    }
+
+    async fn estimate_pages(&self) -> Result<u64, StorageError> {
+        self.read(walk::count_pages).await
     }
 
     /// The file is locked for this process.

@@ -1,5 +1,7 @@
 //! The store on a disk that fails: full, or with an error at any one of its writes and syncs.
 
+mod power;
+
 use std::collections::HashSet;
 use std::io;
 use std::sync::{Mutex, MutexGuard};

@@ -8,6 +8,7 @@ mod connect;
 mod outcome;
 mod reads;
 mod setup;
+mod walk;
 mod writes;
 
 use std::collections::{HashMap, HashSet};
@@ -26,9 +27,10 @@ use self::outcome::{classify, of_insert, of_updates};
 use self::reads::{Revs, find};
 use self::setup::Collections;
 use self::writes::{Change, chunks};
+use crate::bucket::kept::{Cursor, KeptBucket, KeptSensor, Walked};
 use crate::bucket::page::StoredPage;
 use crate::bucket::store::{BucketId, PageWrite, ScannedPage, SensorFilter, Written};
-use crate::bucket::{SensorDocument, StorageError, Store, WriteKind};
+use crate::bucket::{SensorDocument, StorageError, Store};
 use crate::reading::Hour;
 use crate::store::document;
 
@@ -190,22 +192,6 @@ fn date(hour: Hour) -> bson::DateTime {
     bson::DateTime::from_millis(hour.start_ms())
 }
 
-fn page_change(write: &PageWrite<'_>, index: usize) -> Option<Change> {
-    let page = &write.bucket.pages()[index];
-    let id = || document::page_id(&write.id.sensor.key, write.id.hour, page.number);
-    let shard = || Some((write.id.sensor.key.to_string(), write.id.hour.start_ms()));
-    Some(match page.pending()? {
-        WriteKind::Insert => Change::Insert(document::page_document(write.id, page)),
-        WriteKind::Append { from } => {
-            let update = document::append_update(page, from);
-            Change::Update { id: id(), shard: shard(), rev: page.rev(), update }
-        }
-        WriteKind::Replace => {
-            Change::Update { id: id(), shard: shard(), rev: page.rev(), update: document::replace_update(page) }
-        }
-    })
-}
-
 #[async_trait]
 impl Store for MongoStore {
     async fn write_pages(&self, database: &str, writes: &[PageWrite<'_>]) -> Vec<Written> {
@@ -220,7 +206,8 @@ impl Store for MongoStore {
         let outcomes = Mutex::new(vec![Written::Yes; writes.len()]);
         let (mut buckets, mut overflow) = (Vec::new(), Vec::new());
         for (place, write) in writes.iter().enumerate() {
-            let change = |index: &usize| Some((collection_of(write, *index).clone(), page_change(write, *index)?));
+            let change =
+                |index: &usize| Some((collection_of(write, *index).clone(), writes::page_change(write, *index)?));
             let mut changes: Vec<_> = write.group.iter().filter_map(change).collect();
             if changes.len() > 1 {
                 let outcome = self.transact(changes).await;
@@ -328,20 +315,8 @@ impl Store for MongoStore {
     }
 
     async fn list_sensors(&self, database: &str, filter: &SensorFilter) -> Result<Vec<SensorDocument>, StorageError> {
-        let collection = Collections::of(&self.mongo, database).sensors;
-        if filter.limit == 0 {
-            // MongoDB takes it for no limit at all.
-            return Ok(Vec::new());
-        }
-        let mut query = Document::new();
-        if let Some(after) = &filter.after {
-            query.insert("_id", doc! { "$gt": after });
-        }
-        if filter.outliers {
-            query.insert("outlier.since", doc! { "$exists": true });
-        }
-        let limit = i64::try_from(filter.limit).ok();
-        let found = self.read(async move { find(&collection, query, doc! { "_id": 1 }, None, limit).await }).await?;
+        let (collection, filter) = (Collections::of(&self.mongo, database).sensors, filter.clone());
+        let found = self.read(async move { reads::list_sensors(&collection, &filter).await }).await?;
         found.iter().map(|sensor| document::decode_sensor(sensor)).collect()
     }
 
@@ -370,6 +345,32 @@ impl Store for MongoStore {
 
     async fn create_database(&self, database: &str) -> Result<(), StorageError> {
         self.created(database).await.map(drop)
+    }
+
+    async fn walk_buckets(
+        &self,
+        database: &str,
+        from: Option<&Cursor>,
+        pages_max: usize,
+    ) -> Result<Walked<KeptBucket>, StorageError> {
+        let (client, collections) = (self.client.clone(), Collections::of(&self.mongo, database));
+        let from = from.cloned();
+        self.read(async move { walk::buckets(&client, &collections, from, pages_max).await }).await
+    }
+
+    async fn walk_sensors(
+        &self,
+        database: &str,
+        from: Option<&Cursor>,
+        max: usize,
+    ) -> Result<Walked<KeptSensor>, StorageError> {
+        let (collection, from) = (Collections::of(&self.mongo, database).sensors, from.cloned());
+        self.read(async move { walk::sensors(&collection, from, max).await }).await
+    }
+
+    async fn estimate_pages(&self) -> Result<u64, StorageError> {
+        let (mongo, names) = (self.mongo.clone(), self.databases().await?);
+        self.read(async move { walk::estimate_pages(&mongo, &names).await }).await
     }
 
     fn is_shared(&self) -> bool {

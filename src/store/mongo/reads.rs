@@ -9,7 +9,7 @@ use mongodb::{Client, ClientSession, Collection};
 use super::outcome::classify;
 use super::setup::Collections;
 use crate::bucket::StorageError;
-use crate::bucket::store::BucketId;
+use crate::bucket::store::{BucketId, SensorFilter};
 use crate::store::document::decode_header;
 
 /// All documents of a filter, sorted.
@@ -33,6 +33,25 @@ pub async fn find(
         documents.push(cursor.current().to_owned());
     }
     Ok(documents)
+}
+
+/// The sensors' documents that pass the filter, in key order.
+pub async fn list_sensors(
+    collection: &Collection<RawDocumentBuf>,
+    filter: &SensorFilter,
+) -> Result<Vec<RawDocumentBuf>, StorageError> {
+    if filter.limit == 0 {
+        // MongoDB takes it for no limit at all.
+        return Ok(Vec::new());
+    }
+    let mut query = Document::new();
+    if let Some(after) = &filter.after {
+        query.insert("_id", doc! { "$gt": after });
+    }
+    if filter.outliers {
+        query.insert("outlier.since", doc! { "$exists": true });
+    }
+    find(collection, query, doc! { "_id": 1 }, None, i64::try_from(filter.limit).ok()).await
 }
 
 /// One bucket's pages in both collections as they were at one moment, in order of their numbers.

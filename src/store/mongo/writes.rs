@@ -7,8 +7,9 @@ use mongodb::options::{Acknowledgment, WriteConcern};
 use mongodb::{Client, ClientSession, Collection, Database};
 
 use super::outcome::{is_transaction_conflict, of_updates, statement};
-use crate::bucket::store::Written;
-use crate::store::document::Writer;
+use crate::bucket::WriteKind;
+use crate::bucket::store::{PageWrite, Written};
+use crate::store::document::{self, Writer};
 
 /// A command's statements stay below this: a raw command is capped at 16 MiB by the server, and
 /// smaller ones share the connections better.
@@ -41,6 +42,23 @@ impl Change {
             Self::Update { id, update, .. } => 2 * id.len() + update.len() + 96,
         }
     }
+}
+
+/// What a page needs to be written; `None` for nothing.
+pub fn page_change(write: &PageWrite<'_>, index: usize) -> Option<Change> {
+    let page = &write.bucket.pages()[index];
+    let id = || document::page_id(&write.id.sensor.key, write.id.hour, page.number);
+    let shard = || Some((write.id.sensor.key.to_string(), write.id.hour.start_ms()));
+    Some(match page.pending()? {
+        WriteKind::Insert => Change::Insert(document::page_document(write.id, page)),
+        WriteKind::Append { from } => {
+            let update = document::append_update(page, from);
+            Change::Update { id: id(), shard: shard(), rev: page.rev(), update }
+        }
+        WriteKind::Replace => {
+            Change::Update { id: id(), shard: shard(), rev: page.rev(), update: document::replace_update(page) }
+        }
+    })
 }
 
 /// Splits changes (with the place of each among the outcomes) into commands of a good size.

@@ -53,6 +53,11 @@ async fn a_damaged_page_is_named_and_never_written_over() {
     assert_unreadable(place.store().read_buckets(DB, &[good.clone(), bad.clone()]).await, &bad_page);
     assert_unreadable(place.store().scan(DB, "bad", HOUR..HOUR.next(), false, 9).await, &bad_page);
     assert_stored(&bucket, &read(place.store(), DB, &good).await);
+    // A walk names it and goes on.
+    let walked = place.store().walk_buckets(DB, None, 100).await.expect("a part").found;
+    let [bad_bucket, good_bucket] = &walked[..] else { panic!("{walked:?}") };
+    assert_unreadable(bad_bucket.pages[0].clone(), &bad_page);
+    assert!(good_bucket.pages[0].is_ok());
     // The others of the same call are written.
     let new = bucket_of(&seconds(HOUR, 5, &[2]), &CAPS);
     merge(&mut bucket, &seconds(HOUR, 5, &[2]), &CAPS);
@@ -95,6 +100,8 @@ async fn a_damaged_sensor_is_named() {
     assert_unreadable(place.store().read_sensors(DB, &[key]).await, key);
     let filter = SensorFilter { limit: 9, ..SensorFilter::default() };
     assert_unreadable(place.store().list_sensors(DB, &filter).await, key);
+    let walked = place.store().walk_sensors(DB, None, 9).await.expect("a part").found;
+    assert_unreadable(walked[0].document.clone(), key);
     let outcomes = place.store().write_sensors(DB, &[SensorDocument { rev: 1, ..document }]).await;
     assert!(matches!(&outcomes[..], [Written::Failed(StorageError::Unreadable { .. })]), "{outcomes:?}");
 }

@@ -1,6 +1,7 @@
 //! The documents of either store as they lie there, read and checked byte by byte against what the design says of
 //! them, with none of the program's own decoding and folding. The one part of the support that knows the stored form.
 
+mod change;
 mod summary;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -72,10 +73,23 @@ pub struct Sensor {
 
 /// Which documents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+pub enum Kind {
+    /// Pages 0.
     Buckets,
+    /// Further pages.
     Overflow,
+    /// Sensors' documents.
     Sensors,
+}
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Kind::Buckets => "buckets",
+            Kind::Overflow => "overflow",
+            Kind::Sensors => "sensors",
+        }
+    }
 }
 
 enum Place {
@@ -205,12 +219,7 @@ impl Stored {
     fn each(&self, kind: Kind, mut visit: impl FnMut(&RawDocument)) {
         match &self.place {
             Place::Mongo { runtime, mongo } => runtime.block_on(async {
-                let suffix = match kind {
-                    Kind::Buckets => "buckets",
-                    Kind::Overflow => "overflow",
-                    Kind::Sensors => "sensors",
-                };
-                let collection = mongo.collection::<RawDocumentBuf>(&format!("{}.{suffix}", self.database));
+                let collection = mongo.collection::<RawDocumentBuf>(&format!("{}.{}", self.database, kind.name()));
                 let mut cursor = collection.find(doc! {}).await.expect("documents");
                 while cursor.advance().await.expect("the next document") {
                     visit(cursor.current());

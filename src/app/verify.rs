@@ -1,0 +1,49 @@
+//! `hourglass verify`: the store opened without a service around it, checked, closed.
+
+use std::process::ExitCode;
+
+use anyhow::Context;
+
+use crate::config::Settings;
+use crate::store::embedded::FILE_NAME;
+use crate::telemetry::logs;
+use crate::verify::{self, Options, PageBounds, Progress, unflushed_records};
+
+/// The check came to an end and something is wrong.
+const EXIT_DIFFERENT: u8 = 1;
+/// The check did not come to an end.
+const EXIT_INCOMPLETE: u8 = 2;
+
+/// Checks everything in the store, and with `repair` mends what can be.
+#[must_use]
+pub fn verify(settings: &Settings, repair: bool) -> ExitCode {
+    logs::start(&settings.telemetry.log_level, settings.telemetry.log_format);
+    let checked = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let checked = checked.context("starting threads").and_then(|runtime| runtime.block_on(check(settings, repair)));
+    match checked {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(EXIT_DIFFERENT),
+        Err(error) => {
+            eprintln!("hourglass: {error:#}; the check was not completed");
+            ExitCode::from(EXIT_INCOMPLETE)
+        }
+    }
+}
+
+async fn check(settings: &Settings, repair: bool) -> anyhow::Result<bool> {
+    let directory = &settings.server.data_dir;
+    if settings.store.uri.is_embedded() {
+        // Opening it would make one.
+        let file = directory.join(FILE_NAME);
+        std::fs::metadata(&file).with_context(|| format!("there is no store: {}", file.display()))?;
+    }
+    let log = unflushed_records(directory).context("reading the log")?;
+    let (store, _) = super::open_store(settings).await?;
+    store.check().await?;
+    let bounds = PageBounds { max_readings: settings.page.max_readings, hard_bytes: settings.page.hard_bytes };
+    let options = Options { bounds, recent: settings.sensors.recent, repair };
+    let mut out = std::io::stdout();
+    let checked = verify::run(&*store, &options, log.as_ref(), &mut Progress::default(), &mut out).await;
+    store.close().await;
+    Ok(checked?)
+}

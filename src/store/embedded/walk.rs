@@ -1,0 +1,92 @@
+//! Everything that the file holds of a database, as it lies there, a part at a time.
+
+use redb::{Database, ReadableDatabase, ReadableTableMetadata};
+
+use super::file::Failure;
+use super::keys::Keys;
+use super::tables::{PAGES, SENSORS, unseal};
+use crate::bucket::StorageError;
+use crate::bucket::kept::{Cursor, KeptBucket, KeptPage, KeptSensor, Walked};
+use crate::reading::Hour;
+use crate::store::document::{decode_kept, decode_kept_sensor, page_id};
+
+/// How many bytes of documents end a part.
+const PART_BYTES: usize = 16 << 20;
+
+/// The trait's `walk_buckets`.
+pub(super) fn buckets(
+    database: &Database,
+    name: &str,
+    from: Option<&Cursor>,
+    pages_max: usize,
+) -> Result<Walked<KeptBucket>, Failure> {
+    let keys = Keys::of(name);
+    let all = keys.all();
+    let start = from.map_or(&*all.start, |from| &*from.0);
+    let transaction = database.begin_read()?;
+    let table = transaction.open_table(PAGES)?;
+    let mut walked = Walked::<KeptBucket>::default();
+    let (mut pages, mut bytes) = (0, 0);
+    for row in table.range::<&[u8]>(start..&*all.end)? {
+        let (key, value) = row?;
+        let (key, value) = (key.value(), value.value());
+        let bucket = Keys::bucket_of(key);
+        if walked.found.last().is_none_or(|last| last.from.0 != bucket) {
+            if pages >= pages_max.max(1) || bytes >= PART_BYTES {
+                walked.next = Some(Cursor(key.to_vec()));
+                break;
+            }
+            walked.found.push(KeptBucket { from: Cursor(bucket.to_vec()), pages: Vec::new() });
+        }
+        (pages, bytes) = (pages + 1, bytes + value.len());
+        if let Some(last) = walked.found.last_mut() {
+            last.pages.push(page(&keys, key, value));
+        }
+    }
+    Ok(walked)
+}
+
+fn page(keys: &Keys, key: &[u8], value: &[u8]) -> Result<KeptPage, StorageError> {
+    // An hour beyond all timestamps has no name.
+    let hours = Hour::of(i64::MIN)..=Hour::of(i64::MAX);
+    let Some((hour, sensor, number)) = keys.page_of(key).filter(|(hour, ..)| hours.contains(hour)) else {
+        let detail = "its key is not that of a page".to_owned();
+        return Err(StorageError::Unreadable { id: key.escape_ascii().to_string(), detail });
+    };
+    let id = page_id(&sensor, hour, number);
+    decode_kept(unseal(key, value, || id.clone())?, &id, None)
+}
+
+/// The trait's `walk_sensors`.
+pub(super) fn sensors(
+    database: &Database,
+    name: &str,
+    from: Option<&Cursor>,
+    max: usize,
+) -> Result<Walked<KeptSensor>, Failure> {
+    let keys = Keys::of(name);
+    let all = keys.all();
+    let start = from.map_or(&*all.start, |from| &*from.0);
+    let transaction = database.begin_read()?;
+    let table = transaction.open_table(SENSORS)?;
+    let mut walked = Walked::default();
+    for row in table.range::<&[u8]>(start..&*all.end)? {
+        let (key, value) = row?;
+        let (key, value) = (key.value(), value.value());
+        if walked.found.len() >= max.max(1) {
+            walked.next = Some(Cursor(key.to_vec()));
+            break;
+        }
+        let sensor = keys.sensor_of(key).map_or_else(|| key.escape_ascii().to_string(), str::to_owned);
+        walked.found.push(match unseal(key, value, || sensor.clone()) {
+            Ok(document) => decode_kept_sensor(document, sensor),
+            Err(error) => KeptSensor { key: sensor, document: Err(error) },
+        });
+    }
+    Ok(walked)
+}
+
+/// The trait's `estimate_pages`, exact here.
+pub(super) fn count_pages(database: &Database) -> Result<u64, Failure> {
+    Ok(database.begin_read()?.open_table(PAGES)?.len()?)
+}

@@ -1,0 +1,250 @@
+//! Checks of a bucket's pages: pure, documents in, findings out.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt::Display;
+
+use super::finding::{Findings, Note, What};
+use crate::bucket::kept::{KeptBucket, KeptPage};
+use crate::bucket::summary::Figures;
+use crate::bucket::{Readings, StorageError};
+use crate::reading::time::{MILLI_NS, write_rfc3339, write_seconds};
+use crate::reading::{Hour, Value};
+
+/// The bounds of a page. Config section `[page]`.
+#[derive(Debug, Clone, Copy)]
+pub struct PageBounds {
+    /// Readings at which a page closes.
+    pub max_readings: usize,
+    /// Bytes that no page of several readings goes past.
+    pub hard_bytes: usize,
+}
+
+/// Checks every page by itself, and all of them together.
+#[must_use]
+pub fn check_bucket(bucket: &KeptBucket, bounds: &PageBounds) -> Findings {
+    let mut findings = Findings::default();
+    for page in &bucket.pages {
+        match page {
+            Ok(page) => check_page(page, bounds, &mut findings),
+            Err(StorageError::Unreadable { id, detail }) => {
+                findings.differs(id, What::Unreadable, "a page that can be read", detail);
+            }
+            Err(error) => findings.differs("a page", What::Unreadable, "a page that can be read", error.to_string()),
+        }
+    }
+    let pages: Vec<&KeptPage> = bucket.pages.iter().flatten().collect();
+    // A page that cannot be read may be any.
+    let all_read = pages.len() == bucket.pages.len();
+    if all_read {
+        check_numbers(&pages, &mut findings);
+    }
+    check_marks(&pages, bucket.pages.len() > 1, &mut findings);
+    check_times(&pages, &mut findings);
+    findings
+}
+
+/// Whether a page is what its key says, and its readings a set in time order: whatever else is
+/// wrong with it can then be made anew.
+#[must_use]
+pub fn is_sound(page: &KeptPage) -> bool {
+    let mut findings = Findings::default();
+    check_identity(page, &mut findings);
+    check_order(page, &mut findings);
+    findings.differences.is_empty() && !page.readings.is_empty()
+}
+
+/// The readings of a sound page as a set, with summaries made anew.
+#[must_use]
+pub fn set_of(page: &KeptPage) -> Readings {
+    page.readings.iter().cloned().collect()
+}
+
+fn check_page(page: &KeptPage, bounds: &PageBounds, findings: &mut Findings) {
+    check_identity(page, findings);
+    check_order(page, findings);
+    let hour = page.hour();
+    let mut strangers = page.readings.iter().map(|reading| reading.time).filter(|time| Hour::of(*time) != hour);
+    if let Some(first) = strangers.next() {
+        let (expected, more) = (span(page), strangers.count());
+        findings.differs(&page.key, What::Hour, expected, format!("{} and {more} more outside of it", time(first)));
+    }
+    if page.readings.is_empty() {
+        findings.differs(&page.key, What::Empty, "at least one reading", "none");
+    } else if is_sound(page) {
+        let readings = set_of(page);
+        check_count(page, &readings, findings);
+        check_summary(page, &readings, findings);
+        if readings.bytes() > bounds.hard_bytes && readings.len() > 1 {
+            let expected = format!("at most {} bytes of readings (page.hard_bytes)", bounds.hard_bytes);
+            findings.differs(&page.key, What::Size, expected, format!("{} bytes", readings.bytes()));
+        }
+    }
+    if page.readings.len() > bounds.max_readings {
+        findings.note(&page.key, Note::ManyReadings);
+    }
+}
+
+fn check_identity(page: &KeptPage, findings: &mut Findings) {
+    let mut same = |what: &str, found: &str, expected: &str| {
+        if found != expected {
+            findings.differs(&page.key, What::Identity, format!("{what} {expected}"), found.to_owned());
+        }
+    };
+    same("_id", &page.id, &page.key);
+    same("sensor, start and page that make", &page.own_id, &page.key);
+    same("measurement and tags that make", &page.sensor.key, &page.sensor_key);
+    let hour = page.hour();
+    same("start", &millis(page.start_ms), &millis(hour.start_ms()));
+    same("end", &millis(page.end_ms), &millis(hour.next().start_ms()));
+    if let Some(in_overflow) = page.in_overflow {
+        let place = |in_overflow| if in_overflow { "overflow" } else { "buckets" };
+        same(&format!("page {} in", page.number), place(in_overflow), place(page.number > 0));
+    }
+}
+
+fn check_order(page: &KeptPage, findings: &mut Findings) {
+    for pair in page.readings.windows(2) {
+        let (before, at) = (pair[0].time, pair[1].time);
+        if before >= at {
+            let found = format!("{} after {}", time(at), time(before));
+            findings.differs(&page.key, What::Order, "readings in time order, none twice", found);
+            break;
+        }
+    }
+    for reading in &page.readings {
+        let names = |n: usize| &*reading.fields[n].0;
+        let twice = (1..reading.fields.len()).find(|n| (0..*n).any(|before| names(before) == names(*n)));
+        if let Some(n) = twice {
+            let found = format!("{} twice at {}", names(n), time(reading.time));
+            findings.differs(&page.key, What::Order, "each field once in a reading", found);
+            break;
+        }
+    }
+}
+
+fn check_count(page: &KeptPage, readings: &Readings, findings: &mut Findings) {
+    let times = readings.times();
+    let floored = |time: Option<&i64>| time.map(|time| time.div_euclid(MILLI_NS));
+    let mut same = |name: &str, expected: Option<String>, found: Option<String>| {
+        if expected != found {
+            let text = |value: Option<String>| value.unwrap_or_else(|| "nothing of the kind".to_owned());
+            findings.differs(&page.key, What::Count, format!("{name} {}", text(expected)), text(found));
+        }
+    };
+    same("count", Some(times.len().to_string()), page.count.map(|count| count.to_string()));
+    same("first", floored(times.first()).map(millis), page.first_ms.map(millis));
+    same("last", floored(times.last()).map(millis), page.last_ms.map(millis));
+}
+
+fn check_summary(page: &KeptPage, readings: &Readings, findings: &mut Findings) {
+    let mut stored: BTreeMap<&str, Option<&Figures>> = BTreeMap::new();
+    for (name, figures) in &page.summary {
+        if stored.insert(name, figures.as_ref()).is_some() {
+            findings.differs(&page.key, What::Summary, format!("{name}: one summary"), "two");
+        }
+    }
+    for (name, summary) in readings.summaries() {
+        let expected = summary.figures();
+        let found = stored.remove(&**name);
+        if found.flatten() != Some(&expected) {
+            let text = found.map_or_else(|| "none".into(), |f| f.map_or_else(|| "no summary".into(), figures));
+            findings.differs(&page.key, What::Summary, format!("{name}: {}", figures(&expected)), text);
+        }
+    }
+    for (name, found) in stored {
+        let text = found.map_or_else(|| "something else".into(), figures);
+        findings.differs(&page.key, What::Summary, format!("{name}: none, since it has no number"), text);
+    }
+}
+
+fn check_numbers(pages: &[&KeptPage], findings: &mut Findings) {
+    let mut numbers: Vec<u32> = pages.iter().map(|page| page.number).collect();
+    numbers.sort_unstable();
+    if !numbers.iter().zip(0..).all(|(number, place)| *number == place) {
+        let expected = format!("pages 0 to {}", pages.len() - 1);
+        findings.differs(&pages[0].key, What::Numbers, expected, list(&numbers));
+    }
+}
+
+fn check_marks(pages: &[&KeptPage], several: bool, findings: &mut Findings) {
+    let open: Vec<u32> = pages.iter().filter(|page| !page.closed).map(|page| page.number).collect();
+    if open.len() > 1 {
+        findings.differs(&pages[0].key, What::Open, "at most one open page", format!("open: pages {}", list(&open)));
+    }
+    for page in pages {
+        match (page.number, page.has_overflow) {
+            (0, false) if several => {
+                findings.differs(&page.key, What::Overflow, "true, since there are further pages", "false");
+            }
+            (0, true) if !several => findings.note(&page.key, Note::MarkedAhead),
+            (1.., true) => findings.differs(&page.key, What::Overflow, "false but on page 0", "true"),
+            (_, _) => {}
+        }
+    }
+}
+
+/// Times that stand on two pages, told once per pair of pages.
+fn check_times(pages: &[&KeptPage], findings: &mut Findings) {
+    if pages.len() < 2 {
+        return;
+    }
+    let mut seen: HashMap<i64, usize> = HashMap::new();
+    let mut pairs: BTreeMap<(usize, usize), (usize, i64)> = BTreeMap::new();
+    for (p, page) in pages.iter().enumerate() {
+        for reading in &page.readings {
+            let first = *seen.entry(reading.time).or_insert(p);
+            if first != p {
+                pairs.entry((first, p)).or_insert((0, reading.time)).0 += 1;
+            }
+        }
+    }
+    for ((first, p), (count, at)) in pairs {
+        let found = format!("{count} also on page {}, {} for one", pages[first].number, time(at));
+        findings.differs(&pages[p].key, What::TwoPages, "every timestamp on one page", found);
+    }
+}
+
+fn list(numbers: &[impl Display]) -> String {
+    numbers.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+fn span(page: &KeptPage) -> String {
+    format!("readings from {} on and before {}", millis(page.start_ms), millis(page.end_ms))
+}
+
+fn time(time: i64) -> String {
+    let mut text = String::new();
+    write_rfc3339(&mut text, time);
+    text
+}
+
+/// From milliseconds, since an hour may begin before the range of nanoseconds.
+fn millis(ms: i64) -> String {
+    let mut text = String::new();
+    write_seconds(&mut text, ms.div_euclid(1000));
+    match ms.rem_euclid(1000) {
+        0 => {}
+        rest => text.push_str(&format!(".{rest:03}")),
+    }
+    text + "Z"
+}
+
+fn figures(figures: &Figures) -> String {
+    let Figures { count, min, max, sum, avg, first, last } = figures;
+    let [min, max, sum, avg, first, last] = [min, max, sum, avg, first, last].map(value);
+    format!("count {count}, min {min}, max {max}, sum {sum}, avg {avg}, first {first}, last {last}")
+}
+
+/// So that no two values that differ look alike.
+fn value(value: &Value) -> String {
+    match value {
+        Value::Float(v) => format!("{v:?}"),
+        Value::Integer(v) => v.to_string(),
+        Value::Unsigned(v) => format!("{v}u"),
+        Value::Boolean(v) => v.to_string(),
+        Value::String(v) => format!("{v:?}"),
+    }
+}
+
+#[cfg(test)]
+mod tests;

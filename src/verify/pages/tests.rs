@@ -1,0 +1,268 @@
+//! Pages made wrong by hand: each wrong thing is found, once, and nothing else is.
+
+use std::sync::Arc;
+
+use super::*;
+use crate::bucket::Reading;
+use crate::bucket::kept::Cursor;
+use crate::reading::Sensor;
+use crate::verify::finding::Difference;
+
+const HOUR: Hour = Hour(491_150);
+const BOUNDS: PageBounds = PageBounds { max_readings: 100, hard_bytes: 4 << 20 };
+
+fn key(number: u32) -> String {
+    format!("2026-01-11T14 m,s=1 {number}")
+}
+
+fn readings(seconds: std::ops::Range<i64>) -> Vec<Reading> {
+    let reading = |second: i64| {
+        let fields = vec![
+            (Arc::from("n"), Value::Integer(second)),
+            (Arc::from("f"), Value::Float(-0.0)),
+            (Arc::from("on"), Value::Boolean(true)),
+        ];
+        Reading { time: HOUR.start_ns() + second * 1_000_000_000 + 7, fields }
+    };
+    seconds.map(reading).collect()
+}
+
+/// A page that says the truth about itself.
+fn page(number: u32, readings: Vec<Reading>) -> KeptPage {
+    let sensor = Arc::new(Sensor::new("m", [("s", "1")]).expect("distinct tags"));
+    let set: Readings = readings.iter().cloned().collect();
+    let ms = |time: &i64| time.div_euclid(MILLI_NS);
+    KeptPage {
+        key: key(number),
+        in_overflow: Some(number > 0),
+        id: key(number),
+        own_id: key(number),
+        sensor_key: sensor.key.clone(),
+        sensor,
+        start_ms: HOUR.start_ms(),
+        end_ms: HOUR.next().start_ms(),
+        number,
+        rev: 1,
+        closed: false,
+        has_overflow: false,
+        count: Some(set.len() as u64),
+        first_ms: set.times().first().map(ms),
+        last_ms: set.times().last().map(ms),
+        summary: set.summaries().map(|(name, summary)| (name.clone(), Some(summary.figures()))).collect(),
+        readings,
+        applied: Vec::new(),
+    }
+}
+
+fn several() -> Vec<KeptPage> {
+    let mut pages = vec![page(0, readings(0..5)), page(1, readings(5..10)), page(2, readings(10..12))];
+    pages[0].has_overflow = true;
+    (pages[0].closed, pages[1].closed) = (true, true);
+    pages
+}
+
+fn check(pages: Vec<KeptPage>) -> Findings {
+    let bucket = KeptBucket { from: Cursor(Vec::new()), pages: pages.into_iter().map(Ok).collect() };
+    check_bucket(&bucket, &BOUNDS)
+}
+
+fn whats(findings: &Findings) -> Vec<(What, &str)> {
+    findings.differences.iter().map(|difference| (difference.what, &*difference.document)).collect()
+}
+
+/// Of one page that was changed.
+fn wrong(change: impl FnOnce(&mut KeptPage)) -> Vec<Difference> {
+    let mut page = page(0, readings(0..5));
+    change(&mut page);
+    let findings = check(vec![page]);
+    assert!(findings.notes.is_empty(), "{findings:?}");
+    findings.differences
+}
+
+#[test]
+fn what_is_right_is_not_found_wrong() {
+    assert_eq!(check(vec![page(0, readings(0..100))]), Findings::default());
+    assert_eq!(check(several()), Findings::default());
+    let mut embedded = page(0, readings(0..1));
+    embedded.in_overflow = None;
+    assert_eq!(check(vec![embedded]), Findings::default());
+    assert_eq!(check(Vec::new()), Findings::default());
+    // The first and the last nanosecond of the hour.
+    let ends = [HOUR.start_ns(), HOUR.end_ns() - 1].map(|time| Reading { time, fields: Vec::new() });
+    assert_eq!(check(vec![page(0, ends.to_vec())]), Findings::default());
+}
+
+#[test]
+fn whatever_contradicts_the_key_is_an_identity() {
+    let changes: [fn(&mut KeptPage); 8] = [
+        |page| page.id = key(1),
+        |page| page.own_id = key(1),
+        |page| page.key = key(1),
+        |page| page.sensor_key = "m,s=2".into(),
+        |page| page.start_ms += 1,
+        |page| page.end_ms -= 1,
+        |page| page.end_ms += 3_600_000,
+        |page| page.in_overflow = Some(true),
+    ];
+    for (n, change) in changes.into_iter().enumerate() {
+        let found = wrong(change);
+        assert!(!found.is_empty() && found.iter().all(|d| d.what == What::Identity), "{n}: {found:?}");
+    }
+}
+
+#[test]
+fn a_reading_of_another_hour_is_found() {
+    for outside in [HOUR.start_ns() - 1, HOUR.end_ns()] {
+        let mut stranger = readings(0..5);
+        let at = if outside < HOUR.start_ns() { 0 } else { 4 };
+        stranger[at].time = outside;
+        let findings = check(vec![page(0, stranger)]);
+        assert_eq!(whats(&findings), [(What::Hour, &*key(0))]);
+    }
+}
+
+#[test]
+fn order_is_found_and_nothing_is_folded_then() {
+    let swapped = wrong(|page| page.readings.swap(1, 3));
+    assert_eq!(swapped.iter().map(|d| d.what).collect::<Vec<_>>(), [What::Order]);
+    let twice = wrong(|page| page.readings[2].time = page.readings[1].time);
+    assert_eq!(twice.iter().map(|d| d.what).collect::<Vec<_>>(), [What::Order]);
+    let field = wrong(|page| {
+        let n = page.readings[2].fields[0].clone();
+        page.readings[2].fields.push(n);
+    });
+    assert_eq!(field.iter().map(|d| d.what).collect::<Vec<_>>(), [What::Order]);
+    assert_eq!(field[0].found, "n twice at 2026-01-11T14:00:02.000000007Z");
+}
+
+#[test]
+fn count_first_and_last_are_what_the_readings_say() {
+    type Case = (fn(&mut KeptPage), &'static str, &'static str);
+    let changes: [Case; 5] = [
+        (|page| page.count = Some(4), "count 5", "4"),
+        (|page| page.count = None, "count 5", "nothing of the kind"),
+        (
+            |page| page.first_ms = page.first_ms.map(|ms| ms + 1),
+            "first 2026-01-11T14:00:00Z",
+            "2026-01-11T14:00:00.001Z",
+        ),
+        (|page| page.last_ms = Some(0), "last 2026-01-11T14:00:04Z", "1970-01-01T00:00:00Z"),
+        (|page| page.last_ms = None, "last 2026-01-11T14:00:04Z", "nothing of the kind"),
+    ];
+    for (change, expected, found) in changes {
+        let differences = wrong(change);
+        let told: Vec<_> = differences.iter().map(|d| (d.what, &*d.expected, &*d.found)).collect();
+        assert_eq!(told, [(What::Count, expected, found)]);
+    }
+}
+
+#[test]
+fn every_bit_of_a_summary_counts() {
+    let n = |page: &mut KeptPage, change: fn(&mut Figures)| change(page.summary[0].1.as_mut().expect("figures"));
+    let f = |page: &mut KeptPage, change: fn(&mut Figures)| change(page.summary[1].1.as_mut().expect("figures"));
+    let cases: Vec<Vec<Difference>> = vec![
+        wrong(|page| n(page, |figures| figures.count += 1)),
+        wrong(|page| n(page, |figures| figures.sum = Value::Integer(11))),
+        wrong(|page| n(page, |figures| figures.sum = Value::Float(10.0))),
+        wrong(|page| n(page, |figures| figures.max = Value::Unsigned(4))),
+        wrong(|page| n(page, |figures| figures.avg = Value::Float(f64::from_bits(2.0_f64.to_bits() + 1)))),
+        wrong(|page| n(page, |figures| std::mem::swap(&mut figures.first, &mut figures.last))),
+        wrong(|page| f(page, |figures| figures.min = Value::Float(0.0))),
+        wrong(|page| page.summary[0].1 = None),
+        wrong(|page| drop(page.summary.remove(0))),
+        wrong(|page| page.summary.push((Arc::from("on"), None))),
+        wrong(|page| page.summary.push((Arc::from("more"), page.summary[0].1.clone()))),
+    ];
+    for (n, found) in cases.iter().enumerate() {
+        assert_eq!(found.iter().map(|d| d.what).collect::<Vec<_>>(), [What::Summary], "{n}: {found:?}");
+    }
+    assert_eq!(cases[6][0].expected, "f: count 5, min -0.0, max -0.0, sum -0.0, avg -0.0, first -0.0, last -0.0");
+    assert_eq!(cases[6][0].found, "count 5, min 0.0, max -0.0, sum -0.0, avg -0.0, first -0.0, last -0.0");
+}
+
+#[test]
+fn a_page_without_readings_is_told_once() {
+    let found = wrong(|page| page.readings.clear());
+    assert_eq!(found.iter().map(|d| d.what).collect::<Vec<_>>(), [What::Empty]);
+}
+
+#[test]
+fn size_is_a_difference_and_number_a_note() {
+    let check = |bounds: &PageBounds, seconds| {
+        let pages = vec![Ok(page(0, readings(seconds)))];
+        check_bucket(&KeptBucket { from: Cursor(Vec::new()), pages }, bounds)
+    };
+    let bytes = set_of(&page(0, readings(0..5))).bytes();
+    let fits = PageBounds { max_readings: 5, hard_bytes: bytes };
+    assert_eq!(check(&fits, 0..5), Findings::default());
+    let small = PageBounds { max_readings: 5, hard_bytes: bytes - 1 };
+    assert_eq!(whats(&check(&small, 0..5)), [(What::Size, &*key(0))]);
+    let one = PageBounds { max_readings: 1, hard_bytes: 1 };
+    assert_eq!(check(&one, 0..1), Findings::default(), "a single reading may be larger");
+    let few = check(&PageBounds { max_readings: 4, hard_bytes: bytes }, 0..5);
+    assert_eq!((few.differences.len(), few.notes.get(&Note::ManyReadings)), (0, Some(&(1, key(0)))));
+}
+
+#[test]
+fn marks_and_numbers_of_a_bucket_are_checked_together() {
+    let wrong = |change: fn(&mut Vec<KeptPage>)| {
+        let mut pages = several();
+        change(&mut pages);
+        let findings = check(pages);
+        whats(&findings).into_iter().map(|(what, document)| (what, document.to_owned())).collect::<Vec<_>>()
+    };
+    assert_eq!(wrong(|pages| pages[0].closed = false), [(What::Open, key(0))]);
+    assert_eq!(wrong(|pages| pages[2].closed = true), [], "no page need be open");
+    assert_eq!(wrong(|pages| pages[0].has_overflow = false), [(What::Overflow, key(0))]);
+    assert_eq!(wrong(|pages| pages[2].has_overflow = true), [(What::Overflow, key(2))]);
+    assert_eq!(wrong(|pages| drop(pages.remove(1))), [(What::Numbers, key(0))]);
+    assert_eq!(wrong(|pages| drop(pages.remove(0))), [(What::Numbers, key(1))]);
+    let both = wrong(|pages| {
+        let again = pages[2].clone();
+        pages.push(again);
+    });
+    let expected = [(What::Numbers, key(0)), (What::Open, key(0)), (What::TwoPages, key(2))];
+    assert_eq!(both, expected, "one page twice, as in both collections");
+    let mut alone = page(0, readings(0..5));
+    alone.has_overflow = true;
+    let findings = check(vec![alone]);
+    assert_eq!((findings.differences.len(), findings.notes.get(&Note::MarkedAhead)), (0, Some(&(1, key(0)))));
+}
+
+#[test]
+fn a_time_on_two_pages_is_told_once_per_pair() {
+    let mut pages = several();
+    let mut more = readings(3..5);
+    more.extend(readings(7..9));
+    more.extend(readings(20..21));
+    pages[2] = page(2, more);
+    let findings = check(pages);
+    assert_eq!(whats(&findings), [(What::TwoPages, &*key(2)), (What::TwoPages, &*key(2))]);
+    assert_eq!(findings.differences[0].found, "2 also on page 0, 2026-01-11T14:00:03.000000007Z for one");
+    assert_eq!(findings.differences[1].found, "2 also on page 1, 2026-01-11T14:00:07.000000007Z for one");
+}
+
+#[test]
+fn a_page_that_cannot_be_read_hides_no_other_and_is_not_missing() {
+    let mut pages: Vec<_> = several().into_iter().map(Ok).collect();
+    pages[1] = Err(StorageError::Unreadable { id: key(1), detail: "no start".into() });
+    if let Ok(page) = &mut pages[2] {
+        page.count = Some(9);
+    }
+    let bucket = KeptBucket { from: Cursor(Vec::new()), pages };
+    let findings = check_bucket(&bucket, &BOUNDS);
+    assert_eq!(whats(&findings), [(What::Unreadable, &*key(1)), (What::Count, &*key(2))]);
+    assert_eq!(findings.differences[0].found, "no start");
+}
+
+#[test]
+fn only_sound_pages_are_made_anew() {
+    assert!(is_sound(&page(0, readings(0..5))));
+    let changes: [fn(&mut KeptPage); 3] =
+        [|page| page.end_ms += 1, |page| page.readings.swap(0, 1), |page| page.readings.clear()];
+    for change in changes {
+        let mut page = page(0, readings(0..5));
+        change(&mut page);
+        assert!(!is_sound(&page));
+    }
+}

@@ -1,0 +1,131 @@
+//! Sensors' documents against what the pages say.
+
+use super::*;
+use crate::bucket::Reading;
+use crate::reading::{Hour, Value};
+use crate::verify::finding::Difference;
+
+const START: i64 = 1_768_140_000_000_000_000;
+
+fn sensor() -> Arc<Sensor> {
+    Arc::new(Sensor::new("m", [("s", "1")]).expect("distinct tags"))
+}
+
+fn reading(second: i64, field: &str, value: Value) -> Reading {
+    Reading { time: START + second * 1_000_000_000 + 5, fields: vec![(Arc::from(field), value)] }
+}
+
+fn page(readings: Vec<Reading>) -> KeptPage {
+    let (sensor, hour) = (sensor(), Hour::of(START));
+    KeptPage {
+        key: "key".into(),
+        in_overflow: None,
+        id: "key".into(),
+        own_id: "key".into(),
+        sensor_key: sensor.key.clone(),
+        sensor,
+        start_ms: hour.start_ms(),
+        end_ms: hour.next().start_ms(),
+        number: 0,
+        rev: 1,
+        closed: false,
+        has_overflow: false,
+        count: None,
+        first_ms: None,
+        last_ms: None,
+        readings,
+        summary: Vec::new(),
+        applied: Vec::new(),
+    }
+}
+
+fn seen() -> AllSeen {
+    let mut seen = AllSeen::default();
+    seen.add(&page(vec![reading(3, "n", Value::Integer(1)), reading(9, "n", Value::Integer(2))]));
+    seen.add(&page(vec![reading(1, "t", Value::String("x".into())), reading(2, "n", Value::Float(2.0))]));
+    seen
+}
+
+/// The document that says just what the pages say.
+fn document() -> SensorDocument {
+    SensorDocument {
+        sensor: sensor(),
+        rev: 1,
+        fields: vec![(Arc::from("t"), Family::String), (Arc::from("n"), Family::Number)],
+        first_seen: Some(START + 1_000_000_000),
+        last_seen: Some(START + 9_000_000_000),
+        recent: vec![reading(9, "n", Value::Integer(2))],
+        outlier: None,
+    }
+}
+
+fn check(change: impl FnOnce(&mut SensorDocument)) -> Findings {
+    let mut document = document();
+    change(&mut document);
+    let kept = KeptSensor { key: "m,s=1".into(), document: Ok(document) };
+    check_sensor(&kept, seen().take("m,s=1").as_ref())
+}
+
+#[test]
+fn a_document_that_says_what_the_pages_say_is_right() {
+    assert_eq!(check(|_| {}), Findings::default());
+    assert_eq!(check(|document| document.fields.push((Arc::from("old"), Family::Boolean))), Findings::default());
+    // Readings that were deleted may have been earlier and later.
+    assert_eq!(check(|document| document.first_seen = Some(0)), Findings::default());
+    assert_eq!(check(|document| document.last_seen = Some(START + 99_000_000_000)), Findings::default());
+    let alone = KeptSensor { key: "m,s=1".into(), document: Ok(document()) };
+    assert_eq!(check_sensor(&alone, None), Findings::default(), "a document is stored before its first page");
+}
+
+#[test]
+fn fields_that_are_missing_are_named() {
+    let findings = check(|document| drop(document.fields.remove(0)));
+    let [Difference { what: What::Fields, expected, found, .. }] = &findings.differences[..] else {
+        panic!("{findings:?}")
+    };
+    assert_eq!((&**expected, &**found), ("the fields that its pages have, t among them", "n"));
+}
+
+#[test]
+fn a_document_under_another_sensors_key_is_found() {
+    let kept = KeptSensor { key: "m,s=2".into(), document: Ok(document()) };
+    let findings = check_sensor(&kept, None);
+    assert_eq!(findings.differences.iter().map(|d| d.what).collect::<Vec<_>>(), [What::Identity]);
+}
+
+#[test]
+fn lagging_is_a_note() {
+    let notes = |findings: Findings| {
+        assert_eq!(findings.differences, []);
+        findings.notes.into_keys().collect::<Vec<_>>()
+    };
+    assert_eq!(notes(check(|document| document.first_seen = None)), [Note::SeenLags]);
+    assert_eq!(notes(check(|document| document.first_seen = Some(START + 1_001_000_000))), [Note::SeenLags]);
+    assert_eq!(notes(check(|document| document.last_seen = Some(START + 8_999_000_000))), [Note::SeenLags]);
+    assert_eq!(notes(check(|document| document.recent.clear())), [Note::RecentLags]);
+    assert_eq!(notes(check(|document| document.recent[0].time -= 1)), [Note::RecentLags]);
+    assert_eq!(notes(check(|document| document.fields[0].1 = Family::Number)), [Note::Family]);
+}
+
+#[test]
+fn sensors_without_a_document_are_left_over() {
+    let mut seen = seen();
+    assert!(seen.take("m,s=2").is_none());
+    let rest = seen.into_rest();
+    assert_eq!(rest.len(), 1);
+    assert_eq!(no_document(&rest[0]).differences[0].what, What::NoSensor);
+    // A page that is not sure whose it is accuses nobody.
+    let mut unsure = page(Vec::new());
+    unsure.sensor_key = "m,s=2".into();
+    let mut seen = AllSeen::default();
+    seen.add(&unsure);
+    assert_eq!(seen.into_rest().len(), 0);
+}
+
+#[test]
+fn a_document_that_cannot_be_read_is_named_by_its_key() {
+    let error = StorageError::Unreadable { id: "m,s=1".into(), detail: "no rev".into() };
+    let findings = check_sensor(&KeptSensor { key: "m,s=1".into(), document: Err(error) }, None);
+    let Difference { document, what, found, .. } = &findings.differences[0];
+    assert_eq!((&**document, *what, &**found), ("m,s=1", What::Unreadable, "no rev"));
+}

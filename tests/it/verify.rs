@@ -1,0 +1,336 @@
+//! `hourglass verify` on both stores: a volume that hourglass filled is clean; every kind of damage, made by hand, is
+//! found and named and hides no other; `--repair` mends what can be, and changes no reading.
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+use std::process::Output;
+
+use mongodb::bson::{Bson, DateTime, Document};
+
+use crate::support::http::post;
+use crate::support::mongod::{Mongod, fresh_database_name, mongod};
+use crate::support::pages::{Kind, Stored};
+use crate::support::server::{Launch, Server, program};
+
+const CONFIG: &str = "[page]\nmax_readings = 60\n";
+/// 2026-01-15T14:00:00Z.
+const HOUR: i64 = 1_768_485_600;
+
+struct Volume {
+    server: Server,
+    stored: Stored,
+    store: String,
+}
+
+/// Twenty sensors of one page in each of two hours, six that outgrew theirs, and another database; the service has
+/// stopped.
+fn volume(store: String, stored: impl FnOnce(&Server) -> Stored) -> Volume {
+    let mut server = Launch::with_store(&store).config(CONFIG).start();
+    let mut lines = String::new();
+    for sensor in 0..20 {
+        for minute in 0..90 {
+            let (at, value) = (HOUR + minute * 60, minute * 3 - 70);
+            writeln!(lines, "m,s=s{sensor:02} f={}.{sensor},n={value}i,on=true {at}", value.abs()).unwrap();
+        }
+    }
+    for sensor in 0..6 {
+        for second in 0..150 {
+            writeln!(lines, "m,s=fast{sensor} n={second}i,t=\"x\" {}", HOUR + second).unwrap();
+        }
+    }
+    post(&server.url("/write?db=plant&precision=s"), lines, &[]).expect(204);
+    post(&server.url("/write?db=other&precision=s"), format!("m v=1 {HOUR}"), &[]).expect(204);
+    assert!(server.stop().success());
+    let stored = stored(&server);
+    Volume { server, stored, store }
+}
+
+fn embedded() -> Volume {
+    volume("embedded".into(), |server| Stored::in_file(server.data_dir(), "plant"))
+}
+
+fn mongo(mongod: &'static Mongod) -> Volume {
+    let name = fresh_database_name();
+    volume(mongod.uri(&name), |_| Stored::in_mongo(mongod, &name, "plant"))
+}
+
+impl Volume {
+    fn verify(&self, flags: &[&str]) -> (i32, String) {
+        verify(&self.store, &self.server.data_dir(), flags)
+    }
+
+    /// Runs it where it must come to an end: whether all is well, and what it names under that word.
+    #[track_caller]
+    fn named(&self, flags: &[&str], word: &str) -> (bool, BTreeSet<String>, String) {
+        let (code, said) = self.verify(flags);
+        assert!(code == 0 || code == 1, "{code}: {said}");
+        let lines = said.lines().filter_map(|line| line.strip_prefix(&format!("{word}: ")));
+        (code == 0, lines.map(|line| line.replacen(": plant", "", 1)).collect(), said)
+    }
+}
+
+fn verify(store: &str, data: &std::path::Path, flags: &[&str]) -> (i32, String) {
+    let mut command = program();
+    command.args(["verify", "--store", store, "--data-dir"]).arg(data).args(flags);
+    command.env("HOURGLASS_PAGE__MAX_READINGS", "60").env("HOURGLASS_TELEMETRY__LOG_LEVEL", "warn");
+    let Output { status, stdout, stderr } = command.output().expect("hourglass can be run");
+    let said = [stdout, stderr].map(|said| String::from_utf8(said).expect("UTF-8")).concat();
+    (status.code().expect("it ends by itself"), said)
+}
+
+fn page(sensor: &str, number: u32) -> String {
+    format!("2026-01-15T14 m,s={sensor} {number}")
+}
+
+fn set(of: &[(&str, String)]) -> BTreeSet<String> {
+    of.iter().map(|(what, document)| format!("{what}: {document}")).collect()
+}
+
+fn reading(page: &mut Document, index: usize) -> &mut Document {
+    page.get_array_mut("readings").unwrap()[index].as_document_mut().unwrap()
+}
+
+fn a_clean_volume_has_no_difference(volume: &Volume) {
+    let before = volume.stored.fingerprints();
+    for flags in [&[][..], &["--repair"]] {
+        let (clean, differences, said) = volume.named(flags, "difference");
+        assert!(clean && differences.is_empty(), "{said}");
+        let row: Vec<&str> = said.lines().find(|line| line.starts_with("plant")).unwrap().split_whitespace().collect();
+        // The service that stops brings its sensors' documents up to date, so there is no note either.
+        assert_eq!(row[1..5], ["58", "2700", "26", "0"], "{said}");
+        assert!(said.ends_with("log: there is none\nno difference\n"), "{said}");
+    }
+    assert!(volume.stored.fingerprints() == before, "nothing was written");
+}
+
+/// Everything that can be made anew, and what is lawful beside it.
+fn what_can_be_made_anew_is_found_and_mended(volume: &Volume) {
+    let clean = readings_of(volume);
+    let change = |kind, id: String, change: fn(&mut Document)| volume.stored.change(kind, &id, change);
+    change(Kind::Buckets, page("s00", 0), |d| _ = d.insert("count", 61));
+    change(Kind::Buckets, page("s01", 0), |d| _ = d.insert("first", DateTime::from_millis(0)));
+    change(Kind::Buckets, page("s02", 0), |d| _ = d.remove("last"));
+    change(Kind::Buckets, page("s03", 0), |d| {
+        // The last bit of one sum.
+        let f = d.get_document_mut("summary").unwrap().get_document_mut("f").unwrap();
+        let sum = f.get_f64("sum").unwrap();
+        f.insert("sum", f64::from_bits(sum.to_bits() + 1));
+    });
+    change(Kind::Buckets, page("s04", 0), |d| _ = d.get_document_mut("summary").unwrap().remove("n"));
+    change(Kind::Buckets, page("s05", 0), |d| {
+        let summary = d.get_document_mut("summary").unwrap();
+        let n = summary.get("n").unwrap().clone();
+        summary.insert("on", n);
+    });
+    change(Kind::Buckets, page("s06", 0), |d| _ = d.insert("summary", 7));
+    change(Kind::Buckets, page("s07", 0), |d| {
+        // As large as before, and no integer any more.
+        let n = d.get_document_mut("summary").unwrap().get_document_mut("n").unwrap();
+        n.insert("max", 107.0);
+    });
+    change(Kind::Buckets, page("fast0", 0), |d| _ = d.insert("hasOverflow", false));
+    change(Kind::Overflow, page("fast1", 1), |d| _ = d.insert("hasOverflow", true));
+    volume.stored.delete(Kind::Sensors, "m,s=s08");
+    change(Kind::Sensors, "m,s=s09".into(), |d| _ = d.get_document_mut("fields").unwrap().remove("on"));
+    // Lawful.
+    change(Kind::Buckets, page("s10", 0), |d| _ = d.insert("hasOverflow", true));
+    change(Kind::Sensors, "m,s=s11".into(), |d| _ = d.insert("lastSeen", DateTime::from_millis(HOUR * 1000)));
+    change(Kind::Sensors, "m,s=s12".into(), |d| _ = d.get_array_mut("recent").unwrap().pop());
+
+    let expected = set(&[
+        ("count", page("s00", 0)),
+        ("count", page("s01", 0)),
+        ("count", page("s02", 0)),
+        ("summary", page("s03", 0)),
+        ("summary", page("s04", 0)),
+        ("summary", page("s05", 0)),
+        ("summary", page("s06", 0)),
+        ("summary", page("s07", 0)),
+        ("hasOverflow", page("fast0", 0)),
+        ("hasOverflow", page("fast1", 1)),
+        ("sensor document", "m,s=s08".into()),
+        ("sensor's fields", "m,s=s09".into()),
+    ]);
+    let (clean_now, found, said) = volume.named(&[], "difference");
+    assert_eq!((clean_now, &found), (false, &expected), "{said}");
+    let notes: Vec<&str> = said.lines().filter_map(|line| line.strip_prefix("note: plant: ")).collect();
+    assert_eq!(notes.len(), 3, "{said}");
+    for (note, document) in notes.iter().zip([page("s10", 0), "m,s=s11".into(), "m,s=s12".into()]) {
+        assert!(note.starts_with("1 × ") && note.ends_with(&format!("; the first: {document}")), "{said}");
+    }
+    // The figures that should stand there, and those that do.
+    assert!(said.contains("    expected count 60\n    found    61\n"), "{said}");
+    assert!(
+        said.contains("    expected n: count 60, min -70, max 107, sum 1110, avg 18.5, first -70, last 107\n"),
+        "{said}"
+    );
+
+    let (mended, repaired, said) = volume.named(&["--repair"], "repaired");
+    assert_eq!((mended, &repaired), (true, &expected), "{said}");
+    assert!(said.ends_with("13 repaired, no difference\n"), "{said}");
+    let (clean_now, found, said) = volume.named(&[], "difference");
+    assert!(clean_now && found.is_empty(), "{said}");
+    assert_eq!(readings_of(volume), clean, "no reading was changed");
+}
+
+/// What nobody but a person can decide is named, also after a repair of what lies beside it.
+fn what_cannot_be_made_anew_is_named_and_left(volume: &Volume) {
+    let change = |kind, id: String, change: fn(&mut Document)| volume.stored.change(kind, &id, change);
+    change(Kind::Buckets, page("s00", 0), |d| _ = d.insert("end", DateTime::from_millis(HOUR * 1000)));
+    change(Kind::Buckets, page("s01", 0), |d| _ = d.insert("sensor", "m,s=another"));
+    change(Kind::Buckets, page("s02", 0), |d| _ = d.get_document_mut("tags").unwrap().insert("s", "another"));
+    change(Kind::Buckets, page("s03", 0), |d| _ = d.insert("page", 3));
+    change(Kind::Buckets, page("s04", 0), |d| {
+        let later = DateTime::from_millis((HOUR + 3600) * 1000);
+        reading(d, 59).insert("ts", later);
+        d.insert("last", later);
+    });
+    change(Kind::Buckets, page("s05", 0), |d| d.get_array_mut("readings").unwrap().swap(7, 8));
+    change(Kind::Buckets, page("s06", 0), |d| {
+        let readings = d.get_array_mut("readings").unwrap();
+        readings[8] = readings[7].clone();
+    });
+    change(Kind::Buckets, page("s07", 0), |d| _ = d.insert("schemaVersion", 2));
+    change(Kind::Buckets, page("s08", 0), |d| _ = d.insert("readings", Bson::Null));
+    change(Kind::Buckets, page("s09", 0), |d| {
+        d.insert("readings", Vec::<Bson>::new());
+    });
+    change(Kind::Sensors, "m,s=s10".into(), |d| _ = d.insert("schemaVersion", 2));
+    change(Kind::Overflow, page("fast0", 2), |d| {
+        // The time of the first reading on page 0.
+        let first = DateTime::from_millis(HOUR * 1000);
+        reading(d, 0).insert("ts", first);
+        d.insert("first", first);
+    });
+    change(Kind::Buckets, page("fast1", 0), |d| _ = d.insert("closed", false));
+    volume.stored.delete(Kind::Overflow, &page("fast2", 1));
+    volume.stored.delete(Kind::Buckets, &page("fast3", 0));
+    // Beside something that can be mended.
+    change(Kind::Overflow, page("fast2", 2), |d| _ = d.insert("count", 1));
+
+    let left = set(&[
+        ("identity", page("s00", 0)),
+        ("identity", page("s01", 0)),
+        ("identity", page("s02", 0)),
+        ("identity", page("s03", 0)),
+        ("page numbers", page("s03", 0)),
+        ("hour", page("s04", 0)),
+        ("order", page("s05", 0)),
+        ("order", page("s06", 0)),
+        ("unreadable", page("s07", 0)),
+        ("unreadable", page("s08", 0)),
+        ("no readings", page("s09", 0)),
+        ("unreadable", "m,s=s10".into()),
+        ("two pages", page("fast0", 2)),
+        ("open pages", page("fast1", 0)),
+        ("page numbers", page("fast2", 0)),
+        ("page numbers", page("fast3", 1)),
+    ]);
+    let also = set(&[("count", page("fast2", 2))]);
+    let (clean, found, said) = volume.named(&[], "difference");
+    assert_eq!((clean, &found), (false, &left.union(&also).cloned().collect()), "{said}");
+    let before = volume.stored.fingerprints();
+    let (clean, found, said) = volume.named(&["--repair"], "difference");
+    assert_eq!((clean, &found), (false, &left), "{said}");
+    assert!(said.contains(&format!("repaired: count: plant: {}\n", page("fast2", 2))), "{said}");
+    let after = volume.stored.fingerprints();
+    let changed: Vec<&String> =
+        before.iter().filter(|(key, print)| after.get(key) != Some(print)).map(|(k, _)| &k.1).collect();
+    assert_eq!(changed, [&page("fast2", 2)], "nothing else was written");
+    assert_eq!(after.len(), before.len());
+}
+
+/// All readings, by page and in order, as text.
+fn readings_of(volume: &Volume) -> Vec<String> {
+    let mut all = Vec::new();
+    for kind in [Kind::Buckets, Kind::Overflow] {
+        volume.stored.each_document(kind, |document| {
+            all.push(format!("{} {:?}", document.get_str("_id").unwrap(), document.get_array("readings").unwrap()));
+        });
+    }
+    all.sort_unstable();
+    all
+}
+
+macro_rules! on_both_stores {
+    ($($case:ident,)*) => {
+        mod in_the_embedded_store {
+            $(#[test] fn $case() { super::$case(&super::embedded()); })*
+        }
+
+        mod in_mongodb {
+            $(#[test] fn $case() { super::$case(&super::mongo(super::mongod())); })*
+        }
+    };
+}
+
+on_both_stores! {
+    a_clean_volume_has_no_difference,
+    what_can_be_made_anew_is_found_and_mended,
+    what_cannot_be_made_anew_is_named_and_left,
+}
+
+#[test]
+fn a_check_that_cannot_be_completed_ends_with_two() {
+    let mut server = Server::start("embedded");
+    let (code, said) = verify("embedded", &server.data_dir(), &[]);
+    assert_eq!(code, 2, "{said}");
+    assert!(said.contains("another process has ") && said.ends_with("; the check was not completed\n"), "{said}");
+    assert!(server.stop().success());
+    assert_eq!(verify("embedded", &server.data_dir(), &[]).0, 0);
+    let nowhere = server.data_dir().join("nowhere");
+    let (code, said) = verify("embedded", &nowhere, &[]);
+    assert_eq!(code, 2, "{said}");
+    assert!(!nowhere.exists(), "nothing was made");
+    let (code, said) = verify("mongodb://127.0.0.1:1/db?serverSelectionTimeoutMS=200", &nowhere, &[]);
+    assert_eq!(code, 2, "{said}");
+}
+
+/// On MongoDB the service may run: what is written while the check reads is no difference.
+#[test]
+fn a_service_that_writes_meanwhile_is_no_difference() {
+    let store = mongod().uri(&fresh_database_name());
+    let server = Launch::with_store(&store).config(CONFIG).start();
+    let url = server.url("/write?db=plant&precision=s");
+    post(&url, format!("m,s=s0 n=1i {HOUR}"), &[]).expect(204);
+    let stopped = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut second = 0;
+            while !stopped.load(std::sync::atomic::Ordering::Relaxed) {
+                let mut lines = String::new();
+                for sensor in 0..20 {
+                    writeln!(lines, "m,s=s{sensor} n={second}i {}", HOUR + second % 3600).unwrap();
+                }
+                post(&url, lines, &[]).expect(204);
+                second += 7;
+            }
+        });
+        let checks: Vec<(i32, String)> = (0..4).map(|_| verify(&store, &server.data_dir(), &["--repair"])).collect();
+        stopped.store(true, std::sync::atomic::Ordering::Relaxed);
+        for (code, said) in checks {
+            assert_eq!(code, 0, "{said}");
+            assert!(said.ends_with("\nno difference\n"), "{said}");
+        }
+    });
+}
+
+#[test]
+fn records_of_the_log_that_are_not_released_are_counted() {
+    use hourglass::log::{Folder, Log, Options};
+    let mut server = Server::start("embedded");
+    assert!(server.stop().success());
+    let folder = server.data_dir().join("log");
+    let (log, _) = Log::open(Folder::new(&folder).unwrap(), Options::new("embedded")).unwrap();
+    let (tell, told) = std::sync::mpsc::channel();
+    for _ in 0..5 {
+        let tell = tell.clone();
+        log.append(1, vec![7; 100], move |appended| tell.send(appended.unwrap()).unwrap()).unwrap();
+    }
+    let sequences: Vec<u64> = told.iter().take(5).collect();
+    log.release(sequences[1]).unwrap();
+    // The log is still open here.
+    let (code, said) = verify("embedded", &server.data_dir(), &[]);
+    assert_eq!(code, 0, "{said}");
+    assert!(said.contains("log: 3 records that are not released, "), "{said}");
+}
