@@ -1,0 +1,3 @@
+//! The proof that an ack is kept.
+
+mod proxy;
