@@ -2,11 +2,14 @@
 //! every reading that was acked looked for, by the query API and in the documents themselves.
 //!
 //! `HOURGLASS_TEST_CYCLES` makes the runs longer: how often each run is broken, 25 when it is not set.
+//! `HOURGLASS_TEST_OUTAGE` sets the readings of an outage, 300,000 when it is not set.
 
 mod kills;
 mod oracle;
 mod proxy;
+mod replica_set;
 mod tampered;
+mod two_instances;
 
 use std::time::Duration;
 
