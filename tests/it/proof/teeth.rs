@@ -36,7 +36,7 @@ type Scenario = fn(Option<&str>) -> Oracle;
 fn bites(scenario: Scenario, bugs: &[&str]) {
     let clean = scenario(None);
     assert!(clean.violations().is_empty(), "found on a server without a bug:\n{}", clean.shown());
-    for bug in bugs.iter().filter(|_| super::is_known("[flush]")) {
+    for bug in bugs {
         let found = scenario(Some(bug));
         let _ = writeln!(std::io::stderr(), "teeth: {bug}: {} violations", found.violations().len());
         assert!(!found.violations().is_empty(), "{bug} was not caught");
@@ -268,10 +268,6 @@ fn corrected_before_the_outcome_is_known(bug: Option<&str>) -> Oracle {
 
 /// Waits for a server that was told to kill itself. One that does not is killed, so that the test can go on.
 fn ends_by_itself(server: &mut Server) -> bool {
-    if !super::is_known("[flush]") {
-        server.kill();
-        return true;
-    }
     let ended = poll(PATIENCE, || server.exited());
     server.kill();
     ended.is_some_and(|status| status.signal() == Some(SIGKILL))

@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::seen::{Found, Series};
 use super::traffic::{Kind, MARKERS, Traffic};
 use super::{Connection, Violation};
-use crate::proof::is_known;
 
 /// What is known of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -43,8 +42,6 @@ pub fn compare(connection: &mut Connection, found: &Found) -> Vec<Violation> {
             let markers = (0..MARKERS).filter(|n| series(Kind::Marker(*n)).contains_key(&time)).count();
             match (sent.acked, markers) {
                 (true, _) => Fate::Acked,
-                // A build that acks from the store may leave a part of what it did not ack.
-                (false, _) if !is_known("[flush]") => Fate::Half,
                 (false, 0) => Fate::Absent,
                 (false, MARKERS) => Fate::Whole,
                 (false, markers) => {
