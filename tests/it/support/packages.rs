@@ -32,7 +32,16 @@ pub fn require(package: Package) -> Option<PathBuf> {
         Ok(program) => return Some(program),
         Err(why) => why,
     };
-    let needs = format!("needs {} ({why})", package.name());
+    not_run(&format!("needs {} ({why})", package.name()));
+    None
+}
+
+/// Says on stderr that a test, or a part of it, does not run, and why.
+///
+/// # Panics
+/// When HOURGLASS_TEST_REQUIRE is `all`.
+#[track_caller]
+pub fn not_run(needs: &str) {
     match std::env::var("HOURGLASS_TEST_REQUIRE").as_deref() {
         Ok("all") => panic!("{needs}, and HOURGLASS_TEST_REQUIRE=all"),
         Ok(other) if !other.is_empty() => panic!("HOURGLASS_TEST_REQUIRE is {other:?}, which is not `all`"),
@@ -40,7 +49,6 @@ pub fn require(package: Package) -> Option<PathBuf> {
     }
     // Not eprintln!, which the test harness captures: a run must say what it did not run.
     let _ = writeln!(std::io::stderr(), "NOT RUN: {}: {needs}", test_name(Location::caller()));
-    None
 }
 
 /// Finds a program: a path with a slash is taken as it is, a bare name is looked for on PATH.

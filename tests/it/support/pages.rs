@@ -127,9 +127,14 @@ const APPLIED_MAX: usize = 8;
 impl Stored {
     /// In MongoDB: `mongo_database` is the URI's database, `database` the one that clients name.
     pub fn in_mongo(mongod: &Mongod, mongo_database: &str, database: &str) -> Stored {
+        Stored::at(&mongod.uri(mongo_database), mongo_database, database)
+    }
+
+    /// In the MongoDB of this connection string.
+    pub fn at(uri: &str, mongo_database: &str, database: &str) -> Stored {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.expect("a tokio runtime can be built");
-        let client = runtime.block_on(Client::with_uri_str(mongod.uri(mongo_database))).expect("a good URI");
+        let client = runtime.block_on(Client::with_uri_str(uri)).expect("a good URI");
         let mongo = client.database(mongo_database);
         Stored { place: Place::Mongo { runtime, mongo }, database: database.to_owned() }
     }

@@ -190,13 +190,19 @@ impl Server {
     /// Starts it again after a stop or a kill, on the same data folder, with another store, config or environment.
     #[track_caller]
     pub fn restart_as(&mut self, launch: Launch) {
+        self.relaunch(launch);
+        self.await_banner();
+    }
+
+    /// The same without waiting until it is ready: it may end before.
+    #[track_caller]
+    pub fn relaunch(&mut self, launch: Launch) {
         assert!(self.process.exited().is_some(), "hourglass still runs: stop or kill it first");
         for output in [STDOUT, STDERR] {
             std::fs::remove_file(self.folder.file(output)).expect("the last run's output can be removed");
         }
         self.process = launch.spawn(&self.folder);
         self.launch = launch;
-        self.await_banner();
     }
 
     #[track_caller]

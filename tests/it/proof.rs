@@ -1,0 +1,127 @@
+//! The proof that an ack is kept: traffic that can be told again, faults of every kind in the midst of it, and then
+//! every reading that was acked looked for, by the query API and in the documents themselves.
+//!
+//! `HOURGLASS_TEST_CYCLES` makes the runs longer: how often each run is broken, 25 when it is not set.
+//! `HOURGLASS_TEST_OUTAGE` sets the readings of an outage, 300,000 when it is not set.
+
+mod disk_full;
+mod kills;
+mod oracle;
+mod outage;
+mod proxy;
+mod replica_set;
+mod tampered;
+mod teeth;
+mod two_instances;
+
+use std::time::Duration;
+
+use hourglass::bucket::Caps;
+
+use self::oracle::{Oracle, Violation};
+use crate::support::http::request;
+use crate::support::pages::Stored;
+use crate::support::poll;
+use crate::support::server::{Launch, Server};
+
+const DATABASE: &str = "proof";
+/// Pages are small, so that buckets overflow; hot memory is the least there is, so that buckets are forgotten and read
+/// back; sensors' documents follow soon, so that they are part of what is broken.
+const CONFIG: &str = r#"
+[page]
+max_readings = 20
+max_bytes = "2KiB"
+hard_bytes = "3KiB"
+
+[hot]
+max_bytes = "1MiB"
+
+[store]
+command_timeout = "5s"
+
+[ingest]
+ack_timeout = "10s"
+
+[sensors]
+write_interval = "200ms"
+"#;
+const CAPS: Caps = Caps { max_readings: 20, max_bytes: 2 << 10, hard_bytes: 3 << 10 };
+/// How soon all that was acked must be in a store that is well.
+const FLUSHED_WITHIN: Duration = Duration::from_secs(30);
+/// How soon every connection must be acked again after a fault.
+const RECOVERY: Duration = Duration::from_secs(60);
+
+/// A server and its store.
+struct World {
+    server: Server,
+    stored: Stored,
+    is_embedded: bool,
+}
+
+impl World {
+    /// That launch must be of the embedded store.
+    fn embedded(launch: Launch) -> World {
+        let server = launch.start();
+        let stored = Stored::in_file(server.data_dir(), DATABASE);
+        World { server, stored, is_embedded: true }
+    }
+
+    /// That launch must be of this connection string, with this database.
+    fn mongo(launch: Launch, uri: &str, mongo_database: &str) -> World {
+        let server = launch.start();
+        World { server, stored: Stored::at(uri, mongo_database, DATABASE), is_embedded: false }
+    }
+
+    /// The URL without a path, which stays through restarts.
+    fn base(&self) -> String {
+        self.server.url("")
+    }
+
+    /// Starts the server again where it was, as it was at first.
+    #[track_caller]
+    fn restart(&mut self, launch: &Launch) {
+        let address = self.server.address();
+        self.server.restart_as(launch.clone().listen(address));
+    }
+
+    /// What is acked can be read; all of it reaches the store, and stands there as it should.
+    fn check(&mut self, oracle: &mut Oracle) {
+        oracle.check_answers(&self.server);
+        if !flush(&self.server) {
+            return oracle.note(Violation::Late("a flush".to_owned()));
+        }
+        oracle.check_answers(&self.server);
+        if !flush(&self.server) {
+            return oracle.note(Violation::Late("a second flush".to_owned()));
+        }
+        if self.is_embedded {
+            // The file can be opened once nobody else has it open.
+            let (address, status) = (self.server.address(), self.server.stop());
+            assert!(status.success(), "a stop: {status}");
+            oracle.check_stored(&self.stored);
+            self.server.restart(address);
+        } else {
+            oracle.check_stored(&self.stored);
+        }
+    }
+}
+
+/// Asks until all that was acked is in the store; whether that came to be.
+fn flush(server: &Server) -> bool {
+    let url = server.url("/api/v1/flush");
+    let flushed = || request("POST", &url, b"", &[]).is_ok_and(|answer| answer.status == 204);
+    poll(FLUSHED_WITHIN, || flushed().then_some(())).is_some()
+}
+
+/// The config of a server that flushes that often.
+fn config(flush_interval: &str) -> String {
+    format!("{CONFIG}\n[flush]\ninterval = \"{flush_interval}\"\n")
+}
+
+/// How often a run is broken.
+fn cycles() -> usize {
+    match std::env::var("HOURGLASS_TEST_CYCLES") {
+        Ok(number) => number.parse().expect("HOURGLASS_TEST_CYCLES is a number"),
+        Err(_) => 25,
+    }
+}

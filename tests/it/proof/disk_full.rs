@@ -1,0 +1,208 @@
+//! The log has no room: its budget is used up while the store takes no writes, or its file system is full. Writes are
+//! refused and say why, reads go on, nothing that was acked is lost, and once there is room again writes are accepted
+//! without a restart.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use mongodb::Client;
+use mongodb::bson::{Document, doc};
+
+use super::oracle::START;
+use super::{DATABASE, flush};
+use crate::support::eventually;
+use crate::support::http::{Answer, get, request};
+use crate::support::mongod::{Mongod, fresh_database_name};
+use crate::support::packages::not_run;
+use crate::support::process::Folder;
+use crate::support::random::Random;
+use crate::support::series::windows;
+use crate::support::server::{Launch, Server};
+
+/// Small segments and a small budget, so that it is used up soon. Flushes are rare, so that the log is what is full.
+const BUDGET: &str = r#"
+[log]
+segment_bytes = "1MiB"
+budget_bytes = "8MiB"
+
+[flush]
+interval = "1s"
+"#;
+const LINES: i64 = 2000;
+const SECOND: i64 = 1_000_000_000;
+const SENSOR: &str = "full,sensor=s";
+/// Far more than there is room for.
+const BODIES_MAX: i64 = 2000;
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How soon writes must be accepted when there is room again.
+const RECOVERY: Duration = Duration::from_secs(10);
+/// mongod's code for a disk that is full: writes fail, reads do not.
+const OUT_OF_DISK_SPACE: i32 = 14031;
+
+/// A client that writes body after body and knows how many were acked.
+struct Writer {
+    acked: i64,
+    random: Random,
+}
+
+impl Writer {
+    fn new() -> Writer {
+        Writer { acked: 0, random: Random::new(8) }
+    }
+
+    /// Sends the next body. What was refused is sent again by the next call, with the same times and other values.
+    fn send(&mut self, server: &Server) -> Answer {
+        let mut body = String::new();
+        for line in self.acked * LINES..(self.acked + 1) * LINES {
+            // Random, so that compression gains little.
+            let (noise, time) = (self.random.below(i64::MAX), START + line * SECOND);
+            body.push_str(&format!("{SENSOR} noise={noise}i,one=1i {time}\n"));
+        }
+        let url = server.url(&format!("/write?db={DATABASE}"));
+        let answer = request("POST", &url, body.as_bytes(), &[]).expect("an answer");
+        self.acked += i64::from(answer.status == 204);
+        answer
+    }
+
+    /// Sends until a body is refused, and gives that answer.
+    fn fill(&mut self, server: &Server, mut before_each: impl FnMut()) -> Answer {
+        for _ in 0..BODIES_MAX {
+            before_each();
+            let answer = self.send(server);
+            if answer.status != 204 {
+                return answer.expect(503);
+            }
+        }
+        panic!("{BODIES_MAX} bodies were taken where there is no room for them");
+    }
+
+    /// All that was acked is there, flushed or not; of what was refused at most the last body.
+    fn check(&self, server: &Server) {
+        let windows = windows(server, DATABASE, SENSOR, None, "1d");
+        let counted: u64 = windows.values().map(|fields| fields["one"].count).sum();
+        let (least, most) = (self.acked * LINES, (self.acked + 1) * LINES);
+        let counted = i64::try_from(counted).expect("few");
+        assert!([least, most].contains(&counted), "{counted} readings, {least} were acked");
+    }
+}
+
+#[test]
+fn a_log_at_its_budget_refuses_writes_and_answers_reads() {
+    let mongod = Mongod::start_with(&["--setParameter", "enableTestCommands=1"]);
+    let server = Launch::with_store(mongod.uri(&fresh_database_name())).config(BUDGET).start();
+    let mut writer = Writer::new();
+    writer.send(&server).expect(204);
+    assert!(flush(&server), "a flush");
+    fail_writes(&mongod, true);
+    let refused = writer.fill(&server, || {});
+    assert!(refused.header("retry-after").is_some(), "{:?}", refused.headers);
+    let why = refused.json()["error"].as_str().expect("an error says why").to_owned();
+    assert!(why.contains("log.budget_bytes"), "{why}");
+    writer.check(&server);
+    assert!(status(&server, "log_bytes") <= 8 << 20, "the budget is kept");
+    assert!(status(&server, "pending_readings") >= (writer.acked - 1) * LINES, "what is acked is pending");
+    fail_writes(&mongod, false);
+    // Nobody starts it again, and nobody asks for a flush.
+    eventually("writes are accepted again", PATIENCE, || (writer.send(&server).status == 204).then_some(()));
+    writer.check(&server);
+    assert!(flush(&server), "a flush after it");
+    writer.check(&server);
+}
+
+#[test]
+fn a_full_file_system_refuses_writes_until_there_is_room() {
+    let Some(mount) = Mount::new("24m") else { return };
+    let folder = mount.folder.file("log");
+    let config = format!("[log]\ndir = {folder:?}\nsegment_bytes = \"1MiB\"\n[flush]\ninterval = \"1s\"\n");
+    let mut server = Launch::embedded().config(config).start();
+    let mut writer = Writer::new();
+    writer.send(&server).expect(204);
+    let ballast = mount.folder.file("ballast");
+    // Again and again, because segments that are released make room.
+    let refused = writer.fill(&server, || fill_up(&ballast));
+    assert!(refused.header("retry-after").is_some(), "{:?}", refused.headers);
+    assert!(refused.json()["error"].is_string(), "{}", refused.text());
+    writer.check(&server);
+    std::fs::remove_file(&ballast).expect("the ballast can be thrown off");
+    eventually("writes are accepted again", RECOVERY, || (writer.send(&server).status == 204).then_some(()));
+    writer.check(&server);
+    // What is in the log alone comes back from there.
+    server.kill();
+    server.restart(server.address());
+    assert!(flush(&server), "a flush");
+    writer.check(&server);
+}
+
+/// Makes mongod answer every write, or no write any more, that its disk is full.
+fn fail_writes(mongod: &Mongod, fail: bool) {
+    let data = doc! { "failCommands": ["insert", "update", "findAndModify"], "errorCode": OUT_OF_DISK_SPACE };
+    let mode = if fail { "alwaysOn" } else { "off" };
+    let command = doc! { "configureFailPoint": "failCommand", "mode": mode, "data": data };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a tokio runtime");
+    let answer: Result<Document, _> = runtime.block_on(async {
+        let client = Client::with_uri_str(mongod.uri("admin")).await?;
+        client.database("admin").run_command(command).await
+    });
+    answer.expect("a fail point is set");
+}
+
+fn status(server: &Server, name: &str) -> i64 {
+    let status = get(&server.url("/api/v1/status")).expect(200).json();
+    status[name].as_i64().unwrap_or_else(|| panic!("{name} in {status}"))
+}
+
+/// Appends to a file until nothing more fits.
+fn fill_up(path: &std::path::Path) {
+    let mut file = File::options().create(true).append(true).open(path).expect("the ballast can be opened");
+    for piece in [vec![0; 64 << 10], vec![0; 1]] {
+        loop {
+            match file.write_all(&piece) {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::StorageFull => break,
+                Err(error) => panic!("the ballast: {error}"),
+            }
+        }
+    }
+}
+
+/// A small file system of its own, in memory, gone when the tests are gone.
+struct Mount {
+    // Fields drop in this order: it is unmounted before its folder goes.
+    _unmounter: Unmounter,
+    folder: Folder,
+}
+
+/// A `sh` that unmounts when the test, however it ends, closes its pipe.
+struct Unmounter(Child);
+
+impl Mount {
+    /// None, after a line on stderr that says so, where this user cannot mount.
+    fn new(size: &str) -> Option<Mount> {
+        let folder = Folder::new("full");
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"]).arg(folder.path());
+        if let Err(why) = succeeds(&mut mount) {
+            not_run(&format!("needs a user who can mount a tmpfs ({why})"));
+            return None;
+        }
+        let mut sh = Command::new("sh");
+        sh.args(["-c", r#"read -r end; umount -l -- "$1""#, "unmounter"]).arg(folder.path());
+        let sh = sh.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        Some(Mount { _unmounter: Unmounter(sh.expect("`sh` can be run")), folder })
+    }
+}
+
+/// What a command says when it fails.
+fn succeeds(command: &mut Command) -> Result<(), String> {
+    let output = command.output().map_err(|error| error.to_string())?;
+    if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&output.stderr).trim().to_owned()) }
+}
+
+impl Drop for Unmounter {
+    fn drop(&mut self) {
+        // Waiting closes the pipe first, and that is the signal.
+        let _ = self.0.wait();
+    }
+}

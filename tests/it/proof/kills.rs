@@ -1,0 +1,90 @@
+//! `kill -9` at random moments and at each point that a write passes, again and again on one data folder: nothing that
+//! was acked is lost or doubled, and the server goes on by itself.
+
+use std::collections::BTreeSet;
+use std::os::unix::process::ExitStatusExt;
+use std::time::Duration;
+
+use super::oracle::Oracle;
+use super::{RECOVERY, World, config, cycles};
+use crate::support::mongod::{fresh_database_name, mongod};
+use crate::support::poll;
+use crate::support::random::Random;
+use crate::support::server::Launch;
+
+/// Where a server can be told to kill itself.
+const POINTS: [&str; 11] = [
+    "before_append",
+    "after_append",
+    "after_sync",
+    "before_feed",
+    "after_feed",
+    "before_flush",
+    "after_flush",
+    "before_release",
+    "after_release",
+    "during_replay",
+    "before_sensors",
+];
+const CONNECTIONS: usize = 3;
+const FLUSH_INTERVAL: &str = "200ms";
+const PACE: Duration = Duration::from_millis(5);
+/// How often what queries answer is looked at in a run; the last time the documents are, too.
+const CHECKS: usize = 5;
+const SIGKILL: i32 = 9;
+/// How long a server may take to come to a point, with writes on their way all the time.
+const POINT_WITHIN: Duration = Duration::from_secs(10);
+
+#[test]
+fn kills_cost_no_acks_in_the_embedded_store() {
+    let launch = Launch::embedded().config(config(FLUSH_INTERVAL));
+    kills_cost_no_acks("kills, embedded", World::embedded(launch.clone()), &launch, 1);
+}
+
+#[test]
+fn kills_cost_no_acks_in_mongodb() {
+    let name = fresh_database_name();
+    let uri = mongod().uri(&name);
+    let launch = Launch::with_store(&uri).config(config(FLUSH_INTERVAL));
+    kills_cost_no_acks("kills, MongoDB", World::mongo(launch.clone(), &uri, &name), &launch, 2);
+}
+
+fn kills_cost_no_acks(name: &str, mut world: World, launch: &Launch, seed: u64) {
+    let mut oracle = Oracle::new(seed, CONNECTIONS).paced(PACE);
+    let mut random = Random::new(seed);
+    let mut reached: BTreeSet<&str> = BTreeSet::new();
+    for cycle in 0..cycles() {
+        // Every other kill is at a point, each point in its turn.
+        let point = (cycle % 2 == 1).then(|| POINTS[cycle / 2 % POINTS.len()]);
+        oracle.during(&world.base(), |progress| {
+            // A moment is a length of time by its nature; nothing is waited for here.
+            std::thread::sleep(Duration::from_millis(random.below(150).unsigned_abs()));
+            world.server.kill();
+            if let Some(point) = point {
+                // What has just been killed is what the next server replays; that one dies at the point.
+                let nth = if point == "during_replay" { 1 } else { 1 + random.below(4) };
+                if ends_at(&mut world, launch, &format!("{point}:{nth}")) {
+                    reached.insert(point);
+                }
+            }
+            world.restart(launch);
+            progress.await_acks(3, RECOVERY);
+        });
+        if (cycle + 1) % cycles().div_ceil(CHECKS) == 0 {
+            oracle.check_answers(&world.server);
+        }
+    }
+    world.check(&mut oracle);
+    oracle.assert_kept(name);
+    let missed: Vec<&&str> = POINTS.iter().filter(|point| !reached.contains(**point)).collect();
+    assert!(cycles() < 2 * POINTS.len() || missed.is_empty(), "{name}: points that were not reached: {missed:?}");
+}
+
+/// Starts the server to kill itself at a point, with clients' requests on their way. One that does not is killed.
+fn ends_at(world: &mut World, launch: &Launch, point: &str) -> bool {
+    let address = world.server.address();
+    world.server.relaunch(launch.clone().listen(address).env("FAULT_KILL_AT", point));
+    let ended = poll(POINT_WITHIN, || world.server.exited());
+    world.server.kill();
+    ended.is_some_and(|status| status.signal() == Some(SIGKILL))
+}

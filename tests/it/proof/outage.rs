@@ -1,0 +1,180 @@
+//! The store is away while clients send at full rate, and more than hot memory holds: every reading is acked by the
+//! log, in bounded memory, and is in the store once that is back.
+//!
+//! `HOURGLASS_TEST_OUTAGE` sets how many readings are sent, 300,000 when it is not set.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::time::{Duration, Instant};
+
+use hourglass::bucket::Caps;
+use hourglass::reading::Value;
+
+use super::DATABASE;
+use super::oracle::START;
+use crate::support::eventually;
+use crate::support::http::{get, request};
+use crate::support::mongod::{Mongod, fresh_database_name};
+use crate::support::pages::Stored;
+use crate::support::series::windows;
+use crate::support::server::{Launch, Server};
+
+const CONNECTIONS: i64 = 4;
+const LINES: i64 = 5000;
+/// Sensors of a connection; a body has the next readings of each of them.
+const SENSORS: i64 = 50;
+const SECOND: i64 = 1_000_000_000;
+/// What a reading of one field takes in a hot bucket, about.
+const READING_BYTES: i64 = 32;
+/// Beside hot memory: request bodies, what is on its way to the store, what is known of sensors, the program.
+const MEMORY_BESIDE: u64 = 160 << 20;
+/// By how much hot memory may be over its limit: the readings of a request that came last.
+const HOT_BESIDE: u64 = 1 << 20;
+const CAPS: Caps = Caps { max_readings: 3600, max_bytes: 1 << 20, hard_bytes: 4 << 20 };
+/// How soon a body that was refused for a full queue must be taken.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How the store is away, and how it comes back.
+struct Outage {
+    name: &'static str,
+    begin: fn(&mut Mongod),
+    end: fn(&mut Mongod),
+}
+
+#[test]
+fn a_stopped_store_costs_no_acks() {
+    an_outage_costs_no_acks(&Outage { name: "SIGSTOP", begin: Mongod::pause, end: Mongod::resume });
+}
+
+#[test]
+fn a_killed_store_costs_no_acks() {
+    an_outage_costs_no_acks(&Outage { name: "SIGKILL", begin: Mongod::kill, end: Mongod::restart });
+}
+
+fn an_outage_costs_no_acks(outage: &Outage) {
+    let bodies = all_readings() / LINES / CONNECTIONS;
+    let readings = bodies * CONNECTIONS * LINES;
+    let hot = u64::try_from(readings * READING_BYTES / 4).expect("positive").max(1 << 20);
+    let mut mongod = Mongod::start();
+    let name = fresh_database_name();
+    let config = format!("[hot]\nmax_bytes = {hot}\n[flush]\ninterval = \"1s\"\n");
+    let server = Launch::with_store(mongod.uri(&name)).config(config).start();
+    // A first body each, so that sensors are known; the others are sent while the store is away.
+    send(&server, 0..1);
+    assert!(flushed(&server, PATIENCE), "a flush before the outage");
+    (outage.begin)(&mut mongod);
+    let begun = Instant::now();
+    send(&server, 1..bodies);
+    let sent = begun.elapsed();
+    assert!(number(&server, "pending_readings") >= readings * 9 / 10, "{}: the store was not away", outage.name);
+    assert!(number(&server, "log_bytes") > 0, "{}: the log holds what is pending", outage.name);
+    let in_memory = number(&server, "hot_bytes");
+    assert!(in_memory <= i64::try_from(hot + HOT_BESIDE).expect("small"), "{}: {in_memory} hot bytes", outage.name);
+    (outage.end)(&mut mongod);
+    let back = Instant::now();
+    let drained = flushed(&server, Duration::from_secs(60 + u64::try_from(readings / 20_000).expect("positive")));
+    assert!(drained, "{}: {readings} readings are not in the store after {:?}", outage.name, back.elapsed());
+    let (drain, peak) = (back.elapsed(), peak_memory(&server));
+    let _ = writeln!(
+        std::io::stderr(),
+        "outage by {}: {readings} readings acked in {sent:.1?}, drained in {drain:.1?}, {} MiB of memory at most",
+        outage.name,
+        peak >> 20
+    );
+    assert!(peak <= hot + MEMORY_BESIDE, "{}: {peak} bytes of memory, {hot} of them hot", outage.name);
+    check_windows(&server, bodies);
+    check_documents(&Stored::in_mongo(&mongod, &name, DATABASE), bodies);
+}
+
+fn all_readings() -> i64 {
+    match std::env::var("HOURGLASS_TEST_OUTAGE") {
+        Ok(number) => number.parse().expect("HOURGLASS_TEST_OUTAGE is a number"),
+        Err(_) => 300_000,
+    }
+}
+
+fn key(connection: i64, sensor: i64) -> String {
+    format!("outage,conn=c{connection},sensor=s{sensor}")
+}
+
+/// Every connection sends these bodies, each until it is acked.
+fn send(server: &Server, bodies: std::ops::Range<i64>) {
+    let url = server.url(&format!("/write?db={DATABASE}"));
+    std::thread::scope(|scope| {
+        for connection in 0..CONNECTIONS {
+            let (url, bodies) = (&url, bodies.clone());
+            scope.spawn(move || {
+                for number in bodies {
+                    let body = body(connection, number);
+                    eventually("a body is acked", PATIENCE, || {
+                        let answer = request("POST", url, body.as_bytes(), &[]).expect("an answer");
+                        (answer.status != 503).then(|| answer.expect(204))
+                    });
+                }
+            });
+        }
+    });
+}
+
+fn body(connection: i64, number: i64) -> String {
+    let mut body = String::with_capacity(300_000);
+    let run = LINES / SENSORS;
+    for step in number * run..(number + 1) * run {
+        for sensor in 0..SENSORS {
+            let (key, time) = (key(connection, sensor), START + step * SECOND);
+            writeln!(body, "{key} step={step}i {time}").expect("a String takes it");
+        }
+    }
+    body
+}
+
+/// Whether all that was acked is in the store in time.
+fn flushed(server: &Server, within: Duration) -> bool {
+    let url = server.url("/api/v1/flush");
+    let flushed = || request("POST", &url, b"", &[]).is_ok_and(|answer| answer.status == 204);
+    crate::support::poll(within, || flushed().then_some(())).is_some()
+}
+
+fn number(server: &Server, name: &str) -> i64 {
+    let status = get(&server.url("/api/v1/status")).expect(200).json();
+    status[name].as_i64().unwrap_or_else(|| panic!("{name} in {status}"))
+}
+
+/// The most memory that the server ever had.
+fn peak_memory(server: &Server) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).expect("Linux tells");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a peak");
+    line.trim().trim_end_matches(" kB").parse::<u64>().expect("kilobytes") * 1024
+}
+
+/// Every sensor's count and sum, by a query.
+fn check_windows(server: &Server, bodies: i64) {
+    let steps = bodies * (LINES / SENSORS);
+    for connection in 0..CONNECTIONS {
+        for sensor in 0..SENSORS {
+            let key = key(connection, sensor);
+            let windows = windows(server, DATABASE, &key, None, "1d");
+            let counts: u64 = windows.values().map(|fields| fields["step"].count).sum();
+            let sums: i64 = windows.values().map(|w| w["step"].sum.get().parse::<i64>().expect("whole")).sum();
+            assert_eq!((counts, sums), (u64::try_from(steps).expect("positive"), steps * (steps - 1) / 2), "{key}");
+        }
+    }
+}
+
+/// Every reading is there with its value, and nothing else is.
+fn check_documents(stored: &Stored, bodies: i64) {
+    let steps = bodies * (LINES / SENSORS);
+    let mut counts: BTreeMap<String, i64> = BTreeMap::new();
+    stored.each_bucket(&CAPS, |pages| {
+        for reading in pages.iter().flat_map(|page| &page.readings) {
+            let step = (reading.time - START) / SECOND;
+            let expected = [("step".to_owned(), Value::Integer(step))];
+            assert!(reading.fields == expected && step < steps, "{}: {reading:?}", pages[0].sensor);
+            *counts.entry(pages[0].sensor.clone()).or_default() += 1;
+        }
+    });
+    let sensors = (0..CONNECTIONS).flat_map(|connection| (0..SENSORS).map(move |sensor| key(connection, sensor)));
+    let expected: BTreeMap<String, i64> = sensors.map(|key| (key, steps)).collect();
+    assert_eq!(counts, expected, "readings by sensor");
+}

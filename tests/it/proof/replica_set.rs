@@ -1,0 +1,201 @@
+//! A replica set of three that votes, dies, hangs, fails commands and loses the network, while clients send: nothing
+//! that was acked is lost or doubled, not even by a rollback, which a control written beside hourglass shows to have
+//! taken place.
+
+use std::time::Duration;
+
+use mongodb::bson::{Document, doc};
+
+use super::oracle::{Oracle, Progress, Violation};
+use super::{RECOVERY, World, config, flush};
+use crate::support::eventually;
+use crate::support::mongod::fresh_database_name;
+use crate::support::proxy::Fault;
+use crate::support::replica_set::{Front, ReplicaSet};
+use crate::support::server::{Launch, Server};
+
+const CONNECTIONS: usize = 3;
+const FLUSH_INTERVAL: &str = "200ms";
+const PACE: Duration = Duration::from_millis(25);
+/// How long the primary's connections are broken: long enough for many attempts.
+const BROKEN: Duration = Duration::from_millis(1500);
+/// How long it cannot be reached: longer than an election takes.
+const UNREACHABLE: Duration = Duration::from_millis(3500);
+/// How many commands fail in a row.
+const FAILURES: i32 = 3;
+
+/// How often each kind of fault is made: twice, and in longer runs as much more often.
+fn times() -> usize {
+    (super::cycles() / 12).clamp(1, 20)
+}
+
+struct Case {
+    set: ReplicaSet,
+    world: World,
+    oracle: Oracle,
+}
+
+impl Case {
+    fn start(front: Front, seed: u64) -> Case {
+        let set = ReplicaSet::start(front);
+        let name = fresh_database_name();
+        let uri = set.uri(&name);
+        let launch = Launch::with_store(&uri).config(config(FLUSH_INTERVAL));
+        let world = World::mongo(launch, &uri, &name);
+        Case { set, world, oracle: Oracle::new(seed, CONNECTIONS).paced(PACE) }
+    }
+
+    /// Makes a fault some times while clients send; after each of them they are acked again, and after all of them
+    /// everything is looked at.
+    fn suffer(&mut self, kind: &str, fault: impl Fn(&mut ReplicaSet, &Progress, &Server)) {
+        let base = self.world.base();
+        for _ in 0..times() {
+            self.oracle.during(&base, |progress| {
+                progress.await_acks(2, RECOVERY);
+                fault(&mut self.set, progress, &self.world.server);
+                progress.await_acks(2, RECOVERY);
+            });
+            if !flush(&self.world.server) {
+                self.oracle.note(Violation::Late(format!("a flush after {kind}")));
+            }
+        }
+        self.set.await_healthy();
+        self.world.check(&mut self.oracle);
+        self.oracle.assert_kept(&format!("replica set, {kind}"));
+    }
+}
+
+#[test]
+fn a_primary_that_steps_down_dies_or_hangs_costs_no_acks() {
+    let mut case = Case::start(Front::Direct, 11);
+    case.suffer("step-down", |set, _, _| {
+        set.step_down();
+    });
+    case.suffer("SIGKILL of the primary", |set, _, _| {
+        let primary = set.primary();
+        set.kill(primary);
+        set.primary_among(&set.others(primary));
+        set.restart(primary);
+        set.await_healthy();
+    });
+    case.suffer("SIGSTOP of the primary", |set, _, _| {
+        let primary = set.primary();
+        set.pause(primary);
+        set.primary_among(&set.others(primary));
+        set.resume(primary);
+        set.await_healthy();
+    });
+}
+
+#[test]
+fn a_network_that_cuts_delays_swallows_or_refuses_costs_no_acks() {
+    let mut case = Case::start(Front::Proxies, 12);
+    let faults = [
+        ("replies cut at once", Fault::CutReply { after: 0 }),
+        ("replies cut after 40 bytes", Fault::CutReply { after: 40 }),
+        ("a delay", Fault::Delay(Duration::from_millis(40))),
+        ("a black hole", Fault::BlackHole),
+        ("resets", Fault::Reset),
+        ("refusals", Fault::Refuse),
+    ];
+    for (name, fault) in faults {
+        case.suffer(name, |set, progress, _| {
+            let primary = set.primary();
+            set.proxy(primary).set(fault);
+            // The length of a fault is a length of time by its nature; nothing is waited for here.
+            match fault {
+                Fault::BlackHole | Fault::Refuse => std::thread::sleep(UNREACHABLE),
+                Fault::CutReply { .. } | Fault::Reset => std::thread::sleep(BROKEN),
+                Fault::Delay(_) | Fault::Pass => progress.await_acks(2, RECOVERY),
+            }
+            set.proxy(primary).set(Fault::Pass);
+            set.await_healthy();
+        });
+    }
+}
+
+/// The codes by which a primary says that it is one no more, or about to end; a write concern that was not met, whose
+/// write is there all the same; and a connection that is closed where an answer should be.
+#[test]
+fn commands_that_fail_cost_no_acks() {
+    let mut case = Case::start(Front::Direct, 13);
+    let concern = doc! { "code": 64, "codeName": "WriteConcernFailed", "errmsg": "waiting for replication timed out" };
+    let mut faults: Vec<(String, Document)> =
+        [91, 189, 11600].map(|code| (format!("error {code}"), doc! { "errorCode": code })).into();
+    faults.push(("a write concern error".to_owned(), doc! { "writeConcernError": concern }));
+    faults.push(("a closed connection".to_owned(), doc! { "closeConnection": true }));
+    for (name, data) in faults {
+        for command in ["update", "insert"] {
+            case.suffer(&format!("{name} of {command}"), |set, progress, server| {
+                let primary = set.primary();
+                let before = set.fail_commands(primary, FAILURES, &[command], data.clone());
+                progress.await_acks(3, RECOVERY);
+                assert!(flush(server), "{name} of {command}: {FAILURES} failures and no flush");
+                assert!(set.stop_failing(primary) > before, "{name} of {command}: the point was not met");
+            });
+        }
+    }
+}
+
+const CONTROL: &str = "control";
+const ROLLBACK: Duration = Duration::from_secs(60);
+
+/// What only a primary without a majority has is lost when another one is elected. hourglass must not have taken it
+/// for stored.
+#[test]
+fn a_rollback_costs_no_acks() {
+    let mut case = Case::start(Front::Direct, 14);
+    let base = case.world.base();
+    let set = &mut case.set;
+    let old = case.oracle.during(&base, |progress| {
+        progress.await_acks(2, RECOVERY);
+        let old = set.primary();
+        write_control(set, old, 0, "majority");
+        // Killed, not stopped: what is on its way to a stopped one still arrives when it goes on.
+        for secondary in set.others(old) {
+            set.kill(secondary);
+        }
+        // The primary does not know yet that it is alone.
+        write_control(set, old, 1, "1");
+        let alone = progress.acked();
+        eventually("acks without the store", Duration::from_secs(10), || (progress.acked() > alone).then_some(()));
+        assert_eq!(controls(set, old), [0, 1], "the control stands on the primary that is alone");
+        set.kill(old);
+        for secondary in set.others(old) {
+            set.restart(secondary);
+        }
+        let new = set.primary_among(&set.others(old));
+        progress.await_acks(2, RECOVERY);
+        assert_eq!(controls(set, new), [0], "the control is not known to the new primary");
+        set.restart(old);
+        set.await_healthy();
+        progress.await_acks(2, RECOVERY);
+        old
+    });
+    // It is a secondary for a moment before it finds out, and closes connections while it rolls back.
+    eventually("the old primary rolls the control back", ROLLBACK, || {
+        try_controls(set, old).filter(|controls| *controls == [0])
+    });
+    set.await_healthy();
+    case.world.check(&mut case.oracle);
+    case.oracle.assert_kept("replica set, rollback");
+}
+
+/// Writes a document of its own, past hourglass.
+fn write_control(set: &ReplicaSet, member: usize, id: i32, concern: &str) {
+    let w = concern.parse::<i32>().map_or_else(|_| concern.into(), mongodb::bson::Bson::from);
+    let insert = doc! { "insert": CONTROL, "documents": [{ "_id": id }], "writeConcern": { "w": w, "j": true } };
+    let answer = set.command(member, CONTROL, insert).expect("the control is written");
+    assert_eq!(answer.get_i32("n").ok(), Some(1), "{answer}");
+}
+
+/// Which controls a member has.
+fn controls(set: &ReplicaSet, member: usize) -> Vec<i32> {
+    eventually("the controls are read", Duration::from_secs(10), || try_controls(set, member))
+}
+
+fn try_controls(set: &ReplicaSet, member: usize) -> Option<Vec<i32>> {
+    let answer = set.command(member, CONTROL, doc! { "find": CONTROL, "sort": { "_id": 1 } }).ok()?;
+    let batch = answer.get_document("cursor").and_then(|cursor| cursor.get_array("firstBatch")).expect("a batch");
+    Some(batch.iter().map(|one| one.as_document().expect("a document").get_i32("_id").expect("an id")).collect())
+}

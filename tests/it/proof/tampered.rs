@@ -1,0 +1,76 @@
+//! The oracle sees what is done behind its back: a reading that is changed, added, doubled or taken away, and a summary
+//! that is wrong. An oracle that finds nothing proves something only then.
+
+use mongodb::Client;
+use mongodb::bson::{Document, doc};
+
+use super::oracle::{Oracle, START, Violation};
+use super::{DATABASE, RECOVERY, World, config, flush};
+use crate::support::http::post;
+use crate::support::mongod::{fresh_database_name, mongod};
+use crate::support::server::Launch;
+
+const HOUR: i64 = 3_600_000_000_000;
+
+#[test]
+fn the_oracle_sees_what_is_done_behind_its_back() {
+    let name = fresh_database_name();
+    let uri = mongod().uri(&name);
+    let launch = Launch::with_store(&uri).config(config("200ms"));
+    let mut world = World::mongo(launch.clone(), &uri, &name);
+    let mut oracle = Oracle::new(31, 2);
+    oracle.during(&world.base(), |progress| progress.await_acks(4, RECOVERY));
+    world.check(&mut oracle);
+    assert!(oracle.violations().is_empty(), "{}", oracle.shown());
+
+    // A value of a reading that is there, a reading where none is, and an undated reading of the first request again.
+    let (changed, added) = (START, START - HOUR);
+    let lines = format!(
+        "proof,conn=c0,kind=steady,n=n0 v=-1i {changed}\nproof,conn=c1,kind=steady,n=n1 v=-1i {added}\n\
+         proof,conn=c0,kind=undated v=999i\n"
+    );
+    post(&world.server.url(&format!("/write?db={DATABASE}")), lines, &[]).expect(204);
+    oracle.check_answers(&world.server);
+    assert_seen(
+        &oracle,
+        "Wrong",
+        |one| matches!(one, Violation::Wrong { found, .. } if found.total_cmp(&-1.0).is_eq()),
+    );
+    assert_seen(&oracle, "NeverSent", |one| matches!(one, Violation::NeverSent(_)));
+    assert_seen(&oracle, "Doubled", |one| matches!(one, Violation::Doubled { there: 2, sent: 1, .. }));
+    assert_seen(&oracle, "Restamped", |one| matches!(one, Violation::Restamped { .. }));
+
+    // The server forgets its buckets, and reads what was changed meanwhile.
+    assert!(flush(&world.server), "a flush");
+    assert!(world.server.stop().success());
+    let buckets = format!("{DATABASE}.buckets");
+    let of = |sensor: &str| doc! { "sensor": sensor, "page": 0 };
+    let delete = doc! { "q": of("proof,conn=c1,kind=marker,n=n0"), "limit": 1 };
+    run(&uri, &name, doc! { "delete": &buckets, "deletes": [delete] });
+    let one_more = doc! { "$inc": { "summary.v.count": 1_i64 } };
+    let update = doc! { "q": of("proof,conn=c1,kind=steady,n=n2"), "u": one_more };
+    run(&uri, &name, doc! { "update": &buckets, "updates": [update] });
+    world.restart(&launch);
+    oracle.check_answers(&world.server);
+    oracle.check_stored(&world.stored);
+    let is_marker = |place: &str| place.contains("conn=c1,kind=marker,n=n0");
+    assert_seen(&oracle, "Lost", |one| matches!(one, Violation::Lost(place) if is_marker(place)));
+    assert_seen(&oracle, "Window", |one| matches!(one, Violation::Window { .. }));
+    assert_seen(&oracle, "Documents", |one| matches!(one, Violation::Documents(why) if why.contains("count of v")));
+}
+
+#[track_caller]
+fn assert_seen(oracle: &Oracle, what: &str, is_it: impl Fn(&Violation) -> bool) {
+    assert!(oracle.violations().into_iter().any(is_it), "{what} was not seen among:\n{}", oracle.shown());
+}
+
+/// A command that changes one document.
+fn run(uri: &str, database: &str, command: Document) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a tokio runtime");
+    let answer = runtime.block_on(async {
+        let client = Client::with_uri_str(uri).await?;
+        client.database(database).run_command(command).await
+    });
+    let answer = answer.expect("the command succeeds");
+    assert_eq!(answer.get_i32("n").ok(), Some(1), "{answer}");
+}

@@ -1,0 +1,246 @@
+//! A TCP proxy in front of one port, whose faults can be switched while connections are open: what a network does to
+//! a client and a server that are both well. Knows bytes and nothing of what they mean.
+
+use std::io::ErrorKind;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::sync::watch::{self, Receiver, Sender};
+
+use super::eventually;
+
+/// What is done to connections, those that are open and those that come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// Nothing.
+    Pass,
+    /// Each piece of data arrives that much later, in both directions.
+    Delay(Duration),
+    /// Requests pass; the first so many bytes of replies do, too, counted per connection from the switch on. Then the
+    /// connection is reset.
+    CutReply {
+        /// How many bytes.
+        after: usize,
+    },
+    /// Connections are accepted, and nothing that is sent arrives, in either direction. Those that lost something are
+    /// reset at the next switch.
+    BlackHole,
+    /// Open connections are reset at once, new ones as soon as they are accepted.
+    Reset,
+    /// Open connections are reset, and nobody listens.
+    Refuse,
+}
+
+/// A running proxy, which passes everything at first. Dropping it ends it with all its connections.
+pub struct Proxy {
+    port: u16,
+    order: Option<Sender<Order>>,
+    /// The last order that new connections meet.
+    obeyed: Arc<AtomicU64>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Order {
+    number: u64,
+    fault: Fault,
+}
+
+/// Which way bytes go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Request,
+    Reply,
+}
+
+/// Why a connection is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    Closed,
+    Reset,
+}
+
+const PIECE: usize = 64 << 10;
+
+impl Proxy {
+    /// In front of that port on 127.0.0.1.
+    pub fn start(target: u16) -> Proxy {
+        let order = Order { number: 0, fault: Fault::Pass };
+        let (sender, receiver) = watch::channel(order);
+        let socket = bound(0).expect("a loopback port can be had");
+        let port = socket.local_addr().expect("a socket has an address").port();
+        drop(socket);
+        let obeyed = Arc::new(AtomicU64::new(u64::MAX));
+        let of_thread = obeyed.clone();
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            runtime.expect("a tokio runtime can be built").block_on(accept(port, target, receiver, &of_thread));
+        });
+        let proxy = Proxy { port, order: Some(sender), obeyed, thread: Some(thread) };
+        proxy.await_obedience(0);
+        proxy
+    }
+
+    /// Its own port on 127.0.0.1.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Switches the fault. New connections meet it when this returns, open ones within moments.
+    pub fn set(&self, fault: Fault) {
+        let order = self.order.as_ref().expect("it runs until it is dropped");
+        let number = order.borrow().number + 1;
+        order.send_replace(Order { number, fault });
+        self.await_obedience(number);
+    }
+
+    fn await_obedience(&self, number: u64) {
+        let obeyed = || (self.obeyed.load(Ordering::SeqCst) == number).then_some(());
+        eventually("the proxy obeys", Duration::from_secs(10), obeyed);
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        drop(self.order.take());
+        if let Some(thread) = self.thread.take() {
+            // When it panicked its message has been shown; here may be a panic already.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// A socket that has the port and does not listen, so that nobody else can take it and connecting is refused.
+fn bound(port: u16) -> std::io::Result<TcpSocket> {
+    let socket = TcpSocket::new_v4()?;
+    socket.set_reuseaddr(true)?;
+    socket.bind(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))?;
+    Ok(socket)
+}
+
+/// Takes connections until the proxy is dropped; they end with its runtime.
+async fn accept(port: u16, target: u16, mut orders: Receiver<Order>, obeyed: &AtomicU64) {
+    let listen = || bound(port).and_then(|socket| socket.listen(1024)).expect("the proxy's port can be had again");
+    let mut listener: Option<TcpListener> = None;
+    loop {
+        let order = *orders.borrow_and_update();
+        // Held while nobody listens.
+        let mut _reserved = None;
+        if order.fault == Fault::Refuse {
+            drop(listener.take());
+            _reserved = Some(bound(port).expect("the proxy's port can be had again"));
+        }
+        let listening = if order.fault == Fault::Refuse { None } else { Some(listener.get_or_insert_with(listen)) };
+        obeyed.store(order.number, Ordering::SeqCst);
+        loop {
+            let accepted = async {
+                match &listening {
+                    Some(listener) => listener.accept().await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                changed = orders.changed() => match changed {
+                    Ok(()) => break,
+                    Err(_dropped) => return,
+                },
+                Ok((client, _)) = accepted => drop(tokio::spawn(connection(client, target, orders.clone()))),
+            }
+        }
+    }
+}
+
+async fn connection(client: TcpStream, target: u16, orders: Receiver<Order>) {
+    let fault = orders.borrow().fault;
+    if matches!(fault, Fault::Reset | Fault::Refuse) {
+        return reset(&client);
+    }
+    let Ok(server) = TcpStream::connect((Ipv4Addr::LOCALHOST, target)).await else { return reset(&client) };
+    for side in [&client, &server] {
+        let _ = side.set_nodelay(true);
+    }
+    let end = tokio::select! {
+        end = pump(&client, &server, Way::Request, orders.clone()) => end,
+        end = pump(&server, &client, Way::Reply, orders.clone()) => end,
+    };
+    if end == End::Reset {
+        reset(&client);
+        reset(&server);
+    }
+}
+
+/// What is not sent yet is dropped, and the other side is told so by RST, once the stream is closed.
+fn reset(stream: &TcpStream) {
+    // A stream that is closed already is as good.
+    let _ = stream.set_zero_linger();
+}
+
+/// Carries bytes one way until a side closes or the fault ends it.
+async fn pump(from: &TcpStream, to: &TcpStream, way: Way, mut orders: Receiver<Order>) -> End {
+    let mut buffer = vec![0; PIECE];
+    let mut fault = orders.borrow_and_update().fault;
+    let (mut swallowed, mut replied) = (false, 0);
+    loop {
+        tokio::select! {
+            changed = orders.changed() => {
+                if changed.is_err() {
+                    return End::Reset;
+                }
+                fault = orders.borrow_and_update().fault;
+                replied = 0;
+                if swallowed || matches!(fault, Fault::Reset | Fault::Refuse) {
+                    return End::Reset;
+                }
+                continue;
+            }
+            ready = from.readable() => if ready.is_err() {
+                return End::Reset;
+            }
+        }
+        let piece = match from.try_read(&mut buffer) {
+            Ok(0) => return End::Closed,
+            Ok(length) => &buffer[..length],
+            Err(error) if error.kind() == ErrorKind::WouldBlock => continue,
+            Err(_) => return End::Reset,
+        };
+        // A piece that was on its way meets the fault that holds when it is there.
+        let whole = match fault {
+            Fault::Pass => piece,
+            Fault::Delay(time) => {
+                tokio::time::sleep(time).await;
+                piece
+            }
+            Fault::CutReply { after } if way == Way::Reply => &piece[..piece.len().min(after - replied)],
+            Fault::CutReply { .. } => piece,
+            Fault::BlackHole => {
+                swallowed = true;
+                continue;
+            }
+            Fault::Reset | Fault::Refuse => return End::Reset,
+        };
+        let (length, cut) = (whole.len(), whole.len() < piece.len());
+        if send(whole, to).await.is_err() {
+            return End::Reset;
+        }
+        replied += length;
+        if cut || matches!(fault, Fault::CutReply { after } if way == Way::Reply && replied >= after) {
+            return End::Reset;
+        }
+    }
+}
+
+async fn send(mut bytes: &[u8], to: &TcpStream) -> std::io::Result<()> {
+    while !bytes.is_empty() {
+        to.writable().await?;
+        match to.try_write(bytes) {
+            Ok(length) => bytes = &bytes[length..],
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
