@@ -138,10 +138,7 @@ async fn open_store(settings: &Settings) -> anyhow::Result<(Arc<dyn Store>, Heal
 
 /// Opens the log and tells what a person should know of it.
 async fn open_log(settings: &Settings) -> anyhow::Result<(Log, Recovery)> {
-    let folder = match settings.log.dir.as_os_str().is_empty() {
-        true => settings.server.data_dir.join("log"),
-        false => settings.log.dir.clone(),
-    };
+    let folder = settings.log_dir();
     let options = log::Options {
         segment_bytes: settings.log.segment_bytes as u64,
         budget_bytes: settings.log.budget_bytes as u64,

@@ -39,6 +39,12 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// The folder of the log.
+    #[must_use]
+    pub fn log_dir(&self) -> PathBuf {
+        if self.log.dir.as_os_str().is_empty() { self.server.data_dir.join("log") } else { self.log.dir.clone() }
+    }
+
     /// The limits that the parsers enforce.
     #[must_use]
     pub fn reading_limits(&self) -> Limits {

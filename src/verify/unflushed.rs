@@ -4,17 +4,12 @@ use std::path::Path;
 
 use crate::log::{Folder, Inspected, OpenError, inspect};
 
-/// The log's folder within the data folder.
-const LOG: &str = "log";
-
-/// What of the log in this data folder is not released, or `None` where there is no log. Opens it
-/// for reading only and takes no lock, so that a service may run meanwhile. **The one place that
-/// knows where the log lies.**
+/// What of the log in this folder is not released, or `None` where there is no log. Opens it for
+/// reading only and takes no lock, so that a service may run meanwhile.
 ///
 /// # Errors
 /// The log cannot be read, or is of a later program.
-pub fn unflushed_records(data_dir: &Path) -> Result<Option<Inspected>, OpenError> {
-    let folder = data_dir.join(LOG);
+pub fn unflushed_records(folder: &Path) -> Result<Option<Inspected>, OpenError> {
     if !folder.is_dir() {
         return Ok(None);
     }

@@ -10,7 +10,7 @@ use redb::Database;
 
 use super::disk::Disk;
 use crate::bucket::store::{BucketId, PageWrite, SensorFilter, Written};
-use crate::bucket::{Bucket, Caps, Origin, Readings, Row, SensorDocument, Store, StoredPage};
+use crate::bucket::{Bucket, Caps, Readings, Row, SensorDocument, Store, StoredPage};
 use crate::reading::{Family, Hour, Sensor, Value};
 use crate::store::EmbeddedStore;
 
@@ -147,9 +147,9 @@ impl History {
             let second = if self.random(4) == 0 { 0 } else { self.time };
             let (names, instance) = ([Arc::from("text"), Arc::from("n")], Arc::from("test"));
             let cells = [(0, Value::String(text.into())), (1, Value::Integer(self.time))];
-            let row = Row { time: HOUR.start_ns() + second * 1_000_000, names: &names, cells: &cells };
-            let origin = Origin { instance: &instance, sequence: self.time.unsigned_abs() };
-            self.buckets.entry(*number).or_default().apply([row].into_iter(), &CAPS, &origin);
+            let (time, sequence) = (HOUR.start_ns() + second * 1_000_000, self.time.unsigned_abs());
+            let row = Row { time, sequence, names: &names, cells: &cells };
+            self.buckets.entry(*number).or_default().apply([row].into_iter(), &CAPS, &instance);
         }
         loop {
             let groups: Vec<(usize, Vec<usize>)> = numbers
