@@ -10,7 +10,7 @@ pub enum Bug {
     AckBeforeSync,
     /// A record is released as soon as it is fed.
     ReleaseBeforeFlush,
-    /// A write whose outcome is unknown is taken for one that did not happen, and its readings are let go.
+    /// A write whose outcome is unknown is taken for one that did not happen, and is done once more.
     UnknownIsFailed,
     /// A timestamp that is there already is added once more.
     SkipDedupe,

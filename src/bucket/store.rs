@@ -67,6 +67,13 @@ pub enum StorageError {
         /// Which document.
         detail: String,
     },
+    /// The store did not write this one document, for a reason that is not known here and may pass;
+    /// nothing was written.
+    #[error("the store failed to write the document: {detail}")]
+    Failing {
+        /// What was seen.
+        detail: String,
+    },
     /// The store will never take this: too large, or against its validator.
     #[error("the store refused the document: {detail}")]
     Refused {
@@ -96,7 +103,7 @@ impl StorageError {
     pub fn is_away(&self) -> bool {
         match self {
             Self::Unavailable { .. } | Self::Unknown { .. } | Self::Denied { .. } => true,
-            Self::Contended { .. } | Self::Refused { .. } | Self::Unreadable { .. } => false,
+            Self::Contended { .. } | Self::Failing { .. } | Self::Refused { .. } | Self::Unreadable { .. } => false,
         }
     }
 
@@ -107,6 +114,7 @@ impl StorageError {
             Self::Unavailable { .. } => "unavailable",
             Self::Unknown { .. } => "unknown",
             Self::Contended { .. } => "contended",
+            Self::Failing { .. } => "failing",
             Self::Refused { .. } => "refused",
             Self::Denied { .. } => "denied",
             Self::Unreadable { .. } => "unreadable",

@@ -131,6 +131,7 @@ fn of_storage(error: &StorageError) -> StatusCode {
         StorageError::Refused { .. } => StatusCode::BAD_REQUEST,
         StorageError::Unavailable { .. }
         | StorageError::Contended { .. }
+        | StorageError::Failing { .. }
         | StorageError::Unknown { .. }
         | StorageError::Denied { .. }
         | StorageError::Unreadable { .. } => StatusCode::SERVICE_UNAVAILABLE,

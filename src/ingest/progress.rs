@@ -281,6 +281,11 @@ impl Progress {
         state.log_pressed || state.unflushed_bytes > self.budget / 2
     }
 
+    /// Whether log space runs short.
+    pub fn is_log_pressed(&self) -> bool {
+        self.lock().log_pressed
+    }
+
     /// Notes whether log space runs short.
     pub fn press_log(&self, pressed: bool) {
         self.lock().log_pressed = pressed;

@@ -110,8 +110,10 @@ impl Shard {
                 self.take(message).await;
             }
             self.launch(self.progress.due(), self.progress.is_pressed());
-            // A busy inbox must not keep the documents waiting for ever, nor they the inbox.
-            if Instant::now() >= sensors_due {
+            // A busy inbox must not keep the documents waiting for ever, nor they the inbox. Until they
+            // are written the log keeps the records that they lag behind.
+            let log_waits = self.progress.is_log_pressed() && self.lagging.len() > 0;
+            if Instant::now() >= sensors_due || log_waits {
                 let written = self.context.presence.is_away() || self.write_some_sensors().await;
                 if !written || self.context.presence.is_away() || self.lagging.len() == 0 {
                     sensors_due = Instant::now() + self.sensor_interval;
@@ -198,7 +200,7 @@ impl Shard {
                 State::Failed(error) => {
                     self.context.metrics.store_error(error.class());
                     failed += 1;
-                    let contended = !error.is_away();
+                    let own_failure = !error.is_away();
                     away = away.or_else(|| Some(error.clone()).filter(StorageError::is_away));
                     if run.doubtful {
                         self.doubtful.insert(key);
@@ -208,7 +210,7 @@ impl Shard {
                     if faults::has(Bug::DropFailedFlight) {
                         self.unflushed.landed(key);
                     } else {
-                        self.unflushed.returned(key, contended, now);
+                        self.unflushed.returned(key, own_failure, now);
                     }
                 }
             }

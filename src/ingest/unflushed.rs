@@ -1,6 +1,6 @@
 //! What one shard has been fed and has not seen stored yet, by bucket, and which of it is due.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,6 +13,9 @@ use crate::bucket::hot::HotKey;
 use crate::bucket::{Bucket, Caps, Readings};
 use crate::log::Sequence;
 use crate::reading::Hour;
+
+/// How long after a failure of its own a bucket is tried again, at first and at most.
+const DELAY: Range<Duration> = Duration::from_millis(100)..Duration::from_secs(30);
 
 /// When buckets are due. From the config sections `[flush]` and `[page]`.
 #[derive(Debug, Clone, Copy)]
@@ -37,6 +40,8 @@ pub struct Unflushed {
     quiet: VecDeque<(Instant, HotKey)>,
     /// Full ones, and those that somebody waits for.
     urgent: VecDeque<HotKey>,
+    /// Those that failed by themselves, each with the time before which it is not tried again.
+    delayed: BTreeSet<(Instant, HotKey)>,
     buckets: usize,
 }
 
@@ -53,8 +58,8 @@ pub struct Waiting {
     first: Sequence,
     last_touch: Instant,
     is_urgent: bool,
-    /// How often in a row other writers were faster through a whole flight.
-    contended: u32,
+    /// How many flights in a row failed for reasons of this bucket alone.
+    failures: u32,
     in_flight: Option<Arc<Vec<RowRef>>>,
 }
 
@@ -69,8 +74,8 @@ pub struct Load {
     pub hour: Hour,
     /// In time order; those of one time in log order.
     pub rows: Arc<Vec<RowRef>>,
-    /// How many flights before this one were given up because other writers were faster.
-    pub contended: u32,
+    /// How many flights in a row failed before this one, for reasons of this bucket alone.
+    pub failures: u32,
 }
 
 impl Unflushed {
@@ -82,6 +87,7 @@ impl Unflushed {
             order: VecDeque::new(),
             quiet: VecDeque::new(),
             urgent: VecDeque::new(),
+            delayed: BTreeSet::new(),
             buckets: 0,
         }
     }
@@ -166,7 +172,17 @@ impl Unflushed {
         for entry in in_flight.into_iter().rev() {
             self.order.push_front(entry);
         }
-        found.or_else(|| self.next_quiet(now, clock_ns))
+        found.or_else(|| self.next_delayed(now)).or_else(|| self.next_quiet(now, clock_ns))
+    }
+
+    fn next_delayed(&mut self, now: Instant) -> Option<HotKey> {
+        while let Some((_, key)) = self.delayed.first().copied().filter(|(at, _)| *at <= now) {
+            self.delayed.pop_first();
+            if self.get(key).is_some_and(|waiting| waiting.in_flight.is_none() && !waiting.rows.is_empty()) {
+                return Some(key);
+            }
+        }
+        None
     }
 
     fn next_quiet(&mut self, now: Instant, clock_ns: i64) -> Option<HotKey> {
@@ -201,7 +217,7 @@ impl Unflushed {
             database: waiting.database.clone(),
             hour: waiting.hour,
             rows,
-            contended: waiting.contended,
+            failures: waiting.failures,
         })
     }
 
@@ -209,17 +225,18 @@ impl Unflushed {
     pub fn landed(&mut self, key: HotKey) {
         let Some(waiting) = self.get(key) else { return };
         waiting.in_flight = None;
-        waiting.contended = 0;
+        waiting.failures = 0;
         if waiting.rows.is_empty() {
             self.remove(key);
         }
     }
 
     /// Takes back a bucket's readings that did not reach the store, before those that came since.
-    pub fn returned(&mut self, key: HotKey, contended: bool, now: Instant) {
+    /// They are due at once; where the reason is the bucket's own, after a while, which gets longer.
+    pub fn returned(&mut self, key: HotKey, own_failure: bool, now: Instant) {
         let Some(waiting) = self.get(key) else { return };
         let Some(rows) = waiting.in_flight.take() else { return };
-        waiting.contended += u32::from(contended);
+        waiting.failures += u32::from(own_failure);
         let mut rows: Vec<RowRef> = Arc::unwrap_or_clone(rows);
         rows.sort_by_key(|row| row.ticket().sequence());
         rows.append(&mut waiting.rows);
@@ -227,6 +244,12 @@ impl Unflushed {
         waiting.first = rows.first().map_or(waiting.first, |row| row.ticket().sequence());
         waiting.is_urgent = rows.iter().any(|row| row.ticket().is_urgent());
         waiting.rows = rows;
+        if own_failure {
+            waiting.is_urgent = false;
+            let delay = DELAY.start * 2_u32.saturating_pow(waiting.failures - 1);
+            self.delayed.insert((now + delay.min(DELAY.end), key));
+            return;
+        }
         let (first, urgent) = (waiting.first, waiting.is_urgent);
         // Due at once: it has waited long enough.
         let since = now.checked_sub(self.rules.interval).unwrap_or(now);
@@ -268,8 +291,8 @@ impl Waiting {
         last_touch: Instant,
     ) -> Self {
         let (known, database) = (known.clone(), database.clone());
-        let (rows, bytes, is_urgent, contended, in_flight) = (Vec::new(), 0, false, 0, None);
-        Self { hour, known, database, rows, bytes, first, last_touch, is_urgent, contended, in_flight }
+        let (rows, bytes, is_urgent, failures, in_flight) = (Vec::new(), 0, false, 0, None);
+        Self { hour, known, database, rows, bytes, first, last_touch, is_urgent, failures, in_flight }
     }
 
     fn merged(&self) -> Readings {

@@ -8,13 +8,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::faults::{self, Bug};
 use super::Sequence;
 use super::disk::DiskFile;
 use super::error::AppendError;
 use super::format::{HEADER_BYTES, Header, Previous, segment_name};
 use super::fresh::Fresh;
 use super::shared::{Entry, Segment, Shared, State, first_bytes, next_bytes};
+use crate::faults::{self, Bug};
 
 /// How much is handed to the disk at once; a group may be many times that.
 const WRITE_BYTES: usize = 1 << 20;

@@ -39,8 +39,8 @@ pub fn classify_code(code: i32, detail: String) -> StorageError {
     match code {
         // Unauthorized, authentication failed, Atlas' own refusal.
         13 | 18 | 8000 => StorageError::Denied { detail },
-        // Overload: refused before anything ran. Not primary at dispatch.
-        462 | 10_107 | 13_435 | 13_436 => StorageError::Unavailable { detail },
+        // Overload: refused before anything ran. Not primary at dispatch. No room on the disk.
+        462 | 10_107 | 13_435 | 13_436 | 14_031 => StorageError::Unavailable { detail },
         // Too large, validator, type clash, bad value.
         10_334 | 17_419 | VALIDATION | 14 | 2 => StorageError::Refused { detail },
         // 189, 11600, 11602, 91, 50, 64, 100 and the rest: a prefix of the command may have run.
@@ -108,7 +108,7 @@ fn of_one(code: i32, message: &str) -> StorageError {
     const PRIMARY_CHANGES: [i32; 9] = [50, 64, 91, 189, 10_107, 11_600, 11_602, 13_435, 13_436];
     let detail = format!("{code} {message}");
     match classify_code(code, detail) {
-        StorageError::Unknown { detail } if !PRIMARY_CHANGES.contains(&code) => StorageError::Contended { detail },
+        StorageError::Unknown { detail } if !PRIMARY_CHANGES.contains(&code) => StorageError::Failing { detail },
         class => class,
     }
 }
