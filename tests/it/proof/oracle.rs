@@ -115,7 +115,7 @@ impl Oracle {
     /// So many connections, each with sensors of its own.
     pub fn new(seed: u64, connections: usize) -> Oracle {
         let connection = |connection| {
-            let traffic = Traffic { seed, connection };
+            let traffic = Traffic { seed, connection, asks_for_store: true };
             Connection { traffic, sent: Vec::new(), stamps: BTreeMap::new() }
         };
         let connections = (0..connections).map(connection).collect();
@@ -125,6 +125,12 @@ impl Oracle {
     /// With that rest between two requests of a connection: a long run needs no more readings than a short one.
     pub fn paced(mut self, pace: Duration) -> Oracle {
         self.pace = pace;
+        self
+    }
+
+    /// Without requests that ask for the ack of the store, which would have the buckets they write to flushed.
+    pub fn acked_by_the_log(mut self) -> Oracle {
+        self.connections.iter_mut().for_each(|connection| connection.traffic.asks_for_store = false);
         self
     }
 

@@ -104,7 +104,7 @@ fn undisturbed(bug: Option<&str>) -> Oracle {
 fn killed_before_the_flush(bug: Option<&str>) -> Oracle {
     let launch = with_bug(Launch::embedded().config(config(NEVER)), bug);
     let mut world = World::embedded(launch.clone());
-    let mut oracle = Oracle::new(22, CONNECTIONS);
+    let mut oracle = Oracle::new(22, CONNECTIONS).acked_by_the_log();
     oracle.during(&world.base(), |progress| progress.await_acks(6, RECOVERY));
     // Also to learn the stamps of undated readings.
     oracle.check_answers(&world.server);

@@ -69,6 +69,8 @@ pub struct Traffic {
     pub seed: u64,
     /// The connection's number.
     pub connection: usize,
+    /// Whether some requests ask for the ack that waits for the store.
+    pub asks_for_store: bool,
 }
 
 impl Kind {
@@ -117,7 +119,7 @@ impl Traffic {
 
     /// Whether a request asks for the ack that waits for the store.
     pub fn waits_for_store(&self, request: i64) -> bool {
-        self.random(request, 2).once_in(8)
+        self.asks_for_store && self.random(request, 2).once_in(8)
     }
 
     /// All lines of a request, in their order.
