@@ -10,10 +10,12 @@ mod batch;
 mod catalog;
 mod dead_letters;
 mod door;
+mod error;
 mod feed;
 mod flight;
 mod lagging;
 mod learn;
+mod listing;
 mod options;
 mod outliers;
 mod progress;
@@ -22,37 +24,35 @@ mod record;
 mod release;
 mod sensors;
 mod shard;
+mod submit;
 mod unflushed;
 
-use std::collections::BTreeMap;
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinHandle;
 
 pub use self::admission::Admission;
 pub use self::door::Rejected;
+pub use self::error::IngestError;
 pub use self::learn::Presence;
 pub use self::options::{AckLevel, Options};
 pub use self::progress::{Lag, Ledger};
 pub use self::release::Closing;
 
-use self::batch::Batch;
 use self::catalog::{Catalog, Database};
 use self::dead_letters::DeadLetters;
 use self::door::{Door, Judged, Pass};
 use self::feed::{Feed, Feeder};
 use self::flight::Context;
 use self::learn::Learner;
-use self::progress::{Logged, Progress};
-use self::shard::{Message, Refreshing, Shard};
-use crate::bucket::store::SensorFilter;
-use crate::bucket::{Behind, Readings, SensorDocument, StorageError, Store, UnflushedReadings};
-use crate::log::{AppendError, Log, Recovery, Sequence};
-use crate::reading::{Hour, Precision};
+use self::progress::Progress;
+use self::shard::Shard;
+use self::submit::Submission;
+use crate::bucket::{StorageError, Store};
+use crate::log::{Log, Recovery};
+use crate::reading::Precision;
 use crate::telemetry::Metrics;
 use crate::wire::{json, line_protocol};
 
@@ -65,60 +65,6 @@ pub struct Ack {
     pub rejected: Rejected,
     /// Where they are kept.
     pub level: AckLevel,
-}
-
-/// Why a request was not acked as asked. Resending is harmless.
-#[derive(Debug, Clone, thiserror::Error)]
-pub enum IngestError {
-    /// A queue or buffer is full.
-    #[error("the service is at its limit of {limit} ({key})")]
-    Overloaded {
-        /// The limit's value.
-        limit: usize,
-        /// The limit's config key.
-        key: &'static str,
-    },
-    /// A single request that takes more memory than all requests together may, or more than a
-    /// record of the log holds.
-    #[error("the request takes more than {limit} bytes ({key}): send smaller batches")]
-    TooLarge {
-        /// The limit's value.
-        limit: usize,
-        /// The limit's config key.
-        key: &'static str,
-    },
-    /// The log does not take the record.
-    #[error(transparent)]
-    Log(AppendError),
-    /// The record was not durable in time; it may be yet.
-    #[error("the log did not confirm the readings within {0:?} (ingest.ack_timeout)")]
-    Timeout(Duration),
-    /// The readings are in the log; the store, which was asked for, was not reached in time.
-    #[error("the readings are safe in the log; the store did not confirm them within {0:?} (ingest.ack_timeout)")]
-    StoreTimeout(Duration),
-    /// The readings are in the log, and the store refuses some of them for good.
-    #[error(transparent)]
-    Storage(#[from] StorageError),
-    /// Acked readings are still being fed from the log.
-    #[error(transparent)]
-    Behind(#[from] Behind),
-    /// A database beyond the limit.
-    #[error("a new database {name:?} is over the limit of {limit} (limits.databases)")]
-    TooManyDatabases {
-        /// Its name.
-        name: String,
-        /// The limit's value.
-        limit: usize,
-    },
-    /// A database name that cannot be one.
-    #[error("database name {name:?}: 1 to 64 bytes without control characters are wanted")]
-    DatabaseName {
-        /// The name.
-        name: String,
-    },
-    /// The service is stopping.
-    #[error("the service is shutting down")]
-    Stopping,
 }
 
 /// The clock and place of one request's arrival: taken once, an argument everywhere else.
@@ -357,77 +303,6 @@ impl Ingest {
         IngestError::Overloaded { limit: self.options.bytes_in_flight, key: "ingest.bytes_in_flight" }
     }
 
-    /// Hands the batches to the log, whose callback owns them from there on whatever becomes of the
-    /// client, and waits for what the ack promises.
-    async fn submit(
-        &self,
-        database: &Arc<Database>,
-        submission: Submission,
-        admission: Admission,
-        level: AckLevel,
-    ) -> Result<(), IngestError> {
-        let Submission { received, judged: batches, memory } = submission;
-        let record = record::encode(&database.name, received, &batches);
-        let readings = batches.iter().map(Batch::len).sum::<usize>() as u64;
-        let (ack, logged) = oneshot::channel();
-        let (waiter, stored) = oneshot::channel();
-        let waiter = (level == AckLevel::Store).then_some(waiter);
-        let (feed, database) = (self.feed.clone(), database.clone());
-        crate::faults::point("before_append");
-        let deadline = tokio::time::Instant::now() + self.options.ack_timeout;
-        let done = move |appended: Result<Sequence, AppendError>| {
-            crate::faults::point("after_sync");
-            if let Ok(sequence) = appended {
-                if let Some(waiter) = waiter {
-                    feed.progress.wait_for(sequence, waiter);
-                }
-                feed.logged(Logged { sequence, readings, memory, received }, &database, batches);
-            }
-            drop(admission);
-            // A client that went away does not wait for its ack; its readings are kept.
-            let _ = ack.send(appended);
-        };
-        self.log.append(record::KIND_READINGS, record, done).map_err(|error| self.refused(error))?;
-        crate::faults::point("after_append");
-        let timeout = self.options.ack_timeout;
-        let sequence = match tokio::time::timeout_at(deadline, logged).await {
-            Ok(Ok(appended)) => appended.map_err(|error| self.refused(error))?,
-            Ok(Err(_)) => return Err(IngestError::Stopping),
-            Err(_) => return Err(IngestError::Timeout(timeout)),
-        };
-        if level == AckLevel::Log {
-            return Ok(());
-        }
-        self.feed.wake();
-        match tokio::time::timeout_at(deadline, stored).await {
-            Ok(Ok(stored)) => Ok(stored?),
-            Ok(Err(_)) => Err(IngestError::StoreTimeout(timeout)),
-            Err(_) => {
-                self.feed.progress.forget(sequence);
-                Err(IngestError::StoreTimeout(timeout))
-            }
-        }
-    }
-
-    /// What a request is told when the log does not take it.
-    fn refused(&self, error: AppendError) -> IngestError {
-        let whole = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
-        match error {
-            AppendError::TooLarge { limit, .. } => {
-                IngestError::TooLarge { limit: whole(limit), key: "log.segment_bytes" }
-            }
-            AppendError::QueueFull { bytes_limit, .. } => {
-                IngestError::Overloaded { limit: whole(bytes_limit), key: "log.queue_bytes" }
-            }
-            AppendError::Full { limit } => IngestError::Overloaded { limit: whole(limit), key: "log.budget_bytes" },
-            AppendError::Closed => IngestError::Stopping,
-            AppendError::Unwritable { .. } | AppendError::Failed { .. } => {
-                tracing::warn!(%error, "the log did not take a request; its sender was told to retry");
-                IngestError::Log(error)
-            }
-        }
-    }
-
     /// Brings everything that is acked by now to the store.
     ///
     /// # Errors
@@ -467,113 +342,12 @@ impl Ingest {
         self.catalog.add_database(name, &stored, limit).ok_or_else(too_many)
     }
 
-    /// The names of databases that have readings which are not in the store yet, or had some.
-    #[must_use]
-    pub fn database_names(&self) -> Vec<String> {
-        self.catalog.database_names()
-    }
-
-    /// A page of the list of sensors, given what the store has of it: with the sensors that are not
-    /// in the store yet, and every document brought up to what is acked.
-    ///
-    /// # Errors
-    /// When readings must be read and the store does not answer, or acked ones are still being fed.
-    pub async fn sensors(
-        &self,
-        database: &str,
-        filter: &SensorFilter,
-        stored: Vec<SensorDocument>,
-    ) -> Result<Vec<SensorDocument>, IngestError> {
-        if !self.feed.progress.is_live() {
-            return Err(Behind.into());
-        }
-        let mut documents: BTreeMap<Box<str>, SensorDocument> =
-            stored.into_iter().map(|document| (document.sensor.key.clone(), document)).collect();
-        let full = documents.len() >= filter.limit;
-        for document in documents.values_mut() {
-            outliers::expire(document, shard::now_ns(), self.options.outlier_ttl_ns());
-        }
-        let Some(database) = self.catalog.database(database) else { return Ok(documents.into_values().collect()) };
-        if !filter.outliers {
-            let last = documents.last_key_value().filter(|_| full).map(|(key, _)| key.clone());
-            let is_on_page = |key: &str| {
-                filter.after.as_deref().is_none_or(|after| key > after)
-                    && last.as_deref().is_none_or(|last| key <= last)
-            };
-            for known in self.catalog.unstored(&database, is_on_page) {
-                documents.entry(known.sensor.key.clone()).or_insert_with(|| sensors::new_document(&known));
-            }
-        }
-        let mut refreshed = self.refresh(&database, documents.into_values().collect()).await?;
-        // Known, but nothing of it was ever kept.
-        refreshed.retain(|document| document.rev > 0 || document.last_seen.is_some());
-        refreshed.truncate(filter.limit);
-        Ok(refreshed)
-    }
-
-    /// Brings sensors' documents, as read from the store, up to what this instance has been fed
-    /// since they were last written.
-    async fn refresh(
-        &self,
-        database: &Arc<Database>,
-        documents: Vec<SensorDocument>,
-    ) -> Result<Vec<SensorDocument>, IngestError> {
-        let mut by_shard: Vec<Vec<Refreshing>> = vec![Vec::new(); self.options.shards];
-        let mut fresh: Vec<Option<SensorDocument>> = Vec::with_capacity(documents.len());
-        for (place, document) in documents.into_iter().enumerate() {
-            match self.catalog.sensor(database, &document.sensor.key) {
-                Some(known) => {
-                    by_shard[known.shard].push((place, known, document));
-                    fresh.push(None);
-                }
-                None => fresh.push(Some(document)),
-            }
-        }
-        for (shard, documents) in by_shard.into_iter().enumerate().filter(|(_, documents)| !documents.is_empty()) {
-            let (reply, answer) = oneshot::channel();
-            self.feed.ask(shard, Message::Refresh { database: database.clone(), documents, reply });
-            let timeout = self.options.ack_timeout;
-            let answer = tokio::time::timeout(timeout, answer).await.map_err(|_| IngestError::Timeout(timeout))?;
-            for (place, document) in answer.map_err(|_| IngestError::Stopping)?? {
-                fresh[place] = Some(document);
-            }
-        }
-        Ok(fresh.into_iter().flatten().collect())
-    }
-
     /// Counts and logs a failure of the store that a request ends with.
     fn noted<T>(&self, result: Result<T, StorageError>) -> Result<T, StorageError> {
         result.inspect_err(|error| {
             self.metrics.store_error(error.class());
             tracing::warn!(%error, "a write could not begin; its sender was told to retry");
         })
-    }
-}
-
-/// What is to be logged of a request.
-struct Submission {
-    received: i64,
-    judged: Vec<Batch>,
-    memory: usize,
-}
-
-#[async_trait]
-impl UnflushedReadings for Ingest {
-    async fn unflushed(
-        &self,
-        database: &str,
-        sensor: &str,
-        hours: Range<Hour>,
-    ) -> Result<Vec<(Hour, Readings)>, Behind> {
-        if !self.feed.progress.is_live() {
-            return Err(Behind);
-        }
-        let Some(database) = self.catalog.database(database) else { return Ok(Vec::new()) };
-        let Some(known) = self.catalog.sensor(&database, sensor) else { return Ok(Vec::new()) };
-        let (reply, answer) = oneshot::channel();
-        self.feed.ask(known.shard, Message::Unflushed { id: known.id, hours, reply });
-        // A shard that has ended leaves its readings to the next start.
-        answer.await.map_err(|_| Behind)
     }
 }
 

@@ -1,0 +1,60 @@
+//! Why a write or a flush is not done as asked.
+
+use std::time::Duration;
+
+use crate::bucket::{Behind, StorageError};
+use crate::log::AppendError;
+
+/// Why a request was not acked as asked. Resending is harmless.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum IngestError {
+    /// A queue or buffer is full.
+    #[error("the service is at its limit of {limit} ({key})")]
+    Overloaded {
+        /// The limit's value.
+        limit: usize,
+        /// The limit's config key.
+        key: &'static str,
+    },
+    /// A single request that takes more memory than all requests together may, or more than a
+    /// record of the log holds.
+    #[error("the request takes more than {limit} bytes ({key}): send smaller batches")]
+    TooLarge {
+        /// The limit's value.
+        limit: usize,
+        /// The limit's config key.
+        key: &'static str,
+    },
+    /// The log does not take the record.
+    #[error(transparent)]
+    Log(AppendError),
+    /// The record was not durable in time; it may be yet.
+    #[error("the log did not confirm the readings within {0:?} (ingest.ack_timeout)")]
+    Timeout(Duration),
+    /// The readings are in the log; the store, which was asked for, was not reached in time.
+    #[error("the readings are safe in the log; the store did not confirm them within {0:?} (ingest.ack_timeout)")]
+    StoreTimeout(Duration),
+    /// The readings are in the log, and the store refuses some of them for good.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+    /// Acked readings are still being fed from the log.
+    #[error(transparent)]
+    Behind(#[from] Behind),
+    /// A database beyond the limit.
+    #[error("a new database {name:?} is over the limit of {limit} (limits.databases)")]
+    TooManyDatabases {
+        /// Its name.
+        name: String,
+        /// The limit's value.
+        limit: usize,
+    },
+    /// A database name that cannot be one.
+    #[error("database name {name:?}: 1 to 64 bytes without control characters are wanted")]
+    DatabaseName {
+        /// The name.
+        name: String,
+    },
+    /// The service is stopping.
+    #[error("the service is shutting down")]
+    Stopping,
+}

@@ -1,0 +1,113 @@
+//! What queries are told beyond what the store says: readings, sensors and databases that were
+//! acked and are not there yet.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use tokio::sync::oneshot;
+
+use super::catalog::Database;
+use super::error::IngestError;
+use super::shard::{self, Message, Refreshing};
+use super::{Ingest, outliers, sensors};
+use crate::bucket::store::SensorFilter;
+use crate::bucket::{Behind, Readings, SensorDocument, UnflushedReadings};
+use crate::reading::Hour;
+
+#[async_trait]
+impl UnflushedReadings for Ingest {
+    async fn unflushed(
+        &self,
+        database: &str,
+        sensor: &str,
+        hours: Range<Hour>,
+    ) -> Result<Vec<(Hour, Readings)>, Behind> {
+        if !self.feed.progress.is_live() {
+            return Err(Behind);
+        }
+        let Some(database) = self.catalog.database(database) else { return Ok(Vec::new()) };
+        let Some(known) = self.catalog.sensor(&database, sensor) else { return Ok(Vec::new()) };
+        let (reply, answer) = oneshot::channel();
+        self.feed.ask(known.shard, Message::Unflushed { id: known.id, hours, reply });
+        // A shard that has ended leaves its readings to the next start.
+        answer.await.map_err(|_| Behind)
+    }
+}
+
+impl Ingest {
+    /// The names of databases that have readings which are not in the store yet, or had some.
+    #[must_use]
+    pub fn database_names(&self) -> Vec<String> {
+        self.catalog.database_names()
+    }
+
+    /// A page of the list of sensors, given what the store has of it: with the sensors that are not
+    /// in the store yet, and every document brought up to what is acked.
+    ///
+    /// # Errors
+    /// When readings must be read and the store does not answer, or acked ones are still being fed.
+    pub async fn sensors(
+        &self,
+        database: &str,
+        filter: &SensorFilter,
+        stored: Vec<SensorDocument>,
+    ) -> Result<Vec<SensorDocument>, IngestError> {
+        if !self.feed.progress.is_live() {
+            return Err(Behind.into());
+        }
+        let mut documents: BTreeMap<Box<str>, SensorDocument> =
+            stored.into_iter().map(|document| (document.sensor.key.clone(), document)).collect();
+        let full = documents.len() >= filter.limit;
+        for document in documents.values_mut() {
+            outliers::expire(document, shard::now_ns(), self.options.outlier_ttl_ns());
+        }
+        let Some(database) = self.catalog.database(database) else { return Ok(documents.into_values().collect()) };
+        if !filter.outliers {
+            let last = documents.last_key_value().filter(|_| full).map(|(key, _)| key.clone());
+            let is_on_page = |key: &str| {
+                filter.after.as_deref().is_none_or(|after| key > after)
+                    && last.as_deref().is_none_or(|last| key <= last)
+            };
+            for known in self.catalog.unstored(&database, is_on_page) {
+                documents.entry(known.sensor.key.clone()).or_insert_with(|| sensors::new_document(&known));
+            }
+        }
+        let mut refreshed = self.refresh(&database, documents.into_values().collect()).await?;
+        // Known, but nothing of it was ever kept.
+        refreshed.retain(|document| document.rev > 0 || document.last_seen.is_some());
+        refreshed.truncate(filter.limit);
+        Ok(refreshed)
+    }
+
+    /// Brings sensors' documents, as read from the store, up to what this instance has been fed
+    /// since they were last written.
+    async fn refresh(
+        &self,
+        database: &Arc<Database>,
+        documents: Vec<SensorDocument>,
+    ) -> Result<Vec<SensorDocument>, IngestError> {
+        let mut by_shard: Vec<Vec<Refreshing>> = vec![Vec::new(); self.options.shards];
+        let mut fresh: Vec<Option<SensorDocument>> = Vec::with_capacity(documents.len());
+        for (place, document) in documents.into_iter().enumerate() {
+            match self.catalog.sensor(database, &document.sensor.key) {
+                Some(known) => {
+                    by_shard[known.shard].push((place, known, document));
+                    fresh.push(None);
+                }
+                None => fresh.push(Some(document)),
+            }
+        }
+        for (shard, documents) in by_shard.into_iter().enumerate().filter(|(_, documents)| !documents.is_empty()) {
+            let (reply, answer) = oneshot::channel();
+            self.feed.ask(shard, Message::Refresh { database: database.clone(), documents, reply });
+            let timeout = self.options.ack_timeout;
+            let answer = tokio::time::timeout(timeout, answer).await.map_err(|_| IngestError::Timeout(timeout))?;
+            for (place, document) in answer.map_err(|_| IngestError::Stopping)?? {
+                fresh[place] = Some(document);
+            }
+        }
+        Ok(fresh.into_iter().flatten().collect())
+    }
+}
