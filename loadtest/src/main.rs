@@ -53,6 +53,9 @@ struct Ingest {
     /// Connections, each with one POST under way.
     #[arg(long, default_value_t = 8)]
     connections: usize,
+    /// What an ack promises: "log" or "store".
+    #[arg(long, default_value = "log")]
+    ack: String,
     /// Process ids whose CPU time is reported: the server's, and mongod's.
     #[arg(long, value_delimiter = ',')]
     pids: Vec<u32>,
@@ -60,6 +63,9 @@ struct Ingest {
     #[arg(long, default_value_t = 600)]
     timeout: u64,
 }
+
+/// How long a refused POST waits before it is sent again.
+const BACK_OFF: Duration = Duration::from_millis(50);
 
 fn main() -> Result<()> {
     let Command::Ingest(options) = Arguments::parse().command;
@@ -76,7 +82,7 @@ async fn ingest(options: Ingest) -> Result<()> {
     let bodies = Arc::new(fleet.bodies(options.readings, options.lines));
     let bytes: usize = bodies.iter().map(|body| body.len()).sum();
     println!("{} readings in {} POSTs, {} MB of line protocol", options.readings, bodies.len(), bytes / 1_000_000);
-    let path = format!("/write?db={}", options.db);
+    let path = format!("/write?db={}&ack={}", options.db, options.ack);
     let cpu_before = process::cpu_seconds(&options.pids)?;
     let next = Arc::new(AtomicUsize::new(0));
     let started = Instant::now();
@@ -85,12 +91,19 @@ async fn ingest(options: Ingest) -> Result<()> {
         let connection = Connection::open(&options.target).await?;
         senders.push(tokio::spawn(send_all(connection, path.clone(), bodies.clone(), next.clone())));
     }
-    let mut latencies = Vec::with_capacity(bodies.len());
+    let (mut latencies, mut refused) = (Vec::with_capacity(bodies.len()), 0);
     for sender in senders {
-        latencies.extend(sender.await??);
+        let sent = sender.await??;
+        latencies.extend(sent.latencies);
+        refused += sent.refused;
     }
+    report(&options, started.elapsed().as_secs_f64(), latencies);
+    if refused > 0 {
+        println!("{refused} POSTs were answered 503 and sent again");
+    }
+    drain(&options.target).await?;
     let seconds = started.elapsed().as_secs_f64();
-    report(&options, seconds, latencies);
+    println!("{seconds:.2} s until all of it was in the store, {:.0} readings/s", to_f64(options.readings) / seconds);
     for (pid, (before, after)) in options.pids.iter().zip(cpu_before.iter().zip(process::cpu_seconds(&options.pids)?)) {
         let cpu = after - before;
         let resident = process::resident_mib(*pid)?;
@@ -100,22 +113,49 @@ async fn ingest(options: Ingest) -> Result<()> {
     Ok(())
 }
 
+/// What a connection saw.
+#[derive(Default)]
+struct Sent {
+    /// From the first try of a POST to its ack.
+    latencies: Vec<Duration>,
+    /// Answers that said to come back later.
+    refused: usize,
+}
+
 async fn send_all(
     mut connection: Connection,
     path: String,
     bodies: Arc<Vec<bytes::Bytes>>,
     next: Arc<AtomicUsize>,
-) -> Result<Vec<Duration>> {
-    let mut latencies = Vec::new();
+) -> Result<Sent> {
+    let mut sent = Sent::default();
     while let Some(body) = bodies.get(next.fetch_add(1, Ordering::Relaxed)) {
-        let sent = Instant::now();
-        let (status, answer) = connection.post(&path, body.clone()).await?;
-        if status != 204 {
-            bail!("answered {status}: {answer}");
+        let started = Instant::now();
+        loop {
+            match connection.post(&path, body.clone()).await? {
+                (204, _) => break,
+                (503, _) => {
+                    sent.refused += 1;
+                    tokio::time::sleep(BACK_OFF).await;
+                }
+                (status, answer) => bail!("answered {status}: {answer}"),
+            }
         }
-        latencies.push(sent.elapsed());
+        sent.latencies.push(started.elapsed());
     }
-    Ok(latencies)
+    Ok(sent)
+}
+
+/// Asks until everything that was acked is in the store.
+async fn drain(target: &str) -> Result<()> {
+    let mut connection = Connection::open(target).await?;
+    loop {
+        match connection.post("/api/v1/flush", bytes::Bytes::new()).await? {
+            (204, _) => return Ok(()),
+            (503, _) => tokio::time::sleep(BACK_OFF).await,
+            (status, answer) => bail!("a flush was answered {status}: {answer}"),
+        }
+    }
 }
 
 fn report(options: &Ingest, seconds: f64, mut latencies: Vec<Duration>) {

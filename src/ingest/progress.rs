@@ -90,6 +90,14 @@ struct State {
     log_pressed: bool,
     /// Why nothing more can be fed, if so.
     blocked: Option<String>,
+    /// A shard has let go of readings that are not in the store: nothing behind this is released.
+    sealed: Option<Sequence>,
+}
+
+impl State {
+    fn releasable(&self) -> Sequence {
+        self.sealed.unwrap_or_else(|| self.held.first().map_or(self.fed, |first| first - 1))
+    }
 }
 
 impl Progress {
@@ -178,7 +186,7 @@ impl Progress {
         self.when(|state| {
             let fed = state.live || state.fed >= through;
             let flushed = state.unflushed.first_key_value().is_none_or(|(first, _)| *first > through);
-            (fed && flushed).then_some(())
+            (fed && flushed && state.sealed.is_none()).then_some(())
         })
         .await;
     }
@@ -232,7 +240,14 @@ impl Progress {
         if crate::faults::has(crate::faults::Bug::ReleaseBeforeFlush) {
             return state.fed;
         }
-        state.held.first().map_or(state.fed, |first| first - 1)
+        state.releasable()
+    }
+
+    /// Keeps in the log whatever is not released by now, and has no wait end well, whatever is let
+    /// go from here on: the next start replays it.
+    pub fn seal(&self) {
+        let mut state = self.lock();
+        state.sealed = Some(state.releasable());
     }
 
     /// Accounts for readings that reached the store.
@@ -292,6 +307,31 @@ impl Progress {
     }
 }
 
+/// Seals the progress when it is dropped, which a panic does too, unless all has got to the store.
+/// To be dropped before anything that holds a [`Ticket`] or a [`Hold`].
+#[derive(Debug)]
+pub struct SealAtEnd(Option<Arc<Progress>>);
+
+impl SealAtEnd {
+    /// Armed.
+    pub fn new(progress: &Arc<Progress>) -> Self {
+        Self(Some(progress.clone()))
+    }
+
+    /// All has got to the store.
+    pub fn disarm(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for SealAtEnd {
+    fn drop(&mut self) {
+        if let Some(progress) = &self.0 {
+            progress.seal();
+        }
+    }
+}
+
 /// Held by everything that still needs a record to be in the log.
 #[derive(Debug)]
 pub struct Hold {
@@ -345,7 +385,7 @@ impl Drop for Ticket {
             let mut state = progress.lock();
             state.unflushed.remove(&self.hold.sequence);
             state.unflushed_bytes = state.unflushed_bytes.saturating_sub(self.memory);
-            state.waiting.remove(&self.hold.sequence)
+            state.waiting.remove(&self.hold.sequence).filter(|_| state.sealed.is_none())
         };
         if let Some(waiter) = waiter {
             // Whoever waited may have gone.

@@ -14,7 +14,7 @@ use super::batch::Fed;
 use super::catalog::{Database, KnownSensor};
 use super::flight::{Context, Run, State, fly};
 use super::lagging::{Lagging, Surroundings};
-use super::progress::Progress;
+use super::progress::{Progress, SealAtEnd};
 use super::unflushed::{Load, Rules, Unflushed};
 use crate::bucket::hot::{HotBuckets, HotKey};
 use crate::bucket::{Reading, Readings, SensorDocument, StorageError};
@@ -95,12 +95,20 @@ impl Shard {
     /// Works until the inbox is closed, then brings everything to the store, and tells whether it
     /// got there; what did not is in the log.
     pub async fn run(mut self, mut inbox: mpsc::UnboundedReceiver<Message>) -> bool {
+        // Dropped before the inbox and the shard, whichever way this ends.
+        let seal = SealAtEnd::new(&self.progress);
         let mut sensors_due = Instant::now() + self.sensor_interval;
         loop {
             tokio::select! {
                 message = inbox.recv() => match message {
                     Some(message) => self.take(message).await,
-                    None => return self.finish().await,
+                    None => {
+                        let stored = self.finish().await;
+                        if stored {
+                            seal.disarm();
+                        }
+                        return stored;
+                    }
                 },
                 Some(landed) = self.flights.join_next() => self.land(landed).await,
                 () = tokio::time::sleep(TICK) => {}
@@ -188,10 +196,12 @@ impl Shard {
         };
         let now = Instant::now();
         let (mut away, mut failed): (Option<StorageError>, usize) = (None, 0);
+        // With its last reading gone a request counts as flushed: new outliers are listed by then.
+        let mut stored = Vec::with_capacity(runs.len());
         for run in runs {
             let key = run.key();
             match &run.state {
-                State::Merged | State::Doubted | State::Stale => self.stored(&database, run),
+                State::Merged | State::Doubted | State::Stale => stored.push(self.stored(&database, run)),
                 State::DeadLettered => {
                     self.progress.dead_lettered(run.load.rows.len() as u64);
                     drop(run);
@@ -216,9 +226,9 @@ impl Shard {
             }
         }
         self.note_presence(away, failed);
-        // New outliers are listed soon after their readings are in the store.
         let urgent = self.lagging.write_urgent(surroundings(&self.context, &self.hot)).await;
         self.sensors_written(urgent);
+        drop(stored);
         // What is unflushed counts against the same memory, and nobody can let it go.
         let unflushed = self.progress.lag().unflushed_bytes / self.shards;
         self.hot.set_budget(self.hot_budget.saturating_sub(unflushed).max(self.hot_budget / 8));
@@ -243,7 +253,9 @@ impl Shard {
         self.context.presence.note(!error.is_away());
     }
 
-    fn stored(&mut self, database: &Arc<Database>, run: Run) {
+    /// Counts a bucket that is in the store and keeps it hot. Whoever drops its load says so to
+    /// those who wait for that.
+    fn stored(&mut self, database: &Arc<Database>, run: Run) -> Load {
         let (applied, key) = (run.applied, run.key());
         self.context.metrics.late.increment(applied.late);
         let pages = run.bucket.pages().len();
@@ -256,12 +268,11 @@ impl Shard {
         let Run { bucket, load, .. } = run;
         self.hot.put(key, bucket);
         self.unflushed.landed(key);
-        // Only now: with its last reading gone a request counts as flushed.
-        drop(load);
+        load
     }
 
     /// Brings everything to the store, as far as the store takes it.
-    async fn finish(mut self) -> bool {
+    async fn finish(&mut self) -> bool {
         self.retry = None;
         loop {
             self.launch(Sequence::MAX, true);

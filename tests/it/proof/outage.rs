@@ -52,6 +52,27 @@ fn a_killed_store_costs_no_acks() {
     an_outage_costs_no_acks(&Outage { name: "SIGKILL", begin: Mongod::kill, end: Mongod::restart });
 }
 
+/// A service that was stopped while MongoDB was away gave back the records of readings that it could not store: what
+/// ends must say "stored", and not just let go.
+#[test]
+fn a_stop_while_the_store_is_away_costs_no_acks() {
+    let mut mongod = Mongod::start();
+    let name = fresh_database_name();
+    let config = "[flush]\ninterval = \"10m\"\n[store]\ncommand_timeout = \"1s\"\n";
+    let mut server = Launch::with_store(mongod.uri(&name)).config(config).start();
+    send(&server, 0..1);
+    assert!(flushed(&server, PATIENCE), "a flush before the outage");
+    send(&server, 1..2);
+    mongod.kill();
+    let address = server.address();
+    let status = server.stop();
+    assert!(status.success(), "what is left is safe in the log: {status}");
+    mongod.restart();
+    server.restart(address);
+    eventually("the backlog is fed and stored", PATIENCE, || flushed(&server, PATIENCE).then_some(()));
+    check_documents(&Stored::in_mongo(&mongod, &name, DATABASE), 2);
+}
+
 fn an_outage_costs_no_acks(outage: &Outage) {
     let bodies = all_readings() / LINES / CONNECTIONS;
     let readings = bodies * CONNECTIONS * LINES;
