@@ -101,13 +101,16 @@ impl EmbeddedStore {
         let made = std::fs::create_dir_all(folder);
         made.map_err(|source| OpenError::Folder { path: folder.to_owned(), source })?;
         let path = folder.join(FILE_NAME);
-        let new_file = !path.exists();
         let cached = move || {
             let mut builder = Database::builder();
             builder.set_cache_size(cache_bytes);
             builder
         };
-        let database = cached().create(&path).map_err(|error| refusal(error, &path))?;
+        let new_file = !path.exists();
+        if new_file {
+            Self::make(&path, &cached())?;
+        }
+        let database = cached().open(&path).map_err(|error| refusal(error, &path))?;
         let file = path.clone();
         // Not `create`: a file that was taken away meanwhile must not come back empty.
         let store = Self::over(database, Box::new(move || cached().open(&file)), &path)?;
@@ -119,6 +122,29 @@ impl EmbeddedStore {
             synced.map_err(|source| OpenError::Folder { path: folder, source })?;
         }
         Ok(store)
+    }
+
+    /// Makes an empty store, which gets its name when it is whole: of a file that is being made a
+    /// power cut leaves something that nobody can open.
+    fn make(path: &Path, builder: &redb::Builder) -> Result<(), OpenError> {
+        let unfinished = path.with_extension("redb.new");
+        let failed = |source| OpenError::Io { path: unfinished.clone(), source };
+        match std::fs::remove_file(&unfinished) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
+            _ => {}
+        }
+        let database = builder.create(&unfinished).map_err(|error| refusal(error, &unfinished))?;
+        let file = unfinished.clone();
+        drop(Self::over(database, Box::new(move || Database::builder().open(&file)), &unfinished)?);
+        match std::fs::hard_link(&unfinished, path) {
+            Ok(()) => std::fs::remove_file(&unfinished).map_err(failed),
+            // Somebody else was faster; whoever opens it first has it.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                std::fs::remove_file(&unfinished).map_err(failed)
+            }
+            // Not every file system has links.
+            Err(_) => std::fs::rename(&unfinished, path).map_err(failed),
+        }
     }
 
     fn over(database: Database, reopen: file::Opener, path: &Path) -> Result<Self, OpenError> {

@@ -203,3 +203,15 @@ async fn a_panic_is_an_unknown_outcome_and_passes() {
     assert_eq!(write(&store, &[(&ids[0], &bucket(10))]).await, [Written::Yes]);
     assert_eq!(stored(&store, &ids).await, [(1, 1)]);
 }
+
+/// A power cut while the file was made left one that every later start refused.
+#[tokio::test]
+async fn what_is_left_of_a_file_that_was_being_made_hinders_nobody() {
+    let folder = tempfile::tempdir().expect("a folder");
+    std::fs::write(folder.path().join("hourglass.redb.new"), b"half of it").expect("writable");
+    let store = EmbeddedStore::open(folder.path(), 1 << 20).expect("it is made anew");
+    assert_eq!(store.databases().await, Ok(Vec::new()));
+    let names: Vec<_> =
+        std::fs::read_dir(folder.path()).expect("a folder").map(|entry| entry.expect("one").file_name()).collect();
+    assert_eq!(names, ["hourglass.redb"]);
+}

@@ -91,7 +91,7 @@ async fn cuts_at_random_moments_one_after_the_other_lose_nothing_that_was_acked(
 }
 
 /// Of a file that is being made nothing was acked yet. What a cut leaves of it is a store without anything, or a file
-/// that is refused until somebody deletes it; it is never taken for more than it is.
+/// that is refused; it is never taken for more than it is. That is why a file is made under another name first.
 #[tokio::test]
 async fn a_cut_while_the_file_is_made_leaves_an_empty_store_or_a_file_that_is_refused() {
     let made = Disk::new(true);
