@@ -6,6 +6,7 @@ pub mod cli;
 pub mod config;
 pub mod faults;
 pub mod http;
+pub mod influxql;
 pub mod ingest;
 pub mod log;
 pub mod query;

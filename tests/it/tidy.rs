@@ -42,6 +42,7 @@ fn arrows_point_one_way() {
         ("log", &[]),
         ("bucket", &["reading"]),
         ("wire", &["reading"]),
+        ("influxql", &[]),
         ("config", &["reading"]),
         ("telemetry", &["config"]),
         ("store", &["bucket", "reading"]),

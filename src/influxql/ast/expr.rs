@@ -1,0 +1,204 @@
+//! Expressions.
+
+/// An expression of any clause.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Expr {
+    /// A field, a tag or `time`. Segments written with dots are joined.
+    Reference {
+        /// Its name.
+        name: String,
+        /// `::kind`
+        kind: Option<Kind>,
+    },
+    /// A constant.
+    Literal(Literal),
+    /// `left operator right`
+    Binary {
+        /// The operator.
+        operator: Operator,
+        /// The left side.
+        left: Box<Expr>,
+        /// The right side.
+        right: Box<Expr>,
+    },
+    /// `(…)`, kept so that what is printed says the same.
+    Paren(Box<Expr>),
+    /// `name(args…)`, the name in lower case.
+    Call {
+        /// The function.
+        name: String,
+        /// Its arguments.
+        args: Vec<Expr>,
+    },
+    /// `*`, `*::field` or `*::tag`
+    Wildcard(WildcardKind),
+    /// `DISTINCT name`, which means `distinct(name)`.
+    Distinct(String),
+}
+
+/// A constant.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Literal {
+    /// `1`
+    Integer(i64),
+    /// An integer above the signed ones.
+    Unsigned(u64),
+    /// `1.5`
+    Number(f64),
+    /// `'text'`
+    String(String),
+    /// `true`
+    Boolean(bool),
+    /// `1h30m`, in nanoseconds.
+    Duration(i64),
+    /// `/pattern/`
+    Regex(String),
+    /// A point in time in nanoseconds. No text parses to it: it comes of folding, such as of `now() - 1h`, and is
+    /// wide enough for every year that can be written.
+    Time(i128),
+}
+
+/// What a reference is said to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A float field.
+    Float,
+    /// An integer field.
+    Integer,
+    /// An unsigned field.
+    Unsigned,
+    /// A string field.
+    String,
+    /// A boolean field.
+    Boolean,
+    /// A field of any type.
+    Field,
+    /// A tag.
+    Tag,
+}
+
+/// What a wildcard stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WildcardKind {
+    /// Fields and tags.
+    All,
+    /// Fields.
+    Field,
+    /// Tags.
+    Tag,
+}
+
+/// Operators, the loosest first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names say it")]
+pub enum Operator {
+    Or,
+    And,
+    Eq,
+    NotEq,
+    EqRegex,
+    NotEqRegex,
+    Less,
+    LessEq,
+    Greater,
+    GreaterEq,
+    Add,
+    Sub,
+    BitOr,
+    BitXor,
+    Mul,
+    Div,
+    Mod,
+    BitAnd,
+}
+
+impl Operator {
+    /// How tightly it binds. All operators bind to the left.
+    pub(in super::super) fn precedence(self) -> u8 {
+        match self {
+            Operator::Or => 1,
+            Operator::And => 2,
+            Operator::Add | Operator::Sub | Operator::BitOr | Operator::BitXor => 4,
+            Operator::Mul | Operator::Div | Operator::Mod | Operator::BitAnd => 5,
+            _ => 3,
+        }
+    }
+
+    /// Whether it says yes or no.
+    #[must_use]
+    pub fn is_boolean(self) -> bool {
+        self.precedence() < 4
+    }
+
+    /// As it is written. `==` is `=`, `<>` is `!=`.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Operator::Or => "OR",
+            Operator::And => "AND",
+            Operator::Eq => "=",
+            Operator::NotEq => "!=",
+            Operator::EqRegex => "=~",
+            Operator::NotEqRegex => "!~",
+            Operator::Less => "<",
+            Operator::LessEq => "<=",
+            Operator::Greater => ">",
+            Operator::GreaterEq => ">=",
+            Operator::Add => "+",
+            Operator::Sub => "-",
+            Operator::BitOr => "|",
+            Operator::BitXor => "^",
+            Operator::Mul => "*",
+            Operator::Div => "/",
+            Operator::Mod => "%",
+            Operator::BitAnd => "&",
+        }
+    }
+}
+
+impl Kind {
+    /// As it is written.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Kind::Float => "float",
+            Kind::Integer => "integer",
+            Kind::Unsigned => "unsigned",
+            Kind::String => "string",
+            Kind::Boolean => "boolean",
+            Kind::Field => "field",
+            Kind::Tag => "tag",
+        }
+    }
+}
+
+impl Expr {
+    /// A reference of no stated kind.
+    #[must_use]
+    pub fn reference(name: &str) -> Self {
+        Expr::Reference { name: name.to_owned(), kind: None }
+    }
+
+    /// `left operator right`
+    #[must_use]
+    pub fn binary(operator: Operator, left: Expr, right: Expr) -> Self {
+        Expr::Binary { operator, left: Box::new(left), right: Box::new(right) }
+    }
+
+    /// Whether `wanted` holds for the expression or any part of it, from the outside in.
+    pub fn any(&self, wanted: &dyn Fn(&Expr) -> bool) -> bool {
+        wanted(self)
+            || match self {
+                Expr::Binary { left, right, .. } => left.any(wanted) || right.any(wanted),
+                Expr::Paren(inner) => inner.any(wanted),
+                Expr::Call { args, .. } => args.iter().any(|arg| arg.any(wanted)),
+                _ => false,
+            }
+    }
+
+    /// Whether it is the reference `time`, in any case of its letters.
+    #[must_use]
+    pub fn is_time(&self) -> bool {
+        matches!(self, Expr::Reference { name, .. } if name.eq_ignore_ascii_case("time"))
+    }
+}

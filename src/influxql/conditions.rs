@@ -1,0 +1,145 @@
+//! A condition taken apart: the time range it allows, and what it asks besides.
+//!
+//! InfluxDB knows one range for a whole statement. Whatever a condition says of time narrows it, whether joined by
+//! AND or by OR, so that `time < 10 OR time > 20` allows nothing; this does the same.
+
+use super::ast::{Expr, Literal, Operator};
+use super::civil;
+use super::error::StatementError;
+use super::fold::{self, Clock, fold, in_range};
+
+/// The earliest time that a range can start at.
+pub const MIN_TIME: i64 = i64::MIN + 2;
+/// The latest time that a range can end at.
+pub const MAX_TIME: i64 = i64::MAX - 1;
+
+/// Times in nanoseconds, both ends included. `None` where nothing was said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct TimeRange {
+    /// The first.
+    pub min: Option<i64>,
+    /// The last.
+    pub max: Option<i64>,
+}
+
+impl TimeRange {
+    /// The times that are in both.
+    #[must_use]
+    pub fn intersect(self, other: Self) -> Self {
+        let min = self.min.max(other.min);
+        let max = match (self.max, other.max) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+        Self { min, max }
+    }
+}
+
+/// The time range of a condition, and the rest of it with its constants computed; `None` when nothing is left or
+/// the rest is always true.
+///
+/// # Errors
+/// Where InfluxDB has one: a part that is no condition, and a time that is compared to none or by `!=`.
+pub fn split(condition: Option<&Expr>, clock: &Clock<'_>) -> Result<(TimeRange, Option<Expr>), StatementError> {
+    let Some(condition) = condition else { return Ok((TimeRange::default(), None)) };
+    let (range, rest) = part(condition, clock)?;
+    let rest = match rest {
+        Some(Expr::Paren(inner)) => Some(*inner),
+        rest => rest,
+    };
+    if let Some(constant @ Expr::Literal(literal)) = &rest
+        && !matches!(literal, Literal::Boolean(_))
+    {
+        return Err(StatementError::Condition { expression: constant.to_string() });
+    }
+    Ok((range, rest.filter(|rest| *rest != Expr::Literal(Literal::Boolean(true)))))
+}
+
+fn part(condition: &Expr, clock: &Clock<'_>) -> Result<(TimeRange, Option<Expr>), StatementError> {
+    match condition {
+        Expr::Binary { operator: operator @ (Operator::And | Operator::Or), left, right } => {
+            let (left_range, left) = part(left, clock)?;
+            let (right_range, right) = part(right, clock)?;
+            let rest = match (left, right) {
+                (Some(left), Some(right)) => Some(fold::join(*operator, left, right, None)),
+                (left, right) => left.or(right),
+            };
+            Ok((left_range.intersect(right_range), rest))
+        }
+        Expr::Binary { operator, left, right } if left.is_time() => Ok((range(*operator, right, clock)?, None)),
+        Expr::Binary { operator, left, right } if right.is_time() => {
+            Ok((range(swapped(*operator), left, clock)?, None))
+        }
+        Expr::Binary { .. } => Ok((TimeRange::default(), Some(fold::inner(condition, Some(clock))))),
+        Expr::Paren(inner) => {
+            let (range, rest) = part(inner, clock)?;
+            Ok((range, rest.map(|rest| fold::inner(&Expr::Paren(Box::new(rest)), None))))
+        }
+        Expr::Literal(Literal::Boolean(_)) => Ok((TimeRange::default(), Some(condition.clone()))),
+        _ => Err(StatementError::Condition { expression: condition.to_string() }),
+    }
+}
+
+/// The operator for sides that change places.
+fn swapped(operator: Operator) -> Operator {
+    match operator {
+        Operator::Greater => Operator::Less,
+        Operator::Less => Operator::Greater,
+        Operator::GreaterEq => Operator::LessEq,
+        Operator::LessEq => Operator::GreaterEq,
+        other => other,
+    }
+}
+
+/// The range of `time operator value`.
+fn range(operator: Operator, value: &Expr, clock: &Clock<'_>) -> Result<TimeRange, StatementError> {
+    let value = match value {
+        Expr::Literal(Literal::String(text)) => match clock.instant(text) {
+            Some(instant) => Expr::Literal(Literal::Time(instant.map_err(|()| StatementError::Timestamp)?)),
+            None => value.clone(),
+        },
+        value => fold(value, Some(clock)),
+    };
+    let time = match &value {
+        Expr::Literal(Literal::Time(time)) if in_range(*time) => i64::try_from(*time).unwrap_or(MAX_TIME),
+        Expr::Literal(Literal::Time(time)) => {
+            let direction = if *time > 0 { "overflows" } else { "underflows" };
+            return Err(StatementError::TimeRange { time: civil::rfc3339_seconds(*time), direction });
+        }
+        Expr::Literal(Literal::Duration(time) | Literal::Integer(time)) => *time,
+        #[expect(clippy::cast_possible_truncation, reason = "InfluxDB drops the fraction, too")]
+        Expr::Literal(Literal::Number(time)) => *time as i64,
+        other => return Err(StatementError::NotATime { kind: kind_name(other) }),
+    };
+    let (min, max) = match operator {
+        Operator::Greater => (Some(time.saturating_add(1)), None),
+        Operator::GreaterEq => (Some(time), None),
+        Operator::Less => (None, Some(time.saturating_sub(1))),
+        Operator::LessEq => (None, Some(time)),
+        Operator::Eq => (Some(time), Some(time)),
+        other => return Err(StatementError::TimeOperator { operator: other.as_str() }),
+    };
+    Ok(TimeRange { min, max })
+}
+
+/// InfluxDB's name for a kind of expression.
+pub(super) fn kind_name(expr: &Expr) -> &'static str {
+    match expr {
+        Expr::Reference { .. } => "VarRef",
+        Expr::Literal(literal) => match literal {
+            Literal::Integer(_) => "IntegerLiteral",
+            Literal::Unsigned(_) => "UnsignedLiteral",
+            Literal::Number(_) => "NumberLiteral",
+            Literal::String(_) => "StringLiteral",
+            Literal::Boolean(_) => "BooleanLiteral",
+            Literal::Duration(_) => "DurationLiteral",
+            Literal::Regex(_) => "RegexLiteral",
+            Literal::Time(_) => "TimeLiteral",
+        },
+        Expr::Binary { .. } => "BinaryExpr",
+        Expr::Paren(_) => "ParenExpr",
+        Expr::Call { .. } => "Call",
+        Expr::Wildcard(_) => "Wildcard",
+        Expr::Distinct(_) => "Distinct",
+    }
+}

@@ -1,0 +1,244 @@
+//! Expressions: operators by precedence, operands, calls.
+
+use super::super::ast::{Expr, Kind, Literal, Operator, WildcardKind};
+use super::super::duration;
+use super::super::error::ParseError;
+use super::super::token::{Lexeme, Token};
+use super::{MAX_HEIGHT, Parsed, Parser, invalid, parameter_name, unexpected};
+
+/// An expression and how many levels it has.
+struct Tree {
+    expr: Expr,
+    height: usize,
+}
+
+impl From<Expr> for Tree {
+    fn from(expr: Expr) -> Self {
+        Self { expr, height: 1 }
+    }
+}
+
+impl Tree {
+    fn over(self, wrap: impl FnOnce(Expr) -> Expr) -> Parsed<Tree> {
+        checked(Tree { expr: wrap(self.expr), height: self.height + 1 })
+    }
+
+    fn join(self, operator: Operator, right: Tree) -> Parsed<Tree> {
+        let height = self.height.max(right.height) + 1;
+        checked(Tree { expr: Expr::binary(operator, self.expr, right.expr), height })
+    }
+}
+
+fn checked(tree: Tree) -> Parsed<Tree> {
+    if tree.height > MAX_HEIGHT {
+        return Err(ParseError::Limit { what: "the number of operators in one expression", limit: MAX_HEIGHT });
+    }
+    Ok(tree)
+}
+
+impl Parser<'_, '_> {
+    pub(super) fn expression(&mut self) -> Parsed<Expr> {
+        self.tree().map(|tree| tree.expr)
+    }
+
+    fn tree(&mut self) -> Parsed<Tree> {
+        self.nested(|parser| {
+            let first = parser.operand()?;
+            parser.climb(first, 0)
+        })
+    }
+
+    /// Goes on from `left` over all operators that bind at least as tightly as `loosest`.
+    fn climb(&mut self, mut left: Tree, loosest: u8) -> Parsed<Tree> {
+        loop {
+            let lexeme = self.next();
+            let operator = match operator(lexeme.token) {
+                Some(operator) if operator.precedence() >= loosest => operator,
+                _ => {
+                    self.put_back(lexeme);
+                    return Ok(left);
+                }
+            };
+            let right = if matches!(operator, Operator::EqRegex | Operator::NotEqRegex) {
+                self.required_regex()?
+            } else {
+                self.operand()?
+            };
+            let right = self.climb(right, operator.precedence() + 1)?;
+            left = left.join(operator, right)?;
+        }
+    }
+
+    fn required_regex(&mut self) -> Parsed<Tree> {
+        match self.regex()? {
+            Some(pattern) => Ok(Expr::Literal(Literal::Regex(pattern)).into()),
+            None => Err(unexpected(&self.next(), &["regex"])),
+        }
+    }
+
+    fn operand(&mut self) -> Parsed<Tree> {
+        let lexeme = self.next();
+        let literal = match lexeme.token {
+            Token::LeftParen => {
+                let inner = self.tree()?;
+                self.expect(Token::RightParen)?;
+                return inner.over(|expr| Expr::Paren(Box::new(expr)));
+            }
+            Token::Ident => return self.named(lexeme.text),
+            Token::Distinct => return self.distinct(),
+            Token::Mul => return self.wildcard(),
+            Token::Add | Token::Sub => return self.signed(lexeme.token == Token::Sub),
+            Token::String => Literal::String(lexeme.text),
+            Token::Number => number(&lexeme)?,
+            Token::Integer => integer(&lexeme)?,
+            Token::True => Literal::Boolean(true),
+            Token::False => Literal::Boolean(false),
+            Token::DurationValue => Literal::Duration(duration::parse(&lexeme.text).map_err(ParseError::Clause)?),
+            Token::Regex => Literal::Regex(self.checked_regex(lexeme)?),
+            Token::BoundParam => return Err(unbound(&lexeme)),
+            _ => return Err(unexpected(&lexeme, &["identifier", "string", "number", "bool"])),
+        };
+        Ok(Expr::Literal(literal).into())
+    }
+
+    /// What starts with a name: a call when a parenthesis follows at once, else a reference.
+    fn named(&mut self, name: String) -> Parsed<Tree> {
+        if self.accept_raw(Token::LeftParen) { self.call(&name) } else { self.reference(name).map(Tree::from) }
+    }
+
+    fn reference(&mut self, first: String) -> Parsed<Expr> {
+        let name = self.segments(Some(first))?.join(".");
+        let kind = if self.accept_raw(Token::DoubleColon) { Some(self.kind()?) } else { None };
+        Ok(Expr::Reference { name, kind })
+    }
+
+    fn kind(&mut self) -> Parsed<Kind> {
+        const KINDS: [Kind; 5] = [Kind::Float, Kind::Integer, Kind::Unsigned, Kind::String, Kind::Boolean];
+        let lexeme = self.raw();
+        match lexeme.token {
+            Token::Field => Ok(Kind::Field),
+            Token::Tag => Ok(Kind::Tag),
+            Token::Ident => {
+                let kind = KINDS.into_iter().find(|kind| kind.as_str().eq_ignore_ascii_case(&lexeme.text));
+                let expected = ["float", "integer", "unsigned", "string", "boolean", "field", "tag"];
+                kind.ok_or_else(|| unexpected(&lexeme, &expected))
+            }
+            // InfluxDB leaves one out when what stands there is no name.
+            _ => Err(unexpected(&lexeme, &["float", "integer", "string", "boolean", "field", "tag"])),
+        }
+    }
+
+    fn wildcard(&mut self) -> Parsed<Tree> {
+        if !self.accept_raw(Token::DoubleColon) {
+            return Ok(Expr::Wildcard(WildcardKind::All).into());
+        }
+        let lexeme = self.raw();
+        match lexeme.token {
+            Token::Field => Ok(Expr::Wildcard(WildcardKind::Field).into()),
+            Token::Tag => Ok(Expr::Wildcard(WildcardKind::Tag).into()),
+            _ => Err(unexpected(&lexeme, &["field", "tag"])),
+        }
+    }
+
+    /// `distinct(…)` or `DISTINCT name`.
+    fn distinct(&mut self) -> Parsed<Tree> {
+        let lexeme = self.raw();
+        match lexeme.token {
+            Token::LeftParen => self.call("distinct"),
+            Token::Whitespace => self.identifier().map(|name| Expr::Distinct(name).into()),
+            _ => Err(unexpected(&lexeme, &["(", "identifier"])),
+        }
+    }
+
+    /// What stands behind a sign. A constant takes it, anything else is multiplied by 1 or -1.
+    fn signed(&mut self, negative: bool) -> Parsed<Tree> {
+        let lexeme = self.next();
+        if !matches!(
+            lexeme.token,
+            Token::Number | Token::Integer | Token::DurationValue | Token::LeftParen | Token::Ident
+        ) {
+            return Err(unexpected(&lexeme, &["identifier", "number", "duration", "("]));
+        }
+        self.put_back(lexeme);
+        let operand = self.operand()?;
+        let factor = if negative { -1 } else { 1 };
+        let literal = match operand.expr {
+            Expr::Literal(Literal::Number(value)) if negative => Literal::Number(-value),
+            Expr::Literal(Literal::Integer(value)) => Literal::Integer(value.wrapping_mul(factor)),
+            Expr::Literal(Literal::Duration(value)) => Literal::Duration(value.wrapping_mul(factor)),
+            Expr::Literal(Literal::Unsigned(value)) if negative => match 0_i64.checked_sub_unsigned(value) {
+                Some(value) => Literal::Integer(value),
+                None => return Err(ParseError::Clause(format!("constant -{value} underflows int64"))),
+            },
+            Expr::Literal(literal) => literal,
+            _ => return Tree::from(Expr::Literal(Literal::Integer(factor))).join(Operator::Mul, operand),
+        };
+        Ok(Expr::Literal(literal).into())
+    }
+
+    /// The arguments of a call, whose opening parenthesis was taken.
+    fn call(&mut self, name: &str) -> Parsed<Tree> {
+        let name = name.to_lowercase();
+        let mut args = Vec::new();
+        let mut height = 0;
+        loop {
+            let arg = match self.regex()? {
+                Some(pattern) => Expr::Literal(Literal::Regex(pattern)).into(),
+                None if args.is_empty() && self.accept_raw(Token::RightParen) => {
+                    return Ok(Expr::Call { name, args }.into());
+                }
+                None => self.tree()?,
+            };
+            height = height.max(arg.height);
+            args.push(arg.expr);
+            if !self.accept(Token::Comma) {
+                break;
+            }
+        }
+        self.expect(Token::RightParen)?;
+        checked(Tree { expr: Expr::Call { name, args }, height: height + 1 })
+    }
+}
+
+fn number(lexeme: &Lexeme) -> Parsed<Literal> {
+    let value: Option<f64> = lexeme.text.parse().ok().filter(|value: &f64| value.is_finite());
+    value.map(Literal::Number).ok_or_else(|| invalid(lexeme, "unable to parse number"))
+}
+
+fn integer(lexeme: &Lexeme) -> Parsed<Literal> {
+    if let Ok(value) = lexeme.text.parse() {
+        return Ok(Literal::Integer(value));
+    }
+    lexeme.text.parse().map(Literal::Unsigned).map_err(|_| invalid(lexeme, "unable to parse integer"))
+}
+
+fn unbound(lexeme: &Lexeme) -> ParseError {
+    match parameter_name(lexeme) {
+        "" => ParseError::Clause("empty bound parameter".to_owned()),
+        name => ParseError::MissingParameter { name: name.to_owned() },
+    }
+}
+
+fn operator(token: Token) -> Option<Operator> {
+    Some(match token {
+        Token::Or => Operator::Or,
+        Token::And => Operator::And,
+        Token::Eq => Operator::Eq,
+        Token::NotEq => Operator::NotEq,
+        Token::EqRegex => Operator::EqRegex,
+        Token::NotEqRegex => Operator::NotEqRegex,
+        Token::Less => Operator::Less,
+        Token::LessEq => Operator::LessEq,
+        Token::Greater => Operator::Greater,
+        Token::GreaterEq => Operator::GreaterEq,
+        Token::Add => Operator::Add,
+        Token::Sub => Operator::Sub,
+        Token::BitOr => Operator::BitOr,
+        Token::BitXor => Operator::BitXor,
+        Token::Mul => Operator::Mul,
+        Token::Div => Operator::Div,
+        Token::Mod => Operator::Mod,
+        Token::BitAnd => Operator::BitAnd,
+        _ => return None,
+    })
+}

@@ -1,0 +1,273 @@
+//! SELECT and the clauses that other statements share with it.
+
+use super::super::ast::{Column, Expr, Fill, Literal, Measurement, MeasurementName, Operator, Order, Select, Source};
+use super::super::error::ParseError;
+use super::super::token::Token;
+use super::{Parsed, Parser, unexpected};
+
+impl Parser<'_, '_> {
+    /// A SELECT whose first word was taken.
+    pub(super) fn select(&mut self) -> Parsed<Select> {
+        let columns = self.columns()?;
+        let into = self.target()?;
+        self.expect(Token::From)?;
+        Ok(Select {
+            columns,
+            into,
+            sources: self.sources(true)?,
+            condition: self.condition()?,
+            group_by: self.group_by()?,
+            fill: self.fill()?,
+            order: self.order()?,
+            limit: self.count(Token::Limit)?,
+            offset: self.count(Token::Offset)?,
+            slimit: self.count(Token::SLimit)?,
+            soffset: self.count(Token::SOffset)?,
+            zone: self.zone()?,
+        })
+    }
+
+    fn columns(&mut self) -> Parsed<Vec<Column>> {
+        let mut columns = Vec::new();
+        loop {
+            columns.push(self.column()?);
+            if !self.accept_raw(Token::Comma) {
+                return Ok(columns);
+            }
+        }
+    }
+
+    fn column(&mut self) -> Parsed<Column> {
+        let expr = if let Some(pattern) = self.regex()? {
+            Expr::Literal(Literal::Regex(pattern))
+        } else {
+            let first = self.next();
+            let at = first.at;
+            self.put_back(first);
+            let expr = self.expression()?;
+            if let Some(operator) = last_comparison(&expr) {
+                return Err(ParseError::Operator { operator: operator.as_str(), at });
+            }
+            expr
+        };
+        let alias = if self.accept(Token::As) { Some(self.identifier()?) } else { None };
+        self.accept_raw(Token::Whitespace);
+        Ok(Column { expr, alias })
+    }
+
+    fn target(&mut self) -> Parsed<Option<Measurement>> {
+        if !self.accept(Token::Into) {
+            return Ok(None);
+        }
+        let mut names = self.segments(None)?;
+        let name = if names.len() < 3 && self.lexer.peek_char() == Some(':') {
+            self.expect(Token::Colon)?;
+            self.expect(Token::Measurement)?;
+            MeasurementName::OfSource
+        } else {
+            MeasurementName::Exact(names.pop().unwrap_or_default())
+        };
+        Ok(Some(measurement(names, name)))
+    }
+
+    /// What stands behind FROM.
+    pub(super) fn sources(&mut self, subqueries: bool) -> Parsed<Vec<Source>> {
+        let mut sources = Vec::new();
+        loop {
+            sources.push(self.source(subqueries)?);
+            if !self.accept(Token::Comma) {
+                return Ok(sources);
+            }
+        }
+    }
+
+    fn source(&mut self, subqueries: bool) -> Parsed<Source> {
+        if let Some(pattern) = self.regex()? {
+            return Ok(Source::Measurement(measurement(Vec::new(), MeasurementName::Regex(pattern))));
+        }
+        if subqueries && self.accept(Token::LeftParen) {
+            self.expect(Token::Select)?;
+            let select = self.nested(Self::select)?;
+            self.expect(Token::RightParen)?;
+            return Ok(Source::Subquery(Box::new(select)));
+        }
+        self.named_measurement().map(Source::Measurement)
+    }
+
+    /// A measurement by name or regex, with database and policy or without.
+    pub(super) fn measurement(&mut self) -> Parsed<Measurement> {
+        if let Some(pattern) = self.regex()? {
+            return Ok(measurement(Vec::new(), MeasurementName::Regex(pattern)));
+        }
+        self.named_measurement()
+    }
+
+    /// Names, or names and a regex behind the last dot.
+    fn named_measurement(&mut self) -> Parsed<Measurement> {
+        let mut names = self.segments(None)?;
+        if names.len() < 3
+            && let Some(pattern) = self.regex()?
+        {
+            return Ok(measurement(names, MeasurementName::Regex(pattern)));
+        }
+        let name = MeasurementName::Exact(names.pop().unwrap_or_default());
+        Ok(measurement(names, name))
+    }
+
+    /// `WHERE …`
+    pub(super) fn condition(&mut self) -> Parsed<Option<Expr>> {
+        if self.accept(Token::Where) { self.expression().map(Some) } else { Ok(None) }
+    }
+
+    /// `GROUP BY …`
+    pub(super) fn group_by(&mut self) -> Parsed<Vec<Expr>> {
+        let mut dimensions = Vec::new();
+        if !self.accept(Token::Group) {
+            return Ok(dimensions);
+        }
+        self.expect(Token::By)?;
+        loop {
+            dimensions.push(if let Some(pattern) = self.regex()? {
+                Expr::Literal(Literal::Regex(pattern))
+            } else {
+                let dimension = self.expression()?;
+                self.accept_raw(Token::Whitespace);
+                dimension
+            });
+            if !self.accept_raw(Token::Comma) {
+                return Ok(dimensions);
+            }
+        }
+    }
+
+    /// A clause that is written like a call of `name`; `None` if it does not come next.
+    fn clause_call(&mut self, name: &str) -> Parsed<Option<Expr>> {
+        let lexeme = self.next();
+        let comes = lexeme.token == Token::Ident && lexeme.text.eq_ignore_ascii_case(name);
+        self.put_back(lexeme);
+        if !comes {
+            return Ok(None);
+        }
+        self.expression().map(Some)
+    }
+
+    fn fill(&mut self) -> Parsed<Fill> {
+        let Some(call) = self.clause_call("fill")? else { return Ok(Fill::Null) };
+        let problem = match arguments(&call) {
+            None => "fill must be a function call",
+            Some([arg]) => match fill_of(arg) {
+                Some(fill) => return Ok(fill),
+                None => "expected number argument in fill()",
+            },
+            Some(_) => "fill requires an argument, e.g.: 0, null, none, previous, linear",
+        };
+        Err(ParseError::Clause(problem.to_owned()))
+    }
+
+    fn zone(&mut self) -> Parsed<Option<String>> {
+        let Some(call) = self.clause_call("tz")? else { return Ok(None) };
+        let problem = match arguments(&call) {
+            None => "tz must be a function call",
+            Some([Expr::Literal(Literal::String(name))]) if (self.options.known_zone)(name) => {
+                return Ok(Some(name.clone()));
+            }
+            Some([Expr::Literal(Literal::String(name))]) => {
+                return Err(ParseError::UnknownZone { name: name.clone() });
+            }
+            Some([_]) => "expected string argument in tz()",
+            Some(_) => "tz requires exactly one argument",
+        };
+        Err(ParseError::Clause(problem.to_owned()))
+    }
+
+    /// `ORDER BY …`, where InfluxDB knows time alone.
+    pub(super) fn order(&mut self) -> Parsed<Option<Order>> {
+        if !self.accept(Token::Order) {
+            return Ok(None);
+        }
+        self.expect(Token::By)?;
+        let first = self.next();
+        let order = match first.token {
+            Token::Asc | Token::Desc => Order { field: None, ascending: first.token == Token::Asc },
+            Token::Ident => {
+                let ascending = self.direction();
+                if first.text != "time" {
+                    return Err(only_time());
+                }
+                Order { field: Some(first.text), ascending }
+            }
+            _ => return Err(unexpected(&first, &["identifier", "ASC", "DESC"])),
+        };
+        let mut others = false;
+        while self.accept(Token::Comma) {
+            self.identifier()?;
+            self.direction();
+            others = true;
+        }
+        if others { Err(only_time()) } else { Ok(Some(order)) }
+    }
+
+    fn direction(&mut self) -> bool {
+        self.accept(Token::Asc) || !self.accept(Token::Desc)
+    }
+
+    /// `word n`; 0 when it does not come next.
+    pub(super) fn count(&mut self, word: Token) -> Parsed<u64> {
+        if !self.accept(word) {
+            return Ok(0);
+        }
+        let lexeme = self.next();
+        if lexeme.token != Token::Integer {
+            return Err(unexpected(&lexeme, &["integer"]));
+        }
+        // InfluxDB reads a number above 63 bits as the largest one. A sign comes of a parameter only.
+        if lexeme.text.starts_with('-') {
+            return Err(super::invalid(&lexeme, format!("{} must be >= 0", word.as_str())));
+        }
+        Ok(lexeme.text.parse::<i64>().unwrap_or(i64::MAX).unsigned_abs())
+    }
+}
+
+fn measurement(qualifiers: Vec<String>, name: MeasurementName) -> Measurement {
+    let mut qualifiers = qualifiers.into_iter().rev().map(|qualifier| Some(qualifier).filter(|name| !name.is_empty()));
+    let policy = qualifiers.next().flatten();
+    Measurement { database: qualifiers.next().flatten(), policy, name }
+}
+
+/// The arguments of a call; `None` if it is none.
+fn arguments(call: &Expr) -> Option<&[Expr]> {
+    match call {
+        Expr::Call { args, .. } => Some(args),
+        _ => None,
+    }
+}
+
+fn fill_of(arg: &Expr) -> Option<Fill> {
+    match arg {
+        Expr::Literal(Literal::Integer(value)) => Some(Fill::Integer(*value)),
+        Expr::Literal(Literal::Number(value)) => Some(Fill::Float(*value)),
+        Expr::Reference { name, kind: None } => match name.as_str() {
+            "null" => Some(Fill::Null),
+            "none" => Some(Fill::None),
+            "previous" => Some(Fill::Previous),
+            "linear" => Some(Fill::Linear),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+fn only_time() -> ParseError {
+    ParseError::Clause("only ORDER BY time supported at this time".to_owned())
+}
+
+/// The last operator that says yes or no, not counting what stands inside of one.
+fn last_comparison(expr: &Expr) -> Option<Operator> {
+    match expr {
+        Expr::Binary { operator, .. } if operator.is_boolean() => Some(*operator),
+        Expr::Binary { left, right, .. } => last_comparison(right).or_else(|| last_comparison(left)),
+        Expr::Paren(inner) => last_comparison(inner),
+        Expr::Call { args, .. } => args.iter().rev().find_map(last_comparison),
+        _ => None,
+    }
+}

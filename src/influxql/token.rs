@@ -1,0 +1,93 @@
+//! The tokens of InfluxQL and the text by which error messages name them.
+
+use std::fmt;
+
+/// Makes the enum, the text of each token, and the list of those that are keywords.
+macro_rules! tokens {
+    (plain { $($plain:ident => $text:literal),* $(,)? } keywords { $($keyword:ident => $word:literal),* $(,)? }) => {
+        /// What kind of token stands at a place.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub(super) enum Token { $($plain,)* $($keyword,)* }
+
+        impl Token {
+            /// The text by which messages name the token when it has none of its own.
+            pub(super) fn as_str(self) -> &'static str {
+                match self { $(Token::$plain => $text,)* $(Token::$keyword => $word,)* }
+            }
+        }
+
+        const KEYWORDS: &[(&str, Token)] = &[$(($word, Token::$keyword)),*];
+    };
+}
+
+tokens! {
+    plain {
+        Illegal => "ILLEGAL", Eof => "EOF", Whitespace => "WS", Comment => "COMMENT",
+        Ident => "IDENT", BoundParam => "BOUNDPARAM", Number => "NUMBER", Integer => "INTEGER",
+        DurationValue => "DURATIONVAL", String => "STRING", BadString => "BADSTRING", BadEscape => "BADESCAPE",
+        Regex => "REGEX", BadRegex => "BADREGEX",
+        Add => "+", Sub => "-", Mul => "*", Div => "/", Mod => "%",
+        BitAnd => "&", BitOr => "|", BitXor => "^",
+        Eq => "=", NotEq => "!=", EqRegex => "=~", NotEqRegex => "!~",
+        Less => "<", LessEq => "<=", Greater => ">", GreaterEq => ">=",
+        LeftParen => "(", RightParen => ")", Comma => ",", Colon => ":", DoubleColon => "::",
+        Semicolon => ";", Dot => ".",
+    }
+    keywords {
+        And => "AND", Or => "OR", True => "TRUE", False => "FALSE",
+        All => "ALL", Alter => "ALTER", Analyze => "ANALYZE", Any => "ANY", As => "AS", Asc => "ASC",
+        Begin => "BEGIN", By => "BY", Cardinality => "CARDINALITY", Create => "CREATE",
+        Continuous => "CONTINUOUS", Database => "DATABASE", Databases => "DATABASES", Default => "DEFAULT",
+        Delete => "DELETE", Desc => "DESC", Destinations => "DESTINATIONS", Diagnostics => "DIAGNOSTICS",
+        Distinct => "DISTINCT", Drop => "DROP", Duration => "DURATION", End => "END", Every => "EVERY",
+        Exact => "EXACT", Explain => "EXPLAIN", Field => "FIELD", For => "FOR", From => "FROM",
+        Grant => "GRANT", Grants => "GRANTS", Group => "GROUP", Groups => "GROUPS", In => "IN", Inf => "INF",
+        Insert => "INSERT", Into => "INTO", Key => "KEY", Keys => "KEYS", Kill => "KILL", Limit => "LIMIT",
+        Measurement => "MEASUREMENT", Measurements => "MEASUREMENTS", Name => "NAME", Offset => "OFFSET",
+        On => "ON", Order => "ORDER", Password => "PASSWORD", Policy => "POLICY", Policies => "POLICIES",
+        Privileges => "PRIVILEGES", Queries => "QUERIES", Query => "QUERY", Read => "READ",
+        Replication => "REPLICATION", Resample => "RESAMPLE", Retention => "RETENTION", Revoke => "REVOKE",
+        Select => "SELECT", Series => "SERIES", Set => "SET", Show => "SHOW", Shard => "SHARD",
+        Shards => "SHARDS", SLimit => "SLIMIT", SOffset => "SOFFSET", Stats => "STATS",
+        Subscription => "SUBSCRIPTION", Subscriptions => "SUBSCRIPTIONS", Tag => "TAG", To => "TO",
+        User => "USER", Users => "USERS", Values => "VALUES", Where => "WHERE", With => "WITH",
+        Write => "WRITE",
+    }
+}
+
+impl Token {
+    /// The keyword that `word` is in any case of its letters.
+    pub(super) fn keyword(word: &str) -> Option<Token> {
+        KEYWORDS.iter().find(|(keyword, _)| keyword.eq_ignore_ascii_case(word)).map(|&(_, token)| token)
+    }
+}
+
+/// Where a character stands in the query. Both numbers count from 1, characters and not bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Position {
+    /// The line.
+    pub line: usize,
+    /// The character in the line.
+    pub char: usize,
+}
+
+impl fmt::Display for Position {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}, char {}", self.line, self.char)
+    }
+}
+
+/// A token with its place and the text it carries: empty for keywords and operators.
+#[derive(Debug, Clone)]
+pub(super) struct Lexeme {
+    pub(super) token: Token,
+    pub(super) at: Position,
+    pub(super) text: String,
+}
+
+impl Lexeme {
+    /// How a message names what was found.
+    pub(super) fn found(&self) -> &str {
+        if self.text.is_empty() { self.token.as_str() } else { &self.text }
+    }
+}
