@@ -11,6 +11,7 @@
 //! | `proof` | that an ack is kept: kills, faults of a replica set and of the network, two instances, outages, full disks |
 //! | `clients` | unmodified clients: `influxdb-client`, `influxdb`, the `influx` shell |
 //! | `command_line` | flags, configuration, banner, exit statuses |
+//! | `deploy` | what `deploy/` names exists; a real Prometheus finds series for its dashboards and alerts |
 //! | `metrics` | what `/metrics` says, and `promtool`'s opinion of it |
 //! | `readme` | every snippet of the README does what it says |
 //! | `verify` | `hourglass verify`: every kind of damage is found and named, and mended where it can be |
@@ -23,6 +24,7 @@ mod api;
 mod broken_world;
 mod clients;
 mod command_line;
+mod deploy;
 mod json;
 mod lawful;
 mod line_protocol;

@@ -1,0 +1,308 @@
+//! What `deploy/` holds is about this hourglass: each metric, key and version that its files name exists, each port stays
+//! on loopback, and a real Prometheus finds series for every expression. What the sensors dashboard asks is kept in
+//! `tests/deploy/statements.txt`. Schemas and alert cases are checked by `.ci/run`, with the tools that know them.
+
+mod prometheus;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use crate::support::process::Folder;
+use crate::support::server::{Server, program};
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// Every file under `deploy/`, by its path from the top, with its text.
+fn deployed() -> Vec<(String, String)> {
+    fn walk(folder: &Path, found: &mut Vec<(String, String)>) {
+        for entry in fs::read_dir(folder).expect("a folder can be listed") {
+            let path = entry.expect("an entry can be read").path();
+            if path.is_dir() {
+                walk(&path, found);
+                continue;
+            }
+            let name = path.strip_prefix(root()).expect("it lies in there").display().to_string();
+            found.push((name, fs::read_to_string(&path).expect("every file of deploy/ is text")));
+        }
+    }
+    let mut found = Vec::new();
+    walk(&root().join("deploy"), &mut found);
+    found.sort();
+    assert!(found.len() >= 15, "deploy/ has only {} files", found.len());
+    found
+}
+
+/// The words of a text that are made of such characters.
+fn words(text: &str, is_part: fn(char) -> bool) -> impl Iterator<Item = &str> {
+    text.split(move |c: char| !is_part(c)).filter(|word| !word.is_empty())
+}
+
+fn dashboard(name: &str) -> Value {
+    let text = read(&format!("deploy/grafana/dashboards/{name}.json"));
+    serde_json::from_str(&text).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+/// All texts that stand under this key, at any depth, in the order of the file's panels.
+fn texts_of<'a>(value: &'a Value, key: &str, found: &mut Vec<&'a str>) {
+    match value {
+        Value::Array(values) => values.iter().for_each(|value| texts_of(value, key, found)),
+        Value::Object(entries) => {
+            for (name, value) in entries {
+                match value {
+                    Value::String(text) if name == key => found.push(text),
+                    value => texts_of(value, key, found),
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+/// The text with Grafana's variables and macros replaced as Grafana would.
+fn substituted(text: &str, values: &[(&str, &str)]) -> String {
+    values.iter().fold(text.to_owned(), |text, (name, value)| text.replace(name, value))
+}
+
+/// The PromQL of the health dashboard, for all instances and with the default budget of the log.
+fn dashboard_expressions() -> Vec<String> {
+    let health = dashboard("hourglass");
+    let mut found = Vec::new();
+    texts_of(&health, "expr", &mut found);
+    let values = [("$instance", ".*"), ("$__rate_interval", "1m"), ("$log_budget_bytes", "10737418240")];
+    let expressions: Vec<String> = found.iter().map(|text| substituted(text, &values)).collect();
+    assert!(expressions.len() >= 30, "{} expressions", expressions.len());
+    expressions
+}
+
+/// Every InfluxQL statement of the sensors dashboard as Grafana sends it: for the measurement `climate` with the field
+/// `temp` and the tag `sensor`, between 14:00 and 15:00 of 2026-01-15, in intervals of a minute; where a tag's values are
+/// chosen, once for all of them and once for `temp-01` and `temp-02`.
+pub fn dashboard_statements() -> Vec<String> {
+    let sensors = dashboard("sensors");
+    let mut found = Vec::new();
+    texts_of(&sensors, "query", &mut found);
+    let mut statements = Vec::new();
+    for text in found {
+        for chosen in [".*", "(temp-01|temp-02)"] {
+            let statement = substituted(
+                text,
+                &[
+                    ("$timeFilter", "time >= 1768485600000ms and time <= 1768489200000ms"),
+                    ("$__interval", "1m"),
+                    ("$measurement", "climate"),
+                    ("$field", "temp"),
+                    ("$tag", "sensor"),
+                    ("$value", chosen),
+                ],
+            );
+            // What is left of `$` is the end of a regular expression.
+            assert!(!statement.replace("$/", "/").contains('$'), "an unknown variable or macro: {statement}");
+            if !statements.contains(&statement) {
+                statements.push(statement);
+            }
+        }
+    }
+    statements
+}
+
+/// The names in `src/telemetry/metrics.rs`, and those of them that are histograms.
+fn known_metrics() -> (BTreeSet<String>, BTreeSet<String>) {
+    let source = read("src/telemetry/metrics.rs");
+    let parts: Vec<&str> = source.split('"').collect();
+    let literals = || parts.windows(2).filter(|pair| pair[1].starts_with("hourglass_"));
+    let is_histogram = |before: &str| ["histogram!(", "spread("].iter().any(|call| before.trim_end().ends_with(call));
+    let all = literals().map(|pair| pair[1].to_owned()).collect();
+    (all, literals().filter(|pair| is_histogram(pair[0])).map(|pair| pair[1].to_owned()).collect())
+}
+
+#[test]
+fn every_metric_that_is_named_exists() {
+    // The crate metrics-process makes these; a running server is asked for them by the test with a real Prometheus.
+    const OF_THE_PROCESS: [&str; 5] = [
+        "process_cpu_seconds_total",
+        "process_max_fds",
+        "process_open_fds",
+        "process_resident_memory_bytes",
+        "process_start_time_seconds",
+    ];
+    let (metrics, histograms) = known_metrics();
+    assert!(metrics.len() > 30 && histograms.len() > 4, "{metrics:?} {histograms:?}");
+    let part_of_histogram = |name: &str| {
+        ["_bucket", "_sum", "_count"].iter().filter_map(|end| name.strip_suffix(end)).any(|n| histograms.contains(n))
+    };
+    let mut seen = 0;
+    for (file, text) in deployed() {
+        for name in words(&text, |c| c.is_ascii_alphanumeric() || c == '_') {
+            let exists = match name.split_once('_') {
+                Some(("hourglass", _)) => metrics.contains(name) || part_of_histogram(name),
+                Some(("process", _)) => OF_THE_PROCESS.contains(&name),
+                _ => continue,
+            };
+            assert!(exists, "{file} names {name}");
+            seen += 1;
+        }
+    }
+    assert!(seen > 100, "only {seen} names of metrics were found");
+}
+
+#[test]
+fn every_key_that_is_named_exists() {
+    let default: toml::Table = read("config/default.toml").parse().expect("the default configuration is TOML");
+    let has = |section: &str, key: &str| default[section].get(key).is_some();
+    let (mut variables, mut dotted) = (0, 0);
+    for (file, text) in deployed() {
+        for word in words(&text, |c| c.is_ascii_alphanumeric() || c == '_' || c == '.') {
+            if let Some(name) = word.strip_prefix("HOURGLASS_") {
+                let name = name.to_lowercase();
+                let (section, key) = name.split_once("__").unwrap_or_else(|| panic!("{file}: {word}"));
+                assert!(default.contains_key(section) && has(section, key), "{file} sets {word}");
+                variables += 1;
+            } else if let Some((section, key)) = word.trim_end_matches('.').split_once('.')
+                && default.contains_key(section)
+                && key != "json"
+            {
+                assert!(has(section, key), "{file} names {word}");
+                dotted += 1;
+            }
+        }
+    }
+    assert!(variables >= 8 && dotted >= 10, "{variables} variables, {dotted} keys were found");
+}
+
+#[test]
+fn the_config_map_is_a_sound_configuration() {
+    let manifest = read("deploy/kubernetes/10-config.yaml");
+    let (_, block) = manifest.split_once("hourglass.toml: |\n").expect("the file stands in the ConfigMap");
+    let lines = block.lines().take_while(|line| line.is_empty() || line.starts_with("    "));
+    let toml: String = lines.map(|line| format!("{}\n", line.get(4..).unwrap_or(""))).collect();
+    let folder = Folder::new("config-map");
+    let (file, uri) = (folder.file("hourglass.toml"), folder.file("mongodb-uri"));
+    let mounted = "/etc/hourglass/store/mongodb-uri";
+    assert!(toml.contains(mounted), "{toml}");
+    fs::write(&uri, "mongodb://a:27017,b:27017/plant?replicaSet=rs0\n").expect("a file can be written");
+    fs::write(&file, toml.replace(mounted, &uri.display().to_string())).expect("a file can be written");
+    let said = program().args(["check-config", "--config"]).arg(&file).output().expect("hourglass can be run");
+    assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+}
+
+#[test]
+fn the_container_is_healthy_while_writes_are_acked() {
+    let compose = read("deploy/compose.yaml");
+    let command = compose.lines().find(|line| line.contains("/dev/tcp/127.0.0.1/8086")).expect("the health check");
+    let command = command.trim().trim_start_matches("- ").replace("$$", "$");
+    let mut server = Server::start("embedded");
+    let is_healthy = |server: &Server, path: &str| {
+        let port = format!("/{}", server.address().port());
+        let command = command.replace("/8086", &port).replace("/ready", path);
+        Command::new("bash").args(["-c", &command]).stderr(Stdio::null()).status().expect("bash can be run").success()
+    };
+    assert!(is_healthy(&server, "/ready"), "{command}");
+    assert!(!is_healthy(&server, "/nothing"), "an answer that is not 200");
+    server.stop();
+    assert!(!is_healthy(&server, "/ready"), "nobody answers");
+}
+
+/// The number that stands after the key, which must stand there once.
+fn seconds_of(file: &str, key: &str) -> u64 {
+    let text = read(file);
+    let (_, after) = text.split_once(key).unwrap_or_else(|| panic!("{file} has no {key}"));
+    assert!(!after.contains(key), "{file} has {key} twice");
+    let number: String = after.trim_start().chars().take_while(char::is_ascii_digit).collect();
+    number.parse().unwrap_or_else(|_| panic!("{file}: no number after {key}"))
+}
+
+#[test]
+fn a_stop_is_given_more_time_than_it_may_take() {
+    let shutdown = seconds_of("config/default.toml", "\nshutdown_timeout = \"");
+    for (file, key) in [
+        ("deploy/compose.yaml", "cut off.\n    stop_grace_period:"),
+        ("deploy/docker/Dockerfile", "docker run -d --name hourglass --stop-timeout"),
+        ("deploy/kubernetes/30-statefulset.yaml", "terminationGracePeriodSeconds:"),
+        ("deploy/systemd/hourglass.service", "TimeoutStopSec="),
+    ] {
+        assert!(seconds_of(file, key) >= shutdown + 10, "{file}: {key}");
+    }
+}
+
+#[test]
+fn ports_are_published_on_loopback_alone_and_images_are_pinned() {
+    let compose = read("deploy/compose.yaml");
+    let ports: Vec<&str> = compose.lines().filter(|line| line.trim_start().starts_with("ports:")).collect();
+    assert_eq!(ports.len(), 3, "hourglass, Prometheus and Grafana");
+    for line in ports {
+        assert!(line.contains("[\"127.0.0.1:") && !line.contains(','), "{line}");
+    }
+    let manifest = read("deploy/kubernetes/30-statefulset.yaml");
+    let images = compose.lines().chain(manifest.lines()).filter_map(|line| line.trim().strip_prefix("image: "));
+    let images: Vec<&str> = images.collect();
+    let own = format!("hourglass:{}", env!("CARGO_PKG_VERSION"));
+    assert_eq!(images.iter().filter(|image| **image == own).count(), 2, "{own} in {images:?}");
+    for image in images {
+        let tag = image.rsplit_once(':').expect("an image has a tag").1.trim_start_matches('v');
+        assert_eq!(tag.split('.').filter(|part| part.parse::<u32>().is_ok()).count(), 3, "{image}");
+    }
+}
+
+#[test]
+fn the_dashboards_are_whole() {
+    let provisioned = read("deploy/grafana/provisioning/datasources/hourglass.yaml");
+    for name in ["hourglass", "sensors"] {
+        let board = dashboard(name);
+        let panels = board["panels"].as_array().expect("a dashboard has panels");
+        let (mut ids, mut taken) = (BTreeSet::new(), BTreeSet::new());
+        for panel in panels {
+            let title = panel["title"].as_str().filter(|title| !title.is_empty()).expect("a panel has a title");
+            assert!(ids.insert(panel["id"].as_u64()), "{name}, {title}: its id is another one's");
+            let at = |side: &str| panel["gridPos"][side].as_u64().unwrap_or_else(|| panic!("{name}, {title}: {side}"));
+            for cell in (at("x")..at("x") + at("w")).flat_map(|x| (at("y")..at("y") + at("h")).map(move |y| (x, y))) {
+                assert!(cell.0 < 24 && taken.insert(cell), "{name}, {title} lies on another panel at {cell:?}");
+            }
+            let is_row = panel["type"] == "row";
+            assert!(is_row || panel["description"].as_str().is_some_and(|text| !text.is_empty()), "{name}, {title}");
+            assert!(is_row || panel["targets"].as_array().is_some_and(|t| !t.is_empty()), "{name}, {title}");
+        }
+        let mut uids = Vec::new();
+        texts_of(&board, "uid", &mut uids);
+        for uid in uids.iter().filter(|uid| **uid != board["uid"]) {
+            assert!(provisioned.contains(&format!("    uid: {uid}\n")), "{name}: no datasource {uid}");
+        }
+    }
+}
+
+#[test]
+fn the_sensors_dashboard_asks_the_statements_that_are_kept() {
+    let statements = dashboard_statements();
+    let kept = read("tests/deploy/statements.txt");
+    let kept: Vec<&str> = kept.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).collect();
+    assert_eq!(
+        statements,
+        kept,
+        "tests/deploy/statements.txt is to be what the dashboard asks:\n{}",
+        statements.join("\n")
+    );
+}
+
+#[test]
+fn every_alert_has_a_case_in_which_it_fires() {
+    let cases = read("deploy/prometheus/alerts_test.yml");
+    let mut alerts = 0;
+    for line in read("deploy/prometheus/alerts.yml").lines() {
+        let Some(alert) = line.trim().strip_prefix("- alert: ") else { continue };
+        let fires = format!("- alertname: {alert}\n");
+        let case = cases.split_once(&fires).unwrap_or_else(|| panic!("{alert} has no case")).1;
+        let expected = case.split("- alertname").next().expect("a split has a first part");
+        assert!(expected.contains("exp_alerts:\n          - exp_labels:"), "{alert}: {expected}");
+        alerts += 1;
+    }
+    assert!(alerts >= 10, "{alerts} alerts");
+}

@@ -1,0 +1,241 @@
+//! A real Prometheus with the configuration of `deploy/`, scraping a running hourglass: every expression of the health
+//! dashboard and both sides of every alert find series, and an outage of the store wakes the alerts that are meant for it.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde_json::Value;
+
+use super::{dashboard_expressions, read, root};
+use crate::support::mongod::Mongod;
+use crate::support::packages::{not_run, on_path};
+use crate::support::process::{Folder, Process, last_lines};
+use crate::support::server::{Launch, Server};
+use crate::support::{eventually, http, poll};
+
+/// A busy machine gets its time: a first scrape, a first evaluation, a second sample for a rate.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Somebody else can take a free port before Prometheus has it; more often in a row is another kind of trouble.
+const PORT_ATTEMPTS: usize = 5;
+
+/// A running Prometheus. Dropping it kills it and removes its folder.
+struct Prometheus {
+    process: Process,
+    folder: Folder,
+    port: u16,
+}
+
+impl Prometheus {
+    /// Starts it on a free port with the configuration of `deploy/`, for this target and in a hurry.
+    #[track_caller]
+    fn start(program: &Path, target: &Server) -> Prometheus {
+        let mut config = read("deploy/prometheus/prometheus.yml");
+        let alerts = root().join("deploy/prometheus/alerts.yml").display().to_string();
+        for (there, here) in [
+            ("hourglass:8086", &*target.address().to_string()),
+            ("15s", "200ms"),
+            ("- alerts.yml", &format!("- {alerts}")),
+        ] {
+            assert!(config.contains(there), "{there} is to be replaced in prometheus.yml");
+            config = config.replace(there, here);
+        }
+        for _ in 0..PORT_ATTEMPTS {
+            let folder = Folder::new("prometheus");
+            std::fs::write(folder.file("prometheus.yml"), &config).expect("the configuration can be written");
+            let port = free_port();
+            let mut command = Command::new(program);
+            command.arg(format!("--web.listen-address=127.0.0.1:{port}")).current_dir(folder.path());
+            command.args(["--config.file=prometheus.yml", "--storage.tsdb.path=series", "--log.level=warn"]);
+            let log = File::create(folder.file("log")).expect("a log can be made");
+            let errors = log.try_clone().expect("a file can be shared");
+            let process = Process::spawn(&command, log, errors).expect("Prometheus can be started");
+            let mut prometheus = Prometheus { process, folder, port };
+            if prometheus.is_ready() {
+                return prometheus;
+            }
+        }
+        panic!("Prometheus did not get a port {PORT_ATTEMPTS} times in a row");
+    }
+
+    /// False when it ended because another process has its port.
+    fn is_ready(&mut self) -> bool {
+        let url = format!("http://127.0.0.1:{}/-/ready", self.port);
+        let ready = poll(PATIENCE, || {
+            if self.process.exited().is_some() {
+                return Some(false);
+            }
+            let answer = http::request("GET", &url, b"", &[]).ok()?;
+            (answer.status == 200).then_some(true)
+        });
+        let log = last_lines(&self.folder.file("log"), 20);
+        match ready {
+            Some(ready) => {
+                assert!(ready || log.contains("address already in use"), "Prometheus ended:\n{log}");
+                ready
+            }
+            None => panic!("Prometheus was not ready within {PATIENCE:?}:\n{log}"),
+        }
+    }
+
+    fn get(&self, path: &str) -> Value {
+        let answer = http::get(&format!("http://127.0.0.1:{}{path}", self.port));
+        assert_eq!(answer.status, 200, "{path}: {}", answer.text());
+        answer.json()["data"].clone()
+    }
+
+    /// What an expression yields now: its series, or the one sample of a scalar.
+    #[track_caller]
+    fn ask(&self, expression: &str) -> Vec<Value> {
+        let path = format!("/api/v1/query?query={}", utf8_percent_encode(expression, NON_ALPHANUMERIC));
+        let data = self.get(&path);
+        match data["resultType"].as_str() {
+            Some("scalar") => vec![data.clone()],
+            Some("vector") => data["result"].as_array().expect("a vector has a list").clone(),
+            other => panic!("{expression} yields {other:?}"),
+        }
+    }
+
+    /// The alerts by name, each with its expression and its state, once all were evaluated; none of them in error.
+    fn alerts(&self) -> BTreeMap<String, (String, String)> {
+        let evaluated = || {
+            let data = self.get("/api/v1/rules?type=alert");
+            let groups = data["groups"].as_array().expect("there are groups").iter();
+            let rules: Vec<Value> =
+                groups.flat_map(|group| group["rules"].as_array().expect("rules").clone()).collect();
+            rules.iter().all(|rule| rule["health"] != "unknown").then_some(rules)
+        };
+        let rules = eventually("every alert is evaluated", PATIENCE, evaluated);
+        let text = |rule: &Value, key: &str| rule[key].as_str().expect("a text").to_owned();
+        for rule in &rules {
+            assert_eq!(rule["health"], "ok", "{rule}");
+        }
+        rules.iter().map(|rule| (text(rule, "name"), (text(rule, "query"), text(rule, "state")))).collect()
+    }
+}
+
+fn free_port() -> u16 {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a loopback port can be had");
+    listener.local_addr().expect("a listener has an address").port()
+}
+
+/// The program, or none after saying so: an optional package, as in `support::packages`.
+#[track_caller]
+fn program() -> Option<PathBuf> {
+    let found = on_path(Path::new("prometheus"));
+    if found.is_none() {
+        not_run("needs `prometheus` of the Debian package prometheus (it is not on PATH)");
+    }
+    found
+}
+
+/// Both sides of every comparison of an alert's expression: with what it compares there must be something to compare.
+fn sides(expression: &str) -> Vec<&str> {
+    let (mut depth, mut start, mut sides) = (0_u32, 0, Vec::new());
+    for (at, byte) in expression.bytes().enumerate() {
+        match byte {
+            b'(' | b'{' | b'[' => depth += 1,
+            b')' | b'}' | b']' => depth -= 1,
+            b'<' | b'>' | b'=' | b'!' if depth == 0 => {
+                sides.push(expression[start..at].trim());
+                start = at + 1;
+            }
+            _ => {}
+        }
+    }
+    sides.push(expression[start..].trim());
+    // Of `==` and the like there is nothing between the two characters.
+    sides.retain(|side| !side.is_empty());
+    sides
+}
+
+/// The labels by which the outermost sum is kept apart; `le` is used up by the quantile.
+fn kept_labels(expression: &str) -> Vec<&str> {
+    let Some((_, after)) = expression.split_once("by (") else { return Vec::new() };
+    let labels = after.split(')').next().expect("a split has a first part");
+    labels.split(',').map(str::trim).filter(|label| *label != "le").collect()
+}
+
+/// Something of everything that a healthy service does.
+fn traffic(server: &Server) {
+    let lines =
+        "climate,sensor=temp-01 temp=21.5 1768485600000000000\nclimate,sensor=temp-02 temp=20.25 1768485660000000000";
+    http::post(&server.url("/write"), lines, &[]).expect(204);
+    http::post(&server.url("/write"), "climate,sensor=temp-01 temp=\"x\" 1768485600000000000\nbad", &[]).expect(400);
+    http::post(&server.url("/api/v1/flush"), "", &[]).expect(204);
+    http::get(&server.url("/api/v1/readings?sensor=climate,sensor=temp-01")).expect(200);
+    http::get(&server.url("/api/v1/summary?sensor=climate,sensor=temp-01")).expect(200);
+    http::get(&server.url("/nothing/here")).expect(404);
+}
+
+/// Offers the log eight thousand bytes, and says whether it took them.
+fn is_taken(server: &Server, time: u64) -> bool {
+    let line = format!("filler text=\"{}\" {time}", "x".repeat(8000));
+    let status = http::post(&server.url("/write"), line, &[]).status;
+    assert!(status == 204 || status == 503, "{status}");
+    status == 204
+}
+
+/// Writes until the log is full, which is when writes are refused while the store is away.
+fn fill_the_log(server: &Server) {
+    let mut sent = 0;
+    eventually("the log is full", PATIENCE, || {
+        sent += 1;
+        (!is_taken(server, sent)).then_some(())
+    });
+    assert!(sent > 3, "the log took {sent} requests");
+}
+
+#[test]
+fn every_dashboard_and_alert_expression_finds_series_and_an_outage_of_the_store_wakes_its_alerts() {
+    let Some(program) = program() else { return };
+    let mut mongod = Mongod::start();
+    let config = "[store]\ncommand_timeout = \"500ms\"\n[flush]\ninterval = \"100ms\"\n\
+                  [log]\nsegment_bytes = \"64KiB\"\nbudget_bytes = \"128KiB\"\ncompress = false\n";
+    let server = Launch::with_store(mongod.uri("deployed")).config(config).start();
+    let prometheus = Prometheus::start(&program, &server);
+    traffic(&server);
+    eventually("hourglass is scraped", PATIENCE, || {
+        let up = prometheus.ask("up{job=\"hourglass\"}");
+        up.first().is_some_and(|series| series["value"][1] == "1").then_some(())
+    });
+
+    // Which need a trouble of their own; the disk of this machine may be slow enough for others.
+    let of_troubles = ["Down", "LogRefuses", "LogDamaged", "DeadLetters", "StoreErrors", "Sheds", "AnswersFail"];
+    let alerts = prometheus.alerts();
+    for name in of_troubles {
+        assert_eq!(alerts[&format!("Hourglass{name}")].1, "inactive", "{name} of a healthy service");
+    }
+
+    // Some series begin with a first error. An outage makes them: no expression is excused.
+    mongod.kill();
+    fill_the_log(&server);
+    let sides_of_alerts = alerts.values().flat_map(|(expression, _)| sides(expression)).map(str::to_owned);
+    for expression in dashboard_expressions().into_iter().chain(sides_of_alerts) {
+        let found = eventually(&format!("series for {expression}"), PATIENCE, || {
+            Some(prometheus.ask(&expression)).filter(|series| !series.is_empty())
+        });
+        for (label, series) in kept_labels(&expression).iter().flat_map(|label| found.iter().map(move |s| (label, s))) {
+            assert!(series["metric"][*label].is_string(), "{expression} yields no label {label}: {series}");
+        }
+    }
+
+    // With their times to wait they would fire after some minutes; alerts_test.yml holds those.
+    for name in ["HourglassStoreErrors", "HourglassSheds", "HourglassAnswersFail"] {
+        eventually(&format!("{name} wakes"), PATIENCE, || {
+            assert!(!is_taken(&server, 0), "the log is full, and the store is away");
+            (prometheus.alerts()[name].1 == "pending").then_some(())
+        });
+    }
+}
+
+#[test]
+fn an_expression_is_taken_apart_at_its_comparison_alone() {
+    assert_eq!(sides("up{job=\"a\"} == 0"), ["up{job=\"a\"}", "0"]);
+    assert_eq!(sides("sum(a{s=~\"5..\"}) / sum(b) > 0.05"), ["sum(a{s=~\"5..\"}) / sum(b)", "0.05"]);
+    assert_eq!(kept_labels("quantile(0.9, sum by (le, route) (rate(a[1m])))"), ["route"]);
+}
