@@ -211,6 +211,24 @@ pub trait Store: Send + Sync + std::fmt::Debug {
         pages_max: usize,
     ) -> Result<Vec<ScannedPage>, StorageError>;
 
+    /// All pages of several sensors in a range of hours, per sensor in the order given and each in hour
+    /// order, as [`Store::scan`] gives them. All of it is in memory: whoever asks knows how much to ask for.
+    /// With `fields`, summaries of other fields may be missing.
+    async fn scan_sensors(
+        &self,
+        database: &str,
+        sensors: &[&str],
+        hours: Range<Hour>,
+        with_readings: bool,
+        _fields: Option<&[&str]>,
+    ) -> Result<Vec<Vec<ScannedPage>>, StorageError> {
+        let mut all = Vec::with_capacity(sensors.len());
+        for sensor in sensors {
+            all.push(self.scan(database, sensor, hours.clone(), with_readings, usize::MAX).await?);
+        }
+        Ok(all)
+    }
+
     /// The documents of those of these sensors that have one, in any order.
     async fn read_sensors(&self, database: &str, keys: &[&str]) -> Result<Vec<SensorDocument>, StorageError>;
 

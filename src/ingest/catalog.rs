@@ -8,7 +8,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use rapidhash::fast::RandomState;
 
 use super::Options;
-use crate::bucket::SensorDocument;
+use crate::bucket::{Met, SensorDocument};
 use crate::reading::{Family, Sensor};
 
 /// How many spellings of one sensor (tags in another order) are remembered beside its key.
@@ -19,6 +19,8 @@ const SPELLINGS_MAX: u8 = 4;
 pub struct Catalog {
     databases: RwLock<HashMap<Box<str>, Arc<Database>>>,
     count: AtomicUsize,
+    /// Grows with every sensor and field that is met.
+    version: Arc<AtomicU64>,
     sensors_max: usize,
     shards: usize,
 }
@@ -47,6 +49,8 @@ pub struct KnownSensor {
     /// The time last given to an undated reading.
     stamped: AtomicI64,
     spellings: AtomicU8,
+    /// The catalog's.
+    version: Arc<AtomicU64>,
 }
 
 /// A sensor's fields, in the order this process met them. Only ever grows.
@@ -101,6 +105,7 @@ impl KnownSensor {
     pub fn add_field(&self, name: &str, family: Family, max: usize) -> Option<Arc<Fields>> {
         let mut fields = self.fields.write().unwrap_or_else(PoisonError::into_inner);
         *fields = fields.with(name, family, max)?;
+        self.version.fetch_add(1, Ordering::Relaxed);
         Some(fields.clone())
     }
 
@@ -140,6 +145,7 @@ impl Catalog {
         Self {
             databases: RwLock::default(),
             count: AtomicUsize::new(0),
+            version: Arc::default(),
             sensors_max: options.sensors,
             shards: options.shards,
         }
@@ -236,11 +242,30 @@ impl Catalog {
                 written_rev: AtomicU64::new(0),
                 stamped: AtomicI64::new(i64::MIN),
                 spellings: AtomicU8::new(0),
+                version: self.version.clone(),
             });
             if let Some(document) = document {
                 known.adopt(&document);
             }
             sensors.insert(key, known);
+            self.version.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    /// Grows with every sensor and field that is met.
+    pub fn version(&self) -> u64 {
+        self.version.load(Ordering::Relaxed)
+    }
+
+    /// All sensors met, with their fields.
+    pub fn met(&self, database: &Database) -> Vec<Met> {
+        let sensors = database.sensors.read().unwrap_or_else(PoisonError::into_inner);
+        let keys = sensors.iter().filter(|(spelling, known)| *spelling == &known.sensor.key);
+        let met = |known: &KnownSensor| {
+            let fields = known.fields();
+            let fields = fields.names.iter().cloned().zip(fields.families.iter().copied()).collect();
+            Met { sensor: known.sensor.clone(), fields }
+        };
+        keys.map(|(_, known)| met(known)).collect()
     }
 }

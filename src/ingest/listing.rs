@@ -13,7 +13,7 @@ use super::error::IngestError;
 use super::shard::{self, Message, Refreshing};
 use super::{Ingest, outliers, sensors};
 use crate::bucket::store::SensorFilter;
-use crate::bucket::{Behind, Readings, SensorDocument, UnflushedReadings};
+use crate::bucket::{Behind, Met, Readings, SensorDocument, UnflushedReadings};
 use crate::reading::Hour;
 
 #[async_trait]
@@ -21,18 +21,41 @@ impl UnflushedReadings for Ingest {
     async fn unflushed(
         &self,
         database: &str,
-        sensor: &str,
+        sensors: &[&str],
         hours: Range<Hour>,
-    ) -> Result<Vec<(Hour, Readings)>, Behind> {
+    ) -> Result<Vec<Vec<(Hour, Readings)>>, Behind> {
         if !self.feed.progress.is_live() {
             return Err(Behind);
         }
-        let Some(database) = self.catalog.database(database) else { return Ok(Vec::new()) };
-        let Some(known) = self.catalog.sensor(&database, sensor) else { return Ok(Vec::new()) };
-        let (reply, answer) = oneshot::channel();
-        self.feed.ask(known.shard, Message::Unflushed { id: known.id, hours, reply });
-        // A shard that has ended leaves its readings to the next start.
-        answer.await.map_err(|_| Behind)
+        let mut all = vec![Vec::new(); sensors.len()];
+        let Some(database) = self.catalog.database(database) else { return Ok(all) };
+        let mut by_shard: Vec<Vec<(usize, u32)>> = vec![Vec::new(); self.options.shards];
+        for (place, sensor) in sensors.iter().enumerate() {
+            if let Some(known) = self.catalog.sensor(&database, sensor) {
+                by_shard[known.shard].push((place, known.id));
+            }
+        }
+        let mut answers = Vec::new();
+        for (shard, ids) in by_shard.into_iter().enumerate().filter(|(_, ids)| !ids.is_empty()) {
+            let (reply, answer) = oneshot::channel();
+            self.feed.ask(shard, Message::Unflushed { ids, hours: hours.clone(), reply });
+            answers.push(answer);
+        }
+        for answer in answers {
+            // A shard that has ended leaves its readings to the next start.
+            for (place, readings) in answer.await.map_err(|_| Behind)? {
+                all[place] = readings;
+            }
+        }
+        Ok(all)
+    }
+
+    fn met(&self, database: &str) -> Vec<Met> {
+        self.catalog.database(database).map(|database| self.catalog.met(&database)).unwrap_or_default()
+    }
+
+    fn met_version(&self) -> u64 {
+        self.catalog.version()
     }
 }
 

@@ -111,13 +111,16 @@ pub fn encode(database: &str, received: i64, batches: &[Batch]) -> Vec<u8> {
     out
 }
 
-/// The record's field names, and per sensor the index among them of each of its fields. Sensors of
-/// one request mostly have the same fields in the same order.
-fn names(batches: &[Batch]) -> (Vec<Arc<str>>, Vec<Arc<Vec<usize>>>) {
+/// Of each of a sensor's fields, its place among the record's names. Shared by sensors with the same fields.
+type Places = Arc<Vec<usize>>;
+
+/// The record's field names, and each sensor's places. Sensors of one request mostly have the same
+/// fields in the same order.
+fn names(batches: &[Batch]) -> (Vec<Arc<str>>, Vec<Places>) {
     let mut names: Vec<Arc<str>> = Vec::new();
     let mut known: HashMap<Arc<str>, usize, RandomState> = HashMap::default();
-    let mut local: Vec<Arc<Vec<usize>>> = Vec::new();
-    let mut last: Option<(Vec<Arc<str>>, Arc<Vec<usize>>)> = None;
+    let mut local: Vec<Places> = Vec::new();
+    let mut last: Option<(Vec<Arc<str>>, Places)> = None;
     for sensor in batches.iter().flat_map(|batch| &batch.sensors) {
         let fields = sensor.fields();
         let same = last.as_ref().filter(|(before, _)| *before == fields.names);

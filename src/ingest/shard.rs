@@ -40,12 +40,14 @@ pub enum Message {
     Feed(Arc<Fed>),
     /// What is due may have changed.
     Wake,
-    /// A sensor's unflushed readings, hour by hour.
-    Unflushed { id: u32, hours: Range<Hour>, reply: oneshot::Sender<Vec<(Hour, Readings)>> },
+    /// Sensors' unflushed readings, hour by hour; of those that have none there is no answer.
+    Unflushed { ids: Vec<(usize, u32)>, hours: Range<Hour>, reply: oneshot::Sender<Vec<Unstored>> },
     /// Bring sensor documents up to date.
     Refresh { database: Arc<Database>, documents: Vec<Refreshing>, reply: oneshot::Sender<Refreshed> },
 }
 
+/// A sensor's place in the question, and its unflushed readings.
+pub type Unstored = (usize, Vec<(Hour, Readings)>);
 /// A document to be brought up to date: its place in the answer, its sensor, what the store says.
 pub type Refreshing = (usize, Arc<KnownSensor>, SensorDocument);
 /// Documents with their places, or why they could not be brought up to date.
@@ -134,9 +136,11 @@ impl Shard {
         match message {
             Message::Feed(fed) => self.unflushed.add(&fed, Instant::now()),
             Message::Wake => {}
-            Message::Unflushed { id, hours, reply } => {
+            Message::Unflushed { ids, hours, reply } => {
+                let of_sensor = |(place, id)| (place, self.unflushed.of_sensor(id, &hours));
+                let found = ids.into_iter().map(of_sensor).filter(|(_, readings)| !readings.is_empty());
                 // Whoever asked may have gone.
-                let _ = reply.send(self.unflushed.of_sensor(id, &hours));
+                let _ = reply.send(found.collect());
             }
             Message::Refresh { database, documents, reply } => {
                 let refreshed = self.refresh(&database, documents).await;

@@ -237,8 +237,8 @@ impl Query {
         if crate::faults::has(crate::faults::Bug::QueryIgnoresHot) {
             return Ok(BTreeMap::new());
         }
-        let unflushed = self.hot.unflushed(&selection.database, &selection.sensor, hours.clone()).await?;
-        Ok(unflushed.into_iter().collect())
+        let unflushed = self.hot.unflushed(&selection.database, &[&selection.sensor], hours.clone()).await?;
+        Ok(unflushed.into_iter().flatten().collect())
     }
 
     async fn scan(

@@ -7,6 +7,7 @@
 mod connect;
 mod outcome;
 mod reads;
+mod scan;
 mod setup;
 mod walk;
 mod writes;
@@ -298,6 +299,38 @@ impl Store for MongoStore {
                 pages.push(page);
             }
         }
+        Ok(pages)
+    }
+
+    async fn scan_sensors(
+        &self,
+        database: &str,
+        sensors: &[&str],
+        hours: Range<Hour>,
+        with_readings: bool,
+        fields: Option<&[&str]>,
+    ) -> Result<Vec<Vec<ScannedPage>>, StorageError> {
+        let collections = Collections::of(&self.mongo, database);
+        let projection = scan::projection(with_readings, fields);
+        let places: HashMap<String, usize> =
+            sensors.iter().enumerate().map(|(place, sensor)| ((*sensor).to_owned(), place)).collect();
+        let places = Arc::new(places);
+        let lots = (0..sensors.len()).step_by(scan::SENSORS).map(|from| {
+            let (collection, places) = (collections.buckets.clone(), places.clone());
+            let lot = from..from + scan::SENSORS;
+            self.read(scan::first_pages(collection, places, lot, hours.clone(), projection.clone(), with_readings))
+        });
+        let mut pages: Vec<Vec<ScannedPage>> = vec![Vec::new(); sensors.len()];
+        for found in futures_util::future::try_join_all(lots).await?.into_iter().flatten() {
+            if !found.has_overflow {
+                pages[found.place].push(found.page);
+                continue;
+            }
+            for page in self.spilled(&collections, sensors[found.place], found.page.hour, projection.clone()).await? {
+                pages[found.place].push(document::decode_scanned(&page, with_readings)?);
+            }
+        }
+        pages.iter_mut().for_each(|pages| pages.sort_by_key(|page| (page.hour, page.number)));
         Ok(pages)
     }
 
