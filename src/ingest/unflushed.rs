@@ -316,3 +316,6 @@ impl Waiting {
         bucket.pages().first().map(|page| page.readings.clone()).unwrap_or_default()
     }
 }
+
+#[cfg(test)]
+mod tests;
