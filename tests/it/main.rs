@@ -11,6 +11,7 @@
 //! | `proof` | that an ack is kept: kills, faults of a replica set and of the network, two instances, outages, full disks |
 //! | `clients` | unmodified clients: `influxdb-client`, `influxdb`, the `influx` shell |
 //! | `command_line` | flags, configuration, banner, exit statuses |
+//! | `accounting` | every reading is accounted for at every scrape, through outages and kills |
 //! | `metrics` | what `/metrics` says, and `promtool`'s opinion of it |
 //! | `readme` | every snippet of the README does what it says |
 //! | `verify` | `hourglass verify`: every kind of damage is found and named, and mended where it can be |
@@ -19,6 +20,7 @@
 
 mod support;
 
+mod accounting;
 mod api;
 mod broken_world;
 mod clients;
