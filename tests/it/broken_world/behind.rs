@@ -48,7 +48,7 @@ fn operators_see_how_far_behind_the_store_is_and_a_flush_fails_in_time() {
     let (word, message) = check(&server, "store");
     let (reason, behind) = message.rsplit_once("; ").expect("a reason, and how far behind");
     assert_eq!(word, "fail");
-    assert!(reason.starts_with("the store "), "{reason}");
+    assert!(reason.starts_with("the store"), "{reason}");
     let age = behind.strip_prefix("3 readings pending, the oldest for ").expect(behind);
     assert!(age.ends_with(" s") && leading(age) >= 2, "{behind}");
     let (word, message) = check(&server, "log");
