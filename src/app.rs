@@ -29,6 +29,8 @@ pub use self::verify::verify;
 const HEALTH_INTERVAL: Duration = Duration::from_secs(1);
 /// Longest time that `POST /api/v1/flush` waits, unless acks may take longer.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(300);
+/// Longest time that it waits for a store that stays away, unless acks may take longer.
+const FLUSH_AWAY: Duration = Duration::from_secs(15);
 /// How often histograms are folded between scrapes.
 const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
 
@@ -220,6 +222,7 @@ fn http_options(settings: &Settings) -> http::Options {
     http::Options {
         body_timeout: settings.server.body_timeout,
         flush_timeout: settings.ingest.ack_timeout.max(FLUSH_TIMEOUT),
+        flush_away: settings.ingest.ack_timeout.max(FLUSH_AWAY),
         body_bytes: settings.limits.body_bytes,
         limit_default: settings.query.limit_default,
         limit_max: settings.query.limit_max,

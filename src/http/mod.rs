@@ -32,6 +32,8 @@ pub struct Options {
     pub body_timeout: Duration,
     /// Longest wait for a flush that was asked for.
     pub flush_timeout: Duration,
+    /// How long the store may stay away during such a flush.
+    pub flush_away: Duration,
     /// Most bytes of a body, on the wire and again after decompression.
     pub body_bytes: usize,
     /// Readings in an answer when the query states no limit.

@@ -150,6 +150,7 @@ pub async fn settings() -> Response {
 
 /// `GET /metrics`.
 pub async fn metrics(State(app): State<Arc<App>>) -> Response {
+    let _scraping = app.metrics.scraping();
     let (lag, log) = (app.ingest.lag(), app.ingest.log_stats());
     let Ledger { accepted, replayed, stored, duplicate, overwritten, deleted, dead_lettered, pending } = lag.ledger;
     let account = Account { accepted, replayed, stored, duplicate, overwritten, deleted, dead_lettered, pending };

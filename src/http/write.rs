@@ -2,19 +2,20 @@
 //! it was kept.
 
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use axum::body::Body;
 use axum::extract::{Query, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
+use tokio::sync::watch;
 
-use super::App;
 use super::body;
 use super::errors::{ACK_HEADER, ApiError, Dialect, respond_partial};
 use super::json::ack_json;
-use crate::ingest::{Ack, AckLevel, Arrival};
+use super::{App, Health};
+use crate::ingest::{Ack, AckLevel, Arrival, IngestError};
 use crate::reading::Precision;
 
 /// The database of a write that names none.
@@ -97,17 +98,38 @@ async fn take_json(app: &App, query: Parameters, headers: &HeaderMap, body: &mut
     Ok(app.ingest.json(arrival, &body, admission).await?)
 }
 
-/// `POST /api/v1/flush`: 204 when all that was acked before the call is in the store.
+/// `POST /api/v1/flush`: 204 when all that was acked before the call is in the store. A store that
+/// is slow is waited for longer than one that stays away.
 pub async fn flush(State(app): State<Arc<App>>) -> Response {
-    match app.ingest.flush(app.options.flush_timeout).await {
+    let patience = app.options.flush_away;
+    let flushed = tokio::select! {
+        flushed = app.ingest.flush(app.options.flush_timeout) => flushed,
+        () = stays_away(app.health.clone(), patience) => Err(IngestError::StoreTimeout(patience)),
+    };
+    match flushed {
         Ok(()) => StatusCode::NO_CONTENT.into_response(),
         Err(error) => ApiError::from(error).respond(Dialect::V1),
     }
 }
 
+/// Returns once the store has been away all the time for so long.
+async fn stays_away(mut health: watch::Receiver<Health>, patience: Duration) {
+    let is_away = |health: &Health| matches!(health, Health::StoreAway(_));
+    // An error means that the sender is gone: nobody tells any more, and the flush has its own end.
+    while health.wait_for(is_away).await.is_ok() {
+        let back = tokio::time::timeout(patience, health.wait_for(|health| !is_away(health))).await;
+        match back {
+            Ok(Ok(_)) => {}
+            Ok(Err(_)) => break,
+            Err(_) => return,
+        }
+    }
+    std::future::pending().await
+}
+
 /// The error answer; a shed request is counted by the limit that was reached.
 async fn refuse(app: &App, headers: &HeaderMap, body: Body, error: &ApiError, dialect: Dialect) -> Response {
-    if let ApiError::Ingest(crate::ingest::IngestError::Overloaded { key, .. }) = error {
+    if let ApiError::Ingest(IngestError::Overloaded { key, .. }) = error {
         app.metrics.shed(key);
     }
     if !matches!(error, ApiError::BodyTimeout) {

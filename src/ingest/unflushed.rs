@@ -60,6 +60,8 @@ pub struct Waiting {
     is_urgent: bool,
     /// How many flights in a row failed for reasons of this bucket alone.
     failures: u32,
+    /// After such a failure: when it is tried again, unless somebody waits for what came since.
+    not_before: Option<Instant>,
     in_flight: Option<Arc<Vec<RowRef>>>,
 }
 
@@ -123,6 +125,7 @@ impl Unflushed {
             waiting.bytes += row.bytes();
             waiting.rows.push(row);
             let full = waiting.rows.len() >= self.rules.caps.max_readings || waiting.bytes >= self.rules.caps.max_bytes;
+            let full = full && waiting.not_before.is_none();
             if (full || fed.ticket.is_urgent()) && !waiting.is_urgent {
                 waiting.is_urgent = true;
                 self.urgent.push_back(key);
@@ -157,7 +160,7 @@ impl Unflushed {
                 self.order.pop_front();
                 continue;
             };
-            let busy = waiting.in_flight.is_some();
+            let busy = waiting.is_held_back(now);
             if !(pressed || sequence <= due || now.saturating_duration_since(since) >= self.rules.interval) {
                 break;
             }
@@ -192,7 +195,7 @@ impl Unflushed {
             let Some(waiting) = self.get(key).filter(|waiting| !waiting.rows.is_empty()) else { continue };
             // An hour that is not over is left to the interval.
             let over = key.1.end_ns() <= clock_ns;
-            if over && waiting.in_flight.is_none() && waiting.last_touch + quiet <= now {
+            if over && !waiting.is_held_back(now) && waiting.last_touch + quiet <= now {
                 return Some(key);
             }
             if over {
@@ -208,6 +211,7 @@ impl Unflushed {
         let mut rows = std::mem::take(&mut waiting.rows);
         waiting.bytes = 0;
         waiting.is_urgent = false;
+        waiting.not_before = None;
         // Mostly they are in order; a stable sort sees that, and keeps the log order within one time.
         rows.sort_by_key(|row| row.time);
         let rows = Arc::new(rows);
@@ -247,7 +251,9 @@ impl Unflushed {
         if own_failure {
             waiting.is_urgent = false;
             let delay = DELAY.start * 2_u32.saturating_pow(waiting.failures - 1);
-            self.delayed.insert((now + delay.min(DELAY.end), key));
+            let at = now + delay.min(DELAY.end);
+            waiting.not_before = Some(at);
+            self.delayed.insert((at, key));
             return;
         }
         let (first, urgent) = (waiting.first, waiting.is_urgent);
@@ -291,8 +297,12 @@ impl Waiting {
         last_touch: Instant,
     ) -> Self {
         let (known, database) = (known.clone(), database.clone());
-        let (rows, bytes, is_urgent, failures, in_flight) = (Vec::new(), 0, false, 0, None);
-        Self { hour, known, database, rows, bytes, first, last_touch, is_urgent, failures, in_flight }
+        let (rows, bytes, is_urgent, failures, not_before, in_flight) = (Vec::new(), 0, false, 0, None, None);
+        Self { hour, known, database, rows, bytes, first, last_touch, is_urgent, failures, not_before, in_flight }
+    }
+
+    fn is_held_back(&self, now: Instant) -> bool {
+        self.in_flight.is_some() || self.not_before.is_some_and(|at| now < at)
     }
 
     fn merged(&self) -> Readings {
@@ -306,3 +316,6 @@ impl Waiting {
         bucket.pages().first().map(|page| page.readings.clone()).unwrap_or_default()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -67,7 +67,10 @@ pub enum OpenError {
     #[error("the log is in use by another process")]
     Locked,
     /// The log holds records that are not yet released, for another store.
-    #[error("the log holds records up to sequence {last} for the store {found}, but the store is {wanted}")]
+    #[error(
+        "the log holds records up to sequence {last} for the store {found}, but the store is {wanted}: start with the \
+         former until they are there, or give the latter another folder (log.dir)"
+    )]
     OtherStore {
         /// The store the records are for.
         found: String,

@@ -2,7 +2,7 @@
 //! `hourglass_<part>_<what>_<unit>[_total]`. Labels have small fixed sets of values; a sensor's key
 //! is never one.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use metrics::{
@@ -19,6 +19,8 @@ const READINGS: &[f64] = &[1.0, 10.0, 100.0, 500.0, 1_000.0, 5_000.0, 10_000.0, 
 #[derive(Clone)]
 pub struct Metrics {
     recorder: Arc<PrometheusRecorder>,
+    /// Held by whoever sets figures for an answer and renders it.
+    scraping: Arc<Mutex<()>>,
     process: metrics_process::Collector,
     /// Request bodies' bytes, as they came over the wire.
     pub body_bytes: Counter,
@@ -74,6 +76,7 @@ impl Metrics {
         process.describe();
         Self {
             recorder: recorder.clone(),
+            scraping: Arc::default(),
             process,
             body_bytes: counter!("hourglass_http_body_bytes_total"),
             late: counter!("hourglass_ingest_readings_late_total"),
@@ -128,6 +131,12 @@ impl Metrics {
             gauge!("hourglass_hot_buckets", "shard" => shard.clone()).set(as_f64(buckets));
             gauge!("hourglass_hot_bytes", "shard" => shard).set(as_f64(bytes));
         });
+    }
+
+    /// For as long as it is held no other scrape sets [`Metrics::account`] or [`Metrics::backlog`], so
+    /// that what [`Metrics::render`] shows of them is all of one moment.
+    pub fn scraping(&self) -> MutexGuard<'_, ()> {
+        self.scraping.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The account of every reading, all of one moment.

@@ -2,6 +2,7 @@
 //! nothing here depends on which one it is. A test that can live beside others uses the shared server and a database
 //! of its own; a test that needs a config or a restart has a server of its own.
 
+mod acks;
 mod bodies;
 mod databases;
 mod influx_query;

@@ -1,9 +1,11 @@
 //! What breaks around the server: a store that is paused, killed or not there, clients that hang, leave or send too
 //! much, stops and kills under load. Whatever happens, an ack is kept, a refusal says so, and all of it passes alone.
 
+mod behind;
 mod clients;
 mod documents;
 mod load;
+mod poison;
 
 use std::time::{Duration, Instant};
 
@@ -116,7 +118,9 @@ fn a_store_that_is_away_at_the_start_is_waited_for() {
     mongod.restart();
     flush(&server);
     let readings = query().expect(200).json()["series"][0]["readings"].as_array().expect("readings").len();
-    assert_eq!((readings, store_health(&server)), (2, "pass".to_owned()));
+    assert_eq!(readings, 2);
+    // A flush may be faster than the next look at the store.
+    eventually("the store is seen again", RECOVERY, || (store_health(&server) == "pass").then_some(()));
 }
 
 /// The status of `/ready`.

@@ -1,5 +1,7 @@
 //! The command line: flags, configuration, the banner, exit statuses, and what stays after each kind of end.
 
+mod folders;
+
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Command, Output};

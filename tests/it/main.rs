@@ -12,6 +12,7 @@
 //! | `clients` | unmodified clients: `influxdb-client`, `influxdb`, the `influx` shell |
 //! | `command_line` | flags, configuration, banner, exit statuses |
 //! | `deploy` | what `deploy/` names exists; a real Prometheus finds series for its dashboards and alerts |
+//! | `accounting` | every reading is accounted for at every scrape, through outages and kills |
 //! | `metrics` | what `/metrics` says, and `promtool`'s opinion of it |
 //! | `readme` | every snippet of the README does what it says |
 //! | `verify` | `hourglass verify`: every kind of damage is found and named, and mended where it can be |
@@ -20,6 +21,7 @@
 
 mod support;
 
+mod accounting;
 mod api;
 mod broken_world;
 mod clients;

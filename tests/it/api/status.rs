@@ -4,6 +4,7 @@ use serde_json::json;
 
 use super::{keys, shared, text_at};
 use crate::support::http::{self, Answer};
+use crate::support::server::Server;
 
 fn ask(method: &str, path: &str, headers: &[(&str, &str)]) -> Answer {
     http::request(method, &shared().url(path), b"", headers).unwrap_or_else(|error| panic!("{method} {path}: {error}"))
@@ -88,6 +89,39 @@ fn health_ready_and_settings_have_the_shapes_that_clients_check() {
     assert!(text_at(&ready, "up").ends_with('s'), "{ready}");
     let settings = ask("GET", "/settings", &[]).expect(200).json();
     assert_eq!(settings, json!({"config": {"line.proto.support.versions": [1]}}));
+}
+
+/// Those who watch it read it by these names.
+#[test]
+fn the_status_has_these_keys_and_types() {
+    let server = Server::start("embedded");
+    http::post(&server.url("/write"), "m v=1 1\nm v=2 2", &[]).expect(204);
+    let status = http::get(&server.url("/api/v1/status")).expect(200).json();
+    let mut counts =
+        vec!["pending_readings", "log_bytes", "log_segments", "log_damaged", "hot_bytes", "unflushed_bytes"];
+    for name in &counts {
+        assert!(status[*name].is_u64(), "{name} in {status}");
+    }
+    assert!(status["oldest_pending_seconds"].is_f64(), "{status}");
+    assert_eq!(status["feeding"], json!(false));
+    counts.extend(["oldest_pending_seconds", "feeding", "blocked", "refusing", "store", "readings"]);
+    counts.sort_unstable();
+    assert_eq!(keys(&status), counts);
+    assert!(status["blocked"].is_null() && status["refusing"].is_null(), "{status}");
+    assert_eq!(status["store"], json!({"away": false}));
+    let of_readings = |accepted: u64, stored: u64| {
+        json!({
+            "accepted": accepted, "replayed": 0, "stored": stored, "duplicate": 0, "overwritten": 0, "deleted": 0,
+            "dead_lettered": 0, "pending": accepted - stored,
+        })
+    };
+    assert_eq!((&status["pending_readings"], &status["readings"]), (&json!(2), &of_readings(2, 0)));
+    assert!(status["unflushed_bytes"].as_u64() > Some(0) && status["log_bytes"].as_u64() > Some(0), "{status}");
+    http::post(&server.url("/api/v1/flush"), "", &[]).expect(204);
+    let status = http::get(&server.url("/api/v1/status")).expect(200).json();
+    assert_eq!((&status["pending_readings"], &status["readings"]), (&json!(0), &of_readings(2, 2)));
+    assert_eq!((&status["oldest_pending_seconds"], &status["unflushed_bytes"]), (&json!(0.0), &json!(0)));
+    assert!(status["hot_bytes"].as_u64() > Some(0), "{status}");
 }
 
 #[test]

@@ -1,0 +1,225 @@
+//! The account of readings: at every scrape, whatever happens meanwhile,
+//! `accepted + replayed = stored + duplicate + overwritten + deleted + dead_lettered + pending`.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
+
+use crate::support::http::{get, post, request};
+use crate::support::mongod::{Mongod, fresh_database_name};
+use crate::support::server::{Launch, Server};
+use crate::support::{eventually, poll};
+
+const WRITERS: i64 = 4;
+/// More than one, since a scrape must not see what another one is about to say.
+const SCRAPERS: usize = 3;
+/// Scrapes in each part of the test.
+const SCRAPES: usize = 25;
+/// New readings of a body; as many again are duplicates of the body before, and as many overwrite the one before that.
+const NEW: i64 = 10;
+const START: i64 = 1_768_486_000_000_000_000;
+const PACE: Duration = Duration::from_millis(5);
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Flushes come often, pages are small and hot memory is the least there is.
+const CONFIG: &str = r#"
+[flush]
+interval = "50ms"
+[page]
+max_readings = 50
+[hot]
+max_bytes = "1MiB"
+[store]
+command_timeout = "2s"
+"#;
+
+const TERMS: [&str; 7] = [
+    "accepted_total",
+    "replayed_total",
+    "stored_total",
+    "duplicate_total",
+    "overwritten_total",
+    "deleted_total",
+    "dead_lettered_total",
+];
+
+/// A scrape's terms by their names.
+type Terms = BTreeMap<String, i64>;
+
+/// What the scrapers saw since the last start.
+#[derive(Default)]
+struct Seen {
+    scrapes: usize,
+    last: Terms,
+    wrong: Vec<Terms>,
+}
+
+/// The terms in the text of `/metrics`; it must name all of them.
+fn terms(text: &str) -> Terms {
+    let term = |name: &str| {
+        let sample = format!("hourglass_ingest_readings_{name} ");
+        let value =
+            text.lines().find_map(|line| line.strip_prefix(&sample)).unwrap_or_else(|| panic!("{name}: {text}"));
+        (name.to_owned(), value.parse().unwrap_or_else(|_| panic!("{name}: {value}")))
+    };
+    TERMS.iter().copied().chain(["pending"]).map(term).collect()
+}
+
+fn is_balanced(terms: &Terms) -> bool {
+    let gone: i64 = TERMS[2..].iter().map(|name| terms[*name]).sum();
+    terms["accepted_total"] + terms["replayed_total"] == gone + terms["pending"]
+}
+
+fn scrape_all(url: &str, seen: &Mutex<Seen>, stop: &AtomicBool) {
+    while !stop.load(Ordering::Relaxed) {
+        let Ok(answer) = request("GET", url, b"", &[]) else {
+            // Between a kill and the next start nobody answers.
+            std::thread::sleep(PACE);
+            continue;
+        };
+        let terms = terms(answer.expect(200).text());
+        let mut seen = lock(seen);
+        seen.scrapes += 1;
+        if !is_balanced(&terms) {
+            seen.wrong.push(terms.clone());
+        }
+        seen.last = terms;
+    }
+}
+
+fn lock(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
+    seen.lock().expect("no scraper panicked")
+}
+
+/// Sends body after body, each until it is acked.
+fn write_all(url: &str, writer: i64, stop: &AtomicBool) {
+    for number in 0.. {
+        let body = body(writer, number);
+        loop {
+            if stop.load(Ordering::Relaxed) {
+                return;
+            }
+            std::thread::sleep(PACE);
+            match request("POST", url, body.as_bytes(), &[]) {
+                Ok(answer) if answer.status == 204 => break,
+                Ok(answer) => drop(answer.expect(503)),
+                Err(_) => {}
+            }
+        }
+    }
+}
+
+/// New readings; those of the body before, as they were; those before that, with another value and one more field.
+/// One sensor in three is everybody's.
+fn body(writer: i64, number: i64) -> String {
+    let mut body = String::new();
+    let mut line = |number: i64, step: i64, fields: &str| {
+        let sensor = if step % 3 == 0 { WRITERS } else { writer };
+        let time = START + ((number * NEW + step) * (WRITERS + 1) + writer) * 1_000_000;
+        writeln!(body, "account,s=s{sensor} {fields} {time}").expect("a String takes it");
+    };
+    for step in 0..NEW {
+        line(number, step, "v=1");
+        if number > 0 {
+            line(number - 1, step, "v=1");
+        }
+        if number > 1 {
+            line(number - 2, step, "v=2,w=3i");
+        }
+    }
+    body
+}
+
+/// Waits for so many more scrapes, the last of which is as wanted.
+#[track_caller]
+fn await_scrapes(what: &str, seen: &Mutex<Seen>, wanted: impl Fn(&Terms) -> bool) {
+    let before = lock(seen).scrapes;
+    let done = || {
+        let seen = lock(seen);
+        (seen.scrapes >= before + SCRAPES && wanted(&seen.last)).then_some(())
+    };
+    if poll(PATIENCE, done).is_none() {
+        let seen = lock(seen);
+        panic!("{what}: not within {PATIENCE:?}: {} scrapes, {:?}", seen.scrapes - before, seen.last);
+    }
+}
+
+/// Says stop even when the test panics, or the scope would wait for ever.
+struct StopAtEnd<'a>(&'a AtomicBool);
+
+impl Drop for StopAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn every_reading_is_accounted_for_at_every_scrape_with_the_embedded_store() {
+    every_reading_is_accounted_for(Launch::embedded().config(CONFIG).start(), None);
+}
+
+#[test]
+fn every_reading_is_accounted_for_at_every_scrape_with_mongodb() {
+    let mongod = Mongod::start();
+    let server = Launch::with_store(mongod.uri(&fresh_database_name())).config(CONFIG).start();
+    every_reading_is_accounted_for(server, Some(mongod));
+}
+
+fn every_reading_is_accounted_for(mut server: Server, mongod: Option<Mongod>) {
+    let (seen, stop) = (Mutex::new(Seen::default()), AtomicBool::new(false));
+    let (write, metrics) = (server.url("/write?db=account"), server.url("/metrics"));
+    std::thread::scope(|scope| {
+        let stopper = StopAtEnd(&stop);
+        for writer in 0..WRITERS {
+            let (write, stop) = (&write, &stop);
+            scope.spawn(move || write_all(write, writer, stop));
+        }
+        for _ in 0..SCRAPERS {
+            scope.spawn(|| scrape_all(&metrics, &seen, &stop));
+        }
+        let all_kinds = |terms: &Terms| TERMS[2..5].iter().all(|name| terms[*name] > 100);
+        await_scrapes("readings of all kinds", &seen, all_kinds);
+        if let Some(mut mongod) = mongod {
+            mongod.pause();
+            await_scrapes("readings during the outage", &seen, |terms| terms["pending"] > 500);
+            end(&mut server, &seen);
+            await_scrapes("replayed readings during the outage", &seen, |terms| {
+                terms["replayed_total"] > 500 && terms["stored_total"] == 0
+            });
+            mongod.resume();
+            await_scrapes("stored readings after the outage", &seen, all_kinds);
+            end(&mut server, &seen);
+            await_scrapes("replayed readings after the outage", &seen, |terms| terms["replayed_total"] > 0);
+            drop(stopper);
+            settle(&server);
+            return;
+        }
+        end(&mut server, &seen);
+        await_scrapes("replayed readings", &seen, |terms| terms["replayed_total"] > 0 && all_kinds(terms));
+        drop(stopper);
+        settle(&server);
+    });
+    let seen = lock(&seen);
+    assert!(seen.wrong.is_empty(), "{} of {} scrapes, such as {:?}", seen.wrong.len(), seen.scrapes, seen.wrong[0]);
+    assert!(seen.scrapes >= 50, "{} scrapes", seen.scrapes);
+}
+
+/// Kills the server in the midst of it all and starts it again where it was.
+fn end(server: &mut Server, seen: &Mutex<Seen>) {
+    server.kill();
+    lock(seen).last.clear();
+    server.restart(server.address());
+    let first = || lock(seen).last.contains_key("pending").then_some(());
+    eventually("a scrape after the start", PATIENCE, first);
+}
+
+/// With everything in the store nothing is pending, and the account holds then too.
+fn settle(server: &Server) {
+    eventually("nothing is pending", PATIENCE, || {
+        post(&server.url("/api/v1/flush"), "", &[]).expect(204);
+        let terms = terms(get(&server.url("/metrics")).expect(200).text());
+        assert!(is_balanced(&terms), "{terms:?}");
+        (terms["pending"] == 0 && terms["replayed_total"] > 0).then_some(())
+    });
+}

@@ -1,0 +1,96 @@
+//! What an ack promises: asked for by the query, by a header, or else by the config, and said in every ack.
+
+use serde_json::json;
+
+use super::writes::ENDPOINTS;
+use super::{client, shared};
+use crate::support::http::{get, post};
+use crate::support::server::{Launch, Server};
+
+const HEADER: &str = "x-hourglass-ack";
+
+/// By the query, by the header, and what is promised by a server whose config says `log`, and by one that says `store`.
+const CASES: [(&str, Option<&str>, &str, &str); 9] = [
+    ("", None, "log", "store"),
+    ("ack=", Some(""), "log", "store"),
+    ("ack=log", None, "log", "log"),
+    ("ack=store", None, "store", "store"),
+    ("", Some("log"), "log", "log"),
+    ("", Some("store"), "store", "store"),
+    ("ack=log", Some("store"), "log", "log"),
+    ("ack=store", Some("log"), "store", "store"),
+    ("ack=log", Some("nonsense"), "log", "log"),
+];
+
+fn headers(level: Option<&str>) -> Vec<(&str, &str)> {
+    level.map(|level| (HEADER, level)).into_iter().collect()
+}
+
+/// How many readings are not in the store yet.
+fn pending(server: &Server) -> serde_json::Value {
+    get(&server.url("/api/v1/status")).expect(200).json()["pending_readings"].clone()
+}
+
+#[test]
+fn the_query_decides_then_the_header_then_the_config() {
+    let config = |level: &str| Launch::embedded().config(format!("[ingest]\nack = \"{level}\"\n")).start();
+    for (server, says_store) in [(Server::start("embedded"), false), (config("log"), false), (config("store"), true)] {
+        let mut time = 0;
+        for (path, _) in ENDPOINTS {
+            for (query, header, log, store) in CASES {
+                time += 1;
+                let url = server.url(&format!("{path}?precision=ns&{query}"));
+                let answer = post(&url, format!("m v=1 {time}"), &headers(header)).expect(204);
+                let expected = if says_store { store } else { log };
+                assert_eq!(answer.header(HEADER), Some(expected), "{path} {query} {header:?}");
+                // This hour's page is far from full and was not asked for: nothing but the level has it stored.
+                let pending = pending(&server);
+                assert_eq!(pending == json!(0), expected == "store", "{path} {query} {header:?}: {pending} pending");
+            }
+        }
+    }
+}
+
+#[test]
+fn json_readings_are_acked_at_the_level_asked_for() {
+    let client = client("ack-json");
+    for (query, header, expected, _) in CASES {
+        let body = r#"{"sensor":"s","value":1,"ts":1}"#;
+        let answer = post(&client.url("/api/v1/readings", query), body, &headers(header)).expect(200);
+        assert_eq!(answer.header(HEADER), Some(expected), "{query} {header:?}");
+    }
+}
+
+#[test]
+fn an_ack_level_that_is_none_is_refused_and_the_answer_names_those_there_are() {
+    let client = client("ack-refused");
+    for (path, key) in [("/write", "error"), ("/api/v2/write", "message"), ("/api/v3/write_lp", "error")] {
+        for (query, header) in [("ack=both", None), ("", Some("both")), ("ack=both", Some("log"))] {
+            let answer = post(&client.url(path, query), "m v=1 1", &headers(header)).expect(400);
+            assert_eq!(
+                answer.json()[key],
+                "invalid ack level \"both\" (use log or store)",
+                "{path} {query} {header:?}"
+            );
+            assert_eq!(answer.header(HEADER), None, "{path}: nothing is promised");
+        }
+    }
+    let answer = client.url("/api/v1/readings", "ack=LOG");
+    let answer = post(&answer, r#"{"sensor":"s","value":1,"ts":1}"#, &[]).expect(400);
+    assert_eq!(answer.json(), json!({"error": "invalid ack level \"LOG\" (use log or store)"}));
+    client.keep("m v=2 2");
+    assert_eq!(client.readings("m", "").len(), 1, "nothing else was kept");
+}
+
+#[test]
+fn an_answer_promises_what_was_kept_and_nothing_when_nothing_was() {
+    for (body, status, expected) in [
+        ("m v=1 1\nbad", 400, Some("store")),
+        ("bad", 400, None),
+        ("# nothing", 204, None),
+        ("m v=1 1", 204, Some("store")),
+    ] {
+        let url = shared().url("/write?db=ack-parts&ack=store");
+        assert_eq!(post(&url, body, &[]).expect(status).header(HEADER), expected, "{body}");
+    }
+}

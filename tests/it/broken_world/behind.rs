@@ -1,0 +1,85 @@
+//! A store that is away, as operators see it: what is told of how far behind it is, and a flush that is asked for.
+
+use std::time::{Duration, Instant};
+
+use hourglass::bucket::Caps;
+
+use super::{RECOVERY, ready, status, store_health};
+use crate::support::eventually;
+use crate::support::http::{get, post};
+use crate::support::mongod::{Mongod, fresh_database_name};
+use crate::support::pages::Stored;
+use crate::support::series::flush;
+use crate::support::server::{Launch, Server};
+
+const CAPS: Caps = Caps { max_readings: 3600, max_bytes: 1 << 20, hard_bytes: 4 << 20 };
+/// How soon a flush that cannot be done is given up: 15 s that the store is away, and as long to find that out.
+const FLUSH_MAX: Duration = Duration::from_secs(30);
+
+/// What a check of `/health` says: its status and its message.
+fn check(server: &Server, name: &str) -> (String, String) {
+    let health = get(&server.url("/health")).expect(200).json();
+    let checks = health["checks"].as_array().expect("checks");
+    let check = checks.iter().find(|check| check["name"] == name).expect("a check of that name");
+    let text = |key: &str| check[key].as_str().expect("text").to_owned();
+    (text("status"), text("message"))
+}
+
+/// The number at the start of a text.
+fn leading(text: &str) -> u64 {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    text[..digits].parse().unwrap_or_else(|_| panic!("no number: {text}"))
+}
+
+#[test]
+fn operators_see_how_far_behind_the_store_is_and_a_flush_fails_in_time() {
+    let mut mongod = Mongod::start();
+    let name = fresh_database_name();
+    let server = Launch::with_store(mongod.uri(&name)).config("[store]\ncommand_timeout = \"1s\"\n").start();
+    post(&server.url("/write?db=d"), "m v=1 1\nm v=2 2", &[]).expect(204);
+    flush(&server);
+    assert_eq!(stored(&mongod, &name), 2, "a flush that was answered is in the store");
+    assert_eq!(check(&server, "store"), ("pass".to_owned(), "0 readings pending, the oldest for 0 s".to_owned()));
+
+    mongod.pause();
+    post(&server.url("/write?db=d"), "m v=3 3\nm v=4 4\nm,s=b v=5 5", &[]).expect(204);
+    eventually("the store is missed", RECOVERY, || (store_health(&server) == "fail").then_some(()));
+    eventually("the oldest grows old", RECOVERY, || (status(&server, "oldest_pending_seconds") > 1.5).then_some(()));
+    let (word, message) = check(&server, "store");
+    let (reason, behind) = message.rsplit_once("; ").expect("a reason, and how far behind");
+    assert_eq!(word, "fail");
+    assert!(reason.starts_with("the store"), "{reason}");
+    let age = behind.strip_prefix("3 readings pending, the oldest for ").expect(behind);
+    assert!(age.ends_with(" s") && leading(age) >= 2, "{behind}");
+    let (word, message) = check(&server, "log");
+    let (bytes, segments) = message.split_once(" bytes in ").expect(&message);
+    assert!(word == "pass" && leading(bytes) > 0 && leading(segments) >= 1, "{word}: {message}");
+    assert!(segments.ends_with(" segments"), "{message}");
+    let health = get(&server.url("/health")).expect(200).json();
+    assert_eq!(health["message"], "writes are acked; the store is away, so queries are not answered");
+    assert_eq!((health["status"].as_str(), ready(&server)), (Some("pass"), Some(200)), "writes are acked");
+    let seen = get(&server.url("/api/v1/status")).expect(200).json();
+    assert_eq!((&seen["store"]["away"], &seen["pending_readings"]), (&true.into(), &3.into()));
+    assert!(seen["store"]["reason"].is_string() && seen["refusing"].is_null(), "{seen}");
+
+    let asked = Instant::now();
+    let refused = post(&server.url("/api/v1/flush"), "", &[]).expect(503);
+    assert!(asked.elapsed() <= FLUSH_MAX, "after {:?}", asked.elapsed());
+    assert!(refused.header("retry-after").is_some_and(|seconds| seconds.parse::<u32>().is_ok()));
+    let error = refused.json()["error"].as_str().expect("an error").to_owned();
+    assert!(error.starts_with("the readings are safe in the log; the store did not confirm them within "), "{error}");
+
+    mongod.resume();
+    flush(&server);
+    assert_eq!((stored(&mongod, &name), status(&server, "pending_readings")), (5, 0.0));
+    eventually("the store is seen again", RECOVERY, || (store_health(&server) == "pass").then_some(()));
+}
+
+/// How many readings the documents hold.
+fn stored(mongod: &Mongod, name: &str) -> usize {
+    let mut count = 0;
+    Stored::in_mongo(mongod, name, "d").each_bucket(&CAPS, |pages| {
+        count += pages.iter().map(|page| page.readings.len()).sum::<usize>();
+    });
+    count
+}

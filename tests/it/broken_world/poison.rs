@@ -1,0 +1,180 @@
+//! Pages that the store refuses for good: whatever else was written with them is stored, their readings are kept in
+//! the dead-letter file, where they can be sent again from, and nobody is told that they are stored.
+
+use std::fmt::Write as _;
+
+use bson::{Document, doc};
+use hourglass::bucket::Caps;
+
+use crate::support::http::post;
+use crate::support::mongod::{fresh_database_name, mongod};
+use crate::support::pages::Stored;
+use crate::support::series::{flush, metric, readings};
+use crate::support::server::Server;
+
+const DATABASE: &str = "default";
+const CAPS: Caps = Caps { max_readings: 3600, max_bytes: 1 << 20, hard_bytes: 4 << 20 };
+const GOOD: usize = 150;
+const BAD: &str = "m,room=a\\ b,s=bad";
+const HOUR: i64 = 1_768_485_600_000_000_000;
+
+/// A server on a MongoDB that can be told to refuse pages.
+struct Volume {
+    uri: String,
+    name: String,
+    server: Server,
+    validator: Document,
+}
+
+impl Volume {
+    /// The collections are there.
+    fn new() -> Volume {
+        let name = fresh_database_name();
+        let uri = mongod().uri(&name);
+        let server = Server::start(&uri);
+        post(&server.url("/write?ack=store"), format!("m,s=first v=1 {HOUR}"), &[]).expect(204);
+        let mut volume = Volume { uri, name, server, validator: Document::new() };
+        let listed = volume.run(doc! { "listCollections": 1, "filter": { "name": "default.buckets" } });
+        let options = listed.get_document("cursor").unwrap().get_array("firstBatch").unwrap()[0].as_document().unwrap();
+        volume.validator = options.get_document("options").unwrap().get_document("validator").unwrap().clone();
+        volume
+    }
+
+    fn run(&self, command: Document) -> Document {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let client = mongodb::Client::with_uri_str(&self.uri).await.unwrap();
+            client.default_database().unwrap().run_command(command).await.unwrap()
+        })
+    }
+
+    /// Has the store refuse every page of the bad sensor, or none.
+    fn refuse(&self, refuse: bool) {
+        let of_others = doc! { "sensor": { "$ne": BAD } };
+        let validator = if refuse {
+            doc! { "$and": [self.validator.clone(), of_others] }
+        } else {
+            self.validator.clone()
+        };
+        self.run(doc! { "collMod": "default.buckets", "validator": validator, "validationLevel": "strict" });
+    }
+
+    fn dead_letters(&self) -> String {
+        std::fs::read_to_string(self.server.data_dir().join("dead-letters.lp")).expect("the file is there")
+    }
+
+    /// How many readings each sensor has in the store itself.
+    fn stored(&self) -> Vec<(String, usize)> {
+        let mut stored = Vec::new();
+        Stored::at(&self.uri, &self.name, DATABASE).each_bucket(&CAPS, |pages| {
+            stored.push((pages[0].sensor.clone(), pages.iter().map(|page| page.readings.len()).sum()));
+        });
+        stored.sort();
+        stored
+    }
+
+    /// Panics unless so many readings are dead letters, and all others are in the store.
+    #[track_caller]
+    fn check_account(&self, dead_lettered: f64) {
+        let of = |what: &str| metric(&self.server, &format!("hourglass_ingest_readings_{what}"));
+        assert_eq!(of("dead_lettered_total"), dead_lettered);
+        assert_eq!(of("pending"), 0.0);
+        let gone = of("stored_total") + of("duplicate_total") + of("overwritten_total") + of("deleted_total");
+        assert_eq!(of("accepted_total") + of("replayed_total"), gone + dead_lettered);
+    }
+}
+
+/// The lines of the bad sensor: every family of value, text that must be escaped, times to the nanosecond.
+fn bad_lines() -> [String; 3] {
+    [
+        format!("{BAD} n=-5i,on=true,t=\"a \\\"b\\\", c\\\\ #d\",v=0.1 {}", HOUR + 1),
+        format!("{BAD} u=18446744073709551615u,v=-1e-300 {}", HOUR + 2),
+        format!("{BAD} n=7i {}", HOUR + 3_599_999_999_999),
+    ]
+}
+
+#[test]
+fn a_page_that_the_store_refuses_is_kept_as_dead_letters_and_costs_no_other_anything() {
+    let mut volume = Volume::new();
+    volume.refuse(true);
+    let mut body = String::new();
+    for number in 0..GOOD {
+        if number == GOOD / 3 {
+            bad_lines().iter().for_each(|line| writeln!(body, "{line}").unwrap());
+        }
+        for step in 0..2 {
+            writeln!(body, "m,s=good{number:03} v={step} {}", HOUR + step).unwrap();
+        }
+    }
+    post(&volume.server.url("/write"), body, &[]).expect(204);
+    flush(&volume.server);
+    let mut expected: Vec<(String, usize)> = (0..GOOD).map(|number| (format!("m,s=good{number:03}"), 2)).collect();
+    expected.insert(0, ("m,s=first".to_owned(), 1));
+    assert_eq!(volume.stored(), expected, "the good ones");
+    volume.check_account(3.0);
+
+    let kept = volume.dead_letters();
+    let (reason, lines) = kept.split_once('\n').unwrap();
+    assert!(reason.starts_with("# database \"default\", 3 readings: the store refused the document: "), "{reason}");
+    assert!(reason.contains("121"), "the store's own code: {reason}");
+    let lines: Vec<&str> = lines.lines().collect();
+    assert_eq!(lines.len(), 3, "{kept}");
+    assert!(lines.iter().all(|line| line.starts_with(BAD)), "{kept}");
+
+    // Nothing of it is left in the log, and nothing of it is tried again.
+    assert!(volume.server.stop().success());
+    volume.server.restart("127.0.0.1:0");
+    assert_eq!(metric(&volume.server, "hourglass_ingest_readings_replayed_total"), 0.0);
+
+    // What is in the file can be sent as it is, once the reason is gone.
+    volume.refuse(false);
+    post(&volume.server.url("/write?ack=store"), &kept, &[]).expect(204);
+    let again = readings(&volume.server, DATABASE, BAD, None, 100);
+    let others = volume.server.url("/write?db=straight");
+    post(&others, bad_lines().join("\n"), &[]).expect(204);
+    assert_eq!(again, readings(&volume.server, "straight", BAD, None, 100), "as if it had never been refused");
+    assert_eq!(again.len(), 3);
+    flush(&volume.server);
+    volume.check_account(0.0);
+    assert_eq!(volume.dead_letters().lines().count(), 4, "nothing was added");
+}
+
+#[test]
+fn who_waits_for_the_store_is_told_that_it_refuses() {
+    let volume = Volume::new();
+    volume.refuse(true);
+    let write = volume.server.url("/write?ack=store");
+    let refused = post(&write, format!("{}\nm,s=good v=1 {HOUR}", bad_lines()[0]), &[]).expect(400);
+    let error = refused.json()["error"].as_str().expect("an error").to_owned();
+    assert!(error.starts_with("the store refused the document: "), "{error}");
+    assert_eq!(refused.header("retry-after"), None, "sending it again mends nothing");
+    assert_eq!(refused.header("x-hourglass-ack"), None);
+    assert_eq!(readings(&volume.server, DATABASE, "m,s=good", None, 10).len(), 1, "the good one is kept");
+    post(&write, format!("m,s=good v=2 {}", HOUR + 1), &[]).expect(204);
+    // Each dialect in its own words.
+    let v2 = post(&volume.server.url("/api/v2/write?ack=store"), &bad_lines()[1], &[]).expect(400).json();
+    assert_eq!(v2["code"], "invalid");
+    assert!(v2["message"].as_str().is_some_and(|m| m.starts_with("the store refused the document: ")), "{v2}");
+    volume.check_account(2.0);
+    assert_eq!(volume.dead_letters().lines().count(), 4, "each under its reason");
+}
+
+/// A page that is there already, and whose update is refused, looks like one that others change all the time.
+#[test]
+fn an_update_that_the_store_refuses_is_kept_as_dead_letters_too() {
+    let volume = Volume::new();
+    let lines = bad_lines();
+    let write = volume.server.url("/write?ack=store");
+    post(&write, &lines[0], &[]).expect(204);
+    volume.refuse(true);
+    post(&volume.server.url("/write"), format!("{}\nm,s=good v=1 {HOUR}", lines[1]), &[]).expect(204);
+    flush(&volume.server);
+    volume.check_account(1.0);
+    let stored = [(BAD.to_owned(), 1), ("m,s=first".to_owned(), 1), ("m,s=good".to_owned(), 1)];
+    assert_eq!(volume.stored(), stored, "what was there stays as it was");
+    let kept = volume.dead_letters();
+    assert_eq!(kept.lines().count(), 2, "{kept}");
+    volume.refuse(false);
+    post(&write, kept, &[]).expect(204);
+    assert_eq!(readings(&volume.server, DATABASE, BAD, None, 10).len(), 2);
+}
