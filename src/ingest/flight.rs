@@ -25,6 +25,9 @@ const STALE_LOT: usize = 32;
 const CONFLICTS_MAX: u32 = 30;
 /// How many such flights of one bucket are given up before its readings are kept as dead letters.
 const CONTENDED_MAX: u32 = 3;
+/// How often the store may call a write a conflict although nobody else wrote, before that counts
+/// as a refusal: MongoDB says of an update that its validator refuses what it says of a deleted page.
+const BASELESS_MAX: u32 = 3;
 /// How often one bucket is merged anew because a write's outcome was not learnt. Elections are
 /// ridden through; a store that stays away is not waited for.
 const UNKNOWN_MAX: u32 = 2;
@@ -69,6 +72,8 @@ pub struct Run {
     /// How far it has come.
     pub state: State,
     conflicts: u32,
+    /// Conflicts after which the store still held what the write had expected.
+    baseless: u32,
     unknowns: u32,
 }
 
@@ -96,7 +101,20 @@ impl Run {
         let id = BucketId { sensor: load.known.sensor.clone(), hour: load.hour };
         let (known, pages_before) = (load.known.clone(), bucket.pages().len());
         let (applied, state) = (Applied::default(), State::Merged);
-        Self { known, id, load, bucket, applied, pages_before, from_hot, doubtful, state, conflicts: 0, unknowns: 0 }
+        Self {
+            known,
+            id,
+            load,
+            bucket,
+            applied,
+            pages_before,
+            from_hot,
+            doubtful,
+            state,
+            conflicts: 0,
+            baseless: 0,
+            unknowns: 0,
+        }
     }
 
     /// The bucket's key among the hot ones.
@@ -120,6 +138,10 @@ impl Run {
 
     /// Merges onto the bucket as the store has it.
     fn reload(&mut self, pages: Vec<StoredPage>, context: &Context) {
+        let revs: Vec<(u32, u64)> = pages.iter().map(|page| (page.number, page.rev)).collect();
+        if self.conflicts > 0 && !revs.is_empty() && self.bucket.has_revs(&revs) {
+            self.baseless += 1;
+        }
         self.bucket = Bucket::from_stored(pages);
         self.pages_before = self.bucket.pages().len();
         self.from_hot = false;
@@ -138,9 +160,14 @@ impl Run {
             (Written::Conflict, _) if faults::has(Bug::ConflictIsSuccess) => self.bucket.mark_written(pages),
             (Written::Conflict, _) => {
                 self.conflicts += 1;
-                let contended = || StorageError::Contended { detail: self.id.sensor.key.to_string() };
-                self.state = match self.conflicts {
-                    CONFLICTS_MAX.. => State::Failed(contended()),
+                let sensor = || self.id.sensor.key.to_string();
+                self.state = match (self.baseless, self.conflicts) {
+                    (BASELESS_MAX.., _) => {
+                        let detail =
+                            format!("it refuses to change a page of {}, which nobody else has changed", sensor());
+                        State::Failed(StorageError::Refused { detail })
+                    }
+                    (_, CONFLICTS_MAX..) => State::Failed(StorageError::Contended { detail: sensor() }),
                     _ => State::Stale,
                 };
             }

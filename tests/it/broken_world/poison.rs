@@ -167,8 +167,8 @@ fn an_update_that_the_store_refuses_is_kept_as_dead_letters_too() {
     let write = volume.server.url("/write?ack=store");
     post(&write, &lines[0], &[]).expect(204);
     volume.refuse(true);
-    post(&volume.server.url("/write"), format!("{}\nm,s=good v=1 {HOUR}", lines[1]), &[]).expect(204);
-    flush(&volume.server);
+    let refused = post(&write, format!("{}\nm,s=good v=1 {HOUR}", lines[1]), &[]).expect(400);
+    assert!(refused.text().contains("refuses to change a page of"), "{}", refused.text());
     volume.check_account(1.0);
     let stored = [(BAD.to_owned(), 1), ("m,s=first".to_owned(), 1), ("m,s=good".to_owned(), 1)];
     assert_eq!(volume.stored(), stored, "what was there stays as it was");
