@@ -212,6 +212,8 @@ fn ingest_options(settings: &Settings) -> ingest::Options {
 fn query_options(settings: &Settings) -> query::Options {
     query::Options {
         windows_max: settings.query.windows_max,
+        points_max: settings.query.points_max,
+        cache_max_age: settings.query.cache_max_age,
         answer_bytes: settings.query.answer_bytes,
         concurrent: settings.query.concurrent,
         timeout: settings.query.timeout,

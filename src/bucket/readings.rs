@@ -134,6 +134,12 @@ impl Readings {
         Reading { time: self.times[index], fields }
     }
 
+    /// A field's column: a cell per reading.
+    #[must_use]
+    pub fn cells(&self, name: &str) -> Option<&[Option<Value>]> {
+        self.columns.iter().find(|column| *column.name == *name).map(|column| &*column.cells)
+    }
+
     /// The summary of each field that holds a number.
     pub fn summaries(&self) -> impl Iterator<Item = (&Arc<str>, &Summary)> {
         self.columns.iter().filter_map(|c| c.summary.as_ref().map(|s| (&c.name, s)))

@@ -43,6 +43,9 @@ pub trait UnflushedReadings: Send + Sync + std::fmt::Debug {
     /// readings are among them.
     fn met(&self, database: &str) -> Vec<Met>;
 
+    /// The names of the databases that were met, in the store or not.
+    fn databases(&self) -> Vec<String>;
+
     /// Grows whenever what [`UnflushedReadings::met`] answers may have changed.
     fn met_version(&self) -> u64;
 }

@@ -87,6 +87,8 @@ pub fn resolve(layers: &Layers, problems: &mut Vec<Problem>) -> Settings {
             limit_default: reader.count("query.limit_default", 1..=1_000_000),
             limit_max: reader.count("query.limit_max", 1..=1_000_000),
             windows_max: reader.count("query.windows_max", 1..=10_000_000),
+            points_max: reader.count("query.points_max", 1..=100_000_000),
+            cache_max_age: reader.duration("query.cache_max_age", Duration::from_millis(1)..=HOUR),
             sensors_max: reader.count("query.sensors_max", 1..=100_000),
             answer_bytes: reader.size("query.answer_bytes", 64 * KIB..=GIB),
             concurrent: reader.count("query.concurrent", 1..=1024),

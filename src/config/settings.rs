@@ -197,6 +197,10 @@ pub struct QuerySettings {
     pub limit_max: usize,
     /// Most windows in the answer of one summary query.
     pub windows_max: usize,
+    /// Most readings that one InfluxQL statement keeps in memory.
+    pub points_max: usize,
+    /// How old what is known of other instances' sensors may be.
+    pub cache_max_age: Duration,
     /// Most sensors in one answer of the list of sensors.
     pub sensors_max: usize,
     /// Bytes of readings after which an answer ends early, with a cursor for the rest.

@@ -1,199 +1,218 @@
-//! `/query` as far as clients need it before they write: `SHOW DATABASES` and `CREATE DATABASE`.
-//! Anything else is answered with an error that names it.
+//! `/query`: statements of InfluxQL in, one result each out, in the order in which they were asked.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use axum::extract::{Form, Query, State};
-use axum::http::{Method, StatusCode};
+use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::{Json, body::Bytes};
 use serde::Deserialize;
-use serde_json::{Value, json};
 
 use super::App;
 use super::errors::{ApiError, Dialect};
+use super::influx_render::{Format, Outcome, Style, render};
+use crate::influxql::{self, Expr, Literal, Options, Params, Statement};
+use crate::query::influx::{Asked, StatementFailure, is_zone, pattern_fault};
 
-/// Most bytes of a query, and most statements in it.
-const QUERY_BYTES_MAX: usize = 64 * 1024;
-const STATEMENTS_MAX: usize = 16;
+/// Most statements in one query.
+const STATEMENTS_MAX: usize = 100;
+/// Rows of a chunk when the client does not say.
+const CHUNK_ROWS: usize = 10_000;
 
 /// What `/query` takes; what it does not know it ignores.
 #[derive(Debug, Default, Deserialize)]
 pub struct QueryParameters {
     q: Option<String>,
+    db: Option<String>,
+    epoch: Option<String>,
+    pretty: Option<String>,
+    chunked: Option<String>,
+    chunk_size: Option<String>,
+    params: Option<String>,
+}
+
+impl QueryParameters {
+    /// These, and where they say nothing those.
+    fn or(self, other: Self) -> Self {
+        Self {
+            q: self.q.or(other.q),
+            db: self.db.or(other.db),
+            epoch: self.epoch.or(other.epoch),
+            pretty: self.pretty.or(other.pretty),
+            chunked: self.chunked.or(other.chunked),
+            chunk_size: self.chunk_size.or(other.chunk_size),
+            params: self.params.or(other.params),
+        }
+    }
 }
 
 /// `GET /query`.
-pub async fn by_get(State(app): State<Arc<App>>, method: Method, Query(url): Query<QueryParameters>) -> Response {
-    answer(&app, &method, url.q).await
+pub async fn by_get(
+    State(app): State<Arc<App>>,
+    method: Method,
+    headers: HeaderMap,
+    Query(url): Query<QueryParameters>,
+) -> Response {
+    answer(&app, &method, &headers, url).await
 }
 
-/// `POST /query`: `q` in the URL or in a form body.
+/// `POST /query`: parameters in the URL or in a form body.
 pub async fn by_post(
     State(app): State<Arc<App>>,
     method: Method,
     Query(url): Query<QueryParameters>,
     request: axum::extract::Request,
 ) -> Response {
-    let q = match url.q {
-        Some(q) => Ok(Some(q)),
-        None => form_q(&app, request).await,
-    };
-    match q {
-        Ok(q) => answer(&app, &method, q).await,
+    let headers = request.headers().clone();
+    match form(&app, request).await {
+        Ok(form) => answer(&app, &method, &headers, url.or(form)).await,
         Err(error) => error.respond(Dialect::V1),
     }
 }
 
-async fn form_q(app: &App, request: axum::extract::Request) -> Result<Option<String>, ApiError> {
+async fn form(app: &App, request: axum::extract::Request) -> Result<QueryParameters, ApiError> {
     let (parts, mut body) = request.into_parts();
-    let (body, _admission): (Bytes, _) = super::body::read(app, &parts.headers, &mut body).await?;
-    if body.len() > QUERY_BYTES_MAX {
-        return Err(ApiError::Bad(format!("the query is over {QUERY_BYTES_MAX} bytes")));
-    }
+    let (body, _admission) = super::body::read(app, &parts.headers, &mut body).await?;
     let request = axum::extract::Request::from_parts(parts, body.into());
     let form = <Form<QueryParameters> as axum::extract::FromRequest<()>>::from_request(request, &()).await;
-    // A body that is no form has no `q`.
-    Ok(form.ok().and_then(|form| form.0.q))
+    // A body that is no form says nothing.
+    Ok(form.map(|form| form.0).unwrap_or_default())
 }
 
-async fn answer(app: &App, method: &Method, q: Option<String>) -> Response {
-    let Some(q) = q.filter(|q| !q.trim().is_empty()) else {
+async fn answer(app: &App, method: &Method, headers: &HeaderMap, parameters: QueryParameters) -> Response {
+    let Some(q) = parameters.q.as_deref().filter(|q| !q.is_empty()) else {
         return ApiError::Bad("missing required parameter \"q\"".to_owned()).respond(Dialect::V1);
     };
-    let statements = statements(&q);
-    if statements.len() > STATEMENTS_MAX {
-        return ApiError::Bad(format!("more than {STATEMENTS_MAX} statements in one query")).respond(Dialect::V1);
-    }
-    let mut results = Vec::new();
-    for (id, statement) in statements.iter().enumerate() {
-        let result = match Statement::parse(statement) {
-            Ok(statement) => run(app, method, statement).await,
-            Err(message) => Err(ApiError::Bad(message)),
-        };
-        results.push(match result {
-            Ok(mut result) => {
-                result["statement_id"] = json!(id);
-                result
-            }
+    let statements = match statements(q, parameters.params.as_deref()) {
+        Ok(statements) => statements,
+        Err(error) => return error.respond(Dialect::V1),
+    };
+    let now = now_ns();
+    let mut outcomes = Vec::with_capacity(statements.len());
+    for statement in &statements {
+        // Once one has failed, InfluxDB runs no other.
+        if outcomes.last().is_some_and(|outcome: &Outcome| outcome.series.is_err()) {
+            outcomes.push(Outcome { series: Err("not executed".to_owned()), zone: None });
+            continue;
+        }
+        let asked = Asked { database: parameters.db.as_deref().filter(|db| !db.is_empty()), now };
+        let series = match run(app, method, headers, statement, asked).await {
+            Ok(series) => Ok(series),
             // What waiting mends must not look like an answer.
             Err(error) if error.status() == StatusCode::SERVICE_UNAVAILABLE => return error.respond(Dialect::V1),
-            Err(error) => json!({ "statement_id": id, "error": error.message() }),
-        });
+            Err(error) => Err(error.message()),
+        };
+        let zone = match statement {
+            Statement::Select(select) => select.zone.clone(),
+            _ => None,
+        };
+        outcomes.push(Outcome { series, zone });
     }
-    Json(json!({ "results": results })).into_response()
+    let style = style(&parameters, headers);
+    let body = render(&outcomes, &style);
+    ([(header::CONTENT_TYPE, style.format.media_type())], body).into_response()
 }
 
-async fn run(app: &App, method: &Method, statement: Statement) -> Result<Value, ApiError> {
-    match statement {
-        Statement::ShowDatabases => {
-            let mut names = app.query.databases().await?;
-            // Those whose first readings are not in the store yet.
-            names.extend(app.ingest.database_names());
-            names.sort_unstable();
-            names.dedup();
-            let values: Vec<[String; 1]> = names.into_iter().map(|name| [name]).collect();
-            Ok(json!({ "series": [{ "name": "databases", "columns": ["name"], "values": values }] }))
-        }
-        Statement::CreateDatabase(_) if method != Method::POST => {
-            Err(ApiError::Bad("CREATE DATABASE changes something: send it by POST".to_owned()))
-        }
-        Statement::CreateDatabase(name) => {
-            app.ingest.create_database(&name).await?;
-            Ok(json!({}))
-        }
-    }
-}
-
-/// The statements known here.
-#[derive(Debug, PartialEq)]
-enum Statement {
-    ShowDatabases,
-    CreateDatabase(String),
-}
-
-impl Statement {
-    fn parse(text: &str) -> Result<Self, String> {
-        let mut words = words(text)?.into_iter();
-        let mut keyword = || words.next().unwrap_or_default();
-        match (keyword().to_uppercase().as_str(), keyword().to_uppercase().as_str()) {
-            ("SHOW", "DATABASES") if words.len() == 0 => Ok(Self::ShowDatabases),
-            ("CREATE", "DATABASE") => {
-                let name = words.next().ok_or("error parsing query: found EOF, expected identifier")?;
-                // WITH DURATION and so on: there is one retention policy, which keeps everything.
-                match words.next() {
-                    None => Ok(Self::CreateDatabase(name)),
-                    Some(with) if with.eq_ignore_ascii_case("WITH") => Ok(Self::CreateDatabase(name)),
-                    Some(other) => Err(format!("error parsing query: found {other}, expected WITH")),
-                }
-            }
-            _ => Err(format!("not supported: {}: this version knows SHOW DATABASES and CREATE DATABASE", text.trim())),
-        }
-    }
-}
-
-/// The statements of a query, which semicolons outside of double quotes separate.
-fn statements(q: &str) -> Vec<&str> {
-    let mut quoted = false;
-    let separator = move |c: char| {
-        quoted ^= c == '"';
-        c == ';' && !quoted
+fn style(parameters: &QueryParameters, headers: &HeaderMap) -> Style {
+    let is_true = |text: &Option<String>| text.as_deref() == Some("true");
+    let unit = match parameters.epoch.as_deref() {
+        None | Some("") => None,
+        Some("u" | "µ") => Some(1_000),
+        Some("ms") => Some(1_000_000),
+        Some("s") => Some(1_000_000_000),
+        Some("m") => Some(60_000_000_000),
+        Some("h") => Some(3_600_000_000_000),
+        Some(_) => Some(1),
     };
-    q.split(separator).map(str::trim).filter(|statement| !statement.is_empty()).collect()
+    let accepted = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
+    let format = match accepted {
+        "application/csv" | "text/csv" => Format::Csv,
+        _ => Format::Json { pretty: is_true(&parameters.pretty) },
+    };
+    let rows = parameters.chunk_size.as_deref().and_then(|size| size.parse().ok()).filter(|rows| *rows > 0);
+    let chunk = is_true(&parameters.chunked).then(|| rows.unwrap_or(CHUNK_ROWS));
+    Style { unit, format, chunk }
 }
 
-/// Words and double-quoted identifiers, unescaped.
-fn words(text: &str) -> Result<Vec<String>, String> {
-    let mut words = Vec::new();
-    let mut rest = text.trim_start();
-    while !rest.is_empty() {
-        if let Some(quoted) = rest.strip_prefix('"') {
-            let mut word = String::new();
-            let mut characters = quoted.char_indices();
-            let end = loop {
-                match characters.next() {
-                    Some((at, '"')) => break at,
-                    Some((_, '\\')) => word.extend(characters.next().map(|(_, c)| c)),
-                    Some((_, c)) => word.push(c),
-                    None => return Err("error parsing query: unterminated identifier".to_owned()),
-                }
-            };
-            words.push(word);
-            rest = quoted[end + 1..].trim_start();
-        } else {
-            let end = rest.find(|c: char| c.is_whitespace() || c == '"').unwrap_or(rest.len());
-            words.push(rest[..end].to_owned());
-            rest = rest[end..].trim_start();
-        }
+fn statements(q: &str, params: Option<&str>) -> Result<Vec<Statement>, ApiError> {
+    let params = bound(params)?;
+    let options = Options { params: &params, known_zone: &is_zone, regex_error: &pattern_fault };
+    let statements =
+        influxql::parse(q, &options).map_err(|error| ApiError::Bad(format!("error parsing query: {error}")))?;
+    if statements.len() > STATEMENTS_MAX {
+        return Err(ApiError::Bad(format!("more than {STATEMENTS_MAX} statements in one query")));
     }
-    Ok(words)
+    Ok(statements)
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// The values of `$name`, from a JSON object.
+fn bound(params: Option<&str>) -> Result<Params, ApiError> {
+    let Some(text) = params.filter(|text| !text.is_empty()) else { return Ok(HashMap::new()) };
+    let bad = |what: &str| ApiError::Bad(format!("error parsing query parameters: {what}"));
+    let object: HashMap<String, serde_json::Value> =
+        serde_json::from_str(text).map_err(|error| bad(&error.to_string()))?;
+    let literal = |(name, value): (String, serde_json::Value)| {
+        let literal = match value {
+            serde_json::Value::Bool(v) => Literal::Boolean(v),
+            serde_json::Value::String(v) => Literal::String(v),
+            serde_json::Value::Number(v) => match (v.as_i64(), v.as_f64()) {
+                (Some(v), _) => Literal::Integer(v),
+                (None, Some(v)) => Literal::Number(v),
+                (None, None) => return Err(bad(&format!("{name} is out of range"))),
+            },
+            _ => return Err(bad(&format!("{name} is neither a string, a number nor a boolean"))),
+        };
+        Ok((name, Expr::Literal(literal)))
+    };
+    object.into_iter().map(literal).collect()
+}
 
-    #[test]
-    fn what_clients_send_before_they_write() {
-        let create = |name: &str| Ok(Statement::CreateDatabase(name.to_owned()));
-        for (text, expected) in [
-            ("SHOW DATABASES", Ok(Statement::ShowDatabases)),
-            ("show databases", Ok(Statement::ShowDatabases)),
-            ("CREATE DATABASE \"my db\"", create("my db")),
-            ("CREATE DATABASE \"a\\\"b;c\"", create("a\"b;c")),
-            ("CREATE DATABASE telegraf WITH REPLICATION 1", create("telegraf")),
-            ("create database x", create("x")),
-        ] {
-            assert_eq!(Statement::parse(text), expected, "{text}");
+async fn run(
+    app: &App,
+    method: &Method,
+    headers: &HeaderMap,
+    statement: &Statement,
+    asked: Asked<'_>,
+) -> Result<Vec<crate::query::influx::Series>, ApiError> {
+    match app.query.statement(statement, asked).await {
+        Ok(Some(series)) => Ok(series),
+        Ok(None) => {
+            may_change(method, headers, statement)?;
+            change(app, statement).await.map(|()| Vec::new())
         }
-        for text in
-            ["DROP DATABASE x", "SELECT * FROM cpu", "CREATE DATABASE", "CREATE DATABASE \"x", "SHOW DATABASES x"]
-        {
-            assert!(Statement::parse(text).is_err(), "{text}");
-        }
-        assert_eq!(
-            statements("SHOW DATABASES; CREATE DATABASE \"a;b\" ;"),
-            ["SHOW DATABASES", "CREATE DATABASE \"a;b\""]
-        );
+        Err(StatementFailure::Query(error)) => Err(error.into()),
+        Err(failed) => Err(ApiError::Bad(failed.to_string())),
     }
+}
+
+/// What changes something comes by POST, and not from another site's page.
+fn may_change(method: &Method, headers: &HeaderMap, statement: &Statement) -> Result<(), ApiError> {
+    if method != Method::POST {
+        return Err(ApiError::Bad(format!("{} changes something: send it by POST", keywords(statement))));
+    }
+    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+    let origin = headers.get(header::ORIGIN).map(|origin| origin.to_str().unwrap_or("?"));
+    match origin.map(|origin| origin.split_once("://").map_or(origin, |(_, host)| host)) {
+        Some(origin) if origin != host => {
+            Err(ApiError::Bad(format!("{} changes something, and comes from a page of {origin}", keywords(statement))))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn keywords(statement: &Statement) -> String {
+    statement.to_string().split_whitespace().take(2).collect::<Vec<_>>().join(" ")
+}
+
+async fn change(app: &App, statement: &Statement) -> Result<(), ApiError> {
+    match statement {
+        Statement::CreateDatabase { name, .. } => Ok(app.ingest.create_database(name).await?),
+        other => Err(ApiError::Bad(format!("not supported: {}", keywords(other)))),
+    }
+}
+
+/// The clock at a query's arrival, for `now()`.
+fn now_ns() -> i64 {
+    let since_epoch = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since_epoch.as_nanos()).unwrap_or(i64::MAX)
 }

@@ -64,7 +64,8 @@ fn float(out: &mut String, value: f64) {
     }
 }
 
-fn value(out: &mut String, value: &Value) {
+/// A field's value.
+pub fn value(out: &mut String, value: &Value) {
     match value {
         Value::Float(v) => float(out, *v),
         Value::Integer(v) => put(out, format_args!("{v}")),

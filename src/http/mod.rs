@@ -4,6 +4,7 @@
 mod body;
 mod errors;
 mod influx_query;
+mod influx_render;
 mod json;
 mod layer;
 mod read;
@@ -91,7 +92,7 @@ const ENDPOINTS: &[(&str, &str)] = &[
     ("POST /write", "line protocol, as InfluxDB 1.x takes it (?db=&precision=)"),
     ("POST /api/v2/write", "line protocol, as InfluxDB 2.x takes it (?bucket=&precision=)"),
     ("POST /api/v3/write_lp", "line protocol, as InfluxDB 3 takes it (?db=&precision=&accept_partial=)"),
-    ("GET  /query", "SHOW DATABASES; by POST also CREATE DATABASE (?q=)"),
+    ("GET  /query", "InfluxQL: SELECT, SHOW; by POST also CREATE DATABASE (?db=&q=)"),
     ("GET  /ping", "204, or the version with ?verbose=true"),
     ("GET  /health", "whether writes are acked, and how the store does"),
     ("GET  /ready", "200 while writes are acked, 503 otherwise"),

@@ -54,6 +54,10 @@ impl UnflushedReadings for Ingest {
         self.catalog.database(database).map(|database| self.catalog.met(&database)).unwrap_or_default()
     }
 
+    fn databases(&self) -> Vec<String> {
+        self.catalog.database_names()
+    }
+
     fn met_version(&self) -> u64 {
         self.catalog.version()
     }

@@ -2,7 +2,10 @@
 //! and from what is acked and not there yet, which is asked for first. Reaches both only through the
 //! traits that `bucket` declares; knows nothing of HTTP.
 
+mod directory;
+pub mod influx;
 mod plan;
+mod points;
 mod windows;
 
 use std::collections::BTreeMap;
@@ -14,6 +17,7 @@ use tokio::sync::Semaphore;
 
 pub use self::windows::Window;
 
+use self::directory::Directory;
 use self::plan::{Source, plan};
 use self::windows::Windows;
 use crate::bucket::readings::reading_bytes;
@@ -31,6 +35,10 @@ pub struct Options {
     pub answer_bytes: usize,
     /// Most queries at a time.
     pub concurrent: usize,
+    /// Most readings that one statement keeps in memory.
+    pub points_max: usize,
+    /// How old what is known of other instances' sensors may be.
+    pub cache_max_age: Duration,
     /// Longest time for one query, the wait for its turn included.
     pub timeout: Duration,
 }
@@ -105,6 +113,7 @@ pub struct Query {
     hot: Arc<dyn UnflushedReadings>,
     options: Options,
     turns: Semaphore,
+    directory: Directory,
     metrics: Metrics,
 }
 
@@ -118,7 +127,14 @@ impl Query {
     /// Queries on this store, and on what is on its way there.
     #[must_use]
     pub fn new(store: Arc<dyn Store>, hot: Arc<dyn UnflushedReadings>, options: Options, metrics: Metrics) -> Self {
-        Self { turns: Semaphore::new(options.concurrent), store, hot, options, metrics }
+        Self {
+            turns: Semaphore::new(options.concurrent),
+            directory: Directory::default(),
+            store,
+            hot,
+            options,
+            metrics,
+        }
     }
 
     /// The first `limit` readings of a selection, in time order.

@@ -47,9 +47,9 @@ fn arrows_point_one_way() {
         ("telemetry", &["config"]),
         ("store", &["bucket", "reading"]),
         ("ingest", &["bucket", "log", "reading", "telemetry", "wire"]),
-        ("query", &["bucket", "reading", "telemetry"]),
+        ("query", &["bucket", "influxql", "reading", "telemetry"]),
         ("verify", &["bucket", "log", "reading"]),
-        ("http", &["bucket", "ingest", "query", "reading", "telemetry", "wire"]),
+        ("http", &["bucket", "influxql", "ingest", "query", "reading", "telemetry", "wire"]),
         ("cli", &["config"]),
     ];
     // `faults` is nothing in a release, and everybody may ask it.

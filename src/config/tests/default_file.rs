@@ -150,6 +150,8 @@ fn the_defaults_are_these() {
             limit_default: 1000,
             limit_max: 100_000,
             windows_max: 100_000,
+            points_max: 1_000_000,
+            cache_max_age: seconds(5),
             sensors_max: 1000,
             answer_bytes: 16 * MIB,
             concurrent: 16,

@@ -32,8 +32,8 @@ fn a_page_that_no_write_fits_stops_nobody_else() {
     let write = server.url("/write?ack=store");
     post(&write, "m,s=bad v=1 1\nm,s=good v=1 1", &[]).expect(204);
     change(&uri, "buckets", doc! { "sensor": "m,s=bad" }, doc! { "sensor": "m,s=other" });
-    let answer = post(&write, "m,s=bad v=2 2\nm,s=good v=2 2", &[]).expect(503);
-    assert!(answer.text().contains("changed by others again and again"), "{}", answer.text());
+    let answer = post(&write, "m,s=bad v=2 2\nm,s=good v=2 2", &[]).expect(400);
+    assert!(answer.text().contains("refuses to change a page of m,s=bad"), "{}", answer.text());
     assert_eq!(readings(&server, "default", "m,s=good", None, 100).len(), 2);
     post(&write, "m,s=good v=3 3", &[]).expect(204);
 }

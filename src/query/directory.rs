@@ -1,0 +1,202 @@
+//! The sensors of a database, as queries choose among them: what the store lists, at most a few
+//! seconds old, and what this instance has met since.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::{Query, QueryError};
+use crate::bucket::store::SensorFilter;
+use crate::reading::{Family, Hour, Sensor, Value};
+
+/// A sensor, and its fields in name order.
+#[derive(Debug, Clone)]
+pub struct Entry {
+    /// Whose.
+    pub sensor: Arc<Sensor>,
+    /// Their names and the family of their values.
+    pub fields: Vec<(Arc<str>, Family)>,
+}
+
+impl Entry {
+    /// The family of a field's values, if the sensor has it.
+    #[must_use]
+    pub fn family(&self, field: &str) -> Option<Family> {
+        let at = self.fields.binary_search_by(|(name, _)| (**name).cmp(field)).ok()?;
+        Some(self.fields[at].1)
+    }
+}
+
+/// All sensors of one database, in key order.
+pub type Sensors = Arc<Vec<Entry>>;
+
+/// What was read of each database, and when.
+#[derive(Debug, Default)]
+pub struct Directory {
+    known: Mutex<HashMap<String, Known>>,
+}
+
+#[derive(Debug, Clone)]
+struct Known {
+    sensors: Sensors,
+    /// The store's part was read then.
+    read: Instant,
+    /// What this instance had met by then.
+    version: u64,
+    stored: Arc<Vec<Entry>>,
+}
+
+/// How many documents are read at a time.
+const LOT: usize = 10_000;
+
+impl Query {
+    /// The sensors of a database: those that this instance has met, and those that the store listed
+    /// within `max_age`.
+    ///
+    /// # Errors
+    /// When the store does not answer.
+    pub(super) async fn directory(&self, database: &str, max_age: Duration) -> Result<Sensors, QueryError> {
+        // Before anything is read: what is met meanwhile is then looked at again.
+        let version = self.hot.met_version();
+        let known = self.directory.get(database);
+        let fresh = known.filter(|known| known.read.elapsed() < max_age);
+        if let Some(known) = fresh.as_ref().filter(|known| known.version == version) {
+            return Ok(known.sensors.clone());
+        }
+        let (read, stored) = match fresh {
+            Some(known) => (known.read, known.stored),
+            None => (Instant::now(), Arc::new(self.stored_sensors(database).await?)),
+        };
+        let sensors = Arc::new(united(&stored, self.hot.met(database)));
+        self.directory.put(database, Known { sensors: sensors.clone(), read, version, stored });
+        Ok(sensors)
+    }
+
+    async fn stored_sensors(&self, database: &str) -> Result<Vec<Entry>, QueryError> {
+        let mut filter = SensorFilter { limit: LOT, ..SensorFilter::default() };
+        let mut entries = Vec::new();
+        loop {
+            let lot = self.store.list_sensors(database, &filter).await?;
+            let is_last = lot.len() < LOT;
+            filter.after = lot.last().map(|last| last.sensor.key.to_string());
+            entries.extend(lot.into_iter().map(|document| entry(document.sensor, document.fields)));
+            if is_last {
+                return Ok(entries);
+            }
+        }
+    }
+}
+
+impl Directory {
+    fn get(&self, database: &str) -> Option<Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).get(database).cloned()
+    }
+
+    fn put(&self, database: &str, known: Known) {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).insert(database.to_owned(), known);
+    }
+}
+
+fn entry(sensor: Arc<Sensor>, mut fields: Vec<(Arc<str>, Family)>) -> Entry {
+    fields.sort_by(|a, b| a.0.cmp(&b.0));
+    Entry { sensor, fields }
+}
+
+/// Both together, in key order. What was met has every field that this instance knows of; another
+/// instance may have stored others.
+fn united(stored: &[Entry], met: Vec<crate::bucket::Met>) -> Vec<Entry> {
+    let met = met.into_iter().filter(|met| !met.fields.is_empty());
+    let mut by_key: HashMap<Box<str>, Entry> =
+        met.map(|met| (met.sensor.key.clone(), entry(met.sensor, met.fields))).collect();
+    for entry in stored {
+        let Some(here) = by_key.get_mut(&entry.sensor.key) else {
+            by_key.insert(entry.sensor.key.clone(), entry.clone());
+            continue;
+        };
+        for (name, family) in &entry.fields {
+            if let Err(at) = here.fields.binary_search_by(|(known, _)| known.cmp(name)) {
+                here.fields.insert(at, (name.clone(), *family));
+            }
+        }
+    }
+    let mut entries: Vec<Entry> = by_key.into_values().collect();
+    entries.sort_unstable_by(|a, b| a.sensor.key.cmp(&b.sensor.key));
+    entries
+}
+
+/// Whether the numbers of a measurement's fields are whole, as far as their latest readings tell.
+#[derive(Debug, Default)]
+pub struct Kinds {
+    floats: std::collections::HashSet<(String, String)>,
+    wholes: std::collections::HashSet<(String, String)>,
+}
+
+impl Kinds {
+    fn note(&mut self, measurement: &str, field: &str, value: &Value) {
+        let key = || (measurement.to_owned(), field.to_owned());
+        match value {
+            Value::Float(_) => drop(self.floats.insert(key())),
+            Value::Integer(_) | Value::Unsigned(_) => drop(self.wholes.insert(key())),
+            Value::Boolean(_) | Value::String(_) => {}
+        }
+    }
+
+    /// The name that InfluxDB has for a field's type.
+    #[must_use]
+    pub fn of(&self, measurement: &str, field: &str, family: Family) -> &'static str {
+        let key = (measurement.to_owned(), field.to_owned());
+        match family {
+            Family::Boolean => "boolean",
+            Family::String => "string",
+            Family::Number if self.wholes.contains(&key) && !self.floats.contains(&key) => "integer",
+            Family::Number => "float",
+        }
+    }
+}
+
+impl Query {
+    /// What kind of numbers these sensors' fields hold: by the latest readings in their documents,
+    /// and by what is not flushed yet.
+    ///
+    /// # Errors
+    /// When the store does not answer.
+    pub(super) async fn field_kinds(&self, database: &str, entries: &[Entry]) -> Result<Kinds, QueryError> {
+        let mut kinds = Kinds::default();
+        for lot in entries.chunks(LOT) {
+            let keys: Vec<&str> = lot.iter().map(|entry| &*entry.sensor.key).collect();
+            let all = Hour(i64::MIN)..Hour(i64::MAX);
+            let unflushed = self.hot.unflushed(database, &keys, all).await?;
+            for (entry, hours) in lot.iter().zip(unflushed) {
+                for (name, _) in &entry.fields {
+                    let values = hours.iter().filter_map(|(_, readings)| readings.cells(name)).flatten().flatten();
+                    values.for_each(|value| kinds.note(&entry.sensor.measurement, name, value));
+                }
+            }
+            for document in self.store.read_sensors(database, &keys).await? {
+                let values = document.recent.iter().flat_map(|reading| &reading.fields);
+                values.for_each(|(name, value)| kinds.note(&document.sensor.measurement, name, value));
+            }
+        }
+        Ok(kinds)
+    }
+
+    /// Whether there is a database of that name.
+    ///
+    /// # Errors
+    /// When the store does not answer.
+    pub(super) async fn has_database(&self, name: &str) -> Result<bool, QueryError> {
+        Ok(self.all_databases().await?.iter().any(|known| known == name))
+    }
+
+    /// All databases, in the store or met by this instance, in name order.
+    ///
+    /// # Errors
+    /// When the store does not answer.
+    pub async fn all_databases(&self) -> Result<Vec<String>, QueryError> {
+        let mut names = self.store.databases().await?;
+        names.extend(self.hot.databases());
+        names.sort_unstable();
+        names.dedup();
+        Ok(names)
+    }
+}

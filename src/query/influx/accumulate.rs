@@ -1,0 +1,269 @@
+//! One window of one call, filled reading by reading or hour by hour.
+
+use std::cmp::Ordering;
+
+use super::filter::{number, order};
+use super::plan::Function;
+use crate::bucket::Summary;
+use crate::reading::Value;
+
+/// A value that a function picked or made.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Pick {
+    /// Its reading's time, where it is one reading's.
+    pub time: Option<i64>,
+    /// The value.
+    pub value: Value,
+    /// What the reading has in the other columns.
+    pub beside: Vec<Option<Value>>,
+}
+
+/// A window being filled.
+#[derive(Debug)]
+pub enum Window {
+    /// Count, sum, least, greatest: what summaries know, too.
+    Summed(Summed),
+    /// One reading.
+    Picked(Option<Pick>),
+    /// Count, mean and squared distance from it, as Welford has them.
+    Spread { count: f64, mean: f64, squares: f64 },
+    /// All of them.
+    Kept(Vec<Pick>),
+}
+
+/// What summaries know.
+#[derive(Debug, Default)]
+pub struct Summed {
+    count: u64,
+    numbers: Option<Summary>,
+    /// The least and the greatest, of booleans too.
+    least: Option<Value>,
+    greatest: Option<Value>,
+}
+
+impl Window {
+    /// An empty one for this function. With `picks`, the time of a least or greatest value is wanted.
+    pub fn new(function: &Function, picks: bool) -> Self {
+        match function {
+            Function::Min | Function::Max if picks => Self::Picked(None),
+            Function::Count | Function::Sum | Function::Mean | Function::Min | Function::Max | Function::Spread => {
+                Self::Summed(Summed::default())
+            }
+            Function::First | Function::Last => Self::Picked(None),
+            Function::Stddev => Self::Spread { count: 0.0, mean: 0.0, squares: 0.0 },
+            _ => Self::Kept(Vec::new()),
+        }
+    }
+
+    /// Takes a reading in; `beside` gives its other columns. Tells how many readings more are kept.
+    pub fn push(
+        &mut self,
+        function: &Function,
+        time: i64,
+        value: &Value,
+        beside: impl FnOnce() -> Vec<Option<Value>>,
+    ) -> usize {
+        match self {
+            Self::Summed(summed) => summed.push(value),
+            Self::Picked(picked) => {
+                if picked.as_ref().is_none_or(|held| is_better(function, (time, value), held)) {
+                    *picked = Some(Pick { time: Some(time), value: value.clone(), beside: beside() });
+                }
+            }
+            Self::Spread { count, mean, squares } => {
+                let Some(value) = number(value) else { return 0 };
+                *count += 1.0;
+                let distance = value - *mean;
+                *mean += distance / *count;
+                *squares += distance * (value - *mean);
+            }
+            Self::Kept(kept) => {
+                kept.push(Pick { time: Some(time), value: value.clone(), beside: beside() });
+                return 1;
+            }
+        }
+        0
+    }
+
+    /// Takes an hour in by its summary.
+    pub fn absorb(&mut self, summary: &Summary) {
+        if let Self::Summed(summed) = self {
+            summed.count += summary.count();
+            summed.numbers = Some(summed.numbers.map_or(*summary, |held| held.union(*summary)));
+        }
+    }
+
+    /// What the function makes of it, in order.
+    pub fn finish(self, function: &Function) -> Vec<Pick> {
+        let made = |value: Option<Value>| value.map(|value| Pick { time: None, value, beside: Vec::new() });
+        match self {
+            Self::Summed(summed) => made(summed.finish(function)).into_iter().collect(),
+            Self::Picked(pick) => pick.into_iter().collect(),
+            Self::Spread { count, squares, .. } => {
+                let deviation = (count > 1.0).then(|| Value::Float((squares / (count - 1.0)).sqrt()));
+                made(deviation).into_iter().collect()
+            }
+            Self::Kept(kept) => of_all(function, kept),
+        }
+    }
+
+    /// Whether anything came.
+    pub fn is_empty(&self) -> bool {
+        match self {
+            Self::Summed(summed) => summed.count == 0,
+            Self::Picked(pick) => pick.is_none(),
+            Self::Spread { count, .. } => *count == 0.0,
+            Self::Kept(kept) => kept.is_empty(),
+        }
+    }
+}
+
+impl Summed {
+    fn push(&mut self, value: &Value) {
+        self.count += 1;
+        match (&mut self.numbers, value) {
+            (_, Value::Boolean(_) | Value::String(_)) => {
+                if self.least.as_ref().is_none_or(|held| order(value, held) == Some(Ordering::Less)) {
+                    self.least = Some(value.clone());
+                }
+                if self.greatest.as_ref().is_none_or(|held| order(value, held) == Some(Ordering::Greater)) {
+                    self.greatest = Some(value.clone());
+                }
+            }
+            (Some(numbers), value) => {
+                if !numbers.push(value)
+                    && let Some(one) = Summary::fold(std::iter::once(value))
+                {
+                    *numbers = numbers.union(one);
+                }
+            }
+            (numbers @ None, value) => *numbers = Summary::fold(std::iter::once(value)),
+        }
+    }
+
+    fn finish(self, function: &Function) -> Option<Value> {
+        if *function == Function::Count {
+            return (self.count > 0).then(|| Value::Integer(i64::try_from(self.count).unwrap_or(i64::MAX)));
+        }
+        let figures = self.numbers.map(|numbers| numbers.figures());
+        match function {
+            Function::Sum => figures.map(|figures| figures.sum),
+            Function::Mean => figures.map(|figures| figures.avg),
+            Function::Min => self.least.or(figures.map(|figures| figures.min)),
+            Function::Max => self.greatest.or(figures.map(|figures| figures.max)),
+            Function::Spread => {
+                let figures = figures?;
+                super::filter::arithmetic(crate::influxql::Operator::Sub, &figures.max, &figures.min)
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Whether a reading takes the place of the one that is held: of equal ones the earlier, and of one time the greater.
+fn is_better(function: &Function, (time, value): (i64, &Value), held: &Pick) -> bool {
+    let order = order(value, &held.value);
+    let earlier = Some(time) < held.time;
+    match function {
+        Function::Min => order == Some(Ordering::Less) || (order == Some(Ordering::Equal) && earlier),
+        Function::Max => order == Some(Ordering::Greater) || (order == Some(Ordering::Equal) && earlier),
+        Function::First => earlier || (Some(time) == held.time && order == Some(Ordering::Greater)),
+        Function::Last => Some(time) > held.time || (Some(time) == held.time && order == Some(Ordering::Greater)),
+        _ => false,
+    }
+}
+
+fn of_all(function: &Function, mut kept: Vec<Pick>) -> Vec<Pick> {
+    // By time; readings of one time in the order of their sensors.
+    kept.sort_by_key(|pick| pick.time);
+    let made = |value: Value| vec![Pick { time: None, value, beside: Vec::new() }];
+    match function {
+        Function::Median => median(kept).map(made).unwrap_or_default(),
+        Function::Mode => mode(kept).map(made).unwrap_or_default(),
+        Function::Percentile(percent) => percentile(kept, *percent),
+        Function::Distinct => distinct(kept),
+        Function::CountDistinct => made(Value::Integer(i64::try_from(distinct(kept).len()).unwrap_or(i64::MAX))),
+        Function::Top(count, tags) => rank(kept, *count, tags.len(), Ordering::Greater),
+        Function::Bottom(count, tags) => rank(kept, *count, tags.len(), Ordering::Less),
+        _ => kept,
+    }
+}
+
+fn sort(kept: &mut [Pick]) {
+    kept.sort_by(|a, b| order(&a.value, &b.value).unwrap_or(Ordering::Equal));
+}
+
+fn median(mut kept: Vec<Pick>) -> Option<Value> {
+    sort(&mut kept);
+    let middle = kept.len() / 2;
+    let value = |at: usize| kept.get(at).and_then(|pick| number(&pick.value));
+    if kept.len() % 2 == 1 {
+        return value(middle).map(Value::Float);
+    }
+    let (low, high) = (value(middle.checked_sub(1)?)?, value(middle)?);
+    Some(Value::Float(low + (high - low) / 2.0))
+}
+
+/// The most frequent value; of several the one that was first seen first.
+fn mode(mut kept: Vec<Pick>) -> Option<Value> {
+    sort(&mut kept);
+    let mut best: Option<(usize, Option<i64>, Value)> = None;
+    for run in kept.chunk_by(|a, b| a.value == b.value) {
+        let better = best.as_ref().is_none_or(|(count, time, _)| {
+            run.len() > *count || (run.len() == *count && run.len() > 1 && run[0].time < *time)
+        });
+        if better {
+            best = Some((run.len(), run[0].time, run[0].value.clone()));
+        }
+    }
+    best.map(|(_, _, value)| value)
+}
+
+#[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, reason = "a rank is a small number")]
+fn percentile(mut kept: Vec<Pick>, percent: f64) -> Vec<Pick> {
+    sort(&mut kept);
+    let rank = (kept.len() as f64 * percent / 100.0 + 0.5).floor() as i64 - 1;
+    let Ok(rank) = usize::try_from(rank) else { return Vec::new() };
+    let at = rank.min(kept.len().saturating_sub(1));
+    kept.into_iter().nth(at).into_iter().collect()
+}
+
+fn distinct(kept: Vec<Pick>) -> Vec<Pick> {
+    let mut met: Vec<Pick> = Vec::new();
+    let mut known = std::collections::HashSet::new();
+    for pick in kept {
+        let key = match &pick.value {
+            Value::Float(v) => format!("f{}", v.to_bits()),
+            Value::Integer(v) => format!("i{v}"),
+            Value::Unsigned(v) => format!("i{v}"),
+            Value::Boolean(v) => format!("b{v}"),
+            Value::String(v) => format!("s{v}"),
+        };
+        if known.insert(key) {
+            met.push(Pick { time: None, beside: Vec::new(), ..pick });
+        }
+    }
+    met
+}
+
+/// The best ones, by time; with tags, which come first among the other columns, the best of each combination of them.
+fn rank(mut kept: Vec<Pick>, count: usize, tags: usize, best: Ordering) -> Vec<Pick> {
+    kept.sort_by(|a, b| {
+        let order = order(&a.value, &b.value).unwrap_or(Ordering::Equal);
+        if best == Ordering::Greater { order.reverse() } else { order }
+    });
+    if tags > 0 {
+        let mut met: Vec<Vec<Option<Value>>> = Vec::new();
+        kept.retain(|pick| {
+            let combination = pick.beside[pick.beside.len() - tags..].to_vec();
+            let new = !met.contains(&combination);
+            if new {
+                met.push(combination);
+            }
+            new
+        });
+    }
+    kept.truncate(count);
+    kept.sort_by_key(|pick| pick.time);
+    kept
+}

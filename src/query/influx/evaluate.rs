@@ -1,0 +1,450 @@
+//! A SELECT over readings, series by series as they come, in any order: group by group either the
+//! readings themselves or the windows of each call, and at the end rows.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use super::StatementFailure;
+use super::accumulate::{Pick, Window};
+use super::fill::{constant, fill};
+use super::filter::{Found, Lookup, arithmetic, holds};
+use super::pattern::Patterns;
+use super::plan::{Call, Function, Input, Node, Plan};
+use super::transform::{integral, transform};
+use super::window::Windows;
+use crate::bucket::Summary;
+use crate::influxql::{Fill, Kind};
+use crate::query::points::Points;
+use crate::reading::Value;
+
+/// A series that readings are of: a sensor, or a group of a subquery.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Member {
+    /// The measurement.
+    pub name: Arc<str>,
+    /// In key order.
+    pub tags: Vec<(String, String)>,
+}
+
+impl Member {
+    /// A tag's value; empty where there is none.
+    #[must_use]
+    pub fn tag(&self, key: &str) -> &str {
+        self.tags.iter().find(|(name, _)| name == key).map_or("", |(_, value)| value)
+    }
+}
+
+/// The times and windows of a SELECT.
+#[derive(Debug, Clone)]
+pub struct Frame {
+    /// The first time, included; the least there is where none was said.
+    pub min: i64,
+    /// The last time, included.
+    pub max: i64,
+    /// Whether a first time was said.
+    pub has_min: bool,
+    /// `GROUP BY time()`
+    pub windows: Option<Windows>,
+    /// What empty windows show.
+    pub fill: Fill,
+    /// Whether the latest rows come first.
+    pub descending: bool,
+    /// Most windows, and most readings kept.
+    pub limits: Limits,
+}
+
+/// Bounds on what a statement may take.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Most rows of windows.
+    pub windows: usize,
+    /// Most readings in memory.
+    pub points: usize,
+}
+
+/// One group's rows.
+#[derive(Debug, Clone)]
+pub struct Group {
+    /// Measurement and tags grouped by.
+    pub member: Member,
+    /// Time, and a cell per column.
+    pub rows: Vec<(i64, Vec<Option<Value>>)>,
+}
+
+/// A SELECT under way.
+pub struct Evaluation<'a> {
+    plan: &'a Plan,
+    frame: &'a Frame,
+    patterns: &'a Patterns,
+    /// By measurement and the values of the tags grouped by.
+    groups: BTreeMap<(Arc<str>, Vec<String>), Content>,
+    /// Readings kept in memory.
+    kept: usize,
+}
+
+#[derive(Debug, Default)]
+struct Content {
+    /// Raw rows: time, and a cell per column.
+    rows: Vec<(i64, Vec<Option<Value>>)>,
+    /// Per call, its windows by their start.
+    windows: Vec<BTreeMap<i64, Window>>,
+    /// Per call, the values that a transformation goes over.
+    values: Vec<Vec<(i64, Value)>>,
+}
+
+struct Reading<'a> {
+    member: &'a Member,
+    fields: &'a HashMap<&'a str, usize>,
+    points: &'a Points,
+    at: usize,
+}
+
+impl Lookup for Reading<'_> {
+    fn find(&self, name: &str, kind: Option<Kind>) -> Found {
+        match self.fields.get(name).filter(|_| kind != Some(Kind::Tag)) {
+            Some(field) => Found::Field(self.points.columns[*field][self.at].clone()),
+            None => Found::Tag(self.member.tag(name).to_owned()),
+        }
+    }
+}
+
+impl<'a> Evaluation<'a> {
+    /// Nothing yet.
+    pub fn new(plan: &'a Plan, frame: &'a Frame, patterns: &'a Patterns) -> Self {
+        Self { plan, frame, patterns, groups: BTreeMap::new(), kept: 0 }
+    }
+
+    fn group(&mut self, member: &Member) -> &mut Content {
+        let tags = self.plan.group_by.iter().map(|tag| member.tag(tag).to_owned()).collect();
+        let calls = self.plan.calls.len();
+        self.groups.entry((member.name.clone(), tags)).or_insert_with(|| Content {
+            rows: Vec::new(),
+            windows: (0..calls).map(|_| BTreeMap::new()).collect(),
+            values: vec![Vec::new(); calls],
+        })
+    }
+
+    /// Takes readings of one series in, in time order. `filtered`: the condition is yet to be looked at.
+    ///
+    /// # Errors
+    /// When there are more than the limits allow.
+    pub fn feed(&mut self, member: &Member, points: &Points, filtered: bool) -> Result<(), StatementFailure> {
+        let (plan, frame, patterns) = (self.plan, self.frame, self.patterns);
+        let fields: HashMap<&str, usize> =
+            plan.fields.iter().enumerate().map(|(at, name)| (name.as_str(), at)).collect();
+        let condition = plan.condition.as_ref().filter(|_| filtered);
+        let is_wanted = |at: usize| {
+            let reading = Reading { member, fields: &fields, points, at };
+            condition.is_none_or(|condition| holds(condition, &reading, patterns) == Some(true))
+        };
+        let selects = |at: usize| points.columns[..plan.selected].iter().any(|column| column[at].is_some());
+        let wanted: Vec<usize> = (0..points.times.len()).filter(|at| selects(*at) && is_wanted(*at)).collect();
+        if wanted.is_empty() {
+            return Ok(());
+        }
+        let beside = |at: usize| plan.columns.iter().map(|node| plain(node, member, points, at)).collect::<Vec<_>>();
+        let ranked = |at: usize, tags: &[String]| {
+            let tags = tags.iter().map(|tag| Some(Value::String(member.tag(tag).into())));
+            beside(at).into_iter().chain(tags).collect::<Vec<_>>()
+        };
+        let single = plan.calls.len() == 1;
+        let mut kept = 0;
+        let group = self.group(member);
+        if plan.is_raw() {
+            kept += wanted.len();
+            group.rows.extend(wanted.iter().map(|at| (points.times[*at], beside(*at))));
+        }
+        for (number, call) in plan.calls.iter().enumerate() {
+            let (inner, field) = innermost(call);
+            let picks = single && frame.windows.is_none() && call.function.is_selector();
+            let min = if frame.has_min && !call.looks_back() { frame.min } else { i64::MIN };
+            let mut window: Option<(std::ops::Range<i64>, &mut Window)> = None;
+            for at in &wanted {
+                let time = points.times[*at];
+                let Some(value) = points.columns[field][*at].as_ref().filter(|_| time >= min) else { continue };
+                if inner.is_transformation() || matches!(inner, Function::Integral(_)) {
+                    group.values[number].push((time, value.clone()));
+                    kept += 1;
+                    continue;
+                }
+                let known = window.take().filter(|(span, _)| span.contains(&time));
+                let (span, filling) = match known {
+                    Some(known) => known,
+                    None => {
+                        let span = frame.windows.as_ref().map_or(i64::MIN..i64::MAX, |windows| windows.around(time));
+                        let new = || Window::new(inner, picks);
+                        // One borrow ends before the next begins.
+                        let filling = group.windows[number].entry(span.start).or_insert_with(new);
+                        (span, filling)
+                    }
+                };
+                kept += filling.push(inner, time, value, || match inner {
+                    Function::Top(_, tags) | Function::Bottom(_, tags) => ranked(*at, tags),
+                    _ if single => beside(*at),
+                    _ => Vec::new(),
+                });
+                window = Some((span, filling));
+            }
+        }
+        self.kept += kept;
+        if self.kept > frame.limits.points {
+            return Err(StatementFailure::TooManyPoints { limit: frame.limits.points });
+        }
+        Ok(())
+    }
+
+    /// Takes an hour of one series in by its summaries, each with the number of its field.
+    pub fn absorb(&mut self, member: &Member, start: i64, summaries: &[(usize, Summary)]) {
+        let (plan, frame) = (self.plan, self.frame);
+        if summaries.is_empty() {
+            return;
+        }
+        let group = self.group(member);
+        let window = frame.windows.as_ref().map_or(i64::MIN, |windows| windows.around(start).start);
+        for (number, call) in plan.calls.iter().enumerate() {
+            let (inner, field) = innermost(call);
+            for (_, summary) in summaries.iter().filter(|(of, _)| *of == field) {
+                group.windows[number].entry(window).or_insert_with(|| Window::new(inner, false)).absorb(summary);
+            }
+        }
+    }
+
+    /// The rows, group by group.
+    ///
+    /// # Errors
+    /// When there are more windows than the limits allow.
+    pub fn finish(self) -> Result<Vec<Group>, StatementFailure> {
+        let Self { plan, frame, groups, .. } = self;
+        let mut finished = Vec::with_capacity(groups.len());
+        for ((name, values), content) in groups {
+            let tags = plan.group_by.iter().cloned().zip(values).collect();
+            let member = Member { name, tags };
+            let mut rows = if plan.is_raw() { raw(content.rows, plan, frame) } else { joined(content, plan, frame)? };
+            if rows.is_empty() {
+                continue;
+            }
+            if plan.is_raw() && frame.descending {
+                rows.reverse();
+            }
+            finished.push(Group { member, rows });
+        }
+        if frame.descending {
+            finished.reverse();
+        }
+        Ok(finished)
+    }
+}
+
+/// The function next to the readings, and its field.
+fn innermost(call: &Call) -> (&Function, usize) {
+    match &call.input {
+        Input::Field(field) => (&call.function, *field),
+        Input::Call(inner) => innermost(inner),
+    }
+}
+
+/// A column of one reading; calls are filled in later.
+fn plain(node: &Node, member: &Member, points: &Points, at: usize) -> Option<Value> {
+    match node {
+        Node::Constant(value) => Some(value.clone()),
+        Node::Field(field) => points.columns[*field][at].clone(),
+        Node::Tag(tag) => {
+            Some(member.tag(tag)).filter(|value| !value.is_empty()).map(|value| Value::String(value.into()))
+        }
+        Node::Call(_) => None,
+        Node::Binary(operator, a, b) => {
+            arithmetic(*operator, &plain(a, member, points, at)?, &plain(b, member, points, at)?)
+        }
+    }
+}
+
+/// Readings of all series of a group by time; those of one time in the order of their series.
+fn raw(mut rows: Vec<(i64, Vec<Option<Value>>)>, plan: &Plan, frame: &Frame) -> Vec<(i64, Vec<Option<Value>>)> {
+    rows.sort_by_key(|(time, _)| *time);
+    if matches!(frame.fill, Fill::Integer(_) | Fill::Float(_)) {
+        for column in 0..plan.columns.len() {
+            let like = rows.iter().find_map(|(_, cells)| cells[column].clone());
+            for (_, cells) in &mut rows {
+                if cells[column].is_none() && matches!(plan.columns[column], Node::Field(_)) {
+                    cells[column] = constant(frame.fill, like.as_ref());
+                }
+            }
+        }
+    }
+    rows
+}
+
+/// What a call shows: a time, a value, and what else its reading has.
+type Shown = (i64, Option<Value>, Vec<Option<Value>>);
+
+/// The rows of all calls of a group, joined by time.
+fn joined(
+    mut content: Content,
+    plan: &Plan,
+    frame: &Frame,
+) -> Result<Vec<(i64, Vec<Option<Value>>)>, StatementFailure> {
+    let mut shown: Vec<Vec<Shown>> = Vec::with_capacity(plan.calls.len());
+    for (number, call) in plan.calls.iter().enumerate() {
+        let windows = std::mem::take(&mut content.windows[number]);
+        let values = std::mem::take(&mut content.values[number]);
+        shown.push(show(call, windows, values, plan.calls.len() == 1, frame)?);
+    }
+    let mut rows: Vec<(i64, Vec<Option<Value>>)> = Vec::new();
+    if let [only] = &mut *shown {
+        for (time, value, beside) in only.drain(..) {
+            let cells =
+                plan.columns.iter().enumerate().map(|(at, node)| {
+                    row(node, &|_| value.clone(), &|| beside.get(at).cloned().flatten(), &beside, plan)
+                });
+            rows.push((time, cells.collect()));
+        }
+        return Ok(rows);
+    }
+    let mut by_time: BTreeMap<i64, Vec<Option<Value>>> = BTreeMap::new();
+    let calls = shown.len();
+    for (number, shown) in shown.into_iter().enumerate() {
+        for (time, value, _) in shown {
+            by_time.entry(time).or_insert_with(|| vec![None; calls])[number] = value;
+        }
+    }
+    for (time, values) in by_time {
+        let cells = plan.columns.iter().map(|node| row(node, &|call| values[call].clone(), &|| None, &[], plan));
+        rows.push((time, cells.collect()));
+    }
+    if frame.descending {
+        rows.reverse();
+    }
+    Ok(rows)
+}
+
+/// A column of a row of calls. What is beside them comes from the reading that was picked.
+fn row(
+    node: &Node,
+    call: &dyn Fn(usize) -> Option<Value>,
+    beside: &dyn Fn() -> Option<Value>,
+    picked: &[Option<Value>],
+    plan: &Plan,
+) -> Option<Value> {
+    match node {
+        Node::Constant(value) => Some(value.clone()),
+        Node::Call(number) => call(*number),
+        Node::Field(_) | Node::Tag(_) => {
+            let at = plan.columns.iter().position(|column| column == node);
+            at.and_then(|at| picked.get(at).cloned().flatten()).or_else(beside)
+        }
+        Node::Binary(operator, a, b) => {
+            arithmetic(*operator, &row(a, call, beside, picked, plan)?, &row(b, call, beside, picked, plan)?)
+        }
+    }
+}
+
+/// What a call comes to, in the order in which rows are shown.
+fn show(
+    call: &Call,
+    windows: BTreeMap<i64, Window>,
+    mut values: Vec<(i64, Value)>,
+    single: bool,
+    frame: &Frame,
+) -> Result<Vec<Shown>, StatementFailure> {
+    let plain = |(time, value): (i64, Value)| (time, Some(value), Vec::new());
+    match (&call.input, &call.function) {
+        (Input::Field(_), Function::Integral(unit)) => {
+            values.sort_by_key(|(time, _)| *time);
+            let start = if frame.has_min { frame.min } else { 0 };
+            let label = |(time, area): (i64, f64)| (if time == i64::MIN { start } else { time }, Value::Float(area));
+            let mut areas: Vec<Shown> =
+                integral(&values, *unit, frame.windows.as_ref()).into_iter().map(label).map(plain).collect();
+            if frame.descending {
+                areas.reverse();
+            }
+            Ok(areas)
+        }
+        (Input::Field(_), function) if function.is_transformation() => {
+            values.sort_by_key(|(time, _)| *time);
+            if frame.descending {
+                values.reverse();
+            }
+            Ok(transform(function, &values, None).into_iter().map(plain).collect())
+        }
+        (Input::Field(_), function) => of_windows(function, windows, single, call.looks_back(), frame),
+        (Input::Call(inner), function) => {
+            let lead = Frame { has_min: frame.has_min, ..frame.clone() };
+            let lead = match (&frame.windows, function.is_transformation() && call.looks_back()) {
+                (Some(windows), true) if frame.descending => {
+                    Frame { max: frame.max.saturating_add(windows.every), ..lead }
+                }
+                (Some(windows), true) if frame.has_min => {
+                    Frame { min: frame.min.saturating_sub(windows.every), ..lead }
+                }
+                _ => lead,
+            };
+            let shown = show(inner, windows, values, false, &lead)?;
+            let values: Vec<(i64, Value)> =
+                shown.into_iter().filter_map(|(time, value, _)| Some((time, value?))).collect();
+            let every = frame.windows.as_ref().map(|windows| windows.every);
+            Ok(transform(function, &values, every).into_iter().map(plain).collect())
+        }
+    }
+}
+
+fn of_windows(
+    function: &Function,
+    windows: BTreeMap<i64, Window>,
+    single: bool,
+    _looks_back: bool,
+    frame: &Frame,
+) -> Result<Vec<Shown>, StatementFailure> {
+    let Some(first) = windows.keys().next().copied() else { return Ok(Vec::new()) };
+    let keeps_time = function.is_ranking() || (single && frame.windows.is_none() && function.is_selector());
+    let start = if frame.windows.is_some() { None } else { Some(if frame.has_min { frame.min } else { 0 }) };
+    let mut shown: Vec<Shown> = Vec::new();
+    for (window, filling) in windows {
+        let label = start.unwrap_or(window);
+        let show = |pick: Pick| {
+            let time = pick.time.filter(|_| keeps_time).unwrap_or(label);
+            (time, Some(pick.value), pick.beside)
+        };
+        let was_empty = filling.is_empty();
+        let picks: Vec<Shown> = filling.finish(function).into_iter().map(show).collect();
+        if picks.is_empty() && !was_empty {
+            // Too few readings for an answer, as of the deviation of one.
+            shown.push((label, None, Vec::new()));
+        }
+        shown.extend(picks);
+    }
+    if *function == Function::Stddev || !matches!(function, Function::Percentile(_)) {
+        // An answer that is nothing stays a row.
+    } else {
+        shown.retain(|(_, value, _)| value.is_some());
+    }
+    let Some(grid) = frame.windows.as_ref().filter(|_| !function.is_ranking()) else {
+        if frame.descending {
+            shown.reverse();
+        }
+        return Ok(shown);
+    };
+    if frame.fill == Fill::None || *function == Function::Distinct {
+        if frame.descending {
+            shown.reverse();
+        }
+        return Ok(shown);
+    }
+    let from = if frame.has_min { frame.min } else { first };
+    let mut starts = grid
+        .starts(from, frame.max, frame.limits.windows)
+        .map_err(|limit| StatementFailure::TooManyWindows { limit })?;
+    if frame.descending {
+        starts.reverse();
+        shown.reverse();
+    }
+    let mut beside: HashMap<i64, Vec<Option<Value>>> = HashMap::new();
+    let mut values = Vec::with_capacity(shown.len());
+    for (time, value, others) in shown {
+        if let Some(value) = value {
+            values.push((time, value));
+            beside.insert(time, others);
+        }
+    }
+    let filled = fill(frame.fill, &starts, values, matches!(function, Function::Count | Function::CountDistinct));
+    Ok(filled.into_iter().map(|(time, value)| (time, value, beside.remove(&time).unwrap_or_default())).collect())
+}

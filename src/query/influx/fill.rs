@@ -1,0 +1,77 @@
+//! Windows that are empty, as `fill()` wants them.
+
+use super::filter::number;
+use crate::influxql::Fill;
+use crate::reading::Value;
+
+/// A window's start, and what it shows.
+pub type Filled = (i64, Option<Value>);
+
+/// Every window of `starts`, filled where `values` has none. Both in the same order, by time or against it.
+#[must_use]
+pub fn fill(fill: Fill, starts: &[i64], values: Vec<(i64, Value)>, counts: bool) -> Vec<Filled> {
+    if fill == Fill::None {
+        return values.into_iter().map(|(time, value)| (time, Some(value))).collect();
+    }
+    let mut filled = Vec::with_capacity(starts.len());
+    let mut before: Option<(i64, Value)> = None;
+    let mut values = values.into_iter().peekable();
+    for start in starts {
+        if let Some((time, value)) = values.next_if(|(time, _)| time == start) {
+            before = Some((time, value.clone()));
+            filled.push((time, Some(value)));
+            continue;
+        }
+        let shown = match fill {
+            Fill::Null if counts => Some(Value::Integer(0)),
+            Fill::Null | Fill::None => None,
+            Fill::Previous => before.as_ref().map(|(_, value)| value.clone()),
+            Fill::Linear => match (&before, values.peek()) {
+                (Some(before), Some(after)) => between(before, after, *start),
+                _ => None,
+            },
+            Fill::Integer(_) | Fill::Float(_) => values
+                .peek()
+                .map(|(_, value)| value)
+                .or(before.as_ref().map(|(_, value)| value))
+                .and_then(|like| constant(fill, Some(like))),
+        };
+        filled.push((*start, shown));
+    }
+    filled
+}
+
+/// A constant fill in the kind of the values beside it.
+#[must_use]
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    reason = "that is what filling an integer with a float means"
+)]
+pub fn constant(fill: Fill, like: Option<&Value>) -> Option<Value> {
+    let (whole, float) = match fill {
+        Fill::Integer(v) => (v, v as f64),
+        Fill::Float(v) => (v as i64, v),
+        _ => return None,
+    };
+    Some(match like {
+        Some(Value::Integer(_) | Value::Unsigned(_)) => Value::Integer(whole),
+        Some(Value::String(_)) => Value::String("".into()),
+        Some(Value::Boolean(_)) => Value::Boolean(false),
+        Some(Value::Float(_)) => Value::Float(float),
+        None => match fill {
+            Fill::Integer(v) => Value::Integer(v),
+            _ => Value::Float(float),
+        },
+    })
+}
+
+#[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, reason = "InfluxDB computes with doubles, too")]
+fn between((from, a): &(i64, Value), (to, b): &(i64, Value), at: i64) -> Option<Value> {
+    let slope = (number(b)? - number(a)?) / (to - from) as f64;
+    let value = number(a)? + slope * (at - from) as f64;
+    Some(match a {
+        Value::Integer(_) => Value::Integer(value as i64),
+        _ => Value::Float(value),
+    })
+}

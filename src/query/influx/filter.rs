@@ -1,0 +1,207 @@
+//! Expressions computed over one reading: arithmetic of columns, and whether a condition holds. A condition is
+//! also asked about a sensor alone, whose fields nobody knows yet, so that it need not be read in vain.
+
+use super::pattern::Patterns;
+use crate::influxql::{Expr, Literal, Operator};
+use crate::reading::Value;
+
+/// What a reference comes to.
+#[derive(Debug, Clone)]
+pub enum Found {
+    /// A field's value, or that it has none.
+    Field(Option<Value>),
+    /// A tag's value; empty where the sensor has no such tag.
+    Tag(String),
+    /// A field, and nobody knows yet.
+    Unknown,
+}
+
+/// Looks references up.
+pub trait Lookup {
+    /// What a name is here.
+    fn find(&self, name: &str, kind: Option<crate::influxql::Kind>) -> Found;
+}
+
+/// Whether a condition holds; `None` where that depends on what is unknown.
+pub fn holds(condition: &Expr, lookup: &impl Lookup, patterns: &Patterns) -> Option<bool> {
+    match condition {
+        Expr::Paren(inner) => holds(inner, lookup, patterns),
+        Expr::Literal(Literal::Boolean(value)) => Some(*value),
+        Expr::Binary { operator: Operator::And, left, right } => {
+            match (holds(left, lookup, patterns), holds(right, lookup, patterns)) {
+                (Some(false), _) | (_, Some(false)) => Some(false),
+                (Some(true), other) | (other, Some(true)) => other,
+                (None, None) => None,
+            }
+        }
+        Expr::Binary { operator: Operator::Or, left, right } => {
+            match (holds(left, lookup, patterns), holds(right, lookup, patterns)) {
+                (Some(true), _) | (_, Some(true)) => Some(true),
+                (Some(false), other) | (other, Some(false)) => other,
+                (None, None) => None,
+            }
+        }
+        Expr::Binary { operator, left, right } => compare(*operator, left, right, lookup, patterns),
+        _ => Some(false),
+    }
+}
+
+fn compare(operator: Operator, left: &Expr, right: &Expr, lookup: &impl Lookup, patterns: &Patterns) -> Option<bool> {
+    if let Expr::Literal(Literal::Regex(pattern)) = right {
+        let matches = match operand(left, lookup) {
+            Operand::Unknown => return None,
+            Operand::Tag(text) => patterns.matches(pattern, &text),
+            Operand::Value(Some(Value::String(text))) => patterns.matches(pattern, &text),
+            Operand::Value(_) => return Some(false),
+        };
+        return Some(matches == (operator == Operator::EqRegex));
+    }
+    match (operand(left, lookup), operand(right, lookup)) {
+        (Operand::Unknown, _) | (_, Operand::Unknown) => None,
+        // A tag is a text, and only the same or not the same as another.
+        (Operand::Tag(a), Operand::Value(Some(Value::String(b)))) => Some(texts(operator, &a, &b)),
+        (Operand::Value(Some(Value::String(a))), Operand::Tag(b)) => Some(texts(operator, &a, &b)),
+        (Operand::Tag(a), Operand::Tag(b)) => Some(texts(operator, &a, &b)),
+        (Operand::Value(Some(a)), Operand::Value(Some(b))) => Some(values(operator, &a, &b)),
+        _ => Some(false),
+    }
+}
+
+fn texts(operator: Operator, a: &str, b: &str) -> bool {
+    match operator {
+        Operator::Eq => a == b,
+        Operator::NotEq => a != b,
+        _ => false,
+    }
+}
+
+fn values(operator: Operator, a: &Value, b: &Value) -> bool {
+    use std::cmp::Ordering::{Equal, Greater, Less};
+    let order = match (a, b) {
+        (Value::String(a), Value::String(b)) => return texts(operator, a, b),
+        (Value::Boolean(a), Value::Boolean(b)) => {
+            return match operator {
+                Operator::Eq => a == b,
+                Operator::NotEq => a != b,
+                _ => false,
+            };
+        }
+        _ => order(a, b),
+    };
+    match (operator, order) {
+        (_, None) => false,
+        (Operator::Eq, order) => order == Some(Equal),
+        (Operator::NotEq, order) => order != Some(Equal),
+        (Operator::Less, order) => order == Some(Less),
+        (Operator::LessEq, order) => order != Some(Greater),
+        (Operator::Greater, order) => order == Some(Greater),
+        (Operator::GreaterEq, order) => order != Some(Less),
+        _ => false,
+    }
+}
+
+/// The order of two values of one kind; numbers of any kind are compared as such.
+#[must_use]
+pub fn order(a: &Value, b: &Value) -> Option<std::cmp::Ordering> {
+    match (a, b) {
+        (Value::String(a), Value::String(b)) => Some(a.cmp(b)),
+        (Value::Boolean(a), Value::Boolean(b)) => Some(a.cmp(b)),
+        _ => match (whole(a), whole(b)) {
+            (Some(a), Some(b)) => Some(a.cmp(&b)),
+            _ => number(a)?.partial_cmp(&number(b)?),
+        },
+    }
+}
+
+fn whole(value: &Value) -> Option<i128> {
+    match value {
+        Value::Integer(v) => Some(i128::from(*v)),
+        Value::Unsigned(v) => Some(i128::from(*v)),
+        _ => None,
+    }
+}
+
+/// A number as a double.
+#[must_use]
+#[expect(clippy::cast_precision_loss, reason = "InfluxDB computes with doubles, too")]
+pub fn number(value: &Value) -> Option<f64> {
+    match value {
+        Value::Float(v) => Some(*v),
+        Value::Integer(v) => Some(*v as f64),
+        Value::Unsigned(v) => Some(*v as f64),
+        Value::Boolean(_) | Value::String(_) => None,
+    }
+}
+
+enum Operand {
+    Unknown,
+    Tag(String),
+    Value(Option<Value>),
+}
+
+fn operand(expr: &Expr, lookup: &impl Lookup) -> Operand {
+    match expr {
+        Expr::Paren(inner) => operand(inner, lookup),
+        Expr::Reference { name, kind } => match lookup.find(name, *kind) {
+            Found::Field(value) => Operand::Value(value),
+            Found::Tag(text) => Operand::Tag(text),
+            Found::Unknown => Operand::Unknown,
+        },
+        Expr::Literal(literal) => Operand::Value(match literal {
+            Literal::Integer(v) | Literal::Duration(v) => Some(Value::Integer(*v)),
+            Literal::Unsigned(v) => Some(Value::Unsigned(*v)),
+            Literal::Number(v) => Some(Value::Float(*v)),
+            Literal::String(v) => Some(Value::String(v.as_str().into())),
+            Literal::Boolean(v) => Some(Value::Boolean(*v)),
+            Literal::Regex(_) | Literal::Time(_) => None,
+        }),
+        Expr::Binary { operator, left, right } => match (operand(left, lookup), operand(right, lookup)) {
+            (Operand::Unknown, _) | (_, Operand::Unknown) => Operand::Unknown,
+            (Operand::Value(Some(a)), Operand::Value(Some(b))) => Operand::Value(arithmetic(*operator, &a, &b)),
+            _ => Operand::Value(None),
+        },
+        _ => Operand::Value(None),
+    }
+}
+
+/// Arithmetic as InfluxDB 1.6 does it: integers divide to a float, what is divided by zero is zero, and what is no
+/// number any more is nothing.
+#[must_use]
+pub fn arithmetic(operator: Operator, a: &Value, b: &Value) -> Option<Value> {
+    match (a, b) {
+        (Value::Integer(a), Value::Integer(b)) if operator != Operator::Div => integers(operator, *a, *b),
+        (Value::Boolean(a), Value::Boolean(b)) => Some(Value::Boolean(match operator {
+            Operator::BitAnd => a & b,
+            Operator::BitOr => a | b,
+            Operator::BitXor => a ^ b,
+            _ => return None,
+        })),
+        _ => {
+            let (a, b) = (number(a)?, number(b)?);
+            let result = match operator {
+                Operator::Add => a + b,
+                Operator::Sub => a - b,
+                Operator::Mul => a * b,
+                Operator::Div if b == 0.0 => 0.0,
+                Operator::Div => a / b,
+                Operator::Mod => a % b,
+                _ => return None,
+            };
+            result.is_finite().then_some(Value::Float(result))
+        }
+    }
+}
+
+fn integers(operator: Operator, a: i64, b: i64) -> Option<Value> {
+    Some(Value::Integer(match operator {
+        Operator::Add => a.wrapping_add(b),
+        Operator::Sub => a.wrapping_sub(b),
+        Operator::Mul => a.wrapping_mul(b),
+        Operator::Mod if b == 0 => 0,
+        Operator::Mod => a.wrapping_rem(b),
+        Operator::BitAnd => a & b,
+        Operator::BitOr => a | b,
+        Operator::BitXor => a ^ b,
+        _ => return None,
+    }))
+}

@@ -1,0 +1,154 @@
+//! Statements of InfluxQL, answered: what `influxql` has parsed is run against the sensors, the
+//! summaries and the readings that queries reach. Pure but for `select` and `show`, which read.
+
+mod accumulate;
+mod evaluate;
+mod fill;
+mod filter;
+mod pattern;
+mod plan;
+mod rows;
+mod select;
+mod show;
+mod transform;
+mod window;
+
+use jiff::tz::TimeZone;
+
+pub use self::rows::{Cell, Series};
+
+use super::{Query, QueryError};
+use crate::influxql::CivilTime;
+use crate::influxql::Statement;
+use crate::influxql::StatementError;
+use crate::reading::Family;
+
+/// Why a statement has no result.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum StatementFailure {
+    /// It says something that cannot be.
+    #[error(transparent)]
+    Statement(#[from] StatementError),
+    /// The data could not be read.
+    #[error(transparent)]
+    Query(#[from] QueryError),
+    /// This is not known here.
+    #[error("not supported: {0}")]
+    Unsupported(String),
+    /// A function of values that it is not for. The words are InfluxDB's.
+    #[error("unsupported {function} iterator type: *query.{}InterruptIterator", kind(*family))]
+    WrongKind {
+        /// Its name.
+        function: String,
+        /// What the field has.
+        family: Family,
+    },
+    /// Neither the statement nor the request names a database.
+    #[error("database name required")]
+    NoDatabase,
+    /// There is none of that name.
+    #[error("database not found: {0}")]
+    UnknownDatabase(String),
+    /// More readings than one statement may keep in memory.
+    #[error(
+        "the statement needs more than {limit} readings at a time (query.points_max): take a shorter range or fewer series"
+    )]
+    TooManyPoints {
+        /// The limit's value.
+        limit: usize,
+    },
+    /// More windows than one statement may have.
+    #[error("the range has more than {limit} windows (query.windows_max): take longer ones or a shorter range")]
+    TooManyWindows {
+        /// The limit's value.
+        limit: usize,
+    },
+}
+
+fn kind(family: Family) -> &'static str {
+    match family {
+        Family::Number => "float",
+        Family::Boolean => "boolean",
+        Family::String => "string",
+    }
+}
+
+/// What a statement is asked with.
+#[derive(Debug, Clone, Copy)]
+pub struct Asked<'a> {
+    /// The request's database.
+    pub database: Option<&'a str>,
+    /// `now()` in nanoseconds.
+    pub now: i64,
+}
+
+impl Query {
+    /// The series that a statement which changes nothing comes to; `None` for one that does.
+    ///
+    /// # Errors
+    /// Why it has no result.
+    pub async fn statement(
+        &self,
+        statement: &Statement,
+        asked: Asked<'_>,
+    ) -> Result<Option<Vec<Series>>, StatementFailure> {
+        let run = async { Ok(self.run_statement(statement, asked).await) };
+        self.in_turn(run).await?
+    }
+
+    async fn run_statement(
+        &self,
+        statement: &Statement,
+        asked: Asked<'_>,
+    ) -> Result<Option<Vec<Series>>, StatementFailure> {
+        match statement {
+            Statement::Select(select) => self.select(select, asked).await.map(Some),
+            Statement::Unsupported { what } => Err(StatementFailure::Unsupported((*what).to_owned())),
+            _ => self.show(statement, asked).await,
+        }
+    }
+}
+
+/// Whether there is a time zone of that name.
+#[must_use]
+pub fn is_zone(name: &str) -> bool {
+    zone(name).is_some()
+}
+
+fn zone(name: &str) -> Option<TimeZone> {
+    match name {
+        "" | "UTC" => Some(TimeZone::UTC),
+        name => TimeZone::get(name).ok(),
+    }
+}
+
+/// Why a pattern is none, in a few words.
+#[must_use]
+pub fn pattern_fault(pattern: &str) -> Option<String> {
+    pattern::compile(pattern).err().map(|error| error.to_string())
+}
+
+/// The instant of a civil time in a zone; of two that there are the earlier, of none the one that a clock which
+/// was not set forward would show.
+fn resolve(name: &str, civil: CivilTime) -> i128 {
+    let instant = || {
+        let time = jiff::civil::DateTime::new(
+            i16::try_from(civil.year).ok()?,
+            i8::try_from(civil.month).ok()?,
+            i8::try_from(civil.day).ok()?,
+            i8::try_from(civil.hour).ok()?,
+            i8::try_from(civil.minute).ok()?,
+            i8::try_from(civil.second).ok()?,
+            i32::try_from(civil.nanosecond).ok()?,
+        );
+        let zoned = time.ok()?.to_zoned(zone(name)?).ok()?;
+        Some(zoned.timestamp().as_nanosecond())
+    };
+    instant().unwrap_or_else(|| civil.utc())
+}
+
+/// A zone's clocks at a time, as RFC 3339 writes them: hours and minutes ahead of UTC.
+#[must_use]
+pub fn zone_offset(name: &str, time: i64) -> i64 {
+    zone(name).map_or(0, |zone| window::offset(&zone, time))
+}

@@ -1,0 +1,235 @@
+//! `SHOW …`: lists of what the sensors of a database have.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::filter::{Found, Lookup, holds};
+use super::pattern::Patterns;
+use super::rows::{Cell, list};
+use super::select::add_patterns;
+use super::{Asked, Series, StatementFailure, resolve};
+use crate::influxql::{
+    Clock, Counted, KeyFilter, Kind, Listing, Measurement, MeasurementName, Source, Statement, split,
+};
+use crate::query::Query;
+use crate::query::directory::Entry;
+
+impl Query {
+    /// What a SHOW lists; `None` for a statement that changes something.
+    pub(super) async fn show(
+        &self,
+        statement: &Statement,
+        asked: Asked<'_>,
+    ) -> Result<Option<Vec<Series>>, StatementFailure> {
+        let series = match statement {
+            Statement::ShowDatabases => self.show_databases().await?,
+            Statement::ShowRetentionPolicies { database } => {
+                let database = database.as_deref().or(asked.database).ok_or(StatementFailure::NoDatabase)?;
+                self.sensors_in(database).await?;
+                policies()
+            }
+            Statement::ShowMeasurements { matching, listing } => {
+                // A database that nobody knows has no measurements; InfluxDB says no more.
+                match self.chosen(listing, asked).await {
+                    Ok(chosen) => show_measurements(&chosen, matching.as_ref(), listing),
+                    Err(StatementFailure::UnknownDatabase(_)) => Vec::new(),
+                    Err(failed) => return Err(failed),
+                }
+            }
+            Statement::ShowSeries(listing) => show_series(&self.chosen(listing, asked).await?, listing),
+            Statement::ShowTagKeys { keys, listing } => {
+                show_tag_keys(&self.chosen(listing, asked).await?, keys.as_ref(), listing)
+            }
+            Statement::ShowTagValues { keys, listing } => {
+                show_tag_values(&self.chosen(listing, asked).await?, keys, listing)
+            }
+            Statement::ShowFieldKeys(listing) => self.show_field_keys(listing, asked).await?,
+            Statement::ShowCardinality { of, keys, listing, .. } => {
+                count(*of, &self.chosen(listing, asked).await?, keys.as_ref())
+            }
+            _ => return Ok(None),
+        };
+        Ok(Some(series))
+    }
+
+    async fn show_databases(&self) -> Result<Vec<Series>, StatementFailure> {
+        let rows: Vec<Vec<Cell>> = self.all_databases().await?.into_iter().map(|name| vec![Cell::text(name)]).collect();
+        Ok(vec![list(Some("databases"), &["name"], rows)])
+    }
+
+    /// The sensors that a listing is of.
+    async fn chosen(&self, listing: &Listing, asked: Asked<'_>) -> Result<Chosen, StatementFailure> {
+        let database = listing.database.as_deref().or(asked.database).ok_or(StatementFailure::NoDatabase)?;
+        let sensors = self.sensors_in(database).await?;
+        let mut patterns = Patterns::default();
+        let clock = Clock { now: asked.now, zone: None, resolve: &resolve };
+        let (_, condition) = split(listing.condition.as_ref(), &clock)?;
+        condition.iter().for_each(|condition| add_patterns(condition, &mut patterns));
+        let mut sources = Vec::new();
+        for source in &listing.sources {
+            if let Source::Measurement(measurement) = source {
+                if let MeasurementName::Regex(pattern) = &measurement.name {
+                    patterns.add(pattern);
+                }
+                sources.push(measurement);
+            }
+        }
+        let is_source = |entry: &Entry| {
+            sources.is_empty()
+                || sources.iter().any(|source| is_measurement(source, &entry.sensor.measurement, &patterns))
+        };
+        let holds = |entry: &Entry| {
+            condition.as_ref().is_none_or(|condition| holds(condition, &Tags(entry), &patterns) == Some(true))
+        };
+        let entries = sensors.iter().filter(|entry| is_source(entry) && holds(entry)).cloned().collect();
+        Ok(Chosen { entries, patterns })
+    }
+
+    async fn show_field_keys(&self, listing: &Listing, asked: Asked<'_>) -> Result<Vec<Series>, StatementFailure> {
+        let database = listing.database.as_deref().or(asked.database).ok_or(StatementFailure::NoDatabase)?;
+        let chosen = self.chosen(listing, asked).await?;
+        let mut fields: BTreeMap<&str, BTreeMap<&str, &'static str>> = BTreeMap::new();
+        let kinds = self.field_kinds(database, &chosen.entries).await?;
+        for entry in &chosen.entries {
+            let of_measurement = fields.entry(&entry.sensor.measurement).or_default();
+            for (name, family) in &entry.fields {
+                let kind = kinds.of(&entry.sensor.measurement, name, *family);
+                of_measurement.insert(name, kind);
+            }
+        }
+        let series = fields.into_iter().map(|(measurement, fields)| {
+            let rows = fields.into_iter().map(|(name, kind)| vec![Cell::text(name), Cell::text(kind)]).collect();
+            list(Some(measurement), &["fieldKey", "fieldType"], cut(rows, listing.offset, listing.limit))
+        });
+        Ok(with_rows(series))
+    }
+}
+
+struct Chosen {
+    entries: Vec<Entry>,
+    patterns: Patterns,
+}
+
+impl Chosen {
+    fn is_key(&self, keys: Option<&KeyFilter>, key: &str) -> bool {
+        match keys {
+            None => true,
+            Some(KeyFilter::Is(wanted)) => key == wanted,
+            Some(KeyFilter::IsNot(unwanted)) => key != unwanted,
+            Some(KeyFilter::Matches(pattern)) => self.patterns.matches(pattern, key),
+            Some(KeyFilter::MatchesNot(pattern)) => !self.patterns.matches(pattern, key),
+            Some(KeyFilter::In(wanted)) => wanted.iter().any(|wanted| wanted == key),
+        }
+    }
+}
+
+/// A sensor's tags; a listing knows no fields.
+struct Tags<'a>(&'a Entry);
+
+impl Lookup for Tags<'_> {
+    fn find(&self, name: &str, _: Option<Kind>) -> Found {
+        if name == "_name" {
+            return Found::Tag(self.0.sensor.measurement.to_string());
+        }
+        let tag = self.0.sensor.tags.iter().find(|(key, _)| **key == *name);
+        Found::Tag(tag.map(|(_, value)| value.to_string()).unwrap_or_default())
+    }
+}
+
+fn is_measurement(measurement: &Measurement, name: &str, patterns: &Patterns) -> bool {
+    match &measurement.name {
+        MeasurementName::Exact(wanted) => wanted == name,
+        MeasurementName::Regex(pattern) => patterns.matches(pattern, name),
+        MeasurementName::OfSource => false,
+    }
+}
+
+fn policies() -> Vec<Series> {
+    let columns = ["name", "duration", "shardGroupDuration", "replicaN", "default"];
+    let whole = |number| Cell::Value(crate::reading::Value::Integer(number));
+    let yes = Cell::Value(crate::reading::Value::Boolean(true));
+    let row = vec![Cell::text("autogen"), Cell::text("0s"), Cell::text("168h0m0s"), whole(1), yes];
+    vec![list(None, &columns, vec![row])]
+}
+
+fn cut<T>(rows: Vec<T>, offset: u64, limit: u64) -> Vec<T> {
+    let offset = usize::try_from(offset).unwrap_or(usize::MAX);
+    let limit = if limit == 0 { usize::MAX } else { usize::try_from(limit).unwrap_or(usize::MAX) };
+    rows.into_iter().skip(offset).take(limit).collect()
+}
+
+fn with_rows(series: impl Iterator<Item = Series>) -> Vec<Series> {
+    series.filter(|series| !series.rows.is_empty()).collect()
+}
+
+fn show_measurements(chosen: &Chosen, matching: Option<&Measurement>, listing: &Listing) -> Vec<Series> {
+    let mut patterns = Patterns::default();
+    if let Some(Measurement { name: MeasurementName::Regex(pattern), .. }) = matching {
+        patterns.add(pattern);
+    }
+    let names: BTreeSet<&str> = chosen.entries.iter().map(|entry| &*entry.sensor.measurement).collect();
+    let wanted = |name: &&str| matching.is_none_or(|matching| is_measurement(matching, name, &patterns));
+    let rows = names.into_iter().filter(wanted).map(|name| vec![Cell::text(name)]).collect();
+    let rows = cut(rows, listing.offset, listing.limit);
+    with_rows(std::iter::once(list(Some("measurements"), &["name"], rows)))
+}
+
+fn show_series(chosen: &Chosen, listing: &Listing) -> Vec<Series> {
+    let mut keys: Vec<&str> = chosen.entries.iter().map(|entry| &*entry.sensor.key).collect();
+    keys.sort_unstable();
+    let rows = keys.into_iter().map(|key| vec![Cell::text(key)]).collect();
+    with_rows(std::iter::once(list(None, &["key"], cut(rows, listing.offset, listing.limit))))
+}
+
+fn show_tag_keys(chosen: &Chosen, keys: Option<&KeyFilter>, listing: &Listing) -> Vec<Series> {
+    let mut by_measurement: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for entry in &chosen.entries {
+        let tags = entry.sensor.tags.iter().map(|(key, _)| &**key).filter(|key| chosen.is_key(keys, key));
+        by_measurement.entry(&entry.sensor.measurement).or_default().extend(tags);
+    }
+    let series = by_measurement.into_iter().map(|(measurement, keys)| {
+        let rows = keys.into_iter().map(|key| vec![Cell::text(key)]).collect();
+        list(Some(measurement), &["tagKey"], cut(rows, listing.offset, listing.limit))
+    });
+    cut(with_rows(series), listing.soffset, listing.slimit)
+}
+
+fn show_tag_values(chosen: &Chosen, keys: &KeyFilter, listing: &Listing) -> Vec<Series> {
+    let mut by_measurement: BTreeMap<&str, BTreeSet<(&str, &str)>> = BTreeMap::new();
+    for entry in &chosen.entries {
+        let tags = entry.sensor.tags.iter().map(|(key, value)| (&**key, &**value));
+        let wanted = tags.filter(|(key, _)| chosen.is_key(Some(keys), key));
+        by_measurement.entry(&entry.sensor.measurement).or_default().extend(wanted);
+    }
+    let series = by_measurement.into_iter().map(|(measurement, pairs)| {
+        let rows = pairs.into_iter().map(|(key, value)| vec![Cell::text(key), Cell::text(value)]).collect();
+        list(Some(measurement), &["key", "value"], cut(rows, listing.offset, listing.limit))
+    });
+    with_rows(series)
+}
+
+fn count(of: Counted, chosen: &Chosen, keys: Option<&KeyFilter>) -> Vec<Series> {
+    let entries = &chosen.entries;
+    let number = |count: usize| Cell::Value(crate::reading::Value::Integer(i64::try_from(count).unwrap_or(i64::MAX)));
+    let one = |count: usize| vec![list(None, &["count"], vec![vec![number(count)]])];
+    let mut by_measurement: BTreeMap<&str, BTreeSet<(&str, &str)>> = BTreeMap::new();
+    for entry in entries {
+        let counted = by_measurement.entry(&entry.sensor.measurement).or_default();
+        let tags = || entry.sensor.tags.iter().filter(|(key, _)| chosen.is_key(keys, key));
+        match of {
+            Counted::TagKeys => counted.extend(tags().map(|(key, _)| (&**key, ""))),
+            Counted::TagValues => counted.extend(tags().map(|(key, value)| (&**key, &**value))),
+            Counted::FieldKeys => counted.extend(entry.fields.iter().map(|(name, _)| (&**name, ""))),
+            Counted::Measurements | Counted::Series => {}
+        }
+    }
+    match of {
+        Counted::Measurements => one(by_measurement.len()),
+        Counted::Series => one(entries.len()),
+        _ => {
+            let series = by_measurement
+                .into_iter()
+                .map(|(measurement, counted)| list(Some(measurement), &["count"], vec![vec![number(counted.len())]]));
+            series.collect()
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! Functions that go from value to value: differences, rates, averages over the last few, and the
+//! area under the line. Values come in the order in which they are shown, which may be backwards.
+
+use super::filter::{arithmetic, number};
+use super::plan::Function;
+use super::window::Windows;
+use crate::influxql::Operator;
+use crate::reading::Value;
+
+/// What a transformation makes of values at times. `every` is the windows' width where the values are windows'.
+#[must_use]
+pub fn transform(function: &Function, values: &[(i64, Value)], every: Option<i64>) -> Vec<(i64, Value)> {
+    const SECOND: i64 = 1_000_000_000;
+    match function {
+        Function::Derivative(unit, non_negative) => {
+            let unit = unit.or(every).unwrap_or(SECOND);
+            let rate = |(before, a): &(i64, Value), (time, b): &(i64, Value)| {
+                let change = number(b)? - number(a)?;
+                let rate = change / (ratio(time - before, unit).abs());
+                (!(*non_negative && rate < 0.0)).then_some(Value::Float(rate))
+            };
+            pairs(values, rate)
+        }
+        Function::Difference(non_negative) => pairs(values, |(_, a), (_, b)| {
+            let change = arithmetic(Operator::Sub, b, a)?;
+            (!(*non_negative && number(&change)? < 0.0)).then_some(change)
+        }),
+        Function::Elapsed(unit) => {
+            let elapsed = |pair: &[(i64, Value)]| (pair[1].0, Value::Integer((pair[1].0 - pair[0].0) / unit));
+            values.windows(2).map(elapsed).collect()
+        }
+        Function::MovingAverage(count) => {
+            let average = |window: &[(i64, Value)]| {
+                let sum: f64 = window.iter().filter_map(|(_, value)| number(value)).sum();
+                let last = window.last().map_or(0, |(time, _)| *time);
+                (last, Value::Float(sum / ratio_of(window.len())))
+            };
+            values.windows((*count).max(1)).map(average).collect()
+        }
+        Function::CumulativeSum => {
+            let mut sum: Option<Value> = None;
+            let mut added = Vec::with_capacity(values.len());
+            for (time, value) in values {
+                let next = match &sum {
+                    Some(sum) => arithmetic(Operator::Add, sum, value),
+                    None => Some(value.clone()),
+                };
+                if let Some(next) = next {
+                    added.push((*time, next.clone()));
+                    sum = Some(next);
+                }
+            }
+            added
+        }
+        _ => values.to_vec(),
+    }
+}
+
+/// Of values at one time only the first counts: joined sensors have no order at one time.
+fn pairs(values: &[(i64, Value)], change: impl Fn(&(i64, Value), &(i64, Value)) -> Option<Value>) -> Vec<(i64, Value)> {
+    let mut made = Vec::new();
+    let mut before: Option<&(i64, Value)> = None;
+    for value in values {
+        match before {
+            Some(last) if last.0 == value.0 => continue,
+            Some(last) => made.extend(change(last, value).map(|change| (value.0, change))),
+            None => {}
+        }
+        before = Some(value);
+    }
+    made
+}
+
+/// The area under the line through values in time order, window by window; a line from one window to another
+/// counts in both as far as it lies in them, and in none between.
+#[must_use]
+pub fn integral(values: &[(i64, Value)], unit: i64, windows: Option<&Windows>) -> Vec<(i64, f64)> {
+    let around = |time: i64| windows.map_or(i64::MIN..i64::MAX, |windows| windows.around(time));
+    let mut areas: Vec<(i64, f64)> = Vec::new();
+    let mut add = |window: i64, area: f64| match areas.last_mut() {
+        Some((last, sum)) if *last == window => *sum += area,
+        _ => areas.push((window, area)),
+    };
+    let mut before: Option<(i64, f64)> = None;
+    for (time, value) in values {
+        let Some(value) = number(value) else { continue };
+        let here = around(*time);
+        match before {
+            Some((last, _)) if last == *time => {}
+            Some((last, height)) => {
+                let at = |moment: i64| height + (value - height) * ratio(moment - last, time - last);
+                let area = |from: i64, to: i64| (at(from) + at(to)) / 2.0 * ratio(to - from, unit);
+                let there = around(last);
+                if there == here {
+                    add(here.start, area(last, *time));
+                } else {
+                    add(there.start, area(last, there.end));
+                    add(here.start, area(here.start, *time));
+                }
+            }
+            None => add(here.start, 0.0),
+        }
+        before = Some((*time, value));
+    }
+    areas
+}
+
+#[expect(clippy::cast_precision_loss, reason = "InfluxDB computes with doubles, too")]
+fn ratio(a: i64, b: i64) -> f64 {
+    a as f64 / b as f64
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a small count")]
+fn ratio_of(count: usize) -> f64 {
+    count as f64
+}

@@ -1,0 +1,214 @@
+//! Readings and hourly summaries of many sensors, lot by lot, so that what is in memory stays small
+//! whatever is asked for: columns of the fields wanted, merged with what is not flushed yet.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::{Query, QueryError, Selection, by_hour, hours_of, merged};
+use crate::bucket::store::ScannedPage;
+use crate::bucket::{Readings, Summary};
+use crate::reading::{Hour, Sensor, Value};
+
+/// Which readings of which sensors.
+#[derive(Debug, Clone)]
+pub struct Wanted<'a> {
+    /// The database's name.
+    pub database: &'a str,
+    /// In any order, each once.
+    pub sensors: &'a [Arc<Sensor>],
+    /// In nanoseconds, half open.
+    pub range: Range<i64>,
+    /// Their fields.
+    pub fields: &'a [Arc<str>],
+}
+
+/// Some readings of one sensor, in time order and after those given before.
+#[derive(Debug, Default)]
+pub struct Points {
+    /// Nanoseconds.
+    pub times: Vec<i64>,
+    /// Per field wanted, a cell per time.
+    pub columns: Vec<Vec<Option<Value>>>,
+}
+
+/// An hour of one sensor: its summaries by the number of the field wanted.
+pub type HourSummaries = (Hour, Vec<(usize, Summary)>);
+
+/// Up to so many hours are read of many sensors at a time; of longer ranges sensor by sensor, since
+/// nobody knows how much there is.
+const HOURS_AT_ONCE: i64 = 240;
+/// Pages read at a time: with readings at first, and at most; and of summaries.
+const PAGES_AT_FIRST: usize = 32;
+const PAGES_MOST: usize = 4096;
+const PAGES_OF_SUMMARIES: usize = 24_000;
+/// Bytes of readings, as stored, that a lot should have.
+const LOT_BYTES: usize = 8 << 20;
+
+impl Query {
+    /// Gives all readings wanted to `take`, with the sensor's place: each sensor's in time order.
+    ///
+    /// # Errors
+    /// When the answer cannot be complete, or `take` has one.
+    pub(super) async fn each_points(
+        &self,
+        wanted: &Wanted<'_>,
+        mut take: impl FnMut(usize, &Points) -> Result<(), QueryError> + Send,
+    ) -> Result<(), QueryError> {
+        let hours = hours_of(&wanted.range);
+        let span = hours.end.0.saturating_sub(hours.start.0);
+        if span > HOURS_AT_ONCE {
+            for place in 0..wanted.sensors.len() {
+                self.points_of_one(wanted, place, &mut take).await?;
+            }
+            return Ok(());
+        }
+        let mut from = 0;
+        let mut pages_wanted = PAGES_AT_FIRST;
+        while from < wanted.sensors.len() {
+            let count = (pages_wanted / usize::try_from(span.max(1)).unwrap_or(1)).max(1);
+            let lot = from..wanted.sensors.len().min(from + count);
+            let keys: Vec<&str> = wanted.sensors[lot.clone()].iter().map(|sensor| &*sensor.key).collect();
+            let unflushed = self.hot.unflushed(wanted.database, &keys, hours.clone()).await?;
+            let stored = self.store.scan_sensors(wanted.database, &keys, hours.clone(), true, None).await?;
+            let pages = stored.iter().map(Vec::len).sum::<usize>().max(1);
+            let bytes =
+                stored.iter().flatten().filter_map(|page| page.readings.as_ref()).map(Readings::bytes).sum::<usize>();
+            for ((place, pages), unflushed) in lot.clone().zip(stored).zip(unflushed) {
+                let mut unflushed = unflushed.into_iter().collect();
+                let points = points(wanted, place, &pages, &mut unflushed, hours.end);
+                take(place, &points)?;
+            }
+            pages_wanted = (LOT_BYTES / (bytes / pages).max(1)).clamp(PAGES_AT_FIRST, PAGES_MOST);
+            from = lot.end;
+        }
+        Ok(())
+    }
+
+    async fn points_of_one(
+        &self,
+        wanted: &Wanted<'_>,
+        place: usize,
+        take: &mut (impl FnMut(usize, &Points) -> Result<(), QueryError> + Send),
+    ) -> Result<(), QueryError> {
+        let mut hours = hours_of(&wanted.range);
+        let key = &*wanted.sensors[place].key;
+        let unflushed = self.hot.unflushed(wanted.database, &[key], hours.clone()).await?;
+        let mut unflushed: BTreeMap<Hour, Readings> = unflushed.into_iter().flatten().collect();
+        while hours.start < hours.end {
+            let pages = self.store.scan(wanted.database, key, hours.clone(), true, PAGES_AT_FIRST).await?;
+            let scanned = pages.last().map_or(hours.end, |last| last.hour.next());
+            let points = points(wanted, place, &pages, &mut unflushed, scanned);
+            take(place, &points)?;
+            hours.start = scanned;
+        }
+        Ok(())
+    }
+
+    /// Gives the summaries of all whole hours in the range to `take`, with the sensor's place. The
+    /// range must be of whole hours, and every field wanted a number. Hours with unflushed readings are
+    /// folded from readings.
+    ///
+    /// # Errors
+    /// When the answer cannot be complete.
+    pub(super) async fn each_summary(
+        &self,
+        wanted: &Wanted<'_>,
+        mut take: impl FnMut(usize, HourSummaries) + Send,
+    ) -> Result<(), QueryError> {
+        let hours = hours_of(&wanted.range);
+        let span = usize::try_from(hours.end.0.saturating_sub(hours.start.0)).unwrap_or(usize::MAX).max(1);
+        let fields: Vec<&str> = wanted.fields.iter().map(|field| &**field).collect();
+        let count = (PAGES_OF_SUMMARIES / span).max(1);
+        for from in (0..wanted.sensors.len()).step_by(count) {
+            let lot = from..wanted.sensors.len().min(from + count);
+            let keys: Vec<&str> = wanted.sensors[lot.clone()].iter().map(|sensor| &*sensor.key).collect();
+            let unflushed = self.hot.unflushed(wanted.database, &keys, hours.clone()).await?;
+            let stored = self.store.scan_sensors(wanted.database, &keys, hours.clone(), false, Some(&fields)).await?;
+            for ((place, pages), unflushed) in lot.zip(stored).zip(unflushed) {
+                for (hour, _) in &unflushed {
+                    let sensors = std::slice::from_ref(&wanted.sensors[place]);
+                    let range = hour.start_ns()..hour.end_ns();
+                    let one = Wanted { sensors, range, ..wanted.clone() };
+                    let mut folded = Vec::new();
+                    let fold = |_, points: &Points| {
+                        folded.extend(fold(points));
+                        Ok(())
+                    };
+                    Box::pin(self.each_points(&one, fold)).await?;
+                    take(place, (*hour, folded));
+                }
+                let flushed = |hour: Hour| unflushed.iter().all(|(open, _)| *open != hour);
+                for pages in pages.chunk_by(|a, b| a.hour == b.hour).filter(|pages| flushed(pages[0].hour)) {
+                    take(place, (pages[0].hour, summaries(pages, wanted.fields)));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn fold(points: &Points) -> Vec<(usize, Summary)> {
+    let fold = |(field, cells): (usize, &Vec<Option<Value>>)| Some((field, Summary::fold(cells.iter().flatten())?));
+    points.columns.iter().enumerate().filter_map(fold).collect()
+}
+
+/// One hour's summaries over all its pages.
+fn summaries(pages: &[ScannedPage], fields: &[Arc<str>]) -> Vec<(usize, Summary)> {
+    let of_field = |(number, field): (usize, &Arc<str>)| {
+        let of_page =
+            |page: &ScannedPage| page.summary.iter().find(|(name, _)| name == field).map(|(_, summary)| *summary);
+        Some((number, pages.iter().filter_map(of_page).reduce(Summary::union)?))
+    };
+    fields.iter().enumerate().filter_map(of_field).collect()
+}
+
+/// The columns wanted of one sensor's hours before `scanned`.
+fn points(
+    wanted: &Wanted<'_>,
+    place: usize,
+    pages: &[ScannedPage],
+    unflushed: &mut BTreeMap<Hour, Readings>,
+    scanned: Hour,
+) -> Points {
+    let mut points = Points { times: Vec::new(), columns: vec![Vec::new(); wanted.fields.len()] };
+    for (_, pages, later) in by_hour(pages, unflushed, scanned) {
+        match (pages, &later) {
+            ([page], None) => page.readings.iter().for_each(|readings| points.append(readings, wanted)),
+            ([], Some(readings)) => points.append(readings, wanted),
+            (pages, later) => {
+                let selection = Selection {
+                    database: wanted.database.to_owned(),
+                    sensor: wanted.sensors[place].key.to_string(),
+                    range: wanted.range.clone(),
+                    fields: Vec::new(),
+                };
+                points.append(&merged(pages, later.as_ref(), &selection).into_iter().collect(), wanted);
+            }
+        }
+    }
+    points
+}
+
+impl Points {
+    /// Adds a set's readings, as far as they are in the range and have a field that is wanted.
+    fn append(&mut self, readings: &Readings, wanted: &Wanted<'_>) {
+        let times = readings.times();
+        let within = times.partition_point(|time| *time < wanted.range.start)
+            ..times.partition_point(|time| *time < wanted.range.end);
+        let sources: Vec<Option<&[Option<Value>]>> = wanted.fields.iter().map(|field| readings.cells(field)).collect();
+        if sources.iter().all(Option::is_none) {
+            return;
+        }
+        for index in within {
+            let cell = |source: &Option<&[Option<Value>]>| source.and_then(|cells| cells[index].clone());
+            if sources.iter().all(|source| source.is_none_or(|cells| cells[index].is_none())) {
+                continue;
+            }
+            self.times.push(times[index]);
+            for (column, source) in self.columns.iter_mut().zip(&sources) {
+                column.push(cell(source));
+            }
+        }
+    }
+}
