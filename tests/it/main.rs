@@ -10,6 +10,7 @@
 //! | `broken_world` | the store paused, killed or away; hanging and leaving clients; stops under load |
 //! | `proof` | that an ack is kept: kills, faults of a replica set and of the network, two instances, outages, full disks |
 //! | `clients` | unmodified clients: `influxdb-client`, `influxdb`, the `influx` shell |
+//! | `influxql` | `/query` beside a real InfluxDB 1.x: the same readings, the same statements, the same answers |
 //! | `command_line` | flags, configuration, banner, exit statuses |
 //! | `metrics` | what `/metrics` says, and `promtool`'s opinion of it |
 //! | `readme` | every snippet of the README does what it says |
@@ -23,6 +24,7 @@ mod api;
 mod broken_world;
 mod clients;
 mod command_line;
+mod influxql;
 mod json;
 mod lawful;
 mod line_protocol;
