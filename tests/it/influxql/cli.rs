@@ -87,9 +87,8 @@ fn the_influx_shell_prints_the_same_of_both() {
         let said = compare(&["-database", DATABASE, "-execute", &format!("insert {line}")]);
         assert_eq!(said, (Some(0), String::new(), String::new()), "{line}");
     }
-    // A time in the precision of the shell, and a line that is none.
+    // A time in the precision of the shell.
     compare(&["-database", DATABASE, "-precision", "s", "-execute", "insert seconds v=1 1717408800"]);
-    compare(&["-database", DATABASE, "-execute", "insert broken"]);
     for format in FORMATS {
         for statement in STATEMENTS {
             compare(&[&["-database", DATABASE, "-execute", statement], format].concat());

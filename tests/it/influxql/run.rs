@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::compare::{Answer, difference};
 use super::data::Readings;
-use super::statements::{Options, Sequence, Statement, Step, all, sequences};
+use super::statements::{DELETES, Options, Sequence, Statement, Step, all, sequences};
 use crate::support::http;
 use crate::support::influxd::Influxd;
 use crate::support::server::Server;
@@ -67,7 +67,11 @@ fn play(expected: &Side, actual: &Side, sequence: &Sequence, outcomes: &mut Vec<
     }
     for step in &sequence.steps {
         match step {
-            Step::Write(lines) => [expected, actual].iter().for_each(|side| side.write(&sequence.database, lines)),
+            Step::Write { key, lines } => {
+                let [expected, actual] = [expected, actual].map(|side| side.try_write(&sequence.database, lines));
+                let difference = difference(&expected, &actual);
+                outcomes.push(Outcome { topic: DELETES.to_owned(), key: key.clone(), expected, actual, difference });
+            }
             Step::Flush => [expected, actual].iter().for_each(|side| side.flush()),
             Step::Ask(statement) => {
                 outcomes.push(ask_both(expected, actual, &sequence.database, statement, answers));
@@ -122,7 +126,14 @@ impl Side {
 
     #[track_caller]
     pub fn write(&self, database: &str, lines: &str) {
-        http::post(&format!("{}/write?db={}&precision=ns", self.base, encode(database)), lines, &[]).expect(204);
+        let answer = self.try_write(database, lines);
+        assert_eq!(answer.status, 204, "{lines}");
+    }
+
+    /// The status alone: how a write is refused is for other tests.
+    fn try_write(&self, database: &str, lines: &str) -> Answer {
+        let answer = http::post(&format!("{}/write?db={}&precision=ns", self.base, encode(database)), lines, &[]);
+        Answer { status: answer.status, media: String::new(), body: String::new() }
     }
 
     fn flush(&self) {

@@ -28,7 +28,10 @@ pub struct Options {
 
 /// A step of a sequence that changes a database of its own.
 pub enum Step {
-    Write(String),
+    Write {
+        key: String,
+        lines: String,
+    },
     /// Has hourglass bring everything to its store; InfluxDB is not asked.
     Flush,
     Ask(Statement),
@@ -40,7 +43,8 @@ pub struct Sequence {
     pub steps: Vec<Step>,
 }
 
-const DELETES: &str = "deletes";
+/// The file of the sequences.
+pub const DELETES: &str = "deletes";
 
 /// All statements but the sequences, by file.
 pub fn all() -> Vec<Statement> {
@@ -67,14 +71,15 @@ pub fn sequences() -> Vec<Sequence> {
             continue;
         }
         let sequence = sequences.last_mut().expect("a sequence begins with its name");
+        // The same question comes again after each change.
+        let key = format!("{} {}: {line}", sequence.database, sequence.steps.len() + 1);
         sequence.steps.push(match (line.as_str(), line.strip_prefix("write ")) {
             ("flush", _) => Step::Flush,
-            (_, Some(lines)) => Step::Write(lines.replace(" | ", "\n")),
+            (_, Some(lines)) => Step::Write { key, lines: lines.replace(" | ", "\n") },
             (line, None) => {
                 let mut statement = statement(DELETES, line);
                 statement.options.post = true;
-                // The same question comes again after each change.
-                statement.key = format!("{} {}: {line}", sequence.database, sequence.steps.len() + 1);
+                statement.key = key;
                 Step::Ask(statement)
             }
         });
