@@ -10,6 +10,7 @@
 //! | `broken_world` | the store paused, killed or away; hanging and leaving clients; stops under load |
 //! | `proof` | that an ack is kept: kills, faults of a replica set and of the network, two instances, outages, full disks |
 //! | `clients` | unmodified clients: `influxdb-client`, `influxdb`, the `influx` shell |
+//! | `influxql` | `/query` beside a real InfluxDB 1.x: the same readings, the same statements, the same answers |
 //! | `command_line` | flags, configuration, banner, exit statuses |
 //! | `deploy` | what `deploy/` names exists; a real Prometheus finds series for its dashboards and alerts |
 //! | `accounting` | every reading is accounted for at every scrape, through outages and kills |
@@ -27,6 +28,7 @@ mod broken_world;
 mod clients;
 mod command_line;
 mod deploy;
+mod influxql;
 mod json;
 mod lawful;
 mod line_protocol;

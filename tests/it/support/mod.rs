@@ -5,6 +5,7 @@
 use std::time::{Duration, Instant};
 
 pub mod http;
+pub mod influxd;
 pub mod mongod;
 pub mod packages;
 pub mod pages;

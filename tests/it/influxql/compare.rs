@@ -1,0 +1,127 @@
+//! When two answers are alike: the same status, the same media type, and a body of the same values.
+//!
+//! Numbers that both write without a fraction or an exponent have to be the same integer, so 64 bits are compared
+//! exactly. Any others may differ by a billionth of their size. InfluxDB writes a float that is whole without a
+//! fraction, so that the text does not tell its kind: `1` and `1.0` are alike. Everything else, the order of series
+//! and of rows and the texts of errors too, has to be the same. An answer in several parts has to have the same parts.
+
+use serde_json::{Number, Value};
+
+/// What came back, as far as it is compared.
+pub struct Answer {
+    pub status: u16,
+    pub media: String,
+    pub body: String,
+}
+
+const TOLERANCE: f64 = 1e-9;
+/// Bytes of a body that are shown.
+const SHOWN: usize = 1500;
+
+impl Answer {
+    pub fn told(&self) -> String {
+        let body = self.body.trim_end();
+        let end = body.char_indices().map(|(at, _)| at).find(|at| *at >= SHOWN);
+        let (shown, more) = end.map_or((body, ""), |end| (&body[..end], " …"));
+        format!("{} {shown}{more}", self.status)
+    }
+
+    fn is_csv(&self) -> bool {
+        kind(&self.media) == "text/csv" || kind(&self.media) == "application/csv"
+    }
+}
+
+/// Where two answers are not alike; none when they are.
+pub fn difference(expected: &Answer, actual: &Answer) -> Option<String> {
+    if expected.status != actual.status {
+        return Some(format!("status {} instead of {}", actual.status, expected.status));
+    }
+    if kind(&expected.media) != kind(&actual.media) {
+        return Some(format!("media type {:?} instead of {:?}", actual.media, expected.media));
+    }
+    if expected.is_csv() {
+        return cells(&expected.body, &actual.body);
+    }
+    let (Some(parts), Some(others)) = (parts(&expected.body), parts(&actual.body)) else {
+        let is_same = expected.body.trim_end() == actual.body.trim_end();
+        return (!is_same).then(|| "another text".to_owned());
+    };
+    if parts.len() != others.len() {
+        return Some(format!("{} parts instead of {}", others.len(), parts.len()));
+    }
+    let mut pairs = parts.iter().zip(&others).enumerate();
+    let found = pairs.find_map(|(number, (part, other))| values(&format!("part {number}"), part, other));
+    // With `pretty`, the indents are part of the answer.
+    let lines = |body: &str| body.trim_end().lines().count();
+    found.or_else(|| (lines(&expected.body) != lines(&actual.body)).then(|| "another number of lines".to_owned()))
+}
+
+/// The media type without its parameters.
+fn kind(media: &str) -> &str {
+    media.split(';').next().unwrap_or_default().trim()
+}
+
+/// The JSON values that follow each other; none where the text is something else.
+fn parts(body: &str) -> Option<Vec<Value>> {
+    serde_json::Deserializer::from_str(body).into_iter().collect::<Result<_, _>>().ok()
+}
+
+fn values(at: &str, expected: &Value, actual: &Value) -> Option<String> {
+    match (expected, actual) {
+        (Value::Object(one), Value::Object(other)) => {
+            let lost = one.keys().find(|key| !other.contains_key(*key)).map(|key| format!("{at}.{key} is missing"));
+            let added = other.keys().find(|key| !one.contains_key(*key)).map(|key| format!("{at}.{key} is new"));
+            let mut within = one.iter().filter_map(|(key, value)| Some((key, value, other.get(key)?)));
+            let within = within.find_map(|(key, one, other)| values(&format!("{at}.{key}"), one, other));
+            lost.or(added).or(within)
+        }
+        (Value::Array(one), Value::Array(other)) => {
+            let mut pairs = one.iter().zip(other).enumerate();
+            let within = pairs.find_map(|(number, (one, other))| values(&format!("{at}[{number}]"), one, other));
+            let lengths = || format!("{at} has {} entries instead of {}", other.len(), one.len());
+            within.or_else(|| (one.len() != other.len()).then(lengths))
+        }
+        (Value::Number(one), Value::Number(other)) if numbers(one, other) => None,
+        (one, other) if one == other => None,
+        (one, other) => Some(format!("{at} is {other} instead of {one}")),
+    }
+}
+
+fn numbers(one: &Number, other: &Number) -> bool {
+    if let (Some(one), Some(other)) = (integer(one), integer(other)) {
+        return one == other;
+    }
+    match (one.as_f64(), other.as_f64()) {
+        (Some(one), Some(other)) => is_near(one, other),
+        _ => one == other,
+    }
+}
+
+fn integer(number: &Number) -> Option<i128> {
+    number.as_i64().map(i128::from).or_else(|| number.as_u64().map(i128::from))
+}
+
+#[allow(clippy::float_cmp, reason = "zero is alike to nothing but zero")]
+fn is_near(one: f64, other: f64) -> bool {
+    one == other || (one - other).abs() <= TOLERANCE * one.abs().max(other.abs())
+}
+
+/// CSV cell by cell. Cells are what commas and ends of lines separate; in quoted text that splits a cell in the same
+/// places on both sides.
+fn cells(expected: &str, actual: &str) -> Option<String> {
+    let (lines, others): (Vec<&str>, Vec<&str>) = (expected.split('\n').collect(), actual.split('\n').collect());
+    for (number, (line, other)) in lines.iter().zip(&others).enumerate() {
+        let (cells, other_cells): (Vec<&str>, Vec<&str>) = (line.split(',').collect(), other.split(',').collect());
+        let is_same =
+            cells.len() == other_cells.len() && cells.iter().zip(&other_cells).all(|(a, b)| is_same_cell(a, b));
+        if !is_same {
+            return Some(format!("line {} is {other:?} instead of {line:?}", number + 1));
+        }
+    }
+    (lines.len() != others.len()).then(|| format!("{} lines instead of {}", others.len(), lines.len()))
+}
+
+fn is_same_cell(one: &str, other: &str) -> bool {
+    let number = |cell: &str| serde_json::from_str::<Number>(cell).ok();
+    one == other || matches!((number(one), number(other)), (Some(one), Some(other)) if numbers(&one, &other))
+}

@@ -1,0 +1,177 @@
+//! Gives two servers the same readings, asks both the same, and keeps what they answered.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde_json::json;
+
+use super::compare::{Answer, difference};
+use super::data::Readings;
+use super::statements::{DELETES, Options, Sequence, Statement, Step, all, sequences};
+use crate::support::http;
+use crate::support::influxd::Influxd;
+use crate::support::server::Server;
+
+/// The database of the readings that all statements but the sequences are asked of.
+pub const DATABASE: &str = "conf";
+/// Lines in a request: small enough that the log of hourglass has several records of every kind.
+const LINES: usize = 500;
+
+/// One of two servers.
+pub struct Side {
+    base: String,
+    /// Whether it has hourglass's own paths.
+    is_hourglass: bool,
+}
+
+/// One statement and both answers.
+pub struct Outcome {
+    pub topic: String,
+    pub key: String,
+    pub expected: Answer,
+    pub actual: Answer,
+    /// Where they are not alike.
+    pub difference: Option<String>,
+}
+
+/// Both sides ingest everything and are asked everything. The answers of the first are left in the file `name`.
+pub fn run(expected: &Side, actual: &Side, name: &str) -> Vec<Outcome> {
+    let pick = std::env::var("HOURGLASS_TEST_STATEMENTS").unwrap_or_default();
+    let mut outcomes = Vec::new();
+    for side in [expected, actual] {
+        side.ingest();
+    }
+    let mut answers = String::new();
+    let mut known = BTreeSet::new();
+    for statement in all() {
+        assert!(known.insert(statement.key.clone()), "{}: twice: {}", statement.topic, statement.key);
+        if statement.key.contains(&pick) {
+            outcomes.push(ask_both(expected, actual, DATABASE, &statement, &mut answers));
+        }
+    }
+    // Last, because they make and drop databases. A sequence is picked as a whole.
+    for sequence in sequences() {
+        if sequence.steps.iter().any(|step| matches!(step, Step::Ask(asked) if asked.key.contains(&pick))) {
+            play(expected, actual, &sequence, &mut outcomes, &mut answers);
+        }
+    }
+    assert!(!outcomes.is_empty(), "no statement contains {pick:?}");
+    std::fs::write(super::folder().join(name), answers).expect("the answers can be written");
+    outcomes
+}
+
+fn play(expected: &Side, actual: &Side, sequence: &Sequence, outcomes: &mut Vec<Outcome>, answers: &mut String) {
+    for side in [expected, actual] {
+        side.create(&sequence.database);
+    }
+    for step in &sequence.steps {
+        match step {
+            Step::Write { key, lines } => {
+                let [expected, actual] = [expected, actual].map(|side| side.try_write(&sequence.database, lines));
+                let difference = difference(&expected, &actual);
+                outcomes.push(Outcome { topic: DELETES.to_owned(), key: key.clone(), expected, actual, difference });
+            }
+            Step::Flush => [expected, actual].iter().for_each(|side| side.flush()),
+            Step::Ask(statement) => {
+                outcomes.push(ask_both(expected, actual, &sequence.database, statement, answers));
+            }
+        }
+    }
+}
+
+fn ask_both(one: &Side, other: &Side, database: &str, statement: &Statement, answers: &mut String) -> Outcome {
+    let (expected, actual) = (one.ask(database, statement), other.ask(database, statement));
+    let Statement { topic, key, options, text } = statement;
+    let sent = json!({
+        "topic": topic, "key": key, "database": database, "statement": text, "post": options.post, "nodb": options.nodb,
+        "accept": options.accept, "parameters": options.parameters, "status": expected.status,
+        "media": expected.media, "body": expected.body,
+    });
+    let _ = writeln!(answers, "{sent}");
+    let difference = difference(&expected, &actual);
+    Outcome { topic: topic.clone(), key: key.clone(), expected, actual, difference }
+}
+
+impl Side {
+    pub fn influxd(influxd: &Influxd) -> Side {
+        Side { base: influxd.url(""), is_hourglass: false }
+    }
+
+    pub fn hourglass(server: &Server) -> Side {
+        Side { base: server.url(""), is_hourglass: true }
+    }
+
+    /// All readings; those of the first part are in the store of hourglass, those of the second are not asked to be.
+    #[track_caller]
+    fn ingest(&self) {
+        let readings = Readings::all();
+        self.create(DATABASE);
+        self.write_all(&readings.first);
+        self.flush();
+        self.write_all(&readings.second);
+    }
+
+    fn write_all(&self, lines: &[String]) {
+        for lines in lines.chunks(LINES) {
+            self.write(DATABASE, &lines.join("\n"));
+        }
+    }
+
+    #[track_caller]
+    pub fn create(&self, database: &str) {
+        let q = encode(&format!("CREATE DATABASE \"{database}\""));
+        http::post(&format!("{}/query", self.base), format!("q={q}"), &[FORM]).expect(200);
+    }
+
+    #[track_caller]
+    pub fn write(&self, database: &str, lines: &str) {
+        let answer = self.try_write(database, lines);
+        assert_eq!(answer.status, 204, "{lines}");
+    }
+
+    /// The status alone: how a write is refused is for other tests.
+    fn try_write(&self, database: &str, lines: &str) -> Answer {
+        let answer = http::post(&format!("{}/write?db={}&precision=ns", self.base, encode(database)), lines, &[]);
+        Answer { status: answer.status, media: String::new(), body: String::new() }
+    }
+
+    fn flush(&self) {
+        if self.is_hourglass {
+            http::post(&format!("{}/api/v1/flush", self.base), "", &[]).expect(204);
+        }
+    }
+
+    /// A connection that ends without an answer is an answer too: status 0.
+    fn ask(&self, database: &str, statement: &Statement) -> Answer {
+        let Options { parameters, accept, post, nodb } = &statement.options;
+        let mut query = format!("q={}", encode(&statement.text));
+        if !nodb && parameters.iter().all(|(key, _)| key != "db") {
+            let _ = write!(query, "&db={}", encode(database));
+        }
+        for (key, value) in parameters {
+            let _ = write!(query, "&{key}={}", encode(value));
+        }
+        let mut headers: Vec<(&str, &str)> = accept.iter().map(|media| ("accept", media.as_str())).collect();
+        let answer = if *post {
+            headers.push(FORM);
+            http::request("POST", &format!("{}/query", self.base), query.as_bytes(), &headers)
+        } else {
+            http::request("GET", &format!("{}/query?{query}", self.base), b"", &headers)
+        };
+        match answer {
+            Ok(answer) => Answer {
+                status: answer.status,
+                media: answer.header("content-type").unwrap_or_default().to_owned(),
+                body: String::from_utf8_lossy(&answer.body).into_owned(),
+            },
+            Err(error) => Answer { status: 0, media: String::new(), body: error.to_string() },
+        }
+    }
+}
+
+const FORM: (&str, &str) = ("content-type", "application/x-www-form-urlencoded");
+
+fn encode(text: &str) -> String {
+    utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
+}

@@ -1,0 +1,131 @@
+//! The statements, as they stand in `statements/*.txt`: one in a line, `#` begins a comment line, and a line may begin
+//! with options in square brackets, which say how the statement is sent.
+
+use std::path::{Path, PathBuf};
+
+/// A line of a file of statements.
+pub struct Statement {
+    /// The file's name without `.txt`.
+    pub topic: String,
+    /// The whole line: what a statement is known by.
+    pub key: String,
+    pub options: Options,
+    pub text: String,
+}
+
+/// How a statement is sent.
+#[derive(Debug, Default, Clone, PartialEq)]
+pub struct Options {
+    /// Parameters of the URL or of the form, beside `q`: `epoch=ms`, `chunked=true`, `db=other` and so on.
+    pub parameters: Vec<(String, String)>,
+    /// The Accept header; `csv` is short for `accept=application/csv`.
+    pub accept: Option<String>,
+    /// By POST with a form, not by GET.
+    pub post: bool,
+    /// Without `db`.
+    pub nodb: bool,
+}
+
+/// A step of a sequence that changes a database of its own.
+pub enum Step {
+    Write {
+        key: String,
+        lines: String,
+    },
+    /// Has hourglass bring everything to its store; InfluxDB is not asked.
+    Flush,
+    Ask(Statement),
+}
+
+/// A sequence of `deletes.txt`: a line `= name` begins it, and the name is its database's.
+pub struct Sequence {
+    pub database: String,
+    pub steps: Vec<Step>,
+}
+
+/// The file of the sequences.
+pub const DELETES: &str = "deletes";
+
+/// All statements but the sequences, by file.
+pub fn all() -> Vec<Statement> {
+    let mut files: Vec<PathBuf> = std::fs::read_dir(folder().join("statements"))
+        .expect("the folder of the statements")
+        .map(|entry| entry.expect("an entry of that folder").path())
+        .filter(|path| path.file_stem().is_some_and(|stem| stem != DELETES))
+        .collect();
+    files.sort();
+    let mut statements = Vec::new();
+    for file in files {
+        let topic = file.file_stem().expect("a file has a name").to_string_lossy().into_owned();
+        statements.extend(lines(&file).iter().map(|line| statement(&topic, line)));
+    }
+    statements
+}
+
+/// The sequences of `deletes.txt`.
+pub fn sequences() -> Vec<Sequence> {
+    let mut sequences: Vec<Sequence> = Vec::new();
+    for line in lines(&folder().join("statements/deletes.txt")) {
+        if let Some(name) = line.strip_prefix("= ") {
+            sequences.push(Sequence { database: name.to_owned(), steps: Vec::new() });
+            continue;
+        }
+        let sequence = sequences.last_mut().expect("a sequence begins with its name");
+        // The same question comes again after each change.
+        let key = format!("{} {}: {line}", sequence.database, sequence.steps.len() + 1);
+        sequence.steps.push(match (line.as_str(), line.strip_prefix("write ")) {
+            ("flush", _) => Step::Flush,
+            (_, Some(lines)) => Step::Write { key, lines: lines.replace(" | ", "\n") },
+            (line, None) => {
+                let mut statement = statement(DELETES, line);
+                statement.options.post = true;
+                statement.key = key;
+                Step::Ask(statement)
+            }
+        });
+    }
+    sequences
+}
+
+/// The lines `statement -> reason` of `differences.txt`: differences that are as they should be.
+pub fn accepted() -> Vec<(String, String)> {
+    let split = |line: &String| {
+        let (key, reason) = line.rsplit_once(" -> ").unwrap_or_else(|| panic!("`{line}` has no ` -> ` and a reason"));
+        (key.to_owned(), reason.to_owned())
+    };
+    lines(&folder().join("differences.txt")).iter().map(split).collect()
+}
+
+pub fn statement(topic: &str, line: &str) -> Statement {
+    let (options, text) = match line.strip_prefix('[').and_then(|rest| rest.split_once("] ")) {
+        Some((words, text)) => (options(words), text),
+        None => (Options::default(), line),
+    };
+    Statement { topic: topic.to_owned(), key: line.to_owned(), options, text: text.to_owned() }
+}
+
+fn options(words: &str) -> Options {
+    let mut options = Options::default();
+    for word in words.split(' ') {
+        match word.split_once('=') {
+            Some(("accept", media)) => options.accept = Some(media.to_owned()),
+            Some((key @ ("epoch" | "db" | "rp" | "chunked" | "chunk_size" | "pretty" | "params"), value)) => {
+                options.parameters.push((key.to_owned(), value.to_owned()));
+            }
+            _ if word == "csv" => options.accept = Some("application/csv".to_owned()),
+            _ if word == "post" => options.post = true,
+            _ if word == "nodb" => options.nodb = true,
+            _ => panic!("no option: {word}"),
+        }
+    }
+    options
+}
+
+fn lines(file: &Path) -> Vec<String> {
+    let text = std::fs::read_to_string(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+    text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).map(str::to_owned).collect()
+}
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/influxql")
+}

@@ -1,0 +1,99 @@
+//! The comparison bites: it sees whatever is not alike, and nothing else.
+
+use super::compare::{Answer, difference};
+use super::statements::{Options, statement};
+
+const JSON: &str = "application/json";
+const BODY: &str = r#"{"results":[{"statement_id":0,"series":[{"name":"cpu","tags":{"host":"a"},
+    "columns":["time","mean"],"values":[["2024-06-03T10:00:00Z",1],["2024-06-03T10:10:00Z",null]]},
+    {"name":"cpu","tags":{"host":"b"},"columns":["time","mean"],"values":[["2024-06-03T10:00:00Z",0.3]]}]},
+    {"statement_id":1,"error":"database not found: x"}]}"#;
+
+fn differs(media: &str, one: &str, other: &str) -> Option<String> {
+    let answer = |body: &str| Answer { status: 200, media: media.to_owned(), body: body.to_owned() };
+    difference(&answer(one), &answer(other))
+}
+
+/// `BODY` with one place changed.
+fn changed(from: &str, to: &str) -> Option<String> {
+    assert!(BODY.contains(from), "{from}");
+    differs(JSON, BODY, &BODY.replacen(from, to, 1))
+}
+
+#[test]
+fn what_is_alike_is_seen_as_alike() {
+    assert_eq!(differs(JSON, BODY, BODY), None);
+    assert_eq!(changed("Z\",1]", "Z\",1.0]"), None);
+    assert_eq!(changed("0.3", "0.30000000000000004"), None);
+    assert_eq!(changed(r#"{"name":"cpu","tags":{"host":"a"},"#, r#"{"tags":{"host":"a"},"name":"cpu","#), None);
+    assert_eq!(differs("text/csv", "name,time,v\ncpu,1,0.3\n", "name,time,v\ncpu,1,0.30000000000000004\n"), None);
+    assert_eq!(differs("text/plain", "no JSON\n", "no JSON"), None);
+}
+
+#[test]
+fn a_changed_value_is_seen() {
+    let told = changed("Z\",1]", "Z\",2]").expect("a difference");
+    assert_eq!(told, "part 0.results[0].series[0].values[0][1] is 2 instead of 1");
+    for (from, to) in [
+        ("0.3", "0.300001"),
+        ("null", "0"),
+        ("Z\",1]", "Z\",\"1\"]"),
+        ("Z\",1]", "Z\",true]"),
+        ("Z\",1]", "Z\",null]"),
+        ("10:10:00Z", "10:10:01Z"),
+        ("\"mean\"", "\"max\""),
+        ("\"host\":\"a\"", "\"host\":\"c\""),
+        ("\"statement_id\":1", "\"statement_id\":2"),
+    ] {
+        assert!(changed(from, to).is_some(), "{from} became {to}");
+    }
+    // Integers of 64 bits are not compared as floats.
+    assert!(differs(JSON, "[9007199254740993]", "[9007199254740992]").is_some());
+    assert!(differs(JSON, "[0]", "[1e-300]").is_some());
+}
+
+#[test]
+fn what_is_missing_or_new_is_seen() {
+    let series = BODY.split_once("},\n    {\"name\"").expect("two series").0.to_owned();
+    let without = format!("{series}}}]}},{{\"statement_id\":1,\"error\":\"database not found: x\"}}]}}");
+    let told = differs(JSON, BODY, &without).expect("a difference");
+    assert_eq!(told, "part 0.results[0].series has 1 entries instead of 2");
+    for (from, to) in [
+        (r#","tags":{"host":"a"}"#, ""),
+        (r#""name":"cpu","#, ""),
+        (r#"["2024-06-03T10:10:00Z",null]"#, r#"["2024-06-03T10:10:00Z",null],["2024-06-03T10:20:00Z",null]"#),
+        (r#","error":"database not found: x""#, ""),
+        (r#""columns":["time","mean"],"#, r#""partial":true,"columns":["time","mean"],"#),
+    ] {
+        assert!(changed(from, to).is_some(), "{from} became {to}");
+    }
+}
+
+#[test]
+fn another_order_status_media_or_text_is_seen() {
+    assert!(differs(JSON, r#"{"values":[[1],[2]]}"#, r#"{"values":[[2],[1]]}"#).is_some());
+    assert!(changed("database not found: x", "database not found: y").is_some());
+    assert!(differs(JSON, "{\"results\":[]}\n{\"results\":[]}\n", "{\"results\":[]}\n").is_some());
+    assert!(differs(JSON, "{\n  \"results\": []\n}", "{\"results\":[]}").is_some());
+    assert!(differs("text/plain", "one text", "another").is_some());
+    for (one, other) in [("a,1\n", "a,2\n"), ("a,1\n", "a,1,\n"), ("a,1\n", "a,1\n\n"), ("a,1\n", "b,1\n"), ("", "a\n")]
+    {
+        assert!(differs("text/csv", one, other).is_some(), "{one:?} became {other:?}");
+    }
+    let answer = |status, media: &str| Answer { status, media: media.to_owned(), body: BODY.to_owned() };
+    let told = difference(&answer(200, JSON), &answer(400, JSON)).expect("a difference");
+    assert_eq!(told, "status 400 instead of 200");
+    assert!(difference(&answer(200, JSON), &answer(200, "text/csv")).is_some());
+    assert_eq!(difference(&answer(200, JSON), &answer(200, "application/json; charset=utf-8")), None);
+}
+
+#[test]
+fn a_line_says_how_its_statement_is_sent() {
+    let plain = statement("t", "SELECT v FROM /[ab]/ WHERE x =~ /[c] d/");
+    assert_eq!((plain.options, plain.text.as_str()), (Options::default(), plain.key.as_str()));
+    let all = statement("t", r#"[csv post nodb epoch=ms params={"a":1}] SELECT 1"#);
+    let parameters = [("epoch", "ms"), ("params", r#"{"a":1}"#)].map(|(key, value)| (key.into(), value.into()));
+    let accept = Some("application/csv".to_owned());
+    assert_eq!(all.options, Options { parameters: parameters.to_vec(), accept, post: true, nodb: true });
+    assert_eq!((all.text.as_str(), all.topic.as_str()), ("SELECT 1", "t"));
+}
