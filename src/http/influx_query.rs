@@ -10,7 +10,7 @@ use serde::Deserialize;
 
 use super::App;
 use super::errors::{ApiError, Dialect};
-use super::influx_render::{Format, Outcome, Style, render};
+use super::influx_render::{Format, Outcome, Style, refusal, render};
 use crate::influxql::{self, Expr, Literal, Options, Params, Statement};
 use crate::query::influx::{Asked, StatementFailure, is_zone, pattern_fault};
 
@@ -24,6 +24,7 @@ const CHUNK_ROWS: usize = 10_000;
 pub struct QueryParameters {
     q: Option<String>,
     db: Option<String>,
+    rp: Option<String>,
     epoch: Option<String>,
     pretty: Option<String>,
     chunked: Option<String>,
@@ -37,6 +38,7 @@ impl QueryParameters {
         Self {
             q: self.q.or(other.q),
             db: self.db.or(other.db),
+            rp: self.rp.or(other.rp),
             epoch: self.epoch.or(other.epoch),
             pretty: self.pretty.or(other.pretty),
             chunked: self.chunked.or(other.chunked),
@@ -85,7 +87,11 @@ async fn answer(app: &App, method: &Method, headers: &HeaderMap, parameters: Que
     };
     let statements = match statements(q, parameters.params.as_deref()) {
         Ok(statements) => statements,
-        Err(error) => return error.respond(Dialect::V1),
+        Err(error) => {
+            let style = style(&parameters, headers);
+            let body = refusal(&error.message(), &style);
+            return (error.status(), [(header::CONTENT_TYPE, style.format.media_type())], body).into_response();
+        }
     };
     let now = now_ns();
     let mut outcomes = Vec::with_capacity(statements.len());
@@ -95,7 +101,9 @@ async fn answer(app: &App, method: &Method, headers: &HeaderMap, parameters: Que
             outcomes.push(Outcome { series: Err("not executed".to_owned()), zone: None });
             continue;
         }
-        let asked = Asked { database: parameters.db.as_deref().filter(|db| !db.is_empty()), now };
+        let said = |text: &'_ Option<String>| text.as_deref().filter(|text| !text.is_empty()).map(str::to_owned);
+        let (database, policy) = (said(&parameters.db), said(&parameters.rp));
+        let asked = Asked { database: database.as_deref(), policy: policy.as_deref(), now };
         let series = match run(app, method, headers, statement, asked).await {
             Ok(series) => Ok(series),
             // What waiting mends must not look like an answer.
@@ -117,7 +125,7 @@ fn style(parameters: &QueryParameters, headers: &HeaderMap) -> Style {
     let is_true = |text: &Option<String>| text.as_deref() == Some("true");
     let unit = match parameters.epoch.as_deref() {
         None | Some("") => None,
-        Some("u" | "µ") => Some(1_000),
+        Some("u") => Some(1_000),
         Some("ms") => Some(1_000_000),
         Some("s") => Some(1_000_000_000),
         Some("m") => Some(60_000_000_000),
@@ -206,6 +214,7 @@ fn keywords(statement: &Statement) -> String {
 
 async fn change(app: &App, statement: &Statement) -> Result<(), ApiError> {
     match statement {
+        Statement::CreateDatabase { name, .. } if name.is_empty() => Err(ApiError::Bad("invalid name".to_owned())),
         Statement::CreateDatabase { name, .. } => Ok(app.ingest.create_database(name).await?),
         other => Err(ApiError::Bad(format!("not supported: {}", keywords(other)))),
     }

@@ -103,11 +103,6 @@ fn chunks(outcomes: &[Outcome], style: &Style) -> String {
         if pieces.is_empty() {
             line(&mut out, id, outcome, &[], false, style);
         }
-        let is_list = |piece: &Piece<'_>| piece.series.columns.first().is_none_or(|column| column != "time");
-        if !pieces.is_empty() && pieces.iter().all(is_list) {
-            line(&mut out, id, outcome, &pieces, false, style);
-            continue;
-        }
         let count = pieces.len();
         for (number, piece) in pieces.into_iter().enumerate() {
             line(&mut out, id, outcome, &[piece], number + 1 < count, style);
@@ -177,6 +172,7 @@ fn series(out: &mut String, piece: &Piece<'_>, zone: Option<&str>, style: &Style
 fn write_cell(out: &mut String, cell: &Cell, zone: Option<&str>, style: &Style) {
     match (cell, style.unit) {
         (Cell::Null, _) => out.push_str("null"),
+        (Cell::Value(Value::Float(value)), _) => float(out, *value),
         (Cell::Value(value), _) => json::value(out, value),
         // Towards zero, as InfluxDB has it.
         (Cell::Time(time), Some(unit)) => drop(write!(out, "{}", time / unit)),
@@ -188,17 +184,33 @@ fn write_cell(out: &mut String, cell: &Cell, zone: Option<&str>, style: &Style) 
     }
 }
 
+/// A float as InfluxDB writes it: very large and very small ones with a signed exponent of two digits or more.
+fn float(out: &mut String, value: f64) {
+    let size = value.abs();
+    if !value.is_finite() {
+        out.push_str("null");
+    } else if size != 0.0 && !(1e-6..1e21).contains(&size) {
+        let text = format!("{value:e}");
+        let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
+        let (sign, exponent) = exponent.strip_prefix('-').map_or(('+', exponent), |exponent| ('-', exponent));
+        let _ = write!(out, "{digits}e{sign}{exponent:0>2}");
+    } else {
+        let _ = write!(out, "{value}");
+    }
+}
+
 /// RFC 3339, with the offset of the zone where there is one.
 fn write_time(out: &mut String, time: i64, zone: Option<&str>) {
     let offset = zone.map_or(0, |zone| zone_offset(zone, time));
-    if offset == 0 {
-        write_rfc3339(out, time);
-        return;
-    }
-    let start = out.len();
     write_rfc3339(out, time.saturating_add(offset));
-    if out[start..].ends_with('Z') {
-        out.pop();
+    // As many digits of a second as it takes, and no more.
+    out.pop();
+    if time.rem_euclid(1_000_000_000) != 0 {
+        out.truncate(out.trim_end_matches('0').len());
+    }
+    if offset == 0 {
+        out.push('Z');
+        return;
     }
     let minutes = offset.abs() / 60_000_000_000;
     let sign = if offset < 0 { '-' } else { '+' };
@@ -235,7 +247,8 @@ fn csv(outcomes: &[Outcome], style: &Style) -> String {
                 out.push('\n');
                 columns = Some(&series.columns);
             }
-            let tags: Vec<String> = series.tags.iter().map(|(key, value)| format!("{key}={value}")).collect();
+            let tags = series.tags.iter().filter(|(_, value)| !value.is_empty());
+            let tags: Vec<String> = tags.map(|(key, value)| format!("{}={}", escaped(key), escaped(value))).collect();
             for row in &series.rows {
                 csv_text(&mut out, series.name.as_deref().unwrap_or_default());
                 out.push(',');
@@ -259,6 +272,32 @@ fn csv_cell(out: &mut String, cell: &Cell, style: &Style) {
         Cell::Value(Value::Float(value)) => drop(write!(out, "{value}")),
         Cell::Value(value) => json::value(out, value),
     }
+}
+
+/// A tag's key or value as in line protocol.
+fn escaped(text: &str) -> String {
+    text.replace(',', "\\,").replace('=', "\\=").replace(' ', "\\ ")
+}
+
+/// A request that has no results at all.
+pub fn refusal(error: &str, style: &Style) -> String {
+    let mut out = String::new();
+    match style.format {
+        Format::Csv => {
+            out.push_str("error\n");
+            csv_text(&mut out, error);
+            out.push('\n');
+        }
+        Format::Json { pretty } => {
+            out.push_str("{\"error\":");
+            json::string(&mut out, error);
+            out.push_str("}\n");
+            if pretty {
+                out = indented(&out);
+            }
+        }
+    }
+    out
 }
 
 /// Quoted where it must be, by RFC 4180.

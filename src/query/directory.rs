@@ -124,7 +124,7 @@ fn united(stored: &[Entry], met: Vec<crate::bucket::Met>) -> Vec<Entry> {
     entries
 }
 
-/// Whether the numbers of a measurement's fields are whole, as far as their latest readings tell.
+/// Whether the numbers of a measurement's fields are whole, as far as some of them tell.
 #[derive(Debug, Default)]
 pub struct Kinds {
     floats: std::collections::HashSet<(String, String)>,
@@ -141,6 +141,11 @@ impl Kinds {
         }
     }
 
+    fn knows(&self, measurement: &str, field: &str) -> bool {
+        let key = (measurement.to_owned(), field.to_owned());
+        self.floats.contains(&key) || self.wholes.contains(&key)
+    }
+
     /// The name that InfluxDB has for a field's type.
     #[must_use]
     pub fn of(&self, measurement: &str, field: &str, family: Family) -> &'static str {
@@ -155,26 +160,33 @@ impl Kinds {
 }
 
 impl Query {
-    /// What kind of numbers these sensors' fields hold: by the latest readings in their documents,
-    /// and by what is not flushed yet.
+    /// What kind of numbers these sensors' fields hold: by what is not flushed yet, and else by the
+    /// summary of the first page of a sensor that has the field.
     ///
     /// # Errors
     /// When the store does not answer.
     pub(super) async fn field_kinds(&self, database: &str, entries: &[Entry]) -> Result<Kinds, QueryError> {
         let mut kinds = Kinds::default();
-        for lot in entries.chunks(LOT) {
-            let keys: Vec<&str> = lot.iter().map(|entry| &*entry.sensor.key).collect();
-            let all = Hour(i64::MIN)..Hour(i64::MAX);
-            let unflushed = self.hot.unflushed(database, &keys, all).await?;
-            for (entry, hours) in lot.iter().zip(unflushed) {
-                for (name, _) in &entry.fields {
-                    let values = hours.iter().filter_map(|(_, readings)| readings.cells(name)).flatten().flatten();
-                    values.for_each(|value| kinds.note(&entry.sensor.measurement, name, value));
+        let all = Hour(i64::MIN)..Hour(i64::MAX);
+        for entry in entries {
+            let measurement = &entry.sensor.measurement;
+            let is_open =
+                |(name, family): &&(Arc<str>, Family)| *family == Family::Number && !kinds.knows(measurement, name);
+            let open: Vec<Arc<str>> = entry.fields.iter().filter(is_open).map(|(name, _)| name.clone()).collect();
+            if open.is_empty() {
+                continue;
+            }
+            let key: &str = &entry.sensor.key;
+            for (_, readings) in self.hot.unflushed(database, &[key], all.clone()).await?.into_iter().flatten() {
+                for name in &open {
+                    let values = readings.cells(name).into_iter().flatten().flatten();
+                    values.for_each(|value| kinds.note(measurement, name, value));
                 }
             }
-            for document in self.store.read_sensors(database, &keys).await? {
-                let values = document.recent.iter().flat_map(|reading| &reading.fields);
-                values.for_each(|(name, value)| kinds.note(&document.sensor.measurement, name, value));
+            for page in self.store.scan(database, key, all.clone(), false, 1).await? {
+                for (name, summary) in &page.summary {
+                    kinds.note(measurement, name, &summary.figures().first);
+                }
             }
         }
         Ok(kinds)

@@ -1,6 +1,7 @@
 //! One window of one call, filled reading by reading or hour by hour.
 
 use std::cmp::Ordering;
+use std::collections::HashSet;
 
 use super::filter::{number, order};
 use super::plan::Function;
@@ -204,16 +205,17 @@ fn median(mut kept: Vec<Pick>) -> Option<Value> {
     Some(Value::Float(low + (high - low) / 2.0))
 }
 
-/// The most frequent value; of several the one that was first seen first.
+/// The most frequent value. Of values as frequent the one counts that InfluxDB finds: going by value, a later run takes
+/// the place of the one held when it starts no later than that one ends.
 fn mode(mut kept: Vec<Pick>) -> Option<Value> {
     sort(&mut kept);
     let mut best: Option<(usize, Option<i64>, Value)> = None;
     for run in kept.chunk_by(|a, b| a.value == b.value) {
-        let better = best.as_ref().is_none_or(|(count, time, _)| {
-            run.len() > *count || (run.len() == *count && run.len() > 1 && run[0].time < *time)
+        let better = best.as_ref().is_none_or(|(count, ends, _)| {
+            run.len() > *count || (run.len() == *count && run.len() > 1 && run[0].time <= *ends)
         });
         if better {
-            best = Some((run.len(), run[0].time, run[0].value.clone()));
+            best = Some((run.len(), run[run.len() - 1].time, run[0].value.clone()));
         }
     }
     best.map(|(_, _, value)| value)
@@ -228,9 +230,10 @@ fn percentile(mut kept: Vec<Pick>, percent: f64) -> Vec<Pick> {
     kept.into_iter().nth(at).into_iter().collect()
 }
 
+/// In the order in which they are first met.
 fn distinct(kept: Vec<Pick>) -> Vec<Pick> {
     let mut met: Vec<Pick> = Vec::new();
-    let mut known = std::collections::HashSet::new();
+    let mut known = HashSet::new();
     for pick in kept {
         let key = match &pick.value {
             Value::Float(v) => format!("f{}", v.to_bits()),

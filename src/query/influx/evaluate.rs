@@ -101,9 +101,12 @@ struct Reading<'a> {
 
 impl Lookup for Reading<'_> {
     fn find(&self, name: &str, kind: Option<Kind>) -> Found {
-        match self.fields.get(name).filter(|_| kind != Some(Kind::Tag)) {
-            Some(field) => Found::Field(self.points.columns[*field][self.at].clone()),
-            None => Found::Tag(self.member.tag(name).to_owned()),
+        match (self.fields.get(name), kind) {
+            (Some(field), kind) if kind != Some(Kind::Tag) => {
+                Found::Field(self.points.columns[*field][self.at].clone())
+            }
+            (_, None | Some(Kind::Tag)) => Found::Tag(self.member.tag(name).to_owned()),
+            _ => Found::Field(None),
         }
     }
 }
@@ -148,6 +151,7 @@ impl<'a> Evaluation<'a> {
             beside(at).into_iter().chain(tags).collect::<Vec<_>>()
         };
         let single = plan.calls.len() == 1;
+        let beside_wanted = plan.columns.iter().any(needs_reading);
         let mut kept = 0;
         let group = self.group(member);
         if plan.is_raw() {
@@ -156,7 +160,7 @@ impl<'a> Evaluation<'a> {
         }
         for (number, call) in plan.calls.iter().enumerate() {
             let (inner, field) = innermost(call);
-            let picks = single && frame.windows.is_none() && call.function.is_selector();
+            let picks = single && call.function.is_selector() && (frame.windows.is_none() || beside_wanted);
             let min = if frame.has_min && !call.looks_back() { frame.min } else { i64::MIN };
             let mut window: Option<(std::ops::Range<i64>, &mut Window)> = None;
             for at in &wanted {
@@ -215,7 +219,7 @@ impl<'a> Evaluation<'a> {
     /// When there are more windows than the limits allow.
     pub fn finish(self) -> Result<Vec<Group>, StatementFailure> {
         let Self { plan, frame, groups, .. } = self;
-        let mut finished = Vec::with_capacity(groups.len());
+        let mut finished: Vec<Group> = Vec::with_capacity(groups.len());
         for ((name, values), content) in groups {
             let tags = plan.group_by.iter().cloned().zip(values).collect();
             let member = Member { name, tags };
@@ -235,6 +239,15 @@ impl<'a> Evaluation<'a> {
     }
 }
 
+/// Whether a column is of the reading itself, beside what calls make of it.
+pub fn needs_reading(node: &Node) -> bool {
+    match node {
+        Node::Field(_) | Node::Tag(_) => true,
+        Node::Binary(_, a, b) => needs_reading(a) || needs_reading(b),
+        Node::Constant(_) | Node::Nothing | Node::Call(_) => false,
+    }
+}
+
 /// The function next to the readings, and its field.
 fn innermost(call: &Call) -> (&Function, usize) {
     match &call.input {
@@ -246,6 +259,7 @@ fn innermost(call: &Call) -> (&Function, usize) {
 /// A column of one reading; calls are filled in later.
 fn plain(node: &Node, member: &Member, points: &Points, at: usize) -> Option<Value> {
     match node {
+        Node::Nothing => None,
         Node::Constant(value) => Some(value.clone()),
         Node::Field(field) => points.columns[*field][at].clone(),
         Node::Tag(tag) => {
@@ -326,6 +340,7 @@ fn row(
     plan: &Plan,
 ) -> Option<Value> {
     match node {
+        Node::Nothing => None,
         Node::Constant(value) => Some(value.clone()),
         Node::Call(number) => call(*number),
         Node::Field(_) | Node::Tag(_) => {
@@ -366,7 +381,7 @@ fn show(
             }
             Ok(transform(function, &values, None).into_iter().map(plain).collect())
         }
-        (Input::Field(_), function) => of_windows(function, windows, single, call.looks_back(), frame),
+        (Input::Field(_), function) => of_windows(function, windows, single, frame),
         (Input::Call(inner), function) => {
             let lead = Frame { has_min: frame.has_min, ..frame.clone() };
             let lead = match (&frame.windows, function.is_transformation() && call.looks_back()) {
@@ -391,7 +406,6 @@ fn of_windows(
     function: &Function,
     windows: BTreeMap<i64, Window>,
     single: bool,
-    _looks_back: bool,
     frame: &Frame,
 ) -> Result<Vec<Shown>, StatementFailure> {
     let Some(first) = windows.keys().next().copied() else { return Ok(Vec::new()) };
@@ -406,29 +420,19 @@ fn of_windows(
         };
         let was_empty = filling.is_empty();
         let picks: Vec<Shown> = filling.finish(function).into_iter().map(show).collect();
-        if picks.is_empty() && !was_empty {
+        if picks.is_empty() && !was_empty && *function == Function::Stddev {
             // Too few readings for an answer, as of the deviation of one.
             shown.push((label, None, Vec::new()));
         }
         shown.extend(picks);
     }
-    if *function == Function::Stddev || !matches!(function, Function::Percentile(_)) {
-        // An answer that is nothing stays a row.
-    } else {
-        shown.retain(|(_, value, _)| value.is_some());
-    }
-    let Some(grid) = frame.windows.as_ref().filter(|_| !function.is_ranking()) else {
-        if frame.descending {
+    let is_list = function.is_ranking() || *function == Function::Distinct;
+    let Some(grid) = frame.windows.as_ref().filter(|_| !is_list && frame.fill != Fill::None) else {
+        if frame.descending && !is_list {
             shown.reverse();
         }
         return Ok(shown);
     };
-    if frame.fill == Fill::None || *function == Function::Distinct {
-        if frame.descending {
-            shown.reverse();
-        }
-        return Ok(shown);
-    }
     let from = if frame.has_min { frame.min } else { first };
     let mut starts = grid
         .starts(from, frame.max, frame.limits.windows)
@@ -439,12 +443,21 @@ fn of_windows(
     }
     let mut beside: HashMap<i64, Vec<Option<Value>>> = HashMap::new();
     let mut values = Vec::with_capacity(shown.len());
+    // These have readings, only no answer: they are not empty.
+    let mut without = Vec::new();
     for (time, value, others) in shown {
-        if let Some(value) = value {
-            values.push((time, value));
-            beside.insert(time, others);
+        match value {
+            Some(value) => {
+                values.push((time, value));
+                beside.insert(time, others);
+            }
+            None => without.push(time),
         }
     }
     let filled = fill(frame.fill, &starts, values, matches!(function, Function::Count | Function::CountDistinct));
-    Ok(filled.into_iter().map(|(time, value)| (time, value, beside.remove(&time).unwrap_or_default())).collect())
+    let row = |(time, value): (i64, Option<Value>)| {
+        let value = value.filter(|_| !without.contains(&time));
+        (time, value, beside.remove(&time).unwrap_or_default())
+    };
+    Ok(filled.into_iter().map(row).collect())
 }

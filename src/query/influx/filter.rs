@@ -61,7 +61,11 @@ fn compare(operator: Operator, left: &Expr, right: &Expr, lookup: &impl Lookup, 
         // A tag is a text, and only the same or not the same as another.
         (Operand::Tag(a), Operand::Value(Some(Value::String(b)))) => Some(texts(operator, &a, &b)),
         (Operand::Value(Some(Value::String(a))), Operand::Tag(b)) => Some(texts(operator, &a, &b)),
-        (Operand::Tag(a), Operand::Tag(b)) => Some(texts(operator, &a, &b)),
+        // Two tags that are both absent are not the same.
+        (Operand::Tag(a), Operand::Tag(b)) => {
+            let same = a == b && !a.is_empty();
+            Some(same == (operator == Operator::Eq))
+        }
         (Operand::Value(Some(a)), Operand::Value(Some(b))) => Some(values(operator, &a, &b)),
         _ => Some(false),
     }

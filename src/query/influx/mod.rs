@@ -36,13 +36,29 @@ pub enum StatementFailure {
     #[error("not supported: {0}")]
     Unsupported(String),
     /// A function of values that it is not for. The words are InfluxDB's.
-    #[error("unsupported {function} iterator type: *query.{}InterruptIterator", kind(*family))]
+    #[error("unsupported {} iterator type: *query.{}InterruptIterator", function.replace('_', " "), kind(*family))]
     WrongKind {
         /// Its name.
         function: String,
         /// What the field has.
         family: Family,
     },
+    /// Arithmetic of values that cannot be computed with. The words are InfluxDB's.
+    #[error("type error: {expression}: incompatible types: {left} and {right}")]
+    Types {
+        /// As it was written, with kinds.
+        expression: String,
+        /// The kind on the left.
+        left: &'static str,
+        /// The kind on the right.
+        right: &'static str,
+    },
+    /// There is one retention policy, `autogen`.
+    #[error("retention policy not found: {0}")]
+    UnknownPolicy(String),
+    /// A list is asked for by something else than tags that are equal or match.
+    #[error("invalid tag comparison operator")]
+    NotOfTags,
     /// Neither the statement nor the request names a database.
     #[error("database name required")]
     NoDatabase,
@@ -78,6 +94,8 @@ fn kind(family: Family) -> &'static str {
 pub struct Asked<'a> {
     /// The request's database.
     pub database: Option<&'a str>,
+    /// The request's retention policy.
+    pub policy: Option<&'a str>,
     /// `now()` in nanoseconds.
     pub now: i64,
 }
@@ -128,7 +146,7 @@ pub fn pattern_fault(pattern: &str) -> Option<String> {
     pattern::compile(pattern).err().map(|error| error.to_string())
 }
 
-/// The instant of a civil time in a zone; of two that there are the earlier, of none the one that a clock which
+/// The instant of a civil time in a zone; of two that there are the later, of none the one that a clock which
 /// was not set forward would show.
 fn resolve(name: &str, civil: CivilTime) -> i128 {
     let instant = || {
@@ -141,8 +159,8 @@ fn resolve(name: &str, civil: CivilTime) -> i128 {
             i8::try_from(civil.second).ok()?,
             i32::try_from(civil.nanosecond).ok()?,
         );
-        let zoned = time.ok()?.to_zoned(zone(name)?).ok()?;
-        Some(zoned.timestamp().as_nanosecond())
+        let instant = zone(name)?.to_ambiguous_timestamp(time.ok()?).later().ok()?;
+        Some(instant.as_nanosecond())
     };
     instant().unwrap_or_else(|| civil.utc())
 }

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::StatementFailure;
 use super::pattern::Patterns;
 use crate::influxql::{Checked, column_names, fold};
-use crate::influxql::{Column, Expr, Literal, Operator, Select, WildcardKind};
+use crate::influxql::{Column, Expr, Kind, Literal, Operator, Select, WildcardKind};
 use crate::reading::{Family, Value};
 
 /// What the sources of a SELECT have.
@@ -21,6 +21,8 @@ pub struct Schema {
 /// A column, computed from the parts of a reading or of a row of calls.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Node {
+    /// Nothing, in every row.
+    Nothing,
     /// The same in every row.
     Constant(Value),
     /// A field, by its number in [`Plan::fields`].
@@ -167,7 +169,8 @@ impl Plan {
         if let Some(condition) = &checked.condition {
             builder.condition(condition);
         }
-        let mut names = vec!["time".to_owned()];
+        let time = select.columns.iter().find(|column| column.expr.is_time()).and_then(|column| column.alias.clone());
+        let mut names = vec![time.unwrap_or_else(|| "time".to_owned())];
         names.extend(column_names(&expanded));
         let Builder { fields, calls, .. } = builder;
         let condition = checked.condition.clone();
@@ -230,14 +233,19 @@ fn expand(
                 let grouped = |name: &&String| !group_by.contains(name);
                 let fields = schema.fields.keys().filter(|_| *kind != WildcardKind::Tag);
                 let tags = schema.tags.iter().filter(grouped).filter(|_| *kind != WildcardKind::Field);
-                let names: BTreeSet<&String> = fields.chain(tags).collect();
-                expanded.extend(names.into_iter().map(|name| plain(name)));
+                let fields = fields.map(|name| (name, Kind::Field));
+                let names: BTreeSet<(&String, bool)> = fields
+                    .chain(tags.map(|name| (name, Kind::Tag)))
+                    .map(|(name, kind)| (name, kind == Kind::Tag))
+                    .collect();
+                expanded.extend(names.into_iter().map(|(name, is_tag)| plain(name, is_tag)));
             }
             Expr::Literal(Literal::Regex(pattern)) => {
-                let tags = schema.tags.iter().filter(|tag| !group_by.contains(tag));
-                let names: BTreeSet<&String> = schema.fields.keys().chain(tags).collect();
-                expanded
-                    .extend(names.into_iter().filter(|name| patterns.matches(pattern, name)).map(|name| plain(name)));
+                let tags = schema.tags.iter().filter(|tag| !group_by.contains(tag)).map(|name| (name, true));
+                let names: BTreeSet<(&String, bool)> =
+                    schema.fields.keys().map(|name| (name, false)).chain(tags).collect();
+                let matching = names.into_iter().filter(|(name, _)| patterns.matches(pattern, name));
+                expanded.extend(matching.map(|(name, is_tag)| plain(name, is_tag)));
             }
             Expr::Call { .. } if has_pattern(&column.expr) => expand_call(column, schema, patterns, &mut expanded),
             _ => expanded.push(column.clone()),
@@ -246,8 +254,9 @@ fn expand(
     Ok(expanded)
 }
 
-fn plain(name: &str) -> Column {
-    Column { expr: Expr::reference(name), alias: None }
+fn plain(name: &str, is_tag: bool) -> Column {
+    let kind = Some(if is_tag { Kind::Tag } else { Kind::Field });
+    Column { expr: Expr::Reference { name: name.to_owned(), kind }, alias: None }
 }
 
 fn has_pattern(expr: &Expr) -> bool {
@@ -322,14 +331,25 @@ impl Builder<'_> {
     fn node(&mut self, expr: &Expr) -> Result<Node, StatementFailure> {
         Ok(match expr {
             Expr::Reference { name, kind } => {
-                use crate::influxql::Kind;
                 let is_tag = *kind == Some(Kind::Tag)
                     || (kind.is_none() && !self.schema.fields.contains_key(name) && self.schema.tags.contains(name));
-                if is_tag { Node::Tag(name.clone()) } else { Node::Field(self.field(name)) }
+                if is_tag {
+                    return Ok(Node::Tag(name.clone()));
+                }
+                let family = self.schema.fields.get(name).copied().unwrap_or(Family::Number);
+                let fits = match kind {
+                    Some(Kind::String) => family == Family::String,
+                    Some(Kind::Boolean) => family == Family::Boolean,
+                    Some(Kind::Float | Kind::Integer | Kind::Unsigned) => family == Family::Number,
+                    _ => true,
+                };
+                if fits { Node::Field(self.field(name)) } else { Node::Nothing }
             }
+            Expr::Literal(Literal::Duration(_)) => Node::Nothing,
             Expr::Literal(literal) => Node::Constant(constant(literal)?),
             Expr::Paren(inner) => self.node(inner)?,
             Expr::Binary { operator, left, right } => {
+                self.fitting(*operator, left, right)?;
                 let (left, right) = (self.node(left)?, self.node(right)?);
                 Node::Binary(*operator, Box::new(left), Box::new(right))
             }
@@ -370,6 +390,9 @@ impl Builder<'_> {
             }
             (Some(inner @ Expr::Call { .. }), _) => {
                 let inner = self.call(inner)?;
+                if let Some(family) = self.family_of(&inner).filter(|family| !takes(name, *family)) {
+                    return Err(StatementFailure::WrongKind { function: name.clone(), family });
+                }
                 Ok(Call { function, input: Input::Call(Box::new(inner)) })
             }
             (Some(Expr::Reference { name: field, .. }), _) => {
@@ -382,11 +405,52 @@ impl Builder<'_> {
         }
     }
 
+    /// The family of what a call gives, where it is not simply numbers.
+    fn family_of(&self, call: &Call) -> Option<Family> {
+        match (&call.input, &call.function) {
+            (Input::Field(field), function)
+                if function.is_selector() || matches!(function, Function::Mode | Function::Distinct) =>
+            {
+                self.schema.fields.get(&self.fields[*field]).copied()
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether arithmetic of these is possible, by InfluxDB's rules and in its words.
+    fn fitting(&self, operator: Operator, left: &Expr, right: &Expr) -> Result<(), StatementFailure> {
+        let (Some((a, a_text)), Some((b, b_text))) = (self.kind_of(left), self.kind_of(right)) else { return Ok(()) };
+        let is_number = |kind: &str| kind == "float" || kind == "integer";
+        let bits = matches!(operator, Operator::BitAnd | Operator::BitOr | Operator::BitXor);
+        if (is_number(a) && is_number(b)) || (bits && a == "boolean" && b == "boolean") {
+            return Ok(());
+        }
+        let expression = format!("{a_text} {} {b_text}", operator.as_str());
+        Err(StatementFailure::Types { expression, left: a, right: b })
+    }
+
+    /// What kind of thing an operand is, and how InfluxDB writes it.
+    fn kind_of(&self, expr: &Expr) -> Option<(&'static str, String)> {
+        match expr {
+            Expr::Reference { name, kind: None } => match self.schema.fields.get(name) {
+                Some(Family::Number) => Some(("float", format!("{name}::float"))),
+                Some(Family::Boolean) => Some(("boolean", format!("{name}::boolean"))),
+                Some(Family::String) => Some(("string", format!("{name}::string"))),
+                None if self.schema.tags.contains(name) => Some(("tag", format!("{name}::tag"))),
+                None => None,
+            },
+            Expr::Literal(Literal::Integer(_)) => Some(("integer", expr.to_string())),
+            Expr::Literal(Literal::Number(_)) => Some(("float", expr.to_string())),
+            Expr::Literal(Literal::String(_)) => Some(("string", expr.to_string())),
+            Expr::Literal(Literal::Boolean(_)) => Some(("boolean", expr.to_string())),
+            _ => None,
+        }
+    }
+
     fn condition(&mut self, expr: &Expr) {
         match expr {
-            Expr::Reference { name, .. }
-                if self.schema.fields.contains_key(name) || !self.schema.tags.contains(name) =>
-            {
+            // A name that nobody has is an absent tag.
+            Expr::Reference { name, .. } if self.schema.fields.contains_key(name) => {
                 self.field(name);
             }
             Expr::Binary { left, right, .. } => {

@@ -4,7 +4,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::evaluate::{Evaluation, Frame, Group, Limits, Member};
+use super::evaluate::{Evaluation, Frame, Group, Limits, Member, needs_reading};
 use super::filter::{Found, Lookup, holds};
 use super::pattern::Patterns;
 use super::plan::{Input, Plan, Schema};
@@ -44,7 +44,7 @@ impl Query {
         let Some(selected) = self.selected(select, &checked, &[], &patterns, asked).await? else {
             return Ok(Vec::new());
         };
-        Ok(shown(select, selected, !checked.grouping.tags.is_empty()))
+        Ok(shown(selected, !checked.grouping.tags.is_empty()))
     }
 
     /// The rows of a SELECT or a subquery; `None` when nothing that it selects exists.
@@ -82,7 +82,8 @@ impl Query {
                 Sourced::Rows(rows) => feed_rows(rows, &plan, &frame, &mut evaluation)?,
             }
         }
-        Ok(Some(Selected { names: plan.names.clone(), groups: evaluation.finish()? }))
+        let groups = limited(select, evaluation.finish()?);
+        Ok(Some(Selected { names: plan.names.clone(), groups }))
     }
 
     async fn sensors_of(
@@ -94,9 +95,9 @@ impl Query {
         let database = measurement.database.as_deref().or(asked.database).ok_or(StatementFailure::NoDatabase)?;
         let sensors = self.sensors_in(database).await?;
         if let Some(policy) =
-            measurement.policy.as_deref().filter(|policy| !["autogen", "", "default"].contains(policy))
+            measurement.policy.as_deref().or(asked.policy).filter(|policy| !["autogen", "", "default"].contains(policy))
         {
-            return Err(StatementFailure::Unsupported(format!("retention policy not found: {policy}")));
+            return Err(StatementFailure::UnknownPolicy(policy.to_owned()));
         }
         let is_wanted = |name: &str| match &measurement.name {
             MeasurementName::Exact(wanted) => name == wanted,
@@ -133,7 +134,7 @@ impl Query {
         for entry in entries {
             let has_field = plan.fields[..plan.selected].iter().any(|field| entry.family(field).is_some());
             let holds =
-                plan.condition.as_ref().map_or(Some(true), |condition| holds(condition, &Alone(entry), patterns));
+                plan.condition.as_ref().map_or(Some(true), |condition| holds(condition, &Alone(entry, plan), patterns));
             if has_field && holds != Some(false) {
                 chosen.push((entry, holds.is_none()));
             }
@@ -176,16 +177,20 @@ impl Query {
     }
 }
 
-/// A sensor of which only the tags are known.
-struct Alone<'a>(&'a Entry);
+/// A sensor of which only the tags are known, and which fields it has.
+struct Alone<'a>(&'a Entry, &'a Plan);
 
 impl Lookup for Alone<'_> {
     fn find(&self, name: &str, kind: Option<Kind>) -> Found {
-        let tag = self.0.sensor.tags.iter().find(|(key, _)| **key == *name);
-        match (self.0.family(name), tag) {
-            (Some(_), _) if kind != Some(Kind::Tag) => Found::Unknown,
-            (_, Some((_, value))) => Found::Tag(value.to_string()),
-            (_, None) => Found::Tag(String::new()),
+        let is_field = self.1.fields.iter().any(|field| field == name);
+        match (self.0.family(name), kind) {
+            (Some(_), kind) if is_field && kind != Some(Kind::Tag) => Found::Unknown,
+            (None, kind) if is_field && kind != Some(Kind::Tag) => Found::Field(None),
+            (_, None | Some(Kind::Tag)) => {
+                let tag = self.0.sensor.tags.iter().find(|(key, _)| **key == *name);
+                Found::Tag(tag.map(|(_, value)| value.to_string()).unwrap_or_default())
+            }
+            _ => Found::Field(None),
         }
     }
 }
@@ -298,15 +303,6 @@ fn summarized(plan: &Plan, frame: &Frame, chosen: &[(&Entry, bool)], range: &Ran
     aligned.then_some(start..end)
 }
 
-fn needs_reading(node: &super::plan::Node) -> bool {
-    use super::plan::Node;
-    match node {
-        Node::Field(_) | Node::Tag(_) => true,
-        Node::Binary(_, a, b) => needs_reading(a) || needs_reading(b),
-        Node::Constant(_) | Node::Call(_) => false,
-    }
-}
-
 /// The rows of a subquery as readings.
 fn feed_rows(
     rows: &Selected,
@@ -335,32 +331,44 @@ fn feed_rows(
     Ok(())
 }
 
-/// The answer: limits, offsets, and times.
-fn shown(select: &Select, selected: Selected, grouped: bool) -> Vec<Series> {
+/// `SLIMIT` and `SOFFSET`, which count each measurement's series in ascending order, and `LIMIT` and `OFFSET`.
+fn limited(select: &Select, mut groups: Vec<Group>) -> Vec<Group> {
     let cut = |all: usize, offset: u64, limit: u64| {
         let from = usize::try_from(offset).unwrap_or(usize::MAX).min(all);
         let count = if limit == 0 { usize::MAX } else { usize::try_from(limit).unwrap_or(usize::MAX) };
         from..from.saturating_add(count).min(all)
     };
-    let groups = &selected.groups;
-    let wanted = cut(groups.len(), select.soffset, select.slimit);
-    let mut series = Vec::new();
-    for group in &groups[wanted] {
-        let rows = &group.rows[cut(group.rows.len(), select.offset, select.limit)];
-        if rows.is_empty() {
-            continue;
-        }
-        let row = |(time, cells): &(i64, Vec<Option<Value>>)| {
-            std::iter::once(Cell::Time(*time)).chain(cells.iter().map(|cell| cell.clone().into())).collect()
-        };
-        series.push(Series {
-            name: Some(group.member.name.to_string()),
-            tags: if grouped { group.member.tags.clone() } else { Vec::new() },
-            columns: selected.names.clone(),
-            rows: rows.iter().map(row).collect(),
-        });
+    if select.is_descending() {
+        groups.reverse();
     }
-    series
+    let mut chosen: Vec<Group> = Vec::new();
+    for of_measurement in groups.chunk_by(|a, b| a.member.name == b.member.name) {
+        chosen.extend_from_slice(&of_measurement[cut(of_measurement.len(), select.soffset, select.slimit)]);
+    }
+    if select.is_descending() {
+        chosen.reverse();
+    }
+    for group in &mut chosen {
+        let rows = cut(group.rows.len(), select.offset, select.limit);
+        group.rows.truncate(rows.end);
+        group.rows.drain(..rows.start);
+    }
+    chosen.retain(|group| !group.rows.is_empty());
+    chosen
+}
+
+/// The answer.
+fn shown(selected: Selected, grouped: bool) -> Vec<Series> {
+    let row = |(time, cells): (i64, Vec<Option<Value>>)| {
+        std::iter::once(Cell::Time(time)).chain(cells.into_iter().map(Cell::from)).collect()
+    };
+    let series = |group: Group| Series {
+        name: Some(group.member.name.to_string()),
+        tags: if grouped { group.member.tags } else { Vec::new() },
+        columns: selected.names.clone(),
+        rows: group.rows.into_iter().map(row).collect(),
+    };
+    selected.groups.into_iter().map(series).collect()
 }
 
 /// Compiles every pattern of a statement.

@@ -8,7 +8,7 @@ use super::rows::{Cell, list};
 use super::select::add_patterns;
 use super::{Asked, Series, StatementFailure, resolve};
 use crate::influxql::{
-    Clock, Counted, KeyFilter, Kind, Listing, Measurement, MeasurementName, Source, Statement, split,
+    Clock, Counted, Expr, KeyFilter, Kind, Listing, Measurement, MeasurementName, Operator, Source, Statement, split,
 };
 use crate::query::Query;
 use crate::query::directory::Entry;
@@ -43,8 +43,8 @@ impl Query {
                 show_tag_values(&self.chosen(listing, asked).await?, keys, listing)
             }
             Statement::ShowFieldKeys(listing) => self.show_field_keys(listing, asked).await?,
-            Statement::ShowCardinality { of, keys, listing, .. } => {
-                count(*of, &self.chosen(listing, asked).await?, keys.as_ref())
+            Statement::ShowCardinality { of, exact, keys, listing, .. } => {
+                count(*of, *exact, &self.chosen(listing, asked).await?, keys.as_ref())
             }
             _ => return Ok(None),
         };
@@ -64,6 +64,9 @@ impl Query {
         let clock = Clock { now: asked.now, zone: None, resolve: &resolve };
         let (_, condition) = split(listing.condition.as_ref(), &clock)?;
         condition.iter().for_each(|condition| add_patterns(condition, &mut patterns));
+        if condition.as_ref().is_some_and(|condition| !is_of_tags(condition)) {
+            return Err(StatementFailure::NotOfTags);
+        }
         let mut sources = Vec::new();
         for source in &listing.sources {
             if let Source::Measurement(measurement) = source {
@@ -132,6 +135,18 @@ impl Lookup for Tags<'_> {
         }
         let tag = self.0.sensor.tags.iter().find(|(key, _)| **key == *name);
         Found::Tag(tag.map(|(_, value)| value.to_string()).unwrap_or_default())
+    }
+}
+
+/// Whether a condition only asks whether tags are equal or match.
+fn is_of_tags(condition: &Expr) -> bool {
+    match condition {
+        Expr::Paren(inner) => is_of_tags(inner),
+        Expr::Binary { operator: Operator::And | Operator::Or, left, right } => is_of_tags(left) && is_of_tags(right),
+        Expr::Binary { operator, .. } => {
+            matches!(operator, Operator::Eq | Operator::NotEq | Operator::EqRegex | Operator::NotEqRegex)
+        }
+        _ => true,
     }
 }
 
@@ -207,10 +222,11 @@ fn show_tag_values(chosen: &Chosen, keys: &KeyFilter, listing: &Listing) -> Vec<
     with_rows(series)
 }
 
-fn count(of: Counted, chosen: &Chosen, keys: Option<&KeyFilter>) -> Vec<Series> {
+fn count(of: Counted, exact: bool, chosen: &Chosen, keys: Option<&KeyFilter>) -> Vec<Series> {
     let entries = &chosen.entries;
     let number = |count: usize| Cell::Value(crate::reading::Value::Integer(i64::try_from(count).unwrap_or(i64::MAX)));
-    let one = |count: usize| vec![list(None, &["count"], vec![vec![number(count)]])];
+    let column = if exact { "count" } else { "cardinality estimation" };
+    let one = |count: usize| vec![list(None, &[column], vec![vec![number(count)]])];
     let mut by_measurement: BTreeMap<&str, BTreeSet<(&str, &str)>> = BTreeMap::new();
     for entry in entries {
         let counted = by_measurement.entry(&entry.sensor.measurement).or_default();
@@ -219,12 +235,13 @@ fn count(of: Counted, chosen: &Chosen, keys: Option<&KeyFilter>) -> Vec<Series> 
             Counted::TagKeys => counted.extend(tags().map(|(key, _)| (&**key, ""))),
             Counted::TagValues => counted.extend(tags().map(|(key, value)| (&**key, &**value))),
             Counted::FieldKeys => counted.extend(entry.fields.iter().map(|(name, _)| (&**name, ""))),
-            Counted::Measurements | Counted::Series => {}
+            Counted::Series => drop(counted.insert((&*entry.sensor.key, ""))),
+            Counted::Measurements => {}
         }
     }
     match of {
         Counted::Measurements => one(by_measurement.len()),
-        Counted::Series => one(entries.len()),
+        Counted::Series if !exact => one(entries.len()),
         _ => {
             let series = by_measurement
                 .into_iter()

@@ -72,7 +72,7 @@ fn pairs(values: &[(i64, Value)], change: impl Fn(&(i64, Value), &(i64, Value)) 
 }
 
 /// The area under the line through values in time order, window by window; a line from one window to another
-/// counts in both as far as it lies in them, and in none between.
+/// counts in the first as far as it lies in it, and for the rest in the other.
 #[must_use]
 pub fn integral(values: &[(i64, Value)], unit: i64, windows: Option<&Windows>) -> Vec<(i64, f64)> {
     let around = |time: i64| windows.map_or(i64::MIN..i64::MAX, |windows| windows.around(time));
@@ -95,7 +95,7 @@ pub fn integral(values: &[(i64, Value)], unit: i64, windows: Option<&Windows>) -
                     add(here.start, area(last, *time));
                 } else {
                     add(there.start, area(last, there.end));
-                    add(here.start, area(here.start, *time));
+                    add(here.start, area(there.end, *time));
                 }
             }
             None => add(here.start, 0.0),

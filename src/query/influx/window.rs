@@ -24,7 +24,8 @@ impl Windows {
         let Some(zone) = &self.zone else { return self.plain(time, 0) };
         let here = offset(zone, time);
         let Range { mut start, mut end } = self.plain(time, here);
-        let (at_start, at_end) = (offset(zone, start), offset(zone, end));
+        // The last nanosecond: clocks may change with the first one behind it.
+        let (at_start, at_end) = (offset(zone, start), offset(zone, end - 1));
         if at_start != here && (at_start - here).abs() < self.every {
             start = start.saturating_add(here - at_start);
         }
