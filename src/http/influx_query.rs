@@ -82,7 +82,7 @@ async fn form(app: &App, request: axum::extract::Request) -> Result<QueryParamet
 }
 
 async fn answer(app: &App, method: &Method, headers: &HeaderMap, parameters: QueryParameters) -> Response {
-    let Some(q) = parameters.q.as_deref().filter(|q| !q.is_empty()) else {
+    let Some(q) = parameters.q.as_deref().filter(|q| !q.trim().is_empty()) else {
         return ApiError::Bad("missing required parameter \"q\"".to_owned()).respond(Dialect::V1);
     };
     let statements = match statements(q, parameters.params.as_deref()) {

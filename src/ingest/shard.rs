@@ -10,20 +10,23 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
 use super::Options;
-use super::batch::Fed;
+use super::batch::{Fed, RowRef};
 use super::catalog::{Database, KnownSensor};
 use super::flight::{Context, Run, State, fly};
 use super::lagging::{Lagging, Surroundings};
 use super::progress::{Progress, SealAtEnd};
 use super::unflushed::{Load, Rules, Unflushed};
 use crate::bucket::hot::{HotBuckets, HotKey};
-use crate::bucket::{Reading, Readings, SensorDocument, StorageError};
+use crate::bucket::{Bucket, Reading, Readings, SensorDocument, StorageError};
 use crate::faults::{self, Bug};
 use crate::log::Sequence;
 use crate::reading::Hour;
 
 /// Most buckets of one flight: as many as fill a command.
 const FLIGHT_BUCKETS: usize = 1000;
+/// Bytes of readings and buckets in memory that a flight has, and no further bucket is added: they are
+/// encoded all at once.
+const FLIGHT_BYTES: usize = 8 << 20;
 /// Most buckets of the only flight while the store is away: enough to see that it is back.
 const PROBE_BUCKETS: usize = 8;
 /// Most messages taken before what is due is looked at again.
@@ -159,11 +162,15 @@ impl Shard {
             if self.retry.is_some() { (1, PROBE_BUCKETS) } else { (self.flights_max, FLIGHT_BUCKETS) };
         while self.flights.len() < flights {
             let mut by_database: BTreeMap<Box<str>, (Arc<Database>, Vec<Load>)> = BTreeMap::new();
-            let next = || {
-                let key = self.unflushed.next_due(now, now_ns(), due, pressed)?;
-                self.unflushed.take(key)
-            };
-            for load in std::iter::from_fn(next).take(buckets) {
+            let mut bytes = 0;
+            for _ in 0..buckets {
+                if bytes >= FLIGHT_BYTES {
+                    break;
+                }
+                let next = self.unflushed.next_due(now, now_ns(), due, pressed);
+                let Some((key, load)) = next.and_then(|key| Some((key, self.unflushed.take(key)?))) else { break };
+                bytes += load.rows.iter().map(RowRef::bytes).sum::<usize>();
+                bytes += self.hot.get(key).map_or(0, Bucket::memory);
                 let name = load.database.name.clone();
                 by_database.entry(name).or_insert_with(|| (load.database.clone(), Vec::new())).1.push(load);
             }

@@ -62,13 +62,16 @@ pub struct Limits {
     pub points: usize,
 }
 
+/// A time, and a cell per column.
+pub type Row = (i64, Vec<Option<Value>>);
+
 /// One group's rows.
 #[derive(Debug, Clone)]
 pub struct Group {
     /// Measurement and tags grouped by.
     pub member: Member,
     /// Time, and a cell per column.
-    pub rows: Vec<(i64, Vec<Option<Value>>)>,
+    pub rows: Vec<Row>,
 }
 
 /// A SELECT under way.
@@ -85,7 +88,7 @@ pub struct Evaluation<'a> {
 #[derive(Debug, Default)]
 struct Content {
     /// Raw rows: time, and a cell per column.
-    rows: Vec<(i64, Vec<Option<Value>>)>,
+    rows: Vec<Row>,
     /// Per call, its windows by their start.
     windows: Vec<BTreeMap<i64, Window>>,
     /// Per call, the values that a transformation goes over.
@@ -273,7 +276,7 @@ fn plain(node: &Node, member: &Member, points: &Points, at: usize) -> Option<Val
 }
 
 /// Readings of all series of a group by time; those of one time in the order of their series.
-fn raw(mut rows: Vec<(i64, Vec<Option<Value>>)>, plan: &Plan, frame: &Frame) -> Vec<(i64, Vec<Option<Value>>)> {
+fn raw(mut rows: Vec<Row>, plan: &Plan, frame: &Frame) -> Vec<Row> {
     rows.sort_by_key(|(time, _)| *time);
     if matches!(frame.fill, Fill::Integer(_) | Fill::Float(_)) {
         for column in 0..plan.columns.len() {
@@ -292,18 +295,14 @@ fn raw(mut rows: Vec<(i64, Vec<Option<Value>>)>, plan: &Plan, frame: &Frame) -> 
 type Shown = (i64, Option<Value>, Vec<Option<Value>>);
 
 /// The rows of all calls of a group, joined by time.
-fn joined(
-    mut content: Content,
-    plan: &Plan,
-    frame: &Frame,
-) -> Result<Vec<(i64, Vec<Option<Value>>)>, StatementFailure> {
+fn joined(mut content: Content, plan: &Plan, frame: &Frame) -> Result<Vec<Row>, StatementFailure> {
     let mut shown: Vec<Vec<Shown>> = Vec::with_capacity(plan.calls.len());
     for (number, call) in plan.calls.iter().enumerate() {
         let windows = std::mem::take(&mut content.windows[number]);
         let values = std::mem::take(&mut content.values[number]);
         shown.push(show(call, windows, values, plan.calls.len() == 1, frame)?);
     }
-    let mut rows: Vec<(i64, Vec<Option<Value>>)> = Vec::new();
+    let mut rows: Vec<Row> = Vec::new();
     if let [only] = &mut *shown {
         for (time, value, beside) in only.drain(..) {
             let cells =

@@ -29,7 +29,7 @@ pub enum Cell {
 impl Cell {
     /// A text.
     pub fn text(text: impl Into<String>) -> Self {
-        Self::Value(Value::String(text.into().into_boxed_str().into()))
+        Self::Value(Value::String(text.into().into_boxed_str()))
     }
 }
 

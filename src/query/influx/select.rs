@@ -4,7 +4,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::evaluate::{Evaluation, Frame, Group, Limits, Member, needs_reading};
+use super::evaluate::{Evaluation, Frame, Group, Limits, Member, Row, needs_reading};
 use super::filter::{Found, Lookup, holds};
 use super::pattern::Patterns;
 use super::plan::{Input, Plan, Schema};
@@ -315,7 +315,7 @@ fn feed_rows(
     let within = frame.min..=frame.max;
     for group in &rows.groups {
         let mut points = Points { times: Vec::new(), columns: vec![Vec::new(); plan.fields.len()] };
-        let mut in_order: Vec<&(i64, Vec<Option<Value>>)> = group.rows.iter().collect();
+        let mut in_order: Vec<&Row> = group.rows.iter().collect();
         in_order.sort_by_key(|(time, _)| *time);
         for (time, cells) in in_order {
             if frame.has_min && !within.contains(time) {
@@ -359,9 +359,7 @@ fn limited(select: &Select, mut groups: Vec<Group>) -> Vec<Group> {
 
 /// The answer.
 fn shown(selected: Selected, grouped: bool) -> Vec<Series> {
-    let row = |(time, cells): (i64, Vec<Option<Value>>)| {
-        std::iter::once(Cell::Time(time)).chain(cells.into_iter().map(Cell::from)).collect()
-    };
+    let row = |(time, cells): Row| std::iter::once(Cell::Time(time)).chain(cells.into_iter().map(Cell::from)).collect();
     let series = |group: Group| Series {
         name: Some(group.member.name.to_string()),
         tags: if grouped { group.member.tags } else { Vec::new() },

@@ -124,8 +124,12 @@ impl ReplicaSet {
     pub fn step_down(&self) -> usize {
         let old = self.primary();
         let command = doc! { "replSetStepDown": 15, "secondaryCatchUpPeriodSecs": 10 };
-        self.admin(old, command).expect("the primary steps down");
-        self.primary_among(&self.others(old))
+        let others = self.others(old);
+        // The answer may take longer than anybody waits for it; what counts is that another one is elected.
+        eventually("the primary gives way to another member", HEALTHY_TIMEOUT, || {
+            let _ = self.admin(old, command.clone());
+            self.present_primary().filter(|primary| others.contains(primary))
+        })
     }
 
     /// SIGSTOP: its connections stay open and it does not answer.
