@@ -19,7 +19,7 @@ use crate::reading::Value;
 
 /// How many records are read back at a time, and most of their bytes together but for the last.
 const LOT: usize = 256;
-const LOT_BYTES: usize = 8 << 20;
+const LOT_BYTES: usize = 2 << 20;
 /// How long after the log could not be read it is read again.
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -101,7 +101,6 @@ impl Feeder {
         let mut reader = self.log.reader(from);
         let (mut records, mut bytes) = (0, 0);
         loop {
-            self.feed.progress.room().await;
             let (back, lot) = read_lot(reader).await;
             reader = back;
             let lot = match lot {
@@ -114,6 +113,8 @@ impl Feeder {
             };
             let skipped = usize::from(records == 0 && faults::has(Bug::ReplaySkipsOne));
             for record in lot.into_iter().skip(skipped) {
+                // Before each of them: what a lot takes once it is decoded is many times its bytes.
+                self.feed.progress.room().await;
                 records += 1;
                 bytes += record.payload.len();
                 self.feed_record(&record).await?;
