@@ -14,7 +14,7 @@ mod teeth;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use self::run::{Outcome, Side, run};
+use self::run::{Outcome, Side, run, run_dashboards};
 use crate::support::influxd::Influxd;
 use crate::support::packages::not_run;
 use crate::support::server::Launch;
@@ -33,6 +33,17 @@ fn influxdb_and_hourglass_answer_alike() {
     let server = Launch::embedded().config(CONFIG).start();
     let outcomes = run(&Side::influxd(&influxd), &Side::hourglass(&server), "answers.jsonl");
     judge("hourglass", &outcomes);
+}
+
+#[test]
+fn what_the_dashboards_ask_is_answered_alike() {
+    let Some(influxd) = Influxd::start() else { return };
+    let server = Launch::embedded().config(CONFIG).start();
+    let outcomes = run_dashboards(&Side::influxd(&influxd), &Side::hourglass(&server));
+    let different: Vec<&Outcome> = outcomes.iter().filter(|outcome| outcome.difference.is_some()).collect();
+    assert!(different.is_empty(), "{}", told("hourglass", &different, SHOWN));
+    let empty = outcomes.iter().find(|outcome| !outcome.actual.body.contains("\"values\""));
+    assert!(empty.is_none(), "a panel that shows nothing: {}", empty.unwrap().key);
 }
 
 #[test]

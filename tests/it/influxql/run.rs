@@ -61,6 +61,28 @@ pub fn run(expected: &Side, actual: &Side, name: &str) -> Vec<Outcome> {
     outcomes
 }
 
+/// Both sides get readings of four sensors as the dashboards show them, a reading each 20 s, and answer what Grafana
+/// sends for the dashboards' panels.
+pub fn run_dashboards(expected: &Side, actual: &Side) -> Vec<Outcome> {
+    const HOUR: i64 = 1_768_485_600;
+    let mut lines = String::new();
+    for (sensor, number) in ["temp-01", "temp-02", "temp-03", "attic"].iter().zip(0..) {
+        for reading in 0..180 {
+            let (value, time) = (f64::from((reading * 7 + number * 13) % 50) / 4.0, HOUR + i64::from(reading) * 20);
+            let _ = writeln!(lines, "climate,sensor={sensor} temp={value},humidity={reading}i {time}000000000");
+        }
+    }
+    for side in [expected, actual] {
+        side.create(DATABASE);
+        side.write(DATABASE, &lines);
+    }
+    let options = Options { parameters: vec![("epoch".to_owned(), "ms".to_owned())], ..Options::default() };
+    let statements = crate::deploy::dashboard_statements().into_iter();
+    let statement =
+        |text: String| Statement { topic: "dashboards".to_owned(), key: text.clone(), options: options.clone(), text };
+    statements.map(|text| ask_both(expected, actual, DATABASE, &statement(text), &mut String::new())).collect()
+}
+
 fn play(expected: &Side, actual: &Side, sequence: &Sequence, outcomes: &mut Vec<Outcome>, answers: &mut String) {
     for side in [expected, actual] {
         side.create(&sequence.database);
