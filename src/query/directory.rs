@@ -167,7 +167,7 @@ impl Query {
     /// When the store does not answer.
     pub(super) async fn field_kinds(&self, database: &str, entries: &[Entry]) -> Result<Kinds, QueryError> {
         let mut kinds = Kinds::default();
-        let all = Hour(i64::MIN)..Hour(i64::MAX);
+        let all = Hour::of(i64::MIN)..Hour::of(i64::MAX).next();
         for entry in entries {
             let measurement = &entry.sensor.measurement;
             let is_open =

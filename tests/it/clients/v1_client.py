@@ -41,7 +41,8 @@ for gzip in [False, True]:
     bad = [f"mixed,form={name} v=1 1", "bad", f"mixed,form={name} v=2 2"]
     seen["rejected"] = refused(lambda: client.write_points(bad, protocol="line"))
     seen["no_policy"] = refused(lambda: client.write_points([first], retention_policy="weekly"))
-    seen["no_select"] = refused(lambda: client.query("SELECT * FROM climate"))
+    seen["no_delete"] = refused(lambda: client.query("DROP MEASUREMENT climate", method="POST"))
+    seen["selected"] = list(client.query("SELECT temp, note FROM climate GROUP BY form").get_points(tags={"form": name}))
     client.close()
 
 json.dump(seen, sys.stdout)

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use hourglass::bucket::store::BucketId;
+use hourglass::bucket::store::{BucketId, ScannedPage};
 use hourglass::bucket::{Bucket, Caps, Reading, Summary};
 use hourglass::reading::{Hour, Value};
 
@@ -99,6 +99,7 @@ pub async fn random_writers_agree_with_a_plain_map(place: &mut impl Place) {
             }
         }
         check_scans(place, seed, &model, &mut random).await;
+        check_scans_of_all(place, seed).await;
     }
 }
 
@@ -150,6 +151,33 @@ async fn check_scans(place: &impl Place, seed: u64, model: &Model, random: &mut 
                 model.buckets.iter().filter(|((d, s, hour), _)| (*d, *s) == (database, sensor) && *hour >= first);
             let expected: Vec<(Key, Plain)> = expected.map(|(key, readings)| (*key, readings.clone())).collect();
             assert_eq!(found, expected, "seed {seed}");
+        }
+    }
+}
+
+/// A scan of all sensors at once finds what a scan of each finds; one that nobody wrote has nothing.
+async fn check_scans_of_all(place: &impl Place, seed: u64) {
+    let hours = Hour::of(i64::MIN)..Hour(491_151);
+    let shown = |pages: &[ScannedPage]| -> Vec<String> {
+        let page = |page: &ScannedPage| {
+            let mut summary = page.summary.clone();
+            summary.sort_by(|a, b| a.0.cmp(&b.0));
+            let readings = page.readings.as_ref().map(|readings| plain(std::iter::once(readings)));
+            format!("{:?} {} {readings:?} {summary:?}", page.hour, page.number)
+        };
+        pages.iter().map(page).collect()
+    };
+    for database in DATABASES {
+        let mut keys: Vec<String> =
+            SENSORS.iter().map(|sensor| id(seed, (database, *sensor, Hour(0))).sensor.key.to_string()).collect();
+        keys.push("nobody".to_owned());
+        let asked: Vec<&str> = keys.iter().map(String::as_str).collect();
+        for with_readings in [true, false] {
+            let scan = place.store().scan_sensors(database, &asked, hours.clone(), with_readings, None).await;
+            for (sensor, found) in asked.iter().zip(scan.expect("a scan")) {
+                let one = place.store().scan(database, sensor, hours.clone(), with_readings, usize::MAX).await;
+                assert_eq!(shown(&found), shown(&one.expect("a scan")), "seed {seed}: {sensor}");
+            }
         }
     }
 }
