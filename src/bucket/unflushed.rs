@@ -47,5 +47,8 @@ pub trait UnflushedReadings: Send + Sync + std::fmt::Debug {
     fn databases(&self) -> Vec<String>;
 
     /// Grows whenever what [`UnflushedReadings::met`] answers may have changed.
-    fn met_version(&self) -> u64;
+    ///
+    /// # Errors
+    /// When there may be sensors that were not met yet.
+    fn met_version(&self) -> Result<u64, Behind>;
 }

@@ -82,7 +82,9 @@ impl ApiError {
             },
             Self::Query(error) => match error {
                 QueryError::Storage(error) => of_storage(error),
-                QueryError::TooManyWindows { .. } | QueryError::TooLarge { .. } => StatusCode::BAD_REQUEST,
+                QueryError::TooManyWindows { .. } | QueryError::TooManyPoints { .. } | QueryError::TooLarge { .. } => {
+                    StatusCode::BAD_REQUEST
+                }
                 QueryError::Timeout { .. } | QueryError::Overloaded { .. } | QueryError::Behind(_) => {
                     StatusCode::SERVICE_UNAVAILABLE
                 }

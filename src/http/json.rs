@@ -6,6 +6,7 @@ use crate::bucket::summary::Fold;
 use crate::bucket::{Reading, SensorDocument, Summary};
 use crate::ingest::Ack;
 use crate::query::Window;
+use crate::query::aggregate::WindowSeries;
 use crate::reading::Value;
 use crate::reading::time::write_rfc3339;
 
@@ -118,6 +119,50 @@ pub fn window(out: &mut String, window: &Window, times: Times) {
         summary(out, field);
     });
     out.push_str("}}");
+}
+
+/// The beginning of a series: `{"sensor":"…","tags":{…}`.
+pub fn sensor_head<'a>(out: &mut String, key: &str, tags: impl Iterator<Item = (&'a str, &'a str)>) {
+    out.push_str("{\"sensor\":");
+    string(out, key);
+    out.push_str(",\"tags\":{");
+    list(out, tags, |out, (name, tag)| pair(out, name, tag));
+    out.push('}');
+}
+
+/// A series of windows of any functions: of a sensor, or of a measurement's sensors with these tags.
+pub fn window_series(out: &mut String, series: &WindowSeries, times: Times) {
+    let tags = || series.tags.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+    match &series.sensor {
+        Some(key) => sensor_head(out, key, tags()),
+        None => {
+            out.push_str("{\"measurement\":");
+            string(out, &series.measurement);
+            out.push_str(",\"tags\":{");
+            list(out, tags(), |out, (name, tag)| pair(out, name, tag));
+            out.push('}');
+        }
+    }
+    out.push_str(",\"windows\":[");
+    list(out, &series.windows, |out, window| {
+        out.push_str("{\"start\":");
+        time(out, window.span.start, times);
+        out.push_str(",\"end\":");
+        time(out, window.span.end, times);
+        out.push_str(",\"fields\":{");
+        list(out, &window.fields, |out, (name, values)| {
+            string(out, name);
+            out.push_str(":{");
+            list(out, values, |out, (function, cell)| {
+                string(out, &function.name());
+                out.push(':');
+                optional(out, cell.as_ref(), value);
+            });
+            out.push('}');
+        });
+        out.push_str("}}");
+    });
+    out.push_str("]}");
 }
 
 fn summary(out: &mut String, summary: &Summary) {

@@ -7,6 +7,8 @@ mod influx_query;
 mod influx_render;
 mod json;
 mod layer;
+mod lists;
+mod parameters;
 mod read;
 mod server;
 mod status;
@@ -80,13 +82,20 @@ const ENDPOINTS: &[(&str, &str)] = &[
     ("POST /api/v1/readings", "write JSON readings: one object, an array, or NDJSON (?db=&precision=)"),
     (
         "GET  /api/v1/readings",
-        "raw readings of a sensor (?db=&sensor=&from=&to=&fields=&limit=&cursor=&format=json|ndjson)",
+        "raw readings (?db=&sensor=, or measurement= and tag.KEY=; from=&to=&fields=&limit=&cursor=&format=json|ndjson)",
     ),
-    ("GET  /api/v1/summary", "count, min, max, sum and avg by window (?db=&sensor=&from=&to=&step=1h&fields=)"),
+    (
+        "GET  /api/v1/summary",
+        "windows (?db=&sensor=, or measurement= and tag.KEY=; from=&to=&step=1h&tz=&fields=&agg=&group_by=&fill=)",
+    ),
     (
         "GET  /api/v1/sensors",
         "sensors with their fields, latest reading and outlier mark (?db=&outlier=true&recent=true&limit=&cursor=)",
     ),
+    ("GET  /api/v1/latest", "the latest reading of each sensor (?db=&measurement=&tag.KEY=&limit=&cursor=)"),
+    ("GET  /api/v1/measurements", "measurements with how many sensors they have (?db=&tag.KEY=)"),
+    ("GET  /api/v1/tags", "tag keys; /api/v1/tags/KEY: their values (?db=&measurement=&tag.KEY=)"),
+    ("GET  /api/v1/fields", "fields with the type of their values (?db=&measurement=&tag.KEY=)"),
     ("POST /api/v1/flush", "204 when all that was acked before is in the store"),
     ("GET  /api/v1/status", "how far the store is behind: readings, seconds, bytes of the log"),
     ("POST /write", "line protocol, as InfluxDB 1.x takes it (?db=&precision=)"),
@@ -110,6 +119,11 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/api/v1/readings", post(write::native).get(read::readings))
         .route("/api/v1/summary", get(read::summary))
         .route("/api/v1/sensors", get(read::sensors))
+        .route("/api/v1/latest", get(read::latest))
+        .route("/api/v1/measurements", get(lists::measurements))
+        .route("/api/v1/tags", get(lists::tags))
+        .route("/api/v1/tags/{key}", get(lists::tag_values))
+        .route("/api/v1/fields", get(lists::fields))
         .route("/api/v1/flush", post(write::flush))
         .route("/api/v1/status", get(status::status))
         .route("/query", get(influx_query::by_get).post(influx_query::by_post))

@@ -1,103 +1,23 @@
 //! The read endpoints of the native API: parameters in, one call, an answer out.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 
 use super::App;
 use super::errors::{ApiError, Dialect};
 use super::json::{self, Times};
-use super::write::{DEFAULT_DATABASE, flag};
+use super::parameters::{Pairs, Parameters, step};
+use super::write::flag;
+use crate::bucket::SensorDocument;
 use crate::bucket::store::SensorFilter;
-use crate::ingest::check_database_name;
+use crate::influxql::Fill;
 use crate::query::Selection;
-use crate::reading::Precision;
-use crate::reading::time::{TIMESTAMP_MIN, parse_rfc3339};
-use crate::wire::line_protocol::parse_series;
-
-type Pairs = Result<Query<Vec<(String, String)>>, axum::extract::rejection::QueryRejection>;
-
-/// Parameters by name, each at most once and each known to the endpoint.
-struct Parameters(HashMap<String, String>);
-
-impl Parameters {
-    fn of(query: Pairs, known: &[&str]) -> Result<Self, ApiError> {
-        let Query(pairs) = query.map_err(|error| ApiError::Bad(error.body_text()))?;
-        let mut parameters = HashMap::new();
-        for (name, value) in pairs {
-            if !known.contains(&name.as_str()) {
-                return Err(ApiError::Bad(format!("unknown parameter {name:?}; known are {}", known.join(", "))));
-            }
-            if parameters.insert(name.clone(), value).is_some() {
-                return Err(ApiError::Bad(format!("parameter {name} is there twice")));
-            }
-        }
-        Ok(Self(parameters))
-    }
-
-    fn get(&self, name: &str) -> Option<&str> {
-        self.0.get(name).map(String::as_str).filter(|value| !value.is_empty())
-    }
-
-    fn database(&self) -> Result<String, ApiError> {
-        let name = self.get("db").unwrap_or(DEFAULT_DATABASE);
-        check_database_name(name)?;
-        Ok(name.to_owned())
-    }
-
-    fn selection(&self, app: &App) -> Result<Selection, ApiError> {
-        let text = self.get("sensor").ok_or_else(|| {
-            ApiError::Bad("parameter sensor is missing: give its key, e.g. sensor=climate,sensor=temp-01".to_owned())
-        })?;
-        let sensor = parse_series(text, &app.options.limits)
-            .map_err(|error| ApiError::Bad(format!("parameter sensor, column {}: {}", error.column, error.reason)))?;
-        let range = self.time("from", TIMESTAMP_MIN)?..self.time("to", i64::MAX)?;
-        if range.start > range.end {
-            return Err(ApiError::Bad("parameter from lies after to".to_owned()));
-        }
-        let fields = self.get("fields").map(|names| names.split(',').map(str::to_owned).collect());
-        let sensor = sensor.key.into();
-        Ok(Selection { database: self.database()?, sensor, range, fields: fields.unwrap_or_default() })
-    }
-
-    fn time(&self, name: &str, default: i64) -> Result<i64, ApiError> {
-        let Some(text) = self.get(name) else { return Ok(default) };
-        let unit = self.get("precision").unwrap_or("auto");
-        let unit = Precision::from_name(unit)
-            .ok_or_else(|| ApiError::Bad(format!("invalid precision {unit:?} (use auto, n, u, ms, s, m or h)")))?;
-        // A plus in a query string means a space: repair the offset of an RFC 3339 time.
-        let time = match text.parse::<i64>() {
-            Ok(number) => unit.to_ns(number),
-            Err(_) => parse_rfc3339(&text.replace(' ', "+")),
-        };
-        time.ok_or_else(|| {
-            ApiError::Bad(format!(
-                "parameter {name}: {text:?} is neither RFC 3339 nor an integer in range (precision={unit:?})"
-            ))
-        })
-    }
-
-    fn limit(&self, default: usize, max: usize, key: &str) -> Result<usize, ApiError> {
-        let Some(text) = self.get("limit") else { return Ok(default) };
-        match text.parse() {
-            Ok(limit) if (1..=max).contains(&limit) => Ok(limit),
-            _ => Err(ApiError::Bad(format!("parameter limit: {text:?} is not a number from 1 to {max} ({key})"))),
-        }
-    }
-
-    fn times(&self) -> Result<Times, ApiError> {
-        match self.get("epoch") {
-            None => Ok(Times::Text),
-            Some("ns" | "n") => Ok(Times::Epoch(1)),
-            Some("u" | "us" | "µ") => Ok(Times::Epoch(1_000)),
-            Some("ms") => Ok(Times::Epoch(1_000_000)),
-            Some("s") => Ok(Times::Epoch(1_000_000_000)),
-            Some(other) => Err(ApiError::Bad(format!("parameter epoch: {other:?} is none of ns, u, ms, s"))),
-        }
-    }
-}
+use crate::query::aggregate::{Aggregate, Aggregation, GroupBy};
+use crate::query::choice::Choice;
+use crate::query::influx::is_zone;
+use crate::query::many::ManySelection;
 
 fn answer(result: Result<Response, ApiError>) -> Response {
     result.unwrap_or_else(|error| error.respond(Dialect::V1))
@@ -112,39 +32,72 @@ pub async fn readings(State(app): State<Arc<App>>, query: Pairs) -> Response {
     answer(read_readings(&app, query).await)
 }
 
+/// How an answer is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Format {
+    Json,
+    Lines,
+}
+
+fn format(parameters: &Parameters) -> Result<Format, ApiError> {
+    match parameters.get("format") {
+        None | Some("json") => Ok(Format::Json),
+        Some("ndjson") => Ok(Format::Lines),
+        Some(other) => Err(ApiError::Bad(format!("parameter format: {other:?} is neither json nor ndjson"))),
+    }
+}
+
 async fn read_readings(app: &App, query: Pairs) -> Result<Response, ApiError> {
-    let known = ["db", "sensor", "from", "to", "precision", "fields", "limit", "cursor", "format", "epoch"];
+    let known = [
+        "db",
+        "sensor",
+        "measurement",
+        "tag.KEY",
+        "from",
+        "to",
+        "precision",
+        "fields",
+        "limit",
+        "cursor",
+        "format",
+        "epoch",
+    ];
     let parameters = Parameters::of(query, &known)?;
-    let mut selection = parameters.selection(app)?;
+    let choice = parameters.choice(app)?;
+    let (limit, times) =
+        (parameters.limit(app.options.limit_default, app.options.limit_max, "query.limit_max")?, parameters.times()?);
+    let format = format(&parameters)?;
+    match choice {
+        Choice::Sensor(sensor) => {
+            let (database, range) = (parameters.database()?, parameters.range()?);
+            let selection = Selection { database, sensor, range, fields: parameters.names("fields") };
+            one_sensor(app, &parameters, selection, (limit, times, format)).await
+        }
+        choice @ Choice::Matching { .. } => many_sensors(app, &parameters, choice, (limit, times, format)).await,
+    }
+}
+
+async fn one_sensor(
+    app: &App,
+    parameters: &Parameters,
+    mut selection: Selection,
+    (limit, times, format): (usize, Times, Format),
+) -> Result<Response, ApiError> {
     if let Some(cursor) = parameters.get("cursor") {
         let start = u64::from_str_radix(cursor, 16).ok().map(u64::cast_signed);
         let start = start.filter(|start| selection.range.contains(start));
-        let bad = || {
-            ApiError::Bad(format!("parameter cursor: {cursor:?} is not of this range: pass next on as it was given"))
-        };
-        selection.range.start = start.ok_or_else(bad)?;
+        selection.range.start = start.ok_or_else(|| bad_cursor(cursor))?;
     }
-    let (limit, times) =
-        (parameters.limit(app.options.limit_default, app.options.limit_max, "query.limit_max")?, parameters.times()?);
-    let ndjson = match parameters.get("format") {
-        None | Some("json") => false,
-        Some("ndjson") => true,
-        Some(other) => return Err(ApiError::Bad(format!("parameter format: {other:?} is neither json nor ndjson"))),
-    };
     let part = app.query.readings(&selection, limit).await?;
     // Opaque to clients: the time of the next reading, in hexadecimal.
     let next = part.next.map(|time| format!("{time:x}"));
     let mut out = String::with_capacity(64 + part.readings.len() * 80);
-    if ndjson {
+    if format == Format::Lines {
         for reading in &part.readings {
             json::reading(&mut out, reading, times);
             out.push('\n');
         }
-        let mut response = ([("content-type", "application/x-ndjson")], out).into_response();
-        if let Some(next) = next.and_then(|next| next.parse().ok()) {
-            response.headers_mut().insert("x-next-cursor", next);
-        }
-        return Ok(response);
+        return Ok(lines(out, next));
     }
     out.push_str("{\"series\":[");
     if part.known {
@@ -158,14 +111,100 @@ async fn read_readings(app: &App, query: Pairs) -> Result<Response, ApiError> {
     Ok(json_body(out))
 }
 
+async fn many_sensors(
+    app: &App,
+    parameters: &Parameters,
+    choice: Choice,
+    (limit, times, format): (usize, Times, Format),
+) -> Result<Response, ApiError> {
+    let of_each = Selection {
+        database: parameters.database()?,
+        sensor: String::new(),
+        range: parameters.range()?,
+        fields: parameters.names("fields"),
+    };
+    // Opaque to clients: the time of the next reading, in hexadecimal, and its sensor's key.
+    let from = match parameters.get("cursor") {
+        None => None,
+        Some(cursor) => {
+            let (time, key) = cursor.split_once('.').ok_or_else(|| bad_cursor(cursor))?;
+            let time = u64::from_str_radix(time, 16).map_err(|_| bad_cursor(cursor))?.cast_signed();
+            Some((key.to_owned(), time)).filter(|(_, time)| of_each.range.contains(time))
+        }
+    };
+    let part = app.query.many_readings(&ManySelection { choice, of_each, from }, limit).await?;
+    let next = part.next.map(|(key, time)| format!("{time:x}.{key}"));
+    let mut out = String::new();
+    if format == Format::Lines {
+        for (sensor, readings) in &part.series {
+            for reading in readings {
+                out.push_str("{\"sensor\":");
+                json::string(&mut out, &sensor.key);
+                out.push_str(",\"reading\":");
+                json::reading(&mut out, reading, times);
+                out.push_str("}\n");
+            }
+        }
+        return Ok(lines(out, next));
+    }
+    out.push_str("{\"series\":[");
+    json::list(&mut out, &part.series, |out, (sensor, readings)| {
+        json::sensor_head(out, &sensor.key, sensor.tags.iter().map(|(key, value)| (&**key, &**value)));
+        out.push_str(",\"readings\":[");
+        json::list(out, readings, |out, reading| json::reading(out, reading, times));
+        out.push_str("]}");
+    });
+    json::end_with_next(&mut out, next.as_deref());
+    Ok(json_body(out))
+}
+
+fn bad_cursor(cursor: &str) -> ApiError {
+    ApiError::Bad(format!("parameter cursor: {cursor:?} is not of this range: pass next on as it was given"))
+}
+
+/// NDJSON, with the cursor of the next part in a header.
+fn lines(out: String, next: Option<String>) -> Response {
+    let mut response = ([("content-type", "application/x-ndjson")], out).into_response();
+    if let Some(next) = next.and_then(|next| next.parse().ok()) {
+        response.headers_mut().insert("x-next-cursor", next);
+    }
+    response
+}
+
 /// `GET /api/v1/summary`.
 pub async fn summary(State(app): State<Arc<App>>, query: Pairs) -> Response {
     answer(read_summary(&app, query).await)
 }
 
 async fn read_summary(app: &App, query: Pairs) -> Result<Response, ApiError> {
-    let parameters = Parameters::of(query, &["db", "sensor", "from", "to", "precision", "fields", "step", "epoch"])?;
-    let (selection, times) = (parameters.selection(app)?, parameters.times()?);
+    let known = [
+        "db",
+        "sensor",
+        "measurement",
+        "tag.KEY",
+        "from",
+        "to",
+        "precision",
+        "fields",
+        "step",
+        "epoch",
+        "agg",
+        "tz",
+        "group_by",
+        "fill",
+    ];
+    let parameters = Parameters::of(query, &known)?;
+    let (choice, times) = (parameters.choice(app)?, parameters.times()?);
+    let is_plain = ["agg", "tz", "group_by", "fill"].iter().all(|name| parameters.get(name).is_none());
+    match choice {
+        // Windows of one sensor by UTC's clock: what documents hold, put together exactly.
+        Choice::Sensor(_) if is_plain => plain_summary(app, &parameters, times).await,
+        choice => aggregated(app, &parameters, choice, times).await,
+    }
+}
+
+async fn plain_summary(app: &App, parameters: &Parameters, times: Times) -> Result<Response, ApiError> {
+    let selection = parameters.selection(app)?;
     let step = step(parameters.get("step").unwrap_or("1h"))?;
     let windows = app.query.summary(&selection, step).await?;
     let mut out = String::from("{\"series\":[");
@@ -180,24 +219,110 @@ async fn read_summary(app: &App, query: Pairs) -> Result<Response, ApiError> {
     Ok(json_body(out))
 }
 
-/// A step in nanoseconds, from a duration such as `15m`, `1h` or `1d`.
-fn step(text: &str) -> Result<i64, ApiError> {
-    let bad = || ApiError::Bad(format!("parameter step: {text:?} is not a duration such as 30s, 15m, 1h or 1d"));
-    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
-    let (number, unit) = text.split_at(digits);
-    let unit: i64 = match unit {
-        "ns" => 1,
-        "u" | "us" | "µs" => 1_000,
-        "ms" => 1_000_000,
-        "s" => 1_000_000_000,
-        "m" => 60_000_000_000,
-        "h" => 3_600_000_000_000,
-        "d" => 86_400_000_000_000,
-        "w" => 604_800_000_000_000,
-        _ => return Err(bad()),
+async fn aggregated(app: &App, parameters: &Parameters, choice: Choice, times: Times) -> Result<Response, ApiError> {
+    let functions = match parameters.get("agg") {
+        None => Aggregate::USUAL.to_vec(),
+        Some(names) => names.split(',').map(aggregate).collect::<Result<_, _>>()?,
     };
-    let step = number.parse::<i64>().ok().and_then(|number| number.checked_mul(unit)).filter(|step| *step > 0);
-    step.ok_or_else(bad)
+    let zone = parameters.get("tz").map(str::to_owned);
+    if let Some(zone) = zone.as_deref().filter(|zone| !is_zone(zone)) {
+        return Err(ApiError::Bad(format!("parameter tz: {zone:?} is no time zone such as Europe/Berlin")));
+    }
+    let asked = Aggregation {
+        database: parameters.database()?,
+        choice,
+        range: parameters.range()?,
+        has_start: parameters.get("from").is_some(),
+        fields: parameters.names("fields"),
+        step: Some(step(parameters.get("step").unwrap_or("1h"))?),
+        zone,
+        functions,
+        group_by: match parameters.get("group_by") {
+            None | Some("none") => GroupBy::Sensor,
+            Some("*") => GroupBy::Tags(Vec::new()),
+            Some(names) => GroupBy::Tags(names.split(',').map(str::to_owned).collect()),
+        },
+        fill: fill(parameters.get("fill"))?,
+    };
+    let series = app.query.aggregate(&asked).await?;
+    let mut out = String::from("{\"series\":[");
+    json::list(&mut out, &series, |out, series| json::window_series(out, series, times));
+    json::end_with_next(&mut out, None);
+    Ok(json_body(out))
+}
+
+fn aggregate(name: &str) -> Result<Aggregate, ApiError> {
+    let known = "count, min, max, sum, avg, first, last, stddev, median, or a percentile such as p95";
+    Aggregate::from_name(name).ok_or_else(|| ApiError::Bad(format!("parameter agg: {name:?} is none of {known}")))
+}
+
+fn fill(text: Option<&str>) -> Result<Fill, ApiError> {
+    Ok(match text {
+        None | Some("none") => Fill::None,
+        Some("null") => Fill::Null,
+        Some("previous") => Fill::Previous,
+        Some("linear") => Fill::Linear,
+        Some(number) => match (number.parse::<i64>(), number.parse::<f64>()) {
+            (Ok(whole), _) => Fill::Integer(whole),
+            (Err(_), Ok(float)) if float.is_finite() => Fill::Float(float),
+            _ => {
+                return Err(ApiError::Bad(format!(
+                    "parameter fill: {number:?} is none of none, null, previous, linear, or a number"
+                )));
+            }
+        },
+    })
+}
+
+/// A part of the list of sensors, each as it is now, and the key behind which the next part begins.
+async fn listed(
+    app: &App,
+    database: &str,
+    filter: &SensorFilter,
+) -> Result<(Vec<SensorDocument>, Option<String>), ApiError> {
+    let stored = app.query.sensors(database, filter).await?;
+    let stored_last = stored.last().filter(|_| stored.len() == filter.limit).map(|last| last.sensor.key.to_string());
+    let documents = app.ingest.sensors(database, filter, stored).await?;
+    let full = documents.len() == filter.limit;
+    let next = documents.last().filter(|_| full).map(|last| last.sensor.key.to_string()).or(stored_last);
+    Ok((documents, next))
+}
+
+/// `GET /api/v1/latest`.
+pub async fn latest(State(app): State<Arc<App>>, query: Pairs) -> Response {
+    answer(read_latest(&app, query).await)
+}
+
+/// The latest reading of each sensor chosen, from its document, brought up to what is acked.
+async fn read_latest(app: &App, query: Pairs) -> Result<Response, ApiError> {
+    let known = ["db", "sensor", "measurement", "tag.KEY", "limit", "cursor", "epoch"];
+    let parameters = Parameters::of(query, &known)?;
+    let max = app.options.sensors_max;
+    let (limit, times) = (parameters.limit(max, max, "query.sensors_max")?, parameters.times()?);
+    let (database, choice) = (parameters.database()?, parameters.choice_or_all(app)?);
+    let mut filter = SensorFilter { after: parameters.get("cursor").map(str::to_owned), outliers: false, limit: max };
+    let mut found = Vec::new();
+    loop {
+        let (documents, next) = listed(app, &database, &filter).await?;
+        found.extend(documents.into_iter().filter(|document| choice.takes(&document.sensor)));
+        filter.after = next;
+        if filter.after.is_none() || found.len() > limit {
+            break;
+        }
+    }
+    let is_cut = found.len() > limit;
+    found.truncate(limit);
+    let next = found.last().filter(|_| is_cut).map(|last| last.sensor.key.to_string());
+    let mut out = String::from("{\"series\":[");
+    json::list(&mut out, found.iter().filter(|document| !document.recent.is_empty()), |out, document| {
+        let tags = document.sensor.tags.iter().map(|(key, value)| (&**key, &**value));
+        json::sensor_head(out, &document.sensor.key, tags);
+        out.push_str(",\"readings\":[");
+        json::list(out, document.recent.last(), |out, reading| json::reading(out, reading, times));
+        out.push_str("]}");
+    });
+    json::end_with_next(&mut out, next.as_deref());
+    Ok(json_body(out))
 }
 
 /// `GET /api/v1/sensors`.
@@ -214,11 +339,7 @@ async fn read_sensors(app: &App, query: Pairs) -> Result<Response, ApiError> {
     let with_recent = flag("recent", parameters.get("recent"))?.unwrap_or(false);
     let database = parameters.database()?;
     let filter = SensorFilter { after: parameters.get("cursor").map(str::to_owned), outliers, limit };
-    let stored = app.query.sensors(&database, &filter).await?;
-    let stored_last = stored.last().filter(|_| stored.len() == limit).map(|last| last.sensor.key.clone());
-    let mut documents = app.ingest.sensors(&database, &filter, stored).await?;
-    let full = documents.len() == limit;
-    let next = documents.last().filter(|_| full).map(|last| last.sensor.key.clone()).or(stored_last);
+    let (mut documents, next) = listed(app, &database, &filter).await?;
     // A mark that has expired is still stored until the document is written again.
     documents.retain(|document| !outliers || document.outlier.is_some());
     let mut out = String::from("{\"sensors\":[");

@@ -58,8 +58,8 @@ impl UnflushedReadings for Ingest {
         self.catalog.database_names()
     }
 
-    fn met_version(&self) -> u64 {
-        self.catalog.version()
+    fn met_version(&self) -> Result<u64, Behind> {
+        if self.feed.progress.is_live() { Ok(self.catalog.version()) } else { Err(Behind) }
     }
 }
 

@@ -57,7 +57,7 @@ impl Query {
     /// When the store does not answer.
     pub(super) async fn directory(&self, database: &str, max_age: Duration) -> Result<Sensors, QueryError> {
         // Before anything is read: what is met meanwhile is then looked at again.
-        let version = self.hot.met_version();
+        let version = self.hot.met_version()?;
         let known = self.directory.get(database);
         let fresh = known.filter(|known| known.read.elapsed() < max_age);
         if let Some(known) = fresh.as_ref().filter(|known| known.version == version) {
@@ -205,6 +205,7 @@ impl Query {
     /// # Errors
     /// When the store does not answer.
     pub async fn all_databases(&self) -> Result<Vec<String>, QueryError> {
+        self.hot.met_version()?;
         let mut names = self.store.databases().await?;
         names.extend(self.hot.databases());
         names.sort_unstable();

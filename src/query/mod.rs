@@ -2,8 +2,11 @@
 //! and from what is acked and not there yet, which is asked for first. Reaches both only through the
 //! traits that `bucket` declares; knows nothing of HTTP.
 
+pub mod aggregate;
+pub mod choice;
 mod directory;
 pub mod influx;
+pub mod many;
 mod plan;
 mod points;
 mod windows;
@@ -65,6 +68,14 @@ pub enum QueryError {
         "the answer has more than {limit} bytes (four times query.answer_bytes): take a longer step, a shorter range or fewer fields"
     )]
     TooLarge {
+        /// The limit's value.
+        limit: usize,
+    },
+    /// The statement needs too many readings at a time.
+    #[error(
+        "the query needs more than {limit} readings at a time (query.points_max): take a shorter range or fewer sensors"
+    )]
+    TooManyPoints {
         /// The limit's value.
         limit: usize,
     },

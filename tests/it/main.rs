@@ -14,6 +14,7 @@
 //! | `command_line` | flags, configuration, banner, exit statuses |
 //! | `deploy` | what `deploy/` names exists; a real Prometheus finds series for its dashboards and alerts |
 //! | `accounting` | every reading is accounted for at every scrape, through outages and kills |
+//! | `many` | questions about many sensors, against a plain map; what there is to ask about |
 //! | `metrics` | what `/metrics` says, and `promtool`'s opinion of it |
 //! | `readme` | every snippet of the README does what it says |
 //! | `verify` | `hourglass verify`: every kind of damage is found and named, and mended where it can be |
@@ -32,6 +33,7 @@ mod influxql;
 mod json;
 mod lawful;
 mod line_protocol;
+mod many;
 mod metrics;
 mod proof;
 mod readme;

@@ -5,12 +5,11 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use super::StatementFailure;
-use super::accumulate::{Pick, Window};
-use super::fill::{constant, fill};
+use super::accumulate::Window;
 use super::filter::{Found, Lookup, arithmetic, holds};
+use super::joined::{joined, raw};
 use super::pattern::Patterns;
 use super::plan::{Call, Function, Input, Node, Plan};
-use super::transform::{integral, transform};
 use super::window::Windows;
 use crate::bucket::Summary;
 use crate::influxql::{Fill, Kind};
@@ -85,14 +84,15 @@ pub struct Evaluation<'a> {
     kept: usize,
 }
 
+/// What is gathered of a group.
 #[derive(Debug, Default)]
-struct Content {
+pub struct Content {
     /// Raw rows: time, and a cell per column.
-    rows: Vec<Row>,
+    pub rows: Vec<Row>,
     /// Per call, its windows by their start.
-    windows: Vec<BTreeMap<i64, Window>>,
+    pub windows: Vec<BTreeMap<i64, Window>>,
     /// Per call, the values that a transformation goes over.
-    values: Vec<Vec<(i64, Value)>>,
+    pub values: Vec<Vec<(i64, Value)>>,
 }
 
 struct Reading<'a> {
@@ -273,190 +273,4 @@ fn plain(node: &Node, member: &Member, points: &Points, at: usize) -> Option<Val
             arithmetic(*operator, &plain(a, member, points, at)?, &plain(b, member, points, at)?)
         }
     }
-}
-
-/// Readings of all series of a group by time; those of one time in the order of their series.
-fn raw(mut rows: Vec<Row>, plan: &Plan, frame: &Frame) -> Vec<Row> {
-    rows.sort_by_key(|(time, _)| *time);
-    if matches!(frame.fill, Fill::Integer(_) | Fill::Float(_)) {
-        for column in 0..plan.columns.len() {
-            let like = rows.iter().find_map(|(_, cells)| cells[column].clone());
-            for (_, cells) in &mut rows {
-                if cells[column].is_none() && matches!(plan.columns[column], Node::Field(_)) {
-                    cells[column] = constant(frame.fill, like.as_ref());
-                }
-            }
-        }
-    }
-    rows
-}
-
-/// What a call shows: a time, a value, and what else its reading has.
-type Shown = (i64, Option<Value>, Vec<Option<Value>>);
-
-/// The rows of all calls of a group, joined by time.
-fn joined(mut content: Content, plan: &Plan, frame: &Frame) -> Result<Vec<Row>, StatementFailure> {
-    let mut shown: Vec<Vec<Shown>> = Vec::with_capacity(plan.calls.len());
-    for (number, call) in plan.calls.iter().enumerate() {
-        let windows = std::mem::take(&mut content.windows[number]);
-        let values = std::mem::take(&mut content.values[number]);
-        shown.push(show(call, windows, values, plan.calls.len() == 1, frame)?);
-    }
-    let mut rows: Vec<Row> = Vec::new();
-    if let [only] = &mut *shown {
-        for (time, value, beside) in only.drain(..) {
-            let cells =
-                plan.columns.iter().enumerate().map(|(at, node)| {
-                    row(node, &|_| value.clone(), &|| beside.get(at).cloned().flatten(), &beside, plan)
-                });
-            rows.push((time, cells.collect()));
-        }
-        return Ok(rows);
-    }
-    let mut by_time: BTreeMap<i64, Vec<Option<Value>>> = BTreeMap::new();
-    let calls = shown.len();
-    for (number, shown) in shown.into_iter().enumerate() {
-        for (time, value, _) in shown {
-            by_time.entry(time).or_insert_with(|| vec![None; calls])[number] = value;
-        }
-    }
-    for (time, values) in by_time {
-        let cells = plan.columns.iter().map(|node| row(node, &|call| values[call].clone(), &|| None, &[], plan));
-        rows.push((time, cells.collect()));
-    }
-    if frame.descending {
-        rows.reverse();
-    }
-    Ok(rows)
-}
-
-/// A column of a row of calls. What is beside them comes from the reading that was picked.
-fn row(
-    node: &Node,
-    call: &dyn Fn(usize) -> Option<Value>,
-    beside: &dyn Fn() -> Option<Value>,
-    picked: &[Option<Value>],
-    plan: &Plan,
-) -> Option<Value> {
-    match node {
-        Node::Nothing => None,
-        Node::Constant(value) => Some(value.clone()),
-        Node::Call(number) => call(*number),
-        Node::Field(_) | Node::Tag(_) => {
-            let at = plan.columns.iter().position(|column| column == node);
-            at.and_then(|at| picked.get(at).cloned().flatten()).or_else(beside)
-        }
-        Node::Binary(operator, a, b) => {
-            arithmetic(*operator, &row(a, call, beside, picked, plan)?, &row(b, call, beside, picked, plan)?)
-        }
-    }
-}
-
-/// What a call comes to, in the order in which rows are shown.
-fn show(
-    call: &Call,
-    windows: BTreeMap<i64, Window>,
-    mut values: Vec<(i64, Value)>,
-    single: bool,
-    frame: &Frame,
-) -> Result<Vec<Shown>, StatementFailure> {
-    let plain = |(time, value): (i64, Value)| (time, Some(value), Vec::new());
-    match (&call.input, &call.function) {
-        (Input::Field(_), Function::Integral(unit)) => {
-            values.sort_by_key(|(time, _)| *time);
-            let start = if frame.has_min { frame.min } else { 0 };
-            let label = |(time, area): (i64, f64)| (if time == i64::MIN { start } else { time }, Value::Float(area));
-            let mut areas: Vec<Shown> =
-                integral(&values, *unit, frame.windows.as_ref()).into_iter().map(label).map(plain).collect();
-            if frame.descending {
-                areas.reverse();
-            }
-            Ok(areas)
-        }
-        (Input::Field(_), function) if function.is_transformation() => {
-            values.sort_by_key(|(time, _)| *time);
-            if frame.descending {
-                values.reverse();
-            }
-            Ok(transform(function, &values, None).into_iter().map(plain).collect())
-        }
-        (Input::Field(_), function) => of_windows(function, windows, single, frame),
-        (Input::Call(inner), function) => {
-            let lead = Frame { has_min: frame.has_min, ..frame.clone() };
-            let lead = match (&frame.windows, function.is_transformation() && call.looks_back()) {
-                (Some(windows), true) if frame.descending => {
-                    Frame { max: frame.max.saturating_add(windows.every), ..lead }
-                }
-                (Some(windows), true) if frame.has_min => {
-                    Frame { min: frame.min.saturating_sub(windows.every), ..lead }
-                }
-                _ => lead,
-            };
-            let shown = show(inner, windows, values, false, &lead)?;
-            let values: Vec<(i64, Value)> =
-                shown.into_iter().filter_map(|(time, value, _)| Some((time, value?))).collect();
-            let every = frame.windows.as_ref().map(|windows| windows.every);
-            Ok(transform(function, &values, every).into_iter().map(plain).collect())
-        }
-    }
-}
-
-fn of_windows(
-    function: &Function,
-    windows: BTreeMap<i64, Window>,
-    single: bool,
-    frame: &Frame,
-) -> Result<Vec<Shown>, StatementFailure> {
-    let Some(first) = windows.keys().next().copied() else { return Ok(Vec::new()) };
-    let keeps_time = function.is_ranking() || (single && frame.windows.is_none() && function.is_selector());
-    let start = if frame.windows.is_some() { None } else { Some(if frame.has_min { frame.min } else { 0 }) };
-    let mut shown: Vec<Shown> = Vec::new();
-    for (window, filling) in windows {
-        let label = start.unwrap_or(window);
-        let show = |pick: Pick| {
-            let time = pick.time.filter(|_| keeps_time).unwrap_or(label);
-            (time, Some(pick.value), pick.beside)
-        };
-        let was_empty = filling.is_empty();
-        let picks: Vec<Shown> = filling.finish(function).into_iter().map(show).collect();
-        if picks.is_empty() && !was_empty && *function == Function::Stddev {
-            // Too few readings for an answer, as of the deviation of one.
-            shown.push((label, None, Vec::new()));
-        }
-        shown.extend(picks);
-    }
-    let is_list = function.is_ranking() || *function == Function::Distinct;
-    let Some(grid) = frame.windows.as_ref().filter(|_| !is_list && frame.fill != Fill::None) else {
-        if frame.descending && !is_list {
-            shown.reverse();
-        }
-        return Ok(shown);
-    };
-    let from = if frame.has_min { frame.min } else { first };
-    let mut starts = grid
-        .starts(from, frame.max, frame.limits.windows)
-        .map_err(|limit| StatementFailure::TooManyWindows { limit })?;
-    if frame.descending {
-        starts.reverse();
-        shown.reverse();
-    }
-    let mut beside: HashMap<i64, Vec<Option<Value>>> = HashMap::new();
-    let mut values = Vec::with_capacity(shown.len());
-    // These have readings, only no answer: they are not empty.
-    let mut without = Vec::new();
-    for (time, value, others) in shown {
-        match value {
-            Some(value) => {
-                values.push((time, value));
-                beside.insert(time, others);
-            }
-            None => without.push(time),
-        }
-    }
-    let filled = fill(frame.fill, &starts, values, matches!(function, Function::Count | Function::CountDistinct));
-    let row = |(time, value): (i64, Option<Value>)| {
-        let value = value.filter(|_| !without.contains(&time));
-        (time, value, beside.remove(&time).unwrap_or_default())
-    };
-    Ok(filled.into_iter().map(row).collect())
 }

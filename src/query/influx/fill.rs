@@ -30,11 +30,10 @@ pub fn fill(fill: Fill, starts: &[i64], values: Vec<(i64, Value)>, counts: bool)
                 (Some(before), Some(after)) => between(before, after, *start),
                 _ => None,
             },
-            Fill::Integer(_) | Fill::Float(_) => values
-                .peek()
-                .map(|(_, value)| value)
-                .or(before.as_ref().map(|(_, value)| value))
-                .and_then(|like| constant(fill, Some(like))),
+            Fill::Integer(_) | Fill::Float(_) => {
+                let like = values.peek().or(before.as_ref()).map(|(_, value)| value);
+                constant(fill, like)
+            }
         };
         filled.push((*start, shown));
     }

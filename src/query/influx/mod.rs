@@ -2,16 +2,19 @@
 //! summaries and the readings that queries reach. Pure but for `select` and `show`, which read.
 
 mod accumulate;
-mod evaluate;
+mod build;
+pub(super) mod evaluate;
+mod expand;
 mod fill;
 mod filter;
-mod pattern;
-mod plan;
+mod joined;
+pub(super) mod pattern;
+pub(super) mod plan;
 mod rows;
 mod select;
 mod show;
 mod transform;
-mod window;
+pub(super) mod window;
 
 use jiff::tz::TimeZone;
 
@@ -133,7 +136,8 @@ pub fn is_zone(name: &str) -> bool {
     zone(name).is_some()
 }
 
-fn zone(name: &str) -> Option<TimeZone> {
+/// The zone of that name.
+pub(super) fn zone(name: &str) -> Option<TimeZone> {
     match name {
         "" | "UTC" => Some(TimeZone::UTC),
         name => TimeZone::get(name).ok(),

@@ -121,7 +121,7 @@ impl Query {
     }
 
     /// Reads what the plan needs of these sensors.
-    async fn read(
+    pub(in crate::query) async fn read(
         &self,
         database: &str,
         entries: &[Entry],

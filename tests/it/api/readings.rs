@@ -195,8 +195,8 @@ fn parameters_that_cannot_be_meant_are_refused_by_name() {
     let client = client("parameters");
     client.keep("m v=1 1");
     for (parameters, expected) in [
-        ("", "parameter sensor is missing: give its key, e.g. sensor=climate,sensor=temp-01"),
-        ("sensor=", "parameter sensor is missing: give its key, e.g. sensor=climate,sensor=temp-01"),
+        ("", "which sensors? Give sensor=climate,sensor=temp-01, or measurement=climate, or tag.KEY=value"),
+        ("sensor=", "which sensors? Give "),
         ("sensor=m,", "parameter sensor, column "),
         ("sensor=m,a=1,a=2", "parameter sensor, column "),
         ("sensor=m&sensor=m", "parameter sensor is there twice"),

@@ -1,0 +1,59 @@
+//! What there is to ask about: measurements, tags and fields, each with how many sensors have it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::response::{IntoResponse, Response};
+use serde_json::{Value, json};
+
+use super::App;
+use super::errors::{ApiError, Dialect};
+use super::parameters::{Pairs, Parameters};
+use crate::query::many::Vocabulary;
+
+const KNOWN: [&str; 4] = ["db", "sensor", "measurement", "tag.KEY"];
+
+async fn vocabulary(app: &App, query: Pairs) -> Result<Vocabulary, ApiError> {
+    let parameters = Parameters::of(query, &KNOWN)?;
+    let (database, choice) = (parameters.database()?, parameters.choice_or_all(app)?);
+    Ok(app.query.vocabulary(&database, &choice).await?)
+}
+
+async fn list(app: &App, query: Pairs, name: &str, items: impl FnOnce(Vocabulary) -> Vec<Value>) -> Response {
+    match vocabulary(app, query).await {
+        Ok(words) => Json(json!({ name: items(words) })).into_response(),
+        Err(error) => error.respond(Dialect::V1),
+    }
+}
+
+/// `GET /api/v1/measurements`.
+pub async fn measurements(State(app): State<Arc<App>>, query: Pairs) -> Response {
+    let item = |(name, sensors): (String, usize)| json!({ "measurement": name, "sensors": sensors });
+    list(&app, query, "measurements", |words| words.measurements.into_iter().map(item).collect()).await
+}
+
+/// `GET /api/v1/tags`.
+pub async fn tags(State(app): State<Arc<App>>, query: Pairs) -> Response {
+    let items = |words: Vocabulary| {
+        let item = |(key, values): (String, BTreeMap<String, usize>)| json!({ "tag": key, "values": values.len(), "sensors": values.values().sum::<usize>() });
+        words.tags.into_iter().map(item).collect()
+    };
+    list(&app, query, "tags", items).await
+}
+
+/// `GET /api/v1/tags/{key}`.
+pub async fn tag_values(State(app): State<Arc<App>>, Path(key): Path<String>, query: Pairs) -> Response {
+    let items = |mut words: Vocabulary| {
+        let values = words.tags.remove(&key).unwrap_or_default();
+        values.into_iter().map(|(value, sensors)| json!({ "value": value, "sensors": sensors })).collect()
+    };
+    list(&app, query, "values", items).await
+}
+
+/// `GET /api/v1/fields`.
+pub async fn fields(State(app): State<Arc<App>>, query: Pairs) -> Response {
+    let item = |(name, (family, sensors)): (String, (&str, usize))| json!({ "field": name, "type": family, "sensors": sensors });
+    list(&app, query, "fields", |words| words.fields.into_iter().map(item).collect()).await
+}

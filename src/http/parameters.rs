@@ -1,0 +1,197 @@
+//! Parameters of the read endpoints: each by its name, checked, and named in the error when it cannot be used.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use axum::extract::Query;
+
+use super::App;
+use super::errors::ApiError;
+use super::json::Times;
+use super::write::DEFAULT_DATABASE;
+use crate::ingest::check_database_name;
+use crate::query::Selection;
+use crate::query::choice::{Choice, TagFilter, TagTest};
+use crate::reading::Precision;
+use crate::reading::time::{TIMESTAMP_MIN, parse_rfc3339};
+use crate::wire::line_protocol::parse_series;
+
+pub type Pairs = Result<Query<Vec<(String, String)>>, axum::extract::rejection::QueryRejection>;
+
+/// Parameters by name, each at most once and each known to the endpoint.
+pub struct Parameters {
+    plain: HashMap<String, String>,
+    tags: Vec<TagFilter>,
+}
+
+impl Parameters {
+    pub fn of(query: Pairs, known: &[&str]) -> Result<Self, ApiError> {
+        let Query(pairs) = query.map_err(|error| ApiError::Bad(error.body_text()))?;
+        let (mut plain, mut tags) = (HashMap::new(), Vec::new());
+        for (name, value) in pairs {
+            if let Some(tag) = name.strip_prefix("tag.").filter(|_| known.contains(&"tag.KEY")) {
+                tags.push(tag_filter(tag, &value)?);
+                continue;
+            }
+            if !known.contains(&name.as_str()) {
+                return Err(ApiError::Bad(format!("unknown parameter {name:?}; known are {}", known.join(", "))));
+            }
+            if plain.insert(name.clone(), value).is_some() {
+                return Err(ApiError::Bad(format!("parameter {name} is there twice")));
+            }
+        }
+        Ok(Self { plain, tags })
+    }
+
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.plain.get(name).map(String::as_str).filter(|value| !value.is_empty())
+    }
+
+    pub fn database(&self) -> Result<String, ApiError> {
+        let name = self.get("db").unwrap_or(DEFAULT_DATABASE);
+        check_database_name(name)?;
+        Ok(name.to_owned())
+    }
+
+    pub fn selection(&self, app: &App) -> Result<Selection, ApiError> {
+        let text = self.get("sensor").ok_or_else(|| {
+            ApiError::Bad("parameter sensor is missing: give its key, e.g. sensor=climate,sensor=temp-01".to_owned())
+        })?;
+        let sensor = parse_series(text, &app.options.limits)
+            .map_err(|error| ApiError::Bad(format!("parameter sensor, column {}: {}", error.column, error.reason)))?;
+        let sensor = sensor.key.into();
+        Ok(Selection { database: self.database()?, sensor, range: self.range()?, fields: self.names("fields") })
+    }
+
+    /// Names with commas between them; none when the parameter is missing.
+    pub fn names(&self, name: &str) -> Vec<String> {
+        self.get(name).map(|names| names.split(',').map(str::to_owned).collect()).unwrap_or_default()
+    }
+
+    /// `from` and `to`: half open, and all of time where nothing is said.
+    pub fn range(&self) -> Result<Range<i64>, ApiError> {
+        let range = self.time("from", TIMESTAMP_MIN)?..self.time("to", i64::MAX)?;
+        if range.start > range.end {
+            return Err(ApiError::Bad("parameter from lies after to".to_owned()));
+        }
+        Ok(range)
+    }
+
+    /// One sensor by `sensor=`, or many by `measurement=` and `tag.KEY=`.
+    pub fn choice(&self, app: &App) -> Result<Choice, ApiError> {
+        let measurement = self.get("measurement").map(str::to_owned);
+        if self.get("sensor").is_some() {
+            if measurement.is_some() || !self.tags.is_empty() {
+                return Err(ApiError::Bad(
+                    "parameter sensor names one sensor: leave out measurement and tag.…".to_owned(),
+                ));
+            }
+            return Ok(Choice::Sensor(self.selection(app)?.sensor));
+        }
+        if measurement.is_none() && self.tags.is_empty() {
+            return Err(ApiError::Bad(
+                "which sensors? Give sensor=climate,sensor=temp-01, or measurement=climate, or tag.KEY=value"
+                    .to_owned(),
+            ));
+        }
+        Ok(Choice::Matching { measurement, tags: self.tags.clone() })
+    }
+
+    /// As [`Parameters::choice`], and all sensors when nothing is said.
+    pub fn choice_or_all(&self, app: &App) -> Result<Choice, ApiError> {
+        match (self.get("sensor"), self.get("measurement"), &*self.tags) {
+            (None, None, []) => Ok(Choice::Matching { measurement: None, tags: Vec::new() }),
+            _ => self.choice(app),
+        }
+    }
+
+    pub fn time(&self, name: &str, default: i64) -> Result<i64, ApiError> {
+        let Some(text) = self.get(name) else { return Ok(default) };
+        let unit = self.get("precision").unwrap_or("auto");
+        let unit = Precision::from_name(unit)
+            .ok_or_else(|| ApiError::Bad(format!("invalid precision {unit:?} (use auto, n, u, ms, s, m or h)")))?;
+        // A plus in a query string means a space: repair the offset of an RFC 3339 time.
+        let time = match (text.parse::<i64>(), relative(text)) {
+            (Ok(number), _) => unit.to_ns(number),
+            (Err(_), Some(before)) => Some(now_ns().saturating_sub(before)),
+            (Err(_), None) => parse_rfc3339(&text.replace(' ', "+")),
+        };
+        time.ok_or_else(|| {
+            ApiError::Bad(format!(
+                "parameter {name}: {text:?} is neither RFC 3339 nor an integer in range (precision={unit:?}), nor like now or -24h"
+            ))
+        })
+    }
+
+    pub fn limit(&self, default: usize, max: usize, key: &str) -> Result<usize, ApiError> {
+        let Some(text) = self.get("limit") else { return Ok(default) };
+        match text.parse() {
+            Ok(limit) if (1..=max).contains(&limit) => Ok(limit),
+            _ => Err(ApiError::Bad(format!("parameter limit: {text:?} is not a number from 1 to {max} ({key})"))),
+        }
+    }
+
+    pub fn times(&self) -> Result<Times, ApiError> {
+        match self.get("epoch") {
+            None => Ok(Times::Text),
+            Some("ns" | "n") => Ok(Times::Epoch(1)),
+            Some("u" | "us" | "µ") => Ok(Times::Epoch(1_000)),
+            Some("ms") => Ok(Times::Epoch(1_000_000)),
+            Some("s") => Ok(Times::Epoch(1_000_000_000)),
+            Some(other) => Err(ApiError::Bad(format!("parameter epoch: {other:?} is none of ns, u, ms, s"))),
+        }
+    }
+}
+
+/// `tag.site=lab`, `tag.site!=lab`, `tag.room=~^r[0-9]+$`, `tag.room!~^r`: what stands behind `tag.`, split at the first `=`.
+fn tag_filter(name: &str, value: &str) -> Result<TagFilter, ApiError> {
+    let pattern = |key: &str, pattern: &str, negated: bool| {
+        let bad = |why: String| ApiError::Bad(format!("parameter tag.{key}: {pattern:?} is no pattern: {why}"));
+        Ok(TagFilter { key: key.to_owned(), test: TagTest::pattern(pattern).map_err(bad)?, negated })
+    };
+    if let Some((key, start)) = name.split_once("!~") {
+        // A `=` within the pattern was taken for the one behind the name.
+        let rest = if value.is_empty() { start.to_owned() } else { format!("{start}={value}") };
+        return pattern(key, &rest, true);
+    }
+    let (key, negated) = name.strip_suffix('!').map_or((name, false), |key| (key, true));
+    match value.strip_prefix('~').filter(|_| !negated) {
+        Some(text) => pattern(key, text, false),
+        None => Ok(TagFilter { key: key.to_owned(), test: TagTest::Is(value.to_owned()), negated }),
+    }
+}
+
+/// `now`, `-24h` or `now-24h`: how long before now, in nanoseconds.
+fn relative(text: &str) -> Option<i64> {
+    let back = text.strip_prefix("now").unwrap_or(text);
+    match back.strip_prefix('-') {
+        Some(duration) => step(duration).ok(),
+        None => (text == "now").then_some(0),
+    }
+}
+
+/// The clock, for times relative to now.
+fn now_ns() -> i64 {
+    let since_epoch = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since_epoch.as_nanos()).unwrap_or(i64::MAX)
+}
+
+/// A step in nanoseconds, from a duration such as `15m`, `1h` or `1d`.
+pub fn step(text: &str) -> Result<i64, ApiError> {
+    let bad = || ApiError::Bad(format!("parameter step: {text:?} is not a duration such as 30s, 15m, 1h or 1d"));
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = text.split_at(digits);
+    let unit: i64 = match unit {
+        "ns" => 1,
+        "u" | "us" | "µs" => 1_000,
+        "ms" => 1_000_000,
+        "s" => 1_000_000_000,
+        "m" => 60_000_000_000,
+        "h" => 3_600_000_000_000,
+        "d" => 86_400_000_000_000,
+        "w" => 604_800_000_000_000,
+        _ => return Err(bad()),
+    };
+    let step = number.parse::<i64>().ok().and_then(|number| number.checked_mul(unit)).filter(|step| *step > 0);
+    step.ok_or_else(bad)
+}

@@ -1,0 +1,265 @@
+//! Windows of many sensors: any functions, any step, in any zone, by sensor, by tags or all together.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use super::choice::Choice;
+use super::directory::Entry;
+use super::influx::StatementFailure;
+use super::influx::evaluate::{Evaluation, Frame, Limits};
+use super::influx::pattern::Patterns;
+use super::influx::plan::{Call, Function, Input, Node, Plan};
+use super::influx::window::Windows;
+use super::{Query, QueryError};
+use crate::influxql::Fill;
+use crate::reading::{Family, Value};
+
+/// What is asked.
+#[derive(Debug, Clone)]
+pub struct Aggregation {
+    /// The database's name.
+    pub database: String,
+    /// Of which sensors.
+    pub choice: Choice,
+    /// In nanoseconds, half open.
+    pub range: Range<i64>,
+    /// Whether somebody said where the range begins.
+    pub has_start: bool,
+    /// Only these fields; all that the functions are for when empty.
+    pub fields: Vec<String>,
+    /// The windows' length in nanoseconds; one window over the whole range without it.
+    pub step: Option<i64>,
+    /// The zone whose clocks the windows are counted on.
+    pub zone: Option<String>,
+    /// What of each field.
+    pub functions: Vec<Aggregate>,
+    /// Which sensors go together.
+    pub group_by: GroupBy,
+    /// What empty windows show.
+    pub fill: Fill,
+}
+
+/// Which sensors go together.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum GroupBy {
+    /// None: each is a series of its own.
+    Sensor,
+    /// Those of a measurement that have the same values of these tags.
+    Tags(Vec<String>),
+}
+
+/// A function by its name in the native API.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[expect(missing_docs, reason = "the names say it")]
+pub enum Aggregate {
+    Count,
+    Min,
+    Max,
+    Sum,
+    Avg,
+    First,
+    Last,
+    Stddev,
+    Median,
+    /// Of a hundred.
+    Percentile(u8),
+}
+
+impl Aggregate {
+    /// What the summary endpoint answers when nothing else is asked for.
+    pub const USUAL: [Self; 5] = [Self::Count, Self::Min, Self::Max, Self::Sum, Self::Avg];
+
+    /// The function of that name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Some(match name {
+            "count" => Self::Count,
+            "min" => Self::Min,
+            "max" => Self::Max,
+            "sum" => Self::Sum,
+            "avg" => Self::Avg,
+            "first" => Self::First,
+            "last" => Self::Last,
+            "stddev" => Self::Stddev,
+            "median" => Self::Median,
+            _ => Self::Percentile(name.strip_prefix('p')?.parse().ok().filter(|percent| (1..100).contains(percent))?),
+        })
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> String {
+        match self {
+            Self::Percentile(percent) => format!("p{percent}"),
+            other => format!("{other:?}").to_lowercase(),
+        }
+    }
+
+    fn function(self) -> Function {
+        match self {
+            Self::Count => Function::Count,
+            Self::Min => Function::Min,
+            Self::Max => Function::Max,
+            Self::Sum => Function::Sum,
+            Self::Avg => Function::Mean,
+            Self::First => Function::First,
+            Self::Last => Function::Last,
+            Self::Stddev => Function::Stddev,
+            Self::Median => Function::Median,
+            Self::Percentile(percent) => Function::Percentile(f64::from(percent)),
+        }
+    }
+
+    fn is_for(self, family: Family) -> bool {
+        family == Family::Number || matches!(self, Self::First | Self::Last)
+    }
+}
+
+/// One series of windows.
+#[derive(Debug, Clone, PartialEq)]
+pub struct WindowSeries {
+    /// The sensor's key, where the series is one sensor's.
+    pub sensor: Option<String>,
+    /// The measurement.
+    pub measurement: String,
+    /// The sensor's tags, or those grouped by.
+    pub tags: Vec<(String, String)>,
+    /// In time order.
+    pub windows: Vec<AggregateWindow>,
+}
+
+/// One window.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AggregateWindow {
+    /// From the first nanosecond on and before the last; cut to the range asked for.
+    pub span: Range<i64>,
+    /// Per field, what each function says, in the order in which they were asked for.
+    pub fields: BTreeMap<String, Vec<(Aggregate, Option<Value>)>>,
+}
+
+impl Query {
+    /// Windows of all sensors chosen, series after series in the order of their names and tags. A sensor that was
+    /// asked for by its key has a series as soon as it is known.
+    ///
+    /// # Errors
+    /// When the answer cannot be complete, or would be too large.
+    pub async fn aggregate(&self, asked: &Aggregation) -> Result<Vec<WindowSeries>, QueryError> {
+        let series = self.in_turn(self.read_aggregate(asked)).await?;
+        self.metrics.query_points.increment(series.iter().map(|series| series.windows.len() as u64).sum());
+        Ok(series)
+    }
+
+    async fn read_aggregate(&self, asked: &Aggregation) -> Result<Vec<WindowSeries>, QueryError> {
+        let entries = self.choose(&asked.database, &asked.choice).await?;
+        let (plan, of_column) = plan(asked, &entries);
+        let frame = self.frame(asked);
+        let patterns = Patterns::default();
+        let mut evaluation = Evaluation::new(&plan, &frame, &patterns);
+        let read = self.read(&asked.database, &entries, &plan, &frame, &mut evaluation, &patterns).await;
+        read.map_err(too_much)?;
+        let mut series: Vec<WindowSeries> = Vec::new();
+        for group in evaluation.finish().map_err(too_much)? {
+            let tags: Vec<(String, String)> =
+                group.member.tags.into_iter().filter(|(_, value)| !value.is_empty()).collect();
+            let measurement = group.member.name.to_string();
+            let sensor = (asked.group_by == GroupBy::Sensor).then(|| key_of(&entries, &measurement, &tags)).flatten();
+            let windows = group.rows.into_iter().map(|(time, cells)| window(time, cells, &frame, asked, &of_column));
+            series.push(WindowSeries { sensor, measurement, tags, windows: windows.collect() });
+        }
+        if let (Choice::Sensor(_), [entry], true) = (&asked.choice, &*entries, series.is_empty()) {
+            let tags = entry.sensor.tags.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
+            let sensor = Some(entry.sensor.key.to_string());
+            let measurement = entry.sensor.measurement.to_string();
+            series.push(WindowSeries { sensor, measurement, tags, windows: Vec::new() });
+        }
+        Ok(series)
+    }
+
+    fn frame(&self, asked: &Aggregation) -> Frame {
+        let zone = asked.zone.as_deref().and_then(super::influx::zone);
+        Frame {
+            min: asked.range.start,
+            max: asked.range.end.saturating_sub(1),
+            has_min: asked.has_start,
+            windows: asked.step.map(|every| Windows { every, offset: 0, zone }),
+            fill: asked.fill,
+            descending: false,
+            limits: Limits { windows: self.options.windows_max, points: self.options.points_max },
+        }
+    }
+}
+
+/// The plan of all functions over all fields, and of which field and function each of its columns is.
+fn plan(asked: &Aggregation, entries: &[Entry]) -> (Plan, Vec<(String, Aggregate)>) {
+    let mut known: BTreeMap<&str, Family> = BTreeMap::new();
+    for (name, family) in entries.iter().flat_map(|entry| &entry.fields) {
+        known.entry(name).or_insert(*family);
+    }
+    let wanted = |name: &str| asked.fields.is_empty() || asked.fields.iter().any(|field| field == name);
+    let (mut fields, mut calls, mut of_column) = (Vec::new(), Vec::new(), Vec::new());
+    for (name, family) in known.into_iter().filter(|(name, _)| wanted(name)) {
+        let functions: Vec<Aggregate> =
+            asked.functions.iter().copied().filter(|function| function.is_for(family)).collect();
+        if functions.is_empty() {
+            continue;
+        }
+        fields.push(name.to_owned());
+        for function in functions {
+            calls.push(Call { function: function.function(), input: Input::Field(fields.len() - 1) });
+            of_column.push((name.to_owned(), function));
+        }
+    }
+    let group_by = match &asked.group_by {
+        GroupBy::Tags(tags) => tags.clone(),
+        GroupBy::Sensor => {
+            let tags = entries.iter().flat_map(|entry| entry.sensor.tags.iter().map(|(key, _)| key.to_string()));
+            tags.collect::<std::collections::BTreeSet<_>>().into_iter().collect()
+        }
+    };
+    let columns = (0..calls.len()).map(Node::Call).collect();
+    let selected = fields.len();
+    (Plan { names: Vec::new(), columns, calls, fields, selected, group_by, condition: None }, of_column)
+}
+
+fn key_of(entries: &[Entry], measurement: &str, tags: &[(String, String)]) -> Option<String> {
+    let is_it = |entry: &&Entry| {
+        let own = entry.sensor.tags.iter().map(|(key, value)| (&**key, &**value));
+        *entry.sensor.measurement == *measurement && own.eq(tags.iter().map(|(key, value)| (&**key, &**value)))
+    };
+    entries.iter().find(is_it).map(|entry| entry.sensor.key.to_string())
+}
+
+fn window(
+    time: i64,
+    cells: Vec<Option<Value>>,
+    frame: &Frame,
+    asked: &Aggregation,
+    of_column: &[(String, Aggregate)],
+) -> AggregateWindow {
+    let span = match &frame.windows {
+        Some(windows) => {
+            let window = windows.around(time);
+            window.start.max(asked.range.start)..window.end.min(asked.range.end)
+        }
+        None => asked.range.clone(),
+    };
+    let mut fields: BTreeMap<String, Vec<(Aggregate, Option<Value>)>> = BTreeMap::new();
+    for ((field, function), cell) in of_column.iter().zip(cells) {
+        fields.entry(field.clone()).or_default().push((*function, cell));
+    }
+    // Without a fill, a field that has nothing in the window is left out.
+    if asked.fill == Fill::None {
+        fields.retain(|_, values| values.iter().any(|(_, value)| value.is_some()));
+    }
+    AggregateWindow { span, fields }
+}
+
+fn too_much(failure: StatementFailure) -> QueryError {
+    match failure {
+        StatementFailure::Query(error) => error,
+        StatementFailure::TooManyWindows { limit } => QueryError::TooManyWindows { limit },
+        StatementFailure::TooManyPoints { limit } => QueryError::TooManyPoints { limit },
+        // What is planned here says nothing else.
+        _ => QueryError::TooLarge { limit: 0 },
+    }
+}

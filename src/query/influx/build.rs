@@ -1,0 +1,223 @@
+//! Expressions of a SELECT into trees over fields, tags and calls, checked against what the sources have.
+
+use super::StatementFailure;
+use super::expand::takes;
+use super::plan::{Call, Function, Input, Node, Schema};
+use crate::influxql::{Expr, Kind, Literal, Operator};
+use crate::reading::{Family, Value};
+
+/// Gathers fields and calls as it goes.
+pub(super) struct Builder<'a> {
+    pub schema: &'a Schema,
+    pub fields: Vec<String>,
+    pub calls: Vec<Call>,
+}
+
+impl Builder<'_> {
+    fn field(&mut self, name: &str) -> usize {
+        if let Some(at) = self.fields.iter().position(|field| field == name) {
+            return at;
+        }
+        self.fields.push(name.to_owned());
+        self.fields.len() - 1
+    }
+
+    pub fn node(&mut self, expr: &Expr) -> Result<Node, StatementFailure> {
+        Ok(match expr {
+            Expr::Reference { name, kind } => {
+                let is_tag = *kind == Some(Kind::Tag)
+                    || (kind.is_none() && !self.schema.fields.contains_key(name) && self.schema.tags.contains(name));
+                if is_tag {
+                    return Ok(Node::Tag(name.clone()));
+                }
+                let family = self.schema.fields.get(name).copied().unwrap_or(Family::Number);
+                let fits = match kind {
+                    Some(Kind::String) => family == Family::String,
+                    Some(Kind::Boolean) => family == Family::Boolean,
+                    Some(Kind::Float | Kind::Integer | Kind::Unsigned) => family == Family::Number,
+                    _ => true,
+                };
+                if fits { Node::Field(self.field(name)) } else { Node::Nothing }
+            }
+            Expr::Literal(Literal::Duration(_)) => Node::Nothing,
+            Expr::Literal(literal) => Node::Constant(constant(literal)?),
+            Expr::Paren(inner) => self.node(inner)?,
+            Expr::Binary { operator, left, right } => {
+                self.fitting(*operator, left, right)?;
+                let (left, right) = (self.node(left)?, self.node(right)?);
+                Node::Binary(*operator, Box::new(left), Box::new(right))
+            }
+            Expr::Distinct(name) => {
+                let args = vec![Expr::reference(name)];
+                self.node(&Expr::Call { name: "distinct".to_owned(), args })?
+            }
+            Expr::Call { .. } => {
+                let call = self.call(expr)?;
+                let at = self.calls.iter().position(|known| *known == call).unwrap_or_else(|| {
+                    self.calls.push(call);
+                    self.calls.len() - 1
+                });
+                Node::Call(at)
+            }
+            Expr::Wildcard(_) => {
+                return Err(StatementFailure::Unsupported("a wildcard inside of an expression".to_owned()));
+            }
+        })
+    }
+
+    fn call(&mut self, expr: &Expr) -> Result<Call, StatementFailure> {
+        let Expr::Call { name, args } = expr else {
+            return Err(StatementFailure::Unsupported(format!("{expr} where a function is wanted")));
+        };
+        let function = function(name, args)?;
+        match (args.first(), &function) {
+            (Some(Expr::Distinct(field) | Expr::Reference { name: field, .. }), Function::Count)
+                if matches!(args.first(), Some(Expr::Distinct(_))) =>
+            {
+                Ok(Call { function: Function::CountDistinct, input: Input::Field(self.field(field)) })
+            }
+            (Some(Expr::Call { name: inner, args: within }), Function::Count) if inner == "distinct" => {
+                let Some(Expr::Reference { name: field, .. }) = within.first() else {
+                    return Err(StatementFailure::Unsupported(format!("{expr}")));
+                };
+                Ok(Call { function: Function::CountDistinct, input: Input::Field(self.field(field)) })
+            }
+            (Some(inner @ Expr::Call { .. }), _) => {
+                let inner = self.call(inner)?;
+                if let Some(family) = self.family_of(&inner).filter(|family| !takes(name, *family)) {
+                    return Err(StatementFailure::WrongKind { function: name.clone(), family });
+                }
+                Ok(Call { function, input: Input::Call(Box::new(inner)) })
+            }
+            (Some(Expr::Reference { name: field, .. }), _) => {
+                if let Some(family) = self.schema.fields.get(field).filter(|family| !takes(name, **family)) {
+                    return Err(StatementFailure::WrongKind { function: name.clone(), family: *family });
+                }
+                Ok(Call { function, input: Input::Field(self.field(field)) })
+            }
+            _ => Err(StatementFailure::Unsupported(format!("{expr}"))),
+        }
+    }
+
+    /// The family of what a call gives, where it is not simply numbers.
+    fn family_of(&self, call: &Call) -> Option<Family> {
+        match (&call.input, &call.function) {
+            (Input::Field(field), function)
+                if function.is_selector() || matches!(function, Function::Mode | Function::Distinct) =>
+            {
+                self.schema.fields.get(&self.fields[*field]).copied()
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether arithmetic of these is possible, by InfluxDB's rules and in its words.
+    fn fitting(&self, operator: Operator, left: &Expr, right: &Expr) -> Result<(), StatementFailure> {
+        let (Some((a, a_text)), Some((b, b_text))) = (self.kind_of(left), self.kind_of(right)) else { return Ok(()) };
+        let is_number = |kind: &str| kind == "float" || kind == "integer";
+        let bits = matches!(operator, Operator::BitAnd | Operator::BitOr | Operator::BitXor);
+        if (is_number(a) && is_number(b)) || (bits && a == "boolean" && b == "boolean") {
+            return Ok(());
+        }
+        let expression = format!("{a_text} {} {b_text}", operator.as_str());
+        Err(StatementFailure::Types { expression, left: a, right: b })
+    }
+
+    /// What kind of thing an operand is, and how InfluxDB writes it.
+    fn kind_of(&self, expr: &Expr) -> Option<(&'static str, String)> {
+        match expr {
+            Expr::Reference { name, kind: None } => match self.schema.fields.get(name) {
+                Some(Family::Number) => Some(("float", format!("{name}::float"))),
+                Some(Family::Boolean) => Some(("boolean", format!("{name}::boolean"))),
+                Some(Family::String) => Some(("string", format!("{name}::string"))),
+                None if self.schema.tags.contains(name) => Some(("tag", format!("{name}::tag"))),
+                None => None,
+            },
+            Expr::Literal(Literal::Integer(_)) => Some(("integer", expr.to_string())),
+            Expr::Literal(Literal::Number(_)) => Some(("float", expr.to_string())),
+            Expr::Literal(Literal::String(_)) => Some(("string", expr.to_string())),
+            Expr::Literal(Literal::Boolean(_)) => Some(("boolean", expr.to_string())),
+            _ => None,
+        }
+    }
+
+    pub fn condition(&mut self, expr: &Expr) {
+        match expr {
+            // A name that nobody has is an absent tag.
+            Expr::Reference { name, .. } if self.schema.fields.contains_key(name) => {
+                self.field(name);
+            }
+            Expr::Binary { left, right, .. } => {
+                self.condition(left);
+                self.condition(right);
+            }
+            Expr::Paren(inner) => self.condition(inner),
+            _ => {}
+        }
+    }
+}
+
+fn constant(literal: &Literal) -> Result<Value, StatementFailure> {
+    Ok(match literal {
+        Literal::Integer(v) => Value::Integer(*v),
+        Literal::Unsigned(v) => Value::Unsigned(*v),
+        Literal::Number(v) => Value::Float(*v),
+        Literal::String(v) => Value::String(v.as_str().into()),
+        Literal::Boolean(v) => Value::Boolean(*v),
+        Literal::Duration(v) => Value::Integer(*v),
+        Literal::Time(_) | Literal::Regex(_) => {
+            return Err(StatementFailure::Unsupported(format!("{} as a column", Expr::Literal(literal.clone()))));
+        }
+    })
+}
+
+fn function(name: &str, args: &[Expr]) -> Result<Function, StatementFailure> {
+    const SECOND: i64 = 1_000_000_000;
+    let number = |at: usize| match args.get(at) {
+        Some(Expr::Literal(Literal::Integer(v))) => Some(*v),
+        _ => None,
+    };
+    let count = |at: usize| number(at).and_then(|count| usize::try_from(count).ok()).unwrap_or(0);
+    let unit = match args.get(1) {
+        Some(Expr::Literal(Literal::Duration(unit))) => Some(*unit),
+        _ => None,
+    };
+    let tags = || {
+        let tag = |arg: &Expr| match arg {
+            Expr::Reference { name, .. } => Some(name.clone()),
+            _ => None,
+        };
+        args[1..args.len().saturating_sub(1).max(1)].iter().filter_map(tag).collect()
+    };
+    Ok(match name {
+        "count" => Function::Count,
+        "sum" => Function::Sum,
+        "mean" => Function::Mean,
+        "min" => Function::Min,
+        "max" => Function::Max,
+        "spread" => Function::Spread,
+        "first" => Function::First,
+        "last" => Function::Last,
+        "stddev" => Function::Stddev,
+        "median" => Function::Median,
+        "mode" => Function::Mode,
+        "distinct" => Function::Distinct,
+        "percentile" => match args.get(1) {
+            Some(Expr::Literal(Literal::Number(p))) => Function::Percentile(*p),
+            #[expect(clippy::cast_precision_loss, reason = "a percentage is a small number")]
+            Some(Expr::Literal(Literal::Integer(p))) => Function::Percentile(*p as f64),
+            _ => return Err(StatementFailure::Unsupported("a percentile of no number".to_owned())),
+        },
+        "integral" => Function::Integral(unit.unwrap_or(SECOND)),
+        "top" => Function::Top(count(args.len() - 1), tags()),
+        "bottom" => Function::Bottom(count(args.len() - 1), tags()),
+        "derivative" => Function::Derivative(unit, false),
+        "non_negative_derivative" => Function::Derivative(unit, true),
+        "difference" => Function::Difference(false),
+        "non_negative_difference" => Function::Difference(true),
+        "moving_average" => Function::MovingAverage(count(1)),
+        "cumulative_sum" => Function::CumulativeSum,
+        "elapsed" => Function::Elapsed(unit.unwrap_or(1)),
+        other => return Err(StatementFailure::Unsupported(format!("the function {other}()"))),
+    })
+}

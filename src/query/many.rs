@@ -1,0 +1,103 @@
+//! Readings of many sensors, sensor after sensor in key order and each in time order, part by part.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::choice::Choice;
+use super::{Query, QueryError, Selection};
+use crate::bucket::Reading;
+use crate::reading::Sensor;
+
+/// Which readings.
+#[derive(Debug, Clone)]
+pub struct ManySelection {
+    /// Of which sensors.
+    pub choice: Choice,
+    /// Range and fields; its sensor does not count.
+    pub of_each: Selection,
+    /// Where the part before ended: a sensor's key, and the time of its next reading.
+    pub from: Option<(String, i64)>,
+}
+
+/// A part of the answer.
+#[derive(Debug, Clone, Default)]
+pub struct ManyReadings {
+    /// Sensors that have readings in this part.
+    pub series: Vec<(Arc<Sensor>, Vec<Reading>)>,
+    /// Where the next part begins, if there is one.
+    pub next: Option<(String, i64)>,
+}
+
+impl Query {
+    /// The first `limit` readings of a selection of many sensors.
+    ///
+    /// # Errors
+    /// When the answer cannot be complete.
+    pub async fn many_readings(&self, selection: &ManySelection, limit: usize) -> Result<ManyReadings, QueryError> {
+        let part = self.in_turn(self.read_many(selection, limit)).await?;
+        self.metrics.query_points.increment(part.series.iter().map(|(_, readings)| readings.len() as u64).sum());
+        Ok(part)
+    }
+
+    async fn read_many(&self, selection: &ManySelection, limit: usize) -> Result<ManyReadings, QueryError> {
+        let mut entries = self.choose(&selection.of_each.database, &selection.choice).await?;
+        if let Some((key, _)) = &selection.from {
+            entries.retain(|entry| *entry.sensor.key >= **key);
+        }
+        let mut part = ManyReadings::default();
+        let (mut left, mut bytes) = (limit, 0);
+        for entry in entries {
+            let key = entry.sensor.key.to_string();
+            let mut one = Selection { sensor: key.clone(), ..selection.of_each.clone() };
+            if let Some((_, time)) = selection.from.as_ref().filter(|(from, _)| *from == key) {
+                one.range.start = *time;
+            }
+            if left == 0 || bytes > self.options.answer_bytes {
+                part.next = Some((key, one.range.start));
+                break;
+            }
+            let found = self.read_readings(&one, left).await?;
+            left -= found.readings.len();
+            bytes += found.readings.iter().map(super::bytes_of).sum::<usize>();
+            if !found.readings.is_empty() {
+                part.series.push((entry.sensor, found.readings));
+            }
+            if let Some(time) = found.next {
+                part.next = Some((key, time));
+                break;
+            }
+        }
+        Ok(part)
+    }
+
+    /// What the sensors chosen have: their measurements, tags with their values, and fields.
+    ///
+    /// # Errors
+    /// When the store does not answer.
+    pub async fn vocabulary(&self, database: &str, choice: &Choice) -> Result<Vocabulary, QueryError> {
+        let entries = self.in_turn(self.choose(database, choice)).await?;
+        let mut words = Vocabulary::default();
+        for entry in &entries {
+            *words.measurements.entry(entry.sensor.measurement.to_string()).or_default() += 1;
+            for (key, value) in &entry.sensor.tags {
+                *words.tags.entry(key.to_string()).or_default().entry(value.to_string()).or_default() += 1;
+            }
+            for (field, family) in &entry.fields {
+                let known = words.fields.entry(field.to_string()).or_insert((family.name(), 0));
+                known.1 += 1;
+            }
+        }
+        Ok(words)
+    }
+}
+
+/// Names in use, each with the number of sensors that have it.
+#[derive(Debug, Clone, Default)]
+pub struct Vocabulary {
+    /// By measurement.
+    pub measurements: BTreeMap<String, usize>,
+    /// By tag key and value.
+    pub tags: BTreeMap<String, BTreeMap<String, usize>>,
+    /// By field: the family of its values, and how many sensors.
+    pub fields: BTreeMap<String, (&'static str, usize)>,
+}

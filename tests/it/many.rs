@@ -1,0 +1,360 @@
+//! Questions about many sensors, against a plain map of readings: random data with late readings, overwrites and
+//! buckets of several pages, half of it flushed; random ranges, steps, zones, filters, groupings and fills.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+use std::ops::Range;
+
+use jiff::tz::TimeZone;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde_json::{Value, json};
+
+use crate::support::http::{get, post};
+use crate::support::mongod::{fresh_database_name, mongod};
+use crate::support::random::Random;
+use crate::support::server::{Launch, Server};
+
+/// 2026-03-27T00:00:00Z: two days before clocks are set forward in Berlin.
+const START: i64 = 1_774_569_600 * SECOND;
+const SECOND: i64 = 1_000_000_000;
+const HOUR: i64 = 3600 * SECOND;
+const DAY: i64 = 24 * HOUR;
+const DAYS: i64 = 5;
+/// Small pages, so that hours have several.
+const CONFIG: &str = "[page]\nmax_readings = 20\n";
+/// Site and room; the last sensor has no room.
+const SENSORS: [(&str, &str); 6] = [("a", "r1"), ("a", "r2"), ("b", "r1"), ("b", "r17"), ("c", "x"), ("c", "")];
+const ROUNDS: usize = 6;
+const LINES: i64 = 400;
+const QUESTIONS: usize = 40;
+
+type Fields = BTreeMap<&'static str, f64>;
+
+#[derive(Default)]
+struct Model {
+    /// Per sensor, by time.
+    readings: Vec<BTreeMap<i64, Fields>>,
+}
+
+#[test]
+fn windows_of_many_sensors_agree_with_a_plain_map_in_the_embedded_store() {
+    agree(&Launch::embedded().config(CONFIG).start(), 1);
+}
+
+#[test]
+fn windows_of_many_sensors_agree_with_a_plain_map_in_mongodb() {
+    agree(&Launch::with_store(mongod().uri(&fresh_database_name())).config(CONFIG).start(), 2);
+}
+
+#[track_caller]
+fn agree(server: &Server, seed: u64) {
+    let mut random = Random::new(seed);
+    let mut model = Model { readings: vec![BTreeMap::new(); SENSORS.len()] };
+    for round in 0..ROUNDS {
+        post(&server.url("/write?db=many"), model.write(&mut random), &[]).expect(204);
+        if round % 2 == 0 {
+            post(&server.url("/api/v1/flush"), "", &[]).expect(204);
+        }
+        for _ in 0..QUESTIONS {
+            model.check_windows(server, &Question::any(&mut random));
+        }
+        model.check_readings(server, &mut random);
+    }
+}
+
+impl Model {
+    /// Lines at random times, some of them over readings that are there.
+    fn write(&mut self, random: &mut Random) -> String {
+        let mut lines = String::new();
+        for _ in 0..LINES {
+            let number = random.of(&[0, 1, 2, 3, 4, 5]);
+            let time = match self.readings[number].keys().next_back() {
+                Some(last) if random.once_in(3) => *last,
+                // Many of them in a few hours, so that these take several pages.
+                _ if random.once_in(2) => START + random.below(3) * DAY + random.below(2 * HOUR / SECOND) * SECOND,
+                _ => START + random.below(DAYS * DAY / SECOND) * SECOND,
+            };
+            let reading = self.readings[number].entry(time).or_default();
+            let mut fields = Vec::new();
+            for field in random.of(&[vec!["v"], vec!["w"], vec!["v", "w"]]) {
+                let value = random.below(1000) as f64 / 8.0 - 40.0;
+                reading.insert(field, value);
+                fields.push(format!("{field}={value}"));
+            }
+            let _ = writeln!(lines, "{} {} {time}", key(number), fields.join(","));
+        }
+        lines
+    }
+
+    /// The readings of a question's groups, by tags.
+    fn groups(&self, question: &Question) -> BTreeMap<Vec<(String, String)>, Vec<(i64, &Fields)>> {
+        let mut groups: BTreeMap<Vec<(String, String)>, Vec<(i64, &Fields)>> = BTreeMap::new();
+        for (number, readings) in self.readings.iter().enumerate().filter(|(number, _)| question.wants(*number)) {
+            let tags = tags(number).into_iter().filter(|(tag, _)| question.groups(tag)).collect();
+            let within = readings.range(question.range.clone()).map(|(time, fields)| (*time, fields));
+            groups.entry(tags).or_default().extend(within);
+        }
+        groups
+    }
+
+    #[track_caller]
+    fn check_windows(&self, server: &Server, question: &Question) {
+        let answer = get(&server.url(&question.path())).expect(200).json();
+        let mut found: BTreeMap<Vec<(String, String)>, BTreeMap<i64, Value>> = BTreeMap::new();
+        for series in answer["series"].as_array().expect("series") {
+            let tags = series["tags"].as_object().expect("tags").iter();
+            let tags = tags.map(|(key, value)| (key.clone(), value.as_str().expect("text").to_owned())).collect();
+            let windows = series["windows"].as_array().expect("windows").iter();
+            let windows = windows.map(|window| (window["start"].as_i64().expect("a time"), window["fields"].clone()));
+            assert!(found.insert(tags, windows.collect()).is_none(), "a series twice: {answer}");
+        }
+        let mut expected: BTreeMap<Vec<(String, String)>, BTreeMap<i64, Fields>> = BTreeMap::new();
+        for (tags, mut readings) in self.groups(question) {
+            readings.sort_by_key(|(time, _)| *time);
+            let windows = question.windows(&readings);
+            if !windows.is_empty() {
+                expected.insert(tags, windows);
+            }
+        }
+        let said: BTreeSet<_> = found.keys().collect();
+        assert_eq!(said, expected.keys().collect(), "{question:?}");
+        for (tags, windows) in &expected {
+            let said: Vec<&i64> = found[tags].keys().collect();
+            assert_eq!(said, windows.keys().collect::<Vec<_>>(), "{question:?} {tags:?}");
+            for (start, values) in windows {
+                for (name, value) in values {
+                    let said = &found[tags][start]["v"][*name];
+                    let near = match said.as_f64() {
+                        Some(said) => (said - value).abs() <= 1e-9 * value.abs().max(1.0),
+                        None => value.is_nan(),
+                    };
+                    assert!(near, "{question:?} {tags:?} {start}: {name} is {said}, not {value}");
+                }
+            }
+        }
+    }
+
+    /// All readings of the sensors of a site, in parts.
+    #[track_caller]
+    fn check_readings(&self, server: &Server, random: &mut Random) {
+        let site = random.of(&["a", "b", "c"]);
+        let limit = random.of(&[7, 100, 10_000]);
+        let mut found: BTreeMap<String, Vec<Value>> = BTreeMap::new();
+        let mut cursor = String::new();
+        loop {
+            let path = format!("/api/v1/readings?db=many&measurement=m&tag.site={site}&epoch=ns&limit={limit}{cursor}");
+            let answer = get(&server.url(&path)).expect(200).json();
+            for series in answer["series"].as_array().expect("series") {
+                let sensor = series["sensor"].as_str().expect("a key").to_owned();
+                found.entry(sensor).or_default().extend(series["readings"].as_array().expect("readings").clone());
+            }
+            let Some(next) = answer["next"].as_str() else { break };
+            cursor = format!("&cursor={}", utf8_percent_encode(next, NON_ALPHANUMERIC));
+        }
+        for (number, readings) in self.readings.iter().enumerate().filter(|(number, _)| SENSORS[*number].0 == site) {
+            let said = found.get(&key(number)).cloned().unwrap_or_default();
+            let said: BTreeMap<i64, Value> =
+                said.into_iter().map(|reading| (reading["ts"].as_i64().expect("a time"), reading)).collect();
+            assert_eq!(said.len(), readings.len(), "{}", key(number));
+            for (time, fields) in readings {
+                for (name, value) in fields {
+                    assert_eq!(said[time][*name].as_f64(), Some(*value), "{} {time}", key(number));
+                }
+            }
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Question {
+    range: Range<i64>,
+    step: i64,
+    /// Days of this zone; else windows of UTC.
+    zone: Option<&'static str>,
+    filter: &'static str,
+    group_by: &'static str,
+    fill: &'static str,
+}
+
+impl Question {
+    fn any(random: &mut Random) -> Question {
+        let from = START + random.below(DAYS * 24) * HOUR + random.of(&[0, 0, 17 * SECOND]);
+        let span = random.of(&[HOUR, 7 * HOUR, DAY, 4 * DAY]) + random.of(&[0, 0, 90 * SECOND]);
+        let zone = random.of(&[None, None, Some("Europe/Berlin"), Some("America/New_York")]);
+        let step = if zone.is_some() { DAY } else { random.of(&[7 * 60 * SECOND, HOUR, 3 * HOUR, DAY]) };
+        let filter = random.of(&["", "&tag.site=a", "&tag.site!=a", "&tag.room=~^r1", "&tag.room!~^r1$", "&tag.room="]);
+        let group_by = random.of(&["none", "site", "*", "room,site"]);
+        Question {
+            range: from..from + span,
+            step,
+            zone,
+            filter,
+            group_by,
+            fill: random.of(&["none", "none", "null", "7"]),
+        }
+    }
+
+    fn path(&self) -> String {
+        let Question { range, step, zone, filter, group_by, fill } = self;
+        let zone = zone.map(|zone| format!("&tz={zone}")).unwrap_or_default();
+        let group_by = utf8_percent_encode(group_by, NON_ALPHANUMERIC);
+        let agg = "count,min,max,sum,avg,first,last,stddev,median,p50";
+        format!(
+            "/api/v1/summary?db=many&measurement=m{filter}&fields=v&from={}&to={}&precision=n&step={}s&epoch=ns{zone}\
+             &group_by={group_by}&fill={fill}&agg={agg}",
+            range.start,
+            range.end,
+            step / SECOND
+        )
+    }
+
+    fn wants(&self, number: usize) -> bool {
+        let (site, room) = SENSORS[number];
+        match self.filter {
+            "" => true,
+            "&tag.site=a" => site == "a",
+            "&tag.site!=a" => site != "a",
+            "&tag.room=~^r1" => room.starts_with("r1"),
+            "&tag.room!~^r1$" => room != "r1",
+            _ => room.is_empty(),
+        }
+    }
+
+    fn groups(&self, tag: &str) -> bool {
+        match self.group_by {
+            "none" => true,
+            "*" => false,
+            names => names.split(',').any(|name| name == tag),
+        }
+    }
+
+    /// The first nanosecond of the window that a time is in, and the one behind its last.
+    fn window(&self, time: i64) -> Range<i64> {
+        let Some(zone) = self.zone else {
+            let start = time.div_euclid(self.step) * self.step;
+            return start..start + self.step;
+        };
+        let instant = jiff::Timestamp::from_nanosecond(i128::from(time)).expect("a time");
+        let day = instant.to_zoned(TimeZone::get(zone).expect("a zone")).start_of_day().expect("a day");
+        let at = |day: &jiff::Zoned| i64::try_from(day.timestamp().as_nanosecond()).expect("a time");
+        at(&day)..at(&day.tomorrow().expect("a day behind"))
+    }
+
+    /// What each window says, by its start as it is shown.
+    fn windows(&self, readings: &[(i64, &Fields)]) -> BTreeMap<i64, Fields> {
+        let values: Vec<(i64, f64)> =
+            readings.iter().filter_map(|(time, fields)| Some((*time, *fields.get("v")?))).collect();
+        let mut windows: BTreeMap<i64, Fields> = BTreeMap::new();
+        if values.is_empty() {
+            return windows;
+        }
+        let mut window = self.window(self.range.start);
+        while window.start < self.range.end {
+            let within: Vec<(i64, f64)> = values.iter().copied().filter(|(time, _)| window.contains(time)).collect();
+            let shown = window.start.max(self.range.start);
+            if !within.is_empty() {
+                windows.insert(shown, figures(&within));
+            } else if self.fill != "none" {
+                let filler = if self.fill == "7" { 7.0 } else { f64::NAN };
+                let mut figures: Fields = figures(&[(0, 0.0)]).into_keys().map(|name| (name, filler)).collect();
+                if self.fill == "null" {
+                    figures.insert("count", 0.0);
+                }
+                windows.insert(shown, figures);
+            }
+            window = self.window(window.end);
+        }
+        windows
+    }
+}
+
+fn figures(values: &[(i64, f64)]) -> Fields {
+    let mut sorted: Vec<f64> = values.iter().map(|(_, value)| *value).collect();
+    sorted.sort_by(f64::total_cmp);
+    let count = values.len();
+    let sum: f64 = values.iter().map(|(_, value)| value).sum();
+    let mean = sum / count as f64;
+    let squares: f64 = sorted.iter().map(|value| (value - mean).powi(2)).sum();
+    let stddev = if count > 1 { (squares / (count - 1) as f64).sqrt() } else { f64::NAN };
+    let median = if count % 2 == 1 { sorted[count / 2] } else { (sorted[count / 2 - 1] + sorted[count / 2]) / 2.0 };
+    // Of several sensors' values at one time the greatest.
+    let at = |time: i64| values.iter().filter(|(t, _)| *t == time).map(|(_, v)| *v).fold(f64::MIN, f64::max);
+    let (first, last) = (at(values[0].0), at(values[count - 1].0));
+    let rank = (count as f64 * 0.5 + 0.5).floor() as usize;
+    let figures = [
+        ("count", count as f64),
+        ("min", sorted[0]),
+        ("max", sorted[count - 1]),
+        ("sum", sum),
+        ("avg", mean),
+        ("first", first),
+        ("last", last),
+        ("stddev", stddev),
+        ("median", median),
+        ("p50", sorted[rank - 1]),
+    ];
+    figures.into_iter().collect()
+}
+
+fn tags(number: usize) -> Vec<(String, String)> {
+    let (site, room) = SENSORS[number];
+    let tags = [("room", room), ("site", site)];
+    tags.into_iter().filter(|(_, v)| !v.is_empty()).map(|(k, v)| (k.to_owned(), v.to_owned())).collect()
+}
+
+fn key(number: usize) -> String {
+    let tags: Vec<String> = tags(number).into_iter().map(|(key, value)| format!("{key}={value}")).collect();
+    format!("m,{}", tags.join(","))
+}
+
+#[test]
+fn the_latest_reading_of_each_sensor_is_told_flushed_or_not() {
+    let server = Launch::embedded().start();
+    let write = |lines: &str| drop(post(&server.url("/write?db=d&precision=s"), lines, &[]).expect(204));
+    write("m,s=1 v=1 1000\nm,s=2 v=2 9000\nm,s=3 v=3 5\nn,s=1 v=9 7");
+    post(&server.url("/api/v1/flush"), "", &[]).expect(204);
+    // A late one, a later one, and another field of the latest.
+    write("m,s=1 v=4 999\nm,s=2 v=5 9001\nm,s=3 w=6 5");
+    let latest = |query: &str| get(&server.url(&format!("/api/v1/latest?db=d&epoch=s{query}"))).expect(200).json();
+    let series = |key: &str, reading: Value| {
+        let number = key.rsplit('=').next().expect("a number");
+        json!({"sensor": key, "tags": {"s": number}, "readings": [reading]})
+    };
+    let [one, two, three] = [
+        series("m,s=1", json!({"ts": 1000, "v": 1})),
+        series("m,s=2", json!({"ts": 9001, "v": 5})),
+        series("m,s=3", json!({"ts": 5, "v": 3, "w": 6})),
+    ];
+    assert_eq!(latest("&measurement=m"), json!({"series": [one, two, three], "next": null}));
+    assert_eq!(latest("&tag.s=~[23]&measurement=m&limit=1"), json!({"series": [two], "next": "m,s=2"}));
+    assert_eq!(latest("&tag.s=~[23]&measurement=m&limit=1&cursor=m,s=2"), json!({"series": [three], "next": null}));
+    assert_eq!(latest("")["series"].as_array().expect("series").len(), 4);
+}
+
+#[test]
+fn what_there_is_to_ask_about_is_listed() {
+    let server = Launch::embedded().start();
+    post(&server.url("/write?db=d"), "a,x=1,y=2 f=1,g=\"t\" 1\na,x=2 f=2 1\nb,x=1 h=true 1", &[]).expect(204);
+    let list = |path: &str| get(&server.url(path)).expect(200).json();
+    let measurements = json!([{"measurement": "a", "sensors": 2}, {"measurement": "b", "sensors": 1}]);
+    assert_eq!(list("/api/v1/measurements?db=d")["measurements"], measurements);
+    let tags = json!([{"tag": "x", "values": 2, "sensors": 2}, {"tag": "y", "values": 1, "sensors": 1}]);
+    assert_eq!(list("/api/v1/tags?db=d&measurement=a")["tags"], tags);
+    let values = json!([{"value": "1", "sensors": 2}, {"value": "2", "sensors": 1}]);
+    assert_eq!(list("/api/v1/tags/x?db=d")["values"], values);
+    let fields =
+        json!([{"field": "f", "type": "number", "sensors": 1}, {"field": "g", "type": "string", "sensors": 1}]);
+    assert_eq!(list("/api/v1/fields?db=d&tag.y=2")["fields"], fields);
+    for (path, told) in [
+        ("/api/v1/tags?tag.x=~[", "parameter tag.x: \"[\" is no pattern"),
+        ("/api/v1/summary?measurement=a&agg=mode", "parameter agg: \"mode\" is none of"),
+        ("/api/v1/summary?measurement=a&tz=Mars/Olympus", "parameter tz: \"Mars/Olympus\" is no time zone"),
+        ("/api/v1/summary?measurement=a&fill=much", "parameter fill: \"much\" is none of"),
+        ("/api/v1/readings?measurement=a&sensor=a", "parameter sensor names one sensor"),
+        ("/api/v1/readings?measurement=a&cursor=x", "parameter cursor: \"x\" is not of this range"),
+        ("/api/v1/readings", "which sensors?"),
+    ] {
+        let error = get(&server.url(path)).expect(400).json()["error"].as_str().expect("an error").to_owned();
+        assert!(error.starts_with(told), "{path}: {error}");
+    }
+}
