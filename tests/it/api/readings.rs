@@ -200,7 +200,7 @@ fn parameters_that_cannot_be_meant_are_refused_by_name() {
         ("sensor=m,", "parameter sensor, column "),
         ("sensor=m,a=1,a=2", "parameter sensor, column "),
         ("sensor=m&sensor=m", "parameter sensor is there twice"),
-        ("sensor=m&colour=red", "unknown parameter \"colour\"; known are db, sensor, from, to, "),
+        ("sensor=m&colour=red", "unknown parameter \"colour\"; known are db, sensor, measurement, "),
         ("sensor=m&limit=0", "parameter limit: \"0\" is not a number from 1 to 100000 (query.limit_max)"),
         ("sensor=m&limit=100001", "parameter limit: \"100001\" is not a number from 1 to 100000 (query.limit_max)"),
         ("sensor=m&limit=many", "parameter limit: \"many\" is not a number from 1 to 100000 (query.limit_max)"),
