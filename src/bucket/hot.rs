@@ -9,15 +9,32 @@ use crate::reading::Hour;
 /// A sensor's number within this process, and the hour.
 pub type HotKey = (u32, Hour);
 
-/// Buckets by sensor and hour; over the budget, the longest untouched are let go.
+/// Buckets by sensor and hour; over the budget, the longest untouched are let go, and their headers kept.
 #[derive(Debug, Default)]
 pub struct HotBuckets {
     buckets: HashMap<HotKey, Entry, rapidhash::fast::RandomState>,
+    headers: HashMap<HotKey, Header, rapidhash::fast::RandomState>,
     budget: usize,
+    /// Most bytes of headers, whatever the budget is at present.
+    headers_max: usize,
     memory: usize,
     /// Counts the puts: the age of an entry is how long ago it was put back.
     puts: u64,
 }
+
+/// What is left of a bucket that was let go: that the store has it, so that it is read before it is
+/// written, and not taken for a new one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Header {
+    /// How many pages it had.
+    pub pages: usize,
+    put: u64,
+}
+
+/// What a header takes, by the measure of [`HotBuckets::put`].
+const HEADER: usize = (size_of::<Header>() + size_of::<HotKey>()) * 3 / 2;
+/// Headers take at most this part of the budget that there was at first.
+const HEADERS_PART: usize = 16;
 
 #[derive(Debug)]
 struct Entry {
@@ -30,7 +47,7 @@ impl HotBuckets {
     /// No buckets yet; every [`HotBuckets::shrink`] leaves at most `budget` bytes of them.
     #[must_use]
     pub fn new(budget: usize) -> Self {
-        Self { budget, ..Self::default() }
+        Self { budget, headers_max: budget / HEADERS_PART, ..Self::default() }
     }
 
     /// Takes a bucket out, to be changed and put back once the store has the change.
@@ -46,6 +63,12 @@ impl HotBuckets {
         self.buckets.get(&key).map(|entry| &entry.bucket)
     }
 
+    /// What is known of a bucket that was let go.
+    #[must_use]
+    pub fn header(&self, key: HotKey) -> Option<Header> {
+        self.headers.get(&key).copied()
+    }
+
     /// Puts a bucket in, as the store has it. The budget may be exceeded until the next
     /// [`HotBuckets::shrink`].
     pub fn put(&mut self, key: HotKey, bucket: Bucket) {
@@ -54,6 +77,9 @@ impl HotBuckets {
         self.puts += 1;
         let memory = bucket.memory() + ENTRY;
         self.memory += memory;
+        if self.headers.remove(&key).is_some() {
+            self.memory -= HEADER;
+        }
         if let Some(old) = self.buckets.insert(key, Entry { bucket, memory, put: self.puts }) {
             self.memory -= old.memory;
         }
@@ -73,10 +99,30 @@ impl HotBuckets {
         let mut by_age: Vec<(u64, HotKey)> = self.buckets.iter().map(|(key, entry)| (entry.put, *key)).collect();
         by_age.sort_unstable();
         for (_, key) in by_age {
-            if self.memory <= self.budget / 10 * 9 {
+            if self.memory - self.headers.len() * HEADER <= self.budget / 10 * 9 {
                 break;
             }
-            self.take(key);
+            let Some(entry) = self.buckets.remove(&key) else { continue };
+            self.memory -= entry.memory;
+            let header = Header { pages: entry.bucket.pages().len(), put: entry.put };
+            if self.headers.insert(key, header).is_none() {
+                self.memory += HEADER;
+            }
+        }
+        self.shrink_headers();
+    }
+
+    /// Lets the older half of the headers go when they are too many.
+    fn shrink_headers(&mut self) {
+        let most = self.headers_max / HEADER;
+        if self.headers.len() <= most {
+            return;
+        }
+        let mut by_age: Vec<(u64, HotKey)> = self.headers.iter().map(|(key, header)| (header.put, *key)).collect();
+        by_age.sort_unstable();
+        for (_, key) in by_age.iter().take(by_age.len() - most / 2) {
+            self.headers.remove(key);
+            self.memory -= HEADER;
         }
     }
 
@@ -145,13 +191,28 @@ mod tests {
     }
 
     #[test]
+    fn of_a_bucket_that_is_let_go_the_header_is_kept_until_it_comes_back() {
+        let mut hot = HotBuckets::new(16 * 1024);
+        (0..40).for_each(|number| hot.put(key(number), bucket(30)));
+        hot.shrink();
+        let gone: Vec<u32> = (0..40).filter(|number| hot.get(key(*number)).is_none()).collect();
+        assert!(!gone.is_empty());
+        let last = *gone.last().expect("one");
+        assert_eq!(hot.header(key(last)).map(|header| header.pages), Some(1));
+        assert_eq!(hot.header(key(39)), None, "it is here as a whole");
+        assert_eq!(hot.header(key(99)), None, "nobody knows it");
+        hot.put(key(last), bucket(30));
+        assert_eq!(hot.header(key(last)), None);
+    }
+
+    #[test]
     fn a_bucket_over_the_budget_by_itself_is_let_go() {
         let mut hot = HotBuckets::new(1000);
         hot.put(key(1), bucket(1000));
         assert!(hot.memory() > 8 * 1000);
         hot.shrink();
         assert!(hot.is_empty());
-        assert_eq!(hot.memory(), 0);
+        assert_eq!(hot.memory(), HEADER, "but for its header");
     }
 
     #[derive(Debug, Clone)]
@@ -184,12 +245,14 @@ mod tests {
                     }
                 }
                 let buckets: usize = (0..8).filter_map(|number| hot.get(key(number))).map(Bucket::memory).sum();
-                prop_assert!(hot.memory() >= buckets && hot.memory() <= buckets + hot.len() * 1024);
+                let headers = hot.headers.len() * HEADER;
+                prop_assert!(headers <= budget / HEADERS_PART);
+                prop_assert!(hot.memory() >= buckets && hot.memory() <= buckets + headers + hot.len() * 1024);
             }
             for number in 0..8 {
                 hot.take(key(number));
             }
-            prop_assert_eq!((hot.len(), hot.memory()), (0, 0));
+            prop_assert_eq!((hot.len(), hot.memory()), (0, hot.headers.len() * HEADER));
         }
     }
 }

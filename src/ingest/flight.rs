@@ -66,6 +66,8 @@ pub struct Run {
     pub pages_before: usize,
     /// Whether the bucket was hot: known from before, not read now.
     pub from_hot: bool,
+    /// Whether the store is known to have the bucket although it is not hot: it is read first.
+    pub is_stored: bool,
     /// Whether a write of the bucket may have been applied, or may yet be, and nobody has learnt
     /// which: then it is written in any case, so that what the old write expects is gone.
     pub doubtful: bool,
@@ -95,8 +97,8 @@ pub enum State {
 impl Run {
     /// A run of these readings onto the bucket as it was last stored, if that is known. A bucket
     /// that is not known is assumed to be new: if it is not, its first insert says so.
-    pub fn new(load: Load, hot: Option<Bucket>, doubtful: bool) -> Self {
-        let from_hot = hot.is_some();
+    pub fn new(load: Load, hot: Option<Bucket>, is_stored: bool, doubtful: bool) -> Self {
+        let (from_hot, is_stored) = (hot.is_some(), is_stored && hot.is_none());
         let bucket = hot.unwrap_or_default();
         let id = BucketId { sensor: load.known.sensor.clone(), hour: load.hour };
         let (known, pages_before) = (load.known.clone(), bucket.pages().len());
@@ -109,6 +111,7 @@ impl Run {
             applied,
             pages_before,
             from_hot,
+            is_stored,
             doubtful,
             state,
             conflicts: 0,
@@ -190,6 +193,10 @@ pub async fn fly(context: &Context, database: &Database, mut runs: Vec<Run>) -> 
     let readings = runs.iter().map(|run| run.load.rows.len()).sum::<usize>();
     context.metrics.flush_readings.record(u32::try_from(readings).unwrap_or(u32::MAX));
     for run in &mut runs {
+        if run.is_stored {
+            run.state = State::Stale;
+            continue;
+        }
         run.merge(context);
         // Where others write to the store too, a duplicate of what a hot bucket holds may undo a
         // correction of theirs.

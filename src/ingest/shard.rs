@@ -186,7 +186,8 @@ impl Shard {
     fn start(&mut self, database: Arc<Database>, loads: Vec<Load>) {
         let run = |load: Load| {
             let key = (load.known.id, load.hour);
-            Run::new(load, self.hot.take(key), self.doubtful.remove(&key))
+            let is_stored = self.hot.header(key).is_some();
+            Run::new(load, self.hot.take(key), is_stored, self.doubtful.remove(&key))
         };
         let runs: Vec<Run> = loads.into_iter().map(run).collect();
         let context = self.context.clone();

@@ -216,6 +216,24 @@ fn busy_server() -> Server {
     server
 }
 
+/// What is known to be in the store is read before it is written. It was once inserted in vain first.
+#[test]
+fn buckets_that_were_let_go_are_not_taken_for_new_ones() {
+    let server = Launch::embedded().config("[hot]\nmax_bytes = \"1MiB\"\n").start();
+    // Many fields, so that few buckets are more than fits.
+    let fields: Vec<String> = (0..20).map(|n| format!("f{n}=1")).collect();
+    let line = |n: usize, value: usize| format!("m,s={n} {} {value}\n", fields.join(","));
+    let lines = |value: usize| (0..600).map(|n| line(n, value)).collect::<String>();
+    for value in 1..4 {
+        http::post(&server.url("/write?ack=store"), lines(value), &[]).expect(204);
+    }
+    let seen = scrape(&server);
+    let hot: f64 = seen.iter().filter(|(name, _)| name.starts_with("hourglass_hot_buckets")).map(|(_, n)| n).sum();
+    assert!(hot < 600.0, "{hot}: some were let go");
+    assert_eq!(seen.get("hourglass_store_conflicts_total").copied().unwrap_or(0.0), 0.0);
+    assert_eq!(seen["hourglass_ingest_readings_stored_total"], 1800.0);
+}
+
 #[test]
 fn no_label_names_a_sensor_and_every_name_says_whose_it_is() {
     let server = busy_server();

@@ -181,10 +181,11 @@ impl Server {
     }
 
     /// Starts it again after a stop or a kill, on the same data folder, at `listen`: its old
-    /// [`address`](Server::address) or `127.0.0.1:0`.
+    /// [`address`](Server::address) or `127.0.0.1:0`. Waits until queries are answered.
     #[track_caller]
     pub fn restart(&mut self, listen: impl ToString) {
         self.restart_as(self.launch.clone().listen(listen));
+        super::series::await_fed(self);
     }
 
     /// Starts it again after a stop or a kill, on the same data folder, with another store, config or environment.
