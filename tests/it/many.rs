@@ -29,6 +29,9 @@ const LINES: i64 = 400;
 const QUESTIONS: usize = 40;
 
 type Fields = BTreeMap<&'static str, f64>;
+type Tags = Vec<(String, String)>;
+/// Readings by the tags that they are grouped by.
+type Groups<'a> = BTreeMap<Tags, Vec<(i64, &'a Fields)>>;
 
 #[derive(Default)]
 struct Model {
@@ -87,8 +90,8 @@ impl Model {
     }
 
     /// The readings of a question's groups, by tags.
-    fn groups(&self, question: &Question) -> BTreeMap<Vec<(String, String)>, Vec<(i64, &Fields)>> {
-        let mut groups: BTreeMap<Vec<(String, String)>, Vec<(i64, &Fields)>> = BTreeMap::new();
+    fn groups(&self, question: &Question) -> Groups<'_> {
+        let mut groups = Groups::new();
         for (number, readings) in self.readings.iter().enumerate().filter(|(number, _)| question.wants(*number)) {
             let tags = tags(number).into_iter().filter(|(tag, _)| question.groups(tag)).collect();
             let within = readings.range(question.range.clone()).map(|(time, fields)| (*time, fields));
@@ -100,7 +103,7 @@ impl Model {
     #[track_caller]
     fn check_windows(&self, server: &Server, question: &Question) {
         let answer = get(&server.url(&question.path())).expect(200).json();
-        let mut found: BTreeMap<Vec<(String, String)>, BTreeMap<i64, Value>> = BTreeMap::new();
+        let mut found: BTreeMap<Tags, BTreeMap<i64, Value>> = BTreeMap::new();
         for series in answer["series"].as_array().expect("series") {
             let tags = series["tags"].as_object().expect("tags").iter();
             let tags = tags.map(|(key, value)| (key.clone(), value.as_str().expect("text").to_owned())).collect();
@@ -108,7 +111,7 @@ impl Model {
             let windows = windows.map(|window| (window["start"].as_i64().expect("a time"), window["fields"].clone()));
             assert!(found.insert(tags, windows.collect()).is_none(), "a series twice: {answer}");
         }
-        let mut expected: BTreeMap<Vec<(String, String)>, BTreeMap<i64, Fields>> = BTreeMap::new();
+        let mut expected: BTreeMap<Tags, BTreeMap<i64, Fields>> = BTreeMap::new();
         for (tags, mut readings) in self.groups(question) {
             readings.sort_by_key(|(time, _)| *time);
             let windows = question.windows(&readings);
@@ -296,7 +299,7 @@ fn figures(values: &[(i64, f64)]) -> Fields {
     figures.into_iter().collect()
 }
 
-fn tags(number: usize) -> Vec<(String, String)> {
+fn tags(number: usize) -> Tags {
     let (site, room) = SENSORS[number];
     let tags = [("room", room), ("site", site)];
     tags.into_iter().filter(|(_, v)| !v.is_empty()).map(|(k, v)| (k.to_owned(), v.to_owned())).collect()
