@@ -139,7 +139,7 @@ impl Feeder {
         }
         let logged =
             Logged { sequence: record.sequence, readings, memory: memory(&request), received: request.received };
-        let batches = batches(&self.catalog, &database, &request, self.feed.shards.len());
+        let batches = batches(&self.catalog, &database, &request, self.feed.shards.len())?;
         let ticket = self.feed.progress.read_back(logged, replayed);
         self.feed.give(&ticket, &database, batches);
         Ok(())
@@ -170,15 +170,22 @@ async fn read_lot(mut reader: Reader) -> (Reader, Result<Vec<Record>, ReadError>
     }
 }
 
-/// The batches that the door once made of a request, in this process's numbers.
-fn batches(catalog: &Catalog, database: &Database, request: &Request, shards: usize) -> Vec<Batch> {
+/// The batches that the door once made of a request, in this process's numbers: all of it or an error,
+/// since what is left out here would count as stored.
+fn batches(
+    catalog: &Catalog,
+    database: &Database,
+    request: &Request,
+    shards: usize,
+) -> Result<Vec<Batch>, RecordError> {
+    let unnumbered = |name: &str| RecordError::Unnumbered { name: name.to_owned() };
     let mut batches: Vec<Batch> = (0..shards).map(|_| Batch::default()).collect();
     let known: Vec<Option<Arc<KnownSensor>>> =
         request.sensors.iter().map(|sensor| catalog.sensor(database, &sensor.key)).collect();
     let mut places: Vec<Option<u32>> = vec![None; known.len()];
     let mut fields: HashMap<(usize, usize), Option<u16>> = HashMap::new();
     for row in &request.rows {
-        let Some(known) = &known[row.sensor] else { continue };
+        let Some(known) = &known[row.sensor] else { return Err(unnumbered(&request.sensors[row.sensor].key)) };
         let batch = &mut batches[known.shard];
         let start = batch.cells();
         for (name, value) in &row.cells {
@@ -186,10 +193,7 @@ fn batches(catalog: &Catalog, database: &Database, request: &Request, shards: us
                 let grown = known.add_field(&request.names[*name], value.family(), usize::from(u16::MAX))?;
                 grown.find(&request.names[*name], usize::MAX).and_then(|field| u16::try_from(field).ok())
             });
-            // No sensor has more fields than a cell can name: `limits.sensor_fields` sees to that.
-            if let Some(field) = field {
-                batch.push_cell(*field, value.clone());
-            }
+            batch.push_cell(field.ok_or_else(|| unnumbered(&request.names[*name]))?, value.clone());
         }
         let sensor = *places[row.sensor].get_or_insert_with(|| {
             batch.sensors.push(known.clone());
@@ -197,7 +201,7 @@ fn batches(catalog: &Catalog, database: &Database, request: &Request, shards: us
         });
         batch.push_row(sensor, row.time, start);
     }
-    batches
+    Ok(batches)
 }
 
 /// The memory that a request's batches take, as the door counts it.

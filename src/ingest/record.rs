@@ -53,7 +53,7 @@ pub struct Reading {
 }
 
 /// Why a record cannot be read. The log's checksums hold, so another program wrote it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RecordError {
     /// Written by a later version.
     #[error("a log record of kind {kind}, version {version}, which this version of hourglass does not know")]
@@ -68,6 +68,12 @@ pub enum RecordError {
     Malformed {
         /// Where.
         at: usize,
+    },
+    /// A sensor of it, or a field, that this process has no number for: there are too many.
+    #[error("a log record with a sensor or a field beyond what one process can number: {name}")]
+    Unnumbered {
+        /// The sensor's key, or the field's name.
+        name: String,
     },
 }
 
