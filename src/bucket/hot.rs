@@ -13,7 +13,9 @@ pub type HotKey = (u32, Hour);
 #[derive(Debug, Default)]
 pub struct HotBuckets {
     buckets: HashMap<HotKey, Entry, rapidhash::fast::RandomState>,
-    headers: HashMap<HotKey, Header, rapidhash::fast::RandomState>,
+    /// Of buckets that were let go, when they were put in: the store has them, so they are read before they are
+    /// written, and not taken for new ones.
+    headers: HashMap<HotKey, u64, rapidhash::fast::RandomState>,
     budget: usize,
     /// Most bytes of headers, whatever the budget is at present.
     headers_max: usize,
@@ -22,17 +24,8 @@ pub struct HotBuckets {
     puts: u64,
 }
 
-/// What is left of a bucket that was let go: that the store has it, so that it is read before it is
-/// written, and not taken for a new one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Header {
-    /// How many pages it had.
-    pub pages: usize,
-    put: u64,
-}
-
 /// What a header takes, by the measure of [`HotBuckets::put`].
-const HEADER: usize = (size_of::<Header>() + size_of::<HotKey>()) * 3 / 2;
+const HEADER: usize = (size_of::<u64>() + size_of::<HotKey>()) * 3 / 2;
 /// Headers take at most this part of the budget that there was at first.
 const HEADERS_PART: usize = 16;
 
@@ -63,10 +56,10 @@ impl HotBuckets {
         self.buckets.get(&key).map(|entry| &entry.bucket)
     }
 
-    /// What is known of a bucket that was let go.
+    /// Whether the store is known to have a bucket that was let go.
     #[must_use]
-    pub fn header(&self, key: HotKey) -> Option<Header> {
-        self.headers.get(&key).copied()
+    pub fn is_stored(&self, key: HotKey) -> bool {
+        self.headers.contains_key(&key)
     }
 
     /// Puts a bucket in, as the store has it. The budget may be exceeded until the next
@@ -104,8 +97,7 @@ impl HotBuckets {
             }
             let Some(entry) = self.buckets.remove(&key) else { continue };
             self.memory -= entry.memory;
-            let header = Header { pages: entry.bucket.pages().len(), put: entry.put };
-            if self.headers.insert(key, header).is_none() {
+            if self.headers.insert(key, entry.put).is_none() {
                 self.memory += HEADER;
             }
         }
@@ -118,7 +110,7 @@ impl HotBuckets {
         if self.headers.len() <= most {
             return;
         }
-        let mut by_age: Vec<(u64, HotKey)> = self.headers.iter().map(|(key, header)| (header.put, *key)).collect();
+        let mut by_age: Vec<(u64, HotKey)> = self.headers.iter().map(|(key, put)| (*put, *key)).collect();
         by_age.sort_unstable();
         for (_, key) in by_age.iter().take(by_age.len() - most / 2) {
             self.headers.remove(key);
@@ -198,11 +190,11 @@ mod tests {
         let gone: Vec<u32> = (0..40).filter(|number| hot.get(key(*number)).is_none()).collect();
         assert!(!gone.is_empty());
         let last = *gone.last().expect("one");
-        assert_eq!(hot.header(key(last)).map(|header| header.pages), Some(1));
-        assert_eq!(hot.header(key(39)), None, "it is here as a whole");
-        assert_eq!(hot.header(key(99)), None, "nobody knows it");
+        assert!(hot.is_stored(key(last)));
+        assert!(!hot.is_stored(key(39)), "it is here as a whole");
+        assert!(!hot.is_stored(key(99)), "nobody knows it");
         hot.put(key(last), bucket(30));
-        assert_eq!(hot.header(key(last)), None);
+        assert!(!hot.is_stored(key(last)));
     }
 
     #[test]

@@ -154,7 +154,7 @@ impl Shard {
 
     /// Starts flights with what is due, as long as there is room for flights.
     fn launch(&mut self, due: Sequence, pressed: bool) {
-        let now = Instant::now();
+        let (now, clock) = (Instant::now(), now_ns());
         if self.retry.is_some_and(|(at, _)| now < at) {
             return;
         }
@@ -167,7 +167,7 @@ impl Shard {
                 if bytes >= FLIGHT_BYTES {
                     break;
                 }
-                let next = self.unflushed.next_due(now, now_ns(), due, pressed);
+                let next = self.unflushed.next_due(now, clock, due, pressed);
                 let Some((key, load)) = next.and_then(|key| Some((key, self.unflushed.take(key)?))) else { break };
                 bytes += load.rows.iter().map(RowRef::bytes).sum::<usize>();
                 bytes += self.hot.get(key).map_or(0, Bucket::memory);
@@ -186,7 +186,7 @@ impl Shard {
     fn start(&mut self, database: Arc<Database>, loads: Vec<Load>) {
         let run = |load: Load| {
             let key = (load.known.id, load.hour);
-            let is_stored = self.hot.header(key).is_some();
+            let is_stored = self.hot.is_stored(key);
             Run::new(load, self.hot.take(key), is_stored, self.doubtful.remove(&key))
         };
         let runs: Vec<Run> = loads.into_iter().map(run).collect();
@@ -213,7 +213,12 @@ impl Shard {
         for run in runs {
             let key = run.key();
             match &run.state {
-                State::Merged | State::Doubted | State::Stale => stored.push(self.stored(&database, run)),
+                State::Merged => stored.push(self.stored(&database, run)),
+                // No flight ends like this. Should one, nothing says that the store has the readings.
+                State::Doubted | State::Stale => {
+                    drop(run);
+                    self.unflushed.returned(key, true, now);
+                }
                 State::DeadLettered => {
                     self.progress.dead_lettered(run.load.rows.len() as u64);
                     drop(run);
