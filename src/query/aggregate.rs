@@ -5,7 +5,6 @@ use std::ops::Range;
 
 use super::choice::Choice;
 use super::directory::Entry;
-use super::influx::StatementFailure;
 use super::influx::evaluate::{Evaluation, Frame, Limits};
 use super::influx::pattern::Patterns;
 use super::influx::plan::{Call, Function, Input, Node, Plan};
@@ -155,10 +154,9 @@ impl Query {
         let frame = self.frame(asked);
         let patterns = Patterns::default();
         let mut evaluation = Evaluation::new(&plan, &frame, &patterns);
-        let read = self.read(&asked.database, &entries, &plan, &frame, &mut evaluation, &patterns).await;
-        read.map_err(too_much)?;
+        self.read(&asked.database, &entries, &plan, &frame, &mut evaluation, &patterns).await?;
         let mut series: Vec<WindowSeries> = Vec::new();
-        for group in evaluation.finish().map_err(too_much)? {
+        for group in evaluation.finish()? {
             let tags: Vec<(String, String)> =
                 group.member.tags.into_iter().filter(|(_, value)| !value.is_empty()).collect();
             let measurement = group.member.name.to_string();
@@ -252,14 +250,4 @@ fn window(
         fields.retain(|_, values| values.iter().any(|(_, value)| value.is_some()));
     }
     AggregateWindow { span, fields }
-}
-
-fn too_much(failure: StatementFailure) -> QueryError {
-    match failure {
-        StatementFailure::Query(error) => error,
-        StatementFailure::TooManyWindows { limit } => QueryError::TooManyWindows { limit },
-        StatementFailure::TooManyPoints { limit } => QueryError::TooManyPoints { limit },
-        // What is planned here says nothing else.
-        _ => QueryError::TooLarge { limit: 0 },
-    }
 }

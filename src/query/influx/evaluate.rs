@@ -4,7 +4,6 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use super::StatementFailure;
 use super::accumulate::Window;
 use super::filter::{Found, Lookup, arithmetic, holds};
 use super::joined::{joined, raw};
@@ -13,6 +12,7 @@ use super::plan::{Call, Function, Input, Node, Plan};
 use super::window::Windows;
 use crate::bucket::Summary;
 use crate::influxql::{Fill, Kind};
+use crate::query::QueryError;
 use crate::query::points::Points;
 use crate::reading::Value;
 
@@ -134,7 +134,7 @@ impl<'a> Evaluation<'a> {
     ///
     /// # Errors
     /// When there are more than the limits allow.
-    pub fn feed(&mut self, member: &Member, points: &Points, filtered: bool) -> Result<(), StatementFailure> {
+    pub fn feed(&mut self, member: &Member, points: &Points, filtered: bool) -> Result<(), QueryError> {
         let (plan, frame, patterns) = (self.plan, self.frame, self.patterns);
         let fields: HashMap<&str, usize> =
             plan.fields.iter().enumerate().map(|(at, name)| (name.as_str(), at)).collect();
@@ -195,7 +195,7 @@ impl<'a> Evaluation<'a> {
         }
         self.kept += kept;
         if self.kept > frame.limits.points {
-            return Err(StatementFailure::TooManyPoints { limit: frame.limits.points });
+            return Err(QueryError::TooManyPoints { limit: frame.limits.points });
         }
         Ok(())
     }
@@ -220,7 +220,7 @@ impl<'a> Evaluation<'a> {
     ///
     /// # Errors
     /// When there are more windows than the limits allow.
-    pub fn finish(self) -> Result<Vec<Group>, StatementFailure> {
+    pub fn finish(self) -> Result<Vec<Group>, QueryError> {
         let Self { plan, frame, groups, .. } = self;
         let mut finished: Vec<Group> = Vec::with_capacity(groups.len());
         for ((name, values), content) in groups {

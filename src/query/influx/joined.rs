@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::StatementFailure;
 use super::accumulate::{Pick, Window};
 use super::evaluate::{Content, Frame, Row};
 use super::fill::{constant, fill};
@@ -10,6 +9,7 @@ use super::filter::arithmetic;
 use super::plan::{Call, Function, Input, Node, Plan};
 use super::transform::{integral, transform};
 use crate::influxql::Fill;
+use crate::query::QueryError;
 use crate::reading::Value;
 
 /// Readings of all series of a group by time; those of one time in the order of their series.
@@ -32,7 +32,7 @@ pub fn raw(mut rows: Vec<Row>, plan: &Plan, frame: &Frame) -> Vec<Row> {
 type Shown = (i64, Option<Value>, Vec<Option<Value>>);
 
 /// The rows of all calls of a group, joined by time.
-pub fn joined(mut content: Content, plan: &Plan, frame: &Frame) -> Result<Vec<Row>, StatementFailure> {
+pub fn joined(mut content: Content, plan: &Plan, frame: &Frame) -> Result<Vec<Row>, QueryError> {
     let mut shown: Vec<Vec<Shown>> = Vec::with_capacity(plan.calls.len());
     for (number, call) in plan.calls.iter().enumerate() {
         let windows = std::mem::take(&mut content.windows[number]);
@@ -96,7 +96,7 @@ fn show(
     mut values: Vec<(i64, Value)>,
     single: bool,
     frame: &Frame,
-) -> Result<Vec<Shown>, StatementFailure> {
+) -> Result<Vec<Shown>, QueryError> {
     let plain = |(time, value): (i64, Value)| (time, Some(value), Vec::new());
     match (&call.input, &call.function) {
         (Input::Field(_), Function::Integral(unit)) => {
@@ -143,7 +143,7 @@ fn of_windows(
     windows: BTreeMap<i64, Window>,
     single: bool,
     frame: &Frame,
-) -> Result<Vec<Shown>, StatementFailure> {
+) -> Result<Vec<Shown>, QueryError> {
     let Some(first) = windows.keys().next().copied() else { return Ok(Vec::new()) };
     let keeps_time = function.is_ranking() || (single && frame.windows.is_none() && function.is_selector());
     let start = if frame.windows.is_some() { None } else { Some(if frame.has_min { frame.min } else { 0 }) };
@@ -163,7 +163,7 @@ fn of_windows(
         shown.extend(picks);
     }
     if shown.len() > frame.limits.windows {
-        return Err(StatementFailure::TooManyWindows { limit: frame.limits.windows });
+        return Err(QueryError::TooManyWindows { limit: frame.limits.windows });
     }
     let is_list = function.is_ranking() || *function == Function::Distinct;
     let Some(grid) = frame.windows.as_ref().filter(|_| !is_list && frame.fill != Fill::None) else {
@@ -173,9 +173,8 @@ fn of_windows(
         return Ok(shown);
     };
     let from = if frame.has_min { frame.min } else { first };
-    let mut starts = grid
-        .starts(from, frame.max, frame.limits.windows)
-        .map_err(|limit| StatementFailure::TooManyWindows { limit })?;
+    let mut starts =
+        grid.starts(from, frame.max, frame.limits.windows).map_err(|limit| QueryError::TooManyWindows { limit })?;
     if frame.descending {
         starts.reverse();
         shown.reverse();

@@ -68,20 +68,6 @@ pub enum StatementFailure {
     /// There is none of that name.
     #[error("database not found: {0}")]
     UnknownDatabase(String),
-    /// More readings than one statement may keep in memory.
-    #[error(
-        "the statement needs more than {limit} readings at a time (query.points_max): take a shorter range or fewer series"
-    )]
-    TooManyPoints {
-        /// The limit's value.
-        limit: usize,
-    },
-    /// More windows than one statement may have.
-    #[error("the range has more than {limit} windows (query.windows_max): take longer ones or a shorter range")]
-    TooManyWindows {
-        /// The limit's value.
-        limit: usize,
-    },
 }
 
 fn kind(family: Family) -> &'static str {

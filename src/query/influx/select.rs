@@ -14,9 +14,9 @@ use super::{Asked, StatementFailure, resolve, zone};
 use crate::influxql::Clock;
 use crate::influxql::{Checked, check};
 use crate::influxql::{Expr, Kind, Literal, Measurement, MeasurementName, Select, Source};
-use crate::query::Query;
 use crate::query::directory::Entry;
 use crate::query::points::{Points, Wanted};
+use crate::query::{Query, QueryError};
 use crate::reading::{Family, Hour, Sensor, Value};
 
 const HOUR: i64 = 3_600_000_000_000;
@@ -129,7 +129,7 @@ impl Query {
         frame: &Frame,
         evaluation: &mut Evaluation<'_>,
         patterns: &Patterns,
-    ) -> Result<(), StatementFailure> {
+    ) -> Result<(), QueryError> {
         let mut chosen: Vec<(&Entry, bool)> = Vec::new();
         for entry in entries {
             let has_field = plan.fields[..plan.selected].iter().any(|field| entry.family(field).is_some());
@@ -145,26 +145,14 @@ impl Query {
         let range = range(plan, frame);
         let mut wanted = Wanted { database, sensors: &sensors, range: range.clone(), fields: &fields };
         let hours = summarized(plan, frame, &chosen, &range);
-        let mut read = |place: usize, points: &Points, failure: &mut Option<StatementFailure>| {
-            if let Err(failed) = evaluation.feed(&members[place], points, chosen[place].1) {
-                *failure = Some(failed);
-                // Whatever it is, reading on is of no use.
-                return Err(crate::query::QueryError::TooLarge { limit: 0 });
-            }
-            Ok(())
-        };
         let parts = match &hours {
             Some(hours) => vec![range.start..hours.start, hours.end..range.end],
             None => vec![range],
         };
         for part in parts.into_iter().filter(|part| !part.is_empty()) {
             wanted.range = part;
-            let mut failure = None;
-            let done = self.each_points(&wanted, |place, points| read(place, points, &mut failure)).await;
-            if let Some(failure) = failure {
-                return Err(failure);
-            }
-            done?;
+            let take = |place: usize, points: &Points| evaluation.feed(&members[place], points, chosen[place].1);
+            self.each_points(&wanted, take).await?;
         }
         if let Some(hours) = hours {
             wanted.range = hours;
@@ -304,12 +292,7 @@ fn summarized(plan: &Plan, frame: &Frame, chosen: &[(&Entry, bool)], range: &Ran
 }
 
 /// The rows of a subquery as readings.
-fn feed_rows(
-    rows: &Selected,
-    plan: &Plan,
-    frame: &Frame,
-    evaluation: &mut Evaluation<'_>,
-) -> Result<(), StatementFailure> {
+fn feed_rows(rows: &Selected, plan: &Plan, frame: &Frame, evaluation: &mut Evaluation<'_>) -> Result<(), QueryError> {
     let places: Vec<Option<usize>> =
         plan.fields.iter().map(|field| rows.names.iter().skip(1).position(|name| name == field)).collect();
     let within = frame.min..=frame.max;
