@@ -219,8 +219,10 @@ impl Progress {
     pub fn wait_for(&self, sequence: Sequence, waiter: oneshot::Sender<Result<(), StorageError>>) {
         let mut state = self.lock();
         if sequence <= state.fed && !state.unflushed.contains_key(&sequence) {
-            // Whoever waited may have gone.
-            let _ = waiter.send(Ok(()));
+            // Let go is stored, unless it was let go behind a seal. Whoever waited may have gone.
+            if state.sealed.is_none() {
+                let _ = waiter.send(Ok(()));
+            }
             return;
         }
         if sequence <= state.fed {

@@ -65,6 +65,38 @@ fn a_hold_keeps_its_record_beyond_the_flush() {
     assert_eq!(progress.releasable(), 2);
 }
 
+/// What a shard let go when it ended by a panic, or stopped with the store away, once counted as stored.
+#[tokio::test]
+async fn what_is_let_go_by_a_shard_that_ends_unstored_is_kept_in_the_log() {
+    let progress = roomy();
+    let mut tickets = tickets(&progress, 4);
+    let before = waiter(&progress, 3);
+    tickets[0] = None;
+    // As a shard runs: the readings are parameters, and the seal is dropped before them.
+    async fn run(progress: Arc<Progress>, _readings: Vec<Option<Arc<Ticket>>>) {
+        let _seal = SealAtEnd::new(&progress);
+        tokio::task::yield_now().await;
+        panic!("a shard's own trouble, on purpose");
+    }
+    assert!(tokio::spawn(run(progress.clone(), tickets)).await.is_err());
+    assert_eq!(progress.lag().oldest, None, "all tickets are gone");
+    assert_eq!(progress.releasable(), 1, "but only the first was stored");
+    assert!(before.await.is_err(), "who waited is not told that it is stored");
+    assert!(waiter(&progress, 4).await.is_err(), "and who comes later is not either");
+    assert!(progress.flushed(4).now_or_never().is_none());
+    drop(progress.logged(logged(5)));
+    assert_eq!(progress.releasable(), 1);
+}
+
+#[test]
+fn a_shard_that_brought_everything_to_the_store_seals_nothing() {
+    let progress = roomy();
+    let seal = SealAtEnd::new(&progress);
+    drop(tickets(&progress, 2));
+    seal.disarm();
+    assert_eq!(progress.releasable(), 2);
+}
+
 #[test]
 fn what_was_released_before_the_start_stays_released_and_the_rest_is_read_back() {
     let progress = Progress::new(5, 7, usize::MAX);
