@@ -35,12 +35,10 @@ pub struct Points {
 /// An hour of one sensor: its summaries by the number of the field wanted.
 pub type HourSummaries = (Hour, Vec<(usize, Summary)>);
 
-/// Up to so many hours are read of many sensors at a time; of longer ranges sensor by sensor, since
-/// nobody knows how much there is.
-const HOURS_AT_ONCE: i64 = 240;
-/// Pages read at a time: with readings at first, and at most; and of summaries.
+/// Pages with readings that are read at a time: at first, and at most, since the next ones may be larger than those
+/// before. And pages of summaries.
 const PAGES_AT_FIRST: usize = 32;
-const PAGES_MOST: usize = 4096;
+const PAGES_MOST: usize = 128;
 const PAGES_OF_SUMMARIES: usize = 24_000;
 /// Bytes of readings, as stored, that a lot should have.
 const LOT_BYTES: usize = 8 << 20;
@@ -56,53 +54,59 @@ impl Query {
         mut take: impl FnMut(usize, &Points) -> Result<(), QueryError> + Send,
     ) -> Result<(), QueryError> {
         let hours = hours_of(&wanted.range);
-        let span = hours.end.0.saturating_sub(hours.start.0);
-        if span > HOURS_AT_ONCE {
-            for place in 0..wanted.sensors.len() {
-                self.points_of_one(wanted, place, &mut take).await?;
-            }
-            return Ok(());
-        }
-        let mut from = 0;
-        let mut pages_wanted = PAGES_AT_FIRST;
+        let span = usize::try_from(hours.end.0.saturating_sub(hours.start.0)).unwrap_or(usize::MAX).max(1);
+        let (mut from, mut pages_wanted) = (0, PAGES_AT_FIRST);
         while from < wanted.sensors.len() {
-            let count = (pages_wanted / usize::try_from(span.max(1)).unwrap_or(1)).max(1);
-            let lot = from..wanted.sensors.len().min(from + count);
-            let keys: Vec<&str> = wanted.sensors[lot.clone()].iter().map(|sensor| &*sensor.key).collect();
-            let unflushed = self.hot.unflushed(wanted.database, &keys, hours.clone()).await?;
-            let stored = self.store.scan_sensors(wanted.database, &keys, hours.clone(), true, None).await?;
-            let pages = stored.iter().map(Vec::len).sum::<usize>().max(1);
-            let bytes =
-                stored.iter().flatten().filter_map(|page| page.readings.as_ref()).map(Readings::bytes).sum::<usize>();
-            for ((place, pages), unflushed) in lot.clone().zip(stored).zip(unflushed) {
-                let mut unflushed = unflushed.into_iter().collect();
-                let points = points(wanted, place, &pages, &mut unflushed, hours.end);
-                take(place, &points)?;
-            }
-            pages_wanted = (LOT_BYTES / (bytes / pages).max(1)).clamp(PAGES_AT_FIRST, PAGES_MOST);
-            from = lot.end;
+            // Sensor by sensor, and each page by page, where not even one is sure to fit.
+            let count = (pages_wanted / span).min(wanted.sensors.len() - from);
+            let read = match count {
+                0 => self.points_of_one(wanted, from, pages_wanted, &mut take).await?,
+                count => self.points_of_lot(wanted, from..from + count, &mut take).await?,
+            };
+            pages_wanted = (LOT_BYTES / (read.bytes / read.pages.max(1)).max(1)).clamp(PAGES_AT_FIRST, PAGES_MOST);
+            from += count.max(1);
         }
         Ok(())
+    }
+
+    async fn points_of_lot(
+        &self,
+        wanted: &Wanted<'_>,
+        lot: Range<usize>,
+        take: &mut (impl FnMut(usize, &Points) -> Result<(), QueryError> + Send),
+    ) -> Result<Read, QueryError> {
+        let hours = hours_of(&wanted.range);
+        let keys: Vec<&str> = wanted.sensors[lot.clone()].iter().map(|sensor| &*sensor.key).collect();
+        let unflushed = self.hot.unflushed(wanted.database, &keys, hours.clone()).await?;
+        let stored = self.store.scan_sensors(wanted.database, &keys, hours.clone(), true, None).await?;
+        let mut read = Read::default();
+        for ((place, pages), unflushed) in lot.zip(stored).zip(unflushed) {
+            read.add(&pages);
+            take(place, &points(wanted, place, &pages, &mut unflushed.into_iter().collect(), hours.end))?;
+        }
+        Ok(read)
     }
 
     async fn points_of_one(
         &self,
         wanted: &Wanted<'_>,
         place: usize,
+        pages_max: usize,
         take: &mut (impl FnMut(usize, &Points) -> Result<(), QueryError> + Send),
-    ) -> Result<(), QueryError> {
+    ) -> Result<Read, QueryError> {
         let mut hours = hours_of(&wanted.range);
         let key = &*wanted.sensors[place].key;
         let unflushed = self.hot.unflushed(wanted.database, &[key], hours.clone()).await?;
         let mut unflushed: BTreeMap<Hour, Readings> = unflushed.into_iter().flatten().collect();
+        let mut read = Read::default();
         while hours.start < hours.end {
-            let pages = self.store.scan(wanted.database, key, hours.clone(), true, PAGES_AT_FIRST).await?;
+            let pages = self.store.scan(wanted.database, key, hours.clone(), true, pages_max).await?;
             let scanned = pages.last().map_or(hours.end, |last| last.hour.next());
-            let points = points(wanted, place, &pages, &mut unflushed, scanned);
-            take(place, &points)?;
+            read.add(&pages);
+            take(place, &points(wanted, place, &pages, &mut unflushed, scanned))?;
             hours.start = scanned;
         }
-        Ok(())
+        Ok(read)
     }
 
     /// Gives the summaries of all whole hours in the range to `take`, with the sensor's place. The
@@ -145,6 +149,20 @@ impl Query {
             }
         }
         Ok(())
+    }
+}
+
+/// How much was read, so that the next lot can be as large as memory allows.
+#[derive(Default)]
+struct Read {
+    pages: usize,
+    bytes: usize,
+}
+
+impl Read {
+    fn add(&mut self, pages: &[ScannedPage]) {
+        self.pages += pages.len();
+        self.bytes += pages.iter().filter_map(|page| page.readings.as_ref()).map(Readings::bytes).sum::<usize>();
     }
 }
 
