@@ -1,5 +1,6 @@
 //! Merging readings into a bucket, and what must be written after it, in which order.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::page::{Page, StoredPage};
@@ -173,6 +174,33 @@ impl Bucket {
         applied
     }
 
+    /// Takes the readings of a range of times out, as this instance logged it at `sequence`; tells how many
+    /// there were. Pages that have none left go, and their places are taken by those behind them, so that
+    /// the numbers have no gap.
+    pub fn remove(&mut self, range: &Range<i64>, instance: &Arc<str>, sequence: u64) -> usize {
+        let mut removed = 0;
+        for page in &mut self.pages {
+            let gone = page.readings.remove(range);
+            if gone > 0 {
+                removed += gone;
+                page.rewritten = true;
+                page.stamp(instance, sequence);
+            }
+        }
+        let held = |page: &Page| !page.removed;
+        while let Some(at) = self.pages.iter().position(|page| held(page) && page.readings.is_empty()) {
+            let last = self.pages.iter().rposition(held).unwrap_or(at);
+            let moved = &mut self.pages[last];
+            moved.removed = true;
+            if at < last {
+                let (readings, closed, applied) =
+                    (std::mem::take(&mut moved.readings), moved.closed, moved.applied.clone());
+                self.pages[at].take_over(readings, closed, &applied);
+            }
+        }
+        removed
+    }
+
     fn locate(&self, time: i64) -> Option<(usize, usize)> {
         if faults::has(Bug::SkipDedupe) {
             return None;
@@ -270,8 +298,13 @@ impl Bucket {
     /// A new page is not among them while a stored page is open: that page's closing (and page
     /// 0's overflow mark) must be in the store first, so that no other writer can put a
     /// timestamp there that the new page holds too.
+    ///
+    /// Where a page goes, so does all that was moved because of it, in one group.
     #[must_use]
     pub fn next_writes(&self) -> Vec<Vec<usize>> {
+        if self.pages.iter().any(|page| page.removed) {
+            return vec![(0..self.pages.len()).filter(|p| self.pages[*p].pending().is_some()).collect()];
+        }
         let moved = || self.pages.iter().filter_map(|page| page.moved_from);
         let (split, others): (Vec<usize>, Vec<usize>) = (0..self.pages.len())
             .filter(|p| self.pages[*p].stored.is_some() && self.pages[*p].pending().is_some())
@@ -294,6 +327,7 @@ impl Bucket {
         for p in group {
             self.pages[*p].mark_written();
         }
+        self.pages.retain(|page| !page.removed);
     }
 }
 

@@ -1,6 +1,9 @@
 //! One page of a bucket in memory: its readings, its marks, and what of it the store has.
 
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
+
+use rapidhash::fast::RapidHasher;
 
 use super::readings::Readings;
 use crate::reading::time::MILLI_NS;
@@ -44,6 +47,8 @@ pub struct Page {
     pub(super) rewritten: bool,
     /// The page is to be written whether anything changed or not.
     pub(super) touched: bool,
+    /// Nothing is left in it: it is to go from the store.
+    pub(super) removed: bool,
     /// The stored page that this one's readings were split off from: until both are in the store,
     /// they must be written in one transaction.
     pub(super) moved_from: Option<u32>,
@@ -73,7 +78,12 @@ pub enum WriteKind {
     },
     /// Everything is written.
     Replace,
+    /// The page goes.
+    Remove,
 }
+
+/// Where revs of new pages begin, at most.
+const FIRST_REV_MAX: u64 = 1 << 30;
 
 impl Page {
     pub(super) fn new(number: u32) -> Self {
@@ -86,6 +96,7 @@ impl Page {
             stored: None,
             rewritten: false,
             touched: false,
+            removed: false,
             moved_from: None,
         }
     }
@@ -96,12 +107,32 @@ impl Page {
         self.stored.as_ref().map_or(0, |stored| stored.rev)
     }
 
+    /// The rev that the page has once it is written as it is now.
+    ///
+    /// The first rev of a page comes from what is in it, and which instance logged it where, so that
+    /// whoever still knows a page of the same name that was deleted meanwhile cannot take this one for it.
+    #[must_use]
+    pub fn next_rev(&self) -> u64 {
+        if let Some(stored) = &self.stored {
+            return stored.rev + 1;
+        }
+        let times = self.readings.times();
+        let mut hasher = RapidHasher::default();
+        (times.len(), times.first(), times.last(), self.readings.bytes()).hash(&mut hasher);
+        for (instance, sequence) in &self.applied {
+            (&**instance, sequence).hash(&mut hasher);
+        }
+        1 + hasher.finish() % FIRST_REV_MAX
+    }
+
     /// The write that the store needs, if any.
     #[must_use]
     pub fn pending(&self) -> Option<WriteKind> {
         let Some(stored) = &self.stored else { return Some(WriteKind::Insert) };
         let marks = self.closed != stored.closed || self.has_overflow != stored.has_overflow;
-        if self.rewritten {
+        if self.removed {
+            Some(WriteKind::Remove)
+        } else if self.rewritten {
             Some(WriteKind::Replace)
         } else if self.touched || marks || self.readings.len() > stored.count {
             Some(WriteKind::Append { from: stored.count })
@@ -146,9 +177,22 @@ impl Page {
         self.applied.drain(..surplus);
     }
 
+    /// Takes the place of the last page, whose readings come here. What was applied to both counts as
+    /// applied, and no more than that.
+    pub(super) fn take_over(&mut self, readings: Readings, closed: bool, applied: &[(Arc<str>, u64)]) {
+        self.readings = readings;
+        self.closed = closed;
+        self.rewritten = true;
+        self.applied.retain_mut(|(instance, sequence)| {
+            let other = applied.iter().find(|(other, _)| other == instance);
+            *sequence = other.map_or(0, |(_, other)| (*sequence).min(*other));
+            other.is_some()
+        });
+    }
+
     pub(super) fn mark_written(&mut self) {
         self.stored = Some(Stored {
-            rev: self.rev() + 1,
+            rev: self.next_rev(),
             count: self.readings.len(),
             last: self.readings.times().last().copied(),
             closed: self.closed,
@@ -179,6 +223,7 @@ impl From<StoredPage> for Page {
             applied: page.applied,
             rewritten: false,
             touched: false,
+            removed: false,
             moved_from: None,
         }
     }

@@ -1,5 +1,6 @@
 //! A set of readings as columns: times in order, and per field a column of values beside them.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::summary::Summary;
@@ -228,6 +229,23 @@ impl Readings {
         self.settle(true);
         later.settle(true);
         later
+    }
+
+    /// Removes the readings of a range of times, and the fields that none of the others has; tells how
+    /// many there were.
+    pub fn remove(&mut self, range: &Range<i64>) -> usize {
+        let gone = self.times.partition_point(|time| *time < range.start)
+            ..self.times.partition_point(|time| *time < range.end);
+        if gone.is_empty() {
+            return 0;
+        }
+        let mut rest = Self::default();
+        for i in (0..gone.start).chain(gone.end..self.times.len()) {
+            rest.push(self.times[i], self.fields(i));
+        }
+        rest.settle(true);
+        *self = rest;
+        gone.len()
     }
 
     fn column(&mut self, name: &Arc<str>, hint: usize) -> usize {

@@ -244,6 +244,35 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// Makes the database known. On return it is listed; doing it twice changes nothing.
     async fn create_database(&self, database: &str) -> Result<(), StorageError>;
 
+    /// Removes all pages of these sensors' buckets of a range of hours, whatever is in them. What a
+    /// failed call has removed is gone; calling again goes on.
+    async fn remove_buckets(&self, database: &str, sensors: &[&str], hours: Range<Hour>) -> Result<(), StorageError>;
+
+    /// Removes these sensors' documents, where there are any.
+    async fn remove_sensors(&self, database: &str, keys: &[&str]) -> Result<(), StorageError>;
+
+    /// The hours of a sensor's latest buckets, latest first, at most `max` of them.
+    async fn last_hours(&self, database: &str, sensor: &str, max: usize) -> Result<Vec<Hour>, StorageError>;
+
+    /// Removes everything of a database, which is not listed any more.
+    async fn drop_database(&self, database: &str) -> Result<(), StorageError>;
+
+    /// Tells other processes that something of a database was deleted, by making its incarnation one
+    /// more, which is returned. A database that is not there has none, and gets none.
+    async fn announce_deletion(&self, _database: &str) -> Result<u64, StorageError> {
+        Ok(0)
+    }
+
+    /// The incarnation of every database, dropped ones included, where other processes may delete.
+    async fn incarnations(&self) -> Result<Vec<(String, u64)>, StorageError> {
+        Ok(Vec::new())
+    }
+
+    /// Looks at a database anew from which another process has deleted something.
+    async fn revisit(&self, _database: &str) -> Result<(), StorageError> {
+        Ok(())
+    }
+
     /// Whole buckets as they lie in the store, in the order of its keys, from a cursor on: about
     /// `pages_max` pages or a few megabytes, and at least one bucket while there is one. The pages
     /// of a bucket are of one moment. A document that cannot be read hides no other.

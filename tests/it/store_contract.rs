@@ -7,6 +7,7 @@ mod model;
 mod pages;
 mod place;
 mod races;
+mod removal;
 mod scan;
 mod sensors;
 mod walk;
@@ -60,6 +61,13 @@ contract! {
     walk::a_walk_tells_what_documents_say_of_themselves,
     walk::a_walk_goes_on_behind_what_is_written_meanwhile,
     walk::sensors_documents_are_walked_in_key_order,
+    removal::pages_without_readings_go,
+    removal::a_removal_needs_the_rev_it_knows,
+    removal::an_old_view_does_not_fit_a_page_made_anew,
+    removal::buckets_of_some_sensors_and_hours_go,
+    removal::the_latest_hours_of_a_sensor_are_known,
+    removal::sensor_documents_go,
+    removal::a_dropped_database_is_gone_and_may_come_back,
     races::writers_of_one_page_lose_nothing,
     races::writers_of_an_overflowing_bucket_store_every_time_once,
     model::random_writers_agree_with_a_plain_map,

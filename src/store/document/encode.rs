@@ -113,7 +113,7 @@ fn begin_set(w: &mut Writer, page: &Page) {
 
 fn marks(w: &mut Writer, page: &Page) {
     let times = page.readings.times();
-    w.count("rev", page.rev() + 1);
+    w.count("rev", page.next_rev());
     w.boolean("closed", page.closed);
     w.count("count", times.len() as u64);
     w.date("first", times.first().map_or(0, |t| t.div_euclid(MILLI_NS)));

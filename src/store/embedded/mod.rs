@@ -4,6 +4,7 @@
 mod file;
 mod keys;
 mod pages;
+mod remove;
 mod sensors;
 mod tables;
 mod walk;
@@ -257,6 +258,37 @@ impl Store for EmbeddedStore {
     async fn create_database(&self, database: &str) -> Result<(), StorageError> {
         let name = database.to_owned();
         self.run(move |db| tables::create_database(db, &name)).await
+    }
+
+    async fn remove_buckets(&self, database: &str, sensors: &[&str], hours: Range<Hour>) -> Result<(), StorageError> {
+        for sensor in sensors {
+            let (name, sensor) = (database.to_owned(), (*sensor).to_owned());
+            let mut next = Some(hours.start);
+            while let Some(from) = next {
+                let (name, sensor, hours) = (name.clone(), sensor.clone(), from..hours.end);
+                next = self.run(move |db| remove::buckets(db, &name, &sensor, hours)).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn remove_sensors(&self, database: &str, keys: &[&str]) -> Result<(), StorageError> {
+        let (name, sensors) = (database.to_owned(), keys.iter().map(|key| (*key).to_owned()).collect::<Vec<_>>());
+        self.run(move |db| remove::sensors(db, &name, &sensors)).await
+    }
+
+    async fn last_hours(&self, database: &str, sensor: &str, max: usize) -> Result<Vec<Hour>, StorageError> {
+        let (name, sensor) = (database.to_owned(), sensor.to_owned());
+        self.read(move |db| pages::last_hours(db, &name, &sensor, max)).await
+    }
+
+    async fn drop_database(&self, database: &str) -> Result<(), StorageError> {
+        loop {
+            let name = database.to_owned();
+            if self.run(move |db| remove::part_of_database(db, &name)).await? {
+                return Ok(());
+            }
+        }
     }
 
     async fn walk_buckets(

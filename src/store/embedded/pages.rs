@@ -7,33 +7,44 @@ use redb::{Database, ReadOnlyTable, ReadableDatabase};
 use super::file::Failure;
 use super::keys::Keys;
 use super::tables::{PAGES, Put, Tables, unseal};
-use crate::bucket::StoredPage;
 use crate::bucket::store::{BucketId, PageWrite, ScannedPage};
+use crate::bucket::{StoredPage, WriteKind};
 use crate::reading::Hour;
 use crate::store::document::{decode_page, decode_scanned, page_document, page_id};
+
+/// A page to be put, or to be taken out.
+pub(super) struct PagePut {
+    put: Put,
+    removed: bool,
+}
 
 type Pages = ReadOnlyTable<&'static [u8], &'static [u8]>;
 
 /// A group's pages, each as a whole document: a table has no appending to a value, so whatever
 /// kind of write a page needs, all of it is put.
-pub(super) fn encode_group(keys: &Keys, write: &PageWrite<'_>) -> Vec<Put> {
+pub(super) fn encode_group(keys: &Keys, write: &PageWrite<'_>) -> Vec<PagePut> {
     let encode = |index: &usize| {
         let page = &write.bucket.pages()[*index];
         let key = keys.page(write.id.hour, &write.id.sensor.key, page.number);
-        Put::new(key, page.rev(), page_document(write.id, page))
+        let removed = page.pending() == Some(WriteKind::Remove);
+        PagePut { put: Put::new(key, page.rev(), page_document(write.id, page)), removed }
     };
     write.group.iter().map(encode).collect()
 }
 
 /// Puts a group's pages, or none of them when one meets another rev than it expects.
-pub(super) fn write_group(tables: &mut Tables<'_>, group: &Vec<Put>) -> Result<bool, Failure> {
+pub(super) fn write_group(tables: &mut Tables<'_>, group: &Vec<PagePut>) -> Result<bool, Failure> {
     for page in group {
-        if !page.fits(&tables.pages)? {
+        if !page.put.fits(&tables.pages)? {
             return Ok(false);
         }
     }
     for page in group {
-        page.put(&mut tables.pages)?;
+        if page.removed {
+            tables.pages.remove(&*page.put.key)?;
+        } else {
+            page.put.put(&mut tables.pages)?;
+        }
     }
     Ok(true)
 }
@@ -99,7 +110,27 @@ pub(super) fn scan(
     Ok(found)
 }
 
-fn for_each_page(
+/// The hours of a sensor's latest buckets, latest first. As in [`scan`], the other way round.
+pub(super) fn last_hours(database: &Database, name: &str, sensor: &str, max: usize) -> Result<Vec<Hour>, Failure> {
+    let keys = Keys::of(name);
+    let transaction = database.begin_read()?;
+    let pages = transaction.open_table(PAGES)?;
+    let (start, mut end) = (keys.all().start, keys.all().end);
+    let mut found = Vec::new();
+    while found.len() < max {
+        let Some(last) = pages.range(&*start..&*end)?.next_back() else { break };
+        let Some(hour) = keys.hour_of(last?.0.value()) else { break };
+        let behind = keys.page(hour, sensor, u32::MAX);
+        let at = pages.range(&*keys.hour(hour)..=&*behind)?.next_back().transpose()?;
+        if at.is_some_and(|(key, _)| key.value().starts_with(&keys.bucket(hour, sensor))) {
+            found.push(hour);
+        }
+        end = keys.hour(hour);
+    }
+    Ok(found)
+}
+
+pub(super) fn for_each_page(
     pages: &Pages,
     keys: &Keys,
     hour: Hour,

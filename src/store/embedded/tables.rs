@@ -22,7 +22,7 @@ pub(super) const SENSORS: Documents = TableDefinition::new("sensors");
 /// The keys of the sensors whose documents have an outlier mark, so that a list of few among
 /// many need not read them all.
 pub(super) const OUTLIERS: TableDefinition<&[u8], ()> = TableDefinition::new("outliers");
-/// Database name to incarnation, which is to grow when a database is dropped.
+/// Database name to incarnation: 0, since nobody else is there who would have to learn of a drop.
 pub(super) const DATABASES: TableDefinition<&str, u64> = TableDefinition::new("databases");
 /// What is known of the file itself.
 const META: TableDefinition<&str, u64> = TableDefinition::new("meta");
@@ -35,7 +35,7 @@ pub(super) struct Tables<'t> {
     pub(super) pages: Table<'t, &'static [u8], &'static [u8]>,
     pub(super) sensors: Table<'t, &'static [u8], &'static [u8]>,
     pub(super) outliers: Table<'t, &'static [u8], ()>,
-    databases: Table<'t, &'static str, u64>,
+    pub(super) databases: Table<'t, &'static str, u64>,
 }
 
 /// A document to be put under a key by compare-and-set.
@@ -187,7 +187,7 @@ fn rev(document: &RawDocument) -> Result<u64, StorageError> {
     }
 }
 
-fn begin(database: &Database) -> Result<WriteTransaction, TransactionError> {
+pub(super) fn begin(database: &Database) -> Result<WriteTransaction, TransactionError> {
     let mut transaction = database.begin_write()?;
     // Without quick repair redb reads the whole file at its next opening after a kill.
     transaction.set_quick_repair(true);
@@ -198,7 +198,7 @@ fn begin(database: &Database) -> Result<WriteTransaction, TransactionError> {
 }
 
 impl<'t> Tables<'t> {
-    fn open(transaction: &'t WriteTransaction) -> Result<Self, TableError> {
+    pub(super) fn open(transaction: &'t WriteTransaction) -> Result<Self, TableError> {
         Ok(Self {
             pages: transaction.open_table(PAGES)?,
             sensors: transaction.open_table(SENSORS)?,

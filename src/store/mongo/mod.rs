@@ -7,6 +7,7 @@
 mod connect;
 mod outcome;
 mod reads;
+mod remove;
 mod scan;
 mod setup;
 mod walk;
@@ -144,7 +145,7 @@ impl MongoStore {
             if matches!(changes.first(), Some(Change::Insert(_))) {
                 let documents = changes.into_iter().filter_map(|change| match change {
                     Change::Insert(document) => Some(document),
-                    Change::Update { .. } => None,
+                    Change::Update { .. } | Change::Remove { .. } => None,
                 });
                 return of_insert(writes::insert(&collection, documents.collect()).await, count);
             }
@@ -162,6 +163,23 @@ impl MongoStore {
         for (place, result) in places.into_iter().zip(results) {
             outcomes[place] = result;
         }
+    }
+
+    /// Whatever is known of a database's collections counts no more.
+    fn forget(&self, database: &str) {
+        self.created.lock().unwrap_or_else(PoisonError::into_inner).remove(database);
+    }
+
+    /// Removes all documents of a filter. The server ends the command before its deadline here, so that
+    /// none outlives the call and removes what is written after it.
+    async fn remove(&self, collection: &Collection<RawDocumentBuf>, filter: Document) -> Result<(), StorageError> {
+        let command = remove::command(collection.name(), filter, self.options.command_timeout / 2);
+        let mongo = self.mongo.clone();
+        let reply = self.run(&self.writes, async move { mongo.run_command(command).await }).await?;
+        of_updates(reply, 1).pop().map_or(Ok(()), |written| match written {
+            Written::Failed(error) => Err(error),
+            Written::Yes | Written::Conflict => Ok(()),
+        })
     }
 
     async fn transact(&self, changes: Vec<(Collection<RawDocumentBuf>, Change)>) -> Written {
@@ -210,7 +228,7 @@ impl Store for MongoStore {
             let change =
                 |index: &usize| Some((collection_of(write, *index).clone(), writes::page_change(write, *index)?));
             let mut changes: Vec<_> = write.group.iter().filter_map(change).collect();
-            if changes.len() > 1 {
+            if changes.len() > 1 || matches!(changes.first(), Some((_, Change::Remove { .. }))) {
                 let outcome = self.transact(changes).await;
                 outcomes.lock().unwrap_or_else(PoisonError::into_inner)[place] = outcome;
             } else if let Some((collection, change)) = changes.pop() {
@@ -378,6 +396,62 @@ impl Store for MongoStore {
 
     async fn create_database(&self, database: &str) -> Result<(), StorageError> {
         self.created(database).await.map(drop)
+    }
+
+    async fn remove_buckets(&self, database: &str, sensors: &[&str], hours: Range<Hour>) -> Result<(), StorageError> {
+        let collections = Collections::of(&self.mongo, database);
+        let hours = doc! { "$gte": date(hours.start), "$lt": date(hours.end) };
+        for lot in sensors.chunks(remove::SENSORS) {
+            let filter = doc! { "sensor": { "$in": lot }, "start": hours.clone() };
+            // First the pages by which those in `overflow` are found: nobody adds to them any more.
+            for collection in [&collections.buckets, &collections.overflow] {
+                self.remove(collection, filter.clone()).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn remove_sensors(&self, database: &str, keys: &[&str]) -> Result<(), StorageError> {
+        let sensors = Collections::of(&self.mongo, database).sensors;
+        for lot in keys.chunks(READ_SENSORS) {
+            self.remove(&sensors, doc! { "_id": { "$in": lot } }).await?;
+        }
+        Ok(())
+    }
+
+    async fn last_hours(&self, database: &str, sensor: &str, max: usize) -> Result<Vec<Hour>, StorageError> {
+        let buckets = Collections::of(&self.mongo, database).buckets;
+        let (filter, limit) = (doc! { "sensor": sensor }, i64::try_from(max).ok());
+        self.read(async move { remove::last_hours(&buckets, filter, limit).await }).await
+    }
+
+    async fn drop_database(&self, database: &str) -> Result<(), StorageError> {
+        let (mongo, name) = (self.mongo.clone(), database.to_owned());
+        self.forget(database);
+        let dropped = async move { remove::drop_database(&mongo, &name).await };
+        self.run(&self.writes, dropped).await?.map_err(|e| classify(&e))
+    }
+
+    async fn announce_deletion(&self, database: &str) -> Result<u64, StorageError> {
+        let (mongo, name) = (self.mongo.clone(), database.to_owned());
+        let announced = async move { remove::announce(&mongo, &name, doc! {}).await };
+        self.run(&self.writes, announced).await?.map_err(|e| classify(&e))
+    }
+
+    async fn incarnations(&self) -> Result<Vec<(String, u64)>, StorageError> {
+        let databases = setup::databases(&self.mongo);
+        self.read(async move { reads::incarnations(&databases).await }).await
+    }
+
+    async fn revisit(&self, database: &str) -> Result<(), StorageError> {
+        self.forget(database);
+        let buckets = Collections::of(&self.mongo, database).buckets;
+        let any = async move { find(&buckets, doc! {}, doc! {}, Some(doc! { "_id": 1 }), Some(1)).await };
+        // Somebody wrote to it who did not know yet that it was dropped: it is there again.
+        if !self.read(any).await?.is_empty() {
+            self.created(database).await?;
+        }
+        Ok(())
     }
 
     async fn walk_buckets(

@@ -126,12 +126,25 @@ impl Revs {
     }
 }
 
-/// The `_id`s of all documents, in order.
-pub async fn names(collection: &Collection<Document>) -> Result<Vec<String>, StorageError> {
-    let mut cursor = collection.find(Document::new()).sort(doc! { "_id": 1 }).await.map_err(|e| classify(&e))?;
+/// The names of all databases that are not dropped, in order.
+pub async fn names(databases: &Collection<Document>) -> Result<Vec<String>, StorageError> {
+    let there = doc! { "dropped": { "$ne": true } };
+    let mut cursor = databases.find(there).sort(doc! { "_id": 1 }).await.map_err(|e| classify(&e))?;
     let mut names = Vec::new();
     while cursor.advance().await.map_err(|e| classify(&e))? {
         names.extend(cursor.current().get_str("_id").map(str::to_owned));
     }
     Ok(names)
+}
+
+/// The incarnation of every database, dropped or not.
+pub async fn incarnations(databases: &Collection<Document>) -> Result<Vec<(String, u64)>, StorageError> {
+    let mut cursor = databases.find(Document::new()).await.map_err(|e| classify(&e))?;
+    let mut incarnations = Vec::new();
+    while cursor.advance().await.map_err(|e| classify(&e))? {
+        let (document, name) = (cursor.current(), cursor.current().get_str("_id"));
+        let incarnation = document.get_i64("incarnation").ok().and_then(|of| u64::try_from(of).ok());
+        incarnations.extend(name.ok().map(|name| (name.to_owned(), incarnation.unwrap_or_default())));
+    }
+    Ok(incarnations)
 }

@@ -50,7 +50,10 @@ pub async fn create(mongo: &Database, database: &str) -> Result<(), Error> {
     let outliers = IndexModel::builder().keys(doc! { "outlier.since": 1 }).options(options).build();
     collections.sensors.create_index(outliers).await?;
     databases(mongo)
-        .update_one(doc! { "_id": database }, doc! { "$setOnInsert": { "incarnation": 0_i64 } })
+        .update_one(
+            doc! { "_id": database },
+            doc! { "$setOnInsert": { "incarnation": 0_i64 }, "$unset": { "dropped": 1 } },
+        )
         .upsert(true)
         .await?;
     Ok(())

@@ -33,6 +33,15 @@ pub enum Change {
         /// The update, as the server takes it.
         update: Vec<u8>,
     },
+    /// The end of the page that has this `_id` and `rev`.
+    Remove {
+        /// Its `_id`.
+        id: String,
+        /// Its sensor and start: the shard key.
+        shard: (String, i64),
+        /// The rev it must have.
+        rev: u64,
+    },
 }
 
 impl Change {
@@ -40,6 +49,7 @@ impl Change {
         match self {
             Self::Insert(document) => document.len(),
             Self::Update { id, update, .. } => 2 * id.len() + update.len() + 96,
+            Self::Remove { id, .. } => 2 * id.len() + 96,
         }
     }
 }
@@ -48,16 +58,17 @@ impl Change {
 pub fn page_change(write: &PageWrite<'_>, index: usize) -> Option<Change> {
     let page = &write.bucket.pages()[index];
     let id = || document::page_id(&write.id.sensor.key, write.id.hour, page.number);
-    let shard = || Some((write.id.sensor.key.to_string(), write.id.hour.start_ms()));
+    let shard = || (write.id.sensor.key.to_string(), write.id.hour.start_ms());
     Some(match page.pending()? {
         WriteKind::Insert => Change::Insert(document::page_document(write.id, page)),
         WriteKind::Append { from } => {
             let update = document::append_update(page, from);
-            Change::Update { id: id(), shard: shard(), rev: page.rev(), update }
+            Change::Update { id: id(), shard: Some(shard()), rev: page.rev(), update }
         }
         WriteKind::Replace => {
-            Change::Update { id: id(), shard: shard(), rev: page.rev(), update: document::replace_update(page) }
+            Change::Update { id: id(), shard: Some(shard()), rev: page.rev(), update: document::replace_update(page) }
         }
+        WriteKind::Remove => Change::Remove { id: id(), shard: shard(), rev: page.rev() },
     })
 }
 
@@ -100,7 +111,7 @@ pub fn update_command(collection: &str, changes: &[Change], in_transaction: bool
     w.begin_array("updates");
     let updates = changes.iter().filter_map(|change| match change {
         Change::Update { id, shard, rev, update } => Some((id, shard, rev, update)),
-        Change::Insert(_) => None,
+        Change::Insert(_) | Change::Remove { .. } => None,
     });
     for (index, (id, shard, rev, update)) in updates.enumerate() {
         w.begin_element(index);
@@ -190,6 +201,15 @@ async fn all_changes(
                 let command = update_command(collection.name(), &[update], true)?;
                 let reply = mongo.run_raw_command(command).session(&mut *session).await?;
                 of_updates(Ok(reply), 1).pop().unwrap_or(Written::Conflict)
+            }
+            Change::Remove { id, shard: (sensor, start), rev } => {
+                let start = bson::DateTime::from_millis(start);
+                let rev = i64::try_from(rev).unwrap_or(i64::MAX);
+                let filter = doc! { "_id": id, "sensor": sensor, "start": start, "rev": rev };
+                match collection.delete_one(filter).session(&mut *session).await?.deleted_count {
+                    0 => Written::Conflict,
+                    _ => Written::Yes,
+                }
             }
         };
         if written != Written::Yes {

@@ -7,7 +7,7 @@ use hourglass::bucket::store::{BucketId, ScannedPage};
 use hourglass::bucket::{Bucket, Caps, Reading, Summary};
 use hourglass::reading::{Hour, Value};
 
-use super::place::{Place, Plain, bucket_id, merge_as, plain, read, reading, sensor, write_through};
+use super::place::{Place, Plain, assert_stored, bucket_id, merge_as, plain, read, reading, sensor, write_through};
 
 const SEEDS: std::ops::Range<u64> = 1..4;
 const STEPS: usize = 120;
@@ -84,6 +84,10 @@ pub async fn random_writers_agree_with_a_plain_map(place: &mut impl Place) {
         let mut writers: [HashMap<Key, Bucket>; 3] = Default::default();
         for step in 0..STEPS {
             let key = (random.of(&DATABASES), random.of(&SENSORS), random.of(&HOURS));
+            // What writers believe to be stored is not always told of deletions.
+            if random.below(6) == 0 {
+                delete(place, seed, key, &mut model, &mut random).await;
+            }
             let readings = random.readings(key.2);
             let writer = random.below(3);
             let forgets = random.below(4) == 0;
@@ -127,6 +131,31 @@ async fn write(
         bucket = Bucket::from_stored(read(place.store(), key.0, &id).await);
     }
     bucket
+}
+
+/// Deletes a range of times of one bucket, or whole hours.
+async fn delete(place: &impl Place, seed: u64, key: Key, model: &mut Model, random: &mut Random) {
+    let id = id(seed, key);
+    if random.below(3) == 0 {
+        let hours = random.of(&HOURS)..random.of(&HOURS).next();
+        place.store().remove_buckets(key.0, &[&id.sensor.key], hours.clone()).await.expect("removed");
+        model.buckets.retain(|(d, s, hour), _| (*d, *s) != (key.0, key.1) || !hours.contains(hour));
+        return;
+    }
+    let slot = |random: &mut Random| key.2.start_ns() + i64::try_from(random.below(32)).expect("small") * 700_000;
+    let (a, b) = (slot(random), slot(random));
+    let range = a.min(b)..a.max(b);
+    let mut bucket = Bucket::from_stored(read(place.store(), key.0, &id).await);
+    let removed = bucket.remove(&range, &std::sync::Arc::from("deleter"), 1);
+    assert!(write_through(place.store(), key.0, &id, &mut bucket).await, "seed {seed}: nobody else writes");
+    assert_stored(&bucket, &read(place.store(), key.0, &id).await);
+    let Some(plain) = model.buckets.get_mut(&key) else { return assert_eq!(removed, 0) };
+    let before = plain.len();
+    plain.retain(|time, _| !range.contains(time));
+    assert_eq!(removed, before - plain.len(), "seed {seed}");
+    if plain.is_empty() {
+        model.buckets.remove(&key);
+    }
 }
 
 async fn check_scans(place: &impl Place, seed: u64, model: &Model, random: &mut Random) {

@@ -187,9 +187,13 @@ impl SimulatedStore {
                     page.readings.clone()
                 }
                 WriteKind::Replace => page.readings.clone(),
+                WriteKind::Remove => {
+                    self.pages.remove(&page.number);
+                    continue;
+                }
             };
             let (closed, has_overflow, applied) = (page.closed, page.has_overflow, page.applied.clone());
-            let record = Record { rev: page.rev() + 1, closed, has_overflow, readings, applied };
+            let record = Record { rev: page.next_rev(), closed, has_overflow, readings, applied };
             self.pages.insert(page.number, record);
         }
         self.writes += 1;

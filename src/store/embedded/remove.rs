@@ -1,0 +1,109 @@
+//! Whatever is to go: in transactions of bounded size, each of which leaves less.
+
+use std::ops::Range;
+
+use redb::{Database, ReadableDatabase, ReadableTable, Table};
+
+use super::file::Failure;
+use super::keys::Keys;
+use super::tables::{PAGES, Tables, begin};
+use crate::reading::Hour;
+
+/// Most rows that one transaction takes out, but for the last bucket's.
+const ROWS: usize = 2000;
+
+/// Removes a sensor's pages of some hours; from which hour on there may be more.
+pub(super) fn buckets(
+    database: &Database,
+    name: &str,
+    sensor: &str,
+    hours: Range<Hour>,
+) -> Result<Option<Hour>, Failure> {
+    let keys = Keys::of(name);
+    let (mut found, mut next) = (Vec::new(), None);
+    {
+        let transaction = database.begin_read()?;
+        let pages = transaction.open_table(PAGES)?;
+        let end = keys.hour(hours.end);
+        let mut hour = hours.start;
+        while hour < hours.end {
+            if found.len() >= ROWS {
+                next = Some(hour);
+                break;
+            }
+            let bucket = keys.bucket(hour, sensor);
+            let Some(row) = pages.range(&*bucket..&*end)?.next() else { break };
+            match keys.hour_of(row?.0.value()) {
+                Some(later) if later > hour => hour = later,
+                _ => {
+                    let last = keys.page(hour, sensor, u32::MAX);
+                    for row in pages.range(&*bucket..=&*last)? {
+                        found.push(row?.0.value().to_vec());
+                    }
+                    hour = hour.next();
+                }
+            }
+        }
+    }
+    if !found.is_empty() {
+        let transaction = begin(database)?;
+        remove_all(&mut Tables::open(&transaction)?.pages, &found)?;
+        transaction.commit()?;
+    }
+    Ok(next)
+}
+
+/// Removes sensors' documents, and their outlier marks.
+pub(super) fn sensors(database: &Database, name: &str, sensors: &[String]) -> Result<(), Failure> {
+    let keys = Keys::of(name);
+    let found: Vec<Vec<u8>> = sensors.iter().map(|sensor| keys.sensor(sensor)).collect();
+    let transaction = begin(database)?;
+    {
+        let mut tables = Tables::open(&transaction)?;
+        remove_all(&mut tables.sensors, &found)?;
+        remove_all(&mut tables.outliers, &found)?;
+    }
+    transaction.commit()?;
+    Ok(())
+}
+
+/// Removes some rows of a database; whether that was the last of it.
+pub(super) fn part_of_database(database: &Database, name: &str) -> Result<bool, Failure> {
+    let all = Keys::of(name).all();
+    let transaction = begin(database)?;
+    let is_last;
+    {
+        let mut tables = Tables::open(&transaction)?;
+        let pages = first_keys(&tables.pages, &all)?;
+        remove_all(&mut tables.pages, &pages)?;
+        let sensors = first_keys(&tables.sensors, &all)?;
+        remove_all(&mut tables.sensors, &sensors)?;
+        remove_all(&mut tables.outliers, &sensors)?;
+        is_last = pages.len() < ROWS && sensors.len() < ROWS;
+        if is_last {
+            tables.databases.remove(name)?;
+        }
+    }
+    transaction.commit()?;
+    Ok(is_last)
+}
+
+fn first_keys(
+    table: &Table<'_, &'static [u8], &'static [u8]>,
+    range: &Range<Vec<u8>>,
+) -> Result<Vec<Vec<u8>>, Failure> {
+    table.range::<&[u8]>(&*range.start..&*range.end)?.take(ROWS).map(|row| Ok(row?.0.value().to_vec())).collect()
+}
+
+/// Looked up first: a removal changes the table even where there is nothing to remove.
+fn remove_all<V: redb::Value + 'static>(
+    table: &mut Table<'_, &'static [u8], V>,
+    keys: &[Vec<u8>],
+) -> Result<(), Failure> {
+    for key in keys {
+        if table.get(&**key)?.is_some() {
+            table.remove(&**key)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,63 @@
+//! Whatever is to go: pages and sensor documents by filters, whole databases with a mark that they were
+//! there, by which other processes learn of it.
+
+use std::time::Duration;
+
+use bson::{Document, RawDocumentBuf, doc};
+use mongodb::error::Error;
+use mongodb::options::ReturnDocument;
+use mongodb::{Collection, Database};
+
+use super::reads::find;
+use super::setup::{Collections, databases};
+use crate::bucket::StorageError;
+use crate::reading::Hour;
+use crate::store::document::decode_header;
+
+/// Of how many sensors pages are removed by one command.
+pub const SENSORS: usize = 20;
+
+/// A `delete` command for all documents of a filter, which the server ends after `most`.
+pub fn command(collection: &str, filter: Document, most: Duration) -> Document {
+    doc! {
+        "delete": collection,
+        "deletes": [ { "q": filter, "limit": 0 } ],
+        "maxTimeMS": i64::try_from(most.as_millis()).unwrap_or(i64::MAX),
+        "writeConcern": { "w": "majority", "j": true },
+    }
+}
+
+/// The hours of the pages that pass a filter, latest first.
+pub async fn last_hours(
+    buckets: &Collection<RawDocumentBuf>,
+    filter: Document,
+    limit: Option<i64>,
+) -> Result<Vec<Hour>, StorageError> {
+    let header = doc! { "schemaVersion": 1, "sensor": 1, "start": 1, "page": 1, "rev": 1, "hasOverflow": 1 };
+    let pages = find(buckets, filter, doc! { "start": -1 }, Some(header), limit).await?;
+    pages.iter().map(|page| Ok(decode_header(page)?.hour)).collect()
+}
+
+/// Drops a database's collections, and then says so: whoever wrote to them meanwhile learns of it after
+/// the last of them is gone, and makes them anew.
+pub async fn drop_database(mongo: &Database, database: &str) -> Result<(), Error> {
+    let collections = Collections::of(mongo, database);
+    for collection in [&collections.buckets, &collections.overflow, &collections.sensors] {
+        collection.drop().await?;
+    }
+    announce(mongo, database, doc! { "dropped": true }).await.map(drop)
+}
+
+/// Makes a database's incarnation one more and sets `marks`; 0 where there is no such database.
+pub async fn announce(mongo: &Database, database: &str, marks: Document) -> Result<u64, Error> {
+    let mut update = doc! { "$inc": { "incarnation": 1_i64 } };
+    if !marks.is_empty() {
+        update.insert("$set", marks);
+    }
+    let found = databases(mongo)
+        .find_one_and_update(doc! { "_id": database }, update)
+        .return_document(ReturnDocument::After)
+        .await?;
+    let incarnation = found.and_then(|found| found.get_i64("incarnation").ok()).unwrap_or_default();
+    Ok(u64::try_from(incarnation).unwrap_or_default())
+}

@@ -1,0 +1,157 @@
+//! What is removed is gone, all of it and nothing else, and nobody's old view brings it back.
+
+use hourglass::bucket::store::{SensorFilter, Written};
+use hourglass::bucket::{Bucket, SensorDocument, Store};
+use hourglass::reading::Hour;
+
+use super::place::{
+    CAPS, DB, Place, SMALL, assert_stored, bucket_id, merge, plain, put, read, seconds, sensor, write_group,
+    write_through,
+};
+
+const HOUR: Hour = Hour(491_150);
+const ALL: std::ops::Range<Hour> = Hour(-3_000_000)..Hour(3_000_000);
+
+fn later(hours: i64) -> Hour {
+    Hour(HOUR.0 + hours)
+}
+
+async fn hours(store: &dyn Store, sensor: &str) -> Vec<Hour> {
+    let pages = store.scan(DB, sensor, ALL, true, usize::MAX).await.expect("a scan");
+    pages.into_iter().map(|page| page.hour).collect()
+}
+
+fn range(from: i64, to: i64) -> std::ops::Range<i64> {
+    HOUR.start_ns() + from * 1_000_000_000..HOUR.start_ns() + to * 1_000_000_000
+}
+
+/// Of five pages the second and third are emptied: those behind them take their places.
+pub async fn pages_without_readings_go(place: &mut impl Place) {
+    let id = bucket_id(&sensor("climate", &[]), HOUR);
+    let values: Vec<i64> = (0..23).collect();
+    let mut bucket = put(place.store(), &id, &seconds(HOUR, 0, &values), &SMALL).await;
+    assert_eq!(bucket.pages().len(), 5);
+    let instance = std::sync::Arc::from("suite");
+    assert_eq!(bucket.remove(&range(5, 15), &instance, 1 << 40), 10);
+    assert!(write_through(place.store(), DB, &id, &mut bucket).await);
+    let stored = read(place.store(), DB, &id).await;
+    assert_stored(&bucket, &stored);
+    assert_eq!(
+        stored.iter().map(|page| (page.number, page.closed)).collect::<Vec<_>>(),
+        [(0, true), (1, false), (2, true)]
+    );
+    assert_eq!(plain(stored.iter().map(|page| &page.readings)).len(), 13);
+
+    // The rest goes on where it is open, and can go too.
+    merge(&mut bucket, &seconds(HOUR, 100, &[1, 2, 3, 4]), &SMALL);
+    assert!(write_through(place.store(), DB, &id, &mut bucket).await);
+    assert_stored(&bucket, &read(place.store(), DB, &id).await);
+    assert_eq!(bucket.remove(&range(0, 3600), &instance, 1 << 40), 17);
+    assert!(write_through(place.store(), DB, &id, &mut bucket).await);
+    assert!(bucket.pages().is_empty() && read(place.store(), DB, &id).await.is_empty());
+    assert!(hours(place.store(), "climate").await.is_empty());
+}
+
+pub async fn a_removal_needs_the_rev_it_knows(place: &mut impl Place) {
+    let id = bucket_id(&sensor("climate", &[]), HOUR);
+    let mut bucket = put(place.store(), &id, &seconds(HOUR, 0, &[1, 2]), &CAPS).await;
+    let mut old = bucket.clone();
+    merge(&mut bucket, &seconds(HOUR, 2, &[3]), &CAPS);
+    assert!(write_through(place.store(), DB, &id, &mut bucket).await);
+    old.remove(&range(0, 2), &std::sync::Arc::from("suite"), 1);
+    assert_eq!(write_group(place.store(), &id, &old, &[0]).await, Written::Conflict);
+    assert_stored(&bucket, &read(place.store(), DB, &id).await);
+}
+
+/// A page that was removed and made anew is another page, for whoever knew the old one: with revs that begin
+/// at 1 the old view's append went through, and the summary counted what was not there.
+pub async fn an_old_view_does_not_fit_a_page_made_anew(place: &mut impl Place) {
+    let id = bucket_id(&sensor("climate", &[]), HOUR);
+    let mut old = put(place.store(), &id, &seconds(HOUR, 0, &[1, 2]), &CAPS).await;
+    place.store().remove_buckets(DB, &["climate"], HOUR..HOUR.next()).await.expect("removed");
+    let anew = put(place.store(), &id, &seconds(HOUR, 10, &[3, 4]), &CAPS).await;
+    merge(&mut old, &seconds(HOUR, 20, &[5]), &CAPS);
+    assert_eq!(write_group(place.store(), &id, &old, &[0]).await, Written::Conflict);
+    assert_stored(&anew, &read(place.store(), DB, &id).await);
+}
+
+pub async fn buckets_of_some_sensors_and_hours_go(place: &mut impl Place) {
+    let sensors: Vec<_> = ["a", "a!", "b"].map(|name| sensor(name, &[])).into_iter().collect();
+    let values: Vec<i64> = (0..12).collect();
+    for sensor in &sensors {
+        for hour in 0..4 {
+            put(place.store(), &bucket_id(sensor, later(hour)), &seconds(later(hour), 0, &values), &SMALL).await;
+        }
+    }
+    place.store().remove_buckets(DB, &["a", "b", "nobody"], later(1)..later(3)).await.expect("removed");
+    for (name, left) in [("a", vec![0, 0, 0, 3, 3, 3]), ("a!", vec![0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3])] {
+        assert_eq!(hours(place.store(), name).await, left.into_iter().map(later).collect::<Vec<_>>(), "{name}");
+    }
+    assert_eq!(hours(place.store(), "b").await.len(), 6);
+    place.store().remove_buckets(DB, &["a"], ALL).await.expect("removed");
+    place.store().remove_buckets("another", &["a!"], ALL).await.expect("nothing to remove");
+    place.reopen().await;
+    assert!(hours(place.store(), "a").await.is_empty());
+    assert_eq!(hours(place.store(), "a!").await.len(), 12);
+    let gone = read(place.store(), DB, &bucket_id(&sensors[0], HOUR)).await;
+    assert!(Bucket::from_stored(gone).pages().is_empty());
+}
+
+pub async fn the_latest_hours_of_a_sensor_are_known(place: &mut impl Place) {
+    for (name, at) in [("a", vec![-5, 0, 3, 9]), ("a!", vec![1, 10]), ("b", vec![2, 11])] {
+        for hour in at {
+            let id = bucket_id(&sensor(name, &[]), later(hour));
+            put(place.store(), &id, &seconds(later(hour), 0, &[1]), &CAPS).await;
+        }
+    }
+    let last = async |max| place.store().last_hours(DB, "a", max).await.expect("hours");
+    assert_eq!(last(2).await, [later(9), later(3)]);
+    assert_eq!(last(100).await, [9, 3, 0, -5].map(later));
+    assert!(place.store().last_hours(DB, "nobody", 3).await.expect("hours").is_empty());
+}
+
+fn document(name: &str) -> SensorDocument {
+    SensorDocument {
+        sensor: sensor(name, &[]),
+        rev: 0,
+        fields: Vec::new(),
+        first_seen: None,
+        last_seen: None,
+        recent: Vec::new(),
+        outlier: None,
+    }
+}
+
+pub async fn sensor_documents_go(place: &mut impl Place) {
+    let documents: Vec<SensorDocument> = ["a", "b", "c"].map(document).into_iter().collect();
+    assert_eq!(place.store().write_sensors(DB, &documents).await, vec![Written::Yes; 3]);
+    place.store().remove_sensors(DB, &["a", "c", "nobody"]).await.expect("removed");
+    let filter = SensorFilter { limit: 10, ..SensorFilter::default() };
+    let left = place.store().list_sensors(DB, &filter).await.expect("a list");
+    assert_eq!(left.iter().map(|document| &*document.sensor.key).collect::<Vec<_>>(), ["b"]);
+}
+
+pub async fn a_dropped_database_is_gone_and_may_come_back(place: &mut impl Place) {
+    let values: Vec<i64> = (0..12).collect();
+    for database in ["plant", "planted"] {
+        let id = bucket_id(&sensor("a", &[]), HOUR);
+        let mut bucket = Bucket::default();
+        merge(&mut bucket, &seconds(HOUR, 0, &values), &SMALL);
+        assert!(write_through(place.store(), database, &id, &mut bucket).await);
+        assert_eq!(place.store().write_sensors(database, &[document("a")]).await, [Written::Yes]);
+    }
+    place.store().drop_database("plant").await.expect("dropped");
+    place.store().drop_database("plant").await.expect("nothing to drop");
+    place.store().drop_database("never there").await.expect("nothing to drop");
+    assert_eq!(place.store().databases().await.expect("a list"), ["planted"]);
+    assert!(hours(place.store(), "a").await.is_empty());
+    assert!(place.store().read_sensors("plant", &["a"]).await.expect("none").is_empty());
+    let other = place.store().scan("planted", "a", ALL, true, usize::MAX).await.expect("a scan");
+    assert_eq!(other.len(), 3);
+
+    put(place.store(), &bucket_id(&sensor("b", &[]), HOUR), &seconds(HOUR, 0, &[1]), &CAPS).await;
+    place.reopen().await;
+    assert_eq!(place.store().databases().await.expect("a list"), ["plant", "planted"]);
+    assert_eq!(hours(place.store(), "b").await, [HOUR]);
+    assert!(hours(place.store(), "a").await.is_empty());
+}
