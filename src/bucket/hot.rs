@@ -1,7 +1,8 @@
 //! Hot buckets: those lately written, kept in memory under a byte budget so that duplicates and
 //! late readings are known without reading pages back. Every bucket here is as the store has it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 
 use super::merge::Bucket;
 use crate::reading::Hour;
@@ -76,6 +77,21 @@ impl HotBuckets {
         if let Some(old) = self.buckets.insert(key, Entry { bucket, memory, put: self.puts }) {
             self.memory -= old.memory;
         }
+    }
+
+    /// Lets buckets of these sensors and hours go, headers and all: the store is about to lose them.
+    pub fn forget(&mut self, sensors: &HashSet<u32>, hours: &Range<Hour>) {
+        let goes = |key: &HotKey| sensors.contains(&key.0) && hours.contains(&key.1);
+        let mut freed = 0;
+        self.buckets.retain(|key, entry| {
+            freed += if goes(key) { entry.memory } else { 0 };
+            !goes(key)
+        });
+        self.headers.retain(|key, _| {
+            freed += if goes(key) { HEADER } else { 0 };
+            !goes(key)
+        });
+        self.memory -= freed;
     }
 
     /// Another budget, for the next [`HotBuckets::shrink`].

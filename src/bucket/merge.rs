@@ -177,6 +177,9 @@ impl Bucket {
     /// Takes the readings of a range of times out, as this instance logged it at `sequence`; tells how many
     /// there were. Pages that have none left go, and their places are taken by those behind them, so that
     /// the numbers have no gap.
+    ///
+    /// What this instance logged later counts as applied to a page no more: where the removal is done once
+    /// more after a restart, it went with the rest, and is to come again.
     pub fn remove(&mut self, range: &Range<i64>, instance: &Arc<str>, sequence: u64) -> usize {
         let mut removed = 0;
         for page in &mut self.pages {
@@ -184,7 +187,7 @@ impl Bucket {
             if gone > 0 {
                 removed += gone;
                 page.rewritten = true;
-                page.stamp(instance, sequence);
+                page.reach_back(instance, sequence);
             }
         }
         let held = |page: &Page| !page.removed;

@@ -18,4 +18,4 @@ pub use page::{Page, StoredPage, WriteKind};
 pub use readings::{Reading, Readings};
 pub use store::{BucketId, SensorDocument, StorageError, Store};
 pub use summary::Summary;
-pub use unflushed::{Behind, Met, UnflushedReadings};
+pub use unflushed::{Behind, Met, MetVersion, UnflushedReadings};

@@ -177,6 +177,13 @@ impl Page {
         self.applied.drain(..surplus);
     }
 
+    /// Notes that what this instance logged behind `sequence` is not merged into the page.
+    pub(super) fn reach_back(&mut self, instance: &Arc<str>, sequence: u64) {
+        for (_, applied) in self.applied.iter_mut().filter(|(by, _)| **by == **instance) {
+            *applied = sequence.min(*applied);
+        }
+    }
+
     /// Takes the place of the last page, whose readings come here. What was applied to both counts as
     /// applied, and no more than that.
     pub(super) fn take_over(&mut self, readings: Readings, closed: bool, applied: &[(Arc<str>, u64)]) {

@@ -22,6 +22,15 @@ pub struct Met {
     pub fields: Vec<(Arc<str>, Family)>,
 }
 
+/// What was met and deleted by a moment, as numbers that grow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MetVersion {
+    /// Sensors and fields met.
+    pub met: u64,
+    /// Deletions, other instances' included: what was read from the store before may not be there any more.
+    pub deletions: u64,
+}
+
 /// Who knows what is acked and not in the store yet. To be asked before the store is: what is
 /// flushed in between is then seen twice, which changes nothing, and never missed.
 #[async_trait]
@@ -39,16 +48,16 @@ pub trait UnflushedReadings: Send + Sync + std::fmt::Debug {
         hours: Range<Hour>,
     ) -> Result<Vec<Vec<(Hour, Readings)>>, Behind>;
 
-    /// The sensors of a database that were met, in the store or not: all that have unflushed
-    /// readings are among them.
-    fn met(&self, database: &str) -> Vec<Met>;
+    /// The sensors of a database that a list may lack which the store gave after `since`: those that have
+    /// unflushed readings, and those whose documents came to the store later.
+    fn met(&self, database: &str, since: MetVersion) -> Vec<Met>;
 
-    /// The names of the databases that were met, in the store or not.
+    /// The names of the databases that have unflushed readings.
     fn databases(&self) -> Vec<String>;
 
-    /// Grows whenever what [`UnflushedReadings::met`] answers may have changed.
+    /// What was met and deleted by now.
     ///
     /// # Errors
     /// When there may be sensors that were not met yet.
-    fn met_version(&self) -> Result<u64, Behind>;
+    fn met_version(&self) -> Result<MetVersion, Behind>;
 }

@@ -75,6 +75,7 @@ impl ApiError {
                 | IngestError::Log(_)
                 | IngestError::Timeout(_)
                 | IngestError::StoreTimeout(_)
+                | IngestError::DeletionTimeout(_)
                 | IngestError::Behind(_)
                 | IngestError::Stopping => StatusCode::SERVICE_UNAVAILABLE,
                 IngestError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
@@ -121,7 +122,7 @@ impl ApiError {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER));
         }
         // The readings are safe; only the level that was asked for was not reached.
-        if matches!(self, Self::Ingest(IngestError::StoreTimeout(_))) {
+        if matches!(self, Self::Ingest(IngestError::StoreTimeout(_) | IngestError::DeletionTimeout(_))) {
             response.headers_mut().insert(ACK_HEADER, HeaderValue::from_static(AckLevel::Log.name()));
         }
         response

@@ -11,8 +11,10 @@ use serde::Deserialize;
 use super::App;
 use super::errors::{ApiError, Dialect};
 use super::influx_render::{Format, Outcome, Style, refusal, render};
+use super::write::stays_away;
 use crate::influxql::{self, Expr, Literal, Options, Params, Statement};
-use crate::query::influx::{Asked, StatementFailure, is_zone, pattern_fault};
+use crate::ingest::IngestError;
+use crate::query::influx::{Asked, Doomed, StatementFailure, is_zone, pattern_fault};
 
 /// Most statements in one query.
 const STATEMENTS_MAX: usize = 100;
@@ -186,7 +188,7 @@ async fn run(
         Ok(Some(series)) => Ok(series),
         Ok(None) => {
             may_change(method, headers, statement)?;
-            change(app, statement).await.map(|()| Vec::new())
+            change(app, statement, asked).await.map(|()| Vec::new())
         }
         Err(StatementFailure::Query(error)) => Err(error.into()),
         Err(failed) => Err(ApiError::Bad(failed.to_string())),
@@ -212,11 +214,32 @@ fn keywords(statement: &Statement) -> String {
     statement.to_string().split_whitespace().take(2).collect::<Vec<_>>().join(" ")
 }
 
-async fn change(app: &App, statement: &Statement) -> Result<(), ApiError> {
+async fn change(app: &App, statement: &Statement, asked: Asked<'_>) -> Result<(), ApiError> {
     match statement {
         Statement::CreateDatabase { name, .. } if name.is_empty() => Err(ApiError::Bad("invalid name".to_owned())),
         Statement::CreateDatabase { name, .. } => Ok(app.ingest.create_database(name).await?),
-        other => Err(ApiError::Bad(format!("not supported: {}", keywords(other)))),
+        Statement::DropDatabase { name } => {
+            let timeout = app.options.flush_timeout;
+            patiently(app, app.ingest.drop_database(name, asked.now, timeout)).await
+        }
+        other => match app.query.doomed(other, asked).await {
+            Ok(Some(Doomed { database, sensors, range })) => {
+                let timeout = app.options.flush_timeout;
+                patiently(app, app.ingest.delete((&database, asked.now), &sensors, range, timeout)).await
+            }
+            Ok(None) => Err(ApiError::Bad(format!("not supported: {}", keywords(other)))),
+            Err(StatementFailure::Query(error)) => Err(error.into()),
+            Err(failed) => Err(ApiError::Bad(failed.to_string())),
+        },
+    }
+}
+
+/// Waits for a deletion as for a flush: longer for a store that is slow than for one that stays away.
+async fn patiently(app: &App, deletion: impl Future<Output = Result<(), IngestError>>) -> Result<(), ApiError> {
+    let patience = app.options.flush_away;
+    tokio::select! {
+        deleted = deletion => Ok(deleted?),
+        () = stays_away(app.health.clone(), patience) => Err(IngestError::DeletionTimeout(patience).into()),
     }
 }
 

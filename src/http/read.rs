@@ -10,9 +10,10 @@ use super::errors::{ApiError, Dialect};
 use super::json::{self, Times};
 use super::parameters::{Pairs, Parameters, step};
 use super::write::flag;
-use crate::bucket::SensorDocument;
 use crate::bucket::store::SensorFilter;
+use crate::bucket::{SensorDocument, UnflushedReadings};
 use crate::influxql::Fill;
+use crate::ingest::IngestError;
 use crate::query::Selection;
 use crate::query::aggregate::{Aggregate, Aggregation, GroupBy};
 use crate::query::choice::Choice;
@@ -280,9 +281,10 @@ async fn listed(
     database: &str,
     filter: &SensorFilter,
 ) -> Result<(Vec<SensorDocument>, Option<String>), ApiError> {
+    let since = app.ingest.met_version().map_err(IngestError::from)?;
     let stored = app.query.sensors(database, filter).await?;
     let stored_last = stored.last().filter(|_| stored.len() == filter.limit).map(|last| last.sensor.key.to_string());
-    let documents = app.ingest.sensors(database, filter, stored).await?;
+    let documents = app.ingest.sensors(database, filter, (stored, since)).await?;
     let full = documents.len() == filter.limit;
     let next = documents.last().filter(|_| full).map(|last| last.sensor.key.to_string()).or(stored_last);
     Ok((documents, next))

@@ -113,7 +113,7 @@ pub async fn flush(State(app): State<Arc<App>>) -> Response {
 }
 
 /// Returns once the store has been away all the time for so long.
-async fn stays_away(mut health: watch::Receiver<Health>, patience: Duration) {
+pub(super) async fn stays_away(mut health: watch::Receiver<Health>, patience: Duration) {
     let is_away = |health: &Health| matches!(health, Health::StoreAway(_));
     // An error means that the sender is gone: nobody tells any more, and the flush has its own end.
     while health.wait_for(is_away).await.is_ok() {

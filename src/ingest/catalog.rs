@@ -1,14 +1,15 @@
 //! The sensors this process has met, by database: what the door needs to know to judge a line
 //! without asking the store.
 
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use rapidhash::fast::RandomState;
 
 use super::Options;
-use crate::bucket::{Met, SensorDocument};
+use super::deletion::{Deletion, Scope};
+use crate::bucket::{Met, MetVersion, SensorDocument};
 use crate::reading::{Family, Sensor};
 
 /// How many spellings of one sensor (tags in another order) are remembered beside its key.
@@ -19,8 +20,12 @@ const SPELLINGS_MAX: u8 = 4;
 pub struct Catalog {
     databases: RwLock<HashMap<Box<str>, Arc<Database>>>,
     count: AtomicUsize,
+    /// Numbers are given once; counts fall when sensors are deleted.
+    next_id: AtomicU32,
     /// Grows with every sensor and field that is met.
     version: Arc<AtomicU64>,
+    /// Grows when something of any database was deleted.
+    deletions: AtomicU64,
     sensors_max: usize,
     shards: usize,
 }
@@ -32,6 +37,14 @@ pub struct Database {
     pub name: Box<str>,
     /// By canonical key, and by other spellings of it.
     sensors: RwLock<HashMap<Box<str>, Arc<KnownSensor>, RandomState>>,
+    /// How many sensors have readings on their way to the store.
+    waiting: AtomicUsize,
+    /// Grows when what documents said of sensors may not be so any more. Changed under the sensors' lock.
+    deletions: AtomicU64,
+    /// Another instance may have dropped it since it was met.
+    doubted: AtomicBool,
+    /// It was dropped: whoever still has it looks for the one that is there now.
+    superseded: AtomicBool,
 }
 
 /// A sensor, and what this process knows of its stored document.
@@ -46,6 +59,12 @@ pub struct KnownSensor {
     fields: RwLock<Arc<Fields>>,
     /// The rev of its document that this process made last; 0 while it made none.
     pub written_rev: AtomicU64,
+    /// Whether readings of it are on their way from the log to the store.
+    waiting: AtomicBool,
+    /// The catalog's version when its document was last found to be stored.
+    adopted: AtomicU64,
+    /// It was deleted: whoever still has it looks for the one that is there now.
+    superseded: AtomicBool,
     /// The time last given to an undated reading.
     stamped: AtomicI64,
     spellings: AtomicU8,
@@ -123,8 +142,41 @@ impl KnownSensor {
             }
         }
         grown.stored = true;
+        self.adopted.store(self.version.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
         let in_document = |name: &Arc<str>| document.fields.iter().any(|(n, _)| n == name);
         grown.saved = grown.names.iter().take_while(|name| in_document(name)).count();
+    }
+
+    /// Its document may not be in the store any more.
+    pub fn unsave(&self) {
+        let mut fields = self.fields.write().unwrap_or_else(PoisonError::into_inner);
+        let unsaved = Arc::make_mut(&mut fields);
+        unsaved.stored = false;
+        unsaved.saved = 0;
+        self.written_rev.store(0, Ordering::Relaxed);
+        self.adopted.store(0, Ordering::Relaxed);
+    }
+
+    /// Notes whether readings of it are on their way to the store.
+    pub fn note_waiting(&self, database: &Database, waiting: bool) {
+        // Looked at first, since it is written to by many and changes seldom.
+        if self.waiting.load(Ordering::Relaxed) == waiting || self.waiting.swap(waiting, Ordering::Relaxed) == waiting {
+            return;
+        }
+        if !waiting {
+            database.waiting.fetch_sub(1, Ordering::Relaxed);
+            return;
+        }
+        database.waiting.fetch_add(1, Ordering::Relaxed);
+        // The store lists the others.
+        if self.adopted.load(Ordering::Relaxed) == 0 {
+            self.version.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether it was deleted since it was found in the catalog.
+    pub fn is_superseded(&self) -> bool {
+        self.superseded.load(Ordering::Acquire)
     }
 
     /// A time for an undated reading: the given one, or just after the last one given. A clock
@@ -145,7 +197,9 @@ impl Catalog {
         Self {
             databases: RwLock::default(),
             count: AtomicUsize::new(0),
+            next_id: AtomicU32::new(0),
             version: Arc::default(),
+            deletions: AtomicU64::new(0),
             sensors_max: options.sensors,
             shards: options.shards,
         }
@@ -166,25 +220,25 @@ impl Catalog {
     pub fn add_database(&self, name: &str, stored: &[String], max: usize) -> Option<Arc<Database>> {
         let mut databases = self.databases.write().unwrap_or_else(PoisonError::into_inner);
         if !databases.contains_key(name) && !stored.iter().any(|known| known == name) {
-            let unstored = databases.keys().filter(|known| !stored.iter().any(|stored| **stored == ***known));
+            let is_stored = |name: &str| stored.iter().any(|stored| *stored == *name);
+            let may_be_there = |known: &Database| known.is_waiting() || !known.doubted.load(Ordering::Relaxed);
+            let unstored = databases.values().filter(|known| may_be_there(known) && !is_stored(&known.name));
             if stored.len() + unstored.count() >= max {
                 return None;
             }
         }
-        let new = || Arc::new(Database { name: name.into(), sensors: RwLock::default() });
-        Some(databases.entry(name.into()).or_insert_with(new).clone())
+        Some(databases.entry(name.into()).or_insert_with(|| Database::new(name)).clone())
     }
 
     /// A database met in the log, whatever the limit says: it was let in before.
     pub fn enlist_database(&self, name: &str) -> Arc<Database> {
         let mut databases = self.databases.write().unwrap_or_else(PoisonError::into_inner);
-        let new = || Arc::new(Database { name: name.into(), sensors: RwLock::default() });
-        databases.entry(name.into()).or_insert_with(new).clone()
+        databases.entry(name.into()).or_insert_with(|| Database::new(name)).clone()
     }
 
-    /// The names of the databases met so far.
-    pub fn database_names(&self) -> Vec<String> {
-        self.databases.read().unwrap_or_else(PoisonError::into_inner).keys().map(ToString::to_string).collect()
+    /// The databases met so far.
+    pub fn databases(&self) -> Vec<Arc<Database>> {
+        self.databases.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 
     /// Most sensors.
@@ -202,12 +256,14 @@ impl Catalog {
         database.sensors.read().unwrap_or_else(PoisonError::into_inner).get(spelling).cloned()
     }
 
-    /// The sensors with these keys that are not known to have a document in the store.
-    pub fn unstored(&self, database: &Database, wanted: impl Fn(&str) -> bool) -> Vec<Arc<KnownSensor>> {
+    /// The sensors with these keys that were not known to have a document in the store when the catalog had this
+    /// version.
+    pub fn unstored(&self, database: &Database, since: u64, wanted: impl Fn(&str) -> bool) -> Vec<Arc<KnownSensor>> {
         let sensors = database.sensors.read().unwrap_or_else(PoisonError::into_inner);
         // Under its other spellings a sensor is passed over.
         let is_key = |spelling: &str, known: &KnownSensor| *spelling == *known.sensor.key && wanted(spelling);
-        let unstored = sensors.iter().filter(|(spelling, known)| is_key(spelling, known) && !known.fields().stored);
+        let is_new = |known: &KnownSensor| !known.fields().stored || known.adopted.load(Ordering::Relaxed) > since;
+        let unstored = sensors.iter().filter(|(spelling, known)| is_key(spelling, known) && is_new(known));
         unstored.map(|(_, known)| known.clone()).collect()
     }
 
@@ -216,30 +272,48 @@ impl Catalog {
         let below = |n: u8| (n < SPELLINGS_MAX).then_some(n + 1);
         if sensor.spellings.fetch_update(Ordering::Relaxed, Ordering::Relaxed, below).is_ok() {
             let mut sensors = database.sensors.write().unwrap_or_else(PoisonError::into_inner);
-            sensors.insert(spelling.into(), sensor.clone());
+            if !sensor.is_superseded() {
+                sensors.insert(spelling.into(), sensor.clone());
+            }
         }
     }
 
-    /// Makes sensors known, with what their documents say: at most so many in all.
-    pub fn learn(&self, database: &Database, unknown: Vec<Sensor>, documents: Vec<SensorDocument>, max: usize) {
+    /// Makes sensors known, with what their documents said when the database had seen so many deletions: at most
+    /// so many in all.
+    pub fn learn(
+        &self,
+        database: &Database,
+        unknown: Vec<Sensor>,
+        (documents, deletions): (Vec<SensorDocument>, u64),
+        max: usize,
+    ) {
         let mut stored: HashMap<Box<str>, SensorDocument> =
             documents.into_iter().map(|document| (document.sensor.key.clone(), document)).collect();
         let mut sensors = database.sensors.write().unwrap_or_else(PoisonError::into_inner);
+        if database.deletions() != deletions {
+            stored.clear();
+        }
         for sensor in unknown {
             if sensors.contains_key(&*sensor.key) {
                 continue;
             }
             let below = |n: usize| (n < max).then_some(n + 1);
-            let Ok(number) = self.count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, below) else { return };
-            let Ok(id) = u32::try_from(number) else { return };
+            if self.count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, below).is_err() {
+                return;
+            }
+            let below = |n: u32| n.checked_add(1);
+            let Ok(id) = self.next_id.fetch_update(Ordering::Relaxed, Ordering::Relaxed, below) else { return };
             let document = stored.remove(&sensor.key);
             let key = sensor.key.clone();
             let known = Arc::new(KnownSensor {
                 id,
-                shard: number % self.shards,
+                shard: id as usize % self.shards,
                 sensor: Arc::new(sensor),
                 fields: RwLock::default(),
                 written_rev: AtomicU64::new(0),
+                waiting: AtomicBool::new(false),
+                adopted: AtomicU64::new(0),
+                superseded: AtomicBool::new(database.is_superseded()),
                 stamped: AtomicI64::new(i64::MIN),
                 spellings: AtomicU8::new(0),
                 version: self.version.clone(),
@@ -252,20 +326,95 @@ impl Catalog {
         }
     }
 
-    /// Grows with every sensor and field that is met.
-    pub fn version(&self) -> u64 {
-        self.version.load(Ordering::Relaxed)
+    /// Which sensors and fields are met, and what was deleted.
+    pub fn version(&self) -> MetVersion {
+        MetVersion { met: self.version.load(Ordering::Relaxed), deletions: self.deletions.load(Ordering::Relaxed) }
     }
 
-    /// All sensors met, with their fields.
-    pub fn met(&self, database: &Database) -> Vec<Met> {
+    /// The sensors that have readings on their way to the store, and those whose documents were found to be there
+    /// since the catalog had this version; with their fields.
+    pub fn met(&self, database: &Database, since: u64) -> Vec<Met> {
         let sensors = database.sensors.read().unwrap_or_else(PoisonError::into_inner);
-        let keys = sensors.iter().filter(|(spelling, known)| *spelling == &known.sensor.key);
+        let is_met = |known: &KnownSensor| {
+            known.waiting.load(Ordering::Relaxed) || known.adopted.load(Ordering::Relaxed) > since
+        };
+        let keys = sensors.iter().filter(|(spelling, known)| *spelling == &known.sensor.key && is_met(known));
         let met = |known: &KnownSensor| {
             let fields = known.fields();
             let fields = fields.names.iter().cloned().zip(fields.families.iter().copied()).collect();
             Met { sensor: known.sensor.clone(), fields }
         };
         keys.map(|(_, known)| met(known)).collect()
+    }
+
+    /// Takes notice of a deletion at its place in the log: sensors that are deleted as a whole are to be met anew.
+    /// Returns the numbers of all sensors that it is about.
+    pub fn begin_deletion(&self, deletion: &Deletion) -> HashSet<u32> {
+        let Some(database) = self.database(&deletion.database) else { return HashSet::new() };
+        let mut sensors = database.sensors.write().unwrap_or_else(PoisonError::into_inner);
+        database.deletions.fetch_add(1, Ordering::Relaxed);
+        let ids: HashSet<u32> = match &deletion.scope {
+            Scope::Database => {
+                database.superseded.store(true, Ordering::Release);
+                self.databases.write().unwrap_or_else(PoisonError::into_inner).remove(&database.name);
+                sensors.values().map(|known| known.id).collect()
+            }
+            Scope::Readings { sensors: named, .. } => {
+                named.iter().filter_map(|sensor| Some(sensors.get(&sensor.key)?.id)).collect()
+            }
+        };
+        if deletion.is_of_all_times() {
+            sensors.retain(|_, known| {
+                let goes = ids.contains(&known.id);
+                known.superseded.fetch_or(goes, Ordering::AcqRel);
+                !goes
+            });
+            self.count.fetch_sub(ids.len(), Ordering::Relaxed);
+        }
+        self.version.fetch_add(1, Ordering::Relaxed);
+        ids
+    }
+
+    /// Takes notice that what documents said of these sensors of a database, or of all of them, may not be so any more.
+    pub fn doubt(&self, database: &str, keys: Option<&[&str]>) {
+        self.deletions.fetch_add(1, Ordering::Relaxed);
+        let Some(database) = self.database(database) else { return };
+        let sensors = database.sensors.write().unwrap_or_else(PoisonError::into_inner);
+        database.deletions.fetch_add(1, Ordering::Relaxed);
+        match keys {
+            Some(keys) => keys.iter().filter_map(|key| sensors.get(*key)).for_each(|known| known.unsave()),
+            None => {
+                database.doubted.store(true, Ordering::Relaxed);
+                sensors.values().for_each(|known| known.unsave());
+            }
+        }
+    }
+}
+
+impl Database {
+    fn new(name: &str) -> Arc<Self> {
+        Arc::new(Self {
+            name: name.into(),
+            sensors: RwLock::default(),
+            waiting: AtomicUsize::new(0),
+            deletions: AtomicU64::new(0),
+            doubted: AtomicBool::new(false),
+            superseded: AtomicBool::new(false),
+        })
+    }
+
+    /// Whether readings of it are on their way to the store.
+    pub fn is_waiting(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) > 0
+    }
+
+    /// How many deletions it has seen.
+    pub fn deletions(&self) -> u64 {
+        self.deletions.load(Ordering::Relaxed)
+    }
+
+    /// Whether it was dropped since it was found in the catalog.
+    pub fn is_superseded(&self) -> bool {
+        self.superseded.load(Ordering::Acquire)
     }
 }

@@ -34,6 +34,9 @@ pub enum IngestError {
     /// The readings are in the log; the store, which was asked for, was not reached in time.
     #[error("the readings are safe in the log; the store did not confirm them within {0:?} (ingest.ack_timeout)")]
     StoreTimeout(Duration),
+    /// The deletion is in the log; it was not done in time.
+    #[error("the deletion is safe in the log and follows; the store has not done it within {0:?}")]
+    DeletionTimeout(Duration),
     /// The readings are in the log, and the store refuses some of them for good.
     #[error(transparent)]
     Storage(#[from] StorageError),

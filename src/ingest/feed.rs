@@ -9,8 +9,9 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use super::batch::{Batch, Fed, index};
 use super::catalog::{Catalog, Database, KnownSensor};
+use super::deletion::{self, Deletion, KIND_DELETION, Pending};
 use super::learn::Learner;
-use super::progress::{Logged, Progress, Ticket};
+use super::progress::{DeletingAgain, Logged, Progress, Ticket};
 use super::record::{self, RecordError, Request};
 use super::shard::Message;
 use crate::faults::{self, Bug};
@@ -29,13 +30,26 @@ const RETRY: Duration = Duration::from_secs(1);
 pub struct Feed {
     /// How far everything has come.
     pub progress: Arc<Progress>,
+    catalog: Arc<Catalog>,
     shards: Vec<UnboundedSender<Message>>,
+    /// Bounded like what waits before a shard.
+    deleter: UnboundedSender<Arc<Pending>>,
 }
 
 impl Feed {
-    /// A feed of these shards.
-    pub fn new(progress: Arc<Progress>, shards: Vec<UnboundedSender<Message>>) -> Self {
-        Self { progress, shards }
+    /// A feed of these shards, and of whoever carries deletions out.
+    pub fn new(
+        progress: Arc<Progress>,
+        catalog: Arc<Catalog>,
+        shards: Vec<UnboundedSender<Message>>,
+        deleter: UnboundedSender<Arc<Pending>>,
+    ) -> Self {
+        Self { progress, catalog, shards, deleter }
+    }
+
+    /// How many shards there are.
+    pub fn shards(&self) -> usize {
+        self.shards.len()
     }
 
     /// Asks a shard something; `false` when it has ended.
@@ -50,17 +64,48 @@ impl Feed {
         }
     }
 
+    /// Tells every shard that the deletion it met first is done.
+    pub fn resume(&self) {
+        for shard in 0..self.shards.len() {
+            self.ask(shard, Message::Deleted);
+        }
+    }
+
     /// Takes a request that has just become durable. Called in log order.
     pub fn logged(&self, logged: Logged, database: &Arc<Database>, batches: Vec<Batch>) {
         faults::point("before_feed");
-        if let Some(ticket) = self.progress.logged(logged) {
+        let is_deleted = |batch: &Batch| batch.sensors.iter().any(|known| known.is_superseded());
+        if database.is_superseded() || batches.iter().any(is_deleted) {
+            // Its sensors were deleted while it was judged: they are looked up anew.
+            self.progress.logged_to_be_read(logged);
+        } else if let Some(ticket) = self.progress.logged(logged) {
             self.give(&ticket, database, batches);
         }
         faults::point("after_feed");
     }
 
+    /// Takes a deletion that has just become durable. Called in log order.
+    pub fn deletion_logged(&self, logged: Logged, deletion: Deletion) {
+        faults::point("before_feed");
+        if let Some(ticket) = self.progress.logged(logged) {
+            self.delete(ticket, deletion, None);
+        }
+        faults::point("after_feed");
+    }
+
+    fn delete(&self, ticket: Arc<Ticket>, deletion: Deletion, again: Option<DeletingAgain>) {
+        let ids = self.catalog.begin_deletion(&deletion);
+        let pending = Arc::new(Pending::new(deletion, ids, ticket, again));
+        for shard in 0..self.shards.len() {
+            self.ask(shard, Message::Delete(pending.clone()));
+        }
+        // Whoever carries it out ends only with the process; the next start does it then.
+        let _ = self.deleter.send(pending);
+    }
+
     fn give(&self, ticket: &Arc<Ticket>, database: &Arc<Database>, batches: Vec<Batch>) {
         for (shard, batch) in batches.into_iter().enumerate().filter(|(_, batch)| !batch.is_empty()) {
+            batch.sensors.iter().for_each(|known| known.note_waiting(database, true));
             let fed = Fed { database: database.clone(), batch, ticket: ticket.clone() };
             // A shard that has ended leaves its readings to the next start.
             self.ask(shard, Message::Feed(Arc::new(fed)));
@@ -128,6 +173,9 @@ impl Feeder {
     }
 
     async fn feed_record(&self, record: &Record) -> Result<(), RecordError> {
+        if record.kind == KIND_DELETION {
+            return self.feed_deletion(record);
+        }
         let mut request = record::decode(record.kind, &record.payload)?;
         faults::point("during_replay");
         let database = self.catalog.enlist_database(&request.database);
@@ -142,6 +190,17 @@ impl Feeder {
         let batches = batches(&self.catalog, &database, &request, self.feed.shards.len())?;
         let ticket = self.feed.progress.read_back(logged, replayed);
         self.feed.give(&ticket, &database, batches);
+        Ok(())
+    }
+
+    fn feed_deletion(&self, record: &Record) -> Result<(), RecordError> {
+        let deletion = deletion::decode(record.kind, &record.payload)?;
+        faults::point("during_replay");
+        let memory = record.payload.len();
+        let logged = Logged { sequence: record.sequence, readings: 0, memory, received: deletion.received };
+        let ticket = self.feed.progress.read_back(logged, record.sequence <= self.last_at_start);
+        let again = self.feed.progress.delete_again();
+        self.feed.delete(ticket, deletion, Some(again));
         Ok(())
     }
 }

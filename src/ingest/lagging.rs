@@ -1,7 +1,7 @@
 //! Sensor documents that lag behind the pages: brought up to date now and then with first and last
 //! seen, recent readings and the outlier mark, always by compare-and-set and by the law.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -95,6 +95,13 @@ impl Lagging {
         }
     }
 
+    /// Forgets what is known of sensors of which something is about to be deleted: whoever deletes it brings their
+    /// documents up to date.
+    pub fn forget(&mut self, sensors: &HashSet<u32>) {
+        self.changes.retain(|id, _| !sensors.contains(id));
+        self.urgent.retain(|id| !sensors.contains(id));
+    }
+
     /// How many lag behind.
     pub fn len(&self) -> usize {
         self.changes.len()
@@ -170,6 +177,11 @@ impl Lagging {
         for id in ids {
             let sensor = self.changes[&id].1.known.clone();
             match stored.remove(&sensor.sensor.key) {
+                // Another instance deleted it; with its readings, unless there are newer ones.
+                None if at.store.last_hours(database, &sensor.sensor.key, 1).await?.is_empty() => {
+                    sensor.unsave();
+                    self.changes.remove(&id);
+                }
                 None => documents.push((id, new_document(&sensor))),
                 Some(Ok(document)) => documents.push((id, document)),
                 Some(Err(error)) => self.give_up(at, id, &error),
@@ -268,20 +280,7 @@ impl Lagging {
                 None => drop(recent.insert(reading.time, reading)),
             }
         }
-        document.recent = self.newest(recent);
-    }
-
-    /// The newest readings that a document has room for, in time order.
-    fn newest(&self, readings: BTreeMap<i64, Reading>) -> Vec<Reading> {
-        let mut bytes = 0;
-        let bytes_of = |r: &Reading| reading_bytes(r.time, r.fields.iter().map(|(name, value)| (&**name, value)));
-        let fits = |reading: &Reading| {
-            bytes += bytes_of(reading);
-            bytes <= RECENT_BYTES
-        };
-        let mut newest: Vec<Reading> = readings.into_values().rev().take(self.recent).take_while(fits).collect();
-        newest.reverse();
-        newest
+        document.recent = newest(recent, self.recent);
     }
 
     fn bring_up_to_date(&self, document: &mut SensorDocument, change: &Change, tail: BTreeMap<i64, Reading>, now: i64) {
@@ -292,7 +291,7 @@ impl Lagging {
         }
         let mut recent: BTreeMap<i64, Reading> = document.recent.drain(..).map(|r| (r.time, r)).collect();
         recent.extend(tail);
-        document.recent = self.newest(recent);
+        document.recent = newest(recent, self.recent);
         if let Some((hour, pages)) = change.outlier {
             let before = document.outlier.filter(|outlier| outlier.last_hour > hour);
             document.outlier = Some(Outlier {
@@ -305,7 +304,20 @@ impl Lagging {
     }
 }
 
+/// The newest readings that a document has room for, in time order and at most `recent` of them.
+pub fn newest(readings: BTreeMap<i64, Reading>, recent: usize) -> Vec<Reading> {
+    let mut bytes = 0;
+    let bytes_of = |r: &Reading| reading_bytes(r.time, r.fields.iter().map(|(name, value)| (&**name, value)));
+    let fits = |reading: &Reading| {
+        bytes += bytes_of(reading);
+        bytes <= RECENT_BYTES
+    };
+    let mut newest: Vec<Reading> = readings.into_values().rev().take(recent).take_while(fits).collect();
+    newest.reverse();
+    newest
+}
+
 /// In whole milliseconds, as they are stored.
-fn whole(time: i64) -> i64 {
+pub fn whole(time: i64) -> i64 {
     time.div_euclid(MILLI_NS).saturating_mul(MILLI_NS)
 }

@@ -58,6 +58,8 @@ impl Learner {
 
     async fn learn_up_to(&self, database: &Database, unknown: Vec<Sensor>, max: usize) {
         let keys: Vec<&str> = unknown.iter().map(|sensor| &*sensor.key).collect();
+        // Before the store is asked: what it says of sensors that are deleted meanwhile does not count.
+        let deletions = database.deletions();
         let documents = if self.presence.is_away() {
             Vec::new()
         } else {
@@ -71,7 +73,7 @@ impl Learner {
                 }
             }
         };
-        self.catalog.learn(database, unknown, documents, max);
+        self.catalog.learn(database, unknown, (documents, deletions), max);
         self.metrics.sensors.set(u32::try_from(self.catalog.len()).unwrap_or(u32::MAX));
     }
 

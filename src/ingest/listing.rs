@@ -13,7 +13,7 @@ use super::error::IngestError;
 use super::shard::{self, Message, Refreshing};
 use super::{Ingest, outliers, sensors};
 use crate::bucket::store::SensorFilter;
-use crate::bucket::{Behind, Met, Readings, SensorDocument, UnflushedReadings};
+use crate::bucket::{Behind, Met, MetVersion, Readings, SensorDocument, UnflushedReadings};
 use crate::reading::Hour;
 
 #[async_trait]
@@ -50,27 +50,23 @@ impl UnflushedReadings for Ingest {
         Ok(all)
     }
 
-    fn met(&self, database: &str) -> Vec<Met> {
-        self.catalog.database(database).map(|database| self.catalog.met(&database)).unwrap_or_default()
+    fn met(&self, database: &str, since: MetVersion) -> Vec<Met> {
+        let database = self.catalog.database(database);
+        database.map(|database| self.catalog.met(&database, since.met)).unwrap_or_default()
     }
 
     fn databases(&self) -> Vec<String> {
-        self.catalog.database_names()
+        let waiting = self.catalog.databases().into_iter().filter(|database| database.is_waiting());
+        waiting.map(|database| database.name.to_string()).collect()
     }
 
-    fn met_version(&self) -> Result<u64, Behind> {
+    fn met_version(&self) -> Result<MetVersion, Behind> {
         if self.feed.progress.is_live() { Ok(self.catalog.version()) } else { Err(Behind) }
     }
 }
 
 impl Ingest {
-    /// The names of databases that have readings which are not in the store yet, or had some.
-    #[must_use]
-    pub fn database_names(&self) -> Vec<String> {
-        self.catalog.database_names()
-    }
-
-    /// A page of the list of sensors, given what the store has of it: with the sensors that are not
+    /// A page of the list of sensors, given what the store has had of it since this version: with the sensors that are not
     /// in the store yet, and every document brought up to what is acked.
     ///
     /// # Errors
@@ -79,7 +75,7 @@ impl Ingest {
         &self,
         database: &str,
         filter: &SensorFilter,
-        stored: Vec<SensorDocument>,
+        (stored, since): (Vec<SensorDocument>, MetVersion),
     ) -> Result<Vec<SensorDocument>, IngestError> {
         if !self.feed.progress.is_live() {
             return Err(Behind.into());
@@ -97,7 +93,7 @@ impl Ingest {
                 filter.after.as_deref().is_none_or(|after| key > after)
                     && last.as_deref().is_none_or(|last| key <= last)
             };
-            for known in self.catalog.unstored(&database, is_on_page) {
+            for known in self.catalog.unstored(&database, since.met, is_on_page) {
                 documents.entry(known.sensor.key.clone()).or_insert_with(|| sensors::new_document(&known));
             }
         }

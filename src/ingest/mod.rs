@@ -9,10 +9,12 @@ mod admission;
 mod batch;
 mod catalog;
 mod dead_letters;
+mod deletion;
 mod door;
 mod error;
 mod feed;
 mod flight;
+mod incarnations;
 mod lagging;
 mod learn;
 mod listing;
@@ -43,9 +45,11 @@ pub use self::release::Closing;
 
 use self::catalog::{Catalog, Database};
 use self::dead_letters::DeadLetters;
+use self::deletion::Deleter;
 use self::door::{Door, Judged, Pass};
 use self::feed::{Feed, Feeder};
 use self::flight::Context;
+use self::incarnations::Incarnations;
 use self::learn::Learner;
 use self::progress::Progress;
 use self::shard::Shard;
@@ -133,7 +137,16 @@ impl Ingest {
         }
         let catalog = Arc::new(Catalog::new(&options));
         let learner = Learner { store: store.clone(), catalog: catalog.clone(), presence, metrics: metrics.clone() };
-        let feed = Arc::new(Feed::new(progress.clone(), inboxes));
+        let (deletions, deleter_inbox) = mpsc::unbounded_channel();
+        let feed = Arc::new(Feed::new(progress.clone(), catalog.clone(), inboxes, deletions));
+        let incarnations = Arc::new(Incarnations::default());
+        let deleter = Deleter {
+            context,
+            feed: feed.clone(),
+            catalog: catalog.clone(),
+            incarnations: incarnations.clone(),
+            recent: options.recent,
+        };
         let feeder = Feeder {
             feed: feed.clone(),
             log: log.clone(),
@@ -141,11 +154,15 @@ impl Ingest {
             catalog: catalog.clone(),
             learner: learner.clone(),
         };
-        let tasks = vec![
+        let mut tasks = vec![
             tokio::spawn(feeder.run()),
+            tokio::spawn(deleter.run(deleter_inbox)),
             tokio::spawn(release::regularly(log.clone(), progress.clone(), options.log_bytes)),
             tokio::spawn(outliers::sweep(store.clone(), options.outlier_ttl_ns(), metrics.clone())),
         ];
+        if store.is_shared() {
+            tasks.push(tokio::spawn(incarnations.watch(store.clone(), catalog.clone())));
+        }
         let bytes = Arc::new(Semaphore::new(options.bytes_in_flight));
         let closing = Closing { shards, log: log.clone(), progress };
         (Self { options, store, catalog, learner, log, feed, bytes, metrics, tasks }, closing)

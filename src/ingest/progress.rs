@@ -42,7 +42,7 @@ pub struct Lag {
     pub oldest: Option<i64>,
     /// Bytes of memory that fed and unflushed requests take.
     pub unflushed_bytes: usize,
-    /// Whether the shards have everything that is logged.
+    /// Whether the shards have everything that is logged, and nothing that is deleted.
     pub live: bool,
     /// Why nothing more can be fed, if so.
     pub blocked: Option<String>,
@@ -78,6 +78,8 @@ struct State {
     /// Everything up to here was given to the shards.
     fed: Sequence,
     live: bool,
+    /// Deletions read back from the log that are not done: what they delete may be there again.
+    deleting_again: usize,
     /// Fed requests that are not wholly in the store, with the time each was received.
     unflushed: BTreeMap<Sequence, i64>,
     /// Records that something fed still needs to be in the log.
@@ -90,11 +92,17 @@ struct State {
     log_pressed: bool,
     /// Why nothing more can be fed, if so.
     blocked: Option<String>,
+    /// Somebody waits until everything up to here may be released.
+    wanted: Sequence,
     /// A shard has let go of readings that are not in the store: nothing behind this is released.
     sealed: Option<Sequence>,
 }
 
 impl State {
+    fn is_live(&self) -> bool {
+        self.live && self.deleting_again == 0
+    }
+
     fn releasable(&self) -> Sequence {
         self.sealed.unwrap_or_else(|| self.held.first().map_or(self.fed, |first| first - 1))
     }
@@ -114,12 +122,22 @@ impl Progress {
     /// Notes that a request is durable. Its ticket, when it may go to the shards at once; else the
     /// feeder will read it from the log when its turn comes.
     pub fn logged(self: &Arc<Self>, logged: Logged) -> Option<Arc<Ticket>> {
+        self.note_logged(logged, true)
+    }
+
+    /// Notes that a request is durable which cannot go to the shards as it is: the feeder will read it from the log.
+    pub fn logged_to_be_read(self: &Arc<Self>, logged: Logged) {
+        self.note_logged(logged, false);
+    }
+
+    fn note_logged(self: &Arc<Self>, logged: Logged, may_be_fed: bool) -> Option<Arc<Ticket>> {
         let mut state = self.lock();
         state.logged = logged.sequence;
         state.ledger.accepted += logged.readings;
         state.ledger.pending += signed(logged.readings);
         let fed = logged.sequence <= state.fed;
-        if state.live && !fed && state.unflushed_bytes > 0 && state.unflushed_bytes + logged.memory > self.budget {
+        let has_room = state.unflushed_bytes == 0 || state.unflushed_bytes + logged.memory <= self.budget;
+        if state.live && !fed && !(has_room && may_be_fed) {
             state.live = false;
             drop(state);
             self.changed.notify_waiters();
@@ -166,9 +184,15 @@ impl Progress {
         self.lock().blocked = Some(reason);
     }
 
-    /// Whether the shards have everything that was logged.
+    /// Whether the shards have everything that was logged, and nothing that is deleted.
     pub fn is_live(&self) -> bool {
-        self.lock().live
+        self.lock().is_live()
+    }
+
+    /// Notes that a deletion is read back from the log, until what is returned is dropped.
+    pub fn delete_again(self: &Arc<Self>) -> DeletingAgain {
+        self.lock().deleting_again += 1;
+        DeletingAgain(self.clone())
     }
 
     /// Waits until the shards are behind, and returns where feeding is to begin.
@@ -245,6 +269,16 @@ impl Progress {
         state.releasable()
     }
 
+    /// Waits until the log is not needed any more up to this record, which is worked towards.
+    pub async fn released(&self, through: Sequence) {
+        {
+            let mut state = self.lock();
+            state.due = state.due.max(through);
+            state.wanted = state.wanted.max(through);
+        }
+        self.when(|state| (state.releasable() >= through).then_some(())).await;
+    }
+
     /// Keeps in the log whatever is not released by now, and has no wait end well, whatever is let
     /// go from here on: the next start replays it.
     pub fn seal(&self) {
@@ -260,6 +294,13 @@ impl Progress {
         ledger.duplicate += applied.duplicate;
         ledger.overwritten += applied.overwritten;
         ledger.pending -= signed(applied.new + applied.duplicate + applied.overwritten);
+    }
+
+    /// Accounts for readings that were deleted before they were stored.
+    pub fn deleted(&self, readings: u64) {
+        let mut state = self.lock();
+        state.ledger.deleted += readings;
+        state.ledger.pending -= signed(readings);
     }
 
     /// Accounts for readings that went to the dead-letter file.
@@ -287,7 +328,7 @@ impl Progress {
             ledger: state.ledger,
             oldest,
             unflushed_bytes: state.unflushed_bytes,
-            live: state.live,
+            live: state.is_live(),
             blocked: state.blocked.clone(),
         }
     }
@@ -298,9 +339,10 @@ impl Progress {
         state.log_pressed || state.unflushed_bytes > self.budget / 2
     }
 
-    /// Whether log space runs short.
+    /// Whether log space runs short, or somebody waits for what is before a record to be released.
     pub fn is_log_pressed(&self) -> bool {
-        self.lock().log_pressed
+        let state = self.lock();
+        state.log_pressed || state.wanted > state.releasable()
     }
 
     /// Notes whether log space runs short.
@@ -334,6 +376,16 @@ impl Drop for SealAtEnd {
     }
 }
 
+/// Held for as long as a deletion that was read back is not done.
+#[derive(Debug)]
+pub struct DeletingAgain(Arc<Progress>);
+
+impl Drop for DeletingAgain {
+    fn drop(&mut self) {
+        self.0.lock().deleting_again -= 1;
+    }
+}
+
 /// Held by everything that still needs a record to be in the log.
 #[derive(Debug)]
 pub struct Hold {
@@ -343,7 +395,14 @@ pub struct Hold {
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        self.progress.lock().held.remove(&self.sequence);
+        let wanted = {
+            let mut state = self.progress.lock();
+            state.held.remove(&self.sequence);
+            self.sequence <= state.wanted
+        };
+        if wanted {
+            self.progress.changed.notify_waiters();
+        }
     }
 }
 

@@ -89,14 +89,7 @@ pub fn encode(database: &str, received: i64, batches: &[Batch]) -> Vec<u8> {
     put_length(&mut out, names.len());
     names.iter().for_each(|name| put_text(&mut out, name));
     put_length(&mut out, batches.iter().map(|batch| batch.sensors.len()).sum());
-    for known in batches.iter().flat_map(|batch| &batch.sensors) {
-        put_text(&mut out, &known.sensor.measurement);
-        put_length(&mut out, known.sensor.tags.len());
-        for (key, value) in &known.sensor.tags {
-            put_text(&mut out, key);
-            put_text(&mut out, value);
-        }
-    }
+    batches.iter().flat_map(|batch| &batch.sensors).for_each(|known| put_sensor(&mut out, &known.sensor));
     let readings = if crate::faults::has(crate::faults::Bug::LoseHalfARequest) { readings / 2 } else { readings };
     put_length(&mut out, readings);
     let (mut before, mut first, mut left) = (0, 0, readings);
@@ -171,17 +164,26 @@ fn put_cell(out: &mut Vec<u8>, name: usize, value: &Value) {
     }
 }
 
-fn put_text(out: &mut Vec<u8>, text: &str) {
+pub(super) fn put_sensor(out: &mut Vec<u8>, sensor: &Sensor) {
+    put_text(out, &sensor.measurement);
+    put_length(out, sensor.tags.len());
+    for (key, value) in &sensor.tags {
+        put_text(out, key);
+        put_text(out, value);
+    }
+}
+
+pub(super) fn put_text(out: &mut Vec<u8>, text: &str) {
     put_length(out, text.len());
     out.extend(text.as_bytes());
 }
 
-fn put_length(out: &mut Vec<u8>, length: usize) {
+pub(super) fn put_length(out: &mut Vec<u8>, length: usize) {
     put_varint(out, length as u64);
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "seven bits at a time")]
-fn put_varint(out: &mut Vec<u8>, mut value: u64) {
+pub(super) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push(value as u8 | 0x80);
         value >>= 7;
@@ -190,12 +192,12 @@ fn put_varint(out: &mut Vec<u8>, mut value: u64) {
 }
 
 #[expect(clippy::cast_sign_loss, reason = "the sign goes into the lowest bit")]
-fn zigzag(value: i64) -> u64 {
+pub(super) fn zigzag(value: i64) -> u64 {
     ((value << 1) ^ (value >> 63)) as u64
 }
 
 #[expect(clippy::cast_possible_wrap, reason = "the sign comes from the lowest bit")]
-fn unzigzag(value: u64) -> i64 {
+pub(super) fn unzigzag(value: u64) -> i64 {
     (value >> 1) as i64 ^ -((value & 1) as i64)
 }
 
@@ -204,26 +206,33 @@ fn unzigzag(value: u64) -> i64 {
 /// # Errors
 /// When another program wrote it.
 pub fn decode(kind: u8, payload: &[u8]) -> Result<Request, RecordError> {
-    let version = payload.first().copied().unwrap_or_default();
-    if kind != KIND_READINGS || version != VERSION {
-        return Err(RecordError::Unknown { kind, version });
-    }
-    let mut bytes = Bytes { payload, at: 1 };
-    let malformed = |bytes: &Bytes<'_>| RecordError::Malformed { at: bytes.at };
-    let request = bytes.request();
-    match request {
-        Some(request) if bytes.at == payload.len() => Ok(request),
-        _ => Err(malformed(&bytes)),
-    }
+    Bytes::read((kind, KIND_READINGS), (payload, VERSION), Bytes::request)
 }
 
 /// A payload, and how far it was read. Every count is believed only as far as bytes are left.
-struct Bytes<'a> {
+pub(super) struct Bytes<'a> {
     payload: &'a [u8],
     at: usize,
 }
 
-impl Bytes<'_> {
+impl<'a> Bytes<'a> {
+    /// Reads a payload of a kind and version that are known, to its end.
+    pub(super) fn read<T>(
+        (kind, known_kind): (u8, u8),
+        (payload, known_version): (&'a [u8], u8),
+        read: impl FnOnce(&mut Self) -> Option<T>,
+    ) -> Result<T, RecordError> {
+        let version = payload.first().copied().unwrap_or_default();
+        if kind != known_kind || version != known_version {
+            return Err(RecordError::Unknown { kind, version });
+        }
+        let mut bytes = Self { payload, at: 1 };
+        match read(&mut bytes) {
+            Some(whole) if bytes.at == payload.len() => Ok(whole),
+            _ => Err(RecordError::Malformed { at: bytes.at }),
+        }
+    }
+
     fn request(&mut self) -> Option<Request> {
         self.text()?;
         let received = unzigzag(self.varint()?);
@@ -239,7 +248,7 @@ impl Bytes<'_> {
         Some(Request { received, database, names, sensors, rows })
     }
 
-    fn sensor(&mut self) -> Option<Sensor> {
+    pub(super) fn sensor(&mut self) -> Option<Sensor> {
         let measurement = self.text()?.to_owned();
         let tags = self.list(|bytes| Some((bytes.text()?.to_owned(), bytes.text()?.to_owned())))?;
         Sensor::new(&measurement, tags).ok()
@@ -268,12 +277,12 @@ impl Bytes<'_> {
         })
     }
 
-    fn list<T>(&mut self, mut item: impl FnMut(&mut Self) -> Option<T>) -> Option<Vec<T>> {
+    pub(super) fn list<T>(&mut self, mut item: impl FnMut(&mut Self) -> Option<T>) -> Option<Vec<T>> {
         let count = usize::try_from(self.varint()?).ok().filter(|count| *count <= self.payload.len() - self.at)?;
         (0..count).map(|_| item(self)).collect()
     }
 
-    fn text(&mut self) -> Option<&str> {
+    pub(super) fn text(&mut self) -> Option<&str> {
         let length = usize::try_from(self.varint()?).ok()?;
         std::str::from_utf8(self.take(length)?).ok()
     }
@@ -285,7 +294,7 @@ impl Bytes<'_> {
         Some(taken)
     }
 
-    fn varint(&mut self) -> Option<u64> {
+    pub(super) fn varint(&mut self) -> Option<u64> {
         let mut value = 0_u64;
         for shift in (0..64).step_by(7) {
             let byte = *self.payload.get(self.at)?;

@@ -22,7 +22,8 @@ pub async fn regularly(log: Arc<Log>, progress: Arc<Progress>, budget: u64) {
     }
 }
 
-async fn release(log: &Arc<Log>, progress: &Progress) {
+/// Releases what is not needed any more.
+pub async fn release(log: &Arc<Log>, progress: &Progress) {
     let through = progress.releasable();
     if through <= log.released() {
         return;

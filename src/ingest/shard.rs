@@ -1,9 +1,10 @@
 //! A shard: the one owner of its sensors' hot buckets. It takes in what it is fed, sends what is
 //! due to the store in flights, several at a time, and answers what it knows of its sensors.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::{mpsc, oneshot};
@@ -12,9 +13,11 @@ use tokio::task::JoinSet;
 use super::Options;
 use super::batch::{Fed, RowRef};
 use super::catalog::{Database, KnownSensor};
+use super::deletion::Pending;
 use super::flight::{Context, Run, State, fly};
 use super::lagging::{Lagging, Surroundings};
 use super::progress::{Progress, SealAtEnd};
+use super::reads::read_sensors_each;
 use super::unflushed::{Load, Rules, Unflushed};
 use crate::bucket::hot::{HotBuckets, HotKey};
 use crate::bucket::{Bucket, Reading, Readings, SensorDocument, StorageError};
@@ -41,6 +44,10 @@ const RETRY: Range<Duration> = Duration::from_millis(100)..Duration::from_secs(2
 pub enum Message {
     /// Readings from the log.
     Feed(Arc<Fed>),
+    /// Something is to be deleted: nothing is launched until that is done.
+    Delete(Arc<Pending>),
+    /// The first of what is to be deleted is.
+    Deleted,
     /// What is due may have changed.
     Wake,
     /// Sensors' unflushed readings, hour by hour; of those that have none there is no answer.
@@ -66,6 +73,10 @@ pub struct Shard {
     lagging: Lagging,
     /// Buckets with a write that may have been applied, or may yet be: nobody has learnt which.
     doubtful: HashSet<HotKey>,
+    /// What is to be deleted, in log order. While there is any, nothing is launched.
+    deletions: VecDeque<Arc<Pending>>,
+    /// Whether the first of them waits for this shard no more.
+    has_arrived: bool,
     flights: JoinSet<(Arc<Database>, Vec<Run>)>,
     flights_max: usize,
     /// The store was away: not before this time, and how long after the next vain try.
@@ -88,6 +99,8 @@ impl Shard {
             hot_budget,
             lagging: Lagging::new(options.recent, options.outlier_ttl),
             doubtful: HashSet::new(),
+            deletions: VecDeque::new(),
+            has_arrived: false,
             flights: JoinSet::new(),
             flights_max: options.flights,
             retry: None,
@@ -138,6 +151,15 @@ impl Shard {
     async fn take(&mut self, message: Message) {
         match message {
             Message::Feed(fed) => self.unflushed.add(&fed, Instant::now()),
+            Message::Delete(pending) => {
+                self.deletions.push_back(pending);
+                self.arrive();
+            }
+            Message::Deleted => {
+                self.deletions.pop_front();
+                self.has_arrived = false;
+                self.arrive();
+            }
             Message::Wake => {}
             Message::Unflushed { ids, hours, reply } => {
                 let of_sensor = |(place, id)| (place, self.unflushed.of_sensor(id, &hours));
@@ -152,8 +174,25 @@ impl Shard {
         }
     }
 
+    /// With the last flight landed, drops what the first deletion is about and lets it go on.
+    fn arrive(&mut self) {
+        let Some(pending) = self.deletions.front().filter(|_| !self.has_arrived && self.flights.is_empty()) else {
+            return;
+        };
+        let deleted = self.unflushed.delete(pending);
+        self.progress.deleted(deleted as u64);
+        self.hot.forget(&pending.ids, &pending.deletion.hours());
+        self.lagging.forget(&pending.ids);
+        self.doubtful.retain(|(id, hour)| !pending.ids.contains(id) || !pending.deletion.hours().contains(hour));
+        pending.arrived.add_permits(1);
+        self.has_arrived = true;
+    }
+
     /// Starts flights with what is due, as long as there is room for flights.
     fn launch(&mut self, due: Sequence, pressed: bool) {
+        if !self.deletions.is_empty() {
+            return;
+        }
         let (now, clock) = (Instant::now(), now_ns());
         if self.retry.is_some_and(|(at, _)| now < at) {
             return;
@@ -252,6 +291,7 @@ impl Shard {
         self.hot.shrink();
         self.progress.note_hot(self.number, self.hot.memory());
         self.context.metrics.hot(self.number, self.hot.len(), self.hot.memory());
+        self.arrive();
     }
 
     fn note_presence(&mut self, failure: Option<StorageError>, buckets: usize) {
@@ -305,7 +345,8 @@ impl Shard {
                 break;
             }
         }
-        let stored = self.unflushed.len() == 0;
+        // A deletion that was not done by now is at the next start, and what comes after it.
+        let stored = self.unflushed.len() == 0 && self.deletions.is_empty();
         if !stored {
             tracing::warn!(
                 shard = self.number,
@@ -326,6 +367,7 @@ impl Shard {
             .into_iter()
             .map(|(place, known, document)| ((place, known.clone()), (known.id, document)))
             .unzip();
+        self.read_anew(database, &rest, &mut documents).await?;
         let at = surroundings(&self.context, &self.hot);
         self.lagging.refresh(at, &database.name, &mut documents).await?;
         let lay_over = |((place, known), (id, mut document)): ((usize, Arc<KnownSensor>), (u32, SensorDocument))| {
@@ -338,6 +380,33 @@ impl Shard {
             (place, document)
         };
         Ok(rest.into_iter().zip(documents).map(lay_over).collect())
+    }
+
+    /// Reads those documents again that this shard has written since they were read.
+    async fn read_anew(
+        &self,
+        database: &Database,
+        known: &[(usize, Arc<KnownSensor>)],
+        documents: &mut [(u32, SensorDocument)],
+    ) -> Result<(), StorageError> {
+        let written = |known: &KnownSensor| known.written_rev.load(Ordering::Relaxed);
+        let (mut keys, mut stale) = (Vec::new(), Vec::new());
+        for ((_, known), (_, document)) in known.iter().zip(documents) {
+            if document.rev < written(known) {
+                keys.push(&*known.sensor.key);
+                stale.push(document);
+            }
+        }
+        if keys.is_empty() {
+            return Ok(());
+        }
+        let mut read = read_sensors_each(&*self.context.store, &database.name, &keys).await?;
+        for document in stale {
+            if let Some(anew) = read.remove(&document.sensor.key) {
+                *document = anew?;
+            }
+        }
+        Ok(())
     }
 
     async fn write_some_sensors(&mut self) -> bool {

@@ -1,18 +1,27 @@
 //! What the door let in goes to the log, whose callback feeds it to the shards, and its sender is
-//! told what the ack level promises.
+//! told what the ack level promises. Deletions go the same way.
 
+use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 use super::admission::Admission;
 use super::batch::Batch;
 use super::catalog::Database;
+use super::deletion::{self, Deletion, Scope};
 use super::error::IngestError;
 use super::options::AckLevel;
 use super::progress::Logged;
-use super::{Ingest, record};
+use super::{Ingest, record, release};
+use crate::bucket::StorageError;
 use crate::log::{AppendError, Sequence};
+use crate::reading::Sensor;
+
+/// Of how many sensors one record deletes readings.
+const DELETION_SENSORS: usize = 20_000;
 
 /// What is to be logged of a request.
 pub(super) struct Submission {
@@ -34,42 +43,119 @@ impl Ingest {
         let Submission { received, judged: batches, memory } = submission;
         let record = record::encode(&database.name, received, &batches);
         let readings = batches.iter().map(Batch::len).sum::<usize>() as u64;
-        let (ack, logged) = oneshot::channel();
         let (waiter, stored) = oneshot::channel();
         let waiter = (level == AckLevel::Store).then_some(waiter);
         let (feed, database) = (self.feed.clone(), database.clone());
-        crate::faults::point("before_append");
-        let deadline = tokio::time::Instant::now() + self.options.ack_timeout;
-        let done = move |appended: Result<Sequence, AppendError>| {
-            crate::faults::point("after_sync");
-            if let Ok(sequence) = appended {
-                if let Some(waiter) = waiter {
-                    feed.progress.wait_for(sequence, waiter);
-                }
-                feed.logged(Logged { sequence, readings, memory, received }, &database, batches);
-            }
-            drop(admission);
-            // A client that went away does not wait for its ack; its readings are kept.
-            let _ = ack.send(appended);
-        };
-        self.log.append(record::KIND_READINGS, record, done).map_err(|error| self.refused(error))?;
-        crate::faults::point("after_append");
         let timeout = self.options.ack_timeout;
-        let sequence = match tokio::time::timeout_at(deadline, logged).await {
-            Ok(Ok(appended)) => appended.map_err(|error| self.refused(error))?,
-            Ok(Err(_)) => return Err(IngestError::Stopping),
-            Err(_) => return Err(IngestError::Timeout(timeout)),
+        let deadline = Instant::now() + timeout;
+        let logged = move |sequence: Sequence| {
+            if let Some(waiter) = waiter {
+                feed.progress.wait_for(sequence, waiter);
+            }
+            feed.logged(Logged { sequence, readings, memory, received }, &database, batches);
+            drop(admission);
         };
+        let sequence = self.append(record::KIND_READINGS, record, deadline, logged).await?;
         if level == AckLevel::Log {
             return Ok(());
         }
         self.feed.wake();
+        self.stored(sequence, stored, deadline).await?.ok_or(IngestError::StoreTimeout(timeout))
+    }
+
+    /// Deletes the readings of sensors in a range of nanoseconds, and sensors that have none left; on return they
+    /// are gone, from the store too. What other clients write meanwhile may come before or after it.
+    ///
+    /// # Errors
+    /// When it is not done by `timeout`: what is in the log by then is done all the same.
+    pub async fn delete(
+        &self,
+        (database, received): (&str, i64),
+        sensors: &[Arc<Sensor>],
+        range: Range<i64>,
+        timeout: Duration,
+    ) -> Result<(), IngestError> {
+        for sensors in sensors.chunks(DELETION_SENSORS) {
+            let sensors = sensors.iter().map(|sensor| Sensor::clone(sensor)).collect();
+            let scope = Scope::Readings { sensors, range: range.clone() };
+            self.submit_deletion(Deletion { received, database: database.to_owned(), scope }, timeout).await?;
+        }
+        Ok(())
+    }
+
+    /// Deletes everything of a database, and itself. As [`Ingest::delete`] otherwise.
+    ///
+    /// # Errors
+    /// When it is not done by `timeout`: if it is in the log by then, it is done all the same.
+    pub async fn drop_database(&self, database: &str, received: i64, timeout: Duration) -> Result<(), IngestError> {
+        let scope = Scope::Database;
+        self.submit_deletion(Deletion { received, database: database.to_owned(), scope }, timeout).await
+    }
+
+    async fn submit_deletion(&self, deletion: Deletion, timeout: Duration) -> Result<(), IngestError> {
+        let record = deletion::encode(&deletion);
+        let (memory, received) = (record.len(), deletion.received);
+        let (waiter, stored) = oneshot::channel();
+        let feed = self.feed.clone();
+        let deadline = Instant::now() + timeout;
+        let logged = move |sequence: Sequence| {
+            feed.progress.wait_for(sequence, waiter);
+            feed.deletion_logged(Logged { sequence, readings: 0, memory, received }, deletion);
+        };
+        let sequence = self.append(deletion::KIND_DELETION, record, deadline, logged).await?;
+        let late = || IngestError::DeletionTimeout(timeout);
+        self.stored(sequence, stored, deadline).await?.ok_or_else(late)?;
+        // A restart that met it again would delete what other instances have written since, or a database that was
+        // created anew.
+        let released = async {
+            self.feed.progress.make_due();
+            self.feed.wake();
+            self.feed.progress.released(sequence).await;
+            release::release(&self.log, &self.feed.progress).await;
+        };
+        tokio::time::timeout_at(deadline, released).await.map_err(|_| late())
+    }
+
+    /// Appends a record to the log, whose callback owns `logged` from there on, and waits until it is durable.
+    async fn append(
+        &self,
+        kind: u8,
+        record: Vec<u8>,
+        deadline: Instant,
+        logged: impl FnOnce(Sequence) + Send + 'static,
+    ) -> Result<Sequence, IngestError> {
+        let (ack, acked) = oneshot::channel();
+        crate::faults::point("before_append");
+        let done = move |appended: Result<Sequence, AppendError>| {
+            crate::faults::point("after_sync");
+            if let Ok(sequence) = appended {
+                logged(sequence);
+            }
+            // A client that went away does not wait for its ack; its readings are kept.
+            let _ = ack.send(appended);
+        };
+        self.log.append(kind, record, done).map_err(|error| self.refused(error))?;
+        crate::faults::point("after_append");
+        match tokio::time::timeout_at(deadline, acked).await {
+            Ok(Ok(appended)) => appended.map_err(|error| self.refused(error)),
+            Ok(Err(_)) => Err(IngestError::Stopping),
+            Err(_) => Err(IngestError::Timeout(self.options.ack_timeout)),
+        }
+    }
+
+    /// Waits until the store has what a record says; `None` when it has not in time.
+    async fn stored(
+        &self,
+        sequence: Sequence,
+        stored: oneshot::Receiver<Result<(), StorageError>>,
+        deadline: Instant,
+    ) -> Result<Option<()>, IngestError> {
         match tokio::time::timeout_at(deadline, stored).await {
-            Ok(Ok(stored)) => Ok(stored?),
-            Ok(Err(_)) => Err(IngestError::StoreTimeout(timeout)),
+            Ok(Ok(stored)) => Ok(Some(stored?)),
+            Ok(Err(_)) => Ok(None),
             Err(_) => {
                 self.feed.progress.forget(sequence);
-                Err(IngestError::StoreTimeout(timeout))
+                Ok(None)
             }
         }
     }

@@ -9,6 +9,7 @@ use rapidhash::fast::RandomState;
 
 use super::batch::{Fed, RowRef};
 use super::catalog::{Database, KnownSensor};
+use super::deletion::Pending;
 use crate::bucket::hot::HotKey;
 use crate::bucket::{Bucket, Caps, Readings};
 use crate::log::Sequence;
@@ -104,6 +105,7 @@ impl Unflushed {
         let sequence = fed.ticket.sequence();
         for (known, row) in RowRef::all(fed) {
             let hour = Hour::of(row.time);
+            known.note_waiting(&fed.database, true);
             let waiting = self.sensors.entry(known.id).or_default();
             let at = match waiting.binary_search_by_key(&hour, |waiting| waiting.hour) {
                 Ok(at) => at,
@@ -268,13 +270,33 @@ impl Unflushed {
 
     fn remove(&mut self, key: HotKey) {
         let Some(waiting) = self.sensors.get_mut(&key.0) else { return };
-        if let Ok(at) = waiting.binary_search_by_key(&key.1, |waiting| waiting.hour) {
-            waiting.remove(at);
-            self.buckets -= 1;
-        }
+        let Ok(at) = waiting.binary_search_by_key(&key.1, |waiting| waiting.hour) else { return };
+        let removed = waiting.remove(at);
+        self.buckets -= 1;
         if waiting.is_empty() {
             self.sensors.remove(&key.0);
+            removed.known.note_waiting(&removed.database, false);
         }
+    }
+
+    /// Drops what a deletion is about, of which nothing may be in flight; tells how many readings there were.
+    pub fn delete(&mut self, pending: &Pending) -> usize {
+        let (range, before) = (pending.deletion.range(), pending.sequence());
+        let goes = |row: &RowRef| range.contains(&row.time) && row.ticket().sequence() < before;
+        let (mut deleted, mut emptied) = (0, Vec::new());
+        for id in &pending.ids {
+            for waiting in self.sensors.get_mut(id).into_iter().flatten() {
+                let rows = waiting.rows.len();
+                waiting.rows.retain(|row| !goes(row));
+                deleted += rows - waiting.rows.len();
+                waiting.bytes = waiting.rows.iter().map(RowRef::bytes).sum();
+                if waiting.rows.is_empty() {
+                    emptied.push((*id, waiting.hour));
+                }
+            }
+        }
+        emptied.into_iter().for_each(|key| self.remove(key));
+        deleted
     }
 
     /// A sensor's unflushed readings in a range of hours, merged by the law, hour by hour.

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::{Query, QueryError};
+use crate::bucket::MetVersion;
 use crate::bucket::store::SensorFilter;
 use crate::reading::{Family, Hour, Sensor, Value};
 
@@ -41,8 +42,10 @@ struct Known {
     sensors: Sensors,
     /// The store's part was read then.
     read: Instant,
-    /// What this instance had met by then.
-    version: u64,
+    /// What this instance had met before that.
+    since: MetVersion,
+    /// And what by the time of all this.
+    version: MetVersion,
     stored: Arc<Vec<Entry>>,
 }
 
@@ -59,16 +62,17 @@ impl Query {
         // Before anything is read: what is met meanwhile is then looked at again.
         let version = self.hot.met_version()?;
         let known = self.directory.get(database);
-        let fresh = known.filter(|known| known.read.elapsed() < max_age);
+        let is_fresh = |known: &Known| known.read.elapsed() < max_age && known.since.deletions == version.deletions;
+        let fresh = known.filter(is_fresh);
         if let Some(known) = fresh.as_ref().filter(|known| known.version == version) {
             return Ok(known.sensors.clone());
         }
-        let (read, stored) = match fresh {
-            Some(known) => (known.read, known.stored),
-            None => (Instant::now(), Arc::new(self.stored_sensors(database).await?)),
+        let (read, since, stored) = match fresh {
+            Some(known) => (known.read, known.since, known.stored),
+            None => (Instant::now(), version, Arc::new(self.stored_sensors(database).await?)),
         };
-        let sensors = Arc::new(united(&stored, self.hot.met(database)));
-        self.directory.put(database, Known { sensors: sensors.clone(), read, version, stored });
+        let sensors = Arc::new(united(&stored, self.hot.met(database, since)));
+        self.directory.put(database, Known { sensors: sensors.clone(), read, since, version, stored });
         Ok(sensors)
     }
 
@@ -206,8 +210,9 @@ impl Query {
     /// When the store does not answer.
     pub async fn all_databases(&self) -> Result<Vec<String>, QueryError> {
         self.hot.met_version()?;
-        let mut names = self.store.databases().await?;
-        names.extend(self.hot.databases());
+        // Before the store is asked: what reaches it in between is then named twice, and never missed.
+        let mut names = self.hot.databases();
+        names.extend(self.store.databases().await?);
         names.sort_unstable();
         names.dedup();
         Ok(names)

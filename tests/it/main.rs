@@ -13,6 +13,7 @@
 //! | `influxql` | `/query` beside a real InfluxDB 1.x: the same readings, the same statements, the same answers |
 //! | `command_line` | flags, configuration, banner, exit statuses |
 //! | `deploy` | what `deploy/` names exists; a real Prometheus finds series for its dashboards and alerts |
+//! | `deletion` | what is deleted is gone and nothing else: a plain map, kills at every step, races, two instances |
 //! | `accounting` | every reading is accounted for at every scrape, through outages and kills |
 //! | `many` | questions about many sensors, against a plain map; what there is to ask about |
 //! | `metrics` | what `/metrics` says, and `promtool`'s opinion of it |
@@ -28,6 +29,7 @@ mod api;
 mod broken_world;
 mod clients;
 mod command_line;
+mod deletion;
 mod deploy;
 mod influxql;
 mod json;

@@ -34,7 +34,7 @@ fn sensor(number: usize) -> Sensor {
 fn batches(rows: &[Given], shards: usize) -> Vec<Batch> {
     let catalog = Catalog::new(&Options { shards, ..Options::small() });
     let database = catalog.enlist_database("d");
-    catalog.learn(&database, (0..5).map(sensor).collect(), Vec::new(), usize::MAX);
+    catalog.learn(&database, (0..5).map(sensor).collect(), (Vec::new(), 0), usize::MAX);
     let mut batches: Vec<Batch> = (0..shards).map(|_| Batch::default()).collect();
     let mut places: HashMap<usize, u32> = HashMap::new();
     for (number, time, cells) in rows {

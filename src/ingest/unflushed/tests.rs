@@ -41,7 +41,7 @@ impl Bench {
         let catalog = Catalog::new(&Options { shards: 1, ..Options::small() });
         let database = catalog.enlist_database("d");
         let sensor = |number: usize| Sensor::new("m", [("s".to_owned(), number.to_string())]).expect("distinct keys");
-        catalog.learn(&database, (0..5).map(sensor).collect(), Vec::new(), usize::MAX);
+        catalog.learn(&database, (0..5).map(sensor).collect(), (Vec::new(), 0), usize::MAX);
         let rules = Rules { interval: INTERVAL, quiet: QUIET, caps };
         // Far from where the clock of a machine that was just started begins.
         let start = Instant::now() + Duration::from_secs(3600);

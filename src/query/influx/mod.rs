@@ -3,6 +3,7 @@
 
 mod accumulate;
 mod build;
+mod doomed;
 pub(super) mod evaluate;
 mod expand;
 mod fill;
@@ -18,6 +19,7 @@ pub(super) mod window;
 
 use jiff::tz::TimeZone;
 
+pub use self::doomed::Doomed;
 pub use self::rows::{Cell, Series};
 
 use super::{Query, QueryError};
@@ -62,6 +64,9 @@ pub enum StatementFailure {
     /// A list is asked for by something else than tags that are equal or match.
     #[error("invalid tag comparison operator")]
     NotOfTags,
+    /// Series go as a whole. The words are InfluxDB's.
+    #[error("DROP SERIES doesn't support time in WHERE clause")]
+    TimeInDropSeries,
     /// Neither the statement nor the request names a database.
     #[error("database name required")]
     NoDatabase,

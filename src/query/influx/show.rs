@@ -60,31 +60,9 @@ impl Query {
     async fn chosen(&self, listing: &Listing, asked: Asked<'_>) -> Result<Chosen, StatementFailure> {
         let database = listing.database.as_deref().or(asked.database).ok_or(StatementFailure::NoDatabase)?;
         let sensors = self.sensors_in(database).await?;
-        let mut patterns = Patterns::default();
         let clock = Clock { now: asked.now, zone: None, resolve: &resolve };
         let (_, condition) = split(listing.condition.as_ref(), &clock)?;
-        condition.iter().for_each(|condition| add_patterns(condition, &mut patterns));
-        if condition.as_ref().is_some_and(|condition| !is_of_tags(condition)) {
-            return Err(StatementFailure::NotOfTags);
-        }
-        let mut sources = Vec::new();
-        for source in &listing.sources {
-            if let Source::Measurement(measurement) = source {
-                if let MeasurementName::Regex(pattern) = &measurement.name {
-                    patterns.add(pattern);
-                }
-                sources.push(measurement);
-            }
-        }
-        let is_source = |entry: &Entry| {
-            sources.is_empty()
-                || sources.iter().any(|source| is_measurement(source, &entry.sensor.measurement, &patterns))
-        };
-        let holds = |entry: &Entry| {
-            condition.as_ref().is_none_or(|condition| holds(condition, &Tags(entry), &patterns) == Some(true))
-        };
-        let entries = sensors.iter().filter(|entry| is_source(entry) && holds(entry)).cloned().collect();
-        Ok(Chosen { entries, patterns })
+        choose(&sensors, &listing.sources, condition.as_ref())
     }
 
     async fn show_field_keys(&self, listing: &Listing, asked: Asked<'_>) -> Result<Vec<Series>, StatementFailure> {
@@ -107,8 +85,39 @@ impl Query {
     }
 }
 
-struct Chosen {
-    entries: Vec<Entry>,
+/// The sensors of these measurements, of all where none is named, whose tags fulfil a condition.
+pub(super) fn choose(
+    sensors: &[Entry],
+    sources: &[Source],
+    condition: Option<&Expr>,
+) -> Result<Chosen, StatementFailure> {
+    let mut patterns = Patterns::default();
+    condition.iter().for_each(|condition| add_patterns(condition, &mut patterns));
+    if condition.is_some_and(|condition| !is_of_tags(condition)) {
+        return Err(StatementFailure::NotOfTags);
+    }
+    let mut measurements = Vec::new();
+    for source in sources {
+        if let Source::Measurement(measurement) = source {
+            if let MeasurementName::Regex(pattern) = &measurement.name {
+                patterns.add(pattern);
+            }
+            measurements.push(measurement);
+        }
+    }
+    let is_source = |entry: &Entry| {
+        measurements.is_empty()
+            || measurements.iter().any(|source| is_measurement(source, &entry.sensor.measurement, &patterns))
+    };
+    let holds =
+        |entry: &Entry| condition.is_none_or(|condition| holds(condition, &Tags(entry), &patterns) == Some(true));
+    let entries = sensors.iter().filter(|entry| is_source(entry) && holds(entry)).cloned().collect();
+    Ok(Chosen { entries, patterns })
+}
+
+/// What a statement is about.
+pub(super) struct Chosen {
+    pub(super) entries: Vec<Entry>,
     patterns: Patterns,
 }
 

@@ -1,0 +1,286 @@
+//! Carries deletions out in the store, one after the other in log order, for as long as it takes.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc::UnboundedReceiver;
+
+use super::{ALWAYS, Pending, Scope};
+use crate::bucket::store::{BucketId, PageWrite, Written};
+use crate::bucket::{Bucket, Reading, SensorDocument, StorageError};
+use crate::faults;
+use crate::ingest::catalog::Catalog;
+use crate::ingest::feed::Feed;
+use crate::ingest::flight::Context;
+use crate::ingest::incarnations::Incarnations;
+use crate::ingest::lagging::{newest, whole};
+use crate::ingest::reads::{read_buckets_each, read_sensors_each};
+use crate::reading::{Hour, Sensor};
+
+/// Of how many sensors readings are deleted at a time.
+const SENSORS: usize = 500;
+/// How many buckets are cut at a time: all of them are in memory.
+const BUCKETS: usize = 32;
+/// How long after a failure it is tried again, at first and at most.
+const RETRY: Range<Duration> = Duration::from_millis(100)..Duration::from_secs(2);
+/// How often what the store refuses is tried, before the deletion is given up.
+const REFUSALS_MAX: usize = 5;
+/// How often one lot is read and written anew because other writers were faster.
+const CONFLICTS_MAX: usize = 30;
+
+/// Carries deletions out.
+pub struct Deleter {
+    /// Where from.
+    pub context: Arc<Context>,
+    /// What goes on when one is done.
+    pub feed: Arc<Feed>,
+    /// What is known of the sensors.
+    pub catalog: Arc<Catalog>,
+    /// By what other instances learn of it.
+    pub incarnations: Arc<Incarnations>,
+    /// How many recent readings a sensor's document holds.
+    pub recent: usize,
+}
+
+impl Deleter {
+    /// Works until it is aborted.
+    pub async fn run(self, mut inbox: UnboundedReceiver<Arc<Pending>>) {
+        let shards = u32::try_from(self.feed.shards()).unwrap_or(u32::MAX);
+        while let Some(pending) = inbox.recv().await {
+            let Ok(_all) = pending.arrived.acquire_many(shards).await else { return };
+            faults::point("before_deletion");
+            self.carry_out(&pending).await;
+            faults::point("after_deletion");
+            self.feed.resume();
+        }
+    }
+
+    /// Does it, whenever the store answers. What the store refuses again and again is given up, since nothing
+    /// behind it could go on: whoever asked is told.
+    async fn carry_out(&self, pending: &Pending) {
+        let (mut wait, mut refusals) = (RETRY.start, 0);
+        let database = &pending.deletion.database;
+        while let Err(error) = self.attempt(pending).await {
+            self.context.metrics.store_error(error.class());
+            self.context.presence.note(!error.is_away());
+            refusals += usize::from(!error.is_away());
+            if refusals >= REFUSALS_MAX {
+                tracing::error!(%database, %error, "a deletion is given up; what is left of it stays");
+                pending.ticket.refuse(&error);
+                break;
+            }
+            tracing::warn!(%database, %error, "something could not be deleted yet; it is in the log and tried again");
+            tokio::time::sleep(wait).await;
+            wait = (wait * 2).min(RETRY.end);
+        }
+    }
+
+    async fn attempt(&self, pending: &Pending) -> Result<(), StorageError> {
+        let (store, database) = (&self.context.store, &pending.deletion.database);
+        match &pending.deletion.scope {
+            Scope::Database => {
+                store.drop_database(database).await?;
+                self.catalog.doubt(database, None);
+            }
+            Scope::Readings { sensors, .. } => {
+                for lot in sensors.chunks(SENSORS) {
+                    self.delete_readings(pending, lot).await?;
+                    faults::point("during_deletion");
+                    let gone = self.settle_documents(pending, lot).await?;
+                    self.catalog.doubt(database, Some(&gone));
+                }
+                self.incarnations.announce(&**store, database).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn delete_readings(&self, pending: &Pending, sensors: &[Sensor]) -> Result<(), StorageError> {
+        let keys: Vec<&str> = sensors.iter().map(|sensor| &*sensor.key).collect();
+        let (whole, cut) = parts(&pending.deletion.range());
+        if !whole.is_empty() {
+            self.context.store.remove_buckets(&pending.deletion.database, &keys, whole).await?;
+        }
+        let sensors: Vec<Arc<Sensor>> = sensors.iter().cloned().map(Arc::new).collect();
+        for hour in cut {
+            for lot in sensors.chunks(BUCKETS) {
+                let ids = lot.iter().map(|sensor| BucketId { sensor: sensor.clone(), hour }).collect();
+                self.cut(pending, ids).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the range out of buckets of which something may stay.
+    async fn cut(&self, pending: &Pending, mut ids: Vec<BucketId>) -> Result<(), StorageError> {
+        let database = &pending.deletion.database;
+        for _ in 0..CONFLICTS_MAX {
+            let read = read_buckets_each(&*self.context.store, database, &ids).await;
+            let mut buckets = Vec::with_capacity(ids.len());
+            for (id, pages) in ids.into_iter().zip(read) {
+                let mut bucket = Bucket::from_stored(pages?);
+                if bucket.remove(&pending.deletion.range(), &self.context.instance, pending.sequence()) > 0 {
+                    buckets.push((id, bucket));
+                }
+            }
+            ids = self.write(database, buckets).await?;
+            if ids.is_empty() {
+                return Ok(());
+            }
+        }
+        Err(StorageError::Contended { detail: ids[0].sensor.key.to_string() })
+    }
+
+    /// Writes buckets until nothing of them is left to write; returns those that others changed meanwhile.
+    async fn write(&self, database: &str, mut buckets: Vec<(BucketId, Bucket)>) -> Result<Vec<BucketId>, StorageError> {
+        let mut changed: Vec<BucketId> = Vec::new();
+        loop {
+            let of_bucket = |(number, (id, bucket)): (usize, &'_ (BucketId, Bucket))| {
+                bucket.next_writes().into_iter().map(move |group| (number, id.clone(), group)).collect::<Vec<_>>()
+            };
+            let groups: Vec<(usize, BucketId, Vec<usize>)> = buckets.iter().enumerate().flat_map(of_bucket).collect();
+            if groups.is_empty() {
+                return Ok(changed);
+            }
+            let writes: Vec<PageWrite<'_>> = groups
+                .iter()
+                .map(|(number, id, group)| PageWrite { id, bucket: &buckets[*number].1, group: group.clone() })
+                .collect();
+            let outcomes = self.context.store.write_pages(database, &writes).await;
+            drop(writes);
+            let mut conflicts = BTreeSet::new();
+            for ((number, _, group), outcome) in groups.into_iter().zip(outcomes) {
+                match outcome {
+                    Written::Yes => buckets[number].1.mark_written(&group),
+                    Written::Conflict => drop(conflicts.insert(number)),
+                    Written::Failed(error) => return Err(error),
+                }
+            }
+            changed.extend(conflicts.into_iter().rev().map(|number| buckets.swap_remove(number).0));
+        }
+    }
+
+    /// Removes the documents of sensors that have no readings left, and brings the others up to date; returns the
+    /// keys of those that are gone.
+    async fn settle_documents<'s>(
+        &self,
+        pending: &Pending,
+        sensors: &'s [Sensor],
+    ) -> Result<Vec<&'s str>, StorageError> {
+        let (store, database) = (&*self.context.store, &*pending.deletion.database);
+        let (mut gone, mut left) = (Vec::new(), HashMap::new());
+        for sensor in sensors {
+            let rest = if pending.deletion.is_of_all_times() { None } else { self.rest(database, sensor).await? };
+            match rest {
+                None => gone.push(&*sensor.key),
+                Some(rest) => drop(left.insert(&*sensor.key, rest)),
+            }
+        }
+        store.remove_sensors(database, &gone).await?;
+        for _ in 0..CONFLICTS_MAX {
+            if left.is_empty() {
+                return Ok(gone);
+            }
+            let keys: Vec<&str> = left.keys().copied().collect();
+            let mut documents = Vec::new();
+            for (key, document) in read_sensors_each(store, database, &keys).await? {
+                let mut document = document?;
+                if let Some(rest) = left.get(&*key) {
+                    rest.describe(&mut document);
+                    documents.push(document);
+                }
+            }
+            // Without a document there is nothing to bring up to date: it is made with the next write.
+            let written = store.write_sensors(database, &documents).await;
+            left.retain(|key, _| documents.iter().any(|document| *document.sensor.key == **key));
+            for (document, written) in documents.iter().zip(written) {
+                match written {
+                    Written::Yes => drop(left.remove(&*document.sensor.key)),
+                    Written::Conflict => {}
+                    Written::Failed(error) => return Err(error),
+                }
+            }
+        }
+        let detail = left.keys().next().copied().unwrap_or_default().to_owned();
+        Err(StorageError::Contended { detail })
+    }
+
+    /// What is left of a sensor in the store.
+    async fn rest(&self, database: &str, sensor: &Sensor) -> Result<Option<Rest>, StorageError> {
+        let store = &*self.context.store;
+        let sensor = Arc::new(sensor.clone());
+        let mut recent: BTreeMap<i64, Reading> = BTreeMap::new();
+        for hour in store.last_hours(database, &sensor.key, self.recent.max(1)).await? {
+            let id = BucketId { sensor: sensor.clone(), hour };
+            let pages = store.read_buckets(database, &[id]).await?.into_iter().flatten();
+            recent.extend(Bucket::from_stored(pages).tail(self.recent.max(1)).into_iter().map(|r| (r.time, r)));
+            if recent.len() >= self.recent {
+                break;
+            }
+        }
+        let Some(last) = recent.last_key_value().map(|(time, _)| *time) else { return Ok(None) };
+        let all = Hour::of(ALWAYS.start)..Hour::of(ALWAYS.end).next();
+        let first = store.scan(database, &sensor.key, all, true, 1).await?;
+        let times = first.iter().filter_map(|page| page.readings.as_ref()?.times().first().copied());
+        let first = times.min().unwrap_or(last);
+        Ok(Some(Rest { first, last, recent: newest(recent, self.recent) }))
+    }
+}
+
+/// What is left of a sensor.
+struct Rest {
+    first: i64,
+    last: i64,
+    recent: Vec<Reading>,
+}
+
+impl Rest {
+    fn describe(&self, document: &mut SensorDocument) {
+        document.first_seen = Some(whole(self.first));
+        document.last_seen = Some(whole(self.last));
+        document.recent.clone_from(&self.recent);
+    }
+}
+
+/// The hours that lie wholly in a range of times, and those that do so in part.
+fn parts(range: &Range<i64>) -> (Range<Hour>, Vec<Hour>) {
+    if range.is_empty() {
+        return (Hour(0)..Hour(0), Vec::new());
+    }
+    // The first and last hours reach beyond what a time can be.
+    let first = Hour::of(range.start);
+    let last = Hour::of(range.end - 1);
+    let starts = range.start <= ALWAYS.start || first.start_ns() == range.start;
+    let ends = range.end == ALWAYS.end || last.end_ns() == range.end;
+    let whole = if starts { first } else { first.next() }..if ends { last.next() } else { last };
+    let mut cut: Vec<Hour> = [(first, starts), (last, ends)].into_iter().filter(|part| !part.1).map(|p| p.0).collect();
+    cut.dedup();
+    (if whole.start < whole.end { whole } else { Hour(0)..Hour(0) }, cut)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hours_are_whole_or_cut() {
+        let ns = |hour: i64, more: i64| Hour(hour).start_ns() + more;
+        let none = Hour(0)..Hour(0);
+        for (range, whole, cut) in [
+            (ns(5, 0)..ns(7, 0), Hour(5)..Hour(7), vec![]),
+            (ns(5, 1)..ns(7, 0), Hour(6)..Hour(7), vec![5]),
+            (ns(5, 0)..ns(7, 1), Hour(5)..Hour(7), vec![7]),
+            (ns(5, 1)..ns(7, -1), none.clone(), vec![5, 6]),
+            (ns(5, 1)..ns(5, 2), none.clone(), vec![5]),
+            (ns(5, 0)..ns(5, 1), none.clone(), vec![5]),
+            (ns(-1, 0)..ns(0, 0), Hour(-1)..Hour(0), vec![]),
+            (ns(5, 7)..ns(5, 7), none, vec![]),
+        ] {
+            assert_eq!(parts(&range), (whole, cut.into_iter().map(Hour).collect()), "{range:?}");
+        }
+        let (whole, cut) = parts(&ALWAYS);
+        assert_eq!((whole, cut), (Hour::of(ALWAYS.start)..Hour::of(ALWAYS.end - 1).next(), Vec::new()));
+    }
+}

@@ -1,0 +1,100 @@
+//! Deletions: records of the log, applied in their place among the readings. What was logged before one
+//! is deleted, what is logged after it stays, and a restart that replays both does the same again.
+//!
+//! A deletion has the store to itself. Every shard that meets one in its inbox starts no flight any more
+//! and lets those under way land; what it holds of what is to go, it drops. When all shards have come that far
+//! the [`Deleter`] removes it from the store, and the shards go on.
+
+mod deleter;
+mod record;
+
+use std::collections::HashSet;
+use std::ops::Range;
+use std::sync::Arc;
+
+use tokio::sync::Semaphore;
+
+pub use self::deleter::Deleter;
+pub use self::record::{KIND_DELETION, decode, encode};
+
+use super::progress::{DeletingAgain, Ticket};
+use crate::log::Sequence;
+use crate::reading::time::{TIMESTAMP_MAX, TIMESTAMP_MIN};
+use crate::reading::{Hour, Sensor};
+
+/// All times that a reading can have.
+pub const ALWAYS: Range<i64> = TIMESTAMP_MIN..TIMESTAMP_MAX + 1;
+
+/// What is to be deleted.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Deletion {
+    /// When it was received, in nanoseconds.
+    pub received: i64,
+    /// The database's name.
+    pub database: String,
+    /// What of it.
+    pub scope: Scope,
+}
+
+/// What of a database.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Scope {
+    /// All of it.
+    Database,
+    /// The readings of these sensors in a range of times, in nanoseconds. A sensor that has none left goes too.
+    Readings {
+        /// Whose.
+        sensors: Vec<Sensor>,
+        /// Half open.
+        range: Range<i64>,
+    },
+}
+
+impl Deletion {
+    /// The times that are deleted.
+    pub fn range(&self) -> Range<i64> {
+        match &self.scope {
+            Scope::Database => ALWAYS,
+            Scope::Readings { range, .. } => range.clone(),
+        }
+    }
+
+    /// Whether nothing is left of the sensors that it is about.
+    pub fn is_of_all_times(&self) -> bool {
+        let range = self.range();
+        range.start <= ALWAYS.start && range.end == ALWAYS.end
+    }
+
+    /// The hours of which something is deleted.
+    pub fn hours(&self) -> Range<Hour> {
+        let range = self.range();
+        if range.is_empty() { Hour(0)..Hour(0) } else { Hour::of(range.start)..Hour::of(range.end - 1).next() }
+    }
+}
+
+/// A deletion that is logged and fed, and not done yet.
+#[derive(Debug)]
+pub struct Pending {
+    /// What is deleted.
+    pub deletion: Deletion,
+    /// The numbers by which shards know the sensors that it is about.
+    pub ids: HashSet<u32>,
+    /// How many shards have nothing under way any more, and nothing left of it.
+    pub arrived: Semaphore,
+    /// Given back when it is done.
+    pub ticket: Arc<Ticket>,
+    /// No query is answered before it is done that was answered as done once.
+    _again: Option<DeletingAgain>,
+}
+
+impl Pending {
+    /// A deletion that no shard has met yet.
+    pub fn new(deletion: Deletion, ids: HashSet<u32>, ticket: Arc<Ticket>, again: Option<DeletingAgain>) -> Self {
+        Self { deletion, ids, arrived: Semaphore::new(0), ticket, _again: again }
+    }
+
+    /// Its place in the log: what is before is deleted.
+    pub fn sequence(&self) -> Sequence {
+        self.ticket.sequence()
+    }
+}

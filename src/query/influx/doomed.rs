@@ -1,0 +1,85 @@
+//! `DELETE` and `DROP SERIES`, `DROP MEASUREMENT`: which readings of which sensors they are about.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::show::choose;
+use super::{Asked, StatementFailure, resolve};
+use crate::influxql::{Clock, Expr, Source, Statement, TimeRange, split};
+use crate::query::Query;
+use crate::query::directory::Entry;
+use crate::reading::Sensor;
+use crate::reading::time::{TIMESTAMP_MAX, TIMESTAMP_MIN};
+
+/// What a statement deletes.
+#[derive(Debug, Clone)]
+pub struct Doomed {
+    /// The database's name.
+    pub database: String,
+    /// Whose readings.
+    pub sensors: Vec<Arc<Sensor>>,
+    /// In nanoseconds, half open.
+    pub range: Range<i64>,
+}
+
+impl Query {
+    /// What a statement deletes of a database; `None` for one that deletes nothing, or all of it. The store is asked
+    /// for its sensors as they are now.
+    ///
+    /// # Errors
+    /// Why it cannot be said.
+    pub async fn doomed(&self, statement: &Statement, asked: Asked<'_>) -> Result<Option<Doomed>, StatementFailure> {
+        let found = async { Ok(self.find_doomed(statement, asked).await) };
+        self.in_turn(found).await?
+    }
+
+    async fn find_doomed(&self, statement: &Statement, asked: Asked<'_>) -> Result<Option<Doomed>, StatementFailure> {
+        let (range, sensors) = match statement {
+            Statement::Delete { sources, condition } => {
+                let sensors = self.sensors_now(asked).await?;
+                matching(&sensors, sources, condition.as_ref(), asked)?
+            }
+            Statement::DropSeries { sources, condition } => {
+                let sensors = self.sensors_now(asked).await?;
+                let (range, doomed) = matching(&sensors, sources, condition.as_ref(), asked)?;
+                if range != TimeRange::default() {
+                    return Err(StatementFailure::TimeInDropSeries);
+                }
+                (range, doomed)
+            }
+            Statement::DropMeasurement { name } => {
+                let sensors = self.sensors_now(asked).await?;
+                let is_named = |entry: &&Entry| *entry.sensor.measurement == **name;
+                let doomed = sensors.iter().filter(is_named).map(|entry| entry.sensor.clone()).collect();
+                (TimeRange::default(), doomed)
+            }
+            _ => return Ok(None),
+        };
+        let range = range.min.unwrap_or(TIMESTAMP_MIN)..range.max.unwrap_or(TIMESTAMP_MAX).saturating_add(1);
+        Ok(Some(Doomed { database: asked.database.unwrap_or_default().to_owned(), sensors, range }))
+    }
+
+    async fn sensors_now(&self, asked: Asked<'_>) -> Result<crate::query::directory::Sensors, StatementFailure> {
+        let database = asked.database.ok_or(StatementFailure::NoDatabase)?;
+        let sensors = self.directory(database, Duration::ZERO).await?;
+        if sensors.is_empty() && !self.has_database(database).await? {
+            return Err(StatementFailure::UnknownDatabase(database.to_owned()));
+        }
+        Ok(sensors)
+    }
+}
+
+type Matching = (TimeRange, Vec<Arc<Sensor>>);
+
+fn matching(
+    sensors: &[Entry],
+    sources: &[Source],
+    condition: Option<&Expr>,
+    asked: Asked<'_>,
+) -> Result<Matching, StatementFailure> {
+    let clock = Clock { now: asked.now, zone: None, resolve: &resolve };
+    let (range, condition) = split(condition, &clock)?;
+    let chosen = choose(sensors, sources, condition.as_ref())?;
+    Ok((range, chosen.entries.into_iter().map(|entry| entry.sensor).collect()))
+}

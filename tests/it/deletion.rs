@@ -1,0 +1,134 @@
+//! What is deleted is gone and nothing else is, whatever happens meanwhile: random statements against a plain map,
+//! kills at every step, writers at the same time, another instance, a store that is away.
+
+mod instances;
+mod kills;
+mod model;
+mod racing;
+
+use std::time::Duration;
+
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+
+use crate::support::http::{Answer, get, post};
+use crate::support::mongod::{Mongod, fresh_database_name};
+use crate::support::pages::Stored;
+use crate::support::series::{flush, metric, readings};
+use crate::support::server::{Launch, Server};
+
+const DATABASE: &str = "doomed";
+/// 2024-06-01T00:00:00Z.
+const START: i64 = 1_717_200_000 * SECOND;
+const SECOND: i64 = 1_000_000_000;
+const HOUR: i64 = 3600 * SECOND;
+/// Small pages, so that hours have several; hot memory is the least there is, so that buckets are forgotten.
+const CONFIG: &str = r#"
+[page]
+max_readings = 8
+[hot]
+max_bytes = "1MiB"
+[flush]
+interval = "200ms"
+[sensors]
+write_interval = "200ms"
+recent = 5
+"#;
+const CAPS: hourglass::bucket::Caps =
+    hourglass::bucket::Caps { max_readings: 8, max_bytes: 1 << 20, hard_bytes: 4 << 20 };
+
+/// Sends a statement that changes something; its answer, whatever it is.
+#[track_caller]
+fn send(server: &Server, statement: &str) -> Answer {
+    let body = format!("q={}", utf8_percent_encode(statement, NON_ALPHANUMERIC));
+    let form = [("content-type", "application/x-www-form-urlencoded")];
+    post(&server.url(&format!("/query?db={DATABASE}")), body, &form)
+}
+
+/// Sends statements that are to be carried out.
+#[track_caller]
+fn run(server: &Server, statements: &str) {
+    let answer = send(server, statements).expect(200).json();
+    let results = answer["results"].as_array().expect("results");
+    let is_done = |result: &serde_json::Value| result["error"].is_null() && result["series"].is_null();
+    assert!(results.iter().all(is_done), "{statements}: {answer}");
+}
+
+#[track_caller]
+fn write(server: &Server, lines: &str) {
+    post(&server.url(&format!("/write?db={DATABASE}")), lines, &[]).expect(204);
+}
+
+/// The times of a sensor's readings.
+#[track_caller]
+fn times(server: &Server, sensor: &str) -> Vec<i64> {
+    readings(server, DATABASE, sensor, None, 1000).into_iter().map(|(time, _)| time).collect()
+}
+
+/// The keys that a list of sensors shows.
+#[track_caller]
+fn listed(server: &Server) -> Vec<String> {
+    let answer = get(&server.url(&format!("/api/v1/sensors?db={DATABASE}"))).expect(200).json();
+    let key = |sensor: &serde_json::Value| sensor["sensor"].as_str().expect("a key").to_owned();
+    answer["sensors"].as_array().expect("a list").iter().map(key).collect()
+}
+
+/// Everything of a range of `/status` is accounted for, and what was not stored yet when it was deleted is counted.
+#[test]
+fn readings_deleted_before_they_are_stored_are_accounted_for() {
+    let server = Launch::embedded().config("[flush]\ninterval = \"1h\"\nquiet = \"10m\"\n").start();
+    write(&server, &format!("m,t=a v=1 {START}\nm,t=a v=2 {}\nm,t=b v=3 {START}", START + SECOND));
+    run(&server, &format!("DELETE FROM m WHERE time = {START}"));
+    assert_eq!(metric(&server, "hourglass_ingest_readings_deleted_total"), 2.0);
+    flush(&server);
+    assert_eq!(metric(&server, "hourglass_ingest_readings_stored_total"), 1.0);
+    assert_eq!(metric(&server, "hourglass_ingest_readings_pending"), 0.0);
+    assert_eq!((times(&server, "m,t=a"), times(&server, "m,t=b")), (vec![START + SECOND], vec![]));
+}
+
+/// A deletion is logged before the store is asked: it is told as unfinished, kept, and done when the store is back.
+#[test]
+fn a_deletion_while_the_store_is_away_is_kept_and_follows() {
+    let mut mongod = Mongod::start();
+    let name = fresh_database_name();
+    let config = format!("{CONFIG}\n[ingest]\nack_timeout = \"15s\"\n[store]\ncommand_timeout = \"1s\"\n");
+    let mut server = Launch::with_store(mongod.uri(&name)).config(config).start();
+    write(&server, &format!("m,t=a v=1 {START}\nm,t=b v=2 {START}"));
+    flush(&server);
+    mongod.pause();
+    write(&server, &format!("m,t=a v=3 {}", START + SECOND));
+    // Sensors are looked up in the store, so a statement cannot even be understood now; a database can be dropped.
+    send(&server, "DELETE FROM m WHERE t = 'a'").expect(503);
+    let answer = send(&server, &format!("DROP DATABASE {DATABASE}")).expect(503);
+    assert_eq!(answer.header("x-hourglass-ack"), Some("log"), "{}", answer.text());
+    write(&server, &format!("m,t=b v=4 {}", START + 2 * SECOND));
+    server.kill();
+    mongod.resume();
+    let address = server.address();
+    server.restart(address);
+    flush(&server);
+    assert_eq!((times(&server, "m,t=a"), times(&server, "m,t=b")), (vec![], vec![START + 2 * SECOND]));
+    assert_eq!(listed(&server), ["m,t=b"]);
+    drop(Stored::in_mongo(&mongod, &name, DATABASE));
+}
+
+#[test]
+fn what_changes_something_comes_by_post_and_from_no_other_page() {
+    let server = Launch::embedded().start();
+    write(&server, &format!("m v=1 {START}"));
+    for statement in ["DELETE FROM m", "DROP SERIES FROM m", "DROP MEASUREMENT m", "DROP DATABASE doomed"] {
+        let q = utf8_percent_encode(statement, NON_ALPHANUMERIC);
+        let answer = get(&server.url(&format!("/query?db={DATABASE}&q={q}"))).expect(200);
+        assert!(answer.text().contains("send it by POST"), "{}", answer.text());
+        let foreign = [("origin", "https://elsewhere.example")];
+        let answer = post(&server.url(&format!("/query?db={DATABASE}&q={q}")), "", &foreign).expect(200);
+        assert!(answer.text().contains("elsewhere.example"), "{}", answer.text());
+    }
+    assert_eq!(times(&server, "m"), [START]);
+    // A statement about nothing is about nothing.
+    run(&server, "DELETE FROM nothing");
+    run(&server, "DROP DATABASE \"never there\"");
+    assert_eq!(times(&server, "m"), [START]);
+}
+
+/// How long whatever is waited for may take on a busy machine.
+const WITHIN: Duration = Duration::from_secs(60);

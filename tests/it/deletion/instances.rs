@@ -1,0 +1,104 @@
+//! Two instances on one MongoDB: what one deletes the other does not list within five seconds, and what it writes
+//! then has its documents again.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use super::{CAPS, CONFIG, DATABASE, SECOND, START, listed, run, times, write};
+use crate::support::eventually;
+use crate::support::http::get;
+use crate::support::mongod::{fresh_database_name, mongod};
+use crate::support::pages::Stored;
+use crate::support::series::flush;
+use crate::support::server::{Launch, Server};
+
+/// `query.cache_max_age`, with which another instance's deletions are learnt, and some time for a busy machine.
+const LEARNT: Duration = Duration::from_secs(5 + 2);
+
+struct World {
+    here: Server,
+    there: Server,
+    stored: Stored,
+}
+
+impl World {
+    fn start() -> World {
+        let name = fresh_database_name();
+        let launch = Launch::with_store(mongod().uri(&name)).config(CONFIG);
+        let (here, there) = (launch.clone().start(), launch.start());
+        World { here, there, stored: Stored::in_mongo(mongod(), &name, DATABASE) }
+    }
+
+    /// Readings of two sensors by both, known to both, and all in the store.
+    fn fill(&self) {
+        for (number, server) in (0..).zip([&self.here, &self.there]) {
+            let lines = |tag: &str| -> String {
+                (0..20).map(|n| format!("m,t={tag} v=1 {}\n", START + (2 * n + number) * SECOND)).collect()
+            };
+            write(server, &(lines("a") + &lines("b")));
+            flush(server);
+        }
+    }
+
+    fn sensors(&self) -> BTreeSet<String> {
+        let mut keys = BTreeSet::new();
+        self.stored.each_sensor(|sensor| assert!(keys.insert(sensor.key)));
+        keys
+    }
+}
+
+fn databases(server: &Server) -> BTreeSet<String> {
+    let answer = get(&server.url("/query?q=SHOW%20DATABASES")).expect(200).json();
+    let rows = answer["results"][0]["series"][0]["values"].as_array().cloned().unwrap_or_default();
+    rows.iter().map(|row| row[0].as_str().expect("a name").to_owned()).collect()
+}
+
+fn shown(server: &Server) -> Vec<String> {
+    let answer = get(&server.url(&format!("/query?db={DATABASE}&q=SHOW%20SERIES"))).expect(200).json();
+    let rows = answer["results"][0]["series"][0]["values"].as_array().cloned().unwrap_or_default();
+    rows.iter().map(|row| row[0].as_str().expect("a key").to_owned()).collect()
+}
+
+#[test]
+fn a_series_that_one_instance_drops_is_gone_for_the_other() {
+    let world = World::start();
+    world.fill();
+    run(&world.here, "DROP SERIES FROM m WHERE t = 'a'");
+    assert_eq!((times(&world.there, "m,t=a"), times(&world.there, "m,t=b").len()), (vec![], 40));
+    assert_eq!(listed(&world.there), ["m,t=b"]);
+    eventually("it is not shown", LEARNT, || (shown(&world.there) == ["m,t=b"]).then_some(()));
+    eventually("its document is missed", LEARNT, || {
+        // What the other instance believes of its own hot buckets must not bring anything back.
+        write(&world.there, &format!("m,t=a v=2 {}", START + 100 * SECOND));
+        flush(&world.there);
+        world.sensors().contains("m,t=a").then_some(())
+    });
+    for server in [&world.here, &world.there] {
+        assert_eq!((times(server, "m,t=a"), times(server, "m,t=b").len()), (vec![START + 100 * SECOND], 40));
+        eventually("both are shown", LEARNT, || (shown(server) == ["m,t=a", "m,t=b"]).then_some(()));
+    }
+    world.stored.each_bucket(&CAPS, |_| {});
+}
+
+#[test]
+fn a_database_that_one_instance_drops_comes_back_whole_with_the_others_writes() {
+    let world = World::start();
+    world.fill();
+    run(&world.here, "DROP DATABASE doomed");
+    assert!(times(&world.there, "m,t=a").is_empty());
+    eventually("it is not listed", LEARNT, || (!databases(&world.there).contains(DATABASE)).then_some(()));
+    assert!(!databases(&world.here).contains(DATABASE));
+    write(&world.there, &format!("m,t=b v=2 {}", START + 100 * SECOND));
+    flush(&world.there);
+    for server in [&world.here, &world.there] {
+        assert_eq!((times(server, "m,t=a"), times(server, "m,t=b")), (vec![], vec![START + 100 * SECOND]));
+        eventually("it is listed", LEARNT, || databases(server).contains(DATABASE).then_some(()));
+    }
+    // With its validators and indexes, which the drop took along; where somebody writes before they are learnt to be
+    // gone, MongoDB makes collections by itself, without the compression that they had.
+    eventually("its collections are as they should be", LEARNT, || {
+        let checked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| world.stored.check_validators()));
+        checked.is_ok().then_some(())
+    });
+    assert_eq!(world.sensors(), BTreeSet::from(["m,t=b".to_owned()]));
+}

@@ -1,0 +1,188 @@
+//! `kill -9` at every step that a deletion passes, and again while it is replayed: what was deleted does not come
+//! back, what was not deleted and what was written after it stays.
+
+use std::os::unix::process::ExitStatusExt;
+
+use super::{CONFIG, DATABASE, HOUR, SECOND, START, WITHIN, send, times, write};
+use crate::support::http::request;
+use crate::support::mongod::{fresh_database_name, mongod};
+use crate::support::poll;
+use crate::support::series::{await_fed, flush};
+use crate::support::server::{Launch, Server};
+
+/// Where the server is told to kill itself, and whether the deletion is certain to be in the log by then.
+const POINTS: [(&str, Certainty); 11] = [
+    ("before_append", Certainty::NotLogged),
+    ("after_append", Certainty::Unknown),
+    ("after_sync", Certainty::Logged),
+    ("before_feed", Certainty::Logged),
+    ("after_feed", Certainty::Logged),
+    ("before_deletion", Certainty::Logged),
+    ("during_deletion", Certainty::Logged),
+    ("after_deletion", Certainty::Logged),
+    ("before_flush", Certainty::Unknown),
+    ("before_sensors", Certainty::Unknown),
+    ("before_release", Certainty::Unknown),
+];
+const SIGKILL: i32 = 9;
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Certainty {
+    NotLogged,
+    Unknown,
+    Logged,
+}
+
+const CUT: &str = "DELETE FROM m WHERE t = 'a'";
+const DROP: &str = "DROP DATABASE doomed";
+
+#[test]
+fn a_killed_delete_is_done_or_not_in_the_embedded_store() {
+    kills(&Launch::embedded().config(CONFIG), &range());
+}
+
+#[test]
+fn a_killed_delete_is_done_or_not_in_mongodb() {
+    kills(&Launch::with_store(mongod().uri(&fresh_database_name())).config(CONFIG), &range());
+}
+
+#[test]
+fn a_killed_delete_of_a_series_is_done_or_not_in_mongodb() {
+    kills(&Launch::with_store(mongod().uri(&fresh_database_name())).config(CONFIG), CUT);
+}
+
+#[test]
+fn a_killed_drop_is_done_or_not_in_the_embedded_store() {
+    kills(&Launch::embedded().config(CONFIG), DROP);
+}
+
+#[test]
+fn a_killed_drop_is_done_or_not_in_mongodb() {
+    kills(&Launch::with_store(mongod().uri(&fresh_database_name())).config(CONFIG), DROP);
+}
+
+/// Cuts hours at both ends.
+fn range() -> String {
+    format!("DELETE FROM m WHERE t = 'a' AND time >= {} AND time < {}", START + 10 * SECOND, START + 2 * HOUR)
+}
+
+/// Some of the first three hours: several pages each.
+fn every_time() -> Vec<i64> {
+    (0..3).flat_map(|hour| (0..20).map(move |second| START + hour * HOUR + second * SECOND)).collect()
+}
+
+fn lines(times: &[i64], tag: &str) -> String {
+    times.iter().map(|time| format!("m,t={tag} v=1 {time}\n")).collect()
+}
+
+/// What is left of a sensor by a statement.
+fn left(statement: &str, tag: &str) -> Vec<i64> {
+    let stays = |time: &i64| match statement {
+        DROP => false,
+        CUT => tag != "a",
+        _ => tag != "a" || *time < START + 10 * SECOND || *time >= START + 2 * HOUR,
+    };
+    every_time().into_iter().filter(stays).collect()
+}
+
+#[track_caller]
+fn kills(launch: &Launch, statement: &str) {
+    let mut reached = 0;
+    for (point, certainty) in POINTS {
+        // With a log of its own, so that the first deletion that it comes to is this one.
+        let mut server = launch.clone().start();
+        // Half of it is in the store, the other half on its way.
+        let times = every_time();
+        let (first, second) = times.split_at(times.len() / 2);
+        ["a", "b"].iter().for_each(|tag| write(&server, &lines(first, tag)));
+        flush(&server);
+        ["a", "b"].iter().for_each(|tag| write(&server, &lines(second, tag)));
+        assert_eq!((super::times(&server, "m,t=a"), super::times(&server, "m,t=b")), (times.clone(), times), "{point}");
+
+        let answered = delete_and_die(&mut server, launch, statement, point);
+        reached += usize::from(!answered);
+        // The next one, too, ends while it replays.
+        let address = server.address();
+        for point in ["during_replay:1", "during_deletion:1", "before_deletion:1"] {
+            server.relaunch(launch.clone().listen(address).env("FAULT_KILL_AT", point));
+            let url = server.url("/api/v1/flush");
+            let ends = || {
+                let flushed = request("POST", &url, b"", &[]).is_ok_and(|answer| answer.status == 204);
+                server.exited().map(|_| ()).or(flushed.then_some(()))
+            };
+            poll_ends(ends);
+            server.kill();
+        }
+        restart(&mut server, launch);
+        flush(&server);
+        check(&mut server, launch, statement, (point, certainty), answered);
+        super::run(&server, &format!("DROP DATABASE {DATABASE}"));
+    }
+    assert!(reached >= 7, "only {reached} points were reached");
+}
+
+/// Restarts the server so that it kills itself at a point, and sends the statement. Whether that was answered.
+fn delete_and_die(server: &mut Server, launch: &Launch, statement: &str, point: &str) -> bool {
+    server.kill();
+    let address = server.address();
+    server.relaunch(launch.clone().listen(address).env("FAULT_KILL_AT", format!("{point}:1")));
+    let url = server.url("/api/v1/status");
+    let is_fed = || request("GET", &url, b"", &[]).is_ok_and(|answer| answer.json()["feeding"] == false);
+    poll(WITHIN, || (is_fed() || server.exited().is_some()).then_some(()));
+    let q = percent_encoding::utf8_percent_encode(statement, percent_encoding::NON_ALPHANUMERIC);
+    let url = server.url(&format!("/query?db={DATABASE}&q={q}"));
+    let answer = request("POST", &url, b"", &[]);
+    let answered = answer.is_ok_and(|answer| answer.status == 200 && !answer.text().contains("error"));
+    // At points that only what goes on by itself passes it ends a little later.
+    let ended = poll(std::time::Duration::from_secs(2), || server.exited());
+    if let Some(status) = ended {
+        assert_eq!(status.signal(), Some(SIGKILL), "{point}: {status}");
+    }
+    server.kill();
+    answered
+}
+
+/// As it was started at first.
+#[track_caller]
+fn restart(server: &mut Server, launch: &Launch) {
+    let address = server.address();
+    server.restart_as(launch.clone().listen(address));
+    await_fed(server);
+}
+
+fn poll_ends(ends: impl FnMut() -> Option<()>) {
+    assert!(poll(WITHIN, ends).is_some(), "it neither ended nor went on");
+}
+
+/// What is there after the restart is all of what was before, or what the statement leaves; then what is written
+/// into the gap stays, whatever is replayed.
+#[track_caller]
+fn check(server: &mut Server, launch: &Launch, statement: &str, (point, certainty): (&str, Certainty), answered: bool) {
+    let seen = (times(server, "m,t=a"), times(server, "m,t=b"));
+    let done = (left(statement, "a"), left(statement, "b"));
+    let is_done = seen == done;
+    assert!(is_done || seen == (every_time(), every_time()), "{point}: half of it is there: {seen:?}");
+    assert!(is_done || !answered, "{point}: what was answered was not done");
+    match certainty {
+        Certainty::Logged => assert!(is_done, "{point}: what is in the log was not done"),
+        Certainty::NotLogged => assert!(!is_done, "{point}: what is not in the log was done"),
+        Certainty::Unknown => {}
+    }
+    if !is_done {
+        send(server, statement).expect(200);
+        assert_eq!((times(server, "m,t=a"), times(server, "m,t=b")), done, "{point}");
+    }
+    // In the middle of what was deleted.
+    let anew = START + HOUR + SECOND;
+    write(server, &format!("m,t=a v=2 {anew}"));
+    let mut expected = done.0.clone();
+    expected.push(anew);
+    expected.sort_unstable();
+    for _ in 0..2 {
+        assert_eq!((times(server, "m,t=a"), times(server, "m,t=b")), (expected.clone(), done.1.clone()), "{point}");
+        server.kill();
+        restart(server, launch);
+    }
+    flush(server);
+    assert_eq!((times(server, "m,t=a"), times(server, "m,t=b")), (expected, done.1), "{point}");
+}

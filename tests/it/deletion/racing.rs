@@ -1,0 +1,104 @@
+//! Writers and deletions at the same time: what was acked before a deletion was asked for is gone, what was sent after
+//! its answer is there, and what ran beside it may be either; after a kill, too.
+
+use std::collections::BTreeSet;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::time::{Duration, Instant};
+
+use super::{CONFIG, DATABASE, SECOND, START, run, times};
+use crate::support::eventually;
+use crate::support::http::request;
+use crate::support::mongod::{fresh_database_name, mongod};
+use crate::support::series::flush;
+use crate::support::server::{Launch, Server};
+
+const WRITERS: usize = 3;
+const DELETIONS: usize = 12;
+
+/// A line that was acked: its time, when it was sent and when its ack came.
+struct Acked {
+    time: i64,
+    sent: Instant,
+    acked: Instant,
+}
+
+#[test]
+fn a_series_is_dropped_while_it_is_written_to_in_the_embedded_store() {
+    race(Launch::embedded().config(CONFIG).start(), "DROP SERIES FROM m WHERE t = 'a'");
+}
+
+#[test]
+fn a_series_is_dropped_while_it_is_written_to_in_mongodb() {
+    race(mongo(), "DROP SERIES FROM m WHERE t = 'a'");
+}
+
+#[test]
+fn readings_are_deleted_while_others_are_written_in_mongodb() {
+    race(mongo(), &format!("DELETE FROM m WHERE time >= {START}"));
+}
+
+#[test]
+fn a_database_is_dropped_while_it_is_written_to_in_mongodb() {
+    race(mongo(), "DROP DATABASE doomed");
+}
+
+#[test]
+fn a_database_is_dropped_while_it_is_written_to_in_the_embedded_store() {
+    race(Launch::embedded().config(CONFIG).start(), "DROP DATABASE doomed");
+}
+
+fn mongo() -> Server {
+    Launch::with_store(mongod().uri(&fresh_database_name())).config(CONFIG).start()
+}
+
+#[track_caller]
+fn race(mut server: Server, statement: &str) {
+    let (stop, next, acked) = (AtomicBool::new(false), AtomicI64::new(0), Mutex::new(Vec::new()));
+    let url = server.url(&format!("/write?db={DATABASE}"));
+    let (mut asked, mut answered) = (Instant::now(), Instant::now());
+    std::thread::scope(|scope| {
+        for _ in 0..WRITERS {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    // Whoever of them it is, the reading is of one sensor, and its hours have several pages.
+                    let time = START + next.fetch_add(1, Ordering::Relaxed) * 40 * SECOND;
+                    let sent = Instant::now();
+                    let answer = request("POST", &url, format!("m,t=a v=1 {time}").as_bytes(), &[]);
+                    assert_eq!(answer.expect("an answer").status, 204);
+                    acked.lock().expect("no panic").push(Acked { time, sent, acked: Instant::now() });
+                }
+            });
+        }
+        let count = || acked.lock().expect("no panic").len();
+        for _ in 0..DELETIONS {
+            let before = count();
+            eventually("some are acked", Duration::from_secs(30), || (count() > before + 20).then_some(()));
+            asked = Instant::now();
+            run(&server, statement);
+            answered = Instant::now();
+        }
+        let before = count();
+        eventually("some are acked", Duration::from_secs(30), || (count() > before + 20).then_some(()));
+        stop.store(true, Ordering::Relaxed);
+    });
+    let acked = acked.into_inner().expect("no panic");
+    let check = |server: &Server, when: &str| {
+        let seen: BTreeSet<i64> = times(server, "m,t=a").into_iter().collect();
+        for one in &acked {
+            let is_there = seen.contains(&one.time);
+            assert!(is_there || one.sent <= answered, "{when}: {} was sent after it, and is gone", one.time);
+            assert!(!is_there || one.acked >= asked, "{when}: {} was acked before it, and is there", one.time);
+        }
+    };
+    check(&server, "at once");
+    let address = server.address();
+    server.kill();
+    server.restart(address);
+    check(&server, "after a kill");
+    flush(&server);
+    check(&server, "after a flush");
+    server.kill();
+    server.restart(address);
+    check(&server, "after another kill");
+}
