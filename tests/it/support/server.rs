@@ -184,8 +184,14 @@ impl Server {
     /// [`address`](Server::address) or `127.0.0.1:0`. Waits until queries are answered.
     #[track_caller]
     pub fn restart(&mut self, listen: impl ToString) {
-        self.restart_as(self.launch.clone().listen(listen));
+        self.restart_behind(listen);
         super::series::await_fed(self);
+    }
+
+    /// The same without waiting until all of its log is fed, which takes a store that answers.
+    #[track_caller]
+    pub fn restart_behind(&mut self, listen: impl ToString) {
+        self.restart_as(self.launch.clone().listen(listen));
     }
 
     /// Starts it again after a stop or a kill, on the same data folder, with another store, config or environment.
