@@ -214,6 +214,7 @@ fn query_options(settings: &Settings) -> query::Options {
         windows_max: settings.query.windows_max,
         points_max: settings.query.points_max,
         cache_max_age: settings.query.cache_max_age,
+        cache_bytes: settings.query.cache_bytes,
         answer_bytes: settings.query.answer_bytes,
         concurrent: settings.query.concurrent,
         timeout: settings.query.timeout,

@@ -34,6 +34,8 @@ pub enum Bug {
     RestampAtReplay,
     /// A summary is continued although readings before it changed.
     StaleSummary,
+    /// What a query remembers of an hour outlives the hour's change.
+    CacheForgetsToInvalidate,
 }
 
 #[cfg(feature = "faults")]

@@ -3,6 +3,7 @@
 //! that set. Pure: no clock, no runtime, no driver. Stores are reached only through the [`Store`]
 //! trait declared here.
 
+pub mod changes;
 pub mod hot;
 pub mod kept;
 pub mod page;
@@ -13,6 +14,7 @@ pub mod unflushed;
 
 mod merge;
 
+pub use changes::Changes;
 pub use merge::{Applied, Bucket, Caps, Row};
 pub use page::{Page, StoredPage, WriteKind};
 pub use readings::{Reading, Readings};

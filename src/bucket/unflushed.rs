@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
+use super::changes::Changes;
 use super::readings::Readings;
 use crate::reading::{Family, Hour, Sensor};
 
@@ -60,4 +61,8 @@ pub trait UnflushedReadings: Send + Sync + std::fmt::Debug {
     /// # Errors
     /// When there may be sensors that were not met yet.
     fn met_version(&self) -> Result<MetVersion, Behind>;
+
+    /// What this instance has changed in the store. A change is noted before its readings stop being
+    /// unflushed; those of a write whose outcome is not known stay unflushed until it is.
+    fn changes(&self) -> &Changes;
 }

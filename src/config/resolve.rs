@@ -89,6 +89,7 @@ pub fn resolve(layers: &Layers, problems: &mut Vec<Problem>) -> Settings {
             windows_max: reader.count("query.windows_max", 1..=10_000_000),
             points_max: reader.count("query.points_max", 1..=100_000_000),
             cache_max_age: reader.duration("query.cache_max_age", Duration::from_millis(1)..=HOUR),
+            cache_bytes: reader.size("query.cache_bytes", 0..=TIB),
             sensors_max: reader.count("query.sensors_max", 1..=100_000),
             answer_bytes: reader.size("query.answer_bytes", 64 * KIB..=GIB),
             concurrent: reader.count("query.concurrent", 1..=1024),

@@ -199,8 +199,10 @@ pub struct QuerySettings {
     pub windows_max: usize,
     /// Most readings that one InfluxQL statement keeps in memory.
     pub points_max: usize,
-    /// How old what is known of other instances' sensors may be.
+    /// How old what is known of other instances' sensors and of what they stored may be.
     pub cache_max_age: Duration,
+    /// Bytes of memory for summaries that are remembered; none are with zero.
+    pub cache_bytes: usize,
     /// Most sensors in one answer of the list of sensors.
     pub sensors_max: usize,
     /// Bytes of readings after which an answer ends early, with a cursor for the rest.

@@ -14,7 +14,7 @@ use super::unflushed::Load;
 use crate::bucket::hot::HotKey;
 use crate::bucket::page::StoredPage;
 use crate::bucket::store::{BucketId, PageWrite, Written};
-use crate::bucket::{Applied, Bucket, Caps, StorageError, Store};
+use crate::bucket::{Applied, Bucket, Caps, Changes, StorageError, Store};
 use crate::faults::{self, Bug};
 use crate::telemetry::Metrics;
 
@@ -47,6 +47,8 @@ pub struct Context {
     pub presence: Presence,
     /// Where readings go that the store will never take.
     pub dead_letters: DeadLetters,
+    /// What flights have changed in the store.
+    pub changes: Arc<Changes>,
 }
 
 /// One bucket in a flight.

@@ -13,7 +13,7 @@ use super::error::IngestError;
 use super::shard::{self, Message, Refreshing};
 use super::{Ingest, outliers, sensors};
 use crate::bucket::store::SensorFilter;
-use crate::bucket::{Behind, Met, MetVersion, Readings, SensorDocument, UnflushedReadings};
+use crate::bucket::{Behind, Changes, Met, MetVersion, Readings, SensorDocument, UnflushedReadings};
 use crate::reading::Hour;
 
 #[async_trait]
@@ -62,6 +62,10 @@ impl UnflushedReadings for Ingest {
 
     fn met_version(&self) -> Result<MetVersion, Behind> {
         if self.feed.progress.is_live() { Ok(self.catalog.version()) } else { Err(Behind) }
+    }
+
+    fn changes(&self) -> &Changes {
+        &self.changes
     }
 }
 

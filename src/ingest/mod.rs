@@ -54,7 +54,7 @@ use self::learn::Learner;
 use self::progress::Progress;
 use self::shard::Shard;
 use self::submit::Submission;
-use crate::bucket::{StorageError, Store};
+use crate::bucket::{Changes, StorageError, Store};
 use crate::log::{Log, Recovery};
 use crate::reading::Precision;
 use crate::telemetry::Metrics;
@@ -97,6 +97,7 @@ pub struct Ingest {
     feed: Arc<Feed>,
     bytes: Arc<Semaphore>,
     metrics: Metrics,
+    changes: Arc<Changes>,
     tasks: Vec<JoinHandle<()>>,
 }
 
@@ -119,6 +120,7 @@ impl Ingest {
         let log = Arc::new(log);
         let progress = Progress::new(recovery.released, recovery.last, options.hot_bytes);
         let presence = Presence::default();
+        let changes = Arc::<Changes>::default();
         let context = Arc::new(Context {
             store: store.clone(),
             metrics: metrics.clone(),
@@ -126,6 +128,7 @@ impl Ingest {
             instance: Arc::from(format!("{:016x}", log.id())),
             presence: presence.clone(),
             dead_letters: DeadLetters::new(options.dead_letters.clone()),
+            changes: changes.clone(),
         });
         let (mut inboxes, mut shards) = (Vec::new(), Vec::new());
         for number in 0..options.shards {
@@ -165,7 +168,7 @@ impl Ingest {
         }
         let bytes = Arc::new(Semaphore::new(options.bytes_in_flight));
         let closing = Closing { shards, log: log.clone(), progress };
-        (Self { options, store, catalog, learner, log, feed, bytes, metrics, tasks }, closing)
+        (Self { options, store, catalog, learner, log, feed, bytes, metrics, changes, tasks }, closing)
     }
 
     /// Whether the store answers; whoever finds out notes it there.

@@ -251,6 +251,8 @@ impl Shard {
         let mut stored = Vec::with_capacity(runs.len());
         for run in runs {
             let key = run.key();
+            // Whatever became of it, and before its readings may stop counting as unflushed.
+            self.context.changes.note(self.context.changes.place(&database.name, &run.id.sensor.key), key.1);
             match &run.state {
                 State::Merged => stored.push(self.stored(&database, run)),
                 // No flight ends like this. Should one, nothing says that the store has the readings.

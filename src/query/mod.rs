@@ -3,12 +3,14 @@
 //! traits that `bucket` declares; knows nothing of HTTP.
 
 pub mod aggregate;
+mod cache;
 pub mod choice;
 mod directory;
 pub mod influx;
 pub mod many;
 mod plan;
 mod points;
+mod summaries;
 mod windows;
 
 use std::collections::BTreeMap;
@@ -20,9 +22,8 @@ use tokio::sync::Semaphore;
 
 pub use self::windows::Window;
 
+use self::cache::SummaryCache;
 use self::directory::Directory;
-use self::plan::{Source, plan};
-use self::windows::Windows;
 use crate::bucket::readings::reading_bytes;
 use crate::bucket::store::{ScannedPage, SensorFilter};
 use crate::bucket::{Behind, Reading, Readings, SensorDocument, StorageError, Store, UnflushedReadings};
@@ -40,8 +41,10 @@ pub struct Options {
     pub concurrent: usize,
     /// Most readings that one statement keeps in memory.
     pub points_max: usize,
-    /// How old what is known of other instances' sensors may be.
+    /// How old what is known of other instances' sensors and of what they stored may be.
     pub cache_max_age: Duration,
+    /// Bytes of memory for summaries that are remembered; none are with zero.
+    pub cache_bytes: usize,
     /// Longest time for one query, the wait for its turn included.
     pub timeout: Duration,
 }
@@ -125,20 +128,23 @@ pub struct Query {
     options: Options,
     turns: Semaphore,
     directory: Directory,
+    cache: Option<SummaryCache>,
     metrics: Metrics,
 }
 
 /// How many readings a page is guessed to hold when one asks for just enough pages.
 const READINGS_PER_PAGE: usize = 50;
-/// Bounds on the pages read at once with their readings, and without.
+/// Bounds on the pages read at once with their readings.
 const PAGES_WITH_READINGS: Range<usize> = 4..24;
-const PAGES_OF_SUMMARIES: usize = 1000;
 
 impl Query {
     /// Queries on this store, and on what is on its way there.
     #[must_use]
     pub fn new(store: Arc<dyn Store>, hot: Arc<dyn UnflushedReadings>, options: Options, metrics: Metrics) -> Self {
+        // Nobody else writes to a store that is not shared.
+        let cache_max_age = store.is_shared().then_some(options.cache_max_age);
         Self {
+            cache: SummaryCache::new(options.cache_bytes, cache_max_age, &metrics),
             turns: Semaphore::new(options.concurrent),
             directory: Directory::default(),
             store,
@@ -230,33 +236,6 @@ impl Query {
         readings.truncate(limit);
         let known = !readings.is_empty() || self.is_known(selection).await?;
         Ok(Part { readings, next, known })
-    }
-
-    async fn read_windows(&self, selection: &Selection, step: i64) -> Result<Option<Vec<Window>>, QueryError> {
-        let mut windows = Windows::new(step, selection.range.clone(), self.options.windows_max);
-        let mut unflushed = self.unflushed(selection, &hours_of(&selection.range)).await?;
-        let open: Vec<Hour> = unflushed.keys().copied().collect();
-        for (mut hours, source) in plan(&selection.range, step, &open) {
-            let with_readings = source == Source::Readings;
-            let pages_max = if with_readings { PAGES_WITH_READINGS.end } else { PAGES_OF_SUMMARIES };
-            while hours.start < hours.end {
-                let pages = self.scan(selection, &hours, with_readings, pages_max).await?;
-                let scanned = pages.last().map_or(hours.end, |last| last.hour.next());
-                for (_, pages, later) in by_hour(&pages, &mut unflushed, scanned) {
-                    let in_bounds = match source {
-                        Source::Readings => windows.add_readings(merged(pages, later.as_ref(), selection)),
-                        Source::Summaries => windows.add_summaries(pages, &selection.fields),
-                    };
-                    in_bounds.map_err(|limit| QueryError::TooManyWindows { limit })?;
-                    if windows.bytes() > 4 * self.options.answer_bytes {
-                        return Err(QueryError::TooLarge { limit: 4 * self.options.answer_bytes });
-                    }
-                }
-                hours.start = scanned;
-            }
-        }
-        let windows = windows.finish();
-        Ok(if windows.is_empty() && !self.is_known(selection).await? { None } else { Some(windows) })
     }
 
     /// What of the selection's sensor is not in the store yet, or was not a moment ago.

@@ -1,4 +1,4 @@
-//! Readings and hourly summaries of many sensors, lot by lot, so that what is in memory stays small
+//! Readings of many sensors, lot by lot, so that what is in memory stays small
 //! whatever is asked for: columns of the fields wanted, merged with what is not flushed yet.
 
 use std::collections::BTreeMap;
@@ -6,8 +6,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::{Query, QueryError, Selection, by_hour, hours_of, merged};
+use crate::bucket::Readings;
 use crate::bucket::store::ScannedPage;
-use crate::bucket::{Readings, Summary};
 use crate::reading::{Hour, Sensor, Value};
 
 /// Which readings of which sensors.
@@ -32,14 +32,10 @@ pub struct Points {
     pub columns: Vec<Vec<Option<Value>>>,
 }
 
-/// An hour of one sensor: its summaries by the number of the field wanted.
-pub type HourSummaries = (Hour, Vec<(usize, Summary)>);
-
 /// Pages with readings that are read at a time: at first, and at most, since the next ones may be larger than those
-/// before. And pages of summaries.
+/// before.
 const PAGES_AT_FIRST: usize = 32;
 const PAGES_MOST: usize = 128;
-const PAGES_OF_SUMMARIES: usize = 24_000;
 /// Bytes of readings, as stored, that a lot should have.
 const LOT_BYTES: usize = 8 << 20;
 
@@ -108,48 +104,6 @@ impl Query {
         }
         Ok(read)
     }
-
-    /// Gives the summaries of all whole hours in the range to `take`, with the sensor's place. The
-    /// range must be of whole hours, and every field wanted a number. Hours with unflushed readings are
-    /// folded from readings.
-    ///
-    /// # Errors
-    /// When the answer cannot be complete.
-    pub(super) async fn each_summary(
-        &self,
-        wanted: &Wanted<'_>,
-        mut take: impl FnMut(usize, HourSummaries) + Send,
-    ) -> Result<(), QueryError> {
-        let hours = hours_of(&wanted.range);
-        let span = usize::try_from(hours.end.0.saturating_sub(hours.start.0)).unwrap_or(usize::MAX).max(1);
-        let fields: Vec<&str> = wanted.fields.iter().map(|field| &**field).collect();
-        let count = (PAGES_OF_SUMMARIES / span).max(1);
-        for from in (0..wanted.sensors.len()).step_by(count) {
-            let lot = from..wanted.sensors.len().min(from + count);
-            let keys: Vec<&str> = wanted.sensors[lot.clone()].iter().map(|sensor| &*sensor.key).collect();
-            let unflushed = self.hot.unflushed(wanted.database, &keys, hours.clone()).await?;
-            let stored = self.store.scan_sensors(wanted.database, &keys, hours.clone(), false, Some(&fields)).await?;
-            for ((place, pages), unflushed) in lot.zip(stored).zip(unflushed) {
-                for (hour, _) in &unflushed {
-                    let sensors = std::slice::from_ref(&wanted.sensors[place]);
-                    let range = hour.start_ns()..hour.end_ns();
-                    let one = Wanted { sensors, range, ..wanted.clone() };
-                    let mut folded = Vec::new();
-                    let fold = |_, points: &Points| {
-                        folded.extend(fold(points));
-                        Ok(())
-                    };
-                    Box::pin(self.each_points(&one, fold)).await?;
-                    take(place, (*hour, folded));
-                }
-                let flushed = |hour: Hour| unflushed.iter().all(|(open, _)| *open != hour);
-                for pages in pages.chunk_by(|a, b| a.hour == b.hour).filter(|pages| flushed(pages[0].hour)) {
-                    take(place, (pages[0].hour, summaries(pages, wanted.fields)));
-                }
-            }
-        }
-        Ok(())
-    }
 }
 
 /// How much was read, so that the next lot can be as large as memory allows.
@@ -164,21 +118,6 @@ impl Read {
         self.pages += pages.len();
         self.bytes += pages.iter().filter_map(|page| page.readings.as_ref()).map(Readings::bytes).sum::<usize>();
     }
-}
-
-fn fold(points: &Points) -> Vec<(usize, Summary)> {
-    let fold = |(field, cells): (usize, &Vec<Option<Value>>)| Some((field, Summary::fold(cells.iter().flatten())?));
-    points.columns.iter().enumerate().filter_map(fold).collect()
-}
-
-/// One hour's summaries over all its pages.
-fn summaries(pages: &[ScannedPage], fields: &[Arc<str>]) -> Vec<(usize, Summary)> {
-    let of_field = |(number, field): (usize, &Arc<str>)| {
-        let of_page =
-            |page: &ScannedPage| page.summary.iter().find(|(name, _)| name == field).map(|(_, summary)| *summary);
-        Some((number, pages.iter().filter_map(of_page).reduce(Summary::union)?))
-    };
-    fields.iter().enumerate().filter_map(of_field).collect()
 }
 
 /// The columns wanted of one sensor's hours before `scanned`.

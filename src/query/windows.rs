@@ -1,11 +1,17 @@
-//! Windows of a summary query, filled in time order from summaries or readings.
+//! Windows of one sensor, filled in time order from summaries or readings.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Instant;
 
+use super::cache::Hours;
+use super::plan::{Source, plan};
+use super::summaries::united;
+use super::{PAGES_WITH_READINGS, Query, QueryError, Selection, by_hour, hours_of, merged};
 use crate::bucket::store::ScannedPage;
-use crate::bucket::{Reading, Summary};
+use crate::bucket::{Reading, Readings, Summary};
+use crate::reading::Hour;
 
 /// One window's summaries by field.
 #[derive(Debug, Clone, PartialEq)]
@@ -14,6 +20,98 @@ pub struct Window {
     pub span: Range<i64>,
     /// Per numeric field.
     pub fields: BTreeMap<Arc<str>, Summary>,
+}
+
+/// Pages that are read at once without their readings.
+const PAGES_OF_SUMMARIES: usize = 1000;
+
+impl Query {
+    pub(super) async fn read_windows(
+        &self,
+        selection: &Selection,
+        step: i64,
+    ) -> Result<Option<Vec<Window>>, QueryError> {
+        let mut windows = Windows::new(step, selection.range.clone(), self.options.windows_max);
+        let mut unflushed = self.unflushed(selection, &hours_of(&selection.range)).await?;
+        let open: Vec<Hour> = unflushed.keys().copied().collect();
+        for (hours, source) in plan(&selection.range, step, &open) {
+            match source {
+                Source::Readings => self.window_readings(selection, hours, &mut unflushed, &mut windows).await?,
+                Source::Summaries => self.window_summaries(selection, hours, &mut windows).await?,
+            }
+        }
+        let windows = windows.finish();
+        Ok(if windows.is_empty() && !self.is_known(selection).await? { None } else { Some(windows) })
+    }
+
+    async fn window_readings(
+        &self,
+        selection: &Selection,
+        mut hours: Range<Hour>,
+        unflushed: &mut BTreeMap<Hour, Readings>,
+        windows: &mut Windows,
+    ) -> Result<(), QueryError> {
+        while hours.start < hours.end {
+            let pages = self.scan(selection, &hours, true, PAGES_WITH_READINGS.end).await?;
+            let scanned = pages.last().map_or(hours.end, |last| last.hour.next());
+            for (_, pages, later) in by_hour(&pages, unflushed, scanned) {
+                self.bounded(windows.add_readings(merged(pages, later.as_ref(), selection)), windows)?;
+            }
+            hours.start = scanned;
+        }
+        Ok(())
+    }
+
+    /// Hours that are wholly in the store: as they are remembered, where all of them are, else as they are read.
+    async fn window_summaries(
+        &self,
+        selection: &Selection,
+        mut hours: Range<Hour>,
+        windows: &mut Windows,
+    ) -> Result<(), QueryError> {
+        let fields: Vec<Arc<str>> = selection.fields.iter().map(|field| Arc::from(field.as_str())).collect();
+        let wanted = |name: &Arc<str>| fields.is_empty() || fields.contains(name);
+        let (database, sensor, changes) = (&*selection.database, &*selection.sensor, self.hot.changes());
+        let whole =
+            Hours { database, sensor, place: changes.place(database, sensor), hours: hours.clone(), fields: None };
+        let cache = self.cache_for(&hours);
+        if let Some(cache) = cache {
+            let asked = Hours { fields: (!fields.is_empty()).then_some(&fields), ..whole.clone() };
+            let mut known = Vec::new();
+            let unknown = cache.recall(&asked, &[], (changes, Instant::now()), |hour, fields| {
+                let there = |(name, summary): &(Arc<str>, Option<Summary>)| Some((name.clone(), (*summary)?));
+                known
+                    .push((hour, fields.iter().filter_map(there).filter(|(name, _)| wanted(name)).collect::<Vec<_>>()));
+            });
+            if unknown.is_empty() {
+                return known
+                    .into_iter()
+                    .try_for_each(|(hour, summaries)| self.bounded(windows.add_summaries(hour, summaries), windows));
+            }
+        }
+        while hours.start < hours.end {
+            let moment = self.moment();
+            let pages = self.scan(selection, &hours, false, PAGES_OF_SUMMARIES).await?;
+            let scanned = pages.last().map_or(hours.end, |last| last.hour.next());
+            let of_hour = |pages: &[ScannedPage]| (pages[0].hour, united(pages, None));
+            let read: Vec<_> = pages.chunk_by(|a, b| a.hour == b.hour).map(of_hour).collect();
+            for (hour, summaries) in &read {
+                let summaries = summaries.iter().filter(|(name, _)| wanted(name)).cloned();
+                self.bounded(windows.add_summaries(*hour, summaries), windows)?;
+            }
+            if let Some(cache) = cache {
+                cache.remember(&Hours { hours: hours.start..scanned, ..whole.clone() }, &[], moment, changes, read);
+            }
+            hours.start = scanned;
+        }
+        Ok(())
+    }
+
+    fn bounded(&self, added: Result<(), usize>, windows: &Windows) -> Result<(), QueryError> {
+        added.map_err(|limit| QueryError::TooManyWindows { limit })?;
+        let limit = 4 * self.options.answer_bytes;
+        if windows.bytes() > limit { Err(QueryError::TooLarge { limit }) } else { Ok(()) }
+    }
 }
 
 /// Windows being filled.
@@ -51,17 +149,13 @@ impl Windows {
         Ok(())
     }
 
-    /// Adds an hour's pages by their summaries. `Err` with the limit when there are too many windows.
-    pub fn add_summaries(&mut self, pages: &[ScannedPage], fields: &[String]) -> Result<(), usize> {
-        let wanted = |name: &str| fields.is_empty() || fields.iter().any(|field| field == name);
-        for page in pages {
-            let twice = page.number > 0 && crate::faults::has(crate::faults::Bug::CountOverflowTwice);
-            for _ in 0..=usize::from(twice) {
-                let summaries = page.summary.iter().filter(|(name, _)| wanted(name)).cloned();
-                self.add(page.hour.start_ns().div_euclid(self.step), summaries)?;
-            }
-        }
-        Ok(())
+    /// Adds an hour by its summaries. `Err` with the limit when there are too many windows.
+    pub fn add_summaries(
+        &mut self,
+        hour: Hour,
+        summaries: impl IntoIterator<Item = (Arc<str>, Summary)>,
+    ) -> Result<(), usize> {
+        self.add(hour.start_ns().div_euclid(self.step), summaries)
     }
 
     fn add(&mut self, number: i64, summaries: impl IntoIterator<Item = (Arc<str>, Summary)>) -> Result<(), usize> {

@@ -48,6 +48,11 @@ pub struct Metrics {
     pub query_points: Counter,
     /// Seconds per query.
     pub query_seconds: Histogram,
+    /// Hours of a sensor whose summaries were remembered.
+    pub query_cache_hits: Counter,
+    /// Hours of a sensor whose summaries had to be read.
+    pub query_cache_misses: Counter,
+    query_cache_bytes: Gauge,
     /// Open connections.
     pub connections: Gauge,
 }
@@ -91,6 +96,9 @@ impl Metrics {
             sensors: gauge!("hourglass_ingest_sensors"),
             query_points: counter!("hourglass_query_points_total"),
             query_seconds: histogram!("hourglass_query_seconds"),
+            query_cache_hits: counter!("hourglass_query_cache_hits_total"),
+            query_cache_misses: counter!("hourglass_query_cache_misses_total"),
+            query_cache_bytes: gauge!("hourglass_query_cache_bytes"),
             connections: gauge!("hourglass_http_connections"),
         }
     }
@@ -131,6 +139,11 @@ impl Metrics {
             gauge!("hourglass_hot_buckets", "shard" => shard.clone()).set(as_f64(buckets));
             gauge!("hourglass_hot_bytes", "shard" => shard).set(as_f64(bytes));
         });
+    }
+
+    /// What the summaries take that queries remember.
+    pub fn query_cached(&self, bytes: usize) {
+        self.query_cache_bytes.set(as_f64(bytes));
     }
 
     /// For as long as it is held no other scrape sets [`Metrics::account`] or [`Metrics::backlog`], so
@@ -290,4 +303,7 @@ fn describe() {
     count("hourglass_store_sensor_writes_total", "Sensor documents written");
     count("hourglass_query_points_total", "Readings and windows returned by queries");
     spread("hourglass_query_seconds", "Seconds per query");
+    count("hourglass_query_cache_hits_total", "Hours of a sensor whose summaries a query found in memory");
+    count("hourglass_query_cache_misses_total", "Hours of a sensor whose summaries a query read from the store");
+    level("hourglass_query_cache_bytes", "Bytes of memory that the summaries take which queries remember");
 }

@@ -1,5 +1,8 @@
 //! Questions about many sensors, against a plain map of readings: random data with late readings, overwrites and
-//! buckets of several pages, half of it flushed; random ranges, steps, zones, filters, groupings and fills.
+//! buckets of several pages, half of it flushed; random ranges, steps, zones, filters, groupings and fills. Some are
+//! asked again and again while readings come, so that what is remembered of their answers must not show stale.
+
+mod remembered;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -12,6 +15,7 @@ use serde_json::{Value, json};
 use crate::support::http::{get, post};
 use crate::support::mongod::{fresh_database_name, mongod};
 use crate::support::random::Random;
+use crate::support::series::windows;
 use crate::support::server::{Launch, Server};
 
 /// 2026-03-27T00:00:00Z: two days before clocks are set forward in Berlin.
@@ -27,6 +31,11 @@ const SENSORS: [(&str, &str); 6] = [("a", "r1"), ("a", "r2"), ("b", "r1"), ("b",
 const ROUNDS: usize = 6;
 const LINES: i64 = 400;
 const QUESTIONS: usize = 40;
+/// Questions that are asked before and after every change.
+const KEPT: usize = 15;
+/// What summaries tell, and what needs the readings themselves.
+const SUMMARIZED: &str = "count,min,max,sum,avg";
+const ALL: &str = "count,min,max,sum,avg,first,last,stddev,median,p50";
 
 type Fields = BTreeMap<&'static str, f64>;
 type Tags = Vec<(String, String)>;
@@ -53,10 +62,17 @@ fn windows_of_many_sensors_agree_with_a_plain_map_in_mongodb() {
 fn agree(server: &Server, seed: u64) {
     let mut random = Random::new(seed);
     let mut model = Model { readings: vec![BTreeMap::new(); SENSORS.len()] };
+    let kept: Vec<Question> = (0..KEPT).map(|_| Question::of_summaries(&mut random)).collect();
+    let ask_again = |model: &Model| {
+        kept.iter().for_each(|question| model.check_windows(server, question));
+        model.check_hours_of_each(server);
+    };
     for round in 0..ROUNDS {
         post(&server.url("/write?db=many"), model.write(&mut random), &[]).expect(204);
+        ask_again(&model);
         if round % 2 == 0 {
             post(&server.url("/api/v1/flush"), "", &[]).expect(204);
+            ask_again(&model);
         }
         for _ in 0..QUESTIONS {
             model.check_windows(server, &Question::any(&mut random));
@@ -125,7 +141,8 @@ impl Model {
             let said: Vec<&i64> = found[tags].keys().collect();
             assert_eq!(said, windows.keys().collect::<Vec<_>>(), "{question:?} {tags:?}");
             for (start, values) in windows {
-                for (name, value) in values {
+                for (name, value) in values.iter().filter(|(name, _)| question.agg.split(',').any(|agg| agg == **name))
+                {
                     let said = &found[tags][start]["v"][*name];
                     let near = match said.as_f64() {
                         Some(said) => (said - value).abs() <= 1e-9 * value.abs().max(1.0),
@@ -134,6 +151,29 @@ impl Model {
                     assert!(near, "{question:?} {tags:?} {start}: {name} is {said}, not {value}");
                 }
             }
+        }
+    }
+
+    /// Windows of one sensor at a time, which are put together in another way.
+    #[track_caller]
+    fn check_hours_of_each(&self, server: &Server) {
+        for (number, readings) in self.readings.iter().enumerate() {
+            let key = key(number);
+            let found = windows(server, "many", &key, Some((START, START + DAYS * DAY)), "1h");
+            let mut hours: BTreeMap<i64, Vec<(i64, f64)>> = BTreeMap::new();
+            for (time, fields) in readings {
+                if let Some(value) = fields.get("v") {
+                    hours.entry(time.div_euclid(HOUR) * HOUR).or_default().push((*time, *value));
+                }
+            }
+            let said = found.iter().filter_map(|(span, fields)| Some((span.0, fields.get("v")?)));
+            let said: Vec<(i64, u64, f64)> = said
+                .map(|(start, window)| (start, window.count, window.sum.get().parse().expect("a number")))
+                .collect();
+            // Eighths add up exactly.
+            let sum = |values: &[(i64, f64)]| values.iter().map(|(_, value)| value).sum::<f64>();
+            let expected = hours.iter().map(|(start, values)| (*start, values.len() as u64, sum(values)));
+            assert_eq!(said, expected.collect::<Vec<_>>(), "{key}");
         }
     }
 
@@ -177,6 +217,7 @@ struct Question {
     filter: &'static str,
     group_by: &'static str,
     fill: &'static str,
+    agg: &'static str,
 }
 
 impl Question {
@@ -194,14 +235,21 @@ impl Question {
             filter,
             group_by,
             fill: random.of(&["none", "none", "null", "7"]),
+            agg: random.of(&[SUMMARIZED, ALL]),
         }
     }
 
+    /// One that stored summaries answer, but for its edges.
+    fn of_summaries(random: &mut Random) -> Question {
+        let question = Question::any(random);
+        let step = question.step.max(HOUR);
+        Question { step, agg: SUMMARIZED, ..question }
+    }
+
     fn path(&self) -> String {
-        let Question { range, step, zone, filter, group_by, fill } = self;
+        let Question { range, step, zone, filter, group_by, fill, agg } = self;
         let zone = zone.map(|zone| format!("&tz={zone}")).unwrap_or_default();
         let group_by = utf8_percent_encode(group_by, NON_ALPHANUMERIC);
-        let agg = "count,min,max,sum,avg,first,last,stddev,median,p50";
         format!(
             "/api/v1/summary?db=many&measurement=m{filter}&fields=v&from={}&to={}&precision=n&step={}s&epoch=ns{zone}\
              &group_by={group_by}&fill={fill}&agg={agg}",

@@ -80,7 +80,10 @@ fn bounds_are_inclusive_and_nothing_beyond_them_is_accepted() {
             "a whole number" => {
                 [low.parse::<i64>().unwrap() - 1, high.parse::<i64>().unwrap() + 1].map(|n| n.to_string())
             }
-            "a size" => [parse_size(low).unwrap() - 1, parse_size(high).unwrap() + 1].map(|n| n.to_string()),
+            "a size" => {
+                let [low, high] = [low, high].map(|text| parse_size(text).unwrap());
+                [low.checked_sub(1), Some(high + 1)].map(|n| n.map_or("-1".into(), |n| n.to_string()))
+            }
             "a duration" => {
                 let [low, high] = [low, high].map(|text| parse_duration(text).unwrap().as_millis());
                 [low.checked_sub(1), Some(high + 1)].map(|n| n.map_or("-1ms".into(), |n| format!("{n}ms")))
@@ -152,6 +155,7 @@ fn the_defaults_are_these() {
             windows_max: 100_000,
             points_max: 1_000_000,
             cache_max_age: seconds(5),
+            cache_bytes: 64 * MIB,
             sensors_max: 1000,
             answer_bytes: 16 * MIB,
             concurrent: 16,

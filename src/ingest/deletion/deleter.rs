@@ -78,6 +78,13 @@ impl Deleter {
     }
 
     async fn attempt(&self, pending: &Pending) -> Result<(), StorageError> {
+        let attempted = self.delete(pending).await;
+        // Whatever became of it.
+        self.context.changes.note_everything();
+        attempted
+    }
+
+    async fn delete(&self, pending: &Pending) -> Result<(), StorageError> {
         let (store, database) = (&self.context.store, &pending.deletion.database);
         match &pending.deletion.scope {
             Scope::Database => {

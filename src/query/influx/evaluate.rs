@@ -10,10 +10,10 @@ use super::joined::{joined, raw};
 use super::pattern::Patterns;
 use super::plan::{Call, Function, Input, Node, Plan};
 use super::window::Windows;
-use crate::bucket::Summary;
 use crate::influxql::{Fill, Kind};
 use crate::query::QueryError;
 use crate::query::points::Points;
+use crate::query::summaries::HourSummary;
 use crate::reading::Value;
 
 /// A series that readings are of: a sensor, or a group of a subquery.
@@ -200,18 +200,22 @@ impl<'a> Evaluation<'a> {
         Ok(())
     }
 
-    /// Takes an hour of one series in by its summaries, each with the number of its field.
-    pub fn absorb(&mut self, member: &Member, start: i64, summaries: &[(usize, Summary)]) {
+    /// Takes hours of one series in by their summaries.
+    pub fn absorb(&mut self, member: &Member, summaries: &[HourSummary]) {
         let (plan, frame) = (self.plan, self.frame);
         if summaries.is_empty() {
             return;
         }
         let group = self.group(member);
-        let window = frame.windows.as_ref().map_or(i64::MIN, |windows| windows.around(start).start);
-        for (number, call) in plan.calls.iter().enumerate() {
-            let (inner, field) = innermost(call);
-            for (_, summary) in summaries.iter().filter(|(of, _)| *of == field) {
-                group.windows[number].entry(window).or_insert_with(|| Window::new(inner, false)).absorb(summary);
+        for of_hour in summaries.chunk_by(|a, b| a.hour == b.hour) {
+            let start = of_hour[0].hour.start_ns();
+            let window = frame.windows.as_ref().map_or(i64::MIN, |windows| windows.around(start).start);
+            for (number, call) in plan.calls.iter().enumerate() {
+                let (inner, field) = innermost(call);
+                for one in of_hour.iter().filter(|one| one.field == field) {
+                    let new = || Window::new(inner, false);
+                    group.windows[number].entry(window).or_insert_with(new).absorb(&one.summary);
+                }
             }
         }
     }

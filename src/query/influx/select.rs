@@ -156,10 +156,7 @@ impl Query {
         }
         if let Some(hours) = hours {
             wanted.range = hours;
-            let take = |place: usize, (hour, summaries): (Hour, Vec<_>)| {
-                evaluation.absorb(&members[place], hour.start_ns(), &summaries);
-            };
-            self.each_summary(&wanted, take).await?;
+            self.each_summary(&wanted, |place, summaries| evaluation.absorb(&members[place], summaries)).await?;
         }
         Ok(())
     }

@@ -49,6 +49,11 @@ fn bugs_of_reads_and_merges_are_caught_without_any_fault() {
 }
 
 #[test]
+fn what_is_remembered_of_a_changed_hour_is_caught_by_asking_again() {
+    bites(asked_again, &["CacheForgetsToInvalidate"]);
+}
+
+#[test]
 fn bugs_of_the_replay_are_caught_by_a_kill_before_the_flush() {
     bites(killed_before_the_flush, &["LoseHalfARequest", "ReplaySkipsOne", "RestampAtReplay"]);
 }
@@ -97,6 +102,20 @@ fn undisturbed(bug: Option<&str>) -> Oracle {
     for _ in 0..2 {
         oracle.during(&world.base(), |progress| progress.await_acks(6, RECOVERY));
         world.check(&mut oracle);
+    }
+    oracle
+}
+
+/// Traffic, flushed and asked for, twice and without a restart, so that hours change that were asked for.
+fn asked_again(bug: Option<&str>) -> Oracle {
+    let world = World::embedded(with_bug(Launch::embedded().config(config(NEVER)), bug));
+    let mut oracle = Oracle::new(25, CONNECTIONS);
+    for _ in 0..2 {
+        oracle.during(&world.base(), |progress| progress.await_acks(6, RECOVERY));
+        if !flush(&world.server) {
+            oracle.note(Violation::Late("a flush".to_owned()));
+        }
+        oracle.check_answers(&world.server);
     }
     oracle
 }

@@ -55,8 +55,13 @@ pub fn check_windows(server: &Server, sensor: &str, series: &Series) -> Vec<Viol
         return Vec::new();
     };
     let ragged = (first + MINUTE + 1, last - MINUTE);
+    let hour = |time: &i64| time.div_euclid(60 * MINUTE) * 60 * MINUTE;
+    // Of whole hours, which may be remembered from the last time.
+    let whole = (hour(first), hour(last) + 60 * MINUTE);
     let mut violations = Vec::new();
-    for (range, name, step) in [(None, "1h", 60 * MINUTE), (Some(ragged), "7m", 7 * MINUTE)] {
+    for (range, name, step) in
+        [(None, "1h", 60 * MINUTE), (Some(whole), "1h", 60 * MINUTE), (Some(ragged), "7m", 7 * MINUTE)]
+    {
         if range.is_some_and(|(from, to)| from >= to) {
             continue;
         }

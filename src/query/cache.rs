@@ -1,0 +1,270 @@
+//! What is remembered of stored summaries, by sensor and day: so that a dashboard that asks the same
+//! again and again does not have the store tell it again and again. Bounded by bytes. Knows how old
+//! what it remembers may be; not how to read it.
+
+use std::collections::{HashMap, VecDeque};
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rapidhash::fast::RandomState;
+
+use crate::bucket::changes::Place;
+use crate::bucket::{Changes, Summary};
+use crate::reading::Hour;
+use crate::telemetry::Metrics;
+
+const HOURS: i64 = 24;
+
+/// An hour's summary per field; `None` for a field that is known to have no number in it.
+pub type Known = [(Arc<str>, Option<Summary>)];
+
+/// Summaries of hours, over all pages of each.
+#[derive(Debug)]
+pub struct SummaryCache {
+    bytes_max: usize,
+    /// How old what is remembered may be, where others write to the store too.
+    max_age: Option<Duration>,
+    state: Mutex<State>,
+    metrics: Metrics,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// By place and day. Two that share a key take turns.
+    days: HashMap<u64, Day, RandomState>,
+    /// The keys of all days, in the order in which they may have to go.
+    order: VecDeque<u64>,
+    bytes: usize,
+}
+
+#[derive(Debug)]
+struct Day {
+    database: Box<str>,
+    sensor: Box<str>,
+    number: i64,
+    hours: [Option<Remembered>; HOURS as usize],
+    bytes: usize,
+    /// Whether it was asked for since it was last looked at to make room.
+    was_used: bool,
+}
+
+#[derive(Debug)]
+struct Remembered {
+    moment: Moment,
+    /// Whether all fields are there that have numbers.
+    is_whole: bool,
+    fields: Vec<(Arc<str>, Option<Summary>)>,
+}
+
+/// Just before something was read.
+#[derive(Debug, Clone, Copy)]
+pub struct Moment {
+    /// [`Changes::now`] of then.
+    pub changes: u64,
+    /// By the clock.
+    pub at: Instant,
+}
+
+/// Hours of one sensor.
+#[derive(Debug, Clone)]
+pub struct Hours<'a> {
+    /// The database's name.
+    pub database: &'a str,
+    /// The sensor's key.
+    pub sensor: &'a str,
+    /// [`Changes::place`] of the two.
+    pub place: Place,
+    /// Which hours.
+    pub hours: Range<Hour>,
+    /// Of which fields; all without.
+    pub fields: Option<&'a [Arc<str>]>,
+}
+
+impl SummaryCache {
+    /// An empty cache of so many bytes; none at all with zero.
+    pub fn new(bytes_max: usize, max_age: Option<Duration>, metrics: &Metrics) -> Option<Self> {
+        (bytes_max > 0).then(|| Self { bytes_max, max_age, state: Mutex::default(), metrics: metrics.clone() })
+    }
+
+    /// Gives each hour that is known to `take`, in order, and returns the stretch of hours to be read:
+    /// from the first to the last one that is not known, of which none is given. The `open` ones, in
+    /// order, are neither.
+    pub fn recall(
+        &self,
+        asked: &Hours<'_>,
+        open: &[Hour],
+        at: (&Changes, Instant),
+        mut take: impl FnMut(Hour, &Known),
+    ) -> Range<Hour> {
+        let mut state = self.state();
+        let mut unknown: Option<Range<Hour>> = None;
+        for (number, hours) in days_of(asked.hours.clone()) {
+            let day = state.day(asked, number);
+            for hour in hours.filter(|hour| open.binary_search(hour).is_err()) {
+                let known = day.and_then(|day| day.hours[place_in_day(hour)].as_ref());
+                let is_known =
+                    |known: &Remembered| known.has(asked.fields) && self.is_current(known, asked.place, hour, at);
+                if !known.is_some_and(is_known) {
+                    unknown = Some(unknown.map_or(hour, |unknown| unknown.start)..hour.next());
+                }
+            }
+        }
+        let unknown = unknown.unwrap_or(asked.hours.start..asked.hours.start);
+        let mut hits = 0;
+        for (number, hours) in days_of(asked.hours.clone()) {
+            if let Some(day) = state.days.get_mut(&key(asked.place, number)) {
+                day.was_used = true;
+            }
+            let day = state.day(asked, number);
+            for hour in hours.filter(|hour| !unknown.contains(hour) && open.binary_search(hour).is_err()) {
+                if let Some(known) = day.and_then(|day| day.hours[place_in_day(hour)].as_ref()) {
+                    take(hour, &known.fields);
+                    hits += 1;
+                }
+            }
+        }
+        self.metrics.query_cache_hits.increment(hits);
+        self.metrics.query_cache_misses.increment(unknown.end.0.abs_diff(unknown.start.0));
+        unknown
+    }
+
+    fn is_current(&self, known: &Remembered, place: Place, hour: Hour, (changes, now): (&Changes, Instant)) -> bool {
+        self.max_age.is_none_or(|age| now.saturating_duration_since(known.moment.at) < age)
+            && changes.is_unchanged(place, hour, known.moment.changes)
+    }
+
+    /// Remembers what the store was found to say of these hours, but for the `open` ones. `found` has, hour
+    /// by hour, what there is of the fields asked for; an hour that it lacks is empty.
+    pub fn remember(
+        &self,
+        asked: &Hours<'_>,
+        open: &[Hour],
+        moment: Moment,
+        changes: &Changes,
+        found: impl IntoIterator<Item = (Hour, Vec<(Arc<str>, Summary)>)>,
+    ) {
+        let mut found = found.into_iter().peekable();
+        let mut state = self.state();
+        let State { days, order, bytes } = &mut *state;
+        for (number, hours) in days_of(asked.hours.clone()) {
+            let key = key(asked.place, number);
+            let day = days.entry(key).or_insert_with(|| {
+                order.push_back(key);
+                Day::new(asked, number)
+            });
+            *bytes -= day.bytes;
+            if !day.is_of(asked, number) {
+                *day = Day::new(asked, number);
+            }
+            for hour in hours {
+                let summaries = found.next_if(|(of, _)| *of == hour).map(|(_, summaries)| summaries);
+                if open.binary_search(&hour).is_ok() {
+                    continue;
+                }
+                let mut new = Remembered::new(asked.fields, moment, summaries.unwrap_or_default());
+                let slot = &mut day.hours[place_in_day(hour)];
+                let is_current = |old: &Remembered| self.is_current(old, asked.place, hour, (changes, moment.at));
+                if let Some(old) = slot.take().filter(|old| !new.is_whole && is_current(old)) {
+                    new.join(old);
+                }
+                *slot = Some(new);
+            }
+            day.bytes = day.memory();
+            *bytes += day.bytes;
+        }
+        state.shrink(self.bytes_max);
+        self.metrics.query_cached(state.bytes);
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn day(&self, asked: &Hours<'_>, number: i64) -> Option<&Day> {
+        self.days.get(&key(asked.place, number)).filter(|day| day.is_of(asked, number))
+    }
+
+    /// Lets days go until the rest fits, oldest first; one that was used since gets a second chance.
+    fn shrink(&mut self, bytes_max: usize) {
+        while self.bytes > bytes_max {
+            let Some(key) = self.order.pop_front() else { return };
+            match self.days.get_mut(&key) {
+                Some(day) if day.was_used => {
+                    day.was_used = false;
+                    self.order.push_back(key);
+                }
+                _ => self.bytes -= self.days.remove(&key).map_or(0, |day| day.bytes),
+            }
+        }
+    }
+}
+
+impl Day {
+    fn new(asked: &Hours<'_>, number: i64) -> Self {
+        let (database, sensor) = (asked.database.into(), asked.sensor.into());
+        Self { database, sensor, number, hours: Default::default(), bytes: 0, was_used: false }
+    }
+
+    fn is_of(&self, asked: &Hours<'_>, number: i64) -> bool {
+        self.number == number && *self.sensor == *asked.sensor && *self.database == *asked.database
+    }
+
+    fn memory(&self) -> usize {
+        // Its key is kept twice, and tables are not always full.
+        let own = 2 * size_of::<(u64, Self)>() + self.database.len() + self.sensor.len();
+        let hour = |hour: &Remembered| {
+            hour.fields.capacity() * size_of::<(Arc<str>, Option<Summary>)>()
+                + hour.fields.iter().map(|(name, _)| name.len()).sum::<usize>()
+        };
+        own + self.hours.iter().flatten().map(hour).sum::<usize>()
+    }
+}
+
+impl Remembered {
+    fn new(fields: Option<&[Arc<str>]>, moment: Moment, summaries: Vec<(Arc<str>, Summary)>) -> Self {
+        let mut known: Vec<_> = Vec::with_capacity(fields.map_or(summaries.len(), <[_]>::len));
+        known.extend(summaries.into_iter().map(|(name, summary)| (name, Some(summary))));
+        for field in fields.unwrap_or_default() {
+            if !known.iter().any(|(name, _)| name == field) {
+                known.push((field.clone(), None));
+            }
+        }
+        Self { moment, is_whole: fields.is_none(), fields: known }
+    }
+
+    fn has(&self, fields: Option<&[Arc<str>]>) -> bool {
+        let has = |field: &Arc<str>| self.fields.iter().any(|(name, _)| name == field);
+        self.is_whole || fields.is_some_and(|fields| fields.iter().all(has))
+    }
+
+    /// Adds what another read has beyond this one. The earlier moment, whichever it is, counts for both.
+    fn join(&mut self, other: Self) {
+        let has = |fields: &Known, name: &Arc<str>| fields.iter().any(|(known, _)| known == name);
+        let more: Vec<_> = other.fields.into_iter().filter(|(name, _)| !has(&self.fields, name)).collect();
+        self.fields.extend(more);
+        self.is_whole |= other.is_whole;
+        self.moment.changes = self.moment.changes.min(other.moment.changes);
+        self.moment.at = self.moment.at.min(other.moment.at);
+    }
+}
+
+/// The days that hours lie in, each with its hours.
+fn days_of(hours: Range<Hour>) -> impl Iterator<Item = (i64, impl Iterator<Item = Hour>)> {
+    let Range { start: Hour(start), end: Hour(end) } = hours;
+    let days = start.div_euclid(HOURS)..if start < end { (end - 1).div_euclid(HOURS) + 1 } else { i64::MIN };
+    days.map(move |day| (day, (start.max(day * HOURS)..end.min((day + 1) * HOURS)).map(Hour)))
+}
+
+fn place_in_day(hour: Hour) -> usize {
+    hour.0.rem_euclid(HOURS) as usize
+}
+
+fn key(place: Place, day: i64) -> u64 {
+    place.number() ^ (day as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,65 @@
+//! What an instance remembers of the store while another one writes there too.
+
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::support::eventually;
+use crate::support::http::{get, post};
+use crate::support::mongod::{fresh_database_name, mongod};
+use crate::support::series::metric;
+use crate::support::server::{Launch, Server};
+
+const MAX_AGE: Duration = Duration::from_secs(1);
+const CONFIG: &str = "[query]\ncache_max_age = \"1s\"\n[flush]\ninterval = \"10m\"\n";
+/// 2026-03-27T00:00:00Z.
+const START: i64 = 1_774_569_600;
+const WRITES: i64 = 4;
+
+fn count(server: &Server, path: &str) -> i64 {
+    let answer = get(&server.url(&format!("{path}&from={START}&precision=s&step=1h&to={}", START + 86400)));
+    let answer = answer.expect(200).json();
+    let series = answer["series"].as_array().expect("series").iter();
+    let windows = series.flat_map(|series| series["windows"].as_array().expect("windows"));
+    let of_window = |window: &Value| window["fields"]["v"]["count"].as_i64().expect("a count");
+    windows.map(of_window).sum()
+}
+
+#[test]
+fn what_another_instance_stored_is_seen_in_time_and_what_this_one_took_at_once() {
+    let name = fresh_database_name();
+    let [a, b] = [0, 1].map(|_| Launch::with_store(mongod().uri(&name)).config(CONFIG).start());
+    for question in ["/api/v1/summary?db=d&measurement=m&agg=count", "/api/v1/summary?db=d&sensor=m,s=1"] {
+        let before = count(&a, question);
+        for write in 0..WRITES {
+            let time = START + before * 60 + write * 60;
+            // Of an hour that both have asked for and that nobody has readings of any more.
+            post(&a.url("/write?db=d&ack=store&precision=s"), format!("m,s=1 v=1 {time}"), &[]).expect(204);
+            let written = Instant::now();
+            assert_eq!(count(&a, question), before + write + 1, "the instance that took it");
+            eventually("the other instance sees it", Duration::from_secs(30), || {
+                let asked = Instant::now();
+                let found = count(&b, question);
+                let is_late = asked.duration_since(written) >= MAX_AGE;
+                assert!(found == before + write + 1 || !is_late, "it remembers {found} for longer than it may");
+                (found == before + write + 1).then_some(())
+            });
+            assert_eq!(count(&b, question), before + write + 1);
+        }
+    }
+    for server in [&a, &b] {
+        assert!(metric(server, "hourglass_query_cache_hits_total") > 0.0, "nothing was remembered");
+        assert!(metric(server, "hourglass_query_cache_bytes") > 0.0, "nothing is remembered");
+    }
+}
+
+#[test]
+fn without_a_cache_everything_is_read() {
+    let server = Launch::embedded().config("[query]\ncache_bytes = 0\n").start();
+    post(&server.url("/write?db=d&ack=store&precision=s"), format!("m,s=1 v=1 {START}"), &[]).expect(204);
+    for _ in 0..2 {
+        assert_eq!(count(&server, "/api/v1/summary?db=d&measurement=m&agg=count"), 1);
+    }
+    assert_eq!(metric(&server, "hourglass_query_cache_hits_total"), 0.0);
+    assert_eq!(metric(&server, "hourglass_query_cache_bytes"), 0.0);
+}
