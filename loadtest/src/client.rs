@@ -26,7 +26,15 @@ impl Connection {
 
     /// Sends a body and returns the status and, for anything but 204, the answer.
     pub async fn post(&mut self, path: &str, body: Bytes) -> Result<(u16, String)> {
-        let request = hyper::Request::post(path).header("host", &self.host).body(Full::new(body))?;
+        self.send(hyper::Request::post(path).header("host", &self.host).body(Full::new(body))?).await
+    }
+
+    /// Asks, and returns the status and the answer.
+    pub async fn get(&mut self, path: &str) -> Result<(u16, String)> {
+        self.send(hyper::Request::get(path).header("host", &self.host).body(Full::default())?).await
+    }
+
+    async fn send(&mut self, request: hyper::Request<Full<Bytes>>) -> Result<(u16, String)> {
         self.sender.ready().await?;
         let response = self.sender.send_request(request).await?;
         let status = response.status().as_u16();

@@ -1,10 +1,11 @@
 //! Load for hourglass: bodies made beforehand, several connections that each send the next one as
-//! soon as the last was acked, and at the end the rate, the latencies and the server's CPU time.
-//! Talks to the address it is given and ends by itself.
+//! soon as the last was acked, and at the end the rate, the latencies and the server's CPU time. Talks to
+//! the address it is given and ends by itself. And questions, to hourglass and to others.
 
 mod bodies;
 mod client;
 mod process;
+mod queries;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -28,6 +29,8 @@ struct Arguments {
 enum Command {
     /// Write readings of a fleet of sensors in time order, many lines per POST.
     Ingest(Ingest),
+    /// Ask hourglass, InfluxDB, VictoriaMetrics and MongoDB's own time-series collections the same questions.
+    Queries(queries::Queries),
 }
 
 #[derive(Debug, Args)]
@@ -68,11 +71,16 @@ struct Ingest {
 const BACK_OFF: Duration = Duration::from_millis(50);
 
 fn main() -> Result<()> {
-    let Command::Ingest(options) = Arguments::parse().command;
+    let command = Arguments::parse().command;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let limit = Duration::from_secs(options.timeout);
-        tokio::time::timeout(limit, ingest(options)).await.context("the run took longer than --timeout")?
+        match command {
+            Command::Ingest(options) => {
+                let limit = Duration::from_secs(options.timeout);
+                tokio::time::timeout(limit, ingest(options)).await.context("the run took longer than --timeout")?
+            }
+            Command::Queries(options) => queries::run(options).await,
+        }
     })
 }
 

@@ -1,0 +1,228 @@
+//! The same questions to hourglass and to others that answer them, over the same data, each server
+//! alone on the machine, round by round; whoever answers wrongly ends the run.
+
+mod data;
+mod dialect;
+mod http_server;
+mod native;
+mod report;
+mod spawn;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use serde_json::json;
+
+use self::data::{Answer, Question, difference, expected};
+use self::dialect::Dialect;
+use self::http_server::HttpServer;
+use self::native::Mongod;
+use self::report::{Report, machine};
+use self::spawn::{Folder, free_port};
+
+/// Ask hourglass and others the same questions.
+#[derive(Debug, Args)]
+pub struct Queries {
+    /// How often each server has its turn.
+    #[arg(long, default_value_t = 3)]
+    rounds: usize,
+    /// Runs of each question in a turn, after three that do not count.
+    #[arg(long, default_value_t = 12)]
+    runs: usize,
+    /// Starts in a turn of which only the first answer counts.
+    #[arg(long, default_value_t = 10)]
+    cold: usize,
+    /// The hourglass to run.
+    #[arg(long, default_value = "target/release/hourglass")]
+    hourglass: PathBuf,
+    /// The mongod to run, of 6.0 or newer; else the one on PATH, else the one that the tests installed.
+    #[arg(long)]
+    mongod: Option<PathBuf>,
+    /// The InfluxDB 1.x to run.
+    #[arg(long, default_value = "influxd")]
+    influxd: PathBuf,
+    /// The VictoriaMetrics to run.
+    #[arg(long, default_value = "victoria-metrics")]
+    victoria: PathBuf,
+    /// Where a folder is made for all their data, gone at the end.
+    #[arg(long, default_value = "target")]
+    folder: PathBuf,
+    /// Where the results are written as JSON.
+    #[arg(long)]
+    json: Option<PathBuf>,
+}
+
+/// Who is asked.
+#[derive(Debug, Clone, Copy)]
+enum Server {
+    Hourglass { embedded: bool },
+    Influx,
+    Victoria,
+    Native,
+}
+
+impl Server {
+    const ALL: [Self; 5] = [
+        Self::Hourglass { embedded: false },
+        Self::Hourglass { embedded: true },
+        Self::Influx,
+        Self::Victoria,
+        Self::Native,
+    ];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Hourglass { embedded: false } => "hourglass, MongoDB",
+            Self::Hourglass { embedded: true } => "hourglass, embedded",
+            Self::Influx => "InfluxDB 1.6",
+            Self::Victoria => "VictoriaMetrics",
+            Self::Native => "MongoDB time series",
+        }
+    }
+}
+
+/// Runs of each question that do not count.
+const WARM_UPS: usize = 3;
+
+/// Runs it all. What it starts is ended, also when it is told to stop.
+pub async fn run(options: Queries) -> Result<()> {
+    let mut terminated = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
+    tokio::select! {
+        measured = measure(&options) => measured,
+        interrupted = tokio::signal::ctrl_c() => interrupted.context("interrupted"),
+        _ = terminated.recv() => bail!("terminated"),
+    }
+}
+
+async fn measure(options: &Queries) -> Result<()> {
+    let folder = Folder::new(&options.folder)?;
+    let mongod = options.mongod.clone().unwrap_or_else(default_mongod);
+    let programs = [&options.hourglass, &mongod, &options.influxd, &options.victoria];
+    let [hourglass, mongod, influxd, victoria] = programs.map(|program| found(program));
+    let machine =
+        machine(&[(&hourglass, "--version"), (&mongod, "--version"), (&influxd, "version"), (&victoria, "-version")])?;
+    let bench =
+        Bench { options, folder: &folder, mongod_port: free_port()?, programs: [hourglass, mongod, influxd, victoria] };
+    let mut report = Report::default();
+    for round in 0..options.rounds {
+        for server in Server::ALL {
+            let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+            println!("round {}: {} (load average {})", round + 1, server.name(), load.trim());
+            bench.turn(server, round == 0, &mut report).await.with_context(|| server.name())?;
+        }
+    }
+    println!("\n{}", report.table());
+    if let Some(path) = &options.json {
+        let data = json!({"sensors": 1000, "sites": 10, "fields": 2, "interval_s": 60, "hours": 26});
+        let text = serde_json::to_string_pretty(&report.json(&machine, &data))?;
+        std::fs::write(path, text + "\n").with_context(|| format!("writing {}", path.display()))?;
+    }
+    Ok(())
+}
+
+fn default_mongod() -> PathBuf {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let is_on_path = std::env::split_paths(&path).any(|folder| folder.join("mongod").is_file());
+    if is_on_path { "mongod".into() } else { "target/mongod/fiftyone/db/bin/mongod".into() }
+}
+
+/// A path as seen from anywhere; names without a folder are looked for in PATH when they are run.
+fn found(program: &Path) -> PathBuf {
+    match program.components().count() {
+        1 => program.to_owned(),
+        _ => std::path::absolute(program).unwrap_or_else(|_| program.to_owned()),
+    }
+}
+
+struct Bench<'a> {
+    options: &'a Queries,
+    folder: &'a Folder,
+    mongod_port: u16,
+    programs: [PathBuf; 4],
+}
+
+impl Bench<'_> {
+    async fn turn(&self, server: Server, is_first: bool, report: &mut Report) -> Result<()> {
+        let [hourglass, mongod, influxd, victoria] = &self.programs;
+        match server {
+            Server::Native => {
+                let mongod = Mongod::start(mongod, self.mongod_port, &self.folder.sub("mongod")?).await?;
+                if is_first {
+                    native::load(&mongod).await?;
+                }
+                self.ask_native(&mongod, report).await?;
+                mongod.stop()
+            }
+            Server::Hourglass { embedded: false } => {
+                let mongod = Mongod::start(mongod, self.mongod_port, &self.folder.sub("mongod")?).await?;
+                let store = native::uri(self.mongod_port, "hourglass");
+                self.ask_over_http(server, (Dialect::Hourglass, hourglass, &store), is_first, report).await?;
+                mongod.stop()
+            }
+            Server::Hourglass { embedded: true } => {
+                self.ask_over_http(server, (Dialect::Hourglass, hourglass, "embedded"), is_first, report).await
+            }
+            Server::Influx => self.ask_over_http(server, (Dialect::Influx, influxd, ""), is_first, report).await,
+            Server::Victoria => self.ask_over_http(server, (Dialect::Victoria, victoria, ""), is_first, report).await,
+        }
+    }
+
+    async fn ask_over_http(
+        &self,
+        server: Server,
+        (dialect, program, store): (Dialect, &Path, &str),
+        is_first: bool,
+        report: &mut Report,
+    ) -> Result<()> {
+        let folder = self.folder.sub(&server.name().replace([',', ' '], "-"))?;
+        let start = async || HttpServer::start(dialect, program, store, &folder).await;
+        let mut running = start().await?;
+        if is_first {
+            running.load().await?;
+        }
+        for question in Question::ALL {
+            let expected = expected(question);
+            for run in 0..WARM_UPS + self.options.runs {
+                let (took, answer) = running.ask(question).await?;
+                check(question, &expected, &answer)?;
+                if run >= WARM_UPS {
+                    report.add(question.name(), server.name(), took);
+                }
+            }
+        }
+        let (question, expected) = (Question::BySite, expected(Question::BySite));
+        let name = format!("{}, after a restart", question.name());
+        for _ in 0..self.options.cold {
+            running.stop()?;
+            running = start().await?;
+            running.forget_answers().await?;
+            let (took, answer) = running.ask(question).await?;
+            check(question, &expected, &answer)?;
+            report.add(&name, server.name(), took);
+        }
+        running.stop()
+    }
+
+    async fn ask_native(&self, mongod: &Mongod, report: &mut Report) -> Result<()> {
+        let collection = mongod.collection();
+        for question in Question::ALL {
+            let expected = expected(question);
+            for run in 0..WARM_UPS + self.options.runs {
+                let (took, answer) = native::ask(&collection, question).await?;
+                check(question, &expected, &answer)?;
+                if run >= WARM_UPS {
+                    report.add(question.name(), Server::Native.name(), took);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn check(question: Question, expected: &Answer, found: &Answer) -> Result<()> {
+    match difference(expected, found) {
+        Some(difference) => bail!("a wrong answer to {:?}: {difference}", question.name()),
+        None => Ok(()),
+    }
+}

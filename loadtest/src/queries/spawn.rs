@@ -1,0 +1,91 @@
+//! Programs that are started and the folders they are given: both are gone when their owner is,
+//! however that comes.
+
+use std::fs::File;
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+/// How long a program has to end when it is asked to.
+const STOP: Duration = Duration::from_secs(60);
+
+/// A running program. Dropping it kills it.
+pub struct Spawned {
+    child: Child,
+    name: String,
+}
+
+impl Spawned {
+    /// Starts it with its output in a file of the folder.
+    pub fn start(command: &mut Command, folder: &Path) -> Result<Self> {
+        let name = command.get_program().to_string_lossy().into_owned();
+        let log = || File::options().create(true).append(true).open(folder.join("output.log"));
+        let child = command.stdin(Stdio::null()).stdout(log()?).stderr(log()?).spawn();
+        Ok(Self { child: child.with_context(|| format!("starting {name}"))?, name })
+    }
+
+    /// An error once it has ended by itself.
+    pub fn check(&mut self) -> Result<()> {
+        match self.child.try_wait()? {
+            Some(status) => bail!("{} ended: {status}", self.name),
+            None => Ok(()),
+        }
+    }
+
+    /// SIGTERM, and waits until it is gone.
+    pub fn stop(mut self) -> Result<()> {
+        let pid = self.child.id().to_string();
+        Command::new("kill").args(["-TERM", &pid]).status().context("asking a program to end")?;
+        let deadline = Instant::now() + STOP;
+        while self.child.try_wait()?.is_none() {
+            if Instant::now() > deadline {
+                bail!("{} did not end within {STOP:?}", self.name);
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Spawned {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A new folder. Dropping it removes it.
+pub struct Folder(PathBuf);
+
+impl Folder {
+    /// A folder of this process within another one.
+    pub fn new(within: &Path) -> Result<Self> {
+        let path = std::path::absolute(within)?.join(format!("queries-{}", std::process::id()));
+        std::fs::create_dir_all(&path).with_context(|| format!("creating {}", path.display()))?;
+        Ok(Self(path))
+    }
+
+    /// The folder of that name in it, created unless it is there.
+    pub fn sub(&self, name: &str) -> Result<PathBuf> {
+        let path = self.0.join(name);
+        std::fs::create_dir_all(&path).with_context(|| format!("creating {}", path.display()))?;
+        Ok(path)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::remove_dir_all(&self.0) {
+            eprintln!("{} is left behind: {error}", self.0.display());
+        }
+    }
+}
+
+/// A loopback port that nobody has at the moment.
+pub fn free_port() -> Result<u16> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
+}
