@@ -33,6 +33,9 @@ pub const FILE_NAME: &str = "hourglass.redb";
 
 /// How long a caller waits for the disk. A write goes on behind its back.
 const DEADLINE: Duration = Duration::from_secs(30);
+/// How many sensors one thread scans: enough that handing over costs little, few enough that a thousand
+/// sensors keep several cores busy.
+const SCAN_SENSORS: usize = 125;
 
 /// A store in one file.
 pub struct EmbeddedStore {
@@ -233,6 +236,25 @@ impl Store for EmbeddedStore {
     ) -> Result<Vec<ScannedPage>, StorageError> {
         let (name, sensor) = (database.to_owned(), sensor.to_owned());
         self.read(move |db| pages::scan(db, &name, &sensor, hours, with_readings, pages_max)).await
+    }
+
+    async fn scan_sensors(
+        &self,
+        database: &str,
+        sensors: &[&str],
+        hours: Range<Hour>,
+        with_readings: bool,
+        _fields: Option<&[&str]>,
+    ) -> Result<Vec<Vec<ScannedPage>>, StorageError> {
+        let lots = sensors.chunks(SCAN_SENSORS).map(|lot| {
+            let (name, hours) = (database.to_owned(), hours.clone());
+            let lot: Vec<String> = lot.iter().map(|sensor| (*sensor).to_owned()).collect();
+            self.read(move |db| {
+                let scan = |sensor: &String| pages::scan(db, &name, sensor, hours.clone(), with_readings, usize::MAX);
+                lot.iter().map(scan).collect::<Result<Vec<_>, Failure>>()
+            })
+        });
+        Ok(futures_util::future::try_join_all(lots).await?.into_iter().flatten().collect())
     }
 
     async fn read_sensors(&self, database: &str, keys: &[&str]) -> Result<Vec<SensorDocument>, StorageError> {
