@@ -211,6 +211,16 @@ pub trait Store: Send + Sync + std::fmt::Debug {
         pages_max: usize,
     ) -> Result<Vec<ScannedPage>, StorageError>;
 
+    /// Pages of one sensor with their readings, from the hour before `hours.end` back to `hours.start`: hours
+    /// in falling order, the pages of an hour together and in rising order. Otherwise as [`Store::scan`].
+    async fn scan_back(
+        &self,
+        database: &str,
+        sensor: &str,
+        hours: Range<Hour>,
+        pages_max: usize,
+    ) -> Result<Vec<ScannedPage>, StorageError>;
+
     /// All pages of several sensors in a range of hours, per sensor in the order given and each in hour
     /// order, as [`Store::scan`] gives them. All of it is in memory: whoever asks knows how much to ask for.
     /// With `fields`, summaries of other fields may be missing.
@@ -250,9 +260,6 @@ pub trait Store: Send + Sync + std::fmt::Debug {
 
     /// Removes these sensors' documents, where there are any.
     async fn remove_sensors(&self, database: &str, keys: &[&str]) -> Result<(), StorageError>;
-
-    /// The hours of a sensor's latest buckets, latest first, at most `max` of them.
-    async fn last_hours(&self, database: &str, sensor: &str, max: usize) -> Result<Vec<Hour>, StorageError>;
 
     /// Removes everything of a database, which is not listed any more.
     async fn drop_database(&self, database: &str) -> Result<(), StorageError>;

@@ -1,12 +1,9 @@
-//! Answers as JSON and NDJSON, written straight into text.
+//! Answers as JSON, written straight into text.
 
 use std::fmt::Write;
 
-use crate::bucket::summary::Fold;
-use crate::bucket::{Reading, SensorDocument, Summary};
+use crate::bucket::{Reading, SensorDocument};
 use crate::ingest::Ack;
-use crate::query::Window;
-use crate::query::aggregate::WindowSeries;
 use crate::reading::Value;
 use crate::reading::time::write_rfc3339;
 
@@ -41,7 +38,8 @@ fn put(out: &mut String, text: std::fmt::Arguments<'_>) {
     let _ = out.write_fmt(text);
 }
 
-fn time(out: &mut String, time: i64, times: Times) {
+/// A time.
+pub fn time(out: &mut String, time: i64, times: Times) {
     match times {
         Times::Text => {
             out.push('"');
@@ -106,81 +104,13 @@ pub fn end_with_next(out: &mut String, next: Option<&str>) {
     out.push('}');
 }
 
-/// `{"start":"…","end":"…","fields":{"temp":{"count":60,…}}}`.
-pub fn window(out: &mut String, window: &Window, times: Times) {
-    out.push_str("{\"start\":");
-    time(out, window.span.start, times);
-    out.push_str(",\"end\":");
-    time(out, window.span.end, times);
-    out.push_str(",\"fields\":{");
-    list(out, &window.fields, |out, (name, field)| {
-        string(out, name);
-        out.push(':');
-        summary(out, field);
-    });
-    out.push_str("}}");
-}
-
-/// The beginning of a series: `{"sensor":"…","tags":{…}`.
-pub fn sensor_head<'a>(out: &mut String, key: &str, tags: impl Iterator<Item = (&'a str, &'a str)>) {
-    out.push_str("{\"sensor\":");
-    string(out, key);
+/// The beginning of a series, by what it is of: `{"sensor":"…","tags":{…}`, or `{"measurement":"…","tags":{…}`.
+pub fn head<'a>(out: &mut String, by: &str, name: &str, tags: impl Iterator<Item = (&'a str, &'a str)>) {
+    out.push('{');
+    pair(out, by, name);
     out.push_str(",\"tags\":{");
     list(out, tags, |out, (name, tag)| pair(out, name, tag));
     out.push('}');
-}
-
-/// A series of windows of any functions: of a sensor, or of a measurement's sensors with these tags.
-pub fn window_series(out: &mut String, series: &WindowSeries, times: Times) {
-    let tags = || series.tags.iter().map(|(key, value)| (key.as_str(), value.as_str()));
-    match &series.sensor {
-        Some(key) => sensor_head(out, key, tags()),
-        None => {
-            out.push_str("{\"measurement\":");
-            string(out, &series.measurement);
-            out.push_str(",\"tags\":{");
-            list(out, tags(), |out, (name, tag)| pair(out, name, tag));
-            out.push('}');
-        }
-    }
-    out.push_str(",\"windows\":[");
-    list(out, &series.windows, |out, window| {
-        out.push_str("{\"start\":");
-        time(out, window.span.start, times);
-        out.push_str(",\"end\":");
-        time(out, window.span.end, times);
-        out.push_str(",\"fields\":{");
-        list(out, &window.fields, |out, (name, values)| {
-            string(out, name);
-            out.push_str(":{");
-            list(out, values, |out, (function, cell)| {
-                string(out, &function.name());
-                out.push(':');
-                optional(out, cell.as_ref(), value);
-            });
-            out.push('}');
-        });
-        out.push_str("}}");
-    });
-    out.push_str("]}");
-}
-
-fn summary(out: &mut String, summary: &Summary) {
-    match summary {
-        Summary::Integers(fold) => fold_parts(out, fold, |out, v| put(out, format_args!("{v}"))),
-        Summary::Floats(fold) => fold_parts(out, fold, |out, v| float(out, *v)),
-    }
-    out.push_str(",\"avg\":");
-    float(out, summary.avg());
-    out.push('}');
-}
-
-fn fold_parts<T>(out: &mut String, fold: &Fold<T>, number: impl Fn(&mut String, &T)) {
-    put(out, format_args!("{{\"count\":{}", fold.count));
-    for (name, part) in [("min", &fold.min), ("max", &fold.max), ("sum", &fold.sum)] {
-        put(out, format_args!(",\"{name}\":"));
-        number(out, part);
-    }
 }
 
 /// A sensor as `/api/v1/sensors` shows it.

@@ -1,17 +1,23 @@
 //! HTTP: routes, what clients send and expect byte by byte, and the connections. Judges nothing of
 //! a reading itself and reaches no store: it calls ingest and query.
 
+mod answer;
 mod body;
+mod csv;
 mod errors;
+mod format;
 mod influx_query;
 mod influx_render;
 mod json;
 mod layer;
 mod lists;
 mod parameters;
-mod read;
+mod readings;
+mod sensors;
+mod series;
 mod server;
 mod status;
+mod summary;
 mod write;
 
 use std::sync::Arc;
@@ -82,17 +88,17 @@ const ENDPOINTS: &[(&str, &str)] = &[
     ("POST /api/v1/readings", "write JSON readings: one object, an array, or NDJSON (?db=&precision=)"),
     (
         "GET  /api/v1/readings",
-        "raw readings (?db=&sensor=, or measurement= and tag.KEY=; from=&to=&fields=&limit=&cursor=&format=json|ndjson)",
+        "raw readings (?db=&sensor=, or measurement= and tag.KEY=; from=&to=&fields=&order=&limit=&cursor=&format=json|ndjson|csv)",
     ),
     (
         "GET  /api/v1/summary",
-        "windows (?db=&sensor=, or measurement= and tag.KEY=; from=&to=&step=1h&tz=&fields=&agg=&group_by=&fill=)",
+        "windows (?db=&sensor=, or measurement= and tag.KEY=; from=&to=&step=1h&tz=&fields=&agg=&group_by=&fill=&format=)",
     ),
     (
         "GET  /api/v1/sensors",
         "sensors with their fields, latest reading and outlier mark (?db=&outlier=true&recent=true&limit=&cursor=)",
     ),
-    ("GET  /api/v1/latest", "the latest reading of each sensor (?db=&measurement=&tag.KEY=&limit=&cursor=)"),
+    ("GET  /api/v1/latest", "the latest reading of each sensor (?db=&measurement=&tag.KEY=&limit=&cursor=&format=)"),
     ("GET  /api/v1/measurements", "measurements with how many sensors they have (?db=&tag.KEY=)"),
     ("GET  /api/v1/tags", "tag keys; /api/v1/tags/KEY: their values (?db=&measurement=&tag.KEY=)"),
     ("GET  /api/v1/fields", "fields with the type of their values (?db=&measurement=&tag.KEY=)"),
@@ -116,10 +122,10 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/write", post(write::v1))
         .route("/api/v2/write", post(write::v2))
         .route("/api/v3/write_lp", post(write::v3))
-        .route("/api/v1/readings", post(write::native).get(read::readings))
-        .route("/api/v1/summary", get(read::summary))
-        .route("/api/v1/sensors", get(read::sensors))
-        .route("/api/v1/latest", get(read::latest))
+        .route("/api/v1/readings", post(write::native).get(readings::readings))
+        .route("/api/v1/summary", get(summary::summary))
+        .route("/api/v1/sensors", get(sensors::sensors))
+        .route("/api/v1/latest", get(sensors::latest))
         .route("/api/v1/measurements", get(lists::measurements))
         .route("/api/v1/tags", get(lists::tags))
         .route("/api/v1/tags/{key}", get(lists::tag_values))

@@ -12,8 +12,8 @@ use super::write::DEFAULT_DATABASE;
 use crate::ingest::check_database_name;
 use crate::query::Selection;
 use crate::query::choice::{Choice, TagFilter, TagTest};
-use crate::reading::Precision;
 use crate::reading::time::{TIMESTAMP_MIN, parse_rfc3339};
+use crate::reading::{Precision, Sensor};
 use crate::wire::line_protocol::parse_series;
 
 pub type Pairs = Result<Query<Vec<(String, String)>>, axum::extract::rejection::QueryRejection>;
@@ -53,14 +53,25 @@ impl Parameters {
         Ok(name.to_owned())
     }
 
-    pub fn selection(&self, app: &App) -> Result<Selection, ApiError> {
+    /// The sensor that is asked about by its key.
+    pub fn sensor(&self, app: &App) -> Result<Sensor, ApiError> {
         let text = self.get("sensor").ok_or_else(|| {
             ApiError::Bad("parameter sensor is missing: give its key, e.g. sensor=climate,sensor=temp-01".to_owned())
         })?;
-        let sensor = parse_series(text, &app.options.limits)
-            .map_err(|error| ApiError::Bad(format!("parameter sensor, column {}: {}", error.column, error.reason)))?;
-        let sensor = sensor.key.into();
+        parse_series(text, &app.options.limits)
+            .map_err(|error| ApiError::Bad(format!("parameter sensor, column {}: {}", error.column, error.reason)))
+    }
+
+    /// Range and fields, of the sensor that is named if one is.
+    pub fn selection(&self, app: &App) -> Result<Selection, ApiError> {
+        let sensor = self.get("sensor").map(|_| self.sensor(app)).transpose()?;
+        let sensor = sensor.map_or_else(String::new, |sensor| sensor.key.into());
         Ok(Selection { database: self.database()?, sensor, range: self.range()?, fields: self.names("fields") })
+    }
+
+    /// Whether a range is over: only late data can change what it holds.
+    pub fn is_past(range: &Range<i64>) -> bool {
+        range.end <= now_ns()
     }
 
     /// Names with commas between them; none when the parameter is missing.
@@ -86,7 +97,7 @@ impl Parameters {
                     "parameter sensor names one sensor: leave out measurement and tag.…".to_owned(),
                 ));
             }
-            return Ok(Choice::Sensor(self.selection(app)?.sensor));
+            return Ok(Choice::Sensor(self.sensor(app)?.key.into()));
         }
         if measurement.is_none() && self.tags.is_empty() {
             return Err(ApiError::Bad(

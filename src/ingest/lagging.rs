@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::catalog::{Database, KnownSensor};
+use super::deletion::ALL_HOURS;
 use super::flight::Run;
 use super::outliers::expire;
 use super::progress::Hold;
@@ -178,7 +179,7 @@ impl Lagging {
             let sensor = self.changes[&id].1.known.clone();
             match stored.remove(&sensor.sensor.key) {
                 // Another instance deleted it; with its readings, unless there are newer ones.
-                None if at.store.last_hours(database, &sensor.sensor.key, 1).await?.is_empty() => {
+                None if at.store.scan_back(database, &sensor.sensor.key, ALL_HOURS, 1).await?.is_empty() => {
                     sensor.unsave();
                     self.changes.remove(&id);
                 }

@@ -1,9 +1,10 @@
-//! Readings of many sensors, sensor after sensor in key order and each in time order, part by part.
+//! Readings of many sensors, sensor after sensor in key order and each in the order asked for, part by part.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::choice::Choice;
+use super::range::{Order, bytes_of};
 use super::{Query, QueryError, Selection};
 use crate::bucket::Reading;
 use crate::reading::Sensor;
@@ -15,6 +16,8 @@ pub struct ManySelection {
     pub choice: Choice,
     /// Range and fields; its sensor does not count.
     pub of_each: Selection,
+    /// Which of each sensor's readings come first.
+    pub order: Order,
     /// Where the part before ended: a sensor's key, and the time of its next reading.
     pub from: Option<(String, i64)>,
 }
@@ -50,15 +53,15 @@ impl Query {
             let key = entry.sensor.key.to_string();
             let mut one = Selection { sensor: key.clone(), ..selection.of_each.clone() };
             if let Some((_, time)) = selection.from.as_ref().filter(|(from, _)| *from == key) {
-                one.range.start = *time;
+                one.range = selection.order.rest(&one.range, *time);
             }
             if left == 0 || bytes > self.options.answer_bytes {
-                part.next = Some((key, one.range.start));
+                part.next = Some((key, selection.order.first(&one.range)));
                 break;
             }
-            let found = self.read_readings(&one, left).await?;
+            let found = self.read_readings(&one, selection.order, left).await?;
             left -= found.readings.len();
-            bytes += found.readings.iter().map(super::bytes_of).sum::<usize>();
+            bytes += found.readings.iter().map(bytes_of).sum::<usize>();
             if !found.readings.is_empty() {
                 part.series.push((entry.sensor, found.readings));
             }

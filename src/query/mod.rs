@@ -10,6 +10,7 @@ pub mod influx;
 pub mod many;
 mod plan;
 mod points;
+pub mod range;
 mod summaries;
 mod windows;
 
@@ -24,7 +25,6 @@ pub use self::windows::Window;
 
 use self::cache::SummaryCache;
 use self::directory::Directory;
-use crate::bucket::readings::reading_bytes;
 use crate::bucket::store::{ScannedPage, SensorFilter};
 use crate::bucket::{Behind, Reading, Readings, SensorDocument, StorageError, Store, UnflushedReadings};
 use crate::reading::Hour;
@@ -109,17 +109,6 @@ pub struct Selection {
     pub fields: Vec<String>,
 }
 
-/// A part of a range of readings.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Part {
-    /// In time order.
-    pub readings: Vec<Reading>,
-    /// Where the next part begins, if there is one.
-    pub next: Option<i64>,
-    /// Whether the sensor is known at all.
-    pub known: bool,
-}
-
 /// Answers questions from the store and the hot buckets.
 #[derive(Debug)]
 pub struct Query {
@@ -132,8 +121,6 @@ pub struct Query {
     metrics: Metrics,
 }
 
-/// How many readings a page is guessed to hold when one asks for just enough pages.
-const READINGS_PER_PAGE: usize = 50;
 /// Bounds on the pages read at once with their readings.
 const PAGES_WITH_READINGS: Range<usize> = 4..24;
 
@@ -152,16 +139,6 @@ impl Query {
             options,
             metrics,
         }
-    }
-
-    /// The first `limit` readings of a selection, in time order.
-    ///
-    /// # Errors
-    /// When the answer cannot be complete.
-    pub async fn readings(&self, selection: &Selection, limit: usize) -> Result<Part, QueryError> {
-        let part = self.in_turn(self.read_readings(selection, limit)).await?;
-        self.metrics.query_points.increment(part.readings.len() as u64);
-        Ok(part)
     }
 
     /// Summaries of a selection by windows of `step` nanoseconds, counted from the epoch and cut
@@ -206,38 +183,6 @@ impl Query {
         answer
     }
 
-    async fn read_readings(&self, selection: &Selection, limit: usize) -> Result<Part, QueryError> {
-        let mut readings: Vec<Reading> = Vec::new();
-        let mut hours = hours_of(&selection.range);
-        let mut unflushed = self.unflushed(selection, &hours).await?;
-        let (mut bytes, mut measured) = (0, 0);
-        let pages_max = (limit / READINGS_PER_PAGE).clamp(PAGES_WITH_READINGS.start, PAGES_WITH_READINGS.end);
-        while hours.start < hours.end && readings.len() <= limit && bytes <= self.options.answer_bytes {
-            let pages = self.scan(selection, &hours, true, pages_max).await?;
-            // With no page left, what is unflushed is all there is.
-            let scanned = pages.last().map_or(hours.end, |last| last.hour.next());
-            for (hour, pages, later) in by_hour(&pages, &mut unflushed, scanned) {
-                if readings.len() > limit {
-                    break;
-                }
-                hours.start = hour.next();
-                readings.extend(merged(pages, later.as_ref(), selection));
-            }
-            if readings.len() <= limit {
-                hours.start = scanned;
-            }
-            bytes += readings[measured..].iter().map(bytes_of).sum::<usize>();
-            measured = readings.len();
-        }
-        let limit = limit.min(fitting(&readings, self.options.answer_bytes));
-        let rest = (hours.start < hours.end).then(|| hours.start.start_ns());
-        let next =
-            readings.get(limit).map(|reading| reading.time).or(rest.filter(|_| bytes > self.options.answer_bytes));
-        readings.truncate(limit);
-        let known = !readings.is_empty() || self.is_known(selection).await?;
-        Ok(Part { readings, next, known })
-    }
-
     /// What of the selection's sensor is not in the store yet, or was not a moment ago.
     async fn unflushed(&self, selection: &Selection, hours: &Range<Hour>) -> Result<BTreeMap<Hour, Readings>, Behind> {
         if crate::faults::has(crate::faults::Bug::QueryIgnoresHot) {
@@ -264,20 +209,6 @@ impl Query {
     }
 }
 
-fn bytes_of(reading: &Reading) -> usize {
-    reading_bytes(reading.time, reading.fields.iter().map(|(name, value)| (&**name, value)))
-}
-
-/// How many of the readings fit into so many bytes; at least one, so that a cursor moves on.
-fn fitting(readings: &[Reading], bytes_max: usize) -> usize {
-    let mut bytes = 0;
-    let fits = |reading: &&Reading| {
-        bytes += bytes_of(reading);
-        bytes <= bytes_max
-    };
-    readings.iter().take_while(fits).count().max(1)
-}
-
 /// The hours that a range of nanoseconds touches.
 fn hours_of(range: &Range<i64>) -> Range<Hour> {
     if range.is_empty() {
@@ -294,13 +225,21 @@ fn by_hour<'a>(
     scanned: Hour,
 ) -> Vec<(Hour, &'a [ScannedPage], Option<Readings>)> {
     let rest = unflushed.split_off(&scanned);
-    let mut taken = std::mem::replace(unflushed, rest);
-    let of_hour = |hour: &'a [ScannedPage]| (hour[0].hour, hour, taken.remove(&hour[0].hour));
-    let mut hours: Vec<_> = pages.chunk_by(|a, b| a.hour == b.hour).map(of_hour).collect();
-    if !taken.is_empty() {
-        hours.extend(taken.into_iter().map(|(hour, readings)| (hour, &pages[..0], Some(readings))));
-        hours.sort_by_key(|(hour, ..)| *hour);
-    }
+    let taken = std::mem::replace(unflushed, rest);
+    beside(pages, taken)
+}
+
+/// Stored pages, an hour's together, and unflushed readings: in order of the hours, each with what there is of either.
+fn beside(
+    pages: &[ScannedPage],
+    mut unflushed: BTreeMap<Hour, Readings>,
+) -> Vec<(Hour, &[ScannedPage], Option<Readings>)> {
+    let mut hours: Vec<_> = pages
+        .chunk_by(|a, b| a.hour == b.hour)
+        .map(|pages| (pages[0].hour, pages, unflushed.remove(&pages[0].hour)))
+        .collect();
+    hours.extend(unflushed.into_iter().map(|(hour, readings)| (hour, &pages[..0], Some(readings))));
+    hours.sort_by_key(|(hour, ..)| *hour);
     hours
 }
 

@@ -20,7 +20,7 @@ pub struct Hour(pub i64);
 impl Hour {
     /// The hour that holds a timestamp. Floors, so that -1 ns lies in hour -1.
     #[must_use]
-    pub fn of(timestamp_ns: i64) -> Self {
+    pub const fn of(timestamp_ns: i64) -> Self {
         Self(timestamp_ns.div_euclid(HOUR_NS))
     }
 

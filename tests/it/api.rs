@@ -4,7 +4,9 @@
 
 mod acks;
 mod bodies;
+mod caching;
 mod databases;
+mod formats;
 mod influx_query;
 mod json_writes;
 mod limits;

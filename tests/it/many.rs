@@ -177,35 +177,80 @@ impl Model {
         }
     }
 
-    /// All readings of the sensors of a site, in parts.
+    /// All readings of the sensors of a site, in parts, from either end; and of one of its sensors by its key.
     #[track_caller]
     fn check_readings(&self, server: &Server, random: &mut Random) {
         let site = random.of(&["a", "b", "c"]);
-        let limit = random.of(&[7, 100, 10_000]);
-        let mut found: BTreeMap<String, Vec<Value>> = BTreeMap::new();
-        let mut cursor = String::new();
-        loop {
-            let path = format!("/api/v1/readings?db=many&measurement=m&tag.site={site}&epoch=ns&limit={limit}{cursor}");
-            let answer = get(&server.url(&path)).expect(200).json();
-            for series in answer["series"].as_array().expect("series") {
-                let sensor = series["sensor"].as_str().expect("a key").to_owned();
-                found.entry(sensor).or_default().extend(series["readings"].as_array().expect("readings").clone());
-            }
-            let Some(next) = answer["next"].as_str() else { break };
-            cursor = format!("&cursor={}", utf8_percent_encode(next, NON_ALPHANUMERIC));
-        }
-        for (number, readings) in self.readings.iter().enumerate().filter(|(number, _)| SENSORS[*number].0 == site) {
-            let said = found.get(&key(number)).cloned().unwrap_or_default();
-            let said: BTreeMap<i64, Value> =
-                said.into_iter().map(|reading| (reading["ts"].as_i64().expect("a time"), reading)).collect();
-            assert_eq!(said.len(), readings.len(), "{}", key(number));
-            for (time, fields) in readings {
-                for (name, value) in fields {
-                    assert_eq!(said[time][*name].as_f64(), Some(*value), "{} {time}", key(number));
+        let of_site: Vec<usize> = (0..SENSORS.len()).filter(|number| SENSORS[*number].0 == site).collect();
+        for order in ["asc", "desc"] {
+            let limit = random.of(&[7, 100, 10_000]);
+            let from = START + random.below(DAYS * 24) * HOUR + random.of(&[0, 17 * SECOND]);
+            let range = random.of(&[i64::MIN..i64::MAX, from..from + DAY + 1]);
+            let bounds = match range.start {
+                i64::MIN => String::new(),
+                from => format!("&precision=n&from={from}&to={}", range.end),
+            };
+            let chosen =
+                |number: usize| (number, format!("sensor={}", utf8_percent_encode(&key(number), NON_ALPHANUMERIC)));
+            let (one, by_key) = chosen(random.of(&of_site));
+            for (numbers, choice) in [(of_site.clone(), format!("measurement=m&tag.site={site}")), (vec![one], by_key)]
+            {
+                let query = format!("{choice}&order={order}&limit={limit}{bounds}");
+                let found = all_parts(server, &query, limit);
+                let mut expected = BTreeMap::new();
+                for number in numbers {
+                    let readings = self.readings[number].range(range.clone());
+                    let mut readings: Vec<Value> = readings.map(|(time, fields)| reading(*time, fields)).collect();
+                    if order == "desc" {
+                        readings.reverse();
+                    }
+                    if !readings.is_empty() {
+                        expected.insert(key(number), readings);
+                    }
                 }
+                assert_eq!(found, expected, "{query}");
             }
         }
     }
+}
+
+/// Readings by sensor, in the order in which the parts of the answer have them.
+#[track_caller]
+fn all_parts(server: &Server, query: &str, limit: usize) -> BTreeMap<String, Vec<Value>> {
+    let mut found: BTreeMap<String, Vec<Value>> = BTreeMap::new();
+    let mut cursor = String::new();
+    loop {
+        let answer = get(&server.url(&format!("/api/v1/readings?db=many&epoch=ns&{query}{cursor}"))).expect(200).json();
+        let mut count = 0;
+        for series in answer["series"].as_array().expect("series") {
+            let readings = series["readings"].as_array().expect("readings");
+            count += readings.len();
+            let sensor = series["sensor"].as_str().expect("a key").to_owned();
+            if !readings.is_empty() {
+                found.entry(sensor).or_default().extend(readings.iter().map(as_floats));
+            }
+        }
+        assert!(count <= limit, "{count} readings: {query}");
+        let Some(next) = answer["next"].as_str() else { return found };
+        cursor = format!("&cursor={}", utf8_percent_encode(next, NON_ALPHANUMERIC));
+    }
+}
+
+fn reading(time: i64, fields: &Fields) -> Value {
+    let mut reading = json!({"ts": time});
+    for (name, value) in fields {
+        reading[*name] = json!(value);
+    }
+    reading
+}
+
+/// The same reading with every field a float: whole numbers are written without a point.
+fn as_floats(reading: &Value) -> Value {
+    let field = |(name, value): (&String, &Value)| {
+        let value = if name == "ts" { value.clone() } else { json!(value.as_f64()) };
+        (name.clone(), value)
+    };
+    reading.as_object().expect("a reading").iter().map(field).collect()
 }
 
 #[derive(Debug)]

@@ -65,7 +65,6 @@ contract! {
     removal::a_removal_needs_the_rev_it_knows,
     removal::an_old_view_does_not_fit_a_page_made_anew,
     removal::buckets_of_some_sensors_and_hours_go,
-    removal::the_latest_hours_of_a_sensor_are_known,
     removal::sensor_documents_go,
     removal::a_dropped_database_is_gone_and_may_come_back,
     races::writers_of_one_page_lose_nothing,

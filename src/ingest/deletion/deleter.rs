@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use super::{ALWAYS, Pending, Scope};
+use super::{ALL_HOURS, ALWAYS, Pending, Scope};
 use crate::bucket::store::{BucketId, PageWrite, Written};
 use crate::bucket::{Bucket, Reading, SensorDocument, StorageError};
 use crate::faults;
@@ -217,19 +217,18 @@ impl Deleter {
     /// What is left of a sensor in the store.
     async fn rest(&self, database: &str, sensor: &Sensor) -> Result<Option<Rest>, StorageError> {
         let store = &*self.context.store;
-        let sensor = Arc::new(sensor.clone());
         let mut recent: BTreeMap<i64, Reading> = BTreeMap::new();
-        for hour in store.last_hours(database, &sensor.key, self.recent.max(1)).await? {
-            let id = BucketId { sensor: sensor.clone(), hour };
-            let pages = store.read_buckets(database, &[id]).await?.into_iter().flatten();
-            recent.extend(Bucket::from_stored(pages).tail(self.recent.max(1)).into_iter().map(|r| (r.time, r)));
-            if recent.len() >= self.recent {
-                break;
-            }
+        let mut hours = ALL_HOURS;
+        while recent.len() < self.recent.max(1) {
+            let pages = store.scan_back(database, &sensor.key, hours.clone(), 1).await?;
+            let Some(hour) = pages.last().map(|page| page.hour) else { break };
+            let sets = pages.iter().filter_map(|page| page.readings.as_ref());
+            let readings = sets.flat_map(|set| (0..set.len()).rev().take(self.recent.max(1)).map(|i| set.reading(i)));
+            recent.extend(readings.map(|reading| (reading.time, reading)));
+            hours.end = hour;
         }
         let Some(last) = recent.last_key_value().map(|(time, _)| *time) else { return Ok(None) };
-        let all = Hour::of(ALWAYS.start)..Hour::of(ALWAYS.end).next();
-        let first = store.scan(database, &sensor.key, all, true, 1).await?;
+        let first = store.scan(database, &sensor.key, ALL_HOURS, true, 1).await?;
         let times = first.iter().filter_map(|page| page.readings.as_ref()?.times().first().copied());
         let first = times.min().unwrap_or(last);
         Ok(Some(Rest { first, last, recent: newest(recent, self.recent) }))

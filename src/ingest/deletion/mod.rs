@@ -25,6 +25,9 @@ use crate::reading::{Hour, Sensor};
 /// All times that a reading can have.
 pub const ALWAYS: Range<i64> = TIMESTAMP_MIN..TIMESTAMP_MAX + 1;
 
+/// And all hours.
+pub const ALL_HOURS: Range<Hour> = Hour::of(TIMESTAMP_MIN)..Hour(Hour::of(TIMESTAMP_MAX).0 + 1);
+
 /// What is to be deleted.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Deletion {

@@ -257,6 +257,17 @@ impl Store for EmbeddedStore {
         Ok(futures_util::future::try_join_all(lots).await?.into_iter().flatten().collect())
     }
 
+    async fn scan_back(
+        &self,
+        database: &str,
+        sensor: &str,
+        hours: Range<Hour>,
+        pages_max: usize,
+    ) -> Result<Vec<ScannedPage>, StorageError> {
+        let (name, sensor) = (database.to_owned(), sensor.to_owned());
+        self.read(move |db| pages::scan_back(db, &name, &sensor, hours, pages_max)).await
+    }
+
     async fn read_sensors(&self, database: &str, keys: &[&str]) -> Result<Vec<SensorDocument>, StorageError> {
         let (name, sensors) = (database.to_owned(), keys.iter().map(|key| (*key).to_owned()).collect::<Vec<_>>());
         self.read(move |db| sensors::read(db, &name, &sensors)).await
@@ -297,11 +308,6 @@ impl Store for EmbeddedStore {
     async fn remove_sensors(&self, database: &str, keys: &[&str]) -> Result<(), StorageError> {
         let (name, sensors) = (database.to_owned(), keys.iter().map(|key| (*key).to_owned()).collect::<Vec<_>>());
         self.run(move |db| remove::sensors(db, &name, &sensors)).await
-    }
-
-    async fn last_hours(&self, database: &str, sensor: &str, max: usize) -> Result<Vec<Hour>, StorageError> {
-        let (name, sensor) = (database.to_owned(), sensor.to_owned());
-        self.read(move |db| pages::last_hours(db, &name, &sensor, max)).await
     }
 
     async fn drop_database(&self, database: &str) -> Result<(), StorageError> {

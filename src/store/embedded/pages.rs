@@ -110,27 +110,45 @@ pub(super) fn scan(
     Ok(found)
 }
 
-/// The hours of a sensor's latest buckets, latest first. As in [`scan`], the other way round.
-pub(super) fn last_hours(database: &Database, name: &str, sensor: &str, max: usize) -> Result<Vec<Hour>, Failure> {
+/// The trait's `scan_back`: as [`scan`], from stored hour to stored hour the other way.
+pub(super) fn scan_back(
+    database: &Database,
+    name: &str,
+    sensor: &str,
+    hours: Range<Hour>,
+    pages_max: usize,
+) -> Result<Vec<ScannedPage>, Failure> {
     let keys = Keys::of(name);
     let transaction = database.begin_read()?;
     let pages = transaction.open_table(PAGES)?;
-    let (start, mut end) = (keys.all().start, keys.all().end);
+    let start = keys.hour(hours.start);
     let mut found = Vec::new();
-    while found.len() < max {
-        let Some(last) = pages.range(&*start..&*end)?.next_back() else { break };
-        let Some(hour) = keys.hour_of(last?.0.value()) else { break };
-        let behind = keys.page(hour, sensor, u32::MAX);
-        let at = pages.range(&*keys.hour(hour)..=&*behind)?.next_back().transpose()?;
-        if at.is_some_and(|(key, _)| key.value().starts_with(&keys.bucket(hour, sensor))) {
-            found.push(hour);
+    let mut end = hours.end;
+    while hours.start < end && found.len() < pages_max {
+        let hour = Hour(end.0 - 1);
+        let last = keys.page(hour, sensor, u32::MAX);
+        let Some(before) = pages.range(&*start..=&*last)?.next_back() else { break };
+        let (key, _) = before?;
+        match keys.hour_of(key.value()) {
+            // Nothing at or before the sensor in this hour: go on with the hour that comes before.
+            Some(earlier) if earlier < hour => {
+                end = earlier.next();
+                continue;
+            }
+            _ if key.value().starts_with(&keys.bucket(hour, sensor)) => {
+                for_each_page(&pages, &keys, hour, sensor, |document| {
+                    found.push(decode_scanned(document, true)?);
+                    Ok(())
+                })?;
+            }
+            _ => {}
         }
-        end = keys.hour(hour);
+        end = hour;
     }
     Ok(found)
 }
 
-pub(super) fn for_each_page(
+fn for_each_page(
     pages: &Pages,
     keys: &Keys,
     hour: Hour,

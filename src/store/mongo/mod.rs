@@ -205,6 +205,40 @@ impl MongoStore {
         let (client, collections) = (self.client.clone(), collections.clone());
         self.read(async move { reads::snapshot(&client, &collections, filter, projection).await }).await
     }
+
+    /// Pages of one sensor by hour, rising (1) or falling (-1).
+    async fn scan_sorted(
+        &self,
+        database: &str,
+        sensor: &str,
+        hours: Range<Hour>,
+        order: i32,
+        with_readings: bool,
+        pages_max: usize,
+    ) -> Result<Vec<ScannedPage>, StorageError> {
+        let collections = Collections::of(&self.mongo, database);
+        let projection = (!with_readings).then(|| doc! { "readings": 0, "applied": 0, "tags": 0 });
+        let filter = doc! { "sensor": sensor, "start": { "$gte": date(hours.start), "$lt": date(hours.end) } };
+        let (collection, asked) = (collections.buckets.clone(), projection.clone());
+        let limit = i64::try_from(pages_max).ok();
+        let first_pages =
+            self.read(async move { find(&collection, filter, doc! { "start": order }, asked, limit).await }).await?;
+        let mut pages = Vec::new();
+        for first in first_pages {
+            if pages.len() >= pages_max {
+                break;
+            }
+            let page = document::decode_scanned(&first, with_readings)?;
+            if first.get_bool("hasOverflow").unwrap_or(false) {
+                for page in self.spilled(&collections, sensor, page.hour, projection.clone()).await? {
+                    pages.push(document::decode_scanned(&page, with_readings)?);
+                }
+            } else {
+                pages.push(page);
+            }
+        }
+        Ok(pages)
+    }
 }
 
 fn date(hour: Hour) -> bson::DateTime {
@@ -296,28 +330,17 @@ impl Store for MongoStore {
         with_readings: bool,
         pages_max: usize,
     ) -> Result<Vec<ScannedPage>, StorageError> {
-        let collections = Collections::of(&self.mongo, database);
-        let projection = (!with_readings).then(|| doc! { "readings": 0, "applied": 0, "tags": 0 });
-        let filter = doc! { "sensor": sensor, "start": { "$gte": date(hours.start), "$lt": date(hours.end) } };
-        let (collection, asked) = (collections.buckets.clone(), projection.clone());
-        let limit = i64::try_from(pages_max).ok();
-        let first_pages =
-            self.read(async move { find(&collection, filter, doc! { "start": 1 }, asked, limit).await }).await?;
-        let mut pages = Vec::new();
-        for first in first_pages {
-            if pages.len() >= pages_max {
-                break;
-            }
-            let page = document::decode_scanned(&first, with_readings)?;
-            if first.get_bool("hasOverflow").unwrap_or(false) {
-                for page in self.spilled(&collections, sensor, page.hour, projection.clone()).await? {
-                    pages.push(document::decode_scanned(&page, with_readings)?);
-                }
-            } else {
-                pages.push(page);
-            }
-        }
-        Ok(pages)
+        self.scan_sorted(database, sensor, hours, 1, with_readings, pages_max).await
+    }
+
+    async fn scan_back(
+        &self,
+        database: &str,
+        sensor: &str,
+        hours: Range<Hour>,
+        pages_max: usize,
+    ) -> Result<Vec<ScannedPage>, StorageError> {
+        self.scan_sorted(database, sensor, hours, -1, true, pages_max).await
     }
 
     async fn scan_sensors(
@@ -417,12 +440,6 @@ impl Store for MongoStore {
             self.remove(&sensors, doc! { "_id": { "$in": lot } }).await?;
         }
         Ok(())
-    }
-
-    async fn last_hours(&self, database: &str, sensor: &str, max: usize) -> Result<Vec<Hour>, StorageError> {
-        let buckets = Collections::of(&self.mongo, database).buckets;
-        let (filter, limit) = (doc! { "sensor": sensor }, i64::try_from(max).ok());
-        self.read(async move { remove::last_hours(&buckets, filter, limit).await }).await
     }
 
     async fn drop_database(&self, database: &str) -> Result<(), StorageError> {

@@ -3,16 +3,12 @@
 
 use std::time::Duration;
 
-use bson::{Document, RawDocumentBuf, doc};
+use bson::{Document, doc};
+use mongodb::Database;
 use mongodb::error::Error;
 use mongodb::options::ReturnDocument;
-use mongodb::{Collection, Database};
 
-use super::reads::find;
 use super::setup::{Collections, databases};
-use crate::bucket::StorageError;
-use crate::reading::Hour;
-use crate::store::document::decode_header;
 
 /// Of how many sensors pages are removed by one command.
 pub const SENSORS: usize = 20;
@@ -25,17 +21,6 @@ pub fn command(collection: &str, filter: Document, most: Duration) -> Document {
         "maxTimeMS": i64::try_from(most.as_millis()).unwrap_or(i64::MAX),
         "writeConcern": { "w": "majority", "j": true },
     }
-}
-
-/// The hours of the pages that pass a filter, latest first.
-pub async fn last_hours(
-    buckets: &Collection<RawDocumentBuf>,
-    filter: Document,
-    limit: Option<i64>,
-) -> Result<Vec<Hour>, StorageError> {
-    let header = doc! { "schemaVersion": 1, "sensor": 1, "start": 1, "page": 1, "rev": 1, "hasOverflow": 1 };
-    let pages = find(buckets, filter, doc! { "start": -1 }, Some(header), limit).await?;
-    pages.iter().map(|page| Ok(decode_header(page)?.hour)).collect()
 }
 
 /// Drops a database's collections, and then says so: whoever wrote to them meanwhile learns of it after

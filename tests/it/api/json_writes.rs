@@ -108,7 +108,7 @@ fn numbers_come_back_as_exactly_what_was_sent() {
         assert_eq!(client.write_json(&body).expect(200).json(), kept(1), "{value}");
         let read = client.get("/api/v1/readings", &format!("sensor=readings,sensor={number}")).expect(200);
         let expected = format!(
-            r#"{{"series":[{{"sensor":"readings,sensor={number}","readings":[{{"ts":"2026-01-15T14:00:00Z","v":{value}}}]}}],"next":null}}"#
+            r#"{{"series":[{{"sensor":"readings,sensor={number}","tags":{{"sensor":"{number}"}},"readings":[{{"ts":"2026-01-15T14:00:00Z","v":{value}}}]}}],"next":null}}"#
         );
         assert_eq!(read.text(), expected);
     }

@@ -63,7 +63,7 @@ fn readings_come_ordered_by_time_in_the_form_asked_for() {
     assert_eq!(
         ask("").text(),
         concat!(
-            r#"{"series":[{"sensor":"m","readings":["#,
+            r#"{"series":[{"sensor":"m","tags":{},"readings":["#,
             r#"{"ts":"1969-12-31T23:59:59.999999999Z","t":1,"u":true},"#,
             r#"{"ts":"2026-01-15T14:00:00Z","t":2},"#,
             r#"{"ts":"2026-01-15T14:00:00.120Z","t":2.5},"#,
@@ -85,8 +85,43 @@ fn readings_come_ordered_by_time_in_the_form_asked_for() {
     let lines = ask("format=ndjson&epoch=ms&fields=t");
     assert_eq!(lines.header("content-type"), Some("application/x-ndjson"));
     assert_eq!(lines.header("x-next-cursor"), None);
-    let expected = "{\"ts\":-1,\"t\":1}\n{\"ts\":1768485600000,\"t\":2}\n{\"ts\":1768485600120,\"t\":2.5}\n{\"ts\":1768485600123,\"t\":3}\n";
-    assert_eq!(lines.text(), expected);
+    let expected = [(-1, "1"), (1_768_485_600_000, "2"), (1_768_485_600_120, "2.5"), (1_768_485_600_123, "3")];
+    let line =
+        |(ts, t): (i64, &str)| format!("{{\"sensor\":\"m\",\"tags\":{{}},\"reading\":{{\"ts\":{ts},\"t\":{t}}}}}\n");
+    assert_eq!(lines.text(), expected.map(line).concat());
+}
+
+/// An answer ends where it has bytes enough, whichever end it began at.
+#[test]
+fn parts_bounded_by_their_bytes_are_together_the_whole_in_both_orders() {
+    let server = Launch::embedded().config("[query]\nanswer_bytes = \"64KiB\"\n").start();
+    let client = Client { server: &server, database: "d" };
+    let line = |n: i64| format!("m,s=a n={n}i,half={} {}\n", n as f64 / 2.0, HOUR_START + n * 10 * SECOND);
+    client.keep(&(0..4000).map(line).collect::<String>());
+    for order in ["asc", "desc"] {
+        let mut expected: Vec<i64> = (0..4000).collect();
+        if order == "desc" {
+            expected.reverse();
+        }
+        // By fields too: what is left out has bytes too, and an hour may have nothing that is shown.
+        for more in ["", "&fields=n", "&fields=nothing"] {
+            let (mut found, mut cursor, mut parts) = (Vec::new(), String::new(), 0);
+            loop {
+                let parameters = format!("sensor=m,s=a&limit=100000&order={order}{more}&cursor={}", encode(&cursor));
+                let answer = client.get(PATH, &parameters).expect(200).json();
+                found.extend(numbers(&answer));
+                parts += 1;
+                let Some(next) = answer["next"].as_str() else { break };
+                cursor = next.to_owned();
+            }
+            if more == "&fields=nothing" {
+                assert!(found.is_empty(), "{order}");
+            } else {
+                assert_eq!(found, expected, "{order}{more}");
+                assert!(parts > 1, "{order}{more}");
+            }
+        }
+    }
 }
 
 #[test]
@@ -117,7 +152,7 @@ fn pages_by_cursor_are_together_the_whole() {
             let parameters = format!("sensor=m,s=a&limit={limit}&format={form}&cursor={}", encode(&cursor));
             let answer = client.get(PATH, &parameters).expect(200);
             let next = if ndjson {
-                let line = |line: &str| serde_json::from_str::<Value>(line).unwrap()["n"].as_i64().unwrap();
+                let line = |line: &str| serde_json::from_str::<Value>(line).unwrap()["reading"]["n"].as_i64().unwrap();
                 found.extend(answer.text().lines().map(line));
                 answer.header("x-next-cursor").map(str::to_owned)
             } else {
@@ -173,7 +208,7 @@ fn a_sensor_has_one_key_however_it_is_spelled() {
     }
     // Commas and equals signs need no encoding in a URL.
     let plain = client.get(PATH, "sensor=climate,site=a,sensor=temp-01").expect(200).json();
-    assert_eq!(keys(&plain["series"][0]), ["readings", "sensor"]);
+    assert_eq!(keys(&plain["series"][0]), ["readings", "sensor", "tags"]);
 }
 
 #[test]
@@ -186,7 +221,7 @@ fn an_unknown_sensor_has_no_series_and_a_known_one_without_readings_has_an_empty
     let elsewhere = super::client("no-such-database").get(PATH, "sensor=known").expect(200).json();
     assert_eq!(elsewhere, nothing);
     let empty = client.get(PATH, "sensor=known&from=2026-01-01T00:00:00Z").expect(200).json();
-    assert_eq!(empty, json!({"series": [{"sensor": "known", "readings": []}], "next": null}));
+    assert_eq!(empty, json!({"series": [{"sensor": "known", "tags": {}, "readings": []}], "next": null}));
     assert_eq!(client.get(PATH, "sensor=unknown&format=ndjson").expect(200).text(), "");
 }
 
@@ -210,7 +245,8 @@ fn parameters_that_cannot_be_meant_are_refused_by_name() {
         ("sensor=m&from=2&to=1", "parameter from lies after to"),
         ("sensor=m&from=1&precision=fortnight", "invalid precision \"fortnight\" (use auto, n, u, ms, s, m or h)"),
         ("sensor=m&epoch=h", "parameter epoch: \"h\" is none of ns, u, ms, s"),
-        ("sensor=m&format=csv", "parameter format: \"csv\" is neither json nor ndjson"),
+        ("sensor=m&format=xml", "parameter format: \"xml\" is none of json, ndjson, csv"),
+        ("sensor=m&order=up", "parameter order: \"up\" is neither asc nor desc"),
         ("sensor=m&cursor=!", "parameter cursor: \"!\" is not of this range: pass next on as it was given"),
         ("sensor=m&from=5&precision=ns&cursor=1", "parameter cursor: \"1\" is not of this range: pass next on"),
         ("sensor=m&step=1h", "unknown parameter \"step\"; known are db, sensor, "),

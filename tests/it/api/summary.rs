@@ -99,7 +99,7 @@ fn same(one: &Value, other: &Value) -> bool {
 
 fn windows(client: &Client<'_>, sensor: &str, more: &str) -> Value {
     let answer = client.get(PATH, &format!("sensor={sensor}&epoch=ns&precision=ns&{more}")).expect(200).json();
-    assert_eq!(keys(&answer), ["series"]);
+    assert_eq!(keys(&answer), ["next", "series"]);
     answer["series"][0]["windows"].clone()
 }
 
@@ -191,8 +191,8 @@ fn times_are_rfc_3339_unless_epoch_asks_otherwise() {
     assert_eq!(
         answer.text(),
         concat!(
-            r#"{"series":[{"sensor":"m","windows":[{"start":"2026-01-15T14:00:00Z","end":"2026-01-15T14:30:00Z","#,
-            r#""fields":{"v":{"count":1,"min":1.5,"max":1.5,"sum":1.5,"avg":1.5}}}]}]}"#
+            r#"{"series":[{"sensor":"m","tags":{},"windows":[{"start":"2026-01-15T14:00:00Z","end":"2026-01-15T14:30:00Z","#,
+            r#""fields":{"v":{"count":1,"min":1.5,"max":1.5,"sum":1.5,"avg":1.5}}}]}],"next":null}"#
         )
     );
     let answer = client.get(PATH, "sensor=m&epoch=s").expect(200).json();
@@ -219,11 +219,11 @@ fn fields_without_numbers_have_no_summary() {
     client.keep("m s=\"x\",b=true 1");
     for step in ["1h", "1m"] {
         let found = client.get(PATH, &format!("sensor=m&step={step}")).expect(200).json();
-        assert_eq!(found, json!({"series": [{"sensor": "m", "windows": []}]}), "{step}");
+        assert_eq!(found, json!({"series": [{"sensor": "m", "tags": {}, "windows": []}], "next": null}), "{step}");
     }
     client.keep("m s=\"x\",v=1 2");
     assert_eq!(keys(&windows(&client, "m", "")[0]["fields"]), ["v"]);
-    assert_eq!(client.get(PATH, "sensor=unknown").expect(200).json(), json!({"series": []}));
+    assert_eq!(client.get(PATH, "sensor=unknown").expect(200).json(), json!({"series": [], "next": null}));
 }
 
 #[test]
@@ -246,7 +246,7 @@ fn too_many_windows_and_senseless_steps_are_refused() {
         let expected = format!("parameter step: {step:?} is not a duration such as 30s, 15m, 1h or 1d");
         assert_eq!(text_at(&answer, "error"), expected);
     }
-    for unknown in ["limit=1", "cursor=1", "format=json", "stepp=1h"] {
+    for unknown in ["limit=1", "cursor=1", "format=xml", "stepp=1h"] {
         client.get(PATH, &format!("sensor=m&{unknown}")).expect(400);
     }
 }

@@ -97,19 +97,6 @@ pub async fn buckets_of_some_sensors_and_hours_go(place: &mut impl Place) {
     assert!(Bucket::from_stored(gone).pages().is_empty());
 }
 
-pub async fn the_latest_hours_of_a_sensor_are_known(place: &mut impl Place) {
-    for (name, at) in [("a", vec![-5, 0, 3, 9]), ("a!", vec![1, 10]), ("b", vec![2, 11])] {
-        for hour in at {
-            let id = bucket_id(&sensor(name, &[]), later(hour));
-            put(place.store(), &id, &seconds(later(hour), 0, &[1]), &CAPS).await;
-        }
-    }
-    let last = async |max| place.store().last_hours(DB, "a", max).await.expect("hours");
-    assert_eq!(last(2).await, [later(9), later(3)]);
-    assert_eq!(last(100).await, [9, 3, 0, -5].map(later));
-    assert!(place.store().last_hours(DB, "nobody", 3).await.expect("hours").is_empty());
-}
-
 fn document(name: &str) -> SensorDocument {
     SensorDocument {
         sensor: sensor(name, &[]),

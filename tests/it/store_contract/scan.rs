@@ -13,6 +13,10 @@ async fn scan(store: &dyn Store, sensor: &str, hours: Range<i64>, pages_max: usi
     store.scan(DB, sensor, hours, true, pages_max).await.expect("a scan")
 }
 
+async fn scan_back(store: &dyn Store, sensor: &str, hours: Range<i64>, pages_max: usize) -> Vec<ScannedPage> {
+    store.scan_back(DB, sensor, Hour(hours.start)..Hour(hours.end), pages_max).await.expect("a scan")
+}
+
 fn places(pages: &[ScannedPage]) -> Vec<(i64, u32)> {
     pages.iter().map(|page| (page.hour.0, page.number)).collect()
 }
@@ -46,6 +50,9 @@ pub async fn a_scan_takes_the_whole_hours_of_a_half_open_range(place: &mut impl 
         let found = scan(place.store(), &ours.key, hours.clone(), 100).await;
         let expected: Vec<(i64, u32)> = expected.iter().flat_map(|hour| [(*hour, 0), (*hour, 1)]).collect();
         assert_eq!(places(&found), expected, "{hours:?}");
+        let back = scan_back(place.store(), &ours.key, hours.clone(), 100).await;
+        let falling: Vec<(i64, u32)> = expected.chunks(2).rev().flatten().copied().collect();
+        assert_eq!(places(&back), falling, "{hours:?}");
     }
     assert!(place.store().scan("never written", "s", Hour(0)..Hour(9), true, 9).await.expect("a scan").is_empty());
 }
@@ -61,6 +68,12 @@ pub async fn a_scan_stops_after_the_hour_that_makes_it_full(place: &mut impl Pla
     for (pages_max, expected) in [(1, 1), (2, 4), (3, 4), (4, 4), (5, 5), (6, 7), (7, 7), (8, 7)] {
         let found = scan(place.store(), &sensor.key, 0..5, pages_max).await;
         assert_eq!(places(&found), all[..expected], "at most {pages_max} pages");
+    }
+    let falling = [(4, 0), (4, 1), (3, 0), (1, 0), (1, 1), (1, 2), (0, 0)];
+    for (pages_max, expected) in [(1, 2), (2, 2), (3, 3), (4, 6), (6, 6), (7, 7), (8, 7)] {
+        let found = scan_back(place.store(), &sensor.key, 0..5, pages_max).await;
+        assert_eq!(places(&found), falling[..expected], "at most {pages_max} pages, from the end");
+        assert!(found.iter().all(|page| page.readings.is_some()));
     }
     // From the hour after the last one, the next scan goes on, until there is nothing left.
     let (mut from, mut found) = (0, Vec::new());

@@ -1,0 +1,90 @@
+//! Tables as RFC 4180 has them: a header row, lines that end with CR LF, quotes where they are needed.
+
+use super::json::{self, Times};
+use crate::reading::Value;
+use crate::reading::time::write_rfc3339;
+
+/// Ends a row.
+const LINE_END: &str = "\r\n";
+
+/// A row: cells with commas between them.
+pub fn row<'a>(out: &mut String, cells: impl IntoIterator<Item = Cell<'a>>, times: Times) {
+    for (number, cell) in cells.into_iter().enumerate() {
+        if number > 0 {
+            out.push(',');
+        }
+        match cell {
+            Cell::Nothing => {}
+            Cell::Text(text) => string(out, text),
+            Cell::Time(time) => match times {
+                Times::Text => write_rfc3339(out, time),
+                Times::Epoch(unit) => out.push_str(&time.div_euclid(unit).to_string()),
+            },
+            Cell::Whole(whole) => out.push_str(&whole.to_string()),
+            Cell::Value(Value::String(text)) => string(out, text),
+            // Sums may overflow: what is not finite is not there.
+            Cell::Value(Value::Float(value)) if !value.is_finite() => {}
+            Cell::Value(value) => json::value(out, value),
+        }
+    }
+    out.push_str(LINE_END);
+}
+
+/// What stands in a row.
+#[derive(Debug, Clone, Copy)]
+pub enum Cell<'a> {
+    /// Nothing, which is not the same as an empty text.
+    Nothing,
+    /// A name.
+    Text(&'a str),
+    /// Nanoseconds, written as the query asks for.
+    Time(i64),
+    /// A sum of integers, which may be larger than they.
+    Whole(i128),
+    /// A field's value.
+    Value(&'a Value),
+}
+
+/// Empty text is quoted, so that it is told from nothing.
+fn string(out: &mut String, text: &str) {
+    if !text.is_empty() && !text.contains([',', '"', '\n', '\r']) {
+        out.push_str(text);
+        return;
+    }
+    out.push('"');
+    out.push_str(&text.replace('"', "\"\""));
+    out.push('"');
+}
+
+/// A field's name as a column's. One that is called as a column before it is has its first byte escaped, as in JSON.
+pub fn field_name(name: &str, before: &[String]) -> String {
+    match name.chars().next() {
+        Some(first) if first.is_ascii() && before.iter().any(|taken| taken == name) => {
+            format!("%{:02x}{}", u32::from(first), &name[1..])
+        }
+        _ => name.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cells_are_quoted_where_they_must_be() {
+        let mut out = String::new();
+        let text = Value::String("a \"b\"".into());
+        let cells =
+            [Cell::Text("a,b"), Cell::Value(&text), Cell::Nothing, Cell::Text(""), Cell::Value(&Value::Boolean(true))];
+        row(&mut out, cells, Times::Text);
+        row(&mut out, [Cell::Time(1), Cell::Whole(-3), Cell::Text("é\n")], Times::Epoch(1));
+        assert_eq!(out, "\"a,b\",\"a \"\"b\"\"\",,\"\",true\r\n1,-3,\"é\n\"\r\n");
+    }
+
+    #[test]
+    fn fields_do_not_take_the_names_of_other_columns() {
+        let before = ["sensor".to_owned(), "ts".to_owned()];
+        assert_eq!(field_name("ts", &before), "%74s");
+        assert_eq!(field_name("temp", &before), "temp");
+    }
+}

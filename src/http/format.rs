@@ -1,0 +1,114 @@
+//! How an answer is written: by `format=`, or else by what the client accepts.
+
+use axum::http::{HeaderMap, header};
+
+use super::errors::ApiError;
+use super::parameters::Parameters;
+
+/// How an answer is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// One JSON object.
+    Json,
+    /// A JSON object per line.
+    Lines,
+    /// RFC 4180, with a header row.
+    Csv,
+}
+
+/// What each is called in `format=` and in headers. The first of those that a client likes equally well is taken.
+const NAMES: [(Format, &str, &[&str]); 3] = [
+    (Format::Json, "json", &["application/json"]),
+    (Format::Lines, "ndjson", &["application/x-ndjson", "application/ndjson", "application/jsonl"]),
+    (Format::Csv, "csv", &["text/csv", "application/csv"]),
+];
+
+impl Format {
+    /// What a request asks for. `format=` wins; a client that accepts none of them gets JSON, as its errors are.
+    pub fn of(parameters: &Parameters, headers: &HeaderMap) -> Result<Self, ApiError> {
+        let Some(name) = parameters.get("format") else {
+            let accept = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
+            return Ok(accepted(accept.collect::<Vec<_>>().join(",").as_str()));
+        };
+        let named = NAMES.iter().find(|(_, known, _)| *known == name);
+        named
+            .map(|(format, ..)| *format)
+            .ok_or_else(|| ApiError::Bad(format!("parameter format: {name:?} is none of json, ndjson, csv")))
+    }
+
+    /// As the header has it.
+    pub fn media_type(self) -> &'static str {
+        match self {
+            Self::Json => "application/json",
+            Self::Lines => "application/x-ndjson",
+            Self::Csv => "text/csv; charset=utf-8; header=present",
+        }
+    }
+}
+
+/// The format that is liked best. A range such as `text/*` says less of a type than its own name does (RFC 9110, 12.5.1).
+fn accepted(accept: &str) -> Format {
+    let ranges: Vec<(&str, f32)> = accept.split(',').map(weighed).collect();
+    let liking = |types: &[&str]| {
+        let of_type = |name: &str| {
+            let fits = |(range, weight): &(&str, f32)| Some((specificity(range, name)?, *weight));
+            let best = ranges.iter().filter_map(fits).max_by(|a, b| a.0.cmp(&b.0));
+            best.map_or(0.0, |(_, weight)| weight)
+        };
+        types.iter().map(|name| of_type(name)).fold(0.0, f32::max)
+    };
+    let (mut best, mut most) = (Format::Json, 0.0);
+    for (format, _, types) in NAMES {
+        let liking = liking(types);
+        if liking > most {
+            (best, most) = (format, liking);
+        }
+    }
+    best
+}
+
+/// A media range and its weight, 1 where none is said.
+fn weighed(range: &str) -> (&str, f32) {
+    let mut parts = range.split(';').map(str::trim);
+    let name = parts.next().unwrap_or_default();
+    let weight = parts.find_map(|part| part.strip_prefix("q=").or_else(|| part.strip_prefix("Q=")));
+    (name, weight.and_then(|weight| weight.parse().ok()).unwrap_or(1.0))
+}
+
+/// How exactly a range names a type, if it does.
+fn specificity(range: &str, name: &str) -> Option<u8> {
+    let family = |text: &str| text.split('/').next().unwrap_or_default().to_ascii_lowercase();
+    if range.eq_ignore_ascii_case(name) {
+        Some(2)
+    } else if range.ends_with("/*") && family(range) == family(name) {
+        Some(1)
+    } else {
+        (range == "*/*").then_some(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_accepted_decides() {
+        for (accept, expected) in [
+            ("", Format::Json),
+            ("*/*", Format::Json),
+            ("text/csv", Format::Csv),
+            ("Text/CSV; charset=utf-8", Format::Csv),
+            ("text/*", Format::Csv),
+            ("application/*", Format::Json),
+            ("application/x-ndjson", Format::Lines),
+            ("application/jsonl, */*;q=0.1", Format::Lines),
+            ("text/csv;q=0.5, application/json;q=0.4", Format::Csv),
+            ("text/csv, application/json", Format::Json),
+            ("application/json;q=0, */*", Format::Lines),
+            ("text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8", Format::Json),
+            ("image/png", Format::Json),
+        ] {
+            assert_eq!(accepted(accept), expected, "{accept}");
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! `GET /api/v1/readings`: raw readings of one sensor or of many, part by part.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::HeaderMap;
+use axum::response::Response;
+
+use super::App;
+use super::answer::Answer;
+use super::errors::{ApiError, Dialect};
+use super::format::Format;
+use super::json::Times;
+use super::parameters::{Pairs, Parameters};
+use super::series::{self, Columns, Readings};
+use crate::query::Selection;
+use crate::query::choice::Choice;
+use crate::query::many::ManySelection;
+use crate::query::range::Order;
+
+/// What it takes.
+pub const PARAMETERS: &[&str] = &[
+    "db",
+    "sensor",
+    "measurement",
+    "tag.KEY",
+    "from",
+    "to",
+    "precision",
+    "fields",
+    "order",
+    "limit",
+    "cursor",
+    "format",
+    "epoch",
+];
+
+/// `GET /api/v1/readings`.
+pub async fn readings(State(app): State<Arc<App>>, headers: HeaderMap, query: Pairs) -> Response {
+    match read(&app, &headers, query).await {
+        Ok(answer) => answer.respond(&headers),
+        Err(error) => error.respond(Dialect::V1),
+    }
+}
+
+/// What was asked, taken apart.
+struct Asked {
+    choice: Choice,
+    selection: Selection,
+    order: Order,
+    limit: usize,
+    cursor: Option<String>,
+}
+
+async fn read(app: &App, headers: &HeaderMap, query: Pairs) -> Result<Answer, ApiError> {
+    let parameters = Parameters::of(query, PARAMETERS)?;
+    let (format, times) = (Format::of(&parameters, headers)?, parameters.times()?);
+    let asked = Asked {
+        choice: parameters.choice(app)?,
+        selection: parameters.selection(app)?,
+        order: order(&parameters)?,
+        limit: parameters.limit(app.options.limit_default, app.options.limit_max, "query.limit_max")?,
+        cursor: parameters.get("cursor").map(str::to_owned),
+    };
+    let (range, fields) = (asked.selection.range.clone(), asked.selection.fields.clone());
+    let columns = match format {
+        Format::Csv => Columns::of(app.query.vocabulary(&asked.selection.database, &asked.choice).await?, fields),
+        Format::Json | Format::Lines => Columns::default(),
+    };
+    let (series, next) = match &asked.choice {
+        Choice::Sensor(_) => one_sensor(app, &parameters, asked).await?,
+        Choice::Matching { .. } => many_sensors(app, asked).await?,
+    };
+    answer(format, &series, columns, times, next, Parameters::is_past(&range))
+}
+
+fn answer(
+    format: Format,
+    series: &[Readings],
+    columns: Columns,
+    times: Times,
+    next: Option<String>,
+    is_past: bool,
+) -> Result<Answer, ApiError> {
+    let body = series::readings(format, series, columns, times, next.as_deref());
+    Ok(Answer { format, body, next, is_past })
+}
+
+fn order(parameters: &Parameters) -> Result<Order, ApiError> {
+    match parameters.get("order") {
+        None | Some("asc") => Ok(Order::Ascending),
+        Some("desc") => Ok(Order::Descending),
+        Some(other) => Err(ApiError::Bad(format!("parameter order: {other:?} is neither asc nor desc"))),
+    }
+}
+
+type Found = (Vec<Readings>, Option<String>);
+
+async fn one_sensor(app: &App, parameters: &Parameters, asked: Asked) -> Result<Found, ApiError> {
+    let Asked { mut selection, order, limit, cursor, .. } = asked;
+    if let Some(cursor) = cursor {
+        let time = time(&cursor).filter(|time| selection.range.contains(time));
+        selection.range = order.rest(&selection.range, time.ok_or_else(|| bad_cursor(&cursor))?);
+    }
+    let part = app.query.readings(&selection, order, limit).await?;
+    // Opaque to clients: the time of the next reading, in hexadecimal.
+    let next = part.next.map(|time| format!("{time:x}"));
+    let sensor = Arc::new(parameters.sensor(app)?);
+    Ok((part.known.then_some((sensor, part.readings)).into_iter().collect(), next))
+}
+
+async fn many_sensors(app: &App, asked: Asked) -> Result<Found, ApiError> {
+    let Asked { choice, selection: of_each, order, limit, cursor } = asked;
+    // Opaque to clients: the time of the next reading, in hexadecimal, and its sensor's key.
+    let from = match cursor {
+        None => None,
+        Some(cursor) => {
+            let (text, key) = cursor.split_once('.').ok_or_else(|| bad_cursor(&cursor))?;
+            let time = time(text).filter(|time| of_each.range.contains(time));
+            Some((key.to_owned(), time.ok_or_else(|| bad_cursor(&cursor))?))
+        }
+    };
+    let part = app.query.many_readings(&ManySelection { choice, of_each, order, from }, limit).await?;
+    Ok((part.series, part.next.map(|(key, time)| format!("{time:x}.{key}"))))
+}
+
+fn time(text: &str) -> Option<i64> {
+    u64::from_str_radix(text, 16).ok().map(u64::cast_signed)
+}
+
+fn bad_cursor(cursor: &str) -> ApiError {
+    ApiError::Bad(format!("parameter cursor: {cursor:?} is not of this range: pass next on as it was given"))
+}

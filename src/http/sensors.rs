@@ -1,0 +1,99 @@
+//! Sensors, each as it is now: their list, and the latest reading of each.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::{HeaderMap, header};
+use axum::response::{IntoResponse, Response};
+
+use super::App;
+use super::answer::Answer;
+use super::errors::{ApiError, Dialect};
+use super::format::Format;
+use super::json;
+use super::parameters::{Pairs, Parameters};
+use super::series::{self, Columns};
+use super::write::flag;
+use crate::bucket::store::SensorFilter;
+use crate::bucket::{SensorDocument, UnflushedReadings};
+use crate::ingest::IngestError;
+
+/// What `/api/v1/latest` takes.
+pub const LATEST: &[&str] = &["db", "sensor", "measurement", "tag.KEY", "limit", "cursor", "format", "epoch"];
+/// What `/api/v1/sensors` takes.
+pub const SENSORS: &[&str] = &["db", "outlier", "recent", "limit", "cursor", "epoch"];
+
+/// A part of the list of sensors, each as it is now, and the key behind which the next part begins.
+async fn listed(
+    app: &App,
+    database: &str,
+    filter: &SensorFilter,
+) -> Result<(Vec<SensorDocument>, Option<String>), ApiError> {
+    let since = app.ingest.met_version().map_err(IngestError::from)?;
+    let stored = app.query.sensors(database, filter).await?;
+    let stored_last = stored.last().filter(|_| stored.len() == filter.limit).map(|last| last.sensor.key.to_string());
+    let documents = app.ingest.sensors(database, filter, (stored, since)).await?;
+    let full = documents.len() == filter.limit;
+    let next = documents.last().filter(|_| full).map(|last| last.sensor.key.to_string()).or(stored_last);
+    Ok((documents, next))
+}
+
+/// `GET /api/v1/latest`.
+pub async fn latest(State(app): State<Arc<App>>, headers: HeaderMap, query: Pairs) -> Response {
+    match read_latest(&app, &headers, query).await {
+        Ok(answer) => answer.respond(&headers),
+        Err(error) => error.respond(Dialect::V1),
+    }
+}
+
+/// The latest reading of each sensor chosen, from its document, brought up to what is acked.
+async fn read_latest(app: &App, headers: &HeaderMap, query: Pairs) -> Result<Answer, ApiError> {
+    let parameters = Parameters::of(query, LATEST)?;
+    let format = Format::of(&parameters, headers)?;
+    let max = app.options.sensors_max;
+    let (limit, times) = (parameters.limit(max, max, "query.sensors_max")?, parameters.times()?);
+    let (database, choice) = (parameters.database()?, parameters.choice_or_all(app)?);
+    let mut filter = SensorFilter { after: parameters.get("cursor").map(str::to_owned), outliers: false, limit: max };
+    let mut found = Vec::new();
+    loop {
+        let (documents, next) = listed(app, &database, &filter).await?;
+        found.extend(documents.into_iter().filter(|document| choice.takes(&document.sensor)));
+        filter.after = next;
+        if filter.after.is_none() || found.len() > limit {
+            break;
+        }
+    }
+    let is_cut = found.len() > limit;
+    found.truncate(limit);
+    let next = found.last().filter(|_| is_cut).map(|last| last.sensor.key.to_string());
+    let columns = match format {
+        Format::Csv => Columns::of(app.query.vocabulary(&database, &choice).await?, Vec::new()),
+        Format::Json | Format::Lines => Columns::default(),
+    };
+    let series = |document: SensorDocument| Some((document.sensor, vec![document.recent.into_iter().next_back()?]));
+    let series: Vec<_> = found.into_iter().filter_map(series).collect();
+    let body = series::readings(format, &series, columns, times, next.as_deref());
+    Ok(Answer { format, body, next, is_past: false })
+}
+
+/// `GET /api/v1/sensors`.
+pub async fn sensors(State(app): State<Arc<App>>, query: Pairs) -> Response {
+    read_sensors(&app, query).await.unwrap_or_else(|error| error.respond(Dialect::V1))
+}
+
+async fn read_sensors(app: &App, query: Pairs) -> Result<Response, ApiError> {
+    let parameters = Parameters::of(query, SENSORS)?;
+    let max = app.options.sensors_max;
+    let (limit, times) = (parameters.limit(max, max, "query.sensors_max")?, parameters.times()?);
+    let outliers = flag("outlier", parameters.get("outlier"))?.unwrap_or(false);
+    let with_recent = flag("recent", parameters.get("recent"))?.unwrap_or(false);
+    let database = parameters.database()?;
+    let filter = SensorFilter { after: parameters.get("cursor").map(str::to_owned), outliers, limit };
+    let (mut documents, next) = listed(app, &database, &filter).await?;
+    // A mark that has expired is still stored until the document is written again.
+    documents.retain(|document| !outliers || document.outlier.is_some());
+    let mut out = String::from("{\"sensors\":[");
+    json::list(&mut out, &documents, |out, document| json::sensor(out, document, times, with_recent));
+    json::end_with_next(&mut out, next.as_deref());
+    Ok(([(header::CONTENT_TYPE, Format::Json.media_type())], out).into_response())
+}

@@ -1,0 +1,128 @@
+//! `GET /api/v1/summary`: windows of one sensor or of many.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::HeaderMap;
+use axum::response::Response;
+
+use super::App;
+use super::answer::Answer;
+use super::errors::{ApiError, Dialect};
+use super::format::Format;
+use super::parameters::{Pairs, Parameters, step};
+use super::series::{self, Windows};
+use crate::influxql::Fill;
+use crate::query::aggregate::{Aggregate, Aggregation, GroupBy};
+use crate::query::choice::Choice;
+use crate::query::influx::is_zone;
+
+/// What it takes.
+pub const PARAMETERS: &[&str] = &[
+    "db",
+    "sensor",
+    "measurement",
+    "tag.KEY",
+    "from",
+    "to",
+    "precision",
+    "fields",
+    "step",
+    "epoch",
+    "agg",
+    "tz",
+    "group_by",
+    "fill",
+    "format",
+];
+
+/// `GET /api/v1/summary`.
+pub async fn summary(State(app): State<Arc<App>>, headers: HeaderMap, query: Pairs) -> Response {
+    match read(&app, &headers, query).await {
+        Ok(answer) => answer.respond(&headers),
+        Err(error) => error.respond(Dialect::V1),
+    }
+}
+
+async fn read(app: &App, headers: &HeaderMap, query: Pairs) -> Result<Answer, ApiError> {
+    let parameters = Parameters::of(query, PARAMETERS)?;
+    let (format, times) = (Format::of(&parameters, headers)?, parameters.times()?);
+    let (choice, is_past) = (parameters.choice(app)?, Parameters::is_past(&parameters.range()?));
+    let is_plain = ["agg", "tz", "group_by", "fill"].iter().all(|name| parameters.get(name).is_none());
+    let group_by = group_by(&parameters);
+    let by = if group_by == GroupBy::Sensor { "sensor" } else { "measurement" };
+    let series = match choice {
+        // Windows of one sensor by UTC's clock: what documents hold, put together exactly.
+        Choice::Sensor(_) if is_plain => plain(app, &parameters).await?,
+        choice => aggregated(app, &parameters, choice, group_by).await?,
+    };
+    Ok(Answer { format, body: series::windows(format, by, &series, times), next: None, is_past })
+}
+
+async fn plain(app: &App, parameters: &Parameters) -> Result<Vec<Windows>, ApiError> {
+    let step = step(parameters.get("step").unwrap_or("1h"))?;
+    let windows = app.query.summary(&parameters.selection(app)?, step).await?;
+    let sensor = parameters.sensor(app)?;
+    Ok(windows.map(|windows| Windows::of_sensor(&sensor, windows)).into_iter().collect())
+}
+
+fn group_by(parameters: &Parameters) -> GroupBy {
+    match parameters.get("group_by") {
+        None | Some("none") => GroupBy::Sensor,
+        Some("*") => GroupBy::Tags(Vec::new()),
+        Some(names) => GroupBy::Tags(names.split(',').map(str::to_owned).collect()),
+    }
+}
+
+async fn aggregated(
+    app: &App,
+    parameters: &Parameters,
+    choice: Choice,
+    group_by: GroupBy,
+) -> Result<Vec<Windows>, ApiError> {
+    let functions = match parameters.get("agg") {
+        None => Aggregate::USUAL.to_vec(),
+        Some(names) => names.split(',').map(aggregate).collect::<Result<_, _>>()?,
+    };
+    let zone = parameters.get("tz").map(str::to_owned);
+    if let Some(zone) = zone.as_deref().filter(|zone| !is_zone(zone)) {
+        return Err(ApiError::Bad(format!("parameter tz: {zone:?} is no time zone such as Europe/Berlin")));
+    }
+    let asked = Aggregation {
+        database: parameters.database()?,
+        choice,
+        range: parameters.range()?,
+        has_start: parameters.get("from").is_some(),
+        fields: parameters.names("fields"),
+        step: Some(step(parameters.get("step").unwrap_or("1h"))?),
+        zone,
+        functions,
+        group_by,
+        fill: fill(parameters.get("fill"))?,
+    };
+    let series = app.query.aggregate(&asked).await?;
+    Ok(series.into_iter().map(Windows::of_series).collect())
+}
+
+fn aggregate(name: &str) -> Result<Aggregate, ApiError> {
+    let known = "count, min, max, sum, avg, first, last, stddev, median, or a percentile such as p95";
+    Aggregate::from_name(name).ok_or_else(|| ApiError::Bad(format!("parameter agg: {name:?} is none of {known}")))
+}
+
+fn fill(text: Option<&str>) -> Result<Fill, ApiError> {
+    Ok(match text {
+        None | Some("none") => Fill::None,
+        Some("null") => Fill::Null,
+        Some("previous") => Fill::Previous,
+        Some("linear") => Fill::Linear,
+        Some(number) => match (number.parse::<i64>(), number.parse::<f64>()) {
+            (Ok(whole), _) => Fill::Integer(whole),
+            (Err(_), Ok(float)) if float.is_finite() => Fill::Float(float),
+            _ => {
+                return Err(ApiError::Bad(format!(
+                    "parameter fill: {number:?} is none of none, null, previous, linear, or a number"
+                )));
+            }
+        },
+    })
+}

@@ -1,0 +1,163 @@
+//! Readings of one sensor, part by part, from the earliest on or from the latest back.
+
+use std::ops::Range;
+
+use super::{PAGES_WITH_READINGS, Query, QueryError, Selection, beside, by_hour, hours_of, merged};
+use crate::bucket::Reading;
+use crate::bucket::readings::reading_bytes;
+use crate::reading::Hour;
+
+/// Which readings come first.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Order {
+    /// The earliest.
+    #[default]
+    Ascending,
+    /// The latest.
+    Descending,
+}
+
+/// A part of a range of readings.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Part {
+    /// In the order asked for.
+    pub readings: Vec<Reading>,
+    /// Where the next part begins, if there is one: no reading before it, in the order asked for, is left.
+    pub next: Option<i64>,
+    /// Whether the sensor is known at all, as its readings show; [`Query::readings`] looks further.
+    pub known: bool,
+}
+
+/// How many readings a page is guessed to hold when one asks for just enough pages.
+const READINGS_PER_PAGE: usize = 50;
+
+impl Order {
+    /// What is left of a range from this time on, in this order.
+    #[must_use]
+    pub fn rest(self, range: &Range<i64>, from: i64) -> Range<i64> {
+        match self {
+            Self::Ascending => from..range.end,
+            Self::Descending => range.start..from.saturating_add(1),
+        }
+    }
+
+    /// The first time of a range, in this order. The range is not empty.
+    #[must_use]
+    pub fn first(self, range: &Range<i64>) -> i64 {
+        match self {
+            Self::Ascending => range.start,
+            Self::Descending => range.end - 1,
+        }
+    }
+}
+
+impl Query {
+    /// The first `limit` readings of a selection.
+    ///
+    /// # Errors
+    /// When the answer cannot be complete.
+    pub async fn readings(&self, selection: &Selection, order: Order, limit: usize) -> Result<Part, QueryError> {
+        let read = async {
+            let mut part = self.read_readings(selection, order, limit).await?;
+            part.known = !part.readings.is_empty() || self.is_known(selection).await?;
+            Ok(part)
+        };
+        let part = self.in_turn(read).await?;
+        self.metrics.query_points.increment(part.readings.len() as u64);
+        Ok(part)
+    }
+
+    pub(super) async fn read_readings(
+        &self,
+        selection: &Selection,
+        order: Order,
+        limit: usize,
+    ) -> Result<Part, QueryError> {
+        let mut readings: Vec<Reading> = Vec::new();
+        let mut hours = hours_of(&selection.range);
+        let mut unflushed = self.unflushed(selection, &hours).await?;
+        let (mut bytes, mut measured) = (0, 0);
+        let pages_max = (limit / READINGS_PER_PAGE).clamp(PAGES_WITH_READINGS.start, PAGES_WITH_READINGS.end);
+        while hours.start < hours.end && readings.len() <= limit && bytes <= self.options.answer_bytes {
+            let pages = self.scan_towards(selection, order, &hours, pages_max).await?;
+            // With no page left, what is unflushed is all there is.
+            let rest = match (order, pages.last()) {
+                (_, None) => hours.end..hours.end,
+                (Order::Ascending, Some(last)) => last.hour.next()..hours.end,
+                (Order::Descending, Some(last)) => hours.start..last.hour,
+            };
+            let scanned = match order {
+                Order::Ascending => by_hour(&pages, &mut unflushed, rest.start),
+                Order::Descending => {
+                    let from = if pages.is_empty() { hours.start } else { rest.end };
+                    let mut scanned = beside(&pages, unflushed.split_off(&from));
+                    scanned.reverse();
+                    scanned
+                }
+            };
+            for (hour, pages, later) in scanned {
+                if readings.len() > limit {
+                    break;
+                }
+                hours = order.behind(&hours, hour);
+                let found = merged(pages, later.as_ref(), selection);
+                match order {
+                    Order::Ascending => readings.extend(found),
+                    Order::Descending => readings.extend(found.into_iter().rev()),
+                }
+            }
+            if readings.len() <= limit {
+                hours = rest;
+            }
+            bytes += readings[measured..].iter().map(bytes_of).sum::<usize>();
+            measured = readings.len();
+        }
+        let limit = limit.min(fitting(&readings, self.options.answer_bytes));
+        let rest = (hours.start < hours.end).then(|| order.first(&(hours.start.start_ns()..hours.end.start_ns())));
+        let next =
+            readings.get(limit).map(|reading| reading.time).or(rest.filter(|_| bytes > self.options.answer_bytes));
+        readings.truncate(limit);
+        let known = !readings.is_empty();
+        Ok(Part { readings, next, known })
+    }
+
+    async fn scan_towards(
+        &self,
+        selection: &Selection,
+        order: Order,
+        hours: &Range<Hour>,
+        pages_max: usize,
+    ) -> Result<Vec<crate::bucket::store::ScannedPage>, crate::bucket::StorageError> {
+        match order {
+            Order::Ascending => self.scan(selection, hours, true, pages_max).await,
+            Order::Descending => {
+                let Selection { database, sensor, .. } = selection;
+                self.store.scan_back(database, sensor, hours.clone(), pages_max).await
+            }
+        }
+    }
+}
+
+impl Order {
+    /// The hours left behind this one.
+    fn behind(self, hours: &Range<Hour>, hour: Hour) -> Range<Hour> {
+        match self {
+            Self::Ascending => hour.next()..hours.end,
+            Self::Descending => hours.start..hour,
+        }
+    }
+}
+
+pub(super) fn bytes_of(reading: &Reading) -> usize {
+    reading_bytes(reading.time, reading.fields.iter().map(|(name, value)| (&**name, value)))
+}
+
+/// How many of the readings fit into so many bytes; at least one, so that a cursor moves on.
+fn fitting(readings: &[Reading], bytes_max: usize) -> usize {
+    let mut bytes = 0;
+    let fits = |reading: &&Reading| {
+        bytes += bytes_of(reading);
+        bytes <= bytes_max
+    };
+    readings.iter().take_while(fits).count().max(1)
+}

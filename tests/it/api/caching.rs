@@ -1,0 +1,59 @@
+//! What a cache may do with an answer: ask each time whether it still holds, and get 304 while it does.
+
+use super::{Client, client};
+use crate::support::http::{Answer, request};
+
+#[track_caller]
+fn ask(client: &Client<'_>, path: &str, parameters: &str, known: Option<&str>) -> Answer {
+    let headers: Vec<(&str, &str)> = known.into_iter().map(|tag| ("if-none-match", tag)).collect();
+    request("GET", &client.url(path, parameters), b"", &headers).expect("an answer")
+}
+
+#[test]
+fn an_answer_of_the_past_is_sent_again_only_when_late_data_changed_it() {
+    let client = client("caching");
+    client.keep("m v=1 1000000000\nm v=2 2000000000");
+    for (path, more) in [
+        ("/api/v1/readings", "sensor=m"),
+        ("/api/v1/readings", "measurement=m&format=csv"),
+        ("/api/v1/readings", "sensor=m&limit=1&format=ndjson"),
+        ("/api/v1/summary", "sensor=m"),
+        ("/api/v1/summary", "measurement=m&format=ndjson"),
+    ] {
+        let parameters = format!("{more}&from=0&to=1970-01-02T00:00:00Z");
+        let first = ask(&client, path, &parameters, None).expect(200);
+        assert_eq!(first.header("cache-control"), Some("no-cache"), "{more}");
+        let tag = first.header("etag").expect("a tag").to_owned();
+        let again = ask(&client, path, &parameters, Some(&tag)).expect(304);
+        assert_eq!((again.text(), again.header("etag")), ("", Some(tag.as_str())), "{more}");
+        assert_eq!(again.header("x-next-cursor"), first.header("x-next-cursor"), "{more}");
+        ask(&client, path, &parameters, Some(&format!("\"other\", {tag}"))).expect(304);
+        ask(&client, path, &parameters, Some("W/\"other\"")).expect(200);
+        // Late data.
+        client.keep("m v=5,w=1 1000000000");
+        let changed = ask(&client, path, &parameters, Some(&tag)).expect(200);
+        assert_ne!(changed.header("etag"), Some(tag.as_str()), "{more}");
+        client.keep("m v=1,w=2 1000000000");
+    }
+    // The same readings, and a next part where there was none.
+    let part = "sensor=m&limit=2&format=ndjson&from=0&to=1970-01-02T00:00:00Z";
+    let tag = ask(&client, "/api/v1/readings", part, None).expect(200).header("etag").expect("a tag").to_owned();
+    client.keep("m v=9 3000000000");
+    ask(&client, "/api/v1/readings", part, Some(&tag)).expect(200);
+}
+
+#[test]
+fn what_reaches_up_to_now_is_not_kept() {
+    let client = client("not-kept");
+    client.keep("m v=1");
+    for (path, parameters) in [
+        ("/api/v1/readings", "sensor=m"),
+        ("/api/v1/readings", "measurement=m&to=2200-01-01T00:00:00Z"),
+        ("/api/v1/summary", "sensor=m&from=-1h"),
+        ("/api/v1/latest", ""),
+    ] {
+        let answer = ask(&client, path, parameters, Some("*")).expect(200);
+        assert_eq!(answer.header("cache-control"), Some("no-store"), "{path} {parameters}");
+        assert_eq!(answer.header("etag"), None, "{path} {parameters}");
+    }
+}
