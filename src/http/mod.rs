@@ -88,7 +88,7 @@ const ENDPOINTS: &[(&str, &str)] = &[
     ("POST /api/v1/readings", "write JSON readings: one object, an array, or NDJSON (?db=&precision=)"),
     (
         "GET  /api/v1/readings",
-        "raw readings (?db=&sensor=, or measurement= and tag.KEY=; from=&to=&fields=&order=&limit=&cursor=&format=json|ndjson|csv)",
+        "raw readings (?db=&sensor=, or measurement= and tag.KEY=; from=&to=&fields=&order=&limit=&cursor=&max_points=&format=json|ndjson|csv)",
     ),
     (
         "GET  /api/v1/summary",

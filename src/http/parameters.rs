@@ -134,12 +134,17 @@ impl Parameters {
         })
     }
 
-    pub fn limit(&self, default: usize, max: usize, key: &str) -> Result<usize, ApiError> {
-        let Some(text) = self.get("limit") else { return Ok(default) };
+    /// A number from 1 to the value of a config key.
+    pub fn count(&self, name: &str, max: usize, key: &str) -> Result<Option<usize>, ApiError> {
+        let Some(text) = self.get(name) else { return Ok(None) };
         match text.parse() {
-            Ok(limit) if (1..=max).contains(&limit) => Ok(limit),
-            _ => Err(ApiError::Bad(format!("parameter limit: {text:?} is not a number from 1 to {max} ({key})"))),
+            Ok(count) if (1..=max).contains(&count) => Ok(Some(count)),
+            _ => Err(ApiError::Bad(format!("parameter {name}: {text:?} is not a number from 1 to {max} ({key})"))),
         }
+    }
+
+    pub fn limit(&self, default: usize, max: usize, key: &str) -> Result<usize, ApiError> {
+        Ok(self.count("limit", max, key)?.unwrap_or(default))
     }
 
     pub fn times(&self) -> Result<Times, ApiError> {

@@ -1,4 +1,4 @@
-//! `GET /api/v1/readings`: raw readings of one sensor or of many, part by part.
+//! `GET /api/v1/readings`: raw readings of one sensor or of many, part by part, or as few as a chart needs.
 
 use std::sync::Arc;
 
@@ -31,6 +31,7 @@ pub const PARAMETERS: &[&str] = &[
     "order",
     "limit",
     "cursor",
+    "max_points",
     "format",
     "epoch",
 ];
@@ -67,9 +68,11 @@ async fn read(app: &App, headers: &HeaderMap, query: Pairs) -> Result<Answer, Ap
         Format::Csv => Columns::of(app.query.vocabulary(&asked.selection.database, &asked.choice).await?, fields),
         Format::Json | Format::Lines => Columns::default(),
     };
-    let (series, next) = match &asked.choice {
-        Choice::Sensor(_) => one_sensor(app, &parameters, asked).await?,
-        Choice::Matching { .. } => many_sensors(app, asked).await?,
+    let points_max = parameters.count("max_points", app.options.limit_max, "query.limit_max")?;
+    let (series, next) = match (&asked.choice, points_max) {
+        (_, Some(points_max)) => (for_a_chart(app, &parameters, asked, points_max).await?, None),
+        (Choice::Sensor(_), None) => one_sensor(app, &parameters, asked).await?,
+        (Choice::Matching { .. }, None) => many_sensors(app, asked).await?,
     };
     answer(format, &series, columns, times, next, Parameters::is_past(&range))
 }
@@ -122,6 +125,24 @@ async fn many_sensors(app: &App, asked: Asked) -> Result<Found, ApiError> {
     };
     let part = app.query.many_readings(&ManySelection { choice, of_each, order, from }, limit).await?;
     Ok((part.series, part.next.map(|(key, time)| format!("{time:x}.{key}"))))
+}
+
+async fn for_a_chart(
+    app: &App,
+    parameters: &Parameters,
+    asked: Asked,
+    points_max: usize,
+) -> Result<Vec<Readings>, ApiError> {
+    for name in ["limit", "cursor"] {
+        if parameters.get(name).is_some() {
+            return Err(ApiError::Bad(format!("parameter max_points gives the whole range: leave out {name}")));
+        }
+    }
+    let Asked { choice, selection: of_each, order, .. } = asked;
+    let is_one = matches!(choice, Choice::Sensor(_));
+    let mut series = app.query.thinned(&ManySelection { choice, of_each, order, from: None }, points_max).await?;
+    series.retain(|(_, readings)| is_one || !readings.is_empty());
+    Ok(series)
 }
 
 fn time(text: &str) -> Option<i64> {

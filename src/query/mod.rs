@@ -12,6 +12,7 @@ mod plan;
 mod points;
 pub mod range;
 mod summaries;
+mod thinning;
 mod windows;
 
 use std::collections::BTreeMap;

@@ -78,6 +78,7 @@ fn agree(server: &Server, seed: u64) {
             model.check_windows(server, &Question::any(&mut random));
         }
         model.check_readings(server, &mut random);
+        check_charts(&model, server);
     }
 }
 
@@ -209,6 +210,35 @@ impl Model {
                     }
                 }
                 assert_eq!(found, expected, "{query}");
+            }
+        }
+    }
+}
+
+/// A chart of all of a measurement's sensors: few readings of each, none of them made up, and no peak lost.
+#[track_caller]
+fn check_charts(model: &Model, server: &Server) {
+    for (order, points_max) in [("asc", 10), ("desc", 50), ("asc", 100_000)] {
+        let query = format!("measurement=m&max_points={points_max}&order={order}");
+        let found = all_parts(server, &query, usize::MAX);
+        for (number, readings) in model.readings.iter().enumerate().filter(|(_, readings)| !readings.is_empty()) {
+            let mut shown = found[&key(number)].clone();
+            if order == "desc" {
+                shown.reverse();
+            }
+            assert!(shown.len() <= points_max, "{} of {points_max}", shown.len());
+            let all: Vec<Value> = readings.iter().map(|(time, fields)| reading(*time, fields)).collect();
+            if all.len() <= points_max {
+                assert_eq!(shown, all, "{query}");
+            }
+            assert!(shown.is_sorted_by_key(|reading| reading["ts"].as_i64()), "{query}");
+            assert!(shown.iter().all(|reading| all.contains(reading)), "{query}");
+            for field in ["v", "w"] {
+                let extremes = |readings: &[Value]| {
+                    let values: Vec<f64> = readings.iter().filter_map(|reading| reading[field].as_f64()).collect();
+                    [values.iter().copied().reduce(f64::min), values.iter().copied().reduce(f64::max)]
+                };
+                assert_eq!(extremes(&shown), extremes(&all), "{query} {field}");
             }
         }
     }

@@ -125,6 +125,33 @@ fn parts_bounded_by_their_bytes_are_together_the_whole_in_both_orders() {
 }
 
 #[test]
+fn a_chart_has_few_readings_and_every_peak() {
+    let client = client("charts");
+    // A flat line with a peak of one reading, and one of text alone.
+    let value = |n: i64| if n == 1234 { 99.5 } else { 1.0 };
+    client.keep(&(0..5400).map(|n| format!("m v={} {}\n", value(n), HOUR_START + n * SECOND)).collect::<String>());
+    client.keep("text s=\"a\" 1\ntext s=\"b\" 2");
+    let times = |readings: &[Value]| -> Vec<i64> { readings.iter().map(|r| r["ts"].as_i64().unwrap()).collect() };
+    let end = HOUR_START + 5400 * SECOND;
+    for range in [String::new(), format!("&precision=ns&from={HOUR_START}&to={end}")] {
+        let shown = client.readings("m", &format!("max_points=20{range}"));
+        assert!((4..=20).contains(&shown.len()), "{}", shown.len());
+        assert!(shown.contains(&json!({"ts": HOUR_START + 1234 * SECOND, "v": 99.5})), "{range}");
+        assert_eq!(times(&shown)[0], HOUR_START, "{range}");
+        assert_eq!(*times(&shown).last().unwrap(), HOUR_START + 5399 * SECOND, "{range}");
+    }
+    assert_eq!(client.readings("m", "max_points=5400").len(), 5400);
+    assert_eq!(times(&client.readings("text", "max_points=2&order=desc")), [2, 1]);
+    let nothing = json!({"series": [{"sensor": "text", "tags": {}, "readings": []}], "next": null});
+    assert_eq!(client.get(PATH, "sensor=text&max_points=2&from=2026-01-01T00:00:00Z").expect(200).json(), nothing);
+    let server = Launch::embedded().config("[query]\npoints_max = 3\n").start();
+    let limited = Client { server: &server, database: "d" };
+    limited.keep("m,s=1 v=1 1\nm,s=1 v=2 2\nm,s=2 v=1 1\nm,s=2 v=2 2");
+    let error = limited.get(PATH, "measurement=m&max_points=5").expect(400).json();
+    assert!(text_at(&error, "error").contains("(query.points_max)"), "{error}");
+}
+
+#[test]
 fn fields_chooses_and_readings_without_any_of_them_stay_away() {
     let client = client("chosen-fields");
     client.keep("m a=1,b=2,c=3 1\nm a=4 2\nm b=5 3\nm d=\"x\" 4");
@@ -246,6 +273,9 @@ fn parameters_that_cannot_be_meant_are_refused_by_name() {
         ("sensor=m&from=1&precision=fortnight", "invalid precision \"fortnight\" (use auto, n, u, ms, s, m or h)"),
         ("sensor=m&epoch=h", "parameter epoch: \"h\" is none of ns, u, ms, s"),
         ("sensor=m&format=xml", "parameter format: \"xml\" is none of json, ndjson, csv"),
+        ("sensor=m&max_points=0", "parameter max_points: \"0\" is not a number from 1 to 100000 (query.limit_max)"),
+        ("sensor=m&max_points=5&limit=5", "parameter max_points gives the whole range: leave out limit"),
+        ("sensor=m&max_points=5&cursor=5", "parameter max_points gives the whole range: leave out cursor"),
         ("sensor=m&order=up", "parameter order: \"up\" is neither asc nor desc"),
         ("sensor=m&cursor=!", "parameter cursor: \"!\" is not of this range: pass next on as it was given"),
         ("sensor=m&from=5&precision=ns&cursor=1", "parameter cursor: \"1\" is not of this range: pass next on"),
