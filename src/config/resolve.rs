@@ -21,6 +21,9 @@ const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(60 * 60);
 
+/// 292 years: the times that nanoseconds can tell, from one end to the middle.
+const SPAN_MOST: Duration = Duration::from_secs(292 * 365 * 24 * 60 * 60);
+
 /// The shortest deadline: below it nothing could ever be answered.
 const TICK: Duration = Duration::from_millis(10);
 
@@ -88,6 +91,8 @@ pub fn resolve(layers: &Layers, problems: &mut Vec<Problem>) -> Settings {
             limit_max: reader.count("query.limit_max", 1..=1_000_000),
             windows_max: reader.count("query.windows_max", 1..=10_000_000),
             points_max: reader.count("query.points_max", 1..=100_000_000),
+            span_max: reader.duration("query.span_max", HOUR..=SPAN_MOST),
+            series_max: reader.count("query.series_max", 1..=10_000_000),
             cache_max_age: reader.duration("query.cache_max_age", Duration::from_millis(1)..=HOUR),
             cache_bytes: reader.size("query.cache_bytes", 0..=TIB),
             sensors_max: reader.count("query.sensors_max", 1..=100_000),

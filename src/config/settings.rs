@@ -199,6 +199,10 @@ pub struct QuerySettings {
     pub windows_max: usize,
     /// Most readings that one InfluxQL statement keeps in memory.
     pub points_max: usize,
+    /// Longest range that a query may be about.
+    pub span_max: Duration,
+    /// Most sensors whose readings one query may be about.
+    pub series_max: usize,
     /// How old what is known of other instances' sensors and of what they stored may be.
     pub cache_max_age: Duration,
     /// Bytes of memory for summaries that are remembered; none are with zero.

@@ -83,9 +83,11 @@ impl ApiError {
             },
             Self::Query(error) => match error {
                 QueryError::Storage(error) => of_storage(error),
-                QueryError::TooManyWindows { .. } | QueryError::TooManyPoints { .. } | QueryError::TooLarge { .. } => {
-                    StatusCode::BAD_REQUEST
-                }
+                QueryError::TooManyWindows { .. }
+                | QueryError::TooManyPoints { .. }
+                | QueryError::TooLarge { .. }
+                | QueryError::TooLong { .. }
+                | QueryError::TooManySensors { .. } => StatusCode::BAD_REQUEST,
                 QueryError::Timeout { .. } | QueryError::Overloaded { .. } | QueryError::Behind(_) => {
                     StatusCode::SERVICE_UNAVAILABLE
                 }

@@ -43,7 +43,9 @@ impl Query {
     }
 
     async fn read_many(&self, selection: &ManySelection, limit: usize) -> Result<ManyReadings, QueryError> {
+        self.span(&selection.of_each.range)?;
         let mut entries = self.choose(&selection.of_each.database, &selection.choice).await?;
+        self.check_sensors(entries.len())?;
         if let Some((key, _)) = &selection.from {
             entries.retain(|entry| *entry.sensor.key >= **key);
         }

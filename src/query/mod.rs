@@ -7,6 +7,7 @@ mod cache;
 pub mod choice;
 mod directory;
 pub mod influx;
+mod limits;
 pub mod many;
 mod plan;
 mod points;
@@ -42,6 +43,10 @@ pub struct Options {
     pub concurrent: usize,
     /// Most readings that one statement keeps in memory.
     pub points_max: usize,
+    /// Longest range that a question may be about.
+    pub span_max: Duration,
+    /// Most sensors that one question may be about.
+    pub series_max: usize,
     /// How old what is known of other instances' sensors and of what they stored may be.
     pub cache_max_age: Duration,
     /// Bytes of memory for summaries that are remembered; none are with zero.
@@ -80,6 +85,20 @@ pub enum QueryError {
         "the query needs more than {limit} readings at a time (query.points_max): take a shorter range or fewer sensors"
     )]
     TooManyPoints {
+        /// The limit's value.
+        limit: usize,
+    },
+    /// The range is too long.
+    #[error("the query is about more than {limit:?} (query.span_max): take a shorter range")]
+    TooLong {
+        /// The limit's value.
+        limit: Duration,
+    },
+    /// Too many sensors are chosen.
+    #[error("the query is about {count} sensors, more than {limit} (query.series_max): choose fewer by their tags")]
+    TooManySensors {
+        /// How many there are.
+        count: usize,
         /// The limit's value.
         limit: usize,
     },
@@ -174,6 +193,8 @@ impl Query {
         let deadline = tokio::time::Instant::now() + self.options.timeout;
         let turn = tokio::time::timeout_at(deadline, self.turns.acquire()).await;
         let Ok(Ok(_turn)) = turn else { return Err(QueryError::Overloaded { limit: self.options.concurrent }) };
+        // Counted down when the query ends, and when whoever asked is gone.
+        let _running = self.metrics.query_running();
         let timeout = |_| QueryError::Timeout { limit: self.options.timeout };
         let answer = tokio::time::timeout_at(deadline, query).await.map_err(timeout)?;
         self.metrics.query_seconds.record(started.elapsed());

@@ -58,6 +58,7 @@ impl Query {
     /// When the answer cannot be complete.
     pub async fn readings(&self, selection: &Selection, order: Order, limit: usize) -> Result<Part, QueryError> {
         let read = async {
+            self.span(&selection.range)?;
             let mut part = self.read_readings(selection, order, limit).await?;
             part.known = !part.readings.is_empty() || self.is_known(selection).await?;
             Ok(part)

@@ -35,7 +35,9 @@ impl Query {
         points_max: usize,
     ) -> Result<Vec<(Arc<Sensor>, Vec<Reading>)>, QueryError> {
         let of_each = &selection.of_each;
+        let mut span = self.span(&of_each.range)?;
         let entries = self.choose(&of_each.database, &selection.choice).await?;
+        self.check_sensors(entries.len())?;
         let wanted = |name: &str| of_each.fields.is_empty() || of_each.fields.iter().any(|field| field == name);
         let names = entries.iter().flat_map(|entry| &entry.fields).map(|(name, _)| name).filter(|name| wanted(name));
         let fields: Vec<Arc<str>> = names.cloned().collect::<std::collections::BTreeSet<_>>().into_iter().collect();
@@ -49,6 +51,7 @@ impl Query {
             Wanted { database: &of_each.database, sensors: &sensors, range: of_each.range.clone(), fields: &fields };
         let (mut kept, limit) = (0, self.options.points_max);
         let take = |place: usize, points: &Points| {
+            span.sees_all(&points.times)?;
             let before = thinned[place].len();
             readings(points, &fields).for_each(|reading| thinned[place].push(reading));
             kept = kept + thinned[place].len() - before;

@@ -31,6 +31,7 @@ impl Query {
         selection: &Selection,
         step: i64,
     ) -> Result<Option<Vec<Window>>, QueryError> {
+        let mut span = self.span(&selection.range)?;
         let mut windows = Windows::new(step, selection.range.clone(), self.options.windows_max);
         let mut unflushed = self.unflushed(selection, &hours_of(&selection.range)).await?;
         let open: Vec<Hour> = unflushed.keys().copied().collect();
@@ -41,6 +42,9 @@ impl Query {
             }
         }
         let windows = windows.finish();
+        for window in windows.first().into_iter().chain(windows.last()) {
+            span.sees(&window.span)?;
+        }
         Ok(if windows.is_empty() && !self.is_known(selection).await? { None } else { Some(windows) })
     }
 

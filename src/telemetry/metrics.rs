@@ -53,6 +53,7 @@ pub struct Metrics {
     /// Hours of a sensor whose summaries had to be read.
     pub query_cache_misses: Counter,
     query_cache_bytes: Gauge,
+    query_running: Gauge,
     /// Open connections.
     pub connections: Gauge,
 }
@@ -99,6 +100,7 @@ impl Metrics {
             query_cache_hits: counter!("hourglass_query_cache_hits_total"),
             query_cache_misses: counter!("hourglass_query_cache_misses_total"),
             query_cache_bytes: gauge!("hourglass_query_cache_bytes"),
+            query_running: gauge!("hourglass_query_running"),
             connections: gauge!("hourglass_http_connections"),
         }
     }
@@ -152,6 +154,12 @@ impl Metrics {
         self.scraping.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// A query is at work for as long as it is held.
+    pub fn query_running(&self) -> Running {
+        self.query_running.increment(1.0);
+        Running(self.query_running.clone())
+    }
+
     /// The account of every reading, all of one moment.
     pub fn account(&self, account: &Account) {
         self.with(|| {
@@ -194,6 +202,16 @@ impl Metrics {
     /// Folds what histograms have gathered; without it they grow until the next scrape.
     pub fn upkeep(&self) {
         self.recorder.handle().run_upkeep();
+    }
+}
+
+/// Counts a query as running until it is dropped.
+#[derive(Debug)]
+pub struct Running(Gauge);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.decrement(1.0);
     }
 }
 
@@ -259,6 +277,7 @@ fn describe() {
     count("hourglass_http_requests_total", "Requests answered");
     spread("hourglass_http_request_seconds", "Seconds per request, body included");
     count("hourglass_http_body_bytes_total", "Bytes of request bodies, as they came over the wire");
+    level("hourglass_query_running", "Queries at work");
     level("hourglass_http_connections", "Open connections");
     count("hourglass_ingest_readings_accepted_total", "Readings kept in the log, duplicates included");
     count("hourglass_ingest_readings_replayed_total", "Readings read back from the log at the start");

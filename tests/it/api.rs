@@ -10,6 +10,7 @@ mod formats;
 mod influx_query;
 mod json_writes;
 mod limits;
+mod query_limits;
 mod readings;
 mod refusals;
 mod sensors;
@@ -24,12 +25,12 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 
 use crate::support::http::{self, Answer};
-use crate::support::server::Server;
+use crate::support::server::{Launch, Server};
 
-/// The server that most tests of this module share, with the defaults.
+/// The server that most tests of this module share, with the defaults, and room for a database per test.
 fn shared() -> &'static Server {
     static SHARED: OnceLock<Server> = OnceLock::new();
-    SHARED.get_or_init(|| Server::start("embedded"))
+    SHARED.get_or_init(|| Launch::embedded().config("[limits]\ndatabases = 1000\n").start())
 }
 
 /// One database of a server, as its clients use it.

@@ -1,6 +1,7 @@
 //! What breaks around the server: a store that is paused, killed or not there, clients that hang, leave or send too
 //! much, stops and kills under load. Whatever happens, an ack is kept, a refusal says so, and all of it passes alone.
 
+mod asking;
 mod behind;
 mod clients;
 mod documents;

@@ -154,6 +154,8 @@ fn the_defaults_are_these() {
             limit_max: 100_000,
             windows_max: 100_000,
             points_max: 1_000_000,
+            span_max: seconds(876_600 * 60 * 60),
+            series_max: 100_000,
             cache_max_age: seconds(5),
             cache_bytes: 64 * MIB,
             sensors_max: 1000,

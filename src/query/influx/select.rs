@@ -16,6 +16,7 @@ use crate::influxql::{Checked, check};
 use crate::influxql::{Expr, Kind, Literal, Measurement, MeasurementName, Select, Source};
 use crate::query::directory::Entry;
 use crate::query::points::{Points, Wanted};
+use crate::query::summaries::HourSummary;
 use crate::query::{Query, QueryError};
 use crate::reading::{Family, Hour, Sensor, Value};
 
@@ -139,10 +140,12 @@ impl Query {
                 chosen.push((entry, holds.is_none()));
             }
         }
+        self.check_sensors(chosen.len())?;
         let members: Vec<Member> = chosen.iter().map(|(entry, _)| member(&entry.sensor)).collect();
         let sensors: Vec<Arc<Sensor>> = chosen.iter().map(|(entry, _)| entry.sensor.clone()).collect();
         let fields: Vec<Arc<str>> = plan.fields.iter().map(|field| Arc::from(field.as_str())).collect();
         let range = range(plan, frame);
+        let mut span = self.span(&range)?;
         let mut wanted = Wanted { database, sensors: &sensors, range: range.clone(), fields: &fields };
         let hours = summarized(plan, frame, &chosen, &range);
         let parts = match &hours {
@@ -151,12 +154,25 @@ impl Query {
         };
         for part in parts.into_iter().filter(|part| !part.is_empty()) {
             wanted.range = part;
-            let take = |place: usize, points: &Points| evaluation.feed(&members[place], points, chosen[place].1);
+            let take = |place: usize, points: &Points| {
+                span.sees_all(&points.times)?;
+                evaluation.feed(&members[place], points, chosen[place].1)
+            };
             self.each_points(&wanted, take).await?;
         }
         if let Some(hours) = hours {
             wanted.range = hours;
-            self.each_summary(&wanted, |place, summaries| evaluation.absorb(&members[place], summaries)).await?;
+            let mut within = Ok(());
+            let take = |place: usize, summaries: &[HourSummary]| {
+                let hours = || summaries.iter().map(|one| one.hour);
+                if let (Some(first), Some(last)) = (hours().min(), hours().max()) {
+                    let mut both = [first, last].into_iter().map(|hour| hour.start_ns()..hour.end_ns());
+                    within = within.clone().and(both.try_for_each(|hour| span.sees(&hour)));
+                }
+                evaluation.absorb(&members[place], summaries);
+            };
+            self.each_summary(&wanted, take).await?;
+            within?;
         }
         Ok(())
     }

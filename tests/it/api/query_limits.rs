@@ -1,0 +1,56 @@
+//! The limits on what one query may be about: each refusal names the config key that made it.
+
+use super::{Client, text_at};
+use crate::support::server::Launch;
+
+#[test]
+fn the_limit_that_a_query_is_over_is_named() {
+    let config = "[query]\nspan_max = \"24h\"\nseries_max = 2\n";
+    let server = Launch::embedded().config(config).start();
+    let client = Client { server: &server, database: "d" };
+    client.keep("m,s=1 v=1 1000\nm,s=2 v=1 1000\nm,s=3 v=1 1000\nn v=1 1000\nn v=2 97200000000000\no v=1 1000");
+    let day = "from=1970-01-01T00:00:00Z&to=1970-01-02T00:00:00Z";
+    let longer = "from=1970-01-01T00:00:00Z&to=1970-01-02T00:00:00.000000001Z";
+    let (readings, summary) = ("/api/v1/readings", "/api/v1/summary");
+    let statement = |text: &str| format!("q={}", super::encode(text));
+    let cases = [
+        (readings, format!("sensor=n&{day}"), None),
+        (readings, format!("sensor=n&{longer}"), Some("query.span_max")),
+        (readings, "sensor=n&from=0".to_owned(), Some("query.span_max")),
+        (readings, "sensor=n&from=-1h&to=2200-01-01T00:00:00Z".to_owned(), None),
+        // Raw readings come part by part, and have no beginning where none is said.
+        (readings, "sensor=n".to_owned(), None),
+        (readings, "sensor=n&max_points=5".to_owned(), Some("query.span_max")),
+        (readings, "sensor=o&max_points=5".to_owned(), None),
+        (readings, format!("measurement=n&{longer}"), Some("query.span_max")),
+        (readings, "measurement=m".to_owned(), Some("query.series_max")),
+        (readings, "measurement=m&max_points=5".to_owned(), Some("query.series_max")),
+        (readings, "measurement=m&tag.s=~[12]".to_owned(), None),
+        (summary, format!("sensor=n&{longer}"), Some("query.span_max")),
+        (summary, format!("sensor=n&{day}"), None),
+        (summary, "sensor=n".to_owned(), Some("query.span_max")),
+        (summary, "sensor=o".to_owned(), None),
+        (summary, "measurement=n&agg=median".to_owned(), Some("query.span_max")),
+        (summary, "measurement=n&agg=max".to_owned(), Some("query.span_max")),
+        (summary, "measurement=o".to_owned(), None),
+        (summary, "measurement=m".to_owned(), Some("query.series_max")),
+        ("/query", statement("SELECT max(v) FROM n"), Some("query.span_max")),
+        ("/query", statement("SELECT v FROM n"), Some("query.span_max")),
+        ("/query", statement("SELECT max(v) FROM o"), None),
+        ("/query", statement("SELECT max(v) FROM m"), Some("query.series_max")),
+        ("/api/v1/tags", String::new(), None),
+        ("/api/v1/latest", "measurement=m".to_owned(), None),
+    ];
+    for (path, parameters, key) in cases {
+        let answer = client.get(path, &parameters);
+        let text = answer.text().to_owned();
+        match key {
+            None => assert!(answer.status == 200 && !text.contains("error"), "{path} {parameters}: {text}"),
+            Some(key) if path == "/query" => assert!(text.contains(&format!("({key})")), "{parameters}: {text}"),
+            Some(key) => {
+                let error = answer.expect(400).json();
+                assert!(text_at(&error, "error").contains(&format!("({key})")), "{path} {parameters}: {text}");
+            }
+        }
+    }
+}

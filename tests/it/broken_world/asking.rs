@@ -1,0 +1,36 @@
+//! Clients that ask and leave: their queries end with them.
+
+use std::io::Write;
+use std::net::TcpStream;
+use std::time::Duration;
+
+use super::eventually;
+use crate::support::http::{get, post};
+use crate::support::mongod::{Mongod, fresh_database_name};
+use crate::support::series::{flush, metric};
+use crate::support::server::Launch;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The store does not answer, so the query would take its whole `query.timeout`; there is one turn for all.
+#[test]
+fn a_query_ends_when_its_client_leaves() {
+    let mut mongod = Mongod::start();
+    let config = "[query]\nconcurrent = 1\ntimeout = \"10m\"\n\n[store]\ncommand_timeout = \"10m\"\n";
+    // A query waits for the store as long as it may, also when the store is known to be away.
+    let store = format!("{}&serverSelectionTimeoutMS=600000", mongod.uri(&fresh_database_name()));
+    let server = Launch::with_store(store).config(config).start();
+    post(&server.url("/write"), "m v=1 1", &[]).expect(204);
+    flush(&server);
+    mongod.pause();
+    for path in ["/api/v1/readings?sensor=m", "/api/v1/summary?measurement=m", "/query?db=default&q=SELECT+v+FROM+m"] {
+        let mut client = TcpStream::connect(server.address()).expect("the server listens");
+        client.write_all(format!("GET {path} HTTP/1.1\r\nhost: test\r\n\r\n").as_bytes()).expect("a request");
+        let running = |count: f64| (metric(&server, "hourglass_query_running") == count).then_some(());
+        eventually(&format!("{path} runs"), PATIENCE, || running(1.0));
+        drop(client);
+        eventually(&format!("{path} is over"), PATIENCE, || running(0.0));
+    }
+    mongod.resume();
+    get(&server.url("/api/v1/readings?sensor=m")).expect(200);
+}
