@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use axum::extract::rejection::QueryRejection;
 use axum::extract::{Form, Query, State};
 use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -50,24 +51,28 @@ impl QueryParameters {
     }
 }
 
+type Url = Result<Query<QueryParameters>, QueryRejection>;
+
 /// `GET /query`.
-pub async fn by_get(
-    State(app): State<Arc<App>>,
-    method: Method,
-    headers: HeaderMap,
-    Query(url): Query<QueryParameters>,
-) -> Response {
-    answer(&app, &method, &headers, url).await
+pub async fn by_get(State(app): State<Arc<App>>, method: Method, headers: HeaderMap, url: Url) -> Response {
+    match url {
+        Ok(Query(url)) => answer(&app, &method, &headers, url).await,
+        Err(error) => ApiError::Bad(error.body_text()).respond(Dialect::V1),
+    }
 }
 
 /// `POST /query`: parameters in the URL or in a form body.
 pub async fn by_post(
     State(app): State<Arc<App>>,
     method: Method,
-    Query(url): Query<QueryParameters>,
+    url: Url,
     request: axum::extract::Request,
 ) -> Response {
     let headers = request.headers().clone();
+    let Query(url) = match url {
+        Ok(url) => url,
+        Err(error) => return ApiError::Bad(error.body_text()).respond(Dialect::V1),
+    };
     match form(&app, request).await {
         Ok(form) => answer(&app, &method, &headers, url.or(form)).await,
         Err(error) => error.respond(Dialect::V1),

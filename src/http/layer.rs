@@ -11,7 +11,8 @@ use axum::middleware::Next;
 use axum::response::Response;
 use tracing::Instrument;
 
-use super::{App, ENDPOINTS};
+use super::App;
+use super::endpoints::ENDPOINTS;
 
 /// The version that clients are told: they choose what to send by it, and ours is that of 1.x.
 pub const INFLUX_VERSION: &str = "1.8.10";
@@ -54,8 +55,7 @@ fn request_id(request: &Request) -> HeaderValue {
 /// The route's pattern from the fixed list, never the path as sent.
 fn route_label(matched: Option<&MatchedPath>) -> &'static str {
     let path = matched.map_or("", MatchedPath::as_str);
-    let paths = ENDPOINTS.iter().filter_map(|(endpoint, _)| endpoint.split_whitespace().last());
-    paths.chain(["/"]).find(|known| *known == path).unwrap_or("other")
+    ENDPOINTS.iter().map(|endpoint| endpoint.path).find(|known| *known == path).unwrap_or("other")
 }
 
 fn method_label(method: &Method) -> &'static str {

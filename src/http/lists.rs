@@ -4,19 +4,19 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::Json;
+use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
 use super::App;
 use super::errors::{ApiError, Dialect};
+use super::known;
 use super::parameters::{Pairs, Parameters};
 use crate::query::many::Vocabulary;
 
-const KNOWN: [&str; 4] = ["db", "sensor", "measurement", "tag.KEY"];
-
 async fn vocabulary(app: &App, query: Pairs) -> Result<Vocabulary, ApiError> {
-    let parameters = Parameters::of(query, &KNOWN)?;
+    let parameters = Parameters::of(query, known::LISTS)?;
     let (database, choice) = (parameters.database()?, parameters.choice_or_all(app)?);
     Ok(app.query.vocabulary(&database, &choice).await?)
 }
@@ -43,8 +43,14 @@ pub async fn tags(State(app): State<Arc<App>>, query: Pairs) -> Response {
     list(&app, query, "tags", items).await
 }
 
+type Key = Result<Path<String>, PathRejection>;
+
 /// `GET /api/v1/tags/{key}`.
-pub async fn tag_values(State(app): State<Arc<App>>, Path(key): Path<String>, query: Pairs) -> Response {
+pub async fn tag_values(State(app): State<Arc<App>>, key: Key, query: Pairs) -> Response {
+    let key = match key {
+        Ok(Path(key)) => key,
+        Err(error) => return ApiError::Bad(error.body_text()).respond(Dialect::V1),
+    };
     let items = |mut words: Vocabulary| {
         let values = words.tags.remove(&key).unwrap_or_default();
         values.into_iter().map(|(value, sensors)| json!({ "value": value, "sensors": sensors })).collect()

@@ -4,13 +4,16 @@
 mod answer;
 mod body;
 mod csv;
+mod endpoints;
 mod errors;
 mod format;
 mod influx_query;
 mod influx_render;
 mod json;
+mod known;
 mod layer;
 mod lists;
+mod openapi;
 mod parameters;
 mod readings;
 mod sensors;
@@ -25,11 +28,14 @@ use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::middleware::from_fn_with_state;
-use axum::routing::{get, post};
 use tokio::sync::watch;
+use tower_http::CompressionLevel;
+use tower_http::compression::CompressionLayer;
+use tower_http::compression::predicate::SizeAbove;
 
 pub use server::{Connections, serve};
 
+use self::endpoints::ENDPOINTS;
 use crate::ingest::Ingest;
 use crate::query::Query;
 use crate::telemetry::Metrics;
@@ -83,61 +89,21 @@ pub struct App {
     pub started: (i64, Instant),
 }
 
-/// Every endpoint, with what `GET /` says of it.
-const ENDPOINTS: &[(&str, &str)] = &[
-    ("POST /api/v1/readings", "write JSON readings: one object, an array, or NDJSON (?db=&precision=)"),
-    (
-        "GET  /api/v1/readings",
-        "raw readings (?db=&sensor=, or measurement= and tag.KEY=; from=&to=&fields=&order=&limit=&cursor=&max_points=&format=json|ndjson|csv)",
-    ),
-    (
-        "GET  /api/v1/summary",
-        "windows (?db=&sensor=, or measurement= and tag.KEY=; from=&to=&step=1h&tz=&fields=&agg=&group_by=&fill=&format=)",
-    ),
-    (
-        "GET  /api/v1/sensors",
-        "sensors with their fields, latest reading and outlier mark (?db=&outlier=true&recent=true&limit=&cursor=)",
-    ),
-    ("GET  /api/v1/latest", "the latest reading of each sensor (?db=&measurement=&tag.KEY=&limit=&cursor=&format=)"),
-    ("GET  /api/v1/measurements", "measurements with how many sensors they have (?db=&tag.KEY=)"),
-    ("GET  /api/v1/tags", "tag keys; /api/v1/tags/KEY: their values (?db=&measurement=&tag.KEY=)"),
-    ("GET  /api/v1/fields", "fields with the type of their values (?db=&measurement=&tag.KEY=)"),
-    ("POST /api/v1/flush", "204 when all that was acked before is in the store"),
-    ("GET  /api/v1/status", "how far the store is behind: readings, seconds, bytes of the log"),
-    ("POST /write", "line protocol, as InfluxDB 1.x takes it (?db=&precision=)"),
-    ("POST /api/v2/write", "line protocol, as InfluxDB 2.x takes it (?bucket=&precision=)"),
-    ("POST /api/v3/write_lp", "line protocol, as InfluxDB 3 takes it (?db=&precision=&accept_partial=)"),
-    ("GET  /query", "InfluxQL: SELECT, SHOW; by POST also CREATE DATABASE (?db=&q=)"),
-    ("GET  /ping", "204, or the version with ?verbose=true"),
-    ("GET  /health", "whether writes are acked, and how the store does"),
-    ("GET  /ready", "200 while writes are acked, 503 otherwise"),
-    ("GET  /settings", "what QuestDB's clients ask before they write"),
-    ("GET  /metrics", "metrics for Prometheus"),
-];
+/// An answer of fewer bytes is sent as it is: it fits into a packet anyway.
+const COMPRESSED_FROM: u64 = 1024;
 
 /// All routes.
 pub fn router(app: Arc<App>) -> Router {
-    Router::new()
-        .route("/", get(status::endpoints))
-        .route("/write", post(write::v1))
-        .route("/api/v2/write", post(write::v2))
-        .route("/api/v3/write_lp", post(write::v3))
-        .route("/api/v1/readings", post(write::native).get(readings::readings))
-        .route("/api/v1/summary", get(summary::summary))
-        .route("/api/v1/sensors", get(sensors::sensors))
-        .route("/api/v1/latest", get(sensors::latest))
-        .route("/api/v1/measurements", get(lists::measurements))
-        .route("/api/v1/tags", get(lists::tags))
-        .route("/api/v1/tags/{key}", get(lists::tag_values))
-        .route("/api/v1/fields", get(lists::fields))
-        .route("/api/v1/flush", post(write::flush))
-        .route("/api/v1/status", get(status::status))
-        .route("/query", get(influx_query::by_get).post(influx_query::by_post))
-        .route("/ping", get(status::ping))
-        .route("/health", get(status::health))
-        .route("/ready", get(status::ready))
-        .route("/settings", get(status::settings))
-        .route("/metrics", get(status::metrics))
+    // Fast, as answers are built and compressed while others wait; writes are not touched.
+    let compression =
+        CompressionLayer::new().quality(CompressionLevel::Fastest).compress_when(SizeAbove::new(COMPRESSED_FROM));
+    let mut router = Router::new();
+    for endpoint in ENDPOINTS {
+        let route = (endpoint.route)();
+        let route = if endpoint.compressed { route.layer(compression.clone()) } else { route };
+        router = router.route(endpoint.path, route);
+    }
+    router
         .fallback(status::unknown)
         .method_not_allowed_fallback(status::wrong_method)
         .layer(from_fn_with_state(app.clone(), layer::around))

@@ -8,6 +8,7 @@ use axum::extract::Query;
 use super::App;
 use super::errors::ApiError;
 use super::json::Times;
+use super::known::{Parameter, TAG_NAME};
 use super::write::DEFAULT_DATABASE;
 use crate::ingest::check_database_name;
 use crate::query::Selection;
@@ -25,16 +26,18 @@ pub struct Parameters {
 }
 
 impl Parameters {
-    pub fn of(query: Pairs, known: &[&str]) -> Result<Self, ApiError> {
+    pub fn of(query: Pairs, known: &[Parameter]) -> Result<Self, ApiError> {
         let Query(pairs) = query.map_err(|error| ApiError::Bad(error.body_text()))?;
+        let names: Vec<&str> = known.iter().map(|parameter| parameter.name).collect();
+        let is_known = |name: &str| names.contains(&name);
         let (mut plain, mut tags) = (HashMap::new(), Vec::new());
         for (name, value) in pairs {
-            if let Some(tag) = name.strip_prefix("tag.").filter(|_| known.contains(&"tag.KEY")) {
+            if let Some(tag) = name.strip_prefix("tag.").filter(|_| is_known(TAG_NAME)) {
                 tags.push(tag_filter(tag, &value)?);
                 continue;
             }
-            if !known.contains(&name.as_str()) {
-                return Err(ApiError::Bad(format!("unknown parameter {name:?}; known are {}", known.join(", "))));
+            if !is_known(&name) {
+                return Err(ApiError::Bad(format!("unknown parameter {name:?}; known are {}", names.join(", "))));
             }
             if plain.insert(name.clone(), value).is_some() {
                 return Err(ApiError::Bad(format!("parameter {name} is there twice")));

@@ -11,30 +11,13 @@ use super::answer::Answer;
 use super::errors::{ApiError, Dialect};
 use super::format::Format;
 use super::json::Times;
+use super::known;
 use super::parameters::{Pairs, Parameters};
 use super::series::{self, Columns, Readings};
 use crate::query::Selection;
 use crate::query::choice::Choice;
 use crate::query::many::ManySelection;
 use crate::query::range::Order;
-
-/// What it takes.
-pub const PARAMETERS: &[&str] = &[
-    "db",
-    "sensor",
-    "measurement",
-    "tag.KEY",
-    "from",
-    "to",
-    "precision",
-    "fields",
-    "order",
-    "limit",
-    "cursor",
-    "max_points",
-    "format",
-    "epoch",
-];
 
 /// `GET /api/v1/readings`.
 pub async fn readings(State(app): State<Arc<App>>, headers: HeaderMap, query: Pairs) -> Response {
@@ -54,7 +37,7 @@ struct Asked {
 }
 
 async fn read(app: &App, headers: &HeaderMap, query: Pairs) -> Result<Answer, ApiError> {
-    let parameters = Parameters::of(query, PARAMETERS)?;
+    let parameters = Parameters::of(query, known::READINGS)?;
     let (format, times) = (Format::of(&parameters, headers)?, parameters.times()?);
     let asked = Asked {
         choice: parameters.choice(app)?,

@@ -11,17 +11,13 @@ use super::answer::Answer;
 use super::errors::{ApiError, Dialect};
 use super::format::Format;
 use super::json;
+use super::known;
 use super::parameters::{Pairs, Parameters};
 use super::series::{self, Columns};
 use super::write::flag;
 use crate::bucket::store::SensorFilter;
 use crate::bucket::{SensorDocument, UnflushedReadings};
 use crate::ingest::IngestError;
-
-/// What `/api/v1/latest` takes.
-pub const LATEST: &[&str] = &["db", "sensor", "measurement", "tag.KEY", "limit", "cursor", "format", "epoch"];
-/// What `/api/v1/sensors` takes.
-pub const SENSORS: &[&str] = &["db", "outlier", "recent", "limit", "cursor", "epoch"];
 
 /// A part of the list of sensors, each as it is now, and the key behind which the next part begins.
 async fn listed(
@@ -48,7 +44,7 @@ pub async fn latest(State(app): State<Arc<App>>, headers: HeaderMap, query: Pair
 
 /// The latest reading of each sensor chosen, from its document, brought up to what is acked.
 async fn read_latest(app: &App, headers: &HeaderMap, query: Pairs) -> Result<Answer, ApiError> {
-    let parameters = Parameters::of(query, LATEST)?;
+    let parameters = Parameters::of(query, known::LATEST)?;
     let format = Format::of(&parameters, headers)?;
     let max = app.options.sensors_max;
     let (limit, times) = (parameters.limit(max, max, "query.sensors_max")?, parameters.times()?);
@@ -82,7 +78,7 @@ pub async fn sensors(State(app): State<Arc<App>>, query: Pairs) -> Response {
 }
 
 async fn read_sensors(app: &App, query: Pairs) -> Result<Response, ApiError> {
-    let parameters = Parameters::of(query, SENSORS)?;
+    let parameters = Parameters::of(query, known::SENSORS)?;
     let max = app.options.sensors_max;
     let (limit, times) = (parameters.limit(max, max, "query.sensors_max")?, parameters.times()?);
     let outliers = flag("outlier", parameters.get("outlier"))?.unwrap_or(false);

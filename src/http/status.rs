@@ -5,14 +5,16 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use axum::Json;
+use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::http::{HeaderMap, Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::json;
 
+use super::endpoints::ENDPOINTS;
 use super::layer::INFLUX_VERSION;
-use super::{App, ENDPOINTS, Health};
+use super::{App, Health};
 use crate::ingest::Ledger;
 use crate::reading::time::write_rfc3339;
 use crate::telemetry::{Account, Backlog};
@@ -20,9 +22,11 @@ use crate::telemetry::{Account, Backlog};
 /// `GET /`: the endpoints, a line each.
 pub async fn endpoints() -> String {
     let mut text = format!("hourglass {}\n\n", env!("CARGO_PKG_VERSION"));
-    for (endpoint, what) in ENDPOINTS {
+    for endpoint in ENDPOINTS {
+        let parameters: Vec<String> = endpoint.query.iter().map(|parameter| format!("{}=", parameter.name)).collect();
+        let parameters = if parameters.is_empty() { String::new() } else { format!(" (?{})", parameters.join("&")) };
         // Writing to a String cannot fail.
-        let _ = writeln!(text, "{endpoint:24} {what}");
+        let _ = writeln!(text, "{:4} {:20} {}{parameters}", endpoint.method, endpoint.path, endpoint.what);
     }
     text
 }
@@ -35,8 +39,8 @@ pub struct PingParameters {
 
 /// `GET /ping`: 204; with `?verbose=true` 200 and the version, unless a client asks for that in a
 /// header, as EMQX does, which wants 204 all the same.
-pub async fn ping(headers: HeaderMap, Query(parameters): Query<PingParameters>) -> Response {
-    let verbose = matches!(parameters.verbose.as_deref(), Some("true" | "1"));
+pub async fn ping(headers: HeaderMap, query: Result<Query<PingParameters>, QueryRejection>) -> Response {
+    let verbose = query.is_ok_and(|Query(query)| matches!(query.verbose.as_deref(), Some("true" | "1")));
     if verbose && !headers.contains_key("verbose") {
         return Json(json!({ "version": INFLUX_VERSION })).into_response();
     }

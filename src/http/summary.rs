@@ -10,31 +10,13 @@ use super::App;
 use super::answer::Answer;
 use super::errors::{ApiError, Dialect};
 use super::format::Format;
+use super::known;
 use super::parameters::{Pairs, Parameters, step};
 use super::series::{self, Windows};
 use crate::influxql::Fill;
 use crate::query::aggregate::{Aggregate, Aggregation, GroupBy};
 use crate::query::choice::Choice;
 use crate::query::influx::is_zone;
-
-/// What it takes.
-pub const PARAMETERS: &[&str] = &[
-    "db",
-    "sensor",
-    "measurement",
-    "tag.KEY",
-    "from",
-    "to",
-    "precision",
-    "fields",
-    "step",
-    "epoch",
-    "agg",
-    "tz",
-    "group_by",
-    "fill",
-    "format",
-];
 
 /// `GET /api/v1/summary`.
 pub async fn summary(State(app): State<Arc<App>>, headers: HeaderMap, query: Pairs) -> Response {
@@ -45,7 +27,7 @@ pub async fn summary(State(app): State<Arc<App>>, headers: HeaderMap, query: Pai
 }
 
 async fn read(app: &App, headers: &HeaderMap, query: Pairs) -> Result<Answer, ApiError> {
-    let parameters = Parameters::of(query, PARAMETERS)?;
+    let parameters = Parameters::of(query, known::SUMMARY)?;
     let (format, times) = (Format::of(&parameters, headers)?, parameters.times()?);
     let (choice, is_past) = (parameters.choice(app)?, Parameters::is_past(&parameters.range()?));
     let is_plain = ["agg", "tz", "group_by", "fill"].iter().all(|name| parameters.get(name).is_none());

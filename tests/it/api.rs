@@ -5,11 +5,13 @@
 mod acks;
 mod bodies;
 mod caching;
+mod compression;
 mod databases;
 mod formats;
 mod influx_query;
 mod json_writes;
 mod limits;
+mod openapi;
 mod query_limits;
 mod readings;
 mod refusals;

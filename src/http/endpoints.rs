@@ -1,0 +1,155 @@
+//! The one list of endpoints. Routes, what `GET /` says of them, the labels of their metrics and `/openapi.json` are all
+//! made of it: what is served is described, and the other way round.
+
+use std::sync::Arc;
+
+use axum::routing::{MethodRouter, get, post};
+
+use super::known::{self, Parameter};
+use super::{App, influx_query, lists, openapi, readings, sensors, status, summary, write};
+
+/// An endpoint.
+pub struct Endpoint {
+    /// GET or POST.
+    pub method: &'static str,
+    /// With names in braces for what varies.
+    pub path: &'static str,
+    /// In one sentence.
+    pub what: &'static str,
+    /// What it takes in the URL.
+    pub query: &'static [Parameter],
+    /// What it takes as a body: media types, each with the name of its schema.
+    pub body: &'static [Content],
+    /// What it may answer.
+    pub answers: &'static [&'static [Answer]],
+    /// Whether its answers are worth compressing.
+    pub compressed: bool,
+    /// Its route.
+    pub route: fn() -> MethodRouter<Arc<App>>,
+}
+
+/// A media type, and the name of its schema.
+pub type Content = (&'static str, &'static str);
+
+/// A status with what it means and the bodies it comes with.
+pub type Answer = (u16, &'static str, &'static [Content]);
+
+const JSON: &str = "application/json";
+const NDJSON: &str = "application/x-ndjson";
+const CSV: &str = "text/csv";
+const TEXT: &str = "text/plain";
+
+const fn json(schema: &'static str) -> Content {
+    (JSON, schema)
+}
+
+const LINES: &[Content] = &[(TEXT, "Text")];
+const FORM: &[Content] = &[("application/x-www-form-urlencoded", "Form")];
+const FAILED: &[Content] = &[json("Error")];
+/// What every question may come to.
+const ASKED: &[Answer] = &[
+    (400, "A parameter that cannot be used, or a limit; the text names it.", FAILED),
+    (503, "The answer cannot be complete now: try again.", FAILED),
+];
+const KNOWN: &[Answer] = &[(304, "The client has this answer already (`If-None-Match`).", &[])];
+const READ: &[Answer] = &[(
+    200,
+    "Readings. In NDJSON and CSV the header X-Next-Cursor has `next`.",
+    &[json("Readings"), (NDJSON, "Text"), (CSV, "Text")],
+)];
+const WINDOWS: &[Answer] = &[(200, "Windows.", &[json("Windows"), (NDJSON, "Text"), (CSV, "Text")])];
+const NOTHING: &[Answer] = &[(404, "No such endpoint.", FAILED)];
+const KEPT: &[Answer] = &[(204, "All readings are kept.", &[])];
+/// What every write may come to, but for its own shape of errors.
+const WRITTEN: &[Answer] = &[
+    (400, "Some readings were not kept, or a parameter cannot be used.", FAILED),
+    (413, "The body is too large (limits.body_bytes).", FAILED),
+    (415, "An encoding that is not known.", FAILED),
+    (503, "Nothing is promised: send it again.", FAILED),
+];
+const FAILED_V2: &[Content] = &[json("ErrorV2")];
+const WRITTEN_V2: &[Answer] = &[
+    (400, "Some readings were not kept, or a parameter cannot be used.", FAILED_V2),
+    (413, "The body is too large (limits.body_bytes).", FAILED_V2),
+    (415, "An encoding that is not known.", FAILED_V2),
+    (422, "Some fields were of another type than they had been.", FAILED_V2),
+    (503, "Nothing is promised: send it again.", FAILED_V2),
+];
+const FAILED_V3: &[Content] = &[json("ErrorV3")];
+const WRITTEN_V3: &[Answer] = &[
+    (400, "Some readings were not kept, or a parameter cannot be used.", FAILED_V3),
+    (413, "The body is too large (limits.body_bytes).", FAILED_V3),
+    (415, "An encoding that is not known.", FAILED_V3),
+    (503, "Nothing is promised: send it again.", FAILED_V3),
+];
+const ACKED: &[Answer] = &[
+    (200, "All readings are kept.", &[json("Ack")]),
+    (400, "Some readings were not kept, or a parameter cannot be used.", &[json("AckOrError")]),
+    (413, "The body is too large (limits.body_bytes).", FAILED),
+    (415, "An encoding that is not known.", FAILED),
+    (503, "Nothing is promised: send it again.", FAILED),
+];
+const RESULTS: &[Answer] = &[
+    (200, "A result per statement.", &[json("Results"), (CSV, "Text"), ("application/csv", "Text")]),
+    (400, "The statements cannot be parsed.", &[json("Error"), (CSV, "Text"), ("application/csv", "Text")]),
+    (413, "The body is too large (limits.body_bytes).", FAILED),
+    (415, "An encoding that is not known.", FAILED),
+    (503, "The answer cannot be complete now: try again.", FAILED),
+];
+const HEALTHY: &[Answer] =
+    &[(200, "Writes are acked.", &[json("Health")]), (503, "Writes are not acked.", &[json("Health")])];
+
+macro_rules! endpoints {
+    ($($method:literal $path:literal, $what:literal, $query:expr, $body:expr, $answers:expr, $compressed:expr, $route:expr;)*) => {
+        &[$(Endpoint {
+            method: $method, path: $path, what: $what, query: $query, body: $body, answers: $answers,
+            compressed: $compressed, route: || $route,
+        }),*]
+    };
+}
+
+/// Every endpoint.
+pub const ENDPOINTS: &[Endpoint] = endpoints! {
+    "GET" "/", "this list", &[], &[], &[&[(200, "A line per endpoint.", LINES)]], true, get(status::endpoints);
+    "GET" "/openapi.json", "this list for programs: OpenAPI 3.1", &[], &[],
+        &[&[(200, "This.", &[json("Anything")])]], true, get(openapi::document);
+    "POST" "/api/v1/readings", "write JSON readings: one object, an array, or NDJSON", known::WRITE,
+        &[json("Written"), (NDJSON, "Text")], &[ACKED], false, post(write::native);
+    "GET" "/api/v1/readings", "raw readings", known::READINGS, &[], &[READ, KNOWN, ASKED], true, get(readings::readings);
+    "GET" "/api/v1/summary", "windows: summaries by step", known::SUMMARY, &[], &[WINDOWS, KNOWN, ASKED], true,
+        get(summary::summary);
+    "GET" "/api/v1/sensors", "sensors with their fields, latest reading and outlier mark", known::SENSORS, &[],
+        &[&[(200, "Sensors.", &[json("Sensors")])], ASKED], true, get(sensors::sensors);
+    "GET" "/api/v1/latest", "the latest reading of each sensor", known::LATEST, &[], &[READ, ASKED], true,
+        get(sensors::latest);
+    "GET" "/api/v1/measurements", "measurements with how many sensors they have", known::LISTS, &[],
+        &[&[(200, "Measurements.", &[json("Measurements")])], ASKED], true, get(lists::measurements);
+    "GET" "/api/v1/tags", "tag keys with how many values and sensors they have", known::LISTS, &[],
+        &[&[(200, "Tag keys.", &[json("Tags")])], ASKED], true, get(lists::tags);
+    "GET" "/api/v1/tags/{key}", "a tag's values with how many sensors they have", known::LISTS, &[],
+        &[&[(200, "Values.", &[json("Values")])], NOTHING, ASKED], true, get(lists::tag_values);
+    "GET" "/api/v1/fields", "fields with the type of their values", known::LISTS, &[],
+        &[&[(200, "Fields.", &[json("Fields")])], ASKED], true, get(lists::fields);
+    "POST" "/api/v1/flush", "204 when all that was acked before is in the store", &[], &[],
+        &[&[(204, "It is.", &[]), (503, "It is not yet.", FAILED)]], false, post(write::flush);
+    "GET" "/api/v1/status", "how far the store is behind: readings, seconds, bytes of the log", &[], &[],
+        &[&[(200, "So far.", &[json("Status")])]], true, get(status::status);
+    "POST" "/write", "line protocol, as InfluxDB 1.x takes it", known::WRITE, LINES, &[KEPT, WRITTEN], false,
+        post(write::v1);
+    "POST" "/api/v2/write", "line protocol, as InfluxDB 2.x takes it", known::WRITE_V2, LINES, &[KEPT, WRITTEN_V2], false,
+        post(write::v2);
+    "POST" "/api/v3/write_lp", "line protocol, as InfluxDB 3 takes it", known::WRITE_V3, LINES, &[KEPT, WRITTEN_V3], false,
+        post(write::v3);
+    "GET" "/query", "InfluxQL: SELECT, SHOW", known::QUERY, &[], &[RESULTS], true, get(influx_query::by_get);
+    "POST" "/query", "InfluxQL, CREATE DATABASE too; parameters in the URL or in a form", known::QUERY, FORM, &[RESULTS], true,
+        post(influx_query::by_post);
+    "GET" "/ping", "204, or the version with ?verbose=true", known::PING, &[],
+        &[&[(204, "Here.", &[]), (200, "The version.", &[json("Version")])]], false, get(status::ping);
+    "GET" "/health", "whether writes are acked, and how the store does", &[], &[], &[HEALTHY], false, get(status::health);
+    "GET" "/ready", "200 while writes are acked, 503 otherwise", &[], &[],
+        &[&[(200, "Writes are acked.", &[json("Ready")]), (503, "Writes are not acked.", &[json("Ready")])]], false,
+        get(status::ready);
+    "GET" "/settings", "what QuestDB's clients ask before they write", &[], &[],
+        &[&[(200, "Versions of line protocol.", &[json("Settings")])]], false, get(status::settings);
+    "GET" "/metrics", "metrics for Prometheus", &[], &[], &[&[(200, "Metrics.", LINES)]], true, get(status::metrics);
+};

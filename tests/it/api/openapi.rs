@@ -1,0 +1,70 @@
+//! `/openapi.json`: every endpoint is described, and what is described is served.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use super::shared;
+use crate::support::http::{get, request};
+
+fn document() -> Value {
+    get(&shared().url("/openapi.json")).expect(200).json()
+}
+
+fn described(document: &Value) -> BTreeSet<(String, String)> {
+    let mut operations = BTreeSet::new();
+    for (path, methods) in document["paths"].as_object().expect("paths") {
+        for method in methods.as_object().expect("methods").keys() {
+            operations.insert((method.to_uppercase(), path.clone()));
+        }
+    }
+    operations
+}
+
+#[test]
+fn what_is_listed_is_described_and_served() {
+    let document = document();
+    assert_eq!(document["openapi"], "3.1.0");
+    let listed = get(&shared().url("/")).expect(200).text().to_owned();
+    let lines = listed.lines().skip(2).map(|line| {
+        let mut words = line.split_whitespace().map(str::to_owned);
+        (words.next().expect("a method"), words.next().expect("a path"))
+    });
+    assert_eq!(lines.collect::<BTreeSet<_>>(), described(&document));
+    assert!(described(&document).len() >= 20);
+    for (method, path) in described(&document) {
+        let answer = request(&method, &shared().url(&path.replace("{key}", "k")), b"", &[]).expect("an answer");
+        let answers = &document["paths"][&path][method.to_lowercase()]["responses"];
+        assert!(answers[answer.status.to_string()].is_object(), "{method} {path}: {} is not described", answer.status);
+        assert!(![404, 405].contains(&answer.status), "{method} {path} is not served");
+    }
+}
+
+/// Each parameter that is described is taken: what an endpoint does not know it names.
+#[test]
+fn parameters_that_are_described_are_known() {
+    let document = document();
+    let mut asked = 0;
+    for (method, path) in described(&document).into_iter().filter(|(method, _)| method == "GET") {
+        let operation = &document["paths"][&path][method.to_lowercase()];
+        let parameters = operation["parameters"].as_array().expect("parameters").iter();
+        for parameter in parameters.filter(|parameter| parameter["in"] == "query") {
+            assert!(parameter["description"].is_string(), "{path} {parameter}");
+            let name = parameter["name"].as_str().expect("a name").replace("tag.KEY", "tag.k");
+            let answer = get(&shared().url(&format!("{}?{name}=", path.replace("{key}", "k"))));
+            assert!(!answer.text().contains("unknown parameter"), "{path} {name}: {}", answer.text());
+            asked += 1;
+        }
+    }
+    assert!(asked > 50, "{asked}");
+}
+
+#[test]
+fn bad_requests_are_told_in_json_everywhere() {
+    for (path, status) in [("/query?q=1&q=2", 400), ("/api/v1/tags/%ff", 400), ("/ping?verbose=1&verbose=1", 204)] {
+        let answer = get(&shared().url(path)).expect(status);
+        if status == 400 {
+            assert!(answer.json()["error"].is_string(), "{path}: {}", answer.text());
+        }
+    }
+}
