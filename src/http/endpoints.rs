@@ -54,10 +54,11 @@ const ASKED: &[Answer] = &[
 const KNOWN: &[Answer] = &[(304, "The client has this answer already (`If-None-Match`).", &[])];
 const READ: &[Answer] = &[(
     200,
-    "Readings. In NDJSON and CSV the header X-Next-Cursor has `next`.",
+    "Readings. In NDJSON and CSV the header X-Next-Cursor has `next`; of ranges that are over there is an ETag.",
     &[json("Readings"), (NDJSON, "Text"), (CSV, "Text")],
 )];
-const WINDOWS: &[Answer] = &[(200, "Windows.", &[json("Windows"), (NDJSON, "Text"), (CSV, "Text")])];
+const WINDOWS: &[Answer] =
+    &[(200, "Windows; of ranges that are over with an ETag.", &[json("Windows"), (NDJSON, "Text"), (CSV, "Text")])];
 const NOTHING: &[Answer] = &[(404, "No such endpoint.", FAILED)];
 const KEPT: &[Answer] = &[(204, "All readings are kept.", &[])];
 /// What every write may come to, but for its own shape of errors.

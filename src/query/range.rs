@@ -1,10 +1,12 @@
 //! Readings of one sensor, part by part, from the earliest on or from the latest back.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use super::{PAGES_WITH_READINGS, Query, QueryError, Selection, beside, by_hour, hours_of, merged};
-use crate::bucket::Reading;
 use crate::bucket::readings::reading_bytes;
+use crate::bucket::store::ScannedPage;
+use crate::bucket::{Reading, Readings, StorageError};
 use crate::reading::Hour;
 
 /// Which readings come first.
@@ -81,21 +83,7 @@ impl Query {
         let pages_max = (limit / READINGS_PER_PAGE).clamp(PAGES_WITH_READINGS.start, PAGES_WITH_READINGS.end);
         while hours.start < hours.end && readings.len() <= limit && bytes <= self.options.answer_bytes {
             let pages = self.scan_towards(selection, order, &hours, pages_max).await?;
-            // With no page left, what is unflushed is all there is.
-            let rest = match (order, pages.last()) {
-                (_, None) => hours.end..hours.end,
-                (Order::Ascending, Some(last)) => last.hour.next()..hours.end,
-                (Order::Descending, Some(last)) => hours.start..last.hour,
-            };
-            let scanned = match order {
-                Order::Ascending => by_hour(&pages, &mut unflushed, rest.start),
-                Order::Descending => {
-                    let from = if pages.is_empty() { hours.start } else { rest.end };
-                    let mut scanned = beside(&pages, unflushed.split_off(&from));
-                    scanned.reverse();
-                    scanned
-                }
-            };
+            let (scanned, rest) = order.scanned(&pages, &hours, &mut unflushed);
             for (hour, pages, later) in scanned {
                 if readings.len() > limit {
                     break;
@@ -122,13 +110,14 @@ impl Query {
         Ok(Part { readings, next, known })
     }
 
+    /// Pages with readings, from that end of the hours on from which the order goes.
     async fn scan_towards(
         &self,
         selection: &Selection,
         order: Order,
         hours: &Range<Hour>,
         pages_max: usize,
-    ) -> Result<Vec<crate::bucket::store::ScannedPage>, crate::bucket::StorageError> {
+    ) -> Result<Vec<ScannedPage>, StorageError> {
         match order {
             Order::Ascending => self.scan(selection, hours, true, pages_max).await,
             Order::Descending => {
@@ -139,7 +128,33 @@ impl Query {
     }
 }
 
+/// An hour with its stored pages and what is not flushed of it.
+type ScannedHour<'a> = (Hour, &'a [ScannedPage], Option<Readings>);
+
 impl Order {
+    /// The hours that a scan has gone through, in this order, and those that are left. With no page left, what is
+    /// unflushed is all there is.
+    fn scanned<'a>(
+        self,
+        pages: &'a [ScannedPage],
+        hours: &Range<Hour>,
+        unflushed: &mut BTreeMap<Hour, Readings>,
+    ) -> (Vec<ScannedHour<'a>>, Range<Hour>) {
+        let last = pages.last().map(|page| page.hour);
+        match self {
+            Self::Ascending => {
+                let end = last.map_or(hours.end, Hour::next);
+                (by_hour(pages, unflushed, end), end..hours.end)
+            }
+            Self::Descending => {
+                let start = last.unwrap_or(hours.start);
+                let mut scanned = beside(pages, unflushed.split_off(&start));
+                scanned.reverse();
+                (scanned, hours.start..start)
+            }
+        }
+    }
+
     /// The hours left behind this one.
     fn behind(self, hours: &Range<Hour>, hour: Hour) -> Range<Hour> {
         match self {
