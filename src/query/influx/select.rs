@@ -293,7 +293,8 @@ fn summarized(plan: &Plan, frame: &Frame, chosen: &[(&Entry, bool)], range: &Ran
         None => true,
         Some(Windows { every, offset, zone: None }) => every % HOUR == 0 && offset % HOUR == 0,
         Some(windows) => {
-            let hours = (end - start) / HOUR;
+            // All of time is longer than a number of nanoseconds can tell.
+            let hours = end.saturating_sub(start) / HOUR;
             let whole = |hour: i64| {
                 let first = start + hour * HOUR;
                 windows.around(first) == windows.around(first + HOUR - 1)

@@ -226,6 +226,19 @@ fn fields_without_numbers_have_no_summary() {
     assert_eq!(client.get(PATH, "sensor=unknown").expect(200).json(), json!({"series": [], "next": null}));
 }
 
+/// Without `from` and `to` the range was longer than a number of nanoseconds can tell: the answer did not come, or, in a
+/// release, had hours of two days in one. In India days begin at half past six in the evening by UTC.
+#[test]
+fn days_of_a_zone_are_days_over_all_of_time_too() {
+    let client = client("zones");
+    client.keep("m,s=1 v=1 1768500000000000000\nm,s=1 v=2 1768503600000000000");
+    let parameters = "measurement=m&tz=Asia/Kolkata&step=1d&epoch=s&agg=count";
+    let answer = client.get(PATH, parameters).expect(200).json();
+    let counts: Vec<&Value> = answer["series"][0]["windows"].as_array().unwrap().iter().collect();
+    let window = |start: i64| json!({"start": start, "end": start + 86_400, "fields": {"v": {"count": 1}}});
+    assert_eq!(counts, [&window(1_768_415_400), &window(1_768_501_800)], "{parameters}");
+}
+
 #[test]
 fn too_many_windows_and_senseless_steps_are_refused() {
     let server = Launch::embedded().config("[query]\nwindows_max = 10\n").start();
