@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::many::ManySelection;
 use super::points::{Points, Wanted};
-use super::range::Order;
+use super::range::{Order, bytes_of};
 use super::{Query, QueryError};
 use crate::bucket::Reading;
 use crate::reading::{Family, Sensor, Value};
@@ -58,14 +58,21 @@ impl Query {
             if kept > limit { Err(QueryError::TooManyPoints { limit }) } else { Ok(()) }
         };
         self.each_points(&all, take).await?;
-        let series = sensors.into_iter().zip(thinned).map(|(sensor, thinned)| {
+        let (mut series, mut bytes) = (Vec::with_capacity(sensors.len()), 0);
+        let limit = 4 * self.options.answer_bytes;
+        for (sensor, thinned) in sensors.into_iter().zip(thinned) {
             let mut readings = thinned.finish();
             if selection.order == Order::Descending {
                 readings.reverse();
             }
-            (sensor, readings)
-        });
-        Ok(series.collect())
+            bytes += readings.iter().map(bytes_of).sum::<usize>();
+            // It comes as a whole, as windows do.
+            if bytes > limit {
+                return Err(QueryError::TooLarge { limit });
+            }
+            series.push((sensor, readings));
+        }
+        Ok(series)
     }
 }
 

@@ -149,6 +149,12 @@ fn a_chart_has_few_readings_and_every_peak() {
     limited.keep("m,s=1 v=1 1\nm,s=1 v=2 2\nm,s=2 v=1 1\nm,s=2 v=2 2");
     let error = limited.get(PATH, "measurement=m&max_points=5").expect(400).json();
     assert!(text_at(&error, "error").contains("(query.points_max)"), "{error}");
+    let server = Launch::embedded().config("[query]\nanswer_bytes = \"64KiB\"\n").start();
+    let limited = Client { server: &server, database: "d" };
+    limited.keep(&(0..9000).map(|n| format!("m v={n} {n}\n")).collect::<String>());
+    assert!((200..=500).contains(&limited.readings("m", "max_points=500").len()));
+    let error = limited.get(PATH, "sensor=m&max_points=9000").expect(400).json();
+    assert!(text_at(&error, "error").contains("query.answer_bytes"), "{error}");
 }
 
 #[test]
