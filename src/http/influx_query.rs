@@ -14,7 +14,7 @@ use super::errors::{ApiError, Dialect};
 use super::influx_render::{Format, Outcome, Style, refusal, render};
 use super::write::stays_away;
 use crate::influxql::{self, Expr, Literal, Options, Params, Statement};
-use crate::ingest::IngestError;
+use crate::ingest::{IngestError, check_database_name};
 use crate::query::influx::{Asked, Doomed, StatementFailure, is_zone, pattern_fault};
 
 /// Most statements in one query.
@@ -224,6 +224,7 @@ async fn change(app: &App, statement: &Statement, asked: Asked<'_>) -> Result<()
         Statement::CreateDatabase { name, .. } if name.is_empty() => Err(ApiError::Bad("invalid name".to_owned())),
         Statement::CreateDatabase { name, .. } => Ok(app.ingest.create_database(name).await?),
         Statement::DropDatabase { name } => {
+            check_database_name(name)?;
             let timeout = app.options.flush_timeout;
             patiently(app, app.ingest.drop_database(name, asked.now, timeout)).await
         }

@@ -103,7 +103,8 @@ fn the_v1_client_creates_a_database_and_writes_points_and_batches() {
     let error = text(&content["error"], "error");
     assert!(error.starts_with("partial write: unable to parse 'bad': line 2, column 4: "), "{error}");
     assert!(text(&seen["no_policy"]["content"], "content").contains("retention policy not found"), "{seen}");
-    assert!(text(&seen["no_delete"]["content"], "content").starts_with("not supported: DROP MEASUREMENT"), "{seen}");
+    assert_eq!(seen["left"], json!(["climate", "lines", "many", "mixed", "precise"]));
+    assert_eq!(seen["databases_left"], json!([{"name": "v1"}]));
     let selected = json!([{"time": "2026-01-15T14:00:00Z", "temp": 22.1, "note": "a \"b\""}]);
     assert_eq!(seen["selected"], selected, "{seen}");
 }

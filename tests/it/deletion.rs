@@ -21,6 +21,7 @@ const DATABASE: &str = "doomed";
 const START: i64 = 1_717_200_000 * SECOND;
 const SECOND: i64 = 1_000_000_000;
 const HOUR: i64 = 3600 * SECOND;
+const UNAUTHORIZED: i32 = 13;
 /// Small pages, so that hours have several; hot memory is the least there is, so that buckets are forgotten.
 const CONFIG: &str = r#"
 [page]
@@ -109,6 +110,24 @@ fn a_deletion_while_the_store_is_away_is_kept_and_follows() {
     assert_eq!((times(&server, "m,t=a"), times(&server, "m,t=b")), (vec![], vec![START + 2 * SECOND]));
     assert_eq!(listed(&server), ["m,t=b"]);
     drop(Stored::in_mongo(&mongod, &name, DATABASE));
+}
+
+/// A user without the right to delete: what is asked for is refused, and holds up nobody.
+#[test]
+fn a_deletion_that_the_store_refuses_for_good_is_given_up() {
+    let mongod = Mongod::start_with(&["--setParameter", "enableTestCommands=1"]);
+    let server = Launch::with_store(mongod.uri(&fresh_database_name())).config(CONFIG).start();
+    write(&server, &format!("m,t=a v=1 {START}\nm,t=b v=2 {START}"));
+    flush(&server);
+    mongod.fail(&["delete"], UNAUTHORIZED);
+    let error = send(&server, "DELETE FROM m WHERE t = 'a'").expect(503).json();
+    assert!(error["error"].as_str().is_some_and(|error| error.contains("denied")), "{error}");
+    write(&server, &format!("m,t=b v=3 {}", START + SECOND));
+    flush(&server);
+    assert_eq!((times(&server, "m,t=a"), times(&server, "m,t=b")), (vec![START], vec![START, START + SECOND]));
+    mongod.fail(&[], UNAUTHORIZED);
+    run(&server, "DELETE FROM m WHERE t = 'a'");
+    assert_eq!(listed(&server), ["m,t=b"]);
 }
 
 #[test]

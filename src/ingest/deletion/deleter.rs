@@ -25,8 +25,8 @@ const SENSORS: usize = 500;
 const BUCKETS: usize = 32;
 /// How long after a failure it is tried again, at first and at most.
 const RETRY: Range<Duration> = Duration::from_millis(100)..Duration::from_secs(2);
-/// How often what the store refuses is tried, before the deletion is given up.
-const REFUSALS_MAX: usize = 5;
+/// How often in a row a store that answers may fail to delete, before the deletion is given up.
+const REFUSALS_MAX: usize = 10;
 /// How often one lot is read and written anew because other writers were faster.
 const CONFLICTS_MAX: usize = 30;
 
@@ -57,15 +57,15 @@ impl Deleter {
         }
     }
 
-    /// Does it, whenever the store answers. What the store refuses again and again is given up, since nothing
-    /// behind it could go on: whoever asked is told.
+    /// Does it, however long the store is away. What a store that is there refuses again and again is given up,
+    /// since nothing behind it could go on: whoever asked is told.
     async fn carry_out(&self, pending: &Pending) {
         let (mut wait, mut refusals) = (RETRY.start, 0);
         let database = &pending.deletion.database;
         while let Err(error) = self.attempt(pending).await {
             self.context.metrics.store_error(error.class());
             self.context.presence.note(!error.is_away());
-            refusals += usize::from(!error.is_away());
+            refusals = if self.context.store.check().await.is_ok() { refusals + 1 } else { 0 };
             if refusals >= REFUSALS_MAX {
                 tracing::error!(%database, %error, "a deletion is given up; what is left of it stays");
                 pending.ticket.refuse(&error);

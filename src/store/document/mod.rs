@@ -14,6 +14,8 @@
 //!           outlier: { since: Date, seen: Date, lastHour: Date, pages: 3 } (only while it is one) }
 //! ```
 //!
+//! A page's `rev` begins anywhere below 2^30 and grows by one with every write: see [`next_rev`](crate::bucket::Page::next_rev).
+//!
 //! `_id` is the hour, the sensor's key and the page number. The hour stands first so that new pages
 //! land at one edge of the index and old hours are one range of it; a sensor's range is read
 //! through the index `{sensor: 1, start: 1}`. `ts` is floored to whole milliseconds and `ns`

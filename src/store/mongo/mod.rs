@@ -27,6 +27,7 @@ pub use self::connect::MongoOptions;
 
 use self::outcome::{classify, of_insert, of_updates};
 use self::reads::{Revs, find};
+use self::remove::Removed;
 use self::setup::Collections;
 use self::writes::{Change, chunks};
 use crate::bucket::kept::{Cursor, KeptBucket, KeptSensor, Walked};
@@ -170,16 +171,29 @@ impl MongoStore {
         self.created.lock().unwrap_or_else(PoisonError::into_inner).remove(database);
     }
 
-    /// Removes all documents of a filter. The server ends the command before its deadline here, so that
-    /// none outlives the call and removes what is written after it.
+    /// Removes all documents of a filter. The server ends each command before its deadline here, so that
+    /// none outlives the call and removes what is written after it; what it has removed by then is gone.
     async fn remove(&self, collection: &Collection<RawDocumentBuf>, filter: Document) -> Result<(), StorageError> {
-        let command = remove::command(collection.name(), filter, self.options.command_timeout / 2);
-        let mongo = self.mongo.clone();
-        let reply = self.run(&self.writes, async move { mongo.run_command(command).await }).await?;
-        of_updates(reply, 1).pop().map_or(Ok(()), |written| match written {
-            Written::Failed(error) => Err(error),
-            Written::Yes | Written::Conflict => Ok(()),
-        })
+        let most = self.options.command_timeout / 2;
+        loop {
+            let command = remove::command(collection.name(), filter.clone(), most);
+            let mongo = self.mongo.clone();
+            let ran = self.run(&self.writes, async move { mongo.run_command(command).await }).await;
+            let removed = ran.map(remove::outcome).unwrap_or_else(Removed::Failed);
+            match removed {
+                Removed::All => return Ok(()),
+                Removed::InPart => {}
+                Removed::Failed(error) => return Err(self.at_rest(error).await),
+            }
+        }
+    }
+
+    /// An error of a command that removes things, once the command is not at work any more, wherever it is.
+    async fn at_rest(&self, error: StorageError) -> StorageError {
+        if matches!(error, StorageError::Unknown { .. }) {
+            tokio::time::sleep(self.options.command_timeout / 2).await;
+        }
+        error
     }
 
     async fn transact(&self, changes: Vec<(Collection<RawDocumentBuf>, Change)>) -> Written {
@@ -443,10 +457,14 @@ impl Store for MongoStore {
     }
 
     async fn drop_database(&self, database: &str) -> Result<(), StorageError> {
-        let (mongo, name) = (self.mongo.clone(), database.to_owned());
+        let (mongo, name, most) = (self.mongo.clone(), database.to_owned(), self.options.command_timeout / 2);
         self.forget(database);
-        let dropped = async move { remove::drop_database(&mongo, &name).await };
-        self.run(&self.writes, dropped).await?.map_err(|e| classify(&e))
+        let dropped = async move { remove::drop_database(&mongo, &name, most).await };
+        let dropped = self.run(&self.writes, dropped).await.and_then(|dropped| dropped.map_err(|e| classify(&e)));
+        match dropped {
+            Ok(()) => Ok(()),
+            Err(error) => Err(self.at_rest(error).await),
+        }
     }
 
     async fn announce_deletion(&self, database: &str) -> Result<u64, StorageError> {

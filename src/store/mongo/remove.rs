@@ -5,10 +5,13 @@ use std::time::Duration;
 
 use bson::{Document, doc};
 use mongodb::Database;
-use mongodb::error::Error;
+use mongodb::error::{Error, ErrorKind};
 use mongodb::options::ReturnDocument;
 
+use super::outcome::of_updates;
 use super::setup::{Collections, databases};
+use crate::bucket::StorageError;
+use crate::bucket::store::Written;
 
 /// Of how many sensors pages are removed by one command.
 pub const SENSORS: usize = 20;
@@ -23,12 +26,53 @@ pub fn command(collection: &str, filter: Document, most: Duration) -> Document {
     }
 }
 
+/// What became of such a command.
+pub enum Removed {
+    /// Nothing of the filter is left.
+    All,
+    /// It ran out of time; there may be more.
+    InPart,
+    /// It failed, or may have.
+    Failed(StorageError),
+}
+
+/// What a command's reply says.
+pub fn outcome(reply: Result<Document, Error>) -> Removed {
+    const MAX_TIME_EXPIRED: i32 = 50;
+    let expired = |code: i32| code == MAX_TIME_EXPIRED;
+    match &reply {
+        Err(error) if matches!(error.kind.as_ref(), ErrorKind::Command(command) if expired(command.code)) => {
+            return Removed::InPart;
+        }
+        Ok(reply) => {
+            let errors = reply.get_array("writeErrors").into_iter().flatten().filter_map(|error| error.as_document());
+            if errors.into_iter().any(|error| error.get_i32("code").is_ok_and(expired)) {
+                return Removed::InPart;
+            }
+        }
+        Err(_) => {}
+    }
+    match of_updates(reply, 1).pop() {
+        Some(Written::Failed(error)) => Removed::Failed(error),
+        _ => Removed::All,
+    }
+}
+
 /// Drops a database's collections, and then says so: whoever wrote to them meanwhile learns of it after
 /// the last of them is gone, and makes them anew.
-pub async fn drop_database(mongo: &Database, database: &str) -> Result<(), Error> {
+pub async fn drop_database(mongo: &Database, database: &str, most: Duration) -> Result<(), Error> {
+    const NAMESPACE_NOT_FOUND: i32 = 26;
     let collections = Collections::of(mongo, database);
     for collection in [&collections.buckets, &collections.overflow, &collections.sensors] {
-        collection.drop().await?;
+        let command = doc! {
+            "drop": collection.name(),
+            "maxTimeMS": i64::try_from(most.as_millis()).unwrap_or(i64::MAX),
+            "writeConcern": { "w": "majority", "j": true },
+        };
+        match mongo.run_command(command).await {
+            Err(error) if matches!(error.kind.as_ref(), ErrorKind::Command(c) if c.code == NAMESPACE_NOT_FOUND) => {}
+            dropped => drop(dropped?),
+        }
     }
     announce(mongo, database, doc! { "dropped": true }).await.map(drop)
 }

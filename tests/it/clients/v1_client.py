@@ -41,8 +41,14 @@ for gzip in [False, True]:
     bad = [f"mixed,form={name} v=1 1", "bad", f"mixed,form={name} v=2 2"]
     seen["rejected"] = refused(lambda: client.write_points(bad, protocol="line"))
     seen["no_policy"] = refused(lambda: client.write_points([first], retention_policy="weekly"))
-    seen["no_delete"] = refused(lambda: client.query("DROP MEASUREMENT climate", method="POST"))
     seen["selected"] = list(client.query("SELECT temp, note FROM climate GROUP BY form").get_points(tags={"form": name}))
+    client.write_points([f"gone,form={name} v=1 1", f"going,form={name} v=1 1"], protocol="line")
+    client.drop_measurement("gone")
+    client.delete_series(measurement="going", tags={"form": name})
+    seen["left"] = [one["name"] for one in client.get_list_measurements()]
+    client.create_database("doomed")
+    client.drop_database("doomed")
+    seen["databases_left"] = client.get_list_database()
     client.close()
 
 json.dump(seen, sys.stdout)

@@ -7,9 +7,6 @@ use std::io::{self, Write};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use mongodb::Client;
-use mongodb::bson::{Document, doc};
-
 use super::oracle::START;
 use super::{DATABASE, flush};
 use crate::support::eventually;
@@ -137,15 +134,8 @@ fn a_full_file_system_refuses_writes_until_there_is_room() {
 
 /// Makes mongod answer every write, or no write any more, that its disk is full.
 fn fail_writes(mongod: &Mongod, fail: bool) {
-    let data = doc! { "failCommands": ["insert", "update", "findAndModify"], "errorCode": OUT_OF_DISK_SPACE };
-    let mode = if fail { "alwaysOn" } else { "off" };
-    let command = doc! { "configureFailPoint": "failCommand", "mode": mode, "data": data };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a tokio runtime");
-    let answer: Result<Document, _> = runtime.block_on(async {
-        let client = Client::with_uri_str(mongod.uri("admin")).await?;
-        client.database("admin").run_command(command).await
-    });
-    answer.expect("a fail point is set");
+    let commands: &[&str] = if fail { &["insert", "update", "findAndModify"] } else { &[] };
+    mongod.fail(commands, OUT_OF_DISK_SPACE);
 }
 
 fn status(server: &Server, name: &str) -> i64 {

@@ -97,6 +97,21 @@ impl Mongod {
         self.process.signal("CONT");
     }
 
+    /// Makes it answer these commands, or none any more, with an error of this code. It must have been started with fail
+    /// points.
+    #[track_caller]
+    pub fn fail(&self, commands: &[&str], code: i32) {
+        let mode = if commands.is_empty() { "off" } else { "alwaysOn" };
+        let data = doc! { "failCommands": commands, "errorCode": code };
+        let command = doc! { "configureFailPoint": "failCommand", "mode": mode, "data": data };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a tokio runtime");
+        let answer: Result<Document, _> = runtime.block_on(async {
+            let client = Client::with_uri_str(self.uri("admin")).await?;
+            client.database("admin").run_command(command).await
+        });
+        answer.expect("a fail point is set");
+    }
+
     /// SIGKILL.
     pub fn kill(&mut self) {
         self.process.kill();
