@@ -2,10 +2,14 @@
 //! be released from the log, when a flush is done, who behind an ack `store` is answered, and the
 //! account of every reading.
 
+mod held;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{Notify, oneshot};
+
+pub use self::held::{DeletingAgain, Hold, SealAtEnd, Ticket};
 
 use crate::bucket::{Applied, StorageError};
 use crate::log::Sequence;
@@ -166,8 +170,7 @@ impl Progress {
         state.held.insert(logged.sequence);
         state.unflushed_bytes += logged.memory;
         let urgent = state.waiting.contains_key(&logged.sequence);
-        let hold = Arc::new(Hold { sequence: logged.sequence, progress: self.clone() });
-        Arc::new(Ticket { hold, memory: logged.memory, urgent, refused: Mutex::new(None) })
+        Ticket::new(&logged, urgent, self.clone())
     }
 
     /// The shards have everything that was logged, unless more was logged meanwhile.
@@ -348,111 +351,6 @@ impl Progress {
     /// Notes whether log space runs short.
     pub fn press_log(&self, pressed: bool) {
         self.lock().log_pressed = pressed;
-    }
-}
-
-/// Seals the progress when it is dropped, which a panic does too, unless all has got to the store.
-/// To be dropped before anything that holds a [`Ticket`] or a [`Hold`].
-#[derive(Debug)]
-pub struct SealAtEnd(Option<Arc<Progress>>);
-
-impl SealAtEnd {
-    /// Armed.
-    pub fn new(progress: &Arc<Progress>) -> Self {
-        Self(Some(progress.clone()))
-    }
-
-    /// All has got to the store.
-    pub fn disarm(mut self) {
-        self.0 = None;
-    }
-}
-
-impl Drop for SealAtEnd {
-    fn drop(&mut self) {
-        if let Some(progress) = &self.0 {
-            progress.seal();
-        }
-    }
-}
-
-/// Held for as long as a deletion that was read back is not done.
-#[derive(Debug)]
-pub struct DeletingAgain(Arc<Progress>);
-
-impl Drop for DeletingAgain {
-    fn drop(&mut self) {
-        self.0.lock().deleting_again -= 1;
-    }
-}
-
-/// Held by everything that still needs a record to be in the log.
-#[derive(Debug)]
-pub struct Hold {
-    sequence: Sequence,
-    progress: Arc<Progress>,
-}
-
-impl Drop for Hold {
-    fn drop(&mut self) {
-        let wanted = {
-            let mut state = self.progress.lock();
-            state.held.remove(&self.sequence);
-            self.sequence <= state.wanted
-        };
-        if wanted {
-            self.progress.changed.notify_waiters();
-        }
-    }
-}
-
-/// Held by every reading of a request that is not in the store. With the last one gone the request
-/// is flushed.
-#[derive(Debug)]
-pub struct Ticket {
-    hold: Arc<Hold>,
-    memory: usize,
-    urgent: bool,
-    refused: Mutex<Option<StorageError>>,
-}
-
-impl Ticket {
-    /// The request's place in the log.
-    pub fn sequence(&self) -> Sequence {
-        self.hold.sequence
-    }
-
-    /// Whether somebody waits for the request to be in the store.
-    pub fn is_urgent(&self) -> bool {
-        self.urgent
-    }
-
-    /// Keeps the request's record in the log beyond the flush of its readings.
-    pub fn hold(&self) -> Arc<Hold> {
-        self.hold.clone()
-    }
-
-    /// Notes that the store will never take a reading of the request.
-    pub fn refuse(&self, error: &StorageError) {
-        *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.clone());
-    }
-}
-
-impl Drop for Ticket {
-    fn drop(&mut self) {
-        let refused = self.refused.get_mut().unwrap_or_else(PoisonError::into_inner).take();
-        let progress = &self.hold.progress;
-        let waiter = {
-            let mut state = progress.lock();
-            state.unflushed.remove(&self.hold.sequence);
-            state.unflushed_bytes = state.unflushed_bytes.saturating_sub(self.memory);
-            state.waiting.remove(&self.hold.sequence).filter(|_| state.sealed.is_none())
-        };
-        if let Some(waiter) = waiter {
-            // Whoever waited may have gone.
-            let _ = waiter.send(refused.map_or(Ok(()), Err));
-        }
-        progress.changed.notify_waiters();
     }
 }
 

@@ -4,6 +4,7 @@
 //! The driver's futures must not be dropped half-way (its README, RUST-937) and it has no socket
 //! timeout, so every command runs as a task of its own and is waited for under a deadline.
 
+mod commands;
 mod connect;
 mod outcome;
 mod reads;
@@ -14,22 +15,20 @@ mod walk;
 mod writes;
 
 use std::collections::{HashMap, HashSet};
-use std::future::Future;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
-use bson::{Document, RawDocumentBuf, doc};
-use mongodb::{Client, Collection, Database};
+use bson::{Document, doc};
+use mongodb::{Client, Database};
 use tokio::sync::Semaphore;
 
 pub use self::connect::MongoOptions;
 
-use self::outcome::{classify, of_insert, of_updates};
+use self::outcome::classify;
 use self::reads::{Revs, find};
-use self::remove::Removed;
 use self::setup::Collections;
-use self::writes::{Change, chunks};
+use self::writes::Change;
 use crate::bucket::kept::{Cursor, KeptBucket, KeptSensor, Walked};
 use crate::bucket::page::StoredPage;
 use crate::bucket::store::{BucketId, PageWrite, ScannedPage, SensorFilter, Written};
@@ -75,39 +74,6 @@ impl MongoStore {
         })
     }
 
-    /// Runs a command as a task that nobody can cancel, among at most as many as `gate` lets
-    /// through, and waits for it until the deadline. A task that is given up on keeps its place
-    /// until the driver is done with it.
-    async fn run<T: Send + 'static>(
-        &self,
-        gate: &Arc<Semaphore>,
-        command: impl Future<Output = T> + Send + 'static,
-    ) -> Result<T, StorageError> {
-        let timeout = self.options.command_timeout;
-        let busy = || StorageError::Unavailable { detail: "earlier commands are still unanswered".to_owned() };
-        let permit = tokio::time::timeout(timeout, gate.clone().acquire_owned()).await;
-        let permit = permit.map_err(|_| busy())?.map_err(|_| busy())?;
-        let task = tokio::spawn(async move {
-            let result = command.await;
-            drop(permit);
-            result
-        });
-        match tokio::time::timeout(timeout, task).await {
-            Ok(Ok(result)) => Ok(result),
-            Ok(Err(failed)) => Err(StorageError::Unknown { detail: failed.to_string() }),
-            Err(_) => {
-                Err(StorageError::Unknown { detail: format!("no answer within {timeout:?} (store.command_timeout)") })
-            }
-        }
-    }
-
-    async fn read<T: Send + 'static>(
-        &self,
-        command: impl Future<Output = Result<T, StorageError>> + Send + 'static,
-    ) -> Result<T, StorageError> {
-        self.run(&self.reads, command).await?
-    }
-
     /// Sees to it that the database's collections exist, once per process.
     async fn created(&self, database: &str) -> Result<Collections, StorageError> {
         let known = self.created.lock().unwrap_or_else(PoisonError::into_inner).contains(database);
@@ -120,138 +86,9 @@ impl MongoStore {
         Ok(Collections::of(&self.mongo, database))
     }
 
-    /// Writes changes to one collection, in commands that run beside each other, and puts the
-    /// outcomes in their places.
-    async fn write(
-        &self,
-        collection: &Collection<RawDocumentBuf>,
-        changes: Vec<(usize, Change)>,
-        outcomes: &Mutex<Vec<Written>>,
-    ) {
-        let (inserts, updates) = changes.into_iter().partition(|(_, change)| matches!(change, Change::Insert(_)));
-        let commands = chunks(inserts).into_iter().chain(chunks(updates));
-        let commands = commands.map(|chunk| self.write_chunk(collection, chunk, outcomes));
-        futures_util::future::join_all(commands).await;
-    }
-
-    async fn write_chunk(
-        &self,
-        collection: &Collection<RawDocumentBuf>,
-        chunk: Vec<(usize, Change)>,
-        outcomes: &Mutex<Vec<Written>>,
-    ) {
-        let (places, changes): (Vec<usize>, Vec<Change>) = chunk.into_iter().unzip();
-        let (count, collection, mongo) = (places.len(), collection.clone(), self.mongo.clone());
-        let command = async move {
-            if matches!(changes.first(), Some(Change::Insert(_))) {
-                let documents = changes.into_iter().filter_map(|change| match change {
-                    Change::Insert(document) => Some(document),
-                    Change::Update { .. } | Change::Remove { .. } => None,
-                });
-                return of_insert(writes::insert(&collection, documents.collect()).await, count);
-            }
-            let reply = match writes::update_command(collection.name(), &changes, false) {
-                Ok(command) => mongo.run_raw_command(command).await,
-                Err(error) => Err(error),
-            };
-            if let Ok(reply) = &reply {
-                writes::remove_torsos(&collection, &changes, reply).await;
-            }
-            of_updates(reply, count)
-        };
-        let results = self.run(&self.writes, command).await.unwrap_or_else(|e| vec![Written::Failed(e); count]);
-        let mut outcomes = outcomes.lock().unwrap_or_else(PoisonError::into_inner);
-        for (place, result) in places.into_iter().zip(results) {
-            outcomes[place] = result;
-        }
-    }
-
     /// Whatever is known of a database's collections counts no more.
     fn forget(&self, database: &str) {
         self.created.lock().unwrap_or_else(PoisonError::into_inner).remove(database);
-    }
-
-    /// Removes all documents of a filter. The server ends each command before its deadline here, so that
-    /// none outlives the call and removes what is written after it; what it has removed by then is gone.
-    async fn remove(&self, collection: &Collection<RawDocumentBuf>, filter: Document) -> Result<(), StorageError> {
-        let most = self.options.command_timeout / 2;
-        loop {
-            let command = remove::command(collection.name(), filter.clone(), most);
-            let mongo = self.mongo.clone();
-            let ran = self.run(&self.writes, async move { mongo.run_command(command).await }).await;
-            let removed = ran.map(remove::outcome).unwrap_or_else(Removed::Failed);
-            match removed {
-                Removed::All => return Ok(()),
-                Removed::InPart => {}
-                Removed::Failed(error) => return Err(self.at_rest(error).await),
-            }
-        }
-    }
-
-    /// An error of a command that removes things, once the command is not at work any more, wherever it is.
-    async fn at_rest(&self, error: StorageError) -> StorageError {
-        if matches!(error, StorageError::Unknown { .. }) {
-            tokio::time::sleep(self.options.command_timeout / 2).await;
-        }
-        error
-    }
-
-    async fn transact(&self, changes: Vec<(Collection<RawDocumentBuf>, Change)>) -> Written {
-        let (client, mongo) = (self.client.clone(), self.mongo.clone());
-        let transaction = async move { writes::transact(&client, &mongo, changes).await };
-        match self.run(&self.writes, transaction).await {
-            Ok(Ok(written)) => written,
-            Ok(Err(error)) => Written::Failed(classify(&error)),
-            Err(error) => Written::Failed(error),
-        }
-    }
-
-    /// All pages of one bucket that has several, in order of their numbers and as they were at one
-    /// moment: were one split while they are read, its later half would else be there twice.
-    async fn spilled(
-        &self,
-        collections: &Collections,
-        sensor: &str,
-        hour: Hour,
-        projection: Option<Document>,
-    ) -> Result<Vec<RawDocumentBuf>, StorageError> {
-        let filter = doc! { "sensor": sensor, "start": date(hour) };
-        let (client, collections) = (self.client.clone(), collections.clone());
-        self.read(async move { reads::snapshot(&client, &collections, filter, projection).await }).await
-    }
-
-    /// Pages of one sensor by hour, rising (1) or falling (-1).
-    async fn scan_sorted(
-        &self,
-        database: &str,
-        sensor: &str,
-        hours: Range<Hour>,
-        order: i32,
-        with_readings: bool,
-        pages_max: usize,
-    ) -> Result<Vec<ScannedPage>, StorageError> {
-        let collections = Collections::of(&self.mongo, database);
-        let projection = (!with_readings).then(|| doc! { "readings": 0, "applied": 0, "tags": 0 });
-        let filter = doc! { "sensor": sensor, "start": { "$gte": date(hours.start), "$lt": date(hours.end) } };
-        let (collection, asked) = (collections.buckets.clone(), projection.clone());
-        let limit = i64::try_from(pages_max).ok();
-        let first_pages =
-            self.read(async move { find(&collection, filter, doc! { "start": order }, asked, limit).await }).await?;
-        let mut pages = Vec::new();
-        for first in first_pages {
-            if pages.len() >= pages_max {
-                break;
-            }
-            let page = document::decode_scanned(&first, with_readings)?;
-            if first.get_bool("hasOverflow").unwrap_or(false) {
-                for page in self.spilled(&collections, sensor, page.hour, projection.clone()).await? {
-                    pages.push(document::decode_scanned(&page, with_readings)?);
-                }
-            } else {
-                pages.push(page);
-            }
-        }
-        Ok(pages)
     }
 }
 
@@ -365,28 +202,7 @@ impl Store for MongoStore {
         with_readings: bool,
         fields: Option<&[&str]>,
     ) -> Result<Vec<Vec<ScannedPage>>, StorageError> {
-        let collections = Collections::of(&self.mongo, database);
-        let projection = scan::projection(with_readings, fields);
-        let places: HashMap<String, usize> =
-            sensors.iter().enumerate().map(|(place, sensor)| ((*sensor).to_owned(), place)).collect();
-        let places = Arc::new(places);
-        let lots = (0..sensors.len()).step_by(scan::SENSORS).map(|from| {
-            let (collection, places) = (collections.buckets.clone(), places.clone());
-            let lot = from..from + scan::SENSORS;
-            self.read(scan::first_pages(collection, places, lot, hours.clone(), projection.clone(), with_readings))
-        });
-        let mut pages: Vec<Vec<ScannedPage>> = vec![Vec::new(); sensors.len()];
-        for found in futures_util::future::try_join_all(lots).await?.into_iter().flatten() {
-            if !found.has_overflow {
-                pages[found.place].push(found.page);
-                continue;
-            }
-            for page in self.spilled(&collections, sensors[found.place], found.page.hour, projection.clone()).await? {
-                pages[found.place].push(document::decode_scanned(&page, with_readings)?);
-            }
-        }
-        pages.iter_mut().for_each(|pages| pages.sort_by_key(|page| (page.hour, page.number)));
-        Ok(pages)
+        self.scan_many(database, sensors, hours, with_readings, fields).await
     }
 
     async fn read_sensors(&self, database: &str, keys: &[&str]) -> Result<Vec<SensorDocument>, StorageError> {
