@@ -1,14 +1,15 @@
 //! The sensors this process has met, by database: what the door needs to know to judge a line
 //! without asking the store.
 
-use std::collections::{HashMap, HashSet};
+mod deletions;
+
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use rapidhash::fast::RandomState;
 
 use super::Options;
-use super::deletion::{Deletion, Scope};
 use crate::bucket::{Met, MetVersion, SensorDocument};
 use crate::reading::{Family, Sensor};
 
@@ -345,49 +346,6 @@ impl Catalog {
             Met { sensor: known.sensor.clone(), fields }
         };
         keys.map(|(_, known)| met(known)).collect()
-    }
-
-    /// Takes notice of a deletion at its place in the log: sensors that are deleted as a whole are to be met anew.
-    /// Returns the numbers of all sensors that it is about.
-    pub fn begin_deletion(&self, deletion: &Deletion) -> HashSet<u32> {
-        let Some(database) = self.database(&deletion.database) else { return HashSet::new() };
-        let mut sensors = database.sensors.write().unwrap_or_else(PoisonError::into_inner);
-        database.deletions.fetch_add(1, Ordering::Relaxed);
-        let ids: HashSet<u32> = match &deletion.scope {
-            Scope::Database => {
-                database.superseded.store(true, Ordering::Release);
-                self.databases.write().unwrap_or_else(PoisonError::into_inner).remove(&database.name);
-                sensors.values().map(|known| known.id).collect()
-            }
-            Scope::Readings { sensors: named, .. } => {
-                named.iter().filter_map(|sensor| Some(sensors.get(&sensor.key)?.id)).collect()
-            }
-        };
-        if deletion.is_of_all_times() {
-            sensors.retain(|_, known| {
-                let goes = ids.contains(&known.id);
-                known.superseded.fetch_or(goes, Ordering::AcqRel);
-                !goes
-            });
-            self.count.fetch_sub(ids.len(), Ordering::Relaxed);
-        }
-        self.version.fetch_add(1, Ordering::Relaxed);
-        ids
-    }
-
-    /// Takes notice that what documents said of these sensors of a database, or of all of them, may not be so any more.
-    pub fn doubt(&self, database: &str, keys: Option<&[&str]>) {
-        self.deletions.fetch_add(1, Ordering::Relaxed);
-        let Some(database) = self.database(database) else { return };
-        let sensors = database.sensors.write().unwrap_or_else(PoisonError::into_inner);
-        database.deletions.fetch_add(1, Ordering::Relaxed);
-        match keys {
-            Some(keys) => keys.iter().filter_map(|key| sensors.get(*key)).for_each(|known| known.unsave()),
-            None => {
-                database.doubted.store(true, Ordering::Relaxed);
-                sensors.values().for_each(|known| known.unsave());
-            }
-        }
     }
 }
 

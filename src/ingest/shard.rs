@@ -1,10 +1,11 @@
 //! A shard: the one owner of its sensors' hot buckets. It takes in what it is fed, sends what is
 //! due to the store in flights, several at a time, and answers what it knows of its sensors.
 
+mod documents;
+
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::{mpsc, oneshot};
@@ -17,10 +18,9 @@ use super::deletion::Pending;
 use super::flight::{Context, Run, State, fly};
 use super::lagging::{Lagging, Surroundings};
 use super::progress::{Progress, SealAtEnd};
-use super::reads::read_sensors_each;
 use super::unflushed::{Load, Rules, Unflushed};
 use crate::bucket::hot::{HotBuckets, HotKey};
-use crate::bucket::{Bucket, Reading, Readings, SensorDocument, StorageError};
+use crate::bucket::{Bucket, Readings, SensorDocument, StorageError};
 use crate::faults::{self, Bug};
 use crate::log::Sequence;
 use crate::reading::Hour;
@@ -362,66 +362,6 @@ impl Shard {
             }
         }
         stored
-    }
-
-    async fn refresh(&mut self, database: &Database, documents: Vec<Refreshing>) -> Refreshed {
-        let (rest, mut documents): (Vec<_>, Vec<(u32, SensorDocument)>) = documents
-            .into_iter()
-            .map(|(place, known, document)| ((place, known.clone()), (known.id, document)))
-            .unzip();
-        self.read_anew(database, &rest, &mut documents).await?;
-        let at = surroundings(&self.context, &self.hot);
-        self.lagging.refresh(at, &database.name, &mut documents).await?;
-        let lay_over = |((place, known), (id, mut document)): ((usize, Arc<KnownSensor>), (u32, SensorDocument))| {
-            let unflushed = self.unflushed.of_sensor(id, &(Hour(i64::MIN)..Hour(i64::MAX)));
-            let readings: Vec<Reading> =
-                unflushed.iter().flat_map(|(_, set)| (0..set.len()).map(|i| set.reading(i))).collect();
-            if !readings.is_empty() {
-                self.lagging.lay_over(&mut document, &known, readings);
-            }
-            (place, document)
-        };
-        Ok(rest.into_iter().zip(documents).map(lay_over).collect())
-    }
-
-    /// Reads those documents again that this shard has written since they were read.
-    async fn read_anew(
-        &self,
-        database: &Database,
-        known: &[(usize, Arc<KnownSensor>)],
-        documents: &mut [(u32, SensorDocument)],
-    ) -> Result<(), StorageError> {
-        let written = |known: &KnownSensor| known.written_rev.load(Ordering::Relaxed);
-        let (mut keys, mut stale) = (Vec::new(), Vec::new());
-        for ((_, known), (_, document)) in known.iter().zip(documents) {
-            if document.rev < written(known) {
-                keys.push(&*known.sensor.key);
-                stale.push(document);
-            }
-        }
-        if keys.is_empty() {
-            return Ok(());
-        }
-        let mut read = read_sensors_each(&*self.context.store, &database.name, &keys).await?;
-        for document in stale {
-            if let Some(anew) = read.remove(&document.sensor.key) {
-                *document = anew?;
-            }
-        }
-        Ok(())
-    }
-
-    async fn write_some_sensors(&mut self) -> bool {
-        let written = self.lagging.write_some(surroundings(&self.context, &self.hot)).await;
-        self.sensors_written(written)
-    }
-
-    fn sensors_written(&self, written: Result<(), StorageError>) -> bool {
-        if let Err(error) = &written {
-            self.context.metrics.store_error(error.class());
-            tracing::warn!(sensors = self.lagging.len(), %error, "sensor documents lag behind; the next interval tries again");
-        }
-        written.is_ok()
     }
 }
 
