@@ -76,6 +76,7 @@ impl ApiError {
                 | IngestError::Timeout(_)
                 | IngestError::StoreTimeout(_)
                 | IngestError::DeletionTimeout(_)
+                | IngestError::BeingDeleted { .. }
                 | IngestError::Behind(_)
                 | IngestError::Stopping => StatusCode::SERVICE_UNAVAILABLE,
                 IngestError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,

@@ -5,7 +5,7 @@ mod deletions;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use rapidhash::fast::RandomState;
 
@@ -27,6 +27,8 @@ pub struct Catalog {
     version: Arc<AtomicU64>,
     /// Grows when something of any database was deleted.
     deletions: AtomicU64,
+    /// Databases of which something is being deleted, and how many deletions: their documents say what is about to go.
+    deleting: Mutex<HashMap<String, usize>>,
     sensors_max: usize,
     shards: usize,
 }
@@ -201,6 +203,7 @@ impl Catalog {
             next_id: AtomicU32::new(0),
             version: Arc::default(),
             deletions: AtomicU64::new(0),
+            deleting: Mutex::default(),
             sensors_max: options.sensors,
             shards: options.shards,
         }
@@ -291,7 +294,7 @@ impl Catalog {
         let mut stored: HashMap<Box<str>, SensorDocument> =
             documents.into_iter().map(|document| (document.sensor.key.clone(), document)).collect();
         let mut sensors = database.sensors.write().unwrap_or_else(PoisonError::into_inner);
-        if database.deletions() != deletions {
+        if database.deletions() != deletions || self.is_deleting(&database.name) {
             stored.clear();
         }
         for sensor in unknown {
@@ -299,7 +302,9 @@ impl Catalog {
                 continue;
             }
             let below = |n: usize| (n < max).then_some(n + 1);
-            if self.count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, below).is_err() {
+            // What is met in a database that was dropped meanwhile is met once more in the one that is there now.
+            let counts = !database.is_superseded();
+            if counts && self.count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, below).is_err() {
                 return;
             }
             let below = |n: u32| n.checked_add(1);

@@ -51,6 +51,12 @@ pub enum IngestError {
         /// The limit's value.
         limit: usize,
     },
+    /// Something of the database is being deleted.
+    #[error("something of the database {name:?} is being deleted: it can be created when that is done")]
+    BeingDeleted {
+        /// Its name.
+        name: String,
+    },
     /// A database name that cannot be one.
     #[error("database name {name:?}: 1 to 64 bytes without control characters are wanted")]
     DatabaseName {

@@ -75,10 +75,9 @@ impl Feed {
     pub fn logged(&self, logged: Logged, database: &Arc<Database>, batches: Vec<Batch>) {
         faults::point("before_feed");
         let is_deleted = |batch: &Batch| batch.sensors.iter().any(|known| known.is_superseded());
-        if database.is_superseded() || batches.iter().any(is_deleted) {
-            // Its sensors were deleted while it was judged: they are looked up anew.
-            self.progress.logged_to_be_read(logged);
-        } else if let Some(ticket) = self.progress.logged(logged) {
+        // Sensors that were deleted while it was judged are looked up anew.
+        let is_current = || !database.is_superseded() && !batches.iter().any(is_deleted);
+        if let Some(ticket) = self.progress.logged_if(logged, is_current) {
             self.give(&ticket, database, batches);
         }
         faults::point("after_feed");
@@ -199,8 +198,9 @@ impl Feeder {
         let memory = record.payload.len();
         let logged = Logged { sequence: record.sequence, readings: 0, memory, received: deletion.received };
         let ticket = self.feed.progress.read_back(logged, record.sequence <= self.last_at_start);
-        let again = self.feed.progress.delete_again();
-        self.feed.delete(ticket, deletion, Some(again));
+        // What was answered as done before the start must not be seen undone.
+        let again = (record.sequence <= self.last_at_start).then(|| self.feed.progress.delete_again());
+        self.feed.delete(ticket, deletion, again);
         Ok(())
     }
 }

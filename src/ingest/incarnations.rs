@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use super::catalog::Catalog;
+use super::feed::Feed;
 use crate::bucket::{StorageError, Store};
 
 /// How often they are looked at: others' deletions are known within 5 s, the store's answer included.
@@ -31,29 +32,43 @@ impl Incarnations {
         Ok(())
     }
 
-    /// Looks at them until it is aborted.
-    pub async fn watch(self: Arc<Self>, store: Arc<dyn Store>, catalog: Arc<Catalog>) {
+    /// Looks at them until it is aborted. What was deleted is released from this instance's log, too, as soon as that
+    /// can be: a restart would else bring it back.
+    pub async fn watch(self: Arc<Self>, store: Arc<dyn Store>, catalog: Arc<Catalog>, feed: Arc<Feed>) {
         loop {
-            // Whoever needs the store notices that it is away.
-            if let Err(error) = self.look(&*store, &catalog).await {
-                tracing::debug!(%error, "other instances' deletions are not known at present");
+            match store.incarnations().await {
+                Ok(all) => {
+                    let new = self.learn(&*store, &catalog, all).await;
+                    if new {
+                        feed.progress.want_released();
+                        feed.wake();
+                    }
+                }
+                // Whoever needs the store notices that it is away.
+                Err(error) => tracing::debug!(%error, "other instances' deletions are not known at present"),
             }
             tokio::time::sleep(INTERVAL).await;
         }
     }
 
-    async fn look(&self, store: &dyn Store, catalog: &Catalog) -> Result<(), StorageError> {
-        for (database, incarnation) in store.incarnations().await? {
+    /// Whether there were new ones.
+    async fn learn(&self, store: &dyn Store, catalog: &Catalog, all: Vec<(String, u64)>) -> bool {
+        let mut any = false;
+        for (database, incarnation) in all {
             let seen = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&database).copied();
             if seen.unwrap_or_default() == incarnation {
                 continue;
             }
+            any = true;
             catalog.doubt(&database, None);
-            store.revisit(&database).await?;
+            if let Err(error) = store.revisit(&database).await {
+                tracing::warn!(%database, %error, "what another instance deleted of a database is not wholly known yet");
+                continue;
+            }
             // After the store was looked at: sensors that were met meanwhile may have been known from before.
             catalog.doubt(&database, None);
             self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(database, incarnation);
         }
-        Ok(())
+        any
     }
 }

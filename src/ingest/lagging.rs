@@ -179,11 +179,15 @@ impl Lagging {
             let sensor = self.changes[&id].1.known.clone();
             match stored.remove(&sensor.sensor.key) {
                 // Another instance deleted it; with its readings, unless there are newer ones.
-                None if at.store.scan_back(database, &sensor.sensor.key, ALL_HOURS, 1).await?.is_empty() => {
-                    sensor.unsave();
-                    self.changes.remove(&id);
-                }
-                None => documents.push((id, new_document(&sensor))),
+                None => match at.store.scan_back(database, &sensor.sensor.key, ALL_HOURS, 1).await {
+                    Ok(pages) if pages.is_empty() => {
+                        sensor.unsave();
+                        self.changes.remove(&id);
+                    }
+                    Err(error) if error.is_away() => return Err(error),
+                    // One that cannot be read is there all the same.
+                    Ok(_) | Err(_) => documents.push((id, new_document(&sensor))),
+                },
                 Some(Ok(document)) => documents.push((id, document)),
                 Some(Err(error)) => self.give_up(at, id, &error),
             }

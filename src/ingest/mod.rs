@@ -164,7 +164,7 @@ impl Ingest {
             tokio::spawn(outliers::sweep(store.clone(), options.outlier_ttl_ns(), metrics.clone())),
         ];
         if store.is_shared() {
-            tasks.push(tokio::spawn(incarnations.watch(store.clone(), catalog.clone())));
+            tasks.push(tokio::spawn(incarnations.watch(store.clone(), catalog.clone(), feed.clone())));
         }
         let bytes = Arc::new(Semaphore::new(options.bytes_in_flight));
         let closing = Closing { shards, log: log.clone(), progress };
@@ -340,6 +340,9 @@ impl Ingest {
     /// A name that cannot be one, one too many, or a store that does not answer.
     pub async fn create_database(&self, name: &str) -> Result<(), IngestError> {
         let database = self.database(name).await?;
+        if self.catalog.is_deleting(name) {
+            return Err(IngestError::BeingDeleted { name: name.to_owned() });
+        }
         self.noted(self.store.create_database(&database.name).await)?;
         Ok(())
     }

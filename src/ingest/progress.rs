@@ -126,22 +126,19 @@ impl Progress {
     /// Notes that a request is durable. Its ticket, when it may go to the shards at once; else the
     /// feeder will read it from the log when its turn comes.
     pub fn logged(self: &Arc<Self>, logged: Logged) -> Option<Arc<Ticket>> {
-        self.note_logged(logged, true)
+        self.logged_if(logged, || true)
     }
 
-    /// Notes that a request is durable which cannot go to the shards as it is: the feeder will read it from the log.
-    pub fn logged_to_be_read(self: &Arc<Self>, logged: Logged) {
-        self.note_logged(logged, false);
-    }
-
-    fn note_logged(self: &Arc<Self>, logged: Logged, may_be_fed: bool) -> Option<Arc<Ticket>> {
+    /// The same for a request that may go to the shards only if this is so when its turn comes; else the feeder will
+    /// read it from the log, too.
+    pub fn logged_if(self: &Arc<Self>, logged: Logged, may_be_fed: impl FnOnce() -> bool) -> Option<Arc<Ticket>> {
         let mut state = self.lock();
         state.logged = logged.sequence;
         state.ledger.accepted += logged.readings;
         state.ledger.pending += signed(logged.readings);
         let fed = logged.sequence <= state.fed;
         let has_room = state.unflushed_bytes == 0 || state.unflushed_bytes + logged.memory <= self.budget;
-        if state.live && !fed && !(has_room && may_be_fed) {
+        if state.live && !fed && !(has_room && may_be_fed()) {
             state.live = false;
             drop(state);
             self.changed.notify_waiters();
@@ -272,13 +269,16 @@ impl Progress {
         state.releasable()
     }
 
-    /// Waits until the log is not needed any more up to this record, which is worked towards.
+    /// Works towards a log that is not needed any more for what is logged by now; returns its last record.
+    pub fn want_released(&self) -> Sequence {
+        let mut state = self.lock();
+        state.due = state.due.max(state.logged);
+        state.wanted = state.wanted.max(state.logged);
+        state.logged
+    }
+
+    /// Waits until the log is not needed any more up to this record.
     pub async fn released(&self, through: Sequence) {
-        {
-            let mut state = self.lock();
-            state.due = state.due.max(through);
-            state.wanted = state.wanted.max(through);
-        }
         self.when(|state| (state.releasable() >= through).then_some(())).await;
     }
 

@@ -7,7 +7,7 @@ use tokio::task::JoinHandle;
 
 use super::progress::Progress;
 use crate::faults;
-use crate::log::Log;
+use crate::log::{Log, ReleaseError};
 
 /// How often the log is told what it may let go.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -15,29 +15,34 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// Releases what is not needed any more, again and again, and notes when the log is more than half
 /// full. Runs until it is aborted.
 pub async fn regularly(log: Arc<Log>, progress: Arc<Progress>, budget: u64) {
+    let mut failed = false;
     loop {
         tokio::time::sleep(INTERVAL).await;
-        release(&log, &progress).await;
+        if failed || progress.releasable() > log.released() {
+            let released = release(&log, &progress).await;
+            failed = released.is_err();
+            if let Err(error) = released {
+                tracing::warn!(%error, "segments of the log could not be given back; it is tried again");
+            }
+        }
         progress.press_log(log.bytes() > budget / 2);
     }
 }
 
-/// Releases what is not needed any more.
-pub async fn release(log: &Arc<Log>, progress: &Progress) {
-    let through = progress.releasable();
-    if through <= log.released() {
-        return;
-    }
-    let log = log.clone();
+/// Releases what is not needed any more. On return that is so after a restart, too.
+///
+/// # Errors
+/// When the checkpoint cannot be written, or a segment cannot be removed.
+pub async fn release(log: &Arc<Log>, progress: &Progress) -> Result<(), ReleaseError> {
+    let (through, log) = (progress.releasable(), log.clone());
     let released = tokio::task::spawn_blocking(move || {
         faults::point("before_release");
         let released = log.release(through);
         faults::point("after_release");
         released
     });
-    if let Ok(Err(error)) = released.await {
-        tracing::warn!(%error, "segments of the log could not be given back; it is tried again");
-    }
+    // It panics, or the runtime is going down.
+    released.await.unwrap_or(Ok(()))
 }
 
 /// What is left to be waited for when ingest is dropped.
@@ -52,7 +57,9 @@ impl Closing {
     /// Gives back what can be given back and closes the log. To be called when the shards have
     /// ended; what they left is replayed at the next start.
     pub async fn close_log(self) {
-        release(&self.log, &self.progress).await;
+        if let Err(error) = release(&self.log, &self.progress).await {
+            tracing::warn!(%error, "segments of the log could not be given back");
+        }
         // The writer's thread is joined when the last handle goes.
         let _ = tokio::task::spawn_blocking(move || drop(self.log)).await;
     }

@@ -183,7 +183,10 @@ impl Shard {
         self.progress.deleted(deleted as u64);
         self.hot.forget(&pending.ids, &pending.deletion.hours());
         self.lagging.forget(&pending.ids);
-        self.doubtful.retain(|(id, hour)| !pending.ids.contains(id) || !pending.deletion.hours().contains(hour));
+        // What is cut is written to again under the same numbers.
+        if pending.deletion.is_of_all_times() {
+            self.doubtful.retain(|(id, _)| !pending.ids.contains(id));
+        }
         pending.arrived.add_permits(1);
         self.has_arrived = true;
     }

@@ -20,8 +20,27 @@ use crate::bucket::StorageError;
 use crate::log::{AppendError, Sequence};
 use crate::reading::Sensor;
 
-/// Of how many sensors one record deletes readings.
-const DELETION_SENSORS: usize = 20_000;
+/// Bytes of sensors' keys in one record of a deletion, far below what the smallest segment of a log holds.
+const DELETION_BYTES: usize = 16 << 10;
+
+/// A deletion in the log, and who is told when it is done.
+type LoggedDeletion = (Sequence, oneshot::Receiver<Result<(), StorageError>>);
+
+/// Sensors in lots that fit into a record.
+fn lots(sensors: &[Arc<Sensor>]) -> Vec<Vec<Sensor>> {
+    let (mut lots, mut bytes): (Vec<Vec<Sensor>>, usize) = (Vec::new(), usize::MAX);
+    for sensor in sensors {
+        if bytes.saturating_add(sensor.key.len()) > DELETION_BYTES {
+            lots.push(Vec::new());
+            bytes = 0;
+        }
+        bytes += sensor.key.len();
+        if let Some(lot) = lots.last_mut() {
+            lot.push(Sensor::clone(sensor));
+        }
+    }
+    lots
+}
 
 /// What is to be logged of a request.
 pub(super) struct Submission {
@@ -75,12 +94,15 @@ impl Ingest {
         range: Range<i64>,
         timeout: Duration,
     ) -> Result<(), IngestError> {
-        for sensors in sensors.chunks(DELETION_SENSORS) {
-            let sensors = sensors.iter().map(|sensor| Sensor::clone(sensor)).collect();
+        let deadline = Instant::now() + timeout;
+        let mut logged = Vec::new();
+        // All of it is in the log before any of it is waited for.
+        for sensors in lots(sensors) {
             let scope = Scope::Readings { sensors, range: range.clone() };
-            self.submit_deletion(Deletion { received, database: database.to_owned(), scope }, timeout).await?;
+            let deletion = Deletion { received, database: database.to_owned(), scope };
+            logged.push(self.log_deletion(deletion, deadline).await?);
         }
-        Ok(())
+        self.deleted(logged, (deadline, timeout)).await
     }
 
     /// Deletes everything of a database, and itself. As [`Ingest::delete`] otherwise.
@@ -88,32 +110,46 @@ impl Ingest {
     /// # Errors
     /// When it is not done by `timeout`: if it is in the log by then, it is done all the same.
     pub async fn drop_database(&self, database: &str, received: i64, timeout: Duration) -> Result<(), IngestError> {
-        let scope = Scope::Database;
-        self.submit_deletion(Deletion { received, database: database.to_owned(), scope }, timeout).await
+        let deadline = Instant::now() + timeout;
+        let deletion = Deletion { received, database: database.to_owned(), scope: Scope::Database };
+        let logged = self.log_deletion(deletion, deadline).await?;
+        self.deleted(vec![logged], (deadline, timeout)).await
     }
 
-    async fn submit_deletion(&self, deletion: Deletion, timeout: Duration) -> Result<(), IngestError> {
+    async fn log_deletion(&self, deletion: Deletion, deadline: Instant) -> Result<LoggedDeletion, IngestError> {
         let record = deletion::encode(&deletion);
         let (memory, received) = (record.len(), deletion.received);
         let (waiter, stored) = oneshot::channel();
         let feed = self.feed.clone();
-        let deadline = Instant::now() + timeout;
         let logged = move |sequence: Sequence| {
             feed.progress.wait_for(sequence, waiter);
             feed.deletion_logged(Logged { sequence, readings: 0, memory, received }, deletion);
         };
-        let sequence = self.append(deletion::KIND_DELETION, record, deadline, logged).await?;
+        Ok((self.append(deletion::KIND_DELETION, record, deadline, logged).await?, stored))
+    }
+
+    /// Waits until deletions are done and will not be met again: a restart that did would delete what other instances
+    /// have written since, or a database that was created anew.
+    async fn deleted(
+        &self,
+        logged: Vec<LoggedDeletion>,
+        (deadline, timeout): (Instant, Duration),
+    ) -> Result<(), IngestError> {
         let late = || IngestError::DeletionTimeout(timeout);
-        self.stored(sequence, stored, deadline).await?.ok_or_else(late)?;
-        // A restart that met it again would delete what other instances have written since, or a database that was
-        // created anew.
-        let released = async {
-            self.feed.progress.make_due();
-            self.feed.wake();
-            self.feed.progress.released(sequence).await;
-            release::release(&self.log, &self.feed.progress).await;
-        };
-        tokio::time::timeout_at(deadline, released).await.map_err(|_| late())
+        let mut last = None;
+        for (sequence, stored) in logged {
+            self.stored(sequence, stored, deadline).await?.ok_or_else(late)?;
+            last = Some(sequence);
+        }
+        let Some(last) = last else { return Ok(()) };
+        self.feed.progress.want_released();
+        self.feed.wake();
+        let released = self.feed.progress.released(last);
+        tokio::time::timeout_at(deadline, released).await.map_err(|_| late())?;
+        release::release(&self.log, &self.feed.progress).await.map_err(|error| {
+            tracing::warn!(%error, "a deletion is done, and would be done again by a restart");
+            late()
+        })
     }
 
     /// Appends a record to the log, whose callback owns `logged` from there on, and waits until it is durable.

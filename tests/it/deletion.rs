@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
+use crate::support::eventually;
 use crate::support::http::{Answer, get, post};
 use crate::support::mongod::{Mongod, fresh_database_name};
 use crate::support::pages::Stored;
@@ -21,7 +22,10 @@ const DATABASE: &str = "doomed";
 const START: i64 = 1_717_200_000 * SECOND;
 const SECOND: i64 = 1_000_000_000;
 const HOUR: i64 = 3600 * SECOND;
+/// How long whatever is waited for may take on a busy machine.
+const WITHIN: Duration = Duration::from_secs(60);
 const UNAUTHORIZED: i32 = 13;
+const EXCEEDED_TIME_LIMIT: i32 = 262;
 /// Small pages, so that hours have several; hot memory is the least there is, so that buckets are forgotten.
 const CONFIG: &str = r#"
 [page]
@@ -130,6 +134,28 @@ fn a_deletion_that_the_store_refuses_for_good_is_given_up() {
     assert_eq!(listed(&server), ["m,t=b"]);
 }
 
+/// While the old documents were still there, whoever wrote to a dropped measurement was judged by them for ever.
+#[test]
+fn a_dropped_measurement_may_come_back_as_another_kind_while_it_is_being_dropped() {
+    let mongod = Mongod::start_with(&["--setParameter", "enableTestCommands=1"]);
+    let server = Launch::with_store(mongod.uri(&fresh_database_name())).config(CONFIG).start();
+    write(&server, &format!("m,t=a v=1,old=2 {START}"));
+    flush(&server);
+    mongod.fail(&["delete"], EXCEEDED_TIME_LIMIT);
+    std::thread::scope(|scope| {
+        let dropped = scope.spawn(|| run(&server, "DROP MEASUREMENT m"));
+        eventually("it is tried", WITHIN, || (metric(&server, "hourglass_store_errors_total") > 0.0).then_some(()));
+        write(&server, &format!("m,t=a v=\"another kind\" {START}"));
+        mongod.fail(&[], EXCEEDED_TIME_LIMIT);
+        dropped.join().expect("it is dropped");
+    });
+    write(&server, &format!("m,t=a v=\"and again\" {}", START + SECOND));
+    flush(&server);
+    assert_eq!(times(&server, "m,t=a"), [START, START + SECOND]);
+    let fields = get(&server.url(&format!("/query?db={DATABASE}&q=SHOW%20FIELD%20KEYS"))).expect(200).json();
+    assert_eq!(fields["results"][0]["series"][0]["values"], serde_json::json!([["v", "string"]]));
+}
+
 #[test]
 fn what_changes_something_comes_by_post_and_from_no_other_page() {
     let server = Launch::embedded().start();
@@ -148,6 +174,3 @@ fn what_changes_something_comes_by_post_and_from_no_other_page() {
     run(&server, "DROP DATABASE \"never there\"");
     assert_eq!(times(&server, "m"), [START]);
 }
-
-/// How long whatever is waited for may take on a busy machine.
-const WITHIN: Duration = Duration::from_secs(60);

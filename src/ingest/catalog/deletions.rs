@@ -11,6 +11,8 @@ impl Catalog {
     /// Takes notice of a deletion at its place in the log: sensors that are deleted as a whole are to be met anew.
     /// Returns the numbers of all sensors that it is about.
     pub fn begin_deletion(&self, deletion: &Deletion) -> HashSet<u32> {
+        *self.deleting.lock().unwrap_or_else(PoisonError::into_inner).entry(deletion.database.clone()).or_default() +=
+            1;
         let Some(database) = self.database(&deletion.database) else { return HashSet::new() };
         let mut sensors = database.sensors.write().unwrap_or_else(PoisonError::into_inner);
         database.deletions.fetch_add(1, Ordering::Relaxed);
@@ -34,6 +36,22 @@ impl Catalog {
         }
         self.version.fetch_add(1, Ordering::Relaxed);
         ids
+    }
+
+    /// Takes notice that a deletion is done, or given up.
+    pub fn end_deletion(&self, database: &str) {
+        let mut deleting = self.deleting.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = deleting.get_mut(database) {
+            *count -= 1;
+            if *count == 0 {
+                deleting.remove(database);
+            }
+        }
+    }
+
+    /// Whether something of a database is being deleted.
+    pub fn is_deleting(&self, database: &str) -> bool {
+        self.deleting.lock().unwrap_or_else(PoisonError::into_inner).contains_key(database)
     }
 
     /// Takes notice that what documents said of these sensors of a database, or of all of them, may not be so any more.

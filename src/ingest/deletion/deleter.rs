@@ -25,7 +25,7 @@ const SENSORS: usize = 500;
 const BUCKETS: usize = 32;
 /// How long after a failure it is tried again, at first and at most.
 const RETRY: Range<Duration> = Duration::from_millis(100)..Duration::from_secs(2);
-/// How often in a row a store that answers may fail to delete, before the deletion is given up.
+/// How often the store may refuse a deletion before it is given up.
 const REFUSALS_MAX: usize = 10;
 /// How often one lot is read and written anew because other writers were faster.
 const CONFLICTS_MAX: usize = 30;
@@ -52,6 +52,7 @@ impl Deleter {
             let Ok(_all) = pending.arrived.acquire_many(shards).await else { return };
             faults::point("before_deletion");
             self.carry_out(&pending).await;
+            self.catalog.end_deletion(&pending.deletion.database);
             faults::point("after_deletion");
             self.feed.resume();
         }
@@ -65,10 +66,11 @@ impl Deleter {
         while let Err(error) = self.attempt(pending).await {
             self.context.metrics.store_error(error.class());
             self.context.presence.note(!error.is_away());
-            refusals = if self.context.store.check().await.is_ok() { refusals + 1 } else { 0 };
+            refusals += usize::from(is_refusal(&error));
             if refusals >= REFUSALS_MAX {
                 tracing::error!(%database, %error, "a deletion is given up; what is left of it stays");
                 pending.ticket.refuse(&error);
+                self.catalog.doubt(database, None);
                 break;
             }
             tracing::warn!(%database, %error, "something could not be deleted yet; it is in the log and tried again");
@@ -232,6 +234,18 @@ impl Deleter {
         let times = first.iter().filter_map(|page| page.readings.as_ref()?.times().first().copied());
         let first = times.min().unwrap_or(last);
         Ok(Some(Rest { first, last, recent: newest(recent, self.recent) }))
+    }
+}
+
+/// Whether the store says no, which waiting does not mend. A store that is away, slow or full may yet do it.
+fn is_refusal(error: &StorageError) -> bool {
+    match error {
+        StorageError::Unavailable { .. } | StorageError::Unknown { .. } => false,
+        StorageError::Contended { .. }
+        | StorageError::Failing { .. }
+        | StorageError::Refused { .. }
+        | StorageError::Denied { .. }
+        | StorageError::Unreadable { .. } => true,
     }
 }
 

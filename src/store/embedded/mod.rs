@@ -177,6 +177,17 @@ impl EmbeddedStore {
         }
     }
 
+    /// As [`Self::run`], however long it takes: for removals, of which none may be at work any more when what comes
+    /// after them is written.
+    async fn run_to_its_end<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Database) -> Result<T, Failure> + Send + 'static,
+    ) -> Result<T, StorageError> {
+        let file = self.file.clone();
+        let done = spawn_blocking(move || file.run(work)).await;
+        done.unwrap_or_else(|error| Err(StorageError::Unknown { detail: error.to_string() }))
+    }
+
     /// As [`Self::run`], for work that writes nothing, so that nothing can be unknown about it.
     async fn read<T: Send + 'static>(
         &self,
@@ -299,7 +310,7 @@ impl Store for EmbeddedStore {
             let mut next = Some(hours.start);
             while let Some(from) = next {
                 let (name, sensor, hours) = (name.clone(), sensor.clone(), from..hours.end);
-                next = self.run(move |db| remove::buckets(db, &name, &sensor, hours)).await?;
+                next = self.run_to_its_end(move |db| remove::buckets(db, &name, &sensor, hours)).await?;
             }
         }
         Ok(())
@@ -307,13 +318,13 @@ impl Store for EmbeddedStore {
 
     async fn remove_sensors(&self, database: &str, keys: &[&str]) -> Result<(), StorageError> {
         let (name, sensors) = (database.to_owned(), keys.iter().map(|key| (*key).to_owned()).collect::<Vec<_>>());
-        self.run(move |db| remove::sensors(db, &name, &sensors)).await
+        self.run_to_its_end(move |db| remove::sensors(db, &name, &sensors)).await
     }
 
     async fn drop_database(&self, database: &str) -> Result<(), StorageError> {
         loop {
             let name = database.to_owned();
-            if self.run(move |db| remove::part_of_database(db, &name)).await? {
+            if self.run_to_its_end(move |db| remove::part_of_database(db, &name)).await? {
                 return Ok(());
             }
         }

@@ -102,6 +102,7 @@ impl MongoStore {
         filter: Document,
     ) -> Result<(), StorageError> {
         let most = self.options.command_timeout / 2;
+        self.quiet().await?;
         loop {
             let command = remove::command(collection.name(), filter.clone(), most);
             let mongo = self.mongo.clone();
@@ -113,6 +114,14 @@ impl MongoStore {
                 Removed::Failed(error) => return Err(self.at_rest(error).await),
             }
         }
+    }
+
+    /// Waits until no write is at work that was given up on: what it brings must not come after a removal.
+    pub(super) async fn quiet(&self) -> Result<(), StorageError> {
+        let quiet = self.writes.acquire_many(self.options.commands_in_flight);
+        let busy = || StorageError::Unavailable { detail: "earlier commands are still unanswered".to_owned() };
+        let quiet = tokio::time::timeout(self.options.command_timeout, quiet).await;
+        quiet.map_err(|_| busy())?.map(drop).map_err(|_| busy())
     }
 
     /// An error of a command that removes things, once the command is not at work any more, wherever it is.

@@ -275,6 +275,7 @@ impl Store for MongoStore {
     async fn drop_database(&self, database: &str) -> Result<(), StorageError> {
         let (mongo, name, most) = (self.mongo.clone(), database.to_owned(), self.options.command_timeout / 2);
         self.forget(database);
+        self.quiet().await?;
         let dropped = async move { remove::drop_database(&mongo, &name, most).await };
         let dropped = self.run(&self.writes, dropped).await.and_then(|dropped| dropped.map_err(|e| classify(&e)));
         match dropped {

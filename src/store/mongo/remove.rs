@@ -53,8 +53,11 @@ pub fn outcome(reply: Result<Document, Error>) -> Removed {
         Err(_) => {}
     }
     match of_updates(reply, 1).pop() {
+        Some(Written::Yes) => Removed::All,
         Some(Written::Failed(error)) => Removed::Failed(error),
-        _ => Removed::All,
+        Some(Written::Conflict) | None => {
+            Removed::Failed(StorageError::Failing { detail: "documents could not be removed".to_owned() })
+        }
     }
 }
 
