@@ -1,11 +1,16 @@
 //! One keep-alive connection over HTTP/1.1.
 
-use anyhow::{Context, Result};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
+
+/// How long a refused POST waits before it is sent again.
+const BACK_OFF: Duration = Duration::from_millis(50);
 
 /// A connection that sends one request after the other.
 pub struct Connection {
@@ -24,9 +29,20 @@ impl Connection {
         Ok(Self { sender, host: target.to_owned() })
     }
 
-    /// Sends a body and returns the status and, for anything but 204, the answer.
-    pub async fn post(&mut self, path: &str, body: Bytes) -> Result<(u16, String)> {
-        self.send(hyper::Request::post(path).header("host", &self.host).body(Full::new(body))?).await
+    /// Sends a body until it is taken, and returns how often the answer was to come back later.
+    pub async fn deliver(&mut self, path: &str, body: Bytes) -> Result<usize> {
+        let mut refused = 0;
+        loop {
+            let request = hyper::Request::post(path).header("host", &self.host).body(Full::new(body.clone()))?;
+            match self.send(request).await? {
+                (200 | 204, _) => return Ok(refused),
+                (503, _) => {
+                    refused += 1;
+                    tokio::time::sleep(BACK_OFF).await;
+                }
+                (status, answer) => bail!("{path} was answered {status}: {answer}"),
+            }
+        }
     }
 
     /// Asks, and returns the status and the answer.

@@ -1,12 +1,11 @@
 //! The same questions to hourglass and to others that answer them, over the same data, each server
 //! alone on the machine, round by round; whoever answers wrongly ends the run.
 
+mod asked;
 mod data;
 mod dialect;
-mod http_server;
 mod native;
 mod report;
-mod spawn;
 
 use std::path::{Path, PathBuf};
 
@@ -14,12 +13,13 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use serde_json::json;
 
+use self::asked::Asked;
 use self::data::{Answer, Question, difference, expected};
-use self::dialect::Dialect;
-use self::http_server::HttpServer;
-use self::native::Mongod;
-use self::report::{Report, machine};
-use self::spawn::{Folder, free_port};
+use self::report::Report;
+use crate::servers::http::Product;
+use crate::servers::mongod::Mongod;
+use crate::servers::programs::{ProgramOptions, Programs};
+use crate::servers::spawn::{Folder, free_port, unless_told_to_stop};
 
 /// Ask hourglass and others the same questions.
 #[derive(Debug, Args)]
@@ -33,18 +33,8 @@ pub struct Queries {
     /// Starts in a turn of which only the first answer counts.
     #[arg(long, default_value_t = 10)]
     cold: usize,
-    /// The hourglass to run.
-    #[arg(long, default_value = "target/release/hourglass")]
-    hourglass: PathBuf,
-    /// The mongod to run, of 6.0 or newer; else the one on PATH, else the one that the tests installed.
-    #[arg(long)]
-    mongod: Option<PathBuf>,
-    /// The InfluxDB 1.x to run.
-    #[arg(long, default_value = "influxd")]
-    influxd: PathBuf,
-    /// The VictoriaMetrics to run.
-    #[arg(long, default_value = "victoria-metrics")]
-    victoria: PathBuf,
+    #[command(flatten)]
+    programs: ProgramOptions,
     /// Where a folder is made for all their data, gone at the end.
     #[arg(long, default_value = "target")]
     folder: PathBuf,
@@ -87,23 +77,14 @@ const WARM_UPS: usize = 3;
 
 /// Runs it all. What it starts is ended, also when it is told to stop.
 pub async fn run(options: Queries) -> Result<()> {
-    let mut terminated = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
-    tokio::select! {
-        measured = measure(&options) => measured,
-        interrupted = tokio::signal::ctrl_c() => interrupted.context("interrupted"),
-        _ = terminated.recv() => bail!("terminated"),
-    }
+    unless_told_to_stop(measure(&options)).await
 }
 
 async fn measure(options: &Queries) -> Result<()> {
-    let folder = Folder::new(&options.folder)?;
-    let mongod = options.mongod.clone().unwrap_or_else(default_mongod);
-    let programs = [&options.hourglass, &mongod, &options.influxd, &options.victoria];
-    let [hourglass, mongod, influxd, victoria] = programs.map(|program| found(program));
-    let machine =
-        machine(&[(&hourglass, "--version"), (&mongod, "--version"), (&influxd, "version"), (&victoria, "-version")])?;
-    let bench =
-        Bench { options, folder: &folder, mongod_port: free_port()?, programs: [hourglass, mongod, influxd, victoria] };
+    let folder = Folder::new(&options.folder, "queries")?;
+    let programs = options.programs.programs();
+    let machine = programs.machine()?;
+    let bench = Bench { options, folder: &folder, mongod_port: free_port()?, programs };
     let mut report = Report::default();
     for round in 0..options.rounds {
         for server in Server::ALL {
@@ -121,30 +102,16 @@ async fn measure(options: &Queries) -> Result<()> {
     Ok(())
 }
 
-fn default_mongod() -> PathBuf {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let is_on_path = std::env::split_paths(&path).any(|folder| folder.join("mongod").is_file());
-    if is_on_path { "mongod".into() } else { "target/mongod/fiftyone/db/bin/mongod".into() }
-}
-
-/// A path as seen from anywhere; names without a folder are looked for in PATH when they are run.
-fn found(program: &Path) -> PathBuf {
-    match program.components().count() {
-        1 => program.to_owned(),
-        _ => std::path::absolute(program).unwrap_or_else(|_| program.to_owned()),
-    }
-}
-
 struct Bench<'a> {
     options: &'a Queries,
     folder: &'a Folder,
     mongod_port: u16,
-    programs: [PathBuf; 4],
+    programs: Programs,
 }
 
 impl Bench<'_> {
     async fn turn(&self, server: Server, is_first: bool, report: &mut Report) -> Result<()> {
-        let [hourglass, mongod, influxd, victoria] = &self.programs;
+        let Programs { hourglass, mongod, influxd, victoria } = &self.programs;
         match server {
             Server::Native => {
                 let mongod = Mongod::start(mongod, self.mongod_port, &self.folder.sub("mongod")?).await?;
@@ -156,27 +123,27 @@ impl Bench<'_> {
             }
             Server::Hourglass { embedded: false } => {
                 let mongod = Mongod::start(mongod, self.mongod_port, &self.folder.sub("mongod")?).await?;
-                let store = native::uri(self.mongod_port, "hourglass");
-                self.ask_over_http(server, (Dialect::Hourglass, hourglass, &store), is_first, report).await?;
+                let store = mongod.uri("hourglass");
+                self.ask_over_http(server, (Product::Hourglass, hourglass, &store), is_first, report).await?;
                 mongod.stop()
             }
             Server::Hourglass { embedded: true } => {
-                self.ask_over_http(server, (Dialect::Hourglass, hourglass, "embedded"), is_first, report).await
+                self.ask_over_http(server, (Product::Hourglass, hourglass, "embedded"), is_first, report).await
             }
-            Server::Influx => self.ask_over_http(server, (Dialect::Influx, influxd, ""), is_first, report).await,
-            Server::Victoria => self.ask_over_http(server, (Dialect::Victoria, victoria, ""), is_first, report).await,
+            Server::Influx => self.ask_over_http(server, (Product::Influx, influxd, ""), is_first, report).await,
+            Server::Victoria => self.ask_over_http(server, (Product::Victoria, victoria, ""), is_first, report).await,
         }
     }
 
     async fn ask_over_http(
         &self,
         server: Server,
-        (dialect, program, store): (Dialect, &Path, &str),
+        (product, program, store): (Product, &Path, &str),
         is_first: bool,
         report: &mut Report,
     ) -> Result<()> {
         let folder = self.folder.sub(&server.name().replace([',', ' '], "-"))?;
-        let start = async || HttpServer::start(dialect, program, store, &folder).await;
+        let start = async || Asked::start(product, program, store, &folder).await;
         let mut running = start().await?;
         if is_first {
             running.load().await?;
@@ -205,7 +172,7 @@ impl Bench<'_> {
     }
 
     async fn ask_native(&self, mongod: &Mongod, report: &mut Report) -> Result<()> {
-        let collection = mongod.collection();
+        let collection = native::collection(mongod);
         for question in Question::ALL {
             let expected = expected(question);
             for run in 0..WARM_UPS + self.options.runs {

@@ -1,23 +1,13 @@
-//! How each HTTP server is asked in its own best way, and what its answers mean.
+//! How each HTTP server is asked in its own best way (the native API, InfluxQL, MetricsQL), and what its answers mean.
 
 use anyhow::{Context, Result, ensure};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 
 use super::data::{ASKED_S, Answer, Question, SENSOR, SITES, sensor_name};
+use crate::servers::http::Product;
 
-/// The language of a server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Dialect {
-    /// hourglass' native API.
-    Hourglass,
-    /// InfluxQL.
-    Influx,
-    /// MetricsQL, and the export of raw samples.
-    Victoria,
-}
-
-impl Dialect {
+impl Product {
     /// The path of a question.
     pub fn path(self, question: Question) -> String {
         let (from, to) = (ASKED_S.start, ASKED_S.end);

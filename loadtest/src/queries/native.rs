@@ -1,85 +1,33 @@
-//! A mongod of one node, and its own time-series collection, asked by aggregation.
+//! A time-series collection of MongoDB, asked by aggregation.
 
-use std::path::Path;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use mongodb::bson::{DateTime, Document, doc};
 use mongodb::options::{TimeseriesGranularity, TimeseriesOptions};
-use mongodb::{Client, Collection, IndexModel};
+use mongodb::{Collection, IndexModel};
 
 use super::data::{ASKED_S, Answer, MINUTES, Question, SENSOR, minute, sensor_name};
-use super::spawn::Spawned;
+use crate::servers::mongod::Mongod;
 
-/// How long a start may take.
-const START: Duration = Duration::from_secs(60);
 /// Minutes of readings per command.
 const LOT: usize = 10;
 
-/// A running mongod.
-pub struct Mongod {
-    process: Spawned,
-    client: Client,
-}
-
-impl Mongod {
-    /// Starts it on what is in the folder, always with the same port, and waits until it takes writes.
-    pub async fn start(program: &Path, port: u16, folder: &Path) -> Result<Self> {
-        let mut command = Command::new(program);
-        command.args(["--replSet", "queries", "--bind_ip", "127.0.0.1", "--port", &port.to_string()]);
-        command.args(["--nounixsocket", "--wiredTigerCacheSizeGB", "1", "--dbpath"]).arg(folder).current_dir(folder);
-        command.args(["--setParameter", "diagnosticDataCollectionEnabled=false"]);
-        let mut process = Spawned::start(&mut command, folder)?;
-        let client = Client::with_uri_str(uri(port, "admin")).await?;
-        tokio::time::timeout(START, primary(&client, port, &mut process)).await.context("starting mongod")??;
-        Ok(Self { process, client })
-    }
-
-    /// The collection that it makes of documents with a time and a sensor.
-    pub fn collection(&self) -> Collection<Document> {
-        self.client.database("native").collection("climate")
-    }
-
-    /// Stops it.
-    pub fn stop(self) -> Result<()> {
-        self.process.stop()
-    }
-}
-
-/// Where a mongod of that port is found.
-pub fn uri(port: u16, database: &str) -> String {
-    format!("mongodb://127.0.0.1:{port}/{database}?directConnection=true")
-}
-
-async fn primary(client: &Client, port: u16, process: &mut Spawned) -> Result<()> {
-    let admin = client.database("admin");
-    let hello = admin.run_command(doc! { "hello": 1 }).await?;
-    if !hello.contains_key("setName") {
-        let members = vec![doc! { "_id": 0, "host": format!("127.0.0.1:{port}") }];
-        // One that has been a replica set before refuses, and is one again in a moment.
-        let _ = admin.run_command(doc! { "replSetInitiate": { "_id": "queries", "members": members } }).await;
-    }
-    loop {
-        process.check()?;
-        let hello = admin.run_command(doc! { "hello": 1 }).await?;
-        if hello.get_bool("isWritablePrimary").unwrap_or(false) {
-            return Ok(());
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+/// The collection that it makes of documents with a time and a sensor.
+pub fn collection(mongod: &Mongod) -> Collection<Document> {
+    mongod.client().database("native").collection("climate")
 }
 
 /// Makes the collection, with the index that single sensors are found by, and gives it all readings.
 pub async fn load(mongod: &Mongod) -> Result<()> {
-    let database = mongod.client.database("native");
+    let database = mongod.client().database("native");
     let options = TimeseriesOptions::builder()
         .time_field("ts".to_owned())
         .meta_field(Some("meta".to_owned()))
         .granularity(Some(TimeseriesGranularity::Minutes))
         .build();
     database.create_collection("climate").timeseries(options).await?;
-    let collection = mongod.collection();
+    let collection = collection(mongod);
     collection.create_index(IndexModel::builder().keys(doc! { "meta.sensor": 1, "ts": 1 }).build()).await?;
     for from in (0..MINUTES).step_by(LOT) {
         let to = MINUTES.min(from + i64::try_from(LOT)?);

@@ -62,9 +62,9 @@ impl Drop for Spawned {
 pub struct Folder(PathBuf);
 
 impl Folder {
-    /// A folder of this process within another one.
-    pub fn new(within: &Path) -> Result<Self> {
-        let path = std::path::absolute(within)?.join(format!("queries-{}", std::process::id()));
+    /// A folder of that name and this process within another one.
+    pub fn new(within: &Path, name: &str) -> Result<Self> {
+        let path = std::path::absolute(within)?.join(format!("{name}-{}", std::process::id()));
         std::fs::create_dir_all(&path).with_context(|| format!("creating {}", path.display()))?;
         Ok(Self(path))
     }
@@ -88,4 +88,17 @@ impl Drop for Folder {
 /// A loopback port that nobody has at the moment.
 pub fn free_port() -> Result<u16> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
+}
+
+/// Does the work unless SIGINT or SIGTERM comes first: then all that it owns is dropped, and with it what it started.
+pub async fn unless_told_to_stop(work: impl Future<Output = Result<()>>) -> Result<()> {
+    let mut terminated = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
+    tokio::select! {
+        done = work => done,
+        interrupted = tokio::signal::ctrl_c() => {
+            interrupted?;
+            bail!("interrupted")
+        }
+        _ = terminated.recv() => bail!("terminated"),
+    }
 }

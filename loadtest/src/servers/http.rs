@@ -1,0 +1,159 @@
+//! A server that is spoken to over HTTP: started on loopback, made ready for writes, stopped.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use bytes::Bytes;
+
+use super::spawn::{Spawned, free_port};
+use crate::client::Connection;
+
+/// How long a start may take.
+const START: Duration = Duration::from_secs(60);
+
+/// What is started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Product {
+    /// hourglass.
+    Hourglass,
+    /// InfluxDB 1.x.
+    Influx,
+    /// VictoriaMetrics, the single binary.
+    Victoria,
+}
+
+impl Product {
+    /// Where line protocol with timestamps of that precision is posted.
+    pub fn write_path(self, precision: &str) -> String {
+        match self {
+            Self::Hourglass | Self::Influx => format!("/write?db=bench&precision={precision}"),
+            Self::Victoria => format!("/write?precision={precision}"),
+        }
+    }
+
+    /// What brings all that it has taken to where it keeps it, if it can be told to.
+    fn flush_path(self) -> Option<&'static str> {
+        match self {
+            Self::Hourglass => Some("/api/v1/flush"),
+            Self::Influx => None,
+            Self::Victoria => Some("/internal/force_flush"),
+        }
+    }
+}
+
+/// A running one.
+pub struct HttpServer {
+    product: Product,
+    process: Spawned,
+    connection: Connection,
+}
+
+impl HttpServer {
+    /// Starts it on what is in the folder's `data` and waits until it answers. `store` is for hourglass alone.
+    pub async fn start(product: Product, program: &Path, store: &str, folder: &Path) -> Result<Self> {
+        let port = free_port()?;
+        let mut command = Command::new(program);
+        command.current_dir(folder);
+        let address = format!("127.0.0.1:{port}");
+        match product {
+            Product::Hourglass => {
+                command.args(["serve", "--listen", &address, "--store", store, "--data-dir"]).arg(folder.join("data"));
+            }
+            Product::Influx => {
+                std::fs::write(folder.join("influxdb.conf"), influx_config(folder, port, free_port()?))?;
+                command.args(["run", "-config"]).arg(folder.join("influxdb.conf"));
+            }
+            Product::Victoria => {
+                // The data are of a day that may be longer ago than the month that it keeps else.
+                command.arg(format!("-httpListenAddr={address}")).arg("-retentionPeriod=100y");
+                command.arg(format!("-storageDataPath={}", folder.join("data").display()));
+            }
+        }
+        let mut process = Spawned::start(&mut command, folder)?;
+        let connection = ready(product, &address, &mut process).await?;
+        Ok(Self { product, process, connection })
+    }
+
+    /// What it is.
+    pub fn product(&self) -> Product {
+        self.product
+    }
+
+    /// The connection over which it is told and asked things.
+    pub fn connection(&mut self) -> &mut Connection {
+        &mut self.connection
+    }
+
+    /// Makes the database that is written to, where that must be done.
+    pub async fn create_database(&mut self) -> Result<()> {
+        if self.product == Product::Influx {
+            self.connection.deliver("/query?q=CREATE%20DATABASE%20bench", Bytes::new()).await?;
+        }
+        Ok(())
+    }
+
+    /// Has it bring all that it has taken to where it keeps it, where it can be told to.
+    pub async fn flush(&mut self) -> Result<()> {
+        if let Some(path) = self.product.flush_path() {
+            self.connection.deliver(path, Bytes::new()).await?;
+        }
+        Ok(())
+    }
+
+    /// Stops it.
+    pub fn stop(self) -> Result<()> {
+        drop(self.connection);
+        self.process.stop()
+    }
+}
+
+async fn ready(product: Product, address: &str, process: &mut Spawned) -> Result<Connection> {
+    let deadline = Instant::now() + START;
+    while Instant::now() < deadline {
+        process.check()?;
+        if let Ok(mut connection) = Connection::open(address).await {
+            let is_ready = match product {
+                Product::Hourglass => {
+                    let (status, said) = connection.get("/api/v1/status").await?;
+                    status == 200 && said.contains("\"feeding\":false")
+                }
+                Product::Influx => connection.get("/ping").await?.0 == 204,
+                Product::Victoria => connection.get("/health").await?.0 == 200,
+            };
+            if is_ready {
+                return Ok(connection);
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    Err(anyhow::anyhow!("{product:?} did not answer within {START:?}")).context("starting a server")
+}
+
+/// As the package's own, without what runs by the clock.
+fn influx_config(folder: &Path, port: u16, rpc: u16) -> String {
+    let path = |name: &str| folder.join("data").join(name).display().to_string();
+    format!(
+        r#"
+reporting-enabled = false
+bind-address = "127.0.0.1:{rpc}"
+[meta]
+dir = "{}"
+[data]
+dir = "{}"
+wal-dir = "{}"
+query-log-enabled = false
+[monitor]
+store-enabled = false
+[continuous_queries]
+enabled = false
+[http]
+bind-address = "127.0.0.1:{port}"
+log-enabled = false
+"#,
+        path("meta"),
+        path("data"),
+        path("wal")
+    )
+}

@@ -1,0 +1,75 @@
+//! A mongod of one node, as a replica set.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use mongodb::Client;
+use mongodb::bson::doc;
+
+use super::spawn::Spawned;
+
+/// How long a start may take.
+const START: Duration = Duration::from_secs(60);
+
+/// A running mongod.
+pub struct Mongod {
+    process: Spawned,
+    port: u16,
+    client: Client,
+}
+
+impl Mongod {
+    /// Starts it on what is in the folder's `data`, for the same folder always with the same port, and waits until it
+    /// takes writes. Its cache is the same in every run, whatever the machine has.
+    pub async fn start(program: &Path, port: u16, folder: &Path) -> Result<Self> {
+        let data = folder.join("data");
+        std::fs::create_dir_all(&data).with_context(|| format!("creating {}", data.display()))?;
+        let mut command = Command::new(program);
+        command.args(["--replSet", "loadtest", "--bind_ip", "127.0.0.1", "--port", &port.to_string()]);
+        command.args(["--nounixsocket", "--wiredTigerCacheSizeGB", "1", "--dbpath"]).arg(data).current_dir(folder);
+        command.args(["--setParameter", "diagnosticDataCollectionEnabled=false"]);
+        let mut process = Spawned::start(&mut command, folder)?;
+        let client = Client::with_uri_str(uri(port, "admin")).await?;
+        tokio::time::timeout(START, primary(&client, port, &mut process)).await.context("starting mongod")??;
+        Ok(Self { process, port, client })
+    }
+
+    /// Where a database of it is found.
+    pub fn uri(&self, database: &str) -> String {
+        uri(self.port, database)
+    }
+
+    /// A driver's connections to it.
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// Stops it.
+    pub fn stop(self) -> Result<()> {
+        self.process.stop()
+    }
+}
+
+fn uri(port: u16, database: &str) -> String {
+    format!("mongodb://127.0.0.1:{port}/{database}?directConnection=true")
+}
+
+async fn primary(client: &Client, port: u16, process: &mut Spawned) -> Result<()> {
+    let admin = client.database("admin");
+    let hello = admin.run_command(doc! { "hello": 1 }).await?;
+    if !hello.contains_key("setName") {
+        let members = vec![doc! { "_id": 0, "host": format!("127.0.0.1:{port}") }];
+        // One that has been a replica set before refuses, and is one again in a moment.
+        let _ = admin.run_command(doc! { "replSetInitiate": { "_id": "loadtest", "members": members } }).await;
+    }
+    loop {
+        process.check()?;
+        let hello = admin.run_command(doc! { "hello": 1 }).await?;
+        if hello.get_bool("isWritablePrimary").unwrap_or(false) {
+            return Ok(());
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}

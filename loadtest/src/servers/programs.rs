@@ -1,0 +1,96 @@
+//! The programs that are run, found by flags, and what they and the machine say they are.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use serde_json::{Value, json};
+
+/// Flags that name programs.
+#[derive(Debug, Args)]
+pub struct ProgramOptions {
+    /// The hourglass to run.
+    #[arg(long, default_value = "target/release/hourglass")]
+    hourglass: PathBuf,
+    /// The mongod to run, of 6.0 or newer; else the one on PATH, else the one that the tests installed.
+    #[arg(long)]
+    mongod: Option<PathBuf>,
+    /// The InfluxDB 1.x to run.
+    #[arg(long, default_value = "influxd")]
+    influxd: PathBuf,
+    /// The VictoriaMetrics to run.
+    #[arg(long, default_value = "victoria-metrics")]
+    victoria: PathBuf,
+}
+
+/// Programs that can be run from any folder.
+pub struct Programs {
+    /// hourglass.
+    pub hourglass: PathBuf,
+    /// MongoDB's server.
+    pub mongod: PathBuf,
+    /// InfluxDB's.
+    pub influxd: PathBuf,
+    /// VictoriaMetrics.
+    pub victoria: PathBuf,
+}
+
+impl ProgramOptions {
+    /// The programs that the flags name.
+    pub fn programs(&self) -> Programs {
+        Programs {
+            hourglass: from_anywhere(&self.hourglass),
+            mongod: from_anywhere(&self.mongod.clone().unwrap_or_else(default_mongod)),
+            influxd: from_anywhere(&self.influxd),
+            victoria: from_anywhere(&self.victoria),
+        }
+    }
+}
+
+impl Programs {
+    /// Cores and memory, and the versions that the programs say they are.
+    pub fn machine(&self) -> Result<Value> {
+        let memory = std::fs::read_to_string("/proc/meminfo")?;
+        let kib = memory.lines().find_map(|line| line.strip_prefix("MemTotal:")).context("no MemTotal")?;
+        let gib = kib.trim().trim_end_matches(" kB").trim().parse::<u64>()? >> 20;
+        let versions = json!({
+            "hourglass": version(&self.hourglass, "--version")?,
+            "mongod": version(&self.mongod, "--version")?,
+            "influxd": version(&self.influxd, "version")?,
+            "victoria-metrics": version(&self.victoria, "-version")?,
+        });
+        Ok(json!({"cores": std::thread::available_parallelism()?.get(), "memory_gib": gib, "versions": versions}))
+    }
+}
+
+fn default_mongod() -> PathBuf {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let is_on_path = std::env::split_paths(&path).any(|folder| folder.join("mongod").is_file());
+    if is_on_path { "mongod".into() } else { "target/mongod/fiftyone/db/bin/mongod".into() }
+}
+
+/// A path as seen from anywhere; names without a folder are looked for in PATH when they are run.
+fn from_anywhere(program: &Path) -> PathBuf {
+    match program.components().count() {
+        1 => program.to_owned(),
+        _ => std::path::absolute(program).unwrap_or_else(|_| program.to_owned()),
+    }
+}
+
+/// The first word that looks like a version. Some builds say none: then what Debian's package is.
+fn version(program: &Path, flag: &str) -> Result<String> {
+    let said = Command::new(program).arg(flag).output().with_context(|| format!("running {}", program.display()))?;
+    let said = String::from_utf8_lossy(&said.stdout).into_owned();
+    let is_version = |word: &&str| word.contains('.') && word.chars().any(|c| c.is_ascii_digit());
+    let told = said.split_whitespace().find(is_version).map(|word| word.trim_start_matches('v').to_owned());
+    Ok(told.or_else(|| package_version(program)).unwrap_or_else(|| "not told".to_owned()))
+}
+
+/// The version of the package named like the program.
+fn package_version(program: &Path) -> Option<String> {
+    let shown =
+        Command::new("dpkg-query").args(["--show", "--showformat=${Version}"]).arg(program.file_name()?).output();
+    let version = String::from_utf8(shown.ok()?.stdout).ok()?;
+    (!version.is_empty()).then_some(version)
+}

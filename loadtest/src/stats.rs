@@ -1,0 +1,28 @@
+//! Small sums over measured figures.
+
+use std::time::Duration;
+
+/// The least time in milliseconds that so many of a hundred do not exceed.
+pub fn percentile_ms(times: &[Duration], percent: usize) -> f64 {
+    let mut times = times.to_vec();
+    times.sort_unstable();
+    let place = (times.len() * percent).div_ceil(100).max(1) - 1;
+    times.get(place).map_or(0.0, |time| time.as_secs_f64() * 1000.0)
+}
+
+/// A count as a number to divide by.
+#[expect(clippy::cast_precision_loss, reason = "for people to read")]
+pub fn to_f64(count: usize) -> f64 {
+    count as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_of_sorted_times() {
+        let times: Vec<Duration> = (1..=200).rev().map(Duration::from_millis).collect();
+        assert_eq!([50, 99, 100].map(|percent| percentile_ms(&times, percent)), [100.0, 198.0, 200.0]);
+    }
+}
