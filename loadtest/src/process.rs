@@ -1,5 +1,8 @@
 //! What the kernel says of other processes (`proc(5)`).
 
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
 use anyhow::{Context, Result};
 
 /// Clock ticks per second in `/proc/<pid>/stat`: 100 on every Linux in use.
@@ -23,4 +26,26 @@ pub fn resident_mib(pid: u32) -> Result<u64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("no VmHWM")?;
     Ok(line.trim().trim_end_matches(" kB").trim().parse::<u64>()? / 1024)
+}
+
+/// Bytes that a process has made dirty in files. A kernel with large folios (ext4 since 6.16) counts a whole folio, up to
+/// megabytes, when a byte of it is written and synced.
+pub fn dirtied_bytes(pid: u32) -> Result<u64> {
+    let io =
+        std::fs::read_to_string(format!("/proc/{pid}/io")).with_context(|| format!("reading process {pid}'s io"))?;
+    let line = io.lines().find_map(|line| line.strip_prefix("write_bytes:")).context("no write_bytes")?;
+    Ok(line.trim().parse()?)
+}
+
+/// Bytes that the disk under a folder has been given to write since the machine was started, by everybody.
+pub fn disk_written_bytes(folder: &Path) -> Result<u64> {
+    /// The unit of these counts, whatever the disk's own is.
+    const SECTOR: u64 = 512;
+    let device = std::fs::metadata(folder)?.dev();
+    // As makedev(3) packs them; disks' numbers are far below the bits above.
+    let (major, minor) = ((device >> 8) & 0xfff, (device & 0xff) | ((device >> 12) & 0xff_ff00));
+    let path = format!("/sys/dev/block/{major}:{minor}/stat");
+    let stat = std::fs::read_to_string(&path).with_context(|| format!("reading {path}"))?;
+    let sectors = stat.split_whitespace().nth(6).context("a short line")?;
+    Ok(sectors.parse::<u64>()? * SECTOR)
 }

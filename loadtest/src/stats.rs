@@ -10,6 +10,17 @@ pub fn percentile_ms(times: &[Duration], percent: usize) -> f64 {
     times.get(place).map_or(0.0, |time| time.as_secs_f64() * 1000.0)
 }
 
+/// The middle one, of an even count the mean of the two in the middle.
+pub fn median(figures: impl IntoIterator<Item = f64>) -> f64 {
+    let mut figures: Vec<f64> = figures.into_iter().collect();
+    figures.sort_by(f64::total_cmp);
+    match (figures.len(), figures.len() / 2) {
+        (0, _) => 0.0,
+        (count, middle) if count % 2 == 1 => figures[middle],
+        (_, middle) => f64::midpoint(figures[middle - 1], figures[middle]),
+    }
+}
+
 /// A count as a number to divide by.
 #[expect(clippy::cast_precision_loss, reason = "for people to read")]
 pub fn to_f64(count: usize) -> f64 {
@@ -19,6 +30,13 @@ pub fn to_f64(count: usize) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_median_is_in_the_middle() {
+        assert_eq!(median([3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median([4.0, 1.0, 2.0, 3.0]), 2.5);
+        assert_eq!(median([]), 0.0);
+    }
 
     #[test]
     fn percentiles_are_of_sorted_times() {

@@ -46,6 +46,7 @@ impl Product {
 /// A running one.
 pub struct HttpServer {
     product: Product,
+    address: String,
     process: Spawned,
     connection: Connection,
 }
@@ -73,12 +74,22 @@ impl HttpServer {
         }
         let mut process = Spawned::start(&mut command, folder)?;
         let connection = ready(product, &address, &mut process).await?;
-        Ok(Self { product, process, connection })
+        Ok(Self { product, address, process, connection })
     }
 
     /// What it is.
     pub fn product(&self) -> Product {
         self.product
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.process.pid()
     }
 
     /// The connection over which it is told and asked things.

@@ -41,6 +41,11 @@ impl Mongod {
         uri(self.port, database)
     }
 
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.process.pid()
+    }
+
     /// A driver's connections to it.
     pub fn client(&self) -> &Client {
         &self.client

@@ -27,6 +27,11 @@ impl Spawned {
         Ok(Self { child: child.with_context(|| format!("starting {name}"))?, name })
     }
 
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// An error once it has ended by itself.
     pub fn check(&mut self) -> Result<()> {
         match self.child.try_wait()? {

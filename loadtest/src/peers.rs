@@ -1,0 +1,115 @@
+//! The same readings to hourglass and to others that keep them, each server alone on the machine and on a fresh
+//! folder, round by round; whoever loses a reading ends the run.
+
+mod contender;
+mod disk;
+mod figures;
+mod native;
+mod stored;
+mod table;
+mod turn;
+mod usage;
+mod work;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+
+use self::contender::Contender;
+use self::figures::{Figures, Results, Row};
+use self::turn::Bench;
+use self::work::{Shape, Sizes, Work};
+use crate::servers::programs::ProgramOptions;
+use crate::servers::spawn::unless_told_to_stop;
+
+/// Give hourglass and others the same readings.
+#[derive(Debug, Args)]
+pub struct Peers {
+    /// How often each server has its turn at each work.
+    #[arg(long, default_value_t = 3)]
+    rounds: usize,
+    /// Only this work.
+    #[arg(long)]
+    only: Option<Shape>,
+    #[command(flatten)]
+    sizes: Sizes,
+    #[command(flatten)]
+    programs: ProgramOptions,
+    /// Where a folder is made for a server's data, gone after its turn.
+    #[arg(long, default_value = "target")]
+    folder: PathBuf,
+    /// Where the results are written as JSON.
+    #[arg(long)]
+    json: Option<PathBuf>,
+    /// Start nothing, and print the table of results that an earlier run has written here.
+    #[arg(long, conflicts_with_all = ["json", "only"])]
+    table: Option<PathBuf>,
+}
+
+/// Runs it all. What it starts is ended, also when it is told to stop.
+pub async fn run(options: Peers) -> Result<()> {
+    match &options.table {
+        Some(path) => print_table(path),
+        None => unless_told_to_stop(measure(&options)).await,
+    }
+}
+
+fn print_table(path: &Path) -> Result<()> {
+    let text = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
+    let results: Results = serde_json::from_str(&text).with_context(|| format!("reading {}", path.display()))?;
+    print!("{}", table::markdown(&results));
+    Ok(())
+}
+
+async fn measure(options: &Peers) -> Result<()> {
+    ensure!(options.rounds > 0, "no rounds");
+    let bench = Bench { programs: options.programs.programs(), folder: options.folder.clone() };
+    let machine = bench.programs.machine()?;
+    let load_average = load_average();
+    let works = options.sizes.works(options.only)?;
+    let mut rows = Vec::new();
+    for work in &works {
+        rows.extend(Contender::ALL.into_iter().filter(|one| one.takes(work)).map(|one| Row::new(work, one)));
+    }
+    for round in 0..options.rounds {
+        for work in &works {
+            one_round(&bench, work, round, &mut rows).await?;
+        }
+    }
+    rows.iter_mut().for_each(Row::settle);
+    let results = Results::new(machine, load_average, &works, rows);
+    println!("\n{}", table::markdown(&results));
+    if let Some(path) = &options.json {
+        let text = serde_json::to_string_pretty(&results)?;
+        std::fs::write(path, text + "\n").with_context(|| format!("writing {}", path.display()))?;
+    }
+    Ok(())
+}
+
+/// Everybody's turn at a work. Nobody comes after the same one in every round.
+async fn one_round(bench: &Bench, work: &Work, round: usize, rows: &mut [Row]) -> Result<()> {
+    let mut contenders = Contender::ALL;
+    contenders.rotate_left(round % Contender::ALL.len());
+    for contender in contenders {
+        let row = rows.iter_mut().find(|row| row.is_of(work, contender));
+        let Some(row) = row else { continue };
+        let name = contender.name();
+        let load = load_average();
+        let figures = bench.turn(contender, work).await.with_context(|| format!("{}: {name}", work.shape.name()))?;
+        let Figures { acked_per_s, drained_per_s, cpu_us, .. } = figures;
+        println!(
+            "round {}, {}: {name}: {acked_per_s:.0}/s acked, {drained_per_s:.0}/s drained, {cpu_us:.2} us (load {load})",
+            round + 1,
+            work.shape.name()
+        );
+        row.rounds.push(figures);
+    }
+    Ok(())
+}
+
+/// How busy the machine has been for one, five and fifteen minutes.
+fn load_average() -> String {
+    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    load.split_whitespace().take(3).collect::<Vec<_>>().join(" ")
+}

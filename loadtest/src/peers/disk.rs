@@ -1,0 +1,66 @@
+//! What goes to the disk, and what is on it.
+
+use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::process;
+use crate::stats::to_f64;
+
+/// The folders of a turn's servers, and the disk below them.
+pub struct Disk {
+    folders: Vec<PathBuf>,
+    written_before: u64,
+    taken_before: f64,
+}
+
+impl Disk {
+    /// Before anything is sent: what servers have by then, such as files of a fixed size, is not counted.
+    pub fn before(folders: Vec<PathBuf>) -> Result<Self> {
+        let (written_before, taken_before) = (synced_bytes(&folders)?, taken(&folders)?);
+        Ok(Self { folders, written_before, taken_before })
+    }
+
+    /// What the disk has been given to write since, with all that the system still held back: by everybody, so that
+    /// others must do nothing meanwhile.
+    pub fn written(&self) -> Result<f64> {
+        Ok(to_f64(usize::try_from(synced_bytes(&self.folders)? - self.written_before)?))
+    }
+
+    /// By how much the folders have grown since.
+    pub fn grown(&self) -> Result<f64> {
+        Ok(taken(&self.folders)? - self.taken_before)
+    }
+}
+
+fn synced_bytes(folders: &[PathBuf]) -> Result<u64> {
+    let folder = folders.first().context("no folder")?;
+    let status = Command::new("sync").arg("--file-system").arg(folder).status().context("running sync")?;
+    ensure!(status.success(), "sync ended: {status}");
+    process::disk_written_bytes(folder)
+}
+
+fn taken(folders: &[PathBuf]) -> Result<f64> {
+    folders.iter().map(|folder| bytes_below(folder)).sum()
+}
+
+/// What the files below a folder take on the disk.
+fn bytes_below(folder: &Path) -> Result<f64> {
+    /// The unit of `st_blocks`, whatever the file system's own is.
+    const BLOCK: usize = 512;
+    let mut bytes = 0.0;
+    for entry in std::fs::read_dir(folder).with_context(|| format!("reading {}", folder.display()))? {
+        let entry = entry?;
+        bytes += match entry.metadata() {
+            Ok(about) if about.is_dir() => bytes_below(&entry.path())?,
+            Ok(about) => to_f64(usize::try_from(about.blocks())? * BLOCK),
+            // A server that runs removes files.
+            Err(error) if error.kind() == ErrorKind::NotFound => 0.0,
+            Err(error) => return Err(error).with_context(|| format!("reading {}", entry.path().display())),
+        };
+    }
+    Ok(bytes)
+}

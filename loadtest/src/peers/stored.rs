@@ -1,0 +1,45 @@
+//! How many readings a server says it has: nobody is timed on what was lost.
+
+use anyhow::{Context, Result, ensure};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde_json::Value;
+
+use super::work::Work;
+use crate::bodies::START_S;
+use crate::servers::http::{HttpServer, Product};
+
+/// The fields of a reading.
+const FIELDS: [&str; 2] = ["temp", "humidity"];
+
+/// An error unless it has every field of every reading.
+pub async fn check(server: &mut HttpServer, work: &Work) -> Result<()> {
+    for field in FIELDS {
+        let count = count(server, work, field).await?;
+        ensure!(count == work.readings.to_string(), "{count} values of {field} instead of {}", work.readings);
+    }
+    Ok(())
+}
+
+async fn count(server: &mut HttpServer, work: &Work, field: &str) -> Result<String> {
+    let encoded = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
+    let path = match server.product() {
+        Product::Hourglass | Product::Influx => {
+            // Over all of time hourglass on MongoDB would read 100,000 sensors for longer than a query may take.
+            let range = format!("time >= {START_S}s AND time < {}s", work.end_s());
+            format!("/query?db=bench&q={}", encoded(&format!("SELECT count({field}) FROM climate WHERE {range}")))
+        }
+        Product::Victoria => {
+            let query = encoded(&format!("sum(count_over_time(climate_{field}[30d]))"));
+            format!("/api/v1/query?time={}&query={query}", work.end_s())
+        }
+    };
+    let (status, answer) = server.connection().get(&path).await?;
+    ensure!(status == 200, "{path} was answered {status}: {answer}");
+    let answer: Value = serde_json::from_str(&answer)?;
+    let count = match server.product() {
+        Product::Hourglass | Product::Influx => &answer["results"][0]["series"][0]["values"][0][1],
+        Product::Victoria => &answer["data"]["result"][0]["value"][1],
+    };
+    let text = count.as_str().map(str::to_owned).or_else(|| count.as_u64().map(|count| count.to_string()));
+    text.with_context(|| format!("no count in {answer}"))
+}

@@ -1,0 +1,99 @@
+//! The shapes of work, and their bodies, which everybody is given.
+
+use std::sync::Arc;
+
+use anyhow::{Result, ensure};
+use bytes::Bytes;
+use clap::{Args, ValueEnum};
+
+use crate::bodies::Fleet;
+
+/// Seconds between two readings of a sensor.
+const INTERVAL_S: i64 = 60;
+
+/// How readings come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Shape {
+    /// 1,000 sensors, 5,000 lines per POST.
+    GatewayBatches,
+    /// 100,000 sensors, 5,000 lines per POST, one tick of all after the other.
+    WideFleet,
+    /// One reading per POST, many connections.
+    DevicePosts,
+}
+
+impl Shape {
+    /// What it is called in flags and tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::GatewayBatches => "gateway-batches",
+            Self::WideFleet => "wide-fleet",
+            Self::DevicePosts => "device-posts",
+        }
+    }
+}
+
+/// How much there is of each.
+#[derive(Debug, Args)]
+pub struct Sizes {
+    /// Readings of each of the 1,000 sensors of gateway-batches.
+    #[arg(long, default_value_t = 2000)]
+    gateway_ticks: usize,
+    /// Readings of each of the 100,000 sensors of wide-fleet.
+    #[arg(long, default_value_t = 20)]
+    wide_ticks: usize,
+    /// POSTs of device-posts.
+    #[arg(long, default_value_t = 100_000)]
+    device_posts: usize,
+    /// The native collection is given only the first of so many parts of the bodies: it would take most of the run.
+    #[arg(long, default_value_t = 5)]
+    native_part: usize,
+}
+
+/// A work with its bodies.
+pub struct Work {
+    /// Its shape.
+    pub shape: Shape,
+    /// Whose readings these are.
+    pub fleet: Fleet,
+    /// How many.
+    pub readings: usize,
+    /// In a body, at most.
+    pub lines: usize,
+    /// Connections, each with one POST under way.
+    pub connections: usize,
+    /// How many of them the native collection is given.
+    pub native_readings: usize,
+    /// Line protocol.
+    pub bodies: Arc<Vec<Bytes>>,
+}
+
+impl Sizes {
+    /// All of them, or the only one, with their bodies.
+    pub fn works(&self, only: Option<Shape>) -> Result<Vec<Work>> {
+        let is_wanted = |shape: &&Shape| only.is_none_or(|only| only == **shape);
+        let works: Vec<Work> =
+            Shape::value_variants().iter().filter(is_wanted).map(|shape| self.work(*shape)).collect();
+        ensure!(self.native_part > 0 && works.iter().all(|work| work.readings > 0), "nothing to send");
+        Ok(works)
+    }
+
+    fn work(&self, shape: Shape) -> Work {
+        let (sensors, readings, lines, connections) = match shape {
+            Shape::GatewayBatches => (1000, 1000 * self.gateway_ticks, 5000, 8),
+            Shape::WideFleet => (100_000, 100_000 * self.wide_ticks, 5000, 8),
+            Shape::DevicePosts => (1000, self.device_posts, 1, 64),
+        };
+        let fleet = Fleet { sensors, interval_s: INTERVAL_S };
+        let native_readings = (readings / self.native_part.max(1)).next_multiple_of(lines).min(readings);
+        let bodies = Arc::new(fleet.bodies(readings, lines));
+        Work { shape, fleet, readings, lines, connections, native_readings, bodies }
+    }
+}
+
+impl Work {
+    /// A time after all readings.
+    pub fn end_s(&self) -> i64 {
+        self.fleet.reading(self.readings + self.fleet.sensors).time
+    }
+}
