@@ -42,14 +42,15 @@ pub fn run(settings: Settings) -> ExitCode {
         Ok(runtime) => runtime,
         Err(error) => return failed(&anyhow::Error::new(error).context("starting threads")),
     };
-    let code = match runtime.block_on(serve(settings)) {
+    let served = runtime.block_on(serve(settings));
+    // A command that the store never answered must not keep the process.
+    runtime.shutdown_timeout(Duration::from_millis(100));
+    // Behind whatever the driver says of its tasks' end: the reason is the last line.
+    match served {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => failed(&error),
-    };
-    // A command that the store never answered must not keep the process.
-    runtime.shutdown_timeout(Duration::from_millis(100));
-    code
+    }
 }
 
 fn failed(error: &anyhow::Error) -> ExitCode {
@@ -64,7 +65,13 @@ async fn serve(settings: Settings) -> anyhow::Result<bool> {
     let metrics = Metrics::new(env!("CARGO_PKG_VERSION"), kind).context("setting up metrics")?;
     let listener = listen(&settings).await?;
     let address = listener.local_addr().context("asking for the address")?;
-    let (log, recovery) = open_log(&settings).await?;
+    let (log, recovery) = match open_log(&settings).await {
+        Ok(opened) => opened,
+        Err(error) => {
+            store.close().await;
+            return Err(error);
+        }
+    };
     let (ingest, mut closing) =
         Ingest::start(ingest_options(&settings), store.clone(), (log, &recovery), metrics.clone());
     let ingest = Arc::new(ingest);
