@@ -140,6 +140,7 @@ impl Ingest {
         }
         let catalog = Arc::new(Catalog::new(&options));
         let learner = Learner { store: store.clone(), catalog: catalog.clone(), presence, metrics: metrics.clone() };
+        // Bounded as the shards' inboxes are: a deletion's record counts as unflushed until it is done.
         let (deletions, deleter_inbox) = mpsc::unbounded_channel();
         let feed = Arc::new(Feed::new(progress.clone(), catalog.clone(), inboxes, deletions));
         let incarnations = Arc::new(Incarnations::default());
