@@ -6,6 +6,7 @@
 pub mod changes;
 pub mod hot;
 pub mod kept;
+pub mod packed;
 pub mod page;
 pub mod readings;
 pub mod store;

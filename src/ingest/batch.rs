@@ -1,12 +1,10 @@
-//! Readings of one request for one shard: what the door lets in, the log keeps, and a shard holds
-//! until the store has it.
+//! Readings of one request for one shard: what the door lets in, the log keeps, and a shard takes in.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use super::catalog::{Database, KnownSensor};
-use super::progress::Ticket;
-use crate::bucket::Row;
+use super::progress::{Queued, Ticket};
 use crate::reading::Value;
 
 /// Readings of one request for one shard, flat: no allocation per reading.
@@ -27,8 +25,8 @@ struct BatchRow {
 }
 
 impl Batch {
-    /// Memory of one row beside its cells, with the place that a shard keeps for it.
-    pub const ROW_BYTES: usize = size_of::<BatchRow>() + size_of::<RowRef>();
+    /// Memory of one row beside its cells.
+    pub const ROW_BYTES: usize = size_of::<BatchRow>();
 
     /// Whether there is no reading in it.
     pub fn is_empty(&self) -> bool {
@@ -65,8 +63,7 @@ impl Batch {
     }
 }
 
-/// A batch as a shard holds it: its place in the log, and the ticket that the request's last
-/// flushed reading gives back.
+/// A batch on its way to a shard, with the ticket of its request.
 #[derive(Debug)]
 pub struct Fed {
     /// Whose sensors they are.
@@ -75,42 +72,14 @@ pub struct Fed {
     pub batch: Batch,
     /// Given back when nothing of the request is unflushed any more.
     pub ticket: Arc<Ticket>,
+    /// The memory of the request's batches, until all of its shards have taken them in.
+    pub _queued: Arc<Queued>,
 }
 
-/// One reading of a fed batch.
-#[derive(Debug, Clone)]
-pub struct RowRef {
-    /// Its time: sorting needs nothing else.
-    pub time: i64,
-    fed: Arc<Fed>,
-    row: u32,
-}
-
-impl RowRef {
-    /// All readings of a batch, each with its sensor.
-    pub fn all(fed: &Arc<Fed>) -> impl Iterator<Item = (&Arc<KnownSensor>, RowRef)> {
-        let reference = |(row, of): (u32, &BatchRow)| RowRef { time: of.time, fed: fed.clone(), row };
-        let rows = (0..).zip(&fed.batch.rows);
-        rows.map(move |(row, of)| (&fed.batch.sensors[of.sensor as usize], reference((row, of))))
-    }
-
-    /// The reading, its cells naming fields of `names`.
-    pub fn row<'a>(&'a self, names: &'a [Arc<str>]) -> Row<'a> {
-        let row = &self.fed.batch.rows[self.row as usize];
-        Row { time: self.time, sequence: self.ticket().sequence(), names, cells: self.fed.batch.cells_of(row) }
-    }
-
-    /// The ticket of its request.
-    pub fn ticket(&self) -> &Arc<Ticket> {
-        &self.fed.ticket
-    }
-
-    /// Stored bytes, roughly: enough to see that a page is full.
-    pub fn bytes(&self) -> usize {
-        let cells = self.fed.batch.cells_of(&self.fed.batch.rows[self.row as usize]);
-        let text = |value: &Value| if let Value::String(text) = value { text.len() } else { 0 };
-        24 + cells.iter().map(|(_, value)| 16 + text(value)).sum::<usize>()
-    }
+/// Stored bytes of a reading with these cells, roughly: enough to see that a page is full.
+pub fn stored_bytes(cells: &[(u16, Value)]) -> usize {
+    let text = |value: &Value| if let Value::String(text) = value { text.len() } else { 0 };
+    24 + cells.iter().map(|(_, value)| 16 + text(value)).sum::<usize>()
 }
 
 /// Batches are bounded by the body, and a body by `limits.body_bytes`, far below 4 GiB.

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::catalog::Database;
 use super::unflushed::Load;
 use crate::bucket::StorageError;
+use crate::bucket::packed::Unpacked;
 use crate::wire::line_protocol::write_line;
 
 /// The dead-letter file; made when it is first needed.
@@ -35,8 +36,9 @@ impl DeadLetters {
         let reason = error.to_string().replace(['\n', '\r'], " ");
         // Writing to a String cannot fail.
         let _ = writeln!(text, "# database {:?}, {} readings: {reason}", database.name, load.rows.len());
-        for row in load.rows.iter() {
-            let row = row.row(names);
+        let mut rows = Unpacked::default();
+        rows.unpack_in_time_order([&*load.rows]);
+        for row in rows.rows(names) {
             let fields = row.cells.iter().map(|(field, value)| (&*row.names[usize::from(*field)], value));
             write_line(&mut text, &load.known.sensor.key, fields, row.time);
         }

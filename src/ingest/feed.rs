@@ -11,7 +11,7 @@ use super::batch::{Batch, Fed, index};
 use super::catalog::{Catalog, Database, KnownSensor};
 use super::deletion::{self, Deletion, KIND_DELETION, Pending};
 use super::learn::Learner;
-use super::progress::{DeletingAgain, Logged, Progress, Ticket};
+use super::progress::{DeletingAgain, Logged, Progress, Tracked};
 use super::record::{self, RecordError, Request};
 use super::shard::Message;
 use crate::faults::{self, Bug};
@@ -77,8 +77,8 @@ impl Feed {
         let is_deleted = |batch: &Batch| batch.sensors.iter().any(|known| known.is_superseded());
         // Sensors that were deleted while it was judged are looked up anew.
         let is_current = || !database.is_superseded() && !batches.iter().any(is_deleted);
-        if let Some(ticket) = self.progress.logged_if(logged, is_current) {
-            self.give(&ticket, database, batches);
+        if let Some(tracked) = self.progress.logged_if(logged, is_current) {
+            self.give(&tracked, database, batches);
         }
         faults::point("after_feed");
     }
@@ -86,15 +86,15 @@ impl Feed {
     /// Takes a deletion that has just become durable. Called in log order.
     pub fn deletion_logged(&self, logged: Logged, deletion: Deletion) {
         faults::point("before_feed");
-        if let Some(ticket) = self.progress.logged(logged) {
-            self.delete(ticket, deletion, None);
+        if let Some(tracked) = self.progress.logged(logged) {
+            self.delete(tracked, deletion, None);
         }
         faults::point("after_feed");
     }
 
-    fn delete(&self, ticket: Arc<Ticket>, deletion: Deletion, again: Option<DeletingAgain>) {
+    fn delete(&self, tracked: Tracked, deletion: Deletion, again: Option<DeletingAgain>) {
         let ids = self.catalog.begin_deletion(&deletion);
-        let pending = Arc::new(Pending::new(deletion, ids, ticket, again));
+        let pending = Arc::new(Pending::new(deletion, ids, tracked, again));
         for shard in 0..self.shards.len() {
             self.ask(shard, Message::Delete(pending.clone()));
         }
@@ -102,12 +102,12 @@ impl Feed {
         let _ = self.deleter.send(pending);
     }
 
-    fn give(&self, ticket: &Arc<Ticket>, database: &Arc<Database>, batches: Vec<Batch>) {
+    fn give(&self, (ticket, queued): &Tracked, database: &Arc<Database>, batches: Vec<Batch>) {
         for (shard, batch) in batches.into_iter().enumerate().filter(|(_, batch)| !batch.is_empty()) {
             batch.sensors.iter().for_each(|known| known.note_waiting(database, true));
-            let fed = Fed { database: database.clone(), batch, ticket: ticket.clone() };
+            let fed = Fed { database: database.clone(), batch, ticket: ticket.clone(), _queued: queued.clone() };
             // A shard that has ended leaves its readings to the next start.
-            self.ask(shard, Message::Feed(Arc::new(fed)));
+            self.ask(shard, Message::Feed(fed));
         }
     }
 }
@@ -187,8 +187,8 @@ impl Feeder {
         let logged =
             Logged { sequence: record.sequence, readings, memory: memory(&request), received: request.received };
         let batches = batches(&self.catalog, &database, &request, self.feed.shards.len())?;
-        let ticket = self.feed.progress.read_back(logged, replayed);
-        self.feed.give(&ticket, &database, batches);
+        let tracked = self.feed.progress.read_back(logged, replayed);
+        self.feed.give(&tracked, &database, batches);
         Ok(())
     }
 
@@ -197,10 +197,10 @@ impl Feeder {
         faults::point("during_replay");
         let memory = record.payload.len();
         let logged = Logged { sequence: record.sequence, readings: 0, memory, received: deletion.received };
-        let ticket = self.feed.progress.read_back(logged, record.sequence <= self.last_at_start);
+        let tracked = self.feed.progress.read_back(logged, record.sequence <= self.last_at_start);
         // What was answered as done before the start must not be seen undone.
         let again = (record.sequence <= self.last_at_start).then(|| self.feed.progress.delete_again());
-        self.feed.delete(ticket, deletion, again);
+        self.feed.delete(tracked, deletion, again);
         Ok(())
     }
 }

@@ -12,6 +12,7 @@ use super::reads::read_buckets_each;
 use super::sensors::store_before_pages;
 use super::unflushed::Load;
 use crate::bucket::hot::HotKey;
+use crate::bucket::packed::Unpacked;
 use crate::bucket::page::StoredPage;
 use crate::bucket::store::{BucketId, PageWrite, Written};
 use crate::bucket::{Applied, Bucket, Caps, Changes, StorageError, Store};
@@ -92,8 +93,8 @@ pub enum State {
     Stale,
     /// Not now; the bucket in memory says nothing of the store.
     Failed(StorageError),
-    /// Never; its readings are in the dead-letter file.
-    DeadLettered,
+    /// Never, for this reason; its readings are in the dead-letter file.
+    DeadLettered(StorageError),
 }
 
 impl Run {
@@ -132,12 +133,12 @@ impl Run {
         self.applied.new + self.applied.overwritten > 0
     }
 
-    fn merge(&mut self, context: &Context) {
+    fn merge(&mut self, context: &Context, room: &mut Unpacked) {
         let fields = self.known.fields();
-        let rows = self.load.rows.iter().map(|row| row.row(&fields.names));
+        room.unpack_in_time_order([&*self.load.rows]);
         let forgets = self.unknowns > 0 && faults::has(Bug::UnknownIsFailed);
         let instance = if forgets { Arc::from("another") } else { context.instance.clone() };
-        self.applied = self.bucket.apply(rows, &context.caps, &instance);
+        self.applied = self.bucket.apply(room.rows(&fields.names), &context.caps, &instance);
         self.state = State::Merged;
     }
 
@@ -150,7 +151,7 @@ impl Run {
         self.bucket = Bucket::from_stored(pages);
         self.pages_before = self.bucket.pages().len();
         self.from_hot = false;
-        self.merge(context);
+        self.merge(context, &mut Unpacked::default());
         if self.doubtful {
             self.bucket.touch();
         }
@@ -194,18 +195,20 @@ pub async fn fly(context: &Context, database: &Database, mut runs: Vec<Run>) -> 
     faults::point("before_flush");
     let readings = runs.iter().map(|run| run.load.rows.len()).sum::<usize>();
     context.metrics.flush_readings.record(u32::try_from(readings).unwrap_or(u32::MAX));
+    let mut room = Unpacked::default();
     for run in &mut runs {
         if run.is_stored {
             run.state = State::Stale;
             continue;
         }
-        run.merge(context);
+        run.merge(context, &mut room);
         // Where others write to the store too, a duplicate of what a hot bucket holds may undo a
         // correction of theirs.
         if context.store.is_shared() && run.from_hot && run.applied.duplicate > 0 {
             run.state = State::Doubted;
         }
     }
+    drop(room);
     context.confirm(database, &mut runs).await;
     context.store_sensors(database, &mut runs).await;
     context.write(database, &mut runs).await;
@@ -331,10 +334,7 @@ impl Context {
                 continue;
             }
             match self.dead_letters.keep(database, &run.load, error).await {
-                Ok(()) => {
-                    run.load.rows.iter().for_each(|row| row.ticket().refuse(error));
-                    run.state = State::DeadLettered;
-                }
+                Ok(()) => run.state = State::DeadLettered(error.clone()),
                 Err(io) => {
                     tracing::error!(%io, %error, "a refused page's readings cannot be kept; they stay in the log")
                 }

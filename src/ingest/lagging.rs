@@ -9,7 +9,7 @@ use super::catalog::{Database, KnownSensor};
 use super::deletion::ALL_HOURS;
 use super::flight::Run;
 use super::outliers::expire;
-use super::progress::Hold;
+use super::progress::{Hold, Ticket};
 use super::reads::{read_buckets_each, read_sensors_each};
 use super::sensors::{ATTEMPTS_MAX, add_fields, new_document};
 use crate::bucket::hot::HotBuckets;
@@ -72,13 +72,12 @@ impl Lagging {
         Self { changes: HashMap::new(), urgent: BTreeSet::new(), recent, outlier_ttl_ns }
     }
 
-    /// Notes that a run's readings are in the store.
-    pub fn note(&mut self, database: &Arc<Database>, run: &Run) {
+    /// Notes that a run's readings are in the store. The ticket is that of the first of them.
+    pub fn note(&mut self, database: &Arc<Database>, run: &Run, ticket: Option<&Arc<Ticket>>) {
         let pages = run.bucket.pages();
         let times = pages.iter().filter_map(|p| Some((*p.readings.times().first()?, *p.readings.times().last()?)));
         let Some((first, last)) = times.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1))) else { return };
-        let first_row = run.load.rows.iter().min_by_key(|row| row.ticket().sequence());
-        let hold = || first_row.map(|row| row.ticket().hold());
+        let hold = || ticket.map(|ticket| ticket.hold());
         let new =
             || Change { known: run.known.clone(), seen: None, hours: BTreeSet::new(), outlier: None, _hold: hold() };
         let (_, change) = self.changes.entry(run.known.id).or_insert_with(|| (database.clone(), new()));

@@ -27,6 +27,7 @@ mod release;
 mod sensors;
 mod shard;
 mod submit;
+mod tickets;
 mod unflushed;
 
 use std::sync::Arc;

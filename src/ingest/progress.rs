@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{Notify, oneshot};
 
-pub use self::held::{DeletingAgain, Hold, SealAtEnd, Ticket};
+pub use self::held::{DeletingAgain, Hold, Queued, SealAtEnd, Ticket, Tracked};
 
 use crate::bucket::{Applied, StorageError};
 use crate::log::Sequence;
@@ -44,7 +44,7 @@ pub struct Lag {
     pub ledger: Ledger,
     /// When the oldest unflushed request was received, in nanoseconds, if there is one.
     pub oldest: Option<i64>,
-    /// Bytes of memory that fed and unflushed requests take.
+    /// Bytes of memory that unflushed readings take, and batches that wait before the shards.
     pub unflushed_bytes: usize,
     /// Whether the shards have everything that is logged, and nothing that is deleted.
     pub live: bool,
@@ -88,7 +88,10 @@ struct State {
     unflushed: BTreeMap<Sequence, i64>,
     /// Records that something fed still needs to be in the log.
     held: BTreeSet<Sequence>,
-    unflushed_bytes: usize,
+    /// Memory of batches that wait before the shards.
+    queued_bytes: usize,
+    /// Memory of what each shard has taken in.
+    shard_bytes: BTreeMap<usize, usize>,
     waiting: HashMap<Sequence, oneshot::Sender<Result<(), StorageError>>>,
     /// Everything up to here is due at once.
     due: Sequence,
@@ -105,6 +108,10 @@ struct State {
 impl State {
     fn is_live(&self) -> bool {
         self.live && self.deleting_again == 0
+    }
+
+    fn unflushed_bytes(&self) -> usize {
+        self.queued_bytes + self.shard_bytes.values().sum::<usize>()
     }
 
     fn releasable(&self) -> Sequence {
@@ -125,19 +132,20 @@ impl Progress {
 
     /// Notes that a request is durable. Its ticket, when it may go to the shards at once; else the
     /// feeder will read it from the log when its turn comes.
-    pub fn logged(self: &Arc<Self>, logged: Logged) -> Option<Arc<Ticket>> {
+    pub fn logged(self: &Arc<Self>, logged: Logged) -> Option<Tracked> {
         self.logged_if(logged, || true)
     }
 
     /// The same for a request that may go to the shards only if this is so when its turn comes; else the feeder will
     /// read it from the log, too.
-    pub fn logged_if(self: &Arc<Self>, logged: Logged, may_be_fed: impl FnOnce() -> bool) -> Option<Arc<Ticket>> {
+    pub fn logged_if(self: &Arc<Self>, logged: Logged, may_be_fed: impl FnOnce() -> bool) -> Option<Tracked> {
         let mut state = self.lock();
         state.logged = logged.sequence;
         state.ledger.accepted += logged.readings;
         state.ledger.pending += signed(logged.readings);
         let fed = logged.sequence <= state.fed;
-        let has_room = state.unflushed_bytes == 0 || state.unflushed_bytes + logged.memory <= self.budget;
+        let bytes = state.unflushed_bytes();
+        let has_room = bytes == 0 || bytes + logged.memory <= self.budget;
         if state.live && !fed && !(has_room && may_be_fed()) {
             state.live = false;
             drop(state);
@@ -152,7 +160,7 @@ impl Progress {
     }
 
     /// Takes a request that the feeder read from the log.
-    pub fn read_back(self: &Arc<Self>, logged: Logged, replayed: bool) -> Arc<Ticket> {
+    pub fn read_back(self: &Arc<Self>, logged: Logged, replayed: bool) -> Tracked {
         let mut state = self.lock();
         if replayed {
             state.ledger.replayed += logged.readings;
@@ -161,13 +169,13 @@ impl Progress {
         self.open(&mut state, logged)
     }
 
-    fn open(self: &Arc<Self>, state: &mut State, logged: Logged) -> Arc<Ticket> {
+    fn open(self: &Arc<Self>, state: &mut State, logged: Logged) -> Tracked {
         state.fed = logged.sequence;
         state.unflushed.insert(logged.sequence, logged.received);
         state.held.insert(logged.sequence);
-        state.unflushed_bytes += logged.memory;
+        state.queued_bytes += logged.memory;
         let urgent = state.waiting.contains_key(&logged.sequence);
-        Ticket::new(&logged, urgent, self.clone())
+        (Ticket::new(&logged, urgent, self.clone()), Queued::new(logged.memory, self.clone()))
     }
 
     /// The shards have everything that was logged, unless more was logged meanwhile.
@@ -202,7 +210,7 @@ impl Progress {
 
     /// Waits until there is memory to feed more.
     pub async fn room(&self) {
-        self.when(|state| (state.unflushed_bytes <= self.budget / 4 * 3).then_some(())).await;
+        self.when(|state| (state.unflushed_bytes() <= self.budget / 4 * 3).then_some(())).await;
     }
 
     /// Waits until everything up to there is in the store.
@@ -313,6 +321,14 @@ impl Progress {
         state.ledger.pending -= signed(readings);
     }
 
+    /// Notes what a shard's unflushed readings take.
+    pub fn note_unflushed(&self, shard: usize, bytes: usize) {
+        let before = self.lock().shard_bytes.insert(shard, bytes);
+        if before.is_some_and(|before| bytes < before) {
+            self.changed.notify_waiters();
+        }
+    }
+
     /// Notes what a shard's hot buckets take.
     pub fn note_hot(&self, shard: usize, bytes: usize) {
         self.hot_bytes.lock().unwrap_or_else(PoisonError::into_inner).insert(shard, bytes);
@@ -330,7 +346,7 @@ impl Progress {
         Lag {
             ledger: state.ledger,
             oldest,
-            unflushed_bytes: state.unflushed_bytes,
+            unflushed_bytes: state.unflushed_bytes(),
             live: state.is_live(),
             blocked: state.blocked.clone(),
         }
@@ -339,7 +355,7 @@ impl Progress {
     /// Whether memory or log space runs short, so that everything is due.
     pub fn is_pressed(&self) -> bool {
         let state = self.lock();
-        state.log_pressed || state.unflushed_bytes > self.budget / 2
+        state.log_pressed || state.unflushed_bytes() > self.budget / 2
     }
 
     /// Whether log space runs short, or somebody waits for what is before a record to be released.

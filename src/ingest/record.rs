@@ -20,6 +20,7 @@ use std::sync::Arc;
 use rapidhash::fast::RandomState;
 
 use super::batch::Batch;
+use crate::reading::varint::{put_varint, take_varint, unzigzag, zigzag};
 use crate::reading::{Sensor, Value};
 
 /// The kind of a record with readings, as the log keeps it beside the payload.
@@ -182,25 +183,6 @@ pub(super) fn put_length(out: &mut Vec<u8>, length: usize) {
     put_varint(out, length as u64);
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "seven bits at a time")]
-pub(super) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
-    while value >= 0x80 {
-        out.push(value as u8 | 0x80);
-        value >>= 7;
-    }
-    out.push(value as u8);
-}
-
-#[expect(clippy::cast_sign_loss, reason = "the sign goes into the lowest bit")]
-pub(super) fn zigzag(value: i64) -> u64 {
-    ((value << 1) ^ (value >> 63)) as u64
-}
-
-#[expect(clippy::cast_possible_wrap, reason = "the sign comes from the lowest bit")]
-pub(super) fn unzigzag(value: u64) -> i64 {
-    (value >> 1) as i64 ^ -((value & 1) as i64)
-}
-
 /// Reads a record's payload back.
 ///
 /// # Errors
@@ -295,17 +277,7 @@ impl<'a> Bytes<'a> {
     }
 
     pub(super) fn varint(&mut self) -> Option<u64> {
-        let mut value = 0_u64;
-        for shift in (0..64).step_by(7) {
-            let byte = *self.payload.get(self.at)?;
-            self.at += 1;
-            value |=
-                u64::from(byte & 0x7f).checked_shl(shift).filter(|bits| bits >> shift == u64::from(byte & 0x7f))?;
-            if byte < 0x80 {
-                return Some(value);
-            }
-        }
-        None
+        take_varint(self.payload, &mut self.at)
     }
 }
 

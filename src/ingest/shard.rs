@@ -12,7 +12,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
 use super::Options;
-use super::batch::{Fed, RowRef};
+use super::batch::Fed;
 use super::catalog::{Database, KnownSensor};
 use super::deletion::Pending;
 use super::flight::{Context, Run, State, fly};
@@ -20,6 +20,7 @@ use super::lagging::{Lagging, Surroundings};
 use super::progress::{Progress, SealAtEnd};
 use super::unflushed::{Load, Rules, Unflushed};
 use crate::bucket::hot::{HotBuckets, HotKey};
+use crate::bucket::packed::Packed;
 use crate::bucket::{Bucket, Readings, SensorDocument, StorageError};
 use crate::faults::{self, Bug};
 use crate::log::Sequence;
@@ -43,7 +44,7 @@ const RETRY: Range<Duration> = Duration::from_millis(100)..Duration::from_secs(2
 #[derive(Debug)]
 pub enum Message {
     /// Readings from the log.
-    Feed(Arc<Fed>),
+    Feed(Fed),
     /// Something is to be deleted: nothing is launched until that is done.
     Delete(Arc<Pending>),
     /// The first of what is to be deleted is.
@@ -150,7 +151,10 @@ impl Shard {
 
     async fn take(&mut self, message: Message) {
         match message {
-            Message::Feed(fed) => self.unflushed.add(&fed, Instant::now()),
+            Message::Feed(fed) => {
+                self.unflushed.add(&fed, Instant::now());
+                self.note_unflushed();
+            }
             Message::Delete(pending) => {
                 self.deletions.push_back(pending);
                 self.arrive();
@@ -180,6 +184,7 @@ impl Shard {
             return;
         };
         let deleted = self.unflushed.delete(pending);
+        self.progress.note_unflushed(self.number, self.unflushed.memory());
         self.progress.deleted(deleted as u64);
         self.hot.forget(&pending.ids, &pending.deletion.hours());
         self.lagging.forget(&pending.ids);
@@ -211,7 +216,7 @@ impl Shard {
                 }
                 let next = self.unflushed.next_due(now, clock, due, pressed);
                 let Some((key, load)) = next.and_then(|key| Some((key, self.unflushed.take(key)?))) else { break };
-                bytes += load.rows.iter().map(RowRef::bytes).sum::<usize>();
+                bytes += load.bytes;
                 bytes += self.hot.get(key).map_or(0, Bucket::memory);
                 let name = load.database.name.clone();
                 by_database.entry(name).or_insert_with(|| (load.database.clone(), Vec::new())).1.push(load);
@@ -257,16 +262,15 @@ impl Shard {
             // Whatever became of it, and before its readings may stop counting as unflushed.
             self.context.changes.note(self.context.changes.place(&database.name, &run.id.sensor.key), key.1);
             match &run.state {
-                State::Merged => stored.push(self.stored(&database, run)),
+                State::Merged => stored.extend(self.stored(&database, run)),
                 // No flight ends like this. Should one, nothing says that the store has the readings.
-                State::Doubted | State::Stale => {
-                    drop(run);
-                    self.unflushed.returned(key, true, now);
-                }
-                State::DeadLettered => {
+                State::Doubted | State::Stale => self.unflushed.returned(key, run.load, true, now),
+                State::DeadLettered(error) => {
                     self.progress.dead_lettered(run.load.rows.len() as u64);
-                    drop(run);
-                    self.unflushed.landed(key);
+                    for sequence in run.load.rows.sequences() {
+                        self.unflushed.ticket(sequence).into_iter().for_each(|ticket| ticket.refuse(error));
+                    }
+                    stored.extend(self.unflushed.landed(key));
                 }
                 State::Failed(error) => {
                     self.context.metrics.store_error(error.class());
@@ -276,12 +280,10 @@ impl Shard {
                     if run.doubtful {
                         self.doubtful.insert(key);
                     }
-                    // With the run's own hold on them gone, the readings need no copy.
-                    drop(run);
                     if faults::has(Bug::DropFailedFlight) {
-                        self.unflushed.landed(key);
+                        stored.extend(self.unflushed.landed(key));
                     } else {
-                        self.unflushed.returned(key, own_failure, now);
+                        self.unflushed.returned(key, run.load, own_failure, now);
                     }
                 }
             }
@@ -289,7 +291,8 @@ impl Shard {
         self.note_presence(away, failed);
         let urgent = self.lagging.write_urgent(surroundings(&self.context, &self.hot)).await;
         self.sensors_written(urgent);
-        drop(stored);
+        stored.iter().for_each(|landed| self.unflushed.let_go(landed));
+        self.note_unflushed();
         // What is unflushed counts against the same memory, and nobody can let it go.
         let unflushed = self.progress.lag().unflushed_bytes / self.shards;
         self.hot.set_budget(self.hot_budget.saturating_sub(unflushed).max(self.hot_budget / 8));
@@ -315,22 +318,24 @@ impl Shard {
         self.context.presence.note(!error.is_away());
     }
 
-    /// Counts a bucket that is in the store and keeps it hot. Whoever drops its load says so to
-    /// those who wait for that.
-    fn stored(&mut self, database: &Arc<Database>, run: Run) -> Load {
+    fn note_unflushed(&self) {
+        self.progress.note_unflushed(self.number, self.unflushed.memory());
+    }
+
+    /// Counts a bucket that is in the store and keeps it hot. Its readings are to be let go, so that those
+    /// who wait for that are told.
+    fn stored(&mut self, database: &Arc<Database>, run: Run) -> Option<Arc<Packed>> {
         let (applied, key) = (run.applied, run.key());
         self.context.metrics.late.increment(applied.late);
         let pages = run.bucket.pages().len();
         self.context.metrics.overflow_pages.increment(pages.saturating_sub(run.pages_before.max(1)) as u64);
         // Duplicates of a bucket just read may be readings whose first flight was never learnt of.
         if run.changed() || !run.from_hot {
-            self.lagging.note(database, &run);
+            self.lagging.note(database, &run, self.unflushed.ticket(run.load.first));
         }
         self.progress.stored(applied);
-        let Run { bucket, load, .. } = run;
-        self.hot.put(key, bucket);
-        self.unflushed.landed(key);
-        load
+        self.hot.put(key, run.bucket);
+        self.unflushed.landed(key)
     }
 
     /// Brings everything to the store, as far as the store takes it.

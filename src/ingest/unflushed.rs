@@ -7,13 +7,16 @@ use std::time::{Duration, Instant};
 
 use rapidhash::fast::RandomState;
 
-use super::batch::{Fed, RowRef};
+use super::batch::{Fed, stored_bytes};
 use super::catalog::{Database, KnownSensor};
 use super::deletion::Pending;
+use super::progress::Ticket;
+use super::tickets::Tickets;
 use crate::bucket::hot::HotKey;
+use crate::bucket::packed::{Packed, Unpacked};
 use crate::bucket::{Bucket, Caps, Readings};
 use crate::log::Sequence;
-use crate::reading::Hour;
+use crate::reading::{Hour, Value};
 
 /// How long after a failure of its own a bucket is tried again, at first and at most.
 const DELAY: Range<Duration> = Duration::from_millis(100)..Duration::from_secs(30);
@@ -43,7 +46,10 @@ pub struct Unflushed {
     urgent: VecDeque<HotKey>,
     /// Those that failed by themselves, each with the time before which it is not tried again.
     delayed: BTreeSet<(Instant, HotKey)>,
+    tickets: Tickets,
     buckets: usize,
+    /// Bytes of all packed readings.
+    packed: usize,
 }
 
 /// One bucket's unflushed readings.
@@ -53,7 +59,8 @@ pub struct Waiting {
     known: Arc<KnownSensor>,
     database: Arc<Database>,
     /// In log order.
-    rows: Vec<RowRef>,
+    rows: Packed,
+    /// What they take in the store, roughly.
     bytes: usize,
     /// The first of the rows' place in the log.
     first: Sequence,
@@ -63,7 +70,7 @@ pub struct Waiting {
     failures: u32,
     /// After such a failure: when it is tried again, unless somebody waits for what came since.
     not_before: Option<Instant>,
-    in_flight: Option<Arc<Vec<RowRef>>>,
+    in_flight: Option<Arc<Packed>>,
 }
 
 /// A bucket's readings on their way to the store.
@@ -75,8 +82,12 @@ pub struct Load {
     pub database: Arc<Database>,
     /// Of which hour.
     pub hour: Hour,
-    /// In time order; those of one time in log order.
-    pub rows: Arc<Vec<RowRef>>,
+    /// In log order.
+    pub rows: Arc<Packed>,
+    /// What they take in the store, roughly.
+    pub bytes: usize,
+    /// The place in the log of the first of them.
+    pub first: Sequence,
     /// How many flights in a row failed before this one, for reasons of this bucket alone.
     pub failures: u32,
 }
@@ -91,7 +102,9 @@ impl Unflushed {
             quiet: VecDeque::new(),
             urgent: VecDeque::new(),
             delayed: BTreeSet::new(),
+            tickets: Tickets::default(),
             buckets: 0,
+            packed: 0,
         }
     }
 
@@ -100,45 +113,64 @@ impl Unflushed {
         self.buckets
     }
 
+    /// Bytes of memory that unflushed readings take.
+    pub fn memory(&self) -> usize {
+        /// A bucket by itself, its place among its sensor's, its sensor's among all, and its entries in the orders.
+        const BUCKET: usize = size_of::<Waiting>()
+            + (size_of::<u32>() + size_of::<Vec<Waiting>>()) * 3 / 2
+            + size_of::<(Sequence, Instant, HotKey)>()
+            + size_of::<(Instant, HotKey)>();
+        self.packed + self.buckets * BUCKET
+    }
+
+    /// The ticket of a request with readings here.
+    pub fn ticket(&self, sequence: Sequence) -> Option<&Arc<Ticket>> {
+        self.tickets.get(sequence)
+    }
+
     /// Takes a fed batch in.
-    pub fn add(&mut self, fed: &Arc<Fed>, now: Instant) {
-        let sequence = fed.ticket.sequence();
-        for (known, row) in RowRef::all(fed) {
-            let hour = Hour::of(row.time);
-            known.note_waiting(&fed.database, true);
-            let waiting = self.sensors.entry(known.id).or_default();
-            let at = match waiting.binary_search_by_key(&hour, |waiting| waiting.hour) {
-                Ok(at) => at,
-                Err(at) => {
-                    waiting.insert(at, Waiting::new(hour, known, &fed.database, sequence, now));
-                    self.buckets += 1;
-                    at
-                }
-            };
-            let waiting = &mut waiting[at];
-            let key = (known.id, hour);
-            if waiting.rows.is_empty() {
-                waiting.first = sequence;
-                waiting.is_urgent = false;
-                self.order.push_back((sequence, now, key));
-                self.quiet.push_back((now + self.rules.quiet, key));
+    pub fn add(&mut self, fed: &Fed, now: Instant) {
+        self.tickets.hold(&fed.ticket, fed.batch.len());
+        for (sensor, time, cells) in fed.batch.readings() {
+            self.add_one(fed, &fed.batch.sensors[sensor as usize], (time, cells), now);
+        }
+    }
+
+    fn add_one(&mut self, fed: &Fed, known: &Arc<KnownSensor>, (time, cells): (i64, &[(u16, Value)]), now: Instant) {
+        let (hour, sequence) = (Hour::of(time), fed.ticket.sequence());
+        known.note_waiting(&fed.database, true);
+        let waiting = self.sensors.entry(known.id).or_default();
+        let at = match waiting.binary_search_by_key(&hour, |waiting| waiting.hour) {
+            Ok(at) => at,
+            Err(at) => {
+                waiting.insert(at, Waiting::new(hour, known, &fed.database, sequence, now));
+                self.buckets += 1;
+                at
             }
-            waiting.last_touch = now;
-            waiting.bytes += row.bytes();
-            waiting.rows.push(row);
-            let full = waiting.rows.len() >= self.rules.caps.max_readings || waiting.bytes >= self.rules.caps.max_bytes;
-            let full = full && waiting.not_before.is_none();
-            if (full || fed.ticket.is_urgent()) && !waiting.is_urgent {
-                waiting.is_urgent = true;
-                self.urgent.push_back(key);
-            }
+        };
+        let waiting = &mut waiting[at];
+        let key = (known.id, hour);
+        if waiting.rows.is_empty() {
+            waiting.first = sequence;
+            waiting.is_urgent = false;
+            self.order.push_back((sequence, now, key));
+            self.quiet.push_back((now + self.rules.quiet, key));
+        }
+        waiting.last_touch = now;
+        waiting.bytes += stored_bytes(cells);
+        self.packed -= waiting.rows.memory();
+        waiting.rows.push(sequence, time, cells.iter().map(|(field, value)| (*field, value)));
+        self.packed += waiting.rows.memory();
+        let full = waiting.rows.len() >= self.rules.caps.max_readings || waiting.bytes >= self.rules.caps.max_bytes;
+        let full = full && waiting.not_before.is_none();
+        if (full || fed.ticket.is_urgent()) && !waiting.is_urgent {
+            waiting.is_urgent = true;
+            self.urgent.push_back(key);
         }
     }
 
     fn get(&mut self, key: HotKey) -> Option<&mut Waiting> {
-        let waiting = self.sensors.get_mut(&key.0)?;
-        let at = waiting.binary_search_by_key(&key.1, |waiting| waiting.hour).ok()?;
-        Some(&mut waiting[at])
+        find(self.sensors.get_mut(&key.0)?, key.1)
     }
 
     /// The next bucket that is due, if there is one: full ones and those waited for, then, oldest
@@ -210,48 +242,59 @@ impl Unflushed {
     /// Takes a bucket's readings for a flight. They stay visible until [`Unflushed::landed`].
     pub fn take(&mut self, key: HotKey) -> Option<Load> {
         let waiting = self.get(key).filter(|waiting| waiting.in_flight.is_none() && !waiting.rows.is_empty())?;
-        let mut rows = std::mem::take(&mut waiting.rows);
-        waiting.bytes = 0;
+        let (rows, bytes) = (Arc::new(std::mem::take(&mut waiting.rows)), std::mem::take(&mut waiting.bytes));
         waiting.is_urgent = false;
         waiting.not_before = None;
-        // Mostly they are in order; a stable sort sees that, and keeps the log order within one time.
-        rows.sort_by_key(|row| row.time);
-        let rows = Arc::new(rows);
         waiting.in_flight = Some(rows.clone());
         Some(Load {
             known: waiting.known.clone(),
             database: waiting.database.clone(),
             hour: waiting.hour,
             rows,
+            bytes,
+            first: waiting.first,
             failures: waiting.failures,
         })
     }
 
-    /// Lets a bucket's readings go: they are in the store, or in the dead-letter file.
-    pub fn landed(&mut self, key: HotKey) {
-        let Some(waiting) = self.get(key) else { return };
-        waiting.in_flight = None;
+    /// A bucket's readings are in the store, or in the dead-letter file. They are returned, so that
+    /// [`Unflushed::let_go`] tells those who wait for that.
+    #[must_use]
+    pub fn landed(&mut self, key: HotKey) -> Option<Arc<Packed>> {
+        let waiting = self.get(key)?;
         waiting.failures = 0;
-        if waiting.rows.is_empty() {
+        let (landed, is_empty) = (waiting.in_flight.take()?, waiting.rows.is_empty());
+        self.packed -= landed.memory();
+        if is_empty {
             self.remove(key);
         }
+        Some(landed)
+    }
+
+    /// Lets readings go that have landed: with the last one of a request its ticket is given back.
+    pub fn let_go(&mut self, landed: &Packed) {
+        self.tickets.let_go(landed.sequences());
     }
 
     /// Takes back a bucket's readings that did not reach the store, before those that came since.
     /// They are due at once; where the reason is the bucket's own, after a while, which gets longer.
-    pub fn returned(&mut self, key: HotKey, own_failure: bool, now: Instant) {
-        let Some(waiting) = self.get(key) else { return };
-        let Some(rows) = waiting.in_flight.take() else { return };
+    pub fn returned(&mut self, key: HotKey, load: Load, own_failure: bool, now: Instant) {
+        let Self { sensors, tickets, .. } = self;
+        let Some(waiting) = sensors.get_mut(&key.0).and_then(|waiting| find(waiting, key.1)) else { return };
+        if waiting.in_flight.take().is_none() {
+            return;
+        }
+        self.packed -= load.rows.memory() + waiting.rows.memory();
         waiting.failures += u32::from(own_failure);
-        let mut rows: Vec<RowRef> = Arc::unwrap_or_clone(rows);
-        rows.sort_by_key(|row| row.ticket().sequence());
-        rows.append(&mut waiting.rows);
-        waiting.bytes = rows.iter().map(RowRef::bytes).sum();
-        waiting.first = rows.first().map_or(waiting.first, |row| row.ticket().sequence());
-        waiting.is_urgent = rows.iter().any(|row| row.ticket().is_urgent());
+        waiting.first = load.first;
+        waiting.bytes += load.bytes;
+        let mut rows = Arc::unwrap_or_clone(load.rows);
+        rows.append(&waiting.rows);
         waiting.rows = rows;
+        self.packed += waiting.rows.memory();
+        let is_urgent = |sequence| tickets.get(sequence).is_some_and(|ticket| ticket.is_urgent());
+        waiting.is_urgent = !own_failure && waiting.rows.sequences().any(is_urgent);
         if own_failure {
-            waiting.is_urgent = false;
             let delay = DELAY.start * 2_u32.saturating_pow(waiting.failures - 1);
             let at = now + delay.min(DELAY.end);
             waiting.not_before = Some(at);
@@ -282,14 +325,17 @@ impl Unflushed {
     /// Drops what a deletion is about, of which nothing may be in flight; tells how many readings there were.
     pub fn delete(&mut self, pending: &Pending) -> usize {
         let (range, before) = (pending.deletion.range(), pending.sequence());
-        let goes = |row: &RowRef| range.contains(&row.time) && row.ticket().sequence() < before;
+        let goes = |time: i64, sequence: Sequence| range.contains(&time) && sequence < before;
         let (mut deleted, mut emptied) = (0, Vec::new());
         for id in &pending.ids {
             for waiting in self.sensors.get_mut(id).into_iter().flatten() {
-                let rows = waiting.rows.len();
-                waiting.rows.retain(|row| !goes(row));
-                deleted += rows - waiting.rows.len();
-                waiting.bytes = waiting.rows.iter().map(RowRef::bytes).sum();
+                self.packed -= waiting.rows.memory();
+                let gone = waiting.rows.take_out(goes);
+                self.packed += waiting.rows.memory();
+                deleted += gone.len();
+                // In the same proportion: it is rough anyway, and sees only that a page is full.
+                waiting.bytes = waiting.bytes * waiting.rows.len() / (waiting.rows.len() + gone.len()).max(1);
+                self.tickets.let_go(gone.sequences());
                 if waiting.rows.is_empty() {
                     emptied.push((*id, waiting.hour));
                 }
@@ -310,6 +356,11 @@ impl Unflushed {
     }
 }
 
+fn find(waiting: &mut [Waiting], hour: Hour) -> Option<&mut Waiting> {
+    let at = waiting.binary_search_by_key(&hour, |waiting| waiting.hour).ok()?;
+    Some(&mut waiting[at])
+}
+
 impl Waiting {
     fn new(
         hour: Hour,
@@ -319,7 +370,7 @@ impl Waiting {
         last_touch: Instant,
     ) -> Self {
         let (known, database) = (known.clone(), database.clone());
-        let (rows, bytes, is_urgent, failures, not_before, in_flight) = (Vec::new(), 0, false, 0, None, None);
+        let (rows, bytes, is_urgent, failures, not_before, in_flight) = (Packed::default(), 0, false, 0, None, None);
         Self { hour, known, database, rows, bytes, first, last_touch, is_urgent, failures, not_before, in_flight }
     }
 
@@ -328,13 +379,12 @@ impl Waiting {
     }
 
     fn merged(&self) -> Readings {
-        let flying = self.in_flight.iter().flat_map(|rows| rows.iter());
-        let mut rows: Vec<&RowRef> = flying.chain(&self.rows).collect();
-        rows.sort_by_key(|row| row.time);
+        let mut rows = Unpacked::default();
+        rows.unpack_in_time_order(self.in_flight.as_deref().into_iter().chain([&self.rows]));
         let names = &self.known.fields().names;
         let uncapped = Caps { max_readings: usize::MAX, max_bytes: usize::MAX, hard_bytes: usize::MAX };
         let mut bucket = Bucket::default();
-        bucket.apply(rows.into_iter().map(|row| row.row(names)), &uncapped, &Arc::from(""));
+        bucket.apply(rows.rows(names), &uncapped, &Arc::from(""));
         bucket.pages().first().map(|page| page.readings.clone()).unwrap_or_default()
     }
 }

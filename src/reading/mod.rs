@@ -6,6 +6,7 @@ pub mod rejection;
 pub mod sensor;
 pub mod time;
 pub mod value;
+pub mod varint;
 
 pub use limits::Limits;
 pub use rejection::{Reason, Rejection};

@@ -17,7 +17,7 @@ use tokio::sync::Semaphore;
 pub use self::deleter::Deleter;
 pub use self::record::{KIND_DELETION, decode, encode};
 
-use super::progress::{DeletingAgain, Ticket};
+use super::progress::{DeletingAgain, Queued, Ticket, Tracked};
 use crate::log::Sequence;
 use crate::reading::time::{TIMESTAMP_MAX, TIMESTAMP_MIN};
 use crate::reading::{Hour, Sensor};
@@ -86,14 +86,16 @@ pub struct Pending {
     pub arrived: Semaphore,
     /// Given back when it is done.
     pub ticket: Arc<Ticket>,
+    /// What waits to be deleted is bounded like readings that wait before the shards.
+    _queued: Arc<Queued>,
     /// No query is answered before it is done that was answered as done once.
     _again: Option<DeletingAgain>,
 }
 
 impl Pending {
     /// A deletion that no shard has met yet.
-    pub fn new(deletion: Deletion, ids: HashSet<u32>, ticket: Arc<Ticket>, again: Option<DeletingAgain>) -> Self {
-        Self { deletion, ids, arrived: Semaphore::new(0), ticket, _again: again }
+    pub fn new(deletion: Deletion, ids: HashSet<u32>, (ticket, queued): Tracked, again: Option<DeletingAgain>) -> Self {
+        Self { deletion, ids, arrived: Semaphore::new(0), ticket, _queued: queued, _again: again }
     }
 
     /// Its place in the log: what is before is deleted.

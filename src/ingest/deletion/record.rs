@@ -9,7 +9,8 @@
 //! Texts, numbers and sensors are written as in a record of readings.
 
 use super::{Deletion, Scope};
-use crate::ingest::record::{Bytes, RecordError, put_length, put_sensor, put_text, put_varint, unzigzag, zigzag};
+use crate::ingest::record::{Bytes, RecordError, put_length, put_sensor, put_text};
+use crate::reading::varint::{put_varint, unzigzag, zigzag};
 
 /// The kind of a record with a deletion, as the log keeps it beside the payload.
 pub const KIND_DELETION: u8 = 2;

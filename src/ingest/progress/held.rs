@@ -61,12 +61,37 @@ impl Drop for Hold {
     }
 }
 
-/// Held by every reading of a request that is not in the store. With the last one gone the request
+/// How a request is kept track of: until it is in the store, and until the shards have it.
+pub type Tracked = (Arc<Ticket>, Arc<Queued>);
+
+/// Held by the batches of a request for as long as they wait before the shards.
+#[derive(Debug)]
+pub struct Queued {
+    memory: usize,
+    progress: Arc<Progress>,
+}
+
+impl Queued {
+    /// For a request whose batches take so many bytes.
+    pub(super) fn new(memory: usize, progress: Arc<Progress>) -> Arc<Self> {
+        Arc::new(Self { memory, progress })
+    }
+}
+
+impl Drop for Queued {
+    fn drop(&mut self) {
+        let mut state = self.progress.lock();
+        state.queued_bytes = state.queued_bytes.saturating_sub(self.memory);
+        drop(state);
+        self.progress.changed.notify_waiters();
+    }
+}
+
+/// Held by every shard that has readings of a request that are not in the store. With the last one gone the request
 /// is flushed.
 #[derive(Debug)]
 pub struct Ticket {
     hold: Arc<Hold>,
-    memory: usize,
     urgent: bool,
     refused: Mutex<Option<StorageError>>,
 }
@@ -75,7 +100,7 @@ impl Ticket {
     /// For a request that is being fed.
     pub(super) fn new(logged: &Logged, urgent: bool, progress: Arc<Progress>) -> Arc<Self> {
         let hold = Arc::new(Hold { sequence: logged.sequence, progress });
-        Arc::new(Self { hold, memory: logged.memory, urgent, refused: Mutex::new(None) })
+        Arc::new(Self { hold, urgent, refused: Mutex::new(None) })
     }
 
     /// The request's place in the log.
@@ -106,7 +131,6 @@ impl Drop for Ticket {
         let waiter = {
             let mut state = progress.lock();
             state.unflushed.remove(&self.hold.sequence);
-            state.unflushed_bytes = state.unflushed_bytes.saturating_sub(self.memory);
             state.waiting.remove(&self.hold.sequence).filter(|_| state.sealed.is_none())
         };
         if let Some(waiter) = waiter {

@@ -18,7 +18,7 @@ fn roomy() -> Arc<Progress> {
 }
 
 /// The tickets of the first so many requests.
-fn tickets(progress: &Arc<Progress>, count: Sequence) -> Vec<Option<Arc<Ticket>>> {
+fn tickets(progress: &Arc<Progress>, count: Sequence) -> Vec<Option<Tracked>> {
     (1..=count).map(|sequence| progress.logged(logged(sequence))).collect()
 }
 
@@ -53,8 +53,8 @@ fn a_hold_keeps_its_record_beyond_the_flush() {
     let progress = roomy();
     let mut tickets = tickets(&progress, 2);
     let ticket = tickets[0].take().expect("a ticket");
-    let hold = ticket.hold();
-    let another = ticket.hold();
+    let hold = ticket.0.hold();
+    let another = ticket.0.hold();
     drop(ticket);
     tickets.clear();
     assert_eq!((progress.lag().oldest, progress.lag().unflushed_bytes), (None, 0), "all is flushed");
@@ -73,7 +73,7 @@ async fn what_is_let_go_by_a_shard_that_ends_unstored_is_kept_in_the_log() {
     let before = waiter(&progress, 3);
     tickets[0] = None;
     // As a shard runs: the readings are parameters, and the seal is dropped before them.
-    async fn run(progress: Arc<Progress>, _readings: Vec<Option<Arc<Ticket>>>) {
+    async fn run(progress: Arc<Progress>, _readings: Vec<Option<Tracked>>) {
         let _seal = SealAtEnd::new(&progress);
         tokio::task::yield_now().await;
         panic!("a shard's own trouble, on purpose");
@@ -139,8 +139,8 @@ fn who_waits_for_the_store_is_told_once_with_the_last_reading() {
     let progress = roomy();
     let mut answer = waiter(&progress, 1);
     let ticket = progress.logged(logged(1)).expect("a ticket");
-    assert!(ticket.is_urgent());
-    assert!(!progress.logged(logged(2)).expect("a ticket").is_urgent(), "nobody waits for that one");
+    assert!(ticket.0.is_urgent());
+    assert!(!progress.logged(logged(2)).expect("a ticket").0.is_urgent(), "nobody waits for that one");
     let other_shards = ticket.clone();
     drop(ticket);
     assert_eq!(answer.try_recv(), Err(TryRecvError::Empty), "a reading is left");
@@ -153,7 +153,7 @@ fn who_waits_for_what_the_store_refuses_is_told_why() {
     let progress = roomy();
     let (mut refused, mut kept) = (waiter(&progress, 1), waiter(&progress, 2));
     let mut tickets = tickets(&progress, 2);
-    tickets[0].as_ref().expect("a ticket").refuse(&refusal());
+    tickets[0].as_ref().expect("a ticket").0.refuse(&refusal());
     assert_eq!(refused.try_recv(), Err(TryRecvError::Empty), "its other readings are on their way");
     tickets[1] = None;
     assert_eq!(kept.try_recv(), Ok(Ok(())));
@@ -166,7 +166,7 @@ fn who_waits_for_what_the_store_refuses_is_told_why() {
 fn who_comes_late_to_wait_is_served_all_the_same() {
     let progress = roomy();
     let ticket = progress.logged(logged(1)).expect("a ticket");
-    assert!(!ticket.is_urgent() && progress.due() == 0);
+    assert!(!ticket.0.is_urgent() && progress.due() == 0);
     let mut answer = waiter(&progress, 1);
     assert_eq!(progress.due(), 1, "it is due at once");
     assert_eq!(answer.try_recv(), Err(TryRecvError::Empty));
@@ -343,7 +343,7 @@ fn the_account_holds_whatever_happens_in_whatever_order() {
                         let replayed = read.sequence <= replay;
                         expected.replayed += if replayed { read.readings } else { 0 };
                         expected.pending += if replayed { signed(read.readings) } else { 0 };
-                        under_way.push(OnItsWay { ticket: progress.read_back(read, replayed), left: read.readings });
+                        under_way.push(OnItsWay { ticket: progress.read_back(read, replayed).0, left: read.readings });
                     }
                 }
                 // A request is logged, and every other one is waited for.
@@ -355,7 +355,7 @@ fn the_account_holds_whatever_happens_in_whatever_order() {
                     }
                     let request = Logged { readings, ..logged(next) };
                     match progress.logged(request) {
-                        Some(ticket) => under_way.push(OnItsWay { ticket, left: readings }),
+                        Some((ticket, _)) => under_way.push(OnItsWay { ticket, left: readings }),
                         None => to_read.push(request),
                     }
                     expected.accepted += readings;

@@ -61,7 +61,7 @@ impl Bench {
     fn feed(&mut self, at: Duration, rows: &[Given<'_>]) -> Sequence {
         self.sequence += 1;
         let (sequence, readings) = (self.sequence, rows.len() as u64);
-        let ticket = self.progress.read_back(Logged { sequence, readings, memory: 1, received: 0 }, true);
+        let (ticket, _queued) = self.progress.read_back(Logged { sequence, readings, memory: 1, received: 0 }, true);
         let mut batch = Batch::default();
         for (number, time, cells) in rows {
             let known = self.known(*number);
@@ -74,7 +74,7 @@ impl Bench {
             let place = u32::try_from(batch.sensors.len() - 1).expect("few");
             batch.push_row(place, HOUR.start_ns() + time, start);
         }
-        let fed = Arc::new(Fed { database: self.database.clone(), batch, ticket });
+        let fed = Fed { database: self.database.clone(), batch, ticket, _queued };
         self.unflushed.add(&fed, self.start + at);
         sequence
     }
@@ -107,8 +107,13 @@ impl Bench {
 
     /// Lets go of a flight that did not get there.
     fn return_flight(&mut self, at: Duration, (key, load): (HotKey, Load), own_failure: bool) {
-        drop(load);
-        self.unflushed.returned(key, own_failure, self.start + at);
+        self.unflushed.returned(key, load, own_failure, self.start + at);
+    }
+
+    /// A flight got there.
+    fn land(&mut self, key: HotKey) {
+        let landed = self.unflushed.landed(key).expect("it flew");
+        self.unflushed.let_go(&landed);
     }
 }
 
@@ -119,7 +124,9 @@ fn sensors(taken: &[(HotKey, Load)]) -> Vec<String> {
 
 /// The readings of a flight, each by its nanosecond of the hour and its place in the log.
 fn rows(load: &Load) -> Vec<(i64, Sequence)> {
-    load.rows.iter().map(|row| (row.time - HOUR.start_ns(), row.ticket().sequence())).collect()
+    let mut rows = Unpacked::default();
+    rows.unpack_in_time_order([&*load.rows]);
+    rows.rows(&[]).map(|row| (row.time - HOUR.start_ns(), row.sequence)).collect()
 }
 
 fn only(mut taken: Vec<(HotKey, Load)>) -> (HotKey, Load) {
@@ -239,7 +246,7 @@ fn a_bucket_in_flight_is_not_taken_again_before_it_lands() {
     assert_eq!(sensors(&others), ["m,s=1"], "it does not hold up those behind it");
     assert!(bench.unflushed.take(key).is_none());
     drop(load);
-    bench.unflushed.landed(key);
+    bench.land(key);
     let (_, load) = only(bench.due(seconds(0), OPEN));
     assert_eq!(rows(&load), [(2, 2), (3, 3)]);
 }
@@ -251,13 +258,13 @@ fn what_came_for_a_bucket_in_flight_waits_for_the_interval_from_then_on() {
     let (key, load) = only(bench.due(seconds(0), OPEN));
     bench.feed_one(seconds(10), 0, 2);
     drop(load);
-    bench.unflushed.landed(key);
+    bench.land(key);
     assert_eq!(bench.unflushed.len(), 1, "the later reading is there");
     assert_eq!(sensors(&bench.due(INTERVAL, OPEN)), [""; 0]);
     let (_, load) = only(bench.due(seconds(10) + INTERVAL, OPEN));
     assert_eq!(rows(&load), [(2, 2)]);
     drop(load);
-    bench.unflushed.landed(key);
+    bench.land(key);
     assert_eq!(bench.unflushed.len(), 0);
     assert_eq!(sensors(&bench.due_up_to(2 * INTERVAL, OVER, Sequence::MAX, true)), [""; 0]);
 }
@@ -289,13 +296,13 @@ fn a_bucket_that_fails_by_itself_is_tried_ever_more_rarely_and_holds_up_no_other
         // Neither pressure nor a flush makes the store take what it does not take.
         let others = bench.due_up_to(at + delay - JUST, OPEN, Sequence::MAX, true);
         assert_eq!(sensors(&others), ["m,s=1"], "{failures} failures");
-        bench.unflushed.landed(only(others).0);
+        bench.land(only(others).0);
         at += delay;
         flight = only(bench.due(at, OPEN));
         assert_eq!((flight.0, i64::from(flight.1.failures)), (bench.key(0), failures));
     }
     // A landing makes good for all of them.
-    bench.unflushed.landed(flight.0);
+    bench.land(flight.0);
     bench.feed_urgent(at, 0, 2);
     flight = only(bench.due(at, OPEN));
     assert_eq!(flight.1.failures, 0);

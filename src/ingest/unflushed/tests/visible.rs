@@ -43,7 +43,7 @@ fn later_wins_field_by_field_and_what_flies_is_part_of_it() {
     assert_eq!(seen(&bench, 0, ALL), all, "all of them fly");
     bench.feed(seconds(0), &[(0, 5, &[number(0, 5)])]);
     drop(load);
-    bench.unflushed.landed(key);
+    bench.land(key);
     assert_eq!(seen(&bench, 0, ALL), ["10 5 f0=5"], "the store has the others");
     assert_eq!(seen(&bench, 1, ALL), [""; 0]);
 }

@@ -1,0 +1,301 @@
+//! Readings of one sensor packed into bytes: what waits in memory takes about 15 bytes a reading of two numbers, and 100
+//! as values. Lives in memory only, so the format may change at any time.
+//!
+//! ```text
+//! row   := head:varint (places behind the row before it << 1 | 1 where the shape is a new one)  [shape]
+//!          time:varint (zigzag; by how many ns the interval differs from the one before)  value…
+//! shape := count:varint cell…                     cell := varint (field's index << 3 | kind)
+//! value := 0 float: count:u8 bytes (of the eight, the highest first, without the zeros at the end)
+//!        | 1 integer: zigzag varint | 2 unsigned: varint | 3 boolean: u8 | 4 text: length:varint bytes
+//! ```
+
+use std::iter;
+
+use super::merge::Row;
+use crate::reading::Value;
+use crate::reading::varint::{put_varint, take_varint, unzigzag, zigzag};
+
+/// Readings in the order in which they were pushed, each with its place in the log.
+#[derive(Debug, Clone, Default)]
+pub struct Packed {
+    bytes: Vec<u8>,
+    rows: u32,
+    /// Where the next row is told from.
+    end: Before,
+}
+
+/// What a row is told from: the row before it.
+#[derive(Debug, Clone, Copy, Default)]
+struct Before {
+    sequence: u64,
+    time: i64,
+    interval: i64,
+    /// Where in the bytes its shape stands; behind every shape there is.
+    shape: u32,
+}
+
+/// Packed readings as values again. The room is kept from one use to the next.
+#[derive(Debug, Default)]
+pub struct Unpacked {
+    rows: Vec<UnpackedRow>,
+    cells: Vec<(u16, Value)>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct UnpackedRow {
+    time: i64,
+    sequence: u64,
+    cells: (usize, usize),
+}
+
+impl Packed {
+    /// How many readings.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.rows as usize
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.rows == 0
+    }
+
+    /// Bytes of memory.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        self.bytes.capacity()
+    }
+
+    /// Adds a reading, whose place in the log is not before the last one's.
+    pub fn push<'a>(
+        &mut self,
+        sequence: u64,
+        time: i64,
+        cells: impl ExactSizeIterator<Item = (u16, &'a Value)> + Clone,
+    ) {
+        self.make_room();
+        let before = self.end;
+        let is_new = self.rows == 0 || !self.is_shape_of(before.shape, cells.clone());
+        put_varint(&mut self.bytes, (sequence - before.sequence) << 1 | u64::from(is_new));
+        if is_new {
+            self.end.shape = u32::try_from(self.bytes.len()).unwrap_or(u32::MAX);
+            put_varint(&mut self.bytes, cells.len() as u64);
+            cells.clone().for_each(|cell| put_varint(&mut self.bytes, head(cell)));
+        }
+        let interval = time.wrapping_sub(before.time);
+        put_varint(&mut self.bytes, zigzag(interval.wrapping_sub(before.interval)));
+        cells.for_each(|(_, value)| self.put_value(value));
+        (self.end.sequence, self.end.time, self.end.interval) = (sequence, time, interval);
+        self.rows += 1;
+    }
+
+    /// A quarter at a time: there are very many of these, and doubling would leave a third of their memory unused.
+    fn make_room(&mut self) {
+        /// A first reading of a few numbers, with its shape.
+        const FEW: usize = 40;
+        if self.bytes.capacity() - self.bytes.len() < FEW / 2 {
+            self.bytes.reserve_exact((self.bytes.len() / 4).max(FEW));
+        }
+    }
+
+    fn is_shape_of<'a>(&self, shape: u32, mut cells: impl ExactSizeIterator<Item = (u16, &'a Value)>) -> bool {
+        let mut at = shape as usize;
+        varint(&self.bytes, &mut at) == cells.len() as u64
+            && cells.all(|cell| varint(&self.bytes, &mut at) == head(cell))
+    }
+
+    fn put_value(&mut self, value: &Value) {
+        match value {
+            Value::Float(v) => {
+                let bytes = v.to_bits().to_be_bytes();
+                let count = 8 - v.to_bits().trailing_zeros() as usize / 8;
+                self.bytes.push(u8::try_from(count).unwrap_or_default());
+                self.bytes.extend_from_slice(&bytes[..count]);
+            }
+            Value::Integer(v) => put_varint(&mut self.bytes, zigzag(*v)),
+            Value::Unsigned(v) => put_varint(&mut self.bytes, *v),
+            Value::Boolean(v) => self.bytes.push(u8::from(*v)),
+            Value::String(v) => {
+                put_varint(&mut self.bytes, v.len() as u64);
+                self.bytes.extend_from_slice(v.as_bytes());
+            }
+        }
+    }
+
+    /// Adds readings that were logged later.
+    pub fn append(&mut self, later: &Self) {
+        let mut unpacked = Unpacked::default();
+        unpacked.unpack([later]);
+        for row in &unpacked.rows {
+            self.push(row.sequence, row.time, unpacked.cells_of(row));
+        }
+    }
+
+    /// Takes out the readings that are not to be kept, by time and place in the log.
+    pub fn take_out(&mut self, goes: impl Fn(i64, u64) -> bool) -> Self {
+        let mut unpacked = Unpacked::default();
+        unpacked.unpack([&*self]);
+        let (mut kept, mut gone) = (Self::default(), Self::default());
+        for row in &unpacked.rows {
+            let to = if goes(row.time, row.sequence) { &mut gone } else { &mut kept };
+            to.push(row.sequence, row.time, unpacked.cells_of(row));
+        }
+        *self = kept;
+        gone
+    }
+
+    /// Gives back the room that is not used.
+    pub fn shrink(&mut self) {
+        self.bytes.shrink_to_fit();
+    }
+
+    /// The readings' places in the log, in order.
+    pub fn sequences(&self) -> impl Iterator<Item = u64> {
+        let mut walk = Walk::new(self);
+        iter::from_fn(move || {
+            let (sequence, _) = walk.row(|_, bytes, at, kind| skip(bytes, at, kind))?;
+            Some(sequence)
+        })
+    }
+}
+
+/// A cell's field and the kind of its value.
+fn head((field, value): (u16, &Value)) -> u64 {
+    let kind = match value {
+        Value::Float(_) => 0,
+        Value::Integer(_) => 1,
+        Value::Unsigned(_) => 2,
+        Value::Boolean(_) => 3,
+        Value::String(_) => 4,
+    };
+    u64::from(field) << 3 | kind
+}
+
+/// A way through packed readings.
+struct Walk<'a> {
+    bytes: &'a [u8],
+    at: usize,
+    before: Before,
+}
+
+impl<'a> Walk<'a> {
+    fn new(packed: &'a Packed) -> Self {
+        Self { bytes: &packed.bytes, at: 0, before: Before::default() }
+    }
+
+    /// The next row's place in the log and time; each value is for the caller to read, or to pass over.
+    fn row(&mut self, mut value: impl FnMut(u16, &[u8], &mut usize, u64)) -> Option<(u64, i64)> {
+        if self.at == self.bytes.len() {
+            return None;
+        }
+        let (bytes, before) = (self.bytes, &mut self.before);
+        let head = varint(bytes, &mut self.at);
+        before.sequence += head >> 1;
+        if head & 1 == 1 {
+            before.shape = u32::try_from(self.at).unwrap_or(u32::MAX);
+            for _ in 0..varint(bytes, &mut self.at) {
+                varint(bytes, &mut self.at);
+            }
+        }
+        before.interval = before.interval.wrapping_add(unzigzag(varint(bytes, &mut self.at)));
+        before.time = before.time.wrapping_add(before.interval);
+        let mut shape = before.shape as usize;
+        for _ in 0..varint(bytes, &mut shape) {
+            let cell = varint(bytes, &mut shape);
+            value(u16::try_from(cell >> 3).unwrap_or(u16::MAX), bytes, &mut self.at, cell & 7);
+        }
+        Some((before.sequence, before.time))
+    }
+}
+
+impl Unpacked {
+    /// Takes over packed readings, in the order of their times; those of one time stay in the order given.
+    pub fn unpack_in_time_order<'p>(&mut self, packed: impl IntoIterator<Item = &'p Packed>) {
+        self.unpack(packed);
+        // Mostly they are.
+        if !self.rows.is_sorted_by_key(|row| row.time) {
+            self.rows.sort_by_key(|row| row.time);
+        }
+    }
+
+    fn unpack<'p>(&mut self, packed: impl IntoIterator<Item = &'p Packed>) {
+        self.rows.clear();
+        self.cells.clear();
+        packed.into_iter().for_each(|packed| self.add(packed));
+    }
+
+    fn add(&mut self, packed: &Packed) {
+        let Self { rows, cells } = self;
+        rows.reserve(packed.len());
+        let mut walk = Walk::new(packed);
+        loop {
+            let start = cells.len();
+            let row = walk.row(|field, bytes, at, kind| cells.push((field, take_value(bytes, at, kind))));
+            let Some((sequence, time)) = row else { return };
+            rows.push(UnpackedRow { time, sequence, cells: (start, cells.len()) });
+        }
+    }
+
+    /// The readings, their cells naming fields of `names`.
+    pub fn rows<'a>(&'a self, names: &'a [std::sync::Arc<str>]) -> impl ExactSizeIterator<Item = Row<'a>> {
+        let row = |row: &'a UnpackedRow| Row {
+            time: row.time,
+            sequence: row.sequence,
+            names,
+            cells: &self.cells[row.cells.0..row.cells.1],
+        };
+        self.rows.iter().map(row)
+    }
+
+    fn cells_of(&self, row: &UnpackedRow) -> impl ExactSizeIterator<Item = (u16, &Value)> + Clone {
+        self.cells[row.cells.0..row.cells.1].iter().map(|(field, value)| (*field, value))
+    }
+}
+
+fn take_value(bytes: &[u8], at: &mut usize, kind: u64) -> Value {
+    match kind {
+        0 => {
+            let mut float = [0; 8];
+            let taken = take_counted(bytes, at);
+            float[..taken.len()].copy_from_slice(taken);
+            Value::Float(f64::from_bits(u64::from_be_bytes(float)))
+        }
+        1 => Value::Integer(unzigzag(varint(bytes, at))),
+        2 => Value::Unsigned(varint(bytes, at)),
+        3 => {
+            *at += 1;
+            Value::Boolean(bytes[*at - 1] == 1)
+        }
+        _ => Value::String(String::from_utf8_lossy(take_counted(bytes, at)).into()),
+    }
+}
+
+fn skip(bytes: &[u8], at: &mut usize, kind: u64) {
+    match kind {
+        1 | 2 => {
+            varint(bytes, at);
+        }
+        3 => *at += 1,
+        _ => {
+            take_counted(bytes, at);
+        }
+    }
+}
+
+/// Bytes behind their count. That of a float's is below 128, and so a varint too.
+fn take_counted<'a>(bytes: &'a [u8], at: &mut usize) -> &'a [u8] {
+    let count = usize::try_from(varint(bytes, at)).unwrap_or(usize::MAX);
+    *at += count;
+    &bytes[*at - count..*at]
+}
+
+/// A number that this module has written.
+fn varint(bytes: &[u8], at: &mut usize) -> u64 {
+    let number = take_varint(bytes, at);
+    debug_assert!(number.is_some(), "packed here");
+    number.unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests;

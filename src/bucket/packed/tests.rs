@@ -1,0 +1,115 @@
+//! What is packed comes back: every value to the bit, in the order it was given.
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// A reading: how many places behind the one before it in the log, its time, its cells.
+type Given = (u64, i64, Vec<(u16, Value)>);
+
+fn values() -> impl Strategy<Value = Value> {
+    prop_oneof![
+        any::<u64>().prop_map(|bits| Value::Float(f64::from_bits(bits))),
+        (-1000..1000_i32).prop_map(|whole| Value::Float(f64::from(whole))),
+        any::<i64>().prop_map(Value::Integer),
+        (1 << 63..=u64::MAX).prop_map(Value::Unsigned),
+        any::<bool>().prop_map(Value::Boolean),
+        ".{0,12}".prop_map(|text| Value::String(text.into())),
+    ]
+}
+
+fn readings() -> impl Strategy<Value = Vec<Given>> {
+    let times = prop_oneof![any::<i64>(), (0..100_i64).prop_map(|second| second * 1_000_000_000)];
+    let cells = prop::collection::vec((0..4_u16, values()), 0..4);
+    prop::collection::vec((0..300_u64, times, cells), 0..30)
+}
+
+fn pack(given: &[Given]) -> Packed {
+    let (mut packed, mut sequence) = (Packed::default(), 1_000_000);
+    for (behind, time, cells) in given {
+        sequence += behind;
+        packed.push(sequence, *time, cells.iter().map(|(field, value)| (*field, value)));
+    }
+    packed
+}
+
+/// What the readings say, with their places in the log.
+fn said(packed: &Packed, in_time_order: bool) -> Vec<(u64, i64, String)> {
+    let mut unpacked = Unpacked::default();
+    if in_time_order {
+        unpacked.unpack_in_time_order([packed])
+    } else {
+        unpacked.unpack([packed])
+    }
+    let names: Vec<Arc<str>> = (0..4).map(|field| Arc::from(format!("f{field}"))).collect();
+    let bits =
+        |value: &Value| if let Value::Float(v) = value { format!("{:x}", v.to_bits()) } else { format!("{value:?}") };
+    let cells = |row: &Row<'_>| row.cells.iter().map(|(field, value)| format!("{field}:{};", bits(value))).collect();
+    unpacked.rows(&names).map(|row| (row.sequence, row.time, cells(&row))).collect()
+}
+
+fn given_as_said(given: &[Given]) -> Vec<(u64, i64, String)> {
+    let mut sequence = 1_000_000;
+    let bits =
+        |value: &Value| if let Value::Float(v) = value { format!("{:x}", v.to_bits()) } else { format!("{value:?}") };
+    let said = |(behind, time, cells): &Given| {
+        sequence += behind;
+        (sequence, *time, cells.iter().map(|(field, value)| format!("{field}:{};", bits(value))).collect())
+    };
+    given.iter().map(said).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn what_is_packed_comes_back(given in readings()) {
+        let packed = pack(&given);
+        let mut expected = given_as_said(&given);
+        prop_assert_eq!(packed.len(), given.len());
+        prop_assert_eq!(&said(&packed, false), &expected);
+        prop_assert_eq!(packed.sequences().collect::<Vec<_>>(), expected.iter().map(|row| row.0).collect::<Vec<_>>());
+        expected.sort_by_key(|row| row.1);
+        prop_assert_eq!(said(&packed, true), expected, "a stable sort keeps the log's order within one time");
+    }
+
+    #[test]
+    fn two_packs_make_one(given in readings(), cut in any::<prop::sample::Index>()) {
+        let cut = cut.index(given.len() + 1);
+        let whole = pack(&given);
+        let mut first = pack(&given[..cut]);
+        let mut later = whole.clone();
+        let last = first.sequences().count();
+        let count = std::cell::Cell::new(0);
+        drop(later.take_out(|_, _| count.replace(count.get() + 1) < last));
+        first.append(&later);
+        prop_assert_eq!(said(&first, false), given_as_said(&given));
+    }
+
+    #[test]
+    fn what_goes_and_what_stays_are_all(given in readings(), limit in 0..100_i64) {
+        let mut kept = pack(&given);
+        let gone = kept.take_out(|time, _| time < limit * 1_000_000_000);
+        let (gone_expected, kept_expected): (Vec<_>, Vec<_>) =
+            given_as_said(&given).into_iter().partition(|row| row.1 < limit * 1_000_000_000);
+        prop_assert_eq!(said(&gone, false), gone_expected);
+        prop_assert_eq!(said(&kept, false), kept_expected);
+    }
+}
+
+#[test]
+fn a_steady_sensor_takes_few_bytes() {
+    let mut packed = Packed::default();
+    for tick in 0..60 {
+        let cells = [(0, Value::Float(20.07)), (1, Value::Float(45.0))];
+        packed.push(
+            1000 + tick,
+            1_768_435_200_000_000_000 + i64::try_from(tick).expect("small") * 60_000_000_000,
+            cells.iter().map(|(field, value)| (*field, value)),
+        );
+    }
+    packed.shrink();
+    assert!(packed.memory() < 60 * 16, "{} bytes for 60 readings of two floats", packed.memory());
+}
