@@ -98,7 +98,7 @@ async fn serve(settings: Settings) -> anyhow::Result<bool> {
         // An error means that the sender is gone, which is a stop too.
         let _ = told.wait_for(|stop| *stop).await;
     };
-    let server = tokio::spawn(http::serve(listener, http::router(app.clone()), bounds, metrics, until_told));
+    let server = tokio::spawn(http::serve(listener, http::Service::new(app.clone()), bounds, metrics, until_told));
     let asked = tokio::select! {
         () = stop.wait() => true,
         ended = any_ended(&mut closing.shards) => {

@@ -1,10 +1,11 @@
-//! Hot buckets: those lately written, kept in memory under a byte budget so that duplicates and
-//! late readings are known without reading pages back. Every bucket here is as the store has it.
+//! Hot buckets: those lately written, kept in memory, packed, under a byte budget, so that duplicates
+//! and late readings are known without reading pages back. Every bucket here is as the store has it.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
-use super::merge::Bucket;
+use super::merge::{Bucket, PackedBucket};
+use super::readings::Reading;
 use crate::reading::Hour;
 
 /// A sensor's number within this process, and the hour.
@@ -32,7 +33,7 @@ const HEADERS_PART: usize = 16;
 
 #[derive(Debug)]
 struct Entry {
-    bucket: Bucket,
+    bucket: PackedBucket,
     memory: usize,
     put: u64,
 }
@@ -48,13 +49,19 @@ impl HotBuckets {
     pub fn take(&mut self, key: HotKey) -> Option<Bucket> {
         let entry = self.buckets.remove(&key)?;
         self.memory -= entry.memory;
-        Some(entry.bucket)
+        Some(entry.bucket.unpack())
     }
 
-    /// A look at a bucket.
+    /// The latest `count` readings of a bucket that is held, in time order.
     #[must_use]
-    pub fn get(&self, key: HotKey) -> Option<&Bucket> {
-        self.buckets.get(&key).map(|entry| &entry.bucket)
+    pub fn tail(&self, key: HotKey, count: usize) -> Option<Vec<Reading>> {
+        Some(self.buckets.get(&key)?.bucket.tail(count))
+    }
+
+    /// About what a bucket will take once it is taken out, in bytes; 0 when it is not held.
+    #[must_use]
+    pub fn unpacked_memory(&self, key: HotKey) -> usize {
+        self.buckets.get(&key).map_or(0, |entry| entry.bucket.unpacked_memory())
     }
 
     /// Whether the store is known to have a bucket that was let go.
@@ -69,6 +76,7 @@ impl HotBuckets {
         // What the map itself takes for an entry, measured on full tables: about 1.5 times its size.
         const ENTRY: usize = (size_of::<Entry>() + size_of::<HotKey>()) * 3 / 2;
         self.puts += 1;
+        let bucket = bucket.pack();
         let memory = bucket.memory() + ENTRY;
         self.memory += memory;
         if self.headers.remove(&key).is_some() {
@@ -173,6 +181,12 @@ mod tests {
         bucket
     }
 
+    impl HotBuckets {
+        fn holds(&self, key: HotKey) -> bool {
+            self.buckets.contains_key(&key)
+        }
+    }
+
     fn key(number: u32) -> HotKey {
         (number, Hour(-1))
     }
@@ -190,12 +204,12 @@ mod tests {
 
         let touched = hot.take(key(0)).expect("kept");
         hot.put(key(0), touched);
-        assert!(hot.get(key(1)).is_some(), "a look does not make it younger");
+        assert!(hot.holds(key(1)), "a look does not make it younger");
         hot.put(key(10), bucket(10));
         hot.shrink();
-        let kept: Vec<u32> = (0..11).filter(|number| hot.get(key(*number)).is_some()).collect();
+        let kept: Vec<u32> = (0..11).filter(|number| hot.holds(key(*number))).collect();
         assert_eq!(kept, [0, 3, 4, 5, 6, 7, 8, 9, 10], "down to nine tenths of the budget");
-        assert!(hot.get((5, Hour(0))).is_none(), "another hour is another bucket");
+        assert!(!hot.holds((5, Hour(0))), "another hour is another bucket");
     }
 
     #[test]
@@ -203,7 +217,7 @@ mod tests {
         let mut hot = HotBuckets::new(16 * 1024);
         (0..40).for_each(|number| hot.put(key(number), bucket(30)));
         hot.shrink();
-        let gone: Vec<u32> = (0..40).filter(|number| hot.get(key(*number)).is_none()).collect();
+        let gone: Vec<u32> = (0..40).filter(|number| !hot.holds(key(*number))).collect();
         assert!(!gone.is_empty());
         let last = *gone.last().expect("one");
         assert!(hot.is_stored(key(last)));
@@ -217,7 +231,7 @@ mod tests {
     fn a_bucket_over_the_budget_by_itself_is_let_go() {
         let mut hot = HotBuckets::new(1000);
         hot.put(key(1), bucket(1000));
-        assert!(hot.memory() > 8 * 1000);
+        assert!(hot.memory() > 2 * 1000);
         hot.shrink();
         assert!(hot.is_empty());
         assert_eq!(hot.memory(), HEADER, "but for its header");
@@ -244,7 +258,7 @@ mod tests {
                 match step {
                     Step::Put(number, readings) => hot.put(key(number), bucket(readings)),
                     Step::Take(number) => {
-                        let held = hot.get(key(number)).is_some();
+                        let held = hot.holds(key(number));
                         prop_assert_eq!(hot.take(key(number)).is_some(), held);
                     }
                     Step::Shrink => {
@@ -252,7 +266,7 @@ mod tests {
                         prop_assert!(hot.memory() <= budget);
                     }
                 }
-                let buckets: usize = (0..8).filter_map(|number| hot.get(key(number))).map(Bucket::memory).sum();
+                let buckets: usize = hot.buckets.values().map(|entry| entry.bucket.memory()).sum();
                 let headers = hot.headers.len() * HEADER;
                 prop_assert!(headers <= budget / HEADERS_PART);
                 prop_assert!(hot.memory() >= buckets && hot.memory() <= buckets + headers + hot.len() * 1024);

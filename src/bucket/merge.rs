@@ -3,8 +3,9 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::packed::Unpacked;
 use super::page::{Page, StoredPage};
-use super::readings::{Reading, Readings};
+use super::readings::{PackedReadings, Reading, Readings};
 use crate::faults::{self, Bug};
 use crate::reading::Value;
 use crate::reading::time::MILLI_NS;
@@ -42,6 +43,46 @@ impl<'a> Row<'a> {
     fn fields(&self) -> impl ExactSizeIterator<Item = (&'a Arc<str>, &'a Value)> + use<'a> {
         let names = self.names;
         self.cells.iter().map(move |(field, value)| (&names[usize::from(*field)], value))
+    }
+}
+
+/// A bucket for as long as nobody works on it: its readings are bytes.
+#[derive(Debug)]
+pub struct PackedBucket {
+    pages: Vec<(Page, PackedReadings)>,
+}
+
+impl PackedBucket {
+    /// The bucket again.
+    #[must_use]
+    pub fn unpack(self) -> Bucket {
+        let mut room = Unpacked::default();
+        let unpack = |(page, readings): (Page, PackedReadings)| Page { readings: readings.unpack(&mut room), ..page };
+        Bucket { pages: self.pages.into_iter().map(unpack).collect() }
+    }
+
+    /// The memory it takes, in bytes.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        let of = |(page, readings): &(Page, PackedReadings)| page.memory() + size_of_val(readings) + readings.memory();
+        self.pages.iter().map(of).sum::<usize>() + size_of::<Self>()
+    }
+
+    /// About what [`PackedBucket::unpack`] will take, in bytes.
+    #[must_use]
+    pub fn unpacked_memory(&self) -> usize {
+        self.pages.iter().map(|(page, readings)| page.memory() + readings.unpacked_memory()).sum()
+    }
+
+    /// The latest `count` readings, in time order.
+    #[must_use]
+    pub fn tail(&self, count: usize) -> Vec<Reading> {
+        let mut room = Unpacked::default();
+        let page = |(page, readings): &(Page, PackedReadings)| Page {
+            readings: readings.clone().unpack(&mut room),
+            ..Page::new(page.number)
+        };
+        Bucket { pages: self.pages.iter().map(page).collect() }.tail(count)
     }
 }
 
@@ -113,10 +154,14 @@ impl Bucket {
         self.touch();
     }
 
-    /// The memory it takes, in bytes.
+    /// Packs it; what is left of its pages is what the store has.
     #[must_use]
-    pub fn memory(&self) -> usize {
-        self.pages.iter().map(Page::memory).sum::<usize>() + size_of::<Self>()
+    pub fn pack(self) -> PackedBucket {
+        let pack = |mut page: Page| {
+            let readings = page.pack();
+            (page, readings)
+        };
+        PackedBucket { pages: self.pages.into_iter().map(pack).collect() }
     }
 
     /// The latest `count` readings, in time order.

@@ -16,7 +16,7 @@ pub mod unflushed;
 mod merge;
 
 pub use changes::Changes;
-pub use merge::{Applied, Bucket, Caps, Row};
+pub use merge::{Applied, Bucket, Caps, PackedBucket, Row};
 pub use page::{Page, StoredPage, WriteKind};
 pub use readings::{Reading, Readings};
 pub use store::{BucketId, SensorDocument, StorageError, Store};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rapidhash::fast::RapidHasher;
 
-use super::readings::Readings;
+use super::readings::{PackedReadings, Readings};
 use crate::reading::time::MILLI_NS;
 
 /// How many instances' log positions a page remembers; the longest unseen goes first.
@@ -195,6 +195,11 @@ impl Page {
             *sequence = other.map_or(0, |(_, other)| (*sequence).min(*other));
             other.is_some()
         });
+    }
+
+    /// Its readings, packed; the page has none meanwhile.
+    pub(super) fn pack(&mut self) -> PackedReadings {
+        std::mem::take(&mut self.readings).pack()
     }
 
     pub(super) fn mark_written(&mut self) {

@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::packed::{Packed, Unpacked};
 use super::summary::Summary;
 use crate::reading::Value;
 use crate::reading::time::MILLI_NS;
@@ -48,6 +49,15 @@ struct Column {
     /// One cell per reading.
     cells: Vec<Option<Value>>,
     summary: Option<Summary>,
+}
+
+/// A settled set of readings as bytes, for as long as nobody looks at it.
+#[derive(Debug, Clone, Default)]
+pub struct PackedReadings {
+    columns: Vec<(Arc<str>, Option<Summary>)>,
+    rows: Packed,
+    bytes: usize,
+    texts: usize,
 }
 
 /// Bytes that a reading takes in a stored page: an array element (type, index, document) with a
@@ -248,6 +258,23 @@ impl Readings {
         gone.len()
     }
 
+    /// Packs a settled set.
+    #[must_use]
+    pub fn pack(self) -> PackedReadings {
+        debug_assert!(self.settled == self.times.len(), "settled");
+        let mut rows = Packed::default();
+        let mut cells: Vec<(u16, &Value)> = Vec::with_capacity(self.columns.len());
+        for (index, time) in self.times.iter().enumerate() {
+            cells.clear();
+            let filled = (0..).zip(&self.columns);
+            cells.extend(filled.filter_map(|(at, column)| Some((at, column.cells[index].as_ref()?))));
+            rows.push(0, *time, cells.iter().copied());
+        }
+        rows.shrink();
+        let columns = self.columns.into_iter().map(|column| (column.name, column.summary)).collect();
+        PackedReadings { columns, rows, bytes: self.bytes, texts: self.texts }
+    }
+
     fn column(&mut self, name: &Arc<str>, hint: usize) -> usize {
         // A sensor sends its fields in one order, so the field is nearly always where it was last.
         let same = |c: &Column| Arc::ptr_eq(&c.name, name) || c.name == *name;
@@ -267,6 +294,40 @@ impl Readings {
         for column in &mut self.columns {
             column.cells = order.iter().map(|i| column.cells[*i as usize].take()).collect();
         }
+    }
+}
+
+impl PackedReadings {
+    /// The set again.
+    #[must_use]
+    pub fn unpack(self, room: &mut Unpacked) -> Readings {
+        room.unpack_in_time_order([&self.rows]);
+        let count = self.rows.len();
+        let column = |(name, summary)| Column { name, cells: Vec::with_capacity(count), summary };
+        let mut columns: Vec<Column> = self.columns.into_iter().map(column).collect();
+        let mut times = Vec::with_capacity(count);
+        for row in room.rows(&[]) {
+            for (column, value) in row.cells {
+                let cells = &mut columns[usize::from(*column)].cells;
+                cells.resize(times.len(), None);
+                cells.push(Some(value.clone()));
+            }
+            times.push(row.time);
+        }
+        columns.iter_mut().for_each(|column| column.cells.resize(count, None));
+        Readings { times, columns, settled: count, bytes: self.bytes, texts: self.texts }
+    }
+
+    /// The memory that it takes, in bytes.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        self.rows.memory() + self.columns.capacity() * size_of::<(Arc<str>, Option<Summary>)>()
+    }
+
+    /// About what [`PackedReadings::unpack`] will take, in bytes.
+    #[must_use]
+    pub fn unpacked_memory(&self) -> usize {
+        self.rows.len() * (size_of::<i64>() + self.columns.len() * size_of::<Option<Value>>()) + self.texts
     }
 }
 

@@ -3,7 +3,11 @@
 
 use std::sync::Arc;
 
+use axum::Router;
 use axum::routing::{MethodRouter, get, post};
+use tower_http::CompressionLevel;
+use tower_http::compression::CompressionLayer;
+use tower_http::compression::predicate::SizeAbove;
 
 use super::known::{self, Parameter};
 use super::{App, influx_query, lists, openapi, readings, sensors, status, summary, write};
@@ -154,3 +158,20 @@ pub const ENDPOINTS: &[Endpoint] = endpoints! {
         &[&[(200, "Versions of line protocol.", &[json("Settings")])]], false, get(status::settings);
     "GET" "/metrics", "metrics for Prometheus", &[], &[], &[&[(200, "Metrics.", LINES)]], true, get(status::metrics);
 };
+
+/// An answer of fewer bytes is sent as it is: it fits into a packet anyway.
+const COMPRESSED_FROM: u64 = 1024;
+
+/// All routes.
+pub fn router(app: Arc<App>) -> Router {
+    // Fast, as answers are built and compressed while others wait; writes are not touched.
+    let compression =
+        CompressionLayer::new().quality(CompressionLevel::Fastest).compress_when(SizeAbove::new(COMPRESSED_FROM));
+    let mut router = Router::new();
+    for endpoint in ENDPOINTS {
+        let route = (endpoint.route)();
+        let route = if endpoint.compressed { route.layer(compression.clone()) } else { route };
+        router = router.route(endpoint.path, route);
+    }
+    router.fallback(status::unknown).method_not_allowed_fallback(status::wrong_method).with_state(app)
+}

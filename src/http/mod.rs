@@ -11,7 +11,6 @@ mod influx_query;
 mod influx_render;
 mod json;
 mod known;
-mod layer;
 mod lists;
 mod openapi;
 mod parameters;
@@ -19,6 +18,7 @@ mod readings;
 mod sensors;
 mod series;
 mod server;
+mod service;
 mod status;
 mod summary;
 mod write;
@@ -26,16 +26,11 @@ mod write;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use axum::Router;
-use axum::middleware::from_fn_with_state;
 use tokio::sync::watch;
-use tower_http::CompressionLevel;
-use tower_http::compression::CompressionLayer;
-use tower_http::compression::predicate::SizeAbove;
 
 pub use server::{Connections, serve};
+pub use service::Service;
 
-use self::endpoints::ENDPOINTS;
 use crate::ingest::Ingest;
 use crate::query::Query;
 use crate::telemetry::Metrics;
@@ -87,25 +82,4 @@ pub struct App {
     pub options: Options,
     /// When the service started, by the clock and monotonically.
     pub started: (i64, Instant),
-}
-
-/// An answer of fewer bytes is sent as it is: it fits into a packet anyway.
-const COMPRESSED_FROM: u64 = 1024;
-
-/// All routes.
-pub fn router(app: Arc<App>) -> Router {
-    // Fast, as answers are built and compressed while others wait; writes are not touched.
-    let compression =
-        CompressionLayer::new().quality(CompressionLevel::Fastest).compress_when(SizeAbove::new(COMPRESSED_FROM));
-    let mut router = Router::new();
-    for endpoint in ENDPOINTS {
-        let route = (endpoint.route)();
-        let route = if endpoint.compressed { route.layer(compression.clone()) } else { route };
-        router = router.route(endpoint.path, route);
-    }
-    router
-        .fallback(status::unknown)
-        .method_not_allowed_fallback(status::wrong_method)
-        .layer(from_fn_with_state(app.clone(), layer::around))
-        .with_state(app)
 }

@@ -4,14 +4,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
-use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
+use super::Service;
 use crate::telemetry::Metrics;
 
 /// Bounds on connections. From the config section `[server]`.
@@ -32,7 +31,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// as long as `finish` allows. A head or a body that is still not there by then is cut off.
 pub async fn serve(
     listener: TcpListener,
-    router: Router,
+    service: Service,
     bounds: Connections,
     metrics: Metrics,
     stop: impl Future<Output = ()>,
@@ -60,10 +59,9 @@ pub async fn serve(
         };
         // Answers are small: none should wait to be filled up.
         let _ = stream.set_nodelay(true);
-        let service = TowerToHyperService::new(router.clone());
         let mut http = hyper::server::conn::http1::Builder::new();
         http.timer(TokioTimer::new()).header_read_timeout(bounds.header_timeout);
-        let connection = graceful.watch(http.serve_connection(TokioIo::new(stream), service));
+        let connection = graceful.watch(http.serve_connection(TokioIo::new(stream), service.clone()));
         metrics.connections.increment(1.0);
         let open = metrics.connections.clone();
         tasks.spawn(async move {

@@ -13,7 +13,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::endpoints::ENDPOINTS;
-use super::layer::INFLUX_VERSION;
+use super::service::INFLUX_VERSION;
 use super::{App, Health};
 use crate::ingest::Ledger;
 use crate::reading::time::write_rfc3339;

@@ -50,7 +50,8 @@ pub async fn v3(State(app): State<Arc<App>>, query: Parameters, headers: HeaderM
     lines(&app, query, &headers, body, Dialect::V3).await
 }
 
-async fn lines(app: &App, query: Parameters, headers: &HeaderMap, mut body: Body, dialect: Dialect) -> Response {
+/// Line protocol.
+pub async fn lines(app: &App, query: Parameters, headers: &HeaderMap, mut body: Body, dialect: Dialect) -> Response {
     match take_lines(app, query, headers, &mut body, dialect).await {
         Ok(ack) if ack.rejected.count == 0 => with_level(StatusCode::NO_CONTENT.into_response(), &ack),
         Ok(ack) => with_level(respond_partial(dialect, ack.accepted, &ack.rejected), &ack),

@@ -2,13 +2,15 @@
 //! without asking the store.
 
 mod deletions;
+mod shapes;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 
 use rapidhash::fast::RandomState;
 
+use self::shapes::Shapes;
 use super::Options;
 use crate::bucket::{Met, MetVersion, SensorDocument};
 use crate::reading::{Family, Sensor};
@@ -23,14 +25,21 @@ pub struct Catalog {
     count: AtomicUsize,
     /// Numbers are given once; counts fall when sensors are deleted.
     next_id: AtomicU32,
-    /// Grows with every sensor and field that is met.
-    version: Arc<AtomicU64>,
+    met: Arc<AllMet>,
     /// Grows when something of any database was deleted.
     deletions: AtomicU64,
     /// Databases of which something is being deleted, and how many deletions: their documents say what is about to go.
     deleting: Mutex<HashMap<String, usize>>,
     sensors_max: usize,
     shards: usize,
+}
+
+/// What all sensors share.
+#[derive(Debug, Default)]
+struct AllMet {
+    /// Grows with every sensor and field that is met.
+    version: AtomicU64,
+    shapes: Shapes,
 }
 
 /// One database's sensors.
@@ -49,6 +58,9 @@ pub struct Database {
     /// It was dropped: whoever still has it looks for the one that is there now.
     superseded: AtomicBool,
 }
+
+/// A database's sensors by their spellings, which do not change while this is held.
+pub type SensorsRead<'a> = RwLockReadGuard<'a, HashMap<Box<str>, Arc<KnownSensor>, RandomState>>;
 
 /// A sensor, and what this process knows of its stored document.
 #[derive(Debug)]
@@ -72,11 +84,11 @@ pub struct KnownSensor {
     stamped: AtomicI64,
     spellings: AtomicU8,
     /// The catalog's.
-    version: Arc<AtomicU64>,
+    met: Arc<AllMet>,
 }
 
 /// A sensor's fields, in the order this process met them. Only ever grows.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Fields {
     /// Their names; a cell names its field by index.
     pub names: Vec<Arc<str>>,
@@ -98,17 +110,17 @@ impl Fields {
     }
 
     /// These fields and one more, unless it is among them; `None` when there are `max` others.
-    pub fn with(self: &Arc<Self>, name: &str, family: Family, max: usize) -> Option<Arc<Self>> {
+    pub fn with(&self, name: &str, family: Family, max: usize) -> Option<Self> {
+        let mut grown = self.clone();
         if self.find(name, usize::MAX).is_some() {
-            return Some(self.clone());
+            return Some(grown);
         }
         if self.names.len() >= max {
             return None;
         }
-        let mut grown = Self::clone(self);
         grown.names.push(Arc::from(name));
         grown.families.push(family);
-        Some(Arc::new(grown))
+        Some(grown)
     }
 
     /// Whether the stored document lacks something that pages are about to need.
@@ -126,15 +138,15 @@ impl KnownSensor {
     /// Adds a field, unless another request just did; `None` when there are `max` others.
     pub fn add_field(&self, name: &str, family: Family, max: usize) -> Option<Arc<Fields>> {
         let mut fields = self.fields.write().unwrap_or_else(PoisonError::into_inner);
-        *fields = fields.with(name, family, max)?;
-        self.version.fetch_add(1, Ordering::Relaxed);
+        *fields = self.met.shapes.shared(fields.with(name, family, max)?);
+        self.met.version.fetch_add(1, Ordering::Relaxed);
         Some(fields.clone())
     }
 
     /// Takes over what a stored document says of the fields: its families win.
     pub fn adopt(&self, document: &SensorDocument) {
         let mut fields = self.fields.write().unwrap_or_else(PoisonError::into_inner);
-        let grown = Arc::make_mut(&mut fields);
+        let mut grown = Fields::clone(&fields);
         for (name, family) in &document.fields {
             match grown.find(name, usize::MAX) {
                 Some(index) => grown.families[index] = *family,
@@ -145,17 +157,16 @@ impl KnownSensor {
             }
         }
         grown.stored = true;
-        self.adopted.store(self.version.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
+        self.adopted.store(self.met.version.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
         let in_document = |name: &Arc<str>| document.fields.iter().any(|(n, _)| n == name);
         grown.saved = grown.names.iter().take_while(|name| in_document(name)).count();
+        *fields = self.met.shapes.shared(grown);
     }
 
     /// Its document may not be in the store any more.
     pub fn unsave(&self) {
         let mut fields = self.fields.write().unwrap_or_else(PoisonError::into_inner);
-        let unsaved = Arc::make_mut(&mut fields);
-        unsaved.stored = false;
-        unsaved.saved = 0;
+        *fields = self.met.shapes.shared(Fields { stored: false, saved: 0, ..Fields::clone(&fields) });
         self.written_rev.store(0, Ordering::Relaxed);
         self.adopted.store(0, Ordering::Relaxed);
     }
@@ -173,7 +184,7 @@ impl KnownSensor {
         database.waiting.fetch_add(1, Ordering::Relaxed);
         // The store lists the others.
         if self.adopted.load(Ordering::Relaxed) == 0 {
-            self.version.fetch_add(1, Ordering::Relaxed);
+            self.met.version.fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -201,7 +212,7 @@ impl Catalog {
             databases: RwLock::default(),
             count: AtomicUsize::new(0),
             next_id: AtomicU32::new(0),
-            version: Arc::default(),
+            met: Arc::default(),
             deletions: AtomicU64::new(0),
             deleting: Mutex::default(),
             sensors_max: options.sensors,
@@ -322,19 +333,19 @@ impl Catalog {
                 superseded: AtomicBool::new(database.is_superseded()),
                 stamped: AtomicI64::new(i64::MIN),
                 spellings: AtomicU8::new(0),
-                version: self.version.clone(),
+                met: self.met.clone(),
             });
             if let Some(document) = document {
                 known.adopt(&document);
             }
             sensors.insert(key, known);
-            self.version.fetch_add(1, Ordering::Relaxed);
+            self.met.version.fetch_add(1, Ordering::Relaxed);
         }
     }
 
     /// Which sensors and fields are met, and what was deleted.
     pub fn version(&self) -> MetVersion {
-        MetVersion { met: self.version.load(Ordering::Relaxed), deletions: self.deletions.load(Ordering::Relaxed) }
+        MetVersion { met: self.met.version.load(Ordering::Relaxed), deletions: self.deletions.load(Ordering::Relaxed) }
     }
 
     /// The sensors that have readings on their way to the store, and those whose documents were found to be there
@@ -364,6 +375,11 @@ impl Database {
             doubted: AtomicBool::new(false),
             superseded: AtomicBool::new(false),
         })
+    }
+
+    /// Its sensors by key, and by other spellings. Nothing else may be asked of the catalog about them meanwhile.
+    pub fn sensors(&self) -> SensorsRead<'_> {
+        self.sensors.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether readings of it are on their way to the store.

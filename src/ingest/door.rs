@@ -8,12 +8,16 @@ use rapidhash::fast::RandomState;
 
 use super::Options;
 use super::batch::{Batch, index};
-use super::catalog::{Catalog, Database, Fields, KnownSensor};
+use super::catalog::{Catalog, Database, Fields, KnownSensor, SensorsRead};
 use crate::reading::value::RawValue;
 use crate::reading::{Reason, Rejection, Sensor, Value};
 use crate::wire::json::Item;
 use crate::wire::line_protocol::{Line, SeriesError, parse_series};
 
+/// A line with a sensor, a field and a time has no fewer bytes.
+const LINE_BYTES: usize = 48;
+/// For how many sensors of a request there is room at first, at most.
+const SENSORS_EXPECTED: usize = 4096;
 /// How many rejections of one request are told in full; the rest is only counted.
 const REJECTIONS_TOLD: usize = 100;
 
@@ -65,6 +69,8 @@ pub struct Pass {
     pub publish: bool,
     /// How much memory the batches may take before judging stops.
     pub budget: usize,
+    /// Bytes of the body.
+    pub body_bytes: usize,
 }
 
 /// A sensor as one request uses it.
@@ -91,6 +97,9 @@ pub struct Door<'a> {
     catalog: &'a Catalog,
     options: &'a Options,
     pass: Pass,
+    /// The sensors met so far, under a lock that is held from one line to the next.
+    sensors: Option<SensorsRead<'a>>,
+    /// Spellings that the catalog does not have.
     spellings: HashMap<Box<str>, Met, RandomState>,
     locals: Vec<Local>,
     by_id: HashMap<u32, usize, RandomState>,
@@ -102,8 +111,10 @@ impl<'a> Door<'a> {
     pub fn new(database: &'a Arc<Database>, catalog: &'a Catalog, options: &'a Options, pass: Pass) -> Self {
         let batches = (0..options.shards).map(|_| Batch::default()).collect();
         let judged = Judged { accepted: 0, rejected: Rejected::default(), batches, memory: 0, unknown: Vec::new() };
-        let (spellings, by_id) = (HashMap::default(), HashMap::default());
-        Self { database, catalog, options, pass, spellings, locals: Vec::new(), by_id, judged }
+        // At most as many as there are short lines; where it is fewer, the rest is a few pages that nobody touches.
+        let few = (pass.body_bytes / LINE_BYTES).min(SENSORS_EXPECTED);
+        let (locals, by_id) = (Vec::with_capacity(few), HashMap::with_capacity_and_hasher(few, RandomState::default()));
+        Self { database, catalog, options, pass, sensors: None, spellings: HashMap::default(), locals, by_id, judged }
     }
 
     /// Whether there is memory left to judge more.
@@ -130,16 +141,12 @@ impl<'a> Door<'a> {
     /// Judges a line of line protocol.
     pub fn line(&mut self, line: &Line<'_, '_>) {
         let refuse = |column: usize, reason: Reason| Rejection::new(line.number, column, line.text, reason);
-        let met = match self.spellings.get(line.series) {
-            Some(met) => *met,
-            None => {
-                let met = match self.meet_spelling(line) {
-                    Ok(met) => met,
-                    Err(error) => return self.reject(line.reject_series(error)),
-                };
-                self.remember(line.series.into(), met);
-                met
-            }
+        let met = match self.known(line.series) {
+            Some(local) => Met::Known(local),
+            None => match self.meet_spelling(line.series) {
+                Ok(met) => met,
+                Err(error) => return self.reject(line.reject_series(error)),
+            },
         };
         match met {
             Met::Known(local) => {
@@ -160,9 +167,10 @@ impl<'a> Door<'a> {
         let Item { number, text, sensor, fields, timestamp } = item;
         let refuse = |column: usize, reason: Reason| Rejection::new(number, column, text, reason);
         let (key, measurement) = (sensor.key.clone(), sensor.measurement.clone());
-        let met = match self.spellings.get(&*key) {
-            Some(met) => *met,
-            None => {
+        let met = match (self.known(&key), self.spellings.get(&*key)) {
+            (Some(local), _) => Met::Known(local),
+            (None, Some(met)) => *met,
+            (None, None) => {
                 let met = self.meet(sensor);
                 self.remember(key, met);
                 met
@@ -185,21 +193,37 @@ impl<'a> Door<'a> {
         self.spellings.insert(spelling, met);
     }
 
-    fn meet_spelling(&mut self, line: &Line<'_, '_>) -> Result<Met, SeriesError> {
-        if let Some(known) = self.catalog.sensor(self.database, line.series) {
-            return Ok(Met::Known(self.local(known)));
+    /// The sensor of that spelling, if the catalog has it.
+    fn known(&mut self, spelling: &str) -> Option<usize> {
+        /// A sensor's place here, in a batch, and among the numbers.
+        const PLACES: usize = size_of::<Local>() + size_of::<Arc<KnownSensor>>() + 2 * size_of::<(u32, usize)>();
+        let Self { database, sensors, locals, by_id, judged, .. } = self;
+        let known = sensors.get_or_insert_with(|| database.sensors()).get(spelling)?;
+        Some(*by_id.entry(known.id).or_insert_with(|| {
+            judged.memory += PLACES;
+            locals.push(Local { known: known.clone(), fields: known.fields(), in_batch: None });
+            locals.len() - 1
+        }))
+    }
+
+    fn meet_spelling(&mut self, series: &str) -> Result<Met, SeriesError> {
+        if let Some(met) = self.spellings.get(series) {
+            return Ok(*met);
         }
-        let sensor = parse_series(line.series, &self.options.limits)?;
+        let sensor = parse_series(series, &self.options.limits)?;
         let met = self.meet(sensor);
         if let Met::Known(local) = met {
-            self.catalog.add_spelling(self.database, line.series, &self.locals[local].known);
+            // Which changes what is read.
+            self.sensors = None;
+            self.catalog.add_spelling(self.database, series, &self.locals[local].known);
         }
+        self.remember(series.into(), met);
         Ok(met)
     }
 
     fn meet(&mut self, sensor: Sensor) -> Met {
-        match self.catalog.sensor(self.database, &sensor.key) {
-            Some(known) => Met::Known(self.local(known)),
+        match self.known(&sensor.key) {
+            Some(local) => Met::Known(local),
             None if self.pass.learnt || self.judged.unknown.len() >= self.catalog.room() => Met::Refused,
             None => {
                 self.judged.memory += 4 * sensor.key.len() + size_of::<Sensor>();
@@ -207,14 +231,6 @@ impl<'a> Door<'a> {
                 Met::Unknown
             }
         }
-    }
-
-    fn local(&mut self, known: Arc<KnownSensor>) -> usize {
-        *self.by_id.entry(known.id).or_insert_with(|| {
-            let fields = known.fields();
-            self.locals.push(Local { known, fields, in_batch: None });
-            self.locals.len() - 1
-        })
     }
 
     fn admit<'f>(
@@ -264,7 +280,11 @@ impl Local {
     ) -> Result<u16, Reason> {
         let sent = value.family();
         if self.fields.find(name, hint).is_none() {
-            let grown = if publish { self.known.add_field(name, sent, max) } else { self.fields.with(name, sent, max) };
+            let grown = if publish {
+                self.known.add_field(name, sent, max)
+            } else {
+                self.fields.with(name, sent, max).map(Arc::new)
+            };
             self.fields = grown.ok_or_else(|| Reason::TooManyFields { field: name.to_owned(), limit: max })?;
         }
         let index = self.fields.find(name, hint).unwrap_or_default();

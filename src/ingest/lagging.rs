@@ -243,8 +243,9 @@ impl Lagging {
                 };
                 let rev = change.known.written_rev.load(Ordering::Relaxed);
                 let foreign = at.store.is_shared() && document.rev != rev;
-                match at.hot.get((*id, *hour)).filter(|_| !foreign) {
-                    Some(bucket) => tail.extend(bucket.tail(self.recent).into_iter().map(|r| (r.time, r))),
+                let hot = if foreign { None } else { at.hot.tail((*id, *hour), self.recent) };
+                match hot {
+                    Some(hot) => tail.extend(hot.into_iter().map(|r| (r.time, r))),
                     None => cold.push((*id, BucketId { sensor: change.known.sensor.clone(), hour: *hour })),
                 }
             }

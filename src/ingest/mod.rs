@@ -287,7 +287,7 @@ impl Ingest {
     ) -> Result<Judged, IngestError> {
         let pass = |learnt: bool, publish: bool| {
             let budget = self.bytes.available_permits();
-            let pass = Pass { received: arrival.received, learnt, publish, budget };
+            let pass = Pass { received: arrival.received, learnt, publish, budget, body_bytes };
             let mut door = Door::new(database, &self.catalog, &self.options, pass);
             judge(&mut door);
             let judged = door.close();

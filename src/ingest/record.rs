@@ -20,6 +20,7 @@ use std::sync::Arc;
 use rapidhash::fast::RandomState;
 
 use super::batch::Batch;
+use super::catalog::Fields;
 use crate::reading::varint::{put_varint, take_varint, unzigzag, zigzag};
 use crate::reading::{Sensor, Value};
 
@@ -114,30 +115,27 @@ pub fn encode(database: &str, received: i64, batches: &[Batch]) -> Vec<u8> {
 /// Of each of a sensor's fields, its place among the record's names. Shared by sensors with the same fields.
 type Places = Arc<Vec<usize>>;
 
-/// The record's field names, and each sensor's places. Sensors of one request mostly have the same
-/// fields in the same order.
+/// The record's field names, and each sensor's places. Sensors of one request mostly share their fields.
 fn names(batches: &[Batch]) -> (Vec<Arc<str>>, Vec<Places>) {
     let mut names: Vec<Arc<str>> = Vec::new();
     let mut known: HashMap<Arc<str>, usize, RandomState> = HashMap::default();
-    let mut local: Vec<Places> = Vec::new();
-    let mut last: Option<(Vec<Arc<str>>, Places)> = None;
+    let mut local: Vec<Places> = Vec::with_capacity(batches.iter().map(|batch| batch.sensors.len()).sum());
+    let mut last: Option<(Arc<Fields>, Places)> = None;
     for sensor in batches.iter().flat_map(|batch| &batch.sensors) {
         let fields = sensor.fields();
-        let same = last.as_ref().filter(|(before, _)| *before == fields.names);
-        let places = match same {
-            Some((_, places)) => places.clone(),
-            None => {
-                let place = |name: &Arc<str>| {
-                    *known.entry(name.clone()).or_insert_with(|| {
-                        names.push(name.clone());
-                        names.len() - 1
-                    })
-                };
-                Arc::new(fields.names.iter().map(place).collect())
-            }
+        if let Some((_, places)) = last.as_ref().filter(|(before, _)| Arc::ptr_eq(before, &fields)) {
+            local.push(places.clone());
+            continue;
+        }
+        let place = |name: &Arc<str>| {
+            *known.entry(name.clone()).or_insert_with(|| {
+                names.push(name.clone());
+                names.len() - 1
+            })
         };
-        last = Some((fields.names.clone(), places.clone()));
-        local.push(places);
+        let places: Places = Arc::new(fields.names.iter().map(place).collect());
+        local.push(places.clone());
+        last = Some((fields, places));
     }
     (names, local)
 }

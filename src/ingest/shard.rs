@@ -21,7 +21,7 @@ use super::progress::{Progress, SealAtEnd};
 use super::unflushed::{Load, Rules, Unflushed};
 use crate::bucket::hot::{HotBuckets, HotKey};
 use crate::bucket::packed::Packed;
-use crate::bucket::{Bucket, Readings, SensorDocument, StorageError};
+use crate::bucket::{Readings, SensorDocument, StorageError};
 use crate::faults::{self, Bug};
 use crate::log::Sequence;
 use crate::reading::Hour;
@@ -217,7 +217,7 @@ impl Shard {
                 let next = self.unflushed.next_due(now, clock, due, pressed);
                 let Some((key, load)) = next.and_then(|key| Some((key, self.unflushed.take(key)?))) else { break };
                 bytes += load.bytes;
-                bytes += self.hot.get(key).map_or(0, Bucket::memory);
+                bytes += self.hot.unpacked_memory(key);
                 let name = load.database.name.clone();
                 by_database.entry(name).or_insert_with(|| (load.database.clone(), Vec::new())).1.push(load);
             }

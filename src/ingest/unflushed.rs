@@ -138,8 +138,11 @@ impl Unflushed {
 
     fn add_one(&mut self, fed: &Fed, known: &Arc<KnownSensor>, (time, cells): (i64, &[(u16, Value)]), now: Instant) {
         let (hour, sequence) = (Hour::of(time), fed.ticket.sequence());
-        known.note_waiting(&fed.database, true);
-        let waiting = self.sensors.entry(known.id).or_default();
+        let waiting = self.sensors.entry(known.id).or_insert_with(|| {
+            // It was noted when the request was logged; but then another one's last reading may have landed.
+            known.note_waiting(&fed.database, true);
+            Vec::new()
+        });
         let at = match waiting.binary_search_by_key(&hour, |waiting| waiting.hour) {
             Ok(at) => at,
             Err(at) => {

@@ -112,6 +112,7 @@ impl State {
             unresolved_bytes: 0,
             unresolved: 0,
             closed: false,
+            writer_sleeps: false,
             unwritable: None,
             cramped: None,
             plan: Plan::default(),

@@ -60,6 +60,8 @@ pub(super) struct State {
     pub(super) unresolved_bytes: u64,
     pub(super) unresolved: usize,
     pub(super) closed: bool,
+    /// Whether the writer's thread sleeps until it is woken.
+    pub(super) writer_sleeps: bool,
     /// Why nothing can be written at present.
     pub(super) unwritable: Option<String>,
     /// Why no new segment can be prepared at present.
@@ -146,11 +148,18 @@ impl Shared {
     }
 
     /// Waits until somebody wakes the writer, or for that long.
-    pub(super) fn wait<'a>(&self, state: MutexGuard<'a, State>, longest: Option<Duration>) -> MutexGuard<'a, State> {
-        match longest {
+    pub(super) fn wait<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+        longest: Option<Duration>,
+    ) -> MutexGuard<'a, State> {
+        state.writer_sleeps = true;
+        let mut state = match longest {
             None => self.wake.wait(state).unwrap_or_else(PoisonError::into_inner),
             Some(time) => self.wake.wait_timeout(state, time).unwrap_or_else(PoisonError::into_inner).0,
-        }
+        };
+        state.writer_sleeps = false;
+        state
     }
 
     /// Puts a record into the queue, or says why not. Never waits for the disk.
@@ -161,8 +170,12 @@ impl Shared {
         state.unresolved_bytes += size;
         state.unresolved += 1;
         state.waiting.push_back(entry);
+        // Waking costs a system call, and a writer at work looks here next by itself.
+        let sleeps = state.writer_sleeps;
         drop(state);
-        self.wake();
+        if sleeps {
+            self.wake();
+        }
         Ok(())
     }
 

@@ -87,7 +87,7 @@ impl Value {
 }
 
 /// Values of one family can be folded and compared; a field keeps the family of its first value.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Family {
     /// Floats and integers.
     Number,

@@ -2,7 +2,8 @@
 //! `hourglass_<part>_<what>_<unit>[_total]`. Labels have small fixed sets of values; a sensor's key
 //! is never one.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use metrics::{
@@ -22,6 +23,8 @@ pub struct Metrics {
     /// Held by whoever sets figures for an answer and renders it.
     scraping: Arc<Mutex<()>>,
     process: metrics_process::Collector,
+    /// By route, method and status, as many as there are of those: looking them up by their labels takes longer.
+    requests: Arc<RwLock<HashMap<(&'static str, &'static str, u16), (Counter, Histogram)>>>,
     /// Request bodies' bytes, as they came over the wire.
     pub body_bytes: Counter,
     /// New readings that lay before the latest of their bucket.
@@ -84,6 +87,7 @@ impl Metrics {
             recorder: recorder.clone(),
             scraping: Arc::default(),
             process,
+            requests: Arc::default(),
             body_bytes: counter!("hourglass_http_body_bytes_total"),
             late: counter!("hourglass_ingest_readings_late_total"),
             request_readings: histogram!("hourglass_ingest_request_readings"),
@@ -111,12 +115,19 @@ impl Metrics {
 
     /// One answered request. `route` is a route's pattern, never a path as sent.
     pub fn request(&self, route: &'static str, method: &'static str, status: u16, took: Duration) {
-        self.with(|| {
-            counter!("hourglass_http_requests_total",
-                "route" => route, "method" => method, "status" => status.to_string())
-            .increment(1);
-            histogram!("hourglass_http_request_seconds", "route" => route).record(took.as_secs_f64());
+        let key = (route, method, status);
+        let known = self.requests.read().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
+        let (count, seconds) = known.unwrap_or_else(|| {
+            let handles = self.with(|| {
+                let count = counter!("hourglass_http_requests_total",
+                    "route" => route, "method" => method, "status" => status.to_string());
+                (count, histogram!("hourglass_http_request_seconds", "route" => route))
+            });
+            self.requests.write().unwrap_or_else(PoisonError::into_inner).insert(key, handles.clone());
+            handles
         });
+        count.increment(1);
+        seconds.record(took.as_secs_f64());
     }
 
     /// Lines not kept, by [`crate::reading::Reason::label`].

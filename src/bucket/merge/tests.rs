@@ -437,5 +437,7 @@ fn a_field_changes_its_kind_amid_a_page() {
 #[test]
 fn a_bucket_counts_the_memory_of_its_texts() {
     let (bucket, _) = merged(&[(0..100).map(|i| text(i, 1000)).collect()], &roomy());
-    assert!((100_000..150_000).contains(&bucket.memory()), "{}", bucket.memory());
+    let packed = bucket.pack();
+    assert!((100_000..150_000).contains(&packed.memory()), "{}", packed.memory());
+    assert!((100_000..150_000).contains(&packed.unpacked_memory()), "{}", packed.unpacked_memory());
 }

@@ -34,7 +34,7 @@ impl Catalog {
             });
             self.count.fetch_sub(ids.len(), Ordering::Relaxed);
         }
-        self.version.fetch_add(1, Ordering::Relaxed);
+        self.met.version.fetch_add(1, Ordering::Relaxed);
         ids
     }
 

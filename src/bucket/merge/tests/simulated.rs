@@ -63,6 +63,8 @@ pub(super) fn apply(bucket: &mut Bucket, rows: &[Given], caps: &Caps, origin: &O
         names: &names,
         cells,
     });
+    // As between two flights.
+    *bucket = std::mem::take(bucket).pack().unpack();
     bucket.apply(rows, caps, origin.instance)
 }
 
