@@ -5,17 +5,39 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
+use hyper::Request;
 use hyper::client::conn::http1::{SendRequest, handshake};
+use hyper::header::{self, HeaderMap};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
 
 /// How long a refused POST waits before it is sent again.
 const BACK_OFF: Duration = Duration::from_millis(50);
 
-/// A connection that sends one request after the other.
+/// A connection that sends one request after the other. Dropping it closes it, whatever is under way.
 pub struct Connection {
     sender: SendRequest<Full<Bytes>>,
     host: String,
+    driver: JoinHandle<hyper::Result<()>>,
+}
+
+/// What a server said.
+#[derive(Debug)]
+pub struct Answer {
+    /// The HTTP status.
+    pub status: u16,
+    /// The headers.
+    pub headers: HeaderMap,
+    /// The whole body.
+    pub body: Bytes,
+}
+
+impl Answer {
+    /// A header that is text.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).and_then(|value| value.to_str().ok())
+    }
 }
 
 impl Connection {
@@ -24,37 +46,62 @@ impl Connection {
         let stream = TcpStream::connect(target).await.with_context(|| format!("connecting to {target}"))?;
         stream.set_nodelay(true)?;
         let (sender, connection) = handshake(TokioIo::new(stream)).await?;
-        // Ends when the sender is dropped; an error shows in the request that it breaks.
-        tokio::spawn(connection);
-        Ok(Self { sender, host: target.to_owned() })
+        // An error of it shows in the request that it breaks.
+        let driver = tokio::spawn(connection);
+        Ok(Self { sender, host: target.to_owned(), driver })
+    }
+
+    /// Whether the server has closed it.
+    pub fn is_closed(&self) -> bool {
+        self.sender.is_closed()
     }
 
     /// Sends a body until it is taken, and returns how often the answer was to come back later.
     pub async fn deliver(&mut self, path: &str, body: Bytes) -> Result<usize> {
         let mut refused = 0;
         loop {
-            let request = hyper::Request::post(path).header("host", &self.host).body(Full::new(body.clone()))?;
-            match self.send(request).await? {
-                (200 | 204, _) => return Ok(refused),
-                (503, _) => {
+            let answer = self.post(path, body.clone(), false).await?;
+            match answer.status {
+                200 | 204 => return Ok(refused),
+                503 => {
                     refused += 1;
                     tokio::time::sleep(BACK_OFF).await;
                 }
-                (status, answer) => bail!("{path} was answered {status}: {answer}"),
+                status => bail!("{path} was answered {status}: {}", String::from_utf8_lossy(&answer.body)),
             }
         }
     }
 
-    /// Asks, and returns the status and the answer.
-    pub async fn get(&mut self, path: &str) -> Result<(u16, String)> {
-        self.send(hyper::Request::get(path).header("host", &self.host).body(Full::default())?).await
+    /// Sends a body once.
+    pub async fn post(&mut self, path: &str, body: Bytes, gzip: bool) -> Result<Answer> {
+        let mut request = Request::post(path).header(header::HOST, &self.host);
+        if gzip {
+            request = request.header(header::CONTENT_ENCODING, "gzip");
+        }
+        self.send(request.body(Full::new(body))?).await
     }
 
-    async fn send(&mut self, request: hyper::Request<Full<Bytes>>) -> Result<(u16, String)> {
+    /// Asks, and returns the status and the answer.
+    pub async fn get(&mut self, path: &str) -> Result<(u16, String)> {
+        let answer = self.ask(path).await?;
+        Ok((answer.status, String::from_utf8_lossy(&answer.body).into_owned()))
+    }
+
+    /// Asks.
+    pub async fn ask(&mut self, path: &str) -> Result<Answer> {
+        self.send(Request::get(path).header(header::HOST, &self.host).body(Full::default())?).await
+    }
+
+    async fn send(&mut self, request: Request<Full<Bytes>>) -> Result<Answer> {
         self.sender.ready().await?;
-        let response = self.sender.send_request(request).await?;
-        let status = response.status().as_u16();
-        let answer = response.into_body().collect().await?.to_bytes();
-        Ok((status, String::from_utf8_lossy(&answer).into_owned()))
+        let (head, body) = self.sender.send_request(request).await?.into_parts();
+        let body = body.collect().await?.to_bytes();
+        Ok(Answer { status: head.status.as_u16(), headers: head.headers, body })
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.driver.abort();
     }
 }

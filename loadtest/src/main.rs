@@ -1,6 +1,6 @@
-//! Load for hourglass: bodies made beforehand, several connections that each send the next one as
-//! soon as the last was acked, and at the end the rate, the latencies and the server's CPU time. Talks to
-//! the address it is given and ends by itself. And the same load, and questions, to hourglass and to others.
+//! Load for hourglass: scenarios on a schedule, with latencies, what the server used, and proof that nothing was lost
+//! (`run`, `compare`); as much as it takes, as fast as it takes it (`ingest`); and the same load, and questions, to
+//! hourglass and to others (`peers`, `queries`).
 
 mod bodies;
 mod client;
@@ -8,9 +8,12 @@ mod ingest;
 mod peers;
 mod process;
 mod queries;
+mod report;
+mod run;
 mod sending;
 mod servers;
 mod stats;
+mod verify;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
@@ -31,6 +34,10 @@ enum Command {
     Peers(peers::Peers),
     /// Ask hourglass, InfluxDB, VictoriaMetrics and MongoDB's own time-series collections the same questions.
     Queries(queries::Queries),
+    /// Run a scenario on a schedule that does not wait for the server, and judge what came of it.
+    Run(Box<run::Run>),
+    /// List the scenarios that the program carries with it.
+    Scenarios,
 }
 
 fn main() -> Result<()> {
@@ -41,6 +48,8 @@ fn main() -> Result<()> {
             Command::Ingest(options) => ingest::run(options).await,
             Command::Peers(options) => peers::run(options).await,
             Command::Queries(options) => queries::run(options).await,
+            Command::Run(options) => run::run(*options).await,
+            Command::Scenarios => run::list(),
         }
     })
 }

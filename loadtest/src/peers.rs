@@ -8,7 +8,6 @@ mod native;
 mod stored;
 mod table;
 mod turn;
-mod usage;
 mod work;
 
 use std::path::{Path, PathBuf};

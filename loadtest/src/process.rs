@@ -23,9 +23,18 @@ fn cpu_of(pid: u32) -> Result<f64> {
 
 /// The most memory that was ever resident, in MiB.
 pub fn resident_mib(pid: u32) -> Result<u64> {
+    Ok(status_kib(pid, "VmHWM:")? / 1024)
+}
+
+/// The memory that is resident now, in MiB.
+pub fn resident_now_mib(pid: u32) -> Result<f64> {
+    Ok(f64::from(u32::try_from(status_kib(pid, "VmRSS:")?)?) / 1024.0)
+}
+
+fn status_kib(pid: u32, name: &str) -> Result<u64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("no VmHWM")?;
-    Ok(line.trim().trim_end_matches(" kB").trim().parse::<u64>()? / 1024)
+    let line = status.lines().find_map(|line| line.strip_prefix(name)).with_context(|| format!("no {name}"))?;
+    Ok(line.trim().trim_end_matches(" kB").trim().parse()?)
 }
 
 /// Bytes that a process has made dirty in files. A kernel with large folios (ext4 since 6.16) counts a whole folio, up to

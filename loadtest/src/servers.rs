@@ -5,3 +5,4 @@ pub mod http;
 pub mod mongod;
 pub mod programs;
 pub mod spawn;
+pub mod usage;

@@ -4,9 +4,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::contender::{Contender, year};
-use super::usage::Usage;
 use super::work::Work;
 use crate::sending::Sent;
+use crate::servers::usage::Usage;
 use crate::stats::{median, percentile_ms, to_f64};
 
 /// The figures of a turn, or their medians.

@@ -7,7 +7,6 @@ use anyhow::Result;
 use super::contender::Contender;
 use super::disk::Disk;
 use super::figures::{DiskBytes, Figures, Memory};
-use super::usage::Usage;
 use super::work::Work;
 use super::{native, stored};
 use crate::process;
@@ -16,6 +15,7 @@ use crate::servers::http::{HttpServer, Product};
 use crate::servers::mongod::Mongod;
 use crate::servers::programs::Programs;
 use crate::servers::spawn::{Folder, free_port};
+use crate::servers::usage::Usage;
 
 /// What servers are made of.
 pub struct Bench {

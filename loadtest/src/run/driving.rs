@@ -1,0 +1,137 @@
+//! The run itself: everything is started, watched second by second, and waited for until all is in the store.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant, SystemTime};
+
+use anyhow::{Result, ensure};
+use bytes::Bytes;
+
+use super::Planned;
+use super::asking::ask_all;
+use super::posts::{self, Posts};
+use super::progress::Progress;
+use super::recorder::Recorder;
+use super::schedule::Schedule;
+use super::senders::{Sending, Shared, send_all, with};
+use super::target::Target;
+use super::watching::{Sample, Watched};
+use crate::client::Connection;
+use crate::report::machine::Machine;
+use crate::report::results::QueryRow;
+
+/// From the beginning of the run to the first POST: by then all connections are open and bodies lie ready.
+const HEAD_START: Duration = Duration::from_millis(500);
+/// How often a flush is tried that is answered 503.
+const FLUSHES: usize = 600;
+
+/// What a run left.
+pub struct Driven {
+    /// The machine as it was before.
+    pub machine: Machine,
+    /// When the first POST was due.
+    pub began: SystemTime,
+    /// When what is due.
+    pub schedule: Schedule,
+    /// What senders saw.
+    pub recorder: Recorder,
+    /// What queries saw.
+    pub queries: Vec<QueryRow>,
+    /// What the servers used, by second; the first is before anything was sent.
+    pub samples: Vec<Option<Sample>>,
+    /// When the last ack had come.
+    pub sent: Option<Sample>,
+    /// When all was in the store.
+    pub drained: Option<Sample>,
+    /// From the last ack until then.
+    pub drain: Duration,
+    /// How it was watched.
+    pub watched: Watched,
+    /// Bytes that the servers made dirty in files meanwhile.
+    pub dirtied_bytes: Option<u64>,
+}
+
+/// Runs what is planned.
+pub async fn drive(planned: &Planned, target: &Target) -> Result<Driven> {
+    let machine = Machine::this();
+    let mut watched = target.watched();
+    let scenario = &planned.scenario;
+    let schedule = Schedule { rate: scenario.rate(), duration: scenario.duration.0 };
+    let posts = Posts::new(scenario, schedule, planned.seed, planned.start);
+    // Making a hundred thousand devices takes a while; the clock starts after that.
+    let (begin, began) = (Instant::now() + HEAD_START, SystemTime::now() + HEAD_START);
+    let shared = Arc::new(Mutex::new(Recorder::new(begin, schedule.duration, planned.start)));
+    let sending = sending(planned, target, begin);
+    let dirtied_before = watched.dirtied_bytes();
+    let asking = ask_all(scenario.clone(), planned.seed, planned.db.clone(), sending.clone(), shared.clone());
+    let asking = tokio::spawn(asking);
+    let progress = Progress::new(schedule.duration);
+    let mut samples = Vec::new();
+    tokio::select! {
+        sent = send_all(&sending, posts::start(posts, begin), &shared) => sent?,
+        () = watch(&mut watched, begin, &shared, &progress, &mut samples) => {}
+    }
+    let queries = asking.await??;
+    let sent = watched.sample(begin.elapsed()).await;
+    progress.says("waiting until all of it is in the store");
+    let last_ack = with(&shared, |recorder| recorder.last_ack);
+    ensure!(!last_ack.is_zero(), "nothing was acked: {}", errors(&shared));
+    flush(&target.address).await?;
+    let drained = watched.sample(begin.elapsed()).await;
+    let drain = begin.elapsed().saturating_sub(last_ack);
+    progress.end();
+    let dirtied_bytes = watched.dirtied_bytes().zip(dirtied_before).map(|(after, before)| after - before);
+    let empty = Recorder::new(begin, schedule.duration, planned.start);
+    let recorder = with(&shared, |recorder| std::mem::replace(recorder, empty));
+    Ok(Driven { machine, began, schedule, recorder, queries, samples, sent, drained, drain, watched, dirtied_bytes })
+}
+
+fn sending(planned: &Planned, target: &Target, begin: Instant) -> Sending {
+    let scenario = &planned.scenario;
+    Sending {
+        target: target.address.clone(),
+        path: format!("/write?db={}&ack={}", super::asking::encoded(&planned.db), scenario.ack.name()),
+        gzip: scenario.gzip,
+        connections: scenario.connections,
+        timeout: scenario.timeout.0,
+        reconnect_every: scenario.faults.reconnect_every.map(|every| every.0),
+        begin,
+        duration: scenario.duration.0,
+    }
+}
+
+/// Looks at the end of every second, for ever.
+async fn watch(
+    watched: &mut Watched,
+    begin: Instant,
+    shared: &Shared,
+    progress: &Progress,
+    samples: &mut Vec<Option<Sample>>,
+) {
+    for second in 0_usize.. {
+        let at = begin + Duration::from_secs(u64::try_from(second).unwrap_or(u64::MAX));
+        tokio::time::sleep_until(at.into()).await;
+        samples.push(watched.sample(begin.elapsed()).await);
+        if let Some(over) = second.checked_sub(1) {
+            with(shared, |recorder| progress.second(over, recorder));
+        }
+    }
+}
+
+async fn flush(address: &str) -> Result<()> {
+    let mut connection = Connection::open(address).await?;
+    for _ in 0..FLUSHES {
+        match connection.post("/api/v1/flush", Bytes::new(), false).await?.status {
+            200 | 204 => return Ok(()),
+            503 => tokio::time::sleep(Duration::from_millis(100)).await,
+            status => anyhow::bail!("/api/v1/flush was answered {status}"),
+        }
+    }
+    anyhow::bail!("the store has not caught up: /api/v1/flush was answered 503 again and again")
+}
+
+fn errors(shared: &Shared) -> String {
+    let told = with(shared, |recorder| {
+        recorder.errors.iter().map(|(how, times)| format!("{how} ({times} times)")).collect::<Vec<_>>()
+    });
+    if told.is_empty() { "no error was seen either".to_owned() } else { told.join(", ") }
+}

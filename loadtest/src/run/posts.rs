@@ -1,0 +1,144 @@
+//! POSTs made of lines, each with the moment at which it is due, and the threads that make them ahead of their time and
+//! hand them over on time: whoever sends them does nothing else.
+
+use std::io::Write;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use bytes::Bytes;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use tokio::sync::mpsc;
+
+use super::faults::Lines;
+use super::random::Random;
+use super::readings::{Entry, Sensor};
+use super::scenario::Scenario;
+use super::schedule::Schedule;
+
+/// Bytes that may lie ready, about.
+const AHEAD_BYTES: usize = 32 << 20;
+/// POSTs that may, at least and at most.
+const AHEAD: (usize, usize) = (16, 16_384);
+/// A line has about so many bytes.
+const LINE_BYTES: usize = 128;
+
+/// A request to send.
+#[derive(Debug, Clone)]
+pub struct Post {
+    /// Counted from 0.
+    pub number: usize,
+    /// Its readings.
+    pub lines: u64,
+    /// When it is due, since the run began.
+    pub due: Duration,
+    /// The latest time that readings have reached with it, in nanoseconds.
+    pub reached: i64,
+    /// Line protocol, perhaps compressed.
+    pub body: Bytes,
+}
+
+/// All POSTs of a run, one after the other.
+pub struct Posts {
+    lines: Lines,
+    schedule: Schedule,
+    lines_per_post: usize,
+    posts_twice: f64,
+    gzip: bool,
+    random: Random,
+    number: usize,
+    lines_before: u64,
+    /// What is sent a second time; its entries are those that were made last.
+    last: Option<Post>,
+    entries: Vec<Entry>,
+}
+
+impl Posts {
+    /// Those of a scenario.
+    pub fn new(scenario: &Scenario, schedule: Schedule, seed: u64, start: i64) -> Self {
+        Self {
+            lines: Lines::new(scenario, seed, start),
+            schedule,
+            lines_per_post: scenario.lines,
+            posts_twice: scenario.faults.posts_twice,
+            gzip: scenario.gzip,
+            random: Random::new(seed, &[u64::MAX, 3]),
+            number: 0,
+            lines_before: 0,
+            last: None,
+            entries: Vec::new(),
+        }
+    }
+
+    /// The next one, unless the run is over, with what is known of its lines.
+    pub fn next(&mut self) -> Result<Option<(Post, &[Entry])>> {
+        let Some(due) = self.schedule.due(self.lines_before) else { return Ok(None) };
+        let (post, is_copy) = match self.last.take() {
+            Some(last) => (Post { number: self.number, due, ..last }, true),
+            None => (self.make(due)?, false),
+        };
+        self.number += 1;
+        self.lines_before += post.lines;
+        if !is_copy && self.random.is(self.posts_twice) {
+            self.last = Some(post.clone());
+        }
+        Ok(Some((post, &self.entries)))
+    }
+
+    /// The key of a sensor.
+    pub fn key(&self, sensor: Sensor) -> String {
+        self.lines.key(sensor)
+    }
+
+    fn make(&mut self, due: Duration) -> Result<Post> {
+        let mut body = Vec::with_capacity(self.lines_per_post * LINE_BYTES);
+        self.entries.clear();
+        for _ in 0..self.lines_per_post {
+            let entry = self.lines.next_line(&mut body);
+            self.entries.push(entry);
+        }
+        let lines = u64::try_from(self.lines_per_post)?;
+        let body = if self.gzip { compressed(&body)? } else { Bytes::from(body) };
+        Ok(Post { number: self.number, lines, due, reached: self.lines.now(), body })
+    }
+}
+
+fn compressed(body: &[u8]) -> Result<Bytes> {
+    let mut encoder = GzEncoder::new(Vec::with_capacity(body.len() / 4), Compression::fast());
+    encoder.write_all(body)?;
+    Ok(Bytes::from(encoder.finish()?))
+}
+
+/// Starts two threads: one makes the POSTs, as many ahead as fit, the other hands each over when it is due. A sleep of
+/// tokio's is only as exact as a millisecond; a thread's is exact to some 50 µs.
+pub fn start(mut posts: Posts, begin: Instant) -> mpsc::Receiver<Post> {
+    let ahead = (AHEAD_BYTES / (posts.lines_per_post * LINE_BYTES)).clamp(AHEAD.0, AHEAD.1);
+    let (made, ready) = sync_channel(ahead);
+    // What nobody takes at once waits here; the moment at which it was due goes with it.
+    let (on_time, taken) = mpsc::channel(AHEAD.0);
+    std::thread::spawn(move || make_all(&mut posts, &made));
+    std::thread::spawn(move || hand_over(&ready, &on_time, begin));
+    taken
+}
+
+/// Ends when all are made, or nobody wants them any more.
+fn make_all(posts: &mut Posts, made: &SyncSender<Post>) {
+    while let Ok(Some((post, _))) = posts.next() {
+        if made.send(post).is_err() {
+            return;
+        }
+    }
+}
+
+fn hand_over(ready: &Receiver<Post>, on_time: &mpsc::Sender<Post>, begin: Instant) {
+    for post in ready {
+        let early = (begin + post.due).saturating_duration_since(Instant::now());
+        if !early.is_zero() {
+            std::thread::sleep(early);
+        }
+        if on_time.blocking_send(post).is_err() {
+            return;
+        }
+    }
+}

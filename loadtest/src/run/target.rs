@@ -1,0 +1,118 @@
+//! The server that is loaded: one that runs already, or one that is started for the run on a fresh folder.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use clap::ValueEnum;
+use serde_json::Value;
+
+use super::trying::Line;
+use super::watching::Watched;
+use crate::client::Connection;
+use crate::servers::http::{HttpServer, Product};
+use crate::servers::mongod::Mongod;
+use crate::servers::programs::Programs;
+use crate::servers::spawn::{Folder, free_port};
+
+/// What is started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Start {
+    /// hourglass with its own store.
+    Embedded,
+    /// hourglass with its store in a MongoDB that is started, too.
+    Mongodb,
+}
+
+/// A server to load.
+pub struct Target {
+    /// Host and port.
+    pub address: String,
+    /// `embedded`, `mongodb` or `running`.
+    pub how: &'static str,
+    /// What it says it is.
+    pub version: String,
+    server: Option<HttpServer>,
+    mongod: Option<Mongod>,
+    processes: Vec<(String, u32)>,
+    /// Gone at the end, after the servers.
+    _folder: Option<Folder>,
+}
+
+impl Target {
+    /// One that runs, and processes of it, if they are on this machine.
+    pub async fn running(url: &str, pids: &[u32]) -> Result<Self> {
+        let address = address(url)?;
+        let version = version(&address).await.with_context(|| format!("asking {address} what it is"))?;
+        let processes = pids.iter().map(|pid| (name_of(*pid), *pid)).collect();
+        Ok(Self { address, how: "running", version, server: None, mongod: None, processes, _folder: None })
+    }
+
+    /// One of its own.
+    pub async fn start(start: Start, programs: &Programs, within: &Path) -> Result<Self> {
+        let folder = Folder::new(within, "run")?;
+        let mongod = match start {
+            Start::Embedded => None,
+            Start::Mongodb => Some(Mongod::start(&programs.mongod, free_port()?, &folder.sub("mongod")?).await?),
+        };
+        let store = mongod.as_ref().map_or_else(|| "embedded".to_owned(), |mongod| mongod.uri("hourglass"));
+        let data = folder.sub("server")?;
+        let server = HttpServer::start(Product::Hourglass, &programs.hourglass, &store, &data).await?;
+        let address = server.address().to_owned();
+        let mut processes = vec![("hourglass".to_owned(), server.pid())];
+        processes.extend(mongod.iter().map(|mongod| ("mongod".to_owned(), mongod.pid())));
+        let how = if start == Start::Embedded { "embedded" } else { "mongodb" };
+        let version = version(&address).await?;
+        Ok(Self { address, how, version, server: Some(server), mongod, processes, _folder: Some(folder) })
+    }
+
+    /// How it is watched: by its processes where they are known.
+    pub fn watched(&self) -> Watched {
+        match self.processes.as_slice() {
+            [] => Watched::Metrics(Line::new(&self.address)),
+            known => Watched::Processes(known.to_vec()),
+        }
+    }
+
+    /// Ends what was started.
+    pub fn stop(self) -> Result<()> {
+        self.server.map_or(Ok(()), HttpServer::stop)?;
+        self.mongod.map_or(Ok(()), Mongod::stop)
+    }
+}
+
+/// The host and the port of a URL.
+fn address(url: &str) -> Result<String> {
+    if url.starts_with("https://") {
+        bail!("{url}: only http is spoken; put the load tester beside the server, or a tunnel between");
+    }
+    let rest = url.trim_start_matches("http://").trim_end_matches('/');
+    if rest.is_empty() || rest.contains('/') {
+        bail!("{url}: wanted is a host and a port, such as http://127.0.0.1:8086");
+    }
+    let port = rest.rsplit(']').next().unwrap_or_default();
+    Ok(if port.contains(':') { rest.to_owned() } else { format!("{rest}:80") })
+}
+
+async fn version(address: &str) -> Result<String> {
+    let (status, said) = Connection::open(address).await?.get("/health").await?;
+    let said: Value = serde_json::from_str(&said).with_context(|| format!("/health was answered {status}: {said}"))?;
+    Ok(said["version"].as_str().unwrap_or("not told").to_owned())
+}
+
+fn name_of(pid: u32) -> String {
+    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    format!("{} {pid}", name.trim())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_target_is_a_host_and_a_port() {
+        let found = ["127.0.0.1:8086", "http://a.example:1/", "http://a.example", "http://[::1]:8086", "http://[::1]"];
+        let addresses: Vec<String> = found.into_iter().map(|url| address(url).unwrap()).collect();
+        assert_eq!(addresses, ["127.0.0.1:8086", "a.example:1", "a.example:80", "[::1]:8086", "[::1]:80"]);
+        assert!(address("https://a.example").is_err() && address("http://a/b").is_err() && address("").is_err());
+    }
+}
