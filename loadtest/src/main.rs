@@ -4,6 +4,7 @@
 
 mod bodies;
 mod client;
+mod compare;
 mod ingest;
 mod peers;
 mod process;
@@ -14,6 +15,8 @@ mod sending;
 mod servers;
 mod stats;
 mod verify;
+
+use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
@@ -38,10 +41,21 @@ enum Command {
     Run(Box<run::Run>),
     /// List the scenarios that the program carries with it.
     Scenarios,
+    /// Compare results of `run`, and say what changed beyond noise.
+    Compare(compare::Compare),
 }
 
-fn main() -> Result<()> {
-    let command = Arguments::parse().command;
+fn main() -> ExitCode {
+    match run_command(Arguments::parse().command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run_command(command: Command) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         match command {
@@ -50,6 +64,7 @@ fn main() -> Result<()> {
             Command::Queries(options) => queries::run(options).await,
             Command::Run(options) => run::run(*options).await,
             Command::Scenarios => run::list(),
+            Command::Compare(options) => compare::run(&options),
         }
     })
 }

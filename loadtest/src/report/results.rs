@@ -263,8 +263,10 @@ pub fn curve(histogram: &Histogram<u64>) -> Vec<(f64, f64)> {
         return Vec::new();
     }
     let mut curve = vec![(0.0, ms(histogram.min()))];
+    // Beyond that the greatest alone is left.
+    let last = 100.0 - 100.0 / crate::run::schedule::count(histogram.len());
     let points = histogram.iter_quantiles(8).map(|step| (round(step.percentile()), ms(step.value_iterated_to())));
-    curve.extend(points.filter(|(percentile, _)| *percentile < 100.0));
+    curve.extend(points.filter(|(percentile, _)| *percentile <= last));
     curve.push((100.0, ms(histogram.max())));
     curve
 }
@@ -323,4 +325,71 @@ const OWN_LAG_MAX_MS: f64 = 10.0;
 #[derive(Deserialize)]
 struct Format {
     format: u32,
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+
+    /// A short run in which nothing happened.
+    pub fn results() -> Results {
+        Results {
+            format: FORMAT,
+            loadtest_version: "0.1.0".to_owned(),
+            began: "2026-01-15T00:00:00Z".to_owned(),
+            scenario: ScenarioFacts {
+                name: "a-test".to_owned(),
+                description: "a <test> & no more".to_owned(),
+                fingerprint: "0".to_owned(),
+                seed: 1,
+                start_ns: 0,
+                rate_per_s: 1000.0,
+                speed: 1.0,
+                duration_s: 30.0,
+                connections: 1,
+                lines: 10,
+                gzip: false,
+                ack: "log".to_owned(),
+                devices: BTreeMap::from([("m".to_owned(), 10)]),
+            },
+            machine: Machine {
+                cores: 2,
+                cpu: "a CPU".to_owned(),
+                memory_gib: 8,
+                kernel: "6.1".to_owned(),
+                load_average_before: "0 0 0".to_owned(),
+            },
+            server: ServerFacts {
+                how: "embedded".to_owned(),
+                version: "0.1.0".to_owned(),
+                watched_by: "processes".to_owned(),
+            },
+            totals: Totals { achieved_per_s: 1000.0, offered_per_s: 1000.0, tries: 3000, ..Totals::default() },
+            errors: BTreeMap::new(),
+            ack_ms: Latencies::default(),
+            service_ms: Latencies::default(),
+            own_lag_ms: Latencies::default(),
+            curve: Vec::new(),
+            service_curve: Vec::new(),
+            seconds: Vec::new(),
+            queries: Vec::new(),
+            usage: None,
+            slo: Vec::new(),
+            verified: None,
+        }
+    }
+
+    #[test]
+    fn results_are_read_as_they_were_written_and_other_formats_are_refused() {
+        let path = std::env::temp_dir().join(format!("hourglass-loadtest-{}.json", std::process::id()));
+        let mut results = results();
+        results.errors.insert("503".to_owned(), 3);
+        results.write(&path).unwrap();
+        assert_eq!(Results::read(&path).unwrap().errors, results.errors);
+        results.format = FORMAT + 1;
+        results.write(&path).unwrap();
+        let refused = Results::read(&path).unwrap_err().to_string();
+        std::fs::remove_file(&path).unwrap();
+        assert!(refused.contains("format 2"), "{refused}");
+    }
 }

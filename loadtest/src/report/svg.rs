@@ -1,1 +1,266 @@
-//! Plots.
+//! Plots as SVG: lines over an axis of seconds or of percentiles.
+
+use std::fmt::Write;
+
+/// The whole picture, in units of the picture.
+const WIDTH: f64 = 540.0;
+const HEIGHT: f64 = 262.0;
+/// What is left for labels.
+const LEFT: f64 = 58.0;
+const RIGHT: f64 = 12.0;
+const TOP: f64 = 12.0;
+const BOTTOM: f64 = 42.0;
+/// About how many ticks an axis has.
+const TICKS: f64 = 5.0;
+
+/// A plot.
+pub struct Plot<'a> {
+    /// What stands above it.
+    pub title: &'a str,
+    /// What the axes mean, with units.
+    pub x_label: &'a str,
+    /// The upright one.
+    pub y_label: &'a str,
+    /// How places are found along the lower axis.
+    pub x: Across,
+    /// Where the lower axis ends at least; else where the points do.
+    pub x_most: Option<f64>,
+    /// Whether each step of the upright axis is ten times the one before.
+    pub is_log: bool,
+    /// What is drawn; the first lies below the others.
+    pub lines: Vec<Line<'a>>,
+}
+
+/// The lower axis.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Across {
+    /// From 0 on.
+    Plain,
+    /// Percentiles, each nine as far as the next.
+    Percentile,
+}
+
+/// A line.
+pub struct Line<'a> {
+    /// What it is called.
+    pub name: &'a str,
+    /// Its colour's class.
+    pub class: &'a str,
+    /// Whether what is below it is filled.
+    pub is_filled: bool,
+    /// In the order of x; a gap where there is no value.
+    pub points: Vec<(f64, Option<f64>)>,
+}
+
+/// From values to places in the picture.
+struct Scale {
+    x: Across,
+    is_log: bool,
+    across: (f64, f64),
+    up: (f64, f64),
+}
+
+/// The nines that a percentile axis ends with, at most.
+const NINES_MAX: f64 = 5.0;
+
+impl Scale {
+    fn of(plot: &Plot) -> Self {
+        let points = || plot.lines.iter().flat_map(|line| &line.points);
+        let below_all = |x: &f64| plot.x == Across::Plain || *x < 100.0;
+        let values = || points().filter_map(|(_, value)| *value);
+        let farthest = points().map(|(x, _)| *x).filter(below_all).map(|x| nines(x, plot.x)).fold(0.0, f64::max);
+        let across = match plot.x {
+            Across::Plain => (0.0, plot.x_most.unwrap_or_else(|| points().map(|(x, _)| *x).fold(1.0, f64::max))),
+            Across::Percentile => (0.0, farthest.clamp(2.0, NINES_MAX)),
+        };
+        let most = values().fold(0.0, f64::max);
+        let up = if plot.is_log {
+            let least = values().filter(|value| *value > 0.0).fold(f64::INFINITY, f64::min);
+            let least = if least.is_finite() { least.log10().floor() } else { 0.0 };
+            (least, most.max(1e-6).log10().ceil().max(least + 1.0))
+        } else {
+            // Some room above, so that a line along the top is seen.
+            let step = step(most * 1.04);
+            (0.0, (most * 1.04 / step).ceil().max(1.0) * step)
+        };
+        Self { x: plot.x, is_log: plot.is_log, across, up }
+    }
+
+    fn x(&self, value: f64) -> f64 {
+        let value = nines(value, self.x).min(self.across.1);
+        LEFT + (value - self.across.0) / (self.across.1 - self.across.0) * (WIDTH - LEFT - RIGHT)
+    }
+
+    fn y(&self, value: f64) -> f64 {
+        let value = if self.is_log { value.max(1e-9).log10().max(self.up.0) } else { value };
+        HEIGHT - BOTTOM - (value - self.up.0) / (self.up.1 - self.up.0) * (HEIGHT - TOP - BOTTOM)
+    }
+
+    fn x_ticks(&self) -> Vec<(f64, String)> {
+        match self.x {
+            Across::Percentile => [50.0, 90.0, 99.0, 99.9, 99.99, 99.999]
+                .into_iter()
+                .filter(|percentile| nines(*percentile, self.x) <= self.across.1)
+                .map(|percentile| (percentile, format!("{percentile} %")))
+                .collect(),
+            Across::Plain => every(step(self.across.1), self.across.1).map(|tick| (tick, short(tick))).collect(),
+        }
+    }
+
+    fn y_ticks(&self) -> Vec<(f64, String)> {
+        if self.is_log {
+            let decades = every(1.0, self.up.1 - self.up.0).map(|more| 10_f64.powf(self.up.0 + more));
+            return decades.map(|tick| (tick, short(tick))).collect();
+        }
+        every(step(self.up.1), self.up.1).map(|tick| (tick, short(tick))).collect()
+    }
+}
+
+/// How far along a percentile axis: 90 is at 1, 99 at 2. Elsewhere the value itself.
+fn nines(value: f64, x: Across) -> f64 {
+    match x {
+        Across::Plain => value,
+        Across::Percentile => -(1.0 - value / 100.0).max(10_f64.powf(-NINES_MAX)).log10(),
+    }
+}
+
+/// 1, 2 or 5 times a power of ten, so that there are about [`TICKS`] up to the most.
+fn step(most: f64) -> f64 {
+    let rough = (most / TICKS).max(1e-6);
+    let power = 10_f64.powf(rough.log10().floor());
+    let times = [1.0, 2.0, 5.0, 10.0].into_iter().find(|times| times * power >= rough * 0.999);
+    times.unwrap_or(10.0) * power
+}
+
+fn every(step: f64, most: f64) -> impl Iterator<Item = f64> {
+    (0..100_u32).map(move |tick| f64::from(tick) * step).take_while(move |tick| *tick <= most * 1.0001)
+}
+
+/// A number for a tick.
+fn short(value: f64) -> String {
+    let trimmed = |value: f64, decimals: usize| {
+        let text = format!("{value:.decimals$}");
+        if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
+    };
+    match value.abs() {
+        million if million >= 1e6 => trimmed(value / 1e6, 2) + " M",
+        thousand if thousand >= 1e4 => trimmed(value / 1e3, 1) + " k",
+        _ => trimmed(value, 3),
+    }
+}
+
+impl Plot<'_> {
+    /// The plot with its title and legend. All texts are the program's own.
+    pub fn html(&self) -> String {
+        let legend: Vec<String> = self
+            .lines
+            .iter()
+            .map(|line| {
+                let colour = line.class.split(' ').next().unwrap_or_default();
+                format!("<span><i style=\"background:var(--{colour})\"></i>{}</span>", line.name)
+            })
+            .collect();
+        format!(
+            "<section class=\"card\"><div class=\"head\"><h2>{}</h2><div class=\"legend\">{}</div></div>{}</section>\n",
+            self.title,
+            legend.concat(),
+            self.svg()
+        )
+    }
+
+    fn svg(&self) -> String {
+        let scale = Scale::of(self);
+        let (right, floor) = (WIDTH - RIGHT, HEIGHT - BOTTOM);
+        let mut svg = format!("<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{}\">", self.title);
+        // Writing to a String cannot fail.
+        for (tick, label) in scale.y_ticks() {
+            let y = scale.y(tick);
+            let _ = write!(svg, "<line class=\"grid\" x1=\"{LEFT}\" x2=\"{right}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/>");
+            let _ = write!(svg, "<text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{label}</text>", LEFT - 8.0, y + 4.0);
+        }
+        for (tick, label) in scale.x_ticks() {
+            let x = scale.x(tick);
+            let _ =
+                write!(svg, "<line class=\"axis\" x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{floor}\" y2=\"{}\"/>", floor + 4.0);
+            let anchor = if x > right - 20.0 { "end" } else { "middle" };
+            let _ = write!(svg, "<text x=\"{x:.1}\" y=\"{}\" text-anchor=\"{anchor}\">{label}</text>", floor + 17.0);
+        }
+        let _ = write!(svg, "<line class=\"axis\" x1=\"{LEFT}\" x2=\"{right}\" y1=\"{floor}\" y2=\"{floor}\"/>");
+        for line in &self.lines {
+            svg += &drawn(line, &scale);
+        }
+        let middle = f64::midpoint(LEFT, right);
+        let _ =
+            write!(svg, "<text x=\"{middle}\" y=\"{}\" text-anchor=\"middle\">{}</text>", HEIGHT - 6.0, self.x_label);
+        let middle = f64::midpoint(TOP, floor);
+        let turned = format!("transform=\"rotate(-90 12 {middle})\"");
+        let _ = write!(svg, "<text x=\"12\" y=\"{middle}\" text-anchor=\"middle\" {turned}>{}</text>", self.y_label);
+        svg + "</svg>"
+    }
+}
+
+/// A path per run of points without a gap.
+fn drawn(line: &Line, scale: &Scale) -> String {
+    let mut svg = String::new();
+    let floor = HEIGHT - BOTTOM;
+    for part in line.points.split(|(_, value)| value.is_none()) {
+        let places: Vec<(f64, f64)> =
+            part.iter().filter_map(|(x, value)| Some((scale.x(*x), scale.y((*value)?)))).collect();
+        let (Some(first), Some(last)) = (places.first(), places.last()) else { continue };
+        let text: Vec<String> = places.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
+        let path = text.join(" L");
+        if places.len() == 1 {
+            let _ = write!(
+                svg,
+                "<circle class=\"dot {}\" cx=\"{:.1}\" cy=\"{:.1}\" r=\"2\"/>",
+                line.class, first.0, first.1
+            );
+            continue;
+        }
+        if line.is_filled {
+            let (from, to) = (first.0, last.0);
+            let _ = write!(
+                svg,
+                "<path class=\"below {}\" d=\"M{from:.1},{floor} L{path} L{to:.1},{floor} Z\"/>",
+                line.class
+            );
+        }
+        let _ = write!(svg, "<path class=\"plot {}\" d=\"M{path}\"/>", line.class);
+    }
+    svg
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_are_round_and_numbers_short() {
+        assert_eq!([7.0, 100.0, 20_000.0, 0.3].map(step), [2.0, 20.0, 5000.0, 0.1]);
+        assert_eq!([0.5, 100.0, 20_000.0, 1_500_000.0, 0.0].map(short), ["0.5", "100", "20 k", "1.5 M", "0"]);
+    }
+
+    #[test]
+    fn percentiles_have_their_nines() {
+        let found = [0.0, 90.0, 99.0, 99.9, 100.0].map(|percentile| nines(percentile, Across::Percentile).round());
+        assert_eq!(found, [0.0, 1.0, 2.0, 3.0, 5.0]);
+    }
+
+    #[test]
+    fn gaps_are_left_out() {
+        let points = vec![(0.0, Some(1.0)), (1.0, Some(2.0)), (2.0, None), (3.0, Some(1.0))];
+        let line = Line { name: "a", class: "one", is_filled: true, points };
+        let plot = Plot {
+            title: "t",
+            x_label: "s",
+            y_label: "n",
+            x: Across::Plain,
+            x_most: None,
+            is_log: false,
+            lines: vec![line],
+        };
+        let html = plot.html();
+        assert_eq!((html.matches("class=\"plot").count(), html.matches("<circle").count()), (1, 1));
+        assert!(!html.contains("NaN") && !html.contains("inf"));
+    }
+}
