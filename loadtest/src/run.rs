@@ -16,6 +16,8 @@ pub mod schedule;
 pub mod senders;
 mod summing;
 mod target;
+#[cfg(test)]
+mod tests;
 pub mod trying;
 pub mod values;
 mod watching;

@@ -158,17 +158,15 @@ fn plots(results: &Results) -> String {
         });
     }
     let failed = over_time(|second| Some(crate::run::schedule::count(second.errors)));
-    if results.errors.values().any(|count| *count > 0) || plots.len().is_multiple_of(2) {
-        plots.push(Plot {
-            title: "Tries that failed",
-            x_label: seconds_label,
-            y_label: "tries per second",
-            x: Across::Plain,
-            x_most: Some(results.scenario.duration_s),
-            is_log: false,
-            lines: vec![line("failed", "two", true, failed)],
-        });
-    }
+    plots.push(Plot {
+        title: "Tries that failed",
+        x_label: seconds_label,
+        y_label: "tries per second",
+        x: Across::Plain,
+        x_most: Some(results.scenario.duration_s),
+        is_log: false,
+        lines: vec![line("failed", "two", true, failed)],
+    });
     plots.iter().map(Plot::html).collect()
 }
 

@@ -71,7 +71,10 @@ pub async fn drive(planned: &Planned, target: &Target) -> Result<Driven> {
         () = watch(&mut watched, begin, &shared, &progress, &mut samples) => {}
     }
     let queries = asking.await??;
+    // The end of the last second.
+    tokio::time::sleep_until((begin + schedule.duration).into()).await;
     let sent = watched.sample(begin.elapsed()).await;
+    samples.push(sent);
     progress.says("waiting until all of it is in the store");
     let last_ack = with(&shared, |recorder| recorder.last_ack);
     ensure!(!last_ack.is_zero(), "nothing was acked: {}", errors(&shared));
