@@ -237,10 +237,10 @@ mod tests {
 
     #[test]
     fn other_rates_and_scenarios_are_not_compared() {
-        let (one, mut other) = (results(), results());
-        assert!(ensure_alike(&[one.clone()], &[other.clone()]).is_ok());
-        other.scenario.rate_per_s *= 2.0;
-        let refused = ensure_alike(&[one], &[other]).unwrap_err().to_string();
+        let (one, mut other) = ([results()], [results()]);
+        assert!(ensure_alike(&one, &other).is_ok());
+        other[0].scenario.rate_per_s *= 2.0;
+        let refused = ensure_alike(&one, &other).unwrap_err().to_string();
         assert!(refused.contains("rate 1000 and 2000"), "{refused}");
     }
 }

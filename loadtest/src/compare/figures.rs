@@ -16,6 +16,9 @@ pub enum Wanted {
     Less,
 }
 
+/// How a figure is made from any seconds of a run.
+pub type OfSeconds = fn(&[&SecondRow]) -> Option<f64>;
+
 /// Something to compare.
 pub struct Figure {
     /// With its unit.
@@ -27,7 +30,7 @@ pub struct Figure {
     /// The least change that counts where a side has fewer than three runs and seconds do not tell.
     pub floor_of_few: f64,
     /// Of any seconds of runs, where it can be made from these: then seconds are resampled, else only runs.
-    pub of_seconds: Option<fn(&[&SecondRow]) -> Option<f64>>,
+    pub of_seconds: Option<OfSeconds>,
 }
 
 /// All of them.

@@ -42,7 +42,7 @@ impl Progress {
                 bar.set_position(u64::try_from(at + 1).unwrap_or(0).min(self.duration_s));
                 bar.set_message(message);
             }
-            None if (at + 1) % EVERY_S == 0 => println!("{:>4} s  {message}", at + 1),
+            None if (at + 1).is_multiple_of(EVERY_S) => println!("{:>4} s  {message}", at + 1),
             None => {}
         }
     }
