@@ -123,7 +123,7 @@ pub struct Totals {
     pub unsent_readings: u64,
     /// Connections opened again.
     pub reconnects: u64,
-    /// From the last ack until all was in the store.
+    /// How long it took after that to bring all of it to the store.
     pub drain_s: f64,
 }
 

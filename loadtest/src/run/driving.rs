@@ -42,7 +42,7 @@ pub struct Driven {
     pub sent: Option<Sample>,
     /// When all was in the store.
     pub drained: Option<Sample>,
-    /// From the last ack until then.
+    /// How long it took to bring it there after that.
     pub drain: Duration,
     /// How it was watched.
     pub watched: Watched,
@@ -78,9 +78,10 @@ pub async fn drive(planned: &Planned, target: &Target) -> Result<Driven> {
     progress.says("waiting until all of it is in the store");
     let last_ack = with(&shared, |recorder| recorder.last_ack);
     ensure!(!last_ack.is_zero(), "nothing was acked: {}", errors(&shared));
+    let flushed = Instant::now();
     flush(&target.address).await?;
+    let drain = flushed.elapsed();
     let drained = watched.sample(begin.elapsed()).await;
-    let drain = begin.elapsed().saturating_sub(last_ack);
     progress.end();
     let dirtied_bytes = watched.dirtied_bytes().zip(dirtied_before).map(|(after, before)| after - before);
     let empty = Recorder::new(begin, schedule.duration, planned.start);
