@@ -170,14 +170,11 @@ fn plots(results: &Results) -> String {
     plots.iter().map(Plot::html).collect()
 }
 
-/// Seconds within the duration, and of those after it the ones in which something came: the last is seldom whole.
+/// Seconds within the duration, and those after it but the last, which is seldom whole.
 fn whole_seconds(results: &Results) -> Vec<SecondRow> {
-    let within = |at: usize| to_f64(at + 1) <= results.scenario.duration_s;
-    let seconds = results.seconds.iter().enumerate();
-    seconds
-        .filter(|(at, second)| within(*at) || second.acked + second.errors > 0)
-        .map(|(_, second)| second.clone())
-        .collect()
+    let count = results.seconds.len();
+    let is_whole = |at: usize| to_f64(at + 1) <= results.scenario.duration_s || at + 1 < count;
+    results.seconds.iter().enumerate().filter(|(at, _)| is_whole(*at)).map(|(_, second)| second.clone()).collect()
 }
 
 fn tables(results: &Results) -> String {

@@ -70,7 +70,7 @@ impl Scale {
         let values = || points().filter_map(|(_, value)| *value);
         let farthest = points().map(|(x, _)| *x).filter(below_all).map(|x| nines(x, plot.x)).fold(0.0, f64::max);
         let across = match plot.x {
-            Across::Plain => (0.0, plot.x_most.unwrap_or_else(|| points().map(|(x, _)| *x).fold(1.0, f64::max))),
+            Across::Plain => (0.0, points().map(|(x, _)| *x).fold(plot.x_most.unwrap_or(1.0), f64::max)),
             Across::Percentile => (0.0, farthest.clamp(2.0, NINES_MAX)),
         };
         let most = values().fold(0.0, f64::max);
