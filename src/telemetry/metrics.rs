@@ -16,6 +16,9 @@ const SECONDS: &[f64] = &[0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 
 /// Upper bounds of buckets that count readings.
 const READINGS: &[f64] = &[1.0, 10.0, 100.0, 500.0, 1_000.0, 5_000.0, 10_000.0, 50_000.0, 100_000.0];
 
+/// Route, method and status.
+type RequestLabels = (&'static str, &'static str, u16);
+
 /// Handles of all metrics. Hot ones are taken once; those with labels are looked up when used.
 #[derive(Clone)]
 pub struct Metrics {
@@ -24,7 +27,7 @@ pub struct Metrics {
     scraping: Arc<Mutex<()>>,
     process: metrics_process::Collector,
     /// By route, method and status, as many as there are of those: looking them up by their labels takes longer.
-    requests: Arc<RwLock<HashMap<(&'static str, &'static str, u16), (Counter, Histogram)>>>,
+    requests: Arc<RwLock<HashMap<RequestLabels, (Counter, Histogram)>>>,
     /// Request bodies' bytes, as they came over the wire.
     pub body_bytes: Counter,
     /// New readings that lay before the latest of their bucket.
