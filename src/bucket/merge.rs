@@ -187,6 +187,11 @@ impl Bucket {
         let mut applied = Applied::default();
         // Pages before this one were not touched; per touched page, whether settled readings changed.
         let mut touched: Vec<(bool, bool)> = vec![(false, false); self.pages.len()];
+        // Rows are mostly new, and mostly of one page.
+        let expected = rows.size_hint().0.min(caps.max_readings);
+        if let Some(open) = self.pages.iter_mut().find(|page| !page.closed) {
+            open.readings.reserve(expected);
+        }
         for row in rows {
             if let Some((p, index)) = self.locate(row.time) {
                 if self.pages[p].covers(instance, row.sequence, index) {
@@ -200,7 +205,7 @@ impl Bucket {
                 }
                 continue;
             }
-            let p = self.page_with_room(&row, caps);
+            let p = self.page_with_room(&row, caps, expected);
             touched.resize(self.pages.len(), (false, false));
             touched[p].0 = true;
             let page = &mut self.pages[p];
@@ -267,7 +272,7 @@ impl Bucket {
     }
 
     /// The open page, when it has room for the row; else the next page, the open one being closed.
-    fn page_with_room(&mut self, row: &Row<'_>, caps: &Caps) -> usize {
+    fn page_with_room(&mut self, row: &Row<'_>, caps: &Caps, expected: usize) -> usize {
         if let Some(p) = self.pages.iter().position(|page| !page.closed) {
             let page = &mut self.pages[p];
             let row_bytes = super::readings::reading_bytes(row.time, row.fields().map(|(n, v)| (&**n, v)));
@@ -279,7 +284,9 @@ impl Bucket {
             }
             page.closed = true;
         }
-        self.add_page(Readings::default())
+        let mut readings = Readings::default();
+        readings.reserve(expected);
+        self.add_page(readings)
     }
 
     fn add_page(&mut self, readings: Readings) -> usize {

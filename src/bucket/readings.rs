@@ -41,6 +41,8 @@ pub struct Readings {
     bytes: usize,
     /// Bytes of all text values.
     texts: usize,
+    /// For how many readings a new column has room at first.
+    expected: usize,
 }
 
 #[derive(Debug, Clone)]
@@ -145,6 +147,18 @@ impl Readings {
         Reading { time: self.times[index], fields }
     }
 
+    /// All columns, each with a cell per reading.
+    pub fn columns(&self) -> impl Iterator<Item = (&Arc<str>, &[Option<Value>])> {
+        self.columns.iter().map(|column| (&column.name, &*column.cells))
+    }
+
+    /// Makes room for so many more readings.
+    pub fn reserve(&mut self, readings: usize) {
+        self.times.reserve(readings);
+        self.columns.iter_mut().for_each(|column| column.cells.reserve(readings));
+        self.expected = self.times.len() + readings;
+    }
+
     /// A field's column: a cell per reading.
     #[must_use]
     pub fn cells(&self, name: &str) -> Option<&[Option<Value>]> {
@@ -176,11 +190,15 @@ impl Readings {
             let column = &mut self.columns[at];
             self.bytes += cell_bytes(&column.name, value);
             self.texts += text_bytes(value);
-            column.cells.resize(index, None);
+            if column.cells.len() < index {
+                column.cells.resize(index, None);
+            }
             column.cells.push(Some(value.clone()));
         }
         for column in &mut self.columns {
-            column.cells.resize(index + 1, None);
+            if column.cells.len() <= index {
+                column.cells.push(None);
+            }
         }
     }
 
@@ -282,7 +300,8 @@ impl Readings {
             return hint;
         }
         self.columns.iter().position(same).unwrap_or_else(|| {
-            self.columns.push(Column { name: name.clone(), cells: Vec::new(), summary: None });
+            let cells = Vec::with_capacity(self.expected);
+            self.columns.push(Column { name: name.clone(), cells, summary: None });
             self.columns.len() - 1
         })
     }
@@ -315,7 +334,7 @@ impl PackedReadings {
             times.push(row.time);
         }
         columns.iter_mut().for_each(|column| column.cells.resize(count, None));
-        Readings { times, columns, settled: count, bytes: self.bytes, texts: self.texts }
+        Readings { times, columns, settled: count, bytes: self.bytes, texts: self.texts, expected: 0 }
     }
 
     /// The memory that it takes, in bytes.

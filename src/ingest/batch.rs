@@ -28,6 +28,18 @@ impl Batch {
     /// Memory of one row beside its cells.
     pub const ROW_BYTES: usize = size_of::<BatchRow>();
 
+    /// Empty, with room for as many readings of two fields as a body of so many bytes is likely to have for one of so
+    /// many shards.
+    pub fn expecting(body_bytes: usize, shards: usize) -> Self {
+        /// Of line protocol with two fields; what is longer leaves room that is never touched.
+        const LINE_BYTES: usize = 72;
+        /// Beyond it growing costs little in comparison.
+        const ROWS_MAX: usize = 8192;
+        // Shards do not get exactly the same.
+        let rows = (body_bytes / LINE_BYTES / shards * 9 / 8).min(ROWS_MAX);
+        Self { sensors: Vec::new(), rows: Vec::with_capacity(rows), cells: Vec::with_capacity(2 * rows) }
+    }
+
     /// Whether there is no reading in it.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()

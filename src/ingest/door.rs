@@ -109,7 +109,8 @@ pub struct Door<'a> {
 impl<'a> Door<'a> {
     /// A door for one request.
     pub fn new(database: &'a Arc<Database>, catalog: &'a Catalog, options: &'a Options, pass: Pass) -> Self {
-        let batches = (0..options.shards).map(|_| Batch::default()).collect();
+        let batch = |_| Batch::expecting(pass.body_bytes, options.shards.max(1));
+        let batches = (0..options.shards).map(batch).collect();
         let judged = Judged { accepted: 0, rejected: Rejected::default(), batches, memory: 0, unknown: Vec::new() };
         // At most as many as there are short lines; where it is fewer, the rest is a few pages that nobody touches.
         let few = (pass.body_bytes / LINE_BYTES).min(SENSORS_EXPECTED);

@@ -14,6 +14,7 @@ mod door;
 mod error;
 mod feed;
 mod flight;
+mod in_log_order;
 mod incarnations;
 mod lagging;
 mod learn;

@@ -4,13 +4,14 @@
 
 mod held;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{Notify, oneshot};
 
 pub use self::held::{DeletingAgain, Hold, Queued, SealAtEnd, Ticket, Tracked};
 
+use super::in_log_order::InLogOrder;
 use crate::bucket::{Applied, StorageError};
 use crate::log::Sequence;
 
@@ -85,9 +86,9 @@ struct State {
     /// Deletions read back from the log that are not done: what they delete may be there again.
     deleting_again: usize,
     /// Fed requests that are not wholly in the store, with the time each was received.
-    unflushed: BTreeMap<Sequence, i64>,
+    unflushed: InLogOrder<i64>,
     /// Records that something fed still needs to be in the log.
-    held: BTreeSet<Sequence>,
+    held: InLogOrder<()>,
     /// Memory of batches that wait before the shards.
     queued_bytes: usize,
     /// Memory of what each shard has taken in.
@@ -115,7 +116,7 @@ impl State {
     }
 
     fn releasable(&self) -> Sequence {
-        self.sealed.unwrap_or_else(|| self.held.first().map_or(self.fed, |first| first - 1))
+        self.sealed.unwrap_or_else(|| self.held.first().map_or(self.fed, |(first, ())| first - 1))
     }
 }
 
@@ -171,8 +172,8 @@ impl Progress {
 
     fn open(self: &Arc<Self>, state: &mut State, logged: Logged) -> Tracked {
         state.fed = logged.sequence;
-        state.unflushed.insert(logged.sequence, logged.received);
-        state.held.insert(logged.sequence);
+        state.unflushed.push(logged.sequence, logged.received);
+        state.held.push(logged.sequence, ());
         state.queued_bytes += logged.memory;
         let urgent = state.waiting.contains_key(&logged.sequence);
         (Ticket::new(&logged, urgent, self.clone()), Queued::new(logged.memory, self.clone()))
@@ -217,7 +218,7 @@ impl Progress {
     pub async fn flushed(&self, through: Sequence) {
         self.when(|state| {
             let fed = state.live || state.fed >= through;
-            let flushed = state.unflushed.first_key_value().is_none_or(|(first, _)| *first > through);
+            let flushed = state.unflushed.first().is_none_or(|(first, _)| first > through);
             (fed && flushed && state.sealed.is_none()).then_some(())
         })
         .await;
@@ -250,7 +251,7 @@ impl Progress {
     /// Has `waiter` told when the request is in the store, for which it is due at once.
     pub fn wait_for(&self, sequence: Sequence, waiter: oneshot::Sender<Result<(), StorageError>>) {
         let mut state = self.lock();
-        if sequence <= state.fed && !state.unflushed.contains_key(&sequence) {
+        if sequence <= state.fed && state.unflushed.get(sequence).is_none() {
             // Let go is stored, unless it was let go behind a seal. Whoever waited may have gone.
             if state.sealed.is_none() {
                 let _ = waiter.send(Ok(()));
@@ -342,7 +343,7 @@ impl Progress {
     /// How far behind the store is, all of one moment.
     pub fn lag(&self) -> Lag {
         let state = self.lock();
-        let oldest = state.unflushed.first_key_value().map(|(_, received)| *received);
+        let oldest = state.unflushed.first().map(|(_, received)| *received);
         Lag {
             ledger: state.ledger,
             oldest,

@@ -165,7 +165,10 @@ impl Stored {
     /// Makes the payload ready, compressed when asked to and when that saves. The payload must be
     /// shorter than 4 GiB.
     pub(super) fn new(kind: u8, payload: Vec<u8>, compress: bool) -> Self {
+        /// A single reading saves next to nothing, and the compressor's table alone takes longer than all the rest.
+        const WORTHWHILE: usize = 256;
         let raw_bytes = payload.len() as u32;
+        let compress = compress && payload.len() >= WORTHWHILE;
         let (flags, bytes) = match compress.then(|| lz4_flex::block::compress(&payload)) {
             Some(packed) if padded(packed.len()) < padded(payload.len()) => (LZ4, packed),
             _ => (0, payload),

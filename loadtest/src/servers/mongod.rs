@@ -22,13 +22,15 @@ pub struct Mongod {
 
 impl Mongod {
     /// Starts it on what is in the folder's `data`, for the same folder always with the same port, and waits until it
-    /// takes writes. Its cache is the same in every run, whatever the machine has.
+    /// takes writes. Its cache is the same in every run, whatever the machine has, and it compresses as deploy/compose.yaml
+    /// has it.
     pub async fn start(program: &Path, port: u16, folder: &Path) -> Result<Self> {
         let data = folder.join("data");
         std::fs::create_dir_all(&data).with_context(|| format!("creating {}", data.display()))?;
         let mut command = Command::new(program);
         command.args(["--replSet", "loadtest", "--bind_ip", "127.0.0.1", "--port", &port.to_string()]);
         command.args(["--nounixsocket", "--wiredTigerCacheSizeGB", "1", "--dbpath"]).arg(data).current_dir(folder);
+        command.args(["--zstdDefaultCompressionLevel", "1"]);
         command.args(["--setParameter", "diagnosticDataCollectionEnabled=false"]);
         let mut process = Spawned::start(&mut command, folder)?;
         let client = Client::with_uri_str(uri(port, "admin")).await?;

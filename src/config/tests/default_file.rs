@@ -121,7 +121,7 @@ fn the_defaults_are_these() {
             command_timeout: seconds(5),
             commands_in_flight: 4,
         },
-        embedded: EmbeddedSettings { cache_bytes: 64 * MIB },
+        embedded: EmbeddedSettings { cache_bytes: 32 * MIB },
         ingest: IngestSettings {
             shards: 2,
             bytes_in_flight: 128 * MIB,

@@ -52,7 +52,7 @@ impl Drop for Hold {
     fn drop(&mut self) {
         let wanted = {
             let mut state = self.progress.lock();
-            state.held.remove(&self.sequence);
+            state.held.remove(self.sequence);
             self.sequence <= state.wanted
         };
         if wanted {
@@ -130,7 +130,7 @@ impl Drop for Ticket {
         let progress = &self.hold.progress;
         let waiter = {
             let mut state = progress.lock();
-            state.unflushed.remove(&self.hold.sequence);
+            state.unflushed.remove(self.hold.sequence);
             state.waiting.remove(&self.hold.sequence).filter(|_| state.sealed.is_none())
         };
         if let Some(waiter) = waiter {

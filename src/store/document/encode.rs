@@ -1,13 +1,14 @@
 //! Pages and sensors to BSON: whole documents, and the updates that bring a stored one up to date.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use super::page_id;
 use super::writer::Writer;
 use crate::bucket::store::BucketId;
 use crate::bucket::{Page, Reading, Readings, SensorDocument};
-use crate::reading::Sensor;
 use crate::reading::time::MILLI_NS;
+use crate::reading::{Sensor, Value};
 use crate::store::names::key;
 
 /// The version that every document carries.
@@ -123,11 +124,15 @@ fn marks(w: &mut Writer, page: &Page) {
 
 fn readings(w: &mut Writer, readings: &Readings, range: Range<usize>) {
     let start = range.start;
+    let columns: Vec<(Cow<'_, str>, &[Option<Value>])> =
+        readings.columns().map(|(name, cells)| (key(name), cells)).collect();
     for index in range {
         w.begin_element(index - start);
         time(w, readings.times()[index]);
-        for (name, value) in readings.fields(index) {
-            w.value(&key(name), value);
+        for (name, cells) in &columns {
+            if let Some(value) = &cells[index] {
+                w.value(name, value);
+            }
         }
         w.end();
     }

@@ -1,8 +1,6 @@
 //! BSON written straight into bytes (bsonspec.org, version 1.1). Building documents out of
 //! `doc!` values costs about twelve times as much.
 
-use std::io::Write;
-
 use crate::reading::Value;
 
 /// A BSON document being written. Keys must not hold NUL; [`crate::store::names::key`] sees to it.
@@ -64,9 +62,20 @@ impl Writer {
 
     /// Begins a document that is an array's element.
     pub fn begin_element(&mut self, index: usize) {
+        /// Digits of the greatest index.
+        const DIGITS: usize = 20;
+        let (mut key, mut at, mut rest) = ([b'0'; DIGITS + 1], DIGITS, index);
+        key[DIGITS] = 0;
+        loop {
+            at -= 1;
+            key[at] = b'0' + u8::try_from(rest % 10).unwrap_or_default();
+            rest /= 10;
+            if rest == 0 {
+                break;
+            }
+        }
         self.bytes.push(0x03);
-        // Writing to a Vec cannot fail.
-        let _ = write!(self.bytes, "{index}\0");
+        self.bytes.extend_from_slice(&key[at..]);
         self.open();
     }
 
