@@ -1,22 +1,25 @@
 //! The same readings to hourglass and to others that keep them, each server alone on the machine and on a fresh
-//! folder, round by round; whoever loses a reading ends the run.
+//! folder, round by round, then at one rate that all are offered; whoever loses a reading ends the run.
 
 mod contender;
 mod disk;
 mod figures;
 mod native;
+mod offered;
 mod stored;
 mod table;
 mod turn;
 mod work;
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 
 use self::contender::Contender;
 use self::figures::{Figures, Results, Row};
+use self::offered::{OfferedFigures, TURNS_LEAST};
 use self::turn::Bench;
 use self::work::{Shape, Sizes, Work};
 use crate::servers::programs::ProgramOptions;
@@ -31,6 +34,10 @@ pub struct Peers {
     /// Only this work.
     #[arg(long)]
     only: Option<Shape>,
+    /// For how many seconds at most each is offered half of what the slowest took, in as many turns as there are rounds, 3
+    /// at least; 0 leaves it out.
+    #[arg(long, default_value_t = 10)]
+    offered_seconds: u64,
     #[command(flatten)]
     sizes: Sizes,
     #[command(flatten)]
@@ -77,6 +84,9 @@ async fn measure(options: &Peers) -> Result<()> {
         }
     }
     rows.iter_mut().for_each(Row::settle);
+    for work in works.iter().filter(|_| options.offered_seconds > 0) {
+        offer(&bench, work, options, &mut rows).await?;
+    }
     let results = Results::new(machine, load_average, &works, rows);
     println!("\n{}", table::markdown(&results));
     if let Some(path) = &options.json {
@@ -103,6 +113,33 @@ async fn one_round(bench: &Bench, work: &Work, round: usize, rows: &mut [Row]) -
             work.shape.name()
         );
         row.rounds.push(figures);
+    }
+    Ok(())
+}
+
+/// Everybody's turns at a work at one rate. Nobody comes after the same one in every turn.
+async fn offer(bench: &Bench, work: &Work, options: &Peers, rows: &mut [Row]) -> Result<()> {
+    let Some(rate) = offered::rate(rows, work) else { return Ok(()) };
+    let longest = Duration::from_secs(options.offered_seconds);
+    for turn in 0..options.rounds.max(TURNS_LEAST) {
+        let mut contenders = Contender::ALL;
+        contenders.rotate_left(turn % Contender::ALL.len());
+        for contender in contenders {
+            let Some(row) = rows.iter_mut().find(|row| row.is_of(work, contender)) else { continue };
+            let (name, work_name, load) = (contender.name(), work.shape.name(), load_average());
+            let figures = bench.offered_turn(contender, work, rate, longest).await;
+            let Some(figures) = figures.with_context(|| format!("{work_name}, {rate:.0}/s offered: {name}"))? else {
+                continue;
+            };
+            let OfferedFigures { p50_ms, p99_ms, never_acked, own_lag_p99_ms, .. } = figures;
+            println!(
+                "{rate:.0}/s offered, turn {}, {work_name}: {name}: p50 {p50_ms:.2} ms, p99 {p99_ms:.2} ms, {never_acked} \
+                 never acked, own lag p99 {own_lag_p99_ms:.2} ms (load {load})",
+                turn + 1
+            );
+            row.offered_turns.push(figures);
+            row.offered = OfferedFigures::median(&row.offered_turns);
+        }
     }
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! Who takes part, and what each promises.
 
 use super::work::{Shape, Work};
+use crate::servers::http::Product;
 
 /// A server, or a way to use one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,7 +18,8 @@ pub enum Contender {
     Native,
 }
 
-/// When what was released, as far as it has been looked up: by how its version begins.
+/// When what was released, as far as it has been looked up: by how its version begins. Of InfluxDB 1.6.7 there is only a
+/// candidate; the release before it is of February 2019.
 const YEARS: [(&str, u32); 4] = [("0.1.", 2026), ("1.6.7", 2019), ("1.79.5", 2022), ("6.0.5", 2023)];
 
 impl Contender {
@@ -33,6 +35,16 @@ impl Contender {
             Self::Influx => "InfluxDB",
             Self::Victoria => "VictoriaMetrics",
             Self::Native => "MongoDB time series",
+        }
+    }
+
+    /// What it is if it is spoken to over HTTP. Only those are compared at one offered rate.
+    pub fn product(self) -> Option<Product> {
+        match self {
+            Self::HourglassOnMongodb | Self::HourglassEmbedded => Some(Product::Hourglass),
+            Self::Influx => Some(Product::Influx),
+            Self::Victoria => Some(Product::Victoria),
+            Self::Native => None,
         }
     }
 

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::contender::{Contender, year};
+use super::offered::OfferedFigures;
 use super::work::Work;
 use crate::sending::Sent;
 use crate::servers::usage::Usage;
@@ -114,6 +115,12 @@ pub struct Row {
     pub median: Figures,
     /// Round by round.
     pub rounds: Vec<Figures>,
+    /// At the one rate that everybody is offered, over all turns. Older results have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub offered: Option<OfferedFigures>,
+    /// Turn by turn.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub offered_turns: Vec<OfferedFigures>,
 }
 
 impl Row {
@@ -121,7 +128,8 @@ impl Row {
     pub fn new(work: &Work, contender: Contender) -> Self {
         let (work_name, server) = (work.shape.name().to_owned(), contender.name().to_owned());
         let readings = contender.share(work);
-        Self { work: work_name, server, readings, median: Figures::default(), rounds: Vec::new() }
+        let (median, rounds, offered_turns) = (Figures::default(), Vec::new(), Vec::new());
+        Self { work: work_name, server, readings, median, rounds, offered: None, offered_turns }
     }
 
     /// Whether it is about these.

@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use super::contender::Contender;
 use super::figures::{Figures, Results, Row, WorkSize};
+use super::offered::OfferedFigures;
 use crate::stats::to_f64;
 
 /// Those that all others are compared with.
@@ -14,26 +15,33 @@ const LEGEND: &str = "\
 Medians; in parentheses times VictoriaMetrics, times InfluxDB. Readings/s to the last ack, and until all is in the store
 (InfluxDB, VictoriaMetrics, MongoDB: until they rest); until then the CPU of all server processes and what the disk was
 given to write, per reading; by how much the folders have grown per reading when everybody was stopped, with oplog and WAL.
+*Ack* is from a POST to its ack while each server is given as much as it takes (closed loop), so a faster one has more to do.
+*Offered* is at one rate for all, half of what the slowest of those spoken to over HTTP took, from the moment at which a POST
+was due (open loop). MongoDB's own collections take no part in that, nor in the choice of the rate: it would be one at which
+the others have nothing to do.
 
-| | acked/s | drained/s | CPU µs | written B | ack p50 ms | p99 ms | peak MiB | kept B |
+| | acked/s | drained/s | CPU µs | written B | ack p50 ms | p99 ms | offered p50 ms | p99 ms | peak MiB | kept B |
 ";
 
 /// What was measured, with ratios, then who was measured.
 pub fn markdown(results: &Results) -> String {
     let mut text = LEGEND.to_owned();
-    text += "|---|---|---|---|---|---|---|---|---|\n";
+    text += "|---|---|---|---|---|---|---|---|---|---|---|\n";
     for work in &results.works {
+        let rows: Vec<&Row> = results.rows.iter().filter(|row| row.work == work.name).collect();
+        let offered = rows.iter().find_map(|row| row.offered.as_ref()).map_or_else(String::new, |offered| {
+            format!("; offered: {} readings/s for {} s", figure(offered.per_s), figure(offered.seconds))
+        });
         // Writing to a String cannot fail.
         let _ = writeln!(
             text,
-            "| **{}**: {} readings of {} sensors, {} per POST, {} connections | | | | | | | | |",
+            "| **{}**: {} readings of {} sensors, {} per POST, {} connections{offered} | | | | | | | | | | |",
             work.name,
             figure(to_f64(work.readings)),
             figure(to_f64(work.sensors)),
             figure(to_f64(work.lines)),
             work.connections
         );
-        let rows: Vec<&Row> = results.rows.iter().filter(|row| row.work == work.name).collect();
         for row in &rows {
             text += &line(row, work, &rows);
         }
@@ -47,16 +55,11 @@ pub fn markdown(results: &Results) -> String {
 }
 
 fn line(row: &Row, work: &WorkSize, rows: &[&Row]) -> String {
-    let cell = |of: fn(&Figures) -> f64| {
-        let value = of(&row.median);
-        let ratios: Vec<String> = AGAINST
-            .iter()
-            .map(|other| match rows.iter().find(|row| row.server == other.name()) {
-                Some(other) if other.server != row.server => figure(value / of(&other.median)),
-                _ => "–".to_owned(),
-            })
-            .collect();
-        format!("{} ({})", figure(value), ratios.join("; "))
+    let cell = |of: fn(&Figures) -> f64| with_ratios(row, rows, |row| Some(of(&row.median)));
+    let offered = |of: fn(&OfferedFigures) -> f64| move |row: &Row| row.offered.as_ref().map(of);
+    let never_acked = match row.offered.as_ref().map_or(0.0, |offered| offered.never_acked) {
+        posts if posts > 0.0 => format!(", {} POSTs never acked", figure(posts)),
+        _ => String::new(),
     };
     let memory = match (row.median.server_mib, row.median.mongod_mib) {
         (Some(_), Some(mongod)) => format!("{} + mongod {}", cell(of_server), figure(mongod)),
@@ -68,7 +71,7 @@ fn line(row: &Row, work: &WorkSize, rows: &[&Row]) -> String {
         part => format!(", the first {}", figure(to_f64(part))),
     };
     format!(
-        "| {}{share} | {} | {} | {} | {} | {} | {} | {memory} | {} |\n",
+        "| {}{share} | {} | {} | {} | {} | {} | {} | {} | {}{never_acked} | {memory} | {} |\n",
         row.server,
         cell(|figures| figures.acked_per_s),
         cell(|figures| figures.drained_per_s),
@@ -76,8 +79,21 @@ fn line(row: &Row, work: &WorkSize, rows: &[&Row]) -> String {
         cell(|figures| figures.written_bytes),
         figure(row.median.p50_ms),
         cell(|figures| figures.p99_ms),
+        offered(|offered| offered.p50_ms)(row).map_or_else(|| "–".to_owned(), figure),
+        with_ratios(row, rows, offered(|offered| offered.p99_ms)),
         cell(|figures| figures.kept_bytes)
     )
+}
+
+/// A figure, and how many times the figure of each of those that all are compared with it is.
+fn with_ratios(row: &Row, rows: &[&Row], of: impl Fn(&Row) -> Option<f64>) -> String {
+    let Some(value) = of(row) else { return "–".to_owned() };
+    let ratio = |other: &Contender| {
+        let other = rows.iter().find(|row| row.server == other.name()).filter(|other| other.server != row.server);
+        other.and_then(|other| of(other)).map_or_else(|| "–".to_owned(), |other| figure(value / other))
+    };
+    let ratios: Vec<String> = AGAINST.iter().map(ratio).collect();
+    format!("{} ({})", figure(value), ratios.join("; "))
 }
 
 fn of_server(figures: &Figures) -> f64 {
@@ -107,11 +123,39 @@ fn figure(value: f64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
     fn figures_have_about_three_digits() {
         let shown = [0.123, 9.876, 12.34, 300.4, 9_999.0, 1_523_456.0, 100_000.0, 64.0].map(figure);
         assert_eq!(shown, ["0.12", "9.88", "12.3", "300", "9,999", "1,520,000", "100,000", "64"]);
+    }
+
+    #[test]
+    fn results_without_an_offered_rate_are_still_shown_and_later_ones_with_it() {
+        let figures = json!({
+            "acked_per_s": 10.0, "drained_per_s": 10.0, "cpu_us": 1.0, "written_bytes": 1.0, "dirtied_bytes": 1.0,
+            "p50_ms": 1.0, "p99_ms": 2.0, "server_mib": 1.0, "mongod_mib": null, "kept_bytes": 1.0, "refused": 0.0
+        });
+        let row = |server| json!({"work": "w", "server": server, "readings": 5, "median": figures, "rounds": []});
+        let mut results: Results = serde_json::from_value(json!({
+            "machine": {}, "load_average_before": "", "servers": [], "rows": [row("InfluxDB"), row("VictoriaMetrics")],
+            "works": [{"name": "w", "sensors": 1, "readings": 5, "lines": 1, "connections": 1}]
+        }))
+        .unwrap();
+        let cells = |results: &Results| {
+            let text = markdown(results);
+            let line = text.lines().find(|line| line.starts_with("| InfluxDB")).unwrap().to_owned();
+            let columns = text.lines().find(|line| line.starts_with("| |")).unwrap().matches('|').count();
+            assert_eq!(line.matches('|').count(), columns);
+            line.split('|').map(|cell| cell.trim().to_owned()).skip(8).take(2).collect::<Vec<_>>()
+        };
+        assert_eq!(cells(&results), ["–", "–"]);
+        for (row, p99_ms) in results.rows.iter_mut().zip([6.0, 3.0]) {
+            row.offered = Some(OfferedFigures { per_s: 5.0, p50_ms: 2.5, p99_ms, ..OfferedFigures::default() });
+        }
+        assert_eq!(cells(&results), ["2.50", "6 (2; –)"]);
     }
 }

@@ -40,18 +40,9 @@ impl Bench {
     /// the server.
     pub async fn turn(&self, contender: Contender, work: &Work) -> Result<Figures> {
         let folder = Folder::new(&self.folder, "peers")?;
-        let seen = match contender {
-            Contender::HourglassOnMongodb => {
-                let mongod = self.mongod(&folder).await?;
-                let store = mongod.uri("hourglass");
-                let seen = self.over_http(Product::Hourglass, &store, Some(&mongod), &folder, work).await?;
-                mongod.stop()?;
-                seen
-            }
-            Contender::HourglassEmbedded => self.over_http(Product::Hourglass, "embedded", None, &folder, work).await?,
-            Contender::Influx => self.over_http(Product::Influx, "", None, &folder, work).await?,
-            Contender::Victoria => self.over_http(Product::Victoria, "", None, &folder, work).await?,
-            Contender::Native => self.native(&folder, work).await?,
+        let seen = match contender.product() {
+            Some(product) => over_http(self.start(contender, product, &folder).await?, &folder, work).await?,
+            None => self.native(&folder, work).await?,
         };
         // Everybody was stopped in order, and has written what was to be written.
         let disk = DiskBytes { written: seen.written_bytes, kept: seen.disk.grown()? };
@@ -63,40 +54,21 @@ impl Bench {
         Mongod::start(&self.programs.mongod, free_port()?, &folder.sub("mongod")?).await
     }
 
-    async fn over_http(
-        &self,
-        product: Product,
-        store: &str,
-        mongod: Option<&Mongod>,
-        folder: &Folder,
-        work: &Work,
-    ) -> Result<Seen> {
+    /// A contender's servers, ready for writes.
+    pub async fn start(&self, contender: Contender, product: Product, folder: &Folder) -> Result<Started> {
+        let mongod = match contender {
+            Contender::HourglassOnMongodb => Some(self.mongod(folder).await?),
+            _ => None,
+        };
+        let store = mongod.as_ref().map_or_else(|| "embedded".to_owned(), |mongod| mongod.uri("hourglass"));
         let program = match product {
             Product::Hourglass => &self.programs.hourglass,
             Product::Influx => &self.programs.influxd,
             Product::Victoria => &self.programs.victoria,
         };
-        let mut server = HttpServer::start(product, program, store, &folder.sub("server")?).await?;
+        let mut server = HttpServer::start(product, program, &store, &folder.sub("server")?).await?;
         server.create_database().await?;
-        let mongod_pid = mongod.map(Mongod::pid);
-        let pids: Vec<u32> = [server.pid()].into_iter().chain(mongod_pid).collect();
-        let disk = Disk::before(vec![folder.sub("server/data")?, folder.sub("mongod/data")?])?;
-        let before = Usage::now(&pids)?;
-        let sent = post_all(server.address(), &product.write_path("ns"), &work.bodies, work.connections).await?;
-        server.flush().await?;
-        let drained = match product {
-            // Its flush is answered when everything is in the store; the others are watched.
-            Product::Hourglass => Usage::now(&pids)?,
-            Product::Influx | Product::Victoria => Usage::at_rest(&pids).await?,
-        };
-        let written_bytes = disk.written()?;
-        let memory = Memory {
-            server_mib: Some(process::resident_mib(server.pid())?),
-            mongod_mib: mongod_pid.map(process::resident_mib).transpose()?,
-        };
-        stored::check(&mut server, work).await?;
-        server.stop()?;
-        Ok(Seen { sent, before, drained, memory, disk, written_bytes })
+        Ok(Started { server, mongod })
     }
 
     async fn native(&self, folder: &Folder, work: &Work) -> Result<Seen> {
@@ -114,4 +86,42 @@ impl Bench {
         mongod.stop()?;
         Ok(Seen { sent, before, drained, memory, disk, written_bytes })
     }
+}
+
+/// Servers that run.
+pub struct Started {
+    /// The one that is spoken to.
+    pub server: HttpServer,
+    mongod: Option<Mongod>,
+}
+
+impl Started {
+    /// Stops them in order.
+    pub fn stop(self) -> Result<()> {
+        self.server.stop()?;
+        self.mongod.map_or(Ok(()), Mongod::stop)
+    }
+}
+
+async fn over_http(mut started: Started, folder: &Folder, work: &Work) -> Result<Seen> {
+    let (server, mongod_pid) = (&mut started.server, started.mongod.as_ref().map(Mongod::pid));
+    let pids: Vec<u32> = [server.pid()].into_iter().chain(mongod_pid).collect();
+    let disk = Disk::before(vec![folder.sub("server/data")?, folder.sub("mongod/data")?])?;
+    let before = Usage::now(&pids)?;
+    let path = server.product().write_path("ns");
+    let sent = post_all(server.address(), &path, &work.bodies, work.connections).await?;
+    server.flush().await?;
+    let drained = match server.product() {
+        // Its flush is answered when everything is in the store; the others are watched.
+        Product::Hourglass => Usage::now(&pids)?,
+        Product::Influx | Product::Victoria => Usage::at_rest(&pids).await?,
+    };
+    let written_bytes = disk.written()?;
+    let memory = Memory {
+        server_mib: Some(process::resident_mib(server.pid())?),
+        mongod_mib: mongod_pid.map(process::resident_mib).transpose()?,
+    };
+    stored::check(server, work, work.readings).await?;
+    started.stop()?;
+    Ok(Seen { sent, before, drained, memory, disk, written_bytes })
 }

@@ -2,7 +2,7 @@
 //! hand them over on time: whoever sends them does nothing else.
 
 use std::io::Write;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -110,15 +110,20 @@ fn compressed(body: &[u8]) -> Result<Bytes> {
     Ok(Bytes::from(encoder.finish()?))
 }
 
-/// Starts two threads: one makes the POSTs, as many ahead as fit, the other hands each over when it is due. A sleep of
-/// tokio's is only as exact as a millisecond; a thread's is exact to some 50 µs.
+/// Starts two threads: one makes the POSTs, as many ahead as fit, the other hands each over when it is due.
 pub fn start(mut posts: Posts, begin: Instant) -> mpsc::Receiver<Post> {
     let ahead = (AHEAD_BYTES / (posts.lines_per_post * LINE_BYTES)).clamp(AHEAD.0, AHEAD.1);
     let (made, ready) = sync_channel(ahead);
+    std::thread::spawn(move || make_all(&mut posts, &made));
+    start_made(ready, begin)
+}
+
+/// Starts a thread that hands over what is made, each when it is due. A sleep of tokio's is only as exact as a
+/// millisecond; a thread's is exact to some 50 µs.
+pub fn start_made(ready: impl IntoIterator<Item = Post> + Send + 'static, begin: Instant) -> mpsc::Receiver<Post> {
     // What nobody takes at once waits here; the moment at which it was due goes with it.
     let (on_time, taken) = mpsc::channel(AHEAD.0);
-    std::thread::spawn(move || make_all(&mut posts, &made));
-    std::thread::spawn(move || hand_over(&ready, &on_time, begin));
+    std::thread::spawn(move || hand_over(ready, &on_time, begin));
     taken
 }
 
@@ -131,7 +136,7 @@ fn make_all(posts: &mut Posts, made: &SyncSender<Post>) {
     }
 }
 
-fn hand_over(ready: &Receiver<Post>, on_time: &mpsc::Sender<Post>, begin: Instant) {
+fn hand_over(ready: impl IntoIterator<Item = Post>, on_time: &mpsc::Sender<Post>, begin: Instant) {
     for post in ready {
         let early = (begin + post.due).saturating_duration_since(Instant::now());
         if !early.is_zero() {
