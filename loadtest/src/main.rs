@@ -1,10 +1,11 @@
 //! Load for hourglass: scenarios on a schedule, with latencies, what the server used, and proof that nothing was lost
-//! (`run`, `compare`); as much as it takes, as fast as it takes it (`ingest`); and the same load, and questions, to
+//! (`run`, `compare`); as much as it takes, as fast as it takes it (`ingest`), and how that grows (`growth`); and the same load, and questions, to
 //! hourglass and to others (`peers`, `queries`).
 
 mod bodies;
 mod client;
 mod compare;
+mod growth;
 mod ingest;
 mod peers;
 mod process;
@@ -33,6 +34,8 @@ struct Arguments {
 enum Command {
     /// Write readings of a fleet of sensors in time order, many lines per POST, to a running hourglass.
     Ingest(ingest::Ingest),
+    /// Measure how cost grows with sensors, readings per POST, connections and what is stored.
+    Growth(growth::Growth),
     /// Give hourglass, InfluxDB, VictoriaMetrics and MongoDB's own time-series collections the same readings.
     Peers(peers::Peers),
     /// Ask hourglass, InfluxDB, VictoriaMetrics and MongoDB's own time-series collections the same questions.
@@ -60,6 +63,7 @@ fn run_command(command: Command) -> Result<()> {
     runtime.block_on(async {
         match command {
             Command::Ingest(options) => ingest::run(options).await,
+            Command::Growth(options) => growth::run(options).await,
             Command::Peers(options) => peers::run(options).await,
             Command::Queries(options) => queries::run(options).await,
             Command::Run(options) => run::run(*options).await,

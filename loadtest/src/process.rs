@@ -26,6 +26,12 @@ pub fn resident_mib(pid: u32) -> Result<u64> {
     Ok(status_kib(pid, "VmHWM:")? / 1024)
 }
 
+/// Has the most memory that was ever resident counted from now on.
+pub fn forget_peak(pid: u32) -> Result<()> {
+    // proc(5): "5" resets the peak and nothing else.
+    std::fs::write(format!("/proc/{pid}/clear_refs"), "5").with_context(|| format!("resetting process {pid}'s peak"))
+}
+
 /// The memory that is resident now, in MiB.
 pub fn resident_now_mib(pid: u32) -> Result<f64> {
     Ok(f64::from(u32::try_from(status_kib(pid, "VmRSS:")?)?) / 1024.0)

@@ -4,5 +4,5 @@ pub mod html;
 pub mod machine;
 pub mod results;
 mod style;
-mod svg;
+pub mod svg;
 pub mod text;

@@ -15,7 +15,7 @@ pub mod scenario;
 pub mod schedule;
 pub mod senders;
 mod summing;
-mod target;
+pub mod target;
 #[cfg(test)]
 mod tests;
 pub mod trying;

@@ -27,6 +27,27 @@ pub fn to_f64(count: usize) -> f64 {
     count as f64
 }
 
+/// About three digits that count, thousands apart.
+pub fn three_digits(value: f64) -> String {
+    let decimals = match value.abs() {
+        below if below < 10.0 && below.fract() != 0.0 => 2,
+        below if below < 100.0 && below.fract() != 0.0 => 1,
+        _ => 0,
+    };
+    let unit = if value >= 10_000.0 { 10_f64.powf(value.log10().floor() - 2.0) } else { 1.0 };
+    let rounded = if decimals == 0 { (value / unit).round() * unit } else { value };
+    let text = format!("{rounded:.decimals$}");
+    let whole = text.split('.').next().unwrap_or_default().len();
+    let mut apart = String::new();
+    for (place, digit) in text.chars().enumerate() {
+        if place > 0 && place < whole && (whole - place) % 3 == 0 {
+            apart.push(',');
+        }
+        apart.push(digit);
+    }
+    apart
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -42,5 +63,11 @@ mod tests {
     fn percentiles_are_of_sorted_times() {
         let times: Vec<Duration> = (1..=200).rev().map(Duration::from_millis).collect();
         assert_eq!([50, 99, 100].map(|percent| percentile_ms(&times, percent)), [100.0, 198.0, 200.0]);
+    }
+
+    #[test]
+    fn figures_have_about_three_digits() {
+        let shown = [0.123, 9.876, 12.34, 300.4, 9_999.0, 1_523_456.0, 100_000.0, 64.0].map(three_digits);
+        assert_eq!(shown, ["0.12", "9.88", "12.3", "300", "9,999", "1,520,000", "100,000", "64"]);
     }
 }

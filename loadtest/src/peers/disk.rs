@@ -1,13 +1,12 @@
 //! What goes to the disk, and what is on it.
 
-use std::io::ErrorKind;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
 use crate::process;
+use crate::servers::usage::bytes_below;
 use crate::stats::to_f64;
 
 /// The folders of a turn's servers, and the disk below them.
@@ -45,22 +44,4 @@ fn synced_bytes(folders: &[PathBuf]) -> Result<u64> {
 
 fn taken(folders: &[PathBuf]) -> Result<f64> {
     folders.iter().map(|folder| bytes_below(folder)).sum()
-}
-
-/// What the files below a folder take on the disk.
-fn bytes_below(folder: &Path) -> Result<f64> {
-    /// The unit of `st_blocks`, whatever the file system's own is.
-    const BLOCK: usize = 512;
-    let mut bytes = 0.0;
-    for entry in std::fs::read_dir(folder).with_context(|| format!("reading {}", folder.display()))? {
-        let entry = entry?;
-        bytes += match entry.metadata() {
-            Ok(about) if about.is_dir() => bytes_below(&entry.path())?,
-            Ok(about) => to_f64(usize::try_from(about.blocks())? * BLOCK),
-            // A server that runs removes files.
-            Err(error) if error.kind() == ErrorKind::NotFound => 0.0,
-            Err(error) => return Err(error).with_context(|| format!("reading {}", entry.path().display())),
-        };
-    }
-    Ok(bytes)
 }

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use super::contender::Contender;
 use super::figures::{Figures, Results, Row, WorkSize};
 use super::offered::OfferedFigures;
-use crate::stats::to_f64;
+use crate::stats::{three_digits as figure, to_f64};
 
 /// Those that all others are compared with.
 const AGAINST: [Contender; 2] = [Contender::Victoria, Contender::Influx];
@@ -100,38 +100,11 @@ fn of_server(figures: &Figures) -> f64 {
     figures.server_mib.unwrap_or_default()
 }
 
-/// About three digits that count, thousands apart.
-fn figure(value: f64) -> String {
-    let decimals = match value.abs() {
-        below if below < 10.0 && below.fract() != 0.0 => 2,
-        below if below < 100.0 && below.fract() != 0.0 => 1,
-        _ => 0,
-    };
-    let unit = if value >= 10_000.0 { 10_f64.powf(value.log10().floor() - 2.0) } else { 1.0 };
-    let rounded = if decimals == 0 { (value / unit).round() * unit } else { value };
-    let text = format!("{rounded:.decimals$}");
-    let whole = text.split('.').next().unwrap_or_default().len();
-    let mut apart = String::new();
-    for (place, digit) in text.chars().enumerate() {
-        if place > 0 && place < whole && (whole - place) % 3 == 0 {
-            apart.push(',');
-        }
-        apart.push(digit);
-    }
-    apart
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
     use super::*;
-
-    #[test]
-    fn figures_have_about_three_digits() {
-        let shown = [0.123, 9.876, 12.34, 300.4, 9_999.0, 1_523_456.0, 100_000.0, 64.0].map(figure);
-        assert_eq!(shown, ["0.12", "9.88", "12.3", "300", "9,999", "1,520,000", "100,000", "64"]);
-    }
 
     #[test]
     fn results_without_an_offered_rate_are_still_shown_and_later_ones_with_it() {

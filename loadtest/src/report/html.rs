@@ -8,20 +8,29 @@ use crate::stats::to_f64;
 
 /// The page.
 pub fn page(results: &Results) -> String {
-    let name = escaped(&results.scenario.name);
-    format!(
-        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" \
-         content=\"width=device-width, initial-scale=1\">\n<title>{name} · hourglass-loadtest</title>\n<style>{STYLE}</style>\n\
-         </head>\n<body>\n<main>\n{}{}<div class=\"plots\">\n{}</div>\n{}{}</main>\n</body>\n</html>\n",
+    let body = format!(
+        "{}{}<div class=\"plots\">\n{}</div>\n{}{}",
         header(results),
         tiles(results),
         plots(results),
         tables(results),
         footer(results)
+    );
+    framed(&results.scenario.name, &body)
+}
+
+/// A page of that name with this in it.
+pub fn framed(name: &str, body: &str) -> String {
+    let name = escaped(name);
+    format!(
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" \
+         content=\"width=device-width, initial-scale=1\">\n<title>{name} · hourglass-loadtest</title>\n<style>{STYLE}</style>\n\
+         </head>\n<body>\n<main>\n{body}</main>\n</body>\n</html>\n"
     )
 }
 
-fn escaped(text: &str) -> String {
+/// A text as it stands on a page.
+pub fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 

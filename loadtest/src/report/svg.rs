@@ -36,6 +36,8 @@ pub struct Plot<'a> {
 pub enum Across {
     /// From 0 on.
     Plain,
+    /// Each step ten times the one before, from the decade of the least value, which is above 0.
+    Log,
     /// Percentiles, each nine as far as the next.
     Percentile,
 }
@@ -66,18 +68,17 @@ const NINES_MAX: f64 = 5.0;
 impl Scale {
     fn of(plot: &Plot) -> Self {
         let points = || plot.lines.iter().flat_map(|line| &line.points);
-        let below_all = |x: &f64| plot.x == Across::Plain || *x < 100.0;
+        let below_all = |x: &f64| plot.x != Across::Percentile || *x < 100.0;
         let values = || points().filter_map(|(_, value)| *value);
         let farthest = points().map(|(x, _)| *x).filter(below_all).map(|x| nines(x, plot.x)).fold(0.0, f64::max);
         let across = match plot.x {
+            Across::Log => decades(points().map(|(x, _)| *x)),
             Across::Plain => (0.0, points().map(|(x, _)| *x).fold(plot.x_most.unwrap_or(1.0), f64::max)),
             Across::Percentile => (0.0, farthest.clamp(2.0, NINES_MAX)),
         };
         let most = values().fold(0.0, f64::max);
         let up = if plot.is_log {
-            let least = values().filter(|value| *value > 0.0).fold(f64::INFINITY, f64::min);
-            let least = if least.is_finite() { least.log10().floor() } else { 0.0 };
-            (least, most.max(1e-6).log10().ceil().max(least + 1.0))
+            decades(values())
         } else {
             // Some room above, so that a line along the top is seen.
             let step = step(most * 1.04);
@@ -103,23 +104,41 @@ impl Scale {
                 .filter(|percentile| nines(*percentile, self.x) <= self.across.1)
                 .map(|percentile| (percentile, format!("{percentile} %")))
                 .collect(),
-            Across::Plain => every(step(self.across.1), self.across.1).map(|tick| (tick, short(tick))).collect(),
+            Across::Log => {
+                every(1.0, self.across.1 - self.across.0).map(|more| power(self.across.0 + more)).map(tick).collect()
+            }
+            Across::Plain => every(step(self.across.1), self.across.1).map(tick).collect(),
         }
     }
 
     fn y_ticks(&self) -> Vec<(f64, String)> {
         if self.is_log {
-            let decades = every(1.0, self.up.1 - self.up.0).map(|more| 10_f64.powf(self.up.0 + more));
-            return decades.map(|tick| (tick, short(tick))).collect();
+            return every(1.0, self.up.1 - self.up.0).map(|more| power(self.up.0 + more)).map(tick).collect();
         }
-        every(step(self.up.1), self.up.1).map(|tick| (tick, short(tick))).collect()
+        every(step(self.up.1), self.up.1).map(tick).collect()
     }
 }
 
-/// How far along a percentile axis: 90 is at 1, 99 at 2. Elsewhere the value itself.
+/// The decades in which the values above 0 lie, one at least.
+fn decades(values: impl Iterator<Item = f64> + Clone) -> (f64, f64) {
+    let least = values.clone().filter(|value| *value > 0.0).fold(f64::INFINITY, f64::min);
+    let least = if least.is_finite() { least.log10().floor() } else { 0.0 };
+    (least, values.fold(1e-6, f64::max).log10().ceil().max(least + 1.0))
+}
+
+fn power(decade: f64) -> f64 {
+    10_f64.powf(decade)
+}
+
+fn tick(value: f64) -> (f64, String) {
+    (value, short(value))
+}
+
+/// How far along a percentile axis: 90 is at 1, 99 at 2; along one of decades: 10 at 1. Elsewhere the value itself.
 fn nines(value: f64, x: Across) -> f64 {
     match x {
         Across::Plain => value,
+        Across::Log => value.max(1e-9).log10(),
         Across::Percentile => -(1.0 - value / 100.0).max(10_f64.powf(-NINES_MAX)).log10(),
     }
 }
@@ -244,6 +263,13 @@ mod tests {
     fn percentiles_have_their_nines() {
         let found = [0.0, 90.0, 99.0, 99.9, 100.0].map(|percentile| nines(percentile, Across::Percentile).round());
         assert_eq!(found, [0.0, 1.0, 2.0, 3.0, 5.0]);
+    }
+
+    #[test]
+    fn decades_hold_all_that_is_above_nothing() {
+        assert_eq!(decades([1.0, 5000.0].into_iter()), (0.0, 4.0));
+        assert_eq!(decades([0.0, 1000.0, 100_000.0].into_iter()), (3.0, 5.0));
+        assert_eq!((decades([0.0].into_iter()), nines(1000.0, Across::Log)), ((0.0, 1.0), 3.0));
     }
 
     #[test]

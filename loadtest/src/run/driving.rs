@@ -4,7 +4,6 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Result, ensure};
-use bytes::Bytes;
 
 use super::Planned;
 use super::asking::ask_all;
@@ -15,14 +14,11 @@ use super::schedule::Schedule;
 use super::senders::{Sending, Shared, send_all, with};
 use super::target::Target;
 use super::watching::{Sample, Watched};
-use crate::client::Connection;
 use crate::report::machine::Machine;
 use crate::report::results::QueryRow;
 
 /// From the beginning of the run to the first POST: by then all connections are open and bodies lie ready.
 const HEAD_START: Duration = Duration::from_millis(500);
-/// How often a flush is tried that is answered 503.
-const FLUSHES: usize = 600;
 
 /// What a run left.
 pub struct Driven {
@@ -79,7 +75,7 @@ pub async fn drive(planned: &Planned, target: &Target) -> Result<Driven> {
     let last_ack = with(&shared, |recorder| recorder.last_ack);
     ensure!(!last_ack.is_zero(), "nothing was acked: {}", errors(&shared));
     let flushed = Instant::now();
-    flush(&target.address).await?;
+    target.flush().await?;
     let drain = flushed.elapsed();
     let drained = watched.sample(begin.elapsed()).await;
     progress.end();
@@ -119,18 +115,6 @@ async fn watch(
             with(shared, |recorder| progress.second(over, recorder));
         }
     }
-}
-
-async fn flush(address: &str) -> Result<()> {
-    let mut connection = Connection::open(address).await?;
-    for _ in 0..FLUSHES {
-        match connection.post("/api/v1/flush", Bytes::new(), false).await?.status {
-            200 | 204 => return Ok(()),
-            503 => tokio::time::sleep(Duration::from_millis(100)).await,
-            status => anyhow::bail!("/api/v1/flush was answered {status}"),
-        }
-    }
-    anyhow::bail!("the store has not caught up: /api/v1/flush was answered 503 again and again")
 }
 
 fn errors(shared: &Shared) -> String {

@@ -1,8 +1,10 @@
 //! The server that is loaded: one that runs already, or one that is started for the run on a fresh folder.
 
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use bytes::Bytes;
 use clap::ValueEnum;
 use serde_json::Value;
 
@@ -13,6 +15,10 @@ use crate::servers::http::{HttpServer, Product};
 use crate::servers::mongod::Mongod;
 use crate::servers::programs::Programs;
 use crate::servers::spawn::{Folder, free_port};
+use crate::servers::usage::bytes_below;
+
+/// How often a flush is tried that is answered 503.
+const FLUSHES: usize = 600;
 
 /// What is started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -21,6 +27,16 @@ pub enum Start {
     Embedded,
     /// hourglass with its store in a MongoDB that is started, too.
     Mongodb,
+}
+
+impl Start {
+    /// What it is called in flags and results.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Embedded => "embedded",
+            Self::Mongodb => "mongodb",
+        }
+    }
 }
 
 /// A server to load.
@@ -35,7 +51,7 @@ pub struct Target {
     mongod: Option<Mongod>,
     processes: Vec<(String, u32)>,
     /// Gone at the end, after the servers.
-    _folder: Option<Folder>,
+    folder: Option<Folder>,
 }
 
 impl Target {
@@ -44,11 +60,21 @@ impl Target {
         let address = address(url)?;
         let version = version(&address).await.with_context(|| format!("asking {address} what it is"))?;
         let processes = pids.iter().map(|pid| (name_of(*pid), *pid)).collect();
-        Ok(Self { address, how: "running", version, server: None, mongod: None, processes, _folder: None })
+        Ok(Self { address, how: "running", version, server: None, mongod: None, processes, folder: None })
     }
 
     /// One of its own.
     pub async fn start(start: Start, programs: &Programs, within: &Path) -> Result<Self> {
+        Self::start_with(start, programs, within, &[]).await
+    }
+
+    /// One of its own, configured by variables in its environment.
+    pub async fn start_with(
+        start: Start,
+        programs: &Programs,
+        within: &Path,
+        variables: &[(&str, String)],
+    ) -> Result<Self> {
         let folder = Folder::new(within, "run")?;
         let mongod = match start {
             Start::Embedded => None,
@@ -56,13 +82,13 @@ impl Target {
         };
         let store = mongod.as_ref().map_or_else(|| "embedded".to_owned(), |mongod| mongod.uri("hourglass"));
         let data = folder.sub("server")?;
-        let server = HttpServer::start(Product::Hourglass, &programs.hourglass, &store, &data).await?;
+        let server = HttpServer::start_with(Product::Hourglass, &programs.hourglass, &store, &data, variables).await?;
         let address = server.address().to_owned();
         let mut processes = vec![("hourglass".to_owned(), server.pid())];
         processes.extend(mongod.iter().map(|mongod| ("mongod".to_owned(), mongod.pid())));
-        let how = if start == Start::Embedded { "embedded" } else { "mongodb" };
+        let how = start.name();
         let version = version(&address).await?;
-        Ok(Self { address, how, version, server: Some(server), mongod, processes, _folder: Some(folder) })
+        Ok(Self { address, how, version, server: Some(server), mongod, processes, folder: Some(folder) })
     }
 
     /// How it is watched: by its processes where they are known.
@@ -71,6 +97,29 @@ impl Target {
             [] => Watched::Metrics(Line::new(&self.address)),
             known => Watched::Processes(known.to_vec()),
         }
+    }
+
+    /// Its processes of this machine, by name.
+    pub fn processes(&self) -> &[(String, u32)] {
+        &self.processes
+    }
+
+    /// What its files take on the disk; 0 when it was not started here.
+    pub fn disk_bytes(&self) -> Result<f64> {
+        self.folder.as_ref().map_or(Ok(0.0), |folder| bytes_below(folder.path()))
+    }
+
+    /// Waits until all that it has taken is in the store.
+    pub async fn flush(&self) -> Result<()> {
+        let mut connection = Connection::open(&self.address).await?;
+        for _ in 0..FLUSHES {
+            match connection.post("/api/v1/flush", Bytes::new(), false).await?.status {
+                200 | 204 => return Ok(()),
+                503 => tokio::time::sleep(Duration::from_millis(100)).await,
+                status => bail!("/api/v1/flush was answered {status}"),
+            }
+        }
+        bail!("the store has not caught up: /api/v1/flush was answered 503 again and again")
     }
 
     /// Ends what was started.

@@ -54,9 +54,20 @@ pub struct HttpServer {
 impl HttpServer {
     /// Starts it on what is in the folder's `data` and waits until it answers. `store` is for hourglass alone.
     pub async fn start(product: Product, program: &Path, store: &str, folder: &Path) -> Result<Self> {
+        Self::start_with(product, program, store, folder, &[]).await
+    }
+
+    /// The same with variables in its environment, by which hourglass is configured.
+    pub async fn start_with(
+        product: Product,
+        program: &Path,
+        store: &str,
+        folder: &Path,
+        variables: &[(&str, String)],
+    ) -> Result<Self> {
         let port = free_port()?;
         let mut command = Command::new(program);
-        command.current_dir(folder);
+        command.current_dir(folder).envs(variables.iter().map(|(name, value)| (name, value)));
         let address = format!("127.0.0.1:{port}");
         match product {
             Product::Hourglass => {

@@ -49,6 +49,11 @@ impl ProgramOptions {
 }
 
 impl Programs {
+    /// The version that mongod says it is.
+    pub fn mongod_version(&self) -> Result<String> {
+        version(&self.mongod, "--version")
+    }
+
     /// Cores and memory, and the versions that the programs say they are.
     pub fn machine(&self) -> Result<Value> {
         let memory = std::fs::read_to_string("/proc/meminfo")?;
@@ -56,7 +61,7 @@ impl Programs {
         let gib = kib.trim().trim_end_matches(" kB").trim().parse::<u64>()? >> 20;
         let versions = json!({
             "hourglass": version(&self.hourglass, "--version")?,
-            "mongod": version(&self.mongod, "--version")?,
+            "mongod": self.mongod_version()?,
             "influxd": version(&self.influxd, "version")?,
             "victoria-metrics": version(&self.victoria, "-version")?,
         });

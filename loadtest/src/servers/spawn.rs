@@ -74,6 +74,11 @@ impl Folder {
         Ok(Self(path))
     }
 
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
     /// The folder of that name in it, created unless it is there.
     pub fn sub(&self, name: &str) -> Result<PathBuf> {
         let path = self.0.join(name);

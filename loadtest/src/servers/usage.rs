@@ -1,10 +1,14 @@
-//! What processes have used, and when they have come to rest.
+//! What processes have used, when they have come to rest, and what their files take.
 
+use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 
 use crate::process;
+use crate::stats::to_f64;
 
 /// Who uses no more than [`NOISE_S`] of CPU for so long has come to rest.
 const QUIET: Duration = Duration::from_secs(1);
@@ -51,4 +55,22 @@ impl Usage {
         }
         Ok(busy)
     }
+}
+
+/// What the files below a folder take on the disk.
+pub fn bytes_below(folder: &Path) -> Result<f64> {
+    /// The unit of `st_blocks`, whatever the file system's own is.
+    const BLOCK: usize = 512;
+    let mut bytes = 0.0;
+    for entry in std::fs::read_dir(folder).with_context(|| format!("reading {}", folder.display()))? {
+        let entry = entry?;
+        bytes += match entry.metadata() {
+            Ok(about) if about.is_dir() => bytes_below(&entry.path())?,
+            Ok(about) => to_f64(usize::try_from(about.blocks())? * BLOCK),
+            // A server that runs removes files.
+            Err(error) if error.kind() == ErrorKind::NotFound => 0.0,
+            Err(error) => return Err(error).with_context(|| format!("reading {}", entry.path().display())),
+        };
+    }
+    Ok(bytes)
 }
