@@ -36,7 +36,8 @@ pub struct Rules {
 #[derive(Debug)]
 pub struct Unflushed {
     rules: Rules,
-    sensors: HashMap<u32, Vec<Waiting>, RandomState>,
+    /// Each sensor's buckets, by their hours.
+    sensors: HashMap<u32, VecDeque<Waiting>, RandomState>,
     /// Buckets with readings that are in no flight, in the order in which the first of those came.
     /// An entry whose bucket has been taken since is passed over.
     order: VecDeque<(Sequence, Instant, HotKey)>,
@@ -117,7 +118,7 @@ impl Unflushed {
     pub fn memory(&self) -> usize {
         /// A bucket by itself, its place among its sensor's, its sensor's among all, and its entries in the orders.
         const BUCKET: usize = size_of::<Waiting>()
-            + (size_of::<u32>() + size_of::<Vec<Waiting>>()) * 3 / 2
+            + (size_of::<u32>() + size_of::<VecDeque<Waiting>>()) * 3 / 2
             + size_of::<(Sequence, Instant, HotKey)>()
             + size_of::<(Instant, HotKey)>();
         self.packed + self.buckets * BUCKET
@@ -141,9 +142,9 @@ impl Unflushed {
         let waiting = self.sensors.entry(known.id).or_insert_with(|| {
             // It was noted when the request was logged; but then another one's last reading may have landed.
             known.note_waiting(&fed.database, true);
-            Vec::new()
+            VecDeque::new()
         });
-        let at = match waiting.binary_search_by_key(&hour, |waiting| waiting.hour) {
+        let at = match place(waiting, hour) {
             Ok(at) => at,
             Err(at) => {
                 waiting.insert(at, Waiting::new(hour, known, &fed.database, sequence, now));
@@ -316,8 +317,8 @@ impl Unflushed {
 
     fn remove(&mut self, key: HotKey) {
         let Some(waiting) = self.sensors.get_mut(&key.0) else { return };
-        let Ok(at) = waiting.binary_search_by_key(&key.1, |waiting| waiting.hour) else { return };
-        let removed = waiting.remove(at);
+        let Ok(at) = place(waiting, key.1) else { return };
+        let Some(removed) = waiting.remove(at) else { return };
         self.buckets -= 1;
         if waiting.is_empty() {
             self.sensors.remove(&key.0);
@@ -350,18 +351,27 @@ impl Unflushed {
 
     /// A sensor's unflushed readings in a range of hours, merged by the law, hour by hour.
     pub fn of_sensor(&self, id: u32, hours: &Range<Hour>) -> Vec<(Hour, Readings)> {
-        let waiting = self.sensors.get(&id).map(Vec::as_slice).unwrap_or_default();
+        let waiting = self.sensors.get(&id).into_iter().flatten();
         waiting
-            .iter()
             .filter(|waiting| hours.contains(&waiting.hour))
             .map(|waiting| (waiting.hour, waiting.merged()))
             .collect()
     }
 }
 
-fn find(waiting: &mut [Waiting], hour: Hour) -> Option<&mut Waiting> {
-    let at = waiting.binary_search_by_key(&hour, |waiting| waiting.hour).ok()?;
+fn find(waiting: &mut VecDeque<Waiting>, hour: Hour) -> Option<&mut Waiting> {
+    let at = place(waiting, hour).ok()?;
     Some(&mut waiting[at])
+}
+
+/// Where an hour of a sensor is, or would be.
+fn place(waiting: &VecDeque<Waiting>, hour: Hour) -> Result<usize, usize> {
+    // Readings come for the latest hour, and flights take the earliest one; a sensor that catches up may have hundreds.
+    match (waiting.back(), waiting.front()) {
+        (Some(last), _) if last.hour == hour => Ok(waiting.len() - 1),
+        (_, Some(first)) if first.hour == hour => Ok(0),
+        _ => waiting.binary_search_by_key(&hour, |waiting| waiting.hour),
+    }
 }
 
 impl Waiting {
