@@ -1,0 +1,81 @@
+//! The law: packing what waits, and merging it into a bucket.
+
+use std::sync::Arc;
+
+use divan::counter::ItemsCount;
+use divan::{Bencher, black_box};
+use hourglass::bucket::packed::{Packed, Unpacked};
+use hourglass::bucket::{Applied, Bucket};
+use hourglass_benches::Rows;
+use hourglass_benches::rows::CAPS;
+
+/// What a shard does with a reading: 60 of a sensor, from the first on.
+#[divan::bench]
+fn take_in(bencher: Bencher<'_, '_>) {
+    let rows = Rows::new(60, 1000, 0);
+    bencher.counter(ItemsCount::new(rows.len())).bench_local(|| {
+        let mut packed = Packed::default();
+        black_box(&rows).push_to(&mut packed);
+        packed
+    });
+}
+
+/// What a flight does first.
+#[divan::bench]
+fn take_out(bencher: Bencher<'_, '_>) {
+    let (rows, mut packed, mut room) = (Rows::new(60, 1000, 0), Packed::default(), Unpacked::default());
+    rows.push_to(&mut packed);
+    bencher.counter(ItemsCount::new(rows.len())).bench_local(|| {
+        room.unpack_in_time_order([black_box(&packed)]);
+        room.rows(&[]).len()
+    });
+}
+
+/// Of a whole bucket, on its way to where hot buckets are kept.
+#[divan::bench(args = [60, 3600])]
+fn pack(bencher: Bencher<'_, '_>, readings: usize) {
+    let stored = Rows::new(readings, 1000, 0).stored();
+    bencher.counter(ItemsCount::new(readings)).with_inputs(|| stored.clone()).bench_local_values(Bucket::pack);
+}
+
+#[divan::bench(args = [60, 3600])]
+fn unpack(bencher: Bencher<'_, '_>, readings: usize) {
+    let stored = Rows::new(readings, 1000, 0).stored();
+    bencher
+        .counter(ItemsCount::new(readings))
+        .with_inputs(|| stored.clone().pack())
+        .bench_local_values(|packed| packed.unpack());
+}
+
+#[divan::bench]
+fn merge_60_into_a_new_bucket(bencher: Bencher<'_, '_>) {
+    merge(bencher, &Bucket::default(), &Rows::new(60, 1000, 0), |applied| applied.new == 60);
+}
+
+/// Later than the readings that it has.
+#[divan::bench(args = [60, 3000])]
+fn merge_60_into_a_hot_bucket(bencher: Bencher<'_, '_>, held: usize) {
+    let stored = Rows::new(held, 1000, 0).stored();
+    merge(bencher, &stored, &Rows::new(60, 1000, 3_000_000), |applied| (applied.new, applied.late) == (60, 0));
+}
+
+/// Between the readings that it has.
+#[divan::bench(args = [60, 3000])]
+fn merge_60_late(bencher: Bencher<'_, '_>, held: usize) {
+    let stored = Rows::new(held, 1000, 0).stored();
+    merge(bencher, &stored, &Rows::new(60, 900, 500), |applied| applied.late > 0);
+}
+
+#[divan::bench(args = [60, 3000])]
+fn merge_60_duplicates(bencher: Bencher<'_, '_>, held: usize) {
+    let stored = Rows::new(held, 1000, 0).stored();
+    merge(bencher, &stored, &Rows::new(60, 1000, 0), |applied| applied.duplicate == 60);
+}
+
+fn merge(bencher: Bencher<'_, '_>, onto: &Bucket, rows: &Rows, is_right: impl Fn(Applied) -> bool) {
+    // Not the instance that the stored pages know, or the rows would count as an earlier try's.
+    let instance = Arc::from("another");
+    let apply = |mut bucket: Bucket| (bucket.apply(rows.rows(2), &CAPS, &instance), bucket);
+    assert!(is_right(apply(onto.clone()).0), "the rows are what the name says");
+    bencher.counter(ItemsCount::new(rows.len())).with_inputs(|| onto.clone()).bench_local_values(apply);
+}

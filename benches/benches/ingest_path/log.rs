@@ -1,0 +1,55 @@
+//! Records of the log from the call of `append` to the callback: compression, checksum, queue, writer's thread. The disk is
+//! memory, so what a sync costs is not in it.
+
+use std::sync::mpsc;
+
+use divan::Bencher;
+use divan::counter::ItemsCount;
+use hourglass::log::{Log, Options};
+use hourglass_benches::{Fleet, MemoryDisk, path};
+
+/// The kind of the records; any would do.
+const KIND: u8 = 1;
+
+/// By readings of the record: each is written by itself, and waited for.
+#[divan::bench(args = [1, 100, 5_000])]
+fn append_one(bencher: Bencher<'_, '_>, readings: usize) {
+    let (record, log) = (path::record(&Fleet::new(1000).body(readings)), log());
+    bencher.counter(ItemsCount::new(readings)).with_inputs(|| record.clone()).bench_local_values(|record| {
+        let (done, durable) = mpsc::channel();
+        log.append(KIND, record, move |sequence| drop(done.send(sequence))).expect("room in the queue");
+        durable.recv()
+    });
+}
+
+/// By readings of each record: all wait while another one's callback runs, then they share one write and one sync.
+#[divan::bench(args = [1, 100])]
+fn append_64_together(bencher: Bencher<'_, '_>, readings: usize) {
+    let (record, log) = (path::record(&Fleet::new(1000).body(readings)), log());
+    let inputs = || {
+        let (held, holding) = mpsc::channel();
+        let (let_go, wait) = mpsc::channel::<()>();
+        let hold = move |_| {
+            let _ = held.send(());
+            // Until the other end is dropped.
+            let _ = wait.recv();
+        };
+        log.append(KIND, vec![0], hold).expect("room in the queue");
+        holding.recv().expect("the callback runs");
+        (let_go, vec![record.clone(); 64])
+    };
+    bencher.counter(ItemsCount::new(64 * readings)).with_inputs(inputs).bench_local_values(|(let_go, records)| {
+        let (done, durable) = mpsc::channel();
+        for record in records {
+            let done = done.clone();
+            log.append(KIND, record, move |sequence| drop(done.send(sequence))).expect("room in the queue");
+        }
+        drop((done, let_go));
+        durable.iter().count()
+    });
+}
+
+fn log() -> Log {
+    let options = Options { budget_bytes: 100 << 30, ..Options::new("bench") };
+    Log::open(MemoryDisk::default(), options).expect("a log in memory").0
+}

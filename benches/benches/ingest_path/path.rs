@@ -1,0 +1,33 @@
+//! Bodies through the whole ingest path. With `lines::parse` taken off, `judge` is what the door costs: finding the
+//! sensor, checking fields, filling the batch.
+
+use divan::Bencher;
+use divan::counter::ItemsCount;
+use hourglass_benches::{Fleet, Path};
+
+const LINES: usize = 5000;
+
+/// By how many sensors there are, all of them known and in turn.
+#[divan::bench(args = [1_000, 100_000])]
+fn judge(bencher: Bencher<'_, '_>, sensors: usize) {
+    let mut fleet = Fleet::new(sensors);
+    let path = Path::knowing(&mut fleet);
+    let mut bodies = fleet.bodies(sensors.max(LINES), LINES);
+    bodies.iter_mut().for_each(|body| body.push_str("climate temp=\n"));
+    let mut turn = bodies.iter().cycle();
+    bencher
+        .counter(ItemsCount::new(LINES))
+        .with_inputs(|| turn.next().map_or("", String::as_str))
+        .bench_local_values(|body| path.judge(body));
+}
+
+/// To the ack, by sensors and lines of a body. Batches are freed by the shards, in a later turn.
+#[divan::bench(args = [(1_000, 5_000), (100_000, 5_000), (1_000, 1)])]
+fn ack(bencher: Bencher<'_, '_>, (sensors, lines): (usize, usize)) {
+    let mut fleet = Fleet::new(sensors);
+    let path = Path::knowing(&mut fleet);
+    bencher.counter(ItemsCount::new(lines)).with_inputs(|| fleet.body(lines)).bench_local_values(|body| {
+        path.take(&body);
+        body
+    });
+}

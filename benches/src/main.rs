@@ -1,0 +1,37 @@
+//! The program that `callgrind.sh` counts: takes readings from their bodies to their acks and ends. Of what it makes only a
+//! part is taken, so that two runs differ by what was taken and by nothing else.
+
+use std::process::ExitCode;
+
+use hourglass_benches::{Fleet, Path};
+use mimalloc::MiMalloc;
+
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
+
+/// Sensors, and lines of a body.
+fn case(name: &str) -> Option<(usize, usize)> {
+    match name {
+        "gateway" => Some((1_000, 5_000)),
+        "wide" => Some((100_000, 5_000)),
+        "single" => Some((1_000, 1)),
+        _ => None,
+    }
+}
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let parsed = match arguments.as_slice() {
+        [name, made, taken] => case(name).zip(made.parse::<usize>().ok().zip(taken.parse::<usize>().ok())),
+        _ => None,
+    };
+    let Some(((sensors, lines), (made, taken))) = parsed else {
+        eprintln!("usage: hourglass-benches gateway|wide|single READINGS-MADE READINGS-TAKEN");
+        return ExitCode::FAILURE;
+    };
+    let mut fleet = Fleet::new(sensors);
+    let path = Path::knowing(&mut fleet);
+    let bodies = fleet.bodies(made, lines);
+    println!("{} readings taken", path.take_all(&bodies[..taken.div_ceil(lines).min(bodies.len())]));
+    path.end()
+}

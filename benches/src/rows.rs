@@ -1,0 +1,66 @@
+//! Readings of one sensor as the law takes them.
+
+use std::sync::Arc;
+
+use hourglass::bucket::packed::Packed;
+use hourglass::bucket::{Bucket, Caps, Row};
+use hourglass::reading::Value;
+
+use crate::fleet::START_MS;
+
+/// Readings of two numbers, one after the other, of one hour.
+#[derive(Debug, Clone)]
+pub struct Rows {
+    names: [Arc<str>; 2],
+    rows: Vec<(i64, [(u16, Value); 2])>,
+}
+
+impl Rows {
+    /// So many readings, a number of milliseconds apart, the first of them so many after the hour's start.
+    #[must_use]
+    pub fn new(count: usize, apart_ms: i64, after_ms: i64) -> Self {
+        let row = |number: i64| {
+            // Two and one decimals, as thermometers have them.
+            let (hundredths, tenths) = (2000 + number * 7 % 900, 300 + number * 3 % 600);
+            let cells = [(0, Value::Float(hundredths as f64 / 100.0)), (1, Value::Float(tenths as f64 / 10.0))];
+            ((START_MS + after_ms + number * apart_ms) * 1_000_000, cells)
+        };
+        Self { names: ["temp", "humidity"].map(Arc::from), rows: (0..).take(count).map(row).collect() }
+    }
+
+    /// How many.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// The readings, logged at `sequence`.
+    pub fn rows(&self, sequence: u64) -> impl Iterator<Item = Row<'_>> {
+        self.rows.iter().map(move |(time, cells)| Row { time: *time, sequence, names: &self.names, cells })
+    }
+
+    /// Packs them, each logged by itself, as a shard does with what it is fed.
+    pub fn push_to(&self, packed: &mut Packed) {
+        for ((time, cells), sequence) in self.rows.iter().zip(1..) {
+            packed.push(sequence, *time, cells.iter().map(|(field, value)| (*field, value)));
+        }
+    }
+
+    /// A bucket with them, as the store has it.
+    #[must_use]
+    pub fn stored(&self) -> Bucket {
+        let mut bucket = Bucket::default();
+        bucket.apply(self.rows(1), &CAPS, &Arc::from("bench"));
+        bucket.mark_written(&[0]);
+        bucket
+    }
+}
+
+/// Those of the default config.
+pub const CAPS: Caps = Caps { max_readings: 3600, max_bytes: 1 << 20, hard_bytes: 4 << 20 };
