@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Counts instructions per reading from body to ack, by valgrind's callgrind: each case is run with a number of readings and
-# with twice as many, and the difference divided by that number, so that starting up and making the bodies cancel.
+# Counts instructions per reading from body to ack and into the shards, by valgrind's callgrind: each case is run with a
+# number of readings and with twice as many, and the difference divided by that number, so that what comes once cancels.
 #
 #   benches/callgrind.sh [gateway|wide|single …]      all three when none is named
 #   ROUNDS=3 benches/callgrind.sh gateway             how well it repeats
@@ -15,23 +15,26 @@ rounds=${ROUNDS:-1}
 # it does so by 32 bytes at a time, whatever the size.
 export GLIBC_TUNABLES=glibc.cpu.x86_rep_movsb_threshold=0x40000000:glibc.cpu.x86_rep_stosb_threshold=0x40000000
 
+# The log's thread and the rest take turns: on one CPU, and in the order in which they ask. Else it is chance how much of
+# the work a wake-up finds, which counts where every reading has one.
+cpu=$(taskset -cp $$ | sed 's/.*: *\([0-9]*\).*/\1/')
+
 # readings CASE: whole ticks of its sensors, and for `gateway` whole hours of 60 ticks.
 readings() {
     case $1 in
     gateway) echo 120000 ;;
     wide) echo 200000 ;;
-    single) echo 20000 ;;
+    single) echo 50000 ;;
     *) printf 'no case is called %s: gateway, wide, single\n' "$1" >&2 && return 1 ;;
     esac
 }
 
-# profile CASE TAKEN: how many instructions it took to take so many readings. The profile stays.
+# profile CASE TAKEN: runs a case under callgrind, and leaves the profile.
 profile() {
     local file=$profiles/$1.$2
-    valgrind --tool=callgrind --callgrind-out-file="$file" \
+    taskset -c "$cpu" valgrind --tool=callgrind --fair-sched=yes --callgrind-out-file="$file" \
         "$target/release/hourglass-benches" "$1" $((2 * $(readings "$1"))) "$2" >"$file.said" 2>&1 ||
         { cat "$file.said" >&2 && return 1; }
-    sed -n 's/^\(totals\|summary\): \([0-9]*\).*/\2/p' "$file" | tail -n 1
 }
 
 # difference CASE READINGS inclusive|exclusive: instructions per reading by function, the most first.
@@ -52,23 +55,24 @@ difference() {
     ' | sort -rn
 }
 
-# stages TOTAL: what each stage takes, of a table of functions on standard input.
+# stages CASE: what all of it takes, and each stage, of a table of functions on standard input. All of it is what takes the
+# bodies, and the log's thread: how long a clock is calibrated at the start is chance.
 stages() {
-    awk -v total="$1" '
-        function stage(name, pattern) {
-            rest -= cost[pattern]
-            printf "  %-28s %8.1f  %5.1f %%\n", name, cost[pattern], 100 * cost[pattern] / total
-        }
-        { name = $0; sub(/^ *[0-9.]+  /, "", name); cost[name] += $1 }
+    awk -v name="$1" '
+        function row(stage, count) { printf "  %-24s %9.0f  %5.1f %%\n", stage, count, 100 * count / total }
+        function stage(name, pattern) { rest -= cost[pattern]; row(name, cost[pattern]) }
+        { function_name = $0; sub(/^ *[0-9.]+  /, "", function_name); cost[function_name] += $1 }
         END {
-            rest = total
+            writer = "hourglass::log::writer::Writer::run"
+            rest = total = cost["hourglass_benches::path::Path::take_all"] + cost[writer]
+            printf "%s: %.0f instructions per reading\n", name, total
             stage("parse", "hourglass::wire::line_protocol::Lines::next")
             stage("judge", "hourglass::ingest::door::Door::line")
             stage("encode the record", "hourglass::ingest::record::encode")
             stage("compress, checksum", "hourglass::log::format::Stored::new")
-            stage("write, feed the shards", "hourglass::log::writer::Writer::run")
+            stage("write, feed the shards", writer)
             stage("take in", "hourglass::ingest::unflushed::Unflushed::add")
-            printf "  %-28s %8.1f  %5.1f %%\n", "all else", rest, 100 * rest / total
+            row("all else", rest)
         }
     '
 }
@@ -79,11 +83,10 @@ mkdir -p "$profiles"
 for name in "$@"; do
     count=$(readings "$name")
     for ((round = 0; round < rounds; round++)); do
-        once=$(profile "$name" "$count")
-        twice=$(profile "$name" $((2 * count)))
-        printf '%s: %s instructions per reading\n' "$name" $(((twice - once + count / 2) / count))
+        profile "$name" "$count"
+        profile "$name" $((2 * count))
+        difference "$name" "$count" inclusive | stages "$name"
     done
-    difference "$name" "$count" inclusive | stages $(((twice - once) / count))
-    printf '  of which, by themselves:\n'
-    difference "$name" "$count" exclusive | sed -n '1,12s/^/  /p'
+    printf '  by themselves:\n'
+    difference "$name" "$count" exclusive | sed -n '2,13s/^/  /p'
 done
