@@ -12,6 +12,7 @@ use rapidhash::fast::RandomState;
 
 use self::shapes::Shapes;
 use super::Options;
+use super::learn::Unmet;
 use crate::bucket::{Met, MetVersion, SensorDocument};
 use crate::reading::{Family, Sensor};
 
@@ -57,6 +58,8 @@ pub struct Database {
     doubted: AtomicBool,
     /// It was dropped: whoever still has it looks for the one that is there now.
     superseded: AtomicBool,
+    /// Sensors that requests wait to have made known.
+    pub unmet: Unmet,
 }
 
 /// A database's sensors by their spellings, which do not change while this is held.
@@ -374,6 +377,7 @@ impl Database {
             deletions: AtomicU64::new(0),
             doubted: AtomicBool::new(false),
             superseded: AtomicBool::new(false),
+            unmet: Unmet::default(),
         })
     }
 

@@ -1,8 +1,8 @@
 //! Meeting sensors for the first time: the store is asked what it knows of them. While it is away
 //! nobody waits for it: they are taken as new, and what their documents say is learnt at the flush.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::catalog::{Catalog, Database};
 use super::reads::read_sensors_each;
@@ -28,6 +28,28 @@ impl Presence {
     }
 }
 
+/// Sensors of a database that requests wait to have made known. They are bounded as the requests' bytes are.
+#[derive(Debug, Default)]
+pub struct Unmet {
+    waiting: Mutex<Vec<Sensor>>,
+    turn: tokio::sync::Mutex<()>,
+}
+
+impl Unmet {
+    fn add(&self, sensors: &[Sensor]) {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(sensors);
+    }
+
+    /// Waits for the turn to ask.
+    async fn turn(&self) -> tokio::sync::MutexGuard<'_, ()> {
+        self.turn.lock().await
+    }
+
+    fn take(&self) -> Vec<Sensor> {
+        std::mem::take(&mut *self.waiting.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
 /// Makes sensors known to the catalog. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Learner {
@@ -43,8 +65,26 @@ pub struct Learner {
 
 impl Learner {
     /// Makes sensors known, as far as the limit goes.
-    pub async fn learn(&self, database: &Database, unknown: Vec<Sensor>) {
-        self.learn_up_to(database, unknown, self.catalog.sensors_max()).await;
+    ///
+    /// A fleet whose devices each send their first reading at the same time is asked about in few questions: what comes
+    /// while the store is asked is part of the next one.
+    pub async fn learn(&self, database: &Database, mut unknown: Vec<Sensor>) {
+        /// A request with more is a question by itself.
+        const FEW: usize = 100;
+        let max = self.catalog.sensors_max();
+        if unknown.len() > FEW {
+            return self.learn_up_to(database, unknown, max).await;
+        }
+        database.unmet.add(&unknown);
+        let _turn = database.unmet.turn().await;
+        // Whoever had the turn before has mostly asked about these too, unless its client left meanwhile.
+        unknown.extend(database.unmet.take());
+        unknown.sort_unstable_by(|a, b| a.key.cmp(&b.key));
+        unknown.dedup_by(|a, b| a.key == b.key);
+        unknown.retain(|sensor| self.catalog.sensor(database, &sensor.key).is_none());
+        if !unknown.is_empty() {
+            self.learn_up_to(database, unknown, max).await;
+        }
     }
 
     /// Makes sensors known that were let in before, whatever the limit says.
