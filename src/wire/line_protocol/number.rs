@@ -10,6 +10,12 @@ use crate::wire::names;
 #[inline]
 pub(super) fn value<'a>(scanner: &Scanner<'a>, start: usize) -> Result<(RawValue<'a>, usize), Fault> {
     let rest = scanner.bytes(start, scanner.len());
+    if let Some((value, length)) = short_decimal(rest) {
+        let end = start + length;
+        if matches!(scanner.byte(end), Some(b',' | b' ')) {
+            return Ok((RawValue::Float(value), end));
+        }
+    }
     let (kind, length) = leading_number(rest).or_else(|| leading_boolean(rest)).unwrap_or((Kind::Float, 0));
     let end = start + length;
     if length == 0 || !(matches!(scanner.byte(end), Some(b',' | b' ')) || scanner.line_ends_at(end).is_some()) {
@@ -29,6 +35,37 @@ pub(super) fn value<'a>(scanner: &Scanner<'a>, start: usize) -> Result<(RawValue
     }
 }
 
+/// A decimal of at most 15 digits around a point, as nearly all readings are, and its length: read once, where the general
+/// way reads digits for the grammar and again for the value. The digits and the power of ten are whole numbers that a
+/// double holds exactly, so their quotient is the nearest double (Clinger, "How to Read Floating Point Numbers Accurately").
+#[inline]
+fn short_decimal(text: &[u8]) -> Option<(f64, usize)> {
+    const TENS: [f64; 16] = [1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15];
+    let sign = usize::from(text.first() == Some(&b'-'));
+    let (whole, point) = gather_digits(text, sign, 0);
+    if point == sign || text.get(point) != Some(&b'.') {
+        return None;
+    }
+    let (all, end) = gather_digits(text, point + 1, whole);
+    // 15 digits and the point.
+    if end == point + 1 || end - sign > 16 {
+        return None;
+    }
+    #[expect(clippy::cast_precision_loss, reason = "at most 15 digits")]
+    let value = all as f64 / TENS[end - point - 1];
+    Some((if sign == 1 { -value } else { value }, end))
+}
+
+/// The number that the digits at `at` add to what is there, and where they end. Of more than 19 digits it says nothing.
+#[inline]
+fn gather_digits(text: &[u8], mut at: usize, mut value: u64) -> (u64, usize) {
+    while let Some(digit) = text.get(at).map(|byte| byte.wrapping_sub(b'0')).filter(|digit| *digit < 10) {
+        value = value.wrapping_mul(10).wrapping_add(u64::from(digit));
+        at += 1;
+    }
+    (value, at)
+}
+
 /// The timestamp behind the fields in nanoseconds, if there is one, and the end of the line.
 pub(super) fn timestamp(
     scanner: &Scanner<'_>,
@@ -41,16 +78,23 @@ pub(super) fn timestamp(
     }
     let rest = scanner.bytes(start, scanner.len());
     let sign = usize::from(rest.starts_with(b"-"));
-    let digits = count_digits(&rest[sign..]);
-    let token_end = start + sign + digits;
+    let (gathered, digits_end) = gather_digits(rest, sign, 0);
+    let digits = digits_end - sign;
+    let token_end = start + digits_end;
     let after = scanner.skip_spaces(token_end);
     let line_end = scanner.line_ends_at(after);
     if digits == 0 || (after == token_end && line_end.is_none()) {
         return Err(no_timestamp(scanner, start));
     }
-    let token = scanner.str(start, token_end)?;
-    match (token.parse().ok().and_then(|value| precision.to_ns(value)), line_end) {
-        (None, _) => Err(Fault::new(start, Reason::TimeOutOfRange { text: names::shown(token) })),
+    let time = match i64::try_from(gathered) {
+        Ok(time) if digits <= 19 => Some(if sign == 1 { -time } else { time }),
+        _ => scanner.str(start, token_end)?.parse().ok(),
+    };
+    match (time.and_then(|time| precision.to_ns(time)), line_end) {
+        (None, _) => {
+            let text = names::shown(scanner.str(start, token_end)?);
+            Err(Fault::new(start, Reason::TimeOutOfRange { text }))
+        }
         (_, None) => Err(scanner.expected("the end of the line after the timestamp", after)),
         (timestamp, Some(line_end)) => Ok((timestamp, line_end)),
     }
@@ -152,7 +196,22 @@ fn bad_token(scanner: &Scanner<'_>, start: usize, end: usize, reason: impl Fn(&s
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, cases: 2000, ..ProptestConfig::default() })]
+
+        #[test]
+        fn a_short_decimal_is_what_the_standard_library_reads(text in "-?[0-9]{0,10}\\.[0-9]{0,10}[, e]?") {
+            if let Some((value, length)) = short_decimal(text.as_bytes()) {
+                let read: f64 = text[..length].parse().expect("a number");
+                prop_assert_eq!(value.to_bits(), read.to_bits());
+                prop_assert_eq!(leading_number(&text.as_bytes()[..length]), Some((Kind::Float, length)));
+            }
+        }
+    }
 
     #[test]
     fn tokens_are_what_the_grammar_says() {
