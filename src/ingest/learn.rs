@@ -124,3 +124,43 @@ impl Learner {
         tracing::warn!(%error, "the store was asked in vain; writes go on without its answer");
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ingest::options::Options;
+    use crate::store::EmbeddedStore;
+
+    fn sensors(numbers: std::ops::Range<usize>) -> Vec<Sensor> {
+        let sensor = |number: usize| Sensor::new("m", [("s".to_owned(), number.to_string())]).expect("distinct keys");
+        numbers.map(sensor).collect()
+    }
+
+    /// Who asks for others takes their sensors along; when its client leaves meanwhile, they must not be refused as if
+    /// there were no room for them.
+    #[tokio::test]
+    async fn what_somebody_else_was_to_ask_about_is_known_also_when_that_one_leaves() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (catalog, metrics) =
+            (Arc::new(Catalog::new(&Options::small())), Metrics::new("", "embedded").expect("fixed bounds"));
+        let store = Arc::new(EmbeddedStore::open(folder.path(), 1 << 20).expect("a new file"));
+        let learner = Learner { store, catalog: catalog.clone(), presence: Presence::default(), metrics };
+        let database = catalog.enlist_database("d");
+        let asking = |numbers: std::ops::Range<usize>| {
+            let (learner, database) = (learner.clone(), database.clone());
+            tokio::spawn(async move { learner.learn(&database, sensors(numbers)).await })
+        };
+        let turn = database.unmet.turn().await;
+        let (leaves, one, other) = (asking(0..3), asking(2..5), asking(4..8));
+        tokio::task::yield_now().await;
+        // As if the first had its turn, took what all were waiting for, and its client left.
+        assert_eq!(database.unmet.take().len(), 10);
+        leaves.abort();
+        drop(turn);
+        one.await.expect("no panic");
+        other.await.expect("no panic");
+        let known = (0..8).filter(|number| catalog.sensor(&database, &format!("m,s={number}")).is_some());
+        assert_eq!(known.collect::<Vec<_>>(), [2, 3, 4, 5, 6, 7]);
+        assert!(database.unmet.take().is_empty(), "nothing is left for nobody");
+    }
+}
