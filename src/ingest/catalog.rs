@@ -2,7 +2,7 @@
 //! without asking the store.
 
 mod deletions;
-mod shapes;
+mod fields;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -10,7 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 
 use rapidhash::fast::RandomState;
 
-use self::shapes::Shapes;
+pub use self::fields::Fields;
+use self::fields::Shapes;
 use super::Options;
 use super::learn::Unmet;
 use crate::bucket::{Met, MetVersion, SensorDocument};
@@ -88,48 +89,6 @@ pub struct KnownSensor {
     spellings: AtomicU8,
     /// The catalog's.
     met: Arc<AllMet>,
-}
-
-/// A sensor's fields, in the order this process met them. Only ever grows.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
-pub struct Fields {
-    /// Their names; a cell names its field by index.
-    pub names: Vec<Arc<str>>,
-    /// The family of each.
-    pub families: Vec<Family>,
-    /// How many of them the stored document is known to have: all before this index.
-    pub saved: usize,
-    /// Whether the sensor's document is known to be stored.
-    pub stored: bool,
-}
-
-impl Fields {
-    /// The index of a field; `hint` is where it is most likely to be.
-    pub fn find(&self, name: &str, hint: usize) -> Option<usize> {
-        if self.names.get(hint).is_some_and(|n| **n == *name) {
-            return Some(hint);
-        }
-        self.names.iter().position(|n| **n == *name)
-    }
-
-    /// These fields and one more, unless it is among them; `None` when there are `max` others.
-    pub fn with(&self, name: &str, family: Family, max: usize) -> Option<Self> {
-        let mut grown = self.clone();
-        if self.find(name, usize::MAX).is_some() {
-            return Some(grown);
-        }
-        if self.names.len() >= max {
-            return None;
-        }
-        grown.names.push(Arc::from(name));
-        grown.families.push(family);
-        Some(grown)
-    }
-
-    /// Whether the stored document lacks something that pages are about to need.
-    pub fn unsaved(&self) -> bool {
-        !self.stored || self.saved < self.names.len()
-    }
 }
 
 impl KnownSensor {

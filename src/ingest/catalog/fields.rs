@@ -1,9 +1,51 @@
-//! Sensors' fields, kept once for all sensors that have the same: mostly those of a measurement do.
+//! A sensor's fields, kept once for all sensors that have the same: mostly those of a measurement do.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::Fields;
+use crate::reading::Family;
+
+/// A sensor's fields, in the order this process met them. Only ever grows.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub struct Fields {
+    /// Their names; a cell names its field by index.
+    pub names: Vec<Arc<str>>,
+    /// The family of each.
+    pub families: Vec<Family>,
+    /// How many of them the stored document is known to have: all before this index.
+    pub saved: usize,
+    /// Whether the sensor's document is known to be stored.
+    pub stored: bool,
+}
+
+impl Fields {
+    /// The index of a field; `hint` is where it is most likely to be.
+    pub fn find(&self, name: &str, hint: usize) -> Option<usize> {
+        if self.names.get(hint).is_some_and(|n| **n == *name) {
+            return Some(hint);
+        }
+        self.names.iter().position(|n| **n == *name)
+    }
+
+    /// These fields and one more, unless it is among them; `None` when there are `max` others.
+    pub fn with(&self, name: &str, family: Family, max: usize) -> Option<Self> {
+        let mut grown = self.clone();
+        if self.find(name, usize::MAX).is_some() {
+            return Some(grown);
+        }
+        if self.names.len() >= max {
+            return None;
+        }
+        grown.names.push(Arc::from(name));
+        grown.families.push(family);
+        Some(grown)
+    }
+
+    /// Whether the stored document lacks something that pages are about to need.
+    pub fn unsaved(&self) -> bool {
+        !self.stored || self.saved < self.names.len()
+    }
+}
 
 /// How many sets of fields are remembered; those that nobody has any more go first.
 const KEPT_MAX: usize = 4096;
@@ -34,7 +76,6 @@ impl Shapes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reading::Family;
 
     fn fields(name: String) -> Fields {
         Fields { names: vec![name.into()], families: vec![Family::Number], saved: 0, stored: false }
