@@ -1,5 +1,7 @@
 //! What one shard has been fed and has not seen stored yet, by bucket, and which of it is due.
 
+mod waiting;
+
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
@@ -7,14 +9,15 @@ use std::time::{Duration, Instant};
 
 use rapidhash::fast::RandomState;
 
+use self::waiting::{Waiting, find, place};
 use super::batch::{Fed, stored_bytes};
 use super::catalog::{Database, KnownSensor};
 use super::deletion::Pending;
 use super::progress::Ticket;
 use super::tickets::Tickets;
 use crate::bucket::hot::HotKey;
-use crate::bucket::packed::{Packed, Unpacked};
-use crate::bucket::{Bucket, Caps, Readings};
+use crate::bucket::packed::Packed;
+use crate::bucket::{Caps, Readings};
 use crate::log::Sequence;
 use crate::reading::{Hour, Value};
 
@@ -51,27 +54,6 @@ pub struct Unflushed {
     buckets: usize,
     /// Bytes of all packed readings.
     packed: usize,
-}
-
-/// One bucket's unflushed readings.
-#[derive(Debug)]
-pub struct Waiting {
-    hour: Hour,
-    known: Arc<KnownSensor>,
-    database: Arc<Database>,
-    /// In log order.
-    rows: Packed,
-    /// What they take in the store, roughly.
-    bytes: usize,
-    /// The first of the rows' place in the log.
-    first: Sequence,
-    last_touch: Instant,
-    is_urgent: bool,
-    /// How many flights in a row failed for reasons of this bucket alone.
-    failures: u32,
-    /// After such a failure: when it is tried again, unless somebody waits for what came since.
-    not_before: Option<Instant>,
-    in_flight: Option<Arc<Packed>>,
 }
 
 /// A bucket's readings on their way to the store.
@@ -356,49 +338,6 @@ impl Unflushed {
             .filter(|waiting| hours.contains(&waiting.hour))
             .map(|waiting| (waiting.hour, waiting.merged()))
             .collect()
-    }
-}
-
-fn find(waiting: &mut VecDeque<Waiting>, hour: Hour) -> Option<&mut Waiting> {
-    let at = place(waiting, hour).ok()?;
-    Some(&mut waiting[at])
-}
-
-/// Where an hour of a sensor is, or would be.
-fn place(waiting: &VecDeque<Waiting>, hour: Hour) -> Result<usize, usize> {
-    // Readings come for the latest hour, and flights take the earliest one; a sensor that catches up may have hundreds.
-    match (waiting.back(), waiting.front()) {
-        (Some(last), _) if last.hour == hour => Ok(waiting.len() - 1),
-        (_, Some(first)) if first.hour == hour => Ok(0),
-        _ => waiting.binary_search_by_key(&hour, |waiting| waiting.hour),
-    }
-}
-
-impl Waiting {
-    fn new(
-        hour: Hour,
-        known: &Arc<KnownSensor>,
-        database: &Arc<Database>,
-        first: Sequence,
-        last_touch: Instant,
-    ) -> Self {
-        let (known, database) = (known.clone(), database.clone());
-        let (rows, bytes, is_urgent, failures, not_before, in_flight) = (Packed::default(), 0, false, 0, None, None);
-        Self { hour, known, database, rows, bytes, first, last_touch, is_urgent, failures, not_before, in_flight }
-    }
-
-    fn is_held_back(&self, now: Instant) -> bool {
-        self.in_flight.is_some() || self.not_before.is_some_and(|at| now < at)
-    }
-
-    fn merged(&self) -> Readings {
-        let mut rows = Unpacked::default();
-        rows.unpack_in_time_order(self.in_flight.as_deref().into_iter().chain([&self.rows]));
-        let names = &self.known.fields().names;
-        let uncapped = Caps { max_readings: usize::MAX, max_bytes: usize::MAX, hard_bytes: usize::MAX };
-        let mut bucket = Bucket::default();
-        bucket.apply(rows.rows(names), &uncapped, &Arc::from(""));
-        bucket.pages().first().map(|page| page.readings.clone()).unwrap_or_default()
     }
 }
 

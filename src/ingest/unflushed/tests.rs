@@ -4,6 +4,7 @@
 mod visible;
 
 use super::*;
+use crate::bucket::packed::Unpacked;
 use crate::ingest::catalog::Catalog;
 use crate::ingest::options::Options;
 use crate::ingest::progress::{Logged, Progress};
