@@ -61,7 +61,9 @@ fn arrows_point_one_way() {
             assert!(["app", "lib", "main"].contains(&room.as_str()), "{} is in a room nobody drew", file.display());
             continue;
         };
+        // The tests inside a room may use a real store or log where the service gets one handed in.
         let code = code(&file);
+        let code = code.split("#[cfg(test)]\nmod tests {").next().unwrap();
         for other in rooms.iter().filter(|other| **other != room && !may.contains(other) && **other != "faults") {
             assert!(!code.contains(&format!("crate::{other}")), "{}: {room} must not know {other}", file.display());
         }

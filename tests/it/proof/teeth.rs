@@ -24,8 +24,8 @@ const OFTEN: &str = "100ms";
 const CONNECTIONS: usize = 2;
 const SECOND: i64 = 1_000_000_000;
 const PATIENCE: Duration = Duration::from_secs(15);
-/// How long the store is away: long enough for a flush to fail for good.
-const AWAY: Duration = Duration::from_secs(3);
+/// What a server says, once per outage and shard, when a flush has failed for good.
+const FLUSH_FAILED: &str = "readings could not be stored";
 const SIGKILL: i32 = 9;
 
 /// A fault and the checks after it, with or without a bug.
@@ -157,8 +157,9 @@ fn store_away(bug: Option<&str>) -> Oracle {
     oracle.during(&world.base(), |progress| {
         progress.await_acks(3, RECOVERY);
         mongod.kill();
-        // An outage is a length of time by its nature; nothing is waited for here.
-        std::thread::sleep(AWAY);
+        if poll(RECOVERY, || world.server.stderr().contains(FLUSH_FAILED).then_some(())).is_none() {
+            progress.fail("a flush that fails".to_owned());
+        }
         mongod.restart();
         progress.await_acks(2, RECOVERY);
     });
