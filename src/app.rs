@@ -1,9 +1,11 @@
 //! The whole, put together from top to bottom in the order the parts depend on each other, and
 //! taken apart in the opposite order. The only room that knows all others.
 
+mod tokens;
 mod verify;
 
 use std::io::Write;
+use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -14,15 +16,17 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use crate::access::{Audit, Quota};
 use crate::bucket::{Caps, StorageError, Store};
 use crate::config::{AckSetting, Settings};
-use crate::http::{self, App, Health};
+use crate::http::{self, App, Health, Serves};
 use crate::ingest::{self, AckLevel, Closing, Ingest, Presence};
 use crate::log::{self, Folder, Log, Recovery};
 use crate::query::{self, Query};
 use crate::store::{EmbeddedStore, MongoOptions, MongoStore};
 use crate::telemetry::{Metrics, logs};
 
+pub use self::tokens::tokens;
 pub use self::verify::verify;
 
 /// How often the store is asked whether it answers.
@@ -60,11 +64,17 @@ fn failed(error: &anyhow::Error) -> ExitCode {
 
 async fn serve(settings: Settings) -> anyhow::Result<bool> {
     let started = (clock_ns(), Instant::now());
-    let (store, state) = open_store(&settings).await?;
+    let (store, state, mongo) = open_store(&settings).await?;
+    let (access, first_token) = tokens::open(&settings, mongo).await?;
     let kind = if settings.store.uri.is_embedded() { "embedded" } else { "mongodb" };
     let metrics = Metrics::new(env!("CARGO_PKG_VERSION"), kind).context("setting up metrics")?;
-    let listener = listen(&settings).await?;
+    let listener = listen(settings.server.listen, "--listen").await?;
     let address = listener.local_addr().context("asking for the address")?;
+    let status = match settings.status.listen {
+        Some(address) => Some(listen(address, "status.listen").await?),
+        None => None,
+    };
+    let status_address = status.as_ref().and_then(|listener| listener.local_addr().ok());
     let (log, recovery) = match open_log(&settings).await {
         Ok(opened) => opened,
         Err(error) => {
@@ -80,12 +90,24 @@ async fn serve(settings: Settings) -> anyhow::Result<bool> {
     presence.note(state == Health::Ready);
     let (health_sender, health) = watch::channel(state);
     let options = http_options(&settings);
-    let app = Arc::new(App { ingest, query, metrics: metrics.clone(), health, options, started });
+    let audit = Arc::new(Audit::new(&settings.server.data_dir));
+    metrics.tokens.set(u32::try_from(access.len()).unwrap_or(u32::MAX));
+    let app = Arc::new(App {
+        ingest,
+        query,
+        access: access.clone(),
+        audit,
+        metrics: metrics.clone(),
+        health,
+        options,
+        started,
+    });
     let health_sender = Arc::new(health_sender);
     let watcher = tokio::spawn(watch_store(store.clone(), health_sender.clone(), presence));
     let upkeep = tokio::spawn(keep_up(metrics.clone()));
+    let tokens = tokio::spawn(access.clone().watch());
     let mut stop = Stop::new().context("listening for signals")?;
-    banner(&settings, address, started.1);
+    banner(&settings, (address, status_address), first_token.as_deref(), access.is_enforced(), started.1);
 
     let (stopping, mut told) = watch::channel(false);
     let bounds = http::Connections {
@@ -98,7 +120,13 @@ async fn serve(settings: Settings) -> anyhow::Result<bool> {
         // An error means that the sender is gone, which is a stop too.
         let _ = told.wait_for(|stop| *stop).await;
     };
-    let server = tokio::spawn(http::serve(listener, http::Service::new(app.clone()), bounds, metrics, until_told));
+    let serves = if status.is_some() { Serves::AllButStatus } else { Serves::All };
+    let service = http::Service::new(app.clone(), serves);
+    let statuses = status.map(|listener| {
+        let service = http::Service::new(app.clone(), Serves::Status);
+        tokio::spawn(http::serve(listener, service, bounds.clone(), metrics.clone(), std::future::pending()))
+    });
+    let server = tokio::spawn(http::serve(listener, service, bounds, metrics, until_told));
     let asked = tokio::select! {
         () = stop.wait() => true,
         ended = any_ended(&mut closing.shards) => {
@@ -115,25 +143,20 @@ async fn serve(settings: Settings) -> anyhow::Result<bool> {
             false
         }
     };
-    watcher.abort();
-    upkeep.abort();
+    [watcher, upkeep, tokens].iter().chain(&statuses).for_each(JoinHandle::abort);
     Ok(asked && done)
 }
 
 /// Opens the store and says whether it answers. MongoDB may be away; what can never serve is refused.
-async fn open_store(settings: &Settings) -> anyhow::Result<(Arc<dyn Store>, Health)> {
+async fn open_store(settings: &Settings) -> anyhow::Result<(Arc<dyn Store>, Health, Option<Arc<MongoStore>>)> {
     let directory = &settings.server.data_dir;
     std::fs::create_dir_all(directory).with_context(|| format!("creating {}", directory.display()))?;
     if settings.store.uri.is_embedded() {
         let store =
             EmbeddedStore::open(directory, settings.embedded.cache_bytes).context("opening the embedded store")?;
-        return Ok((Arc::new(store), Health::Ready));
+        return Ok((Arc::new(store), Health::Ready, None));
     }
-    let options = MongoOptions {
-        command_timeout: settings.store.command_timeout,
-        commands_in_flight: u32::try_from(settings.store.commands_in_flight).unwrap_or(u32::MAX),
-    };
-    let store = MongoStore::open(settings.store.uri.expose(), options).await.context("opening the store")?;
+    let store = open_mongo(settings).await?;
     let health = match store.check().await {
         Ok(()) => Health::Ready,
         Err(error @ StorageError::Refused { .. }) => return Err(error).context("opening the store"),
@@ -142,7 +165,15 @@ async fn open_store(settings: &Settings) -> anyhow::Result<(Arc<dyn Store>, Heal
             Health::StoreAway(error.to_string())
         }
     };
-    Ok((Arc::new(store), health))
+    Ok((store.clone(), health, Some(store)))
+}
+
+async fn open_mongo(settings: &Settings) -> anyhow::Result<Arc<MongoStore>> {
+    let options = MongoOptions {
+        command_timeout: settings.store.command_timeout,
+        commands_in_flight: u32::try_from(settings.store.commands_in_flight).unwrap_or(u32::MAX),
+    };
+    Ok(Arc::new(MongoStore::open(settings.store.uri.expose(), options).await.context("opening the store")?))
 }
 
 /// Opens the log and tells what a person should know of it.
@@ -179,10 +210,9 @@ async fn open_log(settings: &Settings) -> anyhow::Result<(Log, Recovery)> {
     Ok((log, recovery))
 }
 
-async fn listen(settings: &Settings) -> anyhow::Result<TcpListener> {
-    let address = settings.server.listen;
+async fn listen(address: SocketAddr, key: &str) -> anyhow::Result<TcpListener> {
     TcpListener::bind(address).await.with_context(|| {
-        format!("listening on {address}: is another process there? Choose a free one with --listen ADDR:PORT")
+        format!("listening on {address}: is another process there? Choose a free one with {key} ADDR:PORT")
     })
 }
 
@@ -213,7 +243,26 @@ fn ingest_options(settings: &Settings) -> ingest::Options {
         sensor_fields: settings.limits.sensor_fields,
         sensors: settings.limits.sensors,
         databases: settings.limits.databases,
+        database_quota: database_quota(settings),
+        window: ingest::Window {
+            past: bound_ns(settings.limits.max_past),
+            future: bound_ns(settings.limits.max_future),
+        },
     }
+}
+
+fn database_quota(settings: &Settings) -> Quota {
+    let bound = |count: usize| u32::try_from(count).ok().filter(|count| *count > 0);
+    Quota {
+        readings_per_second: bound(settings.quota.database_readings),
+        new_sensors_per_hour: bound(settings.quota.database_new_sensors),
+        sensors: bound(settings.quota.database_sensors),
+    }
+}
+
+/// Nanoseconds; nothing for zero, which bounds nothing.
+fn bound_ns(bound: Duration) -> Option<i64> {
+    i64::try_from(bound.as_nanos()).ok().filter(|bound| *bound > 0)
 }
 
 fn query_options(settings: &Settings) -> query::Options {
@@ -351,7 +400,13 @@ impl Stop {
 }
 
 /// What a person sees first: what serves where, and two commands to copy.
-fn banner(settings: &Settings, address: std::net::SocketAddr, started: Instant) {
+fn banner(
+    settings: &Settings,
+    (address, status): (SocketAddr, Option<SocketAddr>),
+    first_token: Option<&str>,
+    enforced: bool,
+    started: Instant,
+) {
     let store = match settings.store.uri.is_embedded() {
         true => format!("embedded in {}", settings.server.data_dir.display()),
         false => settings.store.uri.to_string(),
@@ -362,16 +417,18 @@ fn banner(settings: &Settings, address: std::net::SocketAddr, started: Instant) 
     let mut line = |text: std::fmt::Arguments<'_>| drop(writeln!(out, "{text}"));
     line(format_args!("hourglass {}", env!("CARGO_PKG_VERSION")));
     line(format_args!("  store    {store}"));
-    line(format_args!("  serving  {base}  (endpoints: {base}/, metrics: {base}/metrics)"));
-    line(format_args!("  write a reading, and read it back:"));
-    line(format_args!("    curl '{base}/api/v1/readings' -d '{{\"sensor\":\"temp-01\",\"value\":22.5}}'"));
-    line(format_args!("    curl '{base}/api/v1/readings?sensor=readings,sensor=temp-01'"));
-    if settings.server.is_exposed() {
-        line(format_args!(
-            "  WARNING: {address} can be reached from other machines, and there is no authentication yet."
-        ));
-        tracing::warn!(%address, "reachable from other machines without authentication");
+    let metrics = status.unwrap_or(address);
+    line(format_args!("  serving  {base}  (endpoints: {base}/, metrics: http://{metrics}/metrics)"));
+    if let Some(token) = first_token {
+        line(format_args!("  token    {token}"));
+        line(format_args!("           for everything, named \"first\"; shown this once: keep it, or make it anew by"));
+        line(format_args!("           hourglass token rotate first"));
     }
+    let token = first_token.unwrap_or("$TOKEN");
+    let header = if enforced { format!(" -H \"Authorization: Token {token}\"") } else { String::new() };
+    line(format_args!("  write a reading, and read it back:"));
+    line(format_args!("    curl{header} '{base}/api/v1/readings' -d '{{\"sensor\":\"temp-01\",\"value\":22.5}}'"));
+    line(format_args!("    curl{header} '{base}/api/v1/readings?sensor=readings,sensor=temp-01'"));
     line(format_args!("ready in {} ms", started.elapsed().as_millis()));
 }
 

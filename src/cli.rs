@@ -5,8 +5,11 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::access::{Pin, Quota, Scopes, Token, TokenChange, is_glob, parse_rate};
 use crate::config::{self, Overrides, Problem, Settings};
 
+/// Exit status for flags that do not go together, as clap has it.
+const EXIT_USAGE: u8 = 2;
 /// Exit status for a configuration that cannot be used (`EX_CONFIG` of sysexits.h).
 const EXIT_CONFIG: u8 = 78;
 
@@ -34,12 +37,189 @@ pub enum Command {
     /// is, 1 when something is, 2 when the check was not completed. The service must be stopped, or
     /// may run where the store is MongoDB.
     Verify(VerifyFlags),
+    /// Make, list, rotate and revoke tokens, by which clients say who they are. May be done while the service runs.
+    Token {
+        /// What about them.
+        #[command(subcommand)]
+        command: TokenCommand,
+    },
     /// About the configuration file.
     Config {
         /// What about it.
         #[command(subcommand)]
         command: ConfigCommand,
     },
+}
+
+/// What is to be done with tokens.
+#[derive(Debug, Subcommand)]
+pub enum TokenCommand {
+    /// Make a token and print it, this once. Databases are given as globs: `*` stands for any characters, `?` for one.
+    Create(CreateFlags),
+    /// List all tokens with what they may do; secrets are not kept, and cannot be shown.
+    List(StoreFlags),
+    /// From now on a token does not count.
+    Revoke {
+        /// Its name.
+        name: String,
+        #[command(flatten)]
+        #[expect(missing_docs, reason = "flattened")]
+        store: StoreFlags,
+    },
+    /// Give a token a new secret and print it, this once.
+    Rotate {
+        /// Its name.
+        name: String,
+        /// How long the old secret goes on to count, so that devices can be told the new one: 1h, 7d.
+        #[arg(long, value_name = "DURATION", value_parser = lifetime)]
+        keep_old: Option<i64>,
+        #[command(flatten)]
+        #[expect(missing_docs, reason = "flattened")]
+        store: StoreFlags,
+    },
+}
+
+/// Where the tokens are kept: as `serve` has it.
+#[derive(Debug, Args)]
+pub struct StoreFlags {
+    /// The configuration file.
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// The data directory of the service [default: ./data].
+    #[arg(long, value_name = "DIR")]
+    pub data_dir: Option<PathBuf>,
+    /// `embedded`, or a `mongodb://` URI [default: embedded].
+    #[arg(long, value_name = "STORE")]
+    pub store: Option<String>,
+}
+
+/// The flags of `token create`.
+#[derive(Debug, Args)]
+pub struct CreateFlags {
+    /// Its name: letters, digits, and - _ . @ :
+    #[arg(long, value_parser = token_name)]
+    pub name: String,
+    /// Databases it may write to; may be given several times.
+    #[arg(long, value_name = "GLOB", value_parser = glob)]
+    pub write: Vec<String>,
+    /// Databases it may read.
+    #[arg(long, value_name = "GLOB", value_parser = glob)]
+    pub read: Vec<String>,
+    /// Databases it may create, delete from and drop, write to and read; `*` is for the whole service.
+    #[arg(long, value_name = "GLOB", value_parser = glob)]
+    pub admin: Vec<String>,
+    /// It may read /metrics and /api/v1/status.
+    #[arg(long)]
+    pub metrics: bool,
+    /// A tag that all sensors it writes or reads must have with this value; may be given several times.
+    #[arg(long, value_name = "KEY=VALUE", value_parser = pin)]
+    pub sensor_tag: Vec<Pin>,
+    /// For how long it counts: 12h, 90d.
+    #[arg(long, value_name = "DURATION", value_parser = lifetime)]
+    pub expires: Option<i64>,
+    /// Most readings per second, over some seconds: 5000/s.
+    #[arg(long, value_name = "RATE", value_parser = per_second)]
+    pub rate: Option<u32>,
+    /// Most sensors per hour that nobody has met before: 100/h.
+    #[arg(long, value_name = "RATE", value_parser = per_hour)]
+    pub new_sensors: Option<u32>,
+    /// Most sensors that it may write through one instance.
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
+    pub sensors: Option<u32>,
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "flattened")]
+    pub store: StoreFlags,
+}
+
+fn token_name(text: &str) -> Result<String, String> {
+    let fits = Token::is_name(text).then(|| text.to_owned());
+    fits.ok_or_else(|| "1 to 64 letters, digits, and - _ . @ : are wanted".to_owned())
+}
+
+fn glob(text: &str) -> Result<String, String> {
+    is_glob(text)
+        .then(|| text.to_owned())
+        .ok_or_else(|| "a database's name or a pattern such as climate_* is wanted".to_owned())
+}
+
+fn pin(text: &str) -> Result<Pin, String> {
+    let pin = text.split_once('=').filter(|(key, value)| !key.is_empty() && !value.is_empty());
+    let (key, value) = pin.ok_or("KEY=VALUE is wanted, e.g. site=lab")?;
+    Ok(Pin { key: key.to_owned(), value: value.to_owned() })
+}
+
+/// Seconds, from a number with its unit.
+fn lifetime(text: &str) -> Result<i64, String> {
+    let number = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = match &text[number.len()..] {
+        "s" => 1,
+        "m" => 60,
+        "h" => 3600,
+        "d" => 86_400,
+        "w" => 7 * 86_400,
+        _ => return Err("a whole number with s, m, h, d or w is wanted, e.g. 90d".to_owned()),
+    };
+    let seconds = number.parse::<i64>().ok().and_then(|number| number.checked_mul(unit)).filter(|seconds| *seconds > 0);
+    seconds.ok_or_else(|| "a whole number above zero is wanted".to_owned())
+}
+
+fn per_second(text: &str) -> Result<u32, String> {
+    parse_rate(text, "s")
+}
+
+fn per_hour(text: &str) -> Result<u32, String> {
+    parse_rate(text, "h")
+}
+
+impl TokenCommand {
+    /// The settings' flags, and what is to be done.
+    ///
+    /// # Errors
+    /// A token that could do nothing, or that could get around its own tags.
+    pub fn taken_apart(self) -> Result<(ServeFlags, TokenChange), &'static str> {
+        let (store, change) = match self {
+            Self::List(store) => (store, TokenChange::List),
+            Self::Revoke { name, store } => (store, TokenChange::Revoke { name }),
+            Self::Rotate { name, keep_old, store } => {
+                (store, TokenChange::Rotate { name, keep: keep_old.unwrap_or_default() })
+            }
+            Self::Create(flags) => {
+                let CreateFlags { name, write, read, admin, metrics, sensor_tag: pins, .. } = flags;
+                let scopes = Scopes { write, read, admin, metrics, pins };
+                if scopes.is_empty() {
+                    return Err("a token that may do nothing: give --write, --read, --admin or --metrics");
+                }
+                if !scopes.pins.is_empty() && !scopes.admin.is_empty() {
+                    return Err(
+                        "--sensor-tag and --admin exclude each other: who drops a database drops all its sensors",
+                    );
+                }
+                let quota = Quota {
+                    readings_per_second: flags.rate,
+                    new_sensors_per_hour: flags.new_sensors,
+                    sensors: flags.sensors,
+                };
+                (flags.store, TokenChange::Create { name, scopes, quota, expires_in: flags.expires })
+            }
+        };
+        let StoreFlags { config, data_dir, store } = store;
+        Ok((ServeFlags { config, listen: None, data_dir, store }, change))
+    }
+}
+
+/// Does what is to be done with tokens.
+#[must_use]
+pub fn tokens(command: TokenCommand, apply: impl Fn(&Settings, TokenChange) -> ExitCode) -> ExitCode {
+    match command.taken_apart() {
+        Ok((flags, change)) => match settings(&flags) {
+            Ok(settings) => apply(&settings, change),
+            Err(problems) => report(&problems),
+        },
+        Err(problem) => {
+            eprintln!("hourglass: {problem}");
+            ExitCode::from(EXIT_USAGE)
+        }
+    }
 }
 
 /// Questions about the configuration file.

@@ -1,5 +1,6 @@
 //! hourglass: readings in, exact hourly buckets kept, ranges out.
 
+pub mod access;
 pub mod app;
 pub mod bucket;
 pub mod cli;

@@ -4,8 +4,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use hourglass::access::{Caller, Quota};
 use hourglass::bucket::Caps;
-use hourglass::ingest::{Ack, AckLevel, Arrival, Ingest, IngestError, Options};
+use hourglass::ingest::{Ack, AckLevel, Arrival, Ingest, IngestError, Options, Window};
 use hourglass::log::{self, Log, Recovery};
 use hourglass::reading::{Limits, Precision};
 use hourglass::store::EmbeddedStore;
@@ -101,7 +102,7 @@ impl Path {
 
     async fn lines(&self, body: &str, partial: bool) -> Result<Ack, IngestError> {
         let (precision, ack) = (Precision::Nanoseconds, Some(AckLevel::Log));
-        let arrival = Arrival { database: "bench", precision, received: 0, partial, ack };
+        let arrival = Arrival { database: "bench", precision, received: 0, partial, ack, by: &Caller::Anybody };
         let mut admission = self.ingest.admission();
         admission.grow(body.len())?;
         self.ingest.lines(arrival, body.as_bytes(), admission).await
@@ -152,5 +153,7 @@ fn options(dead_letters: std::path::PathBuf) -> Options {
         sensor_fields: 256,
         sensors: 1_000_000,
         databases: 10,
+        database_quota: Quota::default(),
+        window: Window::default(),
     }
 }

@@ -38,7 +38,7 @@ async fn check(settings: &Settings, repair: bool) -> anyhow::Result<bool> {
         std::fs::metadata(&file).with_context(|| format!("there is no store: {}", file.display()))?;
     }
     let log = unflushed_records(&settings.log_dir()).context("reading the log")?;
-    let (store, _) = super::open_store(settings).await?;
+    let (store, _, _) = super::open_store(settings).await?;
     store.check().await?;
     let bounds = PageBounds { max_readings: settings.page.max_readings, hard_bytes: settings.page.hard_bytes };
     let options = Options { bounds, recent: settings.sensors.recent, repair };

@@ -20,8 +20,9 @@ use layers::Layers;
 
 pub use problem::{Fault, Problem, Reason, Source};
 pub use settings::{
-    AckSetting, EmbeddedSettings, FlushSettings, HotSettings, IngestSettings, LimitsSettings, LogFormat, LogSettings,
-    PageSettings, QuerySettings, SensorsSettings, ServerSettings, Settings, StoreSettings, TelemetrySettings,
+    AckSetting, AuthRequired, AuthSettings, EmbeddedSettings, FlushSettings, HotSettings, IngestSettings,
+    LimitsSettings, LogFormat, LogSettings, PageSettings, QuerySettings, QuotaSettings, SensorsSettings,
+    ServerSettings, Settings, StatusSettings, StoreSettings, TelemetrySettings,
 };
 pub use store_uri::{StoreUri, redact_uri};
 

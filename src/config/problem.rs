@@ -2,7 +2,6 @@
 //! mend it. No line shows credentials.
 
 use std::fmt;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use super::redact_uri;
@@ -109,11 +108,6 @@ pub enum Reason {
         /// The key that it must at least equal, and its value.
         floor: (&'static str, String),
     },
-    /// Other machines may reach the address, and nobody would have to authenticate.
-    Unauthenticated {
-        /// The address.
-        listen: SocketAddr,
-    },
 }
 
 /// What is wrong with one value.
@@ -200,13 +194,6 @@ impl fmt::Display for Reason {
             Self::Below { low, floor } => {
                 write!(f, "{} = {} must not be below {} = {}", low.0, low.1, floor.0, floor.1)
             }
-            Self::Unauthenticated { listen } => write!(
-                f,
-                "server.listen = \"{listen}\" lets other machines in, and there is no authentication yet; listen on \
-                 127.0.0.1:{port}, or, where everybody on that network may read, write and delete, set \
-                 server.allow_unauthenticated = true (HOURGLASS_SERVER__ALLOW_UNAUTHENTICATED=true)",
-                port = listen.port()
-            ),
         }
     }
 }

@@ -10,8 +10,9 @@ use std::time::Duration;
 use super::layers::{Layers, RawValue};
 use super::problem::{Fault, Problem, Reason, show_text};
 use super::settings::{
-    AckSetting, EmbeddedSettings, FlushSettings, HotSettings, IngestSettings, LimitsSettings, LogSettings,
-    PageSettings, QuerySettings, SensorsSettings, ServerSettings, StoreSettings, TelemetrySettings,
+    AckSetting, AuthRequired, AuthSettings, EmbeddedSettings, FlushSettings, HotSettings, IngestSettings,
+    LimitsSettings, LogSettings, PageSettings, QuerySettings, QuotaSettings, SensorsSettings, ServerSettings,
+    StatusSettings, StoreSettings, TelemetrySettings,
 };
 use super::units::{GIB, KIB, MIB, parse_duration, parse_size, show_duration, show_size};
 use super::{LogFormat, Settings, StoreUri};
@@ -24,6 +25,9 @@ const HOUR: Duration = Duration::from_secs(60 * 60);
 /// 292 years: the times that nanoseconds can tell, from one end to the middle.
 const SPAN_MOST: Duration = Duration::from_secs(292 * 365 * 24 * 60 * 60);
 
+/// More than this is no bound.
+const QUOTA_MOST: usize = 1_000_000_000;
+
 /// The shortest deadline: below it nothing could ever be answered.
 const TICK: Duration = Duration::from_millis(10);
 
@@ -35,12 +39,16 @@ pub fn resolve(layers: &Layers, problems: &mut Vec<Problem>) -> Settings {
         server: ServerSettings {
             listen: reader.address("server.listen"),
             data_dir: reader.data_dir("server.data_dir"),
-            allow_unauthenticated: reader.truth("server.allow_unauthenticated"),
             connections: reader.count("server.connections", 1..=65536),
             header_timeout: reader.duration("server.header_timeout", TICK..=10 * MINUTE),
             body_timeout: reader.duration("server.body_timeout", TICK..=HOUR),
             shutdown_timeout: reader.duration("server.shutdown_timeout", TICK..=HOUR),
         },
+        auth: AuthSettings {
+            required: reader.auth_required("auth.required"),
+            first_token: reader.truth("auth.first_token"),
+        },
+        status: StatusSettings { listen: reader.optional_address("status.listen") },
         store: StoreSettings {
             uri: reader.store(),
             command_timeout: reader.duration("store.command_timeout", TICK..=10 * MINUTE),
@@ -85,6 +93,13 @@ pub fn resolve(layers: &Layers, problems: &mut Vec<Problem>) -> Settings {
             sensor_fields: reader.count("limits.sensor_fields", 1..=65_535),
             sensors: reader.count("limits.sensors", 1..=100_000_000),
             databases: reader.count("limits.databases", 1..=10_000),
+            max_past: reader.duration("limits.max_past", Duration::ZERO..=SPAN_MOST),
+            max_future: reader.duration("limits.max_future", Duration::ZERO..=SPAN_MOST),
+        },
+        quota: QuotaSettings {
+            database_readings: reader.count("quota.database_readings", 0..=QUOTA_MOST),
+            database_new_sensors: reader.count("quota.database_new_sensors", 0..=QUOTA_MOST),
+            database_sensors: reader.count("quota.database_sensors", 0..=QUOTA_MOST),
         },
         query: QuerySettings {
             limit_default: reader.count("query.limit_default", 1..=1_000_000),
@@ -165,6 +180,21 @@ impl Reader<'_> {
         self.read(key, "an IP address and port", |value| text_of(value)?.parse().map_err(|_| Fault::NotAnAddress))
     }
 
+    fn optional_address(&mut self, key: &'static str) -> Option<SocketAddr> {
+        self.read(key, "an IP address and port, or nothing", |value| match text_of(value)? {
+            "" => Ok(None),
+            address => address.parse().map(Some).map_err(|_| Fault::NotAnAddress),
+        })
+    }
+
+    fn auth_required(&mut self, key: &'static str) -> AuthRequired {
+        self.read(key, r#""auto" or "always""#, |value| match text_of(value)? {
+            "auto" => Ok(AuthRequired::Auto),
+            "always" => Ok(AuthRequired::Always),
+            _ => Err(Fault::UnknownWord),
+        })
+    }
+
     fn data_dir(&mut self, key: &'static str) -> PathBuf {
         self.read(key, "a path", |value| match path_of(value)? {
             path if path.as_os_str().is_empty() => Err(Fault::Empty),
@@ -242,7 +272,7 @@ impl Reader<'_> {
 
     /// What keys must be to each other; judged only between values that are sound by themselves.
     fn judge_relations(&mut self, settings: &Settings) {
-        let Settings { server, ingest, log, page, limits, query, .. } = settings;
+        let Settings { ingest, log, page, limits, query, .. } = settings;
         let sizes = [
             ("page.hard_bytes", page.hard_bytes, "page.max_bytes", page.max_bytes),
             // A body and the readings made of it are in memory at the same time.
@@ -258,13 +288,6 @@ impl Reader<'_> {
         let (max, default) = ("query.limit_max", "query.limit_default");
         if query.limit_max < query.limit_default && self.are_sound(&[max, default]) {
             self.note_below((max, query.limit_max.to_string()), (default, query.limit_default.to_string()));
-        }
-        if server.is_exposed()
-            && !server.allow_unauthenticated
-            && self.are_sound(&["server.listen", "server.allow_unauthenticated"])
-        {
-            let source = self.layers.source("server.listen").clone();
-            self.problems.push(Problem { source, reason: Reason::Unauthenticated { listen: server.listen } });
         }
     }
 

@@ -14,6 +14,10 @@ use crate::reading::Limits;
 pub struct Settings {
     /// `[server]`: the listener and its connections.
     pub server: ServerSettings,
+    /// `[auth]`: who has to say who they are.
+    pub auth: AuthSettings,
+    /// `[status]`: where health and metrics are asked for.
+    pub status: StatusSettings,
     /// `[store]`: where pages are kept, and how commands to it are bounded.
     pub store: StoreSettings,
     /// `[embedded]`: the embedded store alone.
@@ -32,6 +36,8 @@ pub struct Settings {
     pub sensors: SensorsSettings,
     /// `[limits]`: the shape of what is accepted.
     pub limits: LimitsSettings,
+    /// `[quota]`: how much may come into one database.
+    pub quota: QuotaSettings,
     /// `[query]`: what one query may ask for.
     pub query: QuerySettings,
     /// `[telemetry]`: logs.
@@ -60,8 +66,6 @@ pub struct ServerSettings {
     pub listen: SocketAddr,
     /// The folder of everything kept on this machine; created when missing.
     pub data_dir: PathBuf,
-    /// Whether `listen` may be reachable from other machines although nobody has to authenticate.
-    pub allow_unauthenticated: bool,
     /// Most connections open at once; the next one waits to be accepted.
     pub connections: usize,
     /// Longest time a request's head may take to arrive.
@@ -79,6 +83,31 @@ impl ServerSettings {
         // An IPv4 address written as IPv6, such as ::ffff:127.0.0.1, is judged as the former.
         !self.listen.ip().to_canonical().is_loopback()
     }
+}
+
+/// `[auth]`: who has to say who they are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AuthSettings {
+    /// When a request needs a token.
+    pub required: AuthRequired,
+    /// Whether a token is made at the start when there is none yet.
+    pub first_token: bool,
+}
+
+/// When a request needs a token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AuthRequired {
+    /// Where other machines may reach hourglass, and everywhere once there is a token.
+    Auto,
+    /// Always.
+    Always,
+}
+
+/// `[status]`: where health and metrics are asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StatusSettings {
+    /// An address and port of their own, without tokens; `None` for that of everything else.
+    pub listen: Option<SocketAddr>,
 }
 
 /// `[store]`: where pages are kept, and how commands to it are bounded.
@@ -186,6 +215,21 @@ pub struct LimitsSettings {
     pub sensors: usize,
     /// Databases.
     pub databases: usize,
+    /// How long before now a reading's time may lie; zero for any time.
+    pub max_past: Duration,
+    /// How long after now; zero for any time.
+    pub max_future: Duration,
+}
+
+/// `[quota]`: how much may come into one database; zero for no bound.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QuotaSettings {
+    /// Readings per second.
+    pub database_readings: usize,
+    /// Sensors per hour that nobody has met before.
+    pub database_new_sensors: usize,
+    /// Sensors in all.
+    pub database_sensors: usize,
 }
 
 /// `[query]`: what one query may ask for.

@@ -4,11 +4,13 @@
 use std::sync::Arc;
 
 use axum::Router;
+use axum::http::Method;
 use axum::routing::{MethodRouter, get, post};
 use tower_http::CompressionLevel;
 use tower_http::compression::CompressionLayer;
 use tower_http::compression::predicate::SizeAbove;
 
+use super::auth::Needs;
 use super::known::{self, Parameter};
 use super::{App, influx_query, lists, openapi, readings, sensors, status, summary, write};
 
@@ -28,6 +30,8 @@ pub struct Endpoint {
     pub answers: &'static [&'static [Answer]],
     /// Whether its answers are worth compressing.
     pub compressed: bool,
+    /// What whoever asks must be allowed.
+    pub needs: Needs,
     /// Its route.
     pub route: fn() -> MethodRouter<Arc<App>>,
 }
@@ -49,7 +53,8 @@ const fn json(schema: &'static str) -> Content {
 
 const LINES: &[Content] = &[(TEXT, "Text")];
 const FORM: &[Content] = &[("application/x-www-form-urlencoded", "Form")];
-const FAILED: &[Content] = &[json("Error")];
+/// The body of most failures.
+pub const FAILED: &[Content] = &[json("Error")];
 /// What every question may come to.
 const ASKED: &[Answer] = &[
     (400, "A parameter that cannot be used, or a limit; the text names it.", FAILED),
@@ -105,59 +110,75 @@ const HEALTHY: &[Answer] =
     &[(200, "Writes are acked.", &[json("Health")]), (503, "Writes are not acked.", &[json("Health")])];
 
 macro_rules! endpoints {
-    ($($method:literal $path:literal, $what:literal, $query:expr, $body:expr, $answers:expr, $compressed:expr, $route:expr;)*) => {
+    ($($method:literal $path:literal, $needs:ident, $what:literal, $query:expr, $body:expr, $answers:expr, $compressed:expr, $route:expr;)*) => {
         &[$(Endpoint {
             method: $method, path: $path, what: $what, query: $query, body: $body, answers: $answers,
-            compressed: $compressed, route: || $route,
+            compressed: $compressed, needs: Needs::$needs, route: || $route,
         }),*]
     };
 }
 
 /// Every endpoint.
 pub const ENDPOINTS: &[Endpoint] = endpoints! {
-    "GET" "/", "this list", &[], &[], &[&[(200, "A line per endpoint.", LINES)]], true, get(status::endpoints);
-    "GET" "/openapi.json", "this list for programs: OpenAPI 3.1", &[], &[],
+    "GET" "/", Nothing, "this list", &[], &[], &[&[(200, "A line per endpoint.", LINES)]], true, get(status::endpoints);
+    "GET" "/openapi.json", Nothing, "this list for programs: OpenAPI 3.1", &[], &[],
         &[&[(200, "This.", &[json("Anything")])]], true, get(openapi::document);
-    "POST" "/api/v1/readings", "write JSON readings: one object, an array, or NDJSON", known::WRITE,
+    "POST" "/api/v1/readings", Token, "write JSON readings: one object, an array, or NDJSON", known::WRITE,
         &[json("Written"), (NDJSON, "Text")], &[ACKED], false, post(write::native);
-    "GET" "/api/v1/readings", "raw readings", known::READINGS, &[], &[READ, KNOWN, ASKED], true, get(readings::readings);
-    "GET" "/api/v1/summary", "windows: summaries by step", known::SUMMARY, &[], &[WINDOWS, KNOWN, ASKED], true,
+    "GET" "/api/v1/readings", Token, "raw readings", known::READINGS, &[], &[READ, KNOWN, ASKED], true, get(readings::readings);
+    "GET" "/api/v1/summary", Token, "windows: summaries by step", known::SUMMARY, &[], &[WINDOWS, KNOWN, ASKED], true,
         get(summary::summary);
-    "GET" "/api/v1/sensors", "sensors with their fields, latest reading and outlier mark", known::SENSORS, &[],
+    "GET" "/api/v1/sensors", Token, "sensors with their fields, latest reading and outlier mark", known::SENSORS, &[],
         &[&[(200, "Sensors.", &[json("Sensors")])], ASKED], true, get(sensors::sensors);
-    "GET" "/api/v1/latest", "the latest reading of each sensor", known::LATEST, &[], &[READ, ASKED], true,
+    "GET" "/api/v1/latest", Token, "the latest reading of each sensor", known::LATEST, &[], &[READ, ASKED], true,
         get(sensors::latest);
-    "GET" "/api/v1/measurements", "measurements with how many sensors they have", known::LISTS, &[],
+    "GET" "/api/v1/measurements", Token, "measurements with how many sensors they have", known::LISTS, &[],
         &[&[(200, "Measurements.", &[json("Measurements")])], ASKED], true, get(lists::measurements);
-    "GET" "/api/v1/tags", "tag keys with how many values and sensors they have", known::LISTS, &[],
+    "GET" "/api/v1/tags", Token, "tag keys with how many values and sensors they have", known::LISTS, &[],
         &[&[(200, "Tag keys.", &[json("Tags")])], ASKED], true, get(lists::tags);
-    "GET" "/api/v1/tags/{key}", "a tag's values with how many sensors they have", known::LISTS, &[],
+    "GET" "/api/v1/tags/{key}", Token, "a tag's values with how many sensors they have", known::LISTS, &[],
         &[&[(200, "Values.", &[json("Values")])], NOTHING, ASKED], true, get(lists::tag_values);
-    "GET" "/api/v1/fields", "fields with the type of their values", known::LISTS, &[],
+    "GET" "/api/v1/fields", Token, "fields with the type of their values", known::LISTS, &[],
         &[&[(200, "Fields.", &[json("Fields")])], ASKED], true, get(lists::fields);
-    "POST" "/api/v1/flush", "204 when all that was acked before is in the store", &[], &[],
+    "POST" "/api/v1/flush", Admin, "204 when all that was acked before is in the store", &[], &[],
         &[&[(204, "It is.", &[]), (503, "It is not yet.", FAILED)]], false, post(write::flush);
-    "GET" "/api/v1/status", "how far the store is behind: readings, seconds, bytes of the log", &[], &[],
+    "GET" "/api/v1/status", Metrics, "how far the store is behind: readings, seconds, bytes of the log", &[], &[],
         &[&[(200, "So far.", &[json("Status")])]], true, get(status::status);
-    "POST" "/write", "line protocol, as InfluxDB 1.x takes it", known::WRITE, LINES, &[KEPT, WRITTEN], false,
+    "POST" "/write", Token, "line protocol, as InfluxDB 1.x takes it", known::WRITE, LINES, &[KEPT, WRITTEN], false,
         post(write::v1);
-    "POST" "/api/v2/write", "line protocol, as InfluxDB 2.x takes it", known::WRITE_V2, LINES, &[KEPT, WRITTEN_V2], false,
+    "POST" "/api/v2/write", Token, "line protocol, as InfluxDB 2.x takes it", known::WRITE_V2, LINES, &[KEPT, WRITTEN_V2], false,
         post(write::v2);
-    "POST" "/api/v3/write_lp", "line protocol, as InfluxDB 3 takes it", known::WRITE_V3, LINES, &[KEPT, WRITTEN_V3], false,
+    "POST" "/api/v3/write_lp", Token, "line protocol, as InfluxDB 3 takes it", known::WRITE_V3, LINES, &[KEPT, WRITTEN_V3], false,
         post(write::v3);
-    "GET" "/query", "InfluxQL: SELECT, SHOW", known::QUERY, &[], &[RESULTS], true, get(influx_query::by_get);
-    "POST" "/query", "InfluxQL, CREATE DATABASE too; parameters in the URL or in a form", known::QUERY, FORM, &[RESULTS], true,
+    "GET" "/query", Token, "InfluxQL: SELECT, SHOW", known::QUERY, &[], &[RESULTS], true, get(influx_query::by_get);
+    "POST" "/query", Token, "InfluxQL, CREATE DATABASE too; parameters in the URL or in a form", known::QUERY, FORM, &[RESULTS], true,
         post(influx_query::by_post);
-    "GET" "/ping", "204, or the version with ?verbose=true", known::PING, &[],
+    "GET" "/ping", Nothing, "204, or the version with ?verbose=true", known::PING, &[],
         &[&[(204, "Here.", &[]), (200, "The version.", &[json("Version")])]], false, get(status::ping);
-    "GET" "/health", "whether writes are acked, and how the store does", &[], &[], &[HEALTHY], false, get(status::health);
-    "GET" "/ready", "200 while writes are acked, 503 otherwise", &[], &[],
+    "GET" "/health", Nothing, "whether writes are acked, and how the store does", &[], &[], &[HEALTHY], false, get(status::health);
+    "GET" "/ready", Nothing, "200 while writes are acked, 503 otherwise", &[], &[],
         &[&[(200, "Writes are acked.", &[json("Ready")]), (503, "Writes are not acked.", &[json("Ready")])]], false,
         get(status::ready);
-    "GET" "/settings", "what QuestDB's clients ask before they write", &[], &[],
+    "GET" "/settings", Nothing, "what QuestDB's clients ask before they write", &[], &[],
         &[&[(200, "Versions of line protocol.", &[json("Settings")])]], false, get(status::settings);
-    "GET" "/metrics", "metrics for Prometheus", &[], &[], &[&[(200, "Metrics.", LINES)]], true, get(status::metrics);
+    "GET" "/metrics", Metrics, "metrics for Prometheus", &[], &[], &[&[(200, "Metrics.", LINES)]], true, get(status::metrics);
 };
+
+/// The endpoint that answers a request; `None` where there is none, or none for this method.
+pub fn find(method: &Method, path: &str) -> Option<&'static Endpoint> {
+    let method = if *method == Method::HEAD { "GET" } else { method.as_str() };
+    ENDPOINTS.iter().find(|endpoint| endpoint.method == method && endpoint.is_at(path))
+}
+
+impl Endpoint {
+    /// Whether its pattern takes a path.
+    pub fn is_at(&self, path: &str) -> bool {
+        match self.path.split_once('{') {
+            None => self.path == path,
+            Some((before, _)) => path.strip_prefix(before).is_some_and(|rest| !rest.is_empty() && !rest.contains('/')),
+        }
+    }
+}
 
 /// An answer of fewer bytes is sent as it is: it fits into a packet anyway.
 const COMPRESSED_FROM: u64 = 1024;

@@ -6,6 +6,7 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
+use crate::access::Denied;
 use crate::bucket::StorageError;
 use crate::ingest::{AckLevel, IngestError, Rejected};
 use crate::query::QueryError;
@@ -13,6 +14,10 @@ use crate::reading::Rejection;
 
 /// Seconds that a client is asked to wait before it tries again.
 const RETRY_AFTER: &str = "1";
+/// What clients without a token are asked for; some send one only when asked.
+const CHALLENGE: &str = "Basic realm=\"hourglass\"";
+/// Tells of what is kept and yet not as it should be: quotas nearly used up, timestamps that look odd.
+pub const WARNING_HEADER: &str = "x-hourglass-warning";
 /// Names the level that an ack reached, and that a request asks for.
 pub const ACK_HEADER: &str = "x-hourglass-ack";
 /// How much of an error text goes into a header.
@@ -55,6 +60,10 @@ pub enum ApiError {
     BodyTimeout,
     /// A body in an encoding not known here.
     Encoding(String),
+    /// Nobody knows who sent it.
+    Denied(Denied),
+    /// Who sent it may not do this; the text names what.
+    Forbidden(String),
     /// Writing failed.
     Ingest(IngestError),
     /// A query failed.
@@ -81,6 +90,9 @@ impl ApiError {
             Self::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
             Self::BodyTimeout => StatusCode::SERVICE_UNAVAILABLE,
             Self::Encoding(_) => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            Self::Denied(Denied::Unavailable) => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Denied(_) => StatusCode::UNAUTHORIZED,
+            Self::Forbidden(_) => StatusCode::FORBIDDEN,
             Self::Ingest(error) => match error {
                 IngestError::Storage(error) => of_storage(error),
                 IngestError::Overloaded { .. }
@@ -92,6 +104,7 @@ impl ApiError {
                 | IngestError::Behind(_)
                 | IngestError::Stopping => StatusCode::SERVICE_UNAVAILABLE,
                 IngestError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+                IngestError::OverQuota(_) => StatusCode::TOO_MANY_REQUESTS,
                 IngestError::TooManyDatabases { .. } | IngestError::DatabaseName { .. } => StatusCode::BAD_REQUEST,
             },
             Self::Query(error) => match error {
@@ -119,6 +132,13 @@ impl ApiError {
             }
             Self::BodyTimeout => "the body did not arrive in time (server.body_timeout)".to_owned(),
             Self::Encoding(encoding) => format!("content encoding {encoding:?} is not known: use gzip or none"),
+            // What of it was wrong is for nobody to know but the audit log.
+            Self::Denied(Denied::Unavailable) => "the tokens are not known at present".to_owned(),
+            Self::Denied(_) => {
+                "authorization failed: send a token that counts (Authorization: Token …, Bearer …, Basic, or ?p=)"
+                    .to_owned()
+            }
+            Self::Forbidden(what) => format!("forbidden: {what}"),
             Self::Ingest(error) => error.to_string(),
             Self::Query(error) => error.to_string(),
         }
@@ -133,8 +153,18 @@ impl ApiError {
             Dialect::V3 => json!({ "error": message, "data": [] }),
         };
         let mut response = error_response(status, &message, &body, dialect);
-        if status == StatusCode::SERVICE_UNAVAILABLE {
-            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER));
+        match self {
+            Self::Ingest(IngestError::OverQuota(exhausted)) => {
+                let seconds = exhausted.retry_after.as_secs().saturating_add(1);
+                response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+            }
+            _ if status == StatusCode::SERVICE_UNAVAILABLE => {
+                response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER));
+            }
+            _ if status == StatusCode::UNAUTHORIZED => {
+                response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static(CHALLENGE));
+            }
+            _ => {}
         }
         // The readings are safe; only the level that was asked for was not reached.
         if matches!(self, Self::Ingest(IngestError::StoreTimeout(_) | IngestError::DeletionTimeout(_))) {
@@ -162,6 +192,9 @@ fn v2_code(status: StatusCode) -> &'static str {
         StatusCode::UNPROCESSABLE_ENTITY => "unprocessable entity",
         StatusCode::SERVICE_UNAVAILABLE => "unavailable",
         StatusCode::NOT_FOUND => "not found",
+        StatusCode::UNAUTHORIZED => "unauthorized",
+        StatusCode::FORBIDDEN => "forbidden",
+        StatusCode::TOO_MANY_REQUESTS => "too many requests",
         StatusCode::METHOD_NOT_ALLOWED => "method not allowed",
         _ => "invalid",
     }
@@ -169,10 +202,7 @@ fn v2_code(status: StatusCode) -> &'static str {
 
 fn error_response(status: StatusCode, message: &str, body: &Value, dialect: Dialect) -> Response {
     let mut response = (status, Json(body)).into_response();
-    // A header cannot hold line ends or text beyond ASCII.
-    let shown: String =
-        message.chars().take(HEADER_BYTES_MAX).map(|c| if c.is_ascii_graphic() { c } else { ' ' }).collect();
-    if let Ok(value) = HeaderValue::from_str(shown.trim()) {
+    if let Some(value) = in_header(message) {
         response.headers_mut().insert("x-influxdb-error", value);
     }
     if dialect == Dialect::V2 {
@@ -181,8 +211,18 @@ fn error_response(status: StatusCode, message: &str, body: &Value, dialect: Dial
     response
 }
 
+/// A text as far as a header can hold it: no line ends, nothing beyond ASCII.
+pub fn in_header(text: &str) -> Option<HeaderValue> {
+    let shown: String =
+        text.chars().take(HEADER_BYTES_MAX).map(|c| if c.is_ascii_graphic() { c } else { ' ' }).collect();
+    HeaderValue::from_str(shown.trim()).ok()
+}
+
 /// The answer to a write of which something was not kept; what was kept is acked.
 pub fn respond_partial(dialect: Dialect, accepted: usize, rejected: &Rejected) -> Response {
+    if is_forbidden(accepted, rejected) {
+        return ApiError::Forbidden(v1_message(accepted, rejected)).respond(dialect);
+    }
     match dialect {
         Dialect::V1 => {
             let message = v1_message(accepted, rejected);
@@ -207,6 +247,11 @@ pub fn respond_partial(dialect: Dialect, accepted: usize, rejected: &Rejected) -
             error_response(StatusCode::BAD_REQUEST, message, &json!({ "error": message, "data": data }), dialect)
         }
     }
+}
+
+/// Whether nothing was kept because the sender may write none of it.
+pub fn is_forbidden(accepted: usize, rejected: &Rejected) -> bool {
+    accepted == 0 && rejected.count > 0 && rejected.reasons.keys().all(|reason| *reason == "forbidden")
 }
 
 /// The words that 1.x clients look for: `unable to parse` and `partial write`, with `dropped=`.

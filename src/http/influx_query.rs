@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use axum::extract::rejection::QueryRejection;
-use axum::extract::{Form, Query, State};
+use axum::extract::{Extension, Form, Query, State};
 use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
@@ -12,7 +12,8 @@ use serde::Deserialize;
 use super::App;
 use super::errors::{ApiError, Dialect};
 use super::influx_render::{Format, Outcome, Style, refusal, render};
-use super::write::stays_away;
+use super::write::{By, stays_away};
+use crate::access::{Caller, Event, cut};
 use crate::influxql::{self, Expr, Literal, Options, Params, Statement};
 use crate::ingest::{IngestError, check_database_name};
 use crate::query::influx::{Asked, Doomed, StatementFailure, is_zone, pattern_fault};
@@ -54,9 +55,15 @@ impl QueryParameters {
 type Url = Result<Query<QueryParameters>, QueryRejection>;
 
 /// `GET /query`.
-pub async fn by_get(State(app): State<Arc<App>>, method: Method, headers: HeaderMap, url: Url) -> Response {
+pub async fn by_get(
+    State(app): State<Arc<App>>,
+    Extension(by): By,
+    method: Method,
+    headers: HeaderMap,
+    url: Url,
+) -> Response {
     match url {
-        Ok(Query(url)) => answer(&app, &method, &headers, url).await,
+        Ok(Query(url)) => answer(&app, &by, &method, &headers, url).await,
         Err(error) => ApiError::Bad(error.body_text()).respond(Dialect::V1),
     }
 }
@@ -64,6 +71,7 @@ pub async fn by_get(State(app): State<Arc<App>>, method: Method, headers: Header
 /// `POST /query`: parameters in the URL or in a form body.
 pub async fn by_post(
     State(app): State<Arc<App>>,
+    Extension(by): By,
     method: Method,
     url: Url,
     request: axum::extract::Request,
@@ -74,7 +82,7 @@ pub async fn by_post(
         Err(error) => return ApiError::Bad(error.body_text()).respond(Dialect::V1),
     };
     match form(&app, request).await {
-        Ok(form) => answer(&app, &method, &headers, url.or(form)).await,
+        Ok(form) => answer(&app, &by, &method, &headers, url.or(form)).await,
         Err(error) => error.respond(Dialect::V1),
     }
 }
@@ -88,7 +96,7 @@ async fn form(app: &App, request: axum::extract::Request) -> Result<QueryParamet
     Ok(form.map(|form| form.0).unwrap_or_default())
 }
 
-async fn answer(app: &App, method: &Method, headers: &HeaderMap, parameters: QueryParameters) -> Response {
+async fn answer(app: &App, by: &Caller, method: &Method, headers: &HeaderMap, parameters: QueryParameters) -> Response {
     let Some(q) = parameters.q.as_deref().filter(|q| !q.trim().is_empty()) else {
         return ApiError::Bad("missing required parameter \"q\"".to_owned()).respond(Dialect::V1);
     };
@@ -110,11 +118,13 @@ async fn answer(app: &App, method: &Method, headers: &HeaderMap, parameters: Que
         }
         let said = |text: &'_ Option<String>| text.as_deref().filter(|text| !text.is_empty()).map(str::to_owned);
         let (database, policy) = (said(&parameters.db), said(&parameters.rp));
-        let asked = Asked { database: database.as_deref(), policy: policy.as_deref(), now };
+        let asked = Asked { database: database.as_deref(), policy: policy.as_deref(), now, by };
         let series = match run(app, method, headers, statement, asked).await {
             Ok(series) => Ok(series),
-            // What waiting mends must not look like an answer.
-            Err(error) if error.status() == StatusCode::SERVICE_UNAVAILABLE => return error.respond(Dialect::V1),
+            // What waiting mends, and what is not allowed, must not look like an answer.
+            Err(error) if matches!(error.status(), StatusCode::SERVICE_UNAVAILABLE | StatusCode::FORBIDDEN) => {
+                return error.respond(Dialect::V1);
+            }
             Err(error) => Err(error.message()),
         };
         let zone = match statement {
@@ -193,11 +203,40 @@ async fn run(
         Ok(Some(series)) => Ok(series),
         Ok(None) => {
             may_change(method, headers, statement)?;
-            change(app, statement, asked).await.map(|()| Vec::new())
+            let changed = change(app, statement, asked).await;
+            note_change(app, statement, asked, &changed);
+            changed.map(|()| Vec::new())
         }
-        Err(StatementFailure::Query(error)) => Err(error.into()),
-        Err(failed) => Err(ApiError::Bad(failed.to_string())),
+        Err(failed) => Err(of_statement(failed)),
     }
+}
+
+fn of_statement(failed: StatementFailure) -> ApiError {
+    match failed {
+        StatementFailure::Query(error) => error.into(),
+        failed @ StatementFailure::Forbidden { .. } => ApiError::Forbidden(failed.to_string()),
+        failed => ApiError::Bad(failed.to_string()),
+    }
+}
+
+/// Writes down who changed what.
+fn note_change(app: &App, statement: &Statement, asked: Asked<'_>, changed: &Result<(), ApiError>) {
+    let database = match statement {
+        Statement::CreateDatabase { name, .. } | Statement::DropDatabase { name } => name,
+        _ => asked.database.unwrap_or_default(),
+    };
+    let outcome = changed.as_ref().map_or_else(|error| cut(&error.message()), |()| "done".to_owned());
+    let statement = cut(&statement.to_string());
+    app.audit.note(&Event::Change { by: asked.by.name(), address: None, statement, database, outcome });
+}
+
+/// Whoever deletes must be allowed to; whoever writes to a database may create it.
+fn check_change(by: &Caller, statement: &Statement, database: &str) -> Result<(), ApiError> {
+    let creates = matches!(statement, Statement::CreateDatabase { .. });
+    if by.may_manage(database) || (creates && by.may_write(database)) {
+        return Ok(());
+    }
+    Err(ApiError::Forbidden(format!("{} may not {} in database {database:?}", by.name(), keywords(statement))))
 }
 
 /// What changes something comes by POST, and not from another site's page.
@@ -222,21 +261,31 @@ fn keywords(statement: &Statement) -> String {
 async fn change(app: &App, statement: &Statement, asked: Asked<'_>) -> Result<(), ApiError> {
     match statement {
         Statement::CreateDatabase { name, .. } if name.is_empty() => Err(ApiError::Bad("invalid name".to_owned())),
-        Statement::CreateDatabase { name, .. } => Ok(app.ingest.create_database(name).await?),
+        Statement::CreateDatabase { name, .. } => {
+            check_change(asked.by, statement, name)?;
+            Ok(app.ingest.create_database(name).await?)
+        }
         Statement::DropDatabase { name } => {
             check_database_name(name)?;
+            check_change(asked.by, statement, name)?;
             let timeout = app.options.flush_timeout;
             patiently(app, app.ingest.drop_database(name, asked.now, timeout)).await
         }
-        other => match app.query.doomed(other, asked).await {
-            Ok(Some(Doomed { database, sensors, range })) => {
-                let timeout = app.options.flush_timeout;
-                patiently(app, app.ingest.delete((&database, asked.now), &sensors, range, timeout)).await
-            }
-            Ok(None) => Err(ApiError::Bad(format!("not supported: {}", keywords(other)))),
-            Err(StatementFailure::Query(error)) => Err(error.into()),
-            Err(failed) => Err(ApiError::Bad(failed.to_string())),
-        },
+        other => {
+            check_change(asked.by, other, asked.database.unwrap_or_default())?;
+            delete(app, other, asked).await
+        }
+    }
+}
+
+async fn delete(app: &App, statement: &Statement, asked: Asked<'_>) -> Result<(), ApiError> {
+    match app.query.doomed(statement, asked).await {
+        Ok(Some(Doomed { database, sensors, range })) => {
+            let timeout = app.options.flush_timeout;
+            patiently(app, app.ingest.delete((&database, asked.now), &sensors, range, timeout)).await
+        }
+        Ok(None) => Err(ApiError::Bad(format!("not supported: {}", keywords(statement)))),
+        Err(failed) => Err(of_statement(failed)),
     }
 }
 

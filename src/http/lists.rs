@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::rejection::PathRejection;
-use axum::extract::{Path, State};
+use axum::extract::{Extension, Path, State};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
@@ -13,40 +13,48 @@ use super::App;
 use super::errors::{ApiError, Dialect};
 use super::known;
 use super::parameters::{Pairs, Parameters};
+use super::write::By;
+use crate::access::Caller;
 use crate::query::many::Vocabulary;
 
-async fn vocabulary(app: &App, query: Pairs) -> Result<Vocabulary, ApiError> {
-    let parameters = Parameters::of(query, known::LISTS)?;
+async fn vocabulary(app: &App, by: Caller, query: Pairs) -> Result<Vocabulary, ApiError> {
+    let parameters = Parameters::of(query, known::LISTS, by)?;
     let (database, choice) = (parameters.database()?, parameters.choice_or_all(app)?);
     Ok(app.query.vocabulary(&database, &choice).await?)
 }
 
-async fn list(app: &App, query: Pairs, name: &str, items: impl FnOnce(Vocabulary) -> Vec<Value>) -> Response {
-    match vocabulary(app, query).await {
+async fn list(
+    app: &App,
+    by: Caller,
+    query: Pairs,
+    name: &str,
+    items: impl FnOnce(Vocabulary) -> Vec<Value>,
+) -> Response {
+    match vocabulary(app, by, query).await {
         Ok(words) => Json(json!({ name: items(words) })).into_response(),
         Err(error) => error.respond(Dialect::V1),
     }
 }
 
 /// `GET /api/v1/measurements`.
-pub async fn measurements(State(app): State<Arc<App>>, query: Pairs) -> Response {
+pub async fn measurements(State(app): State<Arc<App>>, Extension(by): By, query: Pairs) -> Response {
     let item = |(name, sensors): (String, usize)| json!({ "measurement": name, "sensors": sensors });
-    list(&app, query, "measurements", |words| words.measurements.into_iter().map(item).collect()).await
+    list(&app, by, query, "measurements", |words| words.measurements.into_iter().map(item).collect()).await
 }
 
 /// `GET /api/v1/tags`.
-pub async fn tags(State(app): State<Arc<App>>, query: Pairs) -> Response {
+pub async fn tags(State(app): State<Arc<App>>, Extension(by): By, query: Pairs) -> Response {
     let items = |words: Vocabulary| {
         let item = |(key, values): (String, BTreeMap<String, usize>)| json!({ "tag": key, "values": values.len(), "sensors": values.values().sum::<usize>() });
         words.tags.into_iter().map(item).collect()
     };
-    list(&app, query, "tags", items).await
+    list(&app, by, query, "tags", items).await
 }
 
 type Key = Result<Path<String>, PathRejection>;
 
 /// `GET /api/v1/tags/{key}`.
-pub async fn tag_values(State(app): State<Arc<App>>, key: Key, query: Pairs) -> Response {
+pub async fn tag_values(State(app): State<Arc<App>>, Extension(by): By, key: Key, query: Pairs) -> Response {
     let key = match key {
         Ok(Path(key)) => key,
         Err(error) => return ApiError::Bad(error.body_text()).respond(Dialect::V1),
@@ -55,11 +63,11 @@ pub async fn tag_values(State(app): State<Arc<App>>, key: Key, query: Pairs) -> 
         let values = words.tags.remove(&key).unwrap_or_default();
         values.into_iter().map(|(value, sensors)| json!({ "value": value, "sensors": sensors })).collect()
     };
-    list(&app, query, "values", items).await
+    list(&app, by, query, "values", items).await
 }
 
 /// `GET /api/v1/fields`.
-pub async fn fields(State(app): State<Arc<App>>, query: Pairs) -> Response {
+pub async fn fields(State(app): State<Arc<App>>, Extension(by): By, query: Pairs) -> Response {
     let item = |(name, (family, sensors)): (String, (&str, usize))| json!({ "field": name, "type": family, "sensors": sensors });
-    list(&app, query, "fields", |words| words.fields.into_iter().map(item).collect()).await
+    list(&app, by, query, "fields", |words| words.fields.into_iter().map(item).collect()).await
 }

@@ -2,6 +2,7 @@
 //! a reading itself and reaches no store: it calls ingest and query.
 
 mod answer;
+mod auth;
 mod body;
 mod csv;
 mod endpoints;
@@ -29,8 +30,9 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 pub use server::{Connections, serve};
-pub use service::Service;
+pub use service::{Serves, Service};
 
+use crate::access::{Audit, Registry};
 use crate::ingest::Ingest;
 use crate::query::Query;
 use crate::telemetry::Metrics;
@@ -74,6 +76,10 @@ pub struct App {
     pub ingest: Arc<Ingest>,
     /// The read path.
     pub query: Query,
+    /// Who may ask for what.
+    pub access: Arc<Registry>,
+    /// Where it is written down who did what.
+    pub audit: Arc<Audit>,
     /// The registry behind `/metrics`.
     pub metrics: Metrics,
     /// Kept up to date by `app`.

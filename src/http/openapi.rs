@@ -6,10 +6,18 @@ use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value, json};
 
-use super::endpoints::{Content, ENDPOINTS, Endpoint};
+use super::auth::Needs;
+use super::endpoints::{Content, ENDPOINTS, Endpoint, FAILED};
 use super::known::{Parameter, TAG_NAME};
 
 const SCHEMAS: &str = include_str!("openapi/schemas.json");
+
+/// What everybody may be answered who has to have a token.
+const REFUSED: &[(&str, &str)] = &[
+    ("401", "A token is needed, and there is none that counts."),
+    ("403", "The token does not allow this."),
+    ("429", "A quota is used up: try again when `Retry-After` says."),
+];
 
 /// `GET /openapi.json`.
 pub async fn document() -> Response {
@@ -33,7 +41,16 @@ fn describe() -> Value {
             "description": "Readings in, exact hourly buckets kept, ranges and summaries out.",
         },
         "paths": paths,
-        "components": { "schemas": parsed(SCHEMAS) },
+        "components": {
+            "schemas": parsed(SCHEMAS),
+            "securitySchemes": {
+                "token": {
+                    "type": "apiKey", "in": "header", "name": "Authorization", "description": "`Token …` or `Bearer …`.",
+                },
+                "basic": { "type": "http", "scheme": "basic", "description": "Any user; the token is the password." },
+                "password": { "type": "apiKey", "in": "query", "name": "p", "description": "As clients of InfluxDB 1.x have it." },
+            },
+        },
     })
 }
 
@@ -50,6 +67,13 @@ fn operation(endpoint: &Endpoint) -> Value {
         }
         responses.insert(status.to_string(), response);
     }
+    if endpoint.needs != Needs::Nothing {
+        let failed = endpoint.answers.iter().copied().flatten().find(|(status, ..)| *status == 503);
+        let failed = by_type(failed.map_or(FAILED, |(_, _, content)| content));
+        for (status, what) in REFUSED {
+            responses.insert((*status).to_owned(), json!({ "description": what, "content": failed }));
+        }
+    }
     let words: Vec<&str> = endpoint.path.split(['/', '{', '}', '.']).filter(|word| !word.is_empty()).collect();
     let mut operation = json!({
         "operationId": format!("{}_{}", endpoint.method.to_lowercase(), words.join("_")),
@@ -57,6 +81,10 @@ fn operation(endpoint: &Endpoint) -> Value {
         "parameters": parameters,
         "responses": responses,
     });
+    if endpoint.needs != Needs::Nothing {
+        // The last one: where no token is needed.
+        operation["security"] = json!([{ "token": [] }, { "basic": [] }, { "password": [] }, {}]);
+    }
     if !endpoint.body.is_empty() {
         operation["requestBody"] = json!({ "content": by_type(endpoint.body) });
     }

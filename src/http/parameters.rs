@@ -10,6 +10,7 @@ use super::errors::ApiError;
 use super::json::Times;
 use super::known::{Parameter, TAG_NAME};
 use super::write::DEFAULT_DATABASE;
+use crate::access::Caller;
 use crate::ingest::check_database_name;
 use crate::query::Selection;
 use crate::query::choice::{Choice, TagFilter, TagTest};
@@ -21,17 +22,22 @@ pub type Pairs = Result<Query<Vec<(String, String)>>, axum::extract::rejection::
 
 /// Parameters by name, each at most once and each known to the endpoint.
 pub struct Parameters {
+    by: Caller,
     plain: HashMap<String, String>,
     tags: Vec<TagFilter>,
 }
 
 impl Parameters {
-    pub fn of(query: Pairs, known: &[Parameter]) -> Result<Self, ApiError> {
+    pub fn of(query: Pairs, known: &[Parameter], by: Caller) -> Result<Self, ApiError> {
         let Query(pairs) = query.map_err(|error| ApiError::Bad(error.body_text()))?;
         let names: Vec<&str> = known.iter().map(|parameter| parameter.name).collect();
         let is_known = |name: &str| names.contains(&name);
         let (mut plain, mut tags) = (HashMap::new(), Vec::new());
         for (name, value) in pairs {
+            // Credentials as clients of 1.x give them; whoever asks is known by now.
+            if matches!(&*name, "u" | "p") {
+                continue;
+            }
             if let Some(tag) = name.strip_prefix("tag.").filter(|_| is_known(TAG_NAME)) {
                 tags.push(tag_filter(tag, &value)?);
                 continue;
@@ -43,16 +49,20 @@ impl Parameters {
                 return Err(ApiError::Bad(format!("parameter {name} is there twice")));
             }
         }
-        Ok(Self { plain, tags })
+        Ok(Self { by, plain, tags })
     }
 
     pub fn get(&self, name: &str) -> Option<&str> {
         self.plain.get(name).map(String::as_str).filter(|value| !value.is_empty())
     }
 
+    /// The database, if they may read it.
     pub fn database(&self) -> Result<String, ApiError> {
         let name = self.get("db").unwrap_or(DEFAULT_DATABASE);
         check_database_name(name)?;
+        if !self.by.may_read(name) {
+            return Err(ApiError::Forbidden(format!("{} may not read database {name:?}", self.by.name())));
+        }
         Ok(name.to_owned())
     }
 
@@ -61,8 +71,23 @@ impl Parameters {
         let text = self.get("sensor").ok_or_else(|| {
             ApiError::Bad("parameter sensor is missing: give its key, e.g. sensor=climate,sensor=temp-01".to_owned())
         })?;
-        parse_series(text, &app.options.limits)
-            .map_err(|error| ApiError::Bad(format!("parameter sensor, column {}: {}", error.column, error.reason)))
+        let sensor = parse_series(text, &app.options.limits)
+            .map_err(|error| ApiError::Bad(format!("parameter sensor, column {}: {}", error.column, error.reason)))?;
+        match self.pins().find(|pin| !pin.passes(&sensor)) {
+            None => Ok(sensor),
+            Some(TagFilter { key, .. }) => {
+                Err(ApiError::Forbidden(format!("{} may not read this sensor, by its tag {key:?}", self.by.name())))
+            }
+        }
+    }
+
+    /// What every sensor must have that they may read.
+    pub fn pins(&self) -> impl Iterator<Item = TagFilter> {
+        self.by.pins().iter().map(|pin| TagFilter {
+            key: pin.key.clone(),
+            test: TagTest::Is(pin.value.clone()),
+            negated: false,
+        })
     }
 
     /// Range and fields, of the sensor that is named if one is.
@@ -108,13 +133,13 @@ impl Parameters {
                     .to_owned(),
             ));
         }
-        Ok(Choice::Matching { measurement, tags: self.tags.clone() })
+        Ok(Choice::Matching { measurement, tags: self.tags.iter().cloned().chain(self.pins()).collect() })
     }
 
     /// As [`Parameters::choice`], and all sensors when nothing is said.
     pub fn choice_or_all(&self, app: &App) -> Result<Choice, ApiError> {
         match (self.get("sensor"), self.get("measurement"), &*self.tags) {
-            (None, None, []) => Ok(Choice::Matching { measurement: None, tags: Vec::new() }),
+            (None, None, []) => Ok(Choice::Matching { measurement: None, tags: self.pins().collect() }),
             _ => self.choice(app),
         }
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use axum::extract::State;
+use axum::extract::{Extension, State};
 use axum::http::HeaderMap;
 use axum::response::Response;
 
@@ -14,14 +14,16 @@ use super::json::Times;
 use super::known;
 use super::parameters::{Pairs, Parameters};
 use super::series::{self, Columns, Readings};
+use super::write::By;
+use crate::access::Caller;
 use crate::query::Selection;
 use crate::query::choice::Choice;
 use crate::query::many::ManySelection;
 use crate::query::range::Order;
 
 /// `GET /api/v1/readings`.
-pub async fn readings(State(app): State<Arc<App>>, headers: HeaderMap, query: Pairs) -> Response {
-    match read(&app, &headers, query).await {
+pub async fn readings(State(app): State<Arc<App>>, Extension(by): By, headers: HeaderMap, query: Pairs) -> Response {
+    match read(&app, by, &headers, query).await {
         Ok(answer) => answer.respond(&headers),
         Err(error) => error.respond(Dialect::V1),
     }
@@ -36,8 +38,8 @@ struct Asked {
     cursor: Option<String>,
 }
 
-async fn read(app: &App, headers: &HeaderMap, query: Pairs) -> Result<Answer, ApiError> {
-    let parameters = Parameters::of(query, known::READINGS)?;
+async fn read(app: &App, by: Caller, headers: &HeaderMap, query: Pairs) -> Result<Answer, ApiError> {
+    let parameters = Parameters::of(query, known::READINGS, by)?;
     let (format, times) = (Format::of(&parameters, headers)?, parameters.times()?);
     let asked = Asked {
         choice: parameters.choice(app)?,

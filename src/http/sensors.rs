@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use axum::extract::State;
+use axum::extract::{Extension, State};
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
 
@@ -14,7 +14,8 @@ use super::json;
 use super::known;
 use super::parameters::{Pairs, Parameters};
 use super::series::{self, Columns};
-use super::write::flag;
+use super::write::{By, flag};
+use crate::access::Caller;
 use crate::bucket::store::SensorFilter;
 use crate::bucket::{SensorDocument, UnflushedReadings};
 use crate::ingest::IngestError;
@@ -35,16 +36,16 @@ async fn listed(
 }
 
 /// `GET /api/v1/latest`.
-pub async fn latest(State(app): State<Arc<App>>, headers: HeaderMap, query: Pairs) -> Response {
-    match read_latest(&app, &headers, query).await {
+pub async fn latest(State(app): State<Arc<App>>, Extension(by): By, headers: HeaderMap, query: Pairs) -> Response {
+    match read_latest(&app, by, &headers, query).await {
         Ok(answer) => answer.respond(&headers),
         Err(error) => error.respond(Dialect::V1),
     }
 }
 
 /// The latest reading of each sensor chosen, from its document, brought up to what is acked.
-async fn read_latest(app: &App, headers: &HeaderMap, query: Pairs) -> Result<Answer, ApiError> {
-    let parameters = Parameters::of(query, known::LATEST)?;
+async fn read_latest(app: &App, by: Caller, headers: &HeaderMap, query: Pairs) -> Result<Answer, ApiError> {
+    let parameters = Parameters::of(query, known::LATEST, by)?;
     let format = Format::of(&parameters, headers)?;
     let max = app.options.sensors_max;
     let (limit, times) = (parameters.limit(max, max, "query.sensors_max")?, parameters.times()?);
@@ -73,12 +74,12 @@ async fn read_latest(app: &App, headers: &HeaderMap, query: Pairs) -> Result<Ans
 }
 
 /// `GET /api/v1/sensors`.
-pub async fn sensors(State(app): State<Arc<App>>, query: Pairs) -> Response {
-    read_sensors(&app, query).await.unwrap_or_else(|error| error.respond(Dialect::V1))
+pub async fn sensors(State(app): State<Arc<App>>, Extension(by): By, query: Pairs) -> Response {
+    read_sensors(&app, by, query).await.unwrap_or_else(|error| error.respond(Dialect::V1))
 }
 
-async fn read_sensors(app: &App, query: Pairs) -> Result<Response, ApiError> {
-    let parameters = Parameters::of(query, known::SENSORS)?;
+async fn read_sensors(app: &App, by: Caller, query: Pairs) -> Result<Response, ApiError> {
+    let parameters = Parameters::of(query, known::SENSORS, by)?;
     let max = app.options.sensors_max;
     let (limit, times) = (parameters.limit(max, max, "query.sensors_max")?, parameters.times()?);
     let outliers = flag("outlier", parameters.get("outlier"))?.unwrap_or(false);
@@ -88,6 +89,8 @@ async fn read_sensors(app: &App, query: Pairs) -> Result<Response, ApiError> {
     let (mut documents, next) = listed(app, &database, &filter).await?;
     // A mark that has expired is still stored until the document is written again.
     documents.retain(|document| !outliers || document.outlier.is_some());
+    let pins: Vec<_> = parameters.pins().collect();
+    documents.retain(|document| pins.iter().all(|pin| pin.passes(&document.sensor)));
     let mut out = String::from("{\"sensors\":[");
     json::list(&mut out, &documents, |out, document| json::sensor(out, document, times, with_recent));
     json::end_with_next(&mut out, next.as_deref());

@@ -17,9 +17,11 @@ use hyper::body::Incoming;
 use tower::ServiceExt;
 use tracing::Instrument;
 
+use super::auth::{self, Needs};
 use super::endpoints::{self, ENDPOINTS};
-use super::errors::Dialect;
-use super::{App, write};
+use super::errors::{ApiError, Dialect};
+use super::{App, body, status, write};
+use crate::access::{Caller, Event, Presented, now_seconds};
 
 /// The version that clients are told: they choose what to send by it, and ours is that of 1.x.
 pub const INFLUX_VERSION: &str = "1.8.10";
@@ -36,12 +38,34 @@ static X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 pub struct Service {
     app: Arc<App>,
     router: Router,
+    serves: Serves,
+}
+
+/// Which endpoints an address has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Serves {
+    /// All.
+    All,
+    /// All but those that only concern whoever runs the service, which have an address of their own.
+    AllButStatus,
+    /// Those alone, and for everybody who reaches them.
+    Status,
+}
+
+impl Serves {
+    fn has(self, path: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::AllButStatus => !matches!(path, "/metrics" | "/api/v1/status"),
+            Self::Status => matches!(path, "/metrics" | "/api/v1/status" | "/ping" | "/health" | "/ready"),
+        }
+    }
 }
 
 impl Service {
-    /// Over all endpoints.
-    pub fn new(app: Arc<App>) -> Self {
-        Self { router: endpoints::router(app.clone()), app }
+    /// Over these endpoints.
+    pub fn new(app: Arc<App>, serves: Serves) -> Self {
+        Self { router: endpoints::router(app.clone()), app, serves }
     }
 
     async fn answer(self, request: Request) -> Response {
@@ -68,13 +92,61 @@ impl Service {
         response
     }
 
-    async fn hand_on(self, request: Request) -> Response {
-        let dialect = Dialect::of_writes_to(request.uri().path()).filter(|_| *request.method() == Method::POST);
-        let Some(dialect) = dialect else {
+    async fn hand_on(self, mut request: Request) -> Response {
+        let path = request.uri().path();
+        if !self.serves.has(path) {
+            return status::unknown(request.uri().clone()).await;
+        }
+        let writes = Dialect::of_writes_to(path);
+        let caller = match self.caller(&request) {
+            Ok(caller) => caller,
+            Err(error) => {
+                let (parts, body) = request.into_parts();
+                body::discard(&self.app, &parts.headers, body).await;
+                return error.respond(writes.unwrap_or(Dialect::V1));
+            }
+        };
+        let Some(dialect) = writes.filter(|_| *request.method() == Method::POST) else {
+            request.extensions_mut().insert(caller);
             return self.router.oneshot(request).await.unwrap_or_else(|never| match never {});
         };
         let (parts, body) = request.into_parts();
-        write::lines(&self.app, Query::try_from_uri(&parts.uri), &parts.headers, body, dialect).await
+        write::lines(&self.app, Query::try_from_uri(&parts.uri), &parts.headers, body, dialect, &caller).await
+    }
+
+    /// Who asks, if they may ask this at all.
+    fn caller(&self, request: &Request) -> Result<Caller, ApiError> {
+        // What there is not is nobody's secret.
+        let endpoint = endpoints::find(request.method(), request.uri().path());
+        let Some(endpoint) = endpoint.filter(|endpoint| endpoint.needs != Needs::Nothing) else {
+            return Ok(Caller::Anybody);
+        };
+        if self.serves == Serves::Status {
+            return Ok(Caller::Anybody);
+        }
+        let presented = auth::token(request.headers(), request.uri());
+        let caller = self.app.access.caller(presented.as_deref(), &[], now_seconds());
+        let caller = caller.map_err(|denied| {
+            self.note_denied(denied.label(), endpoint.path, presented.as_deref());
+            ApiError::Denied(denied)
+        })?;
+        let allowed = match endpoint.needs {
+            Needs::Nothing | Needs::Token => true,
+            Needs::Metrics => caller.may_observe(),
+            Needs::Admin => caller.is_admin(),
+        };
+        if allowed {
+            return Ok(caller);
+        }
+        self.note_denied("forbidden", endpoint.path, presented.as_deref());
+        let scope = if endpoint.needs == Needs::Metrics { "--metrics" } else { "--admin '*'" };
+        Err(ApiError::Forbidden(format!("{} is for tokens that have {scope}", endpoint.path)))
+    }
+
+    fn note_denied(&self, reason: &'static str, route: &'static str, presented: Option<&str>) {
+        self.app.metrics.denied(reason);
+        let token = presented.and_then(Presented::parse).map(|presented| presented.id);
+        self.app.audit.note_denied(&Event::Denied { reason, address: None, route, token }, Instant::now());
     }
 }
 
@@ -99,11 +171,7 @@ fn request_id(request: &Request) -> HeaderValue {
 
 /// The route's pattern from the fixed list, never the path as sent.
 fn route_label(path: &str) -> &'static str {
-    let fits = |pattern: &str| match pattern.split_once('{') {
-        None => pattern == path,
-        Some((before, _)) => path.strip_prefix(before).is_some_and(|rest| !rest.is_empty() && !rest.contains('/')),
-    };
-    ENDPOINTS.iter().map(|endpoint| endpoint.path).find(|pattern| fits(pattern)).unwrap_or("other")
+    ENDPOINTS.iter().find(|endpoint| endpoint.is_at(path)).map_or("other", |endpoint| endpoint.path)
 }
 
 fn method_label(method: &Method) -> &'static str {

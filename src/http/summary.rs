@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use axum::extract::State;
+use axum::extract::{Extension, State};
 use axum::http::HeaderMap;
 use axum::response::Response;
 
@@ -13,21 +13,23 @@ use super::format::Format;
 use super::known;
 use super::parameters::{Pairs, Parameters, step};
 use super::series::{self, Windows};
+use super::write::By;
+use crate::access::Caller;
 use crate::influxql::Fill;
 use crate::query::aggregate::{Aggregate, Aggregation, GroupBy};
 use crate::query::choice::Choice;
 use crate::query::influx::is_zone;
 
 /// `GET /api/v1/summary`.
-pub async fn summary(State(app): State<Arc<App>>, headers: HeaderMap, query: Pairs) -> Response {
-    match read(&app, &headers, query).await {
+pub async fn summary(State(app): State<Arc<App>>, Extension(caller): By, headers: HeaderMap, query: Pairs) -> Response {
+    match read(&app, caller, &headers, query).await {
         Ok(answer) => answer.respond(&headers),
         Err(error) => error.respond(Dialect::V1),
     }
 }
 
-async fn read(app: &App, headers: &HeaderMap, query: Pairs) -> Result<Answer, ApiError> {
-    let parameters = Parameters::of(query, known::SUMMARY)?;
+async fn read(app: &App, caller: Caller, headers: &HeaderMap, query: Pairs) -> Result<Answer, ApiError> {
+    let parameters = Parameters::of(query, known::SUMMARY, caller)?;
     let (format, times) = (Format::of(&parameters, headers)?, parameters.times()?);
     let (choice, is_past) = (parameters.choice(app)?, Parameters::is_past(&parameters.range()?));
     let is_plain = ["agg", "tz", "group_by", "fill"].iter().all(|name| parameters.get(name).is_none());

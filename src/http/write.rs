@@ -5,16 +5,17 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use axum::body::Body;
-use axum::extract::{Query, State};
+use axum::extract::{Extension, Query, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use tokio::sync::watch;
 
 use super::body;
-use super::errors::{ACK_HEADER, ApiError, Dialect, respond_partial};
+use super::errors::{ACK_HEADER, ApiError, Dialect, WARNING_HEADER, in_header, is_forbidden, respond_partial};
 use super::json::ack_json;
 use super::{App, Health};
+use crate::access::Caller;
 use crate::ingest::{Ack, AckLevel, Arrival, IngestError};
 use crate::reading::Precision;
 
@@ -33,28 +34,56 @@ pub struct WriteParameters {
     ack: Option<String>,
 }
 
+/// Who asks: put there by the service, for every request that has an endpoint.
+pub type By = Extension<Caller>;
+
 type Parameters = Result<Query<WriteParameters>, axum::extract::rejection::QueryRejection>;
 
 /// `POST /write`.
-pub async fn v1(State(app): State<Arc<App>>, query: Parameters, headers: HeaderMap, body: Body) -> Response {
-    lines(&app, query, &headers, body, Dialect::V1).await
+pub async fn v1(
+    State(app): State<Arc<App>>,
+    Extension(by): By,
+    query: Parameters,
+    headers: HeaderMap,
+    body: Body,
+) -> Response {
+    lines(&app, query, &headers, body, Dialect::V1, &by).await
 }
 
 /// `POST /api/v2/write`.
-pub async fn v2(State(app): State<Arc<App>>, query: Parameters, headers: HeaderMap, body: Body) -> Response {
-    lines(&app, query, &headers, body, Dialect::V2).await
+pub async fn v2(
+    State(app): State<Arc<App>>,
+    Extension(by): By,
+    query: Parameters,
+    headers: HeaderMap,
+    body: Body,
+) -> Response {
+    lines(&app, query, &headers, body, Dialect::V2, &by).await
 }
 
 /// `POST /api/v3/write_lp`.
-pub async fn v3(State(app): State<Arc<App>>, query: Parameters, headers: HeaderMap, body: Body) -> Response {
-    lines(&app, query, &headers, body, Dialect::V3).await
+pub async fn v3(
+    State(app): State<Arc<App>>,
+    Extension(by): By,
+    query: Parameters,
+    headers: HeaderMap,
+    body: Body,
+) -> Response {
+    lines(&app, query, &headers, body, Dialect::V3, &by).await
 }
 
 /// Line protocol.
-pub async fn lines(app: &App, query: Parameters, headers: &HeaderMap, mut body: Body, dialect: Dialect) -> Response {
-    match take_lines(app, query, headers, &mut body, dialect).await {
-        Ok(ack) if ack.rejected.count == 0 => with_level(StatusCode::NO_CONTENT.into_response(), &ack),
-        Ok(ack) => with_level(respond_partial(dialect, ack.accepted, &ack.rejected), &ack),
+pub async fn lines(
+    app: &App,
+    query: Parameters,
+    headers: &HeaderMap,
+    mut body: Body,
+    dialect: Dialect,
+    by: &Caller,
+) -> Response {
+    match take_lines(app, query, headers, &mut body, dialect, by).await {
+        Ok(ack) if ack.rejected.count == 0 => with_notes(StatusCode::NO_CONTENT.into_response(), &ack),
+        Ok(ack) => with_notes(respond_partial(dialect, ack.accepted, &ack.rejected), &ack),
         Err(error) => refuse(app, headers, body, &error, dialect).await,
     }
 }
@@ -65,37 +94,54 @@ async fn take_lines(
     headers: &HeaderMap,
     body: &mut Body,
     dialect: Dialect,
+    by: &Caller,
 ) -> Result<Ack, ApiError> {
     let parameters = parameters(query)?;
-    let database = database(&parameters)?;
+    let database = database(&parameters, by)?;
     let precision = precision(parameters.precision.as_deref(), dialect)?;
     let partial = flag("accept_partial", parameters.accept_partial.as_deref())?.unwrap_or(true);
     let ack = ack_level(&parameters, headers)?;
     let (body, admission) = body::read(app, headers, body).await?;
-    let arrival = Arrival { database: &database, precision, received: now(), partial, ack };
+    let arrival = Arrival { database: &database, precision, received: now(), partial, ack, by };
     Ok(app.ingest.lines(arrival, &body, admission).await?)
 }
 
 /// `POST /api/v1/readings`.
-pub async fn native(State(app): State<Arc<App>>, query: Parameters, headers: HeaderMap, mut body: Body) -> Response {
-    match take_json(&app, query, &headers, &mut body).await {
+pub async fn native(
+    State(app): State<Arc<App>>,
+    Extension(by): By,
+    query: Parameters,
+    headers: HeaderMap,
+    mut body: Body,
+) -> Response {
+    match take_json(&app, query, &headers, &mut body, &by).await {
         Ok(ack) => {
-            let status = if ack.rejected.count == 0 { StatusCode::OK } else { StatusCode::BAD_REQUEST };
-            with_level((status, [("content-type", "application/json")], ack_json(&ack)).into_response(), &ack)
+            let status = match ack.rejected.count {
+                0 => StatusCode::OK,
+                _ if is_forbidden(ack.accepted, &ack.rejected) => StatusCode::FORBIDDEN,
+                _ => StatusCode::BAD_REQUEST,
+            };
+            with_notes((status, [("content-type", "application/json")], ack_json(&ack)).into_response(), &ack)
         }
         Err(error) => refuse(&app, &headers, body, &error, Dialect::V1).await,
     }
 }
 
-async fn take_json(app: &App, query: Parameters, headers: &HeaderMap, body: &mut Body) -> Result<Ack, ApiError> {
+async fn take_json(
+    app: &App,
+    query: Parameters,
+    headers: &HeaderMap,
+    body: &mut Body,
+    by: &Caller,
+) -> Result<Ack, ApiError> {
     let parameters = parameters(query)?;
-    let database = database(&parameters)?;
+    let database = database(&parameters, by)?;
     let name = parameters.precision.as_deref().filter(|name| !name.is_empty()).unwrap_or("auto");
     let unknown = || ApiError::Bad(format!("invalid precision {name:?} (use auto, n, u, ms, s, m or h)"));
     let precision = Precision::from_name(name).ok_or_else(unknown)?;
     let ack = ack_level(&parameters, headers)?;
     let (body, admission) = body::read(app, headers, body).await?;
-    let arrival = Arrival { database: &database, precision, received: now(), partial: true, ack };
+    let arrival = Arrival { database: &database, precision, received: now(), partial: true, ack, by };
     Ok(app.ingest.json(arrival, &body, admission).await?)
 }
 
@@ -139,10 +185,15 @@ async fn refuse(app: &App, headers: &HeaderMap, body: Body, error: &ApiError, di
     error.respond(dialect)
 }
 
-/// Says what the ack promises.
-fn with_level(mut response: Response, ack: &Ack) -> Response {
+/// Says what the ack promises, and what the sender should look into.
+fn with_notes(mut response: Response, ack: &Ack) -> Response {
     if ack.accepted > 0 {
         response.headers_mut().insert(ACK_HEADER, HeaderValue::from_static(ack.level.name()));
+    }
+    if !ack.warnings.is_empty()
+        && let Some(warnings) = in_header(&ack.warnings.join("; "))
+    {
+        response.headers_mut().insert(WARNING_HEADER, warnings);
     }
     response
 }
@@ -159,8 +210,8 @@ fn parameters(query: Parameters) -> Result<WriteParameters, ApiError> {
     query.map(|Query(parameters)| parameters).map_err(|error| ApiError::Bad(error.body_text()))
 }
 
-/// `db`, or the part of `bucket` before a slash. There is one retention policy, `autogen`.
-fn database(parameters: &WriteParameters) -> Result<String, ApiError> {
+/// `db`, or the part of `bucket` before a slash, if they may write there. There is one retention policy, `autogen`.
+fn database(parameters: &WriteParameters, by: &Caller) -> Result<String, ApiError> {
     let (bucket, bucket_policy) = match parameters.bucket.as_deref() {
         Some(bucket) => bucket.split_once('/').unwrap_or((bucket, "")),
         None => ("", ""),
@@ -173,7 +224,11 @@ fn database(parameters: &WriteParameters) -> Result<String, ApiError> {
         }
     }
     let named = [parameters.db.as_deref(), Some(bucket)].into_iter().flatten().find(|name| !name.is_empty());
-    Ok(named.unwrap_or(DEFAULT_DATABASE).to_owned())
+    let database = named.unwrap_or(DEFAULT_DATABASE).to_owned();
+    if !by.may_write(&database) {
+        return Err(ApiError::Forbidden(format!("{} may not write to database {database:?}", by.name())));
+    }
+    Ok(database)
 }
 
 fn precision(name: Option<&str>, dialect: Dialect) -> Result<Precision, ApiError> {

@@ -7,13 +7,15 @@ mod fields;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
+use std::time::Instant;
 
 use rapidhash::fast::RandomState;
 
 pub use self::fields::Fields;
 use self::fields::Shapes;
 use super::Options;
-use super::learn::Unmet;
+use super::learn::{Found, Unmet, Wanted};
+use crate::access::{Allowance, Quota, Usage};
 use crate::bucket::{Met, MetVersion, SensorDocument};
 use crate::reading::{Family, Sensor};
 
@@ -34,6 +36,8 @@ pub struct Catalog {
     deleting: Mutex<HashMap<String, usize>>,
     sensors_max: usize,
     shards: usize,
+    /// Of each database.
+    quota: Quota,
 }
 
 /// What all sensors share.
@@ -61,6 +65,10 @@ pub struct Database {
     superseded: AtomicBool,
     /// Sensors that requests wait to have made known.
     pub unmet: Unmet,
+    /// How many sensors of it are known.
+    known: AtomicUsize,
+    /// What has been used of its quota.
+    pub usage: Usage,
 }
 
 /// A database's sensors by their spellings, which do not change while this is held.
@@ -179,6 +187,7 @@ impl Catalog {
             deleting: Mutex::default(),
             sensors_max: options.sensors,
             shards: options.shards,
+            quota: options.database_quota,
         }
     }
 
@@ -204,13 +213,13 @@ impl Catalog {
                 return None;
             }
         }
-        Some(databases.entry(name.into()).or_insert_with(|| Database::new(name)).clone())
+        Some(databases.entry(name.into()).or_insert_with(|| Database::new(name, self.quota)).clone())
     }
 
     /// A database met in the log, whatever the limit says: it was let in before.
     pub fn enlist_database(&self, name: &str) -> Arc<Database> {
         let mut databases = self.databases.write().unwrap_or_else(PoisonError::into_inner);
-        databases.entry(name.into()).or_insert_with(|| Database::new(name)).clone()
+        databases.entry(name.into()).or_insert_with(|| Database::new(name, self.quota)).clone()
     }
 
     /// The databases met so far.
@@ -255,23 +264,22 @@ impl Catalog {
         }
     }
 
-    /// Makes sensors known, with what their documents said when the database had seen so many deletions: at most
-    /// so many in all.
-    pub fn learn(
-        &self,
-        database: &Database,
-        unknown: Vec<Sensor>,
-        (documents, deletions): (Vec<SensorDocument>, u64),
-        max: usize,
-    ) {
+    /// Makes sensors known, with what was found of them: at most so many in all, and of new ones what quotas allow.
+    pub fn learn(&self, database: &Database, unknown: Vec<Wanted>, found: Found, max: usize) {
+        let Found { documents, deletions, counts } = found;
         let mut stored: HashMap<Box<str>, SensorDocument> =
             documents.into_iter().map(|document| (document.sensor.key.clone(), document)).collect();
         let mut sensors = database.sensors.write().unwrap_or_else(PoisonError::into_inner);
         if database.deletions() != deletions || self.is_deleting(&database.name) {
             stored.clear();
         }
-        for sensor in unknown {
+        let now = Instant::now();
+        for Wanted { sensor, payer } in unknown {
             if sensors.contains_key(&*sensor.key) {
+                continue;
+            }
+            let document = stored.remove(&sensor.key);
+            if counts && document.is_none() && !database.take_new_sensor(&payer, now) {
                 continue;
             }
             let below = |n: usize| (n < max).then_some(n + 1);
@@ -282,7 +290,6 @@ impl Catalog {
             }
             let below = |n: u32| n.checked_add(1);
             let Ok(id) = self.next_id.fetch_update(Ordering::Relaxed, Ordering::Relaxed, below) else { return };
-            let document = stored.remove(&sensor.key);
             let key = sensor.key.clone();
             let known = Arc::new(KnownSensor {
                 id,
@@ -301,6 +308,7 @@ impl Catalog {
                 known.adopt(&document);
             }
             sensors.insert(key, known);
+            database.known.fetch_add(1, Ordering::Relaxed);
             self.met.version.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -328,7 +336,7 @@ impl Catalog {
 }
 
 impl Database {
-    fn new(name: &str) -> Arc<Self> {
+    fn new(name: &str, quota: Quota) -> Arc<Self> {
         Arc::new(Self {
             name: name.into(),
             sensors: RwLock::default(),
@@ -337,7 +345,26 @@ impl Database {
             doubted: AtomicBool::new(false),
             superseded: AtomicBool::new(false),
             unmet: Unmet::default(),
+            known: AtomicUsize::new(0),
+            usage: Usage::new("database", name, quota),
         })
+    }
+
+    /// How many sensors of it are known.
+    pub fn known(&self) -> usize {
+        self.known.load(Ordering::Relaxed)
+    }
+
+    /// Whether its quota and its sender's have room for one more sensor that is new, which then counts.
+    fn take_new_sensor(&self, payer: &Allowance, now: Instant) -> bool {
+        if self.usage.too_many(self.known()).is_some() || self.usage.take_new_sensor(now).is_err() {
+            return false;
+        }
+        let paid = payer.usage().is_none_or(|usage| usage.take_new_sensor(now).is_ok());
+        if !paid {
+            self.usage.give_back();
+        }
+        paid
     }
 
     /// Its sensors by key, and by other spellings. Nothing else may be asked of the catalog about them meanwhile.

@@ -1,16 +1,19 @@
 //! The door: all judging happens here. A line that passes is final; what does not is reported
 //! with its place and reason, and never takes a good line with it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
+use std::time::Instant;
 
 use rapidhash::fast::RandomState;
 
 use super::Options;
 use super::batch::{Batch, index};
 use super::catalog::{Catalog, Database, Fields, KnownSensor, SensorsRead};
+use super::terms::{barred, seeming_unit};
+use crate::access::{Caller, Exhausted};
 use crate::reading::value::RawValue;
-use crate::reading::{Reason, Rejection, Sensor, Value};
+use crate::reading::{Precision, Reason, Rejection, Sensor, Value};
 use crate::wire::json::Item;
 use crate::wire::line_protocol::{Line, SeriesError, parse_series};
 
@@ -35,7 +38,7 @@ pub struct Rejected {
 }
 
 /// What the door made of a body.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Judged {
     /// Lines kept.
     pub accepted: usize,
@@ -47,6 +50,10 @@ pub struct Judged {
     pub memory: usize,
     /// Sensors nobody has met yet. Their lines were left out: judge again once they are known.
     pub unknown: Vec<Sensor>,
+    /// A quota of sensors that kept some out.
+    pub exhausted: Option<Exhausted>,
+    /// How many timestamps look as if they were meant in another unit, and in which the first of them.
+    pub suspects: (usize, Option<&'static str>),
 }
 
 impl Judged {
@@ -63,6 +70,8 @@ impl Judged {
 pub struct Pass {
     /// When the request was received, in nanoseconds: the time of undated readings.
     pub received: i64,
+    /// The declared unit of timestamps.
+    pub precision: Precision,
     /// Whether all sensors that can be known are: those still unknown are over the limit.
     pub learnt: bool,
     /// Whether new fields become known to other requests.
@@ -79,6 +88,8 @@ struct Local {
     fields: Arc<Fields>,
     /// Its index in its shard's batch, once it has a reading there.
     in_batch: Option<u32>,
+    /// Why the sender may not write it.
+    barred: Option<Box<Reason>>,
 }
 
 /// How a spelling of a sensor was judged before in this request.
@@ -89,6 +100,8 @@ enum Met {
     Unknown,
     /// There is no room for it.
     Refused,
+    /// The sender may not write it.
+    Barred,
 }
 
 /// Judges the lines of one request.
@@ -103,19 +116,29 @@ pub struct Door<'a> {
     spellings: HashMap<Box<str>, Met, RandomState>,
     locals: Vec<Local>,
     by_id: HashMap<u32, usize, RandomState>,
+    by: &'a Caller,
+    /// Why there is no room for another sensor, by measurement, once that was looked into.
+    full: Option<Reason>,
     judged: Judged,
 }
 
 impl<'a> Door<'a> {
     /// A door for one request.
-    pub fn new(database: &'a Arc<Database>, catalog: &'a Catalog, options: &'a Options, pass: Pass) -> Self {
+    pub fn new(
+        database: &'a Arc<Database>,
+        catalog: &'a Catalog,
+        options: &'a Options,
+        pass: Pass,
+        by: &'a Caller,
+    ) -> Self {
         let batch = |_| Batch::expecting(pass.body_bytes, options.shards.max(1));
         let batches = (0..options.shards).map(batch).collect();
-        let judged = Judged { accepted: 0, rejected: Rejected::default(), batches, memory: 0, unknown: Vec::new() };
+        let judged = Judged { batches, ..Judged::default() };
         // At most as many as there are short lines; where it is fewer, the rest is a few pages that nobody touches.
         let few = (pass.body_bytes / LINE_BYTES).min(SENSORS_EXPECTED);
         let (locals, by_id) = (Vec::with_capacity(few), HashMap::with_capacity_and_hasher(few, RandomState::default()));
-        Self { database, catalog, options, pass, sensors: None, spellings: HashMap::default(), locals, by_id, judged }
+        let spellings = HashMap::default();
+        Self { database, catalog, options, pass, sensors: None, spellings, locals, by_id, by, full: None, judged }
     }
 
     /// Whether there is memory left to judge more.
@@ -154,11 +177,13 @@ impl<'a> Door<'a> {
                 let fields = line.fields.iter().map(|(name, value)| (&**name, value.clone()));
                 self.admit(local, line.timestamp, fields, &refuse);
             }
-            Met::Refused => {
-                let measurement = line.series.split(',').next().unwrap_or_default().to_owned();
-                let limit = self.options.sensors;
-                self.reject(refuse(line.series_column, Reason::TooManySensors { measurement, limit }));
-            }
+            Met::Refused | Met::Barred => match parse_series(line.series, &self.options.limits) {
+                Ok(sensor) => {
+                    let reason = self.refusal(&sensor);
+                    self.reject(refuse(line.series_column, reason));
+                }
+                Err(error) => self.reject(line.reject_series(error)),
+            },
             Met::Unknown => {}
         }
     }
@@ -167,13 +192,12 @@ impl<'a> Door<'a> {
     pub fn item(&mut self, item: Item<'_>) {
         let Item { number, text, sensor, fields, timestamp } = item;
         let refuse = |column: usize, reason: Reason| Rejection::new(number, column, text, reason);
-        let (key, measurement) = (sensor.key.clone(), sensor.measurement.clone());
-        let met = match (self.known(&key), self.spellings.get(&*key)) {
+        let met = match (self.known(&sensor.key), self.spellings.get(&*sensor.key)) {
             (Some(local), _) => Met::Known(local),
             (None, Some(met)) => *met,
             (None, None) => {
-                let met = self.meet(sensor);
-                self.remember(key, met);
+                let met = self.meet(&sensor);
+                self.remember(sensor.key.clone(), met);
                 met
             }
         };
@@ -181,9 +205,9 @@ impl<'a> Door<'a> {
             Met::Known(local) => {
                 self.admit(local, timestamp, fields.iter().map(|(name, value)| (&**name, value.clone())), &refuse);
             }
-            Met::Refused => {
-                let (measurement, limit) = (measurement.into(), self.options.sensors);
-                self.reject(refuse(0, Reason::TooManySensors { measurement, limit }));
+            Met::Refused | Met::Barred => {
+                let reason = self.refusal(&sensor);
+                self.reject(refuse(0, reason));
             }
             Met::Unknown => {}
         }
@@ -198,11 +222,12 @@ impl<'a> Door<'a> {
     fn known(&mut self, spelling: &str) -> Option<usize> {
         /// A sensor's place here, in a batch, and among the numbers.
         const PLACES: usize = size_of::<Local>() + size_of::<Arc<KnownSensor>>() + 2 * size_of::<(u32, usize)>();
-        let Self { database, sensors, locals, by_id, judged, .. } = self;
+        let Self { database, sensors, locals, by_id, judged, by, .. } = self;
         let known = sensors.get_or_insert_with(|| database.sensors()).get(spelling)?;
         Some(*by_id.entry(known.id).or_insert_with(|| {
             judged.memory += PLACES;
-            locals.push(Local { known: known.clone(), fields: known.fields(), in_batch: None });
+            let barred = barred(by, &known.sensor).or_else(|| one_too_many(by, &known.sensor, judged)).map(Box::new);
+            locals.push(Local { known: known.clone(), fields: known.fields(), in_batch: None, barred });
             locals.len() - 1
         }))
     }
@@ -212,7 +237,7 @@ impl<'a> Door<'a> {
             return Ok(*met);
         }
         let sensor = parse_series(series, &self.options.limits)?;
-        let met = self.meet(sensor);
+        let met = self.meet(&sensor);
         if let Met::Known(local) = met {
             // Which changes what is read.
             self.sensors = None;
@@ -222,16 +247,43 @@ impl<'a> Door<'a> {
         Ok(met)
     }
 
-    fn meet(&mut self, sensor: Sensor) -> Met {
+    fn meet(&mut self, sensor: &Sensor) -> Met {
         match self.known(&sensor.key) {
             Some(local) => Met::Known(local),
+            None if barred(self.by, sensor).is_some() => Met::Barred,
             None if self.pass.learnt || self.judged.unknown.len() >= self.catalog.room() => Met::Refused,
             None => {
                 self.judged.memory += 4 * sensor.key.len() + size_of::<Sensor>();
-                self.judged.unknown.push(sensor);
+                self.judged.unknown.push(sensor.clone());
                 Met::Unknown
             }
         }
+    }
+
+    /// Why a sensor that is not known is not to become known either.
+    fn refusal(&mut self, new: &Sensor) -> Reason {
+        if let Some(reason) = barred(self.by, new) {
+            return reason;
+        }
+        let is_of = |reason: &&Reason| matches!(reason, Reason::TooManySensors { measurement, .. } if **measurement == *new.measurement);
+        if let Some(reason) = self.full.as_ref().filter(is_of) {
+            return reason.clone();
+        }
+        let (now, database) = (Instant::now(), self.database);
+        // Looked at again rather than remembered from when the sensor was not let in: what matters is what holds now.
+        let exhausted =
+            database.usage.too_many(database.known()).or_else(|| database.usage.new_sensors_left(now).err());
+        let exhausted = exhausted.or_else(|| self.by.allowance().usage()?.new_sensors_left(now).err());
+        let bound = match &exhausted {
+            Some(exhausted) if self.catalog.room() > 0 => exhausted.bound(),
+            _ => format!("the limit of {} sensors (limits.sensors)", self.options.sensors),
+        };
+        self.judged.exhausted = exhausted.filter(|_| self.catalog.room() > 0);
+        let sensors = self.sensors.get_or_insert_with(|| database.sensors());
+        let widest_tag = widest_tag(sensors, new);
+        let reason = Reason::TooManySensors { measurement: new.measurement.to_string(), widest_tag, bound };
+        self.full = Some(reason.clone());
+        reason
     }
 
     fn admit<'f>(
@@ -241,6 +293,19 @@ impl<'a> Door<'a> {
         fields: impl Iterator<Item = (&'f str, RawValue<'f>)>,
         refuse: &impl Fn(usize, Reason) -> Rejection,
     ) {
+        if let Some(reason) = &self.locals[local].barred {
+            return self.reject(refuse(0, Reason::clone(reason)));
+        }
+        if let Some(time) = timestamp {
+            if let Some(reason) = self.options.window.refusal(time, self.pass.received) {
+                return self.reject(refuse(0, reason));
+            }
+            if let Some(unit) = seeming_unit(time, self.pass.precision, self.pass.received) {
+                let (count, first) = &mut self.judged.suspects;
+                *count += 1;
+                first.get_or_insert(unit);
+            }
+        }
         let shard = self.locals[local].known.shard;
         let start = self.judged.batches[shard].cells();
         for (hint, (name, value)) in fields.enumerate() {
@@ -268,6 +333,30 @@ impl<'a> Door<'a> {
         batch.push_row(sensor, time, start);
         self.judged.accepted += 1;
     }
+}
+
+/// Why a sensor that is known is one more than the sender's quota has room for.
+fn one_too_many(by: &Caller, sensor: &Sensor, judged: &mut Judged) -> Option<Reason> {
+    let allowance = by.allowance();
+    let hash = rapidhash::v3::rapidhash_v3(sensor.key.as_bytes());
+    let exhausted = allowance.usage()?.admit_sensor(hash).err()?;
+    let (measurement, bound) = (sensor.measurement.to_string(), exhausted.bound());
+    judged.exhausted = Some(exhausted);
+    Some(Reason::TooManySensors { measurement, widest_tag: None, bound })
+}
+
+/// The tag of a measurement that has most values, as far as some of its sensors tell: mostly the one that should not be
+/// a tag.
+fn widest_tag(sensors: &SensorsRead<'_>, new: &Sensor) -> Option<String> {
+    const LOOKED_AT: usize = 2000;
+    let mut values: HashMap<&str, HashSet<&str>> = HashMap::new();
+    let of_measurement = sensors.values().take(LOOKED_AT).filter(|known| known.sensor.measurement == new.measurement);
+    let tags = of_measurement.flat_map(|known| known.sensor.tags.iter()).chain(new.tags.iter());
+    for (key, value) in tags {
+        values.entry(&**key).or_default().insert(&**value);
+    }
+    let widest = values.into_iter().max_by_key(|(key, values)| (values.len(), std::cmp::Reverse(*key)));
+    widest.map(|(key, _)| key.to_owned())
 }
 
 impl Local {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::access::Exhausted;
 use crate::bucket::{Behind, StorageError};
 use crate::log::AppendError;
 
@@ -57,6 +58,9 @@ pub enum IngestError {
         /// Its name.
         name: String,
     },
+    /// A quota is used up; waiting mends it.
+    #[error("{0}")]
+    OverQuota(Exhausted),
     /// A database name that cannot be one.
     #[error("database name {name:?}: 1 to 64 bytes without control characters are wanted")]
     DatabaseName {

@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::catalog::{Catalog, Database};
 use super::reads::read_sensors_each;
-use crate::bucket::{StorageError, Store};
+use crate::access::Allowance;
+use crate::bucket::{SensorDocument, StorageError, Store};
 use crate::reading::Sensor;
 use crate::telemetry::Metrics;
 
@@ -28,15 +29,35 @@ impl Presence {
     }
 }
 
+/// A sensor that is to become known.
+#[derive(Debug, Clone)]
+pub struct Wanted {
+    /// Which.
+    pub sensor: Sensor,
+    /// Whose quota it counts against, should it be new.
+    pub payer: Allowance,
+}
+
+/// What the store said of sensors.
+#[derive(Debug, Default)]
+pub struct Found {
+    /// The documents of those that have one.
+    pub documents: Vec<SensorDocument>,
+    /// How many deletions the database had seen before it was asked.
+    pub deletions: u64,
+    /// Whether sensors without a document count as new. They do not while the store is away, when nobody can tell.
+    pub counts: bool,
+}
+
 /// Sensors of a database that requests wait to have made known. They are bounded as the requests' bytes are.
 #[derive(Debug, Default)]
 pub struct Unmet {
-    waiting: Mutex<Vec<Sensor>>,
+    waiting: Mutex<Vec<Wanted>>,
     turn: tokio::sync::Mutex<()>,
 }
 
 impl Unmet {
-    fn add(&self, sensors: &[Sensor]) {
+    fn add(&self, sensors: &[Wanted]) {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(sensors);
     }
 
@@ -45,7 +66,7 @@ impl Unmet {
         self.turn.lock().await
     }
 
-    fn take(&self) -> Vec<Sensor> {
+    fn take(&self) -> Vec<Wanted> {
         std::mem::take(&mut *self.waiting.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -68,10 +89,12 @@ impl Learner {
     ///
     /// A fleet whose devices each send their first reading at the same time is asked about in few questions: what comes
     /// while the store is asked is part of the next one.
-    pub async fn learn(&self, database: &Database, mut unknown: Vec<Sensor>) {
+    pub async fn learn(&self, database: &Database, sensors: Vec<Sensor>, payer: &Allowance) {
         /// A request with more is a question by itself.
         const FEW: usize = 100;
         let max = self.catalog.sensors_max();
+        let wanted = |sensor: Sensor| Wanted { sensor, payer: payer.clone() };
+        let mut unknown: Vec<Wanted> = sensors.into_iter().map(wanted).collect();
         if unknown.len() > FEW {
             return self.learn_up_to(database, unknown, max).await;
         }
@@ -79,9 +102,9 @@ impl Learner {
         let _turn = database.unmet.turn().await;
         // Whoever had the turn before has mostly asked about these too, unless its client left meanwhile.
         unknown.extend(database.unmet.take());
-        unknown.sort_unstable_by(|a, b| a.key.cmp(&b.key));
-        unknown.dedup_by(|a, b| a.key == b.key);
-        unknown.retain(|sensor| self.catalog.sensor(database, &sensor.key).is_none());
+        unknown.sort_by(|a, b| a.sensor.key.cmp(&b.sensor.key));
+        unknown.dedup_by(|a, b| a.sensor.key == b.sensor.key);
+        unknown.retain(|wanted| self.catalog.sensor(database, &wanted.sensor.key).is_none());
         if !unknown.is_empty() {
             self.learn_up_to(database, unknown, max).await;
         }
@@ -90,30 +113,30 @@ impl Learner {
     /// Makes sensors known that were let in before, whatever the limit says.
     pub async fn enlist(&self, database: &Database, sensors: &[Sensor]) {
         let is_unknown = |sensor: &&Sensor| self.catalog.sensor(database, &sensor.key).is_none();
-        let unknown: Vec<Sensor> = sensors.iter().filter(is_unknown).cloned().collect();
+        let wanted = |sensor: &Sensor| Wanted { sensor: sensor.clone(), payer: Allowance::default() };
+        let unknown: Vec<Wanted> = sensors.iter().filter(is_unknown).map(wanted).collect();
         if !unknown.is_empty() {
             self.learn_up_to(database, unknown, usize::MAX).await;
         }
     }
 
-    async fn learn_up_to(&self, database: &Database, unknown: Vec<Sensor>, max: usize) {
-        let keys: Vec<&str> = unknown.iter().map(|sensor| &*sensor.key).collect();
+    async fn learn_up_to(&self, database: &Database, unknown: Vec<Wanted>, max: usize) {
+        let keys: Vec<&str> = unknown.iter().map(|wanted| &*wanted.sensor.key).collect();
         // Before the store is asked: what it says of sensors that are deleted meanwhile does not count.
-        let deletions = database.deletions();
-        let documents = if self.presence.is_away() {
-            Vec::new()
-        } else {
+        let mut found = Found { deletions: database.deletions(), ..Found::default() };
+        if !self.presence.is_away() {
             match read_sensors_each(&*self.store, &database.name, &keys).await {
                 // A sensor whose document cannot be read becomes known too; its readings fail when
                 // they come to be stored, and nobody else's.
-                Ok(documents) => documents.into_values().flatten().collect(),
-                Err(error) => {
-                    self.missed(&error);
-                    Vec::new()
+                Ok(documents) => {
+                    found.documents = documents.into_values().flatten().collect();
+                    // What was let in before is not judged again.
+                    found.counts = max != usize::MAX;
                 }
+                Err(error) => self.missed(&error),
             }
-        };
-        self.catalog.learn(database, unknown, (documents, deletions), max);
+        }
+        self.catalog.learn(database, unknown, found, max);
         self.metrics.sensors.set(u32::try_from(self.catalog.len()).unwrap_or(u32::MAX));
     }
 
@@ -148,7 +171,7 @@ mod tests {
         let database = catalog.enlist_database("d");
         let asking = |numbers: std::ops::Range<usize>| {
             let (learner, database) = (learner.clone(), database.clone());
-            tokio::spawn(async move { learner.learn(&database, sensors(numbers)).await })
+            tokio::spawn(async move { learner.learn(&database, sensors(numbers), &Allowance::default()).await })
         };
         let turn = database.unmet.turn().await;
         let (leaves, one, other) = (asking(0..3), asking(2..5), asking(4..8));

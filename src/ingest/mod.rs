@@ -28,11 +28,12 @@ mod release;
 mod sensors;
 mod shard;
 mod submit;
+mod terms;
 mod tickets;
 mod unflushed;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinHandle;
@@ -44,6 +45,7 @@ pub use self::learn::Presence;
 pub use self::options::{AckLevel, Options};
 pub use self::progress::{Lag, Ledger};
 pub use self::release::Closing;
+pub use self::terms::Window;
 
 use self::catalog::{Catalog, Database};
 use self::dead_letters::DeadLetters;
@@ -56,6 +58,7 @@ use self::learn::Learner;
 use self::progress::Progress;
 use self::shard::Shard;
 use self::submit::Submission;
+use crate::access::{Caller, Exhausted, Rate, Usage};
 use crate::bucket::{Changes, StorageError, Store};
 use crate::log::{Log, Recovery};
 use crate::reading::Precision;
@@ -71,6 +74,8 @@ pub struct Ack {
     pub rejected: Rejected,
     /// Where they are kept.
     pub level: AckLevel,
+    /// What the sender should know although all is well: quotas that are nearly used up, timestamps that look odd.
+    pub warnings: Vec<String>,
 }
 
 /// The clock and place of one request's arrival: taken once, an argument everywhere else.
@@ -86,6 +91,8 @@ pub struct Arrival<'a> {
     pub partial: bool,
     /// What the ack is to promise; `None` for what the config says.
     pub ack: Option<AckLevel>,
+    /// Who sent it.
+    pub by: &'a Caller,
 }
 
 /// The ingest path.
@@ -257,13 +264,33 @@ impl Ingest {
         mut admission: Admission,
         judge: impl Fn(&mut Door<'_>),
     ) -> Result<Ack, IngestError> {
-        let started = std::time::Instant::now();
+        let started = Instant::now();
         let database = self.database(arrival.database).await?;
+        let allowance = arrival.by.allowance();
+        let payers = [allowance.usage(), Some(&database.usage).filter(|usage| !usage.quota().is_none())];
+        for usage in payers.into_iter().flatten() {
+            usage.admit(started).map_err(|exhausted| self.over_quota(usage, exhausted))?;
+        }
         let judged = self.judge(&database, arrival, admission.size(), judge).await?;
         // The batches stay in memory until they are acked, as the body does.
         admission.grow(judged.memory)?;
         let level = arrival.ack.unwrap_or(self.options.ack);
-        let ack = Ack { accepted: judged.accepted, rejected: judged.rejected, level };
+        let mut warnings = self.suspicions(judged.suspects, arrival.precision);
+        for usage in payers.into_iter().flatten() {
+            self.settle(usage, &database, judged.accepted, started, &mut warnings);
+        }
+        if let Some(exhausted) = judged.exhausted {
+            let usage = payers.into_iter().flatten().find(|usage| exhausted.owner == usage.owner());
+            let of_hour = exhausted.rate == Rate::NewSensors && judged.accepted == 0;
+            let refused = usage.map(|usage| self.over_quota(usage, exhausted));
+            // Nothing else is wrong with any of it, and waiting mends it.
+            if let Some(refused) =
+                refused.filter(|_| of_hour && judged.rejected.reasons.keys().all(|reason| *reason == "sensors"))
+            {
+                return Err(refused);
+            }
+        }
+        let ack = Ack { accepted: judged.accepted, rejected: judged.rejected, level, warnings };
         for (reason, count) in &ack.rejected.reasons {
             self.metrics.rejected(reason, *count);
         }
@@ -288,8 +315,9 @@ impl Ingest {
     ) -> Result<Judged, IngestError> {
         let pass = |learnt: bool, publish: bool| {
             let budget = self.bytes.available_permits();
-            let pass = Pass { received: arrival.received, learnt, publish, budget, body_bytes };
-            let mut door = Door::new(database, &self.catalog, &self.options, pass);
+            let Arrival { received, precision, .. } = arrival;
+            let pass = Pass { received, precision, learnt, publish, budget, body_bytes };
+            let mut door = Door::new(database, &self.catalog, &self.options, pass, arrival.by);
             judge(&mut door);
             let judged = door.close();
             match judged.memory {
@@ -307,7 +335,7 @@ impl Ingest {
             // What was judged so far counts nowhere while the store is asked: let it go.
             let unknown = std::mem::take(&mut judged.unknown);
             drop(judged);
-            self.learner.learn(database, unknown).await;
+            self.learner.learn(database, unknown, &arrival.by.allowance()).await;
             judged = pass(true, arrival.partial)?;
         }
         if arrival.partial {
@@ -320,6 +348,26 @@ impl Ingest {
             judged.keep_nothing();
         }
         Ok(judged)
+    }
+
+    /// Pays for what came in, and warns of what is nearly used up.
+    fn settle(&self, usage: &Usage, database: &Database, readings: usize, now: Instant, warnings: &mut Vec<String>) {
+        let counted = (usage.scope() == "database").then(|| database.known());
+        for warning in [usage.charge(readings, now), usage.sensors_warning(counted, now)].into_iter().flatten() {
+            self.metrics.quota("warned", usage.scope(), warning.rate.label());
+            warnings.push(warning.to_string());
+        }
+    }
+
+    fn over_quota(&self, usage: &Usage, exhausted: Exhausted) -> IngestError {
+        self.metrics.quota("refused", usage.scope(), exhausted.rate.label());
+        IngestError::OverQuota(exhausted)
+    }
+
+    fn suspicions(&self, (count, unit): (usize, Option<&'static str>), declared: Precision) -> Vec<String> {
+        let Some(unit) = unit else { return Vec::new() };
+        self.metrics.suspect_timestamps.increment(count as u64);
+        vec![format!("{count} timestamps look like {unit}, and {} was declared (precision=)", declared.name())]
     }
 
     fn overloaded(&self) -> IngestError {

@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::terms::Window;
+use crate::access::Quota;
 use crate::bucket::Caps;
 use crate::reading::Limits;
 
@@ -72,6 +74,10 @@ pub struct Options {
     pub sensors: usize,
     /// Most databases.
     pub databases: usize,
+    /// How much one database may take in.
+    pub database_quota: Quota,
+    /// Which times are taken.
+    pub window: Window,
 }
 
 impl Options {
@@ -105,6 +111,8 @@ impl Options {
             sensor_fields: 100,
             sensors: 1000,
             databases: 10,
+            database_quota: Quota::default(),
+            window: Window::default(),
         }
     }
 }

@@ -51,7 +51,9 @@ impl TagTest {
 }
 
 impl TagFilter {
-    fn passes(&self, sensor: &Sensor) -> bool {
+    /// Whether a sensor is as it says.
+    #[must_use]
+    pub fn passes(&self, sensor: &Sensor) -> bool {
         let tag = sensor.tags.iter().find(|(key, _)| **key == *self.key);
         let value = tag.map_or("", |(_, value)| &**value);
         let passes = match &self.test {

@@ -124,12 +124,30 @@ pub enum Reason {
         /// The limit's value, config key `limits.sensor_fields`.
         limit: usize,
     },
-    /// A new sensor beyond the number this service may know.
+    /// A new sensor beyond the number that may be known.
     TooManySensors {
         /// The measurement of the new sensor.
         measurement: String,
-        /// The limit's value, config key `limits.sensors`.
-        limit: usize,
+        /// The tag of that measurement that has most values, which is mostly the one that should not be a tag.
+        widest_tag: Option<String>,
+        /// The bound: a limit with its config key, or a quota with whose it is.
+        bound: String,
+    },
+    /// A sensor that the sender's token may not write.
+    OtherSensor {
+        /// The tag by which it is not.
+        tag: String,
+        /// The value that the token asks for.
+        required: String,
+    },
+    /// A time that lies too far before or after now.
+    OutsideWindow {
+        /// The timestamp in nanoseconds.
+        time: i64,
+        /// Whether it lies after now.
+        ahead: bool,
+        /// The bound in whole seconds.
+        seconds: u64,
     },
     /// JSON that is not JSON, or not of a reading's shape.
     Json {
@@ -155,6 +173,8 @@ impl Reason {
             Self::Limit { .. } | Self::TooManyFields { .. } => "limit",
             Self::FamilyConflict { .. } => "family",
             Self::TooManySensors { .. } => "sensors",
+            Self::OtherSensor { .. } => "forbidden",
+            Self::OutsideWindow { .. } => "window",
             Self::Json { .. } => "json",
         }
     }
@@ -205,11 +225,19 @@ impl fmt::Display for Reason {
             Self::TooManyFields { field, limit } => {
                 write!(f, "field {field:?}: the sensor has {limit} other fields already (limits.sensor_fields)")
             }
-            Self::TooManySensors { measurement, limit } => {
-                write!(
-                    f,
-                    "a new sensor of measurement {measurement:?} is over the limit of {limit} sensors (limits.sensors)"
-                )
+            Self::TooManySensors { measurement, widest_tag, bound } => {
+                write!(f, "a new sensor of measurement {measurement:?} is over {bound}")?;
+                match widest_tag {
+                    Some(tag) => write!(f, "; its tag {tag:?} has most values"),
+                    None => Ok(()),
+                }
+            }
+            Self::OtherSensor { tag, required } => {
+                write!(f, "the token is for sensors with the tag {tag}={required} only")
+            }
+            Self::OutsideWindow { time, ahead, seconds } => {
+                let (side, key) = if *ahead { ("ahead of", "max_future") } else { ("before", "max_past") };
+                write!(f, "the timestamp {time} ns lies more than {seconds} s {side} now (limits.{key})")
             }
             Self::Json { message } => write!(f, "{message}"),
         }

@@ -90,6 +90,20 @@ impl Precision {
         })
     }
 
+    /// Its shortest name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Nanoseconds => "ns",
+            Self::Microseconds => "us",
+            Self::Milliseconds => "ms",
+            Self::Seconds => "s",
+            Self::Minutes => "m",
+            Self::Hours => "h",
+            Self::Auto => "auto",
+        }
+    }
+
     /// Nanoseconds of one unit; for [`Precision::Auto`] of the unit that `value`'s size suggests
     /// (below 5e9 seconds, 5e12 milliseconds, 5e15 microseconds, else nanoseconds; the rule of
     /// `influxdb3_types/src/write.rs`).

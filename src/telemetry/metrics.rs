@@ -62,6 +62,10 @@ pub struct Metrics {
     query_running: Gauge,
     /// Open connections.
     pub connections: Gauge,
+    /// Timestamps that look as if they were meant in another unit than was declared.
+    pub suspect_timestamps: Counter,
+    /// Tokens that are known, revoked ones included.
+    pub tokens: Gauge,
 }
 
 impl Metrics {
@@ -109,6 +113,8 @@ impl Metrics {
             query_cache_bytes: gauge!("hourglass_query_cache_bytes"),
             query_running: gauge!("hourglass_query_running"),
             connections: gauge!("hourglass_http_connections"),
+            suspect_timestamps: counter!("hourglass_ingest_timestamps_suspect_total"),
+            tokens: gauge!("hourglass_access_tokens"),
         }
     }
 
@@ -141,6 +147,18 @@ impl Metrics {
     /// Requests answered 503, by the limit that was reached.
     pub fn shed(&self, limit: &'static str) {
         self.with(|| counter!("hourglass_ingest_shed_total", "limit" => limit).increment(1));
+    }
+
+    /// A quota by which a request was refused, or warned of: `refused` or `warned`, of a `token` or a `database`.
+    pub fn quota(&self, outcome: &'static str, scope: &'static str, of: &'static str) {
+        self.with(|| {
+            counter!("hourglass_access_quota_total", "outcome" => outcome, "scope" => scope, "of" => of).increment(1);
+        });
+    }
+
+    /// A request that was turned away, by [`crate::access::Denied::label`] or `forbidden`.
+    pub fn denied(&self, reason: &'static str) {
+        self.with(|| counter!("hourglass_access_denied_total", "reason" => reason).increment(1));
     }
 
     /// A store error, by [`crate::bucket::StorageError::class`].
@@ -327,6 +345,13 @@ fn describe() {
     spread("hourglass_flush_seconds", "Seconds that the page writes of a flight took");
     level("hourglass_ingest_in_flight_bytes", "Bytes of request bodies admitted and not yet acked");
     count("hourglass_ingest_shed_total", "Requests answered 503 at a limit, by the limit's key");
+    count("hourglass_ingest_timestamps_suspect_total", "Timestamps that look like another unit than was declared");
+    level("hourglass_access_tokens", "Tokens known, revoked ones included");
+    count("hourglass_access_denied_total", "Requests turned away, by reason");
+    count(
+        "hourglass_access_quota_total",
+        "Requests refused or warned at a quota, by its owner's kind and what it is of",
+    );
     level("hourglass_ingest_sensors", "Sensors that this process has seen");
     level("hourglass_hot_buckets", "Open buckets held in memory");
     level("hourglass_hot_bytes", "Bytes of memory that open buckets take");

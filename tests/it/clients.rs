@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::support::http;
 use crate::support::packages::{Package, require};
-use crate::support::server::Server;
+use crate::support::server::{Launch, Server};
 
 const HOUR_START: i64 = 1_768_485_600_000_000_000;
 const MINUTE: i64 = 60_000_000_000;
@@ -25,11 +25,38 @@ fn script(python: &Path, name: &str, arguments: &[&str]) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{name}: {error}: {}", said()))
 }
 
-fn readings(server: &Server, database: &str, sensor: &str) -> Vec<Value> {
-    let sensor = utf8_percent_encode(sensor, NON_ALPHANUMERIC);
-    let url = server.url(&format!("/api/v1/readings?db={database}&epoch=ns&limit=100000&sensor={sensor}"));
-    let answer = http::get(&url).expect(200).json();
-    answer["series"][0]["readings"].as_array().unwrap_or_else(|| panic!("{sensor}: {answer}")).clone()
+/// A server, and what clients say who they are with.
+struct Place {
+    server: Server,
+    token: String,
+    /// Whether it asks for that.
+    guarded: bool,
+}
+
+/// A server that asks nobody who they are, and one that asks everybody.
+fn places() -> [Place; 2] {
+    let open = Place { server: Server::start("embedded"), token: "any".to_owned(), guarded: false };
+    let server = Launch::embedded().env("HOURGLASS_AUTH__FIRST_TOKEN", "true").start();
+    let banner = server.stdout();
+    let token = banner.lines().find_map(|line| line.trim().strip_prefix("token    ")).expect("a token");
+    let token = token.to_owned();
+    [open, Place { server, token, guarded: true }]
+}
+
+impl Place {
+    fn readings(&self, database: &str, sensor: &str) -> Vec<Value> {
+        let sensor = utf8_percent_encode(sensor, NON_ALPHANUMERIC);
+        let path = format!("/api/v1/readings?db={database}&epoch=ns&limit=100000&sensor={sensor}");
+        let headers = [("Authorization", &*format!("Bearer {}", self.token))];
+        let answer =
+            http::request("GET", &self.server.url(&path), b"", &headers).expect("an answer").expect(200).json();
+        answer["series"][0]["readings"].as_array().unwrap_or_else(|| panic!("{sensor}: {answer}")).clone()
+    }
+
+    /// What a client without a token that counts is answered.
+    fn of_strangers(&self) -> Value {
+        json!(if self.guarded { 401 } else { 200 })
+    }
 }
 
 fn text<'a>(value: &'a Value, what: &str) -> &'a str {
@@ -39,19 +66,25 @@ fn text<'a>(value: &'a Value, what: &str) -> &'a str {
 #[test]
 fn the_v2_client_writes_points_and_batches() {
     let Some(python) = require(Package::InfluxdbClient) else { return };
-    let server = Server::start("embedded");
-    let seen = script(&python, "v2_client.py", &[&server.url(""), "v2"]);
+    for place in places() {
+        the_v2_client_writes(&python, &place);
+    }
+}
+
+fn the_v2_client_writes(python: &Path, place: &Place) {
+    let seen = script(python, "v2_client.py", &[&place.server.url(""), "v2", &place.token]);
+    assert_eq!(seen["stranger"], place.of_strangers());
     assert_eq!((&seen["ping"], &seen["health"], &seen["ready"]), (&json!(true), &json!("pass"), &json!("ready")));
     assert!(text(&seen["version"], "version").starts_with("1."), "{seen}");
 
     let first = json!({"ts": HOUR_START, "temp": 22.1, "count": 42, "on": true, "note": "a \"b\"\\c"});
-    assert_eq!(sorted(&readings(&server, "v2", r"climate,sensor=room\ 1\,\ left,site=a\=b")[0]), sorted(&first));
+    assert_eq!(sorted(&place.readings("v2", r"climate,sensor=room\ 1\,\ left,site=a\=b")[0]), sorted(&first));
     let precise: Vec<i64> = [0, 1_000_000, 2_000, 3].map(|offset| HOUR_START + offset).to_vec();
-    let mut found = times(&readings(&server, "v2", "precise"));
+    let mut found = times(&place.readings("v2", "precise"));
     found.sort_by_key(|time| precise.iter().position(|known| known == time));
     assert_eq!(found, precise);
     let expected: Vec<Value> = (0..300).map(|n| json!({"ts": HOUR_START + n * MINUTE, "n": n})).collect();
-    assert_eq!(readings(&server, "v2", "many"), expected);
+    assert_eq!(place.readings("v2", "many"), expected);
 
     let rejected = &seen["rejected"];
     assert_eq!(rejected["status"], json!(400));
@@ -65,36 +98,42 @@ fn the_v2_client_writes_points_and_batches() {
         text(&conflict["message"], "conflict").contains("input field \"v\" on measurement \"mixed\" is type string")
     );
     let mixed = [json!({"ts": 1, "v": 1}), json!({"ts": 2, "v": 2}), json!({"ts": 3, "w": 3})];
-    assert_eq!(readings(&server, "v2", "mixed"), mixed);
+    assert_eq!(place.readings("v2", "mixed"), mixed);
 
     assert_eq!((&seen["batches"], &seen["failed"]), (&json!([500, 500, 500, 500]), &json!([400])));
     for sensor in 0..4_i64 {
         let expected: Vec<Value> =
             (0..500).map(|n| n * 4 + sensor).map(|n| json!({"ts": (n + 1) * 1_000_000, "n": n})).collect();
-        assert_eq!(readings(&server, "v2", &format!("batched,s={sensor}")), expected);
+        assert_eq!(place.readings("v2", &format!("batched,s={sensor}")), expected);
     }
-    assert_eq!(readings(&server, "v2", "batched,s=late"), [json!({"ts": 1, "n": 1})]);
+    assert_eq!(place.readings("v2", "batched,s=late"), [json!({"ts": 1, "n": 1})]);
 }
 
 #[test]
 fn the_v1_client_creates_a_database_and_writes_points_and_batches() {
     let Some(python) = require(Package::Influxdb) else { return };
-    let server = Server::start("embedded");
-    let (host, port) = (server.address().ip().to_string(), server.address().port().to_string());
-    let seen = script(&python, "v1_client.py", &[&host, &port, "v1"]);
+    for place in places() {
+        the_v1_client_writes(&python, &place);
+    }
+}
+
+fn the_v1_client_writes(python: &Path, place: &Place) {
+    let (host, port) = (place.server.address().ip().to_string(), place.server.address().port().to_string());
+    let seen = script(python, "v1_client.py", &[&host, &port, "v1", &place.token]);
+    assert_eq!(seen["stranger"], place.of_strangers());
     assert!(text(&seen["ping"], "the version").starts_with("1."), "{seen}");
     assert_eq!(seen["databases"], json!([{"name": "v1"}]));
     assert_eq!(seen["written"], json!(true));
     for form in ["plain", "gzip"] {
         let first = json!({"ts": HOUR_START, "temp": 22.1, "count": 42, "on": true, "note": "a \"b\""});
-        let found = readings(&server, "v1", &format!(r"climate,form={form},sensor=room\ 1\,\ left"));
+        let found = place.readings("v1", &format!(r"climate,form={form},sensor=room\ 1\,\ left"));
         assert_eq!(found.iter().map(sorted).collect::<Vec<_>>(), [sorted(&first)]);
-        let precise = readings(&server, "v1", &format!("precise,form={form}"));
+        let precise = place.readings("v1", &format!("precise,form={form}"));
         assert_eq!(precise, [json!({"ts": HOUR_START, "n": 1})]);
         let expected: Vec<Value> = (1..=1000).map(|n| json!({"ts": n * 1_000_000, "n": n})).collect();
-        assert_eq!(readings(&server, "v1", &format!("many,form={form}")), expected);
+        assert_eq!(place.readings("v1", &format!("many,form={form}")), expected);
         for sensor in ["lines", "mixed"] {
-            let found = readings(&server, "v1", &format!("{sensor},form={form}"));
+            let found = place.readings("v1", &format!("{sensor},form={form}"));
             assert_eq!(found, [json!({"ts": 1, "v": 1}), json!({"ts": 2, "v": 2})], "{sensor}");
         }
     }
@@ -112,16 +151,25 @@ fn the_v1_client_creates_a_database_and_writes_points_and_batches() {
 #[test]
 fn the_influx_shell_creates_a_database_and_inserts() {
     let Some(influx) = require(Package::InfluxShell) else { return };
-    let server = Server::start("embedded");
-    let run = |arguments: &[&str]| -> (bool, String) {
-        let port = server.address().port().to_string();
-        let mut command = Command::new(&influx);
+    for place in places() {
+        the_influx_shell_inserts(&influx, &place);
+    }
+}
+
+fn the_influx_shell_inserts(influx: &Path, place: &Place) {
+    let run_as = |password: &str, arguments: &[&str]| -> (bool, String) {
+        let port = place.server.address().port().to_string();
+        let mut command = Command::new(influx);
         command.args(["-host", "127.0.0.1", "-port", &port]).args(arguments).env("NO_PROXY", "*");
+        command.args(["-username", "somebody", "-password", password]);
         // It writes a history file into its home.
-        command.env("HOME", server.data_dir());
+        command.env("HOME", place.server.data_dir());
         let Output { status, stdout, stderr } = command.output().expect("influx can be run");
         (status.success(), String::from_utf8([stdout, stderr].concat()).expect("UTF-8"))
     };
+    let run = |arguments: &[&str]| run_as(&place.token, arguments);
+    let (_, said) = run_as("wrong", &["-execute", "show databases"]);
+    assert_eq!(said.contains("authorization failed"), place.guarded, "{said}");
     let quietly = |arguments: &[&str]| assert_eq!(run(arguments), (true, String::new()), "{arguments:?}");
     quietly(&["-execute", "create database shell"]);
     let (done, listed) = run(&["-execute", "show databases", "-format", "json"]);
@@ -146,11 +194,11 @@ fn the_influx_shell_creates_a_database_and_inserts() {
         json!({"ts": 2, "temp": 23}),
         json!({"ts": HOUR_START, "temp": 24}),
     ];
-    assert_eq!(readings(&server, "shell", "climate,sensor=t1,site=a"), expected);
+    assert_eq!(place.readings("shell", "climate,sensor=t1,site=a"), expected);
 
     let (_, said) = insert("climate,sensor=t1,site=a temp=\"warm\",humidity=45 3");
     assert!(said.starts_with("ERR: ") && said.contains("field type conflict: input field"), "{said}");
-    assert_eq!(readings(&server, "shell", "climate,sensor=t1,site=a").len(), 4);
+    assert_eq!(place.readings("shell", "climate,sensor=t1,site=a").len(), 4);
     let (_, said) = run(&["-database", "shell", "-execute", "select * from climate"]);
     assert!(said.starts_with("name: climate") && said.contains("22.5"), "{said}");
 }

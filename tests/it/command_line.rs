@@ -3,7 +3,7 @@
 mod folders;
 
 use std::io::Write;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream};
 use std::process::{Command, Output};
 
 use serde_json::{Value, json};
@@ -132,22 +132,15 @@ fn the_environment_wins_over_the_file_and_a_flag_over_both() {
 }
 
 #[test]
-fn an_address_beyond_loopback_needs_the_config_to_say_so() {
+fn an_address_beyond_loopback_needs_a_token() {
     let refused = Launch::embedded().listen("0.0.0.0:0").run_to_end();
-    assert_eq!(refused.status.code(), Some(EXIT_CONFIG));
+    assert_eq!(refused.status.code(), Some(1));
     assert_eq!(refused.stdout, "");
-    let start = "hourglass: flag --listen: server.listen = \"0.0.0.0:0\" lets other machines in, and there is no authentication yet; ";
-    assert!(refused.stderr.starts_with(start), "{}", refused.stderr);
-    assert!(refused.stderr.contains("HOURGLASS_SERVER__ALLOW_UNAUTHENTICATED=true"), "{}", refused.stderr);
-
-    let allowed = Launch::embedded().listen("0.0.0.0:0").env("HOURGLASS_SERVER__ALLOW_UNAUTHENTICATED", "true");
-    let server = allowed.start();
-    assert!(server.stdout().contains("WARNING: 0.0.0.0:"), "{}", server.stdout());
-    let loopback = SocketAddr::from(([127, 0, 0, 1], server.address().port()));
-    http::get(&format!("http://{loopback}/ping")).expect(204);
-
-    let quiet = Server::start("embedded");
-    assert!(!quiet.stdout().contains("WARNING"), "{}", quiet.stdout());
+    let said = "hourglass: 0.0.0.0:0 lets other machines in, or auth.required says so, and there is no token that counts. \
+                Make one first: hourglass token create --name first --admin '*'";
+    assert!(refused.stderr.contains(said), "{}", refused.stderr);
+    let always = Launch::embedded().env("HOURGLASS_AUTH__REQUIRED", "always").run_to_end();
+    assert!(always.status.code() == Some(1) && always.stderr.contains("hourglass token create"), "{}", always.stderr);
 }
 
 #[test]

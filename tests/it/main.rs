@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `line_protocol`, `json` | the wire formats: tables of cases, the public corpus, properties |
 //! | `store_contract` | one suite that both stores pass |
+//! | `access` | who may do what: every route with every kind of token, pins, quotas, the audit log, `hourglass token` |
 //! | `api` | every endpoint, by what a client sees: statuses, bodies, headers, limits |
 //! | `lawful` | the law end to end, on both stores: late, duplicate, overwriting, spilling, restarted |
 //! | `volume` | two million readings in, every page checked, the same again |
@@ -24,6 +25,7 @@
 
 mod support;
 
+mod access;
 mod accounting;
 mod api;
 mod broken_world;

@@ -80,6 +80,8 @@ fn what_the_readme_shows_is_what_happens() {
             // The two commands and the one for MongoDB are run by CI and by every other test here;
             // the page is compared below.
             "console" | "json" => {}
+            // On a server of its own, below.
+            "bash" => {}
             other => panic!("nobody runs {other} blocks:\n{}", block.text),
         }
     }
@@ -118,6 +120,35 @@ fn configures(text: &str) {
     fs::write(file.path(), text).unwrap();
     let output = program().args(["check-config", "--config"]).arg(file.path()).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Its commands about tokens, on a server and in a folder of their own.
+#[test]
+fn the_tokens_it_makes_may_do_what_it_says() {
+    if packages::require(Package::Curl).is_none() {
+        return;
+    }
+    let server = Server::start("embedded");
+    let block = blocks().into_iter().find(|block| block.language == "bash").expect("the commands about tokens");
+    let data = server.data_dir().display().to_string();
+    let hourglass = format!("{} token", program().get_program().display());
+    let mut script = String::from("waits() { for i in $(seq 100); do sleep 0.1; \\\n  ");
+    script += &format!(
+        "[ $(curl -s -o /dev/null -w '%{{http_code}}' http://{}/metrics) = 401 ] && return; done; }}\n",
+        server.address()
+    );
+    for line in block.text.replace("127.0.0.1:8086", &server.address().to_string()).lines() {
+        let is_token = line.starts_with("hourglass token");
+        let line = line.replace("hourglass token", &hourglass).replace(" > ", &format!(" --data-dir {data} > "));
+        let line = if line.contains(" revoke ") { format!("{line} --data-dir {data} 2> /dev/null") } else { line };
+        script += &line;
+        // The service looks at the file twice a second.
+        script += if is_token && line.contains("read-only") { "\nwaits\n" } else { "\n" };
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = Command::new("bash");
+    command.args(["-euc", &script]).current_dir(folder.path());
+    run(command, &block);
 }
 
 #[test]

@@ -39,18 +39,19 @@ fn arrows_point_one_way() {
     // leaves, but for the limits that config fills in and the log format it names.
     let allowed: &[(&str, &[&str])] = &[
         ("reading", &[]),
+        ("access", &[]),
         ("log", &[]),
         ("bucket", &["reading"]),
         ("wire", &["reading"]),
         ("influxql", &[]),
         ("config", &["reading"]),
         ("telemetry", &["config"]),
-        ("store", &["bucket", "reading"]),
-        ("ingest", &["bucket", "log", "reading", "telemetry", "wire"]),
-        ("query", &["bucket", "influxql", "reading", "telemetry"]),
+        ("store", &["access", "bucket", "reading"]),
+        ("ingest", &["access", "bucket", "log", "reading", "telemetry", "wire"]),
+        ("query", &["access", "bucket", "influxql", "reading", "telemetry"]),
         ("verify", &["bucket", "log", "reading"]),
-        ("http", &["bucket", "influxql", "ingest", "query", "reading", "telemetry", "wire"]),
-        ("cli", &["config"]),
+        ("http", &["access", "bucket", "influxql", "ingest", "query", "reading", "telemetry", "wire"]),
+        ("cli", &["access", "config"]),
     ];
     // `faults` is nothing in a release, and everybody may ask it.
     let allowed = &[allowed, &[("faults", &[])]].concat();

@@ -110,12 +110,13 @@ fn the_defaults_are_these() {
         server: ServerSettings {
             listen: ([127, 0, 0, 1], 8086).into(),
             data_dir: "./data".into(),
-            allow_unauthenticated: false,
             connections: 1024,
             header_timeout: seconds(60),
             body_timeout: seconds(30),
             shutdown_timeout: seconds(30),
         },
+        auth: AuthSettings { required: AuthRequired::Auto, first_token: false },
+        status: StatusSettings { listen: None },
         store: StoreSettings {
             uri: StoreUri::parse("embedded").unwrap(),
             command_timeout: seconds(5),
@@ -148,7 +149,10 @@ fn the_defaults_are_these() {
             sensor_fields: 1024,
             sensors: 1_000_000,
             databases: 100,
+            max_past: seconds(0),
+            max_future: seconds(0),
         },
+        quota: QuotaSettings { database_readings: 0, database_new_sensors: 0, database_sensors: 0 },
         query: QuerySettings {
             limit_default: 1000,
             limit_max: 100_000,

@@ -62,7 +62,7 @@ fn variables_are_read_by_the_keys_type() {
         ("HOURGLASS_INGEST__BYTES_IN_FLIGHT", "1GiB"),
         ("HOURGLASS_LIMITS__BODY_BYTES", "1000000"),
         ("HOURGLASS_FLUSH__QUIET", "10ms"),
-        ("HOURGLASS_SERVER__ALLOW_UNAUTHENTICATED", "true"),
+        ("HOURGLASS_AUTH__FIRST_TOKEN", "true"),
         ("HOURGLASS_SERVER__LISTEN", "0.0.0.0:8086"),
         ("HOURGLASS_TELEMETRY__LOG_LEVEL", "warn, hourglass::store=DEBUG"),
         ("HOURGLASS_TELEMETRY__LOG_FORMAT", "json"),
@@ -71,7 +71,7 @@ fn variables_are_read_by_the_keys_type() {
     assert_eq!(settings.ingest.bytes_in_flight, GIB);
     assert_eq!(settings.limits.body_bytes, 1_000_000);
     assert_eq!(settings.flush.quiet, Duration::from_millis(10));
-    assert!(settings.server.is_exposed());
+    assert!(settings.server.is_exposed() && settings.auth.first_token);
     assert_eq!(settings.telemetry.log_level, "warn,hourglass::store=DEBUG");
     assert_eq!(settings.telemetry.log_format, LogFormat::Json);
 }
@@ -110,8 +110,8 @@ fn a_wrong_value_says_where_what_and_what_would_be_right() {
             "my.toml:1: hot.max_bytes = 1000: out of bounds; expected a size, 1MiB to 1TiB".into(),
         ),
         (
-            "server.allow_unauthenticated = 'yes'",
-            "my.toml:1: server.allow_unauthenticated = \"yes\": wrong type; expected true or false".into(),
+            "auth.first_token = 'yes'",
+            "my.toml:1: auth.first_token = \"yes\": wrong type; expected true or false".into(),
         ),
         (
             "server.listen = 'localhost'",
@@ -144,9 +144,9 @@ fn a_wrong_value_says_where_what_and_what_would_be_right() {
         &[&format!("variable HOURGLASS_INGEST__SHARDS: ingest.shards = \"two\": not a whole number; {shards}")],
     );
     check_variable(
-        "HOURGLASS_SERVER__ALLOW_UNAUTHENTICATED",
+        "HOURGLASS_AUTH__FIRST_TOKEN",
         "yes",
-        &["variable HOURGLASS_SERVER__ALLOW_UNAUTHENTICATED: server.allow_unauthenticated = \"yes\": unknown word; \
+        &["variable HOURGLASS_AUTH__FIRST_TOKEN: auth.first_token = \"yes\": unknown word; \
            expected true or false"],
     );
     let flags = Overrides { listen: Some("8086".into()), ..Overrides::default() };
@@ -246,23 +246,6 @@ fn relations_between_keys_hold() {
     // A value that is wrong by itself is not compared.
     let one = load_all("[page]\nmax_bytes = '3MiB'\nhard_bytes = '1KB'", &[], &Overrides::default()).unwrap_err();
     assert!(one.len() == 1 && one[0].contains("out of bounds"), "{one:?}");
-}
-
-#[test]
-fn listening_beyond_loopback_needs_the_word() {
-    let flags = Overrides { listen: Some("0.0.0.0:9000".into()), ..Overrides::default() };
-    assert_eq!(
-        load_all("", &[], &flags).unwrap_err(),
-        [
-            "flag --listen: server.listen = \"0.0.0.0:9000\" lets other machines in, and there is no authentication yet; \
-          listen on 127.0.0.1:9000, or, where everybody on that network may read, write and delete, set \
-          server.allow_unauthenticated = true (HOURGLASS_SERVER__ALLOW_UNAUTHENTICATED=true)"
-        ]
-    );
-    assert!(load_all("server.allow_unauthenticated = true", &[], &flags).is_ok());
-    // A torn file may hold the word, so its absence is not judged.
-    let torn = load_all("server.allow_unauthenticated = true\nx", &[], &flags).unwrap_err();
-    assert!(torn.len() == 1 && torn[0].contains("not valid TOML"), "{torn:?}");
 }
 
 #[test]

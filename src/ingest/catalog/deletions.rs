@@ -33,6 +33,7 @@ impl Catalog {
                 !goes
             });
             self.count.fetch_sub(ids.len(), Ordering::Relaxed);
+            database.known.fetch_sub(ids.len(), Ordering::Relaxed);
         }
         self.met.version.fetch_add(1, Ordering::Relaxed);
         ids

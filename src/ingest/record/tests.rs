@@ -3,7 +3,9 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::access::Allowance;
 use crate::ingest::catalog::Catalog;
+use crate::ingest::learn::{Found, Wanted};
 use crate::ingest::options::Options;
 use crate::reading::Family;
 
@@ -34,7 +36,8 @@ fn sensor(number: usize) -> Sensor {
 fn batches(rows: &[Given], shards: usize) -> Vec<Batch> {
     let catalog = Catalog::new(&Options { shards, ..Options::small() });
     let database = catalog.enlist_database("d");
-    catalog.learn(&database, (0..5).map(sensor).collect(), (Vec::new(), 0), usize::MAX);
+    let wanted = |number| Wanted { sensor: sensor(number), payer: Allowance::default() };
+    catalog.learn(&database, (0..5).map(wanted).collect(), Found::default(), usize::MAX);
     let mut batches: Vec<Batch> = (0..shards).map(|_| Batch::default()).collect();
     let mut places: HashMap<usize, u32> = HashMap::new();
     for (number, time, cells) in rows {

@@ -4,8 +4,10 @@
 mod visible;
 
 use super::*;
+use crate::access::Allowance;
 use crate::bucket::packed::Unpacked;
 use crate::ingest::catalog::Catalog;
+use crate::ingest::learn::{Found, Wanted};
 use crate::ingest::options::Options;
 use crate::ingest::progress::{Logged, Progress};
 use crate::reading::{Family, Sensor, Value};
@@ -42,7 +44,8 @@ impl Bench {
         let catalog = Catalog::new(&Options { shards: 1, ..Options::small() });
         let database = catalog.enlist_database("d");
         let sensor = |number: usize| Sensor::new("m", [("s".to_owned(), number.to_string())]).expect("distinct keys");
-        catalog.learn(&database, (0..5).map(sensor).collect(), (Vec::new(), 0), usize::MAX);
+        let wanted = |number| Wanted { sensor: sensor(number), payer: Allowance::default() };
+        catalog.learn(&database, (0..5).map(wanted).collect(), Found::default(), usize::MAX);
         let rules = Rules { interval: INTERVAL, quiet: QUIET, caps };
         // Far from where the clock of a machine that was just started begins.
         let start = Instant::now() + Duration::from_secs(3600);

@@ -23,6 +23,7 @@ pub use self::doomed::Doomed;
 pub use self::rows::{Cell, Series};
 
 use super::{Query, QueryError};
+use crate::access::Caller;
 use crate::influxql::CivilTime;
 use crate::influxql::Statement;
 use crate::influxql::StatementError;
@@ -70,6 +71,14 @@ pub enum StatementFailure {
     /// Neither the statement nor the request names a database.
     #[error("database name required")]
     NoDatabase,
+    /// Whoever asks may not read it.
+    #[error("{by} may not read database {database:?}")]
+    Forbidden {
+        /// Their token's name.
+        by: String,
+        /// Which.
+        database: String,
+    },
     /// There is none of that name.
     #[error("database not found: {0}")]
     UnknownDatabase(String),
@@ -92,6 +101,8 @@ pub struct Asked<'a> {
     pub policy: Option<&'a str>,
     /// `now()` in nanoseconds.
     pub now: i64,
+    /// Who asks: of databases that they may not read nothing is told, and of others what their pins allow.
+    pub by: &'a Caller,
 }
 
 impl Query {

@@ -11,6 +11,7 @@ use super::plan::{Input, Plan, Schema};
 use super::rows::{Cell, Series};
 use super::window::Windows;
 use super::{Asked, StatementFailure, resolve, zone};
+use crate::access::{Caller, Pin};
 use crate::influxql::Clock;
 use crate::influxql::{Checked, check};
 use crate::influxql::{Expr, Kind, Literal, Measurement, MeasurementName, Select, Source};
@@ -94,7 +95,7 @@ impl Query {
         asked: Asked<'_>,
     ) -> Result<Sourced, StatementFailure> {
         let database = measurement.database.as_deref().or(asked.database).ok_or(StatementFailure::NoDatabase)?;
-        let sensors = self.sensors_in(database).await?;
+        let sensors = self.sensors_in(database, asked.by).await?;
         if let Some(policy) =
             measurement.policy.as_deref().or(asked.policy).filter(|policy| !["autogen", "", "default"].contains(policy))
         {
@@ -109,16 +110,27 @@ impl Query {
         Ok(Sourced::Sensors { database: database.to_owned(), entries })
     }
 
-    /// The sensors of a database, which must exist.
+    /// The sensors of a database, which must exist, that they may read.
     pub(super) async fn sensors_in(
         &self,
         database: &str,
+        by: &Caller,
     ) -> Result<crate::query::directory::Sensors, StatementFailure> {
+        if !by.may_read(database) {
+            return Err(StatementFailure::Forbidden { by: by.name().to_owned(), database: database.to_owned() });
+        }
         let sensors = self.directory(database, self.options.cache_max_age).await?;
         if sensors.is_empty() && !self.has_database(database).await? {
             return Err(StatementFailure::UnknownDatabase(database.to_owned()));
         }
-        Ok(sensors)
+        if by.pins().is_empty() {
+            return Ok(sensors);
+        }
+        let has = |sensor: &Sensor, pin: &Pin| {
+            sensor.tags.iter().any(|(key, value)| **key == *pin.key && **value == *pin.value)
+        };
+        let is_theirs = |entry: &&Entry| by.pins().iter().all(|pin| has(&entry.sensor, pin));
+        Ok(std::sync::Arc::new(sensors.iter().filter(is_theirs).cloned().collect()))
     }
 
     /// Reads what the plan needs of these sensors.

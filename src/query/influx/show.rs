@@ -7,6 +7,7 @@ use super::pattern::Patterns;
 use super::rows::{Cell, list};
 use super::select::add_patterns;
 use super::{Asked, Series, StatementFailure, resolve};
+use crate::access::Caller;
 use crate::influxql::{
     Clock, Counted, Expr, KeyFilter, Kind, Listing, Measurement, MeasurementName, Operator, Source, Statement, split,
 };
@@ -21,10 +22,10 @@ impl Query {
         asked: Asked<'_>,
     ) -> Result<Option<Vec<Series>>, StatementFailure> {
         let series = match statement {
-            Statement::ShowDatabases => self.show_databases().await?,
+            Statement::ShowDatabases => self.show_databases(asked.by).await?,
             Statement::ShowRetentionPolicies { database } => {
                 let database = database.as_deref().or(asked.database).ok_or(StatementFailure::NoDatabase)?;
-                self.sensors_in(database).await?;
+                self.sensors_in(database, asked.by).await?;
                 policies()
             }
             Statement::ShowMeasurements { matching, listing } => {
@@ -51,15 +52,17 @@ impl Query {
         Ok(Some(series))
     }
 
-    async fn show_databases(&self) -> Result<Vec<Series>, StatementFailure> {
-        let rows: Vec<Vec<Cell>> = self.all_databases().await?.into_iter().map(|name| vec![Cell::text(name)]).collect();
+    /// Those that they may do something with.
+    async fn show_databases(&self, by: &Caller) -> Result<Vec<Series>, StatementFailure> {
+        let names = self.all_databases().await?.into_iter().filter(|name| by.may_read(name) || by.may_write(name));
+        let rows: Vec<Vec<Cell>> = names.map(|name| vec![Cell::text(name)]).collect();
         Ok(vec![list(Some("databases"), &["name"], rows)])
     }
 
     /// The sensors that a listing is of.
     async fn chosen(&self, listing: &Listing, asked: Asked<'_>) -> Result<Chosen, StatementFailure> {
         let database = listing.database.as_deref().or(asked.database).ok_or(StatementFailure::NoDatabase)?;
-        let sensors = self.sensors_in(database).await?;
+        let sensors = self.sensors_in(database, asked.by).await?;
         let clock = Clock { now: asked.now, zone: None, resolve: &resolve };
         let (_, condition) = split(listing.condition.as_ref(), &clock)?;
         choose(&sensors, &listing.sources, condition.as_ref())

@@ -11,6 +11,7 @@ mod reads;
 mod remove;
 mod scan;
 mod setup;
+mod tokens;
 mod walk;
 mod writes;
 

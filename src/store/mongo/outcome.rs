@@ -127,6 +127,11 @@ pub fn of_statement(code: i32, message: &str) -> Written {
     }
 }
 
+/// Whether a single insert found its `_id` taken.
+pub fn is_duplicate_key(error: &Error) -> bool {
+    matches!(&*error.kind, ErrorKind::Write(WriteFailure::WriteError(fault)) if fault.code == DUPLICATE_KEY)
+}
+
 /// Whether an error within a transaction only means that another writer was there first, and that
 /// nothing of the transaction is left.
 pub fn is_transaction_conflict(error: &Error) -> bool {

@@ -1,6 +1,6 @@
 """Writes with the unmodified `influxdb`, the client of the v1 API, and prints what it saw as JSON.
 
-Usage: v1_client.py HOST PORT DATABASE
+Usage: v1_client.py HOST PORT DATABASE TOKEN
 """
 
 import json
@@ -9,7 +9,7 @@ import sys
 from influxdb import InfluxDBClient
 from influxdb.exceptions import InfluxDBClientError
 
-host, port, database = sys.argv[1:]
+host, port, database, token = sys.argv[1:]
 seen = {}
 
 
@@ -22,7 +22,7 @@ def refused(write):
 
 
 for gzip in [False, True]:
-    client = InfluxDBClient(host=host, port=int(port), username="any", password="any", gzip=gzip)
+    client = InfluxDBClient(host=host, port=int(port), username="any", password=token, gzip=gzip)
     seen["ping"] = client.ping()
     client.create_database(database)
     seen["databases"] = client.get_list_database()
@@ -50,5 +50,12 @@ for gzip in [False, True]:
     client.drop_database("doomed")
     seen["databases_left"] = client.get_list_database()
     client.close()
+
+client = InfluxDBClient(host=host, port=int(port), username="any", password="wrong", database=database)
+try:
+    client.write_points(["stranger v=1 1"], protocol="line")
+    seen["stranger"] = 200
+except InfluxDBClientError as refusal:
+    seen["stranger"] = refusal.code
 
 json.dump(seen, sys.stdout)

@@ -1,6 +1,6 @@
 """Writes with the unmodified `influxdb-client`, the client of the v2 API, and prints what it saw as JSON.
 
-Usage: v2_client.py URL BUCKET
+Usage: v2_client.py URL BUCKET TOKEN
 """
 
 import json
@@ -11,7 +11,7 @@ from influxdb_client import InfluxDBClient, Point, WriteOptions, WritePrecision
 from influxdb_client.client.write_api import SYNCHRONOUS
 from influxdb_client.rest import ApiException
 
-url, bucket = sys.argv[1:]
+url, bucket, token = sys.argv[1:]
 start = datetime(2026, 1, 15, 14, tzinfo=timezone.utc)
 seen = {}
 
@@ -24,7 +24,7 @@ def refused(write):
     raise SystemExit("a bad line was not refused")
 
 
-with InfluxDBClient(url=url, token="any", org="any", enable_gzip=True) as client:
+with InfluxDBClient(url=url, token=token, org="any", enable_gzip=True) as client:
     seen["ping"] = client.ping()
     seen["version"] = client.version()
     seen["health"] = client.health().status
@@ -61,5 +61,12 @@ with InfluxDBClient(url=url, token="any", org="any", enable_gzip=True) as client
     # The last batch is the one with the bad line, and its good line is kept.
     seen["batches"] = sorted(done)
     seen["failed"] = failed
+
+with InfluxDBClient(url=url, token="hg_000000000000_" + 64 * "0", org="any") as client:
+    try:
+        client.write_api(write_options=SYNCHRONOUS).write(bucket=bucket, record="stranger v=1 1")
+        seen["stranger"] = 200
+    except ApiException as refusal:
+        seen["stranger"] = refusal.status
 
 json.dump(seen, sys.stdout)

@@ -37,7 +37,7 @@ impl Prometheus {
         let mut config = read("deploy/prometheus/prometheus.yml");
         let alerts = root().join("deploy/prometheus/alerts.yml").display().to_string();
         for (there, here) in [
-            ("hourglass:8086", &*target.address().to_string()),
+            ("hourglass:8087", &*target.address().to_string()),
             ("15s", "200ms"),
             ("- alerts.yml", &format!("- {alerts}")),
         ] {

@@ -17,6 +17,7 @@ use crate::support::eventually;
 use crate::support::http::{get, request};
 use crate::support::mongod::{Mongod, fresh_database_name};
 use crate::support::pages::Stored;
+use crate::support::process::peak_bytes;
 use crate::support::series::{await_fed, windows};
 use crate::support::server::{Launch, Server};
 
@@ -96,7 +97,7 @@ fn an_outage_costs_no_acks(outage: &Outage) {
     let back = Instant::now();
     let drained = flushed(&server, Duration::from_secs(60 + u64::try_from(readings / 20_000).expect("positive")));
     assert!(drained, "{}: {readings} readings are not in the store after {:?}", outage.name, back.elapsed());
-    let (drain, peak) = (back.elapsed(), peak_memory(&server));
+    let (drain, peak) = (back.elapsed(), peak_bytes(server.pid()));
     let _ = writeln!(
         std::io::stderr(),
         "outage by {}: {readings} readings acked in {sent:.1?}, drained in {drain:.1?}, {} MiB of memory at most",
@@ -162,13 +163,6 @@ fn flushed(server: &Server, within: Duration) -> bool {
 fn number(server: &Server, name: &str) -> i64 {
     let status = get(&server.url("/api/v1/status")).expect(200).json();
     status[name].as_i64().unwrap_or_else(|| panic!("{name} in {status}"))
-}
-
-/// The most memory that the server ever had.
-fn peak_memory(server: &Server) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).expect("Linux tells");
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a peak");
-    line.trim().trim_end_matches(" kB").parse::<u64>().expect("kilobytes") * 1024
 }
 
 /// Every sensor's count and sum, by a query.

@@ -159,3 +159,19 @@ pub fn last_lines(path: &Path, count: usize) -> String {
     let lines: Vec<&str> = text.lines().collect();
     lines[lines.len().saturating_sub(count)..].join("\n")
 }
+
+/// Bytes of memory that a process has now.
+pub fn resident_bytes(pid: u32) -> u64 {
+    memory(pid, "VmRSS:")
+}
+
+/// The most that it ever had.
+pub fn peak_bytes(pid: u32) -> u64 {
+    memory(pid, "VmHWM:")
+}
+
+fn memory(pid: u32, which: &str) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("Linux tells");
+    let line = status.lines().find_map(|line| line.strip_prefix(which)).expect("its memory");
+    line.trim().trim_end_matches(" kB").parse::<u64>().expect("kilobytes") * 1024
+}

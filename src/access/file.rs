@@ -1,0 +1,122 @@
+//! Tokens in a file of the data directory: all of them where the store is embedded, and what was last known of
+//! MongoDB's. Written whole beside it and renamed, under a lock, so that whoever reads it finds the old one or the new one.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+
+use super::token::{Token, TokenStore, TokenStoreError};
+
+const FORMAT: u32 = 1;
+/// The owner's alone: digests cannot be turned back into tokens, but names and scopes are nobody else's business.
+const MODE: u32 = 0o600;
+
+/// A file of tokens.
+#[derive(Debug, Clone)]
+pub struct TokenFile {
+    path: PathBuf,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Content {
+    format: u32,
+    tokens: Vec<Token>,
+}
+
+impl TokenFile {
+    /// The tokens of a service whose store is embedded.
+    #[must_use]
+    pub fn own(data_dir: &Path) -> Self {
+        Self { path: data_dir.join("tokens.json") }
+    }
+
+    /// What was last known of tokens that are kept elsewhere.
+    #[must_use]
+    pub fn cache(data_dir: &Path) -> Self {
+        Self { path: data_dir.join("tokens.cache.json") }
+    }
+
+    /// All of them; `None` when there is no file.
+    ///
+    /// # Errors
+    /// The file cannot be read, or is none of tokens.
+    pub fn read(&self) -> Result<Option<Vec<Token>>, TokenStoreError> {
+        let text = match fs::read(&self.path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(self.unreadable(error)),
+        };
+        let content: Content = serde_json::from_slice(&text).map_err(|error| self.unreadable(error))?;
+        if content.format != FORMAT {
+            return Err(self.unreadable(format!("format {}, and {FORMAT} is what is known here", content.format)));
+        }
+        Ok(Some(content.tokens))
+    }
+
+    /// When it was last written, to see whether it is to be read again.
+    #[must_use]
+    pub fn written(&self) -> Option<(SystemTime, u64)> {
+        let meta = fs::metadata(&self.path).ok()?;
+        Some((meta.modified().ok()?, meta.len()))
+    }
+
+    /// Replaces all of them, durably.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn write(&self, tokens: &[Token]) -> io::Result<()> {
+        let content = Content { format: FORMAT, tokens: tokens.to_vec() };
+        let mut text = serde_json::to_vec_pretty(&content)?;
+        text.push(b'\n');
+        let beside = self.path.with_extension("json.new");
+        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(MODE).open(&beside)?;
+        file.write_all(&text)?;
+        file.sync_all()?;
+        fs::rename(&beside, &self.path)?;
+        let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        File::open(folder)?.sync_all()
+    }
+
+    fn unreadable(&self, detail: impl ToString) -> TokenStoreError {
+        TokenStoreError::Unreadable { place: self.path.display().to_string(), detail: detail.to_string() }
+    }
+
+    fn put_now(&self, token: &Token, replaces: Option<i64>) -> Result<bool, TokenStoreError> {
+        let away = |error: io::Error| TokenStoreError::Away { detail: format!("{}: {error}", self.path.display()) };
+        let folder = self.path.parent().unwrap_or(Path::new("."));
+        fs::create_dir_all(folder).map_err(away)?;
+        let lock = self.path.with_extension("lock");
+        let lock = OpenOptions::new().write(true).create(true).truncate(false).mode(MODE).open(lock).map_err(away)?;
+        lock.lock().map_err(away)?;
+        let mut tokens = self.read()?.unwrap_or_default();
+        let here = tokens.iter().position(|known| known.name == token.name);
+        if here.map(|here| tokens[here].rev) != replaces {
+            return Ok(false);
+        }
+        match here {
+            Some(here) => tokens[here] = token.clone(),
+            None => tokens.push(token.clone()),
+        }
+        tokens.sort_by(|a, b| a.name.cmp(&b.name));
+        self.write(&tokens).map_err(away)?;
+        Ok(true)
+    }
+}
+
+#[async_trait]
+impl TokenStore for TokenFile {
+    async fn tokens(&self) -> Result<Vec<Token>, TokenStoreError> {
+        Ok(self.read()?.unwrap_or_default())
+    }
+
+    async fn put(&self, token: &Token, replaces: Option<i64>) -> Result<bool, TokenStoreError> {
+        let (file, token) = (self.clone(), token.clone());
+        let written = tokio::task::spawn_blocking(move || file.put_now(&token, replaces)).await;
+        written.unwrap_or_else(|ended| Err(TokenStoreError::Away { detail: ended.to_string() }))
+    }
+}

@@ -1,0 +1,383 @@
+//! How much a token, or a database, may bring in: readings per second, new sensors per hour, sensors in all. A request
+//! is let in while there is something left and pays what it turned out to hold, so that none is judged by halves: a large one
+//! is paid off by waiting.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+/// So many seconds' worth may come at once.
+const BURST_SECONDS: f64 = 5.0;
+/// From this share on whoever brings it in is warned.
+const WARN_FROM: f64 = 0.8;
+const HOUR: f64 = 3600.0;
+
+/// Bounds; nothing where there is none.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Quota {
+    /// Readings per second, over some seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub readings_per_second: Option<u32>,
+    /// Sensors per hour that nobody has met before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub new_sensors_per_hour: Option<u32>,
+    /// Sensors in all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sensors: Option<u32>,
+}
+
+impl Quota {
+    /// Whether it bounds nothing.
+    #[must_use]
+    pub fn is_none(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// What a bound is on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rate {
+    /// Readings per second.
+    Readings,
+    /// New sensors per hour.
+    NewSensors,
+    /// Sensors in all.
+    Sensors,
+}
+
+impl Rate {
+    /// The metric label.
+    #[must_use]
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Readings => "readings",
+            Self::NewSensors => "new_sensors",
+            Self::Sensors => "sensors",
+        }
+    }
+
+    fn words(self) -> &'static str {
+        match self {
+            Self::Readings => "readings per second",
+            Self::NewSensors => "new sensors per hour",
+            Self::Sensors => "sensors",
+        }
+    }
+}
+
+/// A quota that is used up, or nearly.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Exhausted {
+    /// Of what.
+    pub rate: Rate,
+    /// Whose: `token plant-7`, `database climate`.
+    pub owner: String,
+    /// The bound.
+    pub limit: u32,
+    /// How much of it is used, from 0 to 1 and beyond.
+    pub used: f64,
+    /// When there will be something left again.
+    pub retry_after: Duration,
+}
+
+impl Exhausted {
+    /// The bound in words.
+    #[must_use]
+    pub fn bound(&self) -> String {
+        format!("the quota of {} of {} {}", self.owner, self.limit, self.rate.words())
+    }
+}
+
+impl fmt::Display for Exhausted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.used {
+            used if used < 1.0 => write!(f, "{} is used to {:.0} %", self.bound(), used * 100.0),
+            _ => write!(f, "{} is used up", self.bound()),
+        }
+    }
+}
+
+/// What has been used of a quota since the process started.
+#[derive(Debug)]
+pub struct Usage {
+    owner: String,
+    /// Whether the owner is a token, for metrics.
+    scope: &'static str,
+    quota: Quota,
+    readings: Option<Mutex<Bucket>>,
+    new_sensors: Option<Mutex<Bucket>>,
+    /// Hashes of the sensors brought in; never more than the quota allows.
+    sensors: Mutex<HashSet<u64>>,
+}
+
+impl Usage {
+    /// Nothing used yet. The scope is a metric label: `token` or `database`.
+    #[must_use]
+    pub fn new(scope: &'static str, name: &str, quota: Quota) -> Self {
+        let bucket = |limit: Option<u32>, burst: f64, per_second: f64| {
+            limit.map(|limit| Mutex::new(Bucket::full(f64::from(limit) * burst, f64::from(limit) * per_second)))
+        };
+        Self {
+            owner: format!("{scope} {name}"),
+            scope,
+            readings: bucket(quota.readings_per_second, BURST_SECONDS, 1.0),
+            new_sensors: bucket(quota.new_sensors_per_hour, 1.0, 1.0 / HOUR),
+            quota,
+            sensors: Mutex::default(),
+        }
+    }
+
+    /// The bounds.
+    #[must_use]
+    pub fn quota(&self) -> &Quota {
+        &self.quota
+    }
+
+    /// Whose it is, for people.
+    #[must_use]
+    pub fn owner(&self) -> &str {
+        &self.owner
+    }
+
+    /// The metric label of its owner.
+    #[must_use]
+    pub fn scope(&self) -> &'static str {
+        self.scope
+    }
+
+    /// Whether readings may come in now.
+    ///
+    /// # Errors
+    /// When the ones before have used up more than there was.
+    pub fn admit(&self, now: Instant) -> Result<(), Exhausted> {
+        let (Some(bucket), Some(limit)) = (&self.readings, self.quota.readings_per_second) else { return Ok(()) };
+        let mut bucket = bucket.lock().unwrap_or_else(PoisonError::into_inner);
+        bucket.refill(now);
+        if bucket.left > 0.0 {
+            return Ok(());
+        }
+        Err(self.exhausted(Rate::Readings, limit, 1.0, bucket.until_some()))
+    }
+
+    /// Pays for readings that came in; tells when little is left.
+    pub fn charge(&self, readings: usize, now: Instant) -> Option<Exhausted> {
+        let (bucket, limit) = (self.readings.as_ref()?, self.quota.readings_per_second?);
+        let mut bucket = bucket.lock().unwrap_or_else(PoisonError::into_inner);
+        bucket.refill(now);
+        bucket.left -= as_f64(readings);
+        (bucket.used() >= WARN_FROM).then(|| self.exhausted(Rate::Readings, limit, bucket.used(), bucket.until_some()))
+    }
+
+    /// Takes one new sensor out of the hour's.
+    ///
+    /// # Errors
+    /// When there is none left.
+    pub fn take_new_sensor(&self, now: Instant) -> Result<(), Exhausted> {
+        let (Some(bucket), Some(limit)) = (&self.new_sensors, self.quota.new_sensors_per_hour) else { return Ok(()) };
+        let mut bucket = bucket.lock().unwrap_or_else(PoisonError::into_inner);
+        bucket.refill(now);
+        if bucket.left < 1.0 {
+            return Err(self.exhausted(Rate::NewSensors, limit, 1.0, bucket.until(1.0)));
+        }
+        bucket.left -= 1.0;
+        Ok(())
+    }
+
+    /// Whether there is a new sensor left of the hour's.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn new_sensors_left(&self, now: Instant) -> Result<(), Exhausted> {
+        self.take_new_sensor(now).map(|()| self.give_back())
+    }
+
+    /// Gives one back that was taken and then not met.
+    pub fn give_back(&self) {
+        if let Some(bucket) = &self.new_sensors {
+            let mut bucket = bucket.lock().unwrap_or_else(PoisonError::into_inner);
+            bucket.left = (bucket.left + 1.0).min(bucket.size);
+        }
+    }
+
+    /// Whether this sensor is among those that the owner may bring in; the first so many are.
+    ///
+    /// # Errors
+    /// When it is one too many.
+    pub fn admit_sensor(&self, hash: u64) -> Result<(), Exhausted> {
+        let Some(limit) = self.quota.sensors else { return Ok(()) };
+        let mut sensors = self.sensors.lock().unwrap_or_else(PoisonError::into_inner);
+        if sensors.contains(&hash) {
+            return Ok(());
+        }
+        if sensors.len() >= limit as usize {
+            return Err(self.exhausted(Rate::Sensors, limit, 1.0, Duration::ZERO));
+        }
+        sensors.insert(hash);
+        Ok(())
+    }
+
+    /// Which quotas of sensors are nearly used up, `known` being the sensors that the owner has where others count them.
+    #[must_use]
+    pub fn sensors_warning(&self, known: Option<usize>, now: Instant) -> Option<Exhausted> {
+        if let Some(limit) = self.quota.sensors {
+            let count = known.unwrap_or_else(|| self.sensors.lock().unwrap_or_else(PoisonError::into_inner).len());
+            let used = as_f64(count) / f64::from(limit.max(1));
+            if used >= WARN_FROM {
+                return Some(self.exhausted(Rate::Sensors, limit, used, Duration::ZERO));
+            }
+        }
+        let (bucket, limit) = (self.new_sensors.as_ref()?, self.quota.new_sensors_per_hour?);
+        let mut bucket = bucket.lock().unwrap_or_else(PoisonError::into_inner);
+        bucket.refill(now);
+        (bucket.used() >= WARN_FROM).then(|| self.exhausted(Rate::NewSensors, limit, bucket.used(), bucket.until(1.0)))
+    }
+
+    /// A bound on sensors in all that others count, and that is reached.
+    #[must_use]
+    pub fn too_many(&self, known: usize) -> Option<Exhausted> {
+        let limit = self.quota.sensors?;
+        (known >= limit as usize).then(|| self.exhausted(Rate::Sensors, limit, 1.0, Duration::ZERO))
+    }
+
+    fn exhausted(&self, rate: Rate, limit: u32, used: f64, retry_after: Duration) -> Exhausted {
+        Exhausted { rate, owner: self.owner.clone(), limit, used, retry_after }
+    }
+}
+
+/// What may be brought in, refilled as time goes by; below zero it is a debt.
+#[derive(Debug)]
+struct Bucket {
+    left: f64,
+    size: f64,
+    per_second: f64,
+    filled: Instant,
+}
+
+impl Bucket {
+    fn full(size: f64, per_second: f64) -> Self {
+        Self { left: size, size, per_second, filled: Instant::now() }
+    }
+
+    fn refill(&mut self, now: Instant) {
+        let since = now.saturating_duration_since(self.filled).as_secs_f64();
+        self.left = (self.left + since * self.per_second).min(self.size);
+        self.filled = self.filled.max(now);
+    }
+
+    fn used(&self) -> f64 {
+        if self.size > 0.0 { 1.0 - self.left / self.size } else { 1.0 }
+    }
+
+    /// How long until there is anything.
+    fn until_some(&self) -> Duration {
+        self.until(0.0)
+    }
+
+    fn until(&self, wanted: f64) -> Duration {
+        let seconds = (wanted - self.left).max(0.0) / self.per_second.max(f64::MIN_POSITIVE);
+        Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
+    }
+}
+
+/// Who pays for what a request brings in.
+#[derive(Debug, Clone, Default)]
+pub struct Allowance(Option<std::sync::Arc<Usage>>);
+
+impl Allowance {
+    /// Somebody with a quota.
+    #[must_use]
+    pub fn of(usage: std::sync::Arc<Usage>) -> Self {
+        Self(Some(usage).filter(|usage| !usage.quota.is_none()))
+    }
+
+    /// The quota, where there is one.
+    #[must_use]
+    pub fn usage(&self) -> Option<&Usage> {
+        self.0.as_deref()
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts far below 2^52")]
+fn as_f64(count: usize) -> f64 {
+    count as f64
+}
+
+/// A rate as people write it: `5000/s`, `100/h`.
+///
+/// # Errors
+/// What would do.
+pub fn parse_rate(text: &str, unit: &str) -> Result<u32, String> {
+    let number = text.strip_suffix(unit).and_then(|rest| rest.strip_suffix('/')).unwrap_or(text);
+    match number.parse::<u32>() {
+        Ok(rate) if rate > 0 => Ok(rate),
+        _ => Err(format!("{text:?} is not a rate such as 5000/{unit}")),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn quota(readings: u32, new: u32, sensors: u32) -> Quota {
+        Quota { readings_per_second: Some(readings), new_sensors_per_hour: Some(new), sensors: Some(sensors) }
+    }
+
+    #[test]
+    fn over_time_no_more_comes_in_than_the_rate_says() {
+        let usage = Usage::new("token", "t", quota(100, 1, 1));
+        let start = Instant::now();
+        let mut let_in = 0;
+        for millisecond in 0..60_000 {
+            let now = start + Duration::from_millis(millisecond);
+            if usage.admit(now).is_ok() {
+                let_in += 37;
+                usage.charge(37, now);
+            }
+        }
+        // A minute's worth, what may come at once, and the request that went into debt.
+        assert!((6_000..=6_000 + 500 + 37).contains(&let_in), "{let_in}");
+    }
+
+    #[test]
+    fn whoever_is_over_is_told_when_to_come_back() {
+        let usage = Usage::new("token", "plant-7", quota(100, 2, 2));
+        let now = Instant::now();
+        assert!(usage.charge(300, now).is_none(), "at 60 %");
+        let warned = usage.charge(100, now).unwrap();
+        assert!(warned.to_string().contains("token plant-7 of 100 readings per second is used to 80 %"), "{warned}");
+        usage.charge(1100, now);
+        let refused = usage.admit(now).unwrap_err();
+        assert!((9..=10).contains(&refused.retry_after.as_secs()), "{:?}", refused.retry_after);
+        assert!(usage.admit(now + refused.retry_after + Duration::from_millis(10)).is_ok());
+        usage.take_new_sensor(now).unwrap();
+        usage.take_new_sensor(now).unwrap();
+        let refused = usage.take_new_sensor(now).unwrap_err();
+        assert!((1790..=1800).contains(&refused.retry_after.as_secs()), "{:?}", refused.retry_after);
+        usage.give_back();
+        usage.take_new_sensor(now).unwrap();
+    }
+
+    #[test]
+    fn the_first_sensors_stay_welcome_when_others_are_refused() {
+        let usage = Usage::new("token", "t", quota(1, 1, 2));
+        for hash in [1, 2, 1, 2] {
+            usage.admit_sensor(hash).unwrap();
+        }
+        assert!(usage.admit_sensor(3).is_err());
+        usage.admit_sensor(2).unwrap();
+        assert!(usage.sensors_warning(None, Instant::now()).is_some());
+    }
+
+    #[test]
+    fn rates_are_read_as_they_are_written() {
+        assert_eq!(parse_rate("5000/s", "s"), Ok(5000));
+        assert_eq!(parse_rate("100", "h"), Ok(100));
+        for wrong in ["0/s", "-1/s", "5000/m", "x/s", "", "/s"] {
+            assert!(parse_rate(wrong, "s").is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,280 @@
+//! The tokens as this process knows them, kept up to date: who a request comes from is answered from memory.
+
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use super::caller::{Caller, Denied, Holder};
+use super::file::TokenFile;
+use super::quota::Usage;
+use super::secret::{Presented, Secret};
+use super::token::{Token, TokenStore, TokenStoreError};
+
+/// How often a file is looked at for a change.
+const FILE_INTERVAL: Duration = Duration::from_millis(500);
+/// How often tokens that are kept elsewhere are read: a change is known within seconds.
+const STORE_INTERVAL: Duration = Duration::from_secs(2);
+
+/// When somebody has to say who they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// Always.
+    Always,
+    /// Once there is a token, revoked ones included.
+    OnceThereIsAToken,
+}
+
+/// All tokens, and where they are kept.
+#[derive(Debug)]
+pub struct Registry {
+    known: RwLock<Arc<Known>>,
+    mode: Mode,
+    store: Arc<dyn TokenStore>,
+    /// Its file's change is looked at before it is read.
+    file: Option<TokenFile>,
+    /// What is known of tokens that are kept elsewhere, for a start while that is away.
+    cache: Option<TokenFile>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    /// Whether they were ever learnt, from where they are kept or from the cache.
+    learnt: bool,
+    tokens: Vec<Token>,
+    by_id: HashMap<String, (Secret, Arc<Holder>)>,
+    by_name: HashMap<String, Arc<Holder>>,
+}
+
+impl Registry {
+    /// Tokens of a file.
+    #[must_use]
+    pub fn of_file(file: TokenFile, mode: Mode) -> Self {
+        Self { known: RwLock::default(), mode, store: Arc::new(file.clone()), file: Some(file), cache: None }
+    }
+
+    /// Tokens that are kept elsewhere, remembered in a file.
+    #[must_use]
+    pub fn of_store(store: Arc<dyn TokenStore>, cache: TokenFile, mode: Mode) -> Self {
+        Self { known: RwLock::default(), mode, store, file: None, cache: Some(cache) }
+    }
+
+    /// Reads them; where they are kept elsewhere and that is away, what was last known of them.
+    ///
+    /// # Errors
+    /// When they are not known at all.
+    pub async fn load(&self) -> Result<(), TokenStoreError> {
+        match self.refresh().await {
+            Ok(()) => Ok(()),
+            Err(error) => match self.cache.as_ref().map(TokenFile::read).transpose()?.flatten() {
+                Some(tokens) => {
+                    tracing::warn!(%error, tokens = tokens.len(), "the tokens are those that were known last");
+                    self.learn(tokens);
+                    Ok(())
+                }
+                None => Err(error),
+            },
+        }
+    }
+
+    /// Keeps them up to date until it is aborted.
+    pub async fn watch(self: Arc<Self>) {
+        let mut seen = self.file.as_ref().map(TokenFile::written);
+        let mut failed = false;
+        loop {
+            tokio::time::sleep(if self.file.is_some() { FILE_INTERVAL } else { STORE_INTERVAL }).await;
+            let now = self.file.as_ref().map(TokenFile::written);
+            if now.is_some() && now == seen {
+                continue;
+            }
+            match self.refresh().await {
+                Ok(()) => {
+                    seen = now;
+                    failed = false;
+                }
+                // What was known goes on to count.
+                Err(error) if !failed => {
+                    tracing::warn!(%error, "the tokens are those that were known last");
+                    failed = true;
+                }
+                Err(_) => {}
+            }
+        }
+    }
+
+    async fn refresh(&self) -> Result<(), TokenStoreError> {
+        let tokens = self.store.tokens().await?;
+        if self.known().learnt && self.known().tokens == tokens {
+            return Ok(());
+        }
+        if let Some(Err(error)) = self.cache.as_ref().map(|cache| cache.write(&tokens)) {
+            tracing::warn!(%error, "the tokens could not be remembered for a start while the store is away");
+        }
+        self.learn(tokens);
+        Ok(())
+    }
+
+    /// Takes tokens over. What was used of a quota that stays as it was is still used.
+    fn learn(&self, tokens: Vec<Token>) {
+        let before = self.known();
+        let mut known = Known { learnt: true, ..Known::default() };
+        for token in &tokens {
+            let used = before.by_name.get(&token.name).filter(|holder| holder.token.quota == token.quota);
+            let usage = used.map(|holder| holder.usage.clone());
+            let usage = usage.unwrap_or_else(|| Arc::new(Usage::new("token", &token.name, token.quota)));
+            let holder = Arc::new(Holder { token: token.clone(), usage });
+            for secret in &token.secrets {
+                known.by_id.insert(secret.id.clone(), (secret.clone(), holder.clone()));
+            }
+            known.by_name.insert(token.name.clone(), holder);
+        }
+        known.tokens = tokens;
+        *self.known.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(known);
+    }
+
+    fn known(&self) -> Arc<Known> {
+        self.known.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// How many tokens there are, revoked ones included.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.known().tokens.len()
+    }
+
+    /// Whether there is none, not even a revoked one.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether a token counts at a time.
+    #[must_use]
+    pub fn has_live(&self, now: i64) -> bool {
+        self.known().tokens.iter().any(|token| token.is_live(now))
+    }
+
+    /// Whether everybody has to say who they are.
+    #[must_use]
+    pub fn is_enforced(&self) -> bool {
+        self.mode == Mode::Always || !self.is_empty()
+    }
+
+    /// Makes a token where there is none yet, and returns its text; `None` when there is one, or another process is just
+    /// making it.
+    ///
+    /// # Errors
+    /// When it could not be kept.
+    pub async fn make_first(&self, token: Token, text: String) -> Result<Option<String>, TokenStoreError> {
+        if !self.is_empty() || !self.store.put(&token, None).await? {
+            return Ok(None);
+        }
+        self.refresh().await?;
+        Ok(Some(text))
+    }
+
+    /// Who a request comes from: by the token it carries, or by the name that its client's certificate was given.
+    ///
+    /// # Errors
+    /// When it has to say, and does not, or not rightly.
+    pub fn caller(&self, token: Option<&str>, certified: &[Box<str>], now: i64) -> Result<Caller, Denied> {
+        let known = self.known();
+        if self.mode == Mode::OnceThereIsAToken && known.tokens.is_empty() {
+            return Ok(Caller::Anybody);
+        }
+        if !known.learnt {
+            return Err(Denied::Unavailable);
+        }
+        let Some(text) = token.filter(|text| !text.is_empty()) else {
+            let named = certified.iter().find_map(|name| known.by_name.get(&**name));
+            return live(named.ok_or(Denied::Missing)?, now);
+        };
+        let presented = Presented::parse(text).ok_or(Denied::Malformed)?;
+        let (secret, holder) = known.by_id.get(presented.id).ok_or(Denied::Unknown)?;
+        if !secret.is(&presented) {
+            return Err(Denied::Unknown);
+        }
+        if secret.until.is_some_and(|until| now >= until) {
+            return Err(Denied::Expired);
+        }
+        live(holder, now)
+    }
+}
+
+fn live(holder: &Arc<Holder>, now: i64) -> Result<Caller, Denied> {
+    match holder.token {
+        Token { revoked: Some(_), .. } => Err(Denied::Revoked),
+        Token { expires: Some(expires), .. } if now >= expires => Err(Denied::Expired),
+        _ => Ok(Caller::Holder(holder.clone())),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::access::{Quota, Scopes};
+
+    fn token(name: &str) -> (Token, String) {
+        let (secret, text) = Secret::generate().unwrap();
+        let scopes = Scopes { read: vec!["*".to_owned()], ..Scopes::default() };
+        let (quota, created) = (Quota::default(), 100);
+        let token = Token {
+            name: name.to_owned(),
+            secrets: vec![secret],
+            scopes,
+            quota,
+            created,
+            expires: None,
+            revoked: None,
+            rev: 1,
+        };
+        (token, text)
+    }
+
+    #[tokio::test]
+    async fn a_token_counts_from_when_it_is_kept_until_it_is_revoked() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = TokenFile::own(folder.path());
+        let registry = Registry::of_file(file.clone(), Mode::OnceThereIsAToken);
+        registry.load().await.unwrap();
+        assert!(matches!(registry.caller(Some("anything"), &[], 0), Ok(Caller::Anybody)));
+        let (mut one, text) = token("one");
+        assert!(file.put(&one, None).await.unwrap());
+        assert!(!file.put(&one, None).await.unwrap(), "a name is there once");
+        assert!(!file.put(&one, Some(7)).await.unwrap(), "another rev than it knows");
+        registry.refresh().await.unwrap();
+        assert_eq!(registry.caller(Some(&text), &[], 0).unwrap().name(), "one");
+        assert_eq!(registry.caller(None, &[], 0).unwrap_err(), Denied::Missing);
+        assert_eq!(registry.caller(Some("x"), &[], 0).unwrap_err(), Denied::Malformed);
+        assert_eq!(registry.caller(Some(&token("one").1), &[], 0).unwrap_err(), Denied::Unknown);
+        let wrong = format!("{}0", &text[..text.len() - 1]);
+        let wrong = if wrong == text { format!("{}1", &text[..text.len() - 1]) } else { wrong };
+        assert_eq!(registry.caller(Some(&wrong), &[], 0).unwrap_err(), Denied::Unknown);
+        assert_eq!(registry.caller(None, &["two".into(), "one".into()], 0).unwrap().name(), "one");
+        one.revoked = Some(200);
+        one.rev = 2;
+        assert!(file.put(&one, Some(1)).await.unwrap());
+        registry.refresh().await.unwrap();
+        assert_eq!(registry.caller(Some(&text), &[], 0).unwrap_err(), Denied::Revoked);
+        assert_eq!(registry.caller(None, &["one".into()], 0).unwrap_err(), Denied::Revoked);
+        assert!(registry.is_enforced(), "the last token's end opens nothing");
+    }
+
+    #[tokio::test]
+    async fn time_ends_tokens_and_secrets() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = TokenFile::own(folder.path());
+        let (mut one, old) = token("one");
+        let (newer, text) = Secret::generate().unwrap();
+        one.secrets[0].until = Some(50);
+        one.secrets.push(newer);
+        one.expires = Some(80);
+        file.put(&one, None).await.unwrap();
+        let registry = Registry::of_file(file, Mode::Always);
+        assert_eq!(registry.caller(Some(&text), &[], 0).unwrap_err(), Denied::Unavailable);
+        registry.load().await.unwrap();
+        assert!(registry.caller(Some(&old), &[], 49).is_ok() && registry.caller(Some(&text), &[], 79).is_ok());
+        assert_eq!(registry.caller(Some(&old), &[], 50).unwrap_err(), Denied::Expired);
+        assert_eq!(registry.caller(Some(&text), &[], 80).unwrap_err(), Denied::Expired);
+    }
+}

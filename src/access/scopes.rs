@@ -1,0 +1,146 @@
+//! What a token may do: databases by glob, and tag values that its sensors must have.
+
+use serde::{Deserialize, Serialize};
+
+/// A tag that every sensor must have with this value, written or read.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pin {
+    /// The tag's key.
+    pub key: String,
+    /// The only value it may have.
+    pub value: String,
+}
+
+/// What a token may do. Each list has globs of databases' names.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Scopes {
+    /// Where it may write.
+    #[serde(default)]
+    pub write: Vec<String>,
+    /// Where it may read.
+    #[serde(default)]
+    pub read: Vec<String>,
+    /// Where it may also delete, and create and drop databases. `*` is for the service as a whole, too.
+    #[serde(default)]
+    pub admin: Vec<String>,
+    /// Whether it may read metrics and the service's status.
+    #[serde(default)]
+    pub metrics: bool,
+    /// What its sensors must have.
+    #[serde(default)]
+    pub pins: Vec<Pin>,
+}
+
+impl Scopes {
+    /// Whether it may write to a database.
+    #[must_use]
+    pub fn may_write(&self, database: &str) -> bool {
+        any(&self.write, database) || any(&self.admin, database)
+    }
+
+    /// Whether it may read a database.
+    #[must_use]
+    pub fn may_read(&self, database: &str) -> bool {
+        any(&self.read, database) || any(&self.admin, database)
+    }
+
+    /// Whether it may delete from a database, or drop it.
+    #[must_use]
+    pub fn may_manage(&self, database: &str) -> bool {
+        any(&self.admin, database)
+    }
+
+    /// Whether it may do what concerns all databases.
+    #[must_use]
+    pub fn is_admin(&self) -> bool {
+        self.admin.iter().any(|glob| glob == "*")
+    }
+
+    /// Whether it may read metrics.
+    #[must_use]
+    pub fn may_observe(&self) -> bool {
+        self.metrics || self.is_admin()
+    }
+
+    /// Whether it may do nothing at all.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.write.is_empty() && self.read.is_empty() && self.admin.is_empty() && !self.metrics
+    }
+}
+
+fn any(globs: &[String], name: &str) -> bool {
+    globs.iter().any(|glob| matches(glob, name))
+}
+
+/// Whether a text can stand for databases: `*` for any characters, `?` for one, and nothing else is special.
+#[must_use]
+pub fn is_glob(text: &str) -> bool {
+    !text.is_empty() && text.len() <= 64 && !text.chars().any(char::is_control)
+}
+
+/// Whether a glob takes a name. In time that grows with the product of their lengths at most.
+#[must_use]
+pub fn matches(glob: &str, name: &str) -> bool {
+    let (glob, name): (Vec<char>, Vec<char>) = (glob.chars().collect(), name.chars().collect());
+    let (mut g, mut n) = (0, 0);
+    // Where the last `*` stands, and up to where it has swallowed.
+    let mut star: Option<(usize, usize)> = None;
+    while n < name.len() {
+        match glob.get(g) {
+            Some('*') => {
+                star = Some((g, n));
+                g += 1;
+            }
+            Some(wanted) if *wanted == '?' || *wanted == name[n] => {
+                g += 1;
+                n += 1;
+            }
+            _ => {
+                let Some((at, swallowed)) = star else { return false };
+                star = Some((at, swallowed + 1));
+                (g, n) = (at + 1, swallowed + 1);
+            }
+        }
+    }
+    glob[g..].iter().all(|rest| *rest == '*')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_glob_takes_what_it_says_and_nothing_else() {
+        let cases = [
+            ("climate", "climate", true),
+            ("climate", "climate2", false),
+            ("climate_*", "climate_a", true),
+            ("climate_*", "climate_", true),
+            ("climate_*", "climate", false),
+            ("*", "", true),
+            ("*", "anything", true),
+            ("?", "é", true),
+            ("?", "", false),
+            ("a*b*c", "a--b--bc", true),
+            ("a*b*c", "a--b--cd", false),
+            ("[a]", "a", false),
+            ("*_lab", "x_lab_lab", true),
+        ];
+        for (glob, name, takes) in cases {
+            assert_eq!(matches(glob, name), takes, "{glob} {name}");
+        }
+    }
+
+    #[test]
+    fn admin_includes_the_others_and_nothing_includes_admin() {
+        let list = |glob: &str| vec![glob.to_owned()];
+        let admin = Scopes { admin: list("a*"), ..Scopes::default() };
+        assert!(admin.may_write("ab") && admin.may_read("ab") && admin.may_manage("ab"));
+        assert!(!admin.may_read("b") && !admin.is_admin() && !admin.may_observe());
+        let all = Scopes { write: list("*"), read: list("*"), ..Scopes::default() };
+        assert!(!all.may_manage("x") && !all.is_admin() && !all.may_observe());
+        assert!(Scopes { admin: list("*"), ..Scopes::default() }.may_observe());
+        assert!(Scopes::default().is_empty());
+    }
+}

@@ -1,0 +1,109 @@
+//! The secret half of a token: made from 256 random bits, shown once, kept as its SHA-256. As text it is
+//! `hg_<id>_<secret>`: the id, which is no secret, finds the token without comparing against all of them.
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use subtle::ConstantTimeEq;
+
+const PREFIX: &str = "hg_";
+const ID_BYTES: usize = 6;
+const SECRET_BYTES: usize = 32;
+
+/// What is kept of a secret.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Secret {
+    /// Which one: 12 hexadecimal digits.
+    pub id: String,
+    /// The SHA-256 of the secret's text, in hexadecimal.
+    pub sha256: String,
+    /// Until when it counts after a newer one was made, in seconds since the epoch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<i64>,
+}
+
+impl Secret {
+    /// A new one, and the text that is to be shown once.
+    ///
+    /// # Errors
+    /// When the system gives no random bytes.
+    pub fn generate() -> Result<(Self, String), getrandom::Error> {
+        let (mut id, mut secret) = ([0; ID_BYTES], [0; SECRET_BYTES]);
+        getrandom::fill(&mut id)?;
+        getrandom::fill(&mut secret)?;
+        let (id, secret) = (hex(&id), hex(&secret));
+        let text = format!("{PREFIX}{id}_{secret}");
+        Ok((Self { sha256: hex(&Sha256::digest(&secret)), id, until: None }, text))
+    }
+
+    /// Whether this is it, in a time that does not depend on how much of it is right.
+    #[must_use]
+    pub fn is(&self, presented: &Presented<'_>) -> bool {
+        let digest = hex(&Sha256::digest(presented.secret));
+        bool::from(self.sha256.as_bytes().ct_eq(digest.as_bytes()))
+    }
+}
+
+/// A token as a client sent it. Shows nothing of itself but its id.
+#[derive(Clone, Copy)]
+pub struct Presented<'a> {
+    /// Which one it says it is.
+    pub id: &'a str,
+    secret: &'a str,
+}
+
+impl<'a> Presented<'a> {
+    /// Takes the text apart; `None` when it is no token's.
+    #[must_use]
+    pub fn parse(text: &'a str) -> Option<Self> {
+        let (id, secret) = text.trim().strip_prefix(PREFIX)?.split_once('_')?;
+        let is_hex = |text: &str, bytes: usize| text.len() == 2 * bytes && text.bytes().all(|b| b.is_ascii_hexdigit());
+        (is_hex(id, ID_BYTES) && is_hex(secret, SECRET_BYTES)).then_some(Self { id, secret })
+    }
+}
+
+impl std::fmt::Debug for Presented<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{PREFIX}{}_***", self.id)
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let digit = |nibble: u8| char::from(DIGITS[usize::from(nibble & 15)]);
+    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(*byte)]).collect()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_is_found_again_by_its_text_alone() {
+        let (secret, text) = Secret::generate().unwrap();
+        let (other, other_text) = Secret::generate().unwrap();
+        assert_ne!(text, other_text);
+        let presented = Presented::parse(&text).unwrap();
+        assert!(presented.id == secret.id && secret.is(&presented) && !other.is(&presented));
+        assert!(!text.contains(&secret.sha256) && !secret.sha256.contains(&text[16..]));
+        assert!(!format!("{presented:?}").contains(&text[16..]), "Debug shows the secret");
+    }
+
+    #[test]
+    fn the_digest_is_sha_256_of_the_secrets_text() {
+        // From FIPS 180-2, appendix B.1: "abc".
+        let expected = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+        assert_eq!(hex(&Sha256::digest("abc")), expected);
+    }
+
+    #[test]
+    fn what_is_no_token_is_none() {
+        let (_, text) = Secret::generate().unwrap();
+        for wrong in
+            ["", "hg_", "hg__", &text[..text.len() - 1], &text[1..], &format!("{text}0"), &text.replace("hg_", "hx_")]
+        {
+            assert!(Presented::parse(wrong).is_none(), "{wrong}");
+        }
+        assert!(Presented::parse(&format!(" {text}\n")).is_some());
+    }
+}

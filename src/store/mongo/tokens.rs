@@ -1,0 +1,69 @@
+//! Tokens in the collection `tokens`, where all instances see them, and people by `mongosh`: `_id` is a token's name.
+
+use async_trait::async_trait;
+use bson::doc;
+use mongodb::Collection;
+use mongodb::error::Error;
+use serde::{Deserialize, Serialize};
+
+use super::MongoStore;
+use super::outcome::{classify, is_duplicate_key};
+use crate::access::{Token, TokenStore, TokenStoreError};
+use crate::bucket::StorageError;
+
+/// A token's document.
+#[derive(Serialize, Deserialize)]
+struct Stored {
+    #[serde(rename = "_id")]
+    id: String,
+    #[serde(flatten)]
+    token: Token,
+}
+
+impl MongoStore {
+    fn tokens_collection(&self) -> Collection<Stored> {
+        self.mongo.collection("tokens")
+    }
+}
+
+fn away(error: &StorageError) -> TokenStoreError {
+    TokenStoreError::Away { detail: error.to_string() }
+}
+
+async fn all(collection: Collection<Stored>) -> Result<Vec<Token>, Error> {
+    let mut cursor = collection.find(doc! {}).sort(doc! { "_id": 1 }).await?;
+    let mut found = Vec::new();
+    while cursor.advance().await? {
+        found.push(cursor.deserialize_current()?.token);
+    }
+    Ok(found)
+}
+
+/// Whether it was written: nobody else's is lost.
+async fn put(collection: Collection<Stored>, stored: Stored, replaces: Option<i64>) -> Result<bool, Error> {
+    let Some(rev) = replaces else {
+        return match collection.insert_one(stored).await {
+            Ok(_) => Ok(true),
+            Err(error) if is_duplicate_key(&error) => Ok(false),
+            Err(error) => Err(error),
+        };
+    };
+    let filter = doc! { "_id": &stored.id, "rev": rev };
+    Ok(collection.replace_one(filter, stored).await?.matched_count == 1)
+}
+
+#[async_trait]
+impl TokenStore for MongoStore {
+    async fn tokens(&self) -> Result<Vec<Token>, TokenStoreError> {
+        let collection = self.tokens_collection();
+        let read = self.read(async move { all(collection).await.map_err(|e| classify(&e)) }).await;
+        read.map_err(|error| away(&error))
+    }
+
+    async fn put(&self, token: &Token, replaces: Option<i64>) -> Result<bool, TokenStoreError> {
+        let (collection, stored) = (self.tokens_collection(), Stored { id: token.name.clone(), token: token.clone() });
+        let written = self.run(&self.writes, async move { put(collection, stored, replaces).await }).await;
+        let written = written.and_then(|written| written.map_err(|e| classify(&e)));
+        written.map_err(|error| away(&error))
+    }
+}

@@ -1,0 +1,56 @@
+//! Who may do what, and how much.
+
+mod command;
+mod matrix;
+mod pins;
+mod quotas;
+mod strangers;
+mod terms;
+
+use std::path::Path;
+use std::process::Output;
+use std::time::Duration;
+
+use crate::support::http::{Answer, get, request};
+use crate::support::poll;
+use crate::support::server::{Launch, Server, program};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// `hourglass token` with these words, on an embedded store's data directory.
+fn token_command(data_dir: &Path, words: &[&str]) -> Output {
+    program().arg("token").args(words).arg("--data-dir").arg(data_dir).output().unwrap()
+}
+
+/// A new token's text.
+#[track_caller]
+fn create(server: &Server, words: &[&str]) -> String {
+    let words: Vec<&str> = ["create"].into_iter().chain(words.iter().copied()).collect();
+    let made = token_command(&server.data_dir(), &words);
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    String::from_utf8(made.stdout).unwrap().trim().to_owned()
+}
+
+/// The answer to a request with a token.
+#[track_caller]
+fn with(token: &str, method: &str, url: &str, body: &str) -> Answer {
+    request(method, url, body.as_bytes(), &[("Authorization", &format!("Token {token}"))]).unwrap()
+}
+
+/// Waits until a token counts, or does not.
+#[track_caller]
+fn await_status(server: &Server, token: &str, status: u16) {
+    let url = server.url("/api/v1/measurements?db=waits");
+    let answers = || (with(token, "GET", &url, "").status == status).then_some(());
+    assert!(poll(PATIENCE, answers).is_some(), "the service did not take notice of the token");
+}
+
+/// A server that asks everybody for a token, with its admin's.
+fn guarded(config: &str) -> (Server, String) {
+    let server = Launch::embedded().config(config).env("HOURGLASS_AUTH__FIRST_TOKEN", "true").start();
+    let banner = server.stdout();
+    let token = banner.lines().find_map(|line| line.trim().strip_prefix("token    ")).expect("a token in the banner");
+    let token = token.to_owned();
+    get(&server.url("/api/v1/measurements")).expect(401);
+    (server, token)
+}

@@ -1,0 +1,152 @@
+//! `hourglass token`, its file, its collection and its cache, and what the audit log says afterwards.
+
+use std::os::unix::fs::PermissionsExt;
+
+use super::{PATIENCE, await_status, create, guarded, token_command, with};
+use crate::support::http::{get, post, request};
+use crate::support::mongod::{Mongod, fresh_database_name, mongod};
+use crate::support::poll;
+use crate::support::server::{Launch, Server, program};
+
+#[test]
+fn tokens_come_and_go_while_the_service_runs() {
+    let server = Server::start("embedded");
+    post(&server.url("/write?db=a"), "m v=1", &[]).expect(204);
+    let one = create(&server, &["--name", "one", "--admin", "*"]);
+    // From then on nobody gets in without.
+    await_status(&server, "", 401);
+    await_status(&server, &one, 200);
+    let again = token_command(&server.data_dir(), &["create", "--name", "one", "--read", "a"]);
+    assert!(!again.status.success() && String::from_utf8_lossy(&again.stderr).contains("rotate one"));
+    let rotated = token_command(&server.data_dir(), &["rotate", "one", "--keep-old", "1h"]);
+    let two = String::from_utf8(rotated.stdout).unwrap().trim().to_owned();
+    assert_ne!(one, two);
+    await_status(&server, &two, 200);
+    await_status(&server, &one, 200);
+    let rotated = token_command(&server.data_dir(), &["rotate", "one"]);
+    let three = String::from_utf8(rotated.stdout).unwrap().trim().to_owned();
+    await_status(&server, &three, 200);
+    await_status(&server, &two, 401);
+    let listed = String::from_utf8(token_command(&server.data_dir(), &["list"]).stdout).unwrap();
+    assert!(listed.starts_with("one ") && listed.contains("live") && listed.contains("admin *"), "{listed}");
+    assert!(listed.contains(&three[..15]) && !listed.contains(&three[16..]), "{listed}");
+    assert!(token_command(&server.data_dir(), &["revoke", "one"]).status.success());
+    await_status(&server, &three, 401);
+    // The last one's end opens nothing.
+    await_status(&server, "", 401);
+    assert!(!token_command(&server.data_dir(), &["revoke", "one"]).status.success(), "it is revoked already");
+
+    let file = server.data_dir().join("tokens.json");
+    assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+    let kept = std::fs::read_to_string(&file).unwrap();
+    for token in [&one, &two, &three] {
+        assert!(!kept.contains(&token[16..]), "a secret is kept");
+    }
+    let audit = std::fs::read_to_string(server.data_dir().join("audit.log")).unwrap();
+    let actions: Vec<String> = audit
+        .lines()
+        .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap())
+        .filter(|line| line["event"] == "token")
+        .map(|line| line["action"].as_str().unwrap().to_owned())
+        .collect();
+    assert_eq!(actions, ["created", "rotated", "rotated", "revoked"]);
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_with_the_reason() {
+    let folder = tempfile::tempdir().unwrap();
+    let cases: &[(&[&str], &str)] = &[
+        (&["create", "--name", "x"], "may do nothing"),
+        (&["create", "--name", "a b", "--read", "a"], "letters, digits"),
+        (&["create", "--name", "x", "--read", ""], "database's name"),
+        (&["create", "--name", "x", "--admin", "*", "--sensor-tag", "site=lab"], "exclude each other"),
+        (&["create", "--name", "x", "--read", "a", "--sensor-tag", "site"], "KEY=VALUE"),
+        (&["create", "--name", "x", "--read", "a", "--expires", "90"], "90d"),
+        (&["create", "--name", "x", "--read", "a", "--rate", "5/h"], "5000/s"),
+        (&["revoke", "nobody"], "no token named"),
+        (&["rotate", "nobody"], "no token named"),
+    ];
+    for (words, said) in cases {
+        let refused = token_command(folder.path(), words);
+        let stderr = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(!refused.status.success() && refused.stdout.is_empty() && stderr.contains(said), "{words:?}: {stderr}");
+    }
+    std::fs::write(folder.path().join("tokens.json"), "{\"format\": 1, \"tokens\": [").unwrap();
+    let refused = token_command(folder.path(), &["list"]);
+    assert!(!refused.status.success() && String::from_utf8_lossy(&refused.stderr).contains("cannot be read"));
+}
+
+/// An open address needs a token, whatever happens to the file: what cannot be read opens nothing.
+#[test]
+fn a_damaged_file_of_tokens_leaves_what_was_known() {
+    let (mut server, admin) = guarded("");
+    std::fs::write(server.data_dir().join("tokens.json"), "nothing of the kind").unwrap();
+    let warned = || server.stderr().contains("the tokens are those that were known last").then_some(());
+    assert!(poll(PATIENCE, warned).is_some());
+    with(&admin, "GET", &server.url("/api/v1/measurements"), "").expect(200);
+    get(&server.url("/api/v1/measurements")).expect(401);
+    server.stop();
+    let refused =
+        program().args(["serve", "--listen", "0.0.0.0:0", "--data-dir"]).arg(server.data_dir()).output().unwrap();
+    assert!(!refused.status.success() && String::from_utf8_lossy(&refused.stderr).contains("tokens.json"));
+}
+
+fn mongo_command(uri: &str, folder: &std::path::Path, words: &[&str]) -> std::process::Output {
+    program().arg("token").args(words).args(["--store", uri, "--data-dir"]).arg(folder).output().unwrap()
+}
+
+#[test]
+fn instances_on_one_mongodb_share_tokens() {
+    let uri = mongod().uri(&fresh_database_name());
+    let (a, b) = (Server::start(&uri), Server::start(&uri));
+    let made = mongo_command(&uri, &a.data_dir(), &["create", "--name", "shared", "--read", "*", "--write", "*"]);
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let token = String::from_utf8(made.stdout).unwrap().trim().to_owned();
+    for server in [&a, &b] {
+        await_status(server, "", 401);
+        await_status(server, &token, 200);
+    }
+    assert!(mongo_command(&uri, &b.data_dir(), &["revoke", "shared"]).status.success());
+    for server in [&a, &b] {
+        await_status(server, &token, 401);
+    }
+}
+
+#[test]
+fn tokens_survive_a_mongodb_that_is_away_at_the_start() {
+    let mut mongod = Mongod::start();
+    let uri = mongod.uri(&fresh_database_name());
+    let launch = Launch::with_store(&uri).env("HOURGLASS_AUTH__FIRST_TOKEN", "true");
+    let mut server = launch.clone().start();
+    let banner = server.stdout();
+    let token = banner.lines().find_map(|line| line.trim().strip_prefix("token    ")).unwrap().to_owned();
+    with(&token, "POST", &server.url("/write?db=a"), "m v=1 1").expect(204);
+    mongod.kill();
+    server.kill();
+    server.restart_as(launch);
+    assert!(!server.stdout().contains("token    "), "the first token is made once");
+    with(&token, "POST", &server.url("/write?db=a"), "m v=2 2").expect(204);
+    request("POST", &server.url("/write?db=a"), b"m v=3 3", &[]).unwrap().expect(401);
+    mongod.restart();
+}
+
+#[test]
+fn whoever_is_turned_away_and_whoever_deletes_is_written_down() {
+    let (server, admin) = guarded("");
+    for _ in 0..200 {
+        get(&server.url("/api/v1/measurements")).expect(401);
+    }
+    with(&admin, "POST", &server.url("/write?db=a"), "m v=1 1").expect(204);
+    with(&admin, "POST", &server.url("/query?db=a&q=DELETE+FROM+m"), "").expect(200);
+    with(&admin, "POST", &server.url("/query?q=DROP+DATABASE+%22a%7B%5Cn%22"), "").expect(200);
+    let audit = std::fs::read_to_string(server.data_dir().join("audit.log")).unwrap();
+    let lines: Vec<serde_json::Value> = audit.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let of = |event: &str| lines.iter().filter(|line| line["event"] == event).collect::<Vec<_>>();
+    assert!((1..150).contains(&of("denied").len()), "{} of 201 told", of("denied").len());
+    let changes = of("change");
+    let told: Vec<_> =
+        changes.iter().map(|line| (line["by"].as_str().unwrap(), line["database"].as_str().unwrap())).collect();
+    assert_eq!(told, [("first", "a"), ("first", "a{\n")], "{audit}");
+    assert_eq!(changes[0]["outcome"], "done");
+    assert!(!audit.contains(&admin[16..]), "the secret is in the audit log");
+}

@@ -1,0 +1,109 @@
+//! How much a token, or a database, may bring in.
+
+use std::time::{Duration, Instant};
+
+use super::{await_status, create, guarded, with};
+use crate::support::http::{get, post};
+use crate::support::series::metric;
+use crate::support::server::Launch;
+
+fn lines(measurement: &str, from: usize, count: usize) -> String {
+    (from..from + count).map(|n| format!("{measurement} v={n} {n}\n")).collect()
+}
+
+fn sensors(from: usize, count: usize) -> String {
+    (from..from + count).map(|n| format!("fleet,plant=p,device=d{n} v=1 {n}\n")).collect()
+}
+
+#[test]
+fn whoever_is_over_their_rate_waits_and_nobody_else_does() {
+    let (server, _) = guarded("");
+    let slow = create(&server, &["--name", "slow", "--write", "a", "--rate", "100/s"]);
+    let other = create(&server, &["--name", "other", "--write", "a"]);
+    await_status(&server, &other, 403);
+    await_status(&server, &slow, 403);
+    let url = server.url("/write?db=a");
+    // Five seconds' worth may come at once: no warning at first, then one, then no more is taken.
+    let first = with(&slow, "POST", &url, &lines("m", 0, 100)).expect(204);
+    assert_eq!(first.header("x-hourglass-warning"), None);
+    let warned = with(&slow, "POST", &url, &lines("m", 100, 900)).expect(204);
+    let warning = warned.header("x-hourglass-warning").unwrap().to_owned();
+    assert!(warning.contains("token slow of 100 readings per second is used"), "{warning}");
+    let refused = with(&slow, "POST", &url, &lines("m", 1000, 1)).expect(429);
+    let seconds: u64 = refused.header("retry-after").unwrap().parse().unwrap();
+    assert!((1..=6).contains(&seconds), "{seconds}");
+    assert!(refused.text().contains("token slow of 100 readings per second"), "{}", refused.text());
+    with(&other, "POST", &url, &lines("n", 0, 5000)).expect(204);
+    // Coming back when told is enough.
+    let told = Instant::now() + Duration::from_secs(seconds);
+    while Instant::now() < told {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    with(&slow, "POST", &url, &lines("m", 1000, 1)).expect(204);
+}
+
+#[test]
+fn new_sensors_are_kept_out_and_known_ones_are_not() {
+    let (server, admin) = guarded("");
+    let url = server.url("/write?db=a");
+    with(&admin, "POST", &url, &sensors(1000, 50)).expect(204);
+    let token = create(&server, &["--name", "t", "--write", "*", "--new-sensors", "10/h"]);
+    await_status(&server, &token, 403);
+    with(&token, "POST", &url, &sensors(1000, 50)).expect(204);
+    let warned = with(&token, "POST", &url, &sensors(0, 9)).expect(204);
+    assert!(warned.header("x-hourglass-warning").unwrap().contains("10 new sensors per hour is used to 90 %"));
+    let partial = with(&token, "POST", &url, &sensors(5, 10)).expect(400);
+    let said = partial.text();
+    assert!(
+        said.contains("dropped=5") && said.contains("measurement \\\"fleet\\\"") && said.contains("\\\"device\\\""),
+        "{said}"
+    );
+    // Nothing but new ones: waiting mends it.
+    let refused = with(&token, "POST", &url, &sensors(20, 5)).expect(429);
+    assert!(refused.header("retry-after").unwrap().parse::<u64>().unwrap() > 60);
+    with(&token, "POST", &url, &sensors(1000, 50)).expect(204);
+    with(&admin, "POST", &url, &sensors(20, 5)).expect(204);
+    let metrics = with(&admin, "GET", &server.url("/metrics"), "").expect(200);
+    let refused = "hourglass_access_quota_total{outcome=\"refused\",scope=\"token\",of=\"new_sensors\"}";
+    assert!(metrics.text().contains(refused), "{}", metrics.text());
+}
+
+/// What the store knew before a restart is not new, whoever brings it first.
+#[test]
+fn a_restart_makes_no_sensor_new() {
+    let launch = Launch::embedded().config("[quota]\ndatabase_new_sensors = 10\n");
+    let mut server = launch.clone().start();
+    post(&server.url("/write?db=a"), sensors(0, 10), &[]).expect(204);
+    server.stop();
+    server.restart_as(launch);
+    post(&server.url("/write?db=a"), sensors(0, 20), &[]).expect(204);
+    post(&server.url("/write?db=a"), sensors(0, 21), &[]).expect(400);
+}
+
+#[test]
+fn sensors_in_all_are_bounded_for_a_token_and_for_a_database() {
+    let (server, admin) = guarded("[quota]\ndatabase_sensors = 20\n");
+    let url = server.url("/write?db=a");
+    let token = create(&server, &["--name", "t", "--write", "*", "--sensors", "5"]);
+    await_status(&server, &token, 403);
+    with(&token, "POST", &url, &sensors(0, 5)).expect(204);
+    let partial = with(&token, "POST", &url, &sensors(0, 6)).expect(400);
+    assert!(partial.text().contains("token t of 5 sensors"), "{}", partial.text());
+    with(&token, "POST", &url, &sensors(0, 5)).expect(204);
+    let warned = with(&admin, "POST", &url, &sensors(6, 14)).expect(204);
+    assert!(warned.header("x-hourglass-warning").unwrap().contains("database a of 20 sensors"), "{warned:?}");
+    let partial = with(&admin, "POST", &url, &sensors(15, 10)).expect(400);
+    assert!(partial.text().contains("database a of 20 sensors"), "{}", partial.text());
+    with(&admin, "POST", &server.url("/write?db=b"), &sensors(15, 10)).expect(204);
+}
+
+#[test]
+fn a_database_has_a_rate_also_where_nobody_needs_a_token() {
+    let server = Launch::embedded().config("[quota]\ndatabase_readings = 10\n").start();
+    post(&server.url("/write?db=a"), lines("m", 0, 1000), &[]).expect(204);
+    let refused = post(&server.url("/write?db=a"), lines("m", 0, 1), &[]).expect(429);
+    assert!(refused.text().contains("database a of 10 readings per second"), "{}", refused.text());
+    post(&server.url("/write?db=b"), lines("m", 0, 1), &[]).expect(204);
+    get(&server.url("/api/v1/readings?db=a&sensor=m")).expect(200);
+    assert!(metric(&server, "hourglass_ingest_readings_accepted_total") >= 1001.0);
+}
