@@ -1,17 +1,16 @@
 //! The whole, put together from top to bottom in the order the parts depend on each other, and
 //! taken apart in the opposite order. The only room that knows all others.
 
+mod listeners;
 mod tokens;
 mod verify;
 
 use std::io::Write;
-use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
-use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -19,13 +18,14 @@ use tokio::task::JoinHandle;
 use crate::access::{Audit, Quota};
 use crate::bucket::{Caps, StorageError, Store};
 use crate::config::{AckSetting, Settings};
-use crate::http::{self, App, Health, Serves};
+use crate::http::{self, App, Health};
 use crate::ingest::{self, AckLevel, Closing, Ingest, Presence};
 use crate::log::{self, Folder, Log, Recovery};
 use crate::query::{self, Query};
 use crate::store::{EmbeddedStore, MongoOptions, MongoStore};
 use crate::telemetry::{Metrics, logs};
 
+use self::listeners::{Addresses, Listeners};
 pub use self::tokens::tokens;
 pub use self::verify::verify;
 
@@ -68,13 +68,7 @@ async fn serve(settings: Settings) -> anyhow::Result<bool> {
     let (access, first_token) = tokens::open(&settings, mongo).await?;
     let kind = if settings.store.uri.is_embedded() { "embedded" } else { "mongodb" };
     let metrics = Metrics::new(env!("CARGO_PKG_VERSION"), kind).context("setting up metrics")?;
-    let listener = listen(settings.server.listen, "--listen").await?;
-    let address = listener.local_addr().context("asking for the address")?;
-    let status = match settings.status.listen {
-        Some(address) => Some(listen(address, "status.listen").await?),
-        None => None,
-    };
-    let status_address = status.as_ref().and_then(|listener| listener.local_addr().ok());
+    let listeners = Listeners::open(&settings, &metrics).await?;
     let (log, recovery) = match open_log(&settings).await {
         Ok(opened) => opened,
         Err(error) => {
@@ -107,26 +101,10 @@ async fn serve(settings: Settings) -> anyhow::Result<bool> {
     let upkeep = tokio::spawn(keep_up(metrics.clone()));
     let tokens = tokio::spawn(access.clone().watch());
     let mut stop = Stop::new().context("listening for signals")?;
-    banner(&settings, (address, status_address), first_token.as_deref(), access.is_enforced(), started.1);
+    banner(&settings, listeners.addresses, first_token.as_deref(), access.is_enforced(), started.1);
 
-    let (stopping, mut told) = watch::channel(false);
-    let bounds = http::Connections {
-        max: settings.server.connections,
-        header_timeout: settings.server.header_timeout,
-        // The other half is for the shards and the store.
-        finish: settings.server.shutdown_timeout / 2,
-    };
-    let until_told = async move {
-        // An error means that the sender is gone, which is a stop too.
-        let _ = told.wait_for(|stop| *stop).await;
-    };
-    let serves = if status.is_some() { Serves::AllButStatus } else { Serves::All };
-    let service = http::Service::new(app.clone(), serves);
-    let statuses = status.map(|listener| {
-        let service = http::Service::new(app.clone(), Serves::Status);
-        tokio::spawn(http::serve(listener, service, bounds.clone(), metrics.clone(), std::future::pending()))
-    });
-    let server = tokio::spawn(http::serve(listener, service, bounds, metrics, until_told));
+    let (stopping, told) = watch::channel(false);
+    let server = listeners.serve(&settings, app.clone(), &told);
     let asked = tokio::select! {
         () = stop.wait() => true,
         ended = any_ended(&mut closing.shards) => {
@@ -143,7 +121,7 @@ async fn serve(settings: Settings) -> anyhow::Result<bool> {
             false
         }
     };
-    [watcher, upkeep, tokens].iter().chain(&statuses).for_each(JoinHandle::abort);
+    [watcher, upkeep, tokens].iter().for_each(JoinHandle::abort);
     Ok(asked && done)
 }
 
@@ -208,12 +186,6 @@ async fn open_log(settings: &Settings) -> anyhow::Result<(Log, Recovery)> {
         tracing::error!(%reason, "the log takes nothing yet; writes are answered 503 until it does");
     }
     Ok((log, recovery))
-}
-
-async fn listen(address: SocketAddr, key: &str) -> anyhow::Result<TcpListener> {
-    TcpListener::bind(address).await.with_context(|| {
-        format!("listening on {address}: is another process there? Choose a free one with {key} ADDR:PORT")
-    })
 }
 
 fn ingest_options(settings: &Settings) -> ingest::Options {
@@ -402,11 +374,12 @@ impl Stop {
 /// What a person sees first: what serves where, and two commands to copy.
 fn banner(
     settings: &Settings,
-    (address, status): (SocketAddr, Option<SocketAddr>),
+    addresses: Addresses,
     first_token: Option<&str>,
     enforced: bool,
     started: Instant,
 ) {
+    let address = addresses.http;
     let store = match settings.store.uri.is_embedded() {
         true => format!("embedded in {}", settings.server.data_dir.display()),
         false => settings.store.uri.to_string(),
@@ -417,8 +390,14 @@ fn banner(
     let mut line = |text: std::fmt::Arguments<'_>| drop(writeln!(out, "{text}"));
     line(format_args!("hourglass {}", env!("CARGO_PKG_VERSION")));
     line(format_args!("  store    {store}"));
-    let metrics = status.unwrap_or(address);
+    let metrics = addresses.status.unwrap_or(address);
     line(format_args!("  serving  {base}  (endpoints: {base}/, metrics: http://{metrics}/metrics)"));
+    if let Some(https) = addresses.https {
+        line(format_args!("  by TLS   https://{https}"));
+    }
+    if let Some(lines) = addresses.lines {
+        line(format_args!("  lines    tcp://{lines}  (not acked)"));
+    }
     if let Some(token) = first_token {
         line(format_args!("  token    {token}"));
         line(format_args!("           for everything, named \"first\"; shown this once: keep it, or make it anew by"));

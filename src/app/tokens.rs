@@ -124,7 +124,7 @@ pub(super) async fn open(
     mongo: Option<Arc<MongoStore>>,
 ) -> anyhow::Result<(Arc<Registry>, Option<String>)> {
     let directory = &settings.server.data_dir;
-    let needed = settings.server.is_exposed() || settings.auth.required == AuthRequired::Always;
+    let needed = settings.exposed().is_some() || settings.auth.required == AuthRequired::Always;
     let mode = if needed { Mode::Always } else { Mode::OnceThereIsAToken };
     let registry = match mongo {
         Some(mongo) => Registry::of_store(mongo, TokenFile::cache(directory), mode),
@@ -150,7 +150,7 @@ pub(super) async fn open(
         bail!(
             "{} lets other machines in, or auth.required says so, and there is no token that counts. Make one first: \
              hourglass token create --name first --admin '*'{}",
-            settings.server.listen,
+            settings.exposed().unwrap_or(settings.server.listen),
             if settings.store.uri.is_embedded() { " (with the same --data-dir)" } else { " (with the same --store)" },
         );
     }

@@ -108,6 +108,13 @@ pub enum Reason {
         /// The key that it must at least equal, and its value.
         floor: (&'static str, String),
     },
+    /// A key that is of no use without another one.
+    Needs {
+        /// The key that is set.
+        key: &'static str,
+        /// The key that is not.
+        needed: &'static str,
+    },
 }
 
 /// What is wrong with one value.
@@ -125,6 +132,8 @@ pub enum Fault {
     Empty,
     /// No address and port.
     NotAnAddress,
+    /// No origin as a browser writes it.
+    NotAnOrigin,
     /// None of the words that the key accepts.
     UnknownWord,
     /// No store that there is.
@@ -194,6 +203,7 @@ impl fmt::Display for Reason {
             Self::Below { low, floor } => {
                 write!(f, "{} = {} must not be below {} = {}", low.0, low.1, floor.0, floor.1)
             }
+            Self::Needs { key, needed } => write!(f, "{key} needs {needed}, which is not set"),
         }
     }
 }
@@ -211,6 +221,7 @@ impl fmt::Display for Fault {
             Self::Unit(error) => error.fmt(f),
             Self::Empty => f.write_str("empty"),
             Self::NotAnAddress => f.write_str("not an address and port"),
+            Self::NotAnOrigin => f.write_str("not a scheme and a host in lower case, such as https://example.org"),
             Self::UnknownWord => f.write_str("unknown word"),
             Self::UnknownStore => f.write_str("unknown store"),
             Self::LogDirective { directive } => write!(f, "{directive} is not understood"),

@@ -10,12 +10,13 @@ use std::time::Duration;
 use super::layers::{Layers, RawValue};
 use super::problem::{Fault, Problem, Reason, show_text};
 use super::settings::{
-    AckSetting, AuthRequired, AuthSettings, EmbeddedSettings, FlushSettings, HotSettings, IngestSettings,
-    LimitsSettings, LogSettings, PageSettings, QuerySettings, QuotaSettings, SensorsSettings, ServerSettings,
-    StatusSettings, StoreSettings, TelemetrySettings,
+    AckSetting, AuthRequired, AuthSettings, ClientAuthSetting, CorsSettings, EmbeddedSettings, FlushSettings, HotSettings,
+    IngestSettings, LimitsSettings, LogSettings, PageSettings, QuerySettings, QuotaSettings, SensorsSettings,
+    ServerSettings, StatusSettings, StoreSettings, TcpSettings, TelemetrySettings, TlsSettings,
 };
 use super::units::{GIB, KIB, MIB, parse_duration, parse_size, show_duration, show_size};
 use super::{LogFormat, Settings, StoreUri};
+use crate::reading::Precision;
 
 const TIB: usize = 1 << 40;
 const SECOND: Duration = Duration::from_secs(1);
@@ -40,7 +41,11 @@ pub fn resolve(layers: &Layers, problems: &mut Vec<Problem>) -> Settings {
             listen: reader.address("server.listen"),
             data_dir: reader.data_dir("server.data_dir"),
             connections: reader.count("server.connections", 1..=65536),
+            connections_per_address: reader.count("server.connections_per_address", 1..=65536),
+            idle_timeout: reader.duration("server.idle_timeout", TICK..=HOUR),
             header_timeout: reader.duration("server.header_timeout", TICK..=10 * MINUTE),
+            header_bytes: reader.size("server.header_bytes", 8 * KIB..=64 * KIB),
+            http2: reader.truth("server.http2"),
             body_timeout: reader.duration("server.body_timeout", TICK..=HOUR),
             shutdown_timeout: reader.duration("server.shutdown_timeout", TICK..=HOUR),
         },
@@ -49,6 +54,22 @@ pub fn resolve(layers: &Layers, problems: &mut Vec<Problem>) -> Settings {
             first_token: reader.truth("auth.first_token"),
         },
         status: StatusSettings { listen: reader.optional_address("status.listen") },
+        tls: TlsSettings {
+            listen: reader.optional_address("tls.listen"),
+            cert_file: reader.read("tls.cert_file", "a path, or nothing", path_of),
+            key_file: reader.read("tls.key_file", "a path, or nothing", path_of),
+            client_ca_file: reader.read("tls.client_ca_file", "a path, or nothing", path_of),
+            client_auth: reader.client_auth("tls.client_auth"),
+            hsts: reader.duration("tls.hsts", Duration::ZERO..=2 * 365 * 24 * HOUR),
+        },
+        cors: CorsSettings { origins: reader.origins("cors.origins") },
+        tcp: TcpSettings {
+            listen: reader.optional_address("tcp.listen"),
+            tls: reader.truth("tcp.tls"),
+            database: reader.text("tcp.database"),
+            precision: reader.precision("tcp.precision"),
+            idle_timeout: reader.duration("tcp.idle_timeout", TICK..=24 * HOUR),
+        },
         store: StoreSettings {
             uri: reader.store(),
             command_timeout: reader.duration("store.command_timeout", TICK..=10 * MINUTE),
@@ -183,7 +204,7 @@ impl Reader<'_> {
     fn optional_address(&mut self, key: &'static str) -> Option<SocketAddr> {
         self.read(key, "an IP address and port, or nothing", |value| match text_of(value)? {
             "" => Ok(None),
-            address => address.parse().map(Some).map_err(|_| Fault::NotAnAddress),
+            text => text.parse().map(Some).map_err(|_| Fault::NotAnAddress),
         })
     }
 
@@ -192,6 +213,37 @@ impl Reader<'_> {
             "auto" => Ok(AuthRequired::Auto),
             "always" => Ok(AuthRequired::Always),
             _ => Err(Fault::UnknownWord),
+        })
+    }
+
+    fn text(&mut self, key: &'static str) -> String {
+        self.read(key, "text", |value| match text_of(value)? {
+            "" => Err(Fault::Empty),
+            text => Ok(text.to_owned()),
+        })
+    }
+
+    fn precision(&mut self, key: &'static str) -> Precision {
+        self.read(key, r#""auto", "ns", "us", "ms", "s", "m" or "h""#, |value| {
+            Precision::from_name(text_of(value)?).ok_or(Fault::UnknownWord)
+        })
+    }
+
+    fn client_auth(&mut self, key: &'static str) -> ClientAuthSetting {
+        self.read(key, r#""off", "optional" or "required""#, |value| match text_of(value)? {
+            "off" => Ok(ClientAuthSetting::Off),
+            "optional" => Ok(ClientAuthSetting::Optional),
+            "required" => Ok(ClientAuthSetting::Required),
+            _ => Err(Fault::UnknownWord),
+        })
+    }
+
+    fn origins(&mut self, key: &'static str) -> Vec<String> {
+        self.read(key, "origins, comma-separated, or nothing", |value| {
+            let origins = text_of(value)?.split(',').map(str::trim).filter(|origin| !origin.is_empty());
+            origins
+                .map(|origin| if is_origin(origin) { Ok(origin.to_owned()) } else { Err(Fault::NotAnOrigin) })
+                .collect()
         })
     }
 
@@ -289,6 +341,27 @@ impl Reader<'_> {
         if query.limit_max < query.limit_default && self.are_sound(&[max, default]) {
             self.note_below((max, query.limit_max.to_string()), (default, query.limit_default.to_string()));
         }
+        self.judge_needs(settings);
+    }
+
+    /// Keys that are of no use without others.
+    fn judge_needs(&mut self, settings: &Settings) {
+        let Settings { tls, tcp, .. } = settings;
+        let speaks_tls = [("tls.listen", tls.listen.is_some()), ("tcp.tls", tcp.tls)];
+        let files = [("tls.cert_file", &tls.cert_file), ("tls.key_file", &tls.key_file)];
+        let mut needs = Vec::new();
+        for (key, _) in speaks_tls.into_iter().filter(|(_, speaks)| *speaks) {
+            needs.extend(files.map(|(file, path)| (key, file, path)));
+        }
+        if tls.client_auth != ClientAuthSetting::Off {
+            needs.push(("tls.client_auth", "tls.client_ca_file", &tls.client_ca_file));
+        }
+        for (key, needed, path) in needs {
+            if path.as_os_str().is_empty() && self.are_sound(&[key, needed]) {
+                let source = self.layers.source(key).clone();
+                self.problems.push(Problem { source, reason: Reason::Needs { key, needed } });
+            }
+        }
     }
 
     /// Blames the higher layer: it is the one that broke what the lower ones had right.
@@ -313,6 +386,13 @@ fn text_of(value: &RawValue) -> Result<&str, Fault> {
         RawValue::Text(text) | RawValue::Bare(text) => Ok(text),
         _ => Err(Fault::WrongType),
     }
+}
+
+/// A scheme, a host and perhaps a port, and nothing that a browser would not write.
+fn is_origin(text: &str) -> bool {
+    let host = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
+    let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b".-_:[]".contains(&byte);
+    host.is_some_and(|host| !host.is_empty() && host.bytes().all(fits))
 }
 
 fn path_of(value: &RawValue) -> Result<PathBuf, Fault> {

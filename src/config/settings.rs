@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::StoreUri;
-use crate::reading::Limits;
+use crate::reading::{Limits, Precision};
 
 /// Everything that can be configured, one field per section of the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,6 +18,12 @@ pub struct Settings {
     pub auth: AuthSettings,
     /// `[status]`: where health and metrics are asked for.
     pub status: StatusSettings,
+    /// `[tls]`: HTTPS.
+    pub tls: TlsSettings,
+    /// `[cors]`: web pages of other origins.
+    pub cors: CorsSettings,
+    /// `[tcp]`: lines without HTTP.
+    pub tcp: TcpSettings,
     /// `[store]`: where pages are kept, and how commands to it are bounded.
     pub store: StoreSettings,
     /// `[embedded]`: the embedded store alone.
@@ -51,6 +57,14 @@ impl Settings {
         if self.log.dir.as_os_str().is_empty() { self.server.data_dir.join("log") } else { self.log.dir.clone() }
     }
 
+    /// An address that other machines may reach and where readings go in or out: anything but loopback.
+    #[must_use]
+    pub fn exposed(&self) -> Option<SocketAddr> {
+        // An IPv4 address written as IPv6, such as ::ffff:127.0.0.1, is judged as the former.
+        let is_exposed = |listen: &SocketAddr| !listen.ip().to_canonical().is_loopback();
+        [Some(self.server.listen), self.tls.listen, self.tcp.listen].into_iter().flatten().find(is_exposed)
+    }
+
     /// The limits that the parsers enforce.
     #[must_use]
     pub fn reading_limits(&self) -> Limits {
@@ -66,23 +80,22 @@ pub struct ServerSettings {
     pub listen: SocketAddr,
     /// The folder of everything kept on this machine; created when missing.
     pub data_dir: PathBuf,
-    /// Most connections open at once; the next one waits to be accepted.
+    /// Most connections open at once, over all listeners.
     pub connections: usize,
-    /// Longest time a request's head may take to arrive.
+    /// Most of them from one address.
+    pub connections_per_address: usize,
+    /// Longest time a connection may wait for a request's first byte.
+    pub idle_timeout: Duration,
+    /// Longest time the rest of a request's head may take to arrive.
     pub header_timeout: Duration,
+    /// Most bytes of a request's head.
+    pub header_bytes: usize,
+    /// Whether HTTP/2 is spoken.
+    pub http2: bool,
     /// Longest time a request's body may take to arrive.
     pub body_timeout: Duration,
     /// Longest time a shutdown may take, from the signal to the exit.
     pub shutdown_timeout: Duration,
-}
-
-impl ServerSettings {
-    /// Whether other machines may reach `listen`: anything but a loopback address.
-    #[must_use]
-    pub fn is_exposed(&self) -> bool {
-        // An IPv4 address written as IPv6, such as ::ffff:127.0.0.1, is judged as the former.
-        !self.listen.ip().to_canonical().is_loopback()
-    }
 }
 
 /// `[auth]`: who has to say who they are.
@@ -108,6 +121,45 @@ pub enum AuthRequired {
 pub struct StatusSettings {
     /// An address and port of their own, without tokens; `None` for that of everything else.
     pub listen: Option<SocketAddr>,
+}
+
+/// `[tls]`: HTTPS.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TlsSettings {
+    /// The address and port that HTTPS is served on, if any.
+    pub listen: Option<SocketAddr>,
+    /// The certificate's file; empty without one.
+    pub cert_file: PathBuf,
+    /// Its key's file; empty without one.
+    pub key_file: PathBuf,
+    /// The file of those who sign clients' certificates; empty without one.
+    pub client_ca_file: PathBuf,
+    /// Whether clients show a certificate.
+    pub client_auth: ClientAuthSetting,
+    /// How long browsers remember to come by HTTPS only; zero when they are not told.
+    pub hsts: Duration,
+}
+
+/// `[cors]`: web pages of other origins.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CorsSettings {
+    /// The origins that may ask.
+    pub origins: Vec<String>,
+}
+
+/// `[tcp]`: lines without HTTP.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TcpSettings {
+    /// The address and port that lines are taken on, if any.
+    pub listen: Option<SocketAddr>,
+    /// Whether TLS is spoken there.
+    pub tls: bool,
+    /// The database of lines whose connection names none.
+    pub database: String,
+    /// The precision of their times.
+    pub precision: Precision,
+    /// Longest time a connection may send nothing.
+    pub idle_timeout: Duration,
 }
 
 /// `[store]`: where pages are kept, and how commands to it are bounded.
@@ -279,6 +331,17 @@ pub enum AckSetting {
     Store,
 }
 
+/// Whether clients show a certificate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ClientAuthSetting {
+    /// None is asked for.
+    Off,
+    /// One that is shown must be good.
+    Optional,
+    /// There is no connection without one.
+    Required,
+}
+
 /// How a log line is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogFormat {
@@ -297,7 +360,7 @@ mod tests {
 
     #[test]
     fn only_loopback_is_not_exposed() {
-        let mut server = Settings::default().server;
+        let mut settings = Settings::default();
         let cases = [
             ("127.0.0.1:8086", false),
             ("127.9.9.9:1", false),
@@ -309,9 +372,12 @@ mod tests {
             ("[::ffff:10.0.0.1]:8086", true),
         ];
         for (listen, exposed) in cases {
-            server.listen = listen.parse().unwrap();
-            assert_eq!(server.is_exposed(), exposed, "{listen}");
+            settings.server.listen = listen.parse().unwrap();
+            assert_eq!(settings.exposed().is_some(), exposed, "{listen}");
         }
+        let mut settings = Settings::default();
+        settings.tcp.listen = Some(([0, 0, 0, 0], 1).into());
+        assert!(settings.exposed().is_some());
     }
 
     #[test]

@@ -1,28 +1,38 @@
 //! A request's body, read under three bounds: bytes on the wire and after decompression, bytes in
 //! flight in the whole service, and time. Nothing is allocated from a length that a client claims.
 
-use std::io::{self, Write};
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::{Poll, ready};
+use std::time::Duration;
 
-use axum::body::Body;
+use axum::body::{Body, HttpBody};
 use axum::http::{HeaderMap, header};
 use bytes::{Bytes, BytesMut};
-use flate2::write::MultiGzDecoder;
-use http_body_util::BodyExt;
+use http_body::Frame;
+use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::App;
+use super::decompress::{Decoding, Encoding, Keep};
 use super::errors::ApiError;
 use crate::ingest::Admission;
+
+/// How long a body may come as slowly as it likes.
+const GRACE: Duration = Duration::from_secs(10);
+/// Bytes per second that must have come on average after that.
+const RATE: u64 = 1024;
+/// How often that is looked at.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Reads and decompresses a body. The returned place in the bytes in flight covers it.
 pub async fn read(app: &App, headers: &HeaderMap, body: &mut Body) -> Result<(Bytes, Admission), ApiError> {
     let (limit, timeout) = (app.options.body_bytes, app.options.body_timeout);
-    let empty = || Kept { bytes: BytesMut::new(), admission: app.ingest.admission(), limit, refused: None };
-    let mut sink = if is_gzip(headers)? { Sink::Gzip(MultiGzDecoder::new(empty())) } else { Sink::Plain(empty()) };
-    let received = receive(headers, body, &mut sink, limit);
-    let on_the_wire = tokio::time::timeout(timeout, received).await.unwrap_or(Err(ApiError::BodyTimeout))?;
+    let empty = || Kept { bytes: BytesMut::new(), admission: app.ingest.admission(), limit };
+    let mut decoding = Decoding::new(Encoding::of(headers)?, empty())?;
+    let on_the_wire = receive(headers, body, &mut decoding, (limit, timeout)).await?;
     app.metrics.body_bytes.increment(on_the_wire as u64);
     // Clients that say gzip of every body send an empty one as nothing at all.
-    let kept = if on_the_wire == 0 { empty() } else { sink.finish()? };
+    let kept = if on_the_wire == 0 { empty() } else { decoding.finish()? };
     Ok((kept.bytes.freeze(), kept.admission))
 }
 
@@ -33,70 +43,81 @@ pub async fn discard(app: &App, headers: &HeaderMap, mut body: Body) {
     if headers.contains_key(header::EXPECT) {
         return;
     }
-    let rest = async { while let Some(Ok(_)) = body.frame().await {} };
     // When the time is over the connection is closed under the client after all.
-    let _ = tokio::time::timeout(app.options.body_timeout, rest).await;
-}
-
-fn is_gzip(headers: &HeaderMap) -> Result<bool, ApiError> {
-    match headers.get(header::CONTENT_ENCODING).map(|value| value.to_str().unwrap_or("?").trim()) {
-        None | Some("" | "identity") => Ok(false),
-        Some(gzip) if gzip.eq_ignore_ascii_case("gzip") || gzip.eq_ignore_ascii_case("x-gzip") => Ok(true),
-        Some(other) => Err(ApiError::Encoding(other.chars().take(64).collect())),
+    let mut pace = Pace::new(app.options.body_timeout);
+    while let Ok(Some(Ok(frame))) = pace.frame(&mut body).await {
+        pace.count += frame.data_ref().map_or(0, |data| data.len() as u64);
     }
 }
 
 /// Takes all frames, and tells how many bytes they had.
-async fn receive(headers: &HeaderMap, body: &mut Body, sink: &mut Sink, limit: usize) -> Result<usize, ApiError> {
+async fn receive(
+    headers: &HeaderMap,
+    body: &mut Body,
+    decoding: &mut Decoding<Kept>,
+    (limit, timeout): (usize, Duration),
+) -> Result<usize, ApiError> {
     let claimed = headers.get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()?.parse::<usize>().ok());
     if claimed.is_some_and(|claimed| claimed > limit) {
         return Err(ApiError::TooLarge { limit });
     }
     let mut count = 0;
-    while let Some(frame) = body.frame().await {
+    let mut pace = Pace::new(timeout);
+    while let Some(frame) = pace.frame(body).await? {
         let frame = frame.map_err(|error| ApiError::Bad(format!("the body broke off: {error}")))?;
         let Ok(data) = frame.into_data() else { continue };
         count += data.len();
+        pace.count = count as u64;
         if count > limit {
             return Err(ApiError::TooLarge { limit });
         }
-        sink.take(&data)?;
+        decoding.take(&data)?;
     }
     Ok(count)
 }
 
-/// Where frames go: what came compressed is never held but decompressed.
-enum Sink {
-    Plain(Kept),
-    Gzip(MultiGzDecoder<Kept>),
+/// How fast a body comes. What is there already is taken without a look at the clock.
+struct Pace {
+    timeout: Duration,
+    /// Bytes that have come.
+    count: u64,
+    /// Since when it is waited for, and until when it is not looked at, once something was not there.
+    waiting: Option<(Instant, Pin<Box<Sleep>>)>,
 }
 
-impl Sink {
-    fn take(&mut self, data: &[u8]) -> Result<(), ApiError> {
-        match self {
-            Self::Plain(kept) => kept.keep(data),
-            Self::Gzip(decoder) => decoder.write_all(data).map_err(|error| refusal(decoder, &error)),
-        }
+impl Pace {
+    fn new(timeout: Duration) -> Self {
+        Self { timeout, count: 0, waiting: None }
     }
 
-    fn finish(self) -> Result<Kept, ApiError> {
-        match self {
-            Self::Plain(kept) => Ok(kept),
-            Self::Gzip(mut decoder) => {
-                decoder.try_finish().map_err(|error| refusal(&mut decoder, &error))?;
-                decoder.finish().map_err(|error| damaged(&error))
+    async fn frame(&mut self, body: &mut Body) -> Result<Option<Result<Frame<Bytes>, axum::Error>>, ApiError> {
+        poll_fn(|cx| {
+            if let Poll::Ready(frame) = Pin::new(&mut *body).poll_frame(cx) {
+                return Poll::Ready(Ok(frame));
             }
-        }
+            let timeout = self.timeout;
+            let (begun, timer) = self.waiting.get_or_insert_with(|| {
+                let now = Instant::now();
+                (now, Box::pin(sleep_until(now + timeout.min(GRACE))))
+            });
+            loop {
+                ready!(timer.as_mut().poll(cx));
+                match next_look(begun.elapsed(), self.count, timeout) {
+                    Some(next) => timer.as_mut().reset(*begun + next),
+                    None => return Poll::Ready(Err(ApiError::BodyTimeout)),
+                }
+            }
+        })
+        .await
     }
 }
 
-/// Why a decoder stopped: its output was refused, or its input is no gzip.
-fn refusal(decoder: &mut MultiGzDecoder<Kept>, error: &io::Error) -> ApiError {
-    decoder.get_mut().refused.take().unwrap_or_else(|| damaged(error))
-}
-
-fn damaged(error: &io::Error) -> ApiError {
-    ApiError::Bad(format!("the gzip body is damaged: {error}"))
+/// When a body of which so much has come is to be looked at again; `None` when it is too slow.
+fn next_look(elapsed: Duration, count: u64, timeout: Duration) -> Option<Duration> {
+    if elapsed >= timeout || (elapsed >= GRACE && count < RATE * elapsed.as_secs()) {
+        return None;
+    }
+    Some((elapsed + LOOK_INTERVAL).max(GRACE).min(timeout))
 }
 
 /// The bytes of a body so far, each counted before it is kept.
@@ -104,11 +125,9 @@ struct Kept {
     bytes: BytesMut,
     admission: Admission,
     limit: usize,
-    /// Why a decoder's output was not taken, which `io::Error` cannot carry.
-    refused: Option<ApiError>,
 }
 
-impl Kept {
+impl Keep for Kept {
     fn keep(&mut self, data: &[u8]) -> Result<(), ApiError> {
         if self.bytes.len() + data.len() > self.limit {
             return Err(ApiError::TooLarge { limit: self.limit });
@@ -119,18 +138,25 @@ impl Kept {
     }
 }
 
-impl Write for Kept {
-    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
-        match self.keep(data) {
-            Ok(()) => Ok(data.len()),
-            Err(error) => {
-                self.refused = Some(error);
-                Err(io::Error::other("refused"))
-            }
-        }
-    }
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
+    #[test]
+    fn a_body_has_a_deadline_and_after_a_while_a_least_rate() {
+        let seconds = Duration::from_secs;
+        for (elapsed, count, timeout, next) in [
+            (0, 0, 30, Some(10)),
+            (9, 1, 30, Some(10)),
+            (10, 10 * 1024 - 1, 30, None),
+            (10, 10 * 1024, 30, Some(11)),
+            (29, 1 << 20, 30, Some(30)),
+            (30, 1 << 20, 30, None),
+            (4, 0, 5, Some(5)),
+            (5, 1 << 20, 5, None),
+        ] {
+            let found = next_look(seconds(elapsed), count, seconds(timeout));
+            assert_eq!(found, next.map(seconds), "{count} bytes after {elapsed} of {timeout} s");
+        }
     }
 }

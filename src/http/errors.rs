@@ -130,8 +130,12 @@ impl ApiError {
                     "Request Entity Too Large: the body is over {limit} bytes (limits.body_bytes): send smaller batches"
                 )
             }
-            Self::BodyTimeout => "the body did not arrive in time (server.body_timeout)".to_owned(),
-            Self::Encoding(encoding) => format!("content encoding {encoding:?} is not known: use gzip or none"),
+            Self::BodyTimeout => {
+                "the body did not arrive in time (server.body_timeout, and 1 KiB/s after 10 s)".to_owned()
+            }
+            Self::Encoding(encoding) => {
+                format!("content encoding {encoding:?} is not known: use one of gzip, deflate and zstd, or none")
+            }
             // What of it was wrong is for nobody to know but the audit log.
             Self::Denied(Denied::Unavailable) => "the tokens are not known at present".to_owned(),
             Self::Denied(_) => {

@@ -4,10 +4,14 @@
 mod answer;
 mod auth;
 mod body;
+mod connection;
+mod cors;
 mod csv;
+mod decompress;
 mod endpoints;
 mod errors;
 mod format;
+mod head;
 mod influx_query;
 mod influx_render;
 mod json;
@@ -29,7 +33,8 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
-pub use server::{Connections, serve};
+pub use cors::Cors;
+pub use server::{Protocol, serve};
 pub use service::{Serves, Service};
 
 use crate::access::{Audit, Registry};

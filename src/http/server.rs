@@ -1,80 +1,114 @@
-//! The connections: a bounded number of them, each with a deadline for a request's head, and all
-//! of them finished before the service stops. `axum::serve` has neither bound.
+//! What is spoken on the connections that come in: HTTP/1.1, and HTTP/2 where it is wanted, with bounds on heads and
+//! streams. What was begun is finished before the service stops. `axum::serve` has none of these bounds.
 
+use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
 
-use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::graceful::GracefulShutdown;
-use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
-use tokio::task::JoinSet;
+use axum::http::HeaderValue;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use hyper_util::server::graceful::GracefulConnection;
+use tokio::sync::watch;
 
 use super::Service;
-use crate::telemetry::Metrics;
+use super::connection::Connected;
+use super::cors::Cors;
+use crate::edge::{self, Connection, Listener, Seats};
 
-/// Bounds on connections. From the config section `[server]`.
-#[derive(Debug, Clone)]
-pub struct Connections {
-    /// Most at a time; the next one waits to be accepted.
-    pub max: usize,
-    /// Longest wait for a request's head.
-    pub header_timeout: Duration,
-    /// Longest wait for the requests under way at a stop.
-    pub finish: Duration,
+/// How HTTP is spoken. From the config sections `[server]`, `[tls]` and `[cors]`.
+#[derive(Debug, Clone, Default)]
+pub struct Protocol {
+    /// Most bytes of a request's head.
+    pub header_bytes: usize,
+    /// Whether HTTP/2 is spoken.
+    pub http2: bool,
+    /// What goes out as `Strict-Transport-Security` on connections by TLS.
+    pub hsts: Option<HeaderValue>,
+    /// Web pages of other origins, where any may ask.
+    pub cors: Option<Cors>,
 }
 
-/// How long accepting pauses after it failed, as it does when file descriptors run out.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Most requests under way on one connection of HTTP/2.
+const STREAMS_MAX: u32 = 64;
+/// Most bytes of a head in HTTP/2.
+const HEADER_LIST_BYTES: u32 = 16 << 10;
+/// Most streams that a client may begin and take back before it is sent away.
+const RESETS_MAX: usize = 64;
+/// How many bytes may be on their way for one request of HTTP/2, and for all of a connection.
+const WINDOW_BYTES: u32 = 256 << 10;
 
-/// Serves until `stop` resolves, then accepts nothing more and finishes the requests under way, for
-/// as long as `finish` allows. A head or a body that is still not there by then is cut off.
+impl Protocol {
+    /// What clients may choose among by ALPN.
+    #[must_use]
+    pub fn names(&self) -> &'static [&'static str] {
+        if self.http2 { &["h2", "http/1.1"] } else { &["http/1.1"] }
+    }
+}
+
+/// Serves until `stop` turns true, then accepts nothing more and finishes the requests under way, for
+/// as long as the listener allows. A head or a body that is still not there by then is cut off.
 pub async fn serve(
-    listener: TcpListener,
+    listener: Listener,
+    seats: Arc<Seats>,
     service: Service,
-    bounds: Connections,
-    metrics: Metrics,
-    stop: impl Future<Output = ()>,
+    protocol: Protocol,
+    stop: watch::Receiver<bool>,
 ) {
-    let places = Arc::new(Semaphore::new(bounds.max));
-    let graceful = GracefulShutdown::new();
-    let mut stop = std::pin::pin!(stop);
-    let mut tasks = JoinSet::new();
-    loop {
-        while tasks.try_join_next().is_some() {}
-        let accepted = async {
-            let place = places.clone().acquire_owned().await;
-            (place, listener.accept().await)
-        };
-        let (place, stream) = tokio::select! {
-            () = &mut stop => break,
-            (place, accepted) = accepted => match accepted {
-                Ok((stream, _)) => (place, stream),
-                Err(error) => {
-                    tracing::warn!(%error, "a connection could not be accepted");
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
-                    continue;
-                }
-            },
-        };
-        // Answers are small: none should wait to be filled up.
-        let _ = stream.set_nodelay(true);
-        let mut http = hyper::server::conn::http1::Builder::new();
-        http.timer(TokioTimer::new()).header_read_timeout(bounds.header_timeout);
-        let connection = graceful.watch(http.serve_connection(TokioIo::new(stream), service.clone()));
-        metrics.connections.increment(1.0);
-        let open = metrics.connections.clone();
-        tasks.spawn(async move {
-            if let Err(error) = connection.await {
-                tracing::debug!(%error, "a connection ended badly");
-            }
-            open.decrement(1.0);
-            drop(place);
-        });
+    let protocol = Arc::new(protocol);
+    let stopping = stop.clone();
+    let handle = move |connection| converse(connection, service.clone(), protocol.clone(), stopping.clone());
+    edge::serve(listener, seats, stop, handle).await;
+}
+
+async fn converse(connection: Connection, service: Service, protocol: Arc<Protocol>, stop: watch::Receiver<bool>) {
+    let Connection { stream, peer, watch, secure } = connection;
+    let io = TokioIo::new(stream);
+    let (http2, header_bytes) = (protocol.http2, protocol.header_bytes);
+    let connected = Connected::new(service.for_peer(peer), watch, secure, protocol);
+    if http2 {
+        let builder = either(header_bytes);
+        until_done(builder.serve_connection(io, connected), stop).await;
+    } else {
+        let mut builder = http1::Builder::new();
+        // The watch has an eye on slow heads, without a timer for each.
+        builder.header_read_timeout(None).max_header_size(header_bytes);
+        until_done(builder.serve_connection(io, connected), stop).await;
     }
-    drop(listener);
-    if tokio::time::timeout(bounds.finish, graceful.shutdown()).await.is_err() {
-        tracing::warn!(connections = tasks.len(), "requests that did not come to an end were cut off");
+}
+
+/// HTTP/1.1 or HTTP/2, by how the connection begins.
+fn either(header_bytes: usize) -> auto::Builder<TokioExecutor> {
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    // It has no bound of its own for heads; the buffer's is one.
+    builder.http1().header_read_timeout(None).max_buf_size(header_bytes);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(STREAMS_MAX)
+        .max_header_list_size(HEADER_LIST_BYTES)
+        .max_pending_accept_reset_streams(RESETS_MAX)
+        .max_local_error_reset_streams(RESETS_MAX)
+        .initial_stream_window_size(WINDOW_BYTES)
+        .initial_connection_window_size(WINDOW_BYTES);
+    builder
+}
+
+async fn until_done<C>(connection: C, mut stop: watch::Receiver<bool>)
+where
+    C: GracefulConnection,
+    C::Error: std::fmt::Display,
+{
+    let mut connection = pin!(connection);
+    let ended = tokio::select! {
+        biased;
+        ended = connection.as_mut() => ended,
+        () = edge::stopped(&mut stop) => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "a connection ended badly");
     }
-    tasks.shutdown().await;
 }

@@ -2,18 +2,15 @@
 //! its log line, around the one who answers it. Line protocol goes there by a short way: many devices send a single
 //! reading per request, and finding its route would take as long as judging it.
 
-use std::convert::Infallible;
-use std::pin::Pin;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use axum::Router;
-use axum::body::Body;
 use axum::extract::{Query, Request};
 use axum::http::{HeaderName, HeaderValue, Method};
 use axum::response::Response;
-use hyper::body::Incoming;
 use tower::ServiceExt;
 use tracing::Instrument;
 
@@ -22,6 +19,7 @@ use super::endpoints::{self, ENDPOINTS};
 use super::errors::{ApiError, Dialect};
 use super::{App, body, status, write};
 use crate::access::{Caller, Event, Presented, now_seconds};
+use crate::edge::Peer;
 
 /// The version that clients are told: they choose what to send by it, and ours is that of 1.x.
 pub const INFLUX_VERSION: &str = "1.8.10";
@@ -39,6 +37,8 @@ pub struct Service {
     app: Arc<App>,
     router: Router,
     serves: Serves,
+    /// Who is at the other end of the connection; nobody before there is one.
+    peer: Option<Arc<Peer>>,
 }
 
 /// Which endpoints an address has.
@@ -65,22 +65,29 @@ impl Serves {
 impl Service {
     /// Over these endpoints.
     pub fn new(app: Arc<App>, serves: Serves) -> Self {
-        Self { router: endpoints::router(app.clone()), app, serves }
+        Self { router: endpoints::router(app.clone()), app, serves, peer: None }
     }
 
-    async fn answer(self, request: Request) -> Response {
+    /// For the requests of one connection.
+    #[must_use]
+    pub fn for_peer(&self, peer: Arc<Peer>) -> Self {
+        Self { peer: Some(peer), ..self.clone() }
+    }
+
+    /// Answers one request.
+    pub(super) async fn answer(&self, request: Request) -> Response {
         let started = Instant::now();
         let id = request_id(&request);
         let (method, route) = (method_label(request.method()), route_label(request.uri().path()));
         let said = id.to_str().unwrap_or_default();
         let span = tracing::debug_span!("request", id = said, method, route);
-        let metrics = self.app.metrics.clone();
         let mut response = self.hand_on(request).instrument(span).await;
         let (took, status) = (started.elapsed(), response.status().as_u16());
-        metrics.request(route, method, status, took);
+        self.app.metrics.request(route, method, status, took);
         let seconds = took.as_secs_f64();
         if took >= SLOW {
-            tracing::warn!(id = said, method, route, status, seconds, "slow request");
+            let address = self.peer.as_ref().map(|peer| tracing::field::display(peer.address));
+            tracing::warn!(id = said, method, route, status, seconds, address, "slow request");
         } else {
             tracing::debug!(id = said, method, route, status, seconds, "request");
         }
@@ -92,7 +99,7 @@ impl Service {
         response
     }
 
-    async fn hand_on(self, mut request: Request) -> Response {
+    async fn hand_on(&self, mut request: Request) -> Response {
         let path = request.uri().path();
         if !self.serves.has(path) {
             return status::unknown(request.uri().clone()).await;
@@ -108,7 +115,7 @@ impl Service {
         };
         let Some(dialect) = writes.filter(|_| *request.method() == Method::POST) else {
             request.extensions_mut().insert(caller);
-            return self.router.oneshot(request).await.unwrap_or_else(|never| match never {});
+            return self.router.clone().oneshot(request).await.unwrap_or_else(|never| match never {});
         };
         let (parts, body) = request.into_parts();
         write::lines(&self.app, Query::try_from_uri(&parts.uri), &parts.headers, body, dialect, &caller).await
@@ -125,7 +132,7 @@ impl Service {
             return Ok(Caller::Anybody);
         }
         let presented = auth::token(request.headers(), request.uri());
-        let caller = self.app.access.caller(presented.as_deref(), &[], now_seconds());
+        let caller = self.app.access.caller(presented.as_deref(), self.certified(), now_seconds());
         let caller = caller.map_err(|denied| {
             self.note_denied(denied.label(), endpoint.path, presented.as_deref());
             ApiError::Denied(denied)
@@ -143,21 +150,19 @@ impl Service {
         Err(ApiError::Forbidden(format!("{} is for tokens that have {scope}", endpoint.path)))
     }
 
+    /// The names that the client's certificate was given.
+    fn certified(&self) -> &[Box<str>] {
+        self.peer.as_ref().map_or(&[], |peer| &peer.certificate_names)
+    }
+
+    fn address(&self) -> Option<IpAddr> {
+        self.peer.as_ref().map(|peer| peer.address)
+    }
+
     fn note_denied(&self, reason: &'static str, route: &'static str, presented: Option<&str>) {
         self.app.metrics.denied(reason);
         let token = presented.and_then(Presented::parse).map(|presented| presented.id);
-        self.app.audit.note_denied(&Event::Denied { reason, address: None, route, token }, Instant::now());
-    }
-}
-
-impl hyper::service::Service<hyper::Request<Incoming>> for Service {
-    type Response = Response;
-    type Error = Infallible;
-    type Future = Pin<Box<dyn Future<Output = Result<Response, Infallible>> + Send>>;
-
-    fn call(&self, request: hyper::Request<Incoming>) -> Self::Future {
-        let service = self.clone();
-        Box::pin(async move { Ok(service.answer(request.map(Body::new)).await) })
+        self.app.audit.note_denied(&Event::Denied { reason, address: self.address(), route, token }, Instant::now());
     }
 }
 

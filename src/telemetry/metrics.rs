@@ -30,6 +30,8 @@ pub struct Metrics {
     requests: Arc<RwLock<HashMap<RequestLabels, (Counter, Histogram)>>>,
     /// Request bodies' bytes, as they came over the wire.
     pub body_bytes: Counter,
+    /// Bytes of lines over TCP.
+    pub tcp_bytes: Counter,
     /// New readings that lay before the latest of their bucket.
     pub late: Counter,
     /// Readings per request.
@@ -96,6 +98,7 @@ impl Metrics {
             process,
             requests: Arc::default(),
             body_bytes: counter!("hourglass_http_body_bytes_total"),
+            tcp_bytes: counter!("hourglass_tcp_bytes_total"),
             late: counter!("hourglass_ingest_readings_late_total"),
             request_readings: histogram!("hourglass_ingest_request_readings"),
             flush_readings: histogram!("hourglass_flush_readings"),
@@ -159,6 +162,24 @@ impl Metrics {
     /// A request that was turned away, by [`crate::access::Denied::label`] or `forbidden`.
     pub fn denied(&self, reason: &'static str) {
         self.with(|| counter!("hourglass_access_denied_total", "reason" => reason).increment(1));
+    }
+
+    /// A connection that we closed, by why.
+    pub fn connection_closed(&self, reason: &'static str) {
+        self.with(|| counter!("hourglass_edge_connections_closed_total", "reason" => reason).increment(1));
+    }
+
+    /// Certificate and key were looked at anew, and taken or not.
+    pub fn tls_loaded(&self, taken: bool) {
+        let outcome = if taken { "taken" } else { "refused" };
+        self.with(|| counter!("hourglass_edge_tls_loads_total", "outcome" => outcome).increment(1));
+    }
+
+    /// Lines over TCP that were dropped before anybody judged them, by why.
+    pub fn tcp_dropped(&self, reason: &'static str, count: u64) {
+        if count > 0 {
+            self.with(|| counter!("hourglass_tcp_lines_dropped_total", "reason" => reason).increment(count));
+        }
     }
 
     /// A store error, by [`crate::bucket::StorageError::class`].
@@ -311,6 +332,13 @@ fn describe() {
     count("hourglass_http_body_bytes_total", "Bytes of request bodies, as they came over the wire");
     level("hourglass_query_running", "Queries at work");
     level("hourglass_http_connections", "Open connections");
+    count(
+        "hourglass_edge_connections_closed_total",
+        "Connections that were closed to make room or for a deadline, by reason",
+    );
+    count("hourglass_edge_tls_loads_total", "Times that certificate and key were loaded anew, by outcome");
+    count("hourglass_tcp_bytes_total", "Bytes of lines that came over plain TCP");
+    count("hourglass_tcp_lines_dropped_total", "Lines over plain TCP that were dropped unjudged, by reason");
     count("hourglass_ingest_readings_accepted_total", "Readings kept in the log, duplicates included");
     count("hourglass_ingest_readings_replayed_total", "Readings read back from the log at the start");
     count("hourglass_ingest_readings_deleted_total", "Readings deleted before they were stored");

@@ -46,11 +46,13 @@ fn arrows_point_one_way() {
         ("influxql", &[]),
         ("config", &["reading"]),
         ("telemetry", &["config"]),
+        ("edge", &["telemetry"]),
         ("store", &["access", "bucket", "reading"]),
         ("ingest", &["access", "bucket", "log", "reading", "telemetry", "wire"]),
         ("query", &["access", "bucket", "influxql", "reading", "telemetry"]),
         ("verify", &["bucket", "log", "reading"]),
-        ("http", &["access", "bucket", "influxql", "ingest", "query", "reading", "telemetry", "wire"]),
+        ("http", &["access", "bucket", "edge", "influxql", "ingest", "query", "reading", "telemetry", "wire"]),
+        ("tcp", &["access", "bucket", "edge", "ingest", "reading", "telemetry"]),
         ("cli", &["access", "config"]),
     ];
     // `faults` is nothing in a release, and everybody may ask it.
@@ -79,6 +81,7 @@ fn drivers_and_frameworks_stay_in_their_rooms() {
         ("redb::", &["store"]),
         ("axum::", &["http", "app"]),
         ("hyper", &["http"]),
+        ("rustls", &["edge"]),
         ("metrics::counter", &["telemetry"]),
         ("counter!(", &["telemetry"]),
         ("gauge!(", &["telemetry"]),

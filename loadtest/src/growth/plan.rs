@@ -19,6 +19,7 @@ const LONGEST_FILLING: Duration = Duration::from_secs(1200);
 /// How many sensors and connections hourglass takes as it is configured by default.
 const SENSORS_BY_DEFAULT: usize = 1_000_000;
 const CONNECTIONS_BY_DEFAULT: usize = 1024;
+const CONNECTIONS_PER_ADDRESS_BY_DEFAULT: usize = 256;
 /// Connections by which a server is told and asked things.
 const CONNECTIONS_BESIDES: usize = 16;
 
@@ -142,6 +143,9 @@ impl Point {
         if connections > CONNECTIONS_BY_DEFAULT {
             variables.push(("HOURGLASS_SERVER__CONNECTIONS", connections.to_string()));
         }
+        if connections > CONNECTIONS_PER_ADDRESS_BY_DEFAULT {
+            variables.push(("HOURGLASS_SERVER__CONNECTIONS_PER_ADDRESS", connections.to_string()));
+        }
         variables
     }
 }
@@ -172,7 +176,14 @@ mod tests {
             told.into_iter().flatten().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>()
         };
         assert_eq!(told(Series::Sensors), ["HOURGLASS_LIMITS__SENSORS=2000000"]);
-        assert_eq!(told(Series::Connections), ["HOURGLASS_SERVER__CONNECTIONS=1040"]);
+        assert_eq!(
+            told(Series::Connections),
+            [
+                "HOURGLASS_SERVER__CONNECTIONS_PER_ADDRESS=272",
+                "HOURGLASS_SERVER__CONNECTIONS=1040",
+                "HOURGLASS_SERVER__CONNECTIONS_PER_ADDRESS=1040",
+            ]
+        );
         assert!(told(Series::ReadingsPerPost).is_empty() && told(Series::Stored).is_empty());
     }
 

@@ -65,7 +65,9 @@ impl Target {
 
     /// One of its own.
     pub async fn start(start: Start, programs: &Programs, within: &Path) -> Result<Self> {
-        Self::start_with(start, programs, within, &[]).await
+        // All of a scenario's devices are at one address here.
+        let variables = [("HOURGLASS_SERVER__CONNECTIONS_PER_ADDRESS", "65536".to_owned())];
+        Self::start_with(start, programs, within, &variables).await
     }
 
     /// One of its own, configured by variables in its environment.

@@ -1,0 +1,187 @@
+//! The listeners that the configuration names, and what is spoken on each. They share their seats.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use axum::http::HeaderValue;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+use tokio::task::{JoinHandle, JoinSet};
+
+use crate::config::{ClientAuthSetting, Settings};
+use crate::edge::{self, ClientAuth, Files, Listener, Seats, Tls};
+use crate::http::{self, App, Serves};
+use crate::tcp;
+use crate::telemetry::Metrics;
+
+/// Longest TLS handshake.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Longest time in which nothing of an answer is taken.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Open sockets of which nobody has been answered yet.
+pub struct Listeners {
+    http: TcpListener,
+    status: Option<TcpListener>,
+    https: Option<TcpListener>,
+    lines: Option<TcpListener>,
+    tls: Option<Arc<Tls>>,
+    /// Where they listen.
+    pub addresses: Addresses,
+}
+
+/// Where is listened.
+#[derive(Debug, Clone, Copy)]
+pub struct Addresses {
+    /// For HTTP.
+    pub http: SocketAddr,
+    /// For health and metrics alone.
+    pub status: Option<SocketAddr>,
+    /// For HTTPS.
+    pub https: Option<SocketAddr>,
+    /// For lines.
+    pub lines: Option<SocketAddr>,
+}
+
+impl Listeners {
+    /// Opens them, and reads certificate and key.
+    pub async fn open(settings: &Settings, metrics: &Metrics) -> anyhow::Result<Self> {
+        let tls = match settings.tls.listen.is_some() || settings.tcp.tls {
+            true => Some(Tls::load(files(settings), metrics.clone()).context("setting up TLS")?),
+            false => None,
+        };
+        let (http, http_at) = listen(settings.server.listen, "--listen ADDR:PORT").await?;
+        let https = optional(settings.tls.listen, "tls.listen").await?;
+        let lines = optional(settings.tcp.listen, "tcp.listen").await?;
+        let status = optional(settings.status.listen, "status.listen").await?;
+        let addresses = Addresses {
+            http: http_at,
+            status: status.as_ref().map(|open| open.1),
+            https: https.as_ref().map(|open| open.1),
+            lines: lines.as_ref().map(|open| open.1),
+        };
+        let socket = |open: Option<(TcpListener, SocketAddr)>| open.map(|open| open.0);
+        Ok(Self { http, status: socket(status), https: socket(https), lines: socket(lines), tls, addresses })
+    }
+
+    /// Serves on all of them until `told`; over when everything under way is.
+    pub fn serve(self, settings: &Settings, app: Arc<App>, told: &watch::Receiver<bool>) -> JoinHandle<()> {
+        let metrics = app.metrics.clone();
+        let seats = Seats::new(bounds(settings), metrics.clone());
+        // The other half is for the shards and the store.
+        let finish = settings.server.shutdown_timeout / 2;
+        let protocol = protocol(settings);
+        let tls = |names: &[&str]| self.tls.as_ref().map(|tls| tls.acceptor(names));
+        let mut serving = JoinSet::new();
+        if let Some(tcp) = self.lines {
+            let tls = settings.tcp.tls.then(|| tls(&[])).flatten();
+            let listener = Listener { tcp, tls, idle: Some(settings.tcp.idle_timeout), finish };
+            let options = tcp::Options {
+                database: settings.tcp.database.clone(),
+                precision: settings.tcp.precision,
+                line_bytes: settings.limits.line_bytes,
+                http: self.addresses.http,
+            };
+            let service = tcp::Service::new(app.ingest.clone(), (app.access.clone(), app.audit.clone()), options, metrics.clone());
+            serving.spawn(tcp::serve(listener, seats.clone(), service, told.clone()));
+        }
+        if let Some(tcp) = self.status {
+            let listener = Listener { tcp, tls: None, idle: None, finish };
+            // Seats of its own: whoever fills the others does not keep health from being seen.
+            let seats = Seats::new(bounds(settings), metrics);
+            let service = http::Service::new(app.clone(), Serves::Status);
+            let keeper = tokio::spawn(seats.clone().keep());
+            let (protocol, told) = (protocol.clone(), told.clone());
+            serving.spawn(async move {
+                http::serve(listener, seats, service, protocol, told).await;
+                keeper.abort();
+            });
+        }
+        let serves = if self.addresses.status.is_some() { Serves::AllButStatus } else { Serves::All };
+        let service = http::Service::new(app, serves);
+        if let Some(tcp) = self.https {
+            let listener = Listener { tcp, tls: tls(protocol.names()), idle: None, finish };
+            serving.spawn(http::serve(listener, seats.clone(), service.clone(), protocol.clone(), told.clone()));
+        }
+        let listener = Listener { tcp: self.http, tls: None, idle: None, finish };
+        serving.spawn(http::serve(listener, seats.clone(), service, protocol, told.clone()));
+        let tls = self.tls;
+        tokio::spawn(async move {
+            let beside = async {
+                tokio::join!(seats.keep(), follow(tls));
+            };
+            tokio::select! {
+                () = beside => {}
+                () = async { while serving.join_next().await.is_some() {} } => {}
+            }
+        })
+    }
+}
+
+async fn listen(address: SocketAddr, key: &str) -> anyhow::Result<(TcpListener, SocketAddr)> {
+    let listener = TcpListener::bind(address)
+        .await
+        .with_context(|| format!("listening on {address}: is another process there? Choose a free one with {key}"))?;
+    let address = listener.local_addr().context("asking for the address")?;
+    Ok((listener, address))
+}
+
+async fn optional(address: Option<SocketAddr>, key: &str) -> anyhow::Result<Option<(TcpListener, SocketAddr)>> {
+    match address {
+        Some(address) => listen(address, key).await.map(Some),
+        None => Ok(None),
+    }
+}
+
+/// Keeps certificate and key fresh, for ever: by the files' changes, and at once on SIGHUP.
+async fn follow(tls: Option<Arc<Tls>>) {
+    let Some(tls) = tls else { return std::future::pending().await };
+    let hangups = async {
+        match signal(SignalKind::hangup()) {
+            Ok(mut hangup) => {
+                while hangup.recv().await.is_some() {
+                    tls.reload();
+                }
+            }
+            Err(error) => tracing::warn!(%error, "SIGHUP is not listened for; changed files are found all the same"),
+        }
+    };
+    tokio::join!(tls.clone().follow(), hangups);
+}
+
+fn files(settings: &Settings) -> Files {
+    Files {
+        certificate: settings.tls.cert_file.clone(),
+        key: settings.tls.key_file.clone(),
+        client_ca: settings.tls.client_ca_file.clone(),
+        client_auth: match settings.tls.client_auth {
+            ClientAuthSetting::Off => ClientAuth::Off,
+            ClientAuthSetting::Optional => ClientAuth::Optional,
+            ClientAuthSetting::Required => ClientAuth::Required,
+        },
+    }
+}
+
+fn bounds(settings: &Settings) -> edge::Bounds {
+    edge::Bounds {
+        max: settings.server.connections,
+        per_address: settings.server.connections_per_address,
+        idle: settings.server.idle_timeout,
+        head: settings.server.header_timeout,
+        handshake: HANDSHAKE_TIMEOUT,
+        write: WRITE_TIMEOUT,
+    }
+}
+
+fn protocol(settings: &Settings) -> http::Protocol {
+    let hsts = settings.tls.hsts.as_secs();
+    http::Protocol {
+        header_bytes: settings.server.header_bytes,
+        http2: settings.server.http2,
+        hsts: HeaderValue::from_str(&format!("max-age={hsts}")).ok().filter(|_| hsts > 0),
+        cors: http::Cors::of(&settings.cors.origins),
+    }
+}
