@@ -372,13 +372,7 @@ impl Stop {
 }
 
 /// What a person sees first: what serves where, and two commands to copy.
-fn banner(
-    settings: &Settings,
-    addresses: Addresses,
-    first_token: Option<&str>,
-    enforced: bool,
-    started: Instant,
-) {
+fn banner(settings: &Settings, addresses: Addresses, first_token: Option<&str>, enforced: bool, started: Instant) {
     let address = addresses.http;
     let store = match settings.store.uri.is_embedded() {
         true => format!("embedded in {}", settings.server.data_dir.display()),

@@ -85,7 +85,12 @@ impl Listeners {
                 line_bytes: settings.limits.line_bytes,
                 http: self.addresses.http,
             };
-            let service = tcp::Service::new(app.ingest.clone(), (app.access.clone(), app.audit.clone()), options, metrics.clone());
+            let service = tcp::Service::new(
+                app.ingest.clone(),
+                (app.access.clone(), app.audit.clone()),
+                options,
+                metrics.clone(),
+            );
             serving.spawn(tcp::serve(listener, seats.clone(), service, told.clone()));
         }
         if let Some(tcp) = self.status {

@@ -20,9 +20,10 @@ use layers::Layers;
 
 pub use problem::{Fault, Problem, Reason, Source};
 pub use settings::{
-    AckSetting, AuthRequired, AuthSettings, ClientAuthSetting, CorsSettings, EmbeddedSettings, FlushSettings, HotSettings,
-    IngestSettings, LimitsSettings, LogFormat, LogSettings, PageSettings, QuerySettings, QuotaSettings, SensorsSettings,
-    ServerSettings, Settings, StatusSettings, StoreSettings, TcpSettings, TelemetrySettings, TlsSettings,
+    AckSetting, AuthRequired, AuthSettings, ClientAuthSetting, CorsSettings, EmbeddedSettings, FlushSettings,
+    HotSettings, IngestSettings, LimitsSettings, LogFormat, LogSettings, PageSettings, QuerySettings, QuotaSettings,
+    SensorsSettings, ServerSettings, Settings, StatusSettings, StoreSettings, TcpSettings, TelemetrySettings,
+    TlsSettings,
 };
 pub use store_uri::{StoreUri, redact_uri};
 

@@ -10,9 +10,9 @@ use std::time::Duration;
 use super::layers::{Layers, RawValue};
 use super::problem::{Fault, Problem, Reason, show_text};
 use super::settings::{
-    AckSetting, AuthRequired, AuthSettings, ClientAuthSetting, CorsSettings, EmbeddedSettings, FlushSettings, HotSettings,
-    IngestSettings, LimitsSettings, LogSettings, PageSettings, QuerySettings, QuotaSettings, SensorsSettings,
-    ServerSettings, StatusSettings, StoreSettings, TcpSettings, TelemetrySettings, TlsSettings,
+    AckSetting, AuthRequired, AuthSettings, ClientAuthSetting, CorsSettings, EmbeddedSettings, FlushSettings,
+    HotSettings, IngestSettings, LimitsSettings, LogSettings, PageSettings, QuerySettings, QuotaSettings,
+    SensorsSettings, ServerSettings, StatusSettings, StoreSettings, TcpSettings, TelemetrySettings, TlsSettings,
 };
 use super::units::{GIB, KIB, MIB, parse_duration, parse_size, show_duration, show_size};
 use super::{LogFormat, Settings, StoreUri};

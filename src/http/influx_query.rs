@@ -1,6 +1,7 @@
 //! `/query`: statements of InfluxQL in, one result each out, in the order in which they were asked.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use axum::extract::rejection::QueryRejection;
@@ -54,16 +55,30 @@ impl QueryParameters {
 
 type Url = Result<Query<QueryParameters>, QueryRejection>;
 
+/// Where a request comes from: put there by the service, beside who asks.
+pub type Address = Extension<Option<IpAddr>>;
+
+/// Who sent a request, and how.
+#[derive(Clone, Copy)]
+struct Sender<'a> {
+    by: &'a Caller,
+    address: Option<IpAddr>,
+    method: &'a Method,
+    headers: &'a HeaderMap,
+}
+
 /// `GET /query`.
 pub async fn by_get(
     State(app): State<Arc<App>>,
     Extension(by): By,
+    Extension(address): Address,
     method: Method,
     headers: HeaderMap,
     url: Url,
 ) -> Response {
+    let sender = Sender { by: &by, address, method: &method, headers: &headers };
     match url {
-        Ok(Query(url)) => answer(&app, &by, &method, &headers, url).await,
+        Ok(Query(url)) => answer(&app, sender, url).await,
         Err(error) => ApiError::Bad(error.body_text()).respond(Dialect::V1),
     }
 }
@@ -72,17 +87,19 @@ pub async fn by_get(
 pub async fn by_post(
     State(app): State<Arc<App>>,
     Extension(by): By,
+    Extension(address): Address,
     method: Method,
     url: Url,
     request: axum::extract::Request,
 ) -> Response {
     let headers = request.headers().clone();
+    let sender = Sender { by: &by, address, method: &method, headers: &headers };
     let Query(url) = match url {
         Ok(url) => url,
         Err(error) => return ApiError::Bad(error.body_text()).respond(Dialect::V1),
     };
     match form(&app, request).await {
-        Ok(form) => answer(&app, &by, &method, &headers, url.or(form)).await,
+        Ok(form) => answer(&app, sender, url.or(form)).await,
         Err(error) => error.respond(Dialect::V1),
     }
 }
@@ -96,14 +113,14 @@ async fn form(app: &App, request: axum::extract::Request) -> Result<QueryParamet
     Ok(form.map(|form| form.0).unwrap_or_default())
 }
 
-async fn answer(app: &App, by: &Caller, method: &Method, headers: &HeaderMap, parameters: QueryParameters) -> Response {
+async fn answer(app: &App, sender: Sender<'_>, parameters: QueryParameters) -> Response {
     let Some(q) = parameters.q.as_deref().filter(|q| !q.trim().is_empty()) else {
         return ApiError::Bad("missing required parameter \"q\"".to_owned()).respond(Dialect::V1);
     };
     let statements = match statements(q, parameters.params.as_deref()) {
         Ok(statements) => statements,
         Err(error) => {
-            let style = style(&parameters, headers);
+            let style = style(&parameters, sender.headers);
             let body = refusal(&error.message(), &style);
             return (error.status(), [(header::CONTENT_TYPE, style.format.media_type())], body).into_response();
         }
@@ -118,8 +135,8 @@ async fn answer(app: &App, by: &Caller, method: &Method, headers: &HeaderMap, pa
         }
         let said = |text: &'_ Option<String>| text.as_deref().filter(|text| !text.is_empty()).map(str::to_owned);
         let (database, policy) = (said(&parameters.db), said(&parameters.rp));
-        let asked = Asked { database: database.as_deref(), policy: policy.as_deref(), now, by };
-        let series = match run(app, method, headers, statement, asked).await {
+        let asked = Asked { database: database.as_deref(), policy: policy.as_deref(), now, by: sender.by };
+        let series = match run(app, sender, statement, asked).await {
             Ok(series) => Ok(series),
             // What waiting mends, and what is not allowed, must not look like an answer.
             Err(error) if matches!(error.status(), StatusCode::SERVICE_UNAVAILABLE | StatusCode::FORBIDDEN) => {
@@ -133,7 +150,7 @@ async fn answer(app: &App, by: &Caller, method: &Method, headers: &HeaderMap, pa
         };
         outcomes.push(Outcome { series, zone });
     }
-    let style = style(&parameters, headers);
+    let style = style(&parameters, sender.headers);
     let body = render(&outcomes, &style);
     ([(header::CONTENT_TYPE, style.format.media_type())], body).into_response()
 }
@@ -194,17 +211,16 @@ fn bound(params: Option<&str>) -> Result<Params, ApiError> {
 
 async fn run(
     app: &App,
-    method: &Method,
-    headers: &HeaderMap,
+    sender: Sender<'_>,
     statement: &Statement,
     asked: Asked<'_>,
 ) -> Result<Vec<crate::query::influx::Series>, ApiError> {
     match app.query.statement(statement, asked).await {
         Ok(Some(series)) => Ok(series),
         Ok(None) => {
-            may_change(method, headers, statement)?;
+            may_change(sender, statement)?;
             let changed = change(app, statement, asked).await;
-            note_change(app, statement, asked, &changed);
+            note_change(app, sender, statement, asked.database, &changed);
             changed.map(|()| Vec::new())
         }
         Err(failed) => Err(of_statement(failed)),
@@ -220,14 +236,20 @@ fn of_statement(failed: StatementFailure) -> ApiError {
 }
 
 /// Writes down who changed what.
-fn note_change(app: &App, statement: &Statement, asked: Asked<'_>, changed: &Result<(), ApiError>) {
+fn note_change(
+    app: &App,
+    sender: Sender<'_>,
+    statement: &Statement,
+    database: Option<&str>,
+    changed: &Result<(), ApiError>,
+) {
     let database = match statement {
         Statement::CreateDatabase { name, .. } | Statement::DropDatabase { name } => name,
-        _ => asked.database.unwrap_or_default(),
+        _ => database.unwrap_or_default(),
     };
     let outcome = changed.as_ref().map_or_else(|error| cut(&error.message()), |()| "done".to_owned());
     let statement = cut(&statement.to_string());
-    app.audit.note(&Event::Change { by: asked.by.name(), address: None, statement, database, outcome });
+    app.audit.note(&Event::Change { by: sender.by.name(), address: sender.address, statement, database, outcome });
 }
 
 /// Whoever deletes must be allowed to; whoever writes to a database may create it.
@@ -240,7 +262,7 @@ fn check_change(by: &Caller, statement: &Statement, database: &str) -> Result<()
 }
 
 /// What changes something comes by POST, and not from another site's page.
-fn may_change(method: &Method, headers: &HeaderMap, statement: &Statement) -> Result<(), ApiError> {
+fn may_change(Sender { method, headers, .. }: Sender<'_>, statement: &Statement) -> Result<(), ApiError> {
     if method != Method::POST {
         return Err(ApiError::Bad(format!("{} changes something: send it by POST", keywords(statement))));
     }

@@ -115,6 +115,7 @@ impl Service {
         };
         let Some(dialect) = writes.filter(|_| *request.method() == Method::POST) else {
             request.extensions_mut().insert(caller);
+            request.extensions_mut().insert(self.address());
             return self.router.clone().oneshot(request).await.unwrap_or_else(|never| match never {});
         };
         let (parts, body) = request.into_parts();

@@ -38,7 +38,9 @@ where
     } else {
         lines.with_ansi(colours).boxed()
     };
-    registry().with(EnvFilter::new(level)).with(lines)
+    // In their traces there are heads of requests, and tokens in those.
+    let filter = [level, "h2=info", "hyper=info", "hyper_util=info"].join(",");
+    registry().with(EnvFilter::new(filter)).with(lines)
 }
 
 #[cfg(test)]
