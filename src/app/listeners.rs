@@ -82,6 +82,7 @@ impl Listeners {
             let options = tcp::Options {
                 database: settings.tcp.database.clone(),
                 precision: settings.tcp.precision,
+                batch_bytes: settings.limits.body_bytes,
                 line_bytes: settings.limits.line_bytes,
                 http: self.addresses.http,
             };

@@ -183,13 +183,10 @@ impl Seats {
     /// Ends a connection that is where it was seen.
     fn close(&self, table: &mut Table, id: u64, seen: (Phase, u64), reason: &'static str) -> bool {
         let Some(taken) = table.taken.get(&id) else { return false };
-        let Some(task) = taken.task.clone() else { return false };
-        if taken.watch.running() || !taken.watch.close(seen) {
+        if taken.task.is_none() || taken.watch.running() || !taken.watch.close(seen) {
             return false;
         }
-        task.abort();
-        self.leave(table, id);
-        self.metrics.connection_closed(reason);
+        self.end(table, id, reason);
         true
     }
 
@@ -213,13 +210,12 @@ impl Seats {
         let mut ended = Vec::new();
         for (id, taken) in &table.taken {
             let seen = taken.watch.phase();
-            let is_late = |bound: u64| late(seen.1, bound);
-            if taken.watch.running() {
-                if is_late(MULTIPLEXED_STILL) {
-                    ended.push((*id, seen, "still"));
+            if taken.watch.writing_since().is_some_and(|since| late(since, milliseconds(bounds.write))) {
+                ended.push((*id, None, "write"));
+            } else if taken.watch.running() {
+                if late(seen.1, MULTIPLEXED_STILL) {
+                    ended.push((*id, None, "still"));
                 }
-            } else if taken.watch.writing_since().is_some_and(|since| late(since, milliseconds(bounds.write))) {
-                ended.push((*id, seen, "write"));
             } else {
                 let (bound, reason) = match seen.0 {
                     Phase::Handshake => (milliseconds(bounds.handshake), "handshake"),
@@ -227,25 +223,25 @@ impl Seats {
                     Phase::Head => (milliseconds(bounds.head), "head"),
                     Phase::Body | Phase::Answer | Phase::Sending | Phase::Closed => continue,
                 };
-                if is_late(bound) {
-                    ended.push((*id, seen, reason));
+                if late(seen.1, bound) {
+                    ended.push((*id, Some(seen), reason));
                 }
             }
         }
         for (id, seen, reason) in ended {
-            if reason == "still" {
-                self.end(&mut table, id);
-                self.metrics.connection_closed(reason);
-            } else {
-                self.close(&mut table, id, seen, reason);
+            match seen {
+                Some(seen) => drop(self.close(&mut table, id, seen, reason)),
+                // Whatever is under way there, nobody takes it.
+                None => self.end(&mut table, id, reason),
             }
         }
     }
 
-    fn end(&self, table: &mut Table, id: u64) {
+    fn end(&self, table: &mut Table, id: u64, reason: &'static str) {
         if let Some(task) = table.taken.get(&id).and_then(|taken| taken.task.clone()) {
             task.abort();
             self.leave(table, id);
+            self.metrics.connection_closed(reason);
         }
     }
 }
@@ -292,7 +288,6 @@ mod tests {
         let seats = seats(3, 100);
         let mut sitting: Vec<_> = (0..3).map(|_| sit(&seats, "192.0.2.1").unwrap()).collect();
         assert!(sitting[0].1.begin(false));
-        sitting[1].1.read(b"GET");
         let fourth = sit(&seats, "192.0.2.1").unwrap();
         assert!((&mut sitting[1].0).await.unwrap_err().is_cancelled(), "the second has waited longest");
         assert!(fourth.1.begin(false) && sitting[2].1.begin(true));

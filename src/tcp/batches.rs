@@ -3,9 +3,6 @@
 
 use bytes::{Bytes, BytesMut};
 
-/// Bytes that are handed over together, more or less.
-pub const BATCH_BYTES: usize = 256 << 10;
-
 /// What has come and was not handed over.
 #[derive(Debug)]
 pub struct Batches {
@@ -65,14 +62,9 @@ impl Batches {
         self.whole
     }
 
-    /// Whether there is enough for a batch.
-    pub fn is_full(&self) -> bool {
-        self.bytes.len() >= BATCH_BYTES
-    }
-
-    /// Whether a line has begun that has not ended.
+    /// Whether a line has begun that has not ended, nor become too long.
     pub fn is_torn(&self) -> bool {
-        self.skipping || self.bytes.len() > self.whole
+        self.bytes.len() > self.whole
     }
 
     /// All whole lines.
@@ -118,7 +110,7 @@ mod tests {
             (&["a 1\nb 2\n"][..], "a 1\nb 2\n", false, 0),
             (&["a", " 1", "\nb", " 2\n"], "a 1\nb 2\n", false, 0),
             (&["a 1\nb"], "a 1\n", true, 0),
-            (&["a 1\nlong long long"], "a 1\n", true, 1),
+            (&["a 1\nlong long long"], "a 1\n", false, 1),
             (&["long long long", " longer", "\nb 2\n"], "b 2\n", false, 1),
             (&["long long long", "\n", "long long long\n"], "long long long\n", false, 1),
             (&[""], "", false, 0),

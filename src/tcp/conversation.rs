@@ -18,6 +18,8 @@ use crate::edge::{self, Connection, Stream};
 use crate::ingest::{AckLevel, Admission, Arrival, IngestError};
 use crate::reading::Precision;
 
+/// Bytes that suit to be handed over together.
+const BATCH_BYTES: usize = 256 << 10;
 /// How long lines wait for others.
 const GATHER: Duration = Duration::from_millis(50);
 /// Bytes that are read at a time.
@@ -70,6 +72,10 @@ pub async fn converse(connection: Connection, service: Service, stop: watch::Rec
 impl Conversation {
     fn shared(&self) -> &Shared {
         &self.service.0
+    }
+
+    fn batch_bytes(&self) -> usize {
+        self.shared().options.batch_bytes.min(BATCH_BYTES)
     }
 
     /// What the first line says. `None` when there is nothing to go on with.
@@ -131,7 +137,7 @@ impl Conversation {
             }
         }
         let deadline = Instant::now() + GATHER;
-        while !self.batches.is_full() {
+        while self.batches.held().len() + READ_BYTES <= self.batch_bytes() {
             match self.read(Some(deadline)).await {
                 Came::Bytes => {}
                 Came::Nothing => return true,
@@ -164,6 +170,7 @@ impl Conversation {
                 self.service.0.metrics.tcp_bytes.increment(count as u64);
                 self.make_room(count).await;
                 self.batches.push(&self.piece);
+                self.settle();
                 Came::Bytes
             }
         }
@@ -179,6 +186,16 @@ impl Conversation {
             }
             tokio::time::sleep(wait).await;
             wait *= 2;
+        }
+    }
+
+    /// Gives back the room of what is no longer held: lines that were handed over, or forgotten as too long.
+    fn settle(&mut self) {
+        let held = self.batches.held().len();
+        if self.admission.size() > held {
+            self.admission = self.service.0.ingest.admission();
+            // Of the room that was just given back there may be none any more; it is the beginning of a line at most.
+            let _ = self.admission.grow(held);
         }
     }
 
@@ -198,13 +215,17 @@ impl Conversation {
             }
         };
         let lines = self.batches.take();
-        let fresh = self.shared().ingest.admission();
-        // What is left is the beginning of a line at most; its place is taken anew as it grows.
-        drop(std::mem::replace(&mut self.admission, fresh));
+        self.settle();
         let mut waiting = vec![lines];
         let mut flow = ControlFlow::Continue(());
         while let Some(lines) = waiting.pop() {
-            match self.offer(session, &caller, &lines).await {
+            // Of what is larger than a body may be nobody knows whether there is ever room for it.
+            let limit = self.batch_bytes();
+            let offered = match lines.len() > limit {
+                true => Err(IngestError::TooLarge { limit, key: "limits.body_bytes" }),
+                false => self.offer(session, &caller, &lines).await,
+            };
+            match offered {
                 Ok(()) => {}
                 Err(IngestError::TooLarge { .. }) if halves(&lines).is_some() => {
                     waiting.extend(halves(&lines).into_iter().flat_map(|(first, second)| [second, first]));
@@ -266,8 +287,7 @@ impl Conversation {
     fn count_torn(&mut self) {
         let dropped = self.batches.take_too_long();
         self.shared().metrics.tcp_dropped("line_bytes", dropped);
-        // The beginning of a line that is too long is counted already.
-        self.shared().metrics.tcp_dropped("torn", u64::from(self.batches.is_torn() && dropped == 0));
+        self.shared().metrics.tcp_dropped("torn", u64::from(self.batches.is_torn()));
     }
 
     /// Says in a line why the connection is closed.

@@ -26,6 +26,8 @@ pub struct Options {
     pub database: String,
     /// The precision of those who name none.
     pub precision: Precision,
+    /// Most bytes that are handed over together, if that is less than what suits: as of a request's body.
+    pub batch_bytes: usize,
     /// Most bytes of a line.
     pub line_bytes: usize,
     /// Where HTTP is served, for those who came to the wrong port.

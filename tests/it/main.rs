@@ -10,6 +10,8 @@
 //! | `volume` | two million readings in, every page checked, the same again |
 //! | `broken_world` | the store paused, killed or away; hanging and leaving clients; stops under load |
 //! | `proof` | that an ack is kept: kills, faults of a replica set and of the network, two instances, outages, full disks |
+//! | `edge` | connections: caps, who gives way, slow clients, smuggling, TLS, HTTP/2, bodies that are bombs, CORS |
+//! | `tcp` | line protocol over plain TCP |
 //! | `clients` | unmodified clients: `influxdb-client`, `influxdb`, the `influx` shell |
 //! | `influxql` | `/query` beside a real InfluxDB 1.x: the same readings, the same statements, the same answers |
 //! | `command_line` | flags, configuration, banner, exit statuses |
@@ -33,6 +35,7 @@ mod clients;
 mod command_line;
 mod deletion;
 mod deploy;
+mod edge;
 mod influxql;
 mod json;
 mod lawful;
@@ -42,6 +45,7 @@ mod metrics;
 mod proof;
 mod readme;
 mod store_contract;
+mod tcp;
 mod tidy;
 mod verify;
 mod volume;

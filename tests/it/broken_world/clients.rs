@@ -127,26 +127,6 @@ fn a_slow_head_is_cut_while_others_work() {
 }
 
 #[test]
-fn a_connection_over_the_bound_waits_for_its_turn() {
-    let config = "[server]\nconnections = 2\nheader_timeout = \"10m\"\n";
-    let server = Launch::embedded().config(config).start();
-    let ping = b"GET /ping HTTP/1.1\r\nhost: test\r\n\r\n";
-    let mut open: Vec<Connection> = (0..2).map(|_| Connection::open(&server)).collect();
-    for connection in &mut open {
-        connection.send(ping);
-        assert!(connection.answer().starts_with("HTTP/1.1 204"));
-    }
-    let mut third = Connection::open(&server);
-    third.send(ping);
-    assert!(!third.is_answered_within(Duration::from_millis(300)), "three connections at a time");
-    // The others are still served.
-    open[1].send(ping);
-    assert!(open[1].answer().starts_with("HTTP/1.1 204"));
-    drop(open.remove(0));
-    assert!(third.answer().starts_with("HTTP/1.1 204"));
-}
-
-#[test]
 fn bodies_over_the_bytes_in_flight_are_refused_until_there_is_room() {
     let config = "[limits]\nbody_bytes = \"1MiB\"\n\n[ingest]\nbytes_in_flight = \"4MiB\"\n";
     let server = Launch::embedded().config(config).start();

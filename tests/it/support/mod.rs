@@ -4,6 +4,7 @@
 
 use std::time::{Duration, Instant};
 
+pub mod certificates;
 pub mod http;
 pub mod influxd;
 pub mod mongod;
@@ -12,6 +13,7 @@ pub mod pages;
 pub mod process;
 pub mod proxy;
 pub mod random;
+pub mod raw;
 pub mod replica_set;
 pub mod series;
 pub mod server;

@@ -19,6 +19,8 @@ pub enum Package {
     Promtool,
     /// `curl` of the Debian package curl, which the README's and the banner's commands use.
     Curl,
+    /// `openssl` of the Debian package openssl, which makes the tests' certificates.
+    Openssl,
 }
 
 /// The program to run: for a PyPI package the Python interpreter that has it, for a Debian package its tool. None,
@@ -73,6 +75,7 @@ impl Package {
             Package::InfluxShell => "`influx` of the Debian package influxdb-client",
             Package::Promtool => "`promtool` of the Debian package prometheus",
             Package::Curl => "`curl` of the Debian package curl",
+            Package::Openssl => "`openssl` of the Debian package openssl",
         }
     }
 
@@ -84,6 +87,7 @@ impl Package {
             Package::InfluxShell => tool("influx", "-version", "shell version: 1."),
             Package::Promtool => tool("promtool", "--version", "promtool, version"),
             Package::Curl => tool("curl", "--version", "curl "),
+            Package::Openssl => tool("openssl", "version", "OpenSSL"),
         }
     }
 }

@@ -131,6 +131,14 @@ impl Server {
         self.address
     }
 
+    /// Where else it listens, by what its banner calls it: `https` or `tcp`.
+    #[track_caller]
+    pub fn other(&self, scheme: &str) -> SocketAddr {
+        let (banner, start) = (self.stdout(), format!("{scheme}://"));
+        let rest = banner.split(&start).nth(1).unwrap_or_else(|| panic!("no {start} in {banner}"));
+        rest.split_whitespace().next().and_then(|address| address.parse().ok()).expect("an address")
+    }
+
     /// The process id.
     pub fn pid(&self) -> u32 {
         self.process.pid()

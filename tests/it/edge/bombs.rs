@@ -1,0 +1,116 @@
+//! Bodies that grow: a gigabyte out of a megabyte, by every encoding. 413, and no more memory than the limit asks for.
+
+use std::io::Write;
+
+use flate2::Compression;
+use flate2::write::{DeflateEncoder, GzEncoder, ZlibEncoder};
+
+use crate::support::http::{self, post};
+use crate::support::raw::Raw;
+use crate::support::series::readings;
+use crate::support::server::{Launch, Server};
+
+const PLAIN: &str = "packed v=1 1\npacked v=2 2\n";
+
+fn zeros(writer: &mut impl Write) {
+    let piece = vec![b'\n'; 1 << 20];
+    for _ in 0..1024 {
+        writer.write_all(&piece).unwrap();
+    }
+}
+
+/// A gigabyte of empty lines, by each encoding.
+fn bombs() -> Vec<(&'static str, Vec<u8>)> {
+    macro_rules! by {
+        ($encoder:ident) => {{
+            let mut encoder = $encoder::new(Vec::new(), Compression::fast());
+            zeros(&mut encoder);
+            encoder.finish().unwrap()
+        }};
+    }
+    let mut zstd = zstd::stream::write::Encoder::new(Vec::new(), 1).unwrap();
+    zeros(&mut zstd);
+    vec![
+        ("gzip", by!(GzEncoder)),
+        ("deflate", by!(ZlibEncoder)),
+        ("deflate", by!(DeflateEncoder)),
+        ("zstd", zstd.finish().unwrap()),
+    ]
+}
+
+fn peak_memory(server: &Server) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).expect("Linux tells");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a peak");
+    line.trim().trim_end_matches(" kB").parse::<u64>().expect("kilobytes") * 1024
+}
+
+#[test]
+fn a_gigabyte_out_of_little_is_413_and_takes_no_memory() {
+    let server = Launch::embedded().start();
+    post(&server.url("/write"), vec![b'\n'; 20 << 20], &[]).expect(204);
+    let before = peak_memory(&server);
+    for (encoding, bomb) in bombs() {
+        assert!(bomb.len() < 12 << 20, "{encoding} of {} bytes", bomb.len());
+        let answer = post(&server.url("/write"), &bomb, &[("content-encoding", encoding)]).expect(413);
+        assert!(answer.text().contains("limits.body_bytes"), "{}", answer.text());
+    }
+    let after = peak_memory(&server);
+    // The default limit of 25 MiB, as it grows, and a window.
+    assert!(after < before + (96 << 20), "{before} and then {after} bytes");
+    post(&server.url("/write"), "m v=1 1", &[]).expect(204);
+}
+
+#[test]
+fn every_encoding_is_read_and_what_is_torn_is_400() {
+    let server = Launch::embedded().start();
+    macro_rules! by {
+        ($encoder:ident) => {{
+            let mut encoder = $encoder::new(Vec::new(), Compression::default());
+            encoder.write_all(PLAIN.as_bytes()).unwrap();
+            encoder.finish().unwrap()
+        }};
+    }
+    let cases = [
+        ("gzip", by!(GzEncoder)),
+        ("x-gzip", by!(GzEncoder)),
+        ("deflate", by!(ZlibEncoder)),
+        ("deflate", by!(DeflateEncoder)),
+        ("zstd", zstd::stream::encode_all(PLAIN.as_bytes(), 3).unwrap()),
+        ("identity", PLAIN.as_bytes().to_vec()),
+    ];
+    for (number, (encoding, packed)) in cases.into_iter().enumerate() {
+        let url = server.url(&format!("/write?db=d{number}"));
+        let headers = [("content-encoding", encoding)];
+        post(&url, &packed, &headers).expect(204);
+        assert_eq!(readings(&server, &format!("d{number}"), "packed", None, 10).len(), 2, "{encoding}");
+        post(&url, b"", &headers).expect(204);
+        if encoding != "identity" {
+            let torn = post(&url, &packed[..packed.len() - 3], &headers).expect(400).json();
+            let named = encoding.trim_start_matches("x-");
+            assert!(torn["error"].as_str().unwrap().starts_with(&format!("the {named} body is damaged")), "{torn}");
+        }
+    }
+    for several in ["gzip, gzip", "gzip, identity", "br"] {
+        let answer = post(&server.url("/write"), "x", &[("content-encoding", several)]).expect(415);
+        assert!(answer.text().contains(&format!("{several:?}").replace('"', "\\\"")), "{}", answer.text());
+    }
+}
+
+/// A zstd body in pieces of one byte, with what is to be skipped between its frames.
+#[test]
+fn pieces_of_one_byte_are_put_together() {
+    let server = Launch::embedded().start();
+    let mut body = vec![0x50, 0x2a, 0x4d, 0x18, 3, 0, 0, 0, 1, 2, 3];
+    body.extend(zstd::stream::encode_all(PLAIN.as_bytes(), 3).unwrap());
+    let mut raw = Raw::open(server.address());
+    raw.send(
+        "POST /write?db=bytes HTTP/1.1\r\nhost: t\r\ncontent-encoding: zstd\r\ntransfer-encoding: chunked\r\n\r\n",
+    );
+    for byte in body {
+        raw.send([b"1\r\n", &[byte][..], b"\r\n"].concat());
+    }
+    raw.send("0\r\n\r\n");
+    assert!(raw.head().starts_with("HTTP/1.1 204"));
+    assert_eq!(readings(&server, "bytes", "packed", None, 10).len(), 2);
+    http::get(&server.url("/ping")).expect(204);
+}

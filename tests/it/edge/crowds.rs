@@ -1,0 +1,121 @@
+//! Caps, and who gives way when they are reached.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use crate::support::eventually;
+use crate::support::http::{get, post};
+use crate::support::raw::{PATIENCE, Raw};
+use crate::support::series::metric;
+use crate::support::server::{Launch, Server};
+
+const PING: &str = "GET /ping HTTP/1.1\r\nhost: t\r\n\r\n";
+const POST_HEAD: &str = "POST /write HTTP/1.1\r\nhost: t\r\ncontent-length: 1000000\r\n\r\n";
+
+fn crowded(connections: usize) -> Server {
+    let config = format!(
+        "[server]\nconnections = {connections}\nconnections_per_address = 10000\nidle_timeout = \"10m\"\nheader_timeout = \"10m\"\n"
+    );
+    Launch::embedded().config(config).start()
+}
+
+fn closed(server: &Server, reason: &str) -> f64 {
+    metric(server, &format!("hourglass_edge_connections_closed_total{{reason=\"{reason}\"}}"))
+}
+
+/// Connections that held a place and sent nothing, half a head or half a body, as many as there were places, once
+/// locked everybody else out for as long as they liked.
+#[test]
+fn those_who_hold_places_lock_nobody_out() {
+    let server = crowded(40);
+    for opening in ["", "POST /write HTTP/1.1\r\nhost: ", POST_HEAD] {
+        let mut held: Vec<Raw> = Vec::new();
+        for _ in 0..80 {
+            let mut raw = Raw::open(server.address());
+            raw.try_send(opening);
+            held.push(raw);
+        }
+        for n in 0..5 {
+            post(&server.url("/write"), format!("m v=1 {}", n + 1), &[]).expect(204);
+        }
+        assert!(held.iter().filter(|raw| raw.is_closed()).count() >= 40, "{opening:?}");
+    }
+    assert!(closed(&server, "room") >= 100.0);
+}
+
+#[test]
+fn who_has_waited_longest_gives_way() {
+    let server = crowded(3);
+    let mut kept: Vec<Raw> = (0..3).map(|_| Raw::open(server.address())).collect();
+    for order in [0, 2, 1] {
+        kept[order].send(PING);
+        assert!(kept[order].head().starts_with("HTTP/1.1 204"));
+        // Waiting is told apart by milliseconds.
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    for (newcomer, gone) in [(3, 0), (4, 2), (5, 1)] {
+        let mut raw = Raw::open(server.address());
+        raw.send(PING);
+        assert!(raw.head().starts_with("HTTP/1.1 204"), "{newcomer}");
+        eventually("the longest idle one is closed", PATIENCE, || kept[gone].is_closed().then_some(()));
+        assert_eq!(kept[..3].iter().filter(|raw| raw.is_closed()).count(), newcomer - 2);
+        kept.push(raw);
+    }
+}
+
+#[test]
+fn a_request_under_way_is_not_cut_off_and_the_next_connection_waits() {
+    let server = crowded(2);
+    let done = AtomicBool::new(false);
+    std::thread::scope(|threads| {
+        let mut busy: Vec<Raw> = (0..2).map(|_| Raw::open(server.address())).collect();
+        for raw in &mut busy {
+            raw.send("POST /write HTTP/1.1\r\nhost: t\r\ncontent-length: 100000\r\n\r\n#");
+        }
+        let done = &done;
+        // Bodies that move all the time.
+        let moving: Vec<_> = busy
+            .into_iter()
+            .map(|mut raw| {
+                threads.spawn(move || {
+                    let mut sent = 1;
+                    while !done.load(Ordering::Relaxed) {
+                        raw.send("#");
+                        sent += 1;
+                        std::thread::sleep(Duration::from_millis(50));
+                    }
+                    raw.send("#".repeat(100_000 - sent));
+                    assert!(raw.head().starts_with("HTTP/1.1 204"));
+                })
+            })
+            .collect();
+        let mut third = Raw::open(server.address());
+        third.send(PING);
+        third.0.set_read_timeout(Some(Duration::from_millis(1500))).unwrap();
+        assert!(third.0.peek(&mut [0]).is_err(), "two connections at a time");
+        done.store(true, Ordering::Relaxed);
+        third.0.set_read_timeout(Some(PATIENCE)).unwrap();
+        assert!(third.head().starts_with("HTTP/1.1 204"));
+        for thread in moving {
+            thread.join().unwrap();
+        }
+    });
+}
+
+#[test]
+fn an_address_has_so_many_connections_and_the_next_is_closed_at_once() {
+    let server = Launch::embedded().config("[server]\nconnections_per_address = 8\n").start();
+    let mut held: Vec<Raw> = (0..8).map(|_| Raw::open(server.address())).collect();
+    assert_eq!(Raw::open(server.address()).rest(), "");
+    held[0].send(PING);
+    assert!(held[0].head().starts_with("HTTP/1.1 204"), "those that are there are served");
+    held.truncate(1);
+    eventually("room for another", PATIENCE, || {
+        let mut raw = Raw::open(server.address());
+        raw.try_send(PING);
+        raw.head().starts_with("HTTP/1.1 204").then_some(())
+    });
+    drop(held);
+    get(&server.url("/ping")).expect(204);
+    assert!(closed(&server, "address") >= 1.0);
+}

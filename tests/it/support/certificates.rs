@@ -1,0 +1,80 @@
+//! Certificates made by the program `openssl`: one signer, servers and clients that it signed. Knows no server.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::packages::{Package, require};
+
+/// A signer with a folder for what it signs.
+pub struct Certificates {
+    openssl: PathBuf,
+    folder: tempfile::TempDir,
+}
+
+impl Certificates {
+    /// A new signer; `None` where there is no `openssl`.
+    #[track_caller]
+    pub fn new() -> Option<Certificates> {
+        let openssl = require(Package::Openssl)?;
+        let made = Certificates { openssl, folder: tempfile::tempdir().expect("a folder can be made") };
+        made.run("req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout ca.key -out ca.pem -days 2 -subj /CN=signer");
+        Some(made)
+    }
+
+    /// A file of the folder: `ca.pem`, `NAME.pem`, `NAME.key`.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// A pair `NAME.pem` and `NAME.key` that this signer signed, for 127.0.0.1 and for these other names.
+    #[track_caller]
+    pub fn sign(&self, name: &str, subject: &str, names: &str) {
+        let extension = format!("subjectAltName=IP:127.0.0.1{names}\n");
+        std::fs::write(self.file("extension"), extension).expect("a file can be written");
+        self.run(&format!(
+            "req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout {name}.key -out {name}.csr -subj /CN={subject}"
+        ));
+        self.run(&format!(
+            "x509 -req -in {name}.csr -CA ca.pem -CAkey ca.key -CAcreateserial -out {name}.pem -days 2 -extfile extension"
+        ));
+    }
+
+    /// Puts one pair's files in another's place, as a program that renews them does.
+    pub fn replace(&self, pair: &str, by: &str) {
+        for end in ["pem", "key"] {
+            let fresh = self.file(&format!("fresh.{end}"));
+            std::fs::copy(self.file(&format!("{by}.{end}")), &fresh).expect("a file can be copied");
+            std::fs::rename(fresh, self.file(&format!("{pair}.{end}"))).expect("a file can be moved");
+        }
+    }
+
+    /// The section of a config file that serves by the pair `server`.
+    pub fn config(&self, more: &str) -> String {
+        let path = |name: &str| shown(&self.file(name));
+        format!(
+            "[tls]\nlisten = \"127.0.0.1:0\"\ncert_file = {}\nkey_file = {}\n{more}\n",
+            path("server.pem"),
+            path("server.key")
+        )
+    }
+
+    /// The subject of the certificate that is served there, and what `openssl s_client` says besides.
+    pub fn look(&self, address: std::net::SocketAddr, arguments: &str) -> (bool, String) {
+        let mut command = Command::new(&self.openssl);
+        command.args(["s_client", "-connect", &address.to_string()]).args(arguments.split_whitespace());
+        let output = command.stdin(std::process::Stdio::null()).output().expect("openssl can be run");
+        (output.status.success(), String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
+    }
+
+    fn run(&self, arguments: &str) {
+        let mut command = Command::new(&self.openssl);
+        let output = command.args(arguments.split(' ')).current_dir(self.folder.path()).output();
+        let output = output.expect("openssl can be run");
+        assert!(output.status.success(), "openssl {arguments}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+/// A path as TOML's text.
+pub fn shown(path: &Path) -> String {
+    format!("{:?}", path.to_str().expect("a path is text"))
+}

@@ -1,0 +1,75 @@
+//! A connection that is used byte by byte, as no decent client does. Knows nothing of what is spoken on it.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+/// Longest wait for anything.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// An open connection.
+pub struct Raw(pub TcpStream);
+
+impl Raw {
+    /// Opens one.
+    #[track_caller]
+    pub fn open(address: SocketAddr) -> Raw {
+        let stream = TcpStream::connect(address).expect("the server listens");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout can be set");
+        Raw(stream)
+    }
+
+    /// Sends bytes; false when nobody takes them any more.
+    pub fn try_send(&mut self, bytes: impl AsRef<[u8]>) -> bool {
+        self.0.write_all(bytes.as_ref()).is_ok()
+    }
+
+    /// Sends bytes.
+    #[track_caller]
+    pub fn send(&mut self, bytes: impl AsRef<[u8]>) {
+        assert!(self.try_send(bytes), "the server reads");
+    }
+
+    /// All that comes until the other end closes.
+    #[track_caller]
+    pub fn rest(&mut self) -> String {
+        let mut all = Vec::new();
+        let mut piece = [0; 4096];
+        loop {
+            match self.0.read(&mut piece) {
+                Ok(0) => break,
+                Ok(read) => all.extend_from_slice(&piece[..read]),
+                Err(error) if error.kind() == ErrorKind::ConnectionReset => break,
+                Err(error) => panic!("not closed within {PATIENCE:?}: {error}"),
+            }
+        }
+        String::from_utf8_lossy(&all).into_owned()
+    }
+
+    /// What comes up to the end of a head; empty when the other end closes before.
+    #[track_caller]
+    pub fn head(&mut self) -> String {
+        let mut all = Vec::new();
+        let mut byte = [0];
+        while !all.ends_with(b"\r\n\r\n") {
+            match self.0.read(&mut byte) {
+                Ok(0) => break,
+                Ok(_) => all.push(byte[0]),
+                Err(error) if error.kind() == ErrorKind::ConnectionReset => break,
+                Err(error) => panic!("no head within {PATIENCE:?}: {error}"),
+            }
+        }
+        String::from_utf8_lossy(&all).into_owned()
+    }
+
+    /// Whether the other end has closed, without waiting for it.
+    pub fn is_closed(&self) -> bool {
+        self.0.set_nonblocking(true).expect("it can be set");
+        let peeked = self.0.peek(&mut [0]);
+        self.0.set_nonblocking(false).expect("it can be set");
+        match peeked {
+            Ok(read) => read == 0,
+            Err(error) => error.kind() != ErrorKind::WouldBlock,
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! Line protocol over plain TCP: what is sent is kept, though nobody says so, and strangers learn where they are.
+
+use std::net::{Shutdown, SocketAddr};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use crate::support::certificates::Certificates;
+use crate::support::mongod::{Mongod, fresh_database_name};
+use crate::support::packages::{Package, require};
+use crate::support::raw::{PATIENCE, Raw};
+use crate::support::series::{metric, readings};
+use crate::support::server::{Launch, Server};
+use crate::support::{eventually, http};
+
+const LISTEN: &str = "[tcp]\nlisten = \"127.0.0.1:0\"\n";
+
+fn start(more: &str) -> Server {
+    Launch::embedded().config(format!("{LISTEN}{more}")).start()
+}
+
+fn tcp(server: &Server) -> SocketAddr {
+    server.other("tcp")
+}
+
+fn count(server: &Server, database: &str, sensor: &str) -> usize {
+    readings(server, database, sensor, None, 100_000).len()
+}
+
+#[track_caller]
+fn await_count(server: &Server, database: &str, sensor: &str, expected: usize) {
+    eventually(&format!("{expected} readings of {sensor}"), PATIENCE, || {
+        (count(server, database, sensor) == expected).then_some(())
+    });
+}
+
+#[track_caller]
+fn await_dropped(server: &Server, reason: &str, expected: f64) {
+    let name = format!("hourglass_tcp_lines_dropped_total{{reason=\"{reason}\"}}");
+    eventually(&format!("{expected} dropped by {reason}"), PATIENCE, || {
+        (metric(server, &name) >= expected).then_some(())
+    });
+}
+
+fn lines(sensor: &str, count: usize) -> String {
+    (1..=count).map(|n| format!("{sensor} v={n} {n}\n")).collect()
+}
+
+#[test]
+fn lines_are_kept_however_they_are_cut() {
+    let server = start("");
+    for (number, size) in [1, 7, 1000, 100_000].into_iter().enumerate() {
+        let sensor = format!("cut{number}");
+        let text = lines(&sensor, 50);
+        let mut raw = Raw::open(tcp(&server));
+        for piece in text.as_bytes().chunks(size) {
+            raw.send(piece);
+        }
+        await_count(&server, "default", &sensor, 50);
+        assert!(!raw.is_closed(), "more may come");
+    }
+    let mut raw = Raw::open(tcp(&server));
+    raw.send("\r\n# a comment\r\nlast v=1 1\r\n\n");
+    raw.0.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(raw.rest(), "", "nothing is acked");
+    await_count(&server, "default", "last", 1);
+}
+
+#[test]
+fn the_first_line_may_say_where_the_lines_belong() {
+    let server = start("database = \"plant\"\nprecision = \"ms\"\n");
+    for (first, database, ns) in [
+        ("", "plant", 1_000_000_000_000i64),
+        ("auth t0k\n", "plant", 1_000_000_000_000),
+        ("auth t0k db=other precision=s\r\n", "other", 1_000_000_000_000_000),
+        ("auth t0k precision=us db=micro\n", "micro", 1_000_000_000),
+    ] {
+        let sensor = format!("m{}", first.len());
+        let mut raw = Raw::open(tcp(&server));
+        raw.send(format!("{first}{sensor} v=1 1000000\n"));
+        await_count(&server, database, &sensor, 1);
+        let found = readings(&server, database, &sensor, None, 1);
+        assert!(format!("{found:?}").contains(&ns.to_string()), "{first:?}: {found:?}");
+    }
+    for (first, said) in [
+        ("auth \n", "ERROR a token is missing"),
+        ("auth t more\n", "ERROR only db=NAME and precision=s may follow the token"),
+        ("auth t precision=d\n", "ERROR invalid precision \"d\""),
+    ] {
+        let mut raw = Raw::open(tcp(&server));
+        raw.send(first);
+        let answer = raw.rest();
+        assert!(answer.starts_with(said) && answer.ends_with('\n'), "{first:?}: {answer:?}");
+    }
+}
+
+#[test]
+fn what_cannot_be_kept_is_counted_and_takes_nothing_with_it() {
+    let server = start("[limits]\nline_bytes = \"1KiB\"\n");
+    let mut raw = Raw::open(tcp(&server));
+    raw.send(format!("a v=1 1\nbad\nb s=\"{}\" 1\n", "x".repeat(500_000)));
+    raw.send("c v=1 1\nd v=1");
+    await_count(&server, "default", "c", 1);
+    assert_eq!([count(&server, "default", "a"), count(&server, "default", "b")], [1, 0]);
+    raw.0.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(raw.rest(), "");
+    await_dropped(&server, "line_bytes", 1.0);
+    await_dropped(&server, "torn", 1.0);
+    assert_eq!(count(&server, "default", "d"), 0, "a line without its end is half a line");
+    let text = http::get(&server.url("/metrics")).expect(200);
+    let rejected = text.text().lines().any(|line| line.starts_with("hourglass_ingest_readings_rejected_total"));
+    assert!(rejected && server.stderr().contains("lines over TCP were refused"));
+}
+
+#[test]
+fn strangers_learn_where_they_are() {
+    let server = start("");
+    for method in ["GET", "POST", "PUT", "HEAD", "OPTIONS", "DELETE"] {
+        let mut raw = Raw::open(tcp(&server));
+        raw.send(format!("{method} /write HTTP/1.1\r\nhost: t\r\ncontent-length: 7\r\n\r\nm v=1 1"));
+        let said = raw.rest();
+        assert!(said.starts_with("HTTP/1.1 400 ") && said.contains(&server.url("")), "{method}: {said}");
+    }
+    let mut raw = Raw::open(tcp(&server));
+    raw.send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+    assert!(raw.rest().starts_with("HTTP/1.1 400 "));
+    let mut raw = Raw::open(tcp(&server));
+    raw.send([0x16, 0x03, 0x01, 0x02, 0x00, 0x01]);
+    assert_eq!(raw.rest(), "", "TLS is not spoken here");
+    let mut raw = Raw::open(tcp(&server));
+    raw.send("GET v=1 1\n");
+    await_count(&server, "default", "GET", 1);
+}
+
+#[test]
+fn who_sends_nothing_is_sent_away() {
+    let server = start("idle_timeout = \"300ms\"\n");
+    for opening in ["", "m v=1", "m v=1 1\n"] {
+        let mut raw = Raw::open(tcp(&server));
+        raw.send(opening);
+        assert_eq!(raw.rest(), "", "{opening:?}");
+    }
+    await_count(&server, "default", "m", 1);
+}
+
+/// Over the bytes in flight lines wait, where HTTP would answer 503, and all of them come in the end.
+#[test]
+fn without_room_lines_wait_and_none_is_lost() {
+    let config = "[limits]\nbody_bytes = \"64KiB\"\n[ingest]\nbytes_in_flight = \"256KiB\"\n";
+    let server = start(config);
+    let mut hog = Raw::open(server.address());
+    hog.send("POST /write HTTP/1.1\r\nhost: t\r\ncontent-length: 60000\r\n\r\n");
+    hog.send("#".repeat(59_999));
+    std::thread::scope(|threads| {
+        for sender in 0..4 {
+            let server = &server;
+            threads.spawn(move || {
+                let mut raw = Raw::open(tcp(server));
+                raw.send(lines(&format!("wait{sender}"), 20_000));
+                await_count(server, "default", &format!("wait{sender}"), 20_000);
+            });
+        }
+    });
+    assert_eq!(metric(&server, "hourglass_tcp_lines_dropped_total"), 0.0);
+}
+
+/// The log is full and the store away: nothing is dropped, and nothing more is read, until both are back.
+#[test]
+fn while_nothing_can_be_taken_the_sender_is_slowed_down() {
+    let mut mongod = Mongod::start();
+    mongod.kill();
+    let config = format!(
+        "{LISTEN}[log]\nsegment_bytes = \"64KiB\"\nbudget_bytes = \"128KiB\"\n[limits]\nbody_bytes = \"64KiB\"\n"
+    );
+    let server = Launch::with_store(mongod.uri(&fresh_database_name())).config(config).start();
+    let text = lines("slowed", 100_000);
+    let mut raw = Raw::open(tcp(&server));
+    std::thread::scope(|threads| {
+        let sending = threads.spawn(|| raw.send(&text));
+        let shed = || metric(&server, "hourglass_ingest_shed_total{limit=\"log.budget_bytes\"}");
+        eventually("the log is full", PATIENCE, || (shed() >= 1.0).then_some(()));
+        mongod.restart();
+        sending.join().unwrap();
+    });
+    let accepted = || metric(&server, "hourglass_ingest_readings_accepted_total");
+    eventually("all are kept", Duration::from_secs(120), || (accepted() >= 100_000.0).then_some(()));
+    http::post(&server.url("/api/v1/flush"), "", &[]).expect(204);
+    await_count(&server, "default", "slowed", 100_000);
+}
+
+#[test]
+fn a_stop_hands_over_what_was_read() {
+    let mut server = start("");
+    let mut raw = Raw::open(tcp(&server));
+    raw.send(lines("early", 10));
+    await_count(&server, "default", "early", 10);
+    assert!(server.stop().success());
+    assert_eq!(raw.rest(), "");
+    server.restart("127.0.0.1:0");
+    assert_eq!(count(&server, "default", "early"), 10);
+}
+
+#[test]
+fn lines_come_by_tls_too() {
+    let Some(certificates) = Certificates::new() else { return };
+    certificates.sign("server", "lines", "");
+    let config = format!("{}{LISTEN}tls = true\n", certificates.config(""));
+    let server = Launch::embedded().config(config).start();
+    let mut client = Command::new(require(Package::Openssl).unwrap())
+        .args(["s_client", "-quiet", "-connect", &tcp(&server).to_string()])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("openssl can be run");
+    std::io::Write::write_all(client.stdin.as_mut().unwrap(), b"auth t0k db=tls\nsecret v=1 1\n").unwrap();
+    await_count(&server, "tls", "secret", 1);
+    drop(client.stdin.take());
+    client.wait().unwrap();
+}
