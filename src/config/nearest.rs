@@ -8,7 +8,9 @@ pub fn nearest<'k>(mistyped: &str, known: impl Iterator<Item = &'k str>) -> Opti
     let mistyped = mistyped.to_lowercase().replace('-', "_");
     let name = last_part(&mistyped);
     let distances = known.filter_map(|key| {
-        let distance = edits(&mistyped, key);
+        // Without a section all sections are as far away: that of a shorter name is no more likely meant.
+        let bare = mistyped == name && last_part(key) == name;
+        let distance = if bare { 0 } else { edits(&mistyped, key) };
         let near = distance <= mistyped.chars().count() / 3 || last_part(key) == name;
         near.then_some((distance, key))
     });

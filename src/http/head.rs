@@ -71,7 +71,9 @@ pub fn unsound<B>(request: &Request<B>, watch: &Watch) -> Option<Unsound> {
 
 /// Whether the bytes begin with this request's head, which is chunked and states no length.
 fn is_chunked_alone<B>(opening: &[u8], request: &Request<B>) -> bool {
-    let mut lines = opening.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
+    // What has no end is cut off, not empty.
+    let ended = opening.split_inclusive(|byte| *byte == b'\n').filter_map(|line| line.strip_suffix(b"\n"));
+    let mut lines = ended.map(|line| line.strip_suffix(b"\r").unwrap_or(line));
     // Empty lines before a request are skipped.
     let Some(first) = lines.by_ref().find(|line| !line.is_empty()) else { return false };
     let mut words = first.split(|byte| *byte == b' ');
