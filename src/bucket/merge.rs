@@ -3,7 +3,6 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::packed::Unpacked;
 use super::page::{Page, StoredPage};
 use super::readings::{PackedReadings, Reading, Readings};
 use crate::faults::{self, Bug};
@@ -56,8 +55,7 @@ impl PackedBucket {
     /// The bucket again.
     #[must_use]
     pub fn unpack(self) -> Bucket {
-        let mut room = Unpacked::default();
-        let unpack = |(page, readings): (Page, PackedReadings)| Page { readings: readings.unpack(&mut room), ..page };
+        let unpack = |(page, readings): (Page, PackedReadings)| Page { readings: readings.unpack(), ..page };
         Bucket { pages: self.pages.into_iter().map(unpack).collect() }
     }
 
@@ -77,9 +75,8 @@ impl PackedBucket {
     /// The latest `count` readings, in time order.
     #[must_use]
     pub fn tail(&self, count: usize) -> Vec<Reading> {
-        let mut room = Unpacked::default();
         let page = |(page, readings): &(Page, PackedReadings)| Page {
-            readings: readings.clone().unpack(&mut room),
+            readings: readings.clone().unpack(),
             ..Page::new(page.number)
         };
         Bucket { pages: self.pages.iter().map(page).collect() }.tail(count)

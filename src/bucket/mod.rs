@@ -4,6 +4,7 @@
 //! trait declared here.
 
 pub mod changes;
+pub mod columns;
 pub mod hot;
 pub mod kept;
 pub mod packed;

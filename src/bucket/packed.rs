@@ -1,5 +1,6 @@
-//! Readings of one sensor packed into bytes: what waits in memory takes about 15 bytes a reading of two numbers, and 100
-//! as values. Lives in memory only, so the format may change at any time.
+//! Readings of one sensor packed into bytes, each with its place in the log: what waits in memory takes about 15 bytes a
+//! reading of two numbers, and 100 as values. Lives in memory only, so the format may change at any time; what is merged
+//! is packed by [`super::columns`].
 //!
 //! ```text
 //! row   := head:varint (places behind the row before it << 1 | 1 where the shape is a new one)  [shape]

@@ -1,9 +1,9 @@
 //! A set of readings as columns: times in order, and per field a column of values beside them.
 
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use super::packed::{Packed, Unpacked};
+use super::columns::{self, Cell, Damage};
 use super::summary::Summary;
 use crate::reading::Value;
 use crate::reading::time::MILLI_NS;
@@ -43,13 +43,15 @@ pub struct Readings {
     texts: usize,
     /// For how many readings a new column has room at first.
     expected: usize,
+    /// The settled set as bytes, once somebody has asked: a store that writes them, and then whoever keeps them hot.
+    packed: OnceLock<Box<[u8]>>,
 }
 
 #[derive(Debug, Clone)]
 struct Column {
     name: Arc<str>,
     /// One cell per reading.
-    cells: Vec<Option<Value>>,
+    cells: Vec<Cell>,
     summary: Option<Summary>,
 }
 
@@ -57,9 +59,27 @@ struct Column {
 #[derive(Debug, Clone, Default)]
 pub struct PackedReadings {
     columns: Vec<(Arc<str>, Option<Summary>)>,
-    rows: Packed,
+    len: usize,
+    packed: Box<[u8]>,
     bytes: usize,
     texts: usize,
+}
+
+/// Why columns are no set of readings.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NoSet {
+    /// A reading does not lie after the one before it.
+    #[error("the reading at {time} ns is out of order or there twice")]
+    Order {
+        /// When it is.
+        time: i64,
+    },
+    /// Two columns have one name.
+    #[error("the field {name} is there twice")]
+    Twice {
+        /// Which name.
+        name: Arc<str>,
+    },
 }
 
 /// Bytes that a reading takes in a stored page: an array element (type, index, document) with a
@@ -147,8 +167,50 @@ impl Readings {
         Reading { time: self.times[index], fields }
     }
 
+    /// A set from columns, each with a cell per time; summaries are made anew.
+    ///
+    /// # Errors
+    /// [`NoSet`]
+    pub fn from_columns(
+        times: Vec<i64>,
+        columns: impl IntoIterator<Item = (Arc<str>, Vec<Cell>)>,
+    ) -> Result<Self, NoSet> {
+        if let Some(pair) = times.windows(2).find(|pair| pair[0] >= pair[1]) {
+            return Err(NoSet::Order { time: pair[1] });
+        }
+        let bytes = times.iter().map(|time| reading_bytes(*time, std::iter::empty())).sum();
+        let mut set = Self { bytes, settled: times.len(), times, ..Self::default() };
+        for (name, cells) in columns {
+            if set.columns.iter().any(|column| column.name == name) {
+                return Err(NoSet::Twice { name });
+            }
+            set.bytes += cells.iter().flatten().map(|value| cell_bytes(&name, value)).sum::<usize>();
+            set.texts += cells.iter().flatten().map(text_bytes).sum::<usize>();
+            let summary = Summary::fold(cells.iter().flatten());
+            set.columns.push(Column { name, cells, summary });
+        }
+        Ok(set)
+    }
+
+    /// The settled set as [`columns::pack`] has it: made once, and kept until something changes.
+    #[must_use]
+    pub fn packed(&self) -> &[u8] {
+        self.packed.get_or_init(|| self.pack_columns())
+    }
+
+    fn pack_columns(&self) -> Box<[u8]> {
+        debug_assert!(self.settled == self.times.len(), "settled");
+        columns::pack(&self.times, self.columns.iter().map(|column| &*column.cells)).into()
+    }
+
+    /// How many cells there are, empty ones included.
+    #[must_use]
+    pub fn cells_in_all(&self) -> usize {
+        self.times.len() * self.columns.len()
+    }
+
     /// All columns, each with a cell per reading.
-    pub fn columns(&self) -> impl Iterator<Item = (&Arc<str>, &[Option<Value>])> {
+    pub fn columns(&self) -> impl ExactSizeIterator<Item = (&Arc<str>, &[Cell])> {
         self.columns.iter().map(|column| (&column.name, &*column.cells))
     }
 
@@ -161,13 +223,18 @@ impl Readings {
 
     /// A field's column: a cell per reading.
     #[must_use]
-    pub fn cells(&self, name: &str) -> Option<&[Option<Value>]> {
+    pub fn cells(&self, name: &str) -> Option<&[Cell]> {
         self.columns.iter().find(|column| *column.name == *name).map(|column| &*column.cells)
     }
 
     /// The summary of each field that holds a number.
     pub fn summaries(&self) -> impl Iterator<Item = (&Arc<str>, &Summary)> {
         self.columns.iter().filter_map(|c| c.summary.as_ref().map(|s| (&c.name, s)))
+    }
+
+    /// As [`Readings::summaries`], each with the number of its column.
+    pub fn numbered_summaries(&self) -> impl Iterator<Item = (usize, &Summary)> {
+        self.columns.iter().enumerate().filter_map(|(number, c)| Some((number, c.summary.as_ref()?)))
     }
 
     /// Where the reading of this time stands.
@@ -183,6 +250,7 @@ impl Readings {
     pub fn push<'a>(&mut self, time: i64, fields: impl Iterator<Item = (&'a Arc<str>, &'a Value)>) {
         debug_assert!(self.times[self.settled..].last().is_none_or(|last| *last < time), "pushed in time order");
         let index = self.times.len();
+        self.packed.take();
         self.times.push(time);
         self.bytes += reading_bytes(time, std::iter::empty());
         for (hint, (name, value)) in fields.enumerate() {
@@ -220,6 +288,9 @@ impl Readings {
             *cell = Some(value.clone());
             changed = true;
         }
+        if changed {
+            self.packed.take();
+        }
         changed
     }
 
@@ -228,6 +299,7 @@ impl Readings {
     pub fn settle(&mut self, rewritten: bool) {
         let from = self.settled;
         self.settled = self.times.len();
+        self.packed.take();
         let late = from > 0 && from < self.times.len() && self.times[from] < self.times[from - 1];
         if late {
             self.sort();
@@ -278,19 +350,10 @@ impl Readings {
 
     /// Packs a settled set.
     #[must_use]
-    pub fn pack(self) -> PackedReadings {
-        debug_assert!(self.settled == self.times.len(), "settled");
-        let mut rows = Packed::default();
-        let mut cells: Vec<(u16, &Value)> = Vec::with_capacity(self.columns.len());
-        for (index, time) in self.times.iter().enumerate() {
-            cells.clear();
-            let filled = (0..).zip(&self.columns);
-            cells.extend(filled.filter_map(|(at, column)| Some((at, column.cells[index].as_ref()?))));
-            rows.push(0, *time, cells.iter().copied());
-        }
-        rows.shrink();
+    pub fn pack(mut self) -> PackedReadings {
+        let packed = self.packed.take().unwrap_or_else(|| self.pack_columns());
         let columns = self.columns.into_iter().map(|column| (column.name, column.summary)).collect();
-        PackedReadings { columns, rows, bytes: self.bytes, texts: self.texts }
+        PackedReadings { columns, len: self.times.len(), packed, bytes: self.bytes, texts: self.texts }
     }
 
     fn column(&mut self, name: &Arc<str>, hint: usize) -> usize {
@@ -319,34 +382,26 @@ impl Readings {
 impl PackedReadings {
     /// The set again.
     #[must_use]
-    pub fn unpack(self, room: &mut Unpacked) -> Readings {
-        room.unpack_in_time_order([&self.rows]);
-        let count = self.rows.len();
-        let column = |(name, summary)| Column { name, cells: Vec::with_capacity(count), summary };
-        let mut columns: Vec<Column> = self.columns.into_iter().map(column).collect();
-        let mut times = Vec::with_capacity(count);
-        for row in room.rows(&[]) {
-            for (column, value) in row.cells {
-                let cells = &mut columns[usize::from(*column)].cells;
-                cells.resize(times.len(), None);
-                cells.push(Some(value.clone()));
-            }
-            times.push(row.time);
-        }
-        columns.iter_mut().for_each(|column| column.cells.resize(count, None));
-        Readings { times, columns, settled: count, bytes: self.bytes, texts: self.texts, expected: 0 }
+    pub fn unpack(self) -> Readings {
+        let unpacked: Result<_, Damage> = columns::unpack_own(&self.packed, self.columns.len());
+        debug_assert!(unpacked.is_ok(), "packed here: {unpacked:?}");
+        let (times, columns) = unpacked.unwrap_or_default();
+        let column = |((name, summary), cells)| Column { name, cells, summary };
+        let columns = self.columns.into_iter().zip(columns).map(column).collect();
+        let packed = OnceLock::from(self.packed);
+        Readings { settled: times.len(), times, columns, bytes: self.bytes, texts: self.texts, expected: 0, packed }
     }
 
     /// The memory that it takes, in bytes.
     #[must_use]
     pub fn memory(&self) -> usize {
-        self.rows.memory() + self.columns.capacity() * size_of::<(Arc<str>, Option<Summary>)>()
+        self.packed.len() + self.columns.capacity() * size_of::<(Arc<str>, Option<Summary>)>()
     }
 
     /// About what [`PackedReadings::unpack`] will take, in bytes.
     #[must_use]
     pub fn unpacked_memory(&self) -> usize {
-        self.rows.len() * (size_of::<i64>() + self.columns.len() * size_of::<Option<Value>>()) + self.texts
+        self.len * (size_of::<i64>() + self.columns.len() * size_of::<Cell>()) + self.texts
     }
 }
 

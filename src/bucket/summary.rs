@@ -69,6 +69,21 @@ pub struct Figures {
     pub last: Value,
 }
 
+impl Figures {
+    /// These figures, with the mean that they make.
+    #[must_use]
+    #[expect(clippy::cast_precision_loss, reason = "the mean is a double, and a page's count is far below 2^53")]
+    pub fn with_mean(count: u64, min: Value, max: Value, sum: Value, first: Value, last: Value) -> Self {
+        let whole = match &sum {
+            Value::Float(v) => *v,
+            Value::Integer(v) => *v as f64,
+            Value::Unsigned(v) => *v as f64,
+            Value::Boolean(_) | Value::String(_) => f64::NAN,
+        };
+        Self { avg: Value::Float(whole / count as f64), count, min, max, sum, first, last }
+    }
+}
+
 enum Number {
     Integer(i128),
     Float(f64),

@@ -1,6 +1,7 @@
 //! A sensor: one measurement and its sorted tags. Its key is the canonical line-protocol text,
 //! `climate,room=lab,sensor=s1`.
 
+use std::borrow::Cow;
 use std::fmt::Write;
 
 /// One series: a measurement and its tags, sorted bytewise by key.
@@ -28,16 +29,49 @@ impl Sensor {
         }
         Ok(Self { key: canonical_key(measurement, &tags).into(), measurement: measurement.into(), tags: tags.into() })
     }
+
+    /// How many bytes of the key each part of it takes: the measurement, then each tag's name and value. Without
+    /// them a key can be cut in more ways than one, since a part may end in a backslash.
+    pub fn part_lengths(&self) -> impl Iterator<Item = usize> {
+        let tags = self.tags.iter().flat_map(|(name, value)| [(name, TAG), (value, TAG)]);
+        std::iter::once((&self.measurement, MEASUREMENT)).chain(tags).map(|(part, separators)| {
+            part.len() + part.bytes().filter(|byte| separators.contains(&char::from(*byte))).count()
+        })
+    }
+
+    /// The parts of these lengths that a key has, unescaped; `None` where it has no such parts.
+    #[must_use]
+    pub fn parts_of<'k>(key: &'k str, lengths: &[u64]) -> Option<Vec<Cow<'k, str>>> {
+        let (mut rest, mut parts) = (key, Vec::new());
+        for (number, length) in lengths.iter().enumerate() {
+            let separators = match number {
+                0 => MEASUREMENT,
+                _ => {
+                    rest = rest.strip_prefix(if number % 2 == 1 { ',' } else { '=' })?;
+                    TAG
+                }
+            };
+            let (part, behind) = rest.split_at_checked(usize::try_from(*length).ok()?)?;
+            parts.push(unescaped(part, separators));
+            rest = behind;
+        }
+        rest.is_empty().then_some(parts)
+    }
 }
+
+/// What is escaped in a measurement.
+const MEASUREMENT: &[char] = &[',', ' '];
+/// What is escaped in a tag's name or value.
+const TAG: &[char] = &[',', '=', ' '];
 
 fn canonical_key(measurement: &str, tags: &[(Box<str>, Box<str>)]) -> String {
     let mut key = String::with_capacity(measurement.len() + tags.len() * 16);
-    escape_into(&mut key, measurement, &[',', ' ']);
+    escape_into(&mut key, measurement, MEASUREMENT);
     for (name, value) in tags {
         key.push(',');
-        escape_into(&mut key, name, &[',', '=', ' ']);
+        escape_into(&mut key, name, TAG);
         key.push('=');
-        escape_into(&mut key, value, &[',', '=', ' ']);
+        escape_into(&mut key, value, TAG);
     }
     key
 }
@@ -53,9 +87,53 @@ fn escape_into(out: &mut String, name: &str, separators: &[char]) {
     }
 }
 
+/// What [`escape_into`] made this of.
+fn unescaped<'p>(part: &'p str, separators: &[char]) -> Cow<'p, str> {
+    if !part.contains('\\') {
+        return Cow::Borrowed(part);
+    }
+    let mut out = String::with_capacity(part.len());
+    let mut chars = part.chars().peekable();
+    while let Some(c) = chars.next() {
+        match chars.peek() {
+            Some(next) if c == '\\' && separators.contains(next) => {}
+            _ => out.push(c),
+        }
+    }
+    Cow::Owned(out)
+}
+
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn a_key_is_cut_into_what_it_was_made_of(
+            measurement in r"[a\\,= é]{1,6}",
+            tags in prop::collection::btree_map(r"[a\\,= é]{1,4}", r"[a\\,= é]{1,4}", 0..4),
+        ) {
+            let sensor = Sensor::new(&measurement, tags).expect("distinct names");
+            let lengths: Vec<u64> = sensor.part_lengths().map(|length| length as u64).collect();
+            let parts = Sensor::parts_of(&sensor.key, &lengths).expect("its own parts");
+            let expected = sensor.tags.iter().flat_map(|(name, value)| [&**name, &**value]);
+            let expected: Vec<&str> = std::iter::once(&*sensor.measurement).chain(expected).collect();
+            prop_assert_eq!(parts, expected);
+        }
+
+        #[test]
+        fn lengths_that_do_not_fit_are_no_panic(lengths in prop::collection::vec(0..12_u64, 0..6)) {
+            let key = r"m\,é,a=1\ 2,bc=ü";
+            if let Some(parts) = Sensor::parts_of(key, &lengths) {
+                prop_assert_eq!(parts.len(), lengths.len());
+            }
+            prop_assert_eq!(Sensor::parts_of(key, &[u64::MAX]), None);
+        }
+    }
 
     #[test]
     fn the_key_is_sorted_and_escaped() {

@@ -178,7 +178,9 @@ fn check(set: &Readings, model: &BTreeMap<i64, BTreeMap<String, Value>>) {
     assert_eq!(summaries(set), summaries(&whole));
     let cells: usize = model.values().map(BTreeMap::len).sum();
     assert!(set.memory() >= set.len() * size_of::<i64>() + cells * size_of::<Value>() + set.texts);
-    let again = set.clone().pack().unpack(&mut Unpacked::default());
+    // What was packed before a change must not be taken for what is there after it.
+    let _ = set.packed();
+    let again = set.clone().pack().unpack();
     assert_eq!(again, *set, "packed and unpacked it is the same");
     assert_eq!((again.bytes(), again.texts, summaries(&again)), (set.bytes(), set.texts, summaries(set)));
 }

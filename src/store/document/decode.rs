@@ -9,7 +9,7 @@ use super::encode::SCHEMA_VERSION;
 use super::writer::DECIMAL_HIGH;
 use crate::bucket::page::StoredPage;
 use crate::bucket::store::{Outlier, ScannedPage};
-use crate::bucket::summary::Fold;
+use crate::bucket::summary::{Figures, Fold};
 use crate::bucket::{Reading, Readings, SensorDocument, StorageError, Summary};
 use crate::reading::time::MILLI_NS;
 use crate::reading::{Family, Hour, Sensor, Value};
@@ -71,6 +71,17 @@ pub fn decode_header(document: &RawDocument) -> Result<PageHeader, StorageError>
             rev: whole(document, "rev")?,
             has_overflow: boolean(document, "hasOverflow")?,
         })
+    })
+}
+
+/// The rev of a page or of a sensor's document of the version known here; another one is never written over.
+///
+/// # Errors
+/// As [`decode_page`].
+pub fn document_rev(document: &RawDocument) -> Result<u64, StorageError> {
+    named(document, |document| {
+        check_version(document)?;
+        whole(document, "rev")
     })
 }
 
@@ -230,18 +241,29 @@ fn summaries(document: &RawDocument) -> Result<Vec<(Arc<str>, Summary)>, Trouble
         };
         let count = whole(summary, "count")?;
         let [min, max, sum, first, last] = [part("min")?, part("max")?, part("sum")?, part("first")?, part("last")?];
-        let summary = match (as_integer(&min), as_integer(&max), as_integer(&first), as_integer(&last)) {
-            (Some(min), Some(max), Some(first), Some(last)) => {
-                Summary::Integers(Fold { count, min, max, sum: nearest_integer(&sum), first, last })
-            }
-            _ => {
-                let [min, max, sum, first, last] = [min, max, sum, first, last].map(|v| as_float(&v));
-                Summary::Floats(Fold { count, min, max, sum, first, last })
-            }
-        };
+        let summary = summary_of(count, [&min, &max, &sum, &first, &last]);
         summaries.push((Arc::from(from_key(field.as_str())), summary));
     }
     Ok(summaries)
+}
+
+/// The summary that says these figures.
+#[must_use]
+pub fn summary_of_figures(figures: &Figures) -> Summary {
+    let Figures { count, min, max, sum, first, last, avg: _ } = figures;
+    summary_of(*count, [min, max, sum, first, last])
+}
+
+fn summary_of(count: u64, [min, max, sum, first, last]: [&Value; 5]) -> Summary {
+    match (as_integer(min), as_integer(max), as_integer(first), as_integer(last)) {
+        (Some(min), Some(max), Some(first), Some(last)) => {
+            Summary::Integers(Fold { count, min, max, sum: nearest_integer(sum), first, last })
+        }
+        _ => {
+            let [min, max, sum, first, last] = [min, max, sum, first, last].map(as_float);
+            Summary::Floats(Fold { count, min, max, sum, first, last })
+        }
+    }
 }
 
 fn as_integer(value: &Value) -> Option<i128> {

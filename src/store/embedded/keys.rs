@@ -69,6 +69,16 @@ impl Keys {
         Some((hour, take_text(text)?, u32::from_be_bytes(*number)))
     }
 
+    /// As [`Keys::page_of`], for a page key of any database.
+    pub(super) fn any_page_of(key: &[u8]) -> Option<(Hour, String, u32)> {
+        Self { prefix: key[..text_end(key)?].to_vec() }.page_of(key)
+    }
+
+    /// As [`Keys::sensor_of`], for a sensor key of any database.
+    pub(super) fn any_sensor_of(key: &[u8]) -> Option<&str> {
+        std::str::from_utf8(&key[text_end(key)?..]).ok()
+    }
+
     /// What the keys of all pages of a bucket begin with, from one of them.
     pub(super) fn bucket_of(key: &[u8]) -> &[u8] {
         &key[..key.len().saturating_sub(size_of::<u32>())]
@@ -105,6 +115,19 @@ fn put_text(key: &mut Vec<u8>, text: &str) {
         }
     }
     key.extend_from_slice(&END);
+}
+
+/// Where the text ends that the key begins with.
+fn text_end(key: &[u8]) -> Option<usize> {
+    let mut at = 0;
+    loop {
+        match key.get(at..)? {
+            [0, 0, ..] => return Some(at + END.len()),
+            [0, _, ..] => at += 2,
+            [_, ..] => at += 1,
+            [] => return None,
+        }
+    }
 }
 
 /// The text that these bytes are, with its end.
@@ -145,6 +168,7 @@ mod tests {
             let keys = Keys::of(database);
             assert_eq!(keys.hour_of(key), Some(Hour(*hour)));
             assert_eq!(keys.page_of(key), Some((Hour(*hour), (*sensor).to_owned(), *number)));
+            assert_eq!(Keys::any_page_of(key), keys.page_of(key));
             assert_eq!(Keys::bucket_of(key), keys.bucket(Hour(*hour), sensor));
             assert!(keys.all().contains(key));
         }
@@ -170,6 +194,7 @@ mod tests {
         let good = keys.page(Hour(7), "s", 3);
         for length in 0..good.len() {
             assert_eq!(keys.page_of(&good[..length]), None, "{length} bytes");
+            assert_eq!(Keys::any_page_of(&good[..length]), None, "{length} bytes");
         }
         assert_eq!(keys.page_of(&[&keys.hour(Hour(7)), &[0xFF, 0, 0, 0, 0, 0, 1][..]].concat()), None, "no UTF-8");
         assert_eq!(
@@ -186,6 +211,7 @@ mod tests {
         assert!(sensors.is_sorted_by(|a, b| a < b));
         for (name, key) in NAMES.iter().zip(&sensors) {
             assert_eq!(keys.sensor_of(key), Some(*name));
+            assert_eq!(Keys::any_sensor_of(key), Some(*name));
             assert!(keys.all().contains(key));
         }
     }

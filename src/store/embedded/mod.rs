@@ -1,7 +1,8 @@
-//! The embedded store: the same documents as in MongoDB, in one redb file in a folder of its own.
-//! For one machine and one process. Knows keys, tables and the file; nothing of MongoDB.
+//! The embedded store: sensors' documents as in MongoDB, and pages in a form of its own, in one redb file in a folder
+//! of its own. For one machine and one process. Knows keys, forms, tables and the file; nothing of MongoDB.
 
 mod file;
+mod form;
 mod keys;
 mod pages;
 mod remove;

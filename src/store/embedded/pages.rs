@@ -5,12 +5,12 @@ use std::ops::Range;
 use redb::{Database, ReadOnlyTable, ReadableDatabase};
 
 use super::file::Failure;
+use super::form::{self, PageKey};
 use super::keys::Keys;
 use super::tables::{PAGES, Put, Tables, unseal};
 use crate::bucket::store::{BucketId, PageWrite, ScannedPage};
-use crate::bucket::{StoredPage, WriteKind};
+use crate::bucket::{StorageError, StoredPage, WriteKind};
 use crate::reading::Hour;
-use crate::store::document::{decode_page, decode_scanned, page_document, page_id};
 
 /// A page to be put, or to be taken out.
 pub(super) struct PagePut {
@@ -20,14 +20,15 @@ pub(super) struct PagePut {
 
 type Pages = ReadOnlyTable<&'static [u8], &'static [u8]>;
 
-/// A group's pages, each as a whole document: a table has no appending to a value, so whatever
+/// A group's pages, each as a whole: a table has no appending to a value, so whatever
 /// kind of write a page needs, all of it is put.
 pub(super) fn encode_group(keys: &Keys, write: &PageWrite<'_>) -> Vec<PagePut> {
     let encode = |index: &usize| {
         let page = &write.bucket.pages()[*index];
         let key = keys.page(write.id.hour, &write.id.sensor.key, page.number);
         let removed = page.pending() == Some(WriteKind::Remove);
-        PagePut { put: Put::new(key, page.rev(), page_document(write.id, page)), removed }
+        let bytes = if removed { Vec::new() } else { form::encode(write.id, page) };
+        PagePut { put: Put::new(key, page.rev(), bytes), removed }
     };
     write.group.iter().map(encode).collect()
 }
@@ -35,7 +36,7 @@ pub(super) fn encode_group(keys: &Keys, write: &PageWrite<'_>) -> Vec<PagePut> {
 /// Puts a group's pages, or none of them when one meets another rev than it expects.
 pub(super) fn write_group(tables: &mut Tables<'_>, group: &Vec<PagePut>) -> Result<bool, Failure> {
     for page in group {
-        if !page.put.fits(&tables.pages)? {
+        if !page.put.fits(&tables.pages, rev)? {
             return Ok(false);
         }
     }
@@ -49,6 +50,14 @@ pub(super) fn write_group(tables: &mut Tables<'_>, group: &Vec<PagePut>) -> Resu
     Ok(true)
 }
 
+fn rev(key: &[u8], value: &[u8]) -> Result<u64, StorageError> {
+    let id = || match Keys::any_page_of(key) {
+        Some((hour, sensor, number)) => PageKey { sensor: &sensor, hour, number }.id(),
+        None => key.escape_ascii().to_string(),
+    };
+    form::rev(unseal(key, value, id)?, id)
+}
+
 /// The pages of each bucket, in order of their numbers.
 pub(super) fn read_buckets(database: &Database, name: &str, ids: &[BucketId]) -> Result<Vec<Vec<StoredPage>>, Failure> {
     let keys = Keys::of(name);
@@ -56,8 +65,8 @@ pub(super) fn read_buckets(database: &Database, name: &str, ids: &[BucketId]) ->
     let pages = transaction.open_table(PAGES)?;
     let read = |id: &BucketId| {
         let mut found = Vec::new();
-        for_each_page(&pages, &keys, id.hour, &id.sensor.key, |document| {
-            found.push(decode_page(document)?);
+        for_each_page(&pages, &keys, id.hour, &id.sensor.key, |bytes, page| {
+            found.push(form::decode(bytes, page)?);
             Ok(())
         })?;
         Ok(found)
@@ -95,8 +104,8 @@ pub(super) fn scan(
                 continue;
             }
             _ if key.value().starts_with(&bucket) => {
-                for_each_page(&pages, &keys, hour, sensor, |document| {
-                    found.push(decode_scanned(document, with_readings)?);
+                for_each_page(&pages, &keys, hour, sensor, |bytes, page| {
+                    found.push(form::decode_for_scan(bytes, page, with_readings)?);
                     Ok(())
                 })?;
                 if found.len() >= pages_max {
@@ -136,8 +145,8 @@ pub(super) fn scan_back(
                 continue;
             }
             _ if key.value().starts_with(&keys.bucket(hour, sensor)) => {
-                for_each_page(&pages, &keys, hour, sensor, |document| {
-                    found.push(decode_scanned(document, true)?);
+                for_each_page(&pages, &keys, hour, sensor, |bytes, page| {
+                    found.push(form::decode_for_scan(bytes, page, true)?);
                     Ok(())
                 })?;
             }
@@ -153,13 +162,14 @@ fn for_each_page(
     keys: &Keys,
     hour: Hour,
     sensor: &str,
-    mut take: impl FnMut(&bson::RawDocument) -> Result<(), Failure>,
+    mut take: impl FnMut(&[u8], PageKey<'_>) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let (first, last) = (keys.page(hour, sensor, 0), keys.page(hour, sensor, u32::MAX));
     for row in pages.range(&*first..=&*last)? {
         let (key, value) = row?;
-        let number = || key.value().last_chunk::<4>().map_or(0, |number| u32::from_be_bytes(*number));
-        take(unseal(key.value(), value.value(), || page_id(sensor, hour, number()))?)?;
+        let number = key.value().last_chunk::<4>().map_or(0, |number| u32::from_be_bytes(*number));
+        let page = PageKey { sensor, hour, number };
+        take(unseal(key.value(), value.value(), || page.id())?, page)?;
     }
     Ok(())
 }

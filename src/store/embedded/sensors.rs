@@ -6,10 +6,10 @@ use redb::{Database, ReadOnlyTable, ReadableDatabase, ReadableTable};
 
 use super::file::Failure;
 use super::keys::Keys;
-use super::tables::{OUTLIERS, Put, SENSORS, Tables, unseal};
-use crate::bucket::SensorDocument;
+use super::tables::{OUTLIERS, Put, SENSORS, Tables, unseal_document};
 use crate::bucket::store::SensorFilter;
-use crate::store::document::{decode_sensor, sensor_document};
+use crate::bucket::{SensorDocument, StorageError};
+use crate::store::document::{decode_sensor, document_rev, sensor_document};
 
 /// A sensor document to be written.
 pub(super) struct SensorPut {
@@ -25,7 +25,7 @@ pub(super) fn encode(keys: &Keys, document: &SensorDocument) -> SensorPut {
 
 /// Puts the document, unless the table holds another rev than it expects.
 pub(super) fn write(tables: &mut Tables<'_>, sensor: &SensorPut) -> Result<bool, Failure> {
-    if !sensor.put.fits(&tables.sensors)? {
+    if !sensor.put.fits(&tables.sensors, rev)? {
         return Ok(false);
     }
     sensor.put.put(&mut tables.sensors)?;
@@ -37,6 +37,10 @@ pub(super) fn write(tables: &mut Tables<'_>, sensor: &SensorPut) -> Result<bool,
         (true, true) | (false, false) => {}
     }
     Ok(true)
+}
+
+fn rev(key: &[u8], value: &[u8]) -> Result<u64, StorageError> {
+    document_rev(unseal_document(key, value, || Keys::any_sensor_of(key).unwrap_or_default().to_owned())?)
 }
 
 /// The documents of those sensors that have one.
@@ -71,7 +75,7 @@ pub(super) fn list(database: &Database, name: &str, filter: &SensorFilter) -> Re
         for row in sensors.range::<&[u8]>(range)?.take(filter.limit) {
             let (key, value) = row?;
             let id = || keys.sensor_of(key.value()).unwrap_or_default().to_owned();
-            found.push(decode_sensor(unseal(key.value(), value.value(), id)?)?);
+            found.push(decode_sensor(unseal_document(key.value(), value.value(), id)?)?);
         }
     }
     Ok(found)
@@ -83,5 +87,5 @@ fn get(
     sensor: &str,
 ) -> Result<Option<SensorDocument>, Failure> {
     let Some(value) = table.get(key)? else { return Ok(None) };
-    Ok(Some(decode_sensor(unseal(key, value.value(), || sensor.to_owned())?)?))
+    Ok(Some(decode_sensor(unseal_document(key, value.value(), || sensor.to_owned())?)?))
 }

@@ -1,7 +1,7 @@
 //! The tables of the file, the checksum on every value, and the one way to write: all of a call's
 //! writes in one transaction, each by compare-and-set on its own.
 
-use bson::raw::{RawBsonRef, RawDocument};
+use bson::RawDocument;
 use redb::{
     Database, Durability, ReadableDatabase, ReadableTable, Table, TableDefinition, TableError, TransactionError,
     WriteTransaction,
@@ -10,14 +10,13 @@ use redb::{
 use super::file::Failure;
 use crate::bucket::StorageError;
 use crate::bucket::store::Written;
-use crate::store::document::SCHEMA_VERSION;
 
-/// A table of documents: BSON and the checksum over key and document.
+/// A table of pages or of sensors' documents: bytes, and the checksum over key and bytes.
 pub(super) type Documents = TableDefinition<'static, &'static [u8], &'static [u8]>;
 
-/// Page key to page document.
+/// Page key to page, in the forms of [`super::form`].
 pub(super) const PAGES: Documents = TableDefinition::new("pages");
-/// Sensor key to sensor document.
+/// Sensor key to sensor document, in BSON.
 pub(super) const SENSORS: Documents = TableDefinition::new("sensors");
 /// The keys of the sensors whose documents have an outlier mark, so that a list of few among
 /// many need not read them all.
@@ -28,7 +27,10 @@ pub(super) const DATABASES: TableDefinition<&str, u64> = TableDefinition::new("d
 const META: TableDefinition<&str, u64> = TableDefinition::new("meta");
 
 /// The version of all this, under `format` in [`META`].
-pub(super) const FORMAT: u64 = 1;
+pub(super) const FORMAT: u64 = 2;
+/// A file in which every page is a document. Pages are read in either form, so a file of this format becomes one of
+/// [`FORMAT`] when it is opened, and its pages are written anew when they change.
+const FORMAT_DOCUMENTS: u64 = 1;
 
 /// The tables of one write transaction.
 pub(super) struct Tables<'t> {
@@ -38,43 +40,43 @@ pub(super) struct Tables<'t> {
     pub(super) databases: Table<'t, &'static str, u64>,
 }
 
-/// A document to be put under a key by compare-and-set.
+/// A page or a document to be put under a key by compare-and-set.
 pub(super) struct Put {
     pub(super) key: Vec<u8>,
-    /// The rev that the stored document must have; 0 for none stored.
+    /// The rev that the stored one must have; 0 for none stored.
     rev: u64,
     value: Vec<u8>,
 }
 
 impl Put {
-    pub(super) fn new(key: Vec<u8>, rev: u64, document: Vec<u8>) -> Self {
-        Self { rev, value: seal(&key, document), key }
+    pub(super) fn new(key: Vec<u8>, rev: u64, bytes: Vec<u8>) -> Self {
+        Self { rev, value: seal(&key, bytes), key }
     }
 
-    /// Whether the table holds just the rev that this was made from.
-    pub(super) fn fits(&self, table: &impl ReadableTable<&'static [u8], &'static [u8]>) -> Result<bool, Failure> {
-        let Some(held) = table.get(&*self.key)? else { return Ok(self.rev == 0) };
-        Ok(rev(unseal(&self.key, held.value(), || self.id())?)? == self.rev)
+    /// Whether the table holds just the rev that this was made from. `held` tells the rev of what it holds.
+    pub(super) fn fits(
+        &self,
+        table: &impl ReadableTable<&'static [u8], &'static [u8]>,
+        held: impl Fn(&[u8], &[u8]) -> Result<u64, StorageError>,
+    ) -> Result<bool, Failure> {
+        let Some(found) = table.get(&*self.key)? else { return Ok(self.rev == 0) };
+        Ok(held(&self.key, found.value())? == self.rev)
     }
 
     pub(super) fn put(&self, table: &mut Table<'_, &'static [u8], &'static [u8]>) -> Result<(), Failure> {
         table.insert(&*self.key, &*self.value)?;
         Ok(())
     }
-
-    fn id(&self) -> String {
-        let document = self.value.split_last_chunk::<4>().and_then(|(bytes, _)| RawDocument::from_bytes(bytes).ok());
-        document.and_then(|d| d.get_str("_id").ok()).unwrap_or_default().to_owned()
-    }
 }
 
 /// Makes the tables of a new file; of another one, tells its format when this program does not know it.
 pub(super) fn prepare(database: &Database) -> Result<Result<(), u64>, Failure> {
     match database.begin_read()?.open_table(META) {
-        Ok(meta) => {
-            let found = meta.get("format")?.map_or(0, |format| format.value());
-            return Ok(if found == FORMAT { Ok(()) } else { Err(found) });
-        }
+        Ok(meta) => match meta.get("format")?.map_or(0, |format| format.value()) {
+            FORMAT => return Ok(Ok(())),
+            FORMAT_DOCUMENTS => {}
+            other => return Ok(Err(other)),
+        },
         Err(TableError::TableDoesNotExist(_)) => {}
         Err(other) => return Err(other.into()),
     }
@@ -141,50 +143,39 @@ pub(super) fn databases(database: &Database) -> Result<Vec<String>, Failure> {
     table.iter()?.map(|row| Ok(row?.0.value().to_owned())).collect()
 }
 
+/// The bytes that a table holds under a key, checked.
+pub(super) fn unseal<'v>(key: &[u8], value: &'v [u8], id: impl Fn() -> String) -> Result<&'v [u8], StorageError> {
+    let unreadable = |detail: &str| StorageError::Unreadable { id: id(), detail: detail.to_owned() };
+    let (bytes, sum) = value.split_last_chunk::<4>().ok_or_else(|| unreadable("it has no checksum"))?;
+    if u32::from_le_bytes(*sum) != checksum(key, bytes) {
+        return Err(unreadable("its checksum is another one than when it was written"));
+    }
+    Ok(bytes)
+}
+
 /// A document that a table holds, checked.
-pub(super) fn unseal<'v>(
+pub(super) fn unseal_document<'v>(
     key: &[u8],
     value: &'v [u8],
     id: impl Fn() -> String,
 ) -> Result<&'v RawDocument, StorageError> {
-    let unreadable = |detail: String| StorageError::Unreadable { id: id(), detail };
-    let (document, sum) = value.split_last_chunk::<4>().ok_or_else(|| unreadable("it has no checksum".into()))?;
-    if u32::from_le_bytes(*sum) != checksum(key, document) {
-        return Err(unreadable("its checksum is another one than when it was written".into()));
-    }
-    RawDocument::from_bytes(document).map_err(|e| unreadable(e.to_string()))
+    let bytes = unseal(key, value, &id)?;
+    RawDocument::from_bytes(bytes).map_err(|e| StorageError::Unreadable { id: id(), detail: e.to_string() })
 }
 
-/// The checksum stands behind the document, so that sealing moves no bytes. It covers the key too:
+/// The checksum stands behind the bytes, so that sealing moves none. It covers the key too:
 /// a value that turns up under another key is as wrong as one with a changed byte.
-fn seal(key: &[u8], mut document: Vec<u8>) -> Vec<u8> {
-    let sum = checksum(key, &document);
-    document.extend_from_slice(&sum.to_le_bytes());
-    document
+fn seal(key: &[u8], mut bytes: Vec<u8>) -> Vec<u8> {
+    let sum = checksum(key, &bytes);
+    bytes.extend_from_slice(&sum.to_le_bytes());
+    bytes
 }
 
-fn checksum(key: &[u8], document: &[u8]) -> u32 {
+fn checksum(key: &[u8], bytes: &[u8]) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(key);
-    hasher.update(document);
+    hasher.update(bytes);
     hasher.finalize()
-}
-
-/// The rev of a stored document of the version known here; another one is never written over.
-fn rev(document: &RawDocument) -> Result<u64, StorageError> {
-    let whole = |name: &str| match document.get(name) {
-        Ok(Some(RawBsonRef::Int32(value))) => u64::try_from(value).ok(),
-        Ok(Some(RawBsonRef::Int64(value))) => u64::try_from(value).ok(),
-        _ => None,
-    };
-    let unreadable = |detail: String| {
-        let id = document.get_str("_id").unwrap_or("without an _id").to_owned();
-        StorageError::Unreadable { id, detail }
-    };
-    match whole("schemaVersion") {
-        Some(SCHEMA_VERSION) => whole("rev").ok_or_else(|| unreadable("it has no rev".into())),
-        other => Err(unreadable(format!("it is of schema version {other:?}, this program knows {SCHEMA_VERSION}"))),
-    }
 }
 
 pub(super) fn begin(database: &Database) -> Result<WriteTransaction, TransactionError> {

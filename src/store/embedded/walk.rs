@@ -3,12 +3,13 @@
 use redb::{Database, ReadableDatabase, ReadableTableMetadata};
 
 use super::file::Failure;
+use super::form::{self, PageKey};
 use super::keys::Keys;
-use super::tables::{PAGES, SENSORS, unseal};
+use super::tables::{PAGES, SENSORS, unseal, unseal_document};
 use crate::bucket::StorageError;
 use crate::bucket::kept::{Cursor, KeptBucket, KeptPage, KeptSensor, Walked};
 use crate::reading::Hour;
-use crate::store::document::{decode_kept, decode_kept_sensor, page_id};
+use crate::store::document::decode_kept_sensor;
 
 /// How many bytes of documents end a part.
 const PART_BYTES: usize = 16 << 20;
@@ -53,8 +54,8 @@ fn page(keys: &Keys, key: &[u8], value: &[u8]) -> Result<KeptPage, StorageError>
         let detail = "its key is not that of a page".to_owned();
         return Err(StorageError::Unreadable { id: key.escape_ascii().to_string(), detail });
     };
-    let id = page_id(&sensor, hour, number);
-    decode_kept(unseal(key, value, || id.clone())?, &id, None)
+    let page = PageKey { sensor: &sensor, hour, number };
+    form::decode_for_walk(unseal(key, value, || page.id())?, page)
 }
 
 /// The trait's `walk_sensors`.
@@ -78,7 +79,7 @@ pub(super) fn sensors(
             break;
         }
         let sensor = keys.sensor_of(key).map_or_else(|| key.escape_ascii().to_string(), str::to_owned);
-        walked.found.push(match unseal(key, value, || sensor.clone()) {
+        walked.found.push(match unseal_document(key, value, || sensor.clone()) {
             Ok(document) => decode_kept_sensor(document, sensor),
             Err(error) => KeptSensor { key: sensor, document: Err(error) },
         });

@@ -5,26 +5,42 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use hourglass::bucket::store::{PageWrite, SensorFilter, Written};
-use hourglass::bucket::{SensorDocument, StorageError};
-use hourglass::reading::Hour;
-use hourglass::store::document::page_id;
+use hourglass::bucket::{Bucket, Reading, SensorDocument, StorageError};
+use hourglass::reading::{Hour, Value};
+use hourglass::store::document::{page_document, page_id};
 use hourglass::store::embedded::{EmbeddedStore, FILE_NAME, OpenError};
-use redb::{Database, TableDefinition};
+use redb::{Database, ReadableDatabase, TableDefinition};
 
 use super::place::{
-    CAPS, DB, Documents, Embedded, PAGES, Place, SENSORS, assert_stored, bucket_id, bucket_of, merge, put, read,
-    row_with, seconds, sensor,
+    CAPS, DB, Documents, Embedded, PAGES, Place, SENSORS, assert_stored, bucket_id, bucket_of, merge, page_row, put,
+    read, reading, row_with, seconds, sensor, write_through,
 };
 use crate::support::process::Folder;
 
 const HOUR: Hour = Hour(491_150);
 
-/// Changes one byte in the middle of the row that has `text` in it.
-fn damage(database: &Database, table: Documents, text: &str) {
-    let (key, mut value) = row_with(database, table, text);
+/// Changes one byte in the middle of a row.
+fn damage(database: &Database, table: Documents, (key, mut value): (Vec<u8>, Vec<u8>)) {
     let middle = value.len() / 2;
     value[middle] ^= 1;
     set(database, table, &key, &value);
+}
+
+/// The bytes of a value as the store seals them.
+fn sealed(key: &[u8], mut bytes: Vec<u8>) -> Vec<u8> {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(key);
+    hasher.update(&bytes);
+    bytes.extend_from_slice(&hasher.finalize().to_le_bytes());
+    bytes
+}
+
+/// Says that the file is of this format.
+fn set_format(database: &Database, format: u64) {
+    let transaction = database.begin_write().expect("begin");
+    let meta: TableDefinition<&str, u64> = TableDefinition::new("meta");
+    transaction.open_table(meta).expect("the table").insert("format", format).expect("insert");
+    transaction.commit().expect("commit");
 }
 
 fn set(database: &Database, table: Documents, key: &[u8], value: &[u8]) {
@@ -48,7 +64,7 @@ async fn a_damaged_page_is_named_and_never_written_over() {
     let mut bucket = put(place.store(), &good, &seconds(HOUR, 0, &[1]), &CAPS).await;
     put(place.store(), &bad, &seconds(HOUR, 0, &[1]), &CAPS).await;
     let bad_page = page_id("bad", HOUR, 0);
-    place.with_file(|database| damage(database, PAGES, &bad_page));
+    place.with_file(|database| damage(database, PAGES, page_row(database, &bad_page)));
 
     assert_unreadable(place.store().read_buckets(DB, &[good.clone(), bad.clone()]).await, &bad_page);
     assert_unreadable(place.store().scan(DB, "bad", HOUR..HOUR.next(), false, 9).await, &bad_page);
@@ -75,8 +91,8 @@ async fn a_page_under_another_pages_key_is_unreadable() {
     put(place.store(), &id, &seconds(HOUR, 0, &[1]), &CAPS).await;
     put(place.store(), &bucket_id(&id.sensor, HOUR.next()), &seconds(HOUR.next(), 0, &[2]), &CAPS).await;
     place.with_file(|database| {
-        let (key, _) = row_with(database, PAGES, &page_id("climate", HOUR, 0));
-        let (_, value) = row_with(database, PAGES, &page_id("climate", HOUR.next(), 0));
+        let (key, _) = page_row(database, &page_id("climate", HOUR, 0));
+        let (_, value) = page_row(database, &page_id("climate", HOUR.next(), 0));
         set(database, PAGES, &key, &value);
     });
     assert_unreadable(place.store().read_buckets(DB, &[id]).await, &page_id("climate", HOUR, 0));
@@ -95,7 +111,7 @@ async fn a_damaged_sensor_is_named() {
         outlier: None,
     };
     assert_eq!(place.store().write_sensors(DB, std::slice::from_ref(&document)).await, [Written::Yes]);
-    place.with_file(|database| damage(database, SENSORS, "climate,room=lab"));
+    place.with_file(|database| damage(database, SENSORS, row_with(database, SENSORS, "climate,room=lab")));
     let key = "climate,room=lab";
     assert_unreadable(place.store().read_sensors(DB, &[key]).await, key);
     let filter = SensorFilter { limit: 9, ..SensorFilter::default() };
@@ -169,13 +185,87 @@ fn a_file_of_a_later_format_is_refused() {
     let folder = Folder::new("embedded");
     drop(EmbeddedStore::open(folder.path(), 1 << 20).expect("a new store"));
     let database = Database::open(folder.file(FILE_NAME)).expect("the file");
-    let transaction = database.begin_write().expect("begin");
-    let meta: TableDefinition<&str, u64> = TableDefinition::new("meta");
-    transaction.open_table(meta).expect("the table").insert("format", 2).expect("insert");
-    transaction.commit().expect("commit");
+    set_format(&database, 3);
     drop(database);
     let error = EmbeddedStore::open(folder.path(), 1 << 20).map(drop).expect_err("an unknown format");
-    assert!(matches!(error, OpenError::OtherFormat { found: 2, known: 1, .. }), "{error}");
+    assert!(matches!(error, OpenError::OtherFormat { found: 3, known: 2, .. }), "{error}");
+}
+
+/// Files of the first format have every page as a document.
+#[tokio::test]
+async fn a_file_of_the_first_format_is_read_and_its_pages_are_packed_when_they_change() {
+    let mut place = Embedded::new();
+    let (old, other) = (bucket_id(&sensor("old", &[("a", "1 2")]), HOUR), bucket_id(&sensor("other", &[]), HOUR));
+    let mut buckets = Vec::new();
+    for id in [&old, &other] {
+        buckets.push(put(place.store(), id, &seconds(HOUR, 0, &[1, 2, 3]), &CAPS).await);
+    }
+    let documents = [&old, &other].map(|id| {
+        let written = bucket_of(&seconds(HOUR, 0, &[1, 2, 3]), &CAPS);
+        (page_id(&id.sensor.key, HOUR, 0), written.pages()[0].next_rev(), page_document(id, &written.pages()[0]))
+    });
+    place.with_file(|database| {
+        for (id, _, document) in &documents {
+            let (key, value) = page_row(database, id);
+            assert!(value.len() < document.len(), "it is packed");
+            set(database, PAGES, &key, &sealed(&key, document.clone()));
+        }
+        set_format(database, 1);
+    });
+    let scanned = place.store().scan(DB, &old.sensor.key, HOUR..HOUR.next(), true, 9).await.expect("a scan");
+    assert_eq!(scanned[0].readings.as_ref(), Some(&buckets[0].pages()[0].readings));
+    let walked = place.store().walk_buckets(DB, None, 9).await.expect("a part").found;
+    assert!(walked.iter().all(|bucket| bucket.pages[0].as_ref().is_ok_and(|page| page.id == page.key)), "{walked:?}");
+
+    let mut bucket = Bucket::from_stored(read(place.store(), DB, &old).await);
+    assert_eq!(bucket.pages()[0].rev(), documents[0].1);
+    merge(&mut bucket, &seconds(HOUR, 9, &[4]), &CAPS);
+    assert!(write_through(place.store(), DB, &old, &mut bucket).await);
+    assert_stored(&bucket, &read(place.store(), DB, &old).await);
+    place.with_file(|database| {
+        let last = |id: &str| page_row(database, id).1.iter().rev().nth(4).copied();
+        assert_eq!((last(&documents[0].0), last(&documents[1].0)), (Some(1), Some(0)), "only what changes is packed");
+        let transaction = database.begin_read().expect("begin");
+        let meta: TableDefinition<&str, u64> = TableDefinition::new("meta");
+        let format = transaction.open_table(meta).expect("the table").get("format").expect("read").map(|f| f.value());
+        assert_eq!(format, Some(2), "a program that knows no packed pages refuses it");
+    });
+}
+
+/// Not the checksum alone: whatever byte of a page is another one, and made to fit the checksum, the store tells what it
+/// reads or names the page, and goes on.
+#[tokio::test]
+async fn whatever_byte_of_a_page_is_damaged_it_is_read_or_named() {
+    let mut place = Embedded::new();
+    let id = bucket_id(&sensor("climate", &[("room", "lab")]), HOUR);
+    let readings: Vec<Reading> = (0..5)
+        .map(|n: i32| {
+            let time = HOUR.start_ns() + i64::from(n) * 1_000_000_007;
+            let text = Value::String("x".into());
+            reading(time, &[("f", Value::Float(f64::from(n) / 3.0)), ("n", Value::Integer(n.into())), ("t", text)])
+        })
+        .collect();
+    put(place.store(), &id, &readings, &CAPS).await;
+    let page = page_id(&id.sensor.key, HOUR, 0);
+    let (key, whole) = place.with_file(|database| page_row(database, &page));
+    let whole = &whole[..whole.len() - 4];
+    let mut named = 0;
+    for at in 0..whole.len() {
+        let mut changed = whole.to_vec();
+        changed[at] ^= 0x81;
+        place.with_file(|database| set(database, PAGES, &key, &sealed(&key, changed)));
+        match place.store().read_buckets(DB, std::slice::from_ref(&id)).await {
+            Ok(_) => {}
+            Err(StorageError::Unreadable { id, .. }) => {
+                assert_eq!(id, page, "byte {at}");
+                named += 1;
+            }
+            Err(other) => panic!("byte {at}: {other}"),
+        }
+        assert!(place.store().walk_buckets(DB, None, 9).await.is_ok(), "byte {at}");
+        assert_eq!(place.store().check().await, Ok(()), "byte {at}");
+    }
+    assert!(named > whole.len() / 4, "{named} of {} bytes", whole.len());
 }
 
 #[test]

@@ -86,12 +86,35 @@ impl Place for Embedded {
 
     async fn delete_page(&mut self, _database: &str, page_id: &str) {
         self.with_file(|database| {
-            let key = row_with(database, PAGES, page_id).0;
+            let key = page_row(database, page_id).0;
             let transaction = database.begin_write().expect("begin");
             transaction.open_table(PAGES).expect("the table").remove(&*key).expect("remove");
             transaction.commit().expect("commit");
         });
     }
+}
+
+/// The row of the page in [`DB`] with this id, which its key alone says.
+pub fn page_row(database: &Database, page_id: &str) -> (Vec<u8>, Vec<u8>) {
+    let mut parts = page_id.splitn(2, ' ');
+    let (hour, rest) = (parts.next().expect("an hour"), parts.next().expect("a sensor and a number"));
+    let (sensor, number) = rest.rsplit_once(' ').expect("a number");
+    let tail = [sensor.as_bytes(), &[0, 0], &number.parse::<u32>().expect("a number").to_be_bytes()].concat();
+    let transaction = database.begin_read().expect("begin");
+    let table = transaction.open_table(PAGES).expect("the table");
+    let rows = table.iter().expect("rows").map(|row| {
+        let (key, value) = row.expect("a row");
+        (key.value().to_vec(), value.value().to_vec())
+    });
+    let is_it = |key: &[u8]| {
+        let Some(start) = key.strip_prefix(&[DB.as_bytes(), &[0, 0]].concat()[..]) else { return false };
+        let (start, rest) = start.split_at(8);
+        let start = Hour(i64::from_be_bytes(start.try_into().expect("eight bytes")) ^ i64::MIN);
+        rest == tail && hourglass::store::document::page_id("", start, 0).starts_with(hour)
+    };
+    let mut found: Vec<_> = rows.filter(|(key, _)| is_it(key)).collect();
+    assert_eq!(found.len(), 1, "rows of {page_id}");
+    found.remove(0)
 }
 
 /// The one row of a table whose value has this text in it.

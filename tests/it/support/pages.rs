@@ -1,7 +1,9 @@
-//! The documents of either store as they lie there, read and checked byte by byte against what the design says of
-//! them, with none of the program's own decoding and folding. The one part of the support that knows the stored form.
+//! The documents of either store as they lie there, packed pages as documents, read and checked byte by byte against
+//! what the design says of them, with none of the program's own decoding and folding. The one part of the support that
+//! knows the stored forms.
 
 mod change;
+mod packed;
 mod summary;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -99,7 +101,7 @@ enum Place {
 
 const PAGES: TableDefinition<'static, &'static [u8], &'static [u8]> = TableDefinition::new("pages");
 const SENSORS: TableDefinition<'static, &'static [u8], &'static [u8]> = TableDefinition::new("sensors");
-/// Behind each document in the embedded file stands a checksum.
+/// Behind each page and document in the embedded file stands a checksum.
 const CHECKSUM_BYTES: usize = 4;
 const HOUR_MS: i64 = 3_600_000;
 const PAGE_KEYS: [&str; 17] = [
@@ -174,15 +176,31 @@ impl Stored {
         self.each(Kind::Sensors, |document| visit(Sensor::checked(document)));
     }
 
-    /// The rev and a hash over all bytes of every document, by its kind and `_id`.
+    /// The rev and a hash over all bytes of every page and document, by its kind and id, whatever else is wrong with it.
     pub fn fingerprints(&self) -> BTreeMap<(u8, String), (i64, u64)> {
         let mut prints = BTreeMap::new();
+        let mut print = |kind: Kind, id: &str, rev: i64, bytes: &[u8]| {
+            let mut hasher = DefaultHasher::new();
+            hasher.write(bytes);
+            prints.insert((kind as u8, id.to_owned()), (rev, hasher.finish()));
+        };
+        let of_document = |document: &RawDocument| (text(document, "_id").to_owned(), whole(document, "rev"));
         for kind in [Kind::Buckets, Kind::Overflow, Kind::Sensors] {
+            let in_file = matches!(self.place, Place::Embedded { .. });
+            if in_file && kind != Kind::Sensors {
+                self.each_row(kind, |key, bytes| {
+                    let page = packed::Key::of(key, &self.database);
+                    let rev = match packed::rev(bytes) {
+                        Some(rev) => rev,
+                        None => of_document(RawDocument::from_bytes(bytes).expect("BSON")).1,
+                    };
+                    print(kind, &page.id(), rev, bytes);
+                });
+                continue;
+            }
             self.each(kind, |document| {
-                let mut hasher = DefaultHasher::new();
-                hasher.write(document.as_bytes());
-                let print = (whole(document, "rev"), hasher.finish());
-                prints.insert((kind as u8, text(document, "_id").to_owned()), print);
+                let (id, rev) = of_document(document);
+                print(kind, &id, rev, document.as_bytes());
             });
         }
         prints
@@ -241,21 +259,32 @@ impl Stored {
                     visit(cursor.current());
                 }
             }),
-            Place::Embedded { file } => {
-                let database = Database::open(file).expect("the file is whole, and nobody has it open");
-                let transaction = database.begin_read().expect("a read");
-                let table = if kind == Kind::Sensors { SENSORS } else { PAGES };
-                let table = transaction.open_table(table).expect("the table");
-                let prefix = [self.database.as_bytes(), &[0, 0]].concat();
-                for row in table.iter().expect("rows") {
-                    let (key, value) = row.expect("a row");
-                    let bytes = value.value();
-                    let document = RawDocument::from_bytes(&bytes[..bytes.len() - CHECKSUM_BYTES]).expect("BSON");
-                    let of_kind = kind == Kind::Sensors || (whole(document, "page") == 0) == (kind == Kind::Buckets);
-                    if of_kind && key.value().starts_with(&prefix) {
-                        visit(document);
+            Place::Embedded { .. } => self.each_row(kind, |key, bytes| {
+                let document = match kind {
+                    Kind::Sensors => RawDocumentBuf::from_bytes(bytes.to_vec()),
+                    Kind::Buckets | Kind::Overflow => {
+                        RawDocumentBuf::try_from(&packed::document(key, &self.database, bytes))
                     }
-                }
+                };
+                visit(&document.expect("BSON"));
+            }),
+        }
+    }
+
+    /// The rows of this database in the embedded file, without their checksums.
+    fn each_row(&self, kind: Kind, mut visit: impl FnMut(&[u8], &[u8])) {
+        let Place::Embedded { file } = &self.place else { panic!("rows are in a file") };
+        let database = Database::open(file).expect("the file is whole, and nobody has it open");
+        let transaction = database.begin_read().expect("a read");
+        let table = if kind == Kind::Sensors { SENSORS } else { PAGES };
+        let table = transaction.open_table(table).expect("the table");
+        let prefix = [self.database.as_bytes(), &[0, 0]].concat();
+        for row in table.iter().expect("rows") {
+            let (key, value) = row.expect("a row");
+            let (key, bytes) = (key.value(), value.value());
+            let is_first = || packed::Key::of(key, &self.database).number == 0;
+            if key.starts_with(&prefix) && (kind == Kind::Sensors || is_first() == (kind == Kind::Buckets)) {
+                visit(key, &bytes[..bytes.len() - CHECKSUM_BYTES]);
             }
         }
     }

@@ -3,9 +3,35 @@
 use mongodb::bson::{Document, doc};
 use redb::{Database, ReadableDatabase, ReadableTable};
 
-use super::{CHECKSUM_BYTES, Kind, PAGES, Place, SENSORS, Stored};
+use super::{CHECKSUM_BYTES, Kind, PAGES, Place, SENSORS, Stored, packed};
+
+/// A row of the embedded file: its key, and its value without the checksum.
+type Row = (Vec<u8>, Vec<u8>);
 
 impl Stored {
+    /// Whether pages are packed under keys that alone say which page it is.
+    pub fn is_embedded(&self) -> bool {
+        matches!(self.place, Place::Embedded { .. })
+    }
+
+    /// Takes the sensor's key of a page in the embedded file for a measurement without tags.
+    #[track_caller]
+    pub fn take_tags(&self, id: &str) {
+        self.replace_row(Kind::Buckets, id, |(key, value)| {
+            let changed = packed::without_tags(&key, &self.database, &value);
+            Some((key, changed))
+        });
+    }
+
+    /// Moves a page in the embedded file to where another number of its bucket is looked for.
+    #[track_caller]
+    pub fn renumber(&self, id: &str, number: u32) {
+        self.replace_row(Kind::Buckets, id, |(key, value)| {
+            let key = packed::Key::of(&key, &self.database).with_number(number);
+            Some((key.bytes(&self.database), value))
+        });
+    }
+
     /// Changes the document of this `_id`, which must be there; its checksum is made to fit.
     #[track_caller]
     pub fn change(&self, kind: Kind, id: &str, change: impl FnOnce(&mut Document)) {
@@ -44,40 +70,55 @@ impl Stored {
                 let answer = mongo.run_command(command).await.expect("an answer");
                 assert_eq!(answer.get_i32("n").expect("a number"), 1, "{answer}");
             }),
-            Place::Embedded { file } => {
-                let database = Database::open(file).expect("the file is whole, and nobody has it open");
-                let table = if kind == Kind::Sensors { SENSORS } else { PAGES };
-                let rows: Vec<(Vec<u8>, Document)> = {
-                    let transaction = database.begin_read().expect("a read");
-                    let table = transaction.open_table(table).expect("the table");
-                    let rows = table.iter().expect("rows").map(|row| {
-                        let (key, value) = row.expect("a row");
-                        let bytes = value.value();
-                        let document = Document::from_reader(&bytes[..bytes.len() - CHECKSUM_BYTES]).expect("BSON");
-                        (key.value().to_vec(), document)
-                    });
-                    let prefix = [self.database.as_bytes(), &[0, 0]].concat();
-                    rows.filter(|(key, d)| key.starts_with(&prefix) && d.get_str("_id").is_ok_and(|found| found == id))
-                        .collect()
-                };
-                let [(key, document)] = &rows[..] else { panic!("{} rows are {id}", rows.len()) };
-                let transaction = database.begin_write().expect("a transaction");
-                {
-                    let mut table = transaction.open_table(table).expect("the table");
-                    match change(document.clone()) {
-                        None => drop(table.remove(&**key).expect("removed")),
-                        Some(changed) => {
-                            let mut bytes = changed.to_vec().expect("BSON");
-                            let mut hasher = crc32fast::Hasher::new();
-                            hasher.update(key);
-                            hasher.update(&bytes);
-                            bytes.extend_from_slice(&hasher.finalize().to_le_bytes());
-                            table.insert(&**key, &*bytes).expect("inserted");
-                        }
-                    }
+            Place::Embedded { .. } => self.replace_row(kind, id, |(key, value)| {
+                if kind == Kind::Sensors {
+                    let changed = change(Document::from_reader(&*value).expect("BSON"))?;
+                    return Some((key, changed.to_vec().expect("BSON")));
                 }
-                transaction.commit().expect("a commit");
+                let before = packed::document(&key, &self.database, &value);
+                let changed = packed::value(&change(before.clone())?, &before);
+                Some((key, changed))
+            }),
+        }
+    }
+
+    /// Replaces the row of this `_id`, which must be there, in the embedded file; its checksum is made to fit.
+    #[track_caller]
+    fn replace_row(&self, kind: Kind, id: &str, change: impl FnOnce(Row) -> Option<Row>) {
+        let Place::Embedded { file } = &self.place else { panic!("rows are in a file") };
+        let database = Database::open(file).expect("the file is whole, and nobody has it open");
+        let table = if kind == Kind::Sensors { SENSORS } else { PAGES };
+        let prefix = [self.database.as_bytes(), &[0, 0]].concat();
+        let is_it = |key: &[u8]| {
+            key.starts_with(&prefix)
+                && match kind {
+                    Kind::Sensors => &key[prefix.len()..] == id.as_bytes(),
+                    Kind::Buckets | Kind::Overflow => packed::Key::of(key, &self.database).id() == id,
+                }
+        };
+        let rows: Vec<Row> = {
+            let transaction = database.begin_read().expect("a read");
+            let table = transaction.open_table(table).expect("the table");
+            let rows = table.iter().expect("rows").map(|row| {
+                let (key, value) = row.expect("a row");
+                let bytes = value.value();
+                (key.value().to_vec(), bytes[..bytes.len() - CHECKSUM_BYTES].to_vec())
+            });
+            rows.filter(|(key, _)| is_it(key)).collect()
+        };
+        let [row] = &rows[..] else { panic!("{} rows are {id}", rows.len()) };
+        let transaction = database.begin_write().expect("a transaction");
+        {
+            let mut table = transaction.open_table(table).expect("the table");
+            drop(table.remove(&*row.0).expect("removed"));
+            if let Some((key, mut value)) = change(row.clone()) {
+                let mut hasher = crc32fast::Hasher::new();
+                hasher.update(&key);
+                hasher.update(&value);
+                value.extend_from_slice(&hasher.finalize().to_le_bytes());
+                table.insert(&*key, &*value).expect("inserted");
             }
         }
+        transaction.commit().expect("a commit");
     }
 }

@@ -1,0 +1,140 @@
+//! A page comes back from its bytes as it was; damaged bytes are an error that names it.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::bucket::{Bucket, Caps, Row};
+use crate::store::document::page_document;
+
+const HOUR: Hour = Hour(491_150);
+
+type Rows = Vec<(i64, Vec<(u16, Value)>)>;
+
+fn values() -> impl Strategy<Value = Value> {
+    prop_oneof![
+        3 => (any::<i32>(), 0..4_i32).prop_map(|(number, places)| Value::Float(f64::from(number) / 10_f64.powi(places))),
+        1 => (prop::num::f64::NORMAL | prop::num::f64::SUBNORMAL | prop::num::f64::ZERO).prop_map(Value::Float),
+        2 => any::<i64>().prop_map(Value::Integer),
+        1 => (1 << 63..=u64::MAX).prop_map(Value::Unsigned),
+        1 => any::<bool>().prop_map(Value::Boolean),
+        1 => ".{0,12}".prop_map(|text| Value::String(text.into())),
+    ]
+}
+
+fn rows() -> impl Strategy<Value = Rows> {
+    let cells = prop::collection::btree_map(0..4_u16, values(), 1..4).prop_map(|cells| cells.into_iter().collect());
+    let times = prop_oneof![0..3_600_000_000_000_i64, (0..3600_i64).prop_map(|second| second * 1_000_000_000)];
+    prop::collection::btree_map(times, cells, 1..30).prop_map(|rows| rows.into_iter().collect())
+}
+
+fn id() -> BucketId {
+    let sensor = Sensor::new("my climate", [("room", "a=1, b"), ("sensor", "s1\\")]).expect("distinct tags");
+    BucketId { sensor: Arc::new(sensor), hour: HOUR }
+}
+
+/// A bucket of one page, by two instances.
+fn bucket(rows: &Rows) -> Bucket {
+    let caps = Caps { max_readings: 3600, max_bytes: 1 << 20, hard_bytes: 4 << 20 };
+    let names = ["temp", "$where.", "", "température\0"].map(Arc::from);
+    let mut bucket = Bucket::default();
+    for (part, instance) in rows.chunks(rows.len().div_ceil(2)).zip(["one", "two"]) {
+        let row = |(time, cells): &'_ (i64, Vec<(u16, Value)>)| (HOUR.start_ns() + time, cells.clone());
+        let part: Vec<_> = part.iter().map(row).collect();
+        let rows = part.iter().map(|(time, cells)| Row { time: *time, sequence: 7, names: &names, cells });
+        bucket.apply(rows, &caps, &Arc::from(instance));
+    }
+    bucket
+}
+
+fn key(id: &BucketId) -> PageKey<'_> {
+    PageKey { sensor: &id.sensor.key, hour: id.hour, number: 0 }
+}
+
+/// All that is read of a page, in every way it is.
+fn read(bytes: &[u8], key: PageKey<'_>) -> [Result<String, StorageError>; 4] {
+    [
+        rev(bytes, || key.id()).map(|rev| rev.to_string()),
+        decode(bytes, key).map(|page| format!("{page:?}")),
+        decode_for_scan(bytes, key, true).map(|page| format!("{page:?}")),
+        decode_for_walk(bytes, key).map(|page| format!("{page:?}")),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn both_forms_of_a_page_say_the_same(rows in rows()) {
+        let (id, bucket) = (id(), bucket(&rows));
+        let page = &bucket.pages()[0];
+        let (packed, document) = (encode(&id, page), page_document(&id, page));
+        prop_assert!(packed.len() < document.len());
+        let (ours, theirs) = (decode(&packed, key(&id)).expect("a page"), decode(&document, key(&id)).expect("a page"));
+        prop_assert_eq!(&ours.readings, &page.readings);
+        prop_assert_eq!(ours.readings.bytes(), page.readings.bytes());
+        prop_assert_eq!((ours.number, ours.rev, ours.closed), (theirs.number, theirs.rev, theirs.closed));
+        prop_assert_eq!((ours.has_overflow, ours.applied), (theirs.has_overflow, theirs.applied));
+        prop_assert_eq!(rev(&packed, || id.sensor.key.to_string()), Ok(page.next_rev()));
+        for with_readings in [true, false] {
+            let [ours, theirs] = [&packed, &document].map(|bytes| {
+                let scanned = decode_for_scan(bytes, key(&id), with_readings).expect("a page");
+                // The decimals of all bits of a float are those of no other.
+                (scanned.hour, scanned.number, format!("{:?}", scanned.summary), scanned.readings)
+            });
+            prop_assert_eq!(ours, theirs);
+        }
+        let [ours, theirs] = [&packed, &document].map(|bytes| format!("{:?}", decode_for_walk(bytes, key(&id)).expect("a page")));
+        prop_assert_eq!(ours, theirs);
+    }
+
+    #[test]
+    fn damaged_bytes_are_an_error_that_names_the_page(rows in rows(), other in any::<u8>()) {
+        let id = id();
+        let packed = encode(&id, &bucket(&rows).pages()[0]);
+        let mut damaged: Vec<Vec<u8>> = (0..packed.len()).map(|length| packed[..length].to_vec()).collect();
+        damaged.extend((0..packed.len()).map(|at| {
+            let mut changed = packed.clone();
+            changed[at] = other;
+            changed
+        }));
+        for bytes in damaged {
+            for result in read(&bytes, key(&id)) {
+                // Some changes make another page: that is for the checksum.
+                let Err(error) = result else { continue };
+                prop_assert!(matches!(&error, StorageError::Unreadable { id: named, .. } if *named == key(&id).id()), "{error}");
+            }
+        }
+    }
+
+    #[test]
+    fn whatever_bytes_there_are_nothing_panics(mut bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        bytes.push(PACKED);
+        let _ = read(&bytes, key(&id()));
+    }
+}
+
+#[test]
+fn a_page_of_very_many_cells_stays_a_document() {
+    let (mut bucket, caps) =
+        (Bucket::default(), Caps { max_readings: 3600, max_bytes: 64 << 20, hard_bytes: 64 << 20 });
+    let names: Vec<Arc<str>> = (0..1100).map(|n| Arc::from(format!("f{n}"))).collect();
+    let cells: Vec<[(u16, Value); 1]> = (0..1100).map(|n| [(n, Value::Integer(i64::from(n)))]).collect();
+    let rows = (0..).zip(&cells).map(|(n, cells)| Row { time: HOUR.start_ns() + n, sequence: 1, names: &names, cells });
+    bucket.apply(rows, &caps, &Arc::from("one"));
+    let page = &bucket.pages()[0];
+    assert!(page.readings.cells_in_all() > CELLS_MAX);
+    let bytes = encode(&id(), page);
+    assert_eq!(bytes.last(), Some(&DOCUMENT));
+    assert_eq!(decode(&bytes, key(&id())).expect("a page").readings, page.readings);
+}
+
+#[test]
+fn a_form_of_later_times_is_named_and_never_taken_for_another() {
+    let id = id();
+    let mut bytes = encode(&id, &bucket(&vec![(0, vec![(0, Value::Integer(1))])]).pages()[0]);
+    *bytes.last_mut().expect("a form") = 2;
+    for result in read(&bytes, key(&id)) {
+        let error = result.expect_err("an unknown form").to_string();
+        assert!(error.ends_with("it is of form 2, this program knows 0 and 1"), "{error}");
+    }
+}
