@@ -1,0 +1,94 @@
+//! `cargo run -p hourglass-fuzz -- TARGET… [--seconds N] [--seed N]`: runs targets, all of them when none is named, each for
+//! so long; says for each what it did, and ends with status 1 when one panicked. `-- TARGET --input FILE` runs one input.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use hourglass_fuzz::driver::{self, Until};
+use hourglass_fuzz::targets::{self, Target};
+
+/// Connections' tasks have no bigger stack; a target that needs more would end a server.
+const STACK_BYTES: usize = 2 << 20;
+
+struct Arguments {
+    targets: Vec<Target>,
+    seconds: u64,
+    seed: u64,
+    input: Option<PathBuf>,
+}
+
+fn main() -> ExitCode {
+    let arguments = match arguments(std::env::args().skip(1)) {
+        Ok(arguments) => arguments,
+        Err(wrong) => {
+            let names: Vec<&str> = targets::ALL.iter().map(|target| target.name).collect();
+            eprintln!("{wrong}\nusage: hourglass-fuzz [TARGET…] [--seconds N] [--seed N] [--input FILE]");
+            eprintln!("targets: {}", names.join(" "));
+            return ExitCode::from(2);
+        }
+    };
+    let all = arguments.targets.clone().into_iter().map(|target| {
+        let (seconds, seed, input) = (arguments.seconds, arguments.seed, arguments.input.clone());
+        let run = move || match input {
+            Some(file) => one(&target, &file),
+            None => many(&target, seconds, seed),
+        };
+        let thread = std::thread::Builder::new().stack_size(STACK_BYTES).spawn(run);
+        thread.is_ok_and(|thread| thread.join().unwrap_or(false))
+    });
+    // All are run, also behind one that failed.
+    let failed = all.filter(|well| !well).count();
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn many(target: &Target, seconds: u64, seed: u64) -> bool {
+    let started = Instant::now();
+    let outcome = driver::run(target, seed, Until::Time(Duration::from_secs(seconds)));
+    let (took, well) = (started.elapsed().as_secs_f64(), outcome.failure.is_none());
+    println!(
+        "fuzz target={} executions={} seconds={took:.1} seed={seed} failures={}",
+        target.name,
+        outcome.executions,
+        u8::from(!well)
+    );
+    if let Some(input) = outcome.failure {
+        let file = PathBuf::from(format!("fuzz-{}-{seed}.input", target.name));
+        let kept =
+            std::fs::write(&file, &input).map_or_else(|error| error.to_string(), |()| file.display().to_string());
+        println!("fuzz target={} fails at b\"{}\" ({kept})", target.name, input.escape_ascii());
+    }
+    well
+}
+
+fn one(target: &Target, file: &std::path::Path) -> bool {
+    match std::fs::read(file) {
+        Ok(input) => !driver::panics(target, &input),
+        Err(error) => {
+            eprintln!("{}: {error}", file.display());
+            false
+        }
+    }
+}
+
+fn arguments(mut given: impl Iterator<Item = String>) -> Result<Arguments, String> {
+    let clock = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let mut arguments = Arguments { targets: Vec::new(), seconds: 10, seed: clock.as_secs(), input: None };
+    while let Some(argument) = given.next() {
+        let mut value = || given.next().ok_or_else(|| format!("{argument} wants a value"));
+        let number = |value: String| value.parse().map_err(|_| format!("{value:?} is no number"));
+        match &*argument {
+            "--seconds" => arguments.seconds = number(value()?)?,
+            "--seed" => arguments.seed = number(value()?)?,
+            "--input" => arguments.input = Some(value()?.into()),
+            name => {
+                let known = targets::ALL.into_iter().find(|target| target.name == name);
+                arguments.targets.push(known.ok_or_else(|| format!("there is no target {name:?}"))?);
+            }
+        }
+    }
+    if arguments.targets.is_empty() {
+        arguments.targets = targets::ALL.to_vec();
+    }
+    Ok(arguments)
+}

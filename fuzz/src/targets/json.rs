@@ -1,0 +1,117 @@
+//! JSON readings: what is taken is JSON by another decoder too and says the same there, and is read back when printed.
+
+use std::collections::BTreeMap;
+
+use hourglass::reading::value::RawValue;
+use hourglass::reading::{Limits, Precision};
+use hourglass::wire::json::{Item, items};
+use serde_json::{Map, Value, json};
+
+/// Of which the first byte of the data chooses.
+const PRECISIONS: [Precision; 4] = [Precision::Auto, Precision::Nanoseconds, Precision::Milliseconds, Precision::Hours];
+
+/// The first byte says precision and limits, the rest is the body.
+///
+/// # Panics
+/// Where a reading is taken from what is no JSON or says something else, or is not read back.
+pub fn check(data: &[u8]) {
+    let Some((first, body)) = data.split_first() else { return };
+    let precision = PRECISIONS[usize::from(*first & 0x7f) % PRECISIONS.len()];
+    let tight = Limits { line_bytes: 200, tags: 3, fields: 4, name_bytes: 12 };
+    let limits = if *first & 0x80 == 0 { Limits::default() } else { tight };
+    let (mut numbers, mut before) = (Vec::new(), 0);
+    for item in items(body, precision, limits) {
+        let number = match &item {
+            Ok(item) => item.number,
+            Err(rejection) => rejection.line,
+        };
+        assert!(number >= before, "{number} after {before}");
+        before = number;
+        numbers.push((number, item.is_ok()));
+        match item {
+            Ok(item) => {
+                says_the_same(&item);
+                comes_back(&item);
+            }
+            Err(rejection) => {
+                assert!(rejection.column <= body.len() + 1 && !rejection.message().is_empty());
+            }
+        }
+    }
+    // What another decoder takes for one array has an outcome for each element; for one object, one.
+    match serde_json::from_slice::<Value>(body) {
+        Ok(Value::Array(elements)) => {
+            let found: Vec<usize> = numbers.iter().map(|(number, _)| *number).collect();
+            assert_eq!(found, (1..=elements.len()).collect::<Vec<_>>());
+        }
+        // A good object may be said over several lines.
+        Ok(Value::Object(_)) => assert_eq!(numbers.len(), 1),
+        Ok(_) => assert!(numbers.iter().all(|(_, good)| !good), "no object, no reading"),
+        Err(_) => {}
+    }
+}
+
+/// The reading as `serde_json::Value` has it.
+fn says_the_same(item: &Item<'_>) {
+    let value: Value = serde_json::from_slice(item.text).expect("what was taken is JSON");
+    let object = value.as_object().expect("a reading is an object");
+    let measurement = object.get("measurement").map_or("readings", |name| name.as_str().expect("a string"));
+    assert_eq!(&*item.sensor.measurement, measurement);
+    let mut tags: BTreeMap<&str, &str> = BTreeMap::new();
+    let named = object.get("tags").and_then(Value::as_object).into_iter().flatten();
+    for (key, value) in named.chain(object.get_key_value("sensor")) {
+        assert!(tags.insert(key, value.as_str().expect("a tag is a string")).is_none());
+    }
+    assert!(item.sensor.tags.iter().map(|(key, value)| (&**key, &**value)).eq(tags));
+    let mut fields: BTreeMap<&str, &Value> = BTreeMap::new();
+    let named = object.get("fields").and_then(Value::as_object).into_iter().flatten();
+    fields.extend(named.chain(object.get_key_value("value")).map(|(key, value)| (&**key, value)));
+    fields.retain(|_, value| !value.is_null());
+    assert_eq!(item.fields.len(), fields.len());
+    for (key, value) in &item.fields {
+        assert!(is_same(value, fields[&**key]), "{key}: {value:?} {:?}", fields[&**key]);
+    }
+    assert_eq!(item.timestamp.is_some(), object.get("ts").is_some_and(|ts| !ts.is_null()));
+}
+
+fn is_same(found: &RawValue<'_>, said: &Value) -> bool {
+    match found {
+        // That decoder rounds some floats to a neighbour.
+        RawValue::Float(v) => said.as_f64().is_some_and(|said| (said - v).abs() <= v.abs() * 1e-15 + f64::MIN_POSITIVE),
+        RawValue::Integer(v) => said.as_i64() == Some(*v),
+        RawValue::Unsigned(v) => said.as_u64() == Some(*v),
+        RawValue::Boolean(v) => said.as_bool() == Some(*v),
+        RawValue::String(v) => said.as_str() == Some(&**v),
+    }
+}
+
+/// The reading printed plainly is read back as the same one.
+fn comes_back(item: &Item<'_>) {
+    let tags: Map<String, Value> =
+        item.sensor.tags.iter().map(|(key, value)| (key.to_string(), json!(value))).collect();
+    let fields: Map<String, Value> = item.fields.iter().map(|(key, field)| (key.to_string(), plain(field))).collect();
+    let printed = json!({
+        "measurement": item.sensor.measurement, "tags": tags, "fields": fields, "ts": item.timestamp,
+    })
+    .to_string();
+    let roomy = Limits { line_bytes: usize::MAX, ..Limits::default() };
+    let mut again = items(printed.as_bytes(), Precision::Nanoseconds, roomy);
+    let read = again.next().expect("a reading").unwrap_or_else(|error| panic!("{printed}: {}", error.message()));
+    assert_eq!(read.sensor, item.sensor, "{printed}");
+    assert_eq!(read.timestamp, item.timestamp, "{printed}");
+    let bits = |fields: &[(std::borrow::Cow<'_, str>, RawValue<'_>)]| -> BTreeMap<String, String> {
+        fields.iter().map(|(key, value)| (key.to_string(), format!("{value:?}"))).collect()
+    };
+    assert_eq!(bits(&read.fields), bits(&item.fields), "{printed}");
+    assert!(again.next().is_none(), "{printed}");
+}
+
+fn plain(field: &RawValue<'_>) -> Value {
+    match field {
+        RawValue::Float(v) => json!(v),
+        RawValue::Integer(v) => json!(v),
+        RawValue::Unsigned(v) => json!(v),
+        RawValue::Boolean(v) => json!(v),
+        RawValue::String(v) => json!(v),
+    }
+}

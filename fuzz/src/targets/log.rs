@@ -1,0 +1,238 @@
+//! Recovery of the log: over any damage to files that the real writer wrote, no panic, no invented record, every record
+//! that was not hit there in order, and new ones taken.
+
+use std::sync::{OnceLock, mpsc};
+
+use hourglass::log::{Disk, Log, OpenError, Options, Record};
+use hourglass_benches::MemoryDisk;
+
+// The format as `src/log/format.rs` draws it, read here a second time.
+/// Bytes of a segment's header, which holds the same twice.
+const HEADER: usize = 4096;
+/// Bytes of a record before its payload; at 4 stands how long that is, at 8 the sequence.
+const HEAD: usize = 32;
+
+/// The first byte chooses a log; then come changes, eight bytes each.
+///
+/// # Panics
+/// Where the log that is found is not what is left of the one that was written.
+pub fn check(data: &[u8]) {
+    let Some((first, rest)) = data.split_first() else { return };
+    let sample = &samples()[usize::from(*first) % SAMPLES];
+    let disk = fork(&sample.disk);
+    let (mut foreign, mut copied) = (false, false);
+    for change in rest.chunks(8).take(8) {
+        match apply(&disk, change) {
+            Kind::Damage => {}
+            Kind::Foreign => foreign = true,
+            Kind::Copied => copied = true,
+        }
+    }
+    let (log, recovery) = match Log::open(disk.clone(), options(sample.compress)) {
+        Ok(opened) => opened,
+        // Segments of another log among those of this one are not judged, but refused.
+        Err(OpenError::Mixed { .. }) if foreign => return,
+        Err(error) => panic!("{error}"),
+    };
+    let found = all(&log);
+    let mut written = sample.records.iter();
+    for record in found.iter().filter(|_| !foreign) {
+        let (known, _) = written.find(|(known, _)| known.sequence == record.sequence).expect("one written, in order");
+        assert_eq!(record, known, "a record that was never written so");
+    }
+    for (record, place) in sample.records.iter().filter(|_| !foreign && !copied) {
+        let lost = record.sequence > recovery.released && !found.contains(record);
+        assert!(!lost || !is_whole(&sample.disk, &disk, place), "{} is lost", record.sequence);
+    }
+    append(&log, 9, b"afterwards");
+    assert_eq!(all(&log).last().map(|record| &*record.payload), Some(&b"afterwards"[..]));
+}
+
+/// A log that was written, and where its records stand.
+struct Sample {
+    disk: MemoryDisk,
+    compress: bool,
+    records: Vec<(Record, Place)>,
+}
+
+/// Bytes of a file.
+#[derive(Debug, Clone)]
+struct Place {
+    file: String,
+    start: usize,
+    bytes: usize,
+}
+
+const SAMPLES: usize = 6;
+
+/// Short and long records, packed and not, one that was released in part, one that was opened anew in between.
+fn samples() -> &'static [Sample] {
+    static SAMPLES_MADE: OnceLock<Vec<Sample>> = OnceLock::new();
+    SAMPLES_MADE.get_or_init(|| (0..SAMPLES).map(|number| sample(number)).collect())
+}
+
+fn options(compress: bool) -> Options {
+    Options { segment_bytes: 16 << 10, budget_bytes: 1 << 20, compress, ..Options::new("fuzz") }
+}
+
+fn sample(number: usize) -> Sample {
+    let (disk, compress) = (MemoryDisk::default(), number % 2 == 0);
+    let mut written = Vec::new();
+    for half in 0..2 {
+        let (log, _) = Log::open(disk.clone(), options(compress)).expect("a log in memory");
+        for count in 0..=6 * (1 + number / 2) {
+            let payload = payload(number * 100 + half * 50 + count, [40, 900, 5000][(number + count) % 3]);
+            written.push(Record { sequence: append(&log, 1, &payload), kind: 1, payload });
+        }
+        if number == 3 && half == 0 {
+            log.release(written[2].sequence).expect("memory");
+        }
+        log.close();
+    }
+    let places: Vec<(u64, Place)> = names(&disk).iter().flat_map(|name| places(&disk, name)).collect();
+    let placed = |record: Record| {
+        let (_, place) = places.iter().find(|(sequence, _)| *sequence == record.sequence)?;
+        Some((record, place.clone()))
+    };
+    // What was released may be gone.
+    let records: Vec<_> = written.into_iter().filter_map(placed).collect();
+    assert!(records.len() > 8, "a log of records");
+    Sample { disk, compress, records }
+}
+
+/// Where the records of an undamaged segment stand.
+fn places(disk: &MemoryDisk, name: &str) -> Vec<(u64, Place)> {
+    let (held, mut start, mut places) = (bytes(disk, name), HEADER, Vec::new());
+    while is_segment(name)
+        && let Some(head) = held.get(start..start + HEAD)
+    {
+        let payload = u32::from_le_bytes([head[4], head[5], head[6], head[7]]) as usize;
+        let sequence = head[8..16].iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte));
+        if sequence == 0 {
+            break;
+        }
+        let bytes = HEAD + payload.next_multiple_of(8);
+        places.push((sequence, Place { file: name.to_owned(), start, bytes }));
+        start += bytes;
+    }
+    places
+}
+
+fn is_segment(name: &str) -> bool {
+    name.ends_with(".segment")
+}
+
+fn payload(seed: usize, bytes: usize) -> Vec<u8> {
+    let mut random = crate::random::Random::new(seed as u64);
+    (0..bytes).map(|at| if at % 4 == 0 { random.next() as u8 } else { (at / 64) as u8 }).collect()
+}
+
+fn append(log: &Log, kind: u8, payload: &[u8]) -> u64 {
+    let (done, durable) = mpsc::channel();
+    log.append(kind, payload.to_vec(), move |sequence| drop(done.send(sequence))).expect("room in the queue");
+    durable.recv().expect("a callback").expect("memory takes it")
+}
+
+fn all(log: &Log) -> Vec<Record> {
+    let (mut reader, mut records) = (log.reader(1), Vec::new());
+    while let Some(record) = reader.next().expect("memory can be read") {
+        records.push(record);
+    }
+    records
+}
+
+/// Whether its bytes are the same, and one half of the header of the file they are in now. A file may have another name.
+fn is_whole(before: &MemoryDisk, after: &MemoryDisk, place: &Place) -> bool {
+    let old = bytes(before, &place.file);
+    let range = place.start..place.start + place.bytes;
+    names(after).iter().filter(|name| is_segment(name)).any(|name| {
+        let new = bytes(after, name);
+        let half = |at: usize| new.get(at..at + HEADER / 2).is_some_and(|half| *half == old[at..at + HEADER / 2]);
+        new.get(range.clone()) == Some(&old[range.clone()]) && (half(0) || half(HEADER / 2))
+    })
+}
+
+/// What a change may cost.
+enum Kind {
+    /// The records whose bytes it hit.
+    Damage,
+    /// A record stands a second time where a write went astray, and may hide those between.
+    Copied,
+    /// Anything: it brought in a file of another log.
+    Foreign,
+}
+
+fn apply(disk: &MemoryDisk, change: &[u8]) -> Kind {
+    let byte = |at: usize| change.get(at).copied().unwrap_or_default();
+    let number = |at: usize| usize::from(u16::from_le_bytes([byte(at), byte(at + 1)]));
+    let names = names(disk);
+    if names.is_empty() {
+        return Kind::Damage;
+    }
+    let name = &names[usize::from(byte(1)) % names.len()];
+    let mut held = bytes(disk, name);
+    let (at, length) = (number(2) % held.len().max(1), number(4) % 600);
+    let end = held.len().min(at + length);
+    let mut kind = Kind::Damage;
+    match byte(0) % 9 {
+        0 if !held.is_empty() => held[at] ^= 1 << (byte(6) % 8),
+        1 => held.truncate(at),
+        // A torn write: zeros, or what stood elsewhere.
+        2 => held[at..end].fill(0),
+        3 => {
+            let to = held.len().saturating_sub(end - at.min(end)) / 2;
+            held.copy_within(at.min(end)..end, to);
+            kind = Kind::Copied;
+        }
+        4 => held.extend(std::iter::repeat_n(byte(6), length)),
+        // Swapped, or one over the other.
+        which @ 5..=6 => {
+            let other = &names[usize::from(byte(6)) % names.len()];
+            let of_other = bytes(disk, other);
+            put(disk, other, &held);
+            if which == 5 {
+                held = of_other;
+            }
+        }
+        7 => {
+            let _ = disk.remove(name);
+            return kind;
+        }
+        8 => {
+            let others = &samples()[usize::from(byte(6)) % SAMPLES].disk;
+            let theirs = self::names(others);
+            held = bytes(others, &theirs[usize::from(byte(7)) % theirs.len()]);
+            kind = Kind::Foreign;
+        }
+        _ => {}
+    }
+    put(disk, name, &held);
+    kind
+}
+
+fn names(disk: &MemoryDisk) -> Vec<String> {
+    disk.list().expect("memory")
+}
+
+fn bytes(disk: &MemoryDisk, name: &str) -> Vec<u8> {
+    let Ok(file) = disk.open(name) else { return Vec::new() };
+    let mut bytes = vec![0; usize::try_from(file.size().expect("memory")).unwrap_or_default()];
+    let mut at = 0;
+    while at < bytes.len() {
+        at += file.read_at(&mut bytes[at..], at as u64).expect("memory");
+    }
+    bytes
+}
+
+fn put(disk: &MemoryDisk, name: &str, bytes: &[u8]) {
+    let _ = disk.remove(name);
+    disk.create(name).and_then(|file| file.write_at(bytes, 0)).expect("memory");
+}
+
+fn fork(disk: &MemoryDisk) -> MemoryDisk {
+    let copy = MemoryDisk::default();
+    for name in names(disk) {
+        put(&copy, &name, &bytes(disk, &name));
+    }
+    copy
+}

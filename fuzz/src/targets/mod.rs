@@ -1,0 +1,37 @@
+//! One function of bytes for each door through which something comes from outside, with the seeds from which to mutate.
+
+pub mod body;
+pub mod documents;
+pub mod http;
+pub mod influxql;
+pub mod json;
+pub mod lines;
+pub mod log;
+pub mod names;
+
+mod seeds;
+
+/// A target.
+#[derive(Debug, Clone, Copy)]
+pub struct Target {
+    /// As the command line has it.
+    pub name: &'static str,
+    /// Panics where something does not hold.
+    pub check: fn(&[u8]),
+    /// Whence mutation begins.
+    pub seeds: fn() -> Vec<Vec<u8>>,
+    /// What mutation puts in.
+    pub words: &'static [&'static str],
+}
+
+/// All of them.
+pub const ALL: [Target; 8] = [
+    Target { name: "lines", check: lines::check, seeds: seeds::lines, words: seeds::LINES },
+    Target { name: "json", check: json::check, seeds: seeds::json, words: seeds::JSON },
+    Target { name: "body", check: body::check, seeds: seeds::body, words: seeds::LINES },
+    Target { name: "http", check: http::check, seeds: seeds::http, words: seeds::HTTP },
+    Target { name: "log", check: log::check, seeds: seeds::log, words: &[] },
+    Target { name: "influxql", check: influxql::check, seeds: seeds::influxql, words: seeds::INFLUXQL },
+    Target { name: "names", check: names::check, seeds: seeds::names, words: seeds::NAMES },
+    Target { name: "documents", check: documents::check, seeds: seeds::documents, words: seeds::NAMES },
+];

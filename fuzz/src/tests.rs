@@ -1,0 +1,62 @@
+//! Every target takes its seeds and some thousands of inputs made of them, the same ones in every run; the inputs that
+//! once failed; and inputs of `proptest`.
+
+use proptest::prelude::*;
+use proptest::sample::Index;
+
+use crate::driver::{Until, run};
+use crate::targets::{ALL, Target};
+
+/// Few enough for a debug build; CI gives each target seconds of its own besides.
+fn executions(target: &Target) -> u64 {
+    match target.name {
+        "http" => 150,
+        "log" | "body" => 400,
+        _ => 4000,
+    }
+}
+
+#[test]
+fn targets_take_their_seeds_and_what_is_made_of_them() {
+    for target in &ALL {
+        let outcome = run(target, 1, Until::Executions(executions(target)));
+        let failure = outcome.failure.map(|input| input.escape_ascii().to_string());
+        assert_eq!(failure, None, "{}", target.name);
+    }
+}
+
+/// Few names of programs for cargo-fuzz would be noticed missing.
+#[test]
+fn each_target_has_a_program_for_cargo_fuzz() {
+    let manifest = include_str!("../Cargo.toml");
+    for target in &ALL {
+        let path = format!("path = \"fuzz_targets/{}.rs\"", target.name);
+        assert!(manifest.contains(&path), "{path}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, cases: 200, ..ProptestConfig::default() })]
+
+    /// Of pieces of seeds, of what means something, and of any bytes, which proptest makes shorter where one fails.
+    #[test]
+    fn targets_take_what_is_put_together(
+        target in proptest::sample::select(&ALL[..]),
+        pieces in proptest::collection::vec((any::<Index>(), any::<Index>(), any::<[Index; 2]>()), 0..12),
+        any in proptest::collection::vec(any::<u8>(), 0..40),
+    ) {
+        let (seeds, mut input) = ((target.seeds)(), Vec::new());
+        for (seed, word, ends) in &pieces {
+            let seed = seed.get(&seeds);
+            let mut ends = ends.map(|end| end.index(seed.len() + 1));
+            ends.sort_unstable();
+            input.extend(&seed[ends[0]..ends[1]]);
+            if !target.words.is_empty() {
+                input.extend(word.get(target.words).bytes());
+            }
+        }
+        (target.check)(&input);
+        input.extend(any);
+        (target.check)(&input);
+    }
+}
