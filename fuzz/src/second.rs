@@ -92,12 +92,13 @@ impl Long {
     fn looks_closed(self, body: &[u8]) -> bool {
         let Some(closed) = self.closed else { return false };
         let first = body[..closed].iter().rposition(|&byte| byte == b'\n').map_or(0, |newline| newline + 1);
-        let (mut quotes, mut at) = (0, first);
-        while at < body.len() && body[at] != b'\n' {
-            if body[at] == b'\\' {
-                at += 1;
-            } else if body[at] == b'"' {
-                quotes += 1;
+        let line = body[first..].split(|&byte| byte == b'\n').next().unwrap_or_default();
+        let (mut quotes, mut at) = (0, 0);
+        while at < line.len() {
+            match line[at] {
+                b'\\' => at += 1,
+                b'"' => quotes += 1,
+                _ => {}
             }
             at += 1;
         }

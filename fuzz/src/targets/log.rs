@@ -28,6 +28,7 @@ pub fn check(data: &[u8]) {
             Kind::Copied => copied = true,
         }
     }
+    let damaged = fork(&disk);
     let (log, recovery) = match Log::open(disk.clone(), options(sample.compress)) {
         Ok(opened) => opened,
         // Segments of another log among those of this one are not judged, but refused.
@@ -42,7 +43,7 @@ pub fn check(data: &[u8]) {
     }
     for (record, place) in sample.records.iter().filter(|_| !foreign && !copied) {
         let lost = record.sequence > recovery.released && !found.contains(record);
-        assert!(!lost || !is_whole(&sample.disk, &disk, place), "{} is lost", record.sequence);
+        assert!(!lost || !is_whole(&sample.disk, &damaged, place), "{} of {place:?} is lost", record.sequence);
     }
     append(&log, 9, b"afterwards");
     assert_eq!(all(&log).last().map(|record| &*record.payload), Some(&b"afterwards"[..]));
@@ -156,7 +157,7 @@ fn is_whole(before: &MemoryDisk, after: &MemoryDisk, place: &Place) -> bool {
 enum Kind {
     /// The records whose bytes it hit.
     Damage,
-    /// A record stands a second time where a write went astray, and may hide those between.
+    /// Perhaps others too: what stands a second time, where a write or a copy went astray, may hide what it stands before.
     Copied,
     /// Anything: it brought in a file of another log.
     Foreign,
@@ -190,8 +191,9 @@ fn apply(disk: &MemoryDisk, change: &[u8]) -> Kind {
             let other = &names[usize::from(byte(6)) % names.len()];
             let of_other = bytes(disk, other);
             put(disk, other, &held);
-            if which == 5 {
-                held = of_other;
+            match which {
+                5 => held = of_other,
+                _ => kind = Kind::Copied,
             }
         }
         7 => {

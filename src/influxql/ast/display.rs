@@ -6,8 +6,8 @@ use super::super::civil;
 use super::super::duration;
 use super::super::lexer::needs_quotes;
 use super::{
-    Column, Counted, Expr, Fill, KeyFilter, Listing, Literal, Measurement, MeasurementName, NewPolicy, Order, Select,
-    Source, Statement, WildcardKind,
+    Column, Counted, Expr, Fill, KeyFilter, Listing, Literal, Measurement, MeasurementName, NewPolicy, Operator, Order,
+    Select, Source, Statement, WildcardKind,
 };
 
 /// An identifier, quoted when it has to be.
@@ -74,7 +74,10 @@ impl Display for Expr {
             Expr::Binary { operator, left, right } => {
                 left.fmt(f)?;
                 write!(f, " {} ", operator.as_str())?;
-                right.fmt(f)
+                match sign(*operator, right) {
+                    Some((sign, operand)) => write!(f, "{sign}{operand}"),
+                    None => right.fmt(f),
+                }
             }
             Expr::Paren(inner) => {
                 f.write_char('(')?;
@@ -93,6 +96,18 @@ impl Display for Expr {
             Expr::Wildcard(WildcardKind::Tag) => f.write_str("*::tag"),
             Expr::Distinct(name) => write!(f, "DISTINCT {}", Identifier(name)),
         }
+    }
+}
+
+/// The sign and the rest of a right operand that was written with one. The parser makes a product of it (`-a` is
+/// `-1 * a`), and behind an operator that binds as tightly such a product is only read back by its sign.
+fn sign(before: Operator, right: &Expr) -> Option<(char, &Expr)> {
+    let Expr::Binary { operator, left, right } = right else { return None };
+    match **left {
+        Expr::Literal(Literal::Integer(factor @ (1 | -1))) if before.precedence() >= operator.precedence() => {
+            Some((if factor == 1 { '+' } else { '-' }, right))
+        }
+        _ => None,
     }
 }
 

@@ -39,6 +39,19 @@ fn numbers_print_so_that_they_are_read_back() {
     assert_eq!(condition.map(|condition| condition.to_string()), Some("v > 1.23456".to_owned()));
 }
 
+/// Found by fuzzing: `d % -a` printed as `d % -1 * a`, which is `(d % -1) * a` when it is read back, and as such it would be
+/// in whatever keeps a statement as its text. InfluxDB prints it so to this day.
+#[test]
+fn a_sign_behind_an_operator_is_read_back() {
+    for condition in ["d % -a = 1", "d / +((a)) > 2", "d * -a * -mean(b) = 3"] {
+        let statement = one(&format!("select v from m where {condition}"));
+        assert_eq!(statement.to_string(), format!("SELECT v FROM m WHERE {condition}"));
+        assert_eq!(one(&statement.to_string()), statement);
+    }
+    // Where it is read back all the same, it prints as it does there.
+    assert_eq!(one("select a - -b from m").to_string(), "SELECT a - -1 * b FROM m");
+}
+
 #[test]
 fn operators_bind_as_tightly_as_they_should() {
     for (text, grouped) in [
