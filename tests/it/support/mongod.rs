@@ -254,7 +254,7 @@ fn number(document: &Document, key: &str) -> i64 {
     document.get_i64(key).or_else(|_| document.get_i32(key).map(i64::from)).unwrap_or(-1)
 }
 
-pub(super) fn free_port() -> u16 {
+pub fn free_port() -> u16 {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a loopback port can be had");
     listener.local_addr().expect("a listener has an address").port()
 }

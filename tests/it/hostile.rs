@@ -1,0 +1,118 @@
+//! Clients that mean harm, or might as well: odd names and numbers, depth, length, bombs, a flood of sensors, and bytes that
+//! are no requests. Each gets the right status, nothing panics, and a good client beside them is served all the while. What
+//! it cost is printed.
+
+mod names;
+mod numbers;
+mod sensors;
+mod sizes;
+mod sockets;
+
+use std::io::Write;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::support::http::{get, post};
+use crate::support::series::{flush, readings};
+use crate::support::server::Server;
+
+/// The good client's database and sensor.
+const GOOD: (&str, &str) = ("good", "climate,sensor=good");
+/// 2026-01-15T14:00:00Z.
+const START: i64 = 1_768_485_600_000_000_000;
+
+/// Does harm to a server while a good client writes and reads: every one of its readings is acked, and is there at the end.
+#[track_caller]
+fn while_a_good_client_is_served<T>(server: &Server, what: &str, harm: impl FnOnce() -> T) -> T {
+    let (before, started) = (Memory::of(server), Instant::now());
+    let over = AtomicBool::new(false);
+    let (outcome, (written, worst)) = std::thread::scope(|scope| {
+        let good = scope.spawn(|| good_client(server, what, &over));
+        // Told also when the harm panics, or the scope would wait for ever.
+        let end = End(&over);
+        let outcome = harm();
+        drop(end);
+        (outcome, good.join().expect("the good client is served"))
+    });
+    let after = Memory::of(server);
+    print(&format!(
+        "hostile {what}: {:.1} s; a good client wrote {written} readings meanwhile, the slowest in {} ms; resident {before} \
+         before, {after} after",
+        started.elapsed().as_secs_f64(),
+        worst.as_millis(),
+    ));
+    assert_eq!(get(&server.url("/health")).status, 200);
+    let log = server.stderr();
+    assert!(!log.contains("panicked"), "{log}");
+    outcome
+}
+
+struct End<'a>(&'a AtomicBool);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+/// Writes one reading after the other until told, at least one, and finds them all: how many, and the longest time of one.
+fn good_client(server: &Server, what: &str, over: &AtomicBool) -> (usize, Duration) {
+    let (mut count, mut worst) = (0, Duration::ZERO);
+    let sensor = format!("{},during={}", GOOD.1, what.replace(' ', "-"));
+    let sensor = sensor.replace("sensor=good,during=", "during=");
+    loop {
+        let line = format!("{sensor} temp={count} {}", START + i64::try_from(count).expect("few"));
+        let started = Instant::now();
+        post(&server.url(&format!("/write?db={}", GOOD.0)), line, &[]).expect(204);
+        worst = worst.max(started.elapsed());
+        count += 1;
+        if count % 50 == 1 {
+            assert_eq!(readings(server, GOOD.0, &sensor, None, 10_000).len(), count);
+        }
+        if over.load(Ordering::SeqCst) {
+            break;
+        }
+    }
+    flush(server);
+    assert_eq!(readings(server, GOOD.0, &sensor, None, 10_000).len(), count);
+    (count, worst)
+}
+
+/// What a process holds, where the system says so.
+#[derive(Debug, Clone, Copy)]
+struct Memory {
+    resident: Option<u64>,
+    peak: Option<u64>,
+}
+
+impl Memory {
+    fn of(server: &Server) -> Memory {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).unwrap_or_default();
+        let bytes = |key: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(key))?;
+            Some(line.trim().trim_end_matches(" kB").parse::<u64>().ok()? << 10)
+        };
+        Memory { resident: bytes("VmRSS:"), peak: bytes("VmHWM:") }
+    }
+
+    /// The peak is at most so many bytes above what was resident before.
+    #[track_caller]
+    fn grew_at_most(server: &Server, before: Memory, bytes: u64) {
+        let Some((peak, before)) = Memory::of(server).peak.zip(before.resident) else { return };
+        assert!(peak <= before + bytes, "{} MiB at the peak, {} MiB before", peak >> 20, before >> 20);
+    }
+}
+
+impl std::fmt::Display for Memory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match (self.resident, self.peak) {
+            (Some(resident), Some(peak)) => write!(f, "{} MiB (peak {} MiB)", resident >> 20, peak >> 20),
+            _ => f.write_str("not known"),
+        }
+    }
+}
+
+/// To the terminal, also of a test that passes.
+fn print(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{line}");
+}

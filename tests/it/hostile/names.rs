@@ -1,0 +1,137 @@
+//! Names that mean something to a database, a language or a terminal, in every place where a name may stand, on both stores:
+//! each is read back as it was sent, or is refused and nothing is stored.
+
+use serde_json::{Value, json};
+
+use super::{START, while_a_good_client_is_served};
+use crate::support::http::{get, post};
+use crate::support::mongod::{fresh_database_name, mongod};
+use crate::support::series::{flush, readings};
+use crate::support::server::{Launch, Server};
+
+/// Where a name may stand.
+const PLACES: [&str; 4] = ["measurement", "tag key", "tag value", "field key"];
+
+fn names() -> Vec<String> {
+    let plain = [
+        "$",
+        "$where",
+        "$set",
+        ".",
+        "..",
+        "a.b",
+        ".a",
+        "a.",
+        "%",
+        "%24",
+        "%2",
+        "_id",
+        "__proto__",
+        "constructor",
+        "ts",
+        "ns",
+        "%74s",
+        "time",
+        "sensor",
+        "value",
+        "system.buckets",
+        "🌡",
+        "e\u{301}",
+        "\u{202e}rtl",
+        "\u{feff}bom",
+        "a b",
+        "a,b",
+        "a=b",
+        "\"quoted\"",
+        "'",
+        "a\\b",
+        "<script>",
+        "{{x}}",
+        "../../etc/passwd",
+        "null",
+        "0",
+        "-1",
+        "''; drop database",
+        // Refused everywhere.
+        "",
+        "\0",
+        "nul\0inside",
+        "a\nb",
+        "a\rb",
+        "\u{1b}[31m",
+        "\u{7f}",
+        "\u{85}",
+        "ends in a backslash\\",
+        // Refused as a measurement, which begins a line.
+        "#comment",
+    ];
+    let long = ["x".repeat(1024), "é".repeat(512), "x".repeat(1025), "🌡".repeat(1024)];
+    plain.into_iter().map(str::to_owned).chain(long).collect()
+}
+
+/// What the limits and the grammar say of a name.
+fn may_stand(name: &str, place: &str) -> bool {
+    let fits = !name.is_empty() && name.len() <= 1024 && !name.contains(char::is_control) && !name.ends_with('\\');
+    fits && !(place == "measurement" && name.starts_with('#'))
+}
+
+#[test]
+fn names_come_back_or_are_refused_from_the_embedded_store() {
+    round_trips(&Launch::embedded().start());
+}
+
+#[test]
+fn names_come_back_or_are_refused_from_mongodb() {
+    round_trips(&Server::start(&mongod().uri(&fresh_database_name())));
+}
+
+#[track_caller]
+fn round_trips(server: &Server) {
+    let cases: Vec<(String, &str)> =
+        names().into_iter().flat_map(|name| PLACES.map(|place| (name.clone(), place))).collect();
+    while_a_good_client_is_served(server, "names", || {
+        for (name, place) in &cases {
+            let answer = post(&server.url("/api/v1/readings?db=n"), reading(name, place).to_string(), &[]);
+            let expected = if may_stand(name, place) { 200 } else { 400 };
+            assert_eq!(answer.status, expected, "{name:?} as {place}: {}", answer.text());
+        }
+    });
+    flush(server);
+    let kept = cases.iter().filter(|(name, place)| may_stand(name, place));
+    for (name, place) in kept.clone() {
+        let found = readings(server, "n", &key(name, place), None, 10);
+        assert_eq!(found.len(), 1, "{name:?} as {place}");
+        let field = if *place == "field key" { name } else { "v" };
+        // A field of that name would be taken for the time that stands beside it.
+        let expected = if field == "ts" { None } else { Some(("1.5".to_owned(), field)) };
+        let fields: Vec<(String, &str)> = found[0].1.iter().map(|(name, value)| (value.clone(), &**name)).collect();
+        assert!(expected.is_none_or(|expected| fields.contains(&expected)), "{name:?} as {place}: {fields:?}");
+    }
+    let sensors = get(&server.url("/api/v1/sensors?db=n&limit=1000")).expect(200).json();
+    let listed = sensors["sensors"].as_array().map_or(0, Vec::len);
+    assert_eq!(listed, kept.count(), "{sensors}");
+}
+
+fn reading(name: &str, place: &str) -> Value {
+    let (measurement, tags, field) = parts(name, place);
+    json!({"measurement": measurement, "tags": {tags.0: tags.1}, "ts": START, "fields": {field: 1.5}})
+}
+
+/// Each case has a sensor of its own.
+fn parts<'a>(name: &'a str, place: &str) -> (&'a str, (&'a str, String), &'a str) {
+    let unique = format!("{}-{}", name.len(), name.chars().filter(|c| c.is_alphanumeric()).count());
+    match place {
+        "measurement" => (name, ("as", "measurement".to_owned()), "v"),
+        "tag key" => ("m", (name, unique), "v"),
+        "tag value" => ("m", ("as", name.to_owned()), "v"),
+        _ => ("fields", ("of", name.escape_unicode().take(200).collect()), name),
+    }
+}
+
+/// The sensor's key as its documentation has it: a backslash before each separator.
+fn key(name: &str, place: &str) -> String {
+    let (measurement, (tag, value), _) = parts(name, place);
+    let escaped = |name: &str| name.replace(',', "\\,").replace('=', "\\=").replace(' ', "\\ ");
+    let measurement = measurement.replace(',', "\\,").replace(' ', "\\ ");
+    format!("{measurement},{}={}", escaped(tag), escaped(&value))
+}

@@ -1,0 +1,123 @@
+//! Depth and length: JSON of a hundred thousand levels, lines without an end, chunks of one byte, a gigabyte packed into
+//! one megabyte.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use super::{Memory, START, print, while_a_good_client_is_served};
+use crate::support::http::post;
+use crate::support::series::readings;
+use crate::support::server::{Launch, Server};
+
+const LEVELS: usize = 100_000;
+/// `limits.body_bytes` where nothing else is said.
+const BODY_BYTES: u64 = 25 << 20;
+
+/// The status of the answer to bytes sent as they are; what is not taken any more need not be sent.
+fn status_of(server: &Server, head: &str, body: impl Iterator<Item = Vec<u8>>) -> u16 {
+    let mut stream = TcpStream::connect(server.address()).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    stream.write_all(format!("{head}\r\nhost: h\r\nconnection: close\r\n").as_bytes()).unwrap();
+    for piece in std::iter::once(b"transfer-encoding: chunked\r\n\r\n".to_vec()).chain(body) {
+        if stream.write_all(&piece).is_err() {
+            break;
+        }
+    }
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer);
+    let answer = String::from_utf8_lossy(&answer).into_owned();
+    let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok());
+    status.unwrap_or_else(|| panic!("no answer: {answer:?}"))
+}
+
+fn chunk(bytes: &[u8]) -> Vec<u8> {
+    [format!("{:x}\r\n", bytes.len()).as_bytes(), bytes, b"\r\n"].concat()
+}
+
+const END: &[u8] = b"0\r\n\r\n";
+
+#[test]
+fn deep_json_and_deep_queries_are_refused() {
+    let server = Launch::embedded().start();
+    let bodies = [
+        "[".repeat(LEVELS),
+        "{\"fields\":".repeat(LEVELS),
+        format!("{{\"value\":{}{}}}", "[".repeat(LEVELS), "]".repeat(LEVELS)),
+        // Within one reading's limit of 64 KiB.
+        format!("{{\"value\":{}{}}}", "[".repeat(30_000), "]".repeat(30_000)),
+        format!("{{\"tags\":{}1{}}}", "{\"a\":".repeat(10_000), "}".repeat(10_000)),
+    ];
+    while_a_good_client_is_served(&server, "depth", || {
+        for body in &bodies {
+            let answer = post(&server.url("/api/v1/readings?db=d"), body, &[]).expect(400);
+            assert!(answer.body.len() < 10_000, "an answer is not as long as what it is about");
+        }
+        for open in ["(", "-(", "mean(", "(select v from "] {
+            let form = format!("db=d&q=select {}v from m", open.repeat(LEVELS / open.len()));
+            let headers = [("content-type", "application/x-www-form-urlencoded")];
+            post(&server.url("/query"), form, &headers).expect(400);
+        }
+    });
+}
+
+#[test]
+fn a_line_without_an_end_costs_no_more_than_a_body_may() {
+    let server = Launch::embedded().start();
+    let before = Memory::of(&server);
+    while_a_good_client_is_served(&server, "endless line", || {
+        let piece = chunk(&vec![b'x'; 64 << 10]);
+        for start in ["m f=\"", "m,t=", "# "] {
+            let body = std::iter::once(chunk(start.as_bytes())).chain(std::iter::repeat_n(piece.clone(), 480));
+            assert_eq!(status_of(&server, "POST /write?db=d HTTP/1.1", body), 413, "{start}");
+        }
+    });
+    Memory::grew_at_most(&server, before, 3 * BODY_BYTES);
+    // A long line within the body's limit costs itself, and no line beside it.
+    let body = format!("m f=1 {START}\nm f=\"{}\nm f=2 {}\n", "x".repeat(4 << 20), START + 1);
+    post(&server.url("/write?db=d"), body, &[]).expect(400);
+    assert_eq!(readings(&server, "d", "m", None, 10).len(), 2);
+}
+
+#[test]
+fn chunks_of_one_byte_are_a_body_like_any_other() {
+    let server = Launch::embedded().start();
+    let lines: String = (0..1000).map(|n| format!("m,s=a v={n} {}\n", START + n)).collect();
+    while_a_good_client_is_served(&server, "chunks of one byte", || {
+        let pieces = lines.as_bytes().chunks(500).map(|part| part.iter().flat_map(|byte| chunk(&[*byte])).collect());
+        let status = status_of(&server, "POST /write?db=d HTTP/1.1", pieces.chain([END.to_vec()]));
+        assert_eq!(status, 204);
+    });
+    assert_eq!(readings(&server, "d", "m,s=a", None, 10_000).len(), 1000);
+}
+
+/// A member of 10 MB, a hundred times over: all members count together.
+#[test]
+fn a_gigabyte_in_a_megabyte_is_refused_before_it_is_there() {
+    let server = Launch::embedded().start();
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+    encoder.write_all(&vec![b'\n'; 10 << 20]).unwrap();
+    let bomb = encoder.finish().unwrap().repeat(103);
+    let single = {
+        // One member that goes on and on, as `gzip` makes it.
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+        (0..100).for_each(|_| encoder.write_all(&vec![b'#'; 1 << 20]).unwrap());
+        encoder.finish().unwrap()
+    };
+    print(&format!("a bomb of {} bytes becomes {} MB", bomb.len(), 103 * 10));
+    let before = Memory::of(&server);
+    while_a_good_client_is_served(&server, "gzip bombs", || {
+        std::thread::scope(|scope| {
+            for bomb in [&bomb, &bomb, &single, &single] {
+                let server = &server;
+                scope.spawn(move || {
+                    for path in ["/write?db=d", "/api/v1/readings?db=d", "/api/v2/write?bucket=d"] {
+                        post(&server.url(path), bomb, &[("content-encoding", "gzip")]).expect(413);
+                    }
+                });
+            }
+        });
+    });
+    // Four at a time, each no longer than a body may be, which a growing buffer may hold twice for a moment.
+    Memory::grew_at_most(&server, before, 4 * 2 * BODY_BYTES + (32 << 20));
+}
