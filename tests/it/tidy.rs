@@ -119,3 +119,24 @@ fn every_module_opens_with_what_it_is_for() {
         assert!(is_tests || text.starts_with("//! "), "{} opens without a module comment", file.display());
     }
 }
+
+/// `unsafe_code = "forbid"` stands in the workspace's lints, and a member has them only when it says so: a new one is easily
+/// forgotten.
+#[test]
+fn no_member_may_have_unsafe_code() {
+    let parsed = |folder: &Path| -> toml::Table {
+        fs::read_to_string(folder.join("Cargo.toml")).unwrap().parse().expect("a manifest is TOML")
+    };
+    let manifest = parsed(&root());
+    let workspace = &manifest["workspace"];
+    assert_eq!(workspace["lints"]["rust"]["unsafe_code"].as_str(), Some("forbid"));
+    let members = workspace["members"].as_array().expect("a list");
+    assert!(members.len() > 1);
+    for member in members {
+        let folder = root().join(member.as_str().expect("a folder"));
+        assert!(!member.as_str().unwrap().contains('*'), "{member}: name each member");
+        let lints = parsed(&folder);
+        let inherits = lints.get("lints").and_then(|lints| lints.get("workspace")).and_then(toml::Value::as_bool);
+        assert_eq!(inherits, Some(true), "{member}");
+    }
+}
