@@ -1,4 +1,4 @@
-//! A real server within this process, on a loopback port: connections, routes and bodies as they are, with a log in
+//! A real server within this process, on loopback ports: connections, routes and bodies as they are, with a log in
 //! memory and a store that gets nothing, because no sensor is allowed. So what a request is answered depends on that
 //! request alone, and a fuzzer sees which code it reached.
 
@@ -8,15 +8,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use hourglass::access::{Audit, Mode, Quota, Registry, TokenFile};
 use hourglass::bucket::Caps;
-use hourglass::http::{self, App, Health};
+use hourglass::edge::{Bounds, Listener, Seats};
+use hourglass::http::{self, App, Health, Serves};
 use hourglass::ingest::{AckLevel, Ingest};
 use hourglass::log::{self, Log};
 use hourglass::query::Query;
-use hourglass::reading::Limits;
+use hourglass::reading::{Limits, Precision};
 use hourglass::store::EmbeddedStore;
 use hourglass::telemetry::Metrics;
-use hourglass::{ingest, query};
+use hourglass::{ingest, query, tcp};
 use hourglass_benches::MemoryDisk;
 use tokio::sync::watch;
 
@@ -30,12 +32,21 @@ const HEAD: Duration = Duration::from_secs(1);
 /// Panics of the server's threads, which its runtime catches.
 static PANICS: AtomicUsize = AtomicUsize::new(0);
 
+/// Where the server listens.
+#[derive(Debug, Clone, Copy)]
+pub struct Addresses {
+    /// For HTTP.
+    pub http: SocketAddr,
+    /// For lines without HTTP.
+    pub lines: SocketAddr,
+}
+
 /// Where the server listens. The first call starts it; it ends with the process.
 ///
 /// # Panics
 /// Where there is no folder for temporary files, or no port.
-pub fn address() -> SocketAddr {
-    static ADDRESS: OnceLock<SocketAddr> = OnceLock::new();
+pub fn addresses() -> Addresses {
+    static ADDRESS: OnceLock<Addresses> = OnceLock::new();
     *ADDRESS.get_or_init(|| {
         let before = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
@@ -50,7 +61,7 @@ pub fn address() -> SocketAddr {
 
 const THREADS: &str = "served";
 
-fn start() -> SocketAddr {
+fn start() -> Addresses {
     let (told, address) = std::sync::mpsc::channel();
     let serve = move || {
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -60,15 +71,38 @@ fn start() -> SocketAddr {
             .build()
             .expect("a runtime");
         runtime.block_on(async {
-            let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
-            told.send(listener.local_addr().expect("an address")).expect("somebody who asked");
+            let (http, lines) = (listener().await, listener().await);
+            let address = |listener: &Listener| listener.tcp.local_addr().expect("an address");
+            let addresses = Addresses { http: address(&http), lines: address(&lines) };
             let (app, metrics) = app();
-            let bounds = http::Connections { max: 512, header_timeout: HEAD, finish: HEAD };
-            http::serve(listener, http::Service::new(app), bounds, metrics, std::future::pending()).await;
+            let bounds = Bounds { max: 512, per_address: 512, idle: HEAD, head: HEAD, handshake: HEAD, write: HEAD };
+            let seats = Seats::new(bounds, metrics.clone());
+            let (_stop, stopped) = watch::channel(false);
+            let who = (app.access.clone(), app.audit.clone());
+            let options = tcp::Options {
+                database: "d".to_owned(),
+                precision: Precision::Nanoseconds,
+                line_bytes: Limits::default().line_bytes,
+                batch_bytes: BODY_BYTES,
+                http: addresses.http,
+            };
+            let tcp = tcp::Service::new(app.ingest.clone(), who, options, metrics);
+            let protocol = http::Protocol { header_bytes: 32 << 10, http2: true, ..http::Protocol::default() };
+            told.send(addresses).expect("somebody who asked");
+            tokio::join!(
+                seats.clone().keep(),
+                tcp::serve(lines, seats.clone(), tcp, stopped.clone()),
+                http::serve(http, seats.clone(), http::Service::new(app, Serves::All), protocol, stopped),
+            );
         });
     };
     std::thread::Builder::new().name(THREADS.into()).spawn(serve).expect("a thread");
     address.recv().expect("a server")
+}
+
+async fn listener() -> Listener {
+    let tcp = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    Listener { tcp, tls: None, idle: None, finish: HEAD }
 }
 
 fn app() -> (Arc<App>, Metrics) {
@@ -80,7 +114,6 @@ fn app() -> (Arc<App>, Metrics) {
     let (ingest, closing) = Ingest::start(options, store.clone(), (log, &recovery), metrics.clone());
     // The shards go on for as long as the process does, and so do the store's open files, whose folder goes now.
     std::mem::forget(closing);
-    drop(folder);
     let ingest = Arc::new(ingest);
     let query = Query::new(store, ingest.clone(), query_options(), metrics.clone());
     // Nobody changes it any more.
@@ -95,7 +128,13 @@ fn app() -> (Arc<App>, Metrics) {
         sensors_max: 1000,
         limits: Limits::default(),
     };
-    let app = App { ingest, query, metrics: metrics.clone(), health, options, started: (0, Instant::now()) };
+    let (access, audit) = (
+        Arc::new(Registry::of_file(TokenFile::own(folder.path()), Mode::OnceThereIsAToken)),
+        Arc::new(Audit::new(folder.path())),
+    );
+    drop(folder);
+    let started = (0, Instant::now());
+    let app = App { ingest, query, access, audit, metrics: metrics.clone(), health, options, started };
     (Arc::new(app), metrics)
 }
 
@@ -121,6 +160,8 @@ fn ingest_options(dead_letters: std::path::PathBuf) -> ingest::Options {
         // Every line that is good is refused too, and quoted: the answer tells what was read.
         sensors: 0,
         databases: 10,
+        database_quota: Quota::default(),
+        window: ingest::Window::default(),
     }
 }
 
@@ -153,7 +194,7 @@ pub struct Answer {
 /// When no whole answer comes: then the one who should give it panicked, or hangs.
 #[must_use]
 pub fn ask(request: &[u8]) -> Answer {
-    let mut stream = connect();
+    let mut stream = connect(addresses().http);
     // One that was answered before its end may find the connection closed.
     let _ = stream.write_all(request);
     let answer = answer(&mut BufReader::new(stream));
@@ -166,10 +207,10 @@ pub fn ask(request: &[u8]) -> Answer {
 /// # Panics
 /// When it does not close it in good time.
 #[must_use]
-pub fn raw(bytes: &[u8]) -> Vec<u8> {
+pub fn raw(to: SocketAddr, bytes: &[u8]) -> Vec<u8> {
     /// How long an answer is given to come before the request is taken for one without an end.
     const MOMENT: Duration = Duration::from_millis(3);
-    let mut stream = connect();
+    let mut stream = connect(to);
     let _ = stream.write_all(bytes);
     let mut answered = vec![0; 64 << 10];
     stream.set_read_timeout(Some(MOMENT)).expect("a timeout");
@@ -191,8 +232,8 @@ pub fn no_panic() {
     assert_eq!(PANICS.swap(0, Ordering::SeqCst), 0, "the server panicked");
 }
 
-fn connect() -> TcpStream {
-    let stream = TcpStream::connect(address()).expect("the server takes connections");
+fn connect(to: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(to).expect("the server takes connections");
     stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
     stream.set_write_timeout(Some(PATIENCE)).expect("a timeout");
     stream.set_nodelay(true).expect("an open socket");

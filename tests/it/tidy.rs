@@ -134,9 +134,9 @@ fn no_member_may_have_unsafe_code() {
     assert!(members.len() > 1);
     for member in members {
         let folder = root().join(member.as_str().expect("a folder"));
-        assert!(!member.as_str().unwrap().contains('*'), "{member}: name each member");
+        assert!(!member.as_str().unwrap().contains('*'), "{member:?}: name each member");
         let lints = parsed(&folder);
         let inherits = lints.get("lints").and_then(|lints| lints.get("workspace")).and_then(toml::Value::as_bool);
-        assert_eq!(inherits, Some(true), "{member}");
+        assert_eq!(inherits, Some(true), "{member:?}");
     }
 }

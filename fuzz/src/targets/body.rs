@@ -13,7 +13,7 @@ struct Encoding {
 }
 
 /// A new encoding is a line here.
-const ENCODINGS: [Encoding; 2] = [
+const ENCODINGS: [Encoding; 4] = [
     Encoding {
         name: "gzip",
         encode: |plain| {
@@ -22,12 +22,51 @@ const ENCODINGS: [Encoding; 2] = [
         },
         decode: |sent, limit| up_to(flate2::read::MultiGzDecoder::new(sent), limit),
     },
+    Encoding {
+        name: "deflate",
+        encode: |plain| {
+            let mut encoder = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::fast());
+            encoder.write_all(plain).and_then(|()| encoder.finish()).expect("memory")
+        },
+        // Bare deflate where the first two bytes are no head of zlib: RFC 1950, 2.2.
+        decode: |sent, limit| match sent {
+            [first, second, ..]
+                if first & 0x0f == 8 && first >> 4 <= 7 && u16::from_be_bytes([*first, *second]).is_multiple_of(31) =>
+            {
+                let mut decoder = flate2::bufread::ZlibDecoder::new(sent);
+                let plain = up_to(&mut decoder, limit)?;
+                to_the_end(plain, decoder.into_inner(), limit)
+            }
+            _ => {
+                let mut decoder = flate2::bufread::DeflateDecoder::new(sent);
+                let plain = up_to(&mut decoder, limit)?;
+                to_the_end(plain, decoder.into_inner(), limit)
+            }
+        },
+    },
+    Encoding {
+        name: "zstd",
+        encode: |plain| zstd::stream::encode_all(plain, 1).expect("memory"),
+        decode: |sent, limit| {
+            let mut decoder = zstd::stream::read::Decoder::new(sent)?;
+            decoder.window_log_max(23)?;
+            up_to(decoder, limit)
+        },
+    },
     Encoding { name: "identity", encode: <[u8]>::to_vec, decode: |sent, limit| up_to(sent, limit) },
 ];
 
 fn up_to(decoder: impl Read, limit: usize) -> std::io::Result<Vec<u8>> {
     let mut plain = Vec::new();
     decoder.take(limit as u64 + 1).read_to_end(&mut plain)?;
+    Ok(plain)
+}
+
+/// What was decoded, unless something follows its end.
+fn to_the_end(plain: Vec<u8>, rest: &[u8], limit: usize) -> std::io::Result<Vec<u8>> {
+    if plain.len() <= limit && !rest.is_empty() {
+        return Err(std::io::Error::other("something follows its end"));
+    }
     Ok(plain)
 }
 

@@ -8,6 +8,7 @@ pub mod json;
 pub mod lines;
 pub mod log;
 pub mod names;
+pub mod tcp;
 
 mod seeds;
 
@@ -25,11 +26,12 @@ pub struct Target {
 }
 
 /// All of them.
-pub const ALL: [Target; 8] = [
+pub const ALL: [Target; 9] = [
     Target { name: "lines", check: lines::check, seeds: seeds::lines, words: seeds::LINES },
     Target { name: "json", check: json::check, seeds: seeds::json, words: seeds::JSON },
     Target { name: "body", check: body::check, seeds: seeds::body, words: seeds::LINES },
     Target { name: "http", check: http::check, seeds: seeds::http, words: seeds::HTTP },
+    Target { name: "tcp", check: tcp::check, seeds: seeds::tcp, words: seeds::LINES },
     Target { name: "log", check: log::check, seeds: seeds::log, words: &[] },
     Target { name: "influxql", check: influxql::check, seeds: seeds::influxql, words: seeds::INFLUXQL },
     Target { name: "names", check: names::check, seeds: seeds::names, words: seeds::NAMES },

@@ -301,6 +301,19 @@ pub fn body() -> Vec<Vec<u8>> {
         .collect()
 }
 
+/// Lines as they come over TCP, some after a first line that says whose they are.
+pub fn tcp() -> Vec<Vec<u8>> {
+    let hellos: [&[u8]; 5] = [
+        b"auth hg_0123456789ab_0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef db=d precision=s\n",
+        b"auth x\n",
+        b"auth \n",
+        b"GET / HTTP/1.1\r\nhost: h\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+    ];
+    let begun = hellos.iter().flat_map(|hello| lines().into_iter().take(3).map(|body| [hello, &*body].concat()));
+    begun.chain(lines()).collect()
+}
+
 /// Requests of every kind.
 pub fn http() -> Vec<Vec<u8>> {
     let gets = [
