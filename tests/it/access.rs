@@ -1,6 +1,7 @@
 //! Who may do what, and how much.
 
 mod command;
+mod lines;
 mod matrix;
 mod pins;
 mod quotas;

@@ -9,7 +9,7 @@ use crate::support::eventually;
 use crate::support::packages::{Package, require};
 use crate::support::raw::PATIENCE;
 use crate::support::series::metric;
-use crate::support::server::{Launch, Server};
+use crate::support::server::{Launch, Server, program as hourglass};
 
 /// What curl says: whether it got an answer, the status and headers, and its own words.
 struct Said {
@@ -86,6 +86,36 @@ fn clients_show_a_certificate_where_it_is_wanted() {
         assert!(!ping(Some(&strangers)), "{wanted}");
         assert_eq!(ping(None), without, "{wanted}");
     }
+}
+
+/// Its name is that of a token: no secret is sent.
+#[test]
+fn a_clients_certificate_says_whose_token_it_is() {
+    let (Some(program), Some(certificates)) = (require(Package::Curl), Certificates::new()) else { return };
+    certificates.sign("client", "gw-1", "");
+    certificates.sign("other", "gw-2", "");
+    let ca = shown(&certificates.file("ca.pem"));
+    let server = secure(&certificates, &format!("client_ca_file = {ca}\nclient_auth = \"optional\""));
+    let token = |words: &[&str]| {
+        let made = hourglass().arg("token").args(words).arg("--data-dir").arg(server.data_dir()).output().unwrap();
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    };
+    token(&["create", "--name", "gw-1", "--write", "a"]);
+    let write = |name: &str, database: &str| {
+        let [certificate, key] =
+            [".pem", ".key"].map(|end| certificates.file(&format!("{name}{end}")).display().to_string());
+        let more = ["-d", "m v=1 1", "--cert", &certificate, "--key", &key];
+        let said = curl(&program, &certificates, &url(&server, &format!("/write?db={database}")), &more).text;
+        said.split(' ').nth(1).unwrap_or_default().to_owned()
+    };
+    eventually("the token counts", PATIENCE, || {
+        (write("client", "a") == "204" && write("other", "a") == "401").then_some(())
+    });
+    assert_eq!(write("client", "b"), "403");
+    let nobody = curl(&program, &certificates, &url(&server, "/write?db=a"), &["-d", "m v=1 1"]);
+    assert!(nobody.text.starts_with("HTTP/1.1 401"), "{}", nobody.text);
+    token(&["revoke", "gw-1"]);
+    eventually("the token counts no more", PATIENCE, || (write("client", "a") == "401").then_some(()));
 }
 
 /// A connection that is open through it all goes on; what is bad is not taken.

@@ -1,0 +1,70 @@
+//! Lines over TCP: the first one says who sends them.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use super::{PATIENCE, await_status, create, guarded, token_command, with};
+use crate::support::poll;
+use crate::support::server::Server;
+
+const LISTEN: &str = "[tcp]\nlisten = \"127.0.0.1:0\"\ndatabase = \"a\"\n";
+
+fn connect(server: &Server, text: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(server.other("tcp")).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    stream.write_all(text.as_bytes()).unwrap();
+    stream
+}
+
+/// What is said before the connection is closed from there.
+fn farewell(mut stream: TcpStream) -> String {
+    let mut said = String::new();
+    let _ = stream.read_to_string(&mut said);
+    said
+}
+
+fn count(server: &Server, admin: &str) -> usize {
+    let asked = with(admin, "GET", &server.url("/api/v1/readings?db=a&measurement=m"), "").expect(200).json();
+    asked["series"].as_array().unwrap().iter().map(|series| series["readings"].as_array().unwrap().len()).sum()
+}
+
+#[test]
+fn lines_are_taken_from_whoever_may_write_them() {
+    let (server, admin) = guarded(LISTEN);
+    let lab = create(&server, &["--name", "lab", "--write", "a", "--sensor-tag", "site=lab"]);
+    await_status(&server, &lab, 403);
+    for (text, said) in [
+        ("m,site=lab v=1 1\n".to_owned(), "ERROR authorization failed"),
+        ("auth wrong\nm,site=lab v=1 1\n".to_owned(), "ERROR authorization failed"),
+        (format!("auth {lab} db=b\nm,site=lab v=1 1\n"), "ERROR lab may not write to database \"b\""),
+    ] {
+        let farewell = farewell(connect(&server, &text));
+        assert!(farewell.starts_with(said) && !farewell.contains(&lab[16..]), "{text}: {farewell}");
+    }
+    assert_eq!(count(&server, &admin), 0);
+    let mut open = connect(&server, &format!("auth {lab}\nm,site=lab v=1 1\nm,site=plant v=1 1\nm v=1 1\n"));
+    assert!(poll(PATIENCE, || (count(&server, &admin) == 1).then_some(())).is_some());
+    // Connections outlive tokens, and what comes after its end is not taken.
+    assert!(token_command(&server.data_dir(), &["revoke", "lab"]).status.success());
+    await_status(&server, &lab, 401);
+    let _ = open.write_all(b"m,site=lab v=2 2\n");
+    assert!(farewell(open).starts_with("ERROR authorization failed"));
+    assert_eq!(count(&server, &admin), 1);
+}
+
+/// Whoever is over their quota is not read from until it is paid off; nothing is lost.
+#[test]
+fn a_quota_slows_a_connection_down() {
+    let (server, admin) = guarded(LISTEN);
+    let slow = create(&server, &["--name", "slow", "--write", "a", "--rate", "100/s"]);
+    await_status(&server, &slow, 403);
+    let lines = |from: usize, to: usize| (from..to).map(|n| format!("m v={n} {n}\n")).collect::<String>();
+    let mut stream = connect(&server, &format!("auth {slow}\n{}", lines(0, 600)));
+    assert!(poll(PATIENCE, || (count(&server, &admin) == 600).then_some(())).is_some());
+    stream.write_all(lines(600, 610).as_bytes()).unwrap();
+    assert!(poll(PATIENCE, || (count(&server, &admin) == 610).then_some(())).is_some());
+    let metrics = with(&admin, "GET", &server.url("/metrics"), "").expect(200);
+    let refused = "hourglass_access_quota_total{outcome=\"refused\",scope=\"token\",of=\"readings\"}";
+    assert!(metrics.text().contains(refused), "it had to wait");
+}
