@@ -296,7 +296,7 @@ mod tests {
         sitting[0].1.wrote(true);
         assert!(sit(&seats, "192.0.2.1").is_none(), "an answer is on its way");
         sitting[0].1.wrote(false);
-        sitting[0].1.reading();
+        sitting[0].1.rests();
         assert!(sit(&seats, "192.0.2.1").is_some(), "it is idle now");
     }
 

@@ -122,8 +122,9 @@ impl Watch {
         (!std::mem::replace(&mut opening.stale, true)).then(|| std::mem::take(&mut opening.bytes))
     }
 
-    /// Called before each read.
-    pub(super) fn reading(&self) {
+    /// Called before each read, and when nothing is left to be written: who serves may not read again before more
+    /// bytes have come.
+    pub(super) fn rests(&self) {
         if self.phase().0 == Phase::Sending && self.writing.load(Ordering::Relaxed) == 0 {
             self.turn_from(Phase::Sending, Phase::Idle);
         }
@@ -145,11 +146,27 @@ impl Watch {
         }
     }
 
+    /// All that was written has left, or has to wait.
+    pub(super) fn flushed(&self, waits: bool) {
+        if waits {
+            self.wrote(true);
+        } else {
+            if self.writing.load(Ordering::Relaxed) != 0 {
+                self.writing.store(0, Ordering::Relaxed);
+            }
+            self.rests();
+        }
+    }
+
     /// Bytes were written, or have to wait.
     pub(super) fn wrote(&self, waits: bool) {
         if !waits {
             if self.writing.load(Ordering::Relaxed) != 0 {
                 self.writing.store(0, Ordering::Relaxed);
+            }
+            // The next part of an answer of which all that there was had left.
+            if self.phase().0 == Phase::Idle && !self.multiplexed.load(Ordering::Relaxed) {
+                self.turn_from(Phase::Idle, Phase::Sending);
             }
         } else if self.writing.load(Ordering::Relaxed) == 0 {
             self.writing.store(self.now().max(1), Ordering::Relaxed);
@@ -246,16 +263,18 @@ mod tests {
         watch.read(b"m v=1");
         assert_eq!(watch.phase().0, Phase::Body);
         watch.body_is_in();
-        watch.reading();
+        watch.rests();
         assert_eq!(watch.phase().0, Phase::Answer, "reading on means nothing while it is answered");
         watch.answered();
         watch.wrote(true);
-        watch.reading();
+        watch.flushed(true);
         assert_eq!(watch.phase().0, Phase::Sending, "the answer waits for the other end");
         assert!(watch.writing_since().is_some());
-        watch.wrote(false);
-        watch.reading();
+        watch.flushed(false);
         assert_eq!((watch.phase().0, watch.writing_since()), (Phase::Idle, None));
+        watch.wrote(false);
+        assert_eq!(watch.phase().0, Phase::Sending, "another part of it");
+        watch.flushed(false);
         watch.read(b"GET");
         assert_eq!(watch.opening().unwrap(), b"GET");
     }
@@ -267,7 +286,7 @@ mod tests {
         assert!(watch.begin(false));
         assert!(!watch.close(seen), "a request has begun since it was seen");
         watch.answered();
-        watch.reading();
+        watch.rests();
         assert!(watch.close(watch.phase()));
         assert!(!watch.begin(false));
         watch.read(b"x");

@@ -25,8 +25,8 @@ const GATHER: Duration = Duration::from_millis(50);
 /// Bytes that are read at a time.
 const READ_BYTES: usize = 16 << 10;
 /// How long is waited before lines are offered again; doubled up to the longest wait.
-const AGAIN: Duration = Duration::from_millis(100);
-const AGAIN_LONGEST: Duration = Duration::from_secs(2);
+const AGAIN: Duration = Duration::from_millis(20);
+const AGAIN_LONGEST: Duration = Duration::from_millis(500);
 /// How long the rest of what a stranger says is read, so that the answer is not lost to a reset.
 const FAREWELL: Duration = Duration::from_secs(1);
 

@@ -155,8 +155,8 @@ fn without_room_lines_wait_and_none_is_lost() {
             let server = &server;
             threads.spawn(move || {
                 let mut raw = Raw::open(tcp(server));
-                raw.send(lines(&format!("wait{sender}"), 20_000));
-                await_count(server, "default", &format!("wait{sender}"), 20_000);
+                raw.send(lines(&format!("wait{sender}"), 5000));
+                await_count(server, "default", &format!("wait{sender}"), 5000);
             });
         }
     });
@@ -214,6 +214,6 @@ fn lines_come_by_tls_too() {
         .expect("openssl can be run");
     std::io::Write::write_all(client.stdin.as_mut().unwrap(), b"auth t0k db=tls\nsecret v=1 1\n").unwrap();
     await_count(&server, "tls", "secret", 1);
-    drop(client.stdin.take());
+    client.kill().unwrap();
     client.wait().unwrap();
 }

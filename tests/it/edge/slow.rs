@@ -48,6 +48,19 @@ fn a_byte_now_and_then_is_not_enough() {
     }
 }
 
+/// The wait for the next request is one like that for the first.
+#[test]
+fn who_has_been_answered_has_a_deadline_again() {
+    let server = Launch::embedded().config("[server]\nidle_timeout = \"400ms\"\n").start();
+    for request in
+        ["GET /ping HTTP/1.1\r\nhost: t\r\n\r\n", "POST /write HTTP/1.1\r\nhost: t\r\ncontent-length: 7\r\n\r\nm v=1 1"]
+    {
+        let mut raw = Raw::open(server.address());
+        raw.send(request);
+        assert!(raw.rest().starts_with("HTTP/1.1 204"));
+    }
+}
+
 #[test]
 fn a_connection_is_kept_from_one_request_to_the_next() {
     let config = "[server]\nheader_timeout = \"200ms\"\nidle_timeout = \"10s\"\n";
