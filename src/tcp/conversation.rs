@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::batches::{Batches, halves};
 use super::hello::{self, Hello, Opening};
 use super::{Service, Shared};
-use crate::access::Caller;
+use crate::access::{Caller, Rate};
 use crate::bucket::StorageError;
 use crate::edge::{self, Connection, Stream};
 use crate::ingest::{AckLevel, Admission, Arrival, IngestError};
@@ -20,6 +20,8 @@ use crate::reading::Precision;
 
 /// Bytes that suit to be handed over together.
 const BATCH_BYTES: usize = 256 << 10;
+/// Bytes of which no less are offered where there is no room for more.
+const SMALL_BYTES: usize = 4 << 10;
 /// How long lines wait for others.
 const GATHER: Duration = Duration::from_millis(50);
 /// Bytes that are read at a time.
@@ -227,8 +229,15 @@ impl Conversation {
             };
             match offered {
                 Ok(()) => {}
-                Err(IngestError::TooLarge { .. }) if halves(&lines).is_some() => {
+                Err(IngestError::TooLarge { .. } | IngestError::Overloaded { .. }) if halves(&lines).is_some() => {
                     waiting.extend(halves(&lines).into_iter().flat_map(|(first, second)| [second, first]));
+                }
+                // One line that is larger than suits is offered as it is, again and again.
+                Err(IngestError::Overloaded { .. }) => waiting.push(lines),
+                // All of new sensors, of which there may be no more for up to an hour: those behind them do not wait.
+                Err(IngestError::OverQuota(_)) => {
+                    let count = memchr::memchr_iter(b'\n', &lines).count() as u64;
+                    self.shared().metrics.tcp_dropped("quota", count);
                 }
                 Err(error) => {
                     let count = memchr::memchr_iter(b'\n', &lines).count() as u64;
@@ -250,7 +259,7 @@ impl Conversation {
         flow
     }
 
-    /// Offers lines until they are taken, or refused for good.
+    /// Offers lines until they are taken, or refused for good; where there is no room for many, only once.
     async fn offer(&self, session: &Session, by: &Caller, lines: &Bytes) -> Result<(), IngestError> {
         let ingest = &self.shared().ingest;
         let mut wait = AGAIN;
@@ -275,10 +284,16 @@ impl Conversation {
                         self.shared().metrics.shed(key);
                     }
                     tokio::time::sleep(wait).await;
+                    // There may be room for less, all the time.
+                    if lines.len() > SMALL_BYTES && matches!(error, IngestError::Overloaded { .. }) {
+                        return Err(error);
+                    }
                     wait = (wait * 2).min(AGAIN_LONGEST);
                 }
                 // As nobody else's lines are read from here meanwhile, this is all that the quota asks for.
-                Err(IngestError::OverQuota(exhausted)) => tokio::time::sleep(exhausted.retry_after.max(AGAIN)).await,
+                Err(IngestError::OverQuota(exhausted)) if exhausted.rate == Rate::Readings => {
+                    tokio::time::sleep(exhausted.retry_after.max(AGAIN)).await;
+                }
                 Err(error) => return Err(error),
             }
         }
