@@ -69,7 +69,7 @@ const SAMPLES: usize = 6;
 /// Short and long records, packed and not, one that was released in part, one that was opened anew in between.
 fn samples() -> &'static [Sample] {
     static SAMPLES_MADE: OnceLock<Vec<Sample>> = OnceLock::new();
-    SAMPLES_MADE.get_or_init(|| (0..SAMPLES).map(|number| sample(number)).collect())
+    SAMPLES_MADE.get_or_init(|| (0..SAMPLES).map(sample).collect())
 }
 
 fn options(compress: bool) -> Options {
@@ -77,7 +77,7 @@ fn options(compress: bool) -> Options {
 }
 
 fn sample(number: usize) -> Sample {
-    let (disk, compress) = (MemoryDisk::default(), number % 2 == 0);
+    let (disk, compress) = (MemoryDisk::default(), number.is_multiple_of(2));
     let mut written = Vec::new();
     for half in 0..2 {
         let (log, _) = Log::open(disk.clone(), options(compress)).expect("a log in memory");
