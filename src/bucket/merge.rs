@@ -75,11 +75,9 @@ impl PackedBucket {
     /// The latest `count` readings, in time order.
     #[must_use]
     pub fn tail(&self, count: usize) -> Vec<Reading> {
-        let page = |(page, readings): &(Page, PackedReadings)| Page {
-            readings: readings.clone().unpack(),
-            ..Page::new(page.number)
-        };
-        Bucket { pages: self.pages.iter().map(page).collect() }.tail(count)
+        let mut tail: Vec<Reading> = self.pages.iter().flat_map(|(_, readings)| readings.tail(count)).collect();
+        tail.sort_unstable_by_key(|reading| reading.time);
+        tail.split_off(tail.len().saturating_sub(count))
     }
 }
 

@@ -380,12 +380,28 @@ impl Readings {
 }
 
 impl PackedReadings {
+    fn unpacked(&self) -> columns::Unpacked {
+        let unpacked: Result<_, Damage> = columns::unpack_own(&self.packed, self.columns.len());
+        debug_assert!(unpacked.is_ok(), "packed here: {unpacked:?}");
+        unpacked.unwrap_or_default()
+    }
+
+    /// The latest `count` readings, in time order.
+    #[must_use]
+    pub fn tail(&self, count: usize) -> Vec<Reading> {
+        let (times, mut columns) = self.unpacked();
+        let reading = |(index, time): (usize, &i64)| {
+            let cells = self.columns.iter().zip(&mut columns);
+            let fields = cells.filter_map(|((name, _), cells)| Some((name.clone(), cells[index].take()?))).collect();
+            Reading { time: *time, fields }
+        };
+        times.iter().enumerate().skip(times.len().saturating_sub(count)).map(reading).collect()
+    }
+
     /// The set again.
     #[must_use]
     pub fn unpack(self) -> Readings {
-        let unpacked: Result<_, Damage> = columns::unpack_own(&self.packed, self.columns.len());
-        debug_assert!(unpacked.is_ok(), "packed here: {unpacked:?}");
-        let (times, columns) = unpacked.unwrap_or_default();
+        let (times, columns) = self.unpacked();
         let column = |((name, summary), cells)| Column { name, cells, summary };
         let columns = self.columns.into_iter().zip(columns).map(column).collect();
         let packed = OnceLock::from(self.packed);

@@ -59,6 +59,9 @@ pub struct Change {
 #[derive(Debug)]
 pub struct Lagging {
     changes: HashMap<u32, (Arc<Database>, Change)>,
+    /// Whose documents are written next, the first of them last: in the order of their keys, so that those written
+    /// together are neighbours in the store. Those that have come since are for the next round.
+    round: Vec<u32>,
     /// Sensors whose bucket just outgrew its page: they are to be listed as outliers at once.
     urgent: BTreeSet<u32>,
     recent: usize,
@@ -69,7 +72,7 @@ impl Lagging {
     /// None yet; documents hold the `recent` latest readings.
     pub fn new(recent: usize, outlier_ttl: std::time::Duration) -> Self {
         let outlier_ttl_ns = i64::try_from(outlier_ttl.as_nanos()).unwrap_or(i64::MAX);
-        Self { changes: HashMap::new(), urgent: BTreeSet::new(), recent, outlier_ttl_ns }
+        Self { changes: HashMap::new(), round: Vec::new(), urgent: BTreeSet::new(), recent, outlier_ttl_ns }
     }
 
     /// Notes that a run's readings are in the store. The ticket is that of the first of them.
@@ -125,8 +128,28 @@ impl Lagging {
     /// # Errors
     /// When the store does not take them; they stay lagging.
     pub async fn write_some(&mut self, at: Surroundings<'_>) -> Result<(), StorageError> {
-        let ids = self.changes.keys().copied().take(BATCH).collect();
+        let ids = self.next_ids();
         self.write_ids(at, ids).await
+    }
+
+    fn next_ids(&mut self) -> Vec<u32> {
+        let Self { changes, round, .. } = self;
+        loop {
+            let later = round.len().saturating_sub(BATCH);
+            // Some have been written, or forgotten, since the round began.
+            let ids: Vec<u32> =
+                round.split_off(later).into_iter().rev().filter(|id| changes.contains_key(id)).collect();
+            if !ids.is_empty() || changes.is_empty() {
+                return ids;
+            }
+            if round.is_empty() {
+                let all = changes.iter();
+                let all = all.map(|(id, (database, change))| (&*database.name, &*change.known.sensor.key, *id));
+                let mut all: Vec<(&str, &str, u32)> = all.collect();
+                all.sort_unstable();
+                round.extend(all.iter().rev().map(|(.., id)| *id));
+            }
+        }
     }
 
     async fn write_ids(&mut self, at: Surroundings<'_>, ids: Vec<u32>) -> Result<(), StorageError> {
@@ -169,9 +192,8 @@ impl Lagging {
         database: &str,
         ids: Vec<u32>,
     ) -> Result<Vec<u32>, StorageError> {
-        let known: HashMap<Box<str>, u32> =
-            ids.iter().map(|id| (self.changes[id].1.known.sensor.key.clone(), *id)).collect();
-        let keys: Vec<&str> = known.keys().map(|key| &**key).collect();
+        let known: Vec<Arc<KnownSensor>> = ids.iter().map(|id| self.changes[id].1.known.clone()).collect();
+        let keys: Vec<&str> = known.iter().map(|known| &*known.sensor.key).collect();
         let mut stored = read_sensors_each(at.store, database, &keys).await?;
         let mut documents: Vec<(u32, SensorDocument)> = Vec::with_capacity(ids.len());
         for id in ids {
