@@ -146,9 +146,11 @@ impl Packed {
         gone
     }
 
-    /// Gives back the room that is not used.
-    pub fn shrink(&mut self) {
-        self.bytes.shrink_to_fit();
+    /// Looks at what the next push will need: the end of the bytes, and the shape there.
+    #[must_use]
+    pub fn touch(&self) -> u8 {
+        let shape = self.bytes.get(self.end.shape as usize);
+        self.bytes.last().zip(shape).map_or(0, |(last, shape)| last ^ shape)
     }
 
     /// The readings' places in the log, in order.

@@ -21,6 +21,10 @@ use crate::bucket::{Caps, Readings};
 use crate::log::Sequence;
 use crate::reading::{Hour, Value};
 
+/// How many readings are looked ahead, where there are so many sensors that they are far from the processor.
+const TOUCHED: usize = 16;
+const FAR: usize = 4096;
+
 /// How long after a failure of its own a bucket is tried again, at first and at most.
 const DELAY: Range<Duration> = Duration::from_millis(100)..Duration::from_secs(30);
 
@@ -114,9 +118,23 @@ impl Unflushed {
     /// Takes a fed batch in.
     pub fn add(&mut self, fed: &Fed, now: Instant) {
         self.tickets.hold(&fed.ticket, fed.batch.len());
-        for (sensor, time, cells) in fed.batch.readings() {
+        let mut ahead = fed.batch.readings().map(|(sensor, ..)| fed.batch.sensors[sensor as usize].id);
+        let mut touched = 0;
+        for (number, (sensor, time, cells)) in fed.batch.readings().enumerate() {
+            if number == touched && self.sensors.len() >= FAR {
+                touched += TOUCHED;
+                ahead.by_ref().take(TOUCHED).for_each(|id| self.touch(id));
+            }
             self.add_one(fed, &fed.batch.sensors[sensor as usize], (time, cells), now);
         }
+    }
+
+    /// Has the processor fetch what [`Unflushed::add`] is about to need of a sensor. Of very many sensors nothing is in
+    /// its caches: met one by one, with the work of a whole reading between them, each waits for memory alone; looked
+    /// at in a row, they wait together.
+    fn touch(&self, id: u32) {
+        let last = self.sensors.get(&id).and_then(|waiting| waiting.back());
+        std::hint::black_box(last.map(|waiting| waiting.rows.touch()));
     }
 
     fn add_one(&mut self, fed: &Fed, known: &Arc<KnownSensor>, (time, cells): (i64, &[(u16, Value)]), now: Instant) {
