@@ -1,4 +1,4 @@
-//! Pages to BSON, as both stores write them.
+//! Pages to BSON, as MongoDB has them.
 
 use std::sync::Arc;
 

@@ -138,3 +138,14 @@ fn a_form_of_later_times_is_named_and_never_taken_for_another() {
         assert!(error.ends_with("it is of form 2, this program knows 0 and 1"), "{error}");
     }
 }
+
+#[test]
+fn a_page_of_sixty_readings_takes_a_tenth_of_its_document() {
+    let value = |n: u16| {
+        [(0, Value::Float(20.0 + f64::from(n * 37 % 100) / 100.0)), (1, Value::Float(45.0 + f64::from(n % 7) / 10.0))]
+    };
+    let rows = (0..60).map(|n| (i64::from(n) * 60_000_000_000, value(n).to_vec())).collect();
+    let (id, bucket) = (id(), bucket(&rows));
+    let (packed, document) = (encode(&id, &bucket.pages()[0]).len(), page_document(&id, &bucket.pages()[0]).len());
+    assert!(packed * 10 < document, "{packed} bytes, its document {document}");
+}
