@@ -209,14 +209,14 @@ fn files_that_cannot_be_read_or_are_no_toml_say_so() {
 #[test]
 fn all_problems_are_reported_at_once_in_the_order_of_the_layers() {
     let file =
-        "[page]\nmax_readings = 0\nmax_byte = 1\n\n[hot]\nmax_bytes = \"1X\"\n[server]\nlisten = \"0.0.0.0:1\"\n";
+        "[page]\nmax_readings = 0\nmax_byte = 1\n\n[hot]\nmax_bytes = \"1X\"\n[server]\nlisten = \"0.0.0.0\"\n";
     let variables = [("HOURGLASS_PAGE__MAX_READINGS", "many"), ("HOURGLASS_NO__SUCH", "1")];
     let found = load_all(file, &variables, &with_store("redis://h")).unwrap_err();
     let starts = [
         "my.toml:2: page.max_readings = 0: out of bounds",
         "my.toml:3: unknown key page.max_byte; did you mean page.max_bytes?",
         "my.toml:6: hot.max_bytes = \"1X\": unknown unit \"X\"",
-        "my.toml:8: server.listen = \"0.0.0.0:1\" lets other machines in",
+        "my.toml:8: server.listen = \"0.0.0.0\": not an address and port",
         "variable HOURGLASS_NO__SUCH: names no key",
         "variable HOURGLASS_PAGE__MAX_READINGS: page.max_readings = \"many\": not a whole number",
         "flag --store: store.uri = \"redis://h\": unknown store",
