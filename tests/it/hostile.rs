@@ -6,6 +6,7 @@ mod names;
 mod numbers;
 mod sensors;
 mod sizes;
+mod slow;
 mod sockets;
 
 use std::io::Write;
@@ -26,7 +27,7 @@ const START: i64 = 1_768_485_600_000_000_000;
 fn while_a_good_client_is_served<T>(server: &Server, what: &str, harm: impl FnOnce() -> T) -> T {
     let (before, started) = (Memory::of(server), Instant::now());
     let over = AtomicBool::new(false);
-    let (outcome, (written, worst)) = std::thread::scope(|scope| {
+    let (outcome, mut times) = std::thread::scope(|scope| {
         let good = scope.spawn(|| good_client(server, what, &over));
         // Told also when the harm panics, or the scope would wait for ever.
         let end = End(&over);
@@ -35,11 +36,15 @@ fn while_a_good_client_is_served<T>(server: &Server, what: &str, harm: impl FnOn
         (outcome, good.join().expect("the good client is served"))
     });
     let after = Memory::of(server);
+    times.sort_unstable();
+    let (median, p99) = (times[times.len() / 2], times[times.len() * 99 / 100]);
     print(&format!(
-        "hostile {what}: {:.1} s; a good client wrote {written} readings meanwhile, the slowest in {} ms; resident {before} \
+        "hostile {what}: {:.1} s; a good client wrote {} readings meanwhile, p50 {:.1} ms, p99 {:.1} ms; resident {before} \
          before, {after} after",
         started.elapsed().as_secs_f64(),
-        worst.as_millis(),
+        times.len(),
+        median.as_secs_f64() * 1e3,
+        p99.as_secs_f64() * 1e3,
     ));
     assert_eq!(get(&server.url("/health")).status, 200);
     let log = server.stderr();
@@ -55,16 +60,16 @@ impl Drop for End<'_> {
     }
 }
 
-/// Writes one reading after the other until told, at least one, and finds them all: how many, and the longest time of one.
-fn good_client(server: &Server, what: &str, over: &AtomicBool) -> (usize, Duration) {
-    let (mut count, mut worst) = (0, Duration::ZERO);
+/// Writes one reading after the other until told, at least one, and finds them all: how long each took.
+fn good_client(server: &Server, what: &str, over: &AtomicBool) -> Vec<Duration> {
+    let (mut count, mut times) = (0, Vec::new());
     let sensor = format!("{},during={}", GOOD.1, what.replace(' ', "-"));
     let sensor = sensor.replace("sensor=good,during=", "during=");
     loop {
         let line = format!("{sensor} temp={count} {}", START + i64::try_from(count).expect("few"));
         let started = Instant::now();
         post(&server.url(&format!("/write?db={}", GOOD.0)), line, &[]).expect(204);
-        worst = worst.max(started.elapsed());
+        times.push(started.elapsed());
         count += 1;
         if count % 50 == 1 {
             assert_eq!(readings(server, GOOD.0, &sensor, None, 10_000).len(), count);
@@ -75,7 +80,7 @@ fn good_client(server: &Server, what: &str, over: &AtomicBool) -> (usize, Durati
     }
     flush(server);
     assert_eq!(readings(server, GOOD.0, &sensor, None, 10_000).len(), count);
-    (count, worst)
+    times
 }
 
 /// What a process holds, where the system says so.

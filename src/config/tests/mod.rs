@@ -208,8 +208,7 @@ fn files_that_cannot_be_read_or_are_no_toml_say_so() {
 
 #[test]
 fn all_problems_are_reported_at_once_in_the_order_of_the_layers() {
-    let file =
-        "[page]\nmax_readings = 0\nmax_byte = 1\n\n[hot]\nmax_bytes = \"1X\"\n[server]\nlisten = \"0.0.0.0\"\n";
+    let file = "[page]\nmax_readings = 0\nmax_byte = 1\n\n[hot]\nmax_bytes = \"1X\"\n[server]\nlisten = \"0.0.0.0\"\n";
     let variables = [("HOURGLASS_PAGE__MAX_READINGS", "many"), ("HOURGLASS_NO__SUCH", "1")];
     let found = load_all(file, &variables, &with_store("redis://h")).unwrap_err();
     let starts = [

@@ -1,0 +1,78 @@
+//! Two thousand connections that send a byte of a head, or of a body, now and then, against a server that has room for half
+//! as many: those who mean well still get in, and get out as fast as they would.
+
+use std::io::Write;
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use super::{Memory, print, while_a_good_client_is_served};
+use crate::support::series::metric;
+use crate::support::server::{Launch, Server};
+
+const CONNECTIONS: usize = 2000;
+const THREADS: usize = 4;
+/// How long they go on, and how often each sends a byte.
+const LASTING: Duration = Duration::from_secs(8);
+const EVERY: Duration = Duration::from_millis(500);
+/// What a thousand open connections may cost: the most that are open at a time by default.
+const GROWTH_BYTES: u64 = 96 << 20;
+
+/// Half of them never end their heads, the others never end their bodies.
+fn opening(number: usize) -> &'static [u8] {
+    match number % 2 {
+        0 => b"POST /write?db=slow HTTP/1.1\r\nhost: slow\r\nx-slow: ",
+        _ => b"POST /write?db=slow HTTP/1.1\r\nhost: slow\r\ncontent-length: 1000000\r\n\r\nm v=1 1\n",
+    }
+}
+
+fn open(address: SocketAddr, number: usize) -> Option<TcpStream> {
+    let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(5)).ok()?;
+    stream.write_all(opening(number)).ok()?;
+    Some(stream)
+}
+
+/// Keeps so many connections open, each of which sends a byte from time to time, and opens another in the place of one that
+/// was closed: how many were opened.
+fn hold(address: SocketAddr, first: usize, count: usize, until: Instant) -> usize {
+    let mut opened = 0;
+    let mut held: Vec<Option<TcpStream>> = (0..count).map(|_| None).collect();
+    while Instant::now() < until {
+        let round = Instant::now();
+        for (index, slot) in held.iter_mut().enumerate() {
+            let goes_on = slot.as_mut().is_some_and(|stream| stream.write_all(b"x").is_ok());
+            if !goes_on {
+                *slot = open(address, first + index);
+                opened += usize::from(slot.is_some());
+            }
+        }
+        // The pace of these clients, which is what makes them slow.
+        std::thread::sleep(EVERY.saturating_sub(round.elapsed()));
+    }
+    opened
+}
+
+#[test]
+fn two_thousand_slow_clients_leave_a_good_one_alone() {
+    // These connections are this process's files, and the server takes over how many it may have.
+    let files = rlimit::increase_nofile_limit(8192).expect("the limit of open files can be read");
+    assert!(files >= 4096, "this machine allows {files} open files: raise its hard limit (ulimit -Hn)");
+    // All come from one address here.
+    let server = Launch::embedded().config("[server]\nconnections_per_address = 10000\n").start();
+    while_a_good_client_is_served(&server, "nobody", || std::thread::sleep(Duration::from_secs(2)));
+    let before = Memory::of(&server);
+    let opened = while_a_good_client_is_served(&server, "slow clients", || attack(&server));
+    let closed = metric(&server, "hourglass_edge_connections_closed_total{reason=\"room\"}");
+    print(&format!("hostile slow clients: {opened} connections opened, {CONNECTIONS} at a time, {closed} made room"));
+    assert!(opened >= CONNECTIONS && closed >= 500.0);
+    Memory::grew_at_most(&server, before, GROWTH_BYTES);
+}
+
+fn attack(server: &Server) -> usize {
+    let (address, until) = (server.address(), Instant::now() + LASTING);
+    let each = CONNECTIONS / THREADS;
+    std::thread::scope(|scope| {
+        let threads: Vec<_> =
+            (0..THREADS).map(|thread| scope.spawn(move || hold(address, thread * each, each, until))).collect();
+        threads.into_iter().map(|thread| thread.join().expect("no panic")).sum()
+    })
+}
