@@ -85,7 +85,6 @@ async fn serve(settings: Settings) -> anyhow::Result<bool> {
     let (health_sender, health) = watch::channel(state);
     let options = http_options(&settings);
     let audit = Arc::new(Audit::new(&settings.server.data_dir));
-    metrics.tokens.set(u32::try_from(access.len()).unwrap_or(u32::MAX));
     let app = Arc::new(App {
         ingest,
         query,

@@ -108,6 +108,15 @@ impl Caller {
         }
     }
 
+    /// What they have used of their quota, where they have one.
+    #[must_use]
+    pub fn usage(&self) -> Option<&Usage> {
+        match self {
+            Self::Holder(holder) if !holder.usage.quota().is_none() => Some(&holder.usage),
+            _ => None,
+        }
+    }
+
     fn token(&self) -> Option<&Token> {
         match self {
             Self::Anybody => None,

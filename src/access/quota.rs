@@ -206,8 +206,9 @@ impl Usage {
     ///
     /// # Errors
     /// When it is one too many.
-    pub fn admit_sensor(&self, hash: u64) -> Result<(), Exhausted> {
+    pub fn admit_sensor(&self, key: &str) -> Result<(), Exhausted> {
         let Some(limit) = self.quota.sensors else { return Ok(()) };
+        let hash = rapidhash::v3::rapidhash_v3(key.as_bytes());
         let mut sensors = self.sensors.lock().unwrap_or_else(PoisonError::into_inner);
         if sensors.contains(&hash) {
             return Ok(());
@@ -217,6 +218,15 @@ impl Usage {
         }
         sensors.insert(hash);
         Ok(())
+    }
+
+    /// Whether another sensor may be brought in, of those counted here.
+    ///
+    /// # Errors
+    /// When there are as many as there may be.
+    pub fn sensors_left(&self) -> Result<(), Exhausted> {
+        let count = self.sensors.lock().unwrap_or_else(PoisonError::into_inner).len();
+        self.too_many(count).map_or(Ok(()), Err)
     }
 
     /// Which quotas of sensors are nearly used up, `known` being the sensors that the owner has where others count them.
@@ -364,11 +374,11 @@ mod tests {
     #[test]
     fn the_first_sensors_stay_welcome_when_others_are_refused() {
         let usage = Usage::new("token", "t", quota(1, 1, 2));
-        for hash in [1, 2, 1, 2] {
-            usage.admit_sensor(hash).unwrap();
+        for key in ["m,s=1", "m,s=2", "m,s=1", "m,s=2"] {
+            usage.admit_sensor(key).unwrap();
         }
-        assert!(usage.admit_sensor(3).is_err());
-        usage.admit_sensor(2).unwrap();
+        assert!(usage.admit_sensor("m,s=3").is_err() && usage.sensors_left().is_err());
+        usage.admit_sensor("m,s=2").unwrap();
         assert!(usage.sensors_warning(None, Instant::now()).is_some());
     }
 

@@ -40,6 +40,8 @@ pub struct Registry {
 struct Known {
     /// Whether they were ever learnt, from where they are kept or from the cache.
     learnt: bool,
+    /// Whether there ever was one, or what may be one and cannot be read: from then on nobody gets in without.
+    guarded: bool,
     tokens: Vec<Token>,
     by_id: HashMap<String, (Secret, Arc<Holder>)>,
     by_name: HashMap<String, Arc<Holder>>,
@@ -78,7 +80,8 @@ impl Registry {
 
     /// Keeps them up to date until it is aborted.
     pub async fn watch(self: Arc<Self>) {
-        let mut seen = self.file.as_ref().map(TokenFile::written);
+        // What changed since it was loaded is not missed.
+        let mut seen = None;
         let mut failed = false;
         loop {
             tokio::time::sleep(if self.file.is_some() { FILE_INTERVAL } else { STORE_INTERVAL }).await;
@@ -93,6 +96,7 @@ impl Registry {
                 }
                 // What was known goes on to count.
                 Err(error) if !failed => {
+                    self.doubt(&error);
                     tracing::warn!(%error, "the tokens are those that were known last");
                     failed = true;
                 }
@@ -113,10 +117,20 @@ impl Registry {
         Ok(())
     }
 
+    /// Where there is something now that cannot be read, nobody gets in without a token that was known before.
+    fn doubt(&self, error: &TokenStoreError) {
+        let before = self.known();
+        if matches!(error, TokenStoreError::Unreadable { .. }) && !before.guarded {
+            let known = Known { guarded: true, ..Known::default() };
+            *self.known.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(known);
+        }
+    }
+
     /// Takes tokens over. What was used of a quota that stays as it was is still used.
     fn learn(&self, tokens: Vec<Token>) {
         let before = self.known();
-        let mut known = Known { learnt: true, ..Known::default() };
+        let guarded = before.guarded || !tokens.is_empty();
+        let mut known = Known { learnt: true, guarded, ..Known::default() };
         for token in &tokens {
             let used = before.by_name.get(&token.name).filter(|holder| holder.token.quota == token.quota);
             let usage = used.map(|holder| holder.usage.clone());
@@ -156,7 +170,7 @@ impl Registry {
     /// Whether everybody has to say who they are.
     #[must_use]
     pub fn is_enforced(&self) -> bool {
-        self.mode == Mode::Always || !self.is_empty()
+        self.mode == Mode::Always || self.known().guarded
     }
 
     /// Makes a token where there is none yet, and returns its text; `None` when there is one, or another process is just
@@ -178,7 +192,7 @@ impl Registry {
     /// When it has to say, and does not, or not rightly.
     pub fn caller(&self, token: Option<&str>, certified: &[Box<str>], now: i64) -> Result<Caller, Denied> {
         let known = self.known();
-        if self.mode == Mode::OnceThereIsAToken && known.tokens.is_empty() {
+        if self.mode == Mode::OnceThereIsAToken && !known.guarded {
             return Ok(Caller::Anybody);
         }
         if !known.learnt {

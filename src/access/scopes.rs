@@ -47,13 +47,14 @@ impl Scopes {
     /// Whether it may delete from a database, or drop it.
     #[must_use]
     pub fn may_manage(&self, database: &str) -> bool {
-        any(&self.admin, database)
+        // Whoever drops a database drops all its sensors.
+        self.pins.is_empty() && any(&self.admin, database)
     }
 
     /// Whether it may do what concerns all databases.
     #[must_use]
     pub fn is_admin(&self) -> bool {
-        self.admin.iter().any(|glob| glob == "*")
+        self.pins.is_empty() && self.admin.iter().any(|glob| glob == "*")
     }
 
     /// Whether it may read metrics.

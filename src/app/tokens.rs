@@ -7,7 +7,8 @@ use std::sync::Arc;
 use anyhow::{Context, bail};
 
 use crate::access::{
-    Audit, Event, Mode, Quota, Registry, Scopes, Secret, Token, TokenChange, TokenFile, TokenStore, now_seconds,
+    Audit, Event, Mode, Quota, Registry, Scopes, Secret, Token, TokenChange, TokenFile, TokenStore, TokenStoreError,
+    now_seconds,
 };
 use crate::config::{AuthRequired, Settings};
 use crate::store::MongoStore;
@@ -133,8 +134,12 @@ pub(super) async fn open(
     let loaded = registry.load().await;
     match &loaded {
         Ok(()) => {}
+        // What cannot be read may hold tokens: nobody is let in by that.
+        Err(error @ TokenStoreError::Unreadable { .. }) => {
+            return Err(error.clone()).context("the tokens are not known");
+        }
         Err(error) if needed => return Err(error.clone()).context("tokens are needed at this address"),
-        // Nobody from elsewhere gets here, and there never was a token that this process could have known of.
+        // MongoDB is away at the very first start, and what is at loopback is open until there is a token.
         Err(error) => tracing::warn!(%error, "whether there are tokens is not known yet"),
     }
     let mut first = None;

@@ -247,8 +247,12 @@ fn note_change(
         Statement::CreateDatabase { name, .. } | Statement::DropDatabase { name } => name,
         _ => database.unwrap_or_default(),
     };
+    // Attempts that come to nothing are told as other refusals are, of which there may be many.
+    if matches!(changed, Err(ApiError::Forbidden(_) | ApiError::Bad(_))) {
+        return;
+    }
     let outcome = changed.as_ref().map_or_else(|error| cut(&error.message()), |()| "done".to_owned());
-    let statement = cut(&statement.to_string());
+    let (statement, database) = (cut(&statement.to_string()), &*cut(database));
     app.audit.note(&Event::Change { by: sender.by.name(), address: sender.address, statement, database, outcome });
 }
 

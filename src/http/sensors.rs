@@ -19,6 +19,7 @@ use crate::access::Caller;
 use crate::bucket::store::SensorFilter;
 use crate::bucket::{SensorDocument, UnflushedReadings};
 use crate::ingest::IngestError;
+use crate::query::choice::TagFilter;
 
 /// A part of the list of sensors, each as it is now, and the key behind which the next part begins.
 async fn listed(
@@ -33,6 +34,30 @@ async fn listed(
     let full = documents.len() == filter.limit;
     let next = documents.last().filter(|_| full).map(|last| last.sensor.key.to_string()).or(stored_last);
     Ok((documents, next))
+}
+
+/// As [`listed`], of sensors that pass all of these alone: the others' keys are not told as cursors either.
+async fn permitted(
+    app: &App,
+    database: &str,
+    filter: SensorFilter,
+    pins: &[TagFilter],
+) -> Result<(Vec<SensorDocument>, Option<String>), ApiError> {
+    let limit = filter.limit;
+    let mut filter = SensorFilter { limit: app.options.sensors_max, ..filter };
+    let mut found = Vec::new();
+    loop {
+        let (documents, next) = listed(app, database, &filter).await?;
+        found.extend(documents.into_iter().filter(|document| pins.iter().all(|pin| pin.passes(&document.sensor))));
+        filter.after = next;
+        if filter.after.is_none() || found.len() > limit {
+            break;
+        }
+    }
+    let is_cut = found.len() > limit;
+    found.truncate(limit);
+    let next = found.last().filter(|_| is_cut).map(|last| last.sensor.key.to_string());
+    Ok((found, next))
 }
 
 /// `GET /api/v1/latest`.
@@ -85,12 +110,14 @@ async fn read_sensors(app: &App, by: Caller, query: Pairs) -> Result<Response, A
     let outliers = flag("outlier", parameters.get("outlier"))?.unwrap_or(false);
     let with_recent = flag("recent", parameters.get("recent"))?.unwrap_or(false);
     let database = parameters.database()?;
-    let filter = SensorFilter { after: parameters.get("cursor").map(str::to_owned), outliers, limit };
-    let (mut documents, next) = listed(app, &database, &filter).await?;
+    let after = parameters.get("cursor").map(str::to_owned);
+    let pins: Vec<_> = parameters.pins().collect();
+    let (mut documents, next) = match pins.is_empty() {
+        true => listed(app, &database, &SensorFilter { after, outliers, limit }).await?,
+        false => permitted(app, &database, SensorFilter { after, outliers, limit }, &pins).await?,
+    };
     // A mark that has expired is still stored until the document is written again.
     documents.retain(|document| !outliers || document.outlier.is_some());
-    let pins: Vec<_> = parameters.pins().collect();
-    documents.retain(|document| pins.iter().all(|pin| pin.passes(&document.sensor)));
     let mut out = String::from("{\"sensors\":[");
     json::list(&mut out, &documents, |out, document| json::sensor(out, document, times, with_recent));
     json::end_with_next(&mut out, next.as_deref());

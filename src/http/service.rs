@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::extract::{Query, Request};
-use axum::http::{HeaderName, HeaderValue, Method};
+use axum::http::{HeaderName, HeaderValue, Method, StatusCode};
 use axum::response::Response;
 use tower::ServiceExt;
 use tracing::Instrument;
@@ -113,13 +113,22 @@ impl Service {
                 return error.respond(writes.unwrap_or(Dialect::V1));
             }
         };
-        let Some(dialect) = writes.filter(|_| *request.method() == Method::POST) else {
-            request.extensions_mut().insert(caller);
-            request.extensions_mut().insert(self.address());
-            return self.router.clone().oneshot(request).await.unwrap_or_else(|never| match never {});
+        let route = route_label(path);
+        let response = match writes.filter(|_| *request.method() == Method::POST) {
+            Some(dialect) => {
+                let (parts, body) = request.into_parts();
+                write::lines(&self.app, Query::try_from_uri(&parts.uri), &parts.headers, body, dialect, &caller).await
+            }
+            None => {
+                request.extensions_mut().insert(caller.clone());
+                request.extensions_mut().insert(self.address());
+                self.router.clone().oneshot(request).await.unwrap_or_else(|never| match never {})
+            }
         };
-        let (parts, body) = request.into_parts();
-        write::lines(&self.app, Query::try_from_uri(&parts.uri), &parts.headers, body, dialect, &caller).await
+        if response.status() == StatusCode::FORBIDDEN {
+            self.note_denied("forbidden", route, Some(caller.name()));
+        }
+        response
     }
 
     /// Who asks, if they may ask this at all.
@@ -135,7 +144,8 @@ impl Service {
         let presented = auth::token(request.headers(), request.uri());
         let caller = self.app.access.caller(presented.as_deref(), self.certified(), now_seconds());
         let caller = caller.map_err(|denied| {
-            self.note_denied(denied.label(), endpoint.path, presented.as_deref());
+            let token = presented.as_deref().and_then(Presented::parse);
+            self.note_denied(denied.label(), endpoint.path, token.map(|token| token.id));
             ApiError::Denied(denied)
         })?;
         let allowed = match endpoint.needs {
@@ -146,7 +156,7 @@ impl Service {
         if allowed {
             return Ok(caller);
         }
-        self.note_denied("forbidden", endpoint.path, presented.as_deref());
+        self.note_denied("forbidden", endpoint.path, Some(caller.name()));
         let scope = if endpoint.needs == Needs::Metrics { "--metrics" } else { "--admin '*'" };
         Err(ApiError::Forbidden(format!("{} is for tokens that have {scope}", endpoint.path)))
     }
@@ -160,10 +170,11 @@ impl Service {
         self.peer.as_ref().map(|peer| peer.address)
     }
 
-    fn note_denied(&self, reason: &'static str, route: &'static str, presented: Option<&str>) {
+    /// `token` is the name of whose it is, or else the id that it says it has.
+    fn note_denied(&self, reason: &'static str, route: &'static str, token: Option<&str>) {
         self.app.metrics.denied(reason);
-        let token = presented.and_then(Presented::parse).map(|presented| presented.id);
-        self.app.audit.note_denied(&Event::Denied { reason, address: self.address(), route, token }, Instant::now());
+        let denied = Event::Denied { reason, address: self.address(), route, token };
+        self.app.audit.note_denied(&denied, Instant::now());
     }
 }
 

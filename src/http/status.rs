@@ -159,6 +159,7 @@ pub async fn metrics(State(app): State<Arc<App>>) -> Response {
     let Ledger { accepted, replayed, stored, duplicate, overwritten, deleted, dead_lettered, pending } = lag.ledger;
     let account = Account { accepted, replayed, stored, duplicate, overwritten, deleted, dead_lettered, pending };
     app.metrics.account(&account);
+    app.metrics.tokens.set(u32::try_from(app.access.len()).unwrap_or(u32::MAX));
     app.metrics.backlog(&Backlog {
         log_segments: log.segments,
         log_bytes: log.bytes,

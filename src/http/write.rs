@@ -13,9 +13,10 @@ use tokio::sync::watch;
 
 use super::body;
 use super::errors::{ACK_HEADER, ApiError, Dialect, WARNING_HEADER, in_header, is_forbidden, respond_partial};
+use super::influx_query::Address;
 use super::json::ack_json;
 use super::{App, Health};
-use crate::access::Caller;
+use crate::access::{Caller, Event};
 use crate::ingest::{Ack, AckLevel, Arrival, IngestError};
 use crate::reading::Precision;
 
@@ -147,12 +148,17 @@ async fn take_json(
 
 /// `POST /api/v1/flush`: 204 when all that was acked before the call is in the store. A store that
 /// is slow is waited for longer than one that stays away.
-pub async fn flush(State(app): State<Arc<App>>) -> Response {
+pub async fn flush(State(app): State<Arc<App>>, Extension(by): By, Extension(address): Address) -> Response {
     let patience = app.options.flush_away;
     let flushed = tokio::select! {
         flushed = app.ingest.flush(app.options.flush_timeout) => flushed,
         () = stays_away(app.health.clone(), patience) => Err(IngestError::StoreTimeout(patience)),
     };
+    let outcome = flushed.as_ref().map_or_else(ToString::to_string, |()| "done".to_owned());
+    // Where nobody has to say who they are it is no news.
+    if let Caller::Holder(_) = by {
+        app.audit.note(&Event::Change { by: by.name(), address, statement: "FLUSH".to_owned(), database: "", outcome });
+    }
     match flushed {
         Ok(()) => StatusCode::NO_CONTENT.into_response(),
         Err(error) => ApiError::from(error).respond(Dialect::V1),

@@ -279,13 +279,18 @@ impl Catalog {
                 continue;
             }
             let document = stored.remove(&sensor.key);
-            if counts && document.is_none() && !database.take_new_sensor(&payer, now) {
+            let is_new = document.is_none();
+            if is_new && !database.admits(&sensor, &payer, counts, now) {
                 continue;
             }
             let below = |n: usize| (n < max).then_some(n + 1);
             // What is met in a database that was dropped meanwhile is met once more in the one that is there now.
-            let counts = !database.is_superseded();
-            if counts && self.count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, below).is_err() {
+            let counts_here = !database.is_superseded();
+            if counts_here && self.count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, below).is_err() {
+                if is_new && counts {
+                    database.usage.give_back();
+                    payer.usage().into_iter().for_each(Usage::give_back);
+                }
                 return;
             }
             let below = |n: u32| n.checked_add(1);
@@ -355,8 +360,15 @@ impl Database {
         self.known.load(Ordering::Relaxed)
     }
 
-    /// Whether its quota and its sender's have room for one more sensor that is new, which then counts.
-    fn take_new_sensor(&self, payer: &Allowance, now: Instant) -> bool {
+    /// Whether its quota and its sender's have room for one more sensor that has no document, which then counts; against
+    /// quotas of new ones only where it is known to be new.
+    fn admits(&self, sensor: &Sensor, payer: &Allowance, is_new: bool, now: Instant) -> bool {
+        if payer.usage().is_some_and(|usage| usage.admit_sensor(&sensor.key).is_err()) {
+            return false;
+        }
+        if !is_new {
+            return true;
+        }
         if self.usage.too_many(self.known()).is_some() || self.usage.take_new_sensor(now).is_err() {
             return false;
         }

@@ -21,6 +21,8 @@ use crate::wire::line_protocol::{Line, SeriesError, parse_series};
 const LINE_BYTES: usize = 48;
 /// For how many sensors of a request there is room at first, at most.
 const SENSORS_EXPECTED: usize = 4096;
+/// For how many measurements of a request it is looked into why there is no room for their sensors.
+const FULL_MAX: usize = 8;
 /// How many rejections of one request are told in full; the rest is only counted.
 const REJECTIONS_TOLD: usize = 100;
 
@@ -117,8 +119,8 @@ pub struct Door<'a> {
     locals: Vec<Local>,
     by_id: HashMap<u32, usize, RandomState>,
     by: &'a Caller,
-    /// Why there is no room for another sensor, by measurement, once that was looked into.
-    full: Option<Reason>,
+    /// Why there is no room for another sensor, of the first measurements for which that was looked into.
+    full: Vec<Reason>,
     judged: Judged,
 }
 
@@ -138,7 +140,7 @@ impl<'a> Door<'a> {
         let few = (pass.body_bytes / LINE_BYTES).min(SENSORS_EXPECTED);
         let (locals, by_id) = (Vec::with_capacity(few), HashMap::with_capacity_and_hasher(few, RandomState::default()));
         let spellings = HashMap::default();
-        Self { database, catalog, options, pass, sensors: None, spellings, locals, by_id, by, full: None, judged }
+        Self { database, catalog, options, pass, sensors: None, spellings, locals, by_id, by, full: Vec::new(), judged }
     }
 
     /// Whether there is memory left to judge more.
@@ -266,23 +268,28 @@ impl<'a> Door<'a> {
             return reason;
         }
         let is_of = |reason: &&Reason| matches!(reason, Reason::TooManySensors { measurement, .. } if **measurement == *new.measurement);
-        if let Some(reason) = self.full.as_ref().filter(is_of) {
+        if let Some(reason) = self.full.iter().find(is_of) {
             return reason.clone();
         }
         let (now, database) = (Instant::now(), self.database);
         // Looked at again rather than remembered from when the sensor was not let in: what matters is what holds now.
         let exhausted =
             database.usage.too_many(database.known()).or_else(|| database.usage.new_sensors_left(now).err());
-        let exhausted = exhausted.or_else(|| self.by.allowance().usage()?.new_sensors_left(now).err());
+        let by = self.by;
+        let senders = || by.usage()?.sensors_left().err().or_else(|| by.usage()?.new_sensors_left(now).err());
+        let exhausted = exhausted.or_else(senders);
         let bound = match &exhausted {
             Some(exhausted) if self.catalog.room() > 0 => exhausted.bound(),
             _ => format!("the limit of {} sensors (limits.sensors)", self.options.sensors),
         };
         self.judged.exhausted = exhausted.filter(|_| self.catalog.room() > 0);
         let sensors = self.sensors.get_or_insert_with(|| database.sensors());
-        let widest_tag = widest_tag(sensors, new);
+        // A look at many sensors, which a request with many measurements does not get for each.
+        let widest_tag = (self.full.len() < FULL_MAX).then(|| widest_tag(sensors, self.by, new)).flatten();
         let reason = Reason::TooManySensors { measurement: new.measurement.to_string(), widest_tag, bound };
-        self.full = Some(reason.clone());
+        if self.full.len() < FULL_MAX {
+            self.full.push(reason.clone());
+        }
         reason
     }
 
@@ -337,9 +344,7 @@ impl<'a> Door<'a> {
 
 /// Why a sensor that is known is one more than the sender's quota has room for.
 fn one_too_many(by: &Caller, sensor: &Sensor, judged: &mut Judged) -> Option<Reason> {
-    let allowance = by.allowance();
-    let hash = rapidhash::v3::rapidhash_v3(sensor.key.as_bytes());
-    let exhausted = allowance.usage()?.admit_sensor(hash).err()?;
+    let exhausted = by.usage()?.admit_sensor(&sensor.key).err()?;
     let (measurement, bound) = (sensor.measurement.to_string(), exhausted.bound());
     judged.exhausted = Some(exhausted);
     Some(Reason::TooManySensors { measurement, widest_tag: None, bound })
@@ -347,10 +352,13 @@ fn one_too_many(by: &Caller, sensor: &Sensor, judged: &mut Judged) -> Option<Rea
 
 /// The tag of a measurement that has most values, as far as some of its sensors tell: mostly the one that should not be
 /// a tag.
-fn widest_tag(sensors: &SensorsRead<'_>, new: &Sensor) -> Option<String> {
+fn widest_tag(sensors: &SensorsRead<'_>, by: &Caller, new: &Sensor) -> Option<String> {
     const LOOKED_AT: usize = 2000;
     let mut values: HashMap<&str, HashSet<&str>> = HashMap::new();
-    let of_measurement = sensors.values().take(LOOKED_AT).filter(|known| known.sensor.measurement == new.measurement);
+    let of_measurement = sensors.values().take(LOOKED_AT).filter(|known| {
+        // Of others' sensors nothing is told.
+        known.sensor.measurement == new.measurement && barred(by, &known.sensor).is_none()
+    });
     let tags = of_measurement.flat_map(|known| known.sensor.tags.iter()).chain(new.tags.iter());
     for (key, value) in tags {
         values.entry(&**key).or_default().insert(&**value);

@@ -276,9 +276,6 @@ impl Ingest {
         admission.grow(judged.memory)?;
         let level = arrival.ack.unwrap_or(self.options.ack);
         let mut warnings = self.suspicions(judged.suspects, arrival.precision);
-        for usage in payers.into_iter().flatten() {
-            self.settle(usage, &database, judged.accepted, started, &mut warnings);
-        }
         if let Some(exhausted) = judged.exhausted {
             let usage = payers.into_iter().flatten().find(|usage| exhausted.owner == usage.owner());
             let of_hour = exhausted.rate == Rate::NewSensors && judged.accepted == 0;
@@ -290,14 +287,22 @@ impl Ingest {
                 return Err(refused);
             }
         }
-        let ack = Ack { accepted: judged.accepted, rejected: judged.rejected, level, warnings };
-        for (reason, count) in &ack.rejected.reasons {
+        let (accepted, rejected) = (judged.accepted, judged.rejected);
+        for (reason, count) in &rejected.reasons {
             self.metrics.rejected(reason, *count);
         }
-        if ack.accepted > 0 {
+        if accepted > 0 {
             let submission = Submission { received: arrival.received, judged: judged.batches, memory: judged.memory };
-            self.submit(&database, submission, admission, level).await?;
+            let submitted = self.submit(&database, submission, admission, level).await;
+            // What is not kept is not paid for: it comes again.
+            if matches!(submitted, Ok(()) | Err(IngestError::StoreTimeout(_))) {
+                for usage in payers.into_iter().flatten() {
+                    self.settle(usage, &database, accepted, started, &mut warnings);
+                }
+            }
+            submitted?;
         }
+        let ack = Ack { accepted, rejected, level, warnings };
         self.metrics.request_readings.record(u32::try_from(ack.accepted).unwrap_or(u32::MAX));
         self.metrics.ack_seconds.record(started.elapsed());
         Ok(ack)

@@ -72,6 +72,11 @@ impl Query {
             None => (Instant::now(), version, Arc::new(self.stored_sensors(database).await?)),
         };
         let sensors = Arc::new(united(&stored, self.hot.met(database, since)));
+        // Names that nobody has are not kept: there are many of them.
+        if sensors.is_empty() {
+            self.directory.forget(database);
+            return Ok(sensors);
+        }
         self.directory.put(database, Known { sensors: sensors.clone(), read, since, version, stored });
         Ok(sensors)
     }
@@ -94,6 +99,10 @@ impl Query {
 impl Directory {
     fn get(&self, database: &str) -> Option<Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner).get(database).cloned()
+    }
+
+    fn forget(&self, database: &str) {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).remove(database);
     }
 
     fn put(&self, database: &str, known: Known) {

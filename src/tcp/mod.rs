@@ -103,6 +103,8 @@ impl Shared {
         let example = rejected.told.first();
         let reason = example.map(crate::reading::Rejection::message).unwrap_or_default();
         let line = example.map(|rejection| rejection.text.as_str()).unwrap_or_default();
+        // A secret that came too late to be one.
+        let line = if line.starts_with("auth ") { "auth ***" } else { line };
         tracing::warn!(address = %peer.address, count = rejected.count, reason, line, "lines over TCP were refused");
     }
 }

@@ -1,7 +1,7 @@
 //! Tokens in the collection `tokens`, where all instances see them, and people by `mongosh`: `_id` is a token's name.
 
 use async_trait::async_trait;
-use bson::doc;
+use bson::{Document, doc};
 use mongodb::Collection;
 use mongodb::error::Error;
 use serde::{Deserialize, Serialize};
@@ -30,11 +30,15 @@ fn away(error: &StorageError) -> TokenStoreError {
     TokenStoreError::Away { detail: error.to_string() }
 }
 
-async fn all(collection: Collection<Stored>) -> Result<Vec<Token>, Error> {
+/// Those that can be read: one that cannot does not count, and hides no other one's end.
+async fn all(collection: Collection<Document>) -> Result<Vec<Token>, Error> {
     let mut cursor = collection.find(doc! {}).sort(doc! { "_id": 1 }).await?;
     let mut found = Vec::new();
     while cursor.advance().await? {
-        found.push(cursor.deserialize_current()?.token);
+        match bson::deserialize_from_document::<Stored>(cursor.deserialize_current()?) {
+            Ok(stored) => found.push(stored.token),
+            Err(error) => tracing::debug!(%error, "a document among the tokens is none"),
+        }
     }
     Ok(found)
 }
@@ -55,7 +59,7 @@ async fn put(collection: Collection<Stored>, stored: Stored, replaces: Option<i6
 #[async_trait]
 impl TokenStore for MongoStore {
     async fn tokens(&self) -> Result<Vec<Token>, TokenStoreError> {
-        let collection = self.tokens_collection();
+        let collection = self.tokens_collection().clone_with_type();
         let read = self.read(async move { all(collection).await.map_err(|e| classify(&e)) }).await;
         read.map_err(|error| away(&error))
     }

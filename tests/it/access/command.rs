@@ -86,9 +86,25 @@ fn a_damaged_file_of_tokens_leaves_what_was_known() {
     with(&admin, "GET", &server.url("/api/v1/measurements"), "").expect(200);
     get(&server.url("/api/v1/measurements")).expect(401);
     server.stop();
-    let refused =
-        program().args(["serve", "--listen", "0.0.0.0:0", "--data-dir"]).arg(server.data_dir()).output().unwrap();
-    assert!(!refused.status.success() && String::from_utf8_lossy(&refused.stderr).contains("tokens.json"));
+    for listen in ["0.0.0.0:0", "127.0.0.1:0"] {
+        let refused =
+            program().args(["serve", "--listen", listen, "--data-dir"]).arg(server.data_dir()).output().unwrap();
+        assert!(!refused.status.success() && String::from_utf8_lossy(&refused.stderr).contains("tokens.json"));
+    }
+}
+
+/// A first token that the service could not read, root's for example, once left it open to everybody.
+#[test]
+fn what_may_be_a_token_and_cannot_be_read_opens_nothing() {
+    let server = Server::start("embedded");
+    get(&server.url("/api/v1/measurements")).expect(200);
+    let file = server.data_dir().join("tokens.json");
+    std::fs::write(&file, "nothing of the kind").unwrap();
+    let shut = |status: u16| (get(&server.url("/api/v1/measurements")).status == status).then_some(());
+    assert!(poll(PATIENCE, || shut(503)).is_some());
+    // Nor does a file that is gone.
+    std::fs::remove_file(&file).unwrap();
+    assert!(poll(PATIENCE, || shut(401)).is_some());
 }
 
 fn mongo_command(uri: &str, folder: &std::path::Path, words: &[&str]) -> std::process::Output {

@@ -58,6 +58,8 @@ fn a_pinned_token_sees_nothing_of_other_sensors() {
             "/api/v1/summary?db=a&measurement=m&group_by=site",
             "/api/v1/summary?db=a&measurement=m&group_by=measurement",
             "/api/v1/sensors?db=a",
+            "/api/v1/sensors?db=a&limit=1",
+            "/api/v1/latest?db=a&limit=1",
             "/api/v1/sensors?db=a&recent=true",
             "/api/v1/latest?db=a",
             "/api/v1/latest?db=a&format=csv",

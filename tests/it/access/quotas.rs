@@ -90,7 +90,9 @@ fn sensors_in_all_are_bounded_for_a_token_and_for_a_database() {
     let partial = with(&token, "POST", &url, &sensors(0, 6)).expect(400);
     assert!(partial.text().contains("token t of 5 sensors"), "{}", partial.text());
     with(&token, "POST", &url, &sensors(0, 5)).expect(204);
-    let warned = with(&admin, "POST", &url, &sensors(6, 14)).expect(204);
+    // A flood of others once took everybody's places, its readings refused.
+    with(&token, "POST", &url, &sensors(100, 1000)).expect(400);
+    let warned = with(&admin, "POST", &url, &sensors(5, 15)).expect(204);
     assert!(warned.header("x-hourglass-warning").unwrap().contains("database a of 20 sensors"), "{warned:?}");
     let partial = with(&admin, "POST", &url, &sensors(15, 10)).expect(400);
     assert!(partial.text().contains("database a of 20 sensors"), "{}", partial.text());
