@@ -170,8 +170,9 @@ impl Seats {
         };
         let mut found: Vec<_> =
             table.taken.iter().filter_map(|(id, taken)| waits(taken).map(|seen| (*id, seen))).collect();
-        // Bodies last, then by time; the first of them is popped first.
-        let order = |(id, seen): &(u64, (Phase, u64))| (seen.0 == Phase::Body, seen.1, *id);
+        // By time alone, bodies that hardly move among them: were they last, they would take all seats in the end, and
+        // whoever has just come would be the only one to give way. The first of them is popped first.
+        let order = |(id, seen): &(u64, (Phase, u64))| (seen.1, *id);
         if found.len() > CANDIDATES {
             found.select_nth_unstable_by_key(CANDIDATES, order);
             found.truncate(CANDIDATES);

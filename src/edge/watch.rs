@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+/// A body that has come so much further moves.
+const MOVES_BYTES: u32 = 1024;
 /// Most bytes of an opening that are kept.
 const OPENING_BYTES: usize = 64 << 10;
 /// An opening's memory that is kept for the next one.
@@ -20,7 +22,7 @@ pub(super) enum Phase {
     Idle,
     /// The rest of a request's head.
     Head,
-    /// A request's body, of which something came or was awaited at the phase's time.
+    /// A request's body, which began or moved at the phase's time.
     Body,
     /// Ourselves.
     Answer,
@@ -42,6 +44,8 @@ pub struct Watch {
     base: Instant,
     /// The phase and since when.
     state: AtomicU64,
+    /// Bytes of a body since it was last taken for moving.
+    moved: AtomicU32,
     /// Since when writing waits for the other end; 0 while it does not.
     writing: AtomicU64,
     /// Whether several requests may be under way at once.
@@ -64,6 +68,7 @@ impl Watch {
         let watch = Self {
             base,
             state: AtomicU64::new(0),
+            moved: AtomicU32::new(0),
             writing: AtomicU64::new(0),
             multiplexed: AtomicBool::new(false),
             running: AtomicU32::new(0),
@@ -141,7 +146,14 @@ impl Watch {
                 self.turn_from(Phase::Idle, Phase::Head);
             }
             Phase::Head => self.keep(bytes, false),
-            Phase::Body => self.turn_from(Phase::Body, Phase::Body),
+            Phase::Body => {
+                // A byte now and then is no movement.
+                let came = u32::try_from(bytes.len()).unwrap_or(u32::MAX).min(MOVES_BYTES);
+                if self.moved.fetch_add(came, Ordering::Relaxed) + came >= MOVES_BYTES {
+                    self.moved.store(0, Ordering::Relaxed);
+                    self.turn_from(Phase::Body, Phase::Body);
+                }
+            }
             _ => {}
         }
     }

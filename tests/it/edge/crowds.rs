@@ -82,8 +82,8 @@ fn a_request_under_way_is_not_cut_off_and_the_next_connection_waits() {
                 threads.spawn(move || {
                     let mut sent = 1;
                     while !done.load(Ordering::Relaxed) {
-                        raw.send("#");
-                        sent += 1;
+                        raw.send("#".repeat(200));
+                        sent += 200;
                         std::thread::sleep(Duration::from_millis(50));
                     }
                     raw.send("#".repeat(100_000 - sent));

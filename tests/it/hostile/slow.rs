@@ -63,7 +63,7 @@ fn two_thousand_slow_clients_leave_a_good_one_alone() {
     let opened = while_a_good_client_is_served(&server, "slow clients", || attack(&server));
     let closed = metric(&server, "hourglass_edge_connections_closed_total{reason=\"room\"}");
     print(&format!("hostile slow clients: {opened} connections opened, {CONNECTIONS} at a time, {closed} made room"));
-    assert!(opened >= CONNECTIONS && closed >= 500.0);
+    assert!(opened >= CONNECTIONS && closed >= 100.0);
     Memory::grew_at_most(&server, before, GROWTH_BYTES);
 }
 
