@@ -9,7 +9,7 @@ use crate::support::http::{self, post};
 use crate::support::process::peak_bytes;
 use crate::support::raw::Raw;
 use crate::support::series::readings;
-use crate::support::server::{Launch, Server};
+use crate::support::server::Launch;
 
 const PLAIN: &str = "packed v=1 1\npacked v=2 2\n";
 
