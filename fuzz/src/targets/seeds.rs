@@ -2,6 +2,8 @@
 
 use std::io::Write;
 
+use super::http::PREFACE;
+
 /// What means something in line protocol, and numbers at the edges.
 pub const LINES: &[&str] = &[
     "\n",
@@ -350,6 +352,12 @@ pub fn http() -> Vec<Vec<u8>> {
         requests.push([chunked.as_bytes(), b"GET /health HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\r\n"].concat());
     }
     requests.push(b"DELETE /api/v1/readings?sensor=m&from=0&to=1 HTTP/1.0\r\n\r\n".to_vec());
+    // The preface is among the words: where it comes first, frames are the answer.
+    requests.push(PREFACE.to_vec());
+    let settings: &[u8] = b"\0\0\0\x04\0\0\0\0\0";
+    // GET / of the scheme http and the authority h, by the static table of HPACK.
+    let get: &[u8] = b"\0\0\x06\x01\x05\0\0\0\x01\x82\x84\x86\x41\x01h";
+    requests.push([PREFACE, settings, get].concat());
     requests
 }
 
