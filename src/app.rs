@@ -8,7 +8,7 @@ mod verify;
 use std::io::Write;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use tokio::signal::unix::{SignalKind, signal};
@@ -17,6 +17,7 @@ use tokio::task::JoinHandle;
 
 use crate::access::{Audit, Quota};
 use crate::bucket::{Caps, StorageError, Store};
+use crate::clock;
 use crate::config::{AckSetting, Settings};
 use crate::http::{self, App, Health};
 use crate::ingest::{self, AckLevel, Closing, Ingest, Presence};
@@ -63,7 +64,7 @@ fn failed(error: &anyhow::Error) -> ExitCode {
 }
 
 async fn serve(settings: Settings) -> anyhow::Result<bool> {
-    let started = (clock_ns(), Instant::now());
+    let started = (clock::now_ns(), Instant::now());
     let (store, state, mongo) = open_store(&settings).await?;
     let (access, first_token) = tokens::open(&settings, mongo).await?;
     let kind = if settings.store.uri.is_embedded() { "embedded" } else { "mongodb" };
@@ -402,9 +403,4 @@ fn banner(settings: &Settings, addresses: Addresses, first_token: Option<&str>, 
     line(format_args!("    curl{header} '{base}/api/v1/readings' -d '{{\"sensor\":\"temp-01\",\"value\":22.5}}'"));
     line(format_args!("    curl{header} '{base}/api/v1/readings?sensor=readings,sensor=temp-01'"));
     line(format_args!("ready in {} ms", started.elapsed().as_millis()));
-}
-
-fn clock_ns() -> i64 {
-    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since_epoch.as_nanos()).unwrap_or(i64::MAX)
 }

@@ -1,5 +1,5 @@
-//! Faults that tests ask for, so that the suite can be seen to catch them: a kill at a named point, and bugs that are
-//! otherwise not there. All of it is compiled in only with the feature `faults`, which no release has.
+//! Faults that tests ask for, so that the suite can be seen to catch them: a kill or a halt at a named point, and bugs
+//! that are otherwise not there. All of it is compiled in only with the feature `faults`, which no release has.
 
 /// A bug that was put in on purpose. Each is one that somebody could write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,8 +40,10 @@ pub enum Bug {
 
 #[cfg(feature = "faults")]
 mod active {
+    use std::path::Path;
     use std::sync::OnceLock;
     use std::sync::atomic::{AtomicU64, Ordering};
+    use std::time::Duration;
 
     use super::Bug;
 
@@ -56,8 +58,24 @@ mod active {
         KILL.get_or_init(parse).as_ref()
     }
 
-    /// Kills the process, as SIGKILL does, when a test asked for it here.
+    /// `FAULT_HALT_AT=point:file`: every thread that comes to that point waits there while the file is there.
+    fn halt() -> Option<&'static (String, String)> {
+        static HALT: OnceLock<Option<(String, String)>> = OnceLock::new();
+        let parse = || {
+            let text = std::env::var("FAULT_HALT_AT").ok()?;
+            let (point, file) = text.split_once(':')?;
+            Some((point.to_owned(), file.to_owned()))
+        };
+        HALT.get_or_init(parse).as_ref()
+    }
+
+    /// Waits, or kills the process as SIGKILL does, when a test asked for it here.
     pub fn point(name: &str) {
+        if let Some((_, file)) = halt().filter(|(at, _)| at == name) {
+            while Path::new(file).exists() {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
         static PASSED: AtomicU64 = AtomicU64::new(0);
         let Some((at, times)) = kill() else { return };
         if at == name && PASSED.fetch_add(1, Ordering::SeqCst) + 1 == *times {

@@ -4,6 +4,7 @@ pub mod access;
 pub mod app;
 pub mod bucket;
 pub mod cli;
+pub mod clock;
 pub mod config;
 pub mod edge;
 pub mod faults;

@@ -22,12 +22,3 @@ pub use self::registry::{Mode, Registry};
 pub use self::scopes::{Pin, Scopes, is_glob, matches};
 pub use self::secret::{Presented, Secret};
 pub use self::token::{Token, TokenChange, TokenStore, TokenStoreError};
-
-use std::time::{SystemTime, UNIX_EPOCH};
-
-/// The clock in whole seconds since the epoch, for expiry.
-#[must_use]
-pub fn now_seconds() -> i64 {
-    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since_epoch.as_secs()).unwrap_or(i64::MAX)
-}

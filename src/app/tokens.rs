@@ -8,8 +8,8 @@ use anyhow::{Context, bail};
 
 use crate::access::{
     Audit, Event, Mode, Quota, Registry, Scopes, Secret, Token, TokenChange, TokenFile, TokenStore, TokenStoreError,
-    now_seconds,
 };
+use crate::clock::now_seconds;
 use crate::config::{AuthRequired, Settings};
 use crate::store::MongoStore;
 use crate::telemetry::logs;

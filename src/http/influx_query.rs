@@ -15,6 +15,7 @@ use super::errors::{ApiError, Dialect};
 use super::influx_render::{Format, Outcome, Style, refusal, render};
 use super::write::{By, stays_away};
 use crate::access::{Caller, Event, cut};
+use crate::clock::now_ns;
 use crate::influxql::{self, Expr, Literal, Options, Params, Statement};
 use crate::ingest::{IngestError, check_database_name};
 use crate::query::influx::{Asked, Doomed, StatementFailure, is_zone, pattern_fault};
@@ -322,10 +323,4 @@ async fn patiently(app: &App, deletion: impl Future<Output = Result<(), IngestEr
         deleted = deletion => Ok(deleted?),
         () = stays_away(app.health.clone(), patience) => Err(IngestError::DeletionTimeout(patience).into()),
     }
-}
-
-/// The clock at a query's arrival, for `now()`.
-fn now_ns() -> i64 {
-    let since_epoch = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since_epoch.as_nanos()).unwrap_or(i64::MAX)
 }

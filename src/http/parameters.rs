@@ -11,6 +11,7 @@ use super::json::Times;
 use super::known::{Parameter, TAG_NAME};
 use super::write::DEFAULT_DATABASE;
 use crate::access::Caller;
+use crate::clock::now_ns;
 use crate::ingest::check_database_name;
 use crate::query::Selection;
 use crate::query::choice::{Choice, TagFilter, TagTest};
@@ -212,12 +213,6 @@ fn relative(text: &str) -> Option<i64> {
         Some(duration) => step(duration).ok(),
         None => (text == "now").then_some(0),
     }
-}
-
-/// The clock, for times relative to now.
-fn now_ns() -> i64 {
-    let since_epoch = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since_epoch.as_nanos()).unwrap_or(i64::MAX)
 }
 
 /// A step in nanoseconds, from a duration such as `15m`, `1h` or `1d`.

@@ -18,7 +18,8 @@ use super::auth::{self, Needs};
 use super::endpoints::{self, ENDPOINTS};
 use super::errors::{ApiError, Dialect};
 use super::{App, body, status, write};
-use crate::access::{Caller, Event, Presented, now_seconds};
+use crate::access::{Caller, Event, Presented};
+use crate::clock::now_seconds;
 use crate::edge::Peer;
 
 /// The version that clients are told: they choose what to send by it, and ours is that of 1.x.

@@ -15,6 +15,7 @@ use serde_json::json;
 use super::endpoints::ENDPOINTS;
 use super::service::INFLUX_VERSION;
 use super::{App, Health};
+use crate::clock::now_ns;
 use crate::ingest::Ledger;
 use crate::reading::time::write_rfc3339;
 use crate::telemetry::{Account, Backlog};
@@ -116,7 +117,7 @@ impl Lagging {
 /// Seconds since that time, in nanoseconds by the clock.
 #[expect(clippy::cast_precision_loss, reason = "for people and metrics")]
 fn age(since: Option<i64>) -> f64 {
-    since.map_or(0.0, |since| super::write::now().saturating_sub(since).max(0) as f64 / 1e9)
+    since.map_or(0.0, |since| now_ns().saturating_sub(since).max(0) as f64 / 1e9)
 }
 
 /// `GET /api/v1/status`.

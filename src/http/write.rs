@@ -2,7 +2,7 @@
 //! it was kept.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::{Extension, Query, State};
@@ -17,6 +17,7 @@ use super::influx_query::Address;
 use super::json::ack_json;
 use super::{App, Health};
 use crate::access::{Caller, Event};
+use crate::clock::now_ns;
 use crate::ingest::{Ack, AckLevel, Arrival, IngestError};
 use crate::reading::Precision;
 
@@ -103,7 +104,7 @@ async fn take_lines(
     let partial = flag("accept_partial", parameters.accept_partial.as_deref())?.unwrap_or(true);
     let ack = ack_level(&parameters, headers)?;
     let (body, admission) = body::read(app, headers, body).await?;
-    let arrival = Arrival { database: &database, precision, received: now(), partial, ack, by };
+    let arrival = Arrival { database: &database, precision, received: now_ns(), partial, ack, by };
     Ok(app.ingest.lines(arrival, &body, admission).await?)
 }
 
@@ -142,7 +143,7 @@ async fn take_json(
     let precision = Precision::from_name(name).ok_or_else(unknown)?;
     let ack = ack_level(&parameters, headers)?;
     let (body, admission) = body::read(app, headers, body).await?;
-    let arrival = Arrival { database: &database, precision, received: now(), partial: true, ack, by };
+    let arrival = Arrival { database: &database, precision, received: now_ns(), partial: true, ack, by };
     Ok(app.ingest.json(arrival, &body, admission).await?)
 }
 
@@ -257,10 +258,4 @@ pub fn flag(name: &str, value: Option<&str>) -> Result<Option<bool>, ApiError> {
         Some("false" | "0") => Ok(Some(false)),
         Some(other) => Err(ApiError::Bad(format!("parameter {name}: {other:?} is neither true nor false"))),
     }
-}
-
-/// The wall clock in nanoseconds: the time of undated readings.
-pub fn now() -> i64 {
-    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since_epoch.as_nanos()).unwrap_or(i64::MAX)
 }

@@ -10,10 +10,11 @@ use tokio::sync::oneshot;
 
 use super::catalog::Database;
 use super::error::IngestError;
-use super::shard::{self, Message, Refreshing};
+use super::shard::{Message, Refreshing};
 use super::{Ingest, outliers, sensors};
 use crate::bucket::store::SensorFilter;
 use crate::bucket::{Behind, Changes, Met, MetVersion, Readings, SensorDocument, UnflushedReadings};
+use crate::clock::now_ns;
 use crate::reading::Hour;
 
 #[async_trait]
@@ -88,7 +89,7 @@ impl Ingest {
             stored.into_iter().map(|document| (document.sensor.key.clone(), document)).collect();
         let full = documents.len() >= filter.limit;
         for document in documents.values_mut() {
-            outliers::expire(document, shard::now_ns(), self.options.outlier_ttl_ns());
+            outliers::expire(document, now_ns(), self.options.outlier_ttl_ns());
         }
         let Some(database) = self.catalog.database(database) else { return Ok(documents.into_values().collect()) };
         if !filter.outliers {

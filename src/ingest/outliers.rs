@@ -4,9 +4,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::shard::now_ns;
 use crate::bucket::store::SensorFilter;
 use crate::bucket::{SensorDocument, StorageError, Store};
+use crate::clock::now_ns;
 use crate::telemetry::Metrics;
 
 /// How often expired outliers are looked for.

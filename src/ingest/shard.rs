@@ -6,7 +6,7 @@ mod documents;
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
@@ -22,6 +22,7 @@ use super::unflushed::{Load, Rules, Unflushed};
 use crate::bucket::hot::{HotBuckets, HotKey};
 use crate::bucket::packed::Packed;
 use crate::bucket::{Readings, SensorDocument, StorageError};
+use crate::clock::now_ns;
 use crate::faults::{self, Bug};
 use crate::log::Sequence;
 use crate::reading::Hour;
@@ -375,10 +376,4 @@ impl Shard {
 
 fn surroundings<'a>(context: &'a Context, hot: &'a HotBuckets) -> Surroundings<'a> {
     Surroundings { store: &*context.store, hot, metrics: &context.metrics, now: now_ns() }
-}
-
-/// The wall clock, for marks that people read and for hours that are over; no order depends on it.
-pub fn now_ns() -> i64 {
-    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since_epoch.as_nanos()).unwrap_or(i64::MAX)
 }

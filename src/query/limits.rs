@@ -1,9 +1,10 @@
 //! How much a question may be about: a span of time and a number of sensors.
 
 use std::ops::Range;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use super::{Query, QueryError};
+use crate::clock::now_ns;
 use crate::reading::time::TIMESTAMP_MIN;
 
 /// Where readings were met so far. A range without a beginning is as long as what is found in it.
@@ -61,12 +62,6 @@ impl Query {
 
 fn is_longer(first: i64, last: i64, limit: Duration) -> bool {
     i128::from(last) - i128::from(first) > limit.as_nanos().cast_signed()
-}
-
-/// The clock, for ranges without an end.
-fn now_ns() -> i64 {
-    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since_epoch.as_nanos()).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]

@@ -82,6 +82,11 @@ impl Batches {
     }
 }
 
+/// How many lines these are.
+pub fn count(lines: &[u8]) -> u64 {
+    memchr::memchr_iter(b'\n', lines).count() as u64
+}
+
 /// Two halves of some lines, each of whole lines; `None` when it is one line.
 pub fn halves(lines: &Bytes) -> Option<(Bytes, Bytes)> {
     let middle = lines.len() / 2;

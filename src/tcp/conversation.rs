@@ -2,18 +2,19 @@
 //! done. While there is no room for its lines they are offered again and again, and nothing more is read.
 
 use std::ops::ControlFlow;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::batches::{Batches, halves};
+use super::batches::{Batches, count, halves};
 use super::hello::{self, Hello, Opening};
 use super::{Service, Shared};
 use crate::access::{Caller, Rate};
 use crate::bucket::StorageError;
+use crate::clock::now_ns;
 use crate::edge::{self, Connection, Stream};
 use crate::ingest::{AckLevel, Admission, Arrival, IngestError};
 use crate::reading::Precision;
@@ -218,14 +219,23 @@ impl Conversation {
         };
         let lines = self.batches.take();
         self.settle();
+        let flow = self.offer_in_parts(session, &caller, lines).await;
+        self.connection.watch.ended();
+        if flow.is_break() {
+            self.refuse("the lines could not be taken").await;
+        }
+        flow
+    }
+
+    /// Offers lines, and halves of them where there is no room for all. Breaks when the connection cannot go on.
+    async fn offer_in_parts(&self, session: &Session, caller: &Caller, lines: Bytes) -> ControlFlow<()> {
         let mut waiting = vec![lines];
-        let mut flow = ControlFlow::Continue(());
         while let Some(lines) = waiting.pop() {
             // Of what is larger than a body may be nobody knows whether there is ever room for it.
             let limit = self.batch_bytes();
             let offered = match lines.len() > limit {
                 true => Err(IngestError::TooLarge { limit, key: "limits.body_bytes" }),
-                false => self.offer(session, &caller, &lines).await,
+                false => self.offer(session, caller, &lines).await,
             };
             match offered {
                 Ok(()) => {}
@@ -234,29 +244,35 @@ impl Conversation {
                 }
                 // One line that is larger than suits is offered as it is, again and again.
                 Err(IngestError::Overloaded { .. }) => waiting.push(lines),
-                // All of new sensors, of which there may be no more for up to an hour: those behind them do not wait.
-                Err(IngestError::OverQuota(_)) => {
-                    let count = memchr::memchr_iter(b'\n', &lines).count() as u64;
-                    self.shared().metrics.tcp_dropped("quota", count);
-                }
-                Err(error) => {
-                    let count = memchr::memchr_iter(b'\n', &lines).count() as u64;
-                    self.shared().metrics.tcp_dropped("refused", count);
-                    let address = self.connection.peer.address;
-                    tracing::warn!(%address, %error, count, "lines over TCP could not be taken");
-                    // One line that is too large for all the room there is; others are not.
-                    if !matches!(error, IngestError::TooLarge { .. }) {
-                        flow = ControlFlow::Break(());
-                        break;
-                    }
+                Err(error) => self.give_up(&lines, &error)?,
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Counts lines that are not offered again, and tells why. Breaks when it would be the same with others.
+    fn give_up(&self, lines: &[u8], error: &IngestError) -> ControlFlow<()> {
+        let (metrics, address) = (&self.shared().metrics, self.connection.peer.address);
+        let count = count(lines);
+        match error {
+            // All of new sensors, of which there may be no more for up to an hour: those behind them do not wait.
+            IngestError::OverQuota(_) => metrics.tcp_dropped("quota", count),
+            // The log has them, and confirms them late or, when it fails, never. Were they offered again, undated ones
+            // would get another time, and be there twice.
+            IngestError::Timeout(_) => {
+                metrics.tcp_unconfirmed.increment(count);
+                tracing::warn!(%address, %error, count, "lines over TCP are not known to be kept");
+            }
+            _ => {
+                metrics.tcp_dropped("refused", count);
+                tracing::warn!(%address, %error, count, "lines over TCP could not be taken");
+                // One line that is too large for all the room there is; others are not.
+                if !matches!(error, IngestError::TooLarge { .. }) {
+                    return ControlFlow::Break(());
                 }
             }
         }
-        self.connection.watch.ended();
-        if flow.is_break() {
-            self.refuse("the lines could not be taken").await;
-        }
-        flow
+        ControlFlow::Continue(())
     }
 
     /// Offers lines until they are taken, or refused for good; where there is no room for many, only once.
@@ -269,7 +285,8 @@ impl Conversation {
                 Ok(()) => {
                     let Session { database, precision, .. } = session;
                     let ack = Some(AckLevel::Log);
-                    let arrival = Arrival { database, precision: *precision, received: now(), partial: true, ack, by };
+                    let arrival =
+                        Arrival { database, precision: *precision, received: now_ns(), partial: true, ack, by };
                     ingest.lines(arrival, lines, admission).await
                 }
                 Err(error) => Err(error),
@@ -336,12 +353,11 @@ async fn say_goodbye(stream: &mut Stream, text: &str) {
     let _ = tokio::time::timeout(FAREWELL, goodbye).await;
 }
 
-/// Whether waiting mends it: what HTTP answers with 503.
+/// Whether waiting and offering the lines again mends it.
 fn passes(error: &IngestError) -> bool {
     match error {
         IngestError::Overloaded { .. }
         | IngestError::Log(_)
-        | IngestError::Timeout(_)
         | IngestError::StoreTimeout(_)
         | IngestError::DeletionTimeout(_)
         | IngestError::BeingDeleted { .. }
@@ -351,12 +367,7 @@ fn passes(error: &IngestError) -> bool {
         | IngestError::TooManyDatabases { .. }
         | IngestError::DatabaseName { .. }
         | IngestError::OverQuota(_)
+        | IngestError::Timeout(_)
         | IngestError::Stopping => false,
     }
-}
-
-/// The wall clock in nanoseconds: the time of undated readings.
-fn now() -> i64 {
-    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since_epoch.as_nanos()).unwrap_or(i64::MAX)
 }

@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 use self::hello::Refused;
-use crate::access::{Audit, Caller, Event, Presented, Registry, now_seconds};
+use crate::access::{Audit, Caller, Event, Presented, Registry};
+use crate::clock::now_seconds;
 use crate::edge::{self, Listener, Seats};
 use crate::ingest::{Ingest, Rejected};
 use crate::reading::Precision;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::support::certificates::Certificates;
 use crate::support::mongod::{Mongod, fresh_database_name};
 use crate::support::packages::{Package, require};
+use crate::support::process::Folder;
 use crate::support::raw::{PATIENCE, Raw};
 use crate::support::series::{metric, readings};
 use crate::support::server::{Launch, Server};
@@ -140,6 +141,30 @@ fn who_sends_nothing_is_sent_away() {
         assert_eq!(raw.rest(), "", "{opening:?}");
     }
     await_count(&server, "default", "m", 1);
+}
+
+/// Lines whose log write was not confirmed in time were offered again, as if they had not been written; undated ones
+/// got another time, and were kept twice.
+#[test]
+fn lines_that_the_log_confirms_late_are_kept_once() {
+    let folder = Folder::new("halted");
+    let halt = folder.file("halt");
+    std::fs::write(&halt, "").unwrap();
+    let config = format!("{LISTEN}[ingest]\nack_timeout = \"200ms\"\n");
+    let halted = format!("after_sync:{}", halt.display());
+    let server = Launch::embedded().config(config).env("FAULT_HALT_AT", halted).start();
+    let mut raw = Raw::open(tcp(&server));
+    for sent in 1..=3 {
+        raw.send(format!("late v={sent}\n"));
+        eventually("lines that are not confirmed", PATIENCE, || {
+            (metric(&server, "hourglass_tcp_lines_unconfirmed_total") >= f64::from(sent)).then_some(())
+        });
+    }
+    std::fs::remove_file(&halt).unwrap();
+    // What is written behind them is behind all that was written of them.
+    raw.send("behind v=1\n");
+    await_count(&server, "default", "behind", 1);
+    assert_eq!(count(&server, "default", "late"), 3);
 }
 
 /// Over the bytes in flight lines wait, where HTTP would answer 503, and all of them come in the end.
