@@ -88,11 +88,12 @@ fn start() -> Addresses {
             };
             let tcp = tcp::Service::new(app.ingest.clone(), who, options, metrics);
             let protocol = http::Protocol { header_bytes: 32 << 10, http2: true, ..http::Protocol::default() };
+            let service = http::Service::new(app, Serves::All, Arc::default());
             told.send(addresses).expect("somebody who asked");
             tokio::join!(
                 seats.clone().keep(),
                 tcp::serve(lines, seats.clone(), tcp, stopped.clone()),
-                http::serve(http, seats.clone(), http::Service::new(app, Serves::All), protocol, stopped),
+                http::serve(http, seats.clone(), service, protocol, stopped),
             );
         });
     };

@@ -13,7 +13,7 @@ use tokio::task::{JoinHandle, JoinSet};
 
 use crate::config::{ClientAuthSetting, Settings};
 use crate::edge::{self, ClientAuth, Files, Listener, Seats, Tls};
-use crate::http::{self, App, Serves};
+use crate::http::{self, App, Cors, Serves};
 use crate::tcp;
 use crate::telemetry::Metrics;
 
@@ -69,62 +69,62 @@ impl Listeners {
 
     /// Serves on all of them until `told`; over when everything under way is.
     pub fn serve(self, settings: &Settings, app: Arc<App>, told: &watch::Receiver<bool>) -> JoinHandle<()> {
-        let metrics = app.metrics.clone();
-        let seats = Seats::new(bounds(settings), metrics.clone());
+        let seats = Seats::new(bounds(settings), app.metrics.clone());
+        let protocol = protocol(settings);
+        let cors = Arc::new(Cors::of(&settings.cors.origins));
         // The other half is for the shards and the store.
         let finish = settings.server.shutdown_timeout / 2;
-        let protocol = protocol(settings);
-        let tls = |names: &[&str]| self.tls.as_ref().map(|tls| tls.acceptor(names));
+        let plain = |tcp| Listener { tcp, tls: None, idle: None, finish };
+        let by_tls = |names: &[&str]| self.tls.as_ref().map(|tls| tls.acceptor(names));
         let mut serving = JoinSet::new();
         if let Some(tcp) = self.lines {
-            let tls = settings.tcp.tls.then(|| tls(&[])).flatten();
-            let listener = Listener { tcp, tls, idle: Some(settings.tcp.idle_timeout), finish };
-            let options = tcp::Options {
-                database: settings.tcp.database.clone(),
-                precision: settings.tcp.precision,
-                batch_bytes: settings.limits.body_bytes,
-                line_bytes: settings.limits.line_bytes,
-                http: self.addresses.http,
-            };
-            let service = tcp::Service::new(
-                app.ingest.clone(),
-                (app.access.clone(), app.audit.clone()),
-                options,
-                metrics.clone(),
-            );
+            let tls = settings.tcp.tls.then(|| by_tls(&[])).flatten();
+            let listener = Listener { tls, idle: Some(settings.tcp.idle_timeout), ..plain(tcp) };
+            let service = lines_service(settings, &app, self.addresses.http);
             serving.spawn(tcp::serve(listener, seats.clone(), service, told.clone()));
         }
         if let Some(tcp) = self.status {
-            let listener = Listener { tcp, tls: None, idle: None, finish };
+            let service = http::Service::new(app.clone(), Serves::Status, cors.clone());
             // Seats of its own: whoever fills the others does not keep health from being seen.
-            let seats = Seats::new(bounds(settings), metrics);
-            let service = http::Service::new(app.clone(), Serves::Status);
-            let keeper = tokio::spawn(seats.clone().keep());
-            let (protocol, told) = (protocol.clone(), told.clone());
-            serving.spawn(async move {
-                http::serve(listener, seats, service, protocol, told).await;
-                keeper.abort();
-            });
+            let seats = Seats::new(bounds(settings), app.metrics.clone());
+            let serve = http::serve(plain(tcp), seats.clone(), service, protocol.clone(), told.clone());
+            serving.spawn(while_kept(seats, serve));
         }
         let serves = if self.addresses.status.is_some() { Serves::AllButStatus } else { Serves::All };
-        let service = http::Service::new(app, serves);
+        let service = http::Service::new(app, serves, cors);
         if let Some(tcp) = self.https {
-            let listener = Listener { tcp, tls: tls(protocol.names()), idle: None, finish };
+            let listener = Listener { tls: by_tls(protocol.names()), ..plain(tcp) };
             serving.spawn(http::serve(listener, seats.clone(), service.clone(), protocol.clone(), told.clone()));
         }
-        let listener = Listener { tcp: self.http, tls: None, idle: None, finish };
-        serving.spawn(http::serve(listener, seats.clone(), service, protocol, told.clone()));
+        serving.spawn(http::serve(plain(self.http), seats.clone(), service, protocol, told.clone()));
+        let all = async move { while serving.join_next().await.is_some() {} };
         let tls = self.tls;
         tokio::spawn(async move {
-            let beside = async {
-                tokio::join!(seats.keep(), follow(tls));
-            };
             tokio::select! {
-                () = beside => {}
-                () = async { while serving.join_next().await.is_some() {} } => {}
+                () = while_kept(seats, all) => {}
+                () = follow(tls) => {}
             }
         })
     }
+}
+
+/// Serves, and keeps the seats' deadlines for as long.
+async fn while_kept(seats: Arc<Seats>, serve: impl Future<Output = ()>) {
+    tokio::select! {
+        () = seats.keep() => {}
+        () = serve => {}
+    }
+}
+
+fn lines_service(settings: &Settings, app: &App, http: SocketAddr) -> tcp::Service {
+    let options = tcp::Options {
+        database: settings.tcp.database.clone(),
+        precision: settings.tcp.precision,
+        batch_bytes: settings.limits.body_bytes,
+        line_bytes: settings.limits.line_bytes,
+        http,
+    };
+    tcp::Service::new(app.ingest.clone(), (app.access.clone(), app.audit.clone()), options, app.metrics.clone())
 }
 
 async fn listen(address: SocketAddr, key: &str) -> anyhow::Result<(TcpListener, SocketAddr)> {
@@ -142,20 +142,29 @@ async fn optional(address: Option<SocketAddr>, key: &str) -> anyhow::Result<Opti
     }
 }
 
-/// Keeps certificate and key fresh, for ever: by the files' changes, and at once on SIGHUP.
+/// Keeps certificate and key fresh, for ever: by the files' changes, and at once on SIGHUP. Without TLS there is nothing
+/// to read anew, and SIGHUP, which would end a process that does not listen for it, does nothing.
 async fn follow(tls: Option<Arc<Tls>>) {
-    let Some(tls) = tls else { return std::future::pending().await };
+    let changes = async {
+        if let Some(tls) = tls.clone() {
+            tls.follow().await;
+        }
+    };
     let hangups = async {
         match signal(SignalKind::hangup()) {
             Ok(mut hangup) => {
                 while hangup.recv().await.is_some() {
-                    tls.reload();
+                    match &tls {
+                        Some(tls) => tls.reload(),
+                        None => tracing::info!("SIGHUP: there is no certificate to read anew"),
+                    }
                 }
             }
             Err(error) => tracing::warn!(%error, "SIGHUP is not listened for; changed files are found all the same"),
         }
+        std::future::pending::<()>().await;
     };
-    tokio::join!(tls.clone().follow(), hangups);
+    tokio::join!(changes, hangups);
 }
 
 fn files(settings: &Settings) -> Files {
@@ -188,6 +197,5 @@ fn protocol(settings: &Settings) -> http::Protocol {
         header_bytes: settings.server.header_bytes,
         http2: settings.server.http2,
         hsts: HeaderValue::from_str(&format!("max-age={hsts}")).ok().filter(|_| hsts > 0),
-        cors: http::Cors::of(&settings.cors.origins),
     }
 }

@@ -74,20 +74,13 @@ impl Shared {
             }
             return response;
         }
-        let cors = self.protocol.cors.as_ref();
-        let origin = cors.and_then(|cors| cors.origin_of(request.headers()));
-        let preflight = cors.and_then(|cors| cors.preflight(request.method(), request.headers(), origin.as_ref()));
-        let mut response = match preflight {
-            Some(response) => response,
-            None if has_body => {
+        let mut response = match has_body {
+            true => {
                 let body = |body| Body::new(Moving { body, shared: self.clone() });
                 self.service.answer(request.map(body)).await
             }
-            None => self.service.answer(request.map(|_| Body::empty())).await,
+            false => self.service.answer(request.map(|_| Body::empty())).await,
         };
-        if let Some(cors) = cors {
-            cors.mark(response.headers_mut(), origin);
-        }
         if let Some(hsts) = self.protocol.hsts.as_ref().filter(|_| self.secure) {
             response.headers_mut().insert(header::STRICT_TRANSPORT_SECURITY, hsts.clone());
         }

@@ -13,10 +13,9 @@ use tokio::sync::watch;
 
 use super::Service;
 use super::connection::Connected;
-use super::cors::Cors;
 use crate::edge::{self, Connection, Listener, Seats};
 
-/// How HTTP is spoken. From the config sections `[server]`, `[tls]` and `[cors]`.
+/// How HTTP is spoken. From the config sections `[server]` and `[tls]`.
 #[derive(Debug, Clone, Default)]
 pub struct Protocol {
     /// Most bytes of a request's head.
@@ -25,8 +24,6 @@ pub struct Protocol {
     pub http2: bool,
     /// What goes out as `Strict-Transport-Security` on connections by TLS.
     pub hsts: Option<HeaderValue>,
-    /// Web pages of other origins, where any may ask.
-    pub cors: Option<Cors>,
 }
 
 /// Most requests under way on one connection of HTTP/2.

@@ -15,10 +15,11 @@ use tower::ServiceExt;
 use tracing::Instrument;
 
 use super::auth::{self, Needs};
+use super::cors::Cors;
 use super::endpoints::{self, ENDPOINTS};
 use super::errors::{ApiError, Dialect};
 use super::{App, body, status, write};
-use crate::access::{Caller, Event, Presented};
+use crate::access::{Caller, Event, Presented, cut};
 use crate::clock::now_seconds;
 use crate::edge::Peer;
 
@@ -38,6 +39,8 @@ pub struct Service {
     app: Arc<App>,
     router: Router,
     serves: Serves,
+    /// Web pages of other origins.
+    cors: Arc<Cors>,
     /// Who is at the other end of the connection; nobody before there is one.
     peer: Option<Arc<Peer>>,
 }
@@ -65,8 +68,8 @@ impl Serves {
 
 impl Service {
     /// Over these endpoints.
-    pub fn new(app: Arc<App>, serves: Serves) -> Self {
-        Self { router: endpoints::router(app.clone()), app, serves, peer: None }
+    pub fn new(app: Arc<App>, serves: Serves, cors: Arc<Cors>) -> Self {
+        Self { router: endpoints::router(app.clone()), app, serves, cors, peer: None }
     }
 
     /// For the requests of one connection.
@@ -82,7 +85,11 @@ impl Service {
         let (method, route) = (method_label(request.method()), route_label(request.uri().path()));
         let said = id.to_str().unwrap_or_default();
         let span = tracing::debug_span!("request", id = said, method, route);
-        let mut response = self.hand_on(request).instrument(span).await;
+        let origin = self.cors.origin_of(request.headers());
+        let mut response = match self.cors.preflight(request.method(), request.headers(), origin.as_ref()) {
+            Some(response) => response,
+            None => self.hand_on(request).instrument(span).await,
+        };
         let (took, status) = (started.elapsed(), response.status().as_u16());
         self.app.metrics.request(route, method, status, took);
         let seconds = took.as_secs_f64();
@@ -93,6 +100,7 @@ impl Service {
             tracing::debug!(id = said, method, route, status, seconds, "request");
         }
         let headers = response.headers_mut();
+        self.cors.mark(headers, origin);
         headers.insert(&VERSION, HeaderValue::from_static(INFLUX_VERSION));
         headers.insert(&BUILD, HeaderValue::from_static("hourglass"));
         headers.insert(&REQUEST_ID, id.clone());
@@ -141,6 +149,11 @@ impl Service {
         };
         if self.serves == Serves::Status {
             return Ok(Caller::Anybody);
+        }
+        if let Some(origin) = self.cors.stranger(request) {
+            self.note_denied("origin", endpoint.path, None);
+            let origin = cut(origin);
+            return Err(ApiError::Forbidden(format!("a page of {origin} changes nothing here (cors.origins)")));
         }
         let presented = auth::token(request.headers(), request.uri());
         let caller = self.app.access.caller(presented.as_deref(), self.certified(), now_seconds());

@@ -165,7 +165,7 @@ fn what_changes_something_comes_by_post_and_from_no_other_page() {
         let answer = get(&server.url(&format!("/query?db={DATABASE}&q={q}"))).expect(200);
         assert!(answer.text().contains("send it by POST"), "{}", answer.text());
         let foreign = [("origin", "https://elsewhere.example")];
-        let answer = post(&server.url(&format!("/query?db={DATABASE}&q={q}")), "", &foreign).expect(200);
+        let answer = post(&server.url(&format!("/query?db={DATABASE}&q={q}")), "", &foreign).expect(403);
         assert!(answer.text().contains("elsewhere.example"), "{}", answer.text());
     }
     assert_eq!(times(&server, "m"), [START]);

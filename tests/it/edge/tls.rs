@@ -5,11 +5,11 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::support::certificates::{Certificates, shown};
-use crate::support::eventually;
 use crate::support::packages::{Package, require};
 use crate::support::raw::PATIENCE;
 use crate::support::series::metric;
 use crate::support::server::{Launch, Server, program as hourglass};
+use crate::support::{eventually, http};
 
 /// What curl says: whether it got an answer, the status and headers, and its own words.
 struct Said {
@@ -58,11 +58,24 @@ fn http2_is_spoken_where_it_is_wanted() {
         let server = secure(&certificates, config);
         let said = curl(&program, &certificates, &url(&server, "/write"), &["--http2", "-d", "m v=1 1"]);
         assert!(said.text.starts_with(by_tls), "{config:?}: {}", said.text);
+        // Over HTTP/2, which has no header `Host`, what came from a page of the service's own was refused.
+        let page = format!("origin: {}", url(&server, ""));
+        let said = curl(&program, &certificates, &url(&server, "/write"), &["--http2", "-H", &page, "-d", "m v=1 1"]);
+        assert!(said.text.starts_with(by_tls), "{config:?}: {}", said.text);
         let known = curl(&program, &certificates, &server.url("/ping"), &["--http2-prior-knowledge"]);
         assert_eq!(known.text.starts_with("HTTP/2 204"), by_plain, "{config:?}: {}", known.text);
         let old = curl(&program, &certificates, &server.url("/ping"), &["--http1.1"]);
         assert!(old.text.starts_with("HTTP/1.1 204"), "{config:?}: {}", old.text);
     }
+}
+
+/// Without TLS a SIGHUP, such as a unit's reload or a lost terminal sends, ended the service.
+#[test]
+fn a_hangup_ends_nobody() {
+    let mut server = Launch::embedded().start();
+    server.signal("HUP");
+    eventually("what came of it", PATIENCE, || server.stderr().contains("SIGHUP: there is no").then_some(()));
+    http::get(&server.url("/ping")).expect(204);
 }
 
 #[test]

@@ -22,8 +22,9 @@ fn pages_of_listed_origins_may_ask_and_no_others() {
         ("null", false),
     ] {
         let allowed = known.then_some(origin);
+        let written = if known { 204 } else { 403 };
         for (method, path, status) in
-            [("POST", "/write", 204), ("GET", "/api/v1/sensors", 200), ("GET", "/nowhere", 404)]
+            [("POST", "/write", written), ("GET", "/api/v1/sensors", 200), ("GET", "/nowhere", 404)]
         {
             let answer = ask(&server, method, path, origin).expect(status);
             assert_eq!(answer.header("access-control-allow-origin"), allowed, "{origin} {path}");
@@ -43,7 +44,44 @@ fn pages_of_listed_origins_may_ask_and_no_others() {
 #[test]
 fn nobody_may_ask_by_default() {
     let server = Launch::embedded().start();
-    let answer = ask(&server, "POST", "/write", "https://dash.example.org").expect(204);
+    let answer = ask(&server, "GET", "/api/v1/sensors", "https://dash.example.org").expect(200);
     assert_eq!((answer.header("access-control-allow-origin"), answer.header("vary")), (None, None));
     assert_eq!(ask(&server, "OPTIONS", "/write", "https://dash.example.org").status, 405);
+}
+
+/// Pages of any site could write to a service on the machine of whoever looked at them, since it takes what comes from
+/// there.
+#[test]
+fn pages_of_other_sites_change_nothing() {
+    let server = Launch::embedded().start();
+    let own = server.url("");
+    for (origin, site, changes) in [
+        (None, None, true),
+        (None, Some("cross-site"), true),
+        (Some(&*own), None, true),
+        (Some(&*own), Some("same-origin"), true),
+        // What a proxy makes of the host is not for the browser to know.
+        (Some("https://ours.example"), Some("same-origin"), true),
+        (Some("https://evil.example"), None, false),
+        (Some(&*own), Some("cross-site"), false),
+        (Some("http://127.0.0.1:1"), Some("same-site"), false),
+        (Some("http://127.0.0.1:1"), None, false),
+        (Some("null"), None, false),
+    ] {
+        let headers: Vec<_> = [("origin", origin), ("sec-fetch-site", site)]
+            .into_iter()
+            .filter_map(|(name, value)| Some((name, value?)))
+            .collect();
+        for (path, body) in [
+            ("/write", "m v=1 1"),
+            ("/api/v2/write?bucket=d", "m v=1 1"),
+            ("/api/v1/readings", r#"{"sensor":"s","value":1}"#),
+            ("/query?q=CREATE%20DATABASE%20d", ""),
+            ("/api/v1/flush", ""),
+        ] {
+            let status = request("POST", &server.url(path), body.as_bytes(), &headers).unwrap().status;
+            assert_eq!(status < 300, changes, "{headers:?} {path}: {status}");
+            assert!(changes || status == 403, "{headers:?} {path}: {status}");
+        }
+    }
 }
