@@ -176,14 +176,7 @@ impl Usage {
     /// # Errors
     /// When there is none left.
     pub fn take_new_sensor(&self, now: Instant) -> Result<(), Exhausted> {
-        let (Some(bucket), Some(limit)) = (&self.new_sensors, self.quota.new_sensors_per_hour) else { return Ok(()) };
-        let mut bucket = bucket.lock().unwrap_or_else(PoisonError::into_inner);
-        bucket.refill(now);
-        if bucket.left < 1.0 {
-            return Err(self.exhausted(Rate::NewSensors, limit, 1.0, bucket.until(1.0)));
-        }
-        bucket.left -= 1.0;
-        Ok(())
+        self.new_sensor(now, 1.0)
     }
 
     /// Whether there is a new sensor left of the hour's.
@@ -191,7 +184,19 @@ impl Usage {
     /// # Errors
     /// When there is none.
     pub fn new_sensors_left(&self, now: Instant) -> Result<(), Exhausted> {
-        self.take_new_sensor(now).map(|()| self.give_back())
+        self.new_sensor(now, 0.0)
+    }
+
+    /// Takes as much of one, where there is one left.
+    fn new_sensor(&self, now: Instant, take: f64) -> Result<(), Exhausted> {
+        let (Some(bucket), Some(limit)) = (&self.new_sensors, self.quota.new_sensors_per_hour) else { return Ok(()) };
+        let mut bucket = bucket.lock().unwrap_or_else(PoisonError::into_inner);
+        bucket.refill(now);
+        if bucket.left < 1.0 {
+            return Err(self.exhausted(Rate::NewSensors, limit, 1.0, bucket.until(1.0)));
+        }
+        bucket.left -= take;
+        Ok(())
     }
 
     /// Gives one back that was taken and then not met.

@@ -288,8 +288,7 @@ impl Catalog {
             let counts_here = !database.is_superseded();
             if counts_here && self.count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, below).is_err() {
                 if is_new && counts {
-                    database.usage.give_back();
-                    payer.usage().into_iter().for_each(Usage::give_back);
+                    database.give_back_new(&payer);
                 }
                 return;
             }
@@ -363,12 +362,19 @@ impl Database {
     /// Whether its quota and its sender's have room for one more sensor that has no document, which then counts; against
     /// quotas of new ones only where it is known to be new.
     fn admits(&self, sensor: &Sensor, payer: &Allowance, is_new: bool, now: Instant) -> bool {
-        if payer.usage().is_some_and(|usage| usage.admit_sensor(&sensor.key).is_err()) {
+        if is_new && !self.takes_new(payer, now) {
             return false;
         }
-        if !is_new {
-            return true;
+        // Last, since it counts for good.
+        let admitted = payer.usage().is_none_or(|usage| usage.admit_sensor(&sensor.key).is_ok());
+        if is_new && !admitted {
+            self.give_back_new(payer);
         }
+        admitted
+    }
+
+    /// Takes a new sensor from the quotas of both, or from none.
+    fn takes_new(&self, payer: &Allowance, now: Instant) -> bool {
         if self.usage.too_many(self.known()).is_some() || self.usage.take_new_sensor(now).is_err() {
             return false;
         }
@@ -377,6 +383,11 @@ impl Database {
             self.usage.give_back();
         }
         paid
+    }
+
+    fn give_back_new(&self, payer: &Allowance) {
+        self.usage.give_back();
+        payer.usage().into_iter().for_each(Usage::give_back);
     }
 
     /// Its sensors by key, and by other spellings. Nothing else may be asked of the catalog about them meanwhile.

@@ -1,8 +1,9 @@
 //! Meeting sensors for the first time: the store is asked what it knows of them. While it is away
 //! nobody waits for it: they are taken as new, and what their documents say is learnt at the flush.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::catalog::{Catalog, Database};
 use super::reads::read_sensors_each;
@@ -49,16 +50,22 @@ pub struct Found {
     pub counts: bool,
 }
 
-/// Sensors of a database that requests wait to have made known. They are bounded as the requests' bytes are.
+/// Sensors of a database that requests wait to have made known. They are bounded as the requests' bytes are: those of
+/// whoever no longer waits are not kept.
 #[derive(Debug, Default)]
 pub struct Unmet {
-    waiting: Mutex<Vec<Wanted>>,
+    /// By the number of who waits.
+    waiting: Mutex<HashMap<u64, Vec<Wanted>>>,
+    next: AtomicU64,
     turn: tokio::sync::Mutex<()>,
 }
 
 impl Unmet {
-    fn add(&self, sensors: &[Wanted]) {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(sensors);
+    /// Leaves sensors for whoever has the turn next, as long as somebody waits for them.
+    fn wait_for(&self, sensors: Vec<Wanted>) -> Waiting<'_> {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        self.waiting().insert(number, sensors);
+        Waiting { unmet: self, number }
     }
 
     /// Waits for the turn to ask.
@@ -67,7 +74,23 @@ impl Unmet {
     }
 
     fn take(&self) -> Vec<Wanted> {
-        std::mem::take(&mut *self.waiting.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.waiting()).into_values().flatten().collect()
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, HashMap<u64, Vec<Wanted>>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Somebody who waits for sensors to become known.
+struct Waiting<'a> {
+    unmet: &'a Unmet,
+    number: u64,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.unmet.waiting().remove(&self.number);
     }
 }
 
@@ -98,7 +121,7 @@ impl Learner {
         if unknown.len() > FEW {
             return self.learn_up_to(database, unknown, max).await;
         }
-        database.unmet.add(&unknown);
+        let _waiting = database.unmet.wait_for(unknown.clone());
         let _turn = database.unmet.turn().await;
         // Whoever had the turn before has mostly asked about these too, unless its client left meanwhile.
         unknown.extend(database.unmet.take());
@@ -175,7 +198,11 @@ mod tests {
         };
         let turn = database.unmet.turn().await;
         let (leaves, one, other) = (asking(0..3), asking(2..5), asking(4..8));
+        let gone = asking(8..20);
         tokio::task::yield_now().await;
+        // Where a store was slow, what clients had asked for who came and left meanwhile was kept, without a bound.
+        gone.abort();
+        assert!(gone.await.is_err_and(|error| error.is_cancelled()));
         // As if the first had its turn, took what all were waiting for, and its client left.
         assert_eq!(database.unmet.take().len(), 10);
         leaves.abort();
