@@ -56,16 +56,6 @@ fn string(out: &mut String, text: &str) {
     out.push('"');
 }
 
-/// A field's name as a column's. One that is called as a column before it is has its first byte escaped, as in JSON.
-pub fn field_name(name: &str, before: &[String]) -> String {
-    match name.chars().next() {
-        Some(first) if first.is_ascii() && before.iter().any(|taken| taken == name) => {
-            format!("%{:02x}{}", u32::from(first), &name[1..])
-        }
-        _ => name.to_owned(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -79,12 +69,5 @@ mod tests {
         row(&mut out, cells, Times::Text);
         row(&mut out, [Cell::Time(1), Cell::Whole(-3), Cell::Text("é\n")], Times::Epoch(1));
         assert_eq!(out, "\"a,b\",\"a \"\"b\"\"\",,\"\",true\r\n1,-3,\"é\n\"\r\n");
-    }
-
-    #[test]
-    fn fields_do_not_take_the_names_of_other_columns() {
-        let before = ["sensor".to_owned(), "ts".to_owned()];
-        assert_eq!(field_name("ts", &before), "%74s");
-        assert_eq!(field_name("temp", &before), "temp");
     }
 }

@@ -1,6 +1,9 @@
 //! Answers as JSON, written straight into text.
 
+use std::borrow::Cow;
 use std::fmt::Write;
+
+use percent_encoding::percent_decode_str;
 
 use crate::bucket::{Reading, SensorDocument};
 use crate::ingest::Ack;
@@ -74,13 +77,31 @@ pub fn value(out: &mut String, value: &Value) {
     }
 }
 
-/// `{"ts":"…","temp":22.1}`. A field that is itself called `ts` is written `%74s`, as stored.
+/// The name under which a field stands beside others that are taken: itself, or with its first byte escaped, as `%74s` for
+/// `ts`. A field whose own name reads as such an escape has its `%` escaped in turn, so that no two are written alike.
+pub fn field_name(name: &str, is_taken: impl Fn(&str) -> bool) -> Cow<'_, str> {
+    let Some(escape) = name.strip_prefix('%') else {
+        return match name.chars().next() {
+            Some(first) if first.is_ascii() && is_taken(name) => {
+                format!("%{:02x}{}", u32::from(first), &name[1..]).into()
+            }
+            _ => name.into(),
+        };
+    };
+    let innermost = format!("%{}", escape.trim_start_matches("25"));
+    match percent_decode_str(&innermost).decode_utf8() {
+        Ok(meant) if is_taken(&meant) => format!("%25{escape}").into(),
+        _ => name.into(),
+    }
+}
+
+/// `{"ts":"…","temp":22.1}`, with [other names](field_name) for fields that are called `ts` or like its escape.
 pub fn reading(out: &mut String, reading: &Reading, times: Times) {
     out.push_str("{\"ts\":");
     time(out, reading.time, times);
     for (name, field) in &reading.fields {
         out.push(',');
-        string(out, if &**name == "ts" { "%74s" } else { name });
+        string(out, &field_name(name, |name| name == "ts"));
         out.push(':');
         value(out, field);
     }
@@ -195,6 +216,28 @@ mod tests {
         float(&mut out, 45.0);
         float(&mut out, f64::INFINITY);
         assert_eq!(out, "45null");
+    }
+
+    /// `ts` and `%74s` of one reading were both written `%74s`.
+    #[test]
+    fn fields_have_names_of_their_own_beside_those_that_are_taken() {
+        let named = |name| field_name(name, |taken| ["sensor", "ts"].contains(&taken)).into_owned();
+        for (name, shown) in [
+            ("temp", "temp"),
+            ("ts", "%74s"),
+            ("%74s", "%2574s"),
+            ("%2574s", "%252574s"),
+            ("sensor", "%73ensor"),
+            ("%73ensor", "%2573ensor"),
+            ("", ""),
+            ("%", "%"),
+            ("%25", "%25"),
+            ("%humidity", "%humidity"),
+            ("%ff", "%ff"),
+            ("%🌡", "%🌡"),
+        ] {
+            assert_eq!(named(name), shown);
+        }
     }
 
     #[test]

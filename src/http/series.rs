@@ -94,7 +94,9 @@ fn table(out: &mut String, series: &[Readings], columns: &Columns, times: Times)
     let mut names = vec!["sensor".to_owned()];
     names.extend(columns.tags.iter().map(|tag| format!("tag.{tag}")));
     names.push("ts".to_owned());
-    let fields: Vec<String> = columns.fields.iter().map(|field| csv::field_name(field, &names)).collect();
+    let is_taken = |name: &str| names.iter().any(|taken| taken == name);
+    let fields: Vec<String> =
+        columns.fields.iter().map(|field| json::field_name(field, is_taken).into_owned()).collect();
     csv::row(out, names.iter().chain(&fields).map(|name| Cell::Text(name)), times);
     for (sensor, readings) in series {
         let tag = |tag: &String| sensor.tags.iter().find(|(key, _)| **key == **tag).map(|(_, value)| &**value);
@@ -250,8 +252,11 @@ fn window_table(out: &mut String, by: &str, series: &[Windows], times: Times) {
     let mut names = vec![by.to_owned()];
     names.extend(tags.iter().map(|tag| format!("tag.{tag}")));
     names.extend(["start".to_owned(), "end".to_owned()]);
-    let named: Vec<String> =
-        columns.iter().map(|(field, function)| csv::field_name(&format!("{field}.{function}"), &names)).collect();
+    let is_taken = |name: &str| names.iter().any(|taken| taken == name);
+    let named: Vec<String> = columns
+        .iter()
+        .map(|(field, function)| json::field_name(&format!("{field}.{function}"), is_taken).into_owned())
+        .collect();
     csv::row(out, names.iter().chain(&named).map(|name| Cell::Text(name)), times);
     for series in series {
         let tag = |tag: &String| series.tags.iter().find(|(key, _)| key == tag);
