@@ -86,33 +86,17 @@ async fn serve(settings: Settings) -> anyhow::Result<bool> {
     let (health_sender, health) = watch::channel(state);
     let options = http_options(&settings);
     let audit = Arc::new(Audit::new(&settings.server.data_dir));
-    let app = Arc::new(App {
-        ingest,
-        query,
-        access: access.clone(),
-        audit,
-        metrics: metrics.clone(),
-        health,
-        options,
-        started,
-    });
+    let app = Arc::new(App { ingest, query, access, audit, metrics, health, options, started });
     let health_sender = Arc::new(health_sender);
     let watcher = tokio::spawn(watch_store(store.clone(), health_sender.clone(), presence));
-    let upkeep = tokio::spawn(keep_up(metrics.clone()));
-    let tokens = tokio::spawn(access.clone().watch());
+    let upkeep = tokio::spawn(keep_up(app.metrics.clone()));
+    let tokens = tokio::spawn(app.access.clone().watch());
     let mut stop = Stop::new().context("listening for signals")?;
-    banner(&settings, listeners.addresses, first_token.as_deref(), access.is_enforced(), started.1);
+    banner(&settings, listeners.addresses, first_token.as_deref(), app.access.is_enforced(), started.1);
 
     let (stopping, told) = watch::channel(false);
     let server = listeners.serve(&settings, app.clone(), &told);
-    let asked = tokio::select! {
-        () = stop.wait() => true,
-        ended = any_ended(&mut closing.shards) => {
-            drop(closing.shards.swap_remove(ended));
-            tracing::error!("a shard ended by itself, which is a bug; stopping, so that a restart can mend it");
-            false
-        }
-    };
+    let asked = is_asked_to_stop(&mut stop, &mut closing).await;
     health_sender.send_replace(Health::Stopping);
     let done = tokio::select! {
         done = shut_down(&settings, stopping, server, app, closing, store) => done,
@@ -123,6 +107,18 @@ async fn serve(settings: Settings) -> anyhow::Result<bool> {
     };
     [watcher, upkeep, tokens].iter().for_each(JoinHandle::abort);
     Ok(asked && done)
+}
+
+/// Waits for a reason to stop, and says whether it is somebody's wish.
+async fn is_asked_to_stop(stop: &mut Stop, closing: &mut Closing) -> bool {
+    tokio::select! {
+        () = stop.wait() => true,
+        ended = any_ended(&mut closing.shards) => {
+            drop(closing.shards.swap_remove(ended));
+            tracing::error!("a shard ended by itself, which is a bug; stopping, so that a restart can mend it");
+            false
+        }
+    }
 }
 
 /// Opens the store and says whether it answers. MongoDB may be away; what can never serve is refused.

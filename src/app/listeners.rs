@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::Context;
 use axum::http::HeaderValue;
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
@@ -29,6 +29,8 @@ pub struct Listeners {
     https: Option<TcpListener>,
     lines: Option<TcpListener>,
     tls: Option<Arc<Tls>>,
+    /// Listened for from the start: SIGHUP ends a process that does not.
+    hangups: Signal,
     /// Where they listen.
     pub addresses: Addresses,
 }
@@ -53,6 +55,7 @@ impl Listeners {
             true => Some(Tls::load(files(settings), metrics.clone()).context("setting up TLS")?),
             false => None,
         };
+        let hangups = signal(SignalKind::hangup()).context("listening for SIGHUP")?;
         let (http, http_at) = listen(settings.server.listen, "--listen ADDR:PORT").await?;
         let https = optional(settings.tls.listen, "tls.listen").await?;
         let lines = optional(settings.tcp.listen, "tcp.listen").await?;
@@ -64,7 +67,7 @@ impl Listeners {
             lines: lines.as_ref().map(|open| open.1),
         };
         let socket = |open: Option<(TcpListener, SocketAddr)>| open.map(|open| open.0);
-        Ok(Self { http, status: socket(status), https: socket(https), lines: socket(lines), tls, addresses })
+        Ok(Self { http, status: socket(status), https: socket(https), lines: socket(lines), tls, hangups, addresses })
     }
 
     /// Serves on all of them until `told`; over when everything under way is.
@@ -98,11 +101,11 @@ impl Listeners {
         }
         serving.spawn(http::serve(plain(self.http), seats.clone(), service, protocol, told.clone()));
         let all = async move { while serving.join_next().await.is_some() {} };
-        let tls = self.tls;
+        let (tls, hangups) = (self.tls, self.hangups);
         tokio::spawn(async move {
             tokio::select! {
                 () = while_kept(seats, all) => {}
-                () = follow(tls) => {}
+                () = follow(tls, hangups) => {}
             }
         })
     }
@@ -142,29 +145,22 @@ async fn optional(address: Option<SocketAddr>, key: &str) -> anyhow::Result<Opti
     }
 }
 
-/// Keeps certificate and key fresh, for ever: by the files' changes, and at once on SIGHUP. Without TLS there is nothing
-/// to read anew, and SIGHUP, which would end a process that does not listen for it, does nothing.
-async fn follow(tls: Option<Arc<Tls>>) {
+/// Keeps certificate and key fresh, for ever: by the files' changes, and at once on SIGHUP.
+async fn follow(tls: Option<Arc<Tls>>, mut hangups: Signal) {
     let changes = async {
         if let Some(tls) = tls.clone() {
             tls.follow().await;
         }
     };
-    let hangups = async {
-        match signal(SignalKind::hangup()) {
-            Ok(mut hangup) => {
-                while hangup.recv().await.is_some() {
-                    match &tls {
-                        Some(tls) => tls.reload(),
-                        None => tracing::info!("SIGHUP: there is no certificate to read anew"),
-                    }
-                }
+    let told = async {
+        while hangups.recv().await.is_some() {
+            match &tls {
+                Some(tls) => tls.reload(),
+                None => tracing::info!("SIGHUP: there is no certificate to read anew"),
             }
-            Err(error) => tracing::warn!(%error, "SIGHUP is not listened for; changed files are found all the same"),
         }
-        std::future::pending::<()>().await;
     };
-    tokio::join!(changes, hangups);
+    tokio::join!(changes, told);
 }
 
 fn files(settings: &Settings) -> Files {

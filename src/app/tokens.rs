@@ -36,44 +36,19 @@ async fn apply(settings: &Settings, change: TokenChange) -> anyhow::Result<()> {
         true => Arc::new(TokenFile::own(directory)),
         false => super::open_mongo(settings).await?,
     };
-    let tokens = store.tokens().await?;
-    let now = now_seconds();
-    let find = |name: &str| {
-        let found = tokens.iter().find(|token| token.name == *name && token.revoked.is_none());
-        found.cloned().with_context(|| format!("there is no token named {name:?}: `hourglass token list` names them"))
-    };
-    let (token, replaces, action, shown) = match change {
+    let (tokens, now) = (store.tokens().await?, now_seconds());
+    let Changed { token, replaces, action, shown } = match change {
         TokenChange::List => {
             tokens.iter().for_each(|token| println!("{}", described(token, now)));
             return Ok(());
         }
         TokenChange::Create { name, scopes, quota, expires_in } => {
-            let before = tokens.iter().find(|token| token.name == name);
-            if before.is_some_and(|token| token.revoked.is_none()) {
-                bail!(
-                    "there is a token named {name:?} already: choose another name, or `hourglass token rotate {name}`"
-                );
-            }
             let expires = expires_in.map(|seconds| now.saturating_add(seconds));
-            let (mut token, text) = new_token(&name, scopes, quota, expires)?;
-            token.rev = before.map_or(1, |before| before.rev + 1);
-            (token, before.map(|before| before.rev), "created", Some(text))
+            let before = tokens.iter().find(|token| token.name == name);
+            created(before, new_token(&name, scopes, quota, expires)?)?
         }
-        TokenChange::Revoke { name } => {
-            let mut token = find(&name)?;
-            token.secrets.clear();
-            token.revoked = Some(now);
-            (Token { rev: token.rev + 1, ..token.clone() }, Some(token.rev), "revoked", None)
-        }
-        TokenChange::Rotate { name, keep } => {
-            let mut token = find(&name)?;
-            let (secret, text) = Secret::generate().context("asking for random bytes")?;
-            let last = token.secrets.pop().filter(|_| keep > 0);
-            token.secrets =
-                last.into_iter().map(|last| Secret { until: Some(now.saturating_add(keep)), ..last }).collect();
-            token.secrets.push(secret);
-            (Token { rev: token.rev + 1, ..token.clone() }, Some(token.rev), "rotated", Some(text))
-        }
+        TokenChange::Revoke { name } => revoked(find(&tokens, &name)?, now),
+        TokenChange::Rotate { name, keep } => rotated(find(&tokens, &name)?, now, keep)?,
     };
     if !store.put(&token, replaces).await? {
         bail!("the token {:?} was just changed by somebody else: look at it again", token.name);
@@ -84,6 +59,47 @@ async fn apply(settings: &Settings, change: TokenChange) -> anyhow::Result<()> {
         None => eprintln!("hourglass: the token {:?} is {action}; services know within seconds", token.name),
     }
     Ok(())
+}
+
+/// A token as it is to be, and the `rev` of the one in whose place it comes.
+struct Changed {
+    token: Token,
+    replaces: Option<i64>,
+    /// What was done, for people.
+    action: &'static str,
+    /// What is shown once.
+    shown: Option<String>,
+}
+
+fn find(tokens: &[Token], name: &str) -> anyhow::Result<Token> {
+    let found = tokens.iter().find(|token| token.name == *name && token.revoked.is_none());
+    found.cloned().with_context(|| format!("there is no token named {name:?}: `hourglass token list` names them"))
+}
+
+fn created(before: Option<&Token>, (token, text): (Token, String)) -> anyhow::Result<Changed> {
+    let name = &token.name;
+    if before.is_some_and(|token| token.revoked.is_none()) {
+        bail!("there is a token named {name:?} already: choose another name, or `hourglass token rotate {name}`");
+    }
+    let replaces = before.map(|before| before.rev);
+    let rev = replaces.map_or(1, |rev| rev + 1);
+    Ok(Changed { token: Token { rev, ..token }, replaces, action: "created", shown: Some(text) })
+}
+
+fn revoked(token: Token, now: i64) -> Changed {
+    let replaces = Some(token.rev);
+    let token = Token { secrets: Vec::new(), revoked: Some(now), rev: token.rev + 1, ..token };
+    Changed { token, replaces, action: "revoked", shown: None }
+}
+
+/// With another secret; the latest one before it counts for some seconds more.
+fn rotated(mut token: Token, now: i64, keep: i64) -> anyhow::Result<Changed> {
+    let (secret, text) = Secret::generate().context("asking for random bytes")?;
+    let last = token.secrets.pop().filter(|_| keep > 0);
+    let last = last.map(|last| Secret { until: Some(now.saturating_add(keep)), ..last });
+    let (secrets, replaces) = (last.into_iter().chain([secret]).collect(), Some(token.rev));
+    let token = Token { secrets, rev: token.rev + 1, ..token };
+    Ok(Changed { token, replaces, action: "rotated", shown: Some(text) })
 }
 
 fn new_token(name: &str, scopes: Scopes, quota: Quota, expires: Option<i64>) -> anyhow::Result<(Token, String)> {

@@ -21,6 +21,7 @@ mod learn;
 mod listing;
 mod options;
 mod outliers;
+mod payers;
 mod progress;
 mod reads;
 mod record;
@@ -55,10 +56,11 @@ use self::feed::{Feed, Feeder};
 use self::flight::Context;
 use self::incarnations::Incarnations;
 use self::learn::Learner;
+use self::payers::Payers;
 use self::progress::Progress;
 use self::shard::Shard;
 use self::submit::Submission;
-use crate::access::{Caller, Exhausted, Rate, Usage};
+use crate::access::Caller;
 use crate::bucket::{Changes, StorageError, Store};
 use crate::log::{Log, Recovery};
 use crate::reading::Precision;
@@ -266,27 +268,14 @@ impl Ingest {
     ) -> Result<Ack, IngestError> {
         let started = Instant::now();
         let database = self.database(arrival.database).await?;
-        let allowance = arrival.by.allowance();
-        let payers = [allowance.usage(), Some(&database.usage).filter(|usage| !usage.quota().is_none())];
-        for usage in payers.into_iter().flatten() {
-            usage.admit(started).map_err(|exhausted| self.over_quota(usage, exhausted))?;
-        }
-        let judged = self.judge(&database, arrival, admission.size(), judge).await?;
+        let payers = Payers::of(arrival.by, &database, &self.metrics, started);
+        payers.admit()?;
+        let mut judged = self.judge(&database, arrival, admission.size(), judge).await?;
         // The batches stay in memory until they are acked, as the body does.
         admission.grow(judged.memory)?;
+        payers.check(&mut judged)?;
         let level = arrival.ack.unwrap_or(self.options.ack);
         let mut warnings = self.suspicions(judged.suspects, arrival.precision);
-        if let Some(exhausted) = judged.exhausted {
-            let usage = payers.into_iter().flatten().find(|usage| exhausted.owner == usage.owner());
-            let of_hour = exhausted.rate == Rate::NewSensors && judged.accepted == 0;
-            let refused = usage.map(|usage| self.over_quota(usage, exhausted));
-            // Nothing else is wrong with any of it, and waiting mends it.
-            if let Some(refused) =
-                refused.filter(|_| of_hour && judged.rejected.reasons.keys().all(|reason| *reason == "sensors"))
-            {
-                return Err(refused);
-            }
-        }
         let (accepted, rejected) = (judged.accepted, judged.rejected);
         for (reason, count) in &rejected.reasons {
             self.metrics.rejected(reason, *count);
@@ -296,9 +285,7 @@ impl Ingest {
             let submitted = self.submit(&database, submission, admission, level).await;
             // What is not kept is not paid for: it comes again.
             if matches!(submitted, Ok(()) | Err(IngestError::StoreTimeout(_))) {
-                for usage in payers.into_iter().flatten() {
-                    self.settle(usage, &database, accepted, started, &mut warnings);
-                }
+                payers.settle(accepted, &mut warnings);
             }
             submitted?;
         }
@@ -353,20 +340,6 @@ impl Ingest {
             judged.keep_nothing();
         }
         Ok(judged)
-    }
-
-    /// Pays for what came in, and warns of what is nearly used up.
-    fn settle(&self, usage: &Usage, database: &Database, readings: usize, now: Instant, warnings: &mut Vec<String>) {
-        let counted = (usage.scope() == "database").then(|| database.known());
-        for warning in [usage.charge(readings, now), usage.sensors_warning(counted, now)].into_iter().flatten() {
-            self.metrics.quota("warned", usage.scope(), warning.rate.label());
-            warnings.push(warning.to_string());
-        }
-    }
-
-    fn over_quota(&self, usage: &Usage, exhausted: Exhausted) -> IngestError {
-        self.metrics.quota("refused", usage.scope(), exhausted.rate.label());
-        IngestError::OverQuota(exhausted)
     }
 
     fn suspicions(&self, (count, unit): (usize, Option<&'static str>), declared: Precision) -> Vec<String> {

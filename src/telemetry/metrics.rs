@@ -162,7 +162,7 @@ impl Metrics {
         });
     }
 
-    /// A request that was turned away, by [`crate::access::Denied::label`] or `forbidden`.
+    /// A request that was turned away, by [`crate::access::Denied::label`], `origin` or `forbidden`.
     pub fn denied(&self, reason: &'static str) {
         self.with(|| counter!("hourglass_access_denied_total", "reason" => reason).increment(1));
     }
