@@ -60,7 +60,8 @@ const ASKED: &[Answer] = &[
     (400, "A parameter that cannot be used, or a limit; the text names it.", FAILED),
     (503, "The answer cannot be complete now: try again.", FAILED),
 ];
-const KNOWN: &[Answer] = &[(304, "The client has this answer already (`If-None-Match`).", &[])];
+/// Of ranges that are over.
+pub const KNOWN: &[Answer] = &[(304, "The client has this answer already (`If-None-Match`).", &[])];
 const READ: &[Answer] = &[(
     200,
     "Readings. In NDJSON and CSV the header X-Next-Cursor has `next`; of ranges that are over there is an ETag.",
@@ -69,12 +70,14 @@ const READ: &[Answer] = &[(
 const WINDOWS: &[Answer] =
     &[(200, "Windows; of ranges that are over with an ETag.", &[json("Windows"), (NDJSON, "Text"), (CSV, "Text")])];
 const NOTHING: &[Answer] = &[(404, "No such endpoint.", FAILED)];
+const ELSEWHERE: &[Answer] = &[(404, "It has an address of its own (status.listen).", FAILED)];
 const KEPT: &[Answer] = &[(204, "All readings are kept.", &[])];
 /// What every write may come to, but for its own shape of errors.
 const WRITTEN: &[Answer] = &[
     (400, "Some readings were not kept, or a parameter cannot be used.", FAILED),
     (413, "The body is too large (limits.body_bytes).", FAILED),
     (415, "An encoding that is not known.", FAILED),
+    (429, "A quota is used up: try again when `Retry-After` says.", FAILED),
     (503, "Nothing is promised: send it again.", FAILED),
 ];
 const FAILED_V2: &[Content] = &[json("ErrorV2")];
@@ -83,6 +86,7 @@ const WRITTEN_V2: &[Answer] = &[
     (413, "The body is too large (limits.body_bytes).", FAILED_V2),
     (415, "An encoding that is not known.", FAILED_V2),
     (422, "Some fields were of another type than they had been.", FAILED_V2),
+    (429, "A quota is used up: try again when `Retry-After` says.", FAILED_V2),
     (503, "Nothing is promised: send it again.", FAILED_V2),
 ];
 const FAILED_V3: &[Content] = &[json("ErrorV3")];
@@ -90,22 +94,25 @@ const WRITTEN_V3: &[Answer] = &[
     (400, "Some readings were not kept, or a parameter cannot be used.", FAILED_V3),
     (413, "The body is too large (limits.body_bytes).", FAILED_V3),
     (415, "An encoding that is not known.", FAILED_V3),
+    (429, "A quota is used up: try again when `Retry-After` says.", FAILED_V3),
     (503, "Nothing is promised: send it again.", FAILED_V3),
 ];
 const ACKED: &[Answer] = &[
     (200, "All readings are kept.", &[json("Ack")]),
     (400, "Some readings were not kept, or a parameter cannot be used.", &[json("AckOrError")]),
+    (403, "The token does not allow this.", &[json("AckOrError")]),
     (413, "The body is too large (limits.body_bytes).", FAILED),
     (415, "An encoding that is not known.", FAILED),
+    (429, "A quota is used up: try again when `Retry-After` says.", FAILED),
     (503, "Nothing is promised: send it again.", FAILED),
 ];
 const RESULTS: &[Answer] = &[
     (200, "A result per statement.", &[json("Results"), (CSV, "Text"), ("application/csv", "Text")]),
     (400, "The statements cannot be parsed.", &[json("Error"), (CSV, "Text"), ("application/csv", "Text")]),
-    (413, "The body is too large (limits.body_bytes).", FAILED),
-    (415, "An encoding that is not known.", FAILED),
     (503, "The answer cannot be complete now: try again.", FAILED),
 ];
+const FORM_READ: &[Answer] =
+    &[(413, "The body is too large (limits.body_bytes).", FAILED), (415, "An encoding that is not known.", FAILED)];
 const HEALTHY: &[Answer] =
     &[(200, "Writes are acked.", &[json("Health")]), (503, "Writes are not acked.", &[json("Health")])];
 
@@ -143,7 +150,7 @@ pub const ENDPOINTS: &[Endpoint] = endpoints! {
     "POST" "/api/v1/flush", Admin, "204 when all that was acked before is in the store", &[], &[],
         &[&[(204, "It is.", &[]), (503, "It is not yet.", FAILED)]], false, post(write::flush);
     "GET" "/api/v1/status", Metrics, "how far the store is behind: readings, seconds, bytes of the log", &[], &[],
-        &[&[(200, "So far.", &[json("Status")])]], true, get(status::status);
+        &[&[(200, "So far.", &[json("Status")])], ELSEWHERE], true, get(status::status);
     "POST" "/write", Token, "line protocol, as InfluxDB 1.x takes it", known::WRITE, LINES, &[KEPT, WRITTEN], false,
         post(write::v1);
     "POST" "/api/v2/write", Token, "line protocol, as InfluxDB 2.x takes it", known::WRITE_V2, LINES, &[KEPT, WRITTEN_V2], false,
@@ -151,7 +158,7 @@ pub const ENDPOINTS: &[Endpoint] = endpoints! {
     "POST" "/api/v3/write_lp", Token, "line protocol, as InfluxDB 3 takes it", known::WRITE_V3, LINES, &[KEPT, WRITTEN_V3], false,
         post(write::v3);
     "GET" "/query", Token, "InfluxQL: SELECT, SHOW", known::QUERY, &[], &[RESULTS], true, get(influx_query::by_get);
-    "POST" "/query", Token, "InfluxQL, CREATE DATABASE too; parameters in the URL or in a form", known::QUERY, FORM, &[RESULTS], true,
+    "POST" "/query", Token, "InfluxQL, CREATE DATABASE too; parameters in the URL or in a form", known::QUERY, FORM, &[RESULTS, FORM_READ], true,
         post(influx_query::by_post);
     "GET" "/ping", Nothing, "204, or the version with ?verbose=true", known::PING, &[],
         &[&[(204, "Here.", &[]), (200, "The version.", &[json("Version")])]], false, get(status::ping);
@@ -161,7 +168,7 @@ pub const ENDPOINTS: &[Endpoint] = endpoints! {
         get(status::ready);
     "GET" "/settings", Nothing, "what QuestDB's clients ask before they write", &[], &[],
         &[&[(200, "Versions of line protocol.", &[json("Settings")])]], false, get(status::settings);
-    "GET" "/metrics", Metrics, "metrics for Prometheus", &[], &[], &[&[(200, "Metrics.", LINES)]], true, get(status::metrics);
+    "GET" "/metrics", Metrics, "metrics for Prometheus", &[], &[], &[&[(200, "Metrics.", LINES)], ELSEWHERE], true, get(status::metrics);
 };
 
 /// The endpoint that answers a request; `None` where there is none, or none for this method.

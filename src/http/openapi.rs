@@ -7,16 +7,38 @@ use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value, json};
 
 use super::auth::Needs;
-use super::endpoints::{Content, ENDPOINTS, Endpoint, FAILED};
+use super::endpoints::{Answer, Content, ENDPOINTS, Endpoint, FAILED, KNOWN};
 use super::known::{Parameter, TAG_NAME};
 
 const SCHEMAS: &str = include_str!("openapi/schemas.json");
 
 /// What everybody may be answered who has to have a token.
-const REFUSED: &[(&str, &str)] = &[
-    ("401", "A token is needed, and there is none that counts."),
-    ("403", "The token does not allow this."),
-    ("429", "A quota is used up: try again when `Retry-After` says."),
+const REFUSED: &[(u16, &str)] = &[
+    (401, "A token is needed, and there is none that counts."),
+    (403, "The token does not allow this."),
+    (503, "The tokens are not known at present: try again."),
+];
+/// What a request may be answered whatever it asks for; those that end in the parser have no body.
+const UNREAD: &[(u16, &str)] = &[
+    (400, "The request's head can be read in two ways, or not at all."),
+    (431, "The request's head is larger than server.header_bytes, or has more than 64 headers."),
+];
+
+const ABOUT: &str = "Readings in, exact hourly buckets kept, ranges and summaries out. \
+    Request bodies may be compressed (Content-Encoding: gzip, deflate or zstd), and answers over 1 KiB are for those who \
+    accept gzip. Every answer of an endpoint has the request's id in X-Request-Id, the client's own if it sent one.";
+
+/// The headers that answers have with some statuses, each with what it means.
+const HEADERS: &[(&str, &str)] = &[
+    ("ETag", "Of a range that is over: for If-None-Match."),
+    ("Retry-After", "Seconds after which it is worth sending again."),
+    ("WWW-Authenticate", "What a browser is to ask for."),
+    ("X-Hourglass-Ack", "The level that was reached, where readings were kept or something is safe in the log."),
+    (
+        "X-Hourglass-Warning",
+        "Quotas that are nearly used up, and timestamps that look like another unit than was declared.",
+    ),
+    ("X-Next-Cursor", "In NDJSON and CSV the cursor of the next part, if there is one."),
 ];
 
 /// `GET /openapi.json`.
@@ -38,11 +60,12 @@ fn describe() -> Value {
             "title": "hourglass",
             "version": env!("CARGO_PKG_VERSION"),
             "license": { "name": "Apache-2.0", "identifier": "Apache-2.0" },
-            "description": "Readings in, exact hourly buckets kept, ranges and summaries out.",
+            "description": ABOUT,
         },
         "paths": paths,
         "components": {
             "schemas": parsed(SCHEMAS),
+            "headers": headers(),
             "securitySchemes": {
                 "token": {
                     "type": "apiKey", "in": "header", "name": "Authorization", "description": "`Token …` or `Bearer …`.",
@@ -60,19 +83,24 @@ fn operation(endpoint: &Endpoint) -> Value {
     );
     let parameters: Vec<Value> = in_path.chain(endpoint.query.iter().map(in_query)).collect();
     let mut responses = Map::new();
-    for (status, what, content) in endpoint.answers.iter().copied().flatten() {
+    for (status, what, content) in answers(endpoint) {
         let mut response = json!({ "description": what });
         if !content.is_empty() {
             response["content"] = by_type(content);
         }
-        responses.insert(status.to_string(), response);
-    }
-    if endpoint.needs != Needs::Nothing {
-        let failed = endpoint.answers.iter().copied().flatten().find(|(status, ..)| *status == 503);
-        let failed = by_type(failed.map_or(FAILED, |(_, _, content)| content));
-        for (status, what) in REFUSED {
-            responses.insert((*status).to_owned(), json!({ "description": what, "content": failed }));
+        let unread = UNREAD.iter().any(|(unread, _)| *unread == status);
+        // Nobody has looked at the route yet, so that these have one shape everywhere.
+        if unread && content != FAILED {
+            let schema = &mut response["content"]["application/json"]["schema"];
+            *schema = json!({ "anyOf": [schema.take(), reference("Error")] });
         }
+        let named: Vec<&str> = headers_of(endpoint, status).collect();
+        if !named.is_empty() {
+            let reference =
+                |name: &&str| ((*name).to_owned(), json!({ "$ref": format!("#/components/headers/{name}") }));
+            response["headers"] = named.iter().map(reference).collect::<Map<_, _>>().into();
+        }
+        responses.insert(status.to_string(), response);
     }
     let words: Vec<&str> = endpoint.path.split(['/', '{', '}', '.']).filter(|word| !word.is_empty()).collect();
     let mut operation = json!({
@@ -91,6 +119,48 @@ fn operation(endpoint: &Endpoint) -> Value {
     operation
 }
 
+/// Its own answers, and those that it shares with others and does not describe itself.
+fn answers(endpoint: &Endpoint) -> Vec<Answer> {
+    let mut answers: Vec<Answer> = endpoint.answers.iter().copied().flatten().copied().collect();
+    // Failures have the shape that its clients know.
+    let failed = answers.iter().find(|(status, ..)| *status == 503).map_or(FAILED, |(_, _, content)| content);
+    let refused =
+        REFUSED.iter().filter(|_| endpoint.needs != Needs::Nothing).map(|(status, what)| (*status, *what, failed));
+    let unread = UNREAD.iter().map(|(status, what)| (*status, *what, FAILED));
+    for shared in refused.chain(unread) {
+        if answers.iter().all(|(status, ..)| *status != shared.0) {
+            answers.push(shared);
+        }
+    }
+    answers
+}
+
+/// The headers that an answer of this status may have.
+fn headers_of(endpoint: &Endpoint, status: u16) -> impl Iterator<Item = &'static str> {
+    let (token, past) = (endpoint.needs != Needs::Nothing, endpoint.answers.contains(&KNOWN));
+    let writes = endpoint.method == "POST" && !endpoint.body.is_empty() && endpoint.path != "/query";
+    let changes = endpoint.method == "POST";
+    let taken = writes && matches!(status, 200 | 204 | 400 | 422);
+    let takes = |name: &str| endpoint.query.iter().any(|parameter| parameter.name == name);
+    let parts = takes("cursor") && takes("format");
+    let has = move |name: &str| match name {
+        "ETag" => past && matches!(status, 200 | 304),
+        "Retry-After" => token && matches!(status, 429 | 503),
+        "WWW-Authenticate" => status == 401,
+        "X-Hourglass-Ack" => taken || (changes && status == 503),
+        "X-Hourglass-Warning" => taken,
+        _ => parts && status == 200,
+    };
+    HEADERS.iter().map(|(name, _)| *name).filter(move |name| has(name))
+}
+
+fn headers() -> Value {
+    let described = |(name, what): &(&str, &str)| {
+        ((*name).to_owned(), json!({ "description": what, "schema": { "type": "string" } }))
+    };
+    HEADERS.iter().map(described).collect::<Map<_, _>>().into()
+}
+
 fn in_query(parameter: &Parameter) -> Value {
     let mut described = json!({
         "name": parameter.name, "in": "query", "description": parameter.what, "schema": parsed(parameter.schema),
@@ -104,11 +174,12 @@ fn in_query(parameter: &Parameter) -> Value {
 }
 
 fn by_type(content: &[Content]) -> Value {
-    let of_type = |(media, schema): &Content| {
-        let schema = json!({ "$ref": format!("#/components/schemas/{schema}") });
-        ((*media).to_owned(), json!({ "schema": schema }))
-    };
+    let of_type = |(media, schema): &Content| ((*media).to_owned(), json!({ "schema": reference(schema) }));
     content.iter().map(of_type).collect::<Map<_, _>>().into()
+}
+
+fn reference(schema: &str) -> Value {
+    json!({ "$ref": format!("#/components/schemas/{schema}") })
 }
 
 /// A constant of this program; a test reads all of them.

@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::shared;
 use crate::support::http::{get, request};
+use crate::support::server::Launch;
 
 fn document() -> Value {
     get(&shared().url("/openapi.json")).expect(200).json()
@@ -37,6 +38,34 @@ fn what_is_listed_is_described_and_served() {
         let answers = &document["paths"][&path][method.to_lowercase()]["responses"];
         assert!(answers[answer.status.to_string()].is_object(), "{method} {path}: {} is not described", answer.status);
         assert!(![404, 405].contains(&answer.status), "{method} {path} is not served");
+    }
+}
+
+/// What a head is refused for before anybody looks at the route, and who is turned away without a token: also described.
+#[test]
+fn refusals_that_come_before_the_route_are_described() {
+    let document = document();
+    let answers = |method: &str, path: &str| document["paths"][path][method.to_lowercase()]["responses"].clone();
+    let many: Vec<(String, String)> = (0..65).map(|n| (format!("x-{n}"), "x".to_owned())).collect();
+    let many: Vec<(&str, &str)> = many.iter().map(|(name, value)| (&**name, &**value)).collect();
+    let guarded = Launch::embedded().config("[auth]\nfirst_token = true\n").start();
+    for (method, path) in described(&document) {
+        let described = answers(&method, &path);
+        let target = path.replace("{key}", "k");
+        let refused = request(&method, &shared().url(&target), b"", &many).expect("an answer").expect(431);
+        assert!(refused.json()["error"].is_string() && described["431"].is_object(), "{method} {path}");
+        assert!(described["400"].is_object(), "{method} {path}: a head may be refused");
+        let stranger = request(&method, &guarded.url(&target), b"", &[]).expect("an answer");
+        let has_token_answers = ["401", "403", "503"].iter().all(|status| described[*status].is_object());
+        assert_eq!(stranger.status == 401, described["401"].is_object(), "{method} {path}: {}", stranger.status);
+        assert!(stranger.status != 401 || has_token_answers, "{method} {path}");
+        if stranger.status == 401 {
+            assert!(stranger.header("www-authenticate").is_some(), "{method} {path}");
+            assert!(described["401"]["headers"]["WWW-Authenticate"].is_object(), "{method} {path}");
+        }
+        // Only what brings readings in is paid for by a quota.
+        let brings_readings = method == "POST" && (path.contains("write") || path == "/api/v1/readings");
+        assert_eq!(described["429"].is_object(), brings_readings, "{method} {path}");
     }
 }
 
