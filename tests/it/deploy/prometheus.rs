@@ -1,4 +1,4 @@
-//! A real Prometheus with the configuration of `deploy/`, scraping a running hourglass: every expression of the health
+//! A real Prometheus with the configuration of `deploy/`, scraping two running hourglasses: every expression of the health
 //! dashboard and both sides of every alert find series, and an outage of the store wakes the alerts that are meant for it.
 
 use std::collections::BTreeMap;
@@ -12,9 +12,11 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 
 use super::{dashboard_expressions, read, root};
+use crate::support::certificates::Certificates;
 use crate::support::mongod::Mongod;
 use crate::support::packages::{not_run, on_path};
 use crate::support::process::{Folder, Process, last_lines};
+use crate::support::raw::Raw;
 use crate::support::server::{Launch, Server};
 use crate::support::{eventually, http, poll};
 
@@ -31,16 +33,14 @@ struct Prometheus {
 }
 
 impl Prometheus {
-    /// Starts it on a free port with the configuration of `deploy/`, for this target and in a hurry.
+    /// Starts it on a free port with the configuration of `deploy/`, for these targets and in a hurry.
     #[track_caller]
-    fn start(program: &Path, target: &Server) -> Prometheus {
+    fn start(program: &Path, targets: &[String]) -> Prometheus {
         let mut config = read("deploy/prometheus/prometheus.yml");
         let alerts = root().join("deploy/prometheus/alerts.yml").display().to_string();
-        for (there, here) in [
-            ("hourglass:8087", &*target.address().to_string()),
-            ("15s", "200ms"),
-            ("- alerts.yml", &format!("- {alerts}")),
-        ] {
+        for (there, here) in
+            [("hourglass:8087", &*targets.join("\", \"")), ("15s", "200ms"), ("- alerts.yml", &format!("- {alerts}"))]
+        {
             assert!(config.contains(there), "{there} is to be replaced in prometheus.yml");
             config = config.replace(there, here);
         }
@@ -172,6 +172,60 @@ fn traffic(server: &Server) {
     http::get(&server.url("/nothing/here")).expect(404);
 }
 
+/// An hourglass to which strangers come: it asks for tokens, has quotas, TLS and a port for lines, and its metrics at an
+/// address of their own.
+struct Guarded {
+    server: Server,
+    certificates: Certificates,
+    token: String,
+    metrics: String,
+}
+
+impl Guarded {
+    /// None where there is no `openssl`.
+    #[track_caller]
+    fn start() -> Option<Guarded> {
+        let certificates = Certificates::new()?;
+        certificates.sign("server", "server", "");
+        let config = format!(
+            "[server]\nconnections_per_address = 3\n[status]\nlisten = \"127.0.0.1:0\"\n[auth]\nfirst_token = true\n\
+             [quota]\ndatabase_readings = 1\n[limits]\nline_bytes = \"1KiB\"\n[tcp]\nlisten = \"127.0.0.1:0\"\n{}",
+            certificates.config("")
+        );
+        let server = Launch::embedded().config(config).start();
+        let banner = server.stdout();
+        let behind = |what: &str| banner.split(what).nth(1).expect("the banner says it").trim_start();
+        let token = behind("\n  token ").lines().next().expect("a token").to_owned();
+        let metrics = behind("metrics: http://").split("/metrics").next().expect("an address").to_owned();
+        Some(Guarded { server, certificates, token, metrics })
+    }
+
+    /// Something of everything that happens at the doors: strangers, quotas, lines too long, a bad pair, a crowd.
+    fn trouble(&mut self) {
+        let url = self.server.url("/write");
+        let bearer = format!("Token {}", self.token);
+        http::post(&url, "m v=1", &[]).expect(401);
+        http::post(&url, "m v=1 1\nm v=1 2\nm v=1 3\nm v=1 4\nm v=1 5\nm v=1 6", &[("authorization", &bearer)])
+            .expect(204);
+        http::post(&url, "m v=1 7", &[("authorization", &bearer)]).expect(429);
+        Raw::open(self.server.other("tcp")).send(format!("auth {}\n{}", self.token, "x".repeat(3000)));
+        std::fs::write(self.certificates.file("server.key"), "no key").expect("a file can be written");
+        self.server.signal("HUP");
+        let crowd: Vec<Raw> = (0..4).map(|_| Raw::open(self.server.address())).collect();
+        let url = format!("http://{}/metrics", self.metrics);
+        for name in [
+            "hourglass_access_denied_total{reason=\"missing\"}",
+            "hourglass_access_quota_total{outcome=\"refused\"",
+            "hourglass_tcp_lines_dropped_total{reason=\"line_bytes\"}",
+            "hourglass_edge_tls_loads_total{outcome=\"refused\"}",
+            "hourglass_edge_connections_closed_total{reason=\"address\"}",
+        ] {
+            eventually(name, PATIENCE, || http::get(&url).text().contains(&format!("\n{name}")).then_some(()));
+        }
+        drop(crowd);
+    }
+}
+
 /// Offers the log eight thousand bytes, and says whether it took them.
 fn is_taken(server: &Server, time: u64) -> bool {
     let line = format!("filler text=\"{}\" {time}", "x".repeat(8000));
@@ -197,11 +251,12 @@ fn every_dashboard_and_alert_expression_finds_series_and_an_outage_of_the_store_
     let config = "[store]\ncommand_timeout = \"500ms\"\n[flush]\ninterval = \"100ms\"\n\
                   [log]\nsegment_bytes = \"64KiB\"\nbudget_bytes = \"128KiB\"\ncompress = false\n";
     let server = Launch::with_store(mongod.uri("deployed")).config(config).start();
-    let prometheus = Prometheus::start(&program, &server);
+    let Some(mut guarded) = Guarded::start() else { return };
+    let prometheus = Prometheus::start(&program, &[server.address().to_string(), guarded.metrics.clone()]);
     traffic(&server);
-    eventually("hourglass is scraped", PATIENCE, || {
-        let up = prometheus.ask("up{job=\"hourglass\"}");
-        up.first().is_some_and(|series| series["value"][1] == "1").then_some(())
+    eventually("both are scraped", PATIENCE, || {
+        let up = prometheus.ask("up{job=\"hourglass\"} == 1");
+        (up.len() == 2).then_some(())
     });
 
     // Which need a trouble of their own; the disk of this machine may be slow enough for others.
@@ -211,7 +266,8 @@ fn every_dashboard_and_alert_expression_finds_series_and_an_outage_of_the_store_
         assert_eq!(alerts[&format!("Hourglass{name}")].1, "inactive", "{name} of a healthy service");
     }
 
-    // Some series begin with a first error. An outage makes them: no expression is excused.
+    // Some series begin with a first error. Troubles make them: no expression is excused.
+    guarded.trouble();
     mongod.kill();
     fill_the_log(&server);
     let sides_of_alerts = alerts.values().flat_map(|(expression, _)| sides(expression)).map(str::to_owned);
