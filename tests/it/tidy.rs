@@ -74,6 +74,21 @@ fn arrows_point_one_way() {
     }
 }
 
+/// It grew to six pages once, of which a newcomer had to read all to find a place.
+#[test]
+fn the_map_is_two_pages_and_has_every_room() {
+    let map = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    let words = map.split_whitespace().filter(|word| word.chars().any(char::is_alphanumeric)).count();
+    assert!(words <= 1300, "{words} words: what is detail belongs into DESIGN.md");
+    let table = map.split("## Rooms").nth(1).and_then(|rest| rest.split("\n## ").next()).unwrap();
+    let named: Vec<&str> = table.lines().filter_map(|line| line.strip_prefix("| ")?.split(" | ").next()).collect();
+    for file in sources(&root().join("src")) {
+        let room = room(&file);
+        let is_named = named.iter().any(|rooms| rooms.contains(&format!("`{room}`")));
+        assert!(is_named || ["lib", "main"].contains(&&*room), "{room} is not in the table of rooms");
+    }
+}
+
 #[test]
 fn drivers_and_frameworks_stay_in_their_rooms() {
     let rules: &[(&str, &[&str])] = &[
