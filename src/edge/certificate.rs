@@ -1,4 +1,5 @@
-//! The names in a client's certificate. Whether they may be believed was judged before, in the handshake.
+//! What certificates say: the names of a client's, which may be believed since the handshake judged it before, and the
+//! end of our own. The form is that of [RFC 5280](https://www.rfc-editor.org/rfc/rfc5280#section-4.1).
 
 use rustls_pki_types::CertificateDer;
 
@@ -6,6 +7,14 @@ use rustls_pki_types::CertificateDer;
 const SEQUENCE: u8 = 0x30;
 /// Tag of a SET.
 const SET: u8 = 0x31;
+/// Tag of an INTEGER.
+const INTEGER: u8 = 0x02;
+/// Tag of the version, which may be missing.
+const VERSION: u8 = 0xa0;
+/// Tag of a time whose year has two digits, until 2049.
+const UTC_TIME: u8 = 0x17;
+/// Tag of a time whose year has four.
+const GENERALIZED_TIME: u8 = 0x18;
 /// Tag of an OBJECT IDENTIFIER.
 const OBJECT_IDENTIFIER: u8 = 0x06;
 /// Tags of the strings that hold ASCII or UTF-8: UTF8String, PrintableString, IA5String.
@@ -44,6 +53,33 @@ fn common_name(subject: &[u8]) -> Option<&str> {
     None
 }
 
+/// The second since the epoch after which a certificate is no longer valid.
+pub fn not_after(certificate: &CertificateDer<'_>) -> Option<i64> {
+    let expect = |der, tag| element(der).filter(|found| found.0 == tag).map(|(_, content, rest)| (content, rest));
+    let (certificate, _) = expect(certificate, SEQUENCE)?;
+    let (signed, _) = expect(certificate, SEQUENCE)?;
+    let serial = expect(signed, VERSION).map_or(signed, |(_, rest)| rest);
+    let (_, algorithm) = expect(serial, INTEGER)?;
+    let (_, issuer) = expect(algorithm, SEQUENCE)?;
+    let (_, validity) = expect(issuer, SEQUENCE)?;
+    let (validity, _) = expect(validity, SEQUENCE)?;
+    let (_, _not_before, not_after) = element(validity)?;
+    let (tag, text, _) = element(not_after)?;
+    seconds(tag, std::str::from_utf8(text).ok()?)
+}
+
+/// The second of a time such as `491231235959Z` or `20491231235959Z`.
+fn seconds(tag: u8, text: &str) -> Option<i64> {
+    let text = match tag {
+        UTC_TIME if *text < *"50" => format!("20{text}"),
+        UTC_TIME => format!("19{text}"),
+        GENERALIZED_TIME => text.to_owned(),
+        _ => return None,
+    };
+    let time = jiff::civil::DateTime::strptime("%Y%m%d%H%M%SZ", &text).ok()?;
+    Some(time.duration_since(jiff::civil::date(1970, 1, 1).at(0, 0, 0, 0)).as_secs())
+}
+
 /// The first element in DER: its tag, its content, and what comes behind it.
 fn element(der: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (tag, rest) = der.split_first()?;
@@ -75,5 +111,37 @@ mod tests {
         }
         assert_eq!(common_name(&[0x31, 0x84, 0xff, 0xff, 0xff, 0xff]), None);
         assert!(names(&CertificateDer::from_slice(b"no certificate")).is_empty());
+    }
+
+    #[test]
+    fn both_kinds_of_time_are_read() {
+        for (tag, text, second) in [
+            (UTC_TIME, "700101000001Z", Some(1)),
+            (UTC_TIME, "491231235959Z", Some(2_524_607_999)),
+            (UTC_TIME, "500101000000Z", Some(-631_152_000)),
+            (GENERALIZED_TIME, "20500101000000Z", Some(2_524_608_000)),
+            (GENERALIZED_TIME, "99991231235959Z", Some(253_402_300_799)),
+            (UTC_TIME, "20500101000000Z", None),
+            (UTC_TIME, "491231235959+0100", None),
+            (GENERALIZED_TIME, "", None),
+            (SEQUENCE, "491231235959Z", None),
+        ] {
+            assert_eq!(seconds(tag, text), second, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_end_is_found_behind_what_may_be_missing_and_nowhere_in_what_is_torn() {
+        let element = |tag: u8, content: &[u8]| [&[tag, u8::try_from(content.len()).expect("short")], content].concat();
+        let times = [element(UTC_TIME, b"260101000000Z"), element(UTC_TIME, b"270101000000Z")].concat();
+        let behind = [&element(SEQUENCE, &[])[..], &element(SEQUENCE, b"issuer"), &element(SEQUENCE, &times), b"..."];
+        for version in [&[][..], &element(VERSION, &element(INTEGER, &[2]))] {
+            let signed = element(SEQUENCE, &[version, &element(INTEGER, &[7]), &behind.concat()].concat());
+            let whole = element(SEQUENCE, &[&signed[..], b"signature"].concat());
+            assert_eq!(not_after(&whole[..].into()), Some(1_798_761_600));
+            for end in 0..whole.len() {
+                assert_eq!(not_after(&whole[..end].into()), None, "cut at {end}");
+            }
+        }
     }
 }

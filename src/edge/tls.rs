@@ -17,6 +17,7 @@ use tokio::sync::Notify;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
+use super::certificate;
 use super::stamp::Stamp;
 use crate::telemetry::Metrics;
 
@@ -91,7 +92,8 @@ impl Tls {
     /// # Errors
     /// What is wrong with which of them.
     pub fn load(files: Files, metrics: Metrics) -> Result<Arc<Self>, TlsError> {
-        let config = load(&files)?;
+        let (config, not_after) = load(&files)?;
+        metrics.certificate(not_after);
         let others_read = |file: &Path| std::fs::metadata(file).is_ok_and(|of| of.permissions().mode() & 0o004 != 0);
         if others_read(&files.key) {
             tracing::warn!(file = %files.key.display(), "everybody on this machine can read tls.key_file");
@@ -132,7 +134,8 @@ impl Tls {
 
     fn take_new(&self) {
         match load(&self.files) {
-            Ok(config) => {
+            Ok((config, not_after)) => {
+                self.metrics.certificate(not_after);
                 *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
                 self.metrics.tls_loaded(true);
                 tracing::info!("certificate and key were loaded anew");
@@ -151,12 +154,15 @@ impl Acceptor {
         // What is large in it is shared.
         let mut config = ServerConfig::clone(&current);
         config.alpn_protocols.clone_from(&self.protocols);
-        TlsAcceptor::from(Arc::new(config)).accept(stream).await
+        let accepted = TlsAcceptor::from(Arc::new(config)).accept(stream).await;
+        accepted.inspect_err(|_| self.tls.metrics.connection_closed("tls"))
     }
 }
 
-fn load(files: &Files) -> Result<ServerConfig, TlsError> {
+/// How to serve, and the second since the epoch at which the certificate ends.
+fn load(files: &Files) -> Result<(ServerConfig, Option<i64>), TlsError> {
     let chain = certificates("tls.cert_file", &files.certificate)?;
+    let not_after = chain.first().and_then(certificate::not_after);
     let key = PrivateKeyDer::from_pem_file(&files.key).map_err(|error| refused("tls.key_file", &files.key, &error))?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let versions = &[&rustls::version::TLS13, &rustls::version::TLS12];
@@ -167,7 +173,7 @@ fn load(files: &Files) -> Result<ServerConfig, TlsError> {
         ClientAuth::Optional => builder.with_client_cert_verifier(verifier(files, &provider, true)?),
         ClientAuth::Required => builder.with_client_cert_verifier(verifier(files, &provider, false)?),
     };
-    builder.with_single_cert(chain, key).map_err(TlsError::Pair)
+    builder.with_single_cert(chain, key).map(|config| (config, not_after)).map_err(TlsError::Pair)
 }
 
 fn verifier(

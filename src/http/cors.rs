@@ -8,7 +8,8 @@ use axum::response::{IntoResponse, Response};
 /// What a page may send.
 const HEADERS: &str = "authorization, content-encoding, content-type, if-none-match, x-hourglass-ack, x-request-id";
 /// What a page may read of an answer.
-const EXPOSED: &str = "etag, retry-after, x-hourglass-ack, x-influxdb-error, x-next-cursor, x-request-id";
+const EXPOSED: &str =
+    "etag, retry-after, x-hourglass-ack, x-hourglass-warning, x-influxdb-error, x-next-cursor, x-request-id";
 /// Seconds for which a browser need not ask again.
 const MAX_AGE: &str = "600";
 /// How the browser itself compares a page's origin with the address that it asks.

@@ -178,6 +178,12 @@ impl Metrics {
         self.with(|| counter!("hourglass_edge_tls_loads_total", "outcome" => outcome).increment(1));
     }
 
+    /// The certificate in use ends at this second since the epoch, when it says so.
+    pub fn certificate(&self, not_after: Option<i64>) {
+        let seconds = not_after.map_or(f64::NAN, signed_f64);
+        self.with(|| gauge!("hourglass_edge_tls_certificate_not_after_timestamp_seconds").set(seconds));
+    }
+
     /// Lines over TCP that were dropped before anybody judged them, by why.
     pub fn tcp_dropped(&self, reason: &'static str, count: u64) {
         if count > 0 {
@@ -337,9 +343,13 @@ fn describe() {
     level("hourglass_http_connections", "Open connections");
     count(
         "hourglass_edge_connections_closed_total",
-        "Connections that were closed to make room or for a deadline, by reason",
+        "Connections that were closed to make room, for a deadline or for a TLS handshake that failed, by reason",
     );
     count("hourglass_edge_tls_loads_total", "Times that certificate and key were loaded anew, by outcome");
+    level(
+        "hourglass_edge_tls_certificate_not_after_timestamp_seconds",
+        "Seconds since the epoch until which the certificate in use is valid",
+    );
     count("hourglass_tcp_bytes_total", "Bytes of lines that came over plain TCP");
     count(
         "hourglass_tcp_lines_unconfirmed_total",
