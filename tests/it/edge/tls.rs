@@ -45,6 +45,9 @@ fn https_is_served_beside_http_by_tls_1_2_and_up() {
     assert!(kept.text.to_lowercase().contains("strict-transport-security: max-age=86400\r\n"), "{}", kept.text);
     let plain = curl(&program, &certificates, &server.url("/ping"), &[]);
     assert!(plain.whole && !plain.text.to_lowercase().contains("strict-transport"), "{}", plain.text);
+    let ends = metric(&server, "hourglass_edge_tls_certificate_not_after_timestamp_seconds");
+    let days = (ends - hourglass::clock::now_seconds() as f64) / 86_400.0;
+    assert!((1.9..=2.0).contains(&days), "signed for two days, and ends in {days}");
     for (version, spoken) in [("-tls1_3", true), ("-tls1_2", true), ("-tls1_1 -cipher ALL:@SECLEVEL=0", false)] {
         let (_, said) = certificates.look(server.other("https"), version);
         assert_eq!(said.contains("BEGIN CERTIFICATE"), spoken, "{version}: {said}");
