@@ -3,16 +3,16 @@
 
 mod deletions;
 mod fields;
+mod spellings;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Instant;
 
-use rapidhash::fast::RandomState;
-
 pub use self::fields::Fields;
 use self::fields::Shapes;
+use self::spellings::Spellings;
 use super::Options;
 use super::learn::{Found, Unmet, Wanted};
 use crate::access::{Allowance, Quota, Usage};
@@ -53,8 +53,7 @@ struct AllMet {
 pub struct Database {
     /// Its name, as clients use it.
     pub name: Box<str>,
-    /// By canonical key, and by other spellings of it.
-    sensors: RwLock<HashMap<Box<str>, Arc<KnownSensor>, RandomState>>,
+    sensors: RwLock<Spellings>,
     /// How many sensors have readings on their way to the store.
     waiting: AtomicUsize,
     /// Grows when what documents said of sensors may not be so any more. Changed under the sensors' lock.
@@ -72,7 +71,7 @@ pub struct Database {
 }
 
 /// A database's sensors by their spellings, which do not change while this is held.
-pub type SensorsRead<'a> = RwLockReadGuard<'a, HashMap<Box<str>, Arc<KnownSensor>, RandomState>>;
+pub type SensorsRead<'a> = RwLockReadGuard<'a, Spellings>;
 
 /// A sensor, and what this process knows of its stored document.
 #[derive(Debug)]
@@ -83,6 +82,9 @@ pub struct KnownSensor {
     pub sensor: Arc<Sensor>,
     /// The shard that owns its buckets.
     pub shard: usize,
+    /// Its place among its database's sensors, and that of the one that last came behind it in a request.
+    place: u32,
+    behind: AtomicU32,
     fields: RwLock<Arc<Fields>>,
     /// The rev of its document that this process made last; 0 while it made none.
     pub written_rev: AtomicU64,
@@ -100,6 +102,29 @@ pub struct KnownSensor {
 }
 
 impl KnownSensor {
+    fn new(sensor: Sensor, (id, place, shard): (u32, u32, usize), met: Arc<AllMet>) -> Self {
+        Self {
+            id,
+            sensor: Arc::new(sensor),
+            shard,
+            place,
+            behind: AtomicU32::new(u32::MAX),
+            fields: RwLock::default(),
+            written_rev: AtomicU64::new(0),
+            waiting: AtomicBool::new(false),
+            adopted: AtomicU64::new(0),
+            superseded: AtomicBool::new(false),
+            stamped: AtomicI64::new(i64::MIN),
+            spellings: AtomicU8::new(0),
+            met,
+        }
+    }
+
+    /// Remembers who came behind it.
+    pub fn is_before(&self, other: &Self) {
+        self.behind.store(other.place, Ordering::Relaxed);
+    }
+
     /// The fields as they are now.
     pub fn fields(&self) -> Arc<Fields> {
         self.fields.read().unwrap_or_else(PoisonError::into_inner).clone()
@@ -259,7 +284,7 @@ impl Catalog {
         if sensor.spellings.fetch_update(Ordering::Relaxed, Ordering::Relaxed, below).is_ok() {
             let mut sensors = database.sensors.write().unwrap_or_else(PoisonError::into_inner);
             if !sensor.is_superseded() {
-                sensors.insert(spelling.into(), sensor.clone());
+                sensors.add_spelling(spelling, sensor);
             }
         }
     }
@@ -275,7 +300,7 @@ impl Catalog {
         }
         let now = Instant::now();
         for Wanted { sensor, payer } in unknown {
-            if sensors.contains_key(&*sensor.key) {
+            if sensors.get(&sensor.key).is_some() {
                 continue;
             }
             let document = stored.remove(&sensor.key);
@@ -295,23 +320,14 @@ impl Catalog {
             let below = |n: u32| n.checked_add(1);
             let Ok(id) = self.next_id.fetch_update(Ordering::Relaxed, Ordering::Relaxed, below) else { return };
             let key = sensor.key.clone();
-            let known = Arc::new(KnownSensor {
-                id,
-                shard: id as usize % self.shards,
-                sensor: Arc::new(sensor),
-                fields: RwLock::default(),
-                written_rev: AtomicU64::new(0),
-                waiting: AtomicBool::new(false),
-                adopted: AtomicU64::new(0),
-                superseded: AtomicBool::new(database.is_superseded()),
-                stamped: AtomicI64::new(i64::MIN),
-                spellings: AtomicU8::new(0),
-                met: self.met.clone(),
+            sensors.add(key, |place| {
+                let known = KnownSensor::new(sensor, (id, place, id as usize % self.shards), self.met.clone());
+                known.superseded.store(database.is_superseded(), Ordering::Release);
+                if let Some(document) = document {
+                    known.adopt(&document);
+                }
+                known
             });
-            if let Some(document) = document {
-                known.adopt(&document);
-            }
-            sensors.insert(key, known);
             database.known.fetch_add(1, Ordering::Relaxed);
             self.met.version.fetch_add(1, Ordering::Relaxed);
         }
@@ -329,7 +345,7 @@ impl Catalog {
         let is_met = |known: &KnownSensor| {
             known.waiting.load(Ordering::Relaxed) || known.adopted.load(Ordering::Relaxed) > since
         };
-        let keys = sensors.iter().filter(|(spelling, known)| *spelling == &known.sensor.key && is_met(known));
+        let keys = sensors.iter().filter(|(spelling, known)| **spelling == *known.sensor.key && is_met(known));
         let met = |known: &KnownSensor| {
             let fields = known.fields();
             let fields = fields.names.iter().cloned().zip(fields.families.iter().copied()).collect();

@@ -94,6 +94,37 @@ struct Local {
     barred: Option<Box<Reason>>,
 }
 
+/// The order in which a request's sensors come. It is taken to be that of requests before, for as long as that is so.
+struct Order {
+    /// The sensor of the line before.
+    last: Option<usize>,
+    /// How many more guesses may be wrong than were right.
+    patience: u8,
+}
+
+impl Order {
+    const PATIENCE: u8 = 16;
+
+    /// The sensor of that spelling.
+    fn find<'s>(
+        &mut self,
+        sensors: &'s SensorsRead<'_>,
+        locals: &[Local],
+        spelling: &str,
+    ) -> Option<&'s Arc<KnownSensor>> {
+        let Some(before) = self.last.map(|last| &*locals[last].known) else { return sensors.get(spelling) };
+        if self.patience > 0 {
+            let guess = sensors.get_behind(before, spelling);
+            if guess.is_some() {
+                self.patience = Self::PATIENCE.min(self.patience + 1);
+                return guess;
+            }
+            self.patience -= 1;
+        }
+        sensors.get(spelling).inspect(|found| before.is_before(found))
+    }
+}
+
 /// How a spelling of a sensor was judged before in this request.
 #[derive(Clone, Copy)]
 enum Met {
@@ -118,6 +149,7 @@ pub struct Door<'a> {
     spellings: HashMap<Box<str>, Met, RandomState>,
     locals: Vec<Local>,
     by_id: HashMap<u32, usize, RandomState>,
+    order: Order,
     by: &'a Caller,
     /// Why there is no room for another sensor, of the first measurements for which that was looked into.
     full: Vec<Reason>,
@@ -139,8 +171,9 @@ impl<'a> Door<'a> {
         // At most as many as there are short lines; where it is fewer, the rest is a few pages that nobody touches.
         let few = (pass.body_bytes / LINE_BYTES).min(SENSORS_EXPECTED);
         let (locals, by_id) = (Vec::with_capacity(few), HashMap::with_capacity_and_hasher(few, RandomState::default()));
-        let spellings = HashMap::default();
-        Self { database, catalog, options, pass, sensors: None, spellings, locals, by_id, by, full: Vec::new(), judged }
+        let (spellings, order) = (HashMap::default(), Order { last: None, patience: Order::PATIENCE });
+        let (sensors, full) = (None, Vec::new());
+        Self { database, catalog, options, pass, sensors, spellings, locals, by_id, order, by, full, judged }
     }
 
     /// Whether there is memory left to judge more.
@@ -224,14 +257,16 @@ impl<'a> Door<'a> {
     fn known(&mut self, spelling: &str) -> Option<usize> {
         /// A sensor's place here, in a batch, and among the numbers.
         const PLACES: usize = size_of::<Local>() + size_of::<Arc<KnownSensor>>() + 2 * size_of::<(u32, usize)>();
-        let Self { database, sensors, locals, by_id, judged, by, .. } = self;
-        let known = sensors.get_or_insert_with(|| database.sensors()).get(spelling)?;
-        Some(*by_id.entry(known.id).or_insert_with(|| {
+        let Self { database, sensors, locals, by_id, judged, by, order, .. } = self;
+        let known = order.find(sensors.get_or_insert_with(|| database.sensors()), locals, spelling)?;
+        let local = *by_id.entry(known.id).or_insert_with(|| {
             judged.memory += PLACES;
             let barred = barred(by, &known.sensor).or_else(|| one_too_many(by, &known.sensor, judged)).map(Box::new);
             locals.push(Local { known: known.clone(), fields: known.fields(), in_batch: None, barred });
             locals.len() - 1
-        }))
+        });
+        order.last = Some(local);
+        Some(local)
     }
 
     fn meet_spelling(&mut self, series: &str) -> Result<Met, SeriesError> {

@@ -27,7 +27,7 @@ impl Catalog {
             }
         };
         if deletion.is_of_all_times() {
-            sensors.retain(|_, known| {
+            sensors.retain(|known| {
                 let goes = ids.contains(&known.id);
                 known.superseded.fetch_or(goes, Ordering::AcqRel);
                 !goes
@@ -62,7 +62,7 @@ impl Catalog {
         let sensors = database.sensors.write().unwrap_or_else(PoisonError::into_inner);
         database.deletions.fetch_add(1, Ordering::Relaxed);
         match keys {
-            Some(keys) => keys.iter().filter_map(|key| sensors.get(*key)).for_each(|known| known.unsave()),
+            Some(keys) => keys.iter().filter_map(|key| sensors.get(key)).for_each(|known| known.unsave()),
             None => {
                 database.doubted.store(true, Ordering::Relaxed);
                 sensors.values().for_each(|known| known.unsave());

@@ -1,0 +1,124 @@
+//! A database's sensors by their spellings. Most clients send their sensors in the same order time and again, so that each
+//! remembers which one came behind it: of very many sensors a look into a map waits for memory, and the guess does not.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use rapidhash::fast::RandomState;
+
+use super::KnownSensor;
+
+/// Sensors by canonical key, and by other spellings of it.
+#[derive(Debug, Default)]
+pub struct Spellings {
+    known: HashMap<Box<str>, Arc<KnownSensor>, RandomState>,
+    /// Each sensor once, at its [`place`](KnownSensor::place).
+    places: Vec<Option<Arc<KnownSensor>>>,
+    /// Places of sensors that were deleted.
+    free: Vec<u32>,
+}
+
+impl Spellings {
+    /// The sensor of that spelling.
+    pub fn get(&self, spelling: &str) -> Option<&Arc<KnownSensor>> {
+        self.known.get(spelling)
+    }
+
+    /// The sensor of that spelling, when it is the one that last came behind another one.
+    pub fn get_behind(&self, before: &KnownSensor, spelling: &str) -> Option<&Arc<KnownSensor>> {
+        let guess = self.places.get(before.behind.load(Ordering::Relaxed) as usize)?.as_ref()?;
+        (*guess.sensor.key == *spelling).then_some(guess)
+    }
+
+    /// All spellings.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Arc<KnownSensor>)> {
+        self.known.iter().map(|(spelling, known)| (&**spelling, known))
+    }
+
+    /// All sensors, some of them several times.
+    pub fn values(&self) -> impl Iterator<Item = &Arc<KnownSensor>> {
+        self.known.values()
+    }
+
+    /// Adds a sensor, which is told its place.
+    pub fn add(&mut self, key: Box<str>, known: impl FnOnce(u32) -> KnownSensor) {
+        let place = self.free.pop().unwrap_or_else(|| {
+            self.places.push(None);
+            u32::try_from(self.places.len() - 1).unwrap_or(u32::MAX)
+        });
+        let known = Arc::new(known(place));
+        if let Some(free) = self.places.get_mut(place as usize) {
+            *free = Some(known.clone());
+        }
+        self.known.insert(key, known);
+    }
+
+    /// Adds another spelling of a sensor that is there.
+    pub fn add_spelling(&mut self, spelling: &str, known: &Arc<KnownSensor>) {
+        self.known.insert(spelling.into(), known.clone());
+    }
+
+    /// Takes sensors out.
+    pub fn retain(&mut self, stays: impl Fn(&KnownSensor) -> bool) {
+        self.known.retain(|_, known| stays(known));
+        for (place, slot) in self.places.iter_mut().enumerate() {
+            if slot.as_ref().is_some_and(|known| !stays(known)) {
+                *slot = None;
+                self.free.extend(u32::try_from(place));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::reading::Sensor;
+
+    fn sensor(number: u8) -> Sensor {
+        Sensor::new("m", [("s".to_owned(), number.to_string())]).expect("distinct keys")
+    }
+
+    proptest! {
+        /// Whatever came and went in whatever order, and whoever is remembered behind whom: a guess is the sensor of that
+        /// spelling, or none.
+        #[test]
+        fn a_guess_is_right_or_none(steps in proptest::collection::vec((0..4_u8, 0..12_u8, 0..12_u8), 0..200)) {
+            let (mut spellings, mut model) = (Spellings::default(), BTreeMap::new());
+            for (id, (kind, one, other)) in steps.into_iter().enumerate() {
+                let id = u32::try_from(id).expect("few");
+                match kind {
+                    0 => {
+                        if let std::collections::btree_map::Entry::Vacant(free) = model.entry(one) {
+                            let sensor = sensor(one);
+                            spellings.add(sensor.key.clone(), |place| KnownSensor::new(sensor, (id, place, 0), Arc::default()));
+                            free.insert(id);
+                        }
+                    }
+                    1 => {
+                        spellings.retain(|known| known.sensor.key != sensor(one).key);
+                        model.remove(&one);
+                    }
+                    _ => {
+                        let found = |number: u8| spellings.get(&sensor(number).key).map(|known| known.id);
+                        prop_assert_eq!(found(one), model.get(&one).copied());
+                        let Some(before) = spellings.get(&sensor(one).key) else { continue };
+                        let guess = spellings.get_behind(before, &sensor(other).key).map(|known| known.id);
+                        prop_assert!(guess.is_none() || guess == found(other));
+                        if let Some(behind) = spellings.get(&sensor(other).key) {
+                            before.is_before(behind);
+                            let guess = spellings.get_behind(before, &sensor(other).key).map(|known| known.id);
+                            prop_assert_eq!(guess, found(other));
+                        }
+                    }
+                }
+            }
+            prop_assert!(spellings.places.len() <= 12, "places are used again");
+        }
+    }
+}
