@@ -49,9 +49,7 @@ fn await_status(server: &Server, token: &str, status: u16) {
 /// A server that asks everybody for a token, with its admin's.
 fn guarded(config: &str) -> (Server, String) {
     let server = Launch::embedded().config(config).env("HOURGLASS_AUTH__FIRST_TOKEN", "true").start();
-    let banner = server.stdout();
-    let token = banner.lines().find_map(|line| line.trim().strip_prefix("token    ")).expect("a token in the banner");
-    let token = token.to_owned();
+    let token = server.first_token().expect("a token in the banner");
     get(&server.url("/api/v1/measurements")).expect(401);
     (server, token)
 }

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use self::load::{Load, Outcome, check_acked};
 use crate::support::http::{get, post, request};
 use crate::support::mongod::{Mongod, fresh_database_name, mongod};
+use crate::support::process::peak_bytes;
 use crate::support::series::flush;
 use crate::support::server::{Launch, Server};
 use crate::support::{eventually, poll};
@@ -79,7 +80,7 @@ fn a_paused_store_costs_neither_memory_nor_acks() {
     load.await_acks("after the pause", 1, RECOVERY);
     let report = load.stop();
     report.assert_refused_between(paused, resumed);
-    let peak = peak_memory(&server);
+    let peak = peak_bytes(server.pid());
     assert!(peak <= MEMORY_MAX, "the server took {peak} bytes");
     check_acked(&server, &report);
 }
@@ -127,13 +128,6 @@ fn a_store_that_is_away_at_the_start_is_waited_for() {
 /// The status of `/ready`.
 fn ready(server: &Server) -> Option<u16> {
     request("GET", &server.url("/ready"), b"", &[]).ok().map(|answer| answer.status)
-}
-
-/// The most memory that the server ever had.
-fn peak_memory(server: &Server) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).expect("Linux tells");
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a peak");
-    line.trim().trim_end_matches(" kB").parse::<u64>().expect("kilobytes") * 1024
 }
 
 #[test]

@@ -37,9 +37,7 @@ struct Place {
 fn places() -> [Place; 2] {
     let open = Place { server: Server::start("embedded"), token: "any".to_owned(), guarded: false };
     let server = Launch::embedded().env("HOURGLASS_AUTH__FIRST_TOKEN", "true").start();
-    let banner = server.stdout();
-    let token = banner.lines().find_map(|line| line.trim().strip_prefix("token    ")).expect("a token");
-    let token = token.to_owned();
+    let token = server.first_token().expect("a token");
     [open, Place { server, token, guarded: true }]
 }
 

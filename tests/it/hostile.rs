@@ -14,11 +14,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::support::http::{get, post};
+use crate::support::process::{peak_bytes, resident_bytes};
 use crate::support::series::{flush, readings};
 use crate::support::server::Server;
 
-/// The good client's database and sensor.
-const GOOD: (&str, &str) = ("good", "climate,sensor=good");
+/// The good client's database.
+const GOOD: &str = "good";
 /// 2026-01-15T14:00:00Z.
 const START: i64 = 1_768_485_600_000_000_000;
 
@@ -63,57 +64,48 @@ impl Drop for End<'_> {
 /// Writes one reading after the other until told, at least one, and finds them all: how long each took.
 fn good_client(server: &Server, what: &str, over: &AtomicBool) -> Vec<Duration> {
     let (mut count, mut times) = (0, Vec::new());
-    let sensor = format!("{},during={}", GOOD.1, what.replace(' ', "-"));
-    let sensor = sensor.replace("sensor=good,during=", "during=");
+    let sensor = format!("climate,during={}", what.replace(' ', "-"));
     loop {
         let line = format!("{sensor} temp={count} {}", START + i64::try_from(count).expect("few"));
         let started = Instant::now();
-        post(&server.url(&format!("/write?db={}", GOOD.0)), line, &[]).expect(204);
+        post(&server.url(&format!("/write?db={GOOD}")), line, &[]).expect(204);
         times.push(started.elapsed());
         count += 1;
         if count % 50 == 1 {
-            assert_eq!(readings(server, GOOD.0, &sensor, None, 10_000).len(), count);
+            assert_eq!(readings(server, GOOD, &sensor, None, 10_000).len(), count);
         }
         if over.load(Ordering::SeqCst) {
             break;
         }
     }
     flush(server);
-    assert_eq!(readings(server, GOOD.0, &sensor, None, 10_000).len(), count);
+    assert_eq!(readings(server, GOOD, &sensor, None, 10_000).len(), count);
     times
 }
 
-/// What a process holds, where the system says so.
+/// What a process holds.
 #[derive(Debug, Clone, Copy)]
 struct Memory {
-    resident: Option<u64>,
-    peak: Option<u64>,
+    resident: u64,
+    peak: u64,
 }
 
 impl Memory {
     fn of(server: &Server) -> Memory {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).unwrap_or_default();
-        let bytes = |key: &str| {
-            let line = status.lines().find_map(|line| line.strip_prefix(key))?;
-            Some(line.trim().trim_end_matches(" kB").parse::<u64>().ok()? << 10)
-        };
-        Memory { resident: bytes("VmRSS:"), peak: bytes("VmHWM:") }
+        Memory { resident: resident_bytes(server.pid()), peak: peak_bytes(server.pid()) }
     }
 
     /// The peak is at most so many bytes above what was resident before.
     #[track_caller]
     fn grew_at_most(server: &Server, before: Memory, bytes: u64) {
-        let Some((peak, before)) = Memory::of(server).peak.zip(before.resident) else { return };
+        let (peak, before) = (Memory::of(server).peak, before.resident);
         assert!(peak <= before + bytes, "{} MiB at the peak, {} MiB before", peak >> 20, before >> 20);
     }
 }
 
 impl std::fmt::Display for Memory {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match (self.resident, self.peak) {
-            (Some(resident), Some(peak)) => write!(f, "{} MiB (peak {} MiB)", resident >> 20, peak >> 20),
-            _ => f.write_str("not known"),
-        }
+        write!(f, "{} MiB (peak {} MiB)", self.resident >> 20, self.peak >> 20)
     }
 }
 

@@ -134,13 +134,12 @@ fn tokens_survive_a_mongodb_that_is_away_at_the_start() {
     let uri = mongod.uri(&fresh_database_name());
     let launch = Launch::with_store(&uri).env("HOURGLASS_AUTH__FIRST_TOKEN", "true");
     let mut server = launch.clone().start();
-    let banner = server.stdout();
-    let token = banner.lines().find_map(|line| line.trim().strip_prefix("token    ")).unwrap().to_owned();
+    let token = server.first_token().expect("a token in the banner");
     with(&token, "POST", &server.url("/write?db=a"), "m v=1 1").expect(204);
     mongod.kill();
     server.kill();
     server.restart_as(launch);
-    assert!(!server.stdout().contains("token    "), "the first token is made once");
+    assert_eq!(server.first_token(), None, "the first token is made once");
     with(&token, "POST", &server.url("/write?db=a"), "m v=2 2").expect(204);
     request("POST", &server.url("/write?db=a"), b"m v=3 3", &[]).unwrap().expect(401);
     mongod.restart();

@@ -1,14 +1,10 @@
 //! Readings that are too old or too far ahead, and timestamps that look like another unit.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use hourglass::clock::now_seconds;
 
 use crate::support::http::post;
 use crate::support::series::metric;
 use crate::support::server::Launch;
-
-fn now_seconds() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
-}
 
 #[test]
 fn readings_outside_the_window_are_rejected_beside_the_others() {

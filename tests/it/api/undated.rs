@@ -1,15 +1,10 @@
 //! Readings without a time: they get that of their receipt, and none of them is lost to another one.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
+use hourglass::clock::now_ns;
 use serde_json::{Value, json};
 
 use super::{Client, client};
 use crate::support::http;
-
-fn now() -> i64 {
-    i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos()).unwrap()
-}
 
 fn times(readings: &[Value]) -> Vec<i64> {
     readings.iter().map(|reading| reading["ts"].as_i64().expect("a time")).collect()
@@ -17,9 +12,9 @@ fn times(readings: &[Value]) -> Vec<i64> {
 
 /// Writes five undated readings in one body, and checks that they are five, one nanosecond apart, in the order sent.
 fn check_one_body(client: &Client<'_>, sensor: &str, write: impl Fn()) {
-    let before = now();
+    let before = now_ns();
     write();
-    let after = now();
+    let after = now_ns();
     let readings = client.readings(sensor, "");
     let times = times(&readings);
     assert_eq!(times.len(), 5, "{sensor}: {readings:?}");

@@ -139,6 +139,11 @@ impl Server {
         rest.split_whitespace().next().and_then(|address| address.parse().ok()).expect("an address")
     }
 
+    /// The token for everything that its first start made and said in its banner; none at any later start.
+    pub fn first_token(&self) -> Option<String> {
+        self.stdout().lines().find_map(|line| line.trim().strip_prefix("token    ")).map(str::to_owned)
+    }
+
     /// The process id.
     pub fn pid(&self) -> u32 {
         self.process.pid()
