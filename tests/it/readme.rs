@@ -8,6 +8,7 @@ use std::process::Command;
 
 use crate::support::http;
 use crate::support::packages::{self, Package};
+use crate::support::packed::gzip;
 use crate::support::server::{Server, program};
 
 /// A fenced block: its language, its text, and the text of a `text` block right after it.
@@ -101,15 +102,13 @@ fn as_telegraf_does(configuration: &str, server: &Server) {
     );
     let token = format!("Token {}", text("token"));
     let lines = "cpu,cpu=cpu-total,host=gateway-1 usage_idle=97.5,usage_user=1i 1768485600000000000\n";
-    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
-    std::io::Write::write_all(&mut gzip, lines.as_bytes()).unwrap();
     let headers = [
         ("Authorization", token.as_str()),
         ("Content-Type", "text/plain; charset=utf-8"),
         ("Content-Encoding", "gzip"),
         ("User-Agent", "Telegraf/1.35.0"),
     ];
-    http::post(&url, gzip.finish().unwrap(), &headers).expect(204);
+    http::post(&url, gzip(lines.as_bytes(), 1), &headers).expect(204);
     let read = format!("/api/v1/readings?db={}&sensor=cpu,cpu=cpu-total,host=gateway-1", text("bucket"));
     let back = http::get(&server.url(&read)).expect(200).text().to_owned();
     assert!(back.contains(r#"{"ts":"2026-01-15T14:00:00Z","usage_idle":97.5,"usage_user":1}"#), "{back}");

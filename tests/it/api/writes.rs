@@ -1,19 +1,14 @@
 //! What is kept: the three line-protocol endpoints, precisions, compression.
 
-use std::io::Write;
-
-use flate2::Compression;
-use flate2::write::GzEncoder;
 use serde_json::json;
 
 use super::{client, encode, shared};
 use crate::support::http::{self, Answer};
+use crate::support::packed;
 
 /// A gzip member that holds `text`.
 pub fn gzip(text: &str) -> Vec<u8> {
-    let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
-    encoder.write_all(text.as_bytes()).unwrap();
-    encoder.finish().unwrap()
+    packed::gzip(text.as_bytes(), 1)
 }
 
 /// The three endpoints of line protocol, each with the parameter that names a database.

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::{Memory, START, print, while_a_good_client_is_served};
 use crate::support::http::post;
+use crate::support::packed::gzip;
 use crate::support::series::readings;
 use crate::support::server::{Launch, Server};
 
@@ -103,19 +104,13 @@ fn chunks_of_one_byte_are_a_body_like_any_other() {
     assert_eq!(readings(&server, "d", "m,s=a", None, 10_000).len(), 1000);
 }
 
-/// A member of 10 MB, a hundred times over: all members count together.
+/// A member of 10 MB, a hundred times over: all members count together. Other encodings, one at a time, are in `edge::bombs`.
 #[test]
 fn a_gigabyte_in_a_megabyte_is_refused_before_it_is_there() {
     let server = Launch::embedded().start();
-    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
-    encoder.write_all(&vec![b'\n'; 10 << 20]).unwrap();
-    let bomb = encoder.finish().unwrap().repeat(103);
-    let single = {
-        // One member that goes on and on, as `gzip` makes it.
-        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
-        (0..100).for_each(|_| encoder.write_all(&vec![b'#'; 1 << 20]).unwrap());
-        encoder.finish().unwrap()
-    };
+    let bomb = gzip(&vec![b'\n'; 10 << 20], 1).repeat(103);
+    // One member that goes on and on, and has no line's end.
+    let single = gzip(&vec![b'#'; 1 << 20], 100);
     print(&format!("a bomb of {} bytes becomes {} MB", bomb.len(), 103 * 10));
     let before = Memory::of(&server);
     while_a_good_client_is_served(&server, "gzip bombs", || {

@@ -9,6 +9,7 @@ pub mod http;
 pub mod influxd;
 pub mod mongod;
 pub mod packages;
+pub mod packed;
 pub mod pages;
 pub mod process;
 pub mod proxy;
