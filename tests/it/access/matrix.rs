@@ -7,18 +7,27 @@ use std::io::Write;
 use super::{PATIENCE, await_status, create, guarded, token_command, with};
 use crate::support::http::{get, request};
 use crate::support::poll;
+use crate::support::server::Server;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Needs {
     Nothing,
+    /// Any token at all.
+    Token,
     Write,
     Read,
     Metrics,
     Admin,
 }
 
-/// What a route is asked, with what body, and what it needs; for some several.
-const CELLS: &[(&str, &str, &str, &str, Needs)] = &[
+/// What a route is asked, with what body, and what it needs.
+type Asked = (&'static str, &'static str, &'static str, &'static str, Needs);
+
+/// Stands for a database that is made for each question: those that drop it disturb no other.
+const OWN: &str = "{own}";
+
+/// For some routes several.
+const CELLS: &[Asked] = &[
     ("GET", "/", "", "", Needs::Nothing),
     ("GET", "/openapi.json", "", "", Needs::Nothing),
     ("GET", "/ping", "", "", Needs::Nothing),
@@ -52,95 +61,174 @@ const CELLS: &[(&str, &str, &str, &str, Needs)] = &[
     ("POST", "/query", "db=a&q=SHOW+FIELD+KEYS", "", Needs::Read),
     ("POST", "/query", "db=a&q=SELECT+v+FROM+(SELECT+v+FROM+m)", "", Needs::Read),
     ("GET", "/query", "db=a&q=SHOW+MEASUREMENTS%3BSHOW+TAG+KEYS", "", Needs::Read),
+    ("GET", "/query", "q=SHOW+DATABASES", "", Needs::Token),
     ("POST", "/query", "db=a&q=DELETE+FROM+nothing", "", Needs::Admin),
     ("POST", "/query", "db=a&q=DROP+SERIES+FROM+nothing", "", Needs::Admin),
     ("POST", "/query", "db=a&q=DROP+MEASUREMENT+nothing", "", Needs::Admin),
+    ("POST", "/query", "q=DROP+DATABASE+{own}", "", Needs::Admin),
+    // The request's database is one that more may drop.
+    ("POST", "/query", "db=b&q=DROP+DATABASE+{own}", "", Needs::Admin),
     ("POST", "/api/v1/flush", "", "", Needs::Admin),
     ("GET", "/api/v1/status", "", "", Needs::Metrics),
     ("GET", "/metrics", "", "", Needs::Metrics),
 ];
 
-/// Kinds of tokens, and what each may do in database `a`. The one of all databases may also flush.
-const KINDS: &[(&str, &[&str], &[Needs])] = &[
-    ("write", &["--write", "a"], &[Needs::Write]),
-    ("read", &["--read", "a"], &[Needs::Read]),
-    ("both", &["--write", "?", "--read", "a*"], &[Needs::Write, Needs::Read]),
-    ("elsewhere", &["--write", "b", "--read", "b"], &[]),
-    ("elsewhere-all", &["--admin", "b"], &[]),
-    ("metrics", &["--metrics"], &[Needs::Metrics]),
-    ("pinned", &["--write", "*", "--read", "*", "--sensor-tag", "site=lab"], &[Needs::Write, Needs::Read]),
-    ("admin", &["--admin", "*"], &[Needs::Write, Needs::Read, Needs::Metrics, Needs::Admin]),
+/// A kind of token: its name, how it is made, what it may do in database `a`, and which of [`DATABASES`] it is told of.
+type Kind = (&'static str, &'static [&'static str], &'static [Needs], &'static [&'static str]);
+
+/// The one of all databases may also flush.
+const KINDS: &[Kind] = &[
+    ("write", &["--write", "a"], &[Needs::Token, Needs::Write], &["a"]),
+    ("read", &["--read", "a"], &[Needs::Token, Needs::Read], &["a"]),
+    ("both", &["--write", "?", "--read", "a*"], &[Needs::Token, Needs::Write, Needs::Read], &["a", "b"]),
+    ("elsewhere", &["--write", "b", "--read", "b"], &[Needs::Token], &["b"]),
+    ("elsewhere-all", &["--admin", "b"], &[Needs::Token], &["b"]),
+    ("metrics", &["--metrics"], &[Needs::Token, Needs::Metrics], &[]),
+    (
+        "pinned",
+        &["--write", "*", "--read", "*", "--sensor-tag", "site=lab"],
+        &[Needs::Token, Needs::Write, Needs::Read],
+        DATABASES,
+    ),
+    ("admin", &["--admin", "*"], &[Needs::Token, Needs::Write, Needs::Read, Needs::Metrics, Needs::Admin], DATABASES),
 ];
+
+/// What there is, beside those that cells have of their own.
+const DATABASES: &[&str] = &["a", "b", "plant"];
 
 /// What a refused token may look like.
 const REFUSED: &[&str] =
     &["none", "malformed", "unknown", "wrong secret", "empty", "revoked", "expired", "rotated away"];
 
-#[test]
-fn every_route_asks_every_kind_of_token_for_what_it_needs() {
-    let (server, admin) = guarded("");
-    let routes = get(&server.url("/openapi.json")).expect(200).json();
-    for (path, operations) in routes["paths"].as_object().unwrap() {
-        for method in operations.as_object().unwrap().keys().map(|method| method.to_uppercase()) {
-            let known = CELLS.iter().any(|(m, p, ..)| *m == method && p == path);
-            assert!(known, "{method} {path} has no cell: what does it need?");
+/// A server that asks everybody for a token, tokens of all kinds, and what was not as it should be.
+struct Matrix {
+    server: Server,
+    admin: String,
+    tokens: BTreeMap<&'static str, String>,
+    cells: usize,
+    wrong: Vec<String>,
+}
+
+impl Matrix {
+    fn new() -> Matrix {
+        let (server, admin) = guarded("");
+        for database in DATABASES {
+            with(&admin, "POST", &server.url(&format!("/write?db={database}")), "m,site=lab v=1 1").expect(204);
+        }
+        let mut tokens = refused_tokens(&server, &admin);
+        for (kind, flags, ..) in KINDS {
+            tokens.insert(*kind, create(&server, &[&["--name", *kind], *flags].concat()));
+        }
+        await_status(&server, &tokens["revoked"], 401);
+        await_status(&server, &tokens["rotated away"], 401);
+        await_status(&server, &tokens["admin"], 200);
+        Matrix { server, admin, tokens, cells: 0, wrong: Vec::new() }
+    }
+
+    /// Every route of the service's own description has a cell.
+    fn check_routes(&self) {
+        let routes = get(&self.server.url("/openapi.json")).expect(200).json();
+        for (path, operations) in routes["paths"].as_object().unwrap() {
+            for method in operations.as_object().unwrap().keys().map(|method| method.to_uppercase()) {
+                let known = CELLS.iter().any(|(m, p, ..)| *m == method && p == path);
+                assert!(known, "{method} {path} has no cell: what does it need?");
+            }
         }
     }
-    let mut tokens = BTreeMap::new();
-    for (kind, flags, _) in KINDS {
-        tokens.insert(*kind, create(&server, &[&["--name", *kind], *flags].concat()));
+
+    /// Asks with one kind of token for a status, or for any that is good.
+    fn check(&mut self, (method, path, query, body, _): &Asked, kind: &str, expected: Option<u16>) {
+        self.cells += 1;
+        let own = query.contains(OWN).then(|| self.make_database());
+        let query = query.replace(OWN, own.as_deref().unwrap_or_default());
+        let url = self.server.url(&format!("{}?{query}", path.replace("{key}", "site")));
+        let answer = match kind {
+            "none" => request(method, &url, body.as_bytes(), &[]).unwrap(),
+            kind => with(&self.tokens[kind], method, &url, body),
+        };
+        if answer.status == 401 {
+            assert!(answer.header("www-authenticate").is_some() && !answer.text().contains("hg_"));
+        }
+        let is_good = (200..300).contains(&answer.status);
+        if expected.map_or(is_good, |expected| answer.status == expected) {
+            // Whoever may not drop it has not dropped it, and whoever may has.
+            if own.is_some_and(|own| self.listed(&self.admin).contains(&own) == is_good) {
+                self.wrong.push(format!("{query} with {kind}: {}, which is not what happened", answer.status));
+            }
+        } else {
+            let expected = expected.map_or("success".to_owned(), |status| status.to_string());
+            self.wrong.push(format!("{method} {path}?{query} with {kind}: {}, not {expected}", answer.status));
+        }
     }
+
+    /// A database for one cell alone.
+    fn make_database(&self) -> String {
+        let name = format!("a{}", self.cells);
+        with(&self.admin, "POST", &self.server.url(&format!("/write?db={name}")), "m,site=lab v=1 1").expect(204);
+        assert!(self.listed(&self.admin).contains(&name));
+        name
+    }
+
+    /// What SHOW DATABASES lists for a token.
+    fn listed(&self, token: &str) -> Vec<String> {
+        let answer = with(token, "GET", &self.server.url("/query?q=SHOW+DATABASES"), "").expect(200).json();
+        let rows = answer["results"][0]["series"][0]["values"].as_array().cloned().unwrap_or_default();
+        rows.iter().map(|row| row[0].as_str().unwrap().to_owned()).collect()
+    }
+}
+
+/// Tokens that nobody gets in with, by what is wrong with them.
+fn refused_tokens(server: &Server, admin: &str) -> BTreeMap<&'static str, String> {
+    let mut tokens = BTreeMap::new();
     for kind in ["expired", "revoked", "rotated away"] {
         let name = kind.replace(' ', "-");
         let expires = if kind == "expired" { "1s" } else { "1h" };
-        tokens.insert(kind, create(&server, &["--name", &name, "--admin", "*", "--expires", expires]));
+        tokens.insert(kind, create(server, &["--name", &name, "--admin", "*", "--expires", expires]));
     }
     assert!(token_command(&server.data_dir(), &["revoke", "revoked"]).status.success());
     assert!(token_command(&server.data_dir(), &["rotate", "rotated-away"]).status.success());
     let flipped = |text: &str| text[..text.len() - 1].to_owned() + if text.ends_with('0') { "1" } else { "0" };
-    tokens.insert("wrong secret", flipped(&admin));
+    tokens.insert("wrong secret", flipped(admin));
     tokens.insert("unknown", admin.replacen(&admin[3..15], "000000000000", 1));
     tokens.insert("malformed", "secret".to_owned());
     tokens.insert("empty", String::new());
-    with(&admin, "POST", &server.url("/write?db=a"), "m,site=lab v=1 1").expect(204);
     let expired = || {
         let listed = token_command(&server.data_dir(), &["list"]).stdout;
         String::from_utf8(listed).unwrap().contains(" expired 2").then_some(())
     };
     assert!(poll(PATIENCE, expired).is_some());
-    await_status(&server, &tokens["revoked"], 401);
-    await_status(&server, &tokens["rotated away"], 401);
-    await_status(&server, &tokens["admin"], 200);
+    tokens
+}
 
-    let (mut cells, mut wrong) = (0, Vec::new());
-    for (method, path, query, body, needs) in CELLS {
-        let url = server.url(&format!("{}?{query}", path.replace("{key}", "site")));
-        let mut judge = |kind: &str, status: u16, expected: &[u16]| {
-            cells += 1;
-            let is_right = if expected.is_empty() { (200..300).contains(&status) } else { expected.contains(&status) };
-            if !is_right {
-                wrong.push(format!("{method} {path}?{query} with {kind}: {status}, expected {expected:?}"));
-            }
-        };
+#[test]
+fn every_route_asks_every_kind_of_token_for_what_it_needs() {
+    let mut matrix = Matrix::new();
+    matrix.check_routes();
+    for cell in CELLS {
+        let needs = cell.4;
         for kind in REFUSED {
-            let expected: &[u16] = if *needs == Needs::Nothing { &[] } else { &[401] };
-            let answer = match *kind {
-                "none" => request(method, &url, body.as_bytes(), &[]).unwrap(),
-                kind => with(&tokens[kind], method, &url, body),
-            };
-            judge(kind, answer.status, expected);
-            if answer.status == 401 {
-                assert!(answer.header("www-authenticate").is_some() && !answer.text().contains("hg_"));
-            }
+            matrix.check(cell, kind, (needs != Needs::Nothing).then_some(401));
         }
-        for (kind, _, may) in KINDS {
-            let expected: &[u16] = if *needs == Needs::Nothing || may.contains(needs) { &[] } else { &[403] };
-            judge(kind, with(&tokens[kind], method, &url, body).status, expected);
+        for (kind, _, may, _) in KINDS {
+            matrix.check(cell, kind, (needs != Needs::Nothing && !may.contains(&needs)).then_some(403));
         }
     }
-    let _ = writeln!(std::io::stderr(), "access: {cells} cells checked");
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    // Paths and methods that there are not say so to everybody, and tell nothing else.
+    for (kind, _, _, told) in KINDS {
+        matrix.cells += 1;
+        let listed = matrix.listed(&matrix.tokens[kind]);
+        let of_all: Vec<&str> = DATABASES.iter().copied().filter(|name| listed.iter().any(|one| one == name)).collect();
+        if of_all != *told {
+            matrix.wrong.push(format!("SHOW DATABASES with {kind}: {of_all:?}, not {told:?}"));
+        }
+    }
+    let _ = writeln!(std::io::stderr(), "access: {} cells checked", matrix.cells);
+    assert!(matrix.wrong.is_empty(), "{}", matrix.wrong.join("\n"));
+}
+
+/// Paths and methods that there are not say so to everybody, and tell nothing else.
+#[test]
+fn what_there_is_not_is_no_secret() {
+    let (server, _) = guarded("");
     get(&server.url("/nothing")).expect(404);
     request("DELETE", &server.url("/metrics"), b"", &[]).unwrap().expect(405);
     request("HEAD", &server.url("/metrics"), b"", &[]).unwrap().expect(401);
