@@ -5,10 +5,18 @@ use std::time::{Duration, Instant};
 use super::{await_status, create, guarded, with};
 use crate::support::http::{get, post};
 use crate::support::series::metric;
-use crate::support::server::Launch;
+use crate::support::server::{Launch, Server};
 
 fn lines(measurement: &str, from: usize, count: usize) -> String {
     (from..from + count).map(|n| format!("{measurement} v={n} {n}\n")).collect()
+}
+
+/// How often somebody was warned or refused: `warned` or `refused`, of a `token` or a `database`, by what.
+fn told(server: &Server, admin: &str, (outcome, scope, of): (&str, &str, &str)) -> f64 {
+    let name = format!("hourglass_access_quota_total{{outcome=\"{outcome}\",scope=\"{scope}\",of=\"{of}\"}} ");
+    let metrics = with(admin, "GET", &server.url("/metrics"), "").expect(200);
+    let sample = metrics.text().lines().find_map(|line| line.strip_prefix(&name));
+    sample.map_or(0.0, |value| value.parse().expect("a sample"))
 }
 
 fn sensors(from: usize, count: usize) -> String {
@@ -17,7 +25,7 @@ fn sensors(from: usize, count: usize) -> String {
 
 #[test]
 fn whoever_is_over_their_rate_waits_and_nobody_else_does() {
-    let (server, _) = guarded("");
+    let (server, admin) = guarded("");
     let slow = create(&server, &["--name", "slow", "--write", "a", "--rate", "100/s"]);
     let other = create(&server, &["--name", "other", "--write", "a"]);
     await_status(&server, &other, 403);
@@ -26,10 +34,13 @@ fn whoever_is_over_their_rate_waits_and_nobody_else_does() {
     // Five seconds' worth may come at once: no warning at first, then one, then no more is taken.
     let first = with(&slow, "POST", &url, &lines("m", 0, 100)).expect(204);
     assert_eq!(first.header("x-hourglass-warning"), None);
+    assert_eq!(told(&server, &admin, ("warned", "token", "readings")), 0.0);
     let warned = with(&slow, "POST", &url, &lines("m", 100, 900)).expect(204);
     let warning = warned.header("x-hourglass-warning").unwrap().to_owned();
     assert!(warning.contains("token slow of 100 readings per second is used"), "{warning}");
+    assert_eq!(told(&server, &admin, ("warned", "token", "readings")), 1.0);
     let refused = with(&slow, "POST", &url, &lines("m", 1000, 1)).expect(429);
+    assert_eq!(told(&server, &admin, ("refused", "token", "readings")), 1.0);
     let seconds: u64 = refused.header("retry-after").unwrap().parse().unwrap();
     assert!((1..=6).contains(&seconds), "{seconds}");
     assert!(refused.text().contains("token slow of 100 readings per second"), "{}", refused.text());
@@ -52,6 +63,7 @@ fn new_sensors_are_kept_out_and_known_ones_are_not() {
     with(&token, "POST", &url, &sensors(1000, 50)).expect(204);
     let warned = with(&token, "POST", &url, &sensors(0, 9)).expect(204);
     assert!(warned.header("x-hourglass-warning").unwrap().contains("10 new sensors per hour is used to 90 %"));
+    assert_eq!(told(&server, &admin, ("warned", "token", "new_sensors")), 1.0);
     let partial = with(&token, "POST", &url, &sensors(5, 10)).expect(400);
     let said = partial.text();
     assert!(
@@ -63,9 +75,7 @@ fn new_sensors_are_kept_out_and_known_ones_are_not() {
     assert!(refused.header("retry-after").unwrap().parse::<u64>().unwrap() > 60);
     with(&token, "POST", &url, &sensors(1000, 50)).expect(204);
     with(&admin, "POST", &url, &sensors(20, 5)).expect(204);
-    let metrics = with(&admin, "GET", &server.url("/metrics"), "").expect(200);
-    let refused = "hourglass_access_quota_total{outcome=\"refused\",scope=\"token\",of=\"new_sensors\"}";
-    assert!(metrics.text().contains(refused), "{}", metrics.text());
+    assert!(told(&server, &admin, ("refused", "token", "new_sensors")) >= 1.0);
 }
 
 /// What the store knew before a restart is not new, whoever brings it first.
@@ -94,6 +104,7 @@ fn sensors_in_all_are_bounded_for_a_token_and_for_a_database() {
     with(&token, "POST", &url, &sensors(100, 1000)).expect(400);
     let warned = with(&admin, "POST", &url, &sensors(5, 15)).expect(204);
     assert!(warned.header("x-hourglass-warning").unwrap().contains("database a of 20 sensors"), "{warned:?}");
+    assert_eq!(told(&server, &admin, ("warned", "database", "sensors")), 1.0);
     let partial = with(&admin, "POST", &url, &sensors(15, 10)).expect(400);
     assert!(partial.text().contains("database a of 20 sensors"), "{}", partial.text());
     with(&admin, "POST", &server.url("/write?db=b"), &sensors(15, 10)).expect(204);
