@@ -1,6 +1,7 @@
 //! Clients that take their time.
 
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use crate::support::eventually;
 use crate::support::http::post;
@@ -73,4 +74,45 @@ fn a_connection_is_kept_from_one_request_to_the_next() {
         raw.send(format!("POST /write HTTP/1.1\r\nhost: t\r\ncontent-length: {}\r\n\r\n{line}", line.len()));
         assert!(raw.head().starts_with("HTTP/1.1 204"), "{n}");
     }
+}
+
+/// Sends a body at a rate, in chunks, for as long as nothing is answered, it is not told to stop, and there is patience.
+fn drip(raw: &mut Raw, bytes_per_second: u128, over: &AtomicBool) {
+    let (started, mut sent) = (Instant::now(), 0);
+    // Its pace: a look at whether an answer has come takes so long.
+    raw.0.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+    while raw.0.peek(&mut [0]).is_err() && !over.load(Ordering::SeqCst) && started.elapsed() < PATIENCE {
+        let due = started.elapsed().as_millis() * bytes_per_second / 1000 - sent;
+        if due > 0 && !raw.try_send(format!("{due:x}\r\n{}\r\n", "#".repeat(usize::try_from(due).unwrap()))) {
+            break;
+        }
+        sent += due;
+    }
+    raw.0.set_read_timeout(Some(PATIENCE)).unwrap();
+}
+
+/// Nothing but the rate ends either of them: the deadline of a whole body is far away.
+#[test]
+fn a_body_below_the_least_rate_is_given_up_and_a_slow_one_above_it_is_not() {
+    let server = Launch::embedded().config("[server]\nbody_timeout = \"10m\"\n").start();
+    let open = || {
+        let mut raw = Raw::open(server.address());
+        raw.send("POST /write?db=slow HTTP/1.1\r\nhost: t\r\ntransfer-encoding: chunked\r\n\r\n8\r\nm v=1 1\n\r\n");
+        raw
+    };
+    let over = AtomicBool::new(false);
+    // The one above it begins first, and so goes on for longer than the other one was allowed to.
+    let mut above = open();
+    std::thread::scope(|threads| {
+        threads.spawn(|| drip(&mut above, 3 * 1024, &over));
+        let mut below = open();
+        drip(&mut below, 512, &AtomicBool::new(false));
+        let head = below.head();
+        over.store(true, Ordering::SeqCst);
+        assert!(head.starts_with("HTTP/1.1 503"), "{head:?}");
+    });
+    assert!(!above.is_closed(), "it was fast enough");
+    above.send("0\r\n\r\n");
+    let head = above.head();
+    assert!(head.starts_with("HTTP/1.1 204"), "{head:?}");
 }

@@ -5,8 +5,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::support::certificates::{Certificates, shown};
+use crate::support::http::post;
 use crate::support::packages::{Package, require};
-use crate::support::raw::PATIENCE;
+use crate::support::raw::{PATIENCE, Raw};
 use crate::support::series::metric;
 use crate::support::server::{Launch, Server, program as hourglass};
 use crate::support::{eventually, http};
@@ -79,6 +80,29 @@ fn a_hangup_ends_nobody() {
     server.signal("HUP");
     eventually("what came of it", PATIENCE, || server.stderr().contains("SIGHUP: there is no").then_some(()));
     http::get(&server.url("/ping")).expect(204);
+}
+
+/// A handshake has ten seconds, however it does not come to its end: nobody holds a place by one.
+#[test]
+fn a_handshake_without_an_end_is_given_up() {
+    let Some(certificates) = Certificates::new() else { return };
+    let server = secure(&certificates, "");
+    // A record of the handshake, 16 KiB long, in which a ClientHello of TLS 1.2 or up begins.
+    let hello = b"\x16\x03\x01\x40\x00\x01\x00\x3f\xfc\x03\x03";
+    let open = |opening: &[u8]| {
+        let mut raw = Raw::open(server.other("https"));
+        raw.send(opening);
+        raw
+    };
+    let (mut silent, mut torn, mut dripping) = (open(b""), open(hello), open(hello));
+    eventually("the dripping one is closed", PATIENCE, || {
+        let closed = !dripping.try_send("#") || dripping.is_closed();
+        post(&server.url("/write"), "m v=1 1", &[]).expect(204);
+        closed.then_some(())
+    });
+    assert_eq!((silent.rest(), torn.rest()), (String::new(), String::new()));
+    assert_eq!(metric(&server, "hourglass_edge_connections_closed_total{reason=\"handshake\"}"), 3.0);
+    assert!(certificates.look(server.other("https"), "").1.contains("BEGIN CERTIFICATE"));
 }
 
 #[test]
