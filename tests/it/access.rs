@@ -25,7 +25,7 @@ fn token_command(data_dir: &Path, words: &[&str]) -> Output {
 
 /// A new token's text.
 #[track_caller]
-fn create(server: &Server, words: &[&str]) -> String {
+pub fn create(server: &Server, words: &[&str]) -> String {
     let words: Vec<&str> = ["create"].into_iter().chain(words.iter().copied()).collect();
     let made = token_command(&server.data_dir(), &words);
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
@@ -40,14 +40,14 @@ fn with(token: &str, method: &str, url: &str, body: &str) -> Answer {
 
 /// Waits until a token counts, or does not.
 #[track_caller]
-fn await_status(server: &Server, token: &str, status: u16) {
+pub fn await_status(server: &Server, token: &str, status: u16) {
     let url = server.url("/api/v1/measurements?db=waits");
     let answers = || (with(token, "GET", &url, "").status == status).then_some(());
     assert!(poll(PATIENCE, answers).is_some(), "the service did not take notice of the token");
 }
 
 /// A server that asks everybody for a token, with its admin's.
-fn guarded(config: &str) -> (Server, String) {
+pub fn guarded(config: &str) -> (Server, String) {
     let server = Launch::embedded().config(config).env("HOURGLASS_AUTH__FIRST_TOKEN", "true").start();
     let token = server.first_token().expect("a token in the banner");
     get(&server.url("/api/v1/measurements")).expect(401);

@@ -1,6 +1,6 @@
-//! Clients that mean harm, or might as well: odd names and numbers, depth, length, bombs, a flood of sensors, and bytes that
-//! are no requests. Each gets the right status, nothing panics, and a good client beside them is served all the while. What
-//! it cost is printed.
+//! Clients that mean harm, or might as well: odd names and numbers, depth, length, bombs, floods of sensors and of frames, and
+//! bytes that are no requests. Each gets the right status, nothing panics, and a good client beside them is served all the
+//! while. What it cost is printed.
 
 mod names;
 mod numbers;
@@ -13,9 +13,9 @@ use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::support::http::{get, post};
+use crate::support::http::{Answer, get, request};
 use crate::support::process::{peak_bytes, resident_bytes};
-use crate::support::series::{flush, readings};
+use crate::support::series::readings_for;
 use crate::support::server::Server;
 
 /// The good client's database.
@@ -23,13 +23,41 @@ const GOOD: &str = "good";
 /// 2026-01-15T14:00:00Z.
 const START: i64 = 1_768_485_600_000_000_000;
 
+/// Somebody who asks a server, with a token where one is asked for.
+struct Client<'a> {
+    server: &'a Server,
+    token: Option<&'a str>,
+}
+
+impl Client<'_> {
+    #[track_caller]
+    fn ask(&self, method: &str, path: &str, body: &str) -> Answer {
+        let token = self.token.map(|token| format!("Token {token}"));
+        let headers: Vec<(&str, &str)> = token.iter().map(|token| ("authorization", token.as_str())).collect();
+        let answer = request(method, &self.server.url(path), body.as_bytes(), &headers);
+        answer.unwrap_or_else(|error| panic!("{path}: {error}"))
+    }
+
+    /// How many readings a sensor has.
+    #[track_caller]
+    fn count(&self, database: &str, sensor: &str) -> usize {
+        readings_for(|path| self.ask("GET", path, ""), database, sensor, None, 10_000).len()
+    }
+}
+
 /// Does harm to a server while a good client writes and reads: every one of its readings is acked, and is there at the end.
 #[track_caller]
 fn while_a_good_client_is_served<T>(server: &Server, what: &str, harm: impl FnOnce() -> T) -> T {
+    while_served(&Client { server, token: None }, what, harm)
+}
+
+#[track_caller]
+fn while_served<T>(good: &Client<'_>, what: &str, harm: impl FnOnce() -> T) -> T {
+    let server = good.server;
     let (before, started) = (Memory::of(server), Instant::now());
     let over = AtomicBool::new(false);
     let (outcome, mut times) = std::thread::scope(|scope| {
-        let good = scope.spawn(|| good_client(server, what, &over));
+        let good = scope.spawn(|| write_and_read(good, what, &over));
         // Told also when the harm panics, or the scope would wait for ever.
         let end = End(&over);
         let outcome = harm();
@@ -62,24 +90,24 @@ impl Drop for End<'_> {
 }
 
 /// Writes one reading after the other until told, at least one, and finds them all: how long each took.
-fn good_client(server: &Server, what: &str, over: &AtomicBool) -> Vec<Duration> {
+fn write_and_read(good: &Client<'_>, what: &str, over: &AtomicBool) -> Vec<Duration> {
     let (mut count, mut times) = (0, Vec::new());
     let sensor = format!("climate,during={}", what.replace(' ', "-"));
     loop {
         let line = format!("{sensor} temp={count} {}", START + i64::try_from(count).expect("few"));
         let started = Instant::now();
-        post(&server.url(&format!("/write?db={GOOD}")), line, &[]).expect(204);
+        good.ask("POST", &format!("/write?db={GOOD}"), &line).expect(204);
         times.push(started.elapsed());
         count += 1;
         if count % 50 == 1 {
-            assert_eq!(readings(server, GOOD, &sensor, None, 10_000).len(), count);
+            assert_eq!(good.count(GOOD, &sensor), count);
         }
         if over.load(Ordering::SeqCst) {
             break;
         }
     }
-    flush(server);
-    assert_eq!(readings(server, GOOD, &sensor, None, 10_000).len(), count);
+    good.ask("POST", "/api/v1/flush", "").expect(204);
+    assert_eq!(good.count(GOOD, &sensor), count);
     times
 }
 

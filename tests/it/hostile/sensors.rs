@@ -1,9 +1,9 @@
-//! A client that makes up a million sensors, against `limits.sensors`: those beyond are refused by name of the key, memory
-//! stays where it was when the limit was reached, and the sensors that were known are written and queried all the while.
+//! A client that makes up a million sensors, against `limits.sensors` and against what its token may bring in: those beyond
+//! are refused by the bound's name, memory stays where it was when the bound was reached, and the sensors that were known are
+//! written and queried all the while, by others too.
 
-use super::{Memory, START, print, while_a_good_client_is_served};
-use crate::support::http::post;
-use crate::support::series::{flush, readings};
+use super::{Client, Memory, START, print, while_served};
+use crate::access::{await_status, create, guarded};
 use crate::support::server::Launch;
 
 const SENSORS: usize = 1_000_000;
@@ -11,31 +11,63 @@ const LIMIT: usize = 20_000;
 const LINES: usize = 10_000;
 /// Most that refusing may cost: the bodies under way and what the allocator keeps of them.
 const GROWTH_BYTES: u64 = 64 << 20;
+/// What the known sensors brought in waits until the end: writing it to the store, which costs as much again, once fell into the
+/// flood where that took five seconds, and was taken for what refusing costs.
+const NO_FLUSH: &str = "[flush]\ninterval = \"1h\"\nquiet = \"10m\"\n";
 
 #[test]
 fn a_million_sensors_of_one_client_cost_no_more_than_the_limit_allows() {
     // The good client has one of them.
-    let server = Launch::embedded().config(format!("[limits]\nsensors = {}\n", LIMIT + 1)).start();
-    let url = server.url("/write?db=flood");
-    let body = |from: usize, time: i64| -> String {
-        (from..from + LINES).map(|n| format!("m,device=made-up-{n} v=1 {time}\n")).collect()
-    };
-    post(&server.url("/write?db=good"), format!("climate,during=sensors v=1 {START}"), &[]).expect(204);
-    while_a_good_client_is_served(&server, "sensors", || {
-        (0..LIMIT).step_by(LINES).for_each(|from| drop(post(&url, body(from, START), &[]).expect(204)));
-        let full = Memory::of(&server);
-        print(&format!("hostile sensors: {full} with {LIMIT} sensors"));
+    let server = Launch::embedded().config(format!("{NO_FLUSH}[limits]\nsensors = {}\n", LIMIT + 1)).start();
+    let anybody = Client { server: &server, token: None };
+    flood(&anybody, &anybody, "sensors", "limits.sensors");
+}
+
+/// The service has room for all of them, the token that brings them in has not.
+#[test]
+fn a_million_sensors_of_one_token_cost_no_more_than_it_may_bring_in() {
+    let (server, first) = guarded(NO_FLUSH);
+    let token = create(&server, &["--name", "flood", "--write", "flood", "--sensors", &LIMIT.to_string()]);
+    await_status(&server, &token, 403);
+    let good = Client { server: &server, token: Some(&first) };
+    let bad = Client { server: &server, token: Some(&token) };
+    flood(&good, &bad, "sensors of a token", &format!("over the quota of token flood of {LIMIT} sensors"));
+    // It is the token's bound alone.
+    good.ask("POST", "/write?db=flood", &made_up(LIMIT, START)).expect(204);
+}
+
+fn made_up(from: usize, time: i64) -> String {
+    (from..from + LINES).map(|n| format!("m,device=made-up-{n} v=1 {time}\n")).collect()
+}
+
+/// How many lines an answer says were refused by a bound: the first ones by name, and so many more.
+fn refused(said: &str, bound: &str) -> usize {
+    let more = said.rsplit_once("\\nand ").and_then(|(_, rest)| rest.split_once(" more"));
+    said.matches(bound).count() + more.map_or(0, |(count, _)| count.parse::<usize>().expect("a count"))
+}
+
+fn flood(good: &Client<'_>, bad: &Client<'_>, what: &str, bound: &str) {
+    let server = good.server;
+    let write = |from: usize, time: i64| bad.ask("POST", "/write?db=flood", &made_up(from, time));
+    let first = format!("climate,during={} v=1 {START}", what.replace(' ', "-"));
+    good.ask("POST", "/write?db=good", &first).expect(204);
+    while_served(good, what, || {
+        (0..LIMIT).step_by(LINES).for_each(|from| drop(write(from, START).expect(204)));
+        let full = Memory::of(server);
+        print(&format!("hostile {what}: {full} with {LIMIT} sensors"));
         for from in (LIMIT..SENSORS).step_by(LINES) {
-            let answer = post(&url, body(from, START), &[]).expect(400);
-            assert!(answer.text().contains("limits.sensors"), "{}", answer.text());
+            let answer = write(from, START).expect(400);
+            assert_eq!(refused(answer.text(), bound), LINES, "{}", answer.text());
             assert!(answer.body.len() < 100_000, "an answer of {} bytes", answer.body.len());
         }
-        // Its own known sensors are written as before.
-        post(&url, body(0, START + 1), &[]).expect(204);
-        print(&format!("hostile sensors: {} after {SENSORS}", Memory::of(&server)));
-        Memory::grew_at_most(&server, full, GROWTH_BYTES);
+        // Its own known sensors are written as before, beside one that is refused.
+        let beside = format!("{}m,device=one-more v=1 {START}", made_up(0, START + 1));
+        let partial = bad.ask("POST", "/write?db=flood", &beside).expect(400);
+        assert!(partial.text().contains("dropped=1"), "{}", partial.text());
+        print(&format!("hostile {what}: {} after {SENSORS}", Memory::of(server)));
+        Memory::grew_at_most(server, full, GROWTH_BYTES);
     });
-    flush(&server);
-    assert_eq!(readings(&server, "flood", "m,device=made-up-7", None, 10).len(), 2);
-    assert!(readings(&server, "flood", &format!("m,device=made-up-{LIMIT}"), None, 10).is_empty());
+    good.ask("POST", "/api/v1/flush", "").expect(204);
+    assert_eq!(good.count("flood", "m,device=made-up-7"), 2);
+    assert_eq!(good.count("flood", &format!("m,device=made-up-{LIMIT}")), 0);
 }

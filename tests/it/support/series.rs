@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::eventually;
-use super::http::{get, post};
+use super::http::{Answer, get, post};
 use super::server::Server;
 
 /// A reading: its time in nanoseconds and its fields as JSON texts.
@@ -37,6 +37,18 @@ pub type Windows = BTreeMap<(i64, i64), BTreeMap<String, Window>>;
 /// and to be as long as asked for, but for the last.
 #[track_caller]
 pub fn readings(server: &Server, database: &str, sensor: &str, range: Option<(i64, i64)>, limit: usize) -> Vec<Seen> {
+    readings_for(|path| get(&server.url(path)), database, sensor, range, limit)
+}
+
+/// The same for somebody who asks in a way of their own.
+#[track_caller]
+pub fn readings_for(
+    ask: impl Fn(&str) -> Answer,
+    database: &str,
+    sensor: &str,
+    range: Option<(i64, i64)>,
+    limit: usize,
+) -> Vec<Seen> {
     let mut all: Vec<Seen> = Vec::new();
     let mut cursor = None;
     loop {
@@ -44,7 +56,7 @@ pub fn readings(server: &Server, database: &str, sensor: &str, range: Option<(i6
         if let Some(cursor) = cursor {
             query.push_str(&format!("&cursor={cursor}"));
         }
-        let answer = get(&server.url(&query)).expect(200);
+        let answer = ask(&query).expect(200);
         let mut part: Part = serde_json::from_slice(&answer.body).expect("readings as JSON");
         assert!(part.series.len() <= 1, "one sensor was asked for");
         let rows = part.series.pop().map(|series| series.readings).unwrap_or_default();
