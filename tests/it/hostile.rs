@@ -2,6 +2,7 @@
 //! bytes that are no requests. Each gets the right status, nothing panics, and a good client beside them is served all the
 //! while. What it cost is printed.
 
+mod http2;
 mod names;
 mod numbers;
 mod sensors;

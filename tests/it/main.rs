@@ -13,7 +13,7 @@
 //! | `edge` | connections: caps, who gives way, slow clients, smuggling, TLS, HTTP/2, bodies that are bombs, CORS |
 //! | `tcp` | line protocol over plain TCP |
 //! | `clients` | unmodified clients: `influxdb-client`, `influxdb`, the `influx` shell |
-//! | `hostile` | clients that mean harm: names, numbers, depth, length, bombs, floods, bytes that are no requests |
+//! | `hostile` | clients that mean harm: names, numbers, depth, length, bombs, floods, frames, bytes that are no requests |
 //! | `influxql` | `/query` beside a real InfluxDB 1.x: the same readings, the same statements, the same answers |
 //! | `command_line` | flags, configuration, banner, exit statuses |
 //! | `deploy` | what `deploy/` names exists; a real Prometheus finds series for its dashboards and alerts |

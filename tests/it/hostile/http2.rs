@@ -1,0 +1,191 @@
+//! Frames of HTTP/2 as no decent client sends them: more streams than are allowed, streams that are taken back as soon as they
+//! are begun, heads that are too large. Each is refused or ends its connection, and memory stays where it was.
+
+use std::io::{ErrorKind, Read};
+
+use super::{Memory, while_a_good_client_is_served};
+use crate::support::raw::{PATIENCE, Raw};
+use crate::support::server::{Launch, Server};
+
+/// How many connections do harm at a time, and how often each comes back.
+const CONNECTIONS: usize = 16;
+const ROUNDS: usize = 8;
+/// Streams at a time that are allowed (`STREAMS_MAX` in `src/http/server.rs`); few more are refused, many end it all.
+const STREAMS: usize = 64;
+const FEW_MORE: usize = 36;
+const FLOOD: usize = 10_000;
+/// What the connections may cost: a few buffers each, and what the allocator has not given back. It was 20 MiB when this was
+/// written.
+const GROWTH_BYTES: u64 = 48 << 20;
+
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// Types of frames, flags and reasons of RFC 9113.
+const DATA: u8 = 0;
+const HEADERS: u8 = 1;
+const RST_STREAM: u8 = 3;
+const SETTINGS: u8 = 4;
+const CONTINUATION: u8 = 9;
+const END_STREAM: u8 = 1;
+const END_HEADERS: u8 = 4;
+const REFUSED_STREAM: [u8; 4] = [0, 0, 0, 7];
+const CANCEL: [u8; 4] = [0, 0, 0, 8];
+/// How answers begin, in HPACK (RFC 7541): an index of its table, and three digits by its Huffman code.
+const STATUS_204: &[u8] = &[0x89];
+const STATUS_431: &[u8] = &[0x48, 0x83, 0x69, 0x90, 0xff];
+
+fn frame(kind: u8, flags: u8, stream: usize, payload: &[u8]) -> Vec<u8> {
+    let four = |number: usize| u32::try_from(number).expect("short").to_be_bytes();
+    [&four(payload.len())[1..], &[kind, flags], &four(stream), payload].concat()
+}
+
+/// The number of a connection's n-th stream.
+fn stream(n: usize) -> usize {
+    2 * n + 1
+}
+
+/// The head of `POST /write?db=d`, whose body is still to come.
+fn head() -> Vec<u8> {
+    // :method and :scheme are in the table, the names of :path and :authority too.
+    [&[0x83, 0x86, 0x04][..], &text(b"/write?db=d"), &[0x01], &text(b"h")].concat()
+}
+
+/// A text of HPACK as it is, behind its length.
+fn text(bytes: &[u8]) -> Vec<u8> {
+    let mut coded = vec![u8::try_from(bytes.len().min(127)).expect("seven bits")];
+    if let Some(mut rest) = bytes.len().checked_sub(127) {
+        while rest >= 128 {
+            coded.push(u8::try_from(rest % 128).expect("seven bits") | 128);
+            rest /= 128;
+        }
+        coded.push(u8::try_from(rest).expect("seven bits"));
+    }
+    [coded, bytes.to_vec()].concat()
+}
+
+/// A header of so many bytes: `0x00`, or `0x40` where it is to be remembered.
+fn header(how: u8, bytes: usize) -> Vec<u8> {
+    [vec![how], text(b"x"), text(&vec![b'x'; bytes])].concat()
+}
+
+/// What came: its type, its stream and the rest.
+type Came = (u8, usize, Vec<u8>);
+
+struct Connection(Raw);
+
+impl Connection {
+    fn open(server: &Server) -> Connection {
+        let mut raw = Raw::open(server.address());
+        raw.0.set_write_timeout(Some(PATIENCE)).unwrap();
+        raw.send([PREFACE, &frame(SETTINGS, 0, 0, &[])].concat());
+        Connection(raw)
+    }
+
+    /// The next frame; none when the connection has ended.
+    fn next(&mut self) -> Option<Came> {
+        let mut head = [0; 9];
+        self.fill(&mut head)?;
+        let number = |bytes: &[u8]| bytes.iter().fold(0, |sum, byte| sum << 8 | usize::from(*byte));
+        let mut payload = vec![0; number(&head[..3])];
+        self.fill(&mut payload)?;
+        Some((head[3], number(&head[5..]), payload))
+    }
+
+    fn fill(&mut self, buffer: &mut [u8]) -> Option<()> {
+        match self.0.0.read_exact(buffer) {
+            Ok(()) => Some(()),
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                panic!("neither answered nor closed within {PATIENCE:?}")
+            }
+            Err(_) => None,
+        }
+    }
+
+    /// So many frames of a type, by stream.
+    fn take(&mut self, kind: u8, count: usize) -> Vec<(usize, Vec<u8>)> {
+        let mut taken = Vec::new();
+        while taken.len() < count {
+            let (of, stream, payload) = self.next().expect("the connection is kept");
+            if of == kind {
+                taken.push((stream, payload));
+            }
+        }
+        taken
+    }
+
+    /// Sends what need not be taken any more, and waits for the end of the connection.
+    fn end_by(&mut self, bytes: Vec<u8>) {
+        self.0.try_send(bytes);
+        while self.next().is_some() {}
+    }
+}
+
+/// Lets many clients do the same at a time, each again and again.
+fn harm(what: &str, one: impl Fn(&Server) + Sync) {
+    let server = Launch::embedded().config("[server]\nhttp2 = true\n").start();
+    let before = Memory::of(&server);
+    while_a_good_client_is_served(&server, what, || {
+        std::thread::scope(|threads| {
+            for _ in 0..CONNECTIONS {
+                threads.spawn(|| (0..ROUNDS).for_each(|_| one(&server)));
+            }
+        });
+    });
+    Memory::grew_at_most(&server, before, GROWTH_BYTES);
+}
+
+#[test]
+fn streams_beyond_those_allowed_are_refused_and_the_others_are_answered() {
+    let open = |from: usize, to: usize| -> Vec<u8> {
+        (from..to).flat_map(|n| frame(HEADERS, END_HEADERS, stream(n), &head())).collect()
+    };
+    harm("streams", |server| {
+        let mut client = Connection::open(server);
+        client.0.send(open(0, STREAMS + FEW_MORE));
+        for (n, refused) in client.take(RST_STREAM, FEW_MORE).into_iter().enumerate() {
+            assert_eq!(refused, (stream(STREAMS + n), REFUSED_STREAM.to_vec()));
+        }
+        let body = |n: usize| frame(DATA, END_STREAM, stream(n), format!("m v={n} {n}").as_bytes());
+        client.0.send((0..STREAMS).flat_map(body).collect::<Vec<u8>>());
+        for (number, answer) in client.take(HEADERS, STREAMS) {
+            assert!(answer.starts_with(STATUS_204), "{number}: {answer:x?}");
+        }
+        client.end_by(open(STREAMS + FEW_MORE, FLOOD));
+    });
+}
+
+/// A rapid reset (CVE-2023-44487): each request costs its client two frames, and is never one of those at a time.
+#[test]
+fn streams_that_are_begun_and_taken_back_end_the_connection() {
+    let reset = |n: usize| [frame(HEADERS, END_HEADERS, stream(n), &head()), frame(RST_STREAM, 0, stream(n), &CANCEL)];
+    let flood: Vec<u8> = (0..FLOOD).flat_map(reset).flatten().collect();
+    harm("rapid resets", |server| Connection::open(server).end_by(flood.clone()));
+}
+
+#[test]
+fn a_head_that_is_too_large_is_431() {
+    let fields = header(0, 1000).repeat(20);
+    harm("large heads", |server| {
+        let mut client = Connection::open(server);
+        client.0.send(frame(HEADERS, END_STREAM, stream(0), &[head(), fields[..10_000].to_vec()].concat()));
+        client.0.send(frame(CONTINUATION, END_HEADERS, stream(0), &fields[10_000..]));
+        let (_, answer) = client.take(HEADERS, 1).remove(0);
+        assert!(answer.starts_with(STATUS_431), "{answer:x?}");
+    });
+}
+
+/// One header that is remembered, and named by one byte ten thousand times over: 40 MB.
+#[test]
+fn a_head_that_unpacks_to_megabytes_ends_the_connection() {
+    let remembered = [head(), header(0x40, 3900), vec![0xbe; FLOOD]].concat();
+    harm("heads that unpack", |server| {
+        Connection::open(server).end_by(frame(HEADERS, END_HEADERS | END_STREAM, stream(0), &remembered));
+    });
+}
+
+/// CVE-2024-27316.
+#[test]
+fn a_head_without_an_end_ends_the_connection() {
+    let more = frame(CONTINUATION, 0, stream(0), &header(0, 1000)).repeat(FLOOD);
+    let endless = [frame(HEADERS, END_STREAM, stream(0), &head()), more].concat();
+    harm("endless heads", |server| Connection::open(server).end_by(endless.clone()));
+}
