@@ -65,6 +65,8 @@ fn failed(error: &anyhow::Error) -> ExitCode {
 
 async fn serve(settings: Settings) -> anyhow::Result<bool> {
     let started = (clock::now_ns(), Instant::now());
+    // First of all: SIGHUP ends a process that does not listen for it.
+    let hangups = signal(SignalKind::hangup()).context("listening for SIGHUP")?;
     let (store, state, mongo) = open_store(&settings).await?;
     let (access, first_token) = tokens::open(&settings, mongo).await?;
     let kind = if settings.store.uri.is_embedded() { "embedded" } else { "mongodb" };
@@ -95,7 +97,7 @@ async fn serve(settings: Settings) -> anyhow::Result<bool> {
     banner(&settings, listeners.addresses, first_token.as_deref(), app.access.is_enforced(), started.1);
 
     let (stopping, told) = watch::channel(false);
-    let server = listeners.serve(&settings, app.clone(), &told);
+    let server = listeners.serve(&settings, app.clone(), &told, hangups);
     let asked = is_asked_to_stop(&mut stop, &mut closing).await;
     health_sender.send_replace(Health::Stopping);
     let done = tokio::select! {

@@ -102,7 +102,8 @@ impl Path {
 
     async fn lines(&self, body: &str, partial: bool) -> Result<Ack, IngestError> {
         let (precision, ack) = (Precision::Nanoseconds, Some(AckLevel::Log));
-        let arrival = Arrival { database: "bench", precision, received: 0, partial, ack, by: &Caller::Anybody };
+        let arrival =
+            Arrival { database: "bench", precision, received: 0, partial, ack, patient: false, by: &Caller::Anybody };
         let mut admission = self.ingest.admission();
         admission.grow(body.len())?;
         self.ingest.lines(arrival, body.as_bytes(), admission).await

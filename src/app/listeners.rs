@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::Context;
 use axum::http::HeaderValue;
 use tokio::net::TcpListener;
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::signal::unix::Signal;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
@@ -29,8 +29,6 @@ pub struct Listeners {
     https: Option<TcpListener>,
     lines: Option<TcpListener>,
     tls: Option<Arc<Tls>>,
-    /// Listened for from the start: SIGHUP ends a process that does not.
-    hangups: Signal,
     /// Where they listen.
     pub addresses: Addresses,
 }
@@ -55,7 +53,6 @@ impl Listeners {
             true => Some(Tls::load(files(settings), metrics.clone()).context("setting up TLS")?),
             false => None,
         };
-        let hangups = signal(SignalKind::hangup()).context("listening for SIGHUP")?;
         let (http, http_at) = listen(settings.server.listen, "--listen ADDR:PORT").await?;
         let https = optional(settings.tls.listen, "tls.listen").await?;
         let lines = optional(settings.tcp.listen, "tcp.listen").await?;
@@ -67,11 +64,17 @@ impl Listeners {
             lines: lines.as_ref().map(|open| open.1),
         };
         let socket = |open: Option<(TcpListener, SocketAddr)>| open.map(|open| open.0);
-        Ok(Self { http, status: socket(status), https: socket(https), lines: socket(lines), tls, hangups, addresses })
+        Ok(Self { http, status: socket(status), https: socket(https), lines: socket(lines), tls, addresses })
     }
 
     /// Serves on all of them until `told`; over when everything under way is.
-    pub fn serve(self, settings: &Settings, app: Arc<App>, told: &watch::Receiver<bool>) -> JoinHandle<()> {
+    pub fn serve(
+        self,
+        settings: &Settings,
+        app: Arc<App>,
+        told: &watch::Receiver<bool>,
+        hangups: Signal,
+    ) -> JoinHandle<()> {
         let seats = Seats::new(bounds(settings), app.metrics.clone());
         let protocol = protocol(settings);
         let cors = Arc::new(Cors::of(&settings.cors.origins));
@@ -101,7 +104,7 @@ impl Listeners {
         }
         serving.spawn(http::serve(plain(self.http), seats.clone(), service, protocol, told.clone()));
         let all = async move { while serving.join_next().await.is_some() {} };
-        let (tls, hangups) = (self.tls, self.hangups);
+        let tls = self.tls;
         tokio::spawn(async move {
             tokio::select! {
                 () = while_kept(seats, all) => {}

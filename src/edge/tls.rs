@@ -155,7 +155,12 @@ impl Acceptor {
         let mut config = ServerConfig::clone(&current);
         config.alpn_protocols.clone_from(&self.protocols);
         let accepted = TlsAcceptor::from(Arc::new(config)).accept(stream).await;
-        accepted.inspect_err(|_| self.tls.metrics.connection_closed("tls"))
+        accepted.inspect_err(|error| {
+            // Whoever only looks whether somebody listens leaves in the middle of it.
+            if !matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset) {
+                self.tls.metrics.connection_closed("tls");
+            }
+        })
     }
 }
 

@@ -3,8 +3,6 @@
 use std::borrow::Cow;
 use std::fmt::Write;
 
-use percent_encoding::percent_decode_str;
-
 use crate::bucket::{Reading, SensorDocument};
 use crate::ingest::Ack;
 use crate::reading::Value;
@@ -88,9 +86,14 @@ pub fn field_name(name: &str, is_taken: impl Fn(&str) -> bool) -> Cow<'_, str> {
             _ => name.into(),
         };
     };
-    let innermost = format!("%{}", escape.trim_start_matches("25"));
-    match percent_decode_str(&innermost).decode_utf8() {
-        Ok(meant) if is_taken(&meant) => format!("%25{escape}").into(),
+    // Only a first byte is ever escaped.
+    let meant = || {
+        let (first, rest) = escape.trim_start_matches("25").split_at_checked(2)?;
+        let first = u8::from_str_radix(first, 16).ok().filter(u8::is_ascii)?;
+        Some(format!("{}{rest}", char::from(first)))
+    };
+    match meant() {
+        Some(meant) if is_taken(&meant) => format!("%25{escape}").into(),
         _ => name.into(),
     }
 }
@@ -221,7 +224,7 @@ mod tests {
     /// `ts` and `%74s` of one reading were both written `%74s`.
     #[test]
     fn fields_have_names_of_their_own_beside_those_that_are_taken() {
-        let named = |name| field_name(name, |taken| ["sensor", "ts"].contains(&taken)).into_owned();
+        let named = |name| field_name(name, |taken| ["sensor", "ts", "tag.%41"].contains(&taken)).into_owned();
         for (name, shown) in [
             ("temp", "temp"),
             ("ts", "%74s"),
@@ -229,6 +232,8 @@ mod tests {
             ("%2574s", "%252574s"),
             ("sensor", "%73ensor"),
             ("%73ensor", "%2573ensor"),
+            ("tag.%41", "%74ag.%41"),
+            ("%74ag.%41", "%2574ag.%41"),
             ("", ""),
             ("%", "%"),
             ("%25", "%25"),

@@ -104,7 +104,7 @@ async fn take_lines(
     let partial = flag("accept_partial", parameters.accept_partial.as_deref())?.unwrap_or(true);
     let ack = ack_level(&parameters, headers)?;
     let (body, admission) = body::read(app, headers, body).await?;
-    let arrival = Arrival { database: &database, precision, received: now_ns(), partial, ack, by };
+    let arrival = Arrival { database: &database, precision, received: now_ns(), partial, ack, patient: false, by };
     Ok(app.ingest.lines(arrival, &body, admission).await?)
 }
 
@@ -143,7 +143,8 @@ async fn take_json(
     let precision = Precision::from_name(name).ok_or_else(unknown)?;
     let ack = ack_level(&parameters, headers)?;
     let (body, admission) = body::read(app, headers, body).await?;
-    let arrival = Arrival { database: &database, precision, received: now_ns(), partial: true, ack, by };
+    let arrival =
+        Arrival { database: &database, precision, received: now_ns(), partial: true, ack, patient: false, by };
     Ok(app.ingest.json(arrival, &body, admission).await?)
 }
 

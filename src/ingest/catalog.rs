@@ -122,7 +122,10 @@ impl KnownSensor {
 
     /// Remembers who came behind it.
     pub fn is_before(&self, other: &Self) {
-        self.behind.store(other.place, Ordering::Relaxed);
+        // Looked at first, since requests of several clients may do so at once.
+        if self.behind.load(Ordering::Relaxed) != other.place {
+            self.behind.store(other.place, Ordering::Relaxed);
+        }
     }
 
     /// The fields as they are now.

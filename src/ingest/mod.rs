@@ -93,6 +93,9 @@ pub struct Arrival<'a> {
     pub partial: bool,
     /// What the ack is to promise; `None` for what the config says.
     pub ack: Option<AckLevel>,
+    /// Whether the log is waited for as long as it takes, and not for `ingest.ack_timeout`: by whoever offers again what
+    /// did not come to be kept, and must not do so with what did.
+    pub patient: bool,
     /// Who sent it.
     pub by: &'a Caller,
 }
@@ -270,10 +273,10 @@ impl Ingest {
         let database = self.database(arrival.database).await?;
         let payers = Payers::of(arrival.by, &database, &self.metrics, started);
         payers.admit()?;
-        let mut judged = self.judge(&database, arrival, admission.size(), judge).await?;
+        let judged = self.judge(&database, arrival, admission.size(), judge).await?;
         // The batches stay in memory until they are acked, as the body does.
         admission.grow(judged.memory)?;
-        payers.check(&mut judged)?;
+        payers.check(&judged)?;
         let level = arrival.ack.unwrap_or(self.options.ack);
         let mut warnings = self.suspicions(judged.suspects, arrival.precision);
         let (accepted, rejected) = (judged.accepted, judged.rejected);
@@ -281,7 +284,8 @@ impl Ingest {
             self.metrics.rejected(reason, *count);
         }
         if accepted > 0 {
-            let submission = Submission { received: arrival.received, judged: judged.batches, memory: judged.memory };
+            let Arrival { received, patient, .. } = arrival;
+            let submission = Submission { received, patient, judged: judged.batches, memory: judged.memory };
             let submitted = self.submit(&database, submission, admission, level).await;
             // What is not kept is not paid for: it comes again.
             if matches!(submitted, Ok(()) | Err(IngestError::StoreTimeout(_))) {

@@ -40,11 +40,11 @@ impl<'a> Payers<'a> {
     /// # Errors
     /// When nothing was let in, and nothing is wrong with any of it but that it is of sensors that are new too soon:
     /// waiting mends that.
-    pub fn check(&self, judged: &mut Judged) -> Result<(), IngestError> {
-        let Some(exhausted) = judged.exhausted.take() else { return Ok(()) };
+    pub fn check(&self, judged: &Judged) -> Result<(), IngestError> {
+        let Some(exhausted) = &judged.exhausted else { return Ok(()) };
         let Some(usage) = self.usages().find(|usage| exhausted.owner == usage.owner()) else { return Ok(()) };
         let of_hour = exhausted.rate == Rate::NewSensors && judged.accepted == 0;
-        let refused = self.refused(usage, exhausted);
+        let refused = self.refused(usage, exhausted.clone());
         match of_hour && judged.rejected.reasons.keys().all(|reason| *reason == "sensors") {
             true => Err(refused),
             false => Ok(()),

@@ -45,6 +45,7 @@ fn lots(sensors: &[Arc<Sensor>]) -> Vec<Vec<Sensor>> {
 /// What is to be logged of a request.
 pub(super) struct Submission {
     pub received: i64,
+    pub patient: bool,
     pub judged: Vec<Batch>,
     pub memory: usize,
 }
@@ -59,7 +60,7 @@ impl Ingest {
         admission: Admission,
         level: AckLevel,
     ) -> Result<(), IngestError> {
-        let Submission { received, judged: batches, memory } = submission;
+        let Submission { received, patient, judged: batches, memory } = submission;
         let record = record::encode(&database.name, received, &batches);
         let readings = batches.iter().map(Batch::len).sum::<usize>() as u64;
         let (waiter, stored) = oneshot::channel();
@@ -74,7 +75,8 @@ impl Ingest {
             feed.logged(Logged { sequence, readings, memory, received }, &database, batches);
             drop(admission);
         };
-        let sequence = self.append(record::KIND_READINGS, record, deadline, logged).await?;
+        let deadline_of_log = (!patient).then_some(deadline);
+        let sequence = self.append(record::KIND_READINGS, record, deadline_of_log, logged).await?;
         if level == AckLevel::Log {
             return Ok(());
         }
@@ -125,7 +127,7 @@ impl Ingest {
             feed.progress.wait_for(sequence, waiter);
             feed.deletion_logged(Logged { sequence, readings: 0, memory, received }, deletion);
         };
-        Ok((self.append(deletion::KIND_DELETION, record, deadline, logged).await?, stored))
+        Ok((self.append(deletion::KIND_DELETION, record, Some(deadline), logged).await?, stored))
     }
 
     /// Waits until deletions are done and will not be met again: a restart that did would delete what other instances
@@ -152,12 +154,13 @@ impl Ingest {
         })
     }
 
-    /// Appends a record to the log, whose callback owns `logged` from there on, and waits until it is durable.
+    /// Appends a record to the log, whose callback owns `logged` from there on, and waits until it is durable, or known
+    /// not to be; without a deadline as long as that takes.
     async fn append(
         &self,
         kind: u8,
         record: Vec<u8>,
-        deadline: Instant,
+        deadline: Option<Instant>,
         logged: impl FnOnce(Sequence) + Send + 'static,
     ) -> Result<Sequence, IngestError> {
         let (ack, acked) = oneshot::channel();
@@ -172,7 +175,11 @@ impl Ingest {
         };
         self.log.append(kind, record, done).map_err(|error| self.refused(error))?;
         crate::faults::point("after_append");
-        match tokio::time::timeout_at(deadline, acked).await {
+        let acked = match deadline {
+            Some(deadline) => tokio::time::timeout_at(deadline, acked).await,
+            None => Ok(acked.await),
+        };
+        match acked {
             Ok(Ok(appended)) => appended.map_err(|error| self.refused(error)),
             Ok(Err(_)) => Err(IngestError::Stopping),
             Err(_) => Err(IngestError::Timeout(self.options.ack_timeout)),

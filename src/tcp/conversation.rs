@@ -257,12 +257,6 @@ impl Conversation {
         match error {
             // All of new sensors, of which there may be no more for up to an hour: those behind them do not wait.
             IngestError::OverQuota(_) => metrics.tcp_dropped("quota", count),
-            // The log has them, and confirms them late or, when it fails, never. Were they offered again, undated ones
-            // would get another time, and be there twice.
-            IngestError::Timeout(_) => {
-                metrics.tcp_unconfirmed.increment(count);
-                tracing::warn!(%address, %error, count, "lines over TCP are not known to be kept");
-            }
             _ => {
                 metrics.tcp_dropped("refused", count);
                 tracing::warn!(%address, %error, count, "lines over TCP could not be taken");
@@ -285,8 +279,15 @@ impl Conversation {
                 Ok(()) => {
                     let Session { database, precision, .. } = session;
                     let ack = Some(AckLevel::Log);
-                    let arrival =
-                        Arrival { database, precision: *precision, received: now_ns(), partial: true, ack, by };
+                    let arrival = Arrival {
+                        database,
+                        precision: *precision,
+                        received: now_ns(),
+                        partial: true,
+                        ack,
+                        patient: true,
+                        by,
+                    };
                     ingest.lines(arrival, lines, admission).await
                 }
                 Err(error) => Err(error),

@@ -32,8 +32,6 @@ pub struct Metrics {
     pub body_bytes: Counter,
     /// Bytes of lines over TCP.
     pub tcp_bytes: Counter,
-    /// Lines over TCP that the log had not confirmed in time.
-    pub tcp_unconfirmed: Counter,
     /// New readings that lay before the latest of their bucket.
     pub late: Counter,
     /// Readings per request.
@@ -101,7 +99,6 @@ impl Metrics {
             requests: Arc::default(),
             body_bytes: counter!("hourglass_http_body_bytes_total"),
             tcp_bytes: counter!("hourglass_tcp_bytes_total"),
-            tcp_unconfirmed: counter!("hourglass_tcp_lines_unconfirmed_total"),
             late: counter!("hourglass_ingest_readings_late_total"),
             request_readings: histogram!("hourglass_ingest_request_readings"),
             flush_readings: histogram!("hourglass_flush_readings"),
@@ -351,10 +348,6 @@ fn describe() {
         "Seconds since the epoch until which the certificate in use is valid",
     );
     count("hourglass_tcp_bytes_total", "Bytes of lines that came over plain TCP");
-    count(
-        "hourglass_tcp_lines_unconfirmed_total",
-        "Lines over plain TCP whose log write took longer than ingest.ack_timeout",
-    );
     count("hourglass_tcp_lines_dropped_total", "Lines over plain TCP that were dropped unjudged, by reason");
     count("hourglass_ingest_readings_accepted_total", "Readings kept in the log, duplicates included");
     count("hourglass_ingest_readings_replayed_total", "Readings read back from the log at the start");

@@ -45,12 +45,10 @@ impl Spellings {
     pub fn add(&mut self, key: Box<str>, known: impl FnOnce(u32) -> KnownSensor) {
         let place = self.free.pop().unwrap_or_else(|| {
             self.places.push(None);
-            u32::try_from(self.places.len() - 1).unwrap_or(u32::MAX)
+            u32::try_from(self.places.len() - 1).expect("numbers of sensors have 32 bits too")
         });
         let known = Arc::new(known(place));
-        if let Some(free) = self.places.get_mut(place as usize) {
-            *free = Some(known.clone());
-        }
+        self.places[place as usize] = Some(known.clone());
         self.known.insert(key, known);
     }
 
@@ -61,13 +59,15 @@ impl Spellings {
 
     /// Takes sensors out.
     pub fn retain(&mut self, stays: impl Fn(&KnownSensor) -> bool) {
-        self.known.retain(|_, known| stays(known));
-        for (place, slot) in self.places.iter_mut().enumerate() {
-            if slot.as_ref().is_some_and(|known| !stays(known)) {
-                *slot = None;
-                self.free.extend(u32::try_from(place));
+        let Self { known, places, free } = self;
+        known.retain(|spelling, known| {
+            let stays = stays(known);
+            if !stays && **spelling == *known.sensor.key {
+                places[known.place as usize] = None;
+                free.push(known.place);
             }
-        }
+            stays
+        });
     }
 }
 
