@@ -19,7 +19,7 @@ use crate::access::Caller;
 use crate::bucket::store::SensorFilter;
 use crate::bucket::{SensorDocument, UnflushedReadings};
 use crate::ingest::IngestError;
-use crate::query::choice::TagFilter;
+use crate::reading::Sensor;
 
 /// A part of the list of sensors, each as it is now, and the key behind which the next part begins.
 async fn listed(
@@ -36,19 +36,19 @@ async fn listed(
     Ok((documents, next))
 }
 
-/// As [`listed`], of sensors that pass all of these alone: the others' keys are not told as cursors either.
-async fn permitted(
+/// As [`listed`], of those sensors alone that are taken: the others' keys are not told as cursors either.
+async fn chosen(
     app: &App,
     database: &str,
     filter: SensorFilter,
-    pins: &[TagFilter],
+    takes: impl Fn(&Sensor) -> bool,
 ) -> Result<(Vec<SensorDocument>, Option<String>), ApiError> {
     let limit = filter.limit;
     let mut filter = SensorFilter { limit: app.options.sensors_max, ..filter };
     let mut found = Vec::new();
     loop {
         let (documents, next) = listed(app, database, &filter).await?;
-        found.extend(documents.into_iter().filter(|document| pins.iter().all(|pin| pin.passes(&document.sensor))));
+        found.extend(documents.into_iter().filter(|document| takes(&document.sensor)));
         filter.after = next;
         if filter.after.is_none() || found.len() > limit {
             break;
@@ -75,19 +75,8 @@ async fn read_latest(app: &App, by: Caller, headers: &HeaderMap, query: Pairs) -
     let max = app.options.sensors_max;
     let (limit, times) = (parameters.limit(max, max, "query.sensors_max")?, parameters.times()?);
     let (database, choice) = (parameters.database()?, parameters.choice_or_all(app)?);
-    let mut filter = SensorFilter { after: parameters.get("cursor").map(str::to_owned), outliers: false, limit: max };
-    let mut found = Vec::new();
-    loop {
-        let (documents, next) = listed(app, &database, &filter).await?;
-        found.extend(documents.into_iter().filter(|document| choice.takes(&document.sensor)));
-        filter.after = next;
-        if filter.after.is_none() || found.len() > limit {
-            break;
-        }
-    }
-    let is_cut = found.len() > limit;
-    found.truncate(limit);
-    let next = found.last().filter(|_| is_cut).map(|last| last.sensor.key.to_string());
+    let filter = SensorFilter { after: parameters.get("cursor").map(str::to_owned), outliers: false, limit };
+    let (found, next) = chosen(app, &database, filter, |sensor| choice.takes(sensor)).await?;
     let columns = match format {
         Format::Csv => Columns::of(app.query.vocabulary(&database, &choice).await?, Vec::new()),
         Format::Json | Format::Lines => Columns::default(),
@@ -114,7 +103,10 @@ async fn read_sensors(app: &App, by: Caller, query: Pairs) -> Result<Response, A
     let pins: Vec<_> = parameters.pins().collect();
     let (mut documents, next) = match pins.is_empty() {
         true => listed(app, &database, &SensorFilter { after, outliers, limit }).await?,
-        false => permitted(app, &database, SensorFilter { after, outliers, limit }, &pins).await?,
+        false => {
+            let is_permitted = |sensor: &Sensor| pins.iter().all(|pin| pin.passes(sensor));
+            chosen(app, &database, SensorFilter { after, outliers, limit }, is_permitted).await?
+        }
     };
     // A mark that has expired is still stored until the document is written again.
     documents.retain(|document| !outliers || document.outlier.is_some());
