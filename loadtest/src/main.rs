@@ -1,6 +1,6 @@
 //! Load for hourglass: scenarios on a schedule, with latencies, what the server used, and proof that nothing was lost
 //! (`run`, `compare`); as much as it takes, as fast as it takes it (`ingest`), and how that grows (`growth`); and the same load, and questions, to
-//! hourglass and to others (`peers`, `queries`).
+//! hourglass and to others (`peers`, `queries`), of which it also asks what became of what they acked (`prove`).
 
 mod bodies;
 mod client;
@@ -9,6 +9,7 @@ mod growth;
 mod ingest;
 mod peers;
 mod process;
+mod prove;
 mod queries;
 mod report;
 mod run;
@@ -40,6 +41,9 @@ enum Command {
     Peers(peers::Peers),
     /// Ask hourglass, InfluxDB, VictoriaMetrics and MongoDB's own time-series collections the same questions.
     Queries(queries::Queries),
+    /// Have hourglass, InfluxDB, VictoriaMetrics and MongoDB's own time-series collections killed, repeated to, corrected
+    /// and told late, and compare what they then say with what they acked.
+    Prove(prove::Prove),
     /// Run a scenario on a schedule that does not wait for the server, and judge what came of it.
     Run(Box<run::Run>),
     /// List the scenarios that the program carries with it.
@@ -66,6 +70,7 @@ fn run_command(command: Command) -> Result<()> {
             Command::Growth(options) => growth::run(options).await,
             Command::Peers(options) => peers::run(options).await,
             Command::Queries(options) => queries::run(options).await,
+            Command::Prove(options) => prove::run(options).await,
             Command::Run(options) => run::run(*options).await,
             Command::Scenarios => run::list(),
             Command::Compare(options) => compare::run(&options),

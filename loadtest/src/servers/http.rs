@@ -129,6 +129,11 @@ impl HttpServer {
         drop(self.connection);
         self.process.stop()
     }
+
+    /// Ends it as `kill -9` does.
+    pub fn kill(self) -> Result<()> {
+        self.process.kill()
+    }
 }
 
 async fn ready(product: Product, address: &str, process: &mut Spawned) -> Result<Connection> {

@@ -57,6 +57,11 @@ impl Mongod {
     pub fn stop(self) -> Result<()> {
         self.process.stop()
     }
+
+    /// Ends it as `kill -9` does.
+    pub fn kill(self) -> Result<()> {
+        self.process.kill()
+    }
 }
 
 fn uri(port: u16, database: &str) -> String {

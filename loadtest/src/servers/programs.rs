@@ -56,17 +56,23 @@ impl Programs {
 
     /// Cores and memory, and the versions that the programs say they are.
     pub fn machine(&self) -> Result<Value> {
-        let memory = std::fs::read_to_string("/proc/meminfo")?;
-        let kib = memory.lines().find_map(|line| line.strip_prefix("MemTotal:")).context("no MemTotal")?;
-        let gib = kib.trim().trim_end_matches(" kB").trim().parse::<u64>()? >> 20;
+        let (cores, gib) = cores_and_memory()?;
         let versions = json!({
             "hourglass": version(&self.hourglass, "--version")?,
             "mongod": self.mongod_version()?,
             "influxd": version(&self.influxd, "version")?,
             "victoria-metrics": version(&self.victoria, "-version")?,
         });
-        Ok(json!({"cores": std::thread::available_parallelism()?.get(), "memory_gib": gib, "versions": versions}))
+        Ok(json!({"cores": cores, "memory_gib": gib, "versions": versions}))
     }
+}
+
+/// How many cores the machine has, and how many GiB of memory.
+pub fn cores_and_memory() -> Result<(usize, u64)> {
+    let memory = std::fs::read_to_string("/proc/meminfo")?;
+    let kib = memory.lines().find_map(|line| line.strip_prefix("MemTotal:")).context("no MemTotal")?;
+    let gib = kib.trim().trim_end_matches(" kB").trim().parse::<u64>()? >> 20;
+    Ok((std::thread::available_parallelism()?.get(), gib))
 }
 
 fn default_mongod() -> PathBuf {
@@ -84,7 +90,7 @@ fn from_anywhere(program: &Path) -> PathBuf {
 }
 
 /// The first word that looks like a version. Some builds say none: then what Debian's package is.
-fn version(program: &Path, flag: &str) -> Result<String> {
+pub fn version(program: &Path, flag: &str) -> Result<String> {
     let said = Command::new(program).arg(flag).output().with_context(|| format!("running {}", program.display()))?;
     let said = String::from_utf8_lossy(&said.stdout).into_owned();
     let is_version = |word: &&str| word.contains('.') && word.chars().any(|c| c.is_ascii_digit());

@@ -3,6 +3,7 @@
 
 use std::fs::File;
 use std::net::{Ipv4Addr, TcpListener};
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -11,6 +12,8 @@ use anyhow::{Context, Result, bail};
 
 /// How long a program has to end when it is asked to.
 const STOP: Duration = Duration::from_secs(60);
+/// The signal's number, the same on every Linux.
+const SIGKILL: i32 = 9;
 
 /// A running program. Dropping it kills it.
 pub struct Spawned {
@@ -52,6 +55,15 @@ impl Spawned {
             std::thread::sleep(Duration::from_millis(10));
         }
         Ok(())
+    }
+
+    /// SIGKILL, and waits until it is gone. An error unless that is what ended it.
+    pub fn kill(mut self) -> Result<()> {
+        self.child.kill().with_context(|| format!("killing {}", self.name))?;
+        match self.child.wait()?.signal() {
+            Some(SIGKILL) => Ok(()),
+            _ => bail!("{} had ended by itself", self.name),
+        }
     }
 }
 

@@ -1,0 +1,99 @@
+//! hourglass and others under the same oracle: killed while they ack, told the same twice, corrected and told late. Each
+//! alone on the machine, on fresh folders, as it is shipped; what it then says is compared with what it acked.
+
+mod asking;
+mod corrections;
+mod crash;
+mod late;
+mod oracle;
+mod peer;
+mod reading;
+mod results;
+mod retries;
+mod system;
+mod table;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use clap::{Args, ValueEnum};
+
+use self::peer::Peer;
+use self::results::{Proof, Results};
+use self::system::System;
+use crate::servers::programs::{ProgramOptions, Programs, cores_and_memory};
+use crate::servers::spawn::unless_told_to_stop;
+
+/// Ask hourglass and others what became of what they acked.
+#[derive(Debug, Args)]
+pub struct Prove {
+    /// Who is asked; everybody when it is not given.
+    #[arg(long)]
+    peer: Vec<Peer>,
+    /// How often each is killed.
+    #[arg(long, default_value_t = 10)]
+    cycles: usize,
+    /// What the random moments come from.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    #[command(flatten)]
+    programs: ProgramOptions,
+    /// Where folders are made for the data, gone at the end.
+    #[arg(long, default_value = "target")]
+    folder: PathBuf,
+    /// Where the results are written as JSON.
+    #[arg(long)]
+    json: Option<PathBuf>,
+    /// Start nothing, and print the tables of results that an earlier run has written here.
+    #[arg(long, conflicts_with_all = ["json", "peer"])]
+    table: Option<PathBuf>,
+}
+
+/// Runs it all. What it starts is ended, also when it is told to stop. An error when hourglass broke the law.
+pub async fn run(options: Prove) -> Result<()> {
+    match &options.table {
+        Some(path) => print_table(path),
+        None => unless_told_to_stop(prove(&options)).await,
+    }
+}
+
+fn print_table(path: &Path) -> Result<()> {
+    let text = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
+    let results: Results = serde_json::from_str(&text).with_context(|| format!("reading {}", path.display()))?;
+    print!("{}", table::markdown(&results));
+    Ok(())
+}
+
+async fn prove(options: &Prove) -> Result<()> {
+    let programs = options.programs.programs();
+    let peers = if options.peer.is_empty() { Peer::value_variants() } else { &options.peer };
+    let (cores, memory_gib) = cores_and_memory()?;
+    let command = format!("hourglass-loadtest prove --cycles {} --seed {}", options.cycles, options.seed);
+    let mut results = Results { command, cores, memory_gib, seed: options.seed, proofs: Vec::new() };
+    for peer in peers {
+        println!("{}", peer.name());
+        results.proofs.push(of_peer(*peer, &programs, options).await.with_context(|| peer.name())?);
+        if let Some(path) = &options.json {
+            let text = serde_json::to_string_pretty(&results)?;
+            std::fs::write(path, text + "\n").with_context(|| format!("writing {}", path.display()))?;
+        }
+    }
+    println!("\n{}", table::markdown(&results));
+    let held = peers.iter().filter(|peer| peer.is_hourglass());
+    let proofs = held.flat_map(|peer| results.proofs.iter().filter(|proof| proof.is_of(*peer)));
+    let broken: Vec<String> = proofs.flat_map(Proof::broken).collect();
+    ensure!(broken.is_empty(), "{}", broken.join("; "));
+    Ok(())
+}
+
+/// Each part on a fresh folder.
+async fn of_peer(peer: Peer, programs: &Programs, options: &Prove) -> Result<Proof> {
+    let version = peer.version(programs)?;
+    let start = || System::start(peer, programs, &options.folder);
+    let crashes = crash::prove(&mut start().await?, options.cycles, options.seed).await.context("killing it")?;
+    let retries = retries::prove(&mut start().await?).await.context("repeating to it")?;
+    let corrections = corrections::prove(&mut start().await?).await.context("correcting it")?;
+    let late = late::prove(&mut start().await?).await.context("telling it late")?;
+    let by_design = peer.by_design().iter().map(|text| (*text).to_owned()).collect();
+    Ok(Proof { peer: peer.name().to_owned(), version, by_design, crashes, retries, corrections, late })
+}

@@ -1,0 +1,366 @@
+//! A system asked for what it has, each in its own best way (the native API, InfluxQL, export and MetricsQL,
+//! aggregation). Numbers are parsed by the standard library, to the last bit.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use mongodb::bson::{Bson, DateTime, Document, doc};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::reading::{FIELDS, HOUR_MS, Range, Sample, Window};
+use super::system::System;
+use crate::client::{Answer, Connection};
+use crate::run::asking::encoded;
+use crate::servers::http::Product;
+
+/// How long a system may answer 503, as one that is reading its WAL does.
+const BUSY: Duration = Duration::from_secs(60);
+/// Readings in an answer of hourglass.
+const LIMIT: usize = 100_000;
+
+/// A number, or a text that is one.
+type Number = Option<Box<RawValue>>;
+
+impl System<'_> {
+    /// Every value that it returns of a range, doubles included.
+    pub async fn samples(&self, range: Range) -> Result<Vec<Sample>> {
+        match self.peer.product() {
+            Some(Product::Hourglass) => self.hourglass_samples(range).await,
+            Some(Product::Influx) => self.influx_samples(range).await,
+            Some(Product::Victoria) => self.victoria_samples(range).await,
+            None => self.native_samples(range).await,
+        }
+    }
+
+    /// Every value as somebody sees it who asks for the value at a time, of timestamps so far apart.
+    pub async fn values(&self, range: Range, step_s: i64) -> Result<Vec<Sample>> {
+        if self.peer.product() != Some(Product::Victoria) {
+            return self.samples(range).await;
+        }
+        let mut samples = Vec::new();
+        for field in FIELDS {
+            let query = format!("last_over_time(climate_{field}[{step_s}s])");
+            let last = Range { from: range.from, to: range.to - step_s * 1000 };
+            for (sensor, time, value) in self.victoria_query(&query, last, step_s).await? {
+                samples.push(Sample { sensor, time, field: field.to_owned(), value });
+            }
+        }
+        Ok(samples)
+    }
+
+    /// Count, sum and mean of each field of each sensor by the hour, of whole hours.
+    pub async fn windows(&self, range: Range) -> Result<Vec<Window>> {
+        match self.peer.product() {
+            Some(Product::Hourglass) => self.hourglass_windows(range).await,
+            Some(Product::Influx) => self.influx_windows(range).await,
+            Some(Product::Victoria) => self.victoria_windows(range).await,
+            None => self.native_windows(range).await,
+        }
+    }
+
+    async fn ask(&self, path: &str) -> Result<Answer> {
+        let deadline = Instant::now() + BUSY;
+        loop {
+            let answer = Connection::open(self.address()?).await?.ask(path).await?;
+            if answer.status == 200 {
+                return Ok(answer);
+            }
+            let said = String::from_utf8_lossy(&answer.body).into_owned();
+            ensure!(answer.status == 503 && Instant::now() < deadline, "{path} was answered {}: {said}", answer.status);
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+
+    async fn hourglass_samples(&self, Range { from, to }: Range) -> Result<Vec<Sample>> {
+        #[derive(Deserialize)]
+        struct Line {
+            sensor: String,
+            reading: BTreeMap<String, Number>,
+        }
+        let mut samples = Vec::new();
+        let mut cursor = String::new();
+        loop {
+            let answer = self
+                .ask(&format!(
+                    "/api/v1/readings?db=bench&measurement=climate&from={from}&to={to}&precision=ms&epoch=ms\
+                     &format=ndjson&limit={LIMIT}{cursor}"
+                ))
+                .await?;
+            for line in std::str::from_utf8(&answer.body)?.lines() {
+                let Line { sensor, mut reading } = serde_json::from_str(line)?;
+                let time = whole(&reading.remove("ts").flatten())?;
+                for (field, value) in &reading {
+                    let (sensor, field) = (short_name(&sensor), field.clone());
+                    samples.push(Sample { sensor, time, field, value: number(value)? });
+                }
+            }
+            match answer.header("x-next-cursor") {
+                Some(next) => cursor = format!("&cursor={}", encoded(next)),
+                None => return Ok(samples),
+            }
+        }
+    }
+
+    async fn hourglass_windows(&self, Range { from, to }: Range) -> Result<Vec<Window>> {
+        #[derive(Deserialize)]
+        struct Summaries {
+            series: Vec<Series>,
+            next: Option<String>,
+        }
+        #[derive(Deserialize)]
+        struct Series {
+            sensor: String,
+            windows: Vec<Told>,
+        }
+        #[derive(Deserialize)]
+        struct Told {
+            start: i64,
+            fields: BTreeMap<String, Aggregates>,
+        }
+        #[derive(Deserialize)]
+        struct Aggregates {
+            count: Number,
+            sum: Number,
+            avg: Number,
+        }
+        let answer = self
+            .ask(&format!(
+                "/api/v1/summary?db=bench&measurement=climate&step=1h&agg=count,sum,avg&from={from}&to={to}\
+                 &precision=ms&epoch=ms"
+            ))
+            .await?;
+        let said: Summaries = serde_json::from_slice(&answer.body)?;
+        ensure!(said.next.is_none(), "the answer goes on");
+        let mut windows = Vec::new();
+        for series in &said.series {
+            for told in &series.windows {
+                for (field, all) in &told.fields {
+                    let (sensor, start, field) = (short_name(&series.sensor), told.start, field.clone());
+                    let (count, sum, mean) = (number(&all.count)?, number(&all.sum)?, number(&all.avg)?);
+                    windows.push(Window { sensor, start, field, count, sum, mean });
+                }
+            }
+        }
+        Ok(windows)
+    }
+
+    async fn influx(&self, what: &str, Range { from, to }: Range, group: &str) -> Result<Vec<InfluxSeries>> {
+        #[derive(Deserialize)]
+        struct Said {
+            results: Vec<Results>,
+        }
+        #[derive(Deserialize)]
+        struct Results {
+            #[serde(default)]
+            series: Vec<InfluxSeries>,
+            error: Option<String>,
+        }
+        let statement = format!("SELECT {what} FROM climate WHERE time >= {from}ms AND time < {to}ms GROUP BY {group}");
+        let answer = self.ask(&format!("/query?db=bench&epoch=ms&q={}", encoded(&statement))).await?;
+        let said: Said = serde_json::from_slice(&answer.body)?;
+        let results = said.results.into_iter().next().context("no result")?;
+        ensure!(results.error.is_none(), "{statement}: {:?}", results.error);
+        Ok(results.series)
+    }
+
+    async fn influx_samples(&self, range: Range) -> Result<Vec<Sample>> {
+        let mut samples = Vec::new();
+        for series in self.influx(&FIELDS.join(", "), range, "sensor").await? {
+            for row in &series.values {
+                let time = whole(row.first().context("an empty row")?)?;
+                for (field, value) in FIELDS.iter().zip(&row[1..]).filter(|(_, value)| value.is_some()) {
+                    let (sensor, field) = (series.sensor()?, (*field).to_owned());
+                    samples.push(Sample { sensor, time, field, value: number(value)? });
+                }
+            }
+        }
+        Ok(samples)
+    }
+
+    async fn influx_windows(&self, range: Range) -> Result<Vec<Window>> {
+        let mut windows = Vec::new();
+        for field in FIELDS {
+            let what = format!("count({field}), sum({field}), mean({field})");
+            for series in self.influx(&what, range, "sensor, time(1h)").await? {
+                for row in &series.values {
+                    let [time, count, sum, mean] = row.as_slice() else { anyhow::bail!("a row of {}", row.len()) };
+                    let (sensor, start, field) = (series.sensor()?, whole(time)?, field.to_owned());
+                    let [sum, mean] = [sum, mean].map(|value| value.as_ref().map_or(Ok(0.0), text_number));
+                    windows.push(Window { sensor, start, field, count: number(count)?, sum: sum?, mean: mean? });
+                }
+            }
+        }
+        Ok(windows)
+    }
+
+    async fn victoria_samples(&self, Range { from, to }: Range) -> Result<Vec<Sample>> {
+        #[derive(Deserialize)]
+        struct Line {
+            metric: BTreeMap<String, String>,
+            values: Vec<Number>,
+            timestamps: Vec<i64>,
+        }
+        let of = encoded("{__name__=~\"climate_.*\"}");
+        // Both ends of its ranges belong to them; without a fraction a number counts seconds.
+        let seconds = |ms: i64| format!("{}.{:03}", ms.div_euclid(1000), ms.rem_euclid(1000));
+        let (start, end) = (seconds(from), seconds(to - 1));
+        let answer = self.ask(&format!("/api/v1/export?match[]={of}&start={start}&end={end}")).await?;
+        let mut samples = Vec::new();
+        for line in std::str::from_utf8(&answer.body)?.lines() {
+            let Line { metric, values, timestamps } = serde_json::from_str(line)?;
+            let name = |label: &str| metric.get(label).cloned().with_context(|| format!("no {label} in {metric:?}"));
+            let field = name("__name__")?.trim_start_matches("climate_").to_owned();
+            let sensor = name("sensor")?;
+            ensure!(values.len() == timestamps.len(), "times without values");
+            for (time, value) in timestamps.into_iter().zip(&values) {
+                let (sensor, field) = (sensor.clone(), field.clone());
+                samples.push(Sample { sensor, time, field, value: number(value)? });
+            }
+        }
+        Ok(samples)
+    }
+
+    /// Sensor, time and value of every point, at every step from the one to the other.
+    async fn victoria_query(&self, query: &str, range: Range, step_s: i64) -> Result<Vec<(String, i64, f64)>> {
+        #[derive(Deserialize)]
+        struct Said {
+            data: Data,
+        }
+        #[derive(Deserialize)]
+        struct Data {
+            result: Vec<Series>,
+        }
+        #[derive(Deserialize)]
+        struct Series {
+            metric: BTreeMap<String, String>,
+            values: Vec<(i64, Number)>,
+        }
+        let (start, end) = (range.from / 1000, range.to / 1000);
+        let path = format!("/api/v1/query_range?start={start}&end={end}&step={step_s}&query={}", encoded(query));
+        let said: Said = serde_json::from_slice(&self.ask(&path).await?.body)?;
+        let mut points = Vec::new();
+        for series in said.data.result {
+            let sensor = series.metric.get("sensor").context("a series without a sensor")?;
+            for (time, value) in &series.values {
+                points.push((sensor.clone(), time * 1000, number(value)?));
+            }
+        }
+        Ok(points)
+    }
+
+    async fn victoria_windows(&self, Range { from, to }: Range) -> Result<Vec<Window>> {
+        let mut windows = Vec::new();
+        for field in FIELDS {
+            // A window is named by its end.
+            let ends = Range { from: from + HOUR_MS, to };
+            let mut by_place: BTreeMap<(String, i64), [f64; 3]> = BTreeMap::new();
+            for (place, function) in ["count", "sum", "avg"].iter().enumerate() {
+                let query = format!("{function}_over_time(climate_{field}[1h])");
+                for (sensor, time, value) in self.victoria_query(&query, ends, HOUR_MS / 1000).await? {
+                    by_place.entry((sensor, time - HOUR_MS)).or_default()[place] = value;
+                }
+            }
+            windows.extend(by_place.into_iter().map(|((sensor, start), [count, sum, mean])| Window {
+                sensor,
+                start,
+                field: field.to_owned(),
+                count,
+                sum,
+                mean,
+            }));
+        }
+        Ok(windows)
+    }
+
+    async fn native_samples(&self, range: Range) -> Result<Vec<Sample>> {
+        let mut cursor = self.collection()?.find(between(range)).sort(doc! { "ts": 1 }).batch_size(10_000).await?;
+        let mut samples = Vec::new();
+        while cursor.advance().await? {
+            let document: Document = cursor.deserialize_current()?;
+            let time = document.get_datetime("ts")?.timestamp_millis();
+            let sensor = document.get_document("meta")?.get_str("sensor")?;
+            for field in FIELDS.iter().filter(|field| document.contains_key(**field)) {
+                let (sensor, field, value) = (sensor.to_owned(), (*field).to_owned(), document.get_f64(field)?);
+                samples.push(Sample { sensor, time, field, value });
+            }
+        }
+        Ok(samples)
+    }
+
+    async fn native_windows(&self, range: Range) -> Result<Vec<Window>> {
+        let collection = self.collection()?;
+        let mut windows = Vec::new();
+        for field in FIELDS {
+            let value = format!("${field}");
+            let pipeline = [
+                doc! { "$match": between(range) },
+                doc! { "$group": {
+                    "_id": { "sensor": "$meta.sensor", "start": { "$dateTrunc": { "date": "$ts", "unit": "hour" } } },
+                    "count": { "$sum": { "$cond": [{ "$eq": [{ "$type": &value }, "double"] }, 1, 0] } },
+                    "sum": { "$sum": &value },
+                    "mean": { "$avg": &value },
+                } },
+            ];
+            let mut cursor = collection.aggregate(pipeline).batch_size(10_000).await?;
+            while cursor.advance().await? {
+                let row: Document = cursor.deserialize_current()?;
+                let id = row.get_document("_id")?;
+                windows.push(Window {
+                    sensor: id.get_str("sensor")?.to_owned(),
+                    start: id.get_datetime("start")?.timestamp_millis(),
+                    field: field.to_owned(),
+                    count: bson_number(row.get("count"))?,
+                    sum: bson_number(row.get("sum"))?,
+                    mean: bson_number(row.get("mean"))?,
+                });
+            }
+        }
+        Ok(windows)
+    }
+}
+
+/// A series of an answer to InfluxQL.
+#[derive(Deserialize)]
+struct InfluxSeries {
+    tags: BTreeMap<String, String>,
+    values: Vec<Vec<Number>>,
+}
+
+impl InfluxSeries {
+    fn sensor(&self) -> Result<String> {
+        self.tags.get("sensor").cloned().context("a series without a sensor")
+    }
+}
+
+fn between(Range { from, to }: Range) -> Document {
+    doc! { "ts": { "$gte": DateTime::from_millis(from), "$lt": DateTime::from_millis(to) } }
+}
+
+fn bson_number(value: Option<&Bson>) -> Result<f64> {
+    match value {
+        Some(Bson::Double(value)) => Ok(*value),
+        Some(Bson::Int32(value)) => Ok(f64::from(*value)),
+        other => anyhow::bail!("{other:?} in place of a number"),
+    }
+}
+
+/// `s0001` of `climate,sensor=s0001`.
+fn short_name(key: &str) -> String {
+    key.rsplit('=').next().unwrap_or_default().to_owned()
+}
+
+fn text_number(raw: &Box<RawValue>) -> Result<f64> {
+    let text = raw.get().trim_matches('"');
+    text.parse().with_context(|| format!("{text} in place of a number"))
+}
+
+fn number(raw: &Number) -> Result<f64> {
+    text_number(raw.as_ref().context("a number is missing")?)
+}
+
+fn whole(raw: &Number) -> Result<i64> {
+    let text = raw.as_ref().context("a time is missing")?.get();
+    text.parse().with_context(|| format!("{text} in place of a time"))
+}

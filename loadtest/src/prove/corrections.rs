@@ -1,0 +1,140 @@
+//! Corrections that win: another value for the same timestamps, sent later, of one of two fields; while the first is
+//! in memory, and after a stop in order. Read several times, and again after another stop.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use anyhow::Result;
+use serde::{Deserialize, Serialize};
+
+use super::reading::{FIELDS, Range, Reading, Sample, sensor_name, yesterday};
+use super::system::System;
+
+/// Timestamps of each kind: below 50, from which on VictoriaMetrics may move the ends of a range to be asked.
+const EACH: u32 = 40;
+/// From one to the next.
+const STEP_S: i64 = 60;
+/// How often it is read after each step.
+const READS: usize = 5;
+
+/// A kind of correction. Its place among them is its sensor.
+#[derive(Debug, Clone, Copy)]
+struct Kind {
+    name: &'static str,
+    is_raised: bool,
+    is_later: bool,
+}
+
+const KINDS: [Kind; 4] = [
+    Kind { name: "raised at once", is_raised: true, is_later: false },
+    Kind { name: "lowered at once", is_raised: false, is_later: false },
+    Kind { name: "raised after a restart", is_raised: true, is_later: true },
+    Kind { name: "lowered after a restart", is_raised: false, is_later: true },
+];
+
+/// What became of the corrections of a kind.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Corrected {
+    /// Whether values were raised or lowered, and when.
+    pub kind: String,
+    /// How many there were.
+    pub corrections: u64,
+    /// Of them are what is read first after the ack.
+    pub read_first: u64,
+    /// Of them are what is read at last, after a stop in order.
+    pub read_at_last: u64,
+    /// Timestamps that do not read the same every time since they were corrected.
+    pub unstable: u64,
+    /// Timestamps at which both values are returned at last.
+    pub both_returned: u64,
+    /// Timestamps whose other field, which no correction was about, is returned as it was.
+    pub other_field_kept: u64,
+}
+
+/// The value of the corrected field, by sensor and time.
+type Values = BTreeMap<(String, i64), f64>;
+
+/// Corrects, and reads.
+pub async fn prove(system: &mut System<'_>) -> Result<Vec<Corrected>> {
+    let from = yesterday();
+    let range = Range { from, to: from + i64::from(EACH) * STEP_S * 1000 };
+    let originals: Vec<Reading> = (0..4).flat_map(|sensor| (0..EACH).map(move |n| original(from, sensor, n))).collect();
+    system.write(&originals).await?;
+    system.make_visible().await?;
+    let mut reads = Vec::new();
+    system.write(&corrections(from, false)).await?;
+    read(system, range, &mut reads).await?;
+    system.restart().await?;
+    read(system, range, &mut reads).await?;
+    let before_later = reads.len();
+    system.write(&corrections(from, true)).await?;
+    read(system, range, &mut reads).await?;
+    system.restart().await?;
+    read(system, range, &mut reads).await?;
+    let samples = system.samples(range).await?;
+    let corrected = KINDS.iter().enumerate().map(|(sensor, kind)| {
+        let reads = if kind.is_later { &reads[before_later..] } else { &reads[..] };
+        judge(*kind, u32::try_from(sensor).unwrap_or(0), from, reads, &samples)
+    });
+    Ok(corrected.collect())
+}
+
+fn original(from: i64, sensor: u32, number: u32) -> Reading {
+    let time = from + i64::from(number) * STEP_S * 1000;
+    Reading { sensor, time, temp: f64::from(2000 + number) / 100.0, humidity: Some(f64::from(40 + number)) }
+}
+
+fn correction(from: i64, sensor: u32, number: u32, kind: Kind) -> Reading {
+    let temp = f64::from(if kind.is_raised { 3050 } else { 1050 } + number) / 100.0;
+    Reading { temp, humidity: None, ..original(from, sensor, number) }
+}
+
+fn corrections(from: i64, is_later: bool) -> Vec<Reading> {
+    let kinds = (0..).zip(KINDS).filter(|(_, kind)| kind.is_later == is_later);
+    kinds.flat_map(|(sensor, kind)| (0..EACH).map(move |number| correction(from, sensor, number, kind))).collect()
+}
+
+async fn read(system: &mut System<'_>, range: Range, reads: &mut Vec<Values>) -> Result<()> {
+    system.make_visible().await?;
+    for _ in 0..READS {
+        let samples = system.values(range, STEP_S).await?;
+        let of_temp = samples.into_iter().filter(|sample| sample.field == FIELDS[0]);
+        // Where both are returned a client takes the one that comes last.
+        reads.push(of_temp.map(|sample| ((sample.sensor, sample.time), sample.value)).collect());
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    Ok(())
+}
+
+fn judge(kind: Kind, sensor: u32, from: i64, reads: &[Values], samples: &[Sample]) -> Corrected {
+    let name = sensor_name(sensor);
+    let right: Vec<(Reading, f64)> =
+        (0..EACH).map(|n| (original(from, sensor, n), correction(from, sensor, n, kind).temp)).collect();
+    let is_read = |read: Option<&Values>, (reading, temp): &(Reading, f64)| {
+        read.and_then(|read| read.get(&(name.clone(), reading.time))) == Some(temp)
+    };
+    let count = |holds: &dyn Fn(&(Reading, f64)) -> bool| {
+        u64::try_from(right.iter().filter(|one| holds(one)).count()).unwrap_or(u64::MAX)
+    };
+    let returned = |time: i64, field: &str| -> BTreeSet<u64> {
+        let of = |sample: &&Sample| sample.sensor == name && sample.time == time && sample.field == field;
+        samples.iter().filter(of).map(|sample| sample.value.to_bits()).collect()
+    };
+    Corrected {
+        kind: kind.name.to_owned(),
+        corrections: u64::from(EACH),
+        read_first: count(&|one| is_read(reads.first(), one)),
+        read_at_last: count(&|one| is_read(reads.last(), one)),
+        unstable: count(&|(reading, _)| {
+            let place = (name.clone(), reading.time);
+            let seen: BTreeSet<Option<u64>> =
+                reads.iter().map(|read| read.get(&place).map(|value| value.to_bits())).collect();
+            seen.len() > 1
+        }),
+        both_returned: count(&|(reading, _)| returned(reading.time, FIELDS[0]).len() > 1),
+        other_field_kept: count(&|(reading, _)| {
+            let kept: BTreeSet<u64> = reading.humidity.map(f64::to_bits).into_iter().collect();
+            returned(reading.time, FIELDS[1]) == kept
+        }),
+    }
+}

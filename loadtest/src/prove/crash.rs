@@ -1,0 +1,300 @@
+//! Acked and lost: a steady stream of writes, `kill -9` at a random moment, a start, everything read back. What was not
+//! acked is sent again after the start, as a careful client does.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+use tokio::task::LocalSet;
+use tokio::time::MissedTickBehavior;
+
+use super::reading::{FIELDS, Range, Reading, Sample, sensor_name, yesterday};
+use super::system::{System, Victim, Writer};
+use crate::run::random::Random;
+
+/// Who writes at the same time, each to sensors of its own.
+const WRITERS: u32 = 4;
+/// Sensors of a writer.
+const SENSORS: u32 = 5;
+/// Seconds of readings in a batch, one per sensor and second.
+const SECONDS: i64 = 4;
+/// From one batch of a writer to its next.
+const PACE: Duration = Duration::from_millis(20);
+/// How long the stream runs before the kill, in milliseconds.
+const STREAM_MS: (i64, i64) = (1000, 6000);
+/// How long it goes on where the service survives the kill.
+const OUTAGE: Duration = Duration::from_millis(500);
+/// How long what was acked may take to be seen.
+const VISIBLE: Duration = Duration::from_secs(5);
+
+/// What a kill did.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Cycle {
+    /// Which process was killed.
+    pub killed: String,
+    /// After how many milliseconds of the stream.
+    pub after_ms: u64,
+    /// From the start to when it takes writes and answers.
+    pub back_after_ms: u64,
+    /// Readings that were acked before the kill, or by a service that survived it.
+    pub acked: u64,
+    /// Readings whose write had no answer, and were sent again after the start.
+    pub sent_again: u64,
+    /// Acked readings that are not there, or not whole.
+    pub lost: u64,
+    /// How long before the kill the oldest of these was acked, in milliseconds.
+    pub lost_acked_ms_before: u64,
+    /// Readings that are there with another value.
+    pub different: u64,
+    /// Readings that are there more than once.
+    pub twice: u64,
+}
+
+/// What all of them did.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Crashes {
+    /// Kill by kill.
+    pub cycles: Vec<Cycle>,
+    /// Acked readings that are not there after the last cycle and a stop in order.
+    pub lost_at_last: u64,
+    /// Readings that are there more than once then.
+    pub twice_at_last: u64,
+}
+
+/// What was sent in a cycle: when each reading was acked before the kill, if it was.
+#[derive(Default)]
+struct Sent(BTreeMap<(String, i64), (Reading, Option<Instant>)>);
+
+/// How what is there differs from what was acked.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Found {
+    lost: u64,
+    different: u64,
+    twice: u64,
+    /// When the oldest reading that is lost was acked.
+    oldest: Option<Instant>,
+}
+
+/// What a writer did before it was to stop.
+struct Written {
+    acked: Vec<(Instant, Vec<Reading>)>,
+    unanswered: Vec<Reading>,
+}
+
+/// Kills it so many times.
+pub async fn prove(system: &mut System<'_>, cycles: usize, seed: u64) -> Result<Crashes> {
+    let mut random = Random::new(seed, &[1]);
+    let (mut time, mut all, mut crashes) = (yesterday(), Sent::default(), Crashes::default());
+    let from = time;
+    for _ in 0..cycles {
+        let (cycle, sent, after) = one(system, time, &mut random).await?;
+        println!(
+            "  {} killed after {} ms: {} acked, {} lost, {} twice",
+            cycle.killed, cycle.after_ms, cycle.acked, cycle.lost, cycle.twice
+        );
+        crashes.cycles.push(cycle);
+        all.0.extend(sent.0);
+        time = after;
+    }
+    system.restart().await?;
+    let found = all.compare(&system.samples(Range { from, to: time }).await?);
+    (crashes.lost_at_last, crashes.twice_at_last) = (found.lost, found.twice);
+    Ok(crashes)
+}
+
+/// One cycle from a time on. Returns what was sent, too, and the time after it.
+async fn one(system: &mut System<'_>, from: i64, random: &mut Random) -> Result<(Cycle, Sent, i64)> {
+    let victim = victim(system, random);
+    let stream_ms = random.between(STREAM_MS.0, STREAM_MS.1).unsigned_abs();
+    let is_over = Rc::new(Cell::new(false));
+    let mut writers = Vec::new();
+    for number in 0..WRITERS {
+        writers.push(stream(system.writer().await?, number, from, is_over.clone()));
+    }
+    let local = LocalSet::new();
+    let writers: Vec<_> = writers.into_iter().map(|writer| local.spawn_local(writer)).collect();
+    let (killed_at, written) = local.run_until(kill(system, victim, stream_ms, &is_over, writers)).await?;
+
+    let (mut sent, mut again) = (Sent::default(), Vec::new());
+    for Written { acked, unanswered } in written {
+        for (at, readings) in acked {
+            sent.add(&readings, Some(at));
+        }
+        sent.add(&unanswered, None);
+        again.extend(unanswered);
+    }
+    let started = Instant::now();
+    system.start_again().await.context("starting again after kill -9")?;
+    let to = sent.0.keys().map(|(_, time)| time + 1000).max().unwrap_or(from);
+    let range = Range { from, to };
+    system.samples(range).await?;
+    let back_after_ms = millis(started.elapsed());
+    system.write(&again).await?;
+    let found = found(system, &sent, range).await?;
+    let acked = sent.0.values().filter(|(_, acked)| acked.is_some()).count();
+    let before = found.oldest.map_or(Duration::ZERO, |acked| killed_at.saturating_duration_since(acked));
+    let cycle = Cycle {
+        killed: victim.name().to_owned(),
+        after_ms: stream_ms,
+        back_after_ms,
+        acked: u64::try_from(acked)?,
+        sent_again: u64::try_from(again.len())?,
+        lost: found.lost,
+        lost_acked_ms_before: millis(before),
+        different: found.different,
+        twice: found.twice,
+    };
+    Ok((cycle, sent, to))
+}
+
+fn victim(system: &System<'_>, random: &mut Random) -> Victim {
+    match (system.peer.is_hourglass() && system.peer.has_mongod(), system.peer.product()) {
+        (true, _) => [Victim::Server, Victim::Mongod, Victim::All][usize::try_from(random.below(3)).unwrap_or(0)],
+        (false, Some(_)) => Victim::Server,
+        (false, None) => Victim::Mongod,
+    }
+}
+
+/// Lets the writers write, kills, and gathers what they did.
+async fn kill(
+    system: &mut System<'_>,
+    victim: Victim,
+    stream_ms: u64,
+    is_over: &Rc<Cell<bool>>,
+    writers: Vec<tokio::task::JoinHandle<Result<Written>>>,
+) -> Result<(Instant, Vec<Written>)> {
+    tokio::time::sleep(Duration::from_millis(stream_ms)).await;
+    let survives = victim == Victim::Mongod && system.peer.is_hourglass();
+    is_over.set(!survives);
+    let killed_at = Instant::now();
+    system.kill(victim)?;
+    if survives {
+        tokio::time::sleep(OUTAGE).await;
+        is_over.set(true);
+    }
+    let mut written = Vec::new();
+    for writer in writers {
+        written.push(writer.await??);
+    }
+    Ok((killed_at, written))
+}
+
+/// Writes a batch every [`PACE`] until it is over; an error before that is one of the run.
+async fn stream(mut writer: Writer, number: u32, from: i64, is_over: Rc<Cell<bool>>) -> Result<Written> {
+    let mut pace = tokio::time::interval(PACE);
+    pace.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    let mut acked = Vec::new();
+    for batch in 0.. {
+        pace.tick().await;
+        if is_over.get() {
+            break;
+        }
+        let readings = batch_of(number, from + batch * SECONDS * 1000);
+        // A driver would look for another primary for half a minute.
+        let outcome = tokio::select! {
+            outcome = writer.write(&readings) => outcome,
+            () = ended(&is_over) => return Ok(Written { acked, unanswered: readings }),
+        };
+        match outcome {
+            Ok(()) => acked.push((Instant::now(), readings)),
+            Err(_) if is_over.get() => return Ok(Written { acked, unanswered: readings }),
+            Err(error) => return Err(error.context("a write failed before the kill")),
+        }
+    }
+    Ok(Written { acked, unanswered: Vec::new() })
+}
+
+/// Returns a moment after it is over: what was answered before the kill has been read by then.
+async fn ended(is_over: &Cell<bool>) {
+    while !is_over.get() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    tokio::time::sleep(Duration::from_millis(500)).await;
+}
+
+/// The readings of a writer from a time on. No two readings of a sensor have the same value for long.
+fn batch_of(writer: u32, from: i64) -> Vec<Reading> {
+    let at = |second: i64| {
+        (0..SENSORS).map(move |sensor| {
+            let time = from + second * 1000;
+            let number = u32::try_from((time / 1000).rem_euclid(6000)).unwrap_or(0);
+            let (temp, humidity) = (f64::from(1000 + number) / 100.0, Some(f64::from(number % 100)));
+            Reading { sensor: writer * SENSORS + sensor, time, temp, humidity }
+        })
+    };
+    (0..SECONDS).flat_map(at).collect()
+}
+
+/// Compares, again and again while something is missing that may become visible yet.
+async fn found(system: &mut System<'_>, sent: &Sent, range: Range) -> Result<Found> {
+    let deadline = Instant::now() + VISIBLE;
+    loop {
+        system.make_visible().await?;
+        let found = sent.compare(&system.samples(range).await?);
+        if found.lost == 0 || Instant::now() > deadline {
+            return Ok(found);
+        }
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+}
+
+impl Sent {
+    fn add(&mut self, readings: &[Reading], acked: Option<Instant>) {
+        for reading in readings {
+            self.0.insert((sensor_name(reading.sensor), reading.time), (*reading, acked));
+        }
+    }
+
+    /// What was sent again was acked at last, so that all of it must be there, every value once.
+    fn compare(&self, samples: &[Sample]) -> Found {
+        let mut there: BTreeMap<(&str, i64, &str), Vec<f64>> = BTreeMap::new();
+        for sample in samples {
+            there.entry((&sample.sensor, sample.time, &sample.field)).or_default().push(sample.value);
+        }
+        let mut found = Found::default();
+        for ((sensor, time), (reading, acked)) in &self.0 {
+            let of = |field: &'static str| there.get(&(sensor.as_str(), *time, field)).map_or(&[][..], Vec::as_slice);
+            if FIELDS.iter().any(|field| of(field).is_empty()) {
+                found.lost += 1;
+                found.oldest = [found.oldest, *acked].into_iter().flatten().min();
+            }
+            let differs = |(field, value): (&'static str, f64)| of(field).iter().any(|there| *there != value);
+            found.different += u64::from(reading.values().any(differs));
+            found.twice += u64::from(FIELDS.iter().any(|field| of(field).len() > 1));
+        }
+        found
+    }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_lost_different_or_there_twice_is_told_apart() {
+        let readings = batch_of(0, 0);
+        let mut sent = Sent::default();
+        let acked = Instant::now();
+        sent.add(&readings, Some(acked));
+        let mut samples: Vec<Sample> = Vec::new();
+        for reading in &readings {
+            for (field, value) in reading.values() {
+                let (sensor, field) = (sensor_name(reading.sensor), field.to_owned());
+                samples.push(Sample { sensor, time: reading.time, field, value });
+            }
+        }
+        assert_eq!(sent.compare(&samples), Found::default());
+        // One without its humidity, one with another value, one twice.
+        samples.remove(1);
+        samples[1].value += 1.0;
+        samples.push(samples[9].clone());
+        assert_eq!(sent.compare(&samples), Found { lost: 1, different: 1, twice: 1, oldest: Some(acked) });
+    }
+}

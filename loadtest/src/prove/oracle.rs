@@ -1,0 +1,118 @@
+//! What is right, computed here: sums are the exact sums of the values, rounded once. Talks to nobody.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::reading::{FIELDS, HOUR_MS, Reading, Window, sensor_name};
+
+/// Values are kept as multiples of 2^-60, which those of the tests are exactly: the last bit of 16 is worth 2^-48.
+const SCALE: f64 = (1_u64 << 60) as f64;
+/// Beyond so much, relative to the right one, a sum or mean is wrong and not only rounded otherwise.
+const ROUNDING: f64 = 1e-9;
+
+/// How many answers there were, and how they differ from the right ones.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Judged {
+    /// Counts, sums and means that there must be.
+    pub aggregates: u64,
+    /// Of them are missing, or wrong beyond rounding.
+    pub wrong: u64,
+    /// Of them are right but for their last bits.
+    pub rounded: u64,
+}
+
+/// Count and exact sum by sensor, hour and field.
+#[derive(Debug, Default)]
+pub struct Oracle(BTreeMap<(String, i64, &'static str), (u32, i128)>);
+
+impl Oracle {
+    /// Adds readings, each timestamp once.
+    pub fn add(&mut self, readings: &[Reading]) {
+        for reading in readings {
+            let start = reading.time - reading.time.rem_euclid(HOUR_MS);
+            for (field, value) in reading.values() {
+                let (count, sum) = self.0.entry((sensor_name(reading.sensor), start, field)).or_default();
+                *count += 1;
+                *sum += fixed(value);
+            }
+        }
+    }
+
+    /// Compares what a system says with what is right.
+    pub fn judge(&self, windows: &[Window]) -> Judged {
+        let mut told: BTreeMap<(&str, i64, &str), &Window> = BTreeMap::new();
+        let mut judged = Judged::default();
+        for window in windows.iter().filter(|window| window.count > 0.0) {
+            // An hour told twice, or one that nobody wrote to.
+            let place = (window.sensor.as_str(), window.start, window.field.as_str());
+            let is_known = FIELDS
+                .iter()
+                .any(|field| *field == place.2 && self.0.contains_key(&(place.0.to_owned(), place.1, *field)));
+            if told.insert(place, window).is_some() || !is_known {
+                judged.wrong += 1;
+            }
+        }
+        for ((sensor, start, field), (count, sum)) in &self.0 {
+            let sum = rounded(*sum);
+            let right = [f64::from(*count), sum, sum / f64::from(*count)];
+            let said =
+                told.get(&(sensor.as_str(), *start, *field)).map(|window| [window.count, window.sum, window.mean]);
+            for (place, right) in right.iter().enumerate() {
+                judged.aggregates += 1;
+                match said.map(|said| said[place]) {
+                    Some(said) if said.to_bits() == right.to_bits() => {}
+                    Some(said) if place > 0 && (said - right).abs() <= right.abs() * ROUNDING => judged.rounded += 1,
+                    _ => judged.wrong += 1,
+                }
+            }
+        }
+        judged
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "values are small, and whole at this scale")]
+fn fixed(value: f64) -> i128 {
+    (value * SCALE) as i128
+}
+
+#[expect(clippy::cast_precision_loss, reason = "this is where the sum is rounded, to the nearest")]
+fn rounded(sum: i128) -> f64 {
+    sum as f64 / SCALE
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn readings() -> Vec<Reading> {
+        let reading = |number: i32| Reading {
+            sensor: 1,
+            time: i64::from(number) * 1000,
+            temp: f64::from(1600 + number) / 100.0,
+            humidity: Some(f64::from(number)),
+        };
+        (0..10).map(reading).collect()
+    }
+
+    fn window(field: &str, count: f64, sum: f64) -> Window {
+        let (sensor, field) = ("s0001".to_owned(), field.to_owned());
+        Window { sensor, start: 0, field, count, sum, mean: sum / count }
+    }
+
+    #[test]
+    fn a_sum_is_right_rounded_otherwise_or_wrong() {
+        let mut oracle = Oracle::default();
+        oracle.add(&readings());
+        // Python: float(sum(Fraction(number / 100) for number in range(1600, 1610)))
+        let right = [window("temp", 10.0, 160.45), window("humidity", 10.0, 45.0)];
+        assert_eq!(oracle.judge(&right), Judged { aggregates: 6, wrong: 0, rounded: 0 });
+        let rounded = [window("temp", 10.0, 160.450_000_000_000_1), right[1].clone()];
+        assert_eq!(oracle.judge(&rounded), Judged { aggregates: 6, wrong: 0, rounded: 2 });
+        let one_twice = [window("temp", 11.0, 176.45), right[1].clone()];
+        assert_eq!(oracle.judge(&one_twice), Judged { aggregates: 6, wrong: 3, rounded: 0 });
+        assert_eq!(oracle.judge(&right[..1]), Judged { aggregates: 6, wrong: 3, rounded: 0 });
+        let of_nobody = [right[0].clone(), right[1].clone(), Window { start: HOUR_MS, ..right[0].clone() }];
+        assert_eq!(oracle.judge(&of_nobody), Judged { aggregates: 6, wrong: 1, rounded: 0 });
+    }
+}

@@ -1,0 +1,109 @@
+//! Who is asked to prove what, and what each documents of it: what is by design is told beside what was found.
+
+use std::path::Path;
+
+use anyhow::Result;
+use clap::ValueEnum;
+
+use crate::servers::http::Product;
+use crate::servers::programs::{Programs, version};
+
+/// A system under the oracle.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Peer {
+    /// hourglass with its store in MongoDB.
+    HourglassMongodb,
+    /// hourglass with its own store.
+    HourglassEmbedded,
+    /// InfluxDB 1.x.
+    Influxdb,
+    /// VictoriaMetrics, the single binary.
+    Victoriametrics,
+    /// A native time-series collection of MongoDB, used by a driver.
+    MongodbTimeseries,
+}
+
+impl Peer {
+    /// What it is called in tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::HourglassMongodb => "hourglass, MongoDB",
+            Self::HourglassEmbedded => "hourglass, embedded",
+            Self::Influxdb => "InfluxDB",
+            Self::Victoriametrics => "VictoriaMetrics",
+            Self::MongodbTimeseries => "MongoDB time series",
+        }
+    }
+
+    /// What it is if it is spoken to over HTTP.
+    pub fn product(self) -> Option<Product> {
+        match self {
+            Self::HourglassMongodb | Self::HourglassEmbedded => Some(Product::Hourglass),
+            Self::Influxdb => Some(Product::Influx),
+            Self::Victoriametrics => Some(Product::Victoria),
+            Self::MongodbTimeseries => None,
+        }
+    }
+
+    /// Whether it is held to the law, and not only asked.
+    pub fn is_hourglass(self) -> bool {
+        self.product() == Some(Product::Hourglass)
+    }
+
+    /// Whether a mongod runs for it.
+    pub fn has_mongod(self) -> bool {
+        matches!(self, Self::HourglassMongodb | Self::MongodbTimeseries)
+    }
+
+    /// The program that it is spoken to over HTTP with, if there is one.
+    pub fn program(self, programs: &Programs) -> Option<&Path> {
+        Some(match self.product()? {
+            Product::Hourglass => &programs.hourglass,
+            Product::Influx => &programs.influxd,
+            Product::Victoria => &programs.victoria,
+        })
+    }
+
+    /// The versions of its programs, as they say them.
+    pub fn version(self, programs: &Programs) -> Result<String> {
+        let mut versions = Vec::new();
+        if let Some(program) = self.program(programs) {
+            let flag = match self {
+                Self::Influxdb => "version",
+                Self::Victoriametrics => "-version",
+                _ => "--version",
+            };
+            versions.push(version(program, flag)?);
+        }
+        if self.has_mongod() {
+            versions.push(format!("mongod {}", programs.mongod_version()?));
+        }
+        Ok(versions.join(", "))
+    }
+
+    /// How it is written to, and what its documentation says of an ack, of equal timestamps and of late data.
+    pub fn by_design(self) -> &'static [&'static str] {
+        match self {
+            Self::HourglassMongodb | Self::HourglassEmbedded => &[
+                "written by line protocol over HTTP; acked when synced to its own log (`ack = log`, the default)",
+                "readings of one sensor and timestamp merge, the later value wins field by field",
+            ],
+            Self::Influxdb => &[
+                "written by line protocol over HTTP; acked when synced to its WAL (`wal-fsync-delay = 0s`, the default)",
+                "points of one measurement, tag set and timestamp are united, the newer value wins field by field",
+            ],
+            Self::Victoriametrics => &[
+                "written by line protocol over HTTP; it has no WAL and says that an unclean end may lose the last seconds",
+                "deduplication is off unless `-dedup.minScrapeInterval` is set; samples are not meant to be overwritten",
+                "it drops its response cache some seconds after old samples have come, unless told to leave that",
+                "started with `-retentionPeriod=100y`; made visible by `/internal/force_flush` before it is asked",
+            ],
+            Self::MongodbTimeseries => &[
+                "written by the driver's `insert_many`; write concern is the server's default, majority, which is \
+                 journaled (`writeConcernMajorityJournalDefault` of a replica set of one node)",
+                "there is no unique index and no update of a measurement (6.0): a retry or a correction is one document \
+                 more; read is the one that comes last in the order of time",
+            ],
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! Duplicates kept: the same batch twice, as after an answer that was lost, and once more after a stop in order.
+
+use anyhow::Result;
+use serde::{Deserialize, Serialize};
+
+use super::reading::{FIELDS, HOUR_MS, Range, Reading, yesterday};
+use super::system::System;
+
+/// Whose readings are sent.
+const SENSORS: u32 = 10;
+/// How many of each, one per minute.
+const MINUTES: u32 = 100;
+
+/// How many readings a system counts.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Retries {
+    /// How many there are.
+    pub readings: u64,
+    /// How many it counts after it was sent them twice.
+    pub counted_after_retry: f64,
+    /// How many it counts after a stop in order, a start, and the same once more.
+    pub counted_after_restart: f64,
+    /// How many of one field it returns then.
+    pub returned: u64,
+}
+
+/// Sends the same three times.
+pub async fn prove(system: &mut System<'_>) -> Result<Retries> {
+    let from = yesterday();
+    let range = Range { from, to: from + 2 * HOUR_MS };
+    // Half a minute past, so that no reading lies on the border of two hours.
+    let reading = |number: u32| Reading {
+        sensor: number % SENSORS,
+        time: from + i64::from(number / SENSORS) * 60_000 + 30_000,
+        temp: f64::from(2000 + number) / 100.0,
+        humidity: Some(f64::from(number % 100)),
+    };
+    let readings: Vec<Reading> = (0..SENSORS * MINUTES).map(reading).collect();
+    system.write(&readings).await?;
+    system.write(&readings).await?;
+    let counted_after_retry = count(system, range).await?;
+    system.restart().await?;
+    system.write(&readings).await?;
+    let counted_after_restart = count(system, range).await?;
+    let samples = system.samples(range).await?;
+    let returned = samples.iter().filter(|sample| sample.field == FIELDS[0]).count();
+    Ok(Retries {
+        readings: u64::try_from(readings.len())?,
+        counted_after_retry,
+        counted_after_restart,
+        returned: u64::try_from(returned)?,
+    })
+}
+
+async fn count(system: &mut System<'_>, range: Range) -> Result<f64> {
+    system.make_visible().await?;
+    let windows = system.windows(range).await?;
+    Ok(windows.iter().filter(|window| window.field == FIELDS[0]).map(|window| window.count).sum())
+}
