@@ -14,6 +14,7 @@ mod system;
 mod table;
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use clap::{Args, ValueEnum};
@@ -33,6 +34,10 @@ pub struct Prove {
     /// How often each is killed.
     #[arg(long, default_value_t = 10)]
     cycles: usize,
+    /// For how many seconds at most each is written to before a kill: longer than a system leaves in memory what it has
+    /// acked, or all of that is lost.
+    #[arg(long, default_value_t = 20)]
+    stream_seconds: u64,
     /// What the random moments come from.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -68,7 +73,8 @@ async fn prove(options: &Prove) -> Result<()> {
     let programs = options.programs.programs();
     let peers = if options.peer.is_empty() { Peer::value_variants() } else { &options.peer };
     let (cores, memory_gib) = cores_and_memory()?;
-    let command = format!("hourglass-loadtest prove --cycles {} --seed {}", options.cycles, options.seed);
+    let Prove { cycles, stream_seconds, seed, .. } = options;
+    let command = format!("hourglass-loadtest prove --cycles {cycles} --stream-seconds {stream_seconds} --seed {seed}");
     let mut results = Results { command, cores, memory_gib, seed: options.seed, proofs: Vec::new() };
     for peer in peers {
         println!("{}", peer.name());
@@ -90,7 +96,9 @@ async fn prove(options: &Prove) -> Result<()> {
 async fn of_peer(peer: Peer, programs: &Programs, options: &Prove) -> Result<Proof> {
     let version = peer.version(programs)?;
     let start = || System::start(peer, programs, &options.folder);
-    let crashes = crash::prove(&mut start().await?, options.cycles, options.seed).await.context("killing it")?;
+    let stream = Duration::from_secs(options.stream_seconds);
+    let crashes =
+        crash::prove(&mut start().await?, options.cycles, stream, options.seed).await.context("killing it")?;
     let retries = retries::prove(&mut start().await?).await.context("repeating to it")?;
     let corrections = corrections::prove(&mut start().await?).await.context("correcting it")?;
     let late = late::prove(&mut start().await?).await.context("telling it late")?;

@@ -187,7 +187,8 @@ impl System<'_> {
                 for row in &series.values {
                     let [time, count, sum, mean] = row.as_slice() else { anyhow::bail!("a row of {}", row.len()) };
                     let (sensor, start, field) = (series.sensor()?, whole(time)?, field.to_owned());
-                    let [sum, mean] = [sum, mean].map(|value| value.as_ref().map_or(Ok(0.0), text_number));
+                    let [sum, mean] =
+                        [sum, mean].map(|value| value.as_ref().map_or(Ok(0.0), |value| text_number(value)));
                     windows.push(Window { sensor, start, field, count: number(count)?, sum: sum?, mean: mean? });
                 }
             }
@@ -238,7 +239,9 @@ impl System<'_> {
             values: Vec<(i64, Number)>,
         }
         let (start, end) = (range.from / 1000, range.to / 1000);
-        let path = format!("/api/v1/query_range?start={start}&end={end}&step={step_s}&query={}", encoded(query));
+        // What it documents for those who ask after they have filled in old samples.
+        let cache = if self.is_cached { "" } else { "&nocache=1" };
+        let path = format!("/api/v1/query_range?start={start}&end={end}&step={step_s}{cache}&query={}", encoded(query));
         let said: Said = serde_json::from_slice(&self.ask(&path).await?.body)?;
         let mut points = Vec::new();
         for series in said.data.result {
@@ -275,7 +278,8 @@ impl System<'_> {
     }
 
     async fn native_samples(&self, range: Range) -> Result<Vec<Sample>> {
-        let mut cursor = self.collection()?.find(between(range)).sort(doc! { "ts": 1 }).batch_size(10_000).await?;
+        let mut cursor =
+            self.collection()?.find(between(range)).sort(doc! { "ts": 1, "_id": 1 }).batch_size(10_000).await?;
         let mut samples = Vec::new();
         while cursor.advance().await? {
             let document: Document = cursor.deserialize_current()?;
@@ -351,7 +355,7 @@ fn short_name(key: &str) -> String {
     key.rsplit('=').next().unwrap_or_default().to_owned()
 }
 
-fn text_number(raw: &Box<RawValue>) -> Result<f64> {
+fn text_number(raw: &RawValue) -> Result<f64> {
     let text = raw.get().trim_matches('"');
     text.parse().with_context(|| format!("{text} in place of a number"))
 }

@@ -23,12 +23,15 @@ const SENSORS: u32 = 5;
 const SECONDS: i64 = 4;
 /// From one batch of a writer to its next.
 const PACE: Duration = Duration::from_millis(20);
-/// How long the stream runs before the kill, in milliseconds.
-const STREAM_MS: (i64, i64) = (1000, 6000);
+/// How long the stream runs before the kill at least, in milliseconds.
+const STREAM_LEAST_MS: i64 = 1000;
 /// How long it goes on where the service survives the kill.
 const OUTAGE: Duration = Duration::from_millis(500);
-/// How long what was acked may take to be seen.
-const VISIBLE: Duration = Duration::from_secs(5);
+/// How long what was written after the start may take to be seen: VictoriaMetrics remembers for some seconds that there
+/// was nothing.
+const VISIBLE: Duration = Duration::from_secs(60);
+/// Whatever is still missing so long after that is lost.
+const GRACE: Duration = Duration::from_secs(2);
 
 /// What a kill did.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -41,9 +44,11 @@ pub struct Cycle {
     pub back_after_ms: u64,
     /// Readings that were acked before the kill, or by a service that survived it.
     pub acked: u64,
-    /// Readings whose write had no answer, and were sent again after the start.
+    /// Readings whose write had no answer, and were sent again after the start, with one more of each sensor.
     pub sent_again: u64,
-    /// Acked readings that are not there, or not whole.
+    /// Of them are not there, or not whole, a minute after their ack.
+    pub sent_again_lost: u64,
+    /// Readings acked before the kill that are not there, or not whole, when what was sent again is there.
     pub lost: u64,
     /// How long before the kill the oldest of these was acked, in milliseconds.
     pub lost_acked_ms_before: u64,
@@ -72,6 +77,7 @@ struct Sent(BTreeMap<(String, i64), (Reading, Option<Instant>)>);
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Found {
     lost: u64,
+    sent_again_lost: u64,
     different: u64,
     twice: u64,
     /// When the oldest reading that is lost was acked.
@@ -84,13 +90,16 @@ struct Written {
     unanswered: Vec<Reading>,
 }
 
-/// Kills it so many times.
-pub async fn prove(system: &mut System<'_>, cycles: usize, seed: u64) -> Result<Crashes> {
+/// Kills it so many times, each after a stream of that length at most.
+pub async fn prove(system: &mut System<'_>, cycles: usize, stream: Duration, seed: u64) -> Result<Crashes> {
+    let longest = i64::try_from(stream.as_millis())?.max(STREAM_LEAST_MS);
     let mut random = Random::new(seed, &[1]);
     let (mut time, mut all, mut crashes) = (yesterday(), Sent::default(), Crashes::default());
     let from = time;
-    for _ in 0..cycles {
-        let (cycle, sent, after) = one(system, time, &mut random).await?;
+    for number in 0..cycles {
+        let victim = victim(system, number);
+        let stream_ms = random.between(STREAM_LEAST_MS, longest).unsigned_abs();
+        let (cycle, sent, after) = one(system, time, victim, stream_ms).await?;
         println!(
             "  {} killed after {} ms: {} acked, {} lost, {} twice",
             cycle.killed, cycle.after_ms, cycle.acked, cycle.lost, cycle.twice
@@ -101,14 +110,12 @@ pub async fn prove(system: &mut System<'_>, cycles: usize, seed: u64) -> Result<
     }
     system.restart().await?;
     let found = all.compare(&system.samples(Range { from, to: time }).await?);
-    (crashes.lost_at_last, crashes.twice_at_last) = (found.lost, found.twice);
+    (crashes.lost_at_last, crashes.twice_at_last) = (found.lost + found.sent_again_lost, found.twice);
     Ok(crashes)
 }
 
 /// One cycle from a time on. Returns what was sent, too, and the time after it.
-async fn one(system: &mut System<'_>, from: i64, random: &mut Random) -> Result<(Cycle, Sent, i64)> {
-    let victim = victim(system, random);
-    let stream_ms = random.between(STREAM_MS.0, STREAM_MS.1).unsigned_abs();
+async fn one(system: &mut System<'_>, from: i64, victim: Victim, stream_ms: u64) -> Result<(Cycle, Sent, i64)> {
     let is_over = Rc::new(Cell::new(false));
     let mut writers = Vec::new();
     for number in 0..WRITERS {
@@ -123,12 +130,16 @@ async fn one(system: &mut System<'_>, from: i64, random: &mut Random) -> Result<
         for (at, readings) in acked {
             sent.add(&readings, Some(at));
         }
-        sent.add(&unanswered, None);
         again.extend(unanswered);
     }
     let started = Instant::now();
     system.start_again().await.context("starting again after kill -9")?;
-    let to = sent.0.keys().map(|(_, time)| time + 1000).max().unwrap_or(from);
+    // One more of each sensor shows when what was written after the start is seen.
+    let times = sent.0.keys().map(|(_, time)| *time).chain(again.iter().map(|reading| reading.time));
+    let last = times.max().unwrap_or(from) + 1000;
+    again.extend((0..WRITERS).flat_map(|writer| batch_of(writer, last)).filter(|reading| reading.time == last));
+    sent.add(&again, None);
+    let to = last + 1000;
     let range = Range { from, to };
     system.samples(range).await?;
     let back_after_ms = millis(started.elapsed());
@@ -142,6 +153,7 @@ async fn one(system: &mut System<'_>, from: i64, random: &mut Random) -> Result<
         back_after_ms,
         acked: u64::try_from(acked)?,
         sent_again: u64::try_from(again.len())?,
+        sent_again_lost: found.sent_again_lost,
         lost: found.lost,
         lost_acked_ms_before: millis(before),
         different: found.different,
@@ -150,11 +162,12 @@ async fn one(system: &mut System<'_>, from: i64, random: &mut Random) -> Result<
     Ok((cycle, sent, to))
 }
 
-fn victim(system: &System<'_>, random: &mut Random) -> Victim {
-    match (system.peer.is_hourglass() && system.peer.has_mongod(), system.peer.product()) {
-        (true, _) => [Victim::Server, Victim::Mongod, Victim::All][usize::try_from(random.below(3)).unwrap_or(0)],
-        (false, Some(_)) => Victim::Server,
-        (false, None) => Victim::Mongod,
+/// Who is killed in that cycle: of hourglass on MongoDB one after the other, and both.
+fn victim(system: &System<'_>, cycle: usize) -> Victim {
+    match (system.peer.product(), system.peer.has_mongod()) {
+        (Some(_), true) => [Victim::Server, Victim::Mongod, Victim::All][cycle % 3],
+        (Some(_), false) => Victim::Server,
+        (None, _) => Victim::Mongod,
     }
 }
 
@@ -228,13 +241,18 @@ fn batch_of(writer: u32, from: i64) -> Vec<Reading> {
     (0..SECONDS).flat_map(at).collect()
 }
 
-/// Compares, again and again while something is missing that may become visible yet.
+/// Waits until what was written after the start is seen, and compares.
 async fn found(system: &mut System<'_>, sent: &Sent, range: Range) -> Result<Found> {
     let deadline = Instant::now() + VISIBLE;
+    let mut seen = None;
     loop {
         system.make_visible().await?;
         let found = sent.compare(&system.samples(range).await?);
-        if found.lost == 0 || Instant::now() > deadline {
+        if found.sent_again_lost == 0 && seen.is_none() {
+            seen = Some(Instant::now());
+        }
+        let is_lost = seen.is_some_and(|seen: Instant| seen.elapsed() > GRACE) || Instant::now() > deadline;
+        if found.lost + found.sent_again_lost == 0 || is_lost {
             return Ok(found);
         }
         tokio::time::sleep(Duration::from_millis(500)).await;
@@ -258,7 +276,8 @@ impl Sent {
         for ((sensor, time), (reading, acked)) in &self.0 {
             let of = |field: &'static str| there.get(&(sensor.as_str(), *time, field)).map_or(&[][..], Vec::as_slice);
             if FIELDS.iter().any(|field| of(field).is_empty()) {
-                found.lost += 1;
+                found.lost += u64::from(acked.is_some());
+                found.sent_again_lost += u64::from(acked.is_none());
                 found.oldest = [found.oldest, *acked].into_iter().flatten().min();
             }
             let differs = |(field, value): (&'static str, f64)| of(field).iter().any(|there| *there != value);
@@ -295,6 +314,9 @@ mod tests {
         samples.remove(1);
         samples[1].value += 1.0;
         samples.push(samples[9].clone());
-        assert_eq!(sent.compare(&samples), Found { lost: 1, different: 1, twice: 1, oldest: Some(acked) });
+        assert_eq!(
+            sent.compare(&samples),
+            Found { lost: 1, sent_again_lost: 0, different: 1, twice: 1, oldest: Some(acked) }
+        );
     }
 }

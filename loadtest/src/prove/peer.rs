@@ -95,14 +95,15 @@ impl Peer {
             Self::Victoriametrics => &[
                 "written by line protocol over HTTP; it has no WAL and says that an unclean end may lose the last seconds",
                 "deduplication is off unless `-dedup.minScrapeInterval` is set; samples are not meant to be overwritten",
-                "it drops its response cache some seconds after old samples have come, unless told to leave that",
+                "it drops its response cache some seconds after old samples have come: counts and corrections are asked \
+                 for with `nocache=1`, late data out of the cache as it is shipped",
                 "started with `-retentionPeriod=100y`; made visible by `/internal/force_flush` before it is asked",
             ],
             Self::MongodbTimeseries => &[
                 "written by the driver's `insert_many`; write concern is the server's default, majority, which is \
                  journaled (`writeConcernMajorityJournalDefault` of a replica set of one node)",
                 "there is no unique index and no update of a measurement (6.0): a retry or a correction is one document \
-                 more; read is the one that comes last in the order of time",
+                 more; the client takes the last by `_id`, which the driver counts up within one process",
             ],
         }
     }

@@ -53,7 +53,7 @@ impl Proof {
             }
         };
         let sum = |of: fn(&super::crash::Cycle) -> u64| crashes.cycles.iter().map(of).sum::<u64>();
-        tell("acked readings are lost", sum(|cycle| cycle.lost) + crashes.lost_at_last);
+        tell("acked readings are lost", sum(|cycle| cycle.lost + cycle.sent_again_lost) + crashes.lost_at_last);
         tell("readings have other values", sum(|cycle| cycle.different));
         tell("readings are there twice", sum(|cycle| cycle.twice) + crashes.twice_at_last);
         let counts = [retries.counted_after_retry, retries.counted_after_restart];

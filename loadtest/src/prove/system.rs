@@ -41,6 +41,9 @@ impl Victim {
 pub struct System<'a> {
     /// What it is.
     pub peer: Peer,
+    /// Whether VictoriaMetrics is asked as it is shipped, out of its response cache where it has one. It drops that
+    /// some seconds after old samples have come; else it is asked past it.
+    pub is_cached: bool,
     programs: &'a Programs,
     server: Option<HttpServer>,
     mongod: Option<Mongod>,
@@ -60,7 +63,8 @@ impl<'a> System<'a> {
     /// Starts it on a fresh folder, ready for writes.
     pub async fn start(peer: Peer, programs: &'a Programs, within: &Path) -> Result<Self> {
         let folder = Folder::new(within, "prove")?;
-        let mut system = Self { peer, programs, server: None, mongod: None, mongod_port: free_port()?, folder };
+        let mut system =
+            Self { peer, is_cached: false, programs, server: None, mongod: None, mongod_port: free_port()?, folder };
         system.start_again().await?;
         match &mut system.server {
             Some(server) => server.create_database().await?,

@@ -58,7 +58,7 @@ fn crashes(Proof { peer, crashes, .. }: &Proof) -> String {
     format!(
         "| {peer} | {} | {} | {} | {before} | {} | {} |\n",
         crashes.cycles.len(),
-        figure(to_f64(usize::try_from(sum(|cycle| cycle.acked)).unwrap_or(0))),
+        sum(|cycle| cycle.acked),
         sum(|cycle| cycle.lost),
         crashes.twice_at_last,
         figure(back)
