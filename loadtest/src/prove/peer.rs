@@ -94,7 +94,7 @@ impl Peer {
             ],
             Self::Victoriametrics => &[
                 "written by line protocol over HTTP; it has no WAL and says that an unclean end may lose the last seconds",
-                "deduplication is off unless `-dedup.minScrapeInterval` is set; samples are not meant to be overwritten",
+                "deduplication is off unless `-dedup.minScrapeInterval` is set",
                 "it drops its response cache some seconds after old samples have come: counts and corrections are asked \
                  for with `nocache=1`, late data out of the cache as it is shipped",
                 "started with `-retentionPeriod=100y`; made visible by `/internal/force_flush` before it is asked",
