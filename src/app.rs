@@ -168,18 +168,14 @@ async fn open_log(settings: &Settings) -> anyhow::Result<(Log, Recovery)> {
     let opened = tokio::task::spawn_blocking(move || Log::open(disk, options)).await?;
     let (log, recovery) = opened.with_context(|| format!("opening the log in {shown}"))?;
     let milliseconds = started.elapsed().as_millis();
-    let Recovery { last, released, torn_bytes, damage, unwritable, .. } = &recovery;
+    let Recovery { last, released, unwritable, .. } = &recovery;
     tracing::info!(
         bytes = log.bytes(),
         segments = log.segments(),
         backlog = last > released,
-        torn_bytes,
         milliseconds,
         "the log is open"
     );
-    for damage in damage {
-        tracing::error!(?damage, "the log is damaged; what it held there is kept in its folder quarantine");
-    }
     if let Some(reason) = unwritable {
         tracing::error!(%reason, "the log takes nothing yet; writes are answered 503 until it does");
     }

@@ -49,7 +49,8 @@ pub async fn ping(headers: HeaderMap, query: Result<Query<PingParameters>, Query
 }
 
 /// `GET /health`: in the shape of `InfluxDB`'s, which clients check before they write: it passes
-/// while writes are acked. How the store does is among the checks.
+/// while writes are acked. How the store does is among the checks, and the log warns while acked
+/// readings may be missing from it.
 pub async fn health(State(app): State<Arc<App>>) -> Response {
     let (health, lag) = (app.health.borrow().clone(), Lagging::of(&app));
     let behind = format!("{} readings pending, the oldest for {:.0} s", lag.readings, lag.oldest_seconds);
@@ -65,10 +66,11 @@ pub async fn health(State(app): State<Arc<App>>) -> Response {
         }
         None => (StatusCode::OK, "pass", "ready for queries and writes"),
     };
+    let (log, log_message) = lag.log(word);
     let body = json!({
         "name": "hourglass", "status": word, "message": message, "version": env!("CARGO_PKG_VERSION"),
         "checks": [
-            { "name": "log", "status": word, "message": format!("{} bytes in {} segments", lag.log_bytes, lag.log_segments) },
+            { "name": "log", "status": log, "message": log_message },
             { "name": "store", "status": store, "message": store_message },
         ],
     });
@@ -104,13 +106,32 @@ struct Lagging {
     oldest_seconds: f64,
     log_bytes: u64,
     log_segments: usize,
+    /// What the log may have lost, if anything.
+    log_trouble: Option<String>,
 }
 
 impl Lagging {
     fn of(app: &App) -> Self {
         let (lag, log) = (app.ingest.lag(), app.ingest.log_stats());
-        let (log_bytes, log_segments) = (log.bytes, log.segments);
-        Self { readings: lag.ledger.pending.max(0), oldest_seconds: age(lag.oldest), log_bytes, log_segments }
+        let (log_bytes, log_segments, found) = (log.bytes, log.segments, log.found);
+        let log_trouble = (found.damaged + found.in_doubt > 0).then(|| {
+            format!(
+                "acked readings may be missing: {} places with {} bytes are damaged, {} with {} at its end are in \
+                 doubt; the bytes lie in its folder quarantine",
+                found.damaged, found.damaged_bytes, found.in_doubt, found.in_doubt_bytes
+            )
+        });
+        let readings = lag.ledger.pending.max(0);
+        Self { readings, oldest_seconds: age(lag.oldest), log_bytes, log_segments, log_trouble }
+    }
+
+    /// How the log does: as the service, but for what it may have lost.
+    fn log(&self, word: &'static str) -> (&'static str, String) {
+        let size = format!("{} bytes in {} segments", self.log_bytes, self.log_segments);
+        match &self.log_trouble {
+            Some(trouble) => (if word == "pass" { "warn" } else { word }, format!("{size}; {trouble}")),
+            None => (word, size),
+        }
     }
 }
 
@@ -132,7 +153,9 @@ pub async fn status(State(app): State<Arc<App>>) -> Response {
         "oldest_pending_seconds": age(lag.oldest),
         "log_bytes": log.bytes,
         "log_segments": log.segments,
-        "log_damaged": log.damaged,
+        "log_damaged": log.found.damaged,
+        "log_in_doubt": log.found.in_doubt,
+        "log_torn": log.found.torn,
         "hot_bytes": app.ingest.hot_bytes(),
         "unflushed_bytes": lag.unflushed_bytes,
         "feeding": !lag.live,
@@ -173,7 +196,9 @@ pub async fn metrics(State(app): State<Arc<App>>) -> Response {
         appended_bytes: log.appended_bytes,
         syncs: log.syncs,
         disk_failures: log.disk_failures,
-        damaged: log.damaged,
+        damaged: log.found.damaged,
+        in_doubt: log.found.in_doubt,
+        torn: log.found.torn,
     });
     ([("content-type", "text/plain; version=0.0.4; charset=utf-8")], app.metrics.render()).into_response()
 }

@@ -259,6 +259,26 @@ fn head_crc(segment: u64, record: &[u8]) -> u32 {
     crc32c_append(crc32c(&segment.to_le_bytes()), &record[4..RECORD_BYTES as usize])
 }
 
+/// The id of a segment that a head was written to, if it is whole: as an id of its own kind, of
+/// which every other head of that segment fits too, since ids stand in their crc alone.
+pub(super) fn segment_of(head: &[u8; RECORD_BYTES as usize]) -> u64 {
+    let after_id = rewound(!u32_at(head, 0), &head[4..]);
+    let after_zeros = !crc32c(&[0; 4]);
+    u64::from(after_zeros ^ rewound(after_id, &[0; 4])) << 32
+}
+
+/// What the state of crc32c was before these bytes made it what it is.
+fn rewound(state: u32, bytes: &[u8]) -> u32 {
+    const POLYNOMIAL: u32 = 0x82f6_3b78;
+    bytes.iter().rev().fold(state, |state, byte| {
+        let before = (0..8).fold(state, |state, _| match state >> 31 {
+            0 => state << 1,
+            _ => (state ^ POLYNOMIAL) << 1 | 1,
+        });
+        before ^ u32::from(*byte)
+    })
+}
+
 fn padded(length: usize) -> u64 {
     (length as u64).next_multiple_of(8)
 }

@@ -3,7 +3,7 @@
 
 use std::io;
 
-use super::damage::Damage;
+use super::damage::{Damage, Verdict};
 use super::disk::Disk;
 use super::error::OpenError;
 use super::open::{attempted, judge, take_inventory};
@@ -11,7 +11,7 @@ use super::scan::{Hole, Item, Scanner};
 use super::shared::Segment;
 use super::{Sequence, checkpoint};
 
-/// How often a look is begun anew because a segment was given back under it.
+/// How often a look is begun anew because a segment was given back under it, or its tail changed.
 const ATTEMPTS_MAX: usize = 20;
 
 /// What is in a log.
@@ -27,8 +27,8 @@ pub struct Inspected {
     pub records: u64,
     /// Bytes of them in the segments.
     pub bytes: u64,
-    /// Places among them that hold no record though records stand behind them, and segments without
-    /// a header. Nothing is put into quarantine.
+    /// Places among them and behind the last one that hold no record though something was written
+    /// there, and segments without a header. Nothing is put into quarantine.
     pub damage: Vec<Damage>,
 }
 
@@ -37,29 +37,38 @@ pub struct Inspected {
 /// # Errors
 /// As [`Log::open`](super::Log::open), but for what only whoever writes must refuse.
 pub fn inspect(disk: &impl Disk) -> Result<Inspected, OpenError> {
-    let mut attempt = 1;
-    loop {
+    let mut tail_before = Vec::new();
+    for _ in 1..ATTEMPTS_MAX {
         match look(disk) {
-            Err(OpenError::Io { error, .. }) if error.kind() == io::ErrorKind::NotFound && attempt < ATTEMPTS_MAX => {
-                attempt += 1;
-            }
-            looked => return looked,
+            Err(OpenError::Io { error, .. }) if error.kind() == io::ErrorKind::NotFound => {}
+            // What a writer is at work on looks like a damaged tail, and is gone at the next look.
+            Ok((_, tail)) if tail != tail_before => tail_before = tail,
+            looked => return looked.map(with_tail),
         }
     }
+    look(disk).map(with_tail)
 }
 
-fn look(disk: &dyn Disk) -> Result<Inspected, OpenError> {
+fn with_tail((mut inspected, tail): (Inspected, Vec<Damage>)) -> Inspected {
+    inspected.damage.extend(tail);
+    inspected
+}
+
+/// What is in the log, and what lies behind its last record.
+fn look(disk: &dyn Disk) -> Result<(Inspected, Vec<Damage>), OpenError> {
     let inventory = take_inventory(disk)?;
     let Some(log) = inventory.log()? else {
-        return Ok(Inspected { damage: headless(inventory.headless), ..Inspected::default() });
+        let damage = headless(inventory.headless);
+        return Ok((Inspected { damage, ..Inspected::default() }, Vec::new()));
     };
     let released = checkpoint::read(disk, log).map_err(attempted("reading the checkpoint"))?;
     let lacks_segment = inventory.lacks_segment();
     let mut damage = headless(inventory.headless);
-    damage.extend(lacks_segment.map(|segment| whole_segment(segment, 0)));
+    damage.extend(lacks_segment.map(|segment| Damage::of_segment(segment, 0, None)));
     let judged = judge(inventory.headed)?;
-    let mut inspected = Inspected { released, ..Inspected::default() };
+    let (mut inspected, mut tail) = (Inspected { released, ..Inspected::default() }, Vec::new());
     for judged in judged {
+        tail.extend(judged.tail_damage());
         inspected.last = inspected.last.max(judged.segment.last);
         inspected.store = Some(judged.store);
         if judged.segment.last > released {
@@ -69,7 +78,7 @@ fn look(disk: &dyn Disk) -> Result<Inspected, OpenError> {
         }
     }
     inspected.damage = damage;
-    Ok(inspected)
+    Ok((inspected, tail))
 }
 
 impl Inspected {
@@ -90,14 +99,10 @@ impl Inspected {
 }
 
 fn place(segment: &Segment, hole: &Hole) -> Damage {
-    let torn = hole.start >= segment.sure;
-    Damage { bytes: hole.end - hole.start, torn, ..whole_segment(segment.name.clone(), hole.start) }
+    let (name, verdict) = (segment.name.clone(), Verdict::of(hole, segment.sure));
+    Damage { segment: name, offset: hole.start, bytes: hole.end - hole.start, verdict, kept_as: None }
 }
 
 fn headless(segments: Vec<(String, u64)>) -> Vec<Damage> {
-    segments.into_iter().map(|(name, bytes)| Damage { bytes, ..whole_segment(name, 0) }).collect()
-}
-
-fn whole_segment(segment: String, offset: u64) -> Damage {
-    Damage { segment, offset, bytes: 0, torn: false, kept_as: None }
+    segments.into_iter().map(|(name, bytes)| Damage::of_segment(name, bytes, None)).collect()
 }

@@ -15,8 +15,9 @@
 //! the callbacks run on that thread, in log order. Segments double in size from a sixteenth of
 //! `segment_bytes` up to it; the next one is filled with zeros while the present one is in use. The
 //! format is drawn in `format`. `open` begins a new segment every time, so that nothing is written
-//! behind a tail that a crash may have torn; a tail that no record follows is cut, and a hole before
-//! a later record is copied to `quarantine/`, counted, and passed over.
+//! behind a tail that a crash may have torn. Bytes that hold no record, before a later record or behind
+//! the last one, are judged (`damage::Verdict`: torn, in doubt, damaged), copied to `quarantine/`,
+//! counted, and passed over; then the tail is cut.
 //!
 //! After a failed write or sync the descriptor is never used again. The group, of which nobody was
 //! told, is written to a fresh segment with new sequences. A segment's header says where the one
@@ -31,6 +32,7 @@ mod error;
 mod folder;
 mod format;
 mod fresh;
+mod headless;
 mod inspect;
 mod open;
 mod quarantine;
@@ -52,7 +54,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-pub use self::damage::Damage;
+pub use self::damage::{Counts, Damage, Verdict};
 pub use self::disk::{Disk, DiskFile};
 pub use self::error::{AppendError, OpenError, ReadError, ReleaseError};
 pub use self::folder::Folder;
@@ -116,8 +118,6 @@ pub struct Recovery {
     pub last: Sequence,
     /// Up to here nothing is needed any more: replay begins behind it.
     pub released: Sequence,
-    /// Bytes of the torn tail that were cut: a group that was being written when the process ended.
-    pub torn_bytes: u64,
     /// Damage found so far. Older segments are verified when they are read.
     pub damage: Vec<Damage>,
     /// Why nothing can be appended yet, if so. The log goes on trying.
@@ -261,7 +261,7 @@ impl Log {
     /// All counters, of one moment.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        let (damaged, damaged_bytes) = self.shared.damage.counts();
+        let found = self.shared.damage.counts();
         let state = self.shared.lock();
         Stats {
             segments: state.segments.len(),
@@ -270,8 +270,7 @@ impl Log {
             waiting_bytes: state.unresolved_bytes,
             durable: state.durable,
             released: state.released,
-            damaged,
-            damaged_bytes,
+            found,
             unwritable: state.unwritable.clone().or_else(|| state.cramped.clone()),
             ..state.stats.clone()
         }

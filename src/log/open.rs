@@ -5,14 +5,14 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 
-use super::damage::{Damage, Register};
+use super::damage::{Damage, Register, Verdict};
 use super::disk::{Disk, DiskFile, read_padded};
 use super::error::OpenError;
-use super::format::{HEADER_BYTES, Header, NoHeader, Previous, STORE_BYTES_MAX, parse_segment_name};
+use super::format::{HEADER_BYTES, Header, NoHeader, Previous, RECORD_BYTES, STORE_BYTES_MAX, parse_segment_name};
 use super::scan::{Hole, Item, Scanner};
 use super::shared::{Plan, Segment, Shared, State};
 use super::stats::Stats;
-use super::{Options, Recovery, Sequence, checkpoint, fresh, quarantine};
+use super::{Options, Recovery, Sequence, checkpoint, fresh, headless, quarantine};
 
 /// How many sequences are left out at every start. Should the disk have lost records it had called
 /// synced, none of their sequences is ever given to another record, so that whoever remembers "up
@@ -49,18 +49,26 @@ pub(super) struct Inventory {
 pub(super) struct Judged {
     pub(super) segment: Segment,
     pub(super) store: String,
-    read: Option<Tail>,
+    pub(super) read: Option<Tail>,
 }
 
 pub(super) struct Tail {
     end: u64,
     last: Option<Sequence>,
-    /// Where the last group begins. All before it was synced.
-    group: u64,
-    holes: Vec<Hole>,
-    torn_bytes: u64,
+    /// Where the last group begins of which a head is left, perhaps behind the end. All before it was synced.
+    sure: u64,
+    /// Before the end and behind it.
+    pub(super) holes: Vec<Hole>,
     next: Sequence,
     file: Box<dyn DiskFile>,
+}
+
+impl Tail {
+    /// A sequence above all that its records had, also of those whose heads are damaged.
+    fn above(&self) -> Sequence {
+        let bytes: u64 = self.holes.iter().map(|hole| hole.end - hole.start).sum();
+        self.next.saturating_add(bytes / RECORD_BYTES)
+    }
 }
 
 /// Judges the folder, then puts it in order. Nothing is changed before the last error that judging
@@ -71,7 +79,10 @@ pub(super) fn open(disk: Arc<dyn Disk>, options: Options, new_id: u64) -> Result
     let log = inventory.log()?.unwrap_or(new_id);
     let released = checkpoint::read(&*disk, log).map_err(attempted("reading the checkpoint"))?;
     let lacks_segment = inventory.lacks_segment();
-    let (headless, mut next) = (inventory.headless, inventory.next.max(released + 1));
+    let (lost, mut next) = (inventory.headless, inventory.next.max(released + 1));
+    for (name, _) in &lost {
+        next = next.max(headless::above(&*disk, name, parse_segment_name(name).unwrap_or(0)));
+    }
     let mut judged = judge(inventory.headed)?;
     for judged in &judged {
         let last = judged.segment.last;
@@ -79,24 +90,23 @@ pub(super) fn open(disk: Arc<dyn Disk>, options: Options, new_id: u64) -> Result
             let (found, wanted) = (judged.store.clone(), options.store.clone());
             return Err(OpenError::OtherStore { found, wanted, last });
         }
-        next = next.max(last + 1).max(judged.read.as_ref().map_or(0, |tail| tail.next));
+        next = next.max(last + 1).max(judged.read.as_ref().map_or(0, Tail::above));
     }
     for half in [checkpoint::HALF, fresh::NAME] {
         checkpoint::remove_if_there(&*disk, half).map_err(attempted("removing what an earlier process left"))?;
     }
     let damage = Register::default();
-    put_away(&*disk, &damage, headless);
+    put_away(&*disk, &damage, lost);
     if let Some(segment) = lacks_segment {
-        damage.add(Damage { segment, offset: 0, bytes: 0, torn: false, kept_as: None });
+        damage.add(Damage::of_segment(segment, 0, None));
     }
-    let mut torn_bytes = 0;
     for judged in &mut judged {
-        torn_bytes += judged.tidy(&*disk, &damage)?;
+        judged.tidy(&*disk, &damage)?;
     }
     let is_new = judged.is_empty() && next == 1;
     let segments: VecDeque<Segment> = judged.into_iter().map(|judged| judged.segment).collect();
     let last = segments.back().map_or(0, |segment| segment.last);
-    let recovery = Recovery { log, last, released, torn_bytes, damage: damage.list(), unwritable: None };
+    let recovery = Recovery { log, last, released, damage: damage.list(), unwritable: None };
     let state = State::new(segments, last, released);
     let shared = Arc::new(Shared::new(disk, options, log, state, damage));
     Ok(Opened { shared, next: if is_new { next } else { next + GAP }, recovery })
@@ -197,7 +207,8 @@ pub(super) fn judge(headed: Vec<Headed>) -> Result<Vec<Judged>, OpenError> {
                 let attempt = format!("reading segment {}", segment.name);
                 OpenError::Io { attempt, error }
             })?;
-            (segment.end, segment.sure, segment.last) = (tail.end, tail.group, tail.last.unwrap_or(before));
+            (segment.end, segment.sure) = (tail.end, tail.sure.min(tail.end));
+            segment.last = tail.last.unwrap_or(before);
             read = Some(tail);
         }
         judged.push(Judged { segment, store, read });
@@ -208,44 +219,62 @@ pub(super) fn judge(headed: Vec<Headed>) -> Result<Vec<Judged>, OpenError> {
 /// Reads a whole segment whose end is not known.
 fn read_tail(file: Box<dyn DiskFile>, segment: &Segment) -> io::Result<Tail> {
     let mut scanner = Scanner::new(file, segment.id, segment.first, segment.bytes);
-    let (mut end, mut last, mut group) = (HEADER_BYTES, None, HEADER_BYTES);
+    let (mut end, mut last) = (HEADER_BYTES, None);
     let mut holes: Vec<Hole> = Vec::new();
     while let Some(item) = scanner.next()? {
         match item {
             Item::Hole(hole) => holes.push(hole),
             Item::Record(found) => {
                 end = found.offset + found.head.size();
-                (last, group) = (Some(found.head.sequence), found.head.group);
+                last = Some(found.head.sequence);
             }
         }
     }
-    // What no record follows is the tail.
-    let torn = holes.pop_if(|hole| hole.start >= end).map_or(0, |tail| tail.written_end - tail.start);
-    Ok(Tail { end, last, group, holes, torn_bytes: torn, next: scanner.next_sequence(), file: scanner.into_file() })
+    // Behind the last record zeros are room that was never used.
+    holes.retain(|hole| hole.start < end || hole.written_end > hole.start);
+    for hole in holes.iter_mut().filter(|hole| hole.start >= end) {
+        hole.end = hole.written_end;
+    }
+    Ok(Tail { end, last, sure: scanner.sure(), holes, next: scanner.next_sequence(), file: scanner.into_file() })
 }
 
 impl Judged {
     /// Damage is registered, the tail is cut, and what was read is synced: a process that was killed
-    /// may have left it in memory only. Gives the bytes of the tail that were not zero.
-    fn tidy(&mut self, disk: &dyn Disk, damage: &Register) -> Result<u64, OpenError> {
-        let Some(tail) = self.read.take() else { return Ok(0) };
+    /// may have left it in memory only.
+    fn tidy(&mut self, disk: &dyn Disk, damage: &Register) -> Result<(), OpenError> {
+        let Some(tail) = self.read.take() else { return Ok(()) };
+        let mut is_kept = true;
         for hole in &tail.holes {
-            damage.hole(disk, &*tail.file, &self.segment, hole);
+            is_kept &= damage.hole(disk, &*tail.file, &self.segment.name, tail.sure, hole);
         }
-        // The cut only saves room: the next segment's header tells where this one ends.
-        if self.segment.bytes > tail.end && tail.file.set_len(tail.end).is_ok() {
+        // The cut only saves room: the next segment's header tells where this one ends. What found no
+        // place in quarantine stays where it is as long as the segment does.
+        if is_kept && self.segment.bytes > tail.end && tail.file.set_len(tail.end).is_ok() {
             self.segment.bytes = tail.end;
         }
         let attempt = || format!("syncing segment {}", self.segment.name);
-        tail.file.sync().map_err(|error| OpenError::Io { attempt: attempt(), error })?;
-        Ok(tail.torn_bytes)
+        tail.file.sync().map_err(|error| OpenError::Io { attempt: attempt(), error })
+    }
+
+    /// What [`Judged::tidy`] would register, in a log that is only looked at.
+    pub(super) fn tail_damage(&self) -> Vec<Damage> {
+        let tail = self.read.iter().flat_map(|tail| tail.holes.iter().map(move |hole| (tail, hole)));
+        let behind = tail.filter(|(tail, hole)| hole.start >= tail.end);
+        let damage = behind.map(|(tail, hole)| Damage {
+            segment: self.segment.name.clone(),
+            offset: hole.start,
+            bytes: hole.end - hole.start,
+            verdict: Verdict::of(hole, tail.sure),
+            kept_as: None,
+        });
+        damage.collect()
     }
 }
 
 fn put_away(disk: &dyn Disk, damage: &Register, headless: Vec<(String, u64)>) {
     for (segment, bytes) in headless {
         let kept_as = quarantine::put_away(disk, &segment).ok();
-        damage.add(Damage { segment, offset: 0, bytes, torn: false, kept_as });
+        damage.add(Damage::of_segment(segment, bytes, kept_as));
     }
 }
 

@@ -54,7 +54,7 @@ impl Reader {
                         return Ok(Some(record));
                     }
                     let (start, end) = (found.offset, found.offset + found.head.size());
-                    self.damaged(&Hole { start, end, written_end: end });
+                    self.damaged(&Hole { start, end, written_end: end, lacks_sector: false });
                 }
                 Some(Item::Hole(hole)) => self.damaged(&hole),
                 None if self.go_on() => {}
@@ -95,7 +95,7 @@ impl Reader {
         };
         if last.is_some_and(|last| last > released) {
             let (name, bytes) = (segment.name.clone(), segment.bytes);
-            self.shared.damage.add(Damage { segment: name, offset: 0, bytes, torn: false, kept_as: None });
+            self.shared.damage.add(Damage::of_segment(name, bytes, None));
         }
         self.next = self.next.max(last.unwrap_or(segment.last) + 1);
     }
@@ -122,7 +122,8 @@ impl Reader {
 
     fn damaged(&self, hole: &Hole) {
         if let Some((segment, scanner)) = &self.at {
-            self.shared.damage.hole(&*self.shared.disk, scanner.file(), segment, hole);
+            let Segment { name, sure, .. } = segment;
+            self.shared.damage.hole(&*self.shared.disk, scanner.file(), name, *sure, hole);
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Reads the records of one segment file one after the other, a chunk at a time, and finds the
-//! next one behind damage. Knows nothing of other segments.
+//! next one behind damage. Says of bytes that hold no record whether a write that was cut short
+//! leaves such. Knows nothing of other segments.
 
 use std::io;
 
@@ -9,6 +10,11 @@ use super::format::{HEADER_BYTES, Head, RECORD_BYTES};
 
 /// How much is read at once. Bigger chunks did not replay faster.
 const CHUNK_BYTES: u64 = 256 << 10;
+/// What a disk writes wholly or not at all. Disks of 4096 bytes, and the kernel, which a kill stops
+/// between two pages, write several at once.
+const SECTOR_BYTES: u64 = 512;
+/// So many zeros at a sector's border are no chance: a value of 0.0 makes ten.
+const UNWRITTEN_BYTES: usize = 16;
 
 /// Reads one segment.
 pub(super) struct Scanner {
@@ -22,6 +28,7 @@ pub(super) struct Scanner {
     /// Where in the file the buffer begins.
     buffer_at: u64,
     hole: Option<Hole>,
+    sure: u64,
 }
 
 /// What stands at a place of the segment.
@@ -29,7 +36,7 @@ pub(super) struct Scanner {
 pub(super) enum Item {
     /// A whole record.
     Record(Found),
-    /// Bytes that hold no record, up to the next record or to the end.
+    /// A record whose payload is damaged, or bytes without a head up to the next head or to the end.
     Hole(Hole),
 }
 
@@ -47,6 +54,9 @@ pub(super) struct Hole {
     pub(super) end: u64,
     /// From here on there are only zeros.
     pub(super) written_end: u64,
+    /// Where a record ought to stand, a sector was never written: a write that was cut short leaves
+    /// such bytes, and a changed byte does not.
+    pub(super) lacks_sector: bool,
 }
 
 impl Scanner {
@@ -54,7 +64,17 @@ impl Scanner {
     /// to there counts as zeros.
     pub(super) fn new(file: Box<dyn DiskFile>, segment: u64, first: Sequence, end: u64) -> Self {
         let start = HEADER_BYTES;
-        Self { file, segment, next: first, offset: start, end, buffer: Vec::new(), buffer_at: start, hole: None }
+        Self {
+            file,
+            segment,
+            next: first,
+            offset: start,
+            end,
+            buffer: Vec::new(),
+            buffer_at: start,
+            hole: None,
+            sure: start,
+        }
     }
 
     /// Moves the end: the writer has synced more. Never back.
@@ -68,36 +88,46 @@ impl Scanner {
         self.next
     }
 
+    /// Up to here all was synced, as the heads seen so far prove, also those of damaged records: a
+    /// group is written after the sync of all before it.
+    pub(super) fn sure(&self) -> u64 {
+        self.sure
+    }
+
     /// What stands next, or `None` at the end. After an error the same place is tried again.
     pub(super) fn next(&mut self) -> io::Result<Option<Item>> {
         while self.offset + RECORD_BYTES <= self.end {
             self.fill(RECORD_BYTES)?;
             let Some(head) = self.head() else {
-                let bytes = self.ahead(8);
-                let written = bytes.iter().any(|byte| *byte != 0);
-                self.skip(8, written);
+                self.skip(8);
                 continue;
             };
-            self.fill(head.size())?;
-            if head.fits(self.stored(&head)) {
-                if let Some(hole) = self.hole.take() {
-                    return Ok(Some(Item::Hole(hole)));
-                }
-                let offset = self.offset;
-                self.offset += head.size();
-                self.next = head.sequence + 1;
-                return Ok(Some(Item::Record(Found { offset, head })));
+            if let Some(hole) = self.hole.take() {
+                return Ok(Some(Item::Hole(hole)));
             }
-            self.next = head.sequence + 1;
-            self.skip(head.size(), true);
+            self.fill(head.size())?;
+            return Ok(Some(self.take(head)));
         }
         if self.offset < self.end {
             self.fill(self.end - self.offset)?;
-            let rest = self.ahead(self.end - self.offset);
-            let (length, written) = (rest.len() as u64, rest.iter().any(|byte| *byte != 0));
-            self.skip(length, written);
+            self.skip(self.end - self.offset);
         }
         Ok(self.hole.take().map(Item::Hole))
+    }
+
+    /// What the head says that stands here, and the place is behind it.
+    fn take(&mut self, head: Head) -> Item {
+        let (offset, end) = (self.offset, self.offset + head.size());
+        let item = if head.fits(self.stored(&head)) {
+            Item::Record(Found { offset, head })
+        } else {
+            let record = self.ahead(RECORD_BYTES + u64::from(head.stored_bytes));
+            let lacks_sector = lacks_sector(offset, record, UNWRITTEN_BYTES);
+            Item::Hole(Hole { start: offset, end, written_end: end, lacks_sector })
+        };
+        (self.offset, self.next) = (end, head.sequence + 1);
+        self.sure = self.sure.max(head.group);
+        item
     }
 
     /// The stored bytes of the record that was just found.
@@ -132,12 +162,22 @@ impl Scanner {
         &self.buffer[start..start + length as usize]
     }
 
-    fn skip(&mut self, length: u64, written: bool) {
-        let hole = self.hole.get_or_insert(Hole { start: self.offset, end: self.offset, written_end: self.offset });
+    /// No head stands here, so the place is that much further.
+    fn skip(&mut self, length: u64) {
+        let start = self.offset;
+        let is_written = self.ahead(length).iter().any(|byte| *byte != 0);
+        if self.hole.is_none() {
+            // Here a head would stand, had anything been written. No part of a head is all zeros.
+            let place = self.ahead(RECORD_BYTES.min(self.end - start));
+            let lacks_sector = lacks_sector(start, place, 1);
+            self.hole = Some(Hole { start, end: start, written_end: start, lacks_sector });
+        }
         self.offset += length;
-        hole.end = self.offset;
-        if written {
-            hole.written_end = self.offset;
+        if let Some(hole) = &mut self.hole {
+            hole.end = self.offset;
+            if is_written {
+                hole.written_end = self.offset;
+            }
         }
     }
 
@@ -153,4 +193,18 @@ impl Scanner {
         self.buffer_at = self.offset;
         read_padded(&*self.file, &mut self.buffer, self.offset).inspect_err(|_| self.buffer.clear())
     }
+}
+
+/// Whether a sector holds nothing but zeros of the bytes, which stand at that place of the file, and
+/// at least so many of them.
+fn lacks_sector(at: u64, mut bytes: &[u8], least: usize) -> bool {
+    let mut length = (SECTOR_BYTES - at % SECTOR_BYTES) as usize;
+    while !bytes.is_empty() {
+        let (part, rest) = bytes.split_at(length.min(bytes.len()));
+        if part.len() >= least && part.iter().all(|byte| *byte == 0) {
+            return true;
+        }
+        (bytes, length) = (rest, SECTOR_BYTES as usize);
+    }
+    false
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::Sequence;
+use super::{Counts, Sequence};
 
 /// A snapshot, all of one moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -35,10 +35,8 @@ pub struct Stats {
     pub durable: Sequence,
     /// Up to here nothing is needed any more.
     pub released: Sequence,
-    /// Places where synced bytes turned out to be damaged.
-    pub damaged: u64,
-    /// Bytes of those places.
-    pub damaged_bytes: u64,
+    /// Bytes that hold no record though something was written there.
+    pub found: Counts,
     /// Why the disk takes no new segment at present, if so: nothing can be appended any more, or soon.
     pub unwritable: Option<String>,
 }

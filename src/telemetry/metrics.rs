@@ -247,7 +247,11 @@ impl Metrics {
             counter!("hourglass_log_appended_bytes_total").absolute(backlog.appended_bytes);
             counter!("hourglass_log_syncs_total").absolute(backlog.syncs);
             counter!("hourglass_log_failures_total").absolute(backlog.disk_failures);
-            counter!("hourglass_log_damaged_total").absolute(backlog.damaged);
+            for (verdict, places) in
+                [("damaged", backlog.damaged), ("in_doubt", backlog.in_doubt), ("torn", backlog.torn)]
+            {
+                counter!("hourglass_log_damaged_total", "verdict" => verdict).absolute(places);
+            }
         });
     }
 
@@ -305,6 +309,8 @@ pub struct Backlog {
     pub syncs: u64,
     pub disk_failures: u64,
     pub damaged: u64,
+    pub in_doubt: u64,
+    pub torn: u64,
 }
 
 impl std::fmt::Debug for Metrics {
@@ -361,7 +367,10 @@ fn describe() {
     count("hourglass_log_appended_bytes_total", "Bytes of them, after compression");
     count("hourglass_log_syncs_total", "Syncs of the log");
     count("hourglass_log_failures_total", "Operations of the log that the disk refused");
-    count("hourglass_log_damaged_total", "Places where synced bytes of the log turned out to be damaged");
+    count(
+        "hourglass_log_damaged_total",
+        "Places of the log that hold no record though something was written there, by verdict: damaged were acked, in_doubt may have been, torn were not",
+    );
     level("hourglass_log_segments", "Segment files of the log");
     level("hourglass_log_bytes", "Bytes of the log's segment files, with what is preallocated");
     level("hourglass_log_waiting_bytes", "Bytes of requests that wait for the disk");

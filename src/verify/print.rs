@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::finding::Difference;
 use super::walk::{DatabaseReport, FULL_MAX, Tally};
-use crate::log::Inspected;
+use crate::log::{Damage, Inspected, Verdict};
 
 const BAR: usize = 30;
 /// No eye follows more.
@@ -91,9 +91,13 @@ pub(super) fn report(out: &mut dyn Write, reports: &[DatabaseReport], log: Optio
         None => line(format_args!("log: there is none")),
         Some(log) => {
             line(format_args!("log: {} records that are not released, {} bytes", log.records, log.bytes));
-            for damage in log.damage.iter().filter(|damage| !damage.torn).take(FULL_MAX) {
-                let (segment, offset, bytes) = (&damage.segment, damage.offset, damage.bytes);
-                line(format_args!("note: log: {bytes} damaged bytes at {offset} of {segment}"));
+            for Damage { segment, offset, bytes, verdict, .. } in log.damage.iter().take(FULL_MAX) {
+                let what = match verdict {
+                    Verdict::Damaged => "damaged bytes",
+                    Verdict::InDoubt => "bytes that hold no record and may have been acked",
+                    Verdict::Torn => "bytes of a write that was cut short and was not acked,",
+                };
+                line(format_args!("note: log: {bytes} {what} at {offset} of {segment}"));
             }
         }
     }

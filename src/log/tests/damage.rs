@@ -9,7 +9,7 @@ use super::{append, open, read_all, small};
 use crate::log::disk::Disk;
 use crate::log::format::{HEADER_BYTES, Header};
 use crate::log::scan::{Item, Scanner};
-use crate::log::{Log, OpenError, Options, Record};
+use crate::log::{Counts, Log, OpenError, Options, Record, Verdict};
 
 /// A closed log of a few records in several segments, with its checkpoint.
 struct Sample {
@@ -157,8 +157,9 @@ fn damage_in_the_middle_is_counted_once_and_its_bytes_are_kept() {
         let damage = log.damage();
         assert_eq!(damage.len(), 1, "opening {opening}");
         assert_eq!((damage[0].offset, damage[0].bytes), (place.start as u64, damaged.len() as u64));
-        assert!(!damage[0].torn);
-        assert_eq!((log.stats().damaged, log.stats().damaged_bytes), (1, damaged.len() as u64));
+        assert_eq!(damage[0].verdict, Verdict::Damaged);
+        let counted = Counts { damaged: 1, damaged_bytes: damaged.len() as u64, ..Counts::default() };
+        assert_eq!(log.stats().found, counted);
         let kept = format!("quarantine/{}", damage[0].kept_as.as_ref().unwrap());
         assert_eq!(disk.bytes(&kept), damaged);
         drop(log);
@@ -201,7 +202,9 @@ fn whole_records_that_do_not_belong_behind_the_tail_are_not_taken() {
         grafted.rot(&own, |bytes| bytes[end..end + strange.len()].copy_from_slice(&strange));
         let (log, recovery) = open(&grafted, options()).unwrap();
         assert_eq!(recovery.last, 1);
-        assert!(recovery.torn_bytes > 0 && recovery.torn_bytes <= strange.len() as u64);
+        let [damage] = &recovery.damage[..] else { panic!("{:?}", recovery.damage) };
+        assert_eq!((damage.offset, damage.verdict), (end as u64, Verdict::InDoubt));
+        assert!(damage.bytes <= strange.len() as u64 && damage.kept_as.is_some());
         assert_eq!(read_all(&log, 1).len(), 1);
     }
 }

@@ -6,7 +6,7 @@ use super::history::payload;
 use super::simulated::Simulated;
 use super::{append, open, read_all, small};
 use crate::log::format::HEADER_BYTES;
-use crate::log::{Folder, Inspected, Log, Options, inspect};
+use crate::log::{Folder, Inspected, Log, Options, Verdict, inspect};
 
 fn filled(disk: &Simulated, records: u64) -> Log {
     let (log, _) = open(disk, small()).unwrap();
@@ -72,11 +72,15 @@ fn a_tail_that_a_kill_tore_is_no_damage() {
     let all = inspect(&disk).unwrap();
     disk.rot(&last, |bytes| {
         let end = bytes.iter().rposition(|byte| *byte != 0).unwrap();
-        bytes.truncate(end - 300);
+        bytes[(end - 600).next_multiple_of(512)..].fill(0);
     });
     let found = inspect(&disk).unwrap();
     assert_eq!((all.records, found.records, found.last), (5, 4, 4));
-    assert_eq!(found.damage, []);
+    assert_eq!(found.damage.iter().map(|damage| damage.verdict).collect::<Vec<_>>(), [Verdict::Torn]);
+    let (log, recovery) = open(&disk, small()).unwrap();
+    let (told, kept) = (&found.damage[0], &recovery.damage[0]);
+    assert_eq!((told.offset, told.bytes, told.verdict), (kept.offset, kept.bytes, kept.verdict));
+    assert_eq!((log.stats().found.in_doubt, log.stats().found.torn), (0, 1));
 }
 
 #[test]

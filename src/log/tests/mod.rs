@@ -14,6 +14,7 @@ mod model;
 mod plain;
 mod real_disk;
 mod simulated;
+mod tail;
 mod teeth;
 
 use std::sync::Arc;

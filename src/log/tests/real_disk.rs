@@ -50,7 +50,7 @@ fn a_reader_keeps_up_with_four_appenders_and_a_release() {
     });
     log.close();
     let (log, recovery) = Log::open(Folder::new(&path).unwrap(), options).unwrap();
-    assert_eq!((recovery.last, recovery.released, recovery.torn_bytes), (4 * EACH, 1500, 0));
+    assert_eq!((recovery.last, recovery.released, recovery.damage.len()), (4 * EACH, 1500, 0));
     assert_eq!(read_all(&log, 1501).len(), 100);
 }
 

@@ -2,7 +2,7 @@
 //!
 //! * A write is durable after its file's sync, a name after the folder's. At a power cut the rest is
 //!   lost, kept, or torn: each block of 512 bytes of each write, and each change of a name, by chance.
-//! * A failed write leaves a part of its bytes. After a failed sync the unsynced blocks are durable
+//! * A failed write leaves some of its first blocks. After a failed sync the unsynced blocks are durable
 //!   or not, by chance, and no later sync makes up for it, while reading still shows them. A failed
 //!   rename or removal happened or not. A failed sync of the folder may be tried again.
 
@@ -307,7 +307,10 @@ impl DiskFile for Handle {
         let count = match outcome {
             Ok(()) => bytes.len(),
             Err(false) => 0,
-            Err(true) => (world.chance >> 20) as usize % (bytes.len() + 1),
+            Err(true) => {
+                let end = offset as usize + (world.chance >> 20) as usize % (bytes.len() + 1);
+                (end - end % world::BLOCK).saturating_sub(offset as usize)
+            }
         };
         let written = Change::Write { offset: offset as usize, bytes: bytes[..count].to_vec() };
         world.change(self.file, written)?;

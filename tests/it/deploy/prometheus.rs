@@ -260,7 +260,8 @@ fn every_dashboard_and_alert_expression_finds_series_and_an_outage_of_the_store_
     });
 
     // Which need a trouble of their own; the disk of this machine may be slow enough for others.
-    let of_troubles = ["Down", "LogRefuses", "LogDamaged", "DeadLetters", "StoreErrors", "Sheds", "AnswersFail"];
+    let of_troubles =
+        ["Down", "LogRefuses", "LogDamaged", "LogInDoubt", "DeadLetters", "StoreErrors", "Sheds", "AnswersFail"];
     let alerts = prometheus.alerts();
     for name in of_troubles {
         assert_eq!(alerts[&format!("Hourglass{name}")].1, "inactive", "{name} of a healthy service");

@@ -5,7 +5,7 @@ use std::io::{self, ErrorKind};
 
 use super::Fault;
 
-const BLOCK: usize = 512;
+pub(super) const BLOCK: usize = 512;
 
 #[derive(Clone)]
 pub(super) struct World {

@@ -1,0 +1,176 @@
+//! What stands behind the last whole record: bytes that may have been acked are not set aside quietly,
+//! and a write that was cut short raises no alarm.
+
+use std::ops::Range;
+
+use super::history::payload;
+use super::simulated::{Cut, Simulated};
+use super::{append, open, read_all, small};
+use crate::log::disk::Disk;
+use crate::log::format::{HEADER_BYTES, Head, Header, Stored, segment_name};
+use crate::log::{Damage, Log, Sequence, Verdict, inspect};
+
+/// A log that was killed after these many records of that size were acked, each in a group of its
+/// own, and where they stand in its one segment.
+fn killed(sizes: &[usize]) -> (Simulated, String, Vec<Range<usize>>) {
+    let disk = Simulated::new(5);
+    let (log, _) = open(&disk, small()).unwrap();
+    for (number, size) in sizes.iter().enumerate() {
+        append(&log, &payload(number as u64 + 1, *size)).unwrap();
+    }
+    drop(log);
+    disk.kill();
+    let name = disk.segments().remove(0);
+    let (bytes, mut start) = (disk.bytes(&name), HEADER_BYTES as usize);
+    let header = Header::decode(&bytes[..start]).unwrap();
+    let places = sizes.iter().map(|_| {
+        let head = Head::decode(header.segment, &bytes[start..]).unwrap();
+        start += head.size() as usize;
+        start - head.size() as usize..start
+    });
+    (disk.clone(), name, places.collect())
+}
+
+/// Opens the log, which holds the first records only, and tells the same as a look does that changes
+/// nothing; whatever was found lies in quarantine as it stood there.
+fn opened(disk: &Simulated, name: &str, whole: usize, story: &str) -> (Log, Vec<Damage>) {
+    let (before, looked) = (disk.bytes(name), inspect(disk).unwrap());
+    let (log, recovery) = open(disk, small()).unwrap();
+    assert_eq!(read_all(&log, 1).len(), whole, "{story}");
+    assert_eq!((looked.records, looked.last), (whole as u64, recovery.last), "{story}");
+    let seen = |damage: &Damage| (damage.offset, damage.bytes, damage.verdict);
+    assert!(looked.damage.iter().map(seen).eq(recovery.damage.iter().map(seen)), "{story}: {looked:?}");
+    for damage in &recovery.damage {
+        let kept = disk.bytes(&format!("quarantine/{}", damage.kept_as.as_ref().unwrap()));
+        assert_eq!(kept, before[damage.offset as usize..][..damage.bytes as usize], "{story}");
+    }
+    (log, recovery.damage)
+}
+
+/// Four requests were acked, the process was killed, and one byte of the last record flipped: the
+/// reading was gone, nothing lay in quarantine, no metric told, and health was fine.
+#[test]
+fn a_last_record_that_changed_is_in_doubt_and_kept() {
+    let (disk, name, places) = killed(&[70, 300, 90, 700]);
+    let last = places[3].clone();
+    for at in last.start..last.start + 32 + 700 {
+        let (disk, story) = (disk.fork(), format!("byte {at} of {last:?}"));
+        disk.rot(&name, |bytes| bytes[at] ^= 1 << (at % 8));
+        let (log, damage) = opened(&disk, &name, 3, &story);
+        let [damage] = &damage[..] else { panic!("{story}: {damage:?}") };
+        assert_eq!((damage.offset, damage.verdict), (last.start as u64, Verdict::InDoubt), "{story}");
+        assert!((last.len() as u64 - 8..=last.len() as u64).contains(&damage.bytes), "{story}: {damage:?}");
+        assert_eq!(log.stats().found.in_doubt, 1, "{story}");
+        assert!(append(&log, b"afterwards").unwrap() > 4, "{story}");
+    }
+}
+
+/// The same with a byte of each of the last two: that the fourth was begun proves that the third had
+/// been synced, although the fourth itself is lost.
+#[test]
+fn a_later_head_proves_that_what_stands_before_it_was_synced() {
+    let (disk, name, places) = killed(&[70, 300, 90, 200]);
+    disk.rot(&name, |bytes| places[2..].iter().for_each(|place| bytes[place.start + 40] ^= 1));
+    let (log, damage) = opened(&disk, &name, 2, "the last two");
+    let found: Vec<_> = damage.iter().map(|damage| (damage.offset as usize, damage.verdict)).collect();
+    assert_eq!(found, [(places[2].start, Verdict::Damaged), (places[3].start, Verdict::InDoubt)]);
+    let counts = log.stats().found;
+    assert_eq!((counts.damaged, counts.in_doubt, counts.torn), (1, 1, 0));
+    assert_eq!((counts.damaged_bytes as usize, counts.in_doubt_bytes as usize), (places[2].len(), places[3].len()));
+    // It stays in quarantine, and what is acked from now on is found again.
+    append(&log, b"afterwards").unwrap();
+    drop(log);
+    disk.cut(Cut::Lost);
+    let (log, _) = open(&disk, small()).unwrap();
+    assert_eq!(read_all(&log, 1).len(), 3);
+    assert_eq!(disk.names().iter().filter(|name| name.starts_with("quarantine/")).count(), 2);
+}
+
+/// A power cut leaves each sector of a write written or not, and nobody was told of it.
+#[test]
+fn a_write_that_was_cut_short_is_torn_and_no_alarm() {
+    let (disk, name, places) = killed(&[70, 300, 3000]);
+    let last = places[2].clone();
+    let sectors: Vec<Range<usize>> = (last.start / 512..last.end.div_ceil(512))
+        .map(|sector| (sector * 512).max(last.start)..(sector * 512 + 512).min(last.end))
+        .collect();
+    assert!(sectors.len() >= 6 && sectors.iter().all(|sector| sector.len() >= 24), "{sectors:?}");
+    for lost in 1..(1_u32 << sectors.len()) - 1 {
+        let (disk, story) = (disk.fork(), format!("sectors {lost:b} of {last:?}"));
+        disk.rot(&name, |bytes| {
+            let lost = sectors.iter().enumerate().filter(|(number, _)| lost >> number & 1 == 1);
+            lost.for_each(|(_, sector)| bytes[sector.clone()].fill(0));
+        });
+        let (log, damage) = opened(&disk, &name, 2, &story);
+        assert_eq!(damage.iter().map(|damage| damage.verdict).collect::<Vec<_>>(), [Verdict::Torn], "{story}");
+        assert_eq!((log.stats().found.in_doubt, log.stats().found.damaged), (0, 0), "{story}");
+    }
+}
+
+#[test]
+fn zeros_behind_the_last_record_are_nothing() {
+    let (disk, name, places) = killed(&[70, 300]);
+    disk.rot(&name, |bytes| bytes[places[1].clone()].fill(0));
+    let (log, damage) = opened(&disk, &name, 1, "zeros");
+    assert_eq!((damage, log.stats().found.torn), (Vec::new(), 0));
+}
+
+/// What may have been acked must not be cut off where quarantine took no copy of it.
+#[test]
+fn what_quarantine_refuses_stays_where_it_is() {
+    let (disk, name, places) = killed(&[70, 300]);
+    disk.rot(&name, |bytes| bytes[places[1].start + 50] ^= 1);
+    let before = disk.bytes(&name)[places[1].clone()].to_vec();
+    disk.set_capacity(disk.used(|other| other == name));
+    let (_log, recovery) = open(&disk, small()).unwrap();
+    assert_eq!(recovery.damage.iter().map(|damage| damage.kept_as.is_some()).collect::<Vec<_>>(), [false]);
+    assert_eq!(disk.bytes(&name)[places[1].clone()], before);
+}
+
+/// The newest segment had lost both copies of its header. It was put away whole, and when it was the
+/// only one, or held more than a million records, its sequences were given to others.
+#[test]
+fn the_sequences_of_a_segment_without_a_header_are_not_used_again() {
+    for sequences in [vec![1, 2, 3], vec![1, 1 << 24], vec![1, 5, 1 << 44], vec![1 << 45]] {
+        let disk = Simulated::new(1);
+        write_segment(&disk, &sequences);
+        let last = *sequences.last().unwrap();
+        let whole = disk.fork();
+        assert_eq!(open(&whole, small()).unwrap().1.last, last, "the segment is one of ours");
+        disk.rot(&segment_name(sequences[0]), |bytes| bytes[..HEADER_BYTES as usize].fill(0));
+        let (log, recovery) = open(&disk, small()).unwrap();
+        assert_eq!(recovery.damage.len(), 1);
+        let next = append(&log, b"afterwards").unwrap();
+        assert!(next > last, "{next} after {sequences:?}");
+        assert!(next < last + (1 << 30), "{next} after {sequences:?}");
+    }
+}
+
+/// One byte of a head that nothing confirms must not use up all sequences.
+#[test]
+fn a_changed_sequence_in_a_segment_without_a_header_is_not_believed() {
+    let disk = Simulated::new(1);
+    write_segment(&disk, &[7, 8]);
+    disk.rot(&segment_name(7), |bytes| {
+        bytes[..HEADER_BYTES as usize].fill(0);
+        bytes[HEADER_BYTES as usize + 15] ^= 0x40;
+    });
+    let (log, _) = open(&disk, small()).unwrap();
+    assert!((9..1 << 30).contains(&append(&log, b"afterwards").unwrap()));
+}
+
+/// A segment with records of these sequences, each in a group of its own.
+fn write_segment(disk: &Simulated, sequences: &[Sequence]) {
+    let (segment, first) = (0x1234_5678_9abc_def0, sequences[0]);
+    let header = Header { log: 77, segment, first, previous: None, store: "embedded".to_owned() };
+    let mut bytes = header.encode();
+    for sequence in sequences {
+        let group = bytes.len() as u64;
+        Stored::new(1, payload(*sequence, 100), false).encode(segment, *sequence, group, &mut bytes);
+    }
+    let file = disk.create(&segment_name(first)).unwrap();
+    file.write_at(&bytes, 0).unwrap();
+    file.set_len(16 << 10).unwrap();
+    file.sync().unwrap();
+    disk.sync_dir().unwrap();
+}
