@@ -149,9 +149,11 @@ impl Log {
             io::ErrorKind::WouldBlock => OpenError::Locked,
             _ => OpenError::Io { attempt: "locking the log".into(), error },
         })?;
-        let open::Opened { shared, next, mut recovery } = open::open(disk, options, ids())?;
+        let open::Opened { shared, next, mut recovery, headless } = open::open(disk, options, ids())?;
         let mut writer = Writer::new(Arc::clone(&shared), ids, next);
         writer.start();
+        open::put_away(&shared, headless);
+        recovery.damage = shared.damage.list();
         recovery.unwritable = shared.lock().unwritable.clone();
         let releases = Releases::new(recovery.released);
         // What an earlier process had released may go now; if not, then with the next release.

@@ -25,6 +25,8 @@ pub(super) struct Opened {
     /// The sequence of the next record.
     pub(super) next: Sequence,
     pub(super) recovery: Recovery,
+    /// Names and bytes of segments whose header is damaged.
+    pub(super) headless: Vec<(String, u64)>,
 }
 
 /// A segment with a header.
@@ -96,7 +98,6 @@ pub(super) fn open(disk: Arc<dyn Disk>, options: Options, new_id: u64) -> Result
         checkpoint::remove_if_there(&*disk, half).map_err(attempted("removing what an earlier process left"))?;
     }
     let damage = Register::default();
-    put_away(&*disk, &damage, lost);
     if let Some(segment) = lacks_segment {
         damage.add(Damage::of_segment(segment, 0, None));
     }
@@ -109,7 +110,7 @@ pub(super) fn open(disk: Arc<dyn Disk>, options: Options, new_id: u64) -> Result
     let recovery = Recovery { log, last, released, damage: damage.list(), unwritable: None };
     let state = State::new(segments, last, released);
     let shared = Arc::new(Shared::new(disk, options, log, state, damage));
-    Ok(Opened { shared, next: if is_new { next } else { next + GAP }, recovery })
+    Ok(Opened { shared, next: if is_new { next } else { next + GAP }, recovery, headless: lost })
 }
 
 impl State {
@@ -271,10 +272,13 @@ impl Judged {
     }
 }
 
-fn put_away(disk: &dyn Disk, damage: &Register, headless: Vec<(String, u64)>) {
+/// Segments without a header are in quarantine. They stay where they are while no newer segment is
+/// there: their names keep their sequences from being used again.
+pub(super) fn put_away(shared: &Shared, headless: Vec<(String, u64)>) {
+    let has_newer = shared.lock().unwritable.is_none();
     for (segment, bytes) in headless {
-        let kept_as = quarantine::put_away(disk, &segment).ok();
-        damage.add(Damage::of_segment(segment, bytes, kept_as));
+        let kept_as = if has_newer { quarantine::put_away(&*shared.disk, &segment).ok() } else { None };
+        shared.damage.add(Damage::of_segment(segment, bytes, kept_as));
     }
 }
 

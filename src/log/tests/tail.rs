@@ -146,6 +146,24 @@ fn the_sequences_of_a_segment_without_a_header_are_not_used_again() {
     }
 }
 
+/// The segment without a header was put away before its successor was there: a start that got no
+/// further left the next one nothing to know its sequences by.
+#[test]
+fn a_segment_without_a_header_stays_until_a_newer_one_is_there() {
+    let disk = Simulated::new(1);
+    write_segment(&disk, &[1, 5, 1 << 44]);
+    disk.rot(&segment_name(1), |bytes| bytes[..HEADER_BYTES as usize].fill(0));
+    disk.set_capacity(disk.used(|_| true));
+    let (log, recovery) = open(&disk, small()).unwrap();
+    assert!(recovery.unwritable.is_some() && recovery.damage.len() == 1, "{recovery:?}");
+    drop(log);
+    disk.kill();
+    disk.set_capacity(usize::MAX);
+    let (log, recovery) = open(&disk, small()).unwrap();
+    assert_eq!(recovery.damage.iter().map(|damage| damage.kept_as.is_some()).collect::<Vec<_>>(), [true]);
+    assert!(append(&log, b"afterwards").unwrap() > 1 << 44);
+}
+
 /// One byte of a head that nothing confirms must not use up all sequences.
 #[test]
 fn a_changed_sequence_in_a_segment_without_a_header_is_not_believed() {
