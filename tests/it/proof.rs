@@ -6,6 +6,7 @@
 
 mod disk_full;
 mod kills;
+mod log_tail;
 mod oracle;
 mod outage;
 mod proxy;
