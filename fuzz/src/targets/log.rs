@@ -1,5 +1,6 @@
 //! Recovery of the log: over any damage to files that the real writer wrote, no panic, no invented record, every record
-//! that was not hit there in order, and new ones taken.
+//! that was not hit there in order, every one that was hit and left a trace told of, and new ones taken, under new
+//! sequences.
 
 use std::sync::{OnceLock, mpsc};
 
@@ -44,8 +45,14 @@ pub fn check(data: &[u8]) {
     for (record, place) in sample.records.iter().filter(|_| !foreign && !copied) {
         let lost = record.sequence > recovery.released && !found.contains(record);
         assert!(!lost || !is_whole(&sample.disk, &damaged, place), "{} of {place:?} is lost", record.sequence);
+        assert!(
+            !lost || !leaves_a_trace(&sample.disk, &damaged, place) || is_told(&log, place),
+            "{place:?} is not told"
+        );
     }
-    append(&log, 9, b"afterwards");
+    let next = append(&log, 9, b"afterwards");
+    let last = sample.records.iter().map(|(record, _)| record.sequence).max().unwrap_or_default();
+    assert!(foreign || recovery.log != sample.log || next > last, "{next} may have been used: {last} was");
     assert_eq!(all(&log).last().map(|record| &*record.payload), Some(&b"afterwards"[..]));
 }
 
@@ -53,6 +60,7 @@ pub fn check(data: &[u8]) {
 struct Sample {
     disk: MemoryDisk,
     compress: bool,
+    log: u64,
     records: Vec<(Record, Place)>,
 }
 
@@ -78,9 +86,10 @@ fn options(compress: bool) -> Options {
 
 fn sample(number: usize) -> Sample {
     let (disk, compress) = (MemoryDisk::default(), number.is_multiple_of(2));
-    let mut written = Vec::new();
+    let (mut written, mut id) = (Vec::new(), 0);
     for half in 0..2 {
-        let (log, _) = Log::open(disk.clone(), options(compress)).expect("a log in memory");
+        let (log, recovery) = Log::open(disk.clone(), options(compress)).expect("a log in memory");
+        id = recovery.log;
         for count in 0..=6 * (1 + number / 2) {
             let payload = payload(number * 100 + half * 50 + count, [40, 900, 5000][(number + count) % 3]);
             written.push(Record { sequence: append(&log, 1, &payload), kind: 1, payload });
@@ -98,7 +107,7 @@ fn sample(number: usize) -> Sample {
     // What was released may be gone.
     let records: Vec<_> = written.into_iter().filter_map(placed).collect();
     assert!(records.len() > 8, "a log of records");
-    Sample { disk, compress, records }
+    Sample { disk, compress, log: id, records }
 }
 
 /// Where the records of an undamaged segment stand.
@@ -151,6 +160,23 @@ fn is_whole(before: &MemoryDisk, after: &MemoryDisk, place: &Place) -> bool {
         let half = |at: usize| new.get(at..at + HEADER / 2).is_some_and(|half| *half == old[at..at + HEADER / 2]);
         new.get(range.clone()) == Some(&old[range.clone()]) && (half(0) || half(HEADER / 2))
     })
+}
+
+/// Whether its file goes by its name with a header of its own, and a byte of the record stands where it stood, in the head
+/// or in the payload behind a head of which something is left.
+fn leaves_a_trace(before: &MemoryDisk, after: &MemoryDisk, place: &Place) -> bool {
+    let (old, new) = (bytes(before, &place.file), bytes(after, &place.file));
+    let is_same = |range: std::ops::Range<usize>| new.get(range.clone()).is_some_and(|part| *part == old[range]);
+    let has_header = is_same(0..HEADER / 2) || is_same(HEADER / 2..HEADER);
+    has_header && new.get(place.start..place.start + 8).is_some_and(|part| part.iter().any(|byte| *byte != 0))
+}
+
+/// Whether the log tells of damage that covers its beginning, or of the whole segment.
+fn is_told(log: &Log, place: &Place) -> bool {
+    let covers = |offset: u64, bytes: u64| (offset..offset + bytes).contains(&(place.start as u64));
+    log.damage()
+        .iter()
+        .any(|damage| damage.segment == place.file && (damage.offset == 0 || covers(damage.offset, damage.bytes)))
 }
 
 /// What a change may cost.
