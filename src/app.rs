@@ -1,7 +1,9 @@
 //! The whole, put together from top to bottom in the order the parts depend on each other, and
 //! taken apart in the opposite order. The only room that knows all others.
 
+mod flush_wal;
 mod listeners;
+mod stop;
 mod tokens;
 mod verify;
 
@@ -26,7 +28,9 @@ use crate::query::{self, Query};
 use crate::store::{EmbeddedStore, MongoOptions, MongoStore};
 use crate::telemetry::{Metrics, logs};
 
+pub use self::flush_wal::flush_wal;
 use self::listeners::{Addresses, Listeners};
+use self::stop::{Ending, shut_down};
 pub use self::tokens::tokens;
 pub use self::verify::verify;
 
@@ -39,7 +43,8 @@ const FLUSH_AWAY: Duration = Duration::from_secs(15);
 /// How often histograms are folded between scrapes.
 const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Serves until SIGTERM or SIGINT. Success when nothing that was acked or begun was left behind.
+/// Serves until SIGTERM or SIGINT. Success when nothing that was acked or begun was left behind; a status of its own when
+/// records are left in the log.
 #[must_use]
 pub fn run(settings: Settings) -> ExitCode {
     logs::start(&settings.telemetry.log_level, settings.telemetry.log_format);
@@ -52,8 +57,7 @@ pub fn run(settings: Settings) -> ExitCode {
     runtime.shutdown_timeout(Duration::from_millis(100));
     // Behind whatever the driver says of its tasks' end: the reason is the last line.
     match served {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
+        Ok(ending) => ending.code(),
         Err(error) => failed(&error),
     }
 }
@@ -63,7 +67,7 @@ fn failed(error: &anyhow::Error) -> ExitCode {
     ExitCode::FAILURE
 }
 
-async fn serve(settings: Settings) -> anyhow::Result<bool> {
+async fn serve(settings: Settings) -> anyhow::Result<Ending> {
     let started = (clock::now_ns(), Instant::now());
     // First of all: SIGHUP ends a process that does not listen for it.
     let hangups = signal(SignalKind::hangup()).context("listening for SIGHUP")?;
@@ -100,15 +104,15 @@ async fn serve(settings: Settings) -> anyhow::Result<bool> {
     let server = listeners.serve(&settings, app.clone(), &told, hangups);
     let asked = is_asked_to_stop(&mut stop, &mut closing).await;
     health_sender.send_replace(Health::Stopping);
-    let done = tokio::select! {
-        done = shut_down(&settings, stopping, server, app, closing, store) => done,
+    let ending = tokio::select! {
+        ending = shut_down(&settings, stopping, server, app, closing, store) => ending,
         () = stop.wait() => {
             tracing::warn!("told to stop a second time: stopping at once");
-            false
+            Ending::Failed
         }
     };
     [watcher, upkeep, tokens].iter().for_each(JoinHandle::abort);
-    Ok(asked && done)
+    Ok(if asked { ending } else { Ending::Failed })
 }
 
 /// Waits for a reason to stop, and says whether it is somebody's wish.
@@ -295,54 +299,6 @@ async fn keep_up(metrics: Metrics) {
         tokio::time::sleep(UPKEEP_INTERVAL).await;
         metrics.upkeep();
     }
-}
-
-/// Accepts nothing more, finishes what was begun, brings what is acked to the store as far as it
-/// takes it, and closes, all under one deadline that names who is late. Whatever was acked is in the
-/// log before any of this begins: what does not get to the store now does at the next start.
-async fn shut_down(
-    settings: &Settings,
-    stopping: watch::Sender<bool>,
-    server: JoinHandle<()>,
-    app: Arc<App>,
-    mut closing: Closing,
-    store: Arc<dyn Store>,
-) -> bool {
-    let deadline = tokio::time::Instant::now() + settings.server.shutdown_timeout;
-    let late = |who: &str| tracing::error!(who, "not done by server.shutdown_timeout; stopping all the same");
-    stopping.send_replace(true);
-    let mut done = true;
-    let finished = tokio::time::timeout_at(deadline, server).await;
-    if !matches!(finished, Ok(Ok(()))) {
-        late("requests under way");
-        done = false;
-    }
-    // With the last handle of ingest gone, the shards finish their queues and end.
-    drop(app);
-    let mut stored = true;
-    for shard in std::mem::take(&mut closing.shards) {
-        match tokio::time::timeout_at(deadline, shard).await {
-            Ok(Ok(all)) => stored &= all,
-            Ok(Err(_)) => done = false,
-            Err(_) => {
-                late("page writes");
-                stored = false;
-            }
-        }
-    }
-    if !stored {
-        tracing::warn!("not all that was acked is in the store; the rest is in the log and follows at the next start");
-    }
-    if tokio::time::timeout_at(deadline, closing.close_log()).await.is_err() {
-        late("the log");
-        done = false;
-    }
-    if tokio::time::timeout_at(deadline, store.close()).await.is_err() {
-        late("the store");
-        done = false;
-    }
-    tracing::info!(complete = done, "stopped");
-    done
 }
 
 /// SIGTERM or SIGINT; whichever comes first.

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
@@ -37,6 +38,10 @@ pub enum Command {
     /// is, 1 when something is, 2 when the check was not completed. The service must be stopped, or
     /// may run where the store is MongoDB.
     Verify(VerifyFlags),
+    /// Bring everything in a folder's log to the store without serving anybody: before the folder goes, or the store
+    /// changes. Exits with 0 when the log is empty, 75 when something is left in it, 1 when it could not be opened. The
+    /// service must be stopped.
+    FlushWal(FlushWalFlags),
     /// Make, list, rotate and revoke tokens, by which clients say who they are. May be done while the service runs.
     Token {
         /// What about them.
@@ -77,6 +82,34 @@ pub enum TokenCommand {
         #[expect(missing_docs, reason = "flattened")]
         store: StoreFlags,
     },
+}
+
+/// The flags of `flush-wal`.
+#[derive(Debug, Args)]
+pub struct FlushWalFlags {
+    /// Give up after so long: 90s, 10m. Without it, it waits for the store however long that takes.
+    #[arg(long, value_name = "DURATION", value_parser = lifetime)]
+    pub timeout: Option<i64>,
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "flattened")]
+    pub store: StoreFlags,
+}
+
+impl StoreFlags {
+    /// What they have in common with `serve`.
+    #[must_use]
+    pub fn settings(&self) -> ServeFlags {
+        let (config, data_dir, store) = (self.config.clone(), self.data_dir.clone(), self.store.clone());
+        ServeFlags { config, listen: None, data_dir, store }
+    }
+}
+
+impl FlushWalFlags {
+    /// How long to go on at most.
+    #[must_use]
+    pub fn patience(&self) -> Option<Duration> {
+        self.timeout.map(|seconds| Duration::from_secs(seconds.unsigned_abs()))
+    }
 }
 
 /// Where the tokens are kept: as `serve` has it.

@@ -21,6 +21,10 @@ fn main() -> ExitCode {
             Ok(settings) => app::verify(&settings, flags.repair),
             Err(problems) => cli::report(&problems),
         },
+        Command::FlushWal(flags) => match cli::settings(&flags.store.settings()) {
+            Ok(settings) => app::flush_wal(&settings, flags.patience()),
+            Err(problems) => cli::report(&problems),
+        },
         Command::Token { command } => cli::tokens(command, app::tokens),
         Command::CheckConfig(flags) => match cli::settings(&flags) {
             Ok(_) => cli::config_is_sound(&flags),

@@ -11,6 +11,7 @@ mod catalog;
 mod dead_letters;
 mod deletion;
 mod door;
+mod drain;
 mod error;
 mod feed;
 mod flight;

@@ -185,7 +185,10 @@ impl Progress {
         // What the reader passed over (damage, gaps) needs no feeding.
         state.fed = state.fed.max(position.saturating_sub(1));
         state.live = state.fed >= state.logged;
-        state.live
+        let live = state.live;
+        drop(state);
+        self.changed.notify_waiters();
+        live
     }
 
     /// Nothing more can be fed, for this reason.
@@ -222,6 +225,12 @@ impl Progress {
             (fed && flushed && state.sealed.is_none()).then_some(())
         })
         .await;
+    }
+
+    /// Waits until the shards have everything that is logged by now.
+    pub async fn fed(&self) {
+        let through = self.lock().logged;
+        self.when(|state| (state.live || state.fed >= through).then_some(())).await;
     }
 
     async fn when<T>(&self, condition: impl Fn(&State) -> Option<T>) -> T {
@@ -278,6 +287,12 @@ impl Progress {
         state.releasable()
     }
 
+    /// How many records the log has to keep.
+    pub fn left(&self) -> u64 {
+        let state = self.lock();
+        state.logged.saturating_sub(state.releasable())
+    }
+
     /// Works towards a log that is not needed any more for what is logged by now; returns its last record.
     pub fn want_released(&self) -> Sequence {
         let mut state = self.lock();
@@ -296,6 +311,11 @@ impl Progress {
     pub fn seal(&self) {
         let mut state = self.lock();
         state.sealed = Some(state.releasable());
+    }
+
+    /// Whether a shard has ended with anything unstored: nothing is released any more.
+    pub fn is_sealed(&self) -> bool {
+        self.lock().sealed.is_some()
     }
 
     /// Accounts for readings that reached the store.

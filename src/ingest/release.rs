@@ -54,6 +54,12 @@ pub struct Closing {
 }
 
 impl Closing {
+    /// How many records of the log the store does not have: the next start reads them back.
+    #[must_use]
+    pub fn records_left(&self) -> u64 {
+        self.progress.left()
+    }
+
     /// Gives back what can be given back and closes the log. To be called when the shards have
     /// ended; what they left is replayed at the next start.
     pub async fn close_log(self) {

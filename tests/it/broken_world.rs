@@ -5,6 +5,7 @@ mod asking;
 mod behind;
 mod clients;
 mod documents;
+mod endings;
 mod load;
 mod poison;
 

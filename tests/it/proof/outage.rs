@@ -59,7 +59,8 @@ fn a_killed_store_costs_no_acks() {
 fn a_stop_while_the_store_is_away_costs_no_acks() {
     let mut mongod = Mongod::start();
     let name = fresh_database_name();
-    let config = "[flush]\ninterval = \"10m\"\n[store]\ncommand_timeout = \"1s\"\n";
+    let config =
+        "[server]\nshutdown_timeout = \"6s\"\n[flush]\ninterval = \"10m\"\n[store]\ncommand_timeout = \"1s\"\n";
     let mut server = Launch::with_store(mongod.uri(&name)).config(config).start();
     send(&server, 0..1);
     assert!(flushed(&server, PATIENCE), "a flush before the outage");
@@ -67,7 +68,8 @@ fn a_stop_while_the_store_is_away_costs_no_acks() {
     mongod.kill();
     let address = server.address();
     let status = server.stop();
-    assert!(status.success(), "what is left is safe in the log: {status}");
+    assert_eq!(status.code(), Some(75), "what is left is safe in the log, and it says so");
+    assert!(server.stderr().contains("records stay in the log"), "{}", server.stderr());
     mongod.restart();
     server.restart(address);
     eventually("the backlog is fed and stored", PATIENCE, || flushed(&server, PATIENCE).then_some(()));

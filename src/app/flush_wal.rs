@@ -1,0 +1,89 @@
+//! `hourglass flush-wal`: a folder's log emptied into the store without serving anybody.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::stop::{Ending, close};
+use super::{Stop, ingest_options, open_log, open_store, watch_store};
+use crate::config::Settings;
+use crate::ingest::Ingest;
+use crate::telemetry::{Metrics, logs};
+use crate::verify::unflushed_records;
+
+/// How often it is said how far it has come.
+const TELL: Duration = Duration::from_secs(2);
+
+/// Empties it, however long the store takes, or for so long. Success only when the log is empty.
+#[must_use]
+pub fn flush_wal(settings: &Settings, timeout: Option<Duration>) -> ExitCode {
+    logs::start(&settings.telemetry.log_level, settings.telemetry.log_format);
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return super::failed(&anyhow::Error::new(error).context("starting threads")),
+    };
+    let ended = runtime.block_on(empty(settings, timeout));
+    runtime.shutdown_timeout(Duration::from_millis(100));
+    match ended {
+        Ok(ending) => ending.code(),
+        Err(error) => super::failed(&error),
+    }
+}
+
+async fn empty(settings: &Settings, timeout: Option<Duration>) -> anyhow::Result<Ending> {
+    let folder = settings.log_dir();
+    // Opening it would make one.
+    let Some(found) = unflushed_records(&folder).context("reading the log")? else {
+        bail!("there is no log in {}", folder.display());
+    };
+    println!("{} records of the log in {} are not known to be in the store", found.records, folder.display());
+    let (log, recovery) = open_log(settings).await?;
+    let (store, state, _) = open_store(settings).await?;
+    let kind = if settings.store.uri.is_embedded() { "embedded" } else { "mongodb" };
+    let metrics = Metrics::new(env!("CARGO_PKG_VERSION"), kind).context("setting up metrics")?;
+    let (ingest, closing) = Ingest::start(ingest_options(settings), store.clone(), (log, &recovery), metrics);
+    let watcher = tokio::spawn(watch_store(store.clone(), Arc::new(watch::channel(state).0), ingest.presence()));
+    let mut stop = Stop::new().context("listening for signals")?;
+    tokio::select! {
+        () = ingest.drain(None) => {}
+        () = tell(&ingest) => {}
+        () = wait(timeout) => println!("stopping, since the time is over"),
+        () = stop.wait() => {}
+    }
+    watcher.abort();
+    let (account, blocked) = (ingest.lag().ledger, ingest.lag().blocked);
+    drop(ingest);
+    let ending = close(settings, closing, store, Instant::now() + settings.server.shutdown_timeout).await;
+    if let Some(reason) = blocked {
+        println!("a record cannot be read: {reason}");
+    }
+    if account.dead_lettered > 0 {
+        println!("{} readings were refused by the store: hourglass dead-letters list", account.dead_lettered);
+    }
+    match ending {
+        Ending::Complete => println!("the log in {} is empty: everything is in the store", folder.display()),
+        Ending::Left(records) => println!("{records} records are left in the log in {}", folder.display()),
+        Ending::Failed => println!("not done: see above"),
+    }
+    Ok(ending)
+}
+
+/// Says again and again how far it has come; never returns.
+async fn tell(ingest: &Ingest) {
+    loop {
+        tokio::time::sleep(TELL).await;
+        let away = if ingest.presence().is_away() { "; the store is away" } else { "" };
+        println!("{} records are left{away}", ingest.records_left());
+    }
+}
+
+async fn wait(timeout: Option<Duration>) {
+    match timeout {
+        Some(timeout) => tokio::time::sleep(timeout).await,
+        None => std::future::pending().await,
+    }
+}

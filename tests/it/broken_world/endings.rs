@@ -1,0 +1,160 @@
+//! Stops that say what they leave behind, and `hourglass flush-wal`, which leaves nothing.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use crate::support::http::{get, post};
+use crate::support::mongod::{Mongod, fresh_database_name, mongod};
+use crate::support::series::{flush, metric};
+use crate::support::server::{Launch, Server, program};
+
+const HOUR: i64 = 1_768_485_600_000_000_000;
+const BODIES: usize = 40;
+const LINES: usize = 600;
+/// Nothing gets to the store by itself.
+const CONFIG: &str = "[flush]\ninterval = \"10m\"\n";
+
+/// Sends as many readings as [`check_stored`] wants, acked by the log alone.
+fn send(server: &Server) {
+    for body in 0..BODIES {
+        let mut lines = String::new();
+        for line in 0..LINES {
+            writeln!(lines, "m,s=s{line:03} v={body} {}", HOUR + i64::try_from(body).unwrap() * 60_000_000_000)
+                .unwrap();
+        }
+        post(&server.url("/write?ack=log"), lines, &[]).expect(204);
+    }
+}
+
+/// The server finds nothing in its log, and all readings in the store.
+#[track_caller]
+fn check_stored(server: &Server) {
+    assert_eq!(metric(server, "hourglass_ingest_readings_replayed_total"), 0.0, "nothing was left in the log");
+    let counted = get(&server.url("/query?db=default&q=SELECT+count(v)+FROM+m")).expect(200).json();
+    assert_eq!(counted["results"][0]["series"][0]["values"][0][1], BODIES * LINES, "{counted}");
+}
+
+/// 240,000 acked readings, kill -9, start, SIGTERM at once: it said that the stop was complete, with status 0, and none of
+/// them was in the store. Whoever then took the machine away had lost them.
+#[track_caller]
+fn a_stop_finishes_the_backlog(launch: Launch) {
+    let mut server = launch.config(CONFIG).start();
+    send(&server);
+    server.kill();
+    server.restart_behind("127.0.0.1:0");
+    let status = server.stop();
+    assert!(status.success(), "{status}");
+    assert!(server.stderr().contains("complete=true"), "{}", server.stderr());
+    server.restart("127.0.0.1:0");
+    check_stored(&server);
+}
+
+#[test]
+fn a_stop_finishes_the_backlog_of_a_replay_embedded() {
+    a_stop_finishes_the_backlog(Launch::embedded());
+}
+
+#[test]
+fn a_stop_finishes_the_backlog_of_a_replay_on_mongodb() {
+    a_stop_finishes_the_backlog(Launch::with_store(mongod().uri(&fresh_database_name())));
+}
+
+/// A deletion in the log is a promise as readings are.
+#[test]
+fn a_stop_finishes_a_deletion_that_a_replay_meets() {
+    let launch = Launch::embedded().config(CONFIG);
+    let mut server = launch.clone().env("FAULT_KILL_AT", "before_deletion:1").start();
+    post(&server.url("/write?ack=store"), format!("m v=1 {HOUR}"), &[]).expect(204);
+    // The process ends before it is answered.
+    let drop = server.url("/query?q=DROP+DATABASE+default");
+    assert!(crate::support::http::request("POST", &drop, b"", &[]).is_err(), "killed before it was done");
+    server.kill();
+    server.restart_as(launch.clone());
+    let status = server.stop();
+    assert!(status.success() && server.stderr().contains("complete=true"), "{status} {}", server.stderr());
+    server.restart("127.0.0.1:0");
+    let databases = get(&server.url("/query?q=SHOW+DATABASES")).expect(200).text().to_owned();
+    assert!(!databases.contains("default"), "{databases}");
+}
+
+/// What cannot be brought to the store in time stays in the log, which the stop says with a status of its own.
+#[test]
+fn a_stop_that_leaves_records_in_the_log_says_so() {
+    let mut mongod = Mongod::start();
+    let name = fresh_database_name();
+    let config = format!("{CONFIG}[server]\nshutdown_timeout = \"6s\"\n[store]\ncommand_timeout = \"1s\"\n");
+    let mut server = Launch::with_store(mongod.uri(&name)).config(config).start();
+    send(&server);
+    mongod.kill();
+    server.kill();
+    server.restart_behind("127.0.0.1:0");
+    let status = server.stop();
+    assert_eq!(status.code(), Some(75), "{}", server.stderr());
+    let said = server.stderr();
+    let folder = server.data_dir().join("log");
+    assert!(said.contains(&format!("records={BODIES}")) && said.contains(&folder.display().to_string()), "{said}");
+    assert!(said.contains("complete=false"), "{said}");
+    // flush-wal waits for as long as it is told to, and then for as long as it takes.
+    let uri = mongod.uri(&name);
+    let (code, said) = flush_wal(&server.data_dir(), &uri, &["--timeout", "1s"]);
+    assert_eq!(code, 75, "{said}");
+    assert!(said.contains(&format!("{BODIES} records are left in the log in {}", folder.display())), "{said}");
+    mongod.restart();
+    let (code, said) = flush_wal(&server.data_dir(), &uri, &[]);
+    assert_eq!(code, 0, "{said}");
+    server.restart("127.0.0.1:0");
+    check_stored(&server);
+}
+
+/// What `hourglass flush-wal` says, and its status.
+fn flush_wal(data_dir: &Path, store: &str, more: &[&str]) -> (i32, String) {
+    let mut command = program();
+    command.args(["flush-wal", "--store", store, "--data-dir"]).arg(data_dir).args(more);
+    let output = command.output().expect("hourglass can be run");
+    let said = [output.stdout, output.stderr].concat();
+    (output.status.code().expect("a status"), String::from_utf8(said).expect("UTF-8"))
+}
+
+#[track_caller]
+fn flush_wal_empties_the_log(store: &str) {
+    let mut server = Launch::with_store(store).config(CONFIG).start();
+    send(&server);
+    // A folder that is in use is refused, and nothing is done to it.
+    let (code, said) = flush_wal(&server.data_dir(), store, &[]);
+    assert_eq!(code, 1, "{said}");
+    assert!(said.contains("the log is in use by another process"), "{said}");
+    server.kill();
+    let (code, said) = flush_wal(&server.data_dir(), store, &[]);
+    assert_eq!(code, 0, "{said}");
+    let log = server.data_dir().join("log");
+    let (first, last) = (
+        format!("{BODIES} records of the log in {} are not known to be in the store\n", log.display()),
+        format!("the log in {} is empty: everything is in the store\n", log.display()),
+    );
+    assert!(said.contains(&first) && said.contains(&last), "{said}");
+    let (code, said) = flush_wal(&server.data_dir(), store, &[]);
+    assert!(code == 0 && said.contains("0 records of the log in "), "{said}");
+    server.restart("127.0.0.1:0");
+    check_stored(&server);
+    flush(&server);
+}
+
+#[test]
+fn flush_wal_empties_the_log_into_the_embedded_store() {
+    flush_wal_empties_the_log("embedded");
+}
+
+#[test]
+fn flush_wal_empties_the_log_into_mongodb() {
+    flush_wal_empties_the_log(&mongod().uri(&fresh_database_name()));
+}
+
+/// A folder that is not there is a mistake, and none is made.
+#[test]
+fn flush_wal_makes_no_log() {
+    let server = Server::start("embedded");
+    let elsewhere = server.data_dir().join("elsewhere");
+    let (code, said) = flush_wal(&elsewhere, "embedded", &[]);
+    assert_eq!(code, 1, "{said}");
+    assert!(said.contains("there is no log in ") && !elsewhere.exists(), "{said}");
+}
