@@ -1,6 +1,7 @@
 //! The whole, put together from top to bottom in the order the parts depend on each other, and
 //! taken apart in the opposite order. The only room that knows all others.
 
+mod dead_letters;
 mod flush_wal;
 mod listeners;
 mod stop;
@@ -28,6 +29,7 @@ use crate::query::{self, Query};
 use crate::store::{EmbeddedStore, MongoOptions, MongoStore};
 use crate::telemetry::{Metrics, logs};
 
+pub use self::dead_letters::{list_dead_letters, send_dead_letters};
 pub use self::flush_wal::flush_wal;
 use self::listeners::{Addresses, Listeners};
 use self::stop::{Ending, shut_down};
@@ -205,7 +207,7 @@ fn ingest_options(settings: &Settings) -> ingest::Options {
         flush_quiet: settings.flush.quiet,
         flights: settings.flush.flights,
         log_bytes: settings.log.budget_bytes as u64,
-        dead_letters: settings.server.data_dir.join("dead-letters.lp"),
+        dead_letters: settings.dead_letters_file(),
         recent: settings.sensors.recent,
         sensor_interval: settings.sensors.write_interval,
         outlier_ttl: settings.sensors.outlier_ttl,

@@ -42,6 +42,13 @@ pub enum Command {
     /// changes. Exits with 0 when the log is empty, 75 when something is left in it, 1 when it could not be opened. The
     /// service must be stopped.
     FlushWal(FlushWalFlags),
+    /// Readings that the store has refused for good: list them, or send them again when the reason is gone. May be done
+    /// while the service runs.
+    DeadLetters {
+        /// What about them.
+        #[command(subcommand)]
+        command: DeadLettersCommand,
+    },
     /// Make, list, rotate and revoke tokens, by which clients say who they are. May be done while the service runs.
     Token {
         /// What about them.
@@ -95,12 +102,58 @@ pub struct FlushWalFlags {
     pub store: StoreFlags,
 }
 
+/// What is to be done with dead letters.
+#[derive(Debug, Subcommand)]
+pub enum DeadLettersCommand {
+    /// Print those that were not sent again, as line protocol with the reasons.
+    List(FolderFlags),
+    /// Send them to a running service, and mark each lot that it has taken. Exits with 0 when all was taken and is in
+    /// the store; it may be repeated.
+    Send(SendFlags),
+}
+
+/// The flags of `dead-letters send`.
+#[derive(Debug, Args)]
+pub struct SendFlags {
+    /// The service.
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8086")]
+    pub to: String,
+    /// A token that may write to their databases; an admin's also asks for the store.
+    #[arg(long, value_name = "TOKEN")]
+    pub token: Option<String>,
+    /// The file that it stands in: what is on a command line others can see.
+    #[arg(long, value_name = "FILE", conflicts_with = "token")]
+    pub token_file: Option<PathBuf>,
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "flattened")]
+    pub folder: FolderFlags,
+}
+
+/// Whose dead letters: as `serve` has it.
+#[derive(Debug, Args)]
+pub struct FolderFlags {
+    /// The configuration file.
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// The data directory of the service [default: ./data].
+    #[arg(long, value_name = "DIR")]
+    pub data_dir: Option<PathBuf>,
+}
+
 impl StoreFlags {
     /// What they have in common with `serve`.
     #[must_use]
     pub fn settings(&self) -> ServeFlags {
         let (config, data_dir, store) = (self.config.clone(), self.data_dir.clone(), self.store.clone());
         ServeFlags { config, listen: None, data_dir, store }
+    }
+}
+
+impl FolderFlags {
+    /// What they have in common with `serve`.
+    #[must_use]
+    pub fn settings(&self) -> ServeFlags {
+        ServeFlags { config: self.config.clone(), listen: None, data_dir: self.data_dir.clone(), store: None }
     }
 }
 

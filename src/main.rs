@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use hourglass::cli::{Arguments, Command, ConfigCommand};
+use hourglass::cli::{Arguments, Command, ConfigCommand, DeadLettersCommand};
 use hourglass::{app, cli, config};
 use mimalloc::MiMalloc;
 
@@ -25,6 +25,7 @@ fn main() -> ExitCode {
             Ok(settings) => app::flush_wal(&settings, flags.patience()),
             Err(problems) => cli::report(&problems),
         },
+        Command::DeadLetters { command } => dead_letters(&command),
         Command::Token { command } => cli::tokens(command, app::tokens),
         Command::CheckConfig(flags) => match cli::settings(&flags) {
             Ok(_) => cli::config_is_sound(&flags),
@@ -34,5 +35,19 @@ fn main() -> ExitCode {
             print!("{}", config::DEFAULT);
             ExitCode::SUCCESS
         }
+    }
+}
+
+fn dead_letters(command: &DeadLettersCommand) -> ExitCode {
+    let folder = match command {
+        DeadLettersCommand::List(folder) => folder,
+        DeadLettersCommand::Send(flags) => &flags.folder,
+    };
+    match (cli::settings(&folder.settings()), command) {
+        (Ok(settings), DeadLettersCommand::List(_)) => app::list_dead_letters(&settings),
+        (Ok(settings), DeadLettersCommand::Send(flags)) => {
+            app::send_dead_letters(&settings, &flags.to, flags.token.clone(), flags.token_file.as_deref())
+        }
+        (Err(problems), _) => cli::report(&problems),
     }
 }

@@ -57,6 +57,12 @@ impl Settings {
         if self.log.dir.as_os_str().is_empty() { self.server.data_dir.join("log") } else { self.log.dir.clone() }
     }
 
+    /// Where readings are kept that the store refuses for good.
+    #[must_use]
+    pub fn dead_letters_file(&self) -> PathBuf {
+        self.server.data_dir.join("dead-letters.lp")
+    }
+
     /// An address that other machines may reach and where readings go in or out: anything but loopback.
     #[must_use]
     pub fn exposed(&self) -> Option<SocketAddr> {

@@ -60,6 +60,8 @@ pub enum ApiError {
     BodyTimeout,
     /// A body in an encoding not known here.
     Encoding(String),
+    /// What was asked for lies on a disk that does not give it.
+    Unreadable(String),
     /// Nobody knows who sent it.
     Denied(Denied),
     /// Who sent it may not do this; the text names what.
@@ -88,7 +90,7 @@ impl ApiError {
         match self {
             Self::Bad(_) => StatusCode::BAD_REQUEST,
             Self::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
-            Self::BodyTimeout => StatusCode::SERVICE_UNAVAILABLE,
+            Self::BodyTimeout | Self::Unreadable(_) => StatusCode::SERVICE_UNAVAILABLE,
             Self::Encoding(_) => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::Denied(Denied::Unavailable) => StatusCode::SERVICE_UNAVAILABLE,
             Self::Denied(_) => StatusCode::UNAUTHORIZED,
@@ -136,6 +138,7 @@ impl ApiError {
             Self::Encoding(encoding) => {
                 format!("content encoding {encoding:?} is not known: use one of gzip, deflate and zstd, or none")
             }
+            Self::Unreadable(what) => format!("not readable at present: {what}"),
             // What of it was wrong is for nobody to know but the audit log.
             Self::Denied(Denied::Unavailable) => "the tokens are not known at present".to_owned(),
             Self::Denied(_) => {

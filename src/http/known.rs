@@ -138,6 +138,8 @@ pub const SUMMARY: &[Parameter] =
 pub const LATEST: &[Parameter] = &[DB, SENSOR, MEASUREMENT, TAG, LIMIT, CURSOR, FORMAT, EPOCH];
 /// Of `GET /api/v1/sensors`.
 pub const SENSORS: &[Parameter] = &[DB, OUTLIER, RECENT, LIMIT, CURSOR, EPOCH];
+/// Of `GET /api/v1/dead-letters`.
+pub const DEAD_LETTERS: &[Parameter] = &[LIMIT, CURSOR];
 /// Of the lists of what there is to ask about.
 pub const LISTS: &[Parameter] = &[DB, SENSOR, MEASUREMENT, TAG];
 /// Of `POST /write` and `POST /api/v1/readings`.

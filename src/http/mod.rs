@@ -7,6 +7,7 @@ mod body;
 mod connection;
 mod cors;
 mod csv;
+mod dead_letters;
 mod decompress;
 mod endpoints;
 mod errors;

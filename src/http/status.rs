@@ -67,14 +67,28 @@ pub async fn health(State(app): State<Arc<App>>) -> Response {
         None => (StatusCode::OK, "pass", "ready for queries and writes"),
     };
     let (log, log_message) = lag.log(word);
+    let mut checks = vec![
+        json!({ "name": "log", "status": log, "message": log_message }),
+        json!({ "name": "store", "status": store, "message": store_message }),
+    ];
+    checks.extend(dead_letters(&app).await);
     let body = json!({
-        "name": "hourglass", "status": word, "message": message, "version": env!("CARGO_PKG_VERSION"),
-        "checks": [
-            { "name": "log", "status": log, "message": log_message },
-            { "name": "store", "status": store, "message": store_message },
-        ],
+        "name": "hourglass", "status": word, "message": message, "version": env!("CARGO_PKG_VERSION"), "checks": checks,
     });
     (status, Json(body)).into_response()
+}
+
+/// A warning, when the store has refused readings.
+async fn dead_letters(app: &App) -> Option<serde_json::Value> {
+    let message = match app.ingest.dead_letters().outstanding().await {
+        Ok(outstanding) if outstanding.readings() == 0 => return None,
+        Ok(outstanding) => {
+            // Everybody may ask: no names.
+            format!("the store has refused {} readings: GET /api/v1/dead-letters lists them", outstanding.readings())
+        }
+        Err(error) => format!("the dead-letter file cannot be read: {error}"),
+    };
+    Some(json!({ "name": "dead_letters", "status": "warn", "message": message }))
 }
 
 /// `GET /ready`: 200 while writes are acked, with the store or without.
@@ -178,11 +192,13 @@ pub async fn settings() -> Response {
 
 /// `GET /metrics`.
 pub async fn metrics(State(app): State<Arc<App>>) -> Response {
+    let outstanding = app.ingest.dead_letters().outstanding().await;
     let _scraping = app.metrics.scraping();
     let (lag, log) = (app.ingest.lag(), app.ingest.log_stats());
     let Ledger { accepted, replayed, stored, duplicate, overwritten, deleted, dead_lettered, pending } = lag.ledger;
     let account = Account { accepted, replayed, stored, duplicate, overwritten, deleted, dead_lettered, pending };
     app.metrics.account(&account);
+    app.metrics.dead_letters(outstanding.ok().map(|outstanding| outstanding.readings()));
     app.metrics.tokens.set(u32::try_from(app.access.len()).unwrap_or(u32::MAX));
     app.metrics.backlog(&Backlog {
         log_segments: log.segments,

@@ -12,6 +12,7 @@ use serde::Deserialize;
 use tokio::sync::watch;
 
 use super::body;
+use super::dead_letters::not_stored;
 use super::errors::{ACK_HEADER, ApiError, Dialect, WARNING_HEADER, in_header, is_forbidden, respond_partial};
 use super::influx_query::Address;
 use super::json::ack_json;
@@ -148,7 +149,7 @@ async fn take_json(
     Ok(app.ingest.json(arrival, &body, admission).await?)
 }
 
-/// `POST /api/v1/flush`: 204 when all that was acked before the call is in the store. A store that
+/// `POST /api/v1/flush`: 204 when all that was acked before the call is in the store; 409 when dead letters are not. A store that
 /// is slow is waited for longer than one that stays away.
 pub async fn flush(State(app): State<Arc<App>>, Extension(by): By, Extension(address): Address) -> Response {
     let patience = app.options.flush_away;
@@ -156,14 +157,21 @@ pub async fn flush(State(app): State<Arc<App>>, Extension(by): By, Extension(add
         flushed = app.ingest.flush(app.options.flush_timeout) => flushed,
         () = stays_away(app.health.clone(), patience) => Err(IngestError::StoreTimeout(patience)),
     };
-    let outcome = flushed.as_ref().map_or_else(ToString::to_string, |()| "done".to_owned());
+    let refused = app.ingest.dead_letters().outstanding().await;
+    let outcome = match (&flushed, &refused) {
+        (Err(error), _) => error.to_string(),
+        (Ok(()), Ok(refused)) if refused.readings() > 0 => format!("done but for {}", refused.described()),
+        (Ok(()), _) => "done".to_owned(),
+    };
     // Where nobody has to say who they are it is no news.
     if let Caller::Holder(_) = by {
         app.audit.note(&Event::Change { by: by.name(), address, statement: "FLUSH".to_owned(), database: "", outcome });
     }
-    match flushed {
-        Ok(()) => StatusCode::NO_CONTENT.into_response(),
-        Err(error) => ApiError::from(error).respond(Dialect::V1),
+    match (flushed, refused) {
+        (Err(error), _) => ApiError::from(error).respond(Dialect::V1),
+        (Ok(()), Err(error)) => ApiError::Unreadable(format!("the dead-letter file: {error}")).respond(Dialect::V1),
+        (Ok(()), Ok(refused)) if refused.readings() > 0 => not_stored(&refused),
+        (Ok(()), Ok(_)) => StatusCode::NO_CONTENT.into_response(),
     }
 }
 

@@ -8,7 +8,7 @@
 mod admission;
 mod batch;
 mod catalog;
-mod dead_letters;
+pub mod dead_letters;
 mod deletion;
 mod door;
 mod drain;
@@ -110,6 +110,7 @@ pub struct Ingest {
     learner: Learner,
     log: Arc<Log>,
     feed: Arc<Feed>,
+    dead_letters: DeadLetters,
     bytes: Arc<Semaphore>,
     metrics: Metrics,
     changes: Arc<Changes>,
@@ -136,13 +137,14 @@ impl Ingest {
         let progress = Progress::new(recovery.released, recovery.last, options.hot_bytes);
         let presence = Presence::default();
         let changes = Arc::<Changes>::default();
+        let dead_letters = DeadLetters::new(options.dead_letters.clone());
         let context = Arc::new(Context {
             store: store.clone(),
             metrics: metrics.clone(),
             caps: options.caps,
             instance: Arc::from(format!("{:016x}", log.id())),
             presence: presence.clone(),
-            dead_letters: DeadLetters::new(options.dead_letters.clone()),
+            dead_letters: dead_letters.clone(),
             changes: changes.clone(),
         });
         let (mut inboxes, mut shards) = (Vec::new(), Vec::new());
@@ -184,13 +186,20 @@ impl Ingest {
         }
         let bytes = Arc::new(Semaphore::new(options.bytes_in_flight));
         let closing = Closing { shards, log: log.clone(), progress };
-        (Self { options, store, catalog, learner, log, feed, bytes, metrics, changes, tasks }, closing)
+        let ingest = Self { options, store, catalog, learner, log, feed, dead_letters, bytes, metrics, changes, tasks };
+        (ingest, closing)
     }
 
     /// Whether the store answers; whoever finds out notes it there.
     #[must_use]
     pub fn presence(&self) -> Presence {
         self.learner.presence.clone()
+    }
+
+    /// What the store has refused for good.
+    #[must_use]
+    pub fn dead_letters(&self) -> &DeadLetters {
+        &self.dead_letters
     }
 
     /// How far behind the store is.

@@ -233,6 +233,11 @@ impl Metrics {
         });
     }
 
+    /// Readings in the dead-letter file; nothing when it cannot be read.
+    pub fn dead_letters(&self, readings: Option<u64>) {
+        self.with(|| gauge!("hourglass_dead_letters_readings").set(readings.map_or(f64::NAN, wide_f64)));
+    }
+
     /// How far the store is behind the log.
     pub fn backlog(&self, backlog: &Backlog) {
         self.with(|| {
@@ -361,6 +366,10 @@ fn describe() {
     count(
         "hourglass_ingest_readings_dead_lettered_total",
         "Readings that the store refused for good, kept in the dead-letter file",
+    );
+    level(
+        "hourglass_dead_letters_readings",
+        "Readings in the dead-letter file that were not sent again, those from before the start too",
     );
     level("hourglass_ingest_readings_pending", "Readings in the log and not in the store yet");
     count("hourglass_log_records_total", "Requests made durable in the log");

@@ -69,6 +69,7 @@ const CELLS: &[Asked] = &[
     // The request's database is one that more may drop.
     ("POST", "/query", "db=b&q=DROP+DATABASE+{own}", "", Needs::Admin),
     ("POST", "/api/v1/flush", "", "", Needs::Admin),
+    ("GET", "/api/v1/dead-letters", "", "", Needs::Admin),
     ("GET", "/api/v1/status", "", "", Needs::Metrics),
     ("GET", "/metrics", "", "", Needs::Metrics),
 ];

@@ -5,12 +5,13 @@ use std::fmt::Write as _;
 
 use bson::{Document, doc};
 use hourglass::bucket::Caps;
+use serde_json::{Value, json};
 
-use crate::support::http::post;
+use crate::support::http::{get, post};
 use crate::support::mongod::{fresh_database_name, mongod};
 use crate::support::pages::Stored;
 use crate::support::series::{flush, metric, readings};
-use crate::support::server::Server;
+use crate::support::server::{Server, program};
 
 const DATABASE: &str = "default";
 const CAPS: Caps = Caps { max_readings: 3600, max_bytes: 1 << 20, hard_bytes: 4 << 20 };
@@ -63,6 +64,27 @@ impl Volume {
         std::fs::read_to_string(self.server.data_dir().join("dead-letters.lp")).expect("the file is there")
     }
 
+    /// What `hourglass dead-letters send` says, and its status.
+    fn send(&self) -> (i32, String) {
+        let mut command = program();
+        command.args(["dead-letters", "send", "--data-dir"]).arg(self.server.data_dir());
+        let output = command.args(["--to", &self.server.url("")]).output().expect("hourglass can be run");
+        let said = [output.stdout, output.stderr].concat();
+        (output.status.code().expect("a status"), String::from_utf8(said).expect("UTF-8"))
+    }
+
+    fn listed(&self, query: &str) -> Value {
+        get(&self.server.url(&format!("/api/v1/dead-letters{query}"))).expect(200).json()
+    }
+
+    /// The check of `/health` that warns, if it is there.
+    fn warning(&self) -> Option<Value> {
+        let health = get(&self.server.url("/health")).expect(200).json();
+        assert_eq!(health["status"], "pass", "writes are acked");
+        let checks = health["checks"].as_array().expect("checks").clone();
+        checks.into_iter().find(|check| check["name"] == "dead_letters")
+    }
+
     /// How many readings each sensor has in the store itself.
     fn stored(&self) -> Vec<(String, usize)> {
         let mut stored = Vec::new();
@@ -107,7 +129,8 @@ fn a_page_that_the_store_refuses_is_kept_as_dead_letters_and_costs_no_other_anyt
         }
     }
     post(&volume.server.url("/write"), body, &[]).expect(204);
-    flush(&volume.server);
+    let flushed = post(&volume.server.url("/api/v1/flush"), "", &[]).expect(409).json();
+    assert_eq!(flushed["dead_letters"], json!({ DATABASE: 3 }), "{flushed}");
     let mut expected: Vec<(String, usize)> = (0..GOOD).map(|number| (format!("m,s=good{number:03}"), 2)).collect();
     expected.insert(0, ("m,s=first".to_owned(), 1));
     assert_eq!(volume.stored(), expected, "the good ones");
@@ -115,7 +138,11 @@ fn a_page_that_the_store_refuses_is_kept_as_dead_letters_and_costs_no_other_anyt
 
     let kept = volume.dead_letters();
     let (reason, lines) = kept.split_once('\n').unwrap();
-    assert!(reason.starts_with("# database \"default\", 3 readings: the store refused the document: "), "{reason}");
+    assert!(
+        reason.starts_with("# database \"default\", 3 readings, ")
+            && reason.contains(": the store refused the document: "),
+        "{reason}"
+    );
     assert!(reason.contains("121"), "the store's own code: {reason}");
     let lines: Vec<&str> = lines.lines().collect();
     assert_eq!(lines.len(), 3, "{kept}");
@@ -134,7 +161,8 @@ fn a_page_that_the_store_refuses_is_kept_as_dead_letters_and_costs_no_other_anyt
     post(&others, bad_lines().join("\n"), &[]).expect(204);
     assert_eq!(again, readings(&volume.server, "straight", BAD, None, 100), "as if it had never been refused");
     assert_eq!(again.len(), 3);
-    flush(&volume.server);
+    // Only the command knows that they were sent.
+    post(&volume.server.url("/api/v1/flush"), "", &[]).expect(409);
     volume.check_account(0.0);
     assert_eq!(volume.dead_letters().lines().count(), 4, "nothing was added");
 }
@@ -177,4 +205,95 @@ fn an_update_that_the_store_refuses_is_kept_as_dead_letters_too() {
     volume.refuse(false);
     post(&write, kept, &[]).expect(204);
     assert_eq!(readings(&volume.server, DATABASE, BAD, None, 10).len(), 2);
+}
+
+/// Acked readings lay in `dead-letters.lp`, and a restart later nothing said so any more: the counter began at zero,
+/// health was green, and a flush was answered 204.
+#[test]
+fn dead_letters_are_seen_until_they_are_sent_again() {
+    let mut volume = Volume::new();
+    assert_eq!((volume.warning(), volume.listed("")["lots"].clone()), (None, json!([])));
+    volume.refuse(true);
+    let lines = bad_lines();
+    let write = volume.server.url("/write?ack=store");
+    post(&write, &lines[0], &[]).expect(400);
+    post(&write, lines[1..].join("\n"), &[]).expect(400);
+    for _ in 0..2 {
+        assert_eq!(metric(&volume.server, "hourglass_dead_letters_readings"), 3.0);
+        let warning = volume.warning().expect("a warning");
+        assert_eq!(warning["status"], "warn", "{warning}");
+        let flushed = post(&volume.server.url("/api/v1/flush"), "", &[]).expect(409).json();
+        assert_eq!(flushed["dead_letters"], json!({ DATABASE: 3 }), "{flushed}");
+        assert!(flushed["error"].as_str().is_some_and(|error| error.contains("3 readings")), "{flushed}");
+        assert!(volume.server.stop().success(), "nothing of it is left in the log");
+        volume.server.restart("127.0.0.1:0");
+    }
+    // Lot by lot, with the reason, when, and the lines.
+    let first = volume.listed("?limit=1");
+    assert_eq!((&first["readings"], &first["databases"]), (&json!(3), &json!({ DATABASE: 3 })));
+    let second = volume.listed(&format!("?limit=1&cursor={}", first["next"].as_str().expect("there is more")));
+    assert!(second["next"].is_null(), "{second}");
+    for (part, expected) in [(&first, lines[0].clone()), (&second, lines[1..].join("\n"))] {
+        let lot = &part["lots"][0];
+        let readings = expected.lines().count();
+        assert_eq!(
+            (&lot["database"], &lot["readings"], &lot["is_cut"]),
+            (&json!(DATABASE), &json!(readings), &json!(false))
+        );
+        assert!(lot["reason"].as_str().is_some_and(|reason| reason.starts_with("the store refused")), "{lot}");
+        assert!(lot["kept"].as_str().is_some_and(|kept| kept.starts_with("20") && kept.ends_with('Z')), "{lot}");
+        assert_eq!(lot["lines"].as_str().map(|lines| lines.lines().count()), Some(readings), "{lot}");
+    }
+
+    // The store refuses them still: they are taken, and are dead letters again, once each.
+    let (code, said) = volume.send();
+    assert_eq!(code, 1, "{said}");
+    assert!(said.contains("3 readings sent, 0 not taken") && said.contains("answers 409"), "{said}");
+    assert_eq!(metric(&volume.server, "hourglass_dead_letters_readings"), 3.0);
+
+    volume.refuse(false);
+    let (code, said) = volume.send();
+    assert_eq!(code, 0, "{said}");
+    assert!(said.contains("3 readings sent, 0 not taken\nall is sent: the file is "), "{said}");
+    flush(&volume.server);
+    assert_eq!((volume.warning(), metric(&volume.server, "hourglass_dead_letters_readings")), (None, 0.0));
+    post(&volume.server.url("/write?db=straight"), lines.join("\n"), &[]).expect(204);
+    let again = readings(&volume.server, DATABASE, BAD, None, 100);
+    assert_eq!(again, readings(&volume.server, "straight", BAD, None, 100), "as if it had never been refused");
+    let (code, said) = volume.send();
+    assert!(code == 0 && said.starts_with("there are no dead letters"), "{said}");
+    // What was sent is kept under another name.
+    let names = std::fs::read_dir(volume.server.data_dir()).unwrap().map(|entry| entry.unwrap().file_name());
+    let names: Vec<String> =
+        names.filter_map(|name| name.into_string().ok()).filter(|name| name.contains("dead")).collect();
+    assert!(names.len() == 1 && names[0].ends_with(".sent.lp"), "{names:?}");
+}
+
+/// One lot that the service does not take keeps no other, and is there for the next time.
+#[test]
+fn a_lot_that_is_not_taken_waits_and_no_other_is_sent_twice() {
+    let mut volume = Volume::new();
+    volume.refuse(true);
+    for line in bad_lines() {
+        post(&volume.server.url("/write?ack=store"), line, &[]).expect(400);
+    }
+    volume.refuse(false);
+    let file = volume.server.data_dir().join("dead-letters.lp");
+    let good = volume.dead_letters();
+    // Somebody has mended the second by hand, and made a mistake.
+    std::fs::write(&file, good.replace("v=-1e-300", "v=--1e-30")).unwrap();
+    let (code, said) = volume.send();
+    assert_eq!(code, 1, "{said}");
+    assert!(said.contains("2 readings sent, 1 not taken") && said.contains("answers 400"), "{said}");
+    // A mark that a kill has cut off is none.
+    let marks = volume.server.data_dir().join("dead-letters.sent");
+    std::fs::write(&marks, std::fs::read_to_string(&marks).unwrap() + "123 4a").unwrap();
+    volume.server.kill();
+    volume.server.restart("127.0.0.1:0");
+    assert_eq!(volume.listed("")["databases"], json!({ DATABASE: 1 }));
+    std::fs::write(&file, good).unwrap();
+    let (code, said) = volume.send();
+    assert_eq!(code, 0, "{said}");
+    assert!(said.contains("1 readings sent, 0 not taken"), "{said}");
+    assert_eq!(readings(&volume.server, DATABASE, BAD, None, 10).len(), 3);
 }

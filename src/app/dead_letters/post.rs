@@ -1,0 +1,113 @@
+//! A POST over plain HTTP, and its answer: all that the command needs of a client.
+
+use std::fmt;
+use std::io::{Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+
+/// Longest silence of a service; a flush takes as long as that.
+const TIMEOUT: Duration = Duration::from_secs(330);
+/// Most bytes of an answer that are read.
+const ANSWER_BYTES: u64 = 1 << 20;
+
+/// A service, and who asks it.
+pub struct Target {
+    host: String,
+    token: Option<String>,
+}
+
+/// What it answers.
+#[derive(Debug)]
+pub struct Answer {
+    /// The status.
+    pub status: u16,
+    /// The body.
+    pub text: String,
+}
+
+impl fmt::Display for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the service answers {}: {}", self.status, self.text.trim())
+    }
+}
+
+/// A text as a parameter's value.
+pub fn escaped(text: &str) -> String {
+    utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
+}
+
+impl Target {
+    /// From `http://HOST:PORT`.
+    pub fn parse(url: &str, token: Option<&str>) -> anyhow::Result<Self> {
+        let Some(host) = url.strip_prefix("http://") else {
+            bail!("{url:?}: http://HOST:PORT is wanted; of a service with TLS the plain listener on its own machine");
+        };
+        let host = host.trim_end_matches('/');
+        let is_port = |port: &str| !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
+        let host = match host.rsplit_once(':') {
+            Some((_, port)) if is_port(port) => host.to_owned(),
+            _ => format!("{host}:80"),
+        };
+        let is_plain = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic());
+        if host.contains(['/', '?', '#', '@']) || !is_plain(&host) {
+            bail!("{url:?}: http://HOST:PORT is wanted, and no more");
+        }
+        if token.is_some_and(|token| !is_plain(token)) {
+            bail!("the token has characters that none has");
+        }
+        Ok(Self { host, token: token.map(str::to_owned) })
+    }
+
+    /// Sends it and reads the answer, on a connection of its own.
+    pub fn post(&self, path: &str, body: &[u8]) -> anyhow::Result<Answer> {
+        self.exchange(path, body).with_context(|| format!("asking http://{}", self.host))
+    }
+
+    fn exchange(&self, path: &str, body: &[u8]) -> anyhow::Result<Answer> {
+        let address = self.host.to_socket_addrs()?.next().context("the host has no address")?;
+        let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(10))?;
+        stream.set_read_timeout(Some(TIMEOUT))?;
+        stream.set_write_timeout(Some(TIMEOUT))?;
+        let authorization = self.token.as_ref().map(|token| format!("Authorization: Token {token}\r\n"));
+        let head = format!(
+            "POST {path} HTTP/1.1\r\nHost: {}\r\n{}Content-Type: text/plain\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+            self.host,
+            authorization.unwrap_or_default(),
+            body.len()
+        );
+        // It may answer, and close, before it has read all: the answer counts.
+        let sent = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body));
+        let mut answer = Vec::new();
+        let read = stream.take(ANSWER_BYTES).read_to_end(&mut answer);
+        let answer = String::from_utf8_lossy(&answer);
+        let status = answer.strip_prefix("HTTP/1.1 ").and_then(|rest| rest.get(..3)?.parse().ok());
+        let Some(status) = status else {
+            sent?;
+            read?;
+            bail!("the answer is none of HTTP");
+        };
+        let text = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body).to_owned();
+        Ok(Answer { status, text })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_are_those_of_a_service() {
+        let host = |url: &str| Target::parse(url, None).map(|target| target.host).ok();
+        assert_eq!(host("http://a:8086/").as_deref(), Some("a:8086"));
+        assert_eq!(host("http://a").as_deref(), Some("a:80"));
+        assert_eq!(host("http://[::1]:8086").as_deref(), Some("[::1]:8086"));
+        assert_eq!(host("http://[::1]").as_deref(), Some("[::1]:80"));
+        for url in ["https://a:1", "a:1", "http://a:1/x", "http://u@a:1", "http://a b:1", "http://a:1\r\nX: y"] {
+            assert_eq!(host(url), None, "{url}");
+        }
+        assert!(Target::parse("http://a:1", Some("x\r\ny")).is_err());
+    }
+}
