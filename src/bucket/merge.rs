@@ -25,6 +25,10 @@ pub struct Caps {
 /// empty cells beside them would take far more memory than the page does in the store.
 const CELL_BYTES_MIN: usize = 4;
 
+/// Most bytes of readings on new pages that are inserted in one group, unless they were split off
+/// one page: a transaction must be over long before a command's deadline.
+const INSERT_BYTES: usize = 8 << 20;
+
 /// One incoming reading: a time and cells that name their field by index.
 #[derive(Debug, Clone, Copy)]
 pub struct Row<'a> {
@@ -147,6 +151,15 @@ impl Bucket {
             page.has_overflow = page.number == 0 && (page.has_overflow || several);
         }
         self.touch();
+    }
+
+    /// Makes the last page page 0 of a bucket that has lost it, or never got it: without one no query finds the others.
+    pub fn make_first(&mut self) {
+        let several = self.pages.len() > 1;
+        let Some(last) = self.pages.last_mut().filter(|last| last.number > 0) else { return };
+        let (readings, closed, applied) = (std::mem::take(&mut last.readings), last.closed, last.applied.clone());
+        last.removed = true;
+        self.pages.insert(0, Page { readings, closed, applied, has_overflow: several, ..Page::new(0) });
     }
 
     /// Packs it; what is left of its pages is what the store has.
@@ -342,34 +355,54 @@ impl Bucket {
     /// fail together. Empty when the store has everything. The indexes hold until the next
     /// [`Bucket::apply`].
     ///
-    /// All pages that were split, and all that was split off them, make up one group: apart, one of
-    /// them could fail and leave a gap in the numbers.
+    /// A page beyond the first is inserted in one group with page 0, whose rev so grows with every
+    /// page that is made: whoever has an old view of the bucket, or none, or deletes it meanwhile,
+    /// and whoever makes the page, cannot both succeed. The page that closes for it is in the same
+    /// group, so that no other writer can put a timestamp there that the new page holds too.
     ///
-    /// A new page is not among them while a stored page is open: that page's closing (and page
-    /// 0's overflow mark) must be in the store first, so that no other writer can put a
-    /// timestamp there that the new page holds too.
+    /// All pages that were split, and all that was split off them, are in that group: apart, one of
+    /// them could fail and leave a gap in the numbers.
     ///
     /// Where a page goes, so does all that was moved because of it, in one group.
     #[must_use]
     pub fn next_writes(&self) -> Vec<Vec<usize>> {
+        let pending = (0..self.pages.len()).filter(|p| self.pages[*p].pending().is_some());
         if self.pages.iter().any(|page| page.removed) {
-            return vec![(0..self.pages.len()).filter(|p| self.pages[*p].pending().is_some()).collect()];
+            return vec![pending.collect()];
         }
-        let moved = || self.pages.iter().filter_map(|page| page.moved_from);
-        let (split, others): (Vec<usize>, Vec<usize>) = (0..self.pages.len())
-            .filter(|p| self.pages[*p].stored.is_some() && self.pages[*p].pending().is_some())
-            .partition(|p| moved().any(|root| root == self.pages[*p].number));
-        let mut groups: Vec<Vec<usize>> = others.into_iter().map(|p| vec![p]).collect();
-        if !split.is_empty() {
-            let off = (0..self.pages.len()).filter(|p| self.pages[*p].moved_from.is_some());
-            groups.push(split.into_iter().chain(off).collect());
+        let new = self.next_inserts();
+        if new.is_empty() {
+            return pending.map(|p| vec![p]).collect();
         }
-        let stored_closed = self.pages.iter().filter_map(|page| page.stored.as_ref()).all(|stored| stored.closed);
-        let marked = self.pages.first().and_then(|page| page.stored.as_ref()).is_none_or(|stored| stored.has_overflow);
-        if stored_closed && marked && moved().next().is_none() {
-            groups.extend(self.pages.iter().position(|page| page.stored.is_none()).map(|p| vec![p]));
-        }
+        let split = |number: u32| self.pages.iter().any(|page| page.moved_from == Some(number));
+        let is_stored = |p: &usize| self.pages[*p].stored.is_some();
+        let goes_along = |p: &usize| {
+            let page = &self.pages[*p];
+            page.number == 0 || split(page.number) || page.stored.as_ref().is_some_and(|s| s.closed != page.closed)
+        };
+        let (along, alone): (Vec<usize>, Vec<usize>) =
+            (0..self.pages.len()).filter(|p| is_stored(p)).partition(goes_along);
+        let alone = alone.into_iter().filter(|p| self.pages[*p].pending().is_some());
+        let mut groups: Vec<Vec<usize>> = alone.map(|p| vec![p]).collect();
+        groups.push(along.into_iter().chain(new).collect());
         groups
+    }
+
+    /// The pages that are inserted next, if there are others than page 0 to insert: all that was split
+    /// off stored pages, and of the others, in order, as many as one transaction should carry.
+    fn next_inserts(&self) -> Vec<usize> {
+        let unstored = (0..self.pages.len()).filter(|p| self.pages[*p].stored.is_none());
+        if !unstored.clone().any(|p| self.pages[p].number > 0) {
+            return Vec::new();
+        }
+        let mut bytes = 0;
+        let fits = |p: &usize| {
+            let page = &self.pages[*p];
+            let fits = bytes == 0 || page.moved_from.is_some() || bytes + page.readings.bytes() <= INSERT_BYTES;
+            bytes += page.readings.bytes();
+            fits
+        };
+        unstored.take_while(fits).collect()
     }
 
     /// Notes that the store took these pages as they are now.

@@ -141,6 +141,13 @@ impl Page {
         }
     }
 
+    /// The write of a page that is in a group: where nothing of it changed, its rev grows all the same.
+    #[must_use]
+    pub fn write_in_group(&self) -> WriteKind {
+        let from = self.stored.as_ref().map_or(0, |stored| stored.count);
+        self.pending().unwrap_or(WriteKind::Append { from })
+    }
+
     /// The memory it takes, in bytes.
     pub(super) fn memory(&self) -> usize {
         let positions = self.applied.capacity() + self.stored.as_ref().map_or(0, |stored| stored.applied.capacity());

@@ -60,11 +60,17 @@ pub enum StorageError {
         /// What was seen.
         detail: String,
     },
-    /// Other writers were faster again and again, or the document is one that no write fits; it
-    /// was not written.
+    /// Other writers were faster again and again; it was not written.
     #[error("the document was changed by others again and again: {detail}")]
     Contended {
         /// Which document.
+        detail: String,
+    },
+    /// Another transaction holds the document, or was faster; nothing was written. It passes: a
+    /// transaction that nobody ends is ended by the store.
+    #[error("the document is held by another transaction: {detail}")]
+    Busy {
+        /// What was seen.
         detail: String,
     },
     /// The store did not write this one document, for a reason that is not known here and may pass;
@@ -74,7 +80,8 @@ pub enum StorageError {
         /// What was seen.
         detail: String,
     },
-    /// The store will never take this: too large, or against its validator.
+    /// The store will never take this document, by its content: it is too large, or its validator
+    /// said no of this very document. No other failure is ever called a refusal.
     #[error("the store refused the document: {detail}")]
     Refused {
         /// What was seen.
@@ -103,8 +110,18 @@ impl StorageError {
     pub fn is_away(&self) -> bool {
         match self {
             Self::Unavailable { .. } | Self::Unknown { .. } | Self::Denied { .. } => true,
-            Self::Contended { .. } | Self::Failing { .. } | Self::Refused { .. } | Self::Unreadable { .. } => false,
+            Self::Contended { .. }
+            | Self::Busy { .. }
+            | Self::Failing { .. }
+            | Self::Refused { .. }
+            | Self::Unreadable { .. } => false,
         }
+    }
+
+    /// Whether only others who write at the same time are in the way, which passes by itself.
+    #[must_use]
+    pub fn is_transient(&self) -> bool {
+        matches!(self, Self::Contended { .. } | Self::Busy { .. })
     }
 
     /// The metric label of the class.
@@ -114,6 +131,7 @@ impl StorageError {
             Self::Unavailable { .. } => "unavailable",
             Self::Unknown { .. } => "unknown",
             Self::Contended { .. } => "contended",
+            Self::Busy { .. } => "busy",
             Self::Failing { .. } => "failing",
             Self::Refused { .. } => "refused",
             Self::Denied { .. } => "denied",

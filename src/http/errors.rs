@@ -186,6 +186,7 @@ fn of_storage(error: &StorageError) -> StatusCode {
         StorageError::Refused { .. } => StatusCode::BAD_REQUEST,
         StorageError::Unavailable { .. }
         | StorageError::Contended { .. }
+        | StorageError::Busy { .. }
         | StorageError::Failing { .. }
         | StorageError::Unknown { .. }
         | StorageError::Denied { .. }

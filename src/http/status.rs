@@ -66,10 +66,14 @@ pub async fn health(State(app): State<Arc<App>>) -> Response {
         }
         None => (StatusCode::OK, "pass", "ready for queries and writes"),
     };
+    let blocked = app.ingest.blocked();
+    let documents = if blocked.is_some() { "fail" } else { "pass" };
+    let blocked = blocked.unwrap_or_else(|| "no readings wait for a document of their own".to_owned());
     let (log, log_message) = lag.log(word);
     let mut checks = vec![
         json!({ "name": "log", "status": log, "message": log_message }),
         json!({ "name": "store", "status": store, "message": store_message }),
+        json!({ "name": "documents", "status": documents, "message": blocked }),
     ];
     checks.extend(dead_letters(&app).await);
     let body = json!({
@@ -174,6 +178,7 @@ pub async fn status(State(app): State<Arc<App>>) -> Response {
         "unflushed_bytes": lag.unflushed_bytes,
         "feeding": !lag.live,
         "blocked": lag.blocked,
+        "documents": app.ingest.blocked(),
         "refusing": refusal(&app, &health),
         "store": store,
         "readings": {
@@ -199,6 +204,7 @@ pub async fn metrics(State(app): State<Arc<App>>) -> Response {
     let account = Account { accepted, replayed, stored, duplicate, overwritten, deleted, dead_lettered, pending };
     app.metrics.account(&account);
     app.metrics.dead_letters(outstanding.ok().map(|outstanding| outstanding.readings()));
+    app.ingest.measure_blocked();
     app.metrics.tokens.set(u32::try_from(app.access.len()).unwrap_or(u32::MAX));
     app.metrics.backlog(&Backlog {
         log_segments: log.segments,

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::blocked::Blocked;
 use super::catalog::{Database, KnownSensor};
 use super::dead_letters::DeadLetters;
 use super::learn::Presence;
@@ -24,11 +25,9 @@ const STALE_LOT: usize = 32;
 /// How often one bucket is merged anew because other writers were faster, before it is left for a
 /// later flight.
 const CONFLICTS_MAX: u32 = 30;
-/// How many such flights of one bucket are given up before its readings are kept as dead letters.
-const CONTENDED_MAX: u32 = 3;
-/// How often the store may call a write a conflict although nobody else wrote, before that counts
-/// as a refusal: MongoDB says of an update that its validator refuses what it says of a deleted page.
-const BASELESS_MAX: u32 = 3;
+/// How often of these the store may still show what the write had expected, since what the other one
+/// wrote is not durable yet: reading it again at once shows the same again.
+const UNSEEN_MAX: u32 = 3;
 /// How often one bucket is merged anew because a write's outcome was not learnt. Elections are
 /// ridden through; a store that stays away is not waited for.
 const UNKNOWN_MAX: u32 = 2;
@@ -48,6 +47,8 @@ pub struct Context {
     pub presence: Presence,
     /// Where readings go that the store will never take.
     pub dead_letters: DeadLetters,
+    /// Buckets whose readings wait for a document of their own.
+    pub blocked: Blocked,
     /// What flights have changed in the store.
     pub changes: Arc<Changes>,
 }
@@ -77,8 +78,8 @@ pub struct Run {
     /// How far it has come.
     pub state: State,
     conflicts: u32,
-    /// Conflicts after which the store still held what the write had expected.
-    baseless: u32,
+    /// Conflicts after which the store still showed what the write had expected.
+    unseen: u32,
     unknowns: u32,
 }
 
@@ -118,7 +119,7 @@ impl Run {
             doubtful,
             state,
             conflicts: 0,
-            baseless: 0,
+            unseen: 0,
             unknowns: 0,
         }
     }
@@ -146,7 +147,7 @@ impl Run {
     fn reload(&mut self, pages: Vec<StoredPage>, context: &Context) {
         let revs: Vec<(u32, u64)> = pages.iter().map(|page| (page.number, page.rev)).collect();
         if self.conflicts > 0 && !revs.is_empty() && self.bucket.has_revs(&revs) {
-            self.baseless += 1;
+            self.unseen += 1;
         }
         self.bucket = Bucket::from_stored(pages);
         self.pages_before = self.bucket.pages().len();
@@ -166,15 +167,12 @@ impl Run {
             (Written::Conflict, _) if faults::has(Bug::ConflictIsSuccess) => self.bucket.mark_written(pages),
             (Written::Conflict, _) => {
                 self.conflicts += 1;
-                let sensor = || self.id.sensor.key.to_string();
-                self.state = match (self.baseless, self.conflicts) {
-                    (BASELESS_MAX.., _) => {
-                        let detail =
-                            format!("it refuses to change a page of {}, which nobody else has changed", sensor());
-                        State::Failed(StorageError::Refused { detail })
-                    }
-                    (_, CONFLICTS_MAX..) => State::Failed(StorageError::Contended { detail: sensor() }),
-                    _ => State::Stale,
+                // Whoever is slower waits: nothing of this says that the store would not take it.
+                let contended = self.conflicts >= CONFLICTS_MAX || self.unseen >= UNSEEN_MAX;
+                let detail = || self.id.sensor.key.to_string();
+                self.state = match contended {
+                    true => State::Failed(StorageError::Contended { detail: detail() }),
+                    false => State::Stale,
                 };
             }
             (Written::Failed(error @ StorageError::Unknown { .. }), _) => {
@@ -213,7 +211,7 @@ pub async fn fly(context: &Context, database: &Database, mut runs: Vec<Run>) -> 
     context.store_sensors(database, &mut runs).await;
     context.write(database, &mut runs).await;
     context.settle_stale(database, &mut runs).await;
-    context.isolate(database, &mut runs).await;
+    context.bury(database, &mut runs).await;
     context.metrics.flush_seconds.record(started.elapsed());
     faults::point("after_flush");
     runs
@@ -248,9 +246,16 @@ impl Context {
         }
         let failed = store_before_pages(&*self.store, &database.name, unsaved, &self.metrics).await;
         for run in runs {
-            if let Some(error) = failed.get(&run.known.id) {
-                run.state = State::Failed(error.clone());
-            }
+            // No page goes before its sensor's document. A refusal is one of that document, not of the page.
+            run.state = match failed.get(&run.known.id) {
+                None => continue,
+                Some(StorageError::Refused { detail }) => {
+                    let detail =
+                        format!("the document of sensor {}, which comes first: {detail}", run.known.sensor.key);
+                    State::Failed(StorageError::Failing { detail })
+                }
+                Some(error) => State::Failed(error.clone()),
+            };
         }
     }
 
@@ -305,34 +310,11 @@ impl Context {
         }
     }
 
-    /// Finds out by halves which buckets of a refused command the store will never take, stores
-    /// the others, and keeps the readings of those as dead letters.
-    async fn isolate(&self, database: &Database, runs: &mut Vec<Run>) {
-        let mut lots: Vec<Vec<Run>> = halves(runs.extract_if(.., |run| is_refused(run)).collect());
-        while let Some(mut lot) = lots.pop() {
-            let alone = lot.len() == 1;
-            self.reload(database, &mut lot).await;
-            self.write(database, &mut lot).await;
-            self.settle_stale(database, &mut lot).await;
-            if !alone {
-                lots.extend(halves(lot.extract_if(.., |run| is_refused(run)).collect()));
-            }
-            runs.extend(lot);
-        }
-        for run in runs.iter_mut() {
-            let State::Failed(error) = &run.state else { continue };
-            let hopeless = match error {
-                StorageError::Refused { .. } | StorageError::Unreadable { .. } => true,
-                // A document that no write fits, since somebody changed it by hand.
-                StorageError::Contended { .. } => run.load.failures >= CONTENDED_MAX,
-                StorageError::Unavailable { .. }
-                | StorageError::Unknown { .. }
-                | StorageError::Denied { .. }
-                | StorageError::Failing { .. } => false,
-            };
-            if !hopeless {
-                continue;
-            }
+    /// Keeps the readings of runs as dead letters that the store will never take, by the content of their
+    /// page. Whatever else keeps a run from the store may pass, and its readings wait for that.
+    async fn bury(&self, database: &Database, runs: &mut [Run]) {
+        for run in runs {
+            let State::Failed(error @ StorageError::Refused { .. }) = &run.state else { continue };
             match self.dead_letters.keep(database, &run.load, error).await {
                 Ok(()) => run.state = State::DeadLettered(error.clone()),
                 Err(io) => {
@@ -341,16 +323,6 @@ impl Context {
             }
         }
     }
-}
-
-fn is_refused(run: &Run) -> bool {
-    matches!(run.state, State::Failed(StorageError::Refused { .. }))
-}
-
-/// Two lots of about the same length, or as many as there are runs.
-fn halves(mut runs: Vec<Run>) -> Vec<Vec<Run>> {
-    let later = runs.split_off(runs.len().div_ceil(2));
-    [runs, later].into_iter().filter(|lot| !lot.is_empty()).collect()
 }
 
 /// The writes of merged runs that may go to the store now, each with the number of its run.

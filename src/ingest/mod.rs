@@ -7,6 +7,7 @@
 
 mod admission;
 mod batch;
+mod blocked;
 mod catalog;
 pub mod dead_letters;
 mod deletion;
@@ -49,6 +50,7 @@ pub use self::progress::{Lag, Ledger};
 pub use self::release::Closing;
 pub use self::terms::Window;
 
+use self::blocked::Blocked;
 use self::catalog::{Catalog, Database};
 use self::dead_letters::DeadLetters;
 use self::deletion::Deleter;
@@ -114,6 +116,7 @@ pub struct Ingest {
     bytes: Arc<Semaphore>,
     metrics: Metrics,
     changes: Arc<Changes>,
+    blocked: Blocked,
     tasks: Vec<JoinHandle<()>>,
 }
 
@@ -138,6 +141,7 @@ impl Ingest {
         let presence = Presence::default();
         let changes = Arc::<Changes>::default();
         let dead_letters = DeadLetters::new(options.dead_letters.clone());
+        let blocked = Blocked::default();
         let context = Arc::new(Context {
             store: store.clone(),
             metrics: metrics.clone(),
@@ -146,6 +150,7 @@ impl Ingest {
             presence: presence.clone(),
             dead_letters: dead_letters.clone(),
             changes: changes.clone(),
+            blocked: blocked.clone(),
         });
         let (mut inboxes, mut shards) = (Vec::new(), Vec::new());
         for number in 0..options.shards {
@@ -186,7 +191,8 @@ impl Ingest {
         }
         let bytes = Arc::new(Semaphore::new(options.bytes_in_flight));
         let closing = Closing { shards, log: log.clone(), progress };
-        let ingest = Self { options, store, catalog, learner, log, feed, dead_letters, bytes, metrics, changes, tasks };
+        let ingest =
+            Self { options, store, catalog, learner, log, feed, dead_letters, bytes, metrics, changes, blocked, tasks };
         (ingest, closing)
     }
 
@@ -224,6 +230,17 @@ impl Ingest {
     #[must_use]
     pub fn refusal(&self) -> Option<String> {
         self.log.stats().unwritable
+    }
+
+    /// Which readings wait for a document of their own, and why, if any do.
+    #[must_use]
+    pub fn blocked(&self) -> Option<String> {
+        self.blocked.told()
+    }
+
+    /// Sets the metric of those that do.
+    pub fn measure_blocked(&self) {
+        self.blocked.measure(&self.metrics);
     }
 
     /// A place in the bytes in flight, empty yet.

@@ -188,6 +188,8 @@ impl Shard {
         self.progress.note_unflushed(self.number, self.unflushed.memory());
         self.progress.deleted(deleted as u64);
         self.hot.forget(&pending.ids, &pending.deletion.hours());
+        let (unflushed, ids) = (&self.unflushed, &pending.ids);
+        self.context.blocked.retain(|key| !ids.contains(&key.0) || unflushed.has(key));
         self.lagging.forget(&pending.ids);
         // What is cut is written to again under the same numbers.
         if pending.deletion.is_of_all_times() {
@@ -258,8 +260,9 @@ impl Shard {
         let (mut away, mut failed): (Option<StorageError>, usize) = (None, 0);
         // With its last reading gone a request counts as flushed: new outliers are listed by then.
         let mut stored = Vec::with_capacity(runs.len());
-        for run in runs {
+        for mut run in runs {
             let key = run.key();
+            run.load.is_transient = matches!(&run.state, State::Failed(error) if error.is_transient());
             // Whatever became of it, and before its readings may stop counting as unflushed.
             self.context.changes.note(self.context.changes.place(&database.name, &run.id.sensor.key), key.1);
             match &run.state {
@@ -271,6 +274,7 @@ impl Shard {
                     for sequence in run.load.rows.sequences() {
                         self.unflushed.ticket(sequence).into_iter().for_each(|ticket| ticket.refuse(error));
                     }
+                    self.context.blocked.clear(key);
                     stored.extend(self.unflushed.landed(key));
                 }
                 State::Failed(error) => {
@@ -278,6 +282,9 @@ impl Shard {
                     failed += 1;
                     let own_failure = !error.is_away();
                     away = away.or_else(|| Some(error.clone()).filter(StorageError::is_away));
+                    if own_failure {
+                        self.context.blocked.note(&run, error);
+                    }
                     if run.doubtful {
                         self.doubtful.insert(key);
                     }
@@ -335,6 +342,7 @@ impl Shard {
             self.lagging.note(database, &run, self.unflushed.ticket(run.load.first));
         }
         self.progress.stored(applied);
+        self.context.blocked.clear(key);
         self.hot.put(key, run.bucket);
         self.unflushed.landed(key)
     }

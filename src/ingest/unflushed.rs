@@ -27,6 +27,9 @@ const FAR: usize = 4096;
 
 /// How long after a failure of its own a bucket is tried again, at first and at most.
 const DELAY: Range<Duration> = Duration::from_millis(100)..Duration::from_secs(30);
+/// The most where only other writers were in the way. Half of it at random, so that two instances that
+/// met in the store do not meet there again.
+const DELAY_TRANSIENT: Duration = Duration::from_secs(2);
 
 /// When buckets are due. From the config sections `[flush]` and `[page]`.
 #[derive(Debug, Clone, Copy)]
@@ -77,6 +80,8 @@ pub struct Load {
     pub first: Sequence,
     /// How many flights in a row failed before this one, for reasons of this bucket alone.
     pub failures: u32,
+    /// Whether it failed now because of other writers alone.
+    pub is_transient: bool,
 }
 
 impl Unflushed {
@@ -258,6 +263,7 @@ impl Unflushed {
             bytes,
             first: waiting.first,
             failures: waiting.failures,
+            is_transient: false,
         })
     }
 
@@ -299,8 +305,7 @@ impl Unflushed {
         let is_urgent = |sequence| tickets.get(sequence).is_some_and(|ticket| ticket.is_urgent());
         waiting.is_urgent = !own_failure && waiting.rows.sequences().any(is_urgent);
         if own_failure {
-            let delay = DELAY.start * 2_u32.saturating_pow(waiting.failures - 1);
-            let at = now + delay.min(DELAY.end);
+            let at = now + delay(waiting.failures, load.is_transient.then_some((key, now)));
             waiting.not_before = Some(at);
             self.delayed.insert((at, key));
             return;
@@ -313,6 +318,11 @@ impl Unflushed {
         if urgent {
             self.urgent.push_back(key);
         }
+    }
+
+    /// Whether a bucket has unflushed readings.
+    pub fn has(&self, (id, hour): HotKey) -> bool {
+        self.sensors.get(&id).is_some_and(|waiting| place(waiting, hour).is_ok())
     }
 
     fn remove(&mut self, key: HotKey) {
@@ -357,6 +367,17 @@ impl Unflushed {
             .map(|waiting| (waiting.hour, waiting.merged()))
             .collect()
     }
+}
+
+/// How long a bucket waits after so many failures; where only other writers were in the way, with what makes
+/// this one's wait another one than theirs.
+fn delay(failures: u32, transient: Option<(HotKey, Instant)>) -> Duration {
+    let delay = DELAY.start.saturating_mul(2_u32.saturating_pow(failures.saturating_sub(1)));
+    let Some(of) = transient else { return delay.min(DELAY.end) };
+    let delay = delay.min(DELAY_TRANSIENT);
+    // Keyed anew in each process.
+    let random = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), of);
+    delay / 2 + delay.mul_f64(f64::from(u32::try_from(random >> 32).unwrap_or(0)) / f64::from(u32::MAX) / 2.0)
 }
 
 #[cfg(test)]

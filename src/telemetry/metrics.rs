@@ -193,6 +193,11 @@ impl Metrics {
         self.with(|| counter!("hourglass_store_errors_total", "class" => class).increment(1));
     }
 
+    /// Buckets whose readings wait for a document of their own, by [`crate::bucket::StorageError::class`].
+    pub fn buckets_blocked(&self, class: &'static str, count: usize) {
+        self.with(|| gauge!("hourglass_flush_blocked_buckets", "class" => class).set(as_f64(count)));
+    }
+
     /// What one shard holds in memory.
     pub fn hot(&self, shard: usize, buckets: usize, bytes: usize) {
         self.with(|| {
@@ -390,6 +395,7 @@ fn describe() {
     );
     level("hourglass_flush_unflushed_bytes", "Bytes of memory that readings take which are not in the store");
     level("hourglass_flush_behind", "Whether readings are in the log that no memory holds yet: 1 or 0");
+    level("hourglass_flush_blocked_buckets", "Buckets whose readings wait for a document of their own, by class");
     count("hourglass_ingest_readings_rejected_total", "Lines, or fields of a line, not kept, by reason");
     count("hourglass_ingest_readings_stored_total", "Readings stored for the first time");
     count("hourglass_ingest_readings_duplicate_total", "Readings that changed nothing, being stored already");

@@ -8,6 +8,7 @@ mod documents;
 mod endings;
 mod load;
 mod poison;
+mod transactions;
 
 use std::time::{Duration, Instant};
 

@@ -41,6 +41,7 @@ contract! {
     pages::an_append_needs_the_rev_it_knows,
     pages::a_replacement_needs_the_rev_it_knows,
     pages::a_bucket_overflows_page_by_page,
+    pages::a_page_is_not_made_for_a_bucket_that_is_gone,
     pages::outcomes_stand_in_the_order_of_the_writes,
     pages::a_split_is_written_whole_or_not_at_all,
     pages::an_append_does_not_bring_a_deleted_page_back,

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc::UnboundedReceiver;
 
@@ -27,6 +27,9 @@ const BUCKETS: usize = 32;
 const RETRY: Range<Duration> = Duration::from_millis(100)..Duration::from_secs(2);
 /// How often the store may refuse a deletion before it is given up.
 const REFUSALS_MAX: usize = 10;
+/// How long a deletion may fail for reasons that are not known to pass, before it is given up: far longer than the
+/// minute for which a store lets a transaction live that nobody ends.
+const FAILING_MAX: Duration = Duration::from_secs(300);
 /// How often one lot is read and written anew because other writers were faster.
 const CONFLICTS_MAX: usize = 30;
 
@@ -61,21 +64,19 @@ impl Deleter {
     /// Does it, however long the store is away. What a store that is there refuses again and again is given up,
     /// since nothing behind it could go on: whoever asked is told.
     async fn carry_out(&self, pending: &Pending) {
-        let (mut wait, mut refusals) = (RETRY.start, 0);
+        let mut patience = Patience::new(Instant::now());
         let database = &pending.deletion.database;
         while let Err(error) = self.attempt(pending).await {
             self.context.metrics.store_error(error.class());
             self.context.presence.note(!error.is_away());
-            refusals += usize::from(is_refusal(&error));
-            if refusals >= REFUSALS_MAX {
+            let Some(wait) = patience.wait_after(&error, Instant::now()) else {
                 tracing::error!(%database, %error, "a deletion is given up; what is left of it stays");
                 pending.ticket.refuse(&error);
                 self.catalog.doubt(database, None);
                 break;
-            }
+            };
             tracing::warn!(%database, %error, "something could not be deleted yet; it is in the log and tried again");
             tokio::time::sleep(wait).await;
-            wait = (wait * 2).min(RETRY.end);
         }
     }
 
@@ -237,15 +238,39 @@ impl Deleter {
     }
 }
 
-/// Whether the store says no, which waiting does not mend. A store that is away, slow or full may yet do it.
-fn is_refusal(error: &StorageError) -> bool {
-    match error {
-        StorageError::Unavailable { .. } | StorageError::Unknown { .. } => false,
-        StorageError::Contended { .. }
-        | StorageError::Failing { .. }
-        | StorageError::Refused { .. }
-        | StorageError::Denied { .. }
-        | StorageError::Unreadable { .. } => true,
+/// How long a deletion goes on after failures.
+struct Patience {
+    wait: Duration,
+    refusals: usize,
+    /// Since when it has failed for reasons of the documents alone.
+    failing_since: Instant,
+}
+
+impl Patience {
+    fn new(now: Instant) -> Self {
+        Self { wait: RETRY.start, refusals: 0, failing_since: now }
+    }
+
+    /// How long to wait before the next try; `None` where it is given up. A store that is away, slow or full may yet do
+    /// it, and other writers come to an end: those are waited for however long it takes.
+    fn wait_after(&mut self, error: &StorageError, now: Instant) -> Option<Duration> {
+        let given_up = match error {
+            StorageError::Unavailable { .. }
+            | StorageError::Unknown { .. }
+            | StorageError::Contended { .. }
+            | StorageError::Busy { .. } => {
+                self.failing_since = now;
+                false
+            }
+            StorageError::Failing { .. } => now.saturating_duration_since(self.failing_since) >= FAILING_MAX,
+            StorageError::Refused { .. } | StorageError::Denied { .. } | StorageError::Unreadable { .. } => {
+                self.refusals += 1;
+                self.refusals >= REFUSALS_MAX
+            }
+        };
+        let wait = self.wait;
+        self.wait = (wait * 2).min(RETRY.end);
+        (!given_up).then_some(wait)
     }
 }
 
@@ -283,6 +308,30 @@ fn parts(range: &Range<i64>) -> (Range<Hour>, Vec<Hour>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Other writers' transactions, one of them left open by an instance that was killed, were counted as refusals: ten
+    /// of them, 11 s, and the deletion was given up, while MongoDB lets such a transaction live for a minute.
+    #[test]
+    fn a_deletion_outwaits_other_writers_and_gives_up_what_is_refused() {
+        let (start, detail) = (Instant::now(), String::new);
+        let tries = |error: StorageError| {
+            let (mut patience, mut waited) = (Patience::new(start), Duration::ZERO);
+            for tries in 1..500 {
+                match patience.wait_after(&error, start + waited) {
+                    Some(wait) => waited += wait,
+                    None => return Some((tries, waited)),
+                }
+            }
+            None
+        };
+        assert_eq!(tries(StorageError::Busy { detail: detail() }), None);
+        assert_eq!(tries(StorageError::Contended { detail: detail() }), None);
+        assert_eq!(tries(StorageError::Unavailable { detail: detail() }), None);
+        let (_, waited) = tries(StorageError::Failing { detail: detail() }).expect("an end");
+        assert!((FAILING_MAX..FAILING_MAX + RETRY.end).contains(&waited), "{waited:?}");
+        let refused = tries(StorageError::Refused { detail: detail() }).map(|(tries, _)| tries);
+        assert_eq!(refused, Some(REFUSALS_MAX));
+    }
 
     #[test]
     fn hours_are_whole_or_cut() {

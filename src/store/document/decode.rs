@@ -26,6 +26,20 @@ pub fn decode_page(document: &RawDocument) -> Result<StoredPage, StorageError> {
     named(document, page)
 }
 
+/// Whether a page is of the sensor and the hour that its `_id` was asked for by: a write of hourglass fits no other.
+///
+/// # Errors
+/// [`StorageError::Unreadable`] where somebody changed it.
+pub fn check_owner(document: &RawDocument, sensor: &str, hour: Hour) -> Result<(), StorageError> {
+    named(document, |document| {
+        let (found, start) = (get(document, "sensor")?.as_str().unwrap_or_default(), date(document, "start")?);
+        if found != sensor || start != hour.start_ms() {
+            return Err(format!("its sensor is {found:?} and its start {start} ms, which is not what its _id says"));
+        }
+        Ok(())
+    })
+}
+
 /// A page as a query reads it: its stored summary, and its readings if they were asked for.
 ///
 /// # Errors

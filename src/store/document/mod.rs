@@ -28,7 +28,8 @@ mod kept;
 mod writer;
 
 pub use decode::{
-    PageHeader, decode_header, decode_page, decode_scanned, decode_sensor, document_rev, summary_of_figures,
+    PageHeader, check_owner, decode_header, decode_page, decode_scanned, decode_sensor, document_rev,
+    summary_of_figures,
 };
 pub use encode::{SCHEMA_VERSION, append_update, page_document, replace_update, sensor_document, sensor_update};
 pub use kept::{decode_kept, decode_kept_sensor};

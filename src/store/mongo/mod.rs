@@ -104,27 +104,24 @@ impl Store for MongoStore {
             Ok(collections) => collections,
             Err(error) => return vec![Written::Failed(error); writes.len()],
         };
-        let collection_of = |write: &PageWrite<'_>, index: usize| match write.bucket.pages()[index].number {
-            0 => &collections.buckets,
-            _ => &collections.overflow,
-        };
         let outcomes = Mutex::new(vec![Written::Yes; writes.len()]);
-        let (mut buckets, mut overflow) = (Vec::new(), Vec::new());
+        let (mut buckets, mut overflow, mut together) = (Vec::new(), Vec::new(), Vec::new());
         for (place, write) in writes.iter().enumerate() {
-            let change =
-                |index: &usize| Some((collection_of(write, *index).clone(), writes::page_change(write, *index)?));
-            let mut changes: Vec<_> = write.group.iter().filter_map(change).collect();
-            if changes.len() > 1 || matches!(changes.first(), Some((_, Change::Remove { .. }))) {
-                let outcome = self.transact(changes).await;
-                outcomes.lock().unwrap_or_else(PoisonError::into_inner)[place] = outcome;
-            } else if let Some((collection, change)) = changes.pop() {
-                let list = if collection.name() == collections.buckets.name() { &mut buckets } else { &mut overflow };
-                list.push((place, change));
+            let in_buckets = |index: &usize| write.bucket.pages()[*index].number == 0;
+            match write.group[..] {
+                [index] if !writes::is_removal(write, index) => {
+                    let list = if in_buckets(&index) { &mut buckets } else { &mut overflow };
+                    list.push((place, writes::page_change(write, index)));
+                }
+                _ => together.push(place),
             }
         }
+        let together = Mutex::new(together);
+        let transactions = self.transact_each(&collections, writes, &together, &outcomes);
         tokio::join!(
             self.write(&collections.buckets, buckets, &outcomes),
-            self.write(&collections.overflow, overflow, &outcomes)
+            self.write(&collections.overflow, overflow, &outcomes),
+            transactions
         );
         outcomes.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
@@ -144,6 +141,8 @@ impl Store for MongoStore {
             for first in &first_pages {
                 let page = document::decode_page(first)?;
                 let Some(place) = first.get_str("_id").ok().and_then(|id| places.get(id)).copied() else { continue };
+                let id = &ids[place - offset];
+                document::check_owner(first, &id.sensor.key, id.hour)?;
                 if page.has_overflow {
                     spilled.push((&ids[place - offset], place));
                 } else {
@@ -231,7 +230,7 @@ impl Store for MongoStore {
             Err(error) => return vec![Written::Failed(error); documents.len()],
         };
         let change = |sensor: &SensorDocument| match sensor.rev {
-            0 => Change::Insert(document::sensor_document(sensor)),
+            0 => writes::insertion(document::sensor_document(sensor)),
             rev => {
                 let (id, update) = (sensor.sensor.key.to_string(), document::sensor_update(sensor));
                 Change::Update { id, shard: None, rev, update }

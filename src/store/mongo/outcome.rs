@@ -13,6 +13,13 @@ const DUPLICATE_KEY: i32 = 11_000;
 const VALIDATION: i32 = 121;
 /// Two transactions wrote one document.
 const WRITE_CONFLICT: i32 = 112;
+/// A lock that was not had in time, a snapshot or a transaction that is no more: what a transaction
+/// meets beside others.
+const TRANSACTION_LOST: [i32; 4] = [24, 239, 246, 251];
+/// A document, or what an update would make of it, over 16 MiB.
+const TOO_LARGE: [i32; 3] = [10_334, 17_419, 17_420];
+/// The primary goes away, or the server gives up: all that a command has to do fails alike.
+const PRIMARY_CHANGES: [i32; 9] = [50, 64, 91, 189, 10_107, 11_600, 11_602, 13_435, 13_436];
 
 /// The class of a driver error.
 pub fn classify(error: &Error) -> StorageError {
@@ -25,8 +32,9 @@ pub fn classify(error: &Error) -> StorageError {
         ErrorKind::Authentication { .. } => StorageError::Denied { detail },
         ErrorKind::Command(command) => classify_code(command.code, detail),
         ErrorKind::Write(WriteFailure::WriteError(write)) => classify_code(write.code, detail),
+        // Something is wrong with what was asked, which says nothing of any document.
         ErrorKind::InvalidArgument { .. } | ErrorKind::Bson(_) | ErrorKind::BsonSerialization(_) => {
-            StorageError::Refused { detail }
+            StorageError::Failing { detail }
         }
         // Cut connections, cleared pools, unconfirmed write concerns and whatever is not known
         // here: it may have been applied, and resending is safe.
@@ -41,8 +49,12 @@ pub fn classify_code(code: i32, detail: String) -> StorageError {
         13 | 18 | 8000 => StorageError::Denied { detail },
         // Overload: refused before anything ran. Not primary at dispatch. No room on the disk.
         462 | 10_107 | 13_435 | 13_436 | 14_031 => StorageError::Unavailable { detail },
-        // Too large, validator, type clash, bad value.
-        10_334 | 17_419 | VALIDATION | 14 | 2 => StorageError::Refused { detail },
+        WRITE_CONFLICT => StorageError::Busy { detail },
+        code if TRANSACTION_LOST.contains(&code) => StorageError::Busy { detail },
+        VALIDATION => StorageError::Refused { detail },
+        code if TOO_LARGE.contains(&code) => StorageError::Refused { detail },
+        // Bad value, type clash: of an option, of a command, of a stored document that somebody changed.
+        2 | 14 => StorageError::Failing { detail },
         // 189, 11600, 11602, 91, 50, 64, 100 and the rest: a prefix of the command may have run.
         _ => StorageError::Unknown { detail },
     }
@@ -105,7 +117,6 @@ pub fn of_updates(result: Result<Document, Error>, count: usize) -> Vec<Written>
 /// The class of an error that one document of many met. Where the primary goes away, all of them
 /// do; anything else not known here is about this document alone.
 fn of_one(code: i32, message: &str) -> StorageError {
-    const PRIMARY_CHANGES: [i32; 9] = [50, 64, 91, 189, 10_107, 11_600, 11_602, 13_435, 13_436];
     let detail = format!("{code} {message}");
     match classify_code(code, detail) {
         StorageError::Unknown { detail } if !PRIMARY_CHANGES.contains(&code) => StorageError::Failing { detail },
@@ -118,13 +129,42 @@ pub fn statement(part: &Document) -> Option<usize> {
     part.get_i32("index").ok().and_then(|i| usize::try_from(i).ok())
 }
 
-/// An update's own error. A compare-and-set that finds another rev tries to insert, which fails
+/// The error of one upsert by compare-and-set. One that finds another rev tries to insert, which fails
 /// with a duplicate key, or with the validator where the page was deleted: read again.
-pub fn of_statement(code: i32, message: &str) -> Written {
+fn of_statement(code: i32, message: &str) -> Written {
     match code {
-        DUPLICATE_KEY | VALIDATION | WRITE_CONFLICT => Written::Conflict,
+        DUPLICATE_KEY | VALIDATION => Written::Conflict,
         other => Written::Failed(of_one(other, message)),
     }
+}
+
+/// Which statements of a command the validator stopped. Of an upsert that does not tell what was wrong:
+/// the page that it made because there was none, or the one that was there.
+pub fn stopped_by_validator(reply: &Document) -> Vec<usize> {
+    let errors = reply.get_array("writeErrors").into_iter().flatten().filter_map(|e| e.as_document());
+    errors.filter(|error| error.get_i32("code").is_ok_and(|code| code == VALIDATION)).filter_map(statement).collect()
+}
+
+/// Which of a command's plain updates, which insert nothing, the validator stopped, and what it said: it
+/// was asked about the very document that has the rev that was expected.
+pub fn proven_invalid(reply: &Document) -> Vec<(usize, StorageError)> {
+    let errors = reply.get_array("writeErrors").into_iter().flatten().filter_map(|e| e.as_document());
+    let errors = errors.filter(|error| error.get_i32("code").is_ok_and(|code| code == VALIDATION));
+    let told = |error: &Document| {
+        let detail = format!("{VALIDATION} {}", error.get_str("errmsg").unwrap_or(""));
+        Some((statement(error)?, StorageError::Refused { detail }))
+    };
+    errors.filter_map(told).collect()
+}
+
+/// What became of `count` plain updates by compare-and-set in a transaction: all of them hit, or not.
+pub fn of_exact_updates(reply: &Document, count: usize) -> Written {
+    let first = reply.get_array("writeErrors").into_iter().flatten().find_map(|e| e.as_document());
+    if let Some(error) = first {
+        return Written::Failed(of_one(error.get_i32("code").unwrap_or(0), error.get_str("errmsg").unwrap_or("")));
+    }
+    let hits = reply.get_i32("n").ok().and_then(|n| usize::try_from(n).ok());
+    if hits == Some(count) { Written::Yes } else { Written::Conflict }
 }
 
 /// Whether a single insert found its `_id` taken.
@@ -132,18 +172,36 @@ pub fn is_duplicate_key(error: &Error) -> bool {
     matches!(&*error.kind, ErrorKind::Write(WriteFailure::WriteError(fault)) if fault.code == DUPLICATE_KEY)
 }
 
-/// Whether an error within a transaction only means that another writer was there first, and that
-/// nothing of the transaction is left.
-pub fn is_transaction_conflict(error: &Error) -> bool {
-    if error.contains_label(mongodb::error::TRANSIENT_TRANSACTION_ERROR) {
-        return true;
+/// What an error within a transaction means, of which nothing is left then, unless it is not known
+/// whether it was committed.
+pub fn of_transaction(error: &Error) -> Written {
+    if error.contains_label(mongodb::error::UNKNOWN_TRANSACTION_COMMIT_RESULT) {
+        return Written::Failed(classify(error));
     }
-    match error.kind.as_ref() {
-        ErrorKind::Command(command) => [DUPLICATE_KEY, WRITE_CONFLICT].contains(&command.code),
-        ErrorKind::Write(WriteFailure::WriteError(write)) => [DUPLICATE_KEY, WRITE_CONFLICT].contains(&write.code),
-        ErrorKind::InsertMany(partial) => {
-            partial.write_errors.iter().flatten().any(|e| [DUPLICATE_KEY, WRITE_CONFLICT].contains(&e.code))
+    let code = match error.kind.as_ref() {
+        ErrorKind::Command(command) => Some(command.code),
+        ErrorKind::Write(WriteFailure::WriteError(write)) => Some(write.code),
+        ErrorKind::InsertMany(partial) => partial.write_errors.iter().flatten().map(|e| e.code).next(),
+        _ => None,
+    };
+    let detail = error.to_string();
+    match code {
+        Some(DUPLICATE_KEY) => return Written::Conflict,
+        Some(code) if PRIMARY_CHANGES.contains(&code) => {}
+        Some(_) if error.contains_label(mongodb::error::TRANSIENT_TRANSACTION_ERROR) => {
+            return Written::Failed(StorageError::Busy { detail });
         }
-        _ => false,
+        Some(code) => return Written::Failed(of_one(code, &detail)),
+        None => {}
     }
+    // The connection was lost, or the primary, before the commit was asked for.
+    Written::Failed(match classify(error) {
+        StorageError::Unknown { detail } if error.contains_label(mongodb::error::TRANSIENT_TRANSACTION_ERROR) => {
+            StorageError::Unavailable { detail }
+        }
+        other => other,
+    })
 }
+
+#[cfg(test)]
+mod tests;

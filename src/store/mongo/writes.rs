@@ -6,7 +6,8 @@ use mongodb::error::Error;
 use mongodb::options::{Acknowledgment, WriteConcern};
 use mongodb::{Client, ClientSession, Collection, Database};
 
-use super::outcome::{is_transaction_conflict, of_updates, statement};
+use super::outcome::{of_exact_updates, of_transaction, statement};
+use super::setup::Collections;
 use crate::bucket::WriteKind;
 use crate::bucket::store::{PageWrite, Written};
 use crate::store::document::{self, Writer};
@@ -18,10 +19,10 @@ const COMMAND_BYTES: usize = 4 * 1024 * 1024;
 const COMMAND_STATEMENTS: usize = 1000;
 
 /// One document's write, encoded.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub enum Change {
     /// A document that must not exist yet.
-    Insert(Vec<u8>),
+    Insert(RawDocumentBuf),
     /// An update of the document that has this `_id` and `rev`.
     Update {
         /// Its `_id`.
@@ -47,20 +48,20 @@ pub enum Change {
 impl Change {
     fn bytes(&self) -> usize {
         match self {
-            Self::Insert(document) => document.len(),
+            Self::Insert(document) => document.as_bytes().len(),
             Self::Update { id, update, .. } => 2 * id.len() + update.len() + 96,
             Self::Remove { id, .. } => 2 * id.len() + 96,
         }
     }
 }
 
-/// What a page needs to be written; `None` for nothing.
-pub fn page_change(write: &PageWrite<'_>, index: usize) -> Option<Change> {
+/// What a page needs to be written.
+pub fn page_change(write: &PageWrite<'_>, index: usize) -> Change {
     let page = &write.bucket.pages()[index];
     let id = || document::page_id(&write.id.sensor.key, write.id.hour, page.number);
     let shard = || (write.id.sensor.key.to_string(), write.id.hour.start_ms());
-    Some(match page.pending()? {
-        WriteKind::Insert => Change::Insert(document::page_document(write.id, page)),
+    match page.write_in_group() {
+        WriteKind::Insert => insertion(document::page_document(write.id, page)),
         WriteKind::Append { from } => {
             let update = document::append_update(page, from);
             Change::Update { id: id(), shard: Some(shard()), rev: page.rev(), update }
@@ -69,7 +70,26 @@ pub fn page_change(write: &PageWrite<'_>, index: usize) -> Option<Change> {
             Change::Update { id: id(), shard: Some(shard()), rev: page.rev(), update: document::replace_update(page) }
         }
         WriteKind::Remove => Change::Remove { id: id(), shard: shard(), rev: page.rev() },
-    })
+    }
+}
+
+/// The insert of a document that was encoded here.
+pub fn insertion(document: Vec<u8>) -> Change {
+    // Fails only for a length that is not the document's own.
+    Change::Insert(RawDocumentBuf::from_bytes(document).unwrap_or_default())
+}
+
+/// Whether all that a page needs is to go.
+pub fn is_removal(write: &PageWrite<'_>, index: usize) -> bool {
+    write.bucket.pages()[index].pending() == Some(WriteKind::Remove)
+}
+
+/// What a group of pages needs, by collection.
+pub fn together(collections: &Collections, write: &PageWrite<'_>) -> Together {
+    let (buckets, overflow): (Vec<usize>, Vec<usize>) =
+        write.group.iter().copied().partition(|index| write.bucket.pages()[*index].number == 0);
+    let changes = |indexes: Vec<usize>| indexes.into_iter().map(|index| page_change(write, index)).collect();
+    [(collections.buckets.clone(), changes(buckets)), (collections.overflow.clone(), changes(overflow))]
 }
 
 /// Splits changes (with the place of each among the outcomes) into commands of a good size.
@@ -97,14 +117,24 @@ pub fn durable() -> WriteConcern {
 }
 
 /// Inserts documents, unordered.
-pub async fn insert(collection: &Collection<RawDocumentBuf>, documents: Vec<Vec<u8>>) -> Result<(), Error> {
-    let documents = documents.into_iter().map(RawDocumentBuf::from_bytes).collect::<Result<Vec<_>, _>>()?;
+pub async fn insert(collection: &Collection<RawDocumentBuf>, documents: &[RawDocumentBuf]) -> Result<(), Error> {
     collection.insert_many(documents).ordered(false).write_concern(durable()).await.map(drop)
 }
 
-/// One raw `update` command of upserts by compare-and-set, unordered. Upserts because then a miss
-/// comes back as a statement's own error, which a plain update would only show in the total.
-pub fn update_command(collection: &str, changes: &[Change], in_transaction: bool) -> Result<RawDocumentBuf, Error> {
+/// How a miss of a compare-and-set comes back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Updates {
+    /// As the statement's own error, since it tries to insert.
+    Upserts,
+    /// In the total alone.
+    Plain,
+    /// In the total alone, as part of a transaction, which has the write concern.
+    InTransaction,
+}
+
+/// One raw `update` command of compare-and-set statements, unordered.
+pub fn update_command(collection: &str, changes: &[Change], updates: Updates) -> Result<RawDocumentBuf, Error> {
+    let (upsert, in_transaction) = (updates == Updates::Upserts, updates == Updates::InTransaction);
     let capacity = changes.iter().map(Change::bytes).sum::<usize>() + 256;
     let mut w = Writer::document(capacity);
     w.text("update", collection);
@@ -124,7 +154,7 @@ pub fn update_command(collection: &str, changes: &[Change], in_transaction: bool
         w.count("rev", *rev);
         w.end();
         w.raw("u", update);
-        w.boolean("upsert", true);
+        w.boolean("upsert", upsert);
         w.end();
     }
     w.end();
@@ -161,60 +191,69 @@ pub async fn remove_torsos(collection: &Collection<RawDocumentBuf>, changes: &[C
     );
 }
 
+/// Changes that go together: those of `buckets`, among them page 0's, and those of `overflow`.
+pub type Together = [(Collection<RawDocumentBuf>, Vec<Change>); 2];
+
 /// Writes all changes in one transaction: all of them or none.
-pub async fn transact(
-    client: &Client,
-    mongo: &Database,
-    changes: Vec<(Collection<RawDocumentBuf>, Change)>,
-) -> Result<Written, Error> {
+pub async fn transact(client: &Client, mongo: &Database, changes: Together) -> Result<Written, Error> {
     let mut session = client.start_session().await?;
     session.start_transaction().write_concern(durable()).await?;
     let written = all_changes(&mut session, mongo, changes).await;
     match written {
         Ok(Written::Yes) => match session.commit_transaction().await {
-            Err(error) if is_transaction_conflict(&error) => Ok(Written::Conflict),
-            committed => committed.map(|()| Written::Yes),
+            Ok(()) => Ok(Written::Yes),
+            Err(error) => Ok(of_transaction(&error)),
         },
         other => {
             // The server ends a transaction whose session goes away; this only frees it sooner.
             let _ = session.abort_transaction().await;
-            match other {
-                Err(error) if is_transaction_conflict(&error) => Ok(Written::Conflict),
-                other => other,
-            }
+            Ok(other.unwrap_or_else(|error| of_transaction(&error)))
         }
     }
 }
 
-async fn all_changes(
-    session: &mut ClientSession,
-    mongo: &Database,
-    changes: Vec<(Collection<RawDocumentBuf>, Change)>,
-) -> Result<Written, Error> {
-    for (collection, change) in changes {
-        let written = match change {
-            Change::Insert(document) => {
-                collection.insert_one(RawDocumentBuf::from_bytes(document)?).session(&mut *session).await?;
-                Written::Yes
+/// Page 0's compare-and-set comes first: where it misses, nothing else is sent.
+async fn all_changes(session: &mut ClientSession, mongo: &Database, changes: Together) -> Result<Written, Error> {
+    for (collection, changes) in changes {
+        let (inserts, rest): (Vec<_>, Vec<_>) =
+            changes.into_iter().enumerate().partition(|(_, change)| matches!(change, Change::Insert(_)));
+        let (updates, removes): (Vec<_>, Vec<_>) =
+            rest.into_iter().partition(|(_, change)| matches!(change, Change::Update { .. }));
+        for chunk in chunks(updates) {
+            let changes: Vec<Change> = chunk.into_iter().map(|(_, change)| change).collect();
+            let command = update_command(collection.name(), &changes, Updates::InTransaction)?;
+            let reply = mongo.run_raw_command(command).session(&mut *session).await?;
+            match of_exact_updates(&reply, changes.len()) {
+                Written::Yes => {}
+                other => return Ok(other),
             }
-            update @ Change::Update { .. } => {
-                let command = update_command(collection.name(), &[update], true)?;
-                let reply = mongo.run_raw_command(command).session(&mut *session).await?;
-                of_updates(Ok(reply), 1).pop().unwrap_or(Written::Conflict)
+        }
+        for (_, change) in removes {
+            if !remove(session, &collection, change).await? {
+                return Ok(Written::Conflict);
             }
-            Change::Remove { id, shard: (sensor, start), rev } => {
-                let start = bson::DateTime::from_millis(start);
-                let rev = i64::try_from(rev).unwrap_or(i64::MAX);
-                let filter = doc! { "_id": id, "sensor": sensor, "start": start, "rev": rev };
-                match collection.delete_one(filter).session(&mut *session).await?.deleted_count {
-                    0 => Written::Conflict,
-                    _ => Written::Yes,
-                }
-            }
-        };
-        if written != Written::Yes {
-            return Ok(written);
+        }
+        for chunk in chunks(inserts) {
+            let insert = |change| match change {
+                Change::Insert(document) => Some(document),
+                Change::Update { .. } | Change::Remove { .. } => None,
+            };
+            let documents: Vec<RawDocumentBuf> = chunk.into_iter().filter_map(|(_, change)| insert(change)).collect();
+            collection.insert_many(documents).session(&mut *session).await?;
         }
     }
     Ok(Written::Yes)
+}
+
+/// Removes a page by compare-and-set; whether it was there.
+async fn remove(
+    session: &mut ClientSession,
+    collection: &Collection<RawDocumentBuf>,
+    change: Change,
+) -> Result<bool, Error> {
+    let Change::Remove { id, shard: (sensor, start), rev } = change else { return Ok(true) };
+    let start = bson::DateTime::from_millis(start);
+    let rev = i64::try_from(rev).unwrap_or(i64::MAX);
+    let filter = doc! { "_id": id, "sensor": sensor, "start": start, "rev": rev };
+    Ok(collection.delete_one(filter).session(&mut *session).await?.deleted_count > 0)
 }

@@ -5,8 +5,17 @@ use bson::{Document, doc};
 
 use crate::support::http::{get, post};
 use crate::support::mongod::{fresh_database_name, mongod};
-use crate::support::series::readings;
-use crate::support::server::Server;
+use crate::support::series::{flush, metric, readings};
+use crate::support::server::{Launch, Server};
+
+/// Runs a command.
+fn run(uri: &str, command: Document) -> Document {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let client = mongodb::Client::with_uri_str(uri).await.unwrap();
+        client.default_database().unwrap().run_command(command).await.unwrap()
+    })
+}
 
 /// Changes one document of a collection of the database `default`.
 fn change(uri: &str, collection: &str, which: Document, set: Document) {
@@ -23,35 +32,96 @@ fn change(uri: &str, collection: &str, which: Document, set: Document) {
     });
 }
 
+/// A server whose clients are not kept waiting for long.
+fn impatient(uri: &str) -> Server {
+    Launch::with_store(uri).config("[ingest]\nack_timeout = \"2s\"\n").start()
+}
+
+/// What `/health` says of documents that readings wait for.
+fn blocked(server: &Server) -> Option<String> {
+    let health = get(&server.url("/health")).expect(200).json();
+    let checks = health["checks"].as_array().expect("checks");
+    let check = checks.iter().find(|check| check["name"] == "documents").expect("a check of that name");
+    (check["status"] == "fail").then(|| check["message"].as_str().expect("text").to_owned())
+}
+
+fn is_without_dead_letters(server: &Server) -> bool {
+    !server.data_dir().join("dead-letters.lp").exists()
+}
+
 /// Giving up on one bucket was once taken for a store that is away, so that everybody whose readings were in the same
-/// group was told to send them again, for as long as the one device went on.
+/// group was told to send them again, for as long as the one device went on. Later its readings were called refused and
+/// were dead letters, although whoever changed the document may change it back.
 #[test]
 fn a_page_that_no_write_fits_stops_nobody_else() {
     let uri = mongod().uri(&fresh_database_name());
-    let server = Server::start(&uri);
+    let server = impatient(&uri);
     let write = server.url("/write?ack=store");
     post(&write, "m,s=bad v=1 1\nm,s=good v=1 1", &[]).expect(204);
     change(&uri, "buckets", doc! { "sensor": "m,s=bad" }, doc! { "sensor": "m,s=other" });
-    let answer = post(&write, "m,s=bad v=2 2\nm,s=good v=2 2", &[]).expect(400);
-    assert!(answer.text().contains("refuses to change a page of m,s=bad"), "{}", answer.text());
+    post(&write, "m,s=bad v=2 2\nm,s=good v=2 2", &[]).expect(503);
     assert_eq!(readings(&server, "default", "m,s=good", None, 100).len(), 2);
     post(&write, "m,s=good v=3 3", &[]).expect(204);
+    let told = blocked(&server).expect("somebody waits");
+    assert!(told.contains("m,s=bad 0") && told.contains("m,s=other"), "{told}");
+    change(&uri, "buckets", doc! { "sensor": "m,s=other" }, doc! { "sensor": "m,s=bad" });
+    flush(&server);
+    assert_eq!(readings(&server, "default", "m,s=bad", None, 100).len(), 2);
+    assert!(blocked(&server).is_none() && is_without_dead_letters(&server));
 }
 
-/// One document that could not be read once failed every write, and the list of sensors, that came across it.
+/// One document that could not be read once failed every write, and the list of sensors, that came across it. Then the
+/// readings for such a page went to the dead letters at once, where nobody looked for them after the newer program was
+/// back.
 #[test]
-fn a_document_of_a_newer_version_is_left_alone_and_hides_no_other() {
+fn readings_wait_for_a_document_of_a_newer_version_which_hides_no_other() {
     let uri = mongod().uri(&fresh_database_name());
-    let mut server = Server::start(&uri);
+    let mut server = impatient(&uri);
     post(&server.url("/write?ack=store"), "m,s=a v=1 1\nm,s=b v=1 1\nm,s=c v=1 1", &[]).expect(204);
     assert!(server.stop().success());
-    let newer = || doc! { "schemaVersion": 2 };
-    change(&uri, "buckets", doc! { "sensor": "m,s=a" }, newer());
-    change(&uri, "sensors", doc! { "_id": "m,s=b" }, newer());
+    let version = |version: i32| doc! { "schemaVersion": version };
+    change(&uri, "buckets", doc! { "sensor": "m,s=a" }, version(2));
+    change(&uri, "sensors", doc! { "_id": "m,s=b" }, version(2));
     server.restart("127.0.0.1:0");
     let write = |lines: &str| post(&server.url("/write?ack=store"), lines, &[]).status;
-    assert_eq!(write("m,s=a v=2 2\nm,s=b v=2 2\nm,s=c v=2 2"), 503);
+    assert_eq!(write("m,s=a v=2 2\nm,s=b v=2,new=1 2\nm,s=c v=2 2"), 503);
     assert_eq!(readings(&server, "default", "m,s=c", None, 100).len(), 2, "its neighbours' trouble is not its own");
     assert_eq!(write("m,s=c v=3 3"), 204);
     assert_eq!(get(&server.url("/api/v1/readings?sensor=m,s=a")).status, 503);
+    let told = blocked(&server).expect("somebody waits");
+    assert!(told.contains("readings of 2 buckets") && told.contains("schema version 2"), "{told}");
+    assert_eq!(metric(&server, "hourglass_flush_blocked_buckets"), 2.0);
+    assert!(server.stderr().contains("1970-01-01T00 m,s=a 0"), "the log names the document");
+    change(&uri, "buckets", doc! { "sensor": "m,s=a" }, version(1));
+    change(&uri, "sensors", doc! { "_id": "m,s=b" }, version(1));
+    flush(&server);
+    for sensor in ["m,s=a", "m,s=b"] {
+        assert_eq!(readings(&server, "default", sensor, None, 100).len(), 2, "{sensor}");
+    }
+    assert!(blocked(&server).is_none() && is_without_dead_letters(&server));
+}
+
+/// Where the store refused a sensor's document, the sensor's pages were stored without it, so that no list of sensors
+/// had it.
+#[test]
+fn a_refused_sensor_document_holds_its_own_pages_and_no_others() {
+    let uri = mongod().uri(&fresh_database_name());
+    let server = impatient(&uri);
+    let write = server.url("/write?ack=store");
+    post(&write, "m,s=first v=1 1", &[]).expect(204);
+    let refuse = |refused: Document| {
+        let validator = doc! { "_id": { "$nin": [refused.get_str("_id").unwrap_or("")] } };
+        run(&uri, doc! { "collMod": "default.sensors", "validator": validator, "validationLevel": "strict" });
+    };
+    refuse(doc! { "_id": "m,s=bad" });
+    post(&write, "m,s=bad v=1 1\nm,s=good v=1 1", &[]).expect(503);
+    assert_eq!(readings(&server, "default", "m,s=good", None, 100).len(), 1);
+    let pages = run(&uri, doc! { "count": "default.buckets", "query": { "sensor": "m,s=bad" } });
+    assert_eq!(pages.get_i32("n").unwrap(), 0, "no page goes before its sensor's document");
+    let told = blocked(&server).expect("somebody waits");
+    assert!(told.contains("the document of sensor m,s=bad"), "{told}");
+    refuse(doc! {});
+    flush(&server);
+    assert_eq!(readings(&server, "default", "m,s=bad", None, 100).len(), 1);
+    assert!(blocked(&server).is_none() && is_without_dead_letters(&server));
 }

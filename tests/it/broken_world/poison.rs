@@ -187,7 +187,8 @@ fn who_waits_for_the_store_is_told_that_it_refuses() {
     assert_eq!(volume.dead_letters().lines().count(), 4, "each under its reason");
 }
 
-/// A page that is there already, and whose update is refused, looks like one that others change all the time.
+/// A page that is there already, and whose update is refused, looks like one that was deleted: MongoDB says the same of
+/// the page that the update would make. It is asked once more without leave to make one.
 #[test]
 fn an_update_that_the_store_refuses_is_kept_as_dead_letters_too() {
     let volume = Volume::new();
@@ -196,7 +197,7 @@ fn an_update_that_the_store_refuses_is_kept_as_dead_letters_too() {
     post(&write, &lines[0], &[]).expect(204);
     volume.refuse(true);
     let refused = post(&write, format!("{}\nm,s=good v=1 {HOUR}", lines[1]), &[]).expect(400);
-    assert!(refused.text().contains("refuses to change a page of"), "{}", refused.text());
+    assert!(refused.text().contains("the store refused the document: 121"), "{}", refused.text());
     volume.check_account(1.0);
     let stored = [(BAD.to_owned(), 1), ("m,s=first".to_owned(), 1), ("m,s=good".to_owned(), 1)];
     assert_eq!(volume.stored(), stored, "what was there stays as it was");

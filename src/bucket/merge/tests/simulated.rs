@@ -161,8 +161,8 @@ impl SimulatedStore {
     /// All of the group by compare-and-set, or nothing; `false` is a conflict.
     pub(super) fn write(&mut self, bucket: &Bucket, group: &[usize]) -> bool {
         let pages: Vec<&Page> = group.iter().map(|p| &bucket.pages()[*p]).collect();
-        let stands = |page: &Page| match (page.pending(), self.pages.get(&page.number)) {
-            (Some(WriteKind::Insert), held) => held.is_none(),
+        let stands = |page: &Page| match (page.write_in_group(), self.pages.get(&page.number)) {
+            (WriteKind::Insert, held) => held.is_none(),
             (_, held) => held.is_some_and(|record| record.rev == page.rev()),
         };
         if !pages.iter().all(|page| stands(page)) {
@@ -171,9 +171,10 @@ impl SimulatedStore {
         let before = self.pages.clone();
         let last_ms = before.values().filter_map(|r| r.readings.times().last()).max().map(|t| t.div_euclid(MILLI_NS));
         for page in &pages {
-            let readings = match page.pending().expect("only pages with something to write are written") {
+            let readings = match page.write_in_group() {
                 WriteKind::Insert => {
-                    assert!(group.len() > 1 || self.may_insert(page), "page {} is too early", page.number);
+                    let with_page_0 = pages.iter().any(|page| page.number == 0);
+                    assert!(with_page_0, "page {} is inserted without a compare-and-set on page 0", page.number);
                     page.readings.clone()
                 }
                 WriteKind::Append { from } => {
@@ -201,11 +202,6 @@ impl SimulatedStore {
         self.writes += 1;
         self.check(&before);
         true
-    }
-
-    fn may_insert(&self, page: &Page) -> bool {
-        let marked = self.pages.get(&0).is_none_or(|first| first.has_overflow);
-        marked && self.pages.values().all(|record| record.closed) && (page.number == 0 || !self.pages.is_empty())
     }
 
     fn check(&self, before: &BTreeMap<u32, Record>) {

@@ -1,0 +1,153 @@
+//! Transactions that others have open, instances that meet in the store, and errors that say nothing of a document:
+//! readings wait for all of them, and none becomes a dead letter.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use bson::{Document, doc};
+use mongodb::{Client, ClientSession};
+
+use super::RECOVERY;
+use crate::support::eventually;
+use crate::support::http::post;
+use crate::support::mongod::{Mongod, fresh_database_name, mongod};
+use crate::support::proxy::{Fault, Proxy};
+use crate::support::series::{flush, metric, readings};
+use crate::support::server::{Launch, Server};
+
+/// Pages that a few texts outgrow.
+const SMALL_PAGES: &str = "[page]\nmax_readings = 8\nmax_bytes = \"2KiB\"\nhard_bytes = \"4KiB\"\n";
+const HOUR: i64 = 1_768_485_600_000_000_000;
+
+fn lines(sensor: &str, times: std::ops::Range<i64>, length: usize, mark: &str) -> String {
+    let text = mark.repeat(length);
+    times.fold(String::new(), |mut body, second| {
+        writeln!(body, "{sensor} t=\"{text}\" {}", HOUR + second * 1_000_000_000).unwrap();
+        body
+    })
+}
+
+fn dead_letters(server: &Server) -> Option<String> {
+    std::fs::read_to_string(server.data_dir().join("dead-letters.lp")).ok()
+}
+
+/// A transaction of somebody who was killed: it has written to every page of `default.buckets`, and nobody ends it.
+struct Orphan {
+    runtime: tokio::runtime::Runtime,
+    session: ClientSession,
+}
+
+impl Orphan {
+    fn open(uri: &str) -> Orphan {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let session = runtime.block_on(async {
+            let client = Client::with_uri_str(uri).await.unwrap();
+            let mut session = client.start_session().await.unwrap();
+            session.start_transaction().await.unwrap();
+            let pages = client.default_database().unwrap().collection::<Document>("default.buckets");
+            let held =
+                pages.update_many(doc! {}, doc! { "$set": { "held": true } }).session(&mut session).await.unwrap();
+            assert!(held.modified_count > 0, "it holds something");
+            session
+        });
+        Orphan { runtime, session }
+    }
+
+    fn end(mut self) {
+        self.runtime.block_on(async { self.session.abort_transaction().await }).unwrap();
+    }
+}
+
+/// Overwrites that outgrew a page met the transaction of an instance that had been killed in its commit. Each try was a
+/// write conflict, three of them were called a refusal, and 0.2 s later acked readings were in the dead-letter file; the
+/// flush said 204, and queries told the old values.
+#[test]
+fn a_split_outwaits_a_transaction_that_nobody_ends() {
+    let uri = mongod().uri(&fresh_database_name());
+    let server = Launch::with_store(&uri).config(SMALL_PAGES).start();
+    post(&server.url("/write?ack=store"), lines("m,s=1", 0..6, 10, "a"), &[]).expect(204);
+    let orphan = Orphan::open(&uri);
+    post(&server.url("/write"), lines("m,s=1", 0..6, 1000, "b"), &[]).expect(204);
+    let asked = std::thread::spawn({
+        let url = server.url("/api/v1/flush");
+        move || post(&url, "", &[]).status
+    });
+    let tries = || metric(&server, "hourglass_store_errors_total");
+    eventually("it is tried again and again", RECOVERY, || (tries() >= 6.0).then_some(()));
+    assert_eq!(metric(&server, "hourglass_flush_blocked_buckets"), 1.0);
+    assert_eq!(metric(&server, "hourglass_ingest_readings_dead_lettered_total"), 0.0);
+    orphan.end();
+    assert!([204, 503].contains(&asked.join().unwrap()));
+    flush(&server);
+    assert_eq!(metric(&server, "hourglass_flush_blocked_buckets"), 0.0);
+    assert_eq!(dead_letters(&server), None);
+    let stored = readings(&server, "default", "m,s=1", None, 100);
+    assert_eq!(stored.len(), 6);
+    assert!(stored.iter().all(|(_, fields)| fields["t"].starts_with("\"bb")), "the later value wins");
+}
+
+/// The same without any fault: two instances overwrote the same pages, one of them 20 ms away from MongoDB. Their
+/// transactions conflicted, a client that waited for the store was answered 400, and its readings were dead letters.
+#[test]
+fn two_instances_that_split_the_same_pages_lose_nothing() {
+    let name = fresh_database_name();
+    let mongod = Mongod::start();
+    let proxy = Proxy::start(mongod.port());
+    proxy.set(Fault::Delay(Duration::from_millis(20)));
+    let near = Launch::with_store(mongod.uri(&name)).config(SMALL_PAGES).start();
+    let behind = format!("mongodb://127.0.0.1:{}/{name}?directConnection=true", proxy.port());
+    let far = Launch::with_store(behind).config(SMALL_PAGES).start();
+    std::thread::scope(|scope| {
+        for server in [&near, &far] {
+            scope.spawn(move || {
+                for round in 0..12_usize {
+                    for sensor in 0..3 {
+                        let length = 20 + 120 * round;
+                        let body = lines(&format!("m,s={sensor}"), 0..10, length, "x");
+                        let answer = post(&server.url("/write?ack=store"), body, &[]);
+                        assert!([204, 503].contains(&answer.status), "{} {}", answer.status, answer.text());
+                    }
+                }
+            });
+        }
+    });
+    for server in [&near, &far] {
+        flush(server);
+        assert_eq!(dead_letters(server), None);
+    }
+    for sensor in 0..3 {
+        let stored = readings(&near, "default", &format!("m,s={sensor}"), None, 100);
+        assert_eq!(stored.len(), 10);
+    }
+    let conflicts = metric(&near, "hourglass_store_conflicts_total") + metric(&far, "hourglass_store_conflicts_total");
+    let held = metric(&near, "hourglass_store_errors_total") + metric(&far, "hourglass_store_errors_total");
+    println!("two instances: {conflicts} conflicts, {held} transactions held up");
+    assert!(conflicts + held > 0.0, "they never met");
+}
+
+/// A command that the server did not take as a whole, for a bad value in it, was taken for a refusal of every document in
+/// it: all their readings, acked, went to the dead letters.
+#[test]
+fn a_command_that_fails_as_a_whole_is_no_refusal_of_its_documents() {
+    let mongod = Mongod::start_with(&["--setParameter", "enableTestCommands=1"]);
+    let server = Launch::with_store(mongod.uri(&fresh_database_name())).config(SMALL_PAGES).start();
+    post(&server.url("/write?ack=store"), lines("m,s=1", 0..2, 1, "a"), &[]).expect(204);
+    for code in [2, 14] {
+        mongod.fail(&["update", "insert"], code);
+        let before = metric(&server, "hourglass_store_errors_total");
+        let mut body = lines("m,s=1", 0..2, 1, if code == 2 { "b" } else { "c" });
+        body += &lines(&format!("m,s={code}"), 0..2, 1, "a");
+        post(&server.url("/write"), body, &[]).expect(204);
+        let url = server.url("/api/v1/flush");
+        let asked = std::thread::spawn(move || post(&url, "", &[]).status);
+        let tries = || metric(&server, "hourglass_store_errors_total") - before;
+        eventually("it is tried again", RECOVERY, || (tries() >= 4.0).then_some(()));
+        mongod.fail(&[], 0);
+        assert!([204, 503].contains(&asked.join().unwrap()));
+        flush(&server);
+    }
+    assert_eq!(dead_letters(&server), None);
+    assert_eq!(readings(&server, "default", "m,s=14", None, 10).len(), 2);
+    let stored = readings(&server, "default", "m,s=1", None, 10);
+    assert!(stored.iter().all(|(_, fields)| fields["t"] == "\"c\""), "{stored:?}");
+}
