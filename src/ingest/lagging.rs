@@ -2,8 +2,10 @@
 //! seen, recent readings and the outlier mark, always by compare-and-set and by the law.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use super::catalog::{Database, KnownSensor};
 use super::deletion::ALL_HOURS;
@@ -26,6 +28,9 @@ const BATCH: usize = 500;
 const COLD_LOT: usize = 32;
 /// Most stored bytes of a document's recent readings, far below what a document may have.
 const RECENT_BYTES: usize = 1024 * 1024;
+
+/// How long after a failure of its own a document is tried again, at first and at most.
+const RETRY: Range<Duration> = Duration::from_secs(1)..Duration::from_secs(300);
 
 /// Where a shard's sensors live: what the work on their documents needs beside them.
 #[derive(Clone, Copy)]
@@ -53,12 +58,17 @@ pub struct Change {
     outlier: Option<(Hour, u32)>,
     /// The first record of these changes, which stays in the log until the document is written.
     _hold: Option<Arc<Hold>>,
+    /// After a failure of the document's own: how long it waits after the next one.
+    retry: Option<Duration>,
 }
 
 /// The sensors of one shard whose documents lag behind.
 #[derive(Debug)]
 pub struct Lagging {
     changes: HashMap<u32, (Arc<Database>, Change)>,
+    /// Those whose document could not be read or written for a reason of its own: when each is tried again, and how long
+    /// it waits after the next failure. They hold nothing in the log, since their pages are stored.
+    failing: HashMap<u32, (Arc<Database>, Change, Instant, Duration)>,
     /// Whose documents are written next, the first of them last: in the order of their keys, so that those written
     /// together are neighbours in the store. Those that have come since are for the next round.
     round: Vec<u32>,
@@ -70,9 +80,16 @@ pub struct Lagging {
 
 impl Lagging {
     /// None yet; documents hold the `recent` latest readings.
-    pub fn new(recent: usize, outlier_ttl: std::time::Duration) -> Self {
+    pub fn new(recent: usize, outlier_ttl: Duration) -> Self {
         let outlier_ttl_ns = i64::try_from(outlier_ttl.as_nanos()).unwrap_or(i64::MAX);
-        Self { changes: HashMap::new(), round: Vec::new(), urgent: BTreeSet::new(), recent, outlier_ttl_ns }
+        Self {
+            changes: HashMap::new(),
+            failing: HashMap::new(),
+            round: Vec::new(),
+            urgent: BTreeSet::new(),
+            recent,
+            outlier_ttl_ns,
+        }
     }
 
     /// Notes that a run's readings are in the store. The ticket is that of the first of them.
@@ -81,9 +98,18 @@ impl Lagging {
         let times = pages.iter().filter_map(|p| Some((*p.readings.times().first()?, *p.readings.times().last()?)));
         let Some((first, last)) = times.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1))) else { return };
         let hold = || ticket.map(|ticket| ticket.hold());
-        let new =
-            || Change { known: run.known.clone(), seen: None, hours: BTreeSet::new(), outlier: None, _hold: hold() };
-        let (_, change) = self.changes.entry(run.known.id).or_insert_with(|| (database.clone(), new()));
+        let new = || Change {
+            known: run.known.clone(),
+            seen: None,
+            hours: BTreeSet::new(),
+            outlier: None,
+            _hold: hold(),
+            retry: None,
+        };
+        let change = match self.failing.get_mut(&run.known.id) {
+            Some((_, change, ..)) => change,
+            None => &mut self.changes.entry(run.known.id).or_insert_with(|| (database.clone(), new())).1,
+        };
         change.seen = Some(change.seen.map_or((first, last), |(f, l)| (f.min(first), l.max(last))));
         change.hours.insert(run.id.hour);
         if change.hours.len() > self.recent.max(1) {
@@ -102,10 +128,11 @@ impl Lagging {
     /// documents up to date.
     pub fn forget(&mut self, sensors: &HashSet<u32>) {
         self.changes.retain(|id, _| !sensors.contains(id));
+        self.failing.retain(|id, _| !sensors.contains(id));
         self.urgent.retain(|id| !sensors.contains(id));
     }
 
-    /// How many lag behind.
+    /// How many lag behind, but for those whose own document cannot be written now.
     pub fn len(&self) -> usize {
         self.changes.len()
     }
@@ -128,8 +155,18 @@ impl Lagging {
     /// # Errors
     /// When the store does not take them; they stay lagging.
     pub async fn write_some(&mut self, at: Surroundings<'_>) -> Result<(), StorageError> {
+        self.try_failing_again(Instant::now());
         let ids = self.next_ids();
         self.write_ids(at, ids).await
+    }
+
+    /// Takes those up again whose document failed by itself, and whose time has come.
+    fn try_failing_again(&mut self, now: Instant) {
+        let Self { changes, failing, .. } = self;
+        for (id, (database, mut change, _, wait)) in failing.extract_if(|_, (.., at, _)| *at <= now) {
+            change.retry = Some(wait);
+            changes.insert(id, (database, change));
+        }
     }
 
     fn next_ids(&mut self) -> Vec<u32> {
@@ -177,12 +214,19 @@ impl Lagging {
         Ok(())
     }
 
-    /// Leaves a sensor's document as it is, since nothing can be done about it here.
-    fn give_up(&mut self, at: Surroundings<'_>, id: u32, error: &StorageError) {
+    /// Leaves a sensor's document for later, since nothing can be done about it now.
+    fn put_off(&mut self, at: Surroundings<'_>, id: u32, error: &StorageError) {
         at.metrics.store_error(error.class());
-        if let Some((_, change)) = self.changes.remove(&id) {
-            tracing::error!(sensor = %change.known.sensor.key, %error, "a sensor's document is left as it is");
+        let Some((database, mut change)) = self.changes.remove(&id) else { return };
+        let wait = change.retry.take().unwrap_or(RETRY.start);
+        if !error.is_transient() {
+            tracing::error!(
+                database = &*database.name, sensor = %change.known.sensor.key, %error, ?wait,
+                "a sensor's document cannot be brought up to date; it is tried again"
+            );
         }
+        change._hold = None;
+        self.failing.insert(id, (database, change, Instant::now() + wait, (2 * wait).min(RETRY.end)));
     }
 
     /// Reads, refreshes and writes some documents; returns those that others changed meanwhile.
@@ -210,7 +254,7 @@ impl Lagging {
                     Ok(_) | Err(_) => documents.push((id, new_document(&sensor))),
                 },
                 Some(Ok(document)) => documents.push((id, document)),
-                Some(Err(error)) => self.give_up(at, id, &error),
+                Some(Err(error)) => self.put_off(at, id, &error),
             }
         }
         let before: Vec<SensorDocument> = documents.iter().map(|(_, document)| document.clone()).collect();
@@ -233,7 +277,7 @@ impl Lagging {
                 }
                 Written::Conflict => open.push(id),
                 Written::Failed(error) if error.is_away() => away = Some(error),
-                Written::Failed(error) => self.give_up(at, id, &error),
+                Written::Failed(error) => self.put_off(at, id, &error),
             }
         }
         away.map_or(Ok(open), Err)
@@ -251,7 +295,8 @@ impl Lagging {
         database: &str,
         documents: &mut [(u32, SensorDocument)],
     ) -> Result<(), StorageError> {
-        let lagging = |id: &u32| self.changes.get(id).map(|(_, change)| change);
+        let failing = |id: &u32| self.failing.get(id).map(|(_, change, ..)| change);
+        let lagging = |id: &u32| self.changes.get(id).map(|(_, change)| change).or_else(|| failing(id));
         let mut tails: HashMap<u32, BTreeMap<i64, Reading>> = HashMap::new();
         // The newest hour of all first, then the next of those that want more: most sensors need
         // one, and it is hot.
