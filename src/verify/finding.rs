@@ -43,6 +43,8 @@ pub enum What {
     Overflow,
     /// A page of the bucket is missing, or there twice.
     Numbers,
+    /// The bucket has pages and no page 0, by which all others are found.
+    NoFirst,
     /// A sensor with pages has no document.
     NoSensor,
     /// The sensor's document lacks fields that its pages have.
@@ -53,7 +55,7 @@ impl What {
     /// Whether it can be made anew from what is there, without a reading being changed.
     #[must_use]
     pub fn is_mendable(self) -> bool {
-        matches!(self, Self::Count | Self::Summary | Self::Overflow | Self::NoSensor | Self::Fields)
+        matches!(self, Self::Count | Self::Summary | Self::Overflow | Self::NoFirst | Self::NoSensor | Self::Fields)
     }
 }
 
@@ -72,6 +74,7 @@ impl fmt::Display for What {
             Self::Open => "open pages",
             Self::Overflow => "hasOverflow",
             Self::Numbers => "page numbers",
+            Self::NoFirst => "no page 0",
             Self::NoSensor => "sensor document",
             Self::Fields => "sensor's fields",
         })

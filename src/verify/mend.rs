@@ -1,6 +1,7 @@
 //! Makes anew what can be, by compare-and-set: what a page says of its readings, marks, and sensors'
-//! documents. No reading is changed, moved or deleted.
+//! documents; and gives a bucket a page 0 that has none. No reading is changed or deleted.
 
+use super::finding::What;
 use super::pages::{PageBounds, check_bucket, is_sound, set_of};
 use super::sensors::Seen;
 use super::walk::mendable;
@@ -27,15 +28,24 @@ pub(super) async fn mend_bucket(
     bounds: &PageBounds,
 ) -> Result<KeptBucket, StorageError> {
     for _ in 0..ATTEMPTS_MAX {
-        let numbers = mendable(&bucket, &check_bucket(&bucket, bounds));
+        let findings = check_bucket(&bucket, bounds);
+        let numbers = mendable(&bucket, &findings);
         let sound: Vec<&KeptPage> = bucket.pages.iter().flatten().filter(|page| is_sound(page)).collect();
+        let sound_all = sound.len() == bucket.pages.len();
         let Some(first) = sound.first().filter(|_| !numbers.is_empty()) else { break };
         let id = BucketId { sensor: first.sensor.clone(), hour: first.hour() };
         let mut anew = Bucket::from_stored(sound.into_iter().map(stored));
-        anew.mark_anew(bucket.pages.len() > 1);
-        let places = (0..anew.pages().len()).filter(|p| numbers.contains(&anew.pages()[*p].number));
-        let writes: Vec<PageWrite<'_>> =
-            places.map(|place| PageWrite { id: &id, bucket: &anew, group: vec![place] }).collect();
+        let has = |what| findings.differences.iter().any(|difference| difference.what == what);
+        let groups = if has(What::NoFirst) && !has(What::TwoPages) && sound_all {
+            anew.make_first();
+            anew.next_writes()
+        } else {
+            anew.mark_anew(bucket.pages.len() > 1);
+            let places = (0..anew.pages().len()).filter(|p| numbers.contains(&anew.pages()[*p].number));
+            places.map(|place| vec![place]).collect()
+        };
+        let write = |group| PageWrite { id: &id, bucket: &anew, group };
+        let writes: Vec<PageWrite<'_>> = groups.into_iter().map(write).collect();
         for written in store.write_pages(database, &writes).await {
             match written {
                 Written::Failed(error) if error.is_away() => return Err(error),

@@ -162,7 +162,8 @@ fn check_numbers(pages: &[&KeptPage], findings: &mut Findings) {
     numbers.sort_unstable();
     if !numbers.iter().zip(0..).all(|(number, place)| *number == place) {
         let expected = format!("pages 0 to {}", pages.len() - 1);
-        findings.differs(&pages[0].key, What::Numbers, expected, list(&numbers));
+        let what = if numbers.contains(&0) { What::Numbers } else { What::NoFirst };
+        findings.differs(&pages[0].key, what, expected, list(&numbers));
     }
 }
 

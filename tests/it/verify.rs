@@ -201,7 +201,6 @@ fn what_cannot_be_made_anew_is_named_and_left(volume: &Volume) {
     });
     change(Kind::Buckets, page("fast1", 0), |d| _ = d.insert("closed", false));
     volume.stored.delete(Kind::Overflow, &page("fast2", 1));
-    volume.stored.delete(Kind::Buckets, &page("fast3", 0));
     // Beside something that can be mended.
     change(Kind::Overflow, page("fast2", 2), |d| _ = d.insert("count", 1));
 
@@ -216,7 +215,6 @@ fn what_cannot_be_made_anew_is_named_and_left(volume: &Volume) {
         ("two pages", page("fast0", 2)),
         ("open pages", page("fast1", 0)),
         ("page numbers", page("fast2", 0)),
-        ("page numbers", page("fast3", 1)),
     ]);
     left.extend(identities);
     let also = set(&[("count", page("fast2", 2))]);
@@ -238,8 +236,8 @@ fn what_cannot_be_made_anew_is_named_and_left(volume: &Volume) {
 fn break_identities(volume: &Volume) -> BTreeSet<String> {
     if volume.stored.is_embedded() {
         volume.stored.take_tags(&page("s02", 0));
-        volume.stored.renumber(&page("s03", 0), 3);
-        return set(&[("identity", page("s02", 0)), ("page numbers", page("s03", 3))]);
+        volume.stored.renumber(&page("fast3", 2), 4);
+        return set(&[("identity", page("s02", 0)), ("page numbers", page("fast3", 0))]);
     }
     let change = |id: String, change: fn(&mut Document)| volume.stored.change(Kind::Buckets, &id, change);
     change(page("s00", 0), |d| _ = d.insert("end", DateTime::from_millis(HOUR * 1000)));
@@ -251,8 +249,25 @@ fn break_identities(volume: &Volume) -> BTreeSet<String> {
         ("identity", page("s01", 0)),
         ("identity", page("s02", 0)),
         ("identity", page("s03", 0)),
-        ("page numbers", page("s03", 0)),
+        ("no page 0", page("s03", 0)),
     ])
+}
+
+/// Pages whose page 0 is gone, as an instance left them that made one while another deleted the bucket, were named and
+/// left, and no query found them.
+fn pages_without_a_page_0_are_found_and_get_one(volume: &Volume) {
+    volume.stored.delete(Kind::Buckets, &page("fast3", 0));
+    volume.stored.delete(Kind::Buckets, &page("fast4", 0));
+    volume.stored.delete(Kind::Overflow, &page("fast4", 1));
+    let expected = set(&[("no page 0", page("fast3", 1)), ("no page 0", page("fast4", 2))]);
+    let (_, found, said) = volume.named(&[], "difference");
+    assert_eq!(found, expected, "{said}");
+    let before = volume.stored.fingerprints().len();
+    let (mended, repaired, said) = volume.named(&["--repair"], "repaired");
+    assert_eq!((mended, &repaired), (true, &expected), "{said}");
+    assert_eq!(volume.stored.fingerprints().len(), before, "as many pages");
+    let (clean, found, said) = volume.named(&[], "difference");
+    assert!(clean && found.is_empty(), "{said}");
 }
 
 /// All readings, by page and in order, as text.
@@ -282,6 +297,7 @@ macro_rules! on_both_stores {
 on_both_stores! {
     a_clean_volume_has_no_difference,
     what_can_be_made_anew_is_found_and_mended,
+    pages_without_a_page_0_are_found_and_get_one,
     what_cannot_be_made_anew_is_named_and_left,
 }
 

@@ -216,7 +216,7 @@ fn marks_and_numbers_of_a_bucket_are_checked_together() {
     assert_eq!(wrong(|pages| pages[0].has_overflow = false), [(What::Overflow, key(0))]);
     assert_eq!(wrong(|pages| pages[2].has_overflow = true), [(What::Overflow, key(2))]);
     assert_eq!(wrong(|pages| drop(pages.remove(1))), [(What::Numbers, key(0))]);
-    assert_eq!(wrong(|pages| drop(pages.remove(0))), [(What::Numbers, key(1))]);
+    assert_eq!(wrong(|pages| drop(pages.remove(0))), [(What::NoFirst, key(1))]);
     let both = wrong(|pages| {
         let again = pages[2].clone();
         pages.push(again);
