@@ -6,6 +6,7 @@
 
 mod commands;
 mod connect;
+mod indexes;
 mod outcome;
 mod reads;
 mod remove;

@@ -2,8 +2,9 @@
 
 use bson::{Document, doc};
 use mongodb::error::{Error, ErrorKind};
-use mongodb::{Collection, Database, IndexModel};
+use mongodb::{Collection, Database};
 
+use super::indexes::{self, Index};
 use crate::store::names::collection_prefix;
 
 /// The collections of one hourglass database.
@@ -42,13 +43,12 @@ pub async fn create(mongo: &Database, database: &str) -> Result<(), Error> {
     create_collection(mongo, collections.sensors.name(), sensor_schema()).await?;
     // Serves a sensor's range, people who ask for it in `mongosh`, and a cluster's shard key. All
     // sensors' hour and the delete of old hours go by `_id`, which begins with the hour.
-    let by_sensor = IndexModel::builder().keys(doc! { "sensor": 1, "start": 1 }).build();
-    collections.buckets.create_index(by_sensor.clone()).await?;
-    collections.overflow.create_index(by_sensor).await?;
+    let by_sensor = Index { keys: doc! { "sensor": 1, "start": 1 }, sparse: false };
+    indexes::create(&collections.buckets, &by_sensor).await?;
+    indexes::create(&collections.overflow, &by_sensor).await?;
     // Only outliers are in it, so listing them does not walk all sensors.
-    let options = mongodb::options::IndexOptions::builder().sparse(true).build();
-    let outliers = IndexModel::builder().keys(doc! { "outlier.since": 1 }).options(options).build();
-    collections.sensors.create_index(outliers).await?;
+    let outliers = Index { keys: doc! { "outlier.since": 1 }, sparse: true };
+    indexes::create(&collections.sensors, &outliers).await?;
     databases(mongo)
         .update_one(
             doc! { "_id": database },

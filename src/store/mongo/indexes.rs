@@ -1,0 +1,101 @@
+//! The indexes of a database's collections: made where they are missing, and taken as they are where somebody else
+//! made them.
+
+use bson::{Document, RawDocumentBuf};
+use mongodb::error::{Error, ErrorKind};
+use mongodb::options::IndexOptions;
+use mongodb::{Collection, IndexModel};
+
+/// An index that hourglass wants.
+#[derive(Debug, Clone)]
+pub struct Index {
+    /// What it is by, in this order.
+    pub keys: Document,
+    /// Whether documents without these keys are not in it.
+    pub sparse: bool,
+}
+
+/// Makes an index, unless there is one with the same keys, whatever its name.
+///
+/// # Errors
+/// When it is not there and cannot be made, and when the one that is there would refuse documents.
+pub async fn create(collection: &Collection<RawDocumentBuf>, index: &Index) -> Result<(), Error> {
+    let options = IndexOptions::builder().sparse(index.sparse.then_some(true)).build();
+    let model = IndexModel::builder().keys(index.keys.clone()).options(options).build();
+    match collection.create_index(model).await {
+        Err(error) if is_there_otherwise(&error) => {
+            let mut found = collection.list_indexes().await?;
+            while found.advance().await? {
+                if serves(&found.deserialize_current()?, index) {
+                    return Ok(());
+                }
+            }
+            Err(error)
+        }
+        created => created.map(drop),
+    }
+}
+
+/// Whether the server has such an index under another name, or another one under this name.
+fn is_there_otherwise(error: &Error) -> bool {
+    const OPTIONS_CONFLICT: i32 = 85;
+    const KEY_SPECS_CONFLICT: i32 = 86;
+    matches!(error.kind.as_ref(), ErrorKind::Command(c) if [OPTIONS_CONFLICT, KEY_SPECS_CONFLICT].contains(&c.code))
+}
+
+/// Whether an index that is there does what the wanted one would do. One that lets each key stand there once refuses
+/// pages, and one of some documents alone does not find the others.
+fn serves(found: &IndexModel, wanted: &Index) -> bool {
+    let options = found.options.clone().unwrap_or_default();
+    let is_unique = options.unique == Some(true);
+    let is_partial = options.partial_filter_expression.is_some();
+    same_keys(&found.keys, &wanted.keys) && !is_unique && !is_partial
+}
+
+/// Whether two indexes are by the same keys in the same order and direction, whatever number type says so.
+fn same_keys(one: &Document, other: &Document) -> bool {
+    let direction = |value: &bson::Bson| match value {
+        bson::Bson::Int32(number) => Some(f64::from(*number)),
+        bson::Bson::Double(number) => Some(*number),
+        // Directions are small.
+        bson::Bson::Int64(number) => i32::try_from(*number).ok().map(f64::from),
+        _ => None,
+    };
+    let keys = |keys: &Document| -> Option<Vec<(String, f64)>> {
+        keys.iter().map(|(key, value)| Some((key.clone(), direction(value)?))).collect()
+    };
+    keys(one).is_some() && keys(one) == keys(other)
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::doc;
+
+    use super::*;
+
+    fn found(keys: Document, options: IndexOptions) -> IndexModel {
+        IndexModel::builder().keys(keys).options(options).build()
+    }
+
+    #[test]
+    fn another_name_is_no_other_index() {
+        let wanted = Index { keys: doc! { "sensor": 1, "start": 1 }, sparse: false };
+        let named = || IndexOptions::builder().name("mine".to_owned()).build();
+        for keys in [doc! { "sensor": 1, "start": 1 }, doc! { "sensor": 1.0, "start": 1_i64 }] {
+            assert!(serves(&found(keys, named()), &wanted));
+        }
+        for keys in [
+            doc! { "start": 1, "sensor": 1 },
+            doc! { "sensor": 1, "start": -1 },
+            doc! { "sensor": 1 },
+            doc! { "sensor": "hashed", "start": 1 },
+        ] {
+            assert!(!serves(&found(keys, named()), &wanted));
+        }
+        let unique = IndexOptions::builder().unique(true).build();
+        let partial = IndexOptions::builder().partial_filter_expression(doc! { "page": 0 }).build();
+        for options in [unique, partial] {
+            assert!(!serves(&found(wanted.keys.clone(), options), &wanted));
+        }
+    }
+}
