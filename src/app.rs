@@ -192,6 +192,7 @@ fn ingest_options(settings: &Settings) -> ingest::Options {
     ingest::Options {
         shards: settings.ingest.shards,
         bytes_in_flight: settings.ingest.bytes_in_flight,
+        database_share: settings.ingest.database_share,
         ack: match settings.ingest.ack {
             AckSetting::Log => AckLevel::Log,
             AckSetting::Store => AckLevel::Store,

@@ -93,6 +93,13 @@ pub enum StorageError {
         /// What was seen.
         detail: String,
     },
+    /// The store answered, and what it said is about this database's collections: they are not what they
+    /// should be, or cannot be used at present. Of a write a part may have been applied.
+    #[error("the store failed on this database: {detail}")]
+    Database {
+        /// What was seen.
+        detail: String,
+    },
     /// A document is damaged, or of a schema version this program does not know.
     #[error("unreadable document {id}: {detail}")]
     Unreadable {
@@ -104,12 +111,12 @@ pub enum StorageError {
 }
 
 impl StorageError {
-    /// Whether it is the store that fails, and not what was asked of it: the next command would
-    /// most likely fail too.
+    /// Whether it is the store that fails, or a database of it, and not the document: the next command to
+    /// this database would most likely fail too.
     #[must_use]
     pub fn is_away(&self) -> bool {
         match self {
-            Self::Unavailable { .. } | Self::Unknown { .. } | Self::Denied { .. } => true,
+            Self::Unavailable { .. } | Self::Unknown { .. } | Self::Denied { .. } | Self::Database { .. } => true,
             Self::Contended { .. }
             | Self::Busy { .. }
             | Self::Failing { .. }
@@ -124,6 +131,13 @@ impl StorageError {
         matches!(self, Self::Contended { .. } | Self::Busy { .. })
     }
 
+    /// Whether the store itself cannot be reached, and with it none of its databases. Of anything else only
+    /// this is known, that one database met it: a deadline may be missed because one collection is locked.
+    #[must_use]
+    pub fn is_of_store(&self) -> bool {
+        matches!(self, Self::Unavailable { .. })
+    }
+
     /// The metric label of the class.
     #[must_use]
     pub fn class(&self) -> &'static str {
@@ -135,6 +149,7 @@ impl StorageError {
             Self::Failing { .. } => "failing",
             Self::Refused { .. } => "refused",
             Self::Denied { .. } => "denied",
+            Self::Database { .. } => "database",
             Self::Unreadable { .. } => "unreadable",
         }
     }

@@ -81,6 +81,7 @@ pub fn resolve(layers: &Layers, problems: &mut Vec<Problem>) -> Settings {
             bytes_in_flight: reader.size("ingest.bytes_in_flight", KIB..=4 * GIB),
             ack: reader.ack("ingest.ack"),
             ack_timeout: reader.duration("ingest.ack_timeout", TICK..=10 * MINUTE),
+            database_share: reader.count("ingest.database_share", 1..=100),
         },
         log: LogSettings {
             dir: reader.read("log.dir", "a path, or nothing", path_of),

@@ -197,6 +197,8 @@ pub struct IngestSettings {
     pub ack: AckSetting,
     /// Longest time a request waits for its ack.
     pub ack_timeout: Duration,
+    /// How much of `log.budget_bytes` and of `hot.max_bytes` one database may take that the store fails on, in percent.
+    pub database_share: usize,
 }
 
 /// `[log]`: hourglass's own log.

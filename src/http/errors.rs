@@ -103,6 +103,7 @@ impl ApiError {
                 | IngestError::StoreTimeout(_)
                 | IngestError::DeletionTimeout(_)
                 | IngestError::BeingDeleted { .. }
+                | IngestError::DatabaseFailing { .. }
                 | IngestError::Behind(_)
                 | IngestError::Stopping => StatusCode::SERVICE_UNAVAILABLE,
                 IngestError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
@@ -190,6 +191,7 @@ fn of_storage(error: &StorageError) -> StatusCode {
         | StorageError::Failing { .. }
         | StorageError::Unknown { .. }
         | StorageError::Denied { .. }
+        | StorageError::Database { .. }
         | StorageError::Unreadable { .. } => StatusCode::SERVICE_UNAVAILABLE,
     }
 }

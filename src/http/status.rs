@@ -16,7 +16,7 @@ use super::endpoints::ENDPOINTS;
 use super::service::INFLUX_VERSION;
 use super::{App, Health};
 use crate::clock::now_ns;
-use crate::ingest::Ledger;
+use crate::ingest::{FailingDatabase, Ledger};
 use crate::reading::time::write_rfc3339;
 use crate::telemetry::{Account, Backlog};
 
@@ -58,12 +58,15 @@ pub async fn health(State(app): State<Arc<App>>) -> Response {
         Health::StoreAway(reason) => ("fail", format!("{reason}; {behind}")),
         Health::Ready | Health::Stopping => ("pass", behind),
     };
-    let refusal = refusal(&app, &health);
+    let failing = app.ingest.failing();
+    let (refusal, some_fail) =
+        (refusal(&app, &health), "writes are acked; the readings of some databases cannot be stored");
     let (status, word, message) = match &refusal {
         Some(reason) => (StatusCode::SERVICE_UNAVAILABLE, "fail", reason.as_str()),
         None if store == "fail" => {
             (StatusCode::OK, "pass", "writes are acked; the store is away, so queries are not answered")
         }
+        None if !failing.is_empty() => (StatusCode::OK, "pass", some_fail),
         None => (StatusCode::OK, "pass", "ready for queries and writes"),
     };
     let blocked = app.ingest.blocked();
@@ -76,6 +79,7 @@ pub async fn health(State(app): State<Arc<App>>) -> Response {
         json!({ "name": "documents", "status": documents, "message": blocked }),
     ];
     checks.extend(dead_letters(&app).await);
+    checks.extend(failing.iter().map(of_database));
     let body = json!({
         "name": "hourglass", "status": word, "message": message, "version": env!("CARGO_PKG_VERSION"), "checks": checks,
     });
@@ -93,6 +97,16 @@ async fn dead_letters(app: &App) -> Option<serde_json::Value> {
         Err(error) => format!("the dead-letter file cannot be read: {error}"),
     };
     Some(json!({ "name": "dead_letters", "status": "warn", "message": message }))
+}
+
+/// A database that the store fails on, as one of the checks.
+fn of_database(failing: &FailingDatabase) -> serde_json::Value {
+    let FailingDatabase { name, cause, since, unflushed_bytes, wal_bytes, .. } = failing;
+    let waits = format!(
+        "{unflushed_bytes} bytes wait for {:.0} s, and {wal_bytes} bytes of the log stay for them",
+        age(Some(*since))
+    );
+    json!({ "name": format!("database {name}"), "status": "fail", "message": format!("{cause}; {waits}") })
 }
 
 /// `GET /ready`: 200 while writes are acked, with the store or without.
@@ -166,6 +180,14 @@ pub async fn status(State(app): State<Arc<App>>) -> Response {
         Health::StoreAway(reason) => json!({ "away": true, "reason": reason }),
         Health::Ready | Health::Stopping => json!({ "away": false }),
     };
+    let of_database = |failing: FailingDatabase| {
+        let FailingDatabase { name, cause, class, since, unflushed_bytes, wal_bytes, .. } = failing;
+        json!({
+            "database": name, "class": class, "cause": cause, "seconds": age(Some(since)),
+            "unflushed_bytes": unflushed_bytes, "log_bytes": wal_bytes,
+        })
+    };
+    let failing: Vec<serde_json::Value> = app.ingest.failing().into_iter().map(of_database).collect();
     Json(json!({
         "pending_readings": lag.ledger.pending.max(0),
         "oldest_pending_seconds": age(lag.oldest),
@@ -181,6 +203,7 @@ pub async fn status(State(app): State<Arc<App>>) -> Response {
         "documents": app.ingest.blocked(),
         "refusing": refusal(&app, &health),
         "store": store,
+        "failing_databases": failing,
         "readings": {
             "accepted": lag.ledger.accepted, "replayed": lag.ledger.replayed, "stored": lag.ledger.stored,
             "duplicate": lag.ledger.duplicate, "overwritten": lag.ledger.overwritten,
@@ -205,6 +228,8 @@ pub async fn metrics(State(app): State<Arc<App>>) -> Response {
     app.metrics.account(&account);
     app.metrics.dead_letters(outstanding.ok().map(|outstanding| outstanding.readings()));
     app.ingest.measure_blocked();
+    let classes: Vec<&'static str> = app.ingest.failing().iter().map(|failing| failing.class).collect();
+    app.metrics.databases_failing(&classes);
     app.metrics.tokens.set(u32::try_from(app.access.len()).unwrap_or(u32::MAX));
     app.metrics.backlog(&Backlog {
         log_segments: log.segments,

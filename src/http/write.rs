@@ -192,6 +192,9 @@ pub(super) async fn stays_away(mut health: watch::Receiver<Health>, patience: Du
 
 /// The error answer; a shed request is counted by the limit that was reached.
 async fn refuse(app: &App, headers: &HeaderMap, body: Body, error: &ApiError, dialect: Dialect) -> Response {
+    if let ApiError::Ingest(IngestError::DatabaseFailing { .. }) = error {
+        app.metrics.shed("ingest.database_share");
+    }
     if let ApiError::Ingest(IngestError::Overloaded { key, .. }) = error {
         app.metrics.shed(key);
     }

@@ -58,6 +58,19 @@ pub enum IngestError {
         /// Its name.
         name: String,
     },
+    /// The store fails on this database alone, and what waits of it must not fill what others need, too.
+    #[error(
+        "the database {name:?} cannot be stored, and what waits of it takes its share of {percent} % \
+         (ingest.database_share): {cause}"
+    )]
+    DatabaseFailing {
+        /// Its name.
+        name: String,
+        /// The share.
+        percent: usize,
+        /// Why it cannot be stored.
+        cause: String,
+    },
     /// A quota is used up; waiting mends it.
     #[error("{0}")]
     OverQuota(Exhausted),

@@ -8,6 +8,7 @@ use std::time::Instant;
 use super::blocked::Blocked;
 use super::catalog::{Database, KnownSensor};
 use super::dead_letters::DeadLetters;
+use super::failing::Failing;
 use super::learn::Presence;
 use super::reads::read_buckets_each;
 use super::sensors::store_before_pages;
@@ -45,6 +46,8 @@ pub struct Context {
     pub instance: Arc<str>,
     /// Whether the store answers.
     pub presence: Presence,
+    /// Databases that the store fails on.
+    pub failing: Arc<Failing>,
     /// Where readings go that the store will never take.
     pub dead_letters: DeadLetters,
     /// Buckets whose readings wait for a document of their own.
@@ -180,7 +183,11 @@ impl Run {
                 self.doubtful = true;
                 self.state = if self.unknowns > UNKNOWN_MAX { State::Failed(error) } else { State::Stale };
             }
-            (Written::Failed(error), _) => self.state = State::Failed(error),
+            (Written::Failed(error), _) => {
+                // A part of the command may have run before the database failed.
+                self.doubtful |= matches!(error, StorageError::Database { .. });
+                self.state = State::Failed(error);
+            }
         }
     }
 }

@@ -24,6 +24,8 @@ use crate::telemetry::Metrics;
 
 /// How many documents are brought up to date at a time.
 const BATCH: usize = 500;
+/// How long a database whose documents could not be written waits before they are tried again.
+const PUT_OFF: Duration = Duration::from_secs(2);
 /// How many buckets are read back at a time for their latest readings. They may be large.
 const COLD_LOT: usize = 32;
 /// Most stored bytes of a document's recent readings, far below what a document may have.
@@ -74,6 +76,8 @@ pub struct Lagging {
     round: Vec<u32>,
     /// Sensors whose bucket just outgrew its page: they are to be listed as outliers at once.
     urgent: BTreeSet<u32>,
+    /// Databases whose documents could not be written, and until when they are not tried again: the others are.
+    put_off: BTreeMap<Box<str>, Instant>,
     recent: usize,
     outlier_ttl_ns: i64,
 }
@@ -87,6 +91,7 @@ impl Lagging {
             failing: HashMap::new(),
             round: Vec::new(),
             urgent: BTreeSet::new(),
+            put_off: BTreeMap::new(),
             recent,
             outlier_ttl_ns,
         }
@@ -137,27 +142,28 @@ impl Lagging {
         self.changes.len()
     }
 
-    /// Writes the documents of sensors that have just become outliers, so that they are listed.
-    ///
-    /// # Errors
-    /// When the store does not take them; they stay lagging.
-    pub async fn write_urgent(&mut self, at: Surroundings<'_>) -> Result<(), StorageError> {
+    /// Writes the documents of sensors that have just become outliers, so that they are listed. Those that the store
+    /// does not take stay lagging.
+    pub async fn write_urgent(&mut self, at: Surroundings<'_>) {
         let urgent: Vec<u32> = std::mem::take(&mut self.urgent).into_iter().collect();
         for ids in urgent.chunks(BATCH) {
-            self.write_ids(at, ids.to_vec()).await?;
+            if !self.write_ids(at, ids.to_vec()).await {
+                return;
+            }
         }
-        Ok(())
     }
 
-    /// Writes the documents of some lagging sensors: at most [`BATCH`] of them, so that readings
-    /// never wait for long.
-    ///
-    /// # Errors
-    /// When the store does not take them; they stay lagging.
-    pub async fn write_some(&mut self, at: Surroundings<'_>) -> Result<(), StorageError> {
-        self.try_failing_again(Instant::now());
+    /// Writes the documents of some lagging sensors: at most [`BATCH`] of them, so that readings never wait for long.
+    /// Those that the store does not take stay lagging. Whether there are more that may be written now.
+    pub async fn write_some(&mut self, at: Surroundings<'_>) -> bool {
+        let now = Instant::now();
+        self.put_off.retain(|_, until| now < *until);
+        self.try_failing_again(now);
         let ids = self.next_ids();
-        self.write_ids(at, ids).await
+        if ids.is_empty() {
+            return false;
+        }
+        self.write_ids(at, ids).await && !self.changes.is_empty()
     }
 
     /// Takes those up again whose document failed by itself, and whose time has come.
@@ -170,17 +176,23 @@ impl Lagging {
     }
 
     fn next_ids(&mut self) -> Vec<u32> {
-        let Self { changes, round, .. } = self;
+        let Self { changes, round, put_off, .. } = self;
+        let may_be_written = |database: &Database| !put_off.contains_key(&database.name);
+        let mut is_fresh = round.is_empty();
         loop {
             let later = round.len().saturating_sub(BATCH);
-            // Some have been written, or forgotten, since the round began.
-            let ids: Vec<u32> =
-                round.split_off(later).into_iter().rev().filter(|id| changes.contains_key(id)).collect();
+            // Some have been written, forgotten or put off since the round began.
+            let is_open = |id: &u32| changes.get(id).is_some_and(|(database, _)| may_be_written(database));
+            let ids: Vec<u32> = round.split_off(later).into_iter().rev().filter(is_open).collect();
             if !ids.is_empty() || changes.is_empty() {
                 return ids;
             }
             if round.is_empty() {
-                let all = changes.iter();
+                if is_fresh && !changes.values().any(|(database, _)| may_be_written(database)) {
+                    return ids;
+                }
+                is_fresh = true;
+                let all = changes.iter().filter(|(_, (database, _))| may_be_written(database));
                 let all = all.map(|(id, (database, change))| (&*database.name, &*change.known.sensor.key, *id));
                 let mut all: Vec<(&str, &str, u32)> = all.collect();
                 all.sort_unstable();
@@ -189,7 +201,9 @@ impl Lagging {
         }
     }
 
-    async fn write_ids(&mut self, at: Surroundings<'_>, ids: Vec<u32>) -> Result<(), StorageError> {
+    /// Writes some documents, database by database: one that the store fails on is put off alone. Whether the store is
+    /// there at all.
+    async fn write_ids(&mut self, at: Surroundings<'_>, ids: Vec<u32>) -> bool {
         crate::faults::point("before_sensors");
         let mut by_database: BTreeMap<Box<str>, Vec<u32>> = BTreeMap::new();
         for id in ids {
@@ -198,20 +212,35 @@ impl Lagging {
             }
         }
         for (database, ids) in by_database {
-            let mut open = ids.clone();
-            for _ in 0..ATTEMPTS_MAX {
-                open = self.write_batch(at, &database, open).await?;
-                if open.is_empty() {
-                    break;
+            if let Err(error) = self.write_database(at, &database, ids).await {
+                at.metrics.store_error(error.class());
+                tracing::warn!(%database, sensors = self.changes.len(), %error,
+                    "sensor documents lag behind; they are tried again");
+                self.put_off.insert(database, Instant::now() + PUT_OFF);
+                if error.is_of_store() {
+                    return false;
                 }
             }
-            at.metrics.sensor_writes.increment((ids.len() - open.len()) as u64);
-            if let Some(id) = open.first() {
-                let detail = self.changes[id].1.known.sensor.key.to_string();
-                return Err(StorageError::Contended { detail });
+        }
+        true
+    }
+
+    async fn write_database(
+        &mut self,
+        at: Surroundings<'_>,
+        database: &str,
+        ids: Vec<u32>,
+    ) -> Result<(), StorageError> {
+        let mut open = ids.clone();
+        for _ in 0..ATTEMPTS_MAX {
+            open = self.write_batch(at, database, open).await?;
+            if open.is_empty() {
+                break;
             }
         }
-        Ok(())
+        at.metrics.sensor_writes.increment((ids.len() - open.len()) as u64);
+        let Some(id) = open.first() else { return Ok(()) };
+        Err(StorageError::Contended { detail: self.changes[id].1.known.sensor.key.to_string() })
     }
 
     /// Leaves a sensor's document for later, since nothing can be done about it now.

@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use super::catalog::{Catalog, Database};
 use super::reads::read_sensors_each;
@@ -15,18 +16,52 @@ use crate::telemetry::Metrics;
 /// Whether the store answered when it was last asked. A hint, so that requests need not find out
 /// one after the other that it is away.
 #[derive(Debug, Clone, Default)]
-pub struct Presence(Arc<AtomicBool>);
+pub struct Presence(Arc<Asked>);
+
+#[derive(Debug, Default)]
+struct Asked {
+    away: AtomicBool,
+    /// Databases of which the store was asked in vain, and until when it is not asked again. A few at most, since
+    /// those whose time is over are taken out.
+    silent: Mutex<HashMap<Box<str>, Instant>>,
+}
+
+/// How long a database is not asked about that the store just failed on.
+const SILENT: Duration = Duration::from_secs(2);
 
 impl Presence {
     /// Whether it did not.
     #[must_use]
     pub fn is_away(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+        self.0.away.load(Ordering::Relaxed)
+    }
+
+    /// Whether it makes no sense at present to ask it about a database.
+    #[must_use]
+    pub fn is_silent(&self, database: &str, now: Instant) -> bool {
+        let is_silent = |until: &Instant| now < *until;
+        self.is_away() || self.silent().get(database).is_some_and(is_silent)
+    }
+
+    /// Notes that it was asked about a database in vain: whether all of it is away depends on why.
+    pub fn missed(&self, database: &str, error: &StorageError, now: Instant) {
+        if error.is_of_store() {
+            return self.note(false);
+        }
+        let mut silent = self.silent();
+        silent.retain(|_, until| now < *until);
+        if error.is_away() {
+            silent.insert(database.into(), now + SILENT);
+        }
+    }
+
+    fn silent(&self) -> MutexGuard<'_, HashMap<Box<str>, Instant>> {
+        self.0.silent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Notes whether it answered.
     pub fn note(&self, answers: bool) {
-        self.0.store(!answers, Ordering::Relaxed);
+        self.0.away.store(!answers, Ordering::Relaxed);
     }
 }
 
@@ -147,7 +182,7 @@ impl Learner {
         let keys: Vec<&str> = unknown.iter().map(|wanted| &*wanted.sensor.key).collect();
         // Before the store is asked: what it says of sensors that are deleted meanwhile does not count.
         let mut found = Found { deletions: database.deletions(), ..Found::default() };
-        if !self.presence.is_away() {
+        if !self.presence.is_silent(&database.name, Instant::now()) {
             match read_sensors_each(&*self.store, &database.name, &keys).await {
                 // A sensor whose document cannot be read becomes known too; its readings fail when
                 // they come to be stored, and nobody else's.
@@ -156,7 +191,7 @@ impl Learner {
                     // What was let in before is not judged again.
                     found.counts = max != usize::MAX;
                 }
-                Err(error) => self.missed(&error),
+                Err(error) => self.missed(&database.name, &error),
             }
         }
         self.catalog.learn(database, unknown, found, max);
@@ -164,10 +199,10 @@ impl Learner {
     }
 
     /// Notes that the store was asked in vain, and goes on without it.
-    pub fn missed(&self, error: &StorageError) {
-        self.presence.note(!error.is_away());
+    pub fn missed(&self, database: &str, error: &StorageError) {
+        self.presence.missed(database, error, Instant::now());
         self.metrics.store_error(error.class());
-        tracing::warn!(%error, "the store was asked in vain; writes go on without its answer");
+        tracing::warn!(%database, %error, "the store was asked in vain; writes go on without its answer");
     }
 }
 

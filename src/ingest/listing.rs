@@ -39,7 +39,8 @@ impl UnflushedReadings for Ingest {
         let mut answers = Vec::new();
         for (shard, ids) in by_shard.into_iter().enumerate().filter(|(_, ids)| !ids.is_empty()) {
             let (reply, answer) = oneshot::channel();
-            self.feed.ask(shard, Message::Unflushed { ids, hours: hours.clone(), reply });
+            let database = database.clone();
+            self.feed.ask(shard, Message::Unflushed { database, ids, hours: hours.clone(), reply });
             answers.push(answer);
         }
         for answer in answers {

@@ -14,6 +14,7 @@ mod deletion;
 mod door;
 mod drain;
 mod error;
+mod failing;
 mod feed;
 mod flight;
 mod in_log_order;
@@ -44,6 +45,7 @@ use tokio::task::JoinHandle;
 pub use self::admission::Admission;
 pub use self::door::Rejected;
 pub use self::error::IngestError;
+pub use self::failing::FailingDatabase;
 pub use self::learn::Presence;
 pub use self::options::{AckLevel, Options};
 pub use self::progress::{Lag, Ledger};
@@ -55,6 +57,7 @@ use self::catalog::{Catalog, Database};
 use self::dead_letters::DeadLetters;
 use self::deletion::Deleter;
 use self::door::{Door, Judged, Pass};
+use self::failing::{Failing, Share};
 use self::feed::{Feed, Feeder};
 use self::flight::Context;
 use self::incarnations::Incarnations;
@@ -117,6 +120,7 @@ pub struct Ingest {
     metrics: Metrics,
     changes: Arc<Changes>,
     blocked: Blocked,
+    failing: Arc<Failing>,
     tasks: Vec<JoinHandle<()>>,
 }
 
@@ -138,7 +142,7 @@ impl Ingest {
     ) -> (Self, Closing) {
         let log = Arc::new(log);
         let progress = Progress::new(recovery.released, recovery.last, options.hot_bytes);
-        let presence = Presence::default();
+        let (presence, failing) = (Presence::default(), Arc::<Failing>::default());
         let changes = Arc::<Changes>::default();
         let dead_letters = DeadLetters::new(options.dead_letters.clone());
         let blocked = Blocked::default();
@@ -148,6 +152,7 @@ impl Ingest {
             caps: options.caps,
             instance: Arc::from(format!("{:016x}", log.id())),
             presence: presence.clone(),
+            failing: failing.clone(),
             dead_letters: dead_letters.clone(),
             changes: changes.clone(),
             blocked: blocked.clone(),
@@ -191,8 +196,21 @@ impl Ingest {
         }
         let bytes = Arc::new(Semaphore::new(options.bytes_in_flight));
         let closing = Closing { shards, log: log.clone(), progress };
-        let ingest =
-            Self { options, store, catalog, learner, log, feed, dead_letters, bytes, metrics, changes, blocked, tasks };
+        let ingest = Self {
+            options,
+            store,
+            catalog,
+            learner,
+            log,
+            feed,
+            dead_letters,
+            bytes,
+            metrics,
+            changes,
+            blocked,
+            failing,
+            tasks,
+        };
         (ingest, closing)
     }
 
@@ -212,6 +230,37 @@ impl Ingest {
     #[must_use]
     pub fn lag(&self) -> Lag {
         self.feed.progress.lag()
+    }
+
+    /// The databases whose readings the store does not take although it is there, by name.
+    #[must_use]
+    pub fn failing(&self) -> Vec<FailingDatabase> {
+        let mut failing = self.failing.list();
+        failing.iter_mut().for_each(|failing| failing.wal_bytes = self.wal_bytes(failing));
+        failing
+    }
+
+    /// Bytes of the log that stay because of what waits of a database.
+    fn wal_bytes(&self, failing: &FailingDatabase) -> u64 {
+        failing.first.map_or(0, |first| self.log.bytes_from(first))
+    }
+
+    /// Lets a request pass unless the store fails on its database, and what waits of that already takes its share of
+    /// what all databases have together.
+    fn check_share(&self, database: &Database) -> Result<(), IngestError> {
+        let Some(mut failing) = self.failing.get(&database.name) else { return Ok(()) };
+        // Nobody is held up where there is no other, nor where all wait for the same store.
+        if self.learner.presence.is_away() || self.catalog.databases().len() < 2 {
+            return Ok(());
+        }
+        failing.wal_bytes = self.wal_bytes(&failing);
+        let Options { log_bytes, hot_bytes, database_share, .. } = self.options;
+        let share = Share { log_bytes, hot_bytes, percent: database_share };
+        if share.has_room(&failing) {
+            return Ok(());
+        }
+        let FailingDatabase { name, cause, .. } = failing;
+        Err(IngestError::DatabaseFailing { name: name.into(), percent: database_share, cause })
     }
 
     /// Bytes of memory of the hot buckets, as stored.
@@ -300,6 +349,7 @@ impl Ingest {
         let database = self.database(arrival.database).await?;
         let payers = Payers::of(arrival.by, &database, &self.metrics, started);
         payers.admit()?;
+        self.check_share(&database)?;
         let judged = self.judge(&database, arrival, admission.size(), judge).await?;
         // The batches stay in memory until they are acked, as the body does.
         admission.grow(judged.memory)?;
@@ -412,11 +462,11 @@ impl Ingest {
             return Ok(database);
         }
         check_database_name(name)?;
-        let stored = if self.learner.presence.is_away() {
+        let stored = if self.learner.presence.is_silent(name, Instant::now()) {
             Vec::new()
         } else {
             self.store.databases().await.unwrap_or_else(|error| {
-                self.learner.missed(&error);
+                self.learner.missed(name, &error);
                 Vec::new()
             })
         };

@@ -58,6 +58,8 @@ pub struct Options {
     pub flights: usize,
     /// The disk budget of the log, in bytes.
     pub log_bytes: u64,
+    /// How much of the log and of [`Options::hot_bytes`] one database may take that the store fails on, in percent.
+    pub database_share: usize,
     /// Where readings are kept that the store refuses for good.
     pub dead_letters: PathBuf,
     /// How many recent readings a sensor's document holds.
@@ -103,6 +105,7 @@ impl Options {
             flush_quiet: Duration::from_secs(5),
             flights: 2,
             log_bytes: 1 << 30,
+            database_share: 25,
             dead_letters: PathBuf::from("dead-letters.lp"),
             recent: 10,
             sensor_interval: Duration::from_secs(60),

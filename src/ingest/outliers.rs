@@ -44,8 +44,8 @@ pub async fn sweep(store: Arc<dyn Store>, ttl_ns: i64, metrics: Metrics) {
         let sweep = async {
             for database in store.databases().await? {
                 match clear_expired(&*store, &database, now_ns(), ttl_ns).await {
-                    Err(error) if error.is_away() => return Err(error),
-                    // A document that cannot be read keeps its mark, and no other database from its turn.
+                    Err(error) if error.is_of_store() => return Err(error),
+                    // A document or a database that cannot be read keeps its marks, and no other database from its turn.
                     cleared => cleared.unwrap_or_default(),
                 }
             }

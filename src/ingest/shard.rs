@@ -2,8 +2,9 @@
 //! due to the store in flights, several at a time, and answers what it knows of its sensors.
 
 mod documents;
+mod memtables;
 
-use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::collections::{HashSet, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,6 +12,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
+use self::memtables::{Memtables, Moment, Room};
 use super::Options;
 use super::batch::Fed;
 use super::catalog::{Database, KnownSensor};
@@ -32,14 +34,12 @@ const FLIGHT_BUCKETS: usize = 1000;
 /// Bytes of readings and buckets in memory that a flight has, and no further bucket is added: they are
 /// encoded all at once.
 const FLIGHT_BYTES: usize = 8 << 20;
-/// Most buckets of the only flight while the store is away: enough to see that it is back.
+/// Most buckets of the only flight of a database that the store fails on: enough to see that it takes them again.
 const PROBE_BUCKETS: usize = 8;
 /// Most messages taken before what is due is looked at again.
 const MESSAGES: usize = 64;
 /// How often what is due by the clock is looked for.
 const TICK: Duration = Duration::from_millis(100);
-/// How long after the store was found away it is tried again, at first and at most.
-const RETRY: Range<Duration> = Duration::from_millis(100)..Duration::from_secs(2);
 
 /// What a shard is told or asked.
 #[derive(Debug)]
@@ -53,7 +53,12 @@ pub enum Message {
     /// What is due may have changed.
     Wake,
     /// Sensors' unflushed readings, hour by hour; of those that have none there is no answer.
-    Unflushed { ids: Vec<(usize, u32)>, hours: Range<Hour>, reply: oneshot::Sender<Vec<Unstored>> },
+    Unflushed {
+        database: Arc<Database>,
+        ids: Vec<(usize, u32)>,
+        hours: Range<Hour>,
+        reply: oneshot::Sender<Vec<Unstored>>,
+    },
     /// Bring sensor documents up to date.
     Refresh { database: Arc<Database>, documents: Vec<Refreshing>, reply: oneshot::Sender<Refreshed> },
 }
@@ -69,7 +74,7 @@ pub type Refreshed = Result<Vec<(usize, SensorDocument)>, StorageError>;
 pub struct Shard {
     number: usize,
     shards: usize,
-    unflushed: Unflushed,
+    unflushed: Memtables,
     hot: HotBuckets,
     hot_budget: usize,
     lagging: Lagging,
@@ -81,8 +86,6 @@ pub struct Shard {
     has_arrived: bool,
     flights: JoinSet<(Arc<Database>, Vec<Run>)>,
     flights_max: usize,
-    /// The store was away: not before this time, and how long after the next vain try.
-    retry: Option<(Instant, Duration)>,
     sensor_interval: Duration,
     context: Arc<Context>,
     progress: Arc<Progress>,
@@ -96,7 +99,7 @@ impl Shard {
         Self {
             number,
             shards: options.shards.max(1),
-            unflushed: Unflushed::new(rules),
+            unflushed: Memtables::new(rules),
             hot: HotBuckets::new(hot_budget),
             hot_budget,
             lagging: Lagging::new(options.recent, options.outlier_ttl),
@@ -105,7 +108,6 @@ impl Shard {
             has_arrived: false,
             flights: JoinSet::new(),
             flights_max: options.flights,
-            retry: None,
             sensor_interval: options.sensor_interval,
             context,
             progress,
@@ -142,8 +144,8 @@ impl Shard {
             // are written the log keeps the records that they lag behind.
             let log_waits = self.progress.is_log_pressed() && self.lagging.len() > 0;
             if Instant::now() >= sensors_due || log_waits {
-                let written = self.context.presence.is_away() || self.write_some_sensors().await;
-                if !written || self.context.presence.is_away() || self.lagging.len() == 0 {
+                let more = !self.context.presence.is_away() && self.write_some_sensors().await;
+                if !more || self.context.presence.is_away() {
                     sensors_due = Instant::now() + self.sensor_interval;
                 }
             }
@@ -153,8 +155,12 @@ impl Shard {
     async fn take(&mut self, message: Message) {
         match message {
             Message::Feed(fed) => {
-                self.unflushed.add(&fed, Instant::now());
+                let database = fed.database.clone();
+                self.unflushed.with(&database.name, |unflushed| unflushed.add(&fed, Instant::now()));
                 self.note_unflushed();
+                if self.unflushed.is_told(&database.name) {
+                    self.note_waits(&database.name);
+                }
             }
             Message::Delete(pending) => {
                 self.deletions.push_back(pending);
@@ -166,8 +172,10 @@ impl Shard {
                 self.arrive();
             }
             Message::Wake => {}
-            Message::Unflushed { ids, hours, reply } => {
-                let of_sensor = |(place, id)| (place, self.unflushed.of_sensor(id, &hours));
+            Message::Unflushed { database, ids, hours, reply } => {
+                let unflushed = self.unflushed.get(&database.name);
+                let of_sensor =
+                    |(place, id)| (place, unflushed.map_or_else(Vec::new, |unflushed| unflushed.of_sensor(id, &hours)));
                 let found = ids.into_iter().map(of_sensor).filter(|(_, readings)| !readings.is_empty());
                 // Whoever asked may have gone.
                 let _ = reply.send(found.collect());
@@ -184,12 +192,14 @@ impl Shard {
         let Some(pending) = self.deletions.front().filter(|_| !self.has_arrived && self.flights.is_empty()) else {
             return;
         };
-        let deleted = self.unflushed.delete(pending);
+        let database = &*pending.deletion.database;
+        let deleted = self.unflushed.with(database, |unflushed| unflushed.delete(pending));
         self.progress.note_unflushed(self.number, self.unflushed.memory());
         self.progress.deleted(deleted as u64);
         self.hot.forget(&pending.ids, &pending.deletion.hours());
-        let (unflushed, ids) = (&self.unflushed, &pending.ids);
-        self.context.blocked.retain(|key| !ids.contains(&key.0) || unflushed.has(key));
+        let (unflushed, ids) = (self.unflushed.get(database), &pending.ids);
+        let is_left = |key| unflushed.is_some_and(|unflushed| unflushed.has(key));
+        self.context.blocked.retain(|key| !ids.contains(&key.0) || is_left(key));
         self.lagging.forget(&pending.ids);
         // What is cut is written to again under the same numbers.
         if pending.deletion.is_of_all_times() {
@@ -197,6 +207,9 @@ impl Shard {
         }
         pending.arrived.add_permits(1);
         self.has_arrived = true;
+        // With what the store did not take it may be well.
+        let database = pending.deletion.database.clone();
+        self.note_health(&database, None);
     }
 
     /// Starts flights with what is due, as long as there is room for flights.
@@ -204,36 +217,26 @@ impl Shard {
         if !self.deletions.is_empty() {
             return;
         }
-        let (now, clock) = (Instant::now(), now_ns());
-        if self.retry.is_some_and(|(at, _)| now < at) {
-            return;
+        let at = Moment { now: Instant::now(), clock: now_ns(), due, pressed };
+        let probe = Room { buckets: PROBE_BUCKETS, bytes: FLIGHT_BYTES };
+        let probes = self.unflushed.probes();
+        for loads in self.unflushed.next_probes(at, probe, self.flights_max.saturating_sub(probes)) {
+            self.start(loads);
         }
-        let (flights, buckets) =
-            if self.retry.is_some() { (1, PROBE_BUCKETS) } else { (self.flights_max, FLIGHT_BUCKETS) };
-        while self.flights.len() < flights {
-            let mut by_database: BTreeMap<Box<str>, (Arc<Database>, Vec<Load>)> = BTreeMap::new();
-            let mut bytes = 0;
-            for _ in 0..buckets {
-                if bytes >= FLIGHT_BYTES {
-                    break;
-                }
-                let next = self.unflushed.next_due(now, clock, due, pressed);
-                let Some((key, load)) = next.and_then(|key| Some((key, self.unflushed.take(key)?))) else { break };
-                bytes += load.bytes;
-                bytes += self.hot.unpacked_memory(key);
-                let name = load.database.name.clone();
-                by_database.entry(name).or_insert_with(|| (load.database.clone(), Vec::new())).1.push(load);
-            }
-            if by_database.is_empty() {
+        let room = Room { buckets: FLIGHT_BUCKETS, bytes: FLIGHT_BYTES };
+        while self.flights.len() < self.flights_max + self.unflushed.probes() {
+            let hot = &self.hot;
+            let lots = self.unflushed.next(at, room, |load| hot.unpacked_memory((load.known.id, load.hour)));
+            if lots.is_empty() {
                 return;
             }
-            for (database, loads) in by_database.into_values() {
-                self.start(database, loads);
-            }
+            lots.into_iter().for_each(|loads| self.start(loads));
         }
     }
 
-    fn start(&mut self, database: Arc<Database>, loads: Vec<Load>) {
+    /// Starts a flight of buckets of one database.
+    fn start(&mut self, loads: Vec<Load>) {
+        let Some(database) = loads.first().map(|load| load.database.clone()) else { return };
         let run = |load: Load| {
             let key = (load.known.id, load.hour);
             let is_stored = self.hot.is_stored(key);
@@ -257,7 +260,7 @@ impl Shard {
             Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),
         };
         let now = Instant::now();
-        let (mut away, mut failed): (Option<StorageError>, usize) = (None, 0);
+        let (mut away, mut own): (Option<StorageError>, Option<StorageError>) = (None, None);
         // With its last reading gone a request counts as flushed: new outliers are listed by then.
         let mut stored = Vec::with_capacity(runs.len());
         for mut run in runs {
@@ -268,39 +271,45 @@ impl Shard {
             match &run.state {
                 State::Merged => stored.extend(self.stored(&database, run)),
                 // No flight ends like this. Should one, nothing says that the store has the readings.
-                State::Doubted | State::Stale => self.unflushed.returned(key, run.load, true, now),
+                State::Doubted | State::Stale => {
+                    self.unflushed.with(&database.name, |unflushed| unflushed.returned(key, run.load, true, now));
+                }
                 State::DeadLettered(error) => {
                     self.progress.dead_lettered(run.load.rows.len() as u64);
+                    let unflushed = self.unflushed.get(&database.name);
                     for sequence in run.load.rows.sequences() {
-                        self.unflushed.ticket(sequence).into_iter().for_each(|ticket| ticket.refuse(error));
+                        let ticket = unflushed.and_then(|unflushed| unflushed.ticket(sequence));
+                        ticket.into_iter().for_each(|ticket| ticket.refuse(error));
                     }
                     self.context.blocked.clear(key);
-                    stored.extend(self.unflushed.landed(key));
+                    stored.extend(self.unflushed.with(&database.name, |unflushed| unflushed.landed(key)));
                 }
                 State::Failed(error) => {
                     self.context.metrics.store_error(error.class());
-                    failed += 1;
                     let own_failure = !error.is_away();
-                    away = away.or_else(|| Some(error.clone()).filter(StorageError::is_away));
                     if own_failure {
                         self.context.blocked.note(&run, error);
                     }
+                    let first = if own_failure { &mut own } else { &mut away };
+                    first.get_or_insert_with(|| error.clone());
                     if run.doubtful {
                         self.doubtful.insert(key);
                     }
                     if faults::has(Bug::DropFailedFlight) {
-                        stored.extend(self.unflushed.landed(key));
+                        stored.extend(self.unflushed.with(&database.name, |unflushed| unflushed.landed(key)));
                     } else {
-                        self.unflushed.returned(key, run.load, own_failure, now);
+                        let back = |unflushed: &mut Unflushed| unflushed.returned(key, run.load, own_failure, now);
+                        self.unflushed.with(&database.name, back);
                     }
                 }
             }
         }
-        self.note_presence(away, failed);
-        let urgent = self.lagging.write_urgent(surroundings(&self.context, &self.hot)).await;
-        self.sensors_written(urgent);
-        stored.iter().for_each(|landed| self.unflushed.let_go(landed));
+        self.unflushed.landed(&database.name, away.as_ref().map(StorageError::is_of_store), now);
+        self.note_presence(&database.name, away.as_ref());
+        self.lagging.write_urgent(surroundings(&self.context, &self.hot)).await;
+        self.unflushed.with(&database.name, |unflushed| stored.iter().for_each(|landed| unflushed.let_go(landed)));
         self.note_unflushed();
+        self.note_health(&database.name, away.or(own));
         // What is unflushed counts against the same memory, and nobody can let it go.
         let unflushed = self.progress.lag().unflushed_bytes / self.shards;
         self.hot.set_budget(self.hot_budget.saturating_sub(unflushed).max(self.hot_budget / 8));
@@ -310,20 +319,36 @@ impl Shard {
         self.arrive();
     }
 
-    fn note_presence(&mut self, failure: Option<StorageError>, buckets: usize) {
-        let Some(error) = failure else {
-            if self.retry.take().is_some() {
-                tracing::info!(shard = self.number, "the store takes readings again");
-            }
-            self.context.presence.note(true);
-            return;
-        };
-        let wait = self.retry.map_or(RETRY.start, |(_, wait)| (wait * 2).min(RETRY.end));
-        if self.retry.is_none() {
-            tracing::warn!(shard = self.number, buckets, %error, "readings could not be stored; they are in the log and tried again");
+    /// Notes whether the store answers. What fails on one database says nothing of the store.
+    fn note_presence(&self, database: &str, away: Option<&StorageError>) {
+        match away {
+            None => self.context.presence.note(true),
+            Some(error) => self.context.presence.missed(database, error, Instant::now()),
         }
-        self.retry = Some((Instant::now() + wait, wait));
-        self.context.presence.note(!error.is_away());
+    }
+
+    /// Tells whether the store fails on a database, and why it did just now, if so.
+    fn note_health(&mut self, database: &str, error: Option<StorageError>) {
+        let (failing, is_failing) = (&self.context.failing, self.unflushed.is_failing(database));
+        let was_told = self.unflushed.tell(database, is_failing);
+        let waits = self.unflushed.waits(database);
+        match error.filter(|_| is_failing) {
+            Some(error) => {
+                if failing.note(self.number, database, &error, waits, now_ns()) {
+                    tracing::warn!(shard = self.number, %database, bytes = waits.bytes, %error,
+                        "readings could not be stored; they are in the log and tried again, and other databases go on");
+                }
+            }
+            None if is_failing => failing.note_waits(self.number, database, waits),
+            None if was_told && failing.clear(self.number, database) => {
+                tracing::info!(%database, "the store takes the readings of this database again");
+            }
+            None => {}
+        }
+    }
+
+    fn note_waits(&self, database: &str) {
+        self.context.failing.note_waits(self.number, database, self.unflushed.waits(database));
     }
 
     fn note_unflushed(&self) {
@@ -339,24 +364,25 @@ impl Shard {
         self.context.metrics.overflow_pages.increment(pages.saturating_sub(run.pages_before.max(1)) as u64);
         // Duplicates of a bucket just read may be readings whose first flight was never learnt of.
         if run.changed() || !run.from_hot {
-            self.lagging.note(database, &run, self.unflushed.ticket(run.load.first));
+            let unflushed = self.unflushed.get(&database.name);
+            self.lagging.note(database, &run, unflushed.and_then(|unflushed| unflushed.ticket(run.load.first)));
         }
         self.progress.stored(applied);
         self.context.blocked.clear(key);
         self.hot.put(key, run.bucket);
-        self.unflushed.landed(key)
+        self.unflushed.with(&database.name, |unflushed| unflushed.landed(key))
     }
 
     /// Brings everything to the store, as far as the store takes it.
     async fn finish(&mut self) -> bool {
-        self.retry = None;
+        self.unflushed.try_for_the_last_time();
         loop {
             self.launch(Sequence::MAX, true);
             match self.flights.join_next().await {
                 Some(landed) => self.land(landed).await,
                 None => break,
             }
-            if self.retry.is_some() {
+            if self.context.presence.is_away() {
                 // The flights under way are waited for, no other is started.
                 while let Some(landed) = self.flights.join_next().await {
                     self.land(landed).await;
@@ -374,7 +400,7 @@ impl Shard {
             );
         }
         while stored && self.lagging.len() > 0 {
-            if !self.write_some_sensors().await {
+            if !self.write_some_sensors().await && self.lagging.len() > 0 {
                 return false;
             }
         }

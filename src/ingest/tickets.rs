@@ -24,6 +24,11 @@ impl Tickets {
         self.0.get(sequence).map(|(_, ticket)| ticket)
     }
 
+    /// The first of these requests.
+    pub fn first(&self) -> Option<Sequence> {
+        self.0.first().map(|(sequence, _)| sequence)
+    }
+
     /// Lets a reading of each of these requests go.
     pub fn let_go(&mut self, sequences: impl Iterator<Item = Sequence>) {
         for sequence in sequences {

@@ -59,6 +59,8 @@ pub struct Unflushed {
     delayed: BTreeSet<(Instant, HotKey)>,
     tickets: Tickets,
     buckets: usize,
+    /// How many of them failed by themselves when they were last tried.
+    failed: usize,
     /// Bytes of all packed readings.
     packed: usize,
 }
@@ -96,6 +98,7 @@ impl Unflushed {
             delayed: BTreeSet::new(),
             tickets: Tickets::default(),
             buckets: 0,
+            failed: 0,
             packed: 0,
         }
     }
@@ -103,6 +106,21 @@ impl Unflushed {
     /// How many buckets have unflushed readings.
     pub fn len(&self) -> usize {
         self.buckets
+    }
+
+    /// Whether no bucket has.
+    pub fn is_empty(&self) -> bool {
+        self.buckets == 0
+    }
+
+    /// How many of them failed by themselves when they were last tried.
+    pub fn failed(&self) -> usize {
+        self.failed
+    }
+
+    /// The first record of which there are readings here.
+    pub fn first(&self) -> Option<Sequence> {
+        self.tickets.first()
     }
 
     /// Bytes of memory that unflushed readings take.
@@ -272,8 +290,9 @@ impl Unflushed {
     #[must_use]
     pub fn landed(&mut self, key: HotKey) -> Option<Arc<Packed>> {
         let waiting = self.get(key)?;
-        waiting.failures = 0;
+        let had_failed = std::mem::take(&mut waiting.failures) > 0;
         let (landed, is_empty) = (waiting.in_flight.take()?, waiting.rows.is_empty());
+        self.failed -= usize::from(had_failed);
         self.packed -= landed.memory();
         if is_empty {
             self.remove(key);
@@ -289,12 +308,13 @@ impl Unflushed {
     /// Takes back a bucket's readings that did not reach the store, before those that came since.
     /// They are due at once; where the reason is the bucket's own, after a while, which gets longer.
     pub fn returned(&mut self, key: HotKey, load: Load, own_failure: bool, now: Instant) {
-        let Self { sensors, tickets, .. } = self;
+        let Self { sensors, tickets, failed, .. } = self;
         let Some(waiting) = sensors.get_mut(&key.0).and_then(|waiting| find(waiting, key.1)) else { return };
         if waiting.in_flight.take().is_none() {
             return;
         }
         self.packed -= load.rows.memory() + waiting.rows.memory();
+        *failed += usize::from(own_failure && waiting.failures == 0);
         waiting.failures += u32::from(own_failure);
         waiting.first = load.first;
         waiting.bytes += load.bytes;
@@ -330,6 +350,7 @@ impl Unflushed {
         let Ok(at) = place(waiting, key.1) else { return };
         let Some(removed) = waiting.remove(at) else { return };
         self.buckets -= 1;
+        self.failed -= usize::from(removed.failures > 0);
         if waiting.is_empty() {
             self.sensors.remove(&key.0);
             removed.known.note_waiting(&removed.database, false);

@@ -248,6 +248,14 @@ impl Log {
         self.shared.lock().kept()
     }
 
+    /// Bytes of the segment files from that sequence's on: what stays for as long as it is needed.
+    #[must_use]
+    pub fn bytes_from(&self, sequence: Sequence) -> u64 {
+        let state = self.shared.lock();
+        let younger = state.segments.iter().rev().take_while(|segment| segment.last >= sequence);
+        younger.map(|segment| segment.bytes).sum()
+    }
+
     /// How many segment files there are.
     #[must_use]
     pub fn segments(&self) -> usize {

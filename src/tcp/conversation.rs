@@ -301,6 +301,9 @@ impl Conversation {
                     if let IngestError::Overloaded { key, .. } = &error {
                         self.shared().metrics.shed(key);
                     }
+                    if let IngestError::DatabaseFailing { .. } = &error {
+                        self.shared().metrics.shed("ingest.database_share");
+                    }
                     tokio::time::sleep(wait).await;
                     // There may be room for less, all the time.
                     if lines.len() > SMALL_BYTES && matches!(error, IngestError::Overloaded { .. }) {
@@ -362,6 +365,7 @@ fn passes(error: &IngestError) -> bool {
         | IngestError::StoreTimeout(_)
         | IngestError::DeletionTimeout(_)
         | IngestError::BeingDeleted { .. }
+        | IngestError::DatabaseFailing { .. }
         | IngestError::Behind(_) => true,
         IngestError::Storage(error) => !matches!(error, StorageError::Refused { .. }),
         IngestError::TooLarge { .. }

@@ -198,6 +198,18 @@ impl Metrics {
         self.with(|| gauge!("hourglass_flush_blocked_buckets", "class" => class).set(as_f64(count)));
     }
 
+    /// The databases that the store fails on, by the class of its errors; all of them, each time.
+    pub fn databases_failing(&self, classes: &[&'static str]) {
+        /// Of [`crate::bucket::StorageError::class`] those that a database can have alone.
+        const CLASSES: [&str; 7] = ["database", "denied", "unknown", "failing", "contended", "refused", "unreadable"];
+        self.with(|| {
+            for class in CLASSES {
+                let count = classes.iter().filter(|failing| **failing == class).count();
+                gauge!("hourglass_store_databases_failing", "class" => class).set(as_f64(count));
+            }
+        });
+    }
+
     /// What one shard holds in memory.
     pub fn hot(&self, shard: usize, buckets: usize, bytes: usize) {
         self.with(|| {
@@ -418,6 +430,7 @@ fn describe() {
     level("hourglass_hot_buckets", "Open buckets held in memory");
     level("hourglass_hot_bytes", "Bytes of memory that open buckets take");
     count("hourglass_store_errors_total", "Store commands that failed, by class");
+    level("hourglass_store_databases_failing", "Databases whose readings the store does not take, by class of error");
     count("hourglass_store_conflicts_total", "Page writes that found another writer's rev and were merged again");
     count("hourglass_store_overflow_pages_total", "Pages written beyond a bucket's first");
     count("hourglass_store_sensor_writes_total", "Sensor documents written");

@@ -4,6 +4,7 @@
 mod asking;
 mod behind;
 mod clients;
+mod database;
 mod documents;
 mod endings;
 mod load;

@@ -148,6 +148,7 @@ fn the_defaults_are_these() {
             bytes_in_flight: 128 * MIB,
             ack: AckSetting::Log,
             ack_timeout: seconds(15),
+            database_share: 25,
         },
         log: LogSettings {
             dir: "".into(),

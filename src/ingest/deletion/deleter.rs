@@ -68,7 +68,7 @@ impl Deleter {
         let database = &pending.deletion.database;
         while let Err(error) = self.attempt(pending).await {
             self.context.metrics.store_error(error.class());
-            self.context.presence.note(!error.is_away());
+            self.context.presence.missed(database, &error, Instant::now());
             let Some(wait) = patience.wait_after(&error, Instant::now()) else {
                 tracing::error!(%database, %error, "a deletion is given up; what is left of it stays");
                 pending.ticket.refuse(&error);
@@ -262,7 +262,9 @@ impl Patience {
                 self.failing_since = now;
                 false
             }
-            StorageError::Failing { .. } => now.saturating_duration_since(self.failing_since) >= FAILING_MAX,
+            StorageError::Failing { .. } | StorageError::Database { .. } => {
+                now.saturating_duration_since(self.failing_since) >= FAILING_MAX
+            }
             StorageError::Refused { .. } | StorageError::Denied { .. } | StorageError::Unreadable { .. } => {
                 self.refusals += 1;
                 self.refusals >= REFUSALS_MAX

@@ -7,6 +7,7 @@ use super::{Refreshed, Refreshing, Shard, surroundings};
 use crate::bucket::{Reading, SensorDocument, StorageError};
 use crate::ingest::catalog::{Database, KnownSensor};
 use crate::ingest::reads::read_sensors_each;
+use crate::ingest::unflushed::Unflushed;
 use crate::reading::Hour;
 
 impl Shard {
@@ -20,7 +21,9 @@ impl Shard {
         let at = surroundings(&self.context, &self.hot);
         self.lagging.refresh(at, &database.name, &mut documents).await?;
         let lay_over = |((place, known), (id, mut document)): ((usize, Arc<KnownSensor>), (u32, SensorDocument))| {
-            let unflushed = self.unflushed.of_sensor(id, &(Hour(i64::MIN)..Hour(i64::MAX)));
+            let unflushed = self.unflushed.get(&database.name);
+            let of_sensor = |unflushed: &Unflushed| unflushed.of_sensor(id, &(Hour(i64::MIN)..Hour(i64::MAX)));
+            let unflushed = unflushed.map_or_else(Vec::new, of_sensor);
             let readings: Vec<Reading> =
                 unflushed.iter().flat_map(|(_, set)| (0..set.len()).map(|i| set.reading(i))).collect();
             if !readings.is_empty() {
@@ -58,18 +61,8 @@ impl Shard {
         Ok(())
     }
 
-    /// Brings some documents that lag behind up to date; whether the store took them.
+    /// Brings some documents that lag behind up to date; whether there are more that may be written now.
     pub(super) async fn write_some_sensors(&mut self) -> bool {
-        let written = self.lagging.write_some(surroundings(&self.context, &self.hot)).await;
-        self.sensors_written(written)
-    }
-
-    /// Tells of documents that could not be written; whether they were.
-    pub(super) fn sensors_written(&self, written: Result<(), StorageError>) -> bool {
-        if let Err(error) = &written {
-            self.context.metrics.store_error(error.class());
-            tracing::warn!(sensors = self.lagging.len(), %error, "sensor documents lag behind; the next interval tries again");
-        }
-        written.is_ok()
+        self.lagging.write_some(surroundings(&self.context, &self.hot)).await
     }
 }

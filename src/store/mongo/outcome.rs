@@ -27,7 +27,15 @@ pub fn classify(error: &Error) -> StorageError {
     if error.contains_label(mongodb::error::UNKNOWN_TRANSACTION_COMMIT_RESULT) {
         return StorageError::Unknown { detail };
     }
+    // Elections, cut connections, transactions in each other's way: whatever the code says, it passes.
+    let passes = [mongodb::error::RETRYABLE_WRITE_ERROR, mongodb::error::TRANSIENT_TRANSACTION_ERROR];
     match error.kind.as_ref() {
+        ErrorKind::Command(command) if passes.into_iter().any(|label| error.contains_label(label)) => {
+            match classify_code(command.code, detail) {
+                StorageError::Database { detail } => StorageError::Unknown { detail },
+                class => class,
+            }
+        }
         ErrorKind::ServerSelection { .. } | ErrorKind::DnsResolve { .. } => StorageError::Unavailable { detail },
         ErrorKind::Authentication { .. } => StorageError::Denied { detail },
         ErrorKind::Command(command) => classify_code(command.code, detail),
@@ -42,6 +50,14 @@ pub fn classify(error: &Error) -> StorageError {
     }
 }
 
+/// Codes by which the server says that it is about to change, cut off or too slow: they are no database's own.
+const PASSING: [i32; 29] = [
+    // Host unreachable or not found, network timeout, lock timeout, over the time limit, shutting down.
+    6, 7, 24, 50, 63, 64, 89, 91, 100, 112, 133, 149, 150, 189, 202, 234, 246, 251, 262, 290, 317, 358, 384,
+    // Interrupted by a change of the primary, no primary, sockets.
+    9001, 11_600, 11_601, 11_602, 13_388, 13_436,
+];
+
 /// The class of a server error code.
 pub fn classify_code(code: i32, detail: String) -> StorageError {
     match code {
@@ -55,8 +71,11 @@ pub fn classify_code(code: i32, detail: String) -> StorageError {
         code if TOO_LARGE.contains(&code) => StorageError::Refused { detail },
         // Bad value, type clash: of an option, of a command, of a stored document that somebody changed.
         2 | 14 => StorageError::Failing { detail },
-        // 189, 11600, 11602, 91, 50, 64, 100 and the rest: a prefix of the command may have run.
-        _ => StorageError::Unknown { detail },
+        // A prefix of the command may have run, here and in the last case.
+        code if PASSING.contains(&code) => StorageError::Unknown { detail },
+        // The server is there and has looked at the command: a view where a collection should be (166), an index
+        // that cannot be had beside another (85), a collection that is being dropped (215), whatever else.
+        _ => StorageError::Database { detail },
     }
 }
 
@@ -119,7 +138,9 @@ pub fn of_updates(result: Result<Document, Error>, count: usize) -> Vec<Written>
 fn of_one(code: i32, message: &str) -> StorageError {
     let detail = format!("{code} {message}");
     match classify_code(code, detail) {
-        StorageError::Unknown { detail } if !PRIMARY_CHANGES.contains(&code) => StorageError::Failing { detail },
+        StorageError::Unknown { detail } | StorageError::Database { detail } if !PRIMARY_CHANGES.contains(&code) => {
+            StorageError::Failing { detail }
+        }
         class => class,
     }
 }

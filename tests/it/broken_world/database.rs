@@ -1,0 +1,173 @@
+//! One database that MongoDB does not take, among others that it takes: those drain, whoever looks is told which one and
+//! why, what waits of it is bounded, and when the cause is mended it drains by itself.
+
+use std::time::Duration;
+
+use bson::{Document, doc};
+use hourglass::bucket::Caps;
+use serde_json::Value;
+
+use crate::support::eventually;
+use crate::support::http::{get, post};
+use crate::support::mongod::{Mongod, fresh_database_name, mongod};
+use crate::support::pages::Stored;
+use crate::support::series::metric;
+use crate::support::server::{Launch, Server};
+
+const CAPS: Caps = Caps { max_readings: 3600, max_bytes: 1 << 20, hard_bytes: 4 << 20 };
+const HOUR: i64 = 1_768_485_600_000_000_000;
+const WITHIN: Duration = Duration::from_secs(30);
+
+/// A server whose readings go to the store at once.
+struct World {
+    uri: String,
+    name: String,
+    server: Server,
+}
+
+impl World {
+    fn new(mongod: &Mongod, before: &[Document], config: &str) -> World {
+        let name = fresh_database_name();
+        let uri = mongod.uri(&name);
+        before.iter().for_each(|command| run(&uri, None, command.clone()));
+        let config = format!("[flush]\ninterval = \"100ms\"\n[sensors]\nwrite_interval = \"100ms\"\n{config}");
+        let server = Launch::with_store(&uri).config(config).start();
+        World { uri, name, server }
+    }
+
+    fn write(&self, database: &str, sensor: usize) -> u16 {
+        let url = self.server.url(&format!("/write?db={database}"));
+        post(&url, format!("m,s={sensor} v={sensor} {HOUR}"), &[]).status
+    }
+
+    /// How many readings of a database are in the store.
+    fn stored(&self, database: &str) -> usize {
+        let mut readings = 0;
+        Stored::at(&self.uri, &self.name, database).each_bucket(&CAPS, |pages| {
+            readings += pages.iter().map(|page| page.readings.len()).sum::<usize>();
+        });
+        readings
+    }
+
+    #[track_caller]
+    fn await_stored(&self, database: &str, readings: usize) {
+        let what = format!("{readings} readings of {database} are stored");
+        eventually(&what, WITHIN, || (self.stored(database) == readings).then_some(()));
+    }
+
+    /// What health says of a database.
+    fn health_of(&self, database: &str) -> Option<String> {
+        let health = get(&self.server.url("/health")).expect(200).json();
+        let name = format!("database {database}");
+        let checks = health["checks"].as_array().expect("checks").clone();
+        let of =
+            |check: &Value| (check["name"] == name.as_str()).then(|| check["message"].as_str().unwrap().to_owned());
+        checks.iter().find_map(of)
+    }
+
+    fn run(&self, command: Document) {
+        run(&self.uri, None, command);
+    }
+}
+
+fn run(uri: &str, database: Option<&str>, command: Document) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let client = mongodb::Client::with_uri_str(uri).await.unwrap();
+        let database = database.map_or_else(|| client.default_database().unwrap(), |name| client.database(name));
+        database.run_command(command).await.unwrap();
+    });
+}
+
+/// A view stood where `one.buckets` should be, and after 40 s the database `two` had none of its pages either, while
+/// `/ready` was green: the shards backed off as a whole and tried again with the oldest buckets, which were those of `one`.
+#[test]
+fn a_database_that_cannot_be_stored_holds_up_no_other() {
+    let view = doc! { "create": "one.buckets", "viewOn": "elsewhere", "pipeline": [] };
+    let world = World::new(mongod(), &[view], "");
+    for sensor in 0..50 {
+        assert_eq!((world.write("one", sensor), world.write("two", sensor)), (204, 204));
+    }
+    world.await_stored("two", 50);
+    let told = eventually("health names the database", WITHIN, || world.health_of("one"));
+    assert!(told.contains("one.buckets") && told.contains("view"), "its cause: {told}");
+    assert_eq!(world.health_of("two"), None);
+    get(&world.server.url("/ready")).expect(200);
+    let status = get(&world.server.url("/api/v1/status")).expect(200).json();
+    assert_eq!(status["store"]["away"], false);
+    let failing = status["failing_databases"].as_array().unwrap();
+    assert_eq!((failing.len(), &failing[0]["database"], &failing[0]["class"]), (1, &"one".into(), &"database".into()));
+    assert_eq!(metric(&world.server, "hourglass_store_databases_failing"), 1.0);
+    let log = world.server.stderr();
+    assert!(
+        log.lines().any(|line| line.contains("readings could not be stored") && line.contains("one.buckets")),
+        "{log}"
+    );
+    // New ones of the other database keep draining.
+    assert_eq!(world.write("two", 50), 204);
+    world.await_stored("two", 51);
+    world.run(doc! { "drop": "one.buckets" });
+    world.await_stored("one", 50);
+    eventually("health is well again", WITHIN, || world.health_of("one").is_none().then_some(()));
+    eventually("nothing is pending", WITHIN, || {
+        (metric(&world.server, "hourglass_ingest_readings_pending") == 0.0).then_some(())
+    });
+    assert_eq!(metric(&world.server, "hourglass_store_databases_failing"), 0.0);
+}
+
+/// An operator had made the index `{sensor, start}` under a name of her own: error 85, and nothing of any database was
+/// stored any more.
+#[test]
+fn an_index_under_another_name_is_taken_as_it_is() {
+    let by_sensor = |name: &str| doc! { "key": { "sensor": 1, "start": 1 }, "name": name };
+    let outliers = doc! { "key": { "outlier.since": 1 }, "name": "mine", "sparse": true };
+    let before = [
+        doc! { "createIndexes": "one.buckets", "indexes": [by_sensor("mine")] },
+        doc! { "createIndexes": "one.overflow", "indexes": [by_sensor("mine_too")] },
+        doc! { "createIndexes": "one.sensors", "indexes": [outliers] },
+    ];
+    let world = World::new(mongod(), &before, "");
+    assert_eq!((world.write("one", 1), world.write("two", 1)), (204, 204));
+    world.await_stored("one", 1);
+    world.await_stored("two", 1);
+    assert_eq!(world.health_of("one"), None);
+}
+
+/// Error 13 for one database read as if all of the store was away. What waits of such a database must not fill the memory
+/// and the log of all.
+#[test]
+fn what_waits_of_a_database_that_is_denied_is_bounded() {
+    let mongod = Mongod::start_with(&["--setParameter", "enableTestCommands=1"]);
+    let world = World::new(&mongod, &[], "[hot]\nmax_bytes = \"1MiB\"\n[ingest]\ndatabase_share = 2\n");
+    let fail = |mode: &str| {
+        let namespace = format!("{}.one.buckets", world.name);
+        let commands = ["insert", "update", "find"];
+        let data = doc! { "failCommands": commands.to_vec(), "errorCode": 13, "namespace": namespace };
+        run(&world.uri, Some("admin"), doc! { "configureFailPoint": "failCommand", "mode": mode, "data": data });
+    };
+    fail("alwaysOn");
+    assert_eq!((world.write("one", 0), world.write("two", 0)), (204, 204));
+    world.await_stored("two", 1);
+    eventually("it is told", WITHIN, || world.health_of("one"));
+    let mut taken = 1;
+    let refused = loop {
+        let answer = post(&world.server.url("/write?db=one"), format!("m,s={taken} v={taken} {HOUR}"), &[]);
+        if answer.status != 204 {
+            break answer.expect(503);
+        }
+        taken += 1;
+        assert!(taken < 5000, "the share does not bound it");
+    };
+    let text = refused.text();
+    assert!(text.contains("ingest.database_share") && text.contains("one") && text.contains("13"), "{text}");
+    assert!(refused.header("retry-after").is_some());
+    for sensor in 1..50 {
+        assert_eq!(world.write("two", sensor), 204, "others go on");
+    }
+    world.await_stored("two", 50);
+    fail("off");
+    world.await_stored("one", taken);
+    let again = || (world.write("one", taken) == 204).then_some(());
+    eventually("writes are taken again", WITHIN, again);
+    world.await_stored("one", taken + 1);
+}
