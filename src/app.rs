@@ -248,6 +248,7 @@ fn query_options(settings: &Settings) -> query::Options {
         cache_bytes: settings.query.cache_bytes,
         answer_bytes: settings.query.answer_bytes,
         concurrent: settings.query.concurrent,
+        wait: settings.query.wait,
         timeout: settings.query.timeout,
     }
 }

@@ -87,6 +87,14 @@ mod active {
         }
     }
 
+    /// As [`point`] where it halts, for a task that must not keep its thread from others meanwhile.
+    pub async fn halt_at(name: &str) {
+        let Some((_, file)) = halt().filter(|(at, _)| at == name) else { return };
+        while Path::new(file).exists() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
     /// Whether `FAULT_BUG` names this bug.
     pub fn has(bug: Bug) -> bool {
         static BUG: OnceLock<Option<String>> = OnceLock::new();
@@ -95,12 +103,17 @@ mod active {
 }
 
 #[cfg(feature = "faults")]
-pub use active::{has, point};
+pub use active::{halt_at, has, point};
 
 /// Nothing: the feature `faults` is off.
 #[cfg(not(feature = "faults"))]
 #[inline(always)]
 pub fn point(_name: &str) {}
+
+/// Nothing: the feature `faults` is off.
+#[cfg(not(feature = "faults"))]
+#[inline(always)]
+pub async fn halt_at(_name: &str) {}
 
 /// No: the feature `faults` is off.
 #[cfg(not(feature = "faults"))]

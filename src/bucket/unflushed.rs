@@ -9,9 +9,9 @@ use super::changes::Changes;
 use super::readings::Readings;
 use crate::reading::{Family, Hour, Sensor};
 
-/// Nobody can tell: acked readings are in the log that were not fed to the hot buckets yet.
+/// Nobody can tell: acked readings that this is about are in the log, and not in memory yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("acked readings are still being fed from the log: an answer could not be complete yet")]
+#[error("acked readings that the answer must have are still being read back from the log, and were so for query.wait")]
 pub struct Behind;
 
 /// A sensor and its fields with the family of their values.
@@ -59,8 +59,8 @@ pub trait UnflushedReadings: Send + Sync + std::fmt::Debug {
     /// What was met and deleted by now.
     ///
     /// # Errors
-    /// When there may be sensors that were not met yet.
-    fn met_version(&self) -> Result<MetVersion, Behind>;
+    /// When there may be sensors of the database, or without one databases, that were not met yet.
+    fn met_version(&self, database: Option<&str>) -> Result<MetVersion, Behind>;
 
     /// What this instance has changed in the store. A change is noted before its readings stop being
     /// unflushed; those of a write whose outcome is not known stay unflushed until it is.

@@ -135,6 +135,7 @@ pub fn resolve(layers: &Layers, problems: &mut Vec<Problem>) -> Settings {
             sensors_max: reader.count("query.sensors_max", 1..=100_000),
             answer_bytes: reader.size("query.answer_bytes", 64 * KIB..=GIB),
             concurrent: reader.count("query.concurrent", 1..=1024),
+            wait: reader.duration("query.wait", Duration::ZERO..=HOUR),
             timeout: reader.duration("query.timeout", TICK..=HOUR),
         },
         telemetry: TelemetrySettings {

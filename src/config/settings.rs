@@ -317,6 +317,8 @@ pub struct QuerySettings {
     pub answer_bytes: usize,
     /// Most queries under way at once; the next one waits for its turn.
     pub concurrent: usize,
+    /// How long a query waits for readings that are read back from the log, and for a store that is away.
+    pub wait: Duration,
     /// Longest time a query may take.
     pub timeout: Duration,
 }

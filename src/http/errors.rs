@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::access::Denied;
 use crate::bucket::StorageError;
 use crate::ingest::{AckLevel, IngestError, Rejected};
-use crate::query::QueryError;
+use crate::query::{Passing, QueryError};
 use crate::reading::Rejection;
 
 /// Seconds that a client is asked to wait before it tries again.
@@ -70,6 +70,20 @@ pub enum ApiError {
     Ingest(IngestError),
     /// A query failed.
     Query(QueryError),
+}
+
+impl Passing for ApiError {
+    fn is_passing(&self) -> bool {
+        match self {
+            Self::Query(error) => error.is_passing(),
+            Self::Ingest(error) => matches!(error, IngestError::Behind(_)),
+            _ => false,
+        }
+    }
+
+    fn of_store(&self) -> Option<&StorageError> {
+        if let Self::Query(error) = self { error.of_store() } else { None }
+    }
 }
 
 impl From<IngestError> for ApiError {

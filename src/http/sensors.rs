@@ -27,7 +27,15 @@ async fn listed(
     database: &str,
     filter: &SensorFilter,
 ) -> Result<(Vec<SensorDocument>, Option<String>), ApiError> {
-    let since = app.ingest.met_version().map_err(IngestError::from)?;
+    app.query.patiently(|| listed_now(app, database, filter)).await
+}
+
+async fn listed_now(
+    app: &App,
+    database: &str,
+    filter: &SensorFilter,
+) -> Result<(Vec<SensorDocument>, Option<String>), ApiError> {
+    let since = app.ingest.met_version(Some(database)).map_err(IngestError::from)?;
     let stored = app.query.sensors(database, filter).await?;
     let stored_last = stored.last().filter(|_| stored.len() == filter.limit).map(|last| last.sensor.key.to_string());
     let documents = app.ingest.sensors(database, filter, (stored, since)).await?;

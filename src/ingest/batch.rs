@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::catalog::{Database, KnownSensor};
 use super::progress::{Queued, Ticket};
-use crate::reading::Value;
+use crate::reading::{Hour, Value};
 
 /// Readings of one request for one shard, flat: no allocation per reading.
 #[derive(Debug, Default)]
@@ -68,6 +68,24 @@ impl Batch {
     /// The readings in the order they were accepted: sensor by its index, time, cells.
     pub fn readings(&self) -> impl Iterator<Item = (u32, i64, &[(u16, Value)])> {
         self.rows.iter().map(|row| (row.sensor, row.time, self.cells_of(row)))
+    }
+
+    /// The hours that the readings are of, with the sensor's index: each at least once, neighbours that come one after
+    /// the other together.
+    pub fn hours(&self) -> Vec<(u32, Range<Hour>)> {
+        let mut last: Vec<Option<Range<Hour>>> = vec![None; self.sensors.len()];
+        let mut all = Vec::new();
+        for row in &self.rows {
+            let (hour, Some(last)) = (Hour::of(row.time), last.get_mut(row.sensor as usize)) else { continue };
+            match last {
+                Some(hours) if hours.contains(&hour) => {}
+                Some(hours) if hours.end == hour => hours.end = hour.next(),
+                _ => all.extend(last.replace(hour..hour.next()).map(|hours| (row.sensor, hours))),
+            }
+        }
+        let rest = last.into_iter().enumerate().filter_map(|(sensor, hours)| Some((index(sensor), hours?)));
+        all.extend(rest);
+        all
     }
 
     fn cells_of(&self, row: &BatchRow) -> &[(u16, Value)] {

@@ -336,6 +336,11 @@ impl Catalog {
         }
     }
 
+    /// Lists of sensors and fields made before may lack something that the log holds.
+    pub fn note_news(&self) {
+        self.met.version.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Which sensors and fields are met, and what was deleted.
     pub fn version(&self) -> MetVersion {
         MetVersion { met: self.met.version.load(Ordering::Relaxed), deletions: self.deletions.load(Ordering::Relaxed) }

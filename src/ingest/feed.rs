@@ -2,11 +2,13 @@
 //! start, by reading the log back at the pace at which the store takes it.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::mpsc::UnboundedSender;
 
+use super::backlog::{Backlog, Named};
 use super::batch::{Batch, Fed, index};
 use super::catalog::{Catalog, Database, KnownSensor};
 use super::deletion::{self, Deletion, KIND_DELETION, Pending};
@@ -16,7 +18,7 @@ use super::record::{self, RecordError, Request};
 use super::shard::Message;
 use crate::faults::{self, Bug};
 use crate::log::{Log, ReadError, Reader, Record, Sequence};
-use crate::reading::Value;
+use crate::reading::{Hour, Value};
 
 /// How many records are read back at a time, and most of their bytes together but for the last.
 const LOT: usize = 256;
@@ -30,6 +32,8 @@ const RETRY: Duration = Duration::from_secs(1);
 pub struct Feed {
     /// How far everything has come.
     pub progress: Arc<Progress>,
+    /// What is logged and was not given to the shards yet.
+    pub backlog: Arc<Backlog>,
     catalog: Arc<Catalog>,
     shards: Vec<UnboundedSender<Message>>,
     /// Bounded like what waits before a shard.
@@ -39,12 +43,12 @@ pub struct Feed {
 impl Feed {
     /// A feed of these shards, and of whoever carries deletions out.
     pub fn new(
-        progress: Arc<Progress>,
+        (progress, backlog): (Arc<Progress>, Arc<Backlog>),
         catalog: Arc<Catalog>,
         shards: Vec<UnboundedSender<Message>>,
         deleter: UnboundedSender<Arc<Pending>>,
     ) -> Self {
-        Self { progress, catalog, shards, deleter }
+        Self { progress, backlog, catalog, shards, deleter }
     }
 
     /// How many shards there are.
@@ -77,8 +81,10 @@ impl Feed {
         let is_deleted = |batch: &Batch| batch.sensors.iter().any(|known| known.is_superseded());
         // Sensors that were deleted while it was judged are looked up anew.
         let is_current = || !database.is_superseded() && !batches.iter().any(is_deleted);
-        if let Some(tracked) = self.progress.logged_if(logged, is_current) {
-            self.give(&tracked, database, batches);
+        match self.progress.logged_if(logged, is_current) {
+            Some(tracked) => self.give(&tracked, database, batches),
+            // Before anybody is told that it is logged, so that whoever was told finds it or waits for it.
+            None => self.note_backlog(logged.sequence, database, &batches),
         }
         faults::point("after_feed");
     }
@@ -86,10 +92,43 @@ impl Feed {
     /// Takes a deletion that has just become durable. Called in log order.
     pub fn deletion_logged(&self, logged: Logged, deletion: Deletion) {
         faults::point("before_feed");
-        if let Some(tracked) = self.progress.logged(logged) {
-            self.delete(tracked, deletion, None);
+        match self.progress.logged(logged) {
+            Some(tracked) => self.delete(tracked, deletion, None),
+            None => self.backlog.note_deletion(&deletion.database, logged.sequence),
         }
         faults::point("after_feed");
+    }
+
+    fn note_backlog(&self, sequence: Sequence, database: &Database, batches: &[Batch]) {
+        let mut noting = self.backlog.noting(&database.name, sequence);
+        for batch in batches {
+            for (sensor, hours) in batch.hours() {
+                let Some(known) = batch.sensors.get(sensor as usize) else { continue };
+                noting.sensor(&known.sensor.key, hours, Named::Known(&known.fields()), || known.sensor.clone());
+            }
+        }
+        if noting.finish() {
+            self.catalog.note_news();
+        }
+    }
+
+    /// Whether readings of these sensors in these hours are logged and the shards do not have them, or the store may
+    /// have some that were deleted.
+    pub fn is_behind(&self, database: &str, sensors: &[&str], hours: &Range<Hour>) -> bool {
+        let is_unfed = || !self.progress.is_fed() && self.backlog.has(database, sensors, hours);
+        self.progress.is_deleting_again(database) || is_unfed()
+    }
+
+    /// The same of any sensor with such a key.
+    pub fn is_any_behind(&self, database: &str, wanted: impl Fn(&str) -> bool) -> bool {
+        let is_unfed = || !self.progress.is_fed() && self.backlog.has_any(database, wanted);
+        self.progress.is_deleting_again(database) || is_unfed()
+    }
+
+    /// Whether nobody can tell yet which sensors a database has, or with `None` which databases there are.
+    pub fn is_unlisted(&self, database: Option<&str>) -> bool {
+        let is_deleting = database.is_some_and(|database| self.progress.is_deleting_again(database));
+        is_deleting || (!self.progress.is_fed() && self.backlog.is_unlisted(database))
     }
 
     fn delete(&self, tracked: Tracked, deletion: Deletion, again: Option<DeletingAgain>) {
@@ -159,11 +198,14 @@ impl Feeder {
             for record in lot.into_iter().skip(skipped) {
                 // Before each of them: what a lot takes once it is decoded is many times its bytes.
                 self.feed.progress.room().await;
+                faults::halt_at("replay").await;
                 records += 1;
                 bytes += record.payload.len();
                 self.feed_record(&record).await?;
+                self.feed.backlog.give(record.sequence);
             }
             if self.feed.progress.try_go_live(reader.position()) {
+                self.feed.backlog.give_all(reader.position().saturating_sub(1));
                 let seconds = started.elapsed().as_secs_f64();
                 tracing::info!(records, bytes, seconds, "the backlog of the log is fed");
                 return Ok(());
@@ -199,7 +241,8 @@ impl Feeder {
         let logged = Logged { sequence: record.sequence, readings: 0, memory, received: deletion.received };
         let tracked = self.feed.progress.read_back(logged, record.sequence <= self.last_at_start);
         // What was answered as done before the start must not be seen undone.
-        let again = (record.sequence <= self.last_at_start).then(|| self.feed.progress.delete_again());
+        let again =
+            (record.sequence <= self.last_at_start).then(|| self.feed.progress.delete_again(&deletion.database));
         self.feed.delete(tracked, deletion, again);
         Ok(())
     }

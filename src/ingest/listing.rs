@@ -1,7 +1,7 @@
 //! What queries are told beyond what the store says: readings, sensors and databases that were
 //! acked and are not there yet.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -17,6 +17,22 @@ use crate::bucket::{Behind, Changes, Met, MetVersion, Readings, SensorDocument, 
 use crate::clock::now_ns;
 use crate::reading::Hour;
 
+/// Adds sensors, and fields to those that are there.
+fn unite(met: &mut Vec<Met>, others: Vec<Met>) {
+    let places: HashMap<Box<str>, usize> =
+        met.iter().enumerate().map(|(place, met)| (met.sensor.key.clone(), place)).collect();
+    for other in others {
+        let Some(place) = places.get(&other.sensor.key) else {
+            met.push(other);
+            continue;
+        };
+        let here = &mut met[*place].fields;
+        let new: Vec<_> =
+            other.fields.into_iter().filter(|(name, _)| !here.iter().any(|(known, _)| known == name)).collect();
+        here.extend(new);
+    }
+}
+
 #[async_trait]
 impl UnflushedReadings for Ingest {
     async fn unflushed(
@@ -25,7 +41,7 @@ impl UnflushedReadings for Ingest {
         sensors: &[&str],
         hours: Range<Hour>,
     ) -> Result<Vec<Vec<(Hour, Readings)>>, Behind> {
-        if !self.feed.progress.is_live() {
+        if self.feed.is_behind(database, sensors, &hours) {
             return Err(Behind);
         }
         let mut all = vec![Vec::new(); sensors.len()];
@@ -53,17 +69,25 @@ impl UnflushedReadings for Ingest {
     }
 
     fn met(&self, database: &str, since: MetVersion) -> Vec<Met> {
-        let database = self.catalog.database(database);
-        database.map(|database| self.catalog.met(&database, since.met)).unwrap_or_default()
+        let known = self.catalog.database(database);
+        let mut met = known.map(|database| self.catalog.met(&database, since.met)).unwrap_or_default();
+        if !self.feed.progress.is_fed() {
+            unite(&mut met, self.feed.backlog.met(database));
+        }
+        met
     }
 
     fn databases(&self) -> Vec<String> {
         let waiting = self.catalog.databases().into_iter().filter(|database| database.is_waiting());
-        waiting.map(|database| database.name.to_string()).collect()
+        let mut names: Vec<String> = waiting.map(|database| database.name.to_string()).collect();
+        if !self.feed.progress.is_fed() {
+            names.extend(self.feed.backlog.databases());
+        }
+        names
     }
 
-    fn met_version(&self) -> Result<MetVersion, Behind> {
-        if self.feed.progress.is_live() { Ok(self.catalog.version()) } else { Err(Behind) }
+    fn met_version(&self, database: Option<&str>) -> Result<MetVersion, Behind> {
+        if self.feed.is_unlisted(database) { Err(Behind) } else { Ok(self.catalog.version()) }
     }
 
     fn changes(&self) -> &Changes {
@@ -83,22 +107,21 @@ impl Ingest {
         filter: &SensorFilter,
         (stored, since): (Vec<SensorDocument>, MetVersion),
     ) -> Result<Vec<SensorDocument>, IngestError> {
-        if !self.feed.progress.is_live() {
-            return Err(Behind.into());
-        }
         let mut documents: BTreeMap<Box<str>, SensorDocument> =
             stored.into_iter().map(|document| (document.sensor.key.clone(), document)).collect();
         let full = documents.len() >= filter.limit;
+        let last = documents.last_key_value().filter(|_| full).map(|(key, _)| key.clone());
+        let is_on_page = |key: &str| {
+            filter.after.as_deref().is_none_or(|after| key > after) && last.as_deref().is_none_or(|last| key <= last)
+        };
+        if self.feed.is_any_behind(database, is_on_page) {
+            return Err(Behind.into());
+        }
         for document in documents.values_mut() {
             outliers::expire(document, now_ns(), self.options.outlier_ttl_ns());
         }
         let Some(database) = self.catalog.database(database) else { return Ok(documents.into_values().collect()) };
         if !filter.outliers {
-            let last = documents.last_key_value().filter(|_| full).map(|(key, _)| key.clone());
-            let is_on_page = |key: &str| {
-                filter.after.as_deref().is_none_or(|after| key > after)
-                    && last.as_deref().is_none_or(|last| key <= last)
-            };
             for known in self.catalog.unstored(&database, since.met, is_on_page) {
                 documents.entry(known.sensor.key.clone()).or_insert_with(|| sensors::new_document(&known));
             }

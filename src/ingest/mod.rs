@@ -6,6 +6,7 @@
 //! What the door let in is final: nothing behind it judges a reading again.
 
 mod admission;
+mod backlog;
 mod batch;
 mod blocked;
 mod catalog;
@@ -52,6 +53,7 @@ pub use self::progress::{Lag, Ledger};
 pub use self::release::Closing;
 pub use self::terms::Window;
 
+use self::backlog::{Backlog, BacklogScan};
 use self::blocked::Blocked;
 use self::catalog::{Catalog, Database};
 use self::dead_letters::DeadLetters;
@@ -169,7 +171,8 @@ impl Ingest {
         let learner = Learner { store: store.clone(), catalog: catalog.clone(), presence, metrics: metrics.clone() };
         // Bounded as the shards' inboxes are: a deletion's record counts as unflushed until it is done.
         let (deletions, deleter_inbox) = mpsc::unbounded_channel();
-        let feed = Arc::new(Feed::new(progress.clone(), catalog.clone(), inboxes, deletions));
+        let backlog = Arc::new(Backlog::new(recovery.released, recovery.last, backlog::SENSORS_MAX));
+        let feed = Arc::new(Feed::new((progress.clone(), backlog.clone()), catalog.clone(), inboxes, deletions));
         let incarnations = Arc::new(Incarnations::default());
         let deleter = Deleter {
             context,
@@ -185,8 +188,16 @@ impl Ingest {
             catalog: catalog.clone(),
             learner: learner.clone(),
         };
+        let scan = BacklogScan {
+            backlog,
+            log: log.clone(),
+            progress: progress.clone(),
+            catalog: catalog.clone(),
+            last: recovery.last,
+        };
         let mut tasks = vec![
             tokio::spawn(feeder.run()),
+            tokio::spawn(scan.run()),
             tokio::spawn(deleter.run(deleter_inbox)),
             tokio::spawn(release::regularly(log.clone(), progress.clone(), options.log_bytes)),
             tokio::spawn(outliers::sweep(store.clone(), options.outlier_ttl_ns(), metrics.clone())),

@@ -83,8 +83,8 @@ struct State {
     /// Everything up to here was given to the shards.
     fed: Sequence,
     live: bool,
-    /// Deletions read back from the log that are not done: what they delete may be there again.
-    deleting_again: usize,
+    /// Deletions read back from the log that are not done, by database: what they delete may be there again.
+    deleting_again: BTreeMap<String, usize>,
     /// Fed requests that are not wholly in the store, with the time each was received.
     unflushed: InLogOrder<i64>,
     /// Records that something fed still needs to be in the log.
@@ -108,7 +108,7 @@ struct State {
 
 impl State {
     fn is_live(&self) -> bool {
-        self.live && self.deleting_again == 0
+        self.live && self.deleting_again.is_empty()
     }
 
     fn unflushed_bytes(&self) -> usize {
@@ -197,14 +197,25 @@ impl Progress {
     }
 
     /// Whether the shards have everything that was logged, and nothing that is deleted.
+    #[cfg(test)]
     pub fn is_live(&self) -> bool {
         self.lock().is_live()
     }
 
-    /// Notes that a deletion is read back from the log, until what is returned is dropped.
-    pub fn delete_again(self: &Arc<Self>) -> DeletingAgain {
-        self.lock().deleting_again += 1;
-        DeletingAgain(self.clone())
+    /// Whether the shards have everything that is logged.
+    pub fn is_fed(&self) -> bool {
+        self.lock().live
+    }
+
+    /// Whether a database may hold what was deleted.
+    pub fn is_deleting_again(&self, database: &str) -> bool {
+        self.lock().deleting_again.contains_key(database)
+    }
+
+    /// Notes that a deletion of a database is read back from the log, until what is returned is dropped.
+    pub fn delete_again(self: &Arc<Self>, database: &str) -> DeletingAgain {
+        *self.lock().deleting_again.entry(database.to_owned()).or_default() += 1;
+        DeletingAgain { progress: self.clone(), database: database.to_owned() }
     }
 
     /// Waits until the shards are behind, and returns where feeding is to begin.

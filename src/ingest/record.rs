@@ -14,10 +14,14 @@
 //! text     := length:varint bytes (UTF-8)        varint := LEB128, 7 bits a byte, low bits first
 //! ```
 
+mod outline;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use rapidhash::fast::RandomState;
+
+pub use self::outline::outline;
 
 use super::batch::Batch;
 use super::catalog::Fields;

@@ -143,7 +143,7 @@ impl Query {
     /// # Errors
     /// When the answer cannot be complete, or would be too large.
     pub async fn aggregate(&self, asked: &Aggregation) -> Result<Vec<WindowSeries>, QueryError> {
-        let series = self.in_turn(self.read_aggregate(asked)).await?;
+        let series = self.in_turn(|| self.read_aggregate(asked)).await?;
         self.metrics.query_points.increment(series.iter().map(|series| series.windows.len() as u64).sum());
         Ok(series)
     }

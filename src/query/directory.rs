@@ -60,7 +60,7 @@ impl Query {
     /// When the store does not answer.
     pub(super) async fn directory(&self, database: &str, max_age: Duration) -> Result<Sensors, QueryError> {
         // Before anything is read: what is met meanwhile is then looked at again.
-        let version = self.hot.met_version()?;
+        let version = self.hot.met_version(Some(database))?;
         let known = self.directory.get(database);
         let is_fresh = |known: &Known| known.read.elapsed() < max_age && known.since.deletions == version.deletions;
         let fresh = known.filter(is_fresh);
@@ -218,7 +218,7 @@ impl Query {
     /// # Errors
     /// When the store does not answer.
     pub async fn all_databases(&self) -> Result<Vec<String>, QueryError> {
-        self.hot.met_version()?;
+        self.hot.met_version(None)?;
         // Before the store is asked: what reaches it in between is then named twice, and never missed.
         let mut names = self.hot.databases();
         names.extend(self.store.databases().await?);

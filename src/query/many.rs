@@ -37,7 +37,7 @@ impl Query {
     /// # Errors
     /// When the answer cannot be complete.
     pub async fn many_readings(&self, selection: &ManySelection, limit: usize) -> Result<ManyReadings, QueryError> {
-        let part = self.in_turn(self.read_many(selection, limit)).await?;
+        let part = self.in_turn(|| self.read_many(selection, limit)).await?;
         self.metrics.query_points.increment(part.series.iter().map(|(_, readings)| readings.len() as u64).sum());
         Ok(part)
     }
@@ -80,7 +80,7 @@ impl Query {
     /// # Errors
     /// When the store does not answer.
     pub async fn vocabulary(&self, database: &str, choice: &Choice) -> Result<Vocabulary, QueryError> {
-        let entries = self.in_turn(self.choose(database, choice)).await?;
+        let entries = self.in_turn(|| self.choose(database, choice)).await?;
         let mut words = Vocabulary::default();
         for entry in &entries {
             *words.measurements.entry(entry.sensor.measurement.to_string()).or_default() += 1;

@@ -14,6 +14,7 @@ mod points;
 pub mod range;
 mod summaries;
 mod thinning;
+mod wait;
 mod windows;
 
 use std::collections::BTreeMap;
@@ -23,6 +24,7 @@ use std::time::Duration;
 
 use tokio::sync::Semaphore;
 
+pub use self::wait::Passing;
 pub use self::windows::Window;
 
 use self::cache::SummaryCache;
@@ -51,6 +53,8 @@ pub struct Options {
     pub cache_max_age: Duration,
     /// Bytes of memory for summaries that are remembered; none are with zero.
     pub cache_bytes: usize,
+    /// How long a query waits for what is read back from the log, and for a store that is away.
+    pub wait: Duration,
     /// Longest time for one query, the wait for its turn included.
     pub timeout: Duration,
 }
@@ -61,7 +65,7 @@ pub enum QueryError {
     /// The store failed: an answer could not be complete, so there is none.
     #[error(transparent)]
     Storage(#[from] StorageError),
-    /// Acked readings are still being fed from the log.
+    /// Acked readings that the answer must have are still to be read back from the log.
     #[error(transparent)]
     Behind(#[from] Behind),
     /// The answer would have more windows than the limit.
@@ -167,17 +171,19 @@ impl Query {
     /// # Errors
     /// When the answer cannot be complete, or would be too large.
     pub async fn summary(&self, selection: &Selection, step: i64) -> Result<Option<Vec<Window>>, QueryError> {
-        let windows = self.in_turn(self.read_windows(selection, step)).await?;
+        let windows = self.in_turn(|| self.read_windows(selection, step)).await?;
         self.metrics.query_points.increment(windows.as_ref().map_or(0, Vec::len) as u64);
         Ok(windows)
     }
 
-    /// The documents of a database's sensors, in key order.
+    /// The documents of a database's sensors, in key order. A store that is away is not waited for: whoever lists
+    /// sensors does so with [`Query::patiently`].
     ///
     /// # Errors
     /// When the store does not answer.
     pub async fn sensors(&self, database: &str, filter: &SensorFilter) -> Result<Vec<SensorDocument>, QueryError> {
-        self.in_turn(async { Ok(self.store.list_sensors(database, filter).await?) }).await
+        let deadline = tokio::time::Instant::now() + self.options.timeout;
+        self.turn(deadline, async { Ok(self.store.list_sensors(database, filter).await?) }).await
     }
 
     /// The databases, in name order.
@@ -185,24 +191,37 @@ impl Query {
     /// # Errors
     /// When the store does not answer.
     pub async fn databases(&self) -> Result<Vec<String>, QueryError> {
-        self.in_turn(async { Ok(self.store.databases().await?) }).await
+        self.in_turn(|| async { Ok::<_, QueryError>(self.store.databases().await?) }).await
     }
 
-    async fn in_turn<T>(&self, query: impl Future<Output = Result<T, QueryError>>) -> Result<T, QueryError> {
+    /// Answers a query in its turn; where it fails for what passes by itself, in another turn.
+    async fn in_turn<T, E: From<QueryError> + Passing, F: Future<Output = Result<T, E>>>(
+        &self,
+        query: impl Fn() -> F,
+    ) -> Result<T, E> {
         let started = std::time::Instant::now();
         let deadline = tokio::time::Instant::now() + self.options.timeout;
-        let turn = tokio::time::timeout_at(deadline, self.turns.acquire()).await;
-        let Ok(Ok(_turn)) = turn else { return Err(QueryError::Overloaded { limit: self.options.concurrent }) };
-        // Counted down when the query ends, and when whoever asked is gone.
-        let _running = self.metrics.query_running();
-        let timeout = |_| QueryError::Timeout { limit: self.options.timeout };
-        let answer = tokio::time::timeout_at(deadline, query).await.map_err(timeout)?;
+        let answer = self.patiently(|| self.turn(deadline, query())).await;
         self.metrics.query_seconds.record(started.elapsed());
-        if let Err(QueryError::Storage(error)) = &answer {
+        if let Some(error) = answer.as_ref().err().and_then(Passing::of_store) {
             self.metrics.store_error(error.class());
             tracing::warn!(%error, "a query was not answered");
         }
         answer
+    }
+
+    /// Answers a query once, when it is its turn.
+    async fn turn<T, E: From<QueryError> + Passing>(
+        &self,
+        deadline: tokio::time::Instant,
+        query: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, E> {
+        let turn = tokio::time::timeout_at(deadline, self.turns.acquire()).await;
+        let Ok(Ok(_turn)) = turn else { return Err(QueryError::Overloaded { limit: self.options.concurrent }.into()) };
+        // Counted down when the query ends, and when whoever asked is gone.
+        let _running = self.metrics.query_running();
+        let timeout = |_| QueryError::Timeout { limit: self.options.timeout };
+        tokio::time::timeout_at(deadline, query).await.map_err(timeout)?
     }
 
     /// What of the selection's sensor is not in the store yet, or was not a moment ago.
@@ -225,9 +244,15 @@ impl Query {
     }
 
     async fn is_known(&self, selection: &Selection) -> Result<bool, QueryError> {
-        let unflushed = self.unflushed(selection, &(Hour(i64::MIN)..Hour(i64::MAX))).await?;
-        Ok(!unflushed.is_empty()
-            || !self.store.read_sensors(&selection.database, &[&selection.sensor]).await?.is_empty())
+        // Before the store is asked: what is flushed in between is then found there.
+        let unflushed = self.unflushed(selection, &(Hour(i64::MIN)..Hour(i64::MAX))).await;
+        let is_unflushed = unflushed.as_ref().is_ok_and(|unflushed| !unflushed.is_empty());
+        if is_unflushed || !self.store.read_sensors(&selection.database, &[&selection.sensor]).await?.is_empty() {
+            return Ok(true);
+        }
+        // Of hours that nobody asked about something may still be read back: where the store knows the sensor it does
+        // not matter.
+        Ok(unflushed.map(|_| false)?)
     }
 }
 

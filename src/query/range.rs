@@ -59,11 +59,11 @@ impl Query {
     /// # Errors
     /// When the answer cannot be complete.
     pub async fn readings(&self, selection: &Selection, order: Order, limit: usize) -> Result<Part, QueryError> {
-        let read = async {
+        let read = || async {
             self.span(&selection.range)?;
             let mut part = self.read_readings(selection, order, limit).await?;
             part.known = !part.readings.is_empty() || self.is_known(selection).await?;
-            Ok(part)
+            Ok::<Part, QueryError>(part)
         };
         let part = self.in_turn(read).await?;
         self.metrics.query_points.increment(part.readings.len() as u64);

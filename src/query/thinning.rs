@@ -24,7 +24,7 @@ impl Query {
         selection: &ManySelection,
         points_max: usize,
     ) -> Result<Vec<(Arc<Sensor>, Vec<Reading>)>, QueryError> {
-        let series = self.in_turn(self.read_thinned(selection, points_max)).await?;
+        let series = self.in_turn(|| self.read_thinned(selection, points_max)).await?;
         self.metrics.query_points.increment(series.iter().map(|(_, readings)| readings.len() as u64).sum());
         Ok(series)
     }

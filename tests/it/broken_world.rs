@@ -10,6 +10,7 @@ mod endings;
 mod load;
 mod poison;
 mod transactions;
+mod waits;
 
 use std::time::{Duration, Instant};
 

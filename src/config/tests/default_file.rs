@@ -186,6 +186,7 @@ fn the_defaults_are_these() {
             sensors_max: 1000,
             answer_bytes: 16 * MIB,
             concurrent: 16,
+            wait: Duration::from_secs(5),
             timeout: seconds(30),
         },
         telemetry: TelemetrySettings { log_level: "info".into(), log_format: LogFormat::Auto },

@@ -31,13 +31,22 @@ impl Drop for SealAtEnd {
     }
 }
 
-/// Held for as long as a deletion that was read back is not done.
+/// Held for as long as a deletion of a database that was read back is not done.
 #[derive(Debug)]
-pub struct DeletingAgain(pub(super) Arc<Progress>);
+pub struct DeletingAgain {
+    pub(super) progress: Arc<Progress>,
+    pub(super) database: String,
+}
 
 impl Drop for DeletingAgain {
     fn drop(&mut self) {
-        self.0.lock().deleting_again -= 1;
+        let mut state = self.progress.lock();
+        if let Some(count) = state.deleting_again.get_mut(&self.database) {
+            *count -= 1;
+            if *count == 0 {
+                state.deleting_again.remove(&self.database);
+            }
+        }
     }
 }
 

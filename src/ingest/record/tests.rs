@@ -85,8 +85,34 @@ proptest! {
     }
 
     #[test]
+    fn an_outline_has_every_sensor_hour_and_field_and_no_other(rows in rows(), shards in 1..4_usize) {
+        let payload = encode("my \"db\"", 7, &batches(&rows, shards));
+        let outline = outline(KIND_READINGS, &payload).expect("a record");
+        prop_assert_eq!(&*outline.database, "my \"db\"");
+        let mut read: Vec<String> = Vec::new();
+        for of in &outline.sensors {
+            let hours = of.hours.iter().flat_map(|hours| hours.start.0..hours.end.0);
+            read.extend(hours.map(|hour| format!("{} {hour}", of.sensor.key)));
+            read.extend(of.fields.iter().map(|(name, _)| format!("{} {name}", of.sensor.key)));
+        }
+        let mut given: Vec<String> = Vec::new();
+        for (number, time, cells) in &rows {
+            let key = sensor(*number).key;
+            given.push(format!("{key} {}", crate::reading::Hour::of(*time).0));
+            given.extend(cells.iter().map(|(field, _)| format!("{key} f{field}")));
+        }
+        for list in [&mut read, &mut given] {
+            list.sort();
+            list.dedup();
+        }
+        prop_assert_eq!(read, given);
+    }
+
+    #[test]
     fn no_bytes_make_it_panic_or_take_memory(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-        let _ = decode(KIND_READINGS, &[&[VERSION], &bytes[..]].concat());
+        let payload = [&[VERSION], &bytes[..]].concat();
+        let (whole, outlined) = (decode(KIND_READINGS, &payload), outline(KIND_READINGS, &payload));
+        prop_assert!(whole.is_err() || outlined.is_ok());
     }
 
     #[test]

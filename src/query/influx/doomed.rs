@@ -30,8 +30,7 @@ impl Query {
     /// # Errors
     /// Why it cannot be said.
     pub async fn doomed(&self, statement: &Statement, asked: Asked<'_>) -> Result<Option<Doomed>, StatementFailure> {
-        let found = async { Ok(self.find_doomed(statement, asked).await) };
-        self.in_turn(found).await?
+        self.in_turn(|| self.find_doomed(statement, asked)).await
     }
 
     async fn find_doomed(&self, statement: &Statement, asked: Asked<'_>) -> Result<Option<Doomed>, StatementFailure> {

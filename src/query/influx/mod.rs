@@ -115,8 +115,7 @@ impl Query {
         statement: &Statement,
         asked: Asked<'_>,
     ) -> Result<Option<Vec<Series>>, StatementFailure> {
-        let run = async { Ok(self.run_statement(statement, asked).await) };
-        self.in_turn(run).await?
+        self.in_turn(|| self.run_statement(statement, asked)).await
     }
 
     async fn run_statement(

@@ -1,0 +1,96 @@
+//! What a record is about, without its values: read where all of them are to be read once more.
+
+use std::collections::HashSet;
+use std::ops::Range;
+use std::sync::Arc;
+
+use rapidhash::fast::RandomState;
+
+use super::{Bytes, KIND_READINGS, RecordError, VERSION};
+use crate::reading::varint::unzigzag;
+use crate::reading::{Family, Hour, Sensor};
+
+/// A record's database and sensors.
+#[derive(Debug, PartialEq)]
+pub struct Outline {
+    /// The database's name.
+    pub database: String,
+    /// Its sensors.
+    pub sensors: Vec<Outlined>,
+}
+
+/// A sensor of a record.
+#[derive(Debug, PartialEq)]
+pub struct Outlined {
+    /// Which.
+    pub sensor: Sensor,
+    /// Hours of its readings: each at least once, neighbours mostly together.
+    pub hours: Vec<Range<Hour>>,
+    /// Its fields, with the family that the first value of each has.
+    pub fields: Vec<(Arc<str>, Family)>,
+}
+
+/// Reads what a record's payload is about.
+///
+/// # Errors
+/// When another program wrote it.
+pub fn outline(kind: u8, payload: &[u8]) -> Result<Outline, RecordError> {
+    Bytes::read((kind, KIND_READINGS), (payload, VERSION), Bytes::outline)
+}
+
+impl Bytes<'_> {
+    fn outline(&mut self) -> Option<Outline> {
+        self.text()?;
+        self.varint()?;
+        let database = self.text()?.to_owned();
+        let names: Vec<Arc<str>> = self.list(|bytes| bytes.text().map(Arc::from))?;
+        let mut sensors: Vec<Outlined> =
+            self.list(|bytes| Some(Outlined { sensor: bytes.sensor()?, hours: Vec::new(), fields: Vec::new() }))?;
+        let mut met: HashSet<(usize, usize), RandomState> = HashSet::default();
+        let mut time = 0_i64;
+        let rows = usize::try_from(self.varint()?).ok()?;
+        for _ in 0..rows {
+            let number = usize::try_from(self.varint()?).ok()?;
+            let sensor = sensors.get_mut(number)?;
+            time = time.wrapping_add(unzigzag(self.varint()?));
+            sensor.add_hour(Hour::of(time));
+            for place in 0..self.varint()? {
+                let head = self.varint()?;
+                let name = usize::try_from(head >> 3).ok()?;
+                let family = self.skip_value(head & 7)?;
+                // Mostly its readings have the same fields in the same order.
+                let usual = usize::try_from(place).ok().and_then(|place| sensor.fields.get(place));
+                let text = names.get(name)?;
+                if usual.is_none_or(|(known, _)| !Arc::ptr_eq(known, text)) && met.insert((number, name)) {
+                    sensor.fields.push((text.clone(), family));
+                }
+            }
+        }
+        sensors.retain(|sensor| !sensor.hours.is_empty());
+        Some(Outline { database, sensors })
+    }
+
+    fn skip_value(&mut self, kind: u64) -> Option<Family> {
+        match kind {
+            0 => self.take(8).map(|_| Family::Number),
+            1 | 2 => self.varint().map(|_| Family::Number),
+            3 | 4 => Some(Family::Boolean),
+            5 => {
+                let length = usize::try_from(self.varint()?).ok()?;
+                self.take(length).map(|_| Family::String)
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Outlined {
+    fn add_hour(&mut self, hour: Hour) {
+        match self.hours.last_mut() {
+            Some(last) if last.contains(&hour) => {}
+            Some(last) if last.end == hour => last.end = hour.next(),
+            Some(last) if hour.next() == last.start => last.start = hour,
+            _ => self.hours.push(hour..hour.next()),
+        }
+    }
+}

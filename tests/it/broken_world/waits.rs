@@ -1,0 +1,204 @@
+//! Queries while the log is read back, or the store is away: only those wait that ask for what is still to come, for a
+//! while, and get their answer when it has come.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::support::eventually;
+use crate::support::http::{Answer, get, post};
+use crate::support::mongod::{Mongod, fresh_database_name};
+use crate::support::process::Folder;
+use crate::support::series::{await_fed, flush};
+use crate::support::server::{Launch, Server};
+
+/// 2026-01-15T14:00:00Z, and the hour after it.
+const HOUR: i64 = 1_768_485_600_000_000_000;
+const NEXT: i64 = HOUR + 3_600_000_000_000;
+/// Longer than anything here takes, and below `query.timeout`.
+const LONG: &str = "20s";
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A server whose replay stands still at its first record, for as long as a file is there.
+struct Halted {
+    server: Server,
+    halt: PathBuf,
+    _folder: Folder,
+}
+
+/// Stores a reading of `m,s=old`, logs some more, kills the server and starts it again: these stay where they are.
+fn halted(wait: &str, more: &str) -> Halted {
+    let folder = Folder::new("halted");
+    let halt = folder.file("halt");
+    // Nothing but the first reading comes to the store, whatever the clock says.
+    let config = format!(
+        "[query]\nwait = \"{wait}\"\nconcurrent = 1\n[flush]\ninterval = \"1h\"\nquiet = \"10m\"\n[sensors]\nwrite_interval = \"1h\"\n"
+    );
+    let launch = Launch::embedded().config(config).env("FAULT_HALT_AT", format!("replay:{}", halt.display()));
+    let mut server = launch.start();
+    write(&server, &format!("m,s=old v=1 {HOUR}"));
+    // So that nothing of it is read back.
+    assert!(server.stop().success());
+    server.restart("127.0.0.1:0");
+    write(&server, more);
+    server.kill();
+    std::fs::write(&halt, "").unwrap();
+    server.restart_behind("127.0.0.1:0");
+    Halted { server, halt, _folder: folder }
+}
+
+impl Halted {
+    fn go_on(&self) {
+        std::fs::remove_file(&self.halt).unwrap();
+    }
+}
+
+fn write(server: &Server, lines: &str) {
+    post(&server.url("/write?db=d"), lines, &[]).expect(204);
+}
+
+/// A sensor's readings in an hour.
+fn readings(server: &Server, sensor: &str, hour: i64) -> Answer {
+    let to = hour + (NEXT - HOUR);
+    get(&server.url(&format!("/api/v1/readings?db=d&sensor=m,s={sensor}&from={hour}&to={to}&epoch=ns")))
+}
+
+fn values(answer: Answer) -> Vec<f64> {
+    let answer = answer.expect(200).json();
+    let readings = answer["series"][0]["readings"].as_array().cloned().unwrap_or_default();
+    readings.iter().map(|reading| reading["v"].as_f64().expect("a number")).collect()
+}
+
+fn influx(server: &Server, statement: &str) -> Answer {
+    let statement = percent_encoding::utf8_percent_encode(statement, percent_encoding::NON_ALPHANUMERIC).to_string();
+    get(&server.url(&format!("/query?db=d&q={statement}&epoch=ns")))
+}
+
+/// An answer that says that something is still to come, what bounds the wait, and when to ask again.
+fn expect_behind(answer: Answer) {
+    let answer = answer.expect(503);
+    assert!(answer.text().contains("query.wait"), "{}", answer.text());
+    assert!(answer.header("retry-after").is_some());
+}
+
+/// Any backlog, of whatever sensor, had all queries answered 503 until it was read back: after a kill of an instance
+/// with a few gigabytes in its log all dashboards were blank for minutes, those of sensors too that had sent nothing
+/// for a year.
+#[test]
+fn a_backlog_holds_back_queries_about_it_and_no_others() {
+    let more = format!("m,s=old v=2 {NEXT}\nm,s=new v=3,w=1 {HOUR}\nother,s=new v=1 {HOUR}");
+    let Halted { server, halt, _folder } = halted("500ms", &more);
+    let server = &server;
+    // Until it is known what the backlog is about everything waits.
+    eventually("the backlog is known", PATIENCE, || (readings(server, "old", HOUR).status == 200).then_some(()));
+    assert_eq!(values(readings(server, "old", HOUR)), [1.0]);
+    expect_behind(readings(server, "old", NEXT));
+    expect_behind(readings(server, "new", HOUR));
+    // In hours of which there is nothing a sensor is known that only the log knows.
+    assert!(values(readings(server, "old", NEXT + 2 * (NEXT - HOUR))).is_empty());
+    let summary = |from: i64| {
+        let to = from + (NEXT - HOUR);
+        get(&server.url(&format!("/api/v1/summary?db=d&measurement=m&tag.s=old&agg=max&from={from}&to={to}")))
+    };
+    assert!(summary(HOUR).expect(200).text().contains("\"max\":1"));
+    expect_behind(summary(NEXT));
+    // The same by InfluxQL; and sensors and fields that only the log knows are listed.
+    let select = |sensor: &str, from: i64| {
+        influx(server, &format!("SELECT v FROM m WHERE s = '{sensor}' AND time >= {from} AND time < {}", from + 1))
+    };
+    assert!(select("old", HOUR).expect(200).text().contains(&format!("[{HOUR},1]")));
+    assert!(select("old", NEXT).text().contains("query.wait"), "{}", select("old", NEXT).text());
+    assert!(select("new", HOUR).text().contains("query.wait"));
+    let listed = influx(server, "SHOW SERIES").expect(200).text().to_string();
+    assert!(["m,s=old", "m,s=new", "other,s=new"].iter().all(|key| listed.contains(key)), "{listed}");
+    let fields = get(&server.url("/api/v1/fields?db=d&measurement=m")).expect(200).text().to_string();
+    assert!(fields.contains("\"w\""), "{fields}");
+    // The list of sensors has of each what is latest.
+    expect_behind(get(&server.url("/api/v1/sensors?db=d")));
+    // What is logged meanwhile waits behind it; another database has nothing to do with it.
+    write(server, &format!("m,s=late v=4 {HOUR}\nm,s=old v=5 {}", NEXT + 1));
+    expect_behind(readings(server, "late", HOUR));
+    assert_eq!(values(readings(server, "old", HOUR)), [1.0]);
+    assert!(influx(server, "SHOW SERIES").expect(200).text().contains("m,s=late"));
+    expect_behind(get(&server.url("/api/v1/sensors?db=d")));
+    get(&server.url("/api/v1/sensors?db=another")).expect(200);
+    std::fs::remove_file(halt).unwrap();
+    await_fed(server);
+    for (sensor, hour, expected) in [("old", NEXT, vec![2.0, 5.0]), ("new", HOUR, vec![3.0]), ("late", HOUR, vec![4.0])]
+    {
+        assert_eq!(values(readings(server, sensor, hour)), expected, "{sensor}");
+    }
+    get(&server.url("/api/v1/sensors?db=d")).expect(200);
+}
+
+/// Who asked for what was still to come was answered 503 at once, and had to ask again and again.
+#[test]
+fn who_asks_for_what_is_to_come_waits_for_it_and_is_in_nobodys_way() {
+    let halted = halted(LONG, &format!("m,s=new v=3 {HOUR}\nm,s=old v=2 {NEXT}"));
+    let server = &halted.server;
+    std::thread::scope(|threads| {
+        let waiting = [("new", HOUR, 3.0), ("old", NEXT, 2.0)].map(|(sensor, hour, value)| {
+            let waiting = threads.spawn(move || values(readings(server, sensor, hour)));
+            (waiting, value)
+        });
+        // `query.concurrent` is 1: whoever waits has no place.
+        assert_eq!(values(readings(server, "old", HOUR)), [1.0]);
+        for (waiting, _) in &waiting {
+            assert!(!waiting.is_finished(), "nothing of it is there yet");
+        }
+        halted.go_on();
+        for (waiting, value) in waiting {
+            assert_eq!(waiting.join().unwrap(), [value]);
+        }
+    });
+}
+
+/// A deletion in the backlog makes sensors known anew: what is known of its database's sensors tells nothing until it
+/// is done, and what it deleted is never seen again.
+#[test]
+fn a_deletion_in_the_backlog_holds_back_its_database() {
+    let folder = Folder::new("halted");
+    let halt = folder.file("halt");
+    let config = "[query]\nwait = \"500ms\"\n[flush]\ninterval = \"1h\"\nquiet = \"10m\"\n";
+    let launch = Launch::embedded().config(config).env("FAULT_HALT_AT", format!("replay:{}", halt.display()));
+    let mut server = launch.start();
+    write(&server, &format!("m,s=old v=1 {HOUR}\nm,s=new v=1 {HOUR}"));
+    post(&server.url("/write?db=e"), format!("m,s=old v=1 {HOUR}"), &[]).expect(204);
+    assert!(server.stop().success());
+    server.restart("127.0.0.1:0");
+    write(&server, &format!("m,s=new v=2 {HOUR}"));
+    server.kill();
+    std::fs::write(&halt, "").unwrap();
+    server.restart_behind("127.0.0.1:0");
+    eventually("the backlog is known", PATIENCE, || (readings(&server, "old", HOUR).status == 200).then_some(()));
+    std::thread::scope(|threads| {
+        let drop = server.url("/query?db=d&q=DROP%20SERIES%20FROM%20m%20WHERE%20s%3D'new'");
+        let deleting = threads.spawn(move || post(&drop, "", &[]).expect(200));
+        eventually("it is logged", PATIENCE, || (readings(&server, "old", HOUR).status == 503).then_some(()));
+        write(&server, &format!("m,s=new v=3 {HOUR}"));
+        expect_behind(readings(&server, "old", HOUR));
+        get(&server.url("/api/v1/readings?db=e&sensor=m,s=old")).expect(200);
+        std::fs::remove_file(&halt).unwrap();
+        deleting.join().unwrap();
+    });
+    await_fed(&server);
+    assert_eq!(values(readings(&server, "new", HOUR)), [3.0]);
+    assert_eq!(values(readings(&server, "old", HOUR)), [1.0]);
+}
+
+/// A store that was away for a second, as in an election, had every dashboard show an error.
+#[test]
+fn a_store_that_is_away_for_a_moment_is_waited_for() {
+    let mut mongod = Mongod::start();
+    let config = format!("[store]\ncommand_timeout = \"1s\"\n[query]\nwait = \"{LONG}\"\nconcurrent = 1\n");
+    let server = Launch::with_store(mongod.uri(&fresh_database_name())).config(config).start();
+    write(&server, &format!("m,s=old v=1 {HOUR}"));
+    flush(&server);
+    mongod.pause();
+    std::thread::scope(|threads| {
+        let waiting = threads.spawn(|| values(readings(&server, "old", HOUR)));
+        eventually("the store is missed", PATIENCE, || (super::store_health(&server) == "fail").then_some(()));
+        assert!(!waiting.is_finished());
+        mongod.resume();
+        assert_eq!(waiting.join().unwrap(), [1.0]);
+    });
+}
