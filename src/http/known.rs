@@ -44,7 +44,7 @@ const FROM: Parameter = parameter(
 const TO: Parameter = parameter(
     "to",
     r#"{"type":"string","examples":["2026-01-16T00:00:00Z"]}"#,
-    "The time before which the range ends, in the same forms.",
+    "The time before which the range ends, in the same forms. 9223372036854775807 is behind the last that there is.",
 );
 const READ_PRECISION: Parameter = parameter(
     "precision",

@@ -15,9 +15,13 @@ use crate::clock::now_ns;
 use crate::ingest::check_database_name;
 use crate::query::Selection;
 use crate::query::choice::{Choice, TagFilter, TagTest};
-use crate::reading::time::{TIMESTAMP_MIN, parse_rfc3339};
+use crate::reading::time::{TIMESTAMP_MAX, TIMESTAMP_MIN, parse_rfc3339};
 use crate::reading::{Precision, Sensor};
 use crate::wire::line_protocol::parse_series;
+
+/// The nanosecond behind the last that a reading can have, as a client may write it.
+const END: &str = "9223372036854775807";
+const END_RFC3339: &str = "2262-04-11T23:47:16.854775807Z";
 
 pub type Pairs = Result<Query<Vec<(String, String)>>, axum::extract::rejection::QueryRejection>;
 
@@ -110,7 +114,7 @@ impl Parameters {
 
     /// `from` and `to`: half open, and all of time where nothing is said.
     pub fn range(&self) -> Result<Range<i64>, ApiError> {
-        let range = self.time("from", TIMESTAMP_MIN)?..self.time("to", i64::MAX)?;
+        let range = self.time("from", TIMESTAMP_MIN)?..self.end("to")?;
         if range.start > range.end {
             return Err(ApiError::Bad("parameter from lies after to".to_owned()));
         }
@@ -142,6 +146,16 @@ impl Parameters {
         match (self.get("sensor"), self.get("measurement"), &*self.tags) {
             (None, None, []) => Ok(Choice::Matching { measurement: None, tags: self.pins().collect() }),
             _ => self.choice(app),
+        }
+    }
+
+    /// A time before which a range ends: one nanosecond more than a reading can have is the end of all of them.
+    fn end(&self, name: &str) -> Result<i64, ApiError> {
+        let is_nanoseconds = matches!(self.get("precision"), None | Some("auto" | "n" | "ns"));
+        match self.get(name) {
+            Some(END) if is_nanoseconds => Ok(TIMESTAMP_MAX + 1),
+            Some(END_RFC3339) => Ok(TIMESTAMP_MAX + 1),
+            _ => self.time(name, TIMESTAMP_MAX + 1),
         }
     }
 

@@ -55,6 +55,55 @@ fn a_range_begins_with_its_first_nanosecond_and_ends_before_its_last() {
     assert_eq!(numbers(&unencoded), [10]);
 }
 
+/// A reading at the last timestamp that there is was in no range with an end: `to` is not in the range, and the
+/// nanosecond behind the last was refused as a time.
+#[test]
+fn a_reading_at_the_last_timestamp_is_in_a_range_that_ends_behind_it() {
+    let client = client("last");
+    let last = i64::MAX - 1;
+    client.keep(&format!("m v=1 {}\nm v=2 {last}", last - 1));
+    let values = |more: &str| {
+        let answer = client.get(PATH, &format!("sensor=m&from=9223372036854775000&{more}")).expect(200).json();
+        let readings = answer["series"][0]["readings"].as_array().cloned().unwrap_or_default();
+        readings.iter().map(|reading| reading["v"].as_i64().expect("a number")).collect::<Vec<_>>()
+    };
+    for (more, expected) in [
+        ("", vec![1, 2]),
+        ("to=9223372036854775806", vec![1]),
+        ("to=9223372036854775807", vec![1, 2]),
+        ("to=9223372036854775807&precision=ns", vec![1, 2]),
+        ("to=9223372036854775807&order=desc", vec![2, 1]),
+        ("to=2262-04-11T23:47:16.854775807Z", vec![1, 2]),
+        ("to=2262-04-11T23:47:16.854775806Z", vec![1]),
+    ] {
+        assert_eq!(values(more), expected, "{more}");
+    }
+    for more in ["from=9223372036854775807", "to=9223372036854775808", "to=9223372036854775807&precision=ms"] {
+        assert!(client.get(PATH, &format!("sensor=m&{more}")).expect(400).text().contains("parameter "), "{more}");
+    }
+    for step in ["1h", "1ns", "1d"] {
+        let windows = format!("sensor=m&agg=count&step={step}&from=9223372036854775000&to=9223372036854775807");
+        let answer = client.get("/api/v1/summary", &windows).expect(200).json();
+        let windows = answer["series"][0]["windows"].as_array().expect("windows").clone();
+        let count = |window: &Value| window["fields"]["v"]["count"].as_i64().expect("a count");
+        assert_eq!(windows.iter().map(count).sum::<i64>(), 2, "{step}: {answer}");
+    }
+    let count = |condition: &str| {
+        let statement = encode(&format!("SELECT count(v) FROM m WHERE {condition}"));
+        let answer = client.get("/query", &format!("q={statement}")).expect(200).json();
+        answer["results"][0]["series"][0]["values"][0][1].as_i64().unwrap_or_default()
+    };
+    for (condition, expected) in [
+        ("time <= 9223372036854775806", 2),
+        ("time < 9223372036854775807", 2),
+        ("time < 9223372036854775806", 1),
+        ("time = 9223372036854775806", 1),
+        ("time <= '2262-04-11T23:47:16.854775806Z'", 2),
+    ] {
+        assert_eq!(count(condition), expected, "{condition}");
+    }
+}
+
 #[test]
 fn readings_come_ordered_by_time_in_the_form_asked_for() {
     let client = client("forms");
