@@ -154,6 +154,7 @@ fn options(dead_letters: std::path::PathBuf) -> Options {
         sensor_fields: 256,
         sensors: 1_000_000,
         databases: 10,
+        database_share: 25,
         database_quota: Quota::default(),
         window: Window::default(),
     }

@@ -89,6 +89,15 @@ fn send_lots(path: &Path, target: &Target, sending: &mut Sending) -> anyhow::Res
         if sending.has(&lot) {
             continue;
         }
+        if lot.is_torn {
+            eprintln!(
+                "hourglass: not sent: {}: its last line has no end. If a crash has cut it off, the service keeps these \
+                 readings once more: delete the lot. Else end the line",
+                named(&lot)
+            );
+            refused += lot.head.readings;
+            continue;
+        }
         match send_lot(target, &lot)? {
             Answer { status: 204, .. } => {
                 sending.mark(&lot).context("marking what is sent")?;

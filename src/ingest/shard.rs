@@ -332,18 +332,16 @@ impl Shard {
         let (failing, is_failing) = (&self.context.failing, self.unflushed.is_failing(database));
         let was_told = self.unflushed.tell(database, is_failing);
         let waits = self.unflushed.waits(database);
-        match error.filter(|_| is_failing) {
-            Some(error) => {
-                if failing.note(self.number, database, &error, waits, now_ns()) {
-                    tracing::warn!(shard = self.number, %database, bytes = waits.bytes, %error,
-                        "readings could not be stored; they are in the log and tried again, and other databases go on");
-                }
+        if let Some(error) = error.filter(|_| is_failing) {
+            let is_news = failing.note(self.number, database, &error, waits, now_ns());
+            if is_news {
+                tracing::warn!(shard = self.number, %database, bytes = waits.bytes, %error,
+                    "readings could not be stored; they are in the log and tried again, and other databases go on");
             }
-            None if is_failing => failing.note_waits(self.number, database, waits),
-            None if was_told && failing.clear(self.number, database) => {
-                tracing::info!(%database, "the store takes the readings of this database again");
-            }
-            None => {}
+        } else if is_failing {
+            failing.note_waits(self.number, database, waits);
+        } else if was_told && failing.clear(self.number, database) {
+            tracing::info!(%database, "the store takes the readings of this database again");
         }
     }
 

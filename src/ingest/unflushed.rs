@@ -290,8 +290,8 @@ impl Unflushed {
     #[must_use]
     pub fn landed(&mut self, key: HotKey) -> Option<Arc<Packed>> {
         let waiting = self.get(key)?;
-        let had_failed = std::mem::take(&mut waiting.failures) > 0;
         let (landed, is_empty) = (waiting.in_flight.take()?, waiting.rows.is_empty());
+        let had_failed = std::mem::take(&mut waiting.failures) > 0;
         self.failed -= usize::from(had_failed);
         self.packed -= landed.memory();
         if is_empty {

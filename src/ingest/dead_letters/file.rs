@@ -87,6 +87,9 @@ pub struct Lot {
     pub lines: Vec<u8>,
     /// Whether there are more.
     pub is_cut: bool,
+    /// Whether the last line has no end: half a line may read as a whole one with another time. The readings of a lot
+    /// that a crash has cut off are in the log still; only a person knows what somebody's editor has left.
+    pub is_torn: bool,
 }
 
 /// The lots of a file, one after the other.
@@ -128,11 +131,12 @@ impl Lots {
             let checksum = crc32c::crc32c(&line);
             let text = std::str::from_utf8(&line).ok().and_then(|text| text.strip_suffix('\n'));
             if let Some(head) = text.and_then(Head::parse) {
-                let (lines, is_cut) = match head.bytes.filter(|bytes| self.is_whole(*bytes).unwrap_or(false)) {
-                    Some(bytes) => self.whole(bytes, bytes_max)?,
-                    None => self.up_to_a_comment(bytes_max)?,
-                };
-                return Ok(Some(Lot { offset, head, checksum, lines, is_cut }));
+                let mut lot = Lot { offset, head, checksum, lines: Vec::new(), is_cut: false, is_torn: false };
+                match lot.head.bytes.filter(|bytes| self.is_whole(*bytes).unwrap_or(false)) {
+                    Some(bytes) => self.whole(&mut lot, bytes, bytes_max)?,
+                    None => self.up_to_a_comment(&mut lot, bytes_max)?,
+                }
+                return Ok(Some(lot));
             }
         }
         Ok(None)
@@ -158,36 +162,28 @@ impl Lots {
         Ok(read.is_ok() && next == *b"# ")
     }
 
-    fn whole(&mut self, bytes: u64, bytes_max: usize) -> io::Result<(Vec<u8>, bool)> {
-        let wanted = usize::try_from(bytes).unwrap_or(usize::MAX).min(bytes_max);
-        let mut lines = vec![0; wanted];
-        self.reader.read_exact(&mut lines)?;
+    fn whole(&mut self, lot: &mut Lot, bytes: u64, bytes_max: usize) -> io::Result<()> {
+        lot.lines = vec![0; usize::try_from(bytes).unwrap_or(usize::MAX).min(bytes_max)];
+        lot.is_cut = (lot.lines.len() as u64) < bytes;
+        self.reader.read_exact(&mut lot.lines)?;
         self.position += bytes;
-        self.reader.seek(SeekFrom::Start(self.position))?;
-        Ok((lines, (wanted as u64) < bytes))
+        self.reader.seek(SeekFrom::Start(self.position)).map(drop)
     }
 
-    /// The lines up to the next comment. One that was cut off is left out: its reading is in the log still.
-    fn up_to_a_comment(&mut self, bytes_max: usize) -> io::Result<(Vec<u8>, bool)> {
-        let (mut lines, mut is_cut, mut last) = (Vec::new(), false, 0);
+    /// The lines up to the next comment.
+    fn up_to_a_comment(&mut self, lot: &mut Lot, bytes_max: usize) -> io::Result<()> {
         loop {
             let start = self.position;
             let line = self.line()?;
             if line.starts_with(b"# ") || line.is_empty() {
+                lot.is_torn |= line.starts_with(CUT_OFF.as_bytes());
                 self.position = start;
-                self.reader.seek(SeekFrom::Start(start))?;
-                if line.starts_with(CUT_OFF.as_bytes()) && !is_cut {
-                    lines.truncate(last);
-                }
-                return Ok((lines, is_cut));
+                return self.reader.seek(SeekFrom::Start(start)).map(drop);
             }
-            if !line.ends_with(b"\n") && self.position == self.length {
-                return Ok((lines, is_cut));
-            }
-            is_cut |= lines.len() + line.len() > bytes_max;
-            if !is_cut {
-                last = lines.len();
-                lines.extend_from_slice(&line);
+            lot.is_torn = !line.ends_with(b"\n") && self.position >= self.length;
+            lot.is_cut |= lot.lines.len() + line.len() > bytes_max;
+            if !lot.is_cut {
+                lot.lines.extend_from_slice(&line);
             }
         }
     }

@@ -199,20 +199,19 @@ pub fn of_transaction(error: &Error) -> Written {
     if error.contains_label(mongodb::error::UNKNOWN_TRANSACTION_COMMIT_RESULT) {
         return Written::Failed(classify(error));
     }
-    let code = match error.kind.as_ref() {
-        ErrorKind::Command(command) => Some(command.code),
-        ErrorKind::Write(WriteFailure::WriteError(write)) => Some(write.code),
-        ErrorKind::InsertMany(partial) => partial.write_errors.iter().flatten().map(|e| e.code).next(),
+    let said = match error.kind.as_ref() {
+        ErrorKind::Command(command) => Some((command.code, &command.message)),
+        ErrorKind::Write(WriteFailure::WriteError(write)) => Some((write.code, &write.message)),
+        ErrorKind::InsertMany(partial) => partial.write_errors.iter().flatten().map(|e| (e.code, &e.message)).next(),
         _ => None,
     };
-    let detail = error.to_string();
-    match code {
-        Some(DUPLICATE_KEY) => return Written::Conflict,
-        Some(code) if PRIMARY_CHANGES.contains(&code) => {}
-        Some(_) if error.contains_label(mongodb::error::TRANSIENT_TRANSACTION_ERROR) => {
-            return Written::Failed(StorageError::Busy { detail });
+    match said {
+        Some((DUPLICATE_KEY, _)) => return Written::Conflict,
+        Some((code, _)) if PRIMARY_CHANGES.contains(&code) => {}
+        Some((code, message)) if error.contains_label(mongodb::error::TRANSIENT_TRANSACTION_ERROR) => {
+            return Written::Failed(StorageError::Busy { detail: format!("{code} {message}") });
         }
-        Some(code) => return Written::Failed(of_one(code, &detail)),
+        Some((code, message)) => return Written::Failed(of_one(code, message)),
         None => {}
     }
     // The connection was lost, or the primary, before the commit was asked for.

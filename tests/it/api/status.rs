@@ -104,11 +104,20 @@ fn the_status_has_these_keys_and_types() {
     }
     assert!(status["oldest_pending_seconds"].is_f64(), "{status}");
     assert_eq!(status["feeding"], json!(false));
-    counts.extend(["oldest_pending_seconds", "feeding", "blocked", "refusing", "store", "readings"]);
+    counts.extend([
+        "oldest_pending_seconds",
+        "feeding",
+        "blocked",
+        "refusing",
+        "store",
+        "failing_databases",
+        "readings",
+    ]);
     counts.sort_unstable();
     assert_eq!(keys(&status), counts);
     assert!(status["blocked"].is_null() && status["refusing"].is_null(), "{status}");
     assert_eq!(status["store"], json!({"away": false}));
+    assert_eq!(status["failing_databases"], json!([]));
     let of_readings = |accepted: u64, stored: u64| {
         json!({
             "accepted": accepted, "replayed": 0, "stored": stored, "duplicate": 0, "overwritten": 0, "deleted": 0,

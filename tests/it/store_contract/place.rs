@@ -222,7 +222,8 @@ pub async fn write_group(store: &dyn Store, id: &BucketId, bucket: &Bucket, grou
     outcomes[0].clone()
 }
 
-/// Writes what a bucket has to write until it has nothing more; `false` at the first conflict.
+/// Writes what a bucket has to write until it has nothing more; `false` at the first conflict, or where another writer's
+/// transaction was in the way.
 pub async fn write_through(store: &dyn Store, database: &str, id: &BucketId, bucket: &mut Bucket) -> bool {
     loop {
         let groups = bucket.next_writes();
@@ -238,10 +239,10 @@ pub async fn write_through(store: &dyn Store, database: &str, id: &BucketId, buc
             match outcome {
                 Written::Yes => bucket.mark_written(group),
                 Written::Conflict => {}
-                Written::Failed(error) => panic!("{error}"),
+                Written::Failed(error) => assert!(error.is_transient(), "{error}"),
             }
         }
-        if outcomes.contains(&Written::Conflict) {
+        if outcomes.iter().any(|outcome| *outcome != Written::Yes) {
             return false;
         }
     }
