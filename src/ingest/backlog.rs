@@ -177,7 +177,7 @@ impl Entry {
     fn fields(&self) -> Vec<(Arc<str>, Family)> {
         let mut fields = self.named.clone();
         if let Some(known) = &self.known {
-            let known = known.names.iter().cloned().zip(known.families.iter().copied());
+            let known = known.firm().map(|(name, family)| (name.clone(), *family));
             let others: Vec<_> = known.filter(|(name, _)| !fields.iter().any(|(other, _)| other == name)).collect();
             fields.extend(others);
         }

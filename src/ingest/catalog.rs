@@ -1,15 +1,18 @@
 //! The sensors this process has met, by database: what the door needs to know to judge a line
 //! without asking the store.
 
+mod claims;
 mod deletions;
 mod fields;
 mod spellings;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Instant;
 
+use self::claims::Claimed;
+pub use self::claims::Claims;
 pub use self::fields::Fields;
 use self::fields::Shapes;
 use self::spellings::Spellings;
@@ -46,6 +49,14 @@ struct AllMet {
     /// Grows with every sensor and field that is met.
     version: AtomicU64,
     shapes: Shapes,
+    claimed: Claimed,
+}
+
+impl AllMet {
+    /// Lists of sensors and fields made before may lack something.
+    fn note_news(&self) {
+        self.version.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 /// One database's sensors.
@@ -133,27 +144,42 @@ impl KnownSensor {
         self.fields.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Adds a field, unless another request just did; `None` when there are `max` others.
+    fn write_fields(&self) -> RwLockWriteGuard<'_, Arc<Fields>> {
+        self.fields.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a field that a record has, unless it is there; `None` when there are `max` others.
     pub fn add_field(&self, name: &str, family: Family, max: usize) -> Option<Arc<Fields>> {
-        let mut fields = self.fields.write().unwrap_or_else(PoisonError::into_inner);
-        *fields = self.met.shapes.shared(fields.with(name, family, max)?);
-        self.met.version.fetch_add(1, Ordering::Relaxed);
+        let mut fields = self.write_fields();
+        let mut grown = fields.with(name, family, max)?;
+        let firm = grown.find(name, usize::MAX).map_or(0, |at| at + 1).max(fields.firm);
+        self.met.claimed.settle(self.id, fields.firm, firm);
+        grown.firm = firm;
+        *fields = self.met.shapes.shared(grown);
+        self.met.note_news();
         Some(fields.clone())
     }
 
     /// Takes over what a stored document says of the fields: its families win.
     pub fn adopt(&self, document: &SensorDocument) {
-        let mut fields = self.fields.write().unwrap_or_else(PoisonError::into_inner);
+        let mut fields = self.write_fields();
         let mut grown = Fields::clone(&fields);
+        let mut firm = grown.firm;
         for (name, family) in &document.fields {
             match grown.find(name, usize::MAX) {
-                Some(index) => grown.families[index] = *family,
+                Some(index) => {
+                    grown.families[index] = *family;
+                    firm = firm.max(index + 1);
+                }
                 None => {
                     grown.names.push(name.clone());
                     grown.families.push(*family);
+                    firm = grown.names.len();
                 }
             }
         }
+        self.met.claimed.settle(self.id, fields.firm, firm);
+        grown.firm = firm;
         grown.stored = true;
         self.adopted.store(self.met.version.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
         let in_document = |name: &Arc<str>| document.fields.iter().any(|(n, _)| n == name);
@@ -163,7 +189,7 @@ impl KnownSensor {
 
     /// Its document may not be in the store any more.
     pub fn unsave(&self) {
-        let mut fields = self.fields.write().unwrap_or_else(PoisonError::into_inner);
+        let mut fields = self.write_fields();
         *fields = self.met.shapes.shared(Fields { stored: false, saved: 0, ..Fields::clone(&fields) });
         self.written_rev.store(0, Ordering::Relaxed);
         self.adopted.store(0, Ordering::Relaxed);
@@ -338,7 +364,7 @@ impl Catalog {
 
     /// Lists of sensors and fields made before may lack something that the log holds.
     pub fn note_news(&self) {
-        self.met.version.fetch_add(1, Ordering::Relaxed);
+        self.met.note_news();
     }
 
     /// Which sensors and fields are met, and what was deleted.
@@ -356,7 +382,7 @@ impl Catalog {
         let keys = sensors.iter().filter(|(spelling, known)| **spelling == *known.sensor.key && is_met(known));
         let met = |known: &KnownSensor| {
             let fields = known.fields();
-            let fields = fields.names.iter().cloned().zip(fields.families.iter().copied()).collect();
+            let fields = fields.firm().map(|(name, family)| (name.clone(), *family)).collect();
             Met { sensor: known.sensor.clone(), fields }
         };
         keys.map(|(_, known)| met(known)).collect()

@@ -9,7 +9,7 @@ use rapidhash::fast::RandomState;
 
 use super::Options;
 use super::batch::{Batch, index};
-use super::catalog::{Catalog, Database, Fields, KnownSensor, SensorsRead};
+use super::catalog::{Catalog, Claims, Database, Fields, KnownSensor, SensorsRead};
 use super::terms::{barred, seeming_unit};
 use crate::access::{Caller, Exhausted};
 use crate::reading::value::RawValue;
@@ -54,6 +54,8 @@ pub struct Judged {
     pub unknown: Vec<Sensor>,
     /// A quota of sensors that kept some out.
     pub exhausted: Option<Exhausted>,
+    /// New fields, which stay when the readings are logged.
+    pub claims: Claims,
     /// How many timestamps look as if they were meant in another unit, and in which the first of them.
     pub suspects: (usize, Option<&'static str>),
 }
@@ -64,6 +66,7 @@ impl Judged {
         self.accepted = 0;
         self.memory = 0;
         self.batches.clear();
+        self.claims = Claims::default();
     }
 }
 
@@ -88,6 +91,8 @@ pub struct Pass {
 struct Local {
     known: Arc<KnownSensor>,
     fields: Arc<Fields>,
+    /// The fields before this index stay where they are: they are firm, or claimed by this request.
+    claimed: usize,
     /// Its index in its shard's batch, once it has a reading there.
     in_batch: Option<u32>,
     /// Why the sender may not write it.
@@ -271,7 +276,8 @@ impl<'a> Door<'a> {
         let local = *by_id.entry(known.id).or_insert_with(|| {
             judged.memory += PLACES;
             let barred = barred(by, &known.sensor).or_else(|| one_too_many(by, &known.sensor, judged)).map(Box::new);
-            locals.push(Local { known: known.clone(), fields: known.fields(), in_batch: None, barred });
+            let fields = known.fields();
+            locals.push(Local { known: known.clone(), claimed: fields.firm, fields, in_batch: None, barred });
             locals.len() - 1
         });
         order.last = Some(local);
@@ -360,7 +366,8 @@ impl<'a> Door<'a> {
         let shard = self.locals[local].known.shard;
         let start = self.judged.batches[shard].cells();
         for (hint, (name, value)) in fields.enumerate() {
-            match self.locals[local].field(name, &value, hint, self.pass.publish, self.options.sensor_fields) {
+            let claims = self.pass.publish.then_some(&mut self.judged.claims);
+            match self.locals[local].field(name, &value, hint, claims, self.options.sensor_fields) {
                 Ok(field) => {
                     self.judged.memory += size_of::<(u16, Value)>() + text_bytes(&value);
                     self.judged.batches[shard].push_cell(field, value.into_value());
@@ -417,17 +424,24 @@ impl Local {
         name: &str,
         value: &RawValue<'_>,
         hint: usize,
-        publish: bool,
+        claims: Option<&mut Claims>,
         max: usize,
     ) -> Result<u16, Reason> {
         let sent = value.family();
-        if self.fields.find(name, hint).is_none() {
-            let grown = if publish {
-                self.known.add_field(name, sent, max)
-            } else {
-                self.fields.with(name, sent, max).map(Arc::new)
+        let found = self.fields.find(name, hint);
+        // What is not firm another request may be about to let go: whoever uses it says so.
+        if found.is_none_or(|index| index >= self.claimed) {
+            let grown = match claims {
+                Some(claims) => claims.claim(&self.known, name, sent, max),
+                None if found.is_some() => Some(self.fields.clone()),
+                None => self.fields.with(name, sent, max).map(Arc::new),
             };
             self.fields = grown.ok_or_else(|| Reason::TooManyFields { field: name.to_owned(), limit: max })?;
+            // Mostly a request has its new fields in the same order from one line to the next.
+            if self.fields.find(name, self.claimed) == Some(self.claimed) {
+                self.claimed += 1;
+            }
+            self.claimed = self.claimed.max(self.fields.firm);
         }
         let index = self.fields.find(name, hint).unwrap_or_default();
         let stored = self.fields.families[index];

@@ -373,7 +373,8 @@ impl Ingest {
         }
         if accepted > 0 {
             let Arrival { received, patient, .. } = arrival;
-            let submission = Submission { received, patient, judged: judged.batches, memory: judged.memory };
+            let submission =
+                Submission { received, patient, judged: judged.batches, claims: judged.claims, memory: judged.memory };
             let submitted = self.submit(&database, submission, admission, level).await;
             // What is not kept is not paid for: it comes again.
             if matches!(submitted, Ok(()) | Err(IngestError::StoreTimeout(_))) {

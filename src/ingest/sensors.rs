@@ -17,7 +17,7 @@ pub const ATTEMPTS_MAX: usize = 30;
 /// Adds the fields that this process met to a document; tells whether there were new ones.
 pub fn add_fields(document: &mut SensorDocument, known: &KnownSensor) -> bool {
     let (fields, before) = (known.fields(), document.fields.len());
-    for (name, family) in fields.names.iter().zip(&fields.families) {
+    for (name, family) in fields.firm() {
         if !document.fields.iter().any(|(stored, _)| stored == name) {
             document.fields.push((name.clone(), *family));
         }

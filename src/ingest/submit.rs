@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::admission::Admission;
 use super::batch::Batch;
-use super::catalog::Database;
+use super::catalog::{Claims, Database};
 use super::deletion::{self, Deletion, Scope};
 use super::error::IngestError;
 use super::options::AckLevel;
@@ -47,6 +47,7 @@ pub(super) struct Submission {
     pub received: i64,
     pub patient: bool,
     pub judged: Vec<Batch>,
+    pub claims: Claims,
     pub memory: usize,
 }
 
@@ -60,7 +61,7 @@ impl Ingest {
         admission: Admission,
         level: AckLevel,
     ) -> Result<(), IngestError> {
-        let Submission { received, patient, judged: batches, memory } = submission;
+        let Submission { received, patient, judged: batches, claims, memory } = submission;
         let record = record::encode(&database.name, received, &batches);
         let readings = batches.iter().map(Batch::len).sum::<usize>() as u64;
         let (waiter, stored) = oneshot::channel();
@@ -69,6 +70,8 @@ impl Ingest {
         let timeout = self.options.ack_timeout;
         let deadline = Instant::now() + timeout;
         let logged = move |sequence: Sequence| {
+            // Before a shard meets them.
+            claims.logged();
             if let Some(waiter) = waiter {
                 feed.progress.wait_for(sequence, waiter);
             }

@@ -9,6 +9,7 @@ mod documents;
 mod endings;
 mod load;
 mod poison;
+mod refused;
 mod transactions;
 mod waits;
 

@@ -75,6 +75,7 @@ fn fields_that_only_a_record_knows_are_listed_and_each_new_one_finish() {
     let known = Arc::new(Fields {
         names: vec!["w".into(), "x".into()],
         families: vec![Family::String; 2],
+        firm: 2,
         saved: 0,
         stored: false,
     });

@@ -12,6 +12,8 @@ pub struct Fields {
     pub names: Vec<Arc<str>>,
     /// The family of each.
     pub families: Vec<Family>,
+    /// How many of them a record or a document has: those behind may be forgotten again.
+    pub firm: usize,
     /// How many of them the stored document is known to have: all before this index.
     pub saved: usize,
     /// Whether the sensor's document is known to be stored.
@@ -43,7 +45,12 @@ impl Fields {
 
     /// Whether the stored document lacks something that pages are about to need.
     pub fn unsaved(&self) -> bool {
-        !self.stored || self.saved < self.names.len()
+        !self.stored || self.saved < self.firm
+    }
+
+    /// Those that a record or a document has.
+    pub fn firm(&self) -> impl Iterator<Item = (&Arc<str>, &Family)> {
+        self.names.iter().zip(&self.families).take(self.firm)
     }
 }
 
@@ -78,7 +85,7 @@ mod tests {
     use super::*;
 
     fn fields(name: String) -> Fields {
-        Fields { names: vec![name.into()], families: vec![Family::Number], saved: 0, stored: false }
+        Fields { names: vec![name.into()], families: vec![Family::Number], firm: 1, saved: 0, stored: false }
     }
 
     #[test]

@@ -1,0 +1,43 @@
+//! What a write that is refused leaves behind: nothing.
+
+use std::time::Duration;
+
+use crate::support::eventually;
+use crate::support::http::{get, post};
+use crate::support::process::Folder;
+use crate::support::server::Launch;
+
+/// A device sent a new field as a number while the log was full, and was answered 503. Then it was mended to send text,
+/// and that was refused until the server was started again: the field was a number, although nothing of it was ever kept.
+#[test]
+fn a_write_that_is_answered_503_fixes_no_fields_type() {
+    let folder = Folder::new("full");
+    let halt = folder.file("halt");
+    let config = "[log]\nsegment_bytes = \"64KiB\"\nbudget_bytes = \"128KiB\"\ncompress = false\n[limits]\nbody_bytes = \"64KiB\"\n\
+        [query]\nwait = \"0s\"\n[flush]\ninterval = \"1h\"\nquiet = \"10m\"\n";
+    let launch = Launch::embedded().config(config).env("FAULT_HALT_AT", format!("replay:{}", halt.display()));
+    let mut server = launch.start();
+    post(&server.url("/write"), "m v=1 1", &[]).expect(204);
+    server.kill();
+    // Nothing is read back, so nothing is stored and the log is not let go of.
+    std::fs::write(&halt, "").unwrap();
+    server.restart_behind("127.0.0.1:0");
+    for bytes in [20_000, 200] {
+        let line = format!("m text=\"{}\" 2", "x".repeat(bytes));
+        eventually("the log is full", Duration::from_secs(20), || {
+            (post(&server.url("/write"), &line, &[]).status == 503).then_some(())
+        });
+    }
+    let number = format!("m new=1,text=\"{}\" 3", "x".repeat(200));
+    post(&server.url("/write"), &number, &[]).expect(503);
+    let whole = format!("[{{\"measurement\":\"m\",\"fields\":{{\"other\":1,\"text\":\"{}\"}}}}]", "x".repeat(200));
+    post(&server.url("/api/v1/readings"), &whole, &[("content-type", "application/json")]).expect(503);
+    std::fs::remove_file(&halt).unwrap();
+    eventually("the log has room", Duration::from_secs(20), || {
+        let answer = post(&server.url("/write"), "m new=\"text\",other=\"text\" 3", &[]);
+        (answer.status != 503).then(|| answer.expect(204))
+    });
+    let fields = get(&server.url("/api/v1/fields?measurement=m")).expect(200).json();
+    let kinds = fields["fields"].as_array().expect("fields").iter().map(|field| field["type"].to_string());
+    assert_eq!(kinds.filter(|kind| kind == "\"string\"").count(), 3, "{fields}");
+}
