@@ -8,7 +8,7 @@ use crate::support::eventually;
 use crate::support::http::{Answer, get, post};
 use crate::support::mongod::{Mongod, fresh_database_name};
 use crate::support::process::Folder;
-use crate::support::series::{await_fed, flush};
+use crate::support::series::{await_fed, flush, metric};
 use crate::support::server::{Launch, Server};
 
 /// 2026-01-15T14:00:00Z, and the hour after it.
@@ -194,9 +194,10 @@ fn a_store_that_is_away_for_a_moment_is_waited_for() {
     write(&server, &format!("m,s=old v=1 {HOUR}"));
     flush(&server);
     mongod.pause();
+    eventually("the store is missed", PATIENCE, || (super::store_health(&server) == "fail").then_some(()));
     std::thread::scope(|threads| {
         let waiting = threads.spawn(|| values(readings(&server, "old", HOUR)));
-        eventually("the store is missed", PATIENCE, || (super::store_health(&server) == "fail").then_some(()));
+        eventually("it asks the store", PATIENCE, || (metric(&server, "hourglass_query_running") > 0.0).then_some(()));
         assert!(!waiting.is_finished());
         mongod.resume();
         assert_eq!(waiting.join().unwrap(), [1.0]);
