@@ -161,6 +161,7 @@ fn ingest_options(dead_letters: std::path::PathBuf) -> ingest::Options {
         // Every line that is good is refused too, and quoted: the answer tells what was read.
         sensors: 0,
         databases: 10,
+        database_share: 25,
         database_quota: Quota::default(),
         window: ingest::Window::default(),
     }
@@ -177,6 +178,7 @@ fn query_options() -> query::Options {
         answer_bytes: 16 << 20,
         concurrent: 16,
         timeout: HEAD,
+        wait: Duration::ZERO,
     }
 }
 
