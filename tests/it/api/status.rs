@@ -77,9 +77,13 @@ fn ping_is_204_unless_the_query_asks_for_more() {
 fn health_ready_and_settings_have_the_shapes_that_clients_check() {
     let health = ask("GET", "/health", &[]).expect(200).json();
     assert_eq!(keys(&health), ["checks", "message", "name", "status", "version"]);
-    let checks: Vec<_> =
-        health["checks"].as_array().unwrap().iter().map(|check| (&check["name"], &check["status"])).collect();
-    assert_eq!(checks, [(&json!("log"), &json!("pass")), (&json!("store"), &json!("pass"))]);
+    let checks: Vec<_> = health["checks"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|check| (text_at(check, "name"), text_at(check, "status")))
+        .collect();
+    assert_eq!(checks, [("log", "pass"), ("store", "pass"), ("documents", "pass")]);
     assert_eq!(health["status"], json!("pass"));
     assert_eq!(text_at(&health, "version"), env!("CARGO_PKG_VERSION"));
     let ready = ask("GET", "/ready", &[]).expect(200).json();
@@ -108,6 +112,7 @@ fn the_status_has_these_keys_and_types() {
         "oldest_pending_seconds",
         "feeding",
         "blocked",
+        "documents",
         "refusing",
         "store",
         "failing_databases",
@@ -115,7 +120,9 @@ fn the_status_has_these_keys_and_types() {
     ]);
     counts.sort_unstable();
     assert_eq!(keys(&status), counts);
-    assert!(status["blocked"].is_null() && status["refusing"].is_null(), "{status}");
+    for name in ["blocked", "documents", "refusing"] {
+        assert!(status[name].is_null(), "{name} in {status}");
+    }
     assert_eq!(status["store"], json!({"away": false}));
     assert_eq!(status["failing_databases"], json!([]));
     let of_readings = |accepted: u64, stored: u64| {
@@ -147,7 +154,7 @@ fn the_root_lists_every_endpoint_and_each_is_there() {
         assert!(!matches!(answer.status, 404 | 405), "{method} {path}: {}", answer.status);
         count += 1;
     }
-    assert_eq!(count, 23);
+    assert_eq!(count, 24);
 }
 
 #[test]

@@ -208,6 +208,8 @@ fn spawn(folder: &Folder, port: u16, arguments: &[String]) -> Result<Process, St
     command.args(["--replSet", REPLICA_SET, "--bind_ip", "127.0.0.1", "--port", &port.to_string()]);
     command.args(["--nounixsocket", "--wiredTigerCacheSizeGB", "0.5", "--oplogSize", "512"]);
     command.args(["--setParameter", "diagnosticDataCollectionEnabled=false"]);
+    // A killed server's transaction holds its documents for so long; the default is a minute.
+    command.args(["--setParameter", "transactionLifetimeLimitSeconds=3"]);
     command.arg("--dbpath").arg(folder.file("db")).args(arguments).current_dir(folder.path());
     let log = OpenOptions::new().create(true).append(true).open(folder.file("mongod.log"));
     let log = log.map_err(|error| format!("open mongod's log: {error}"))?;

@@ -19,7 +19,8 @@ fn only_what_is_said_of_a_document_by_its_content_is_a_refusal() {
         (13, "denied"),
         (10_107, "unavailable"),
         (11_600, "unknown"),
-        (4_711, "unknown"),
+        (166, "database"),
+        (4_711, "database"),
     ] {
         assert_eq!(class(code), expected, "{code}");
     }
