@@ -32,8 +32,6 @@ impl Mongod {
         command.args(["--nounixsocket", "--wiredTigerCacheSizeGB", "1", "--dbpath"]).arg(data).current_dir(folder);
         command.args(["--zstdDefaultCompressionLevel", "1"]);
         command.args(["--setParameter", "diagnosticDataCollectionEnabled=false"]);
-        // A killed server's transaction holds its documents for so long; the default is a minute.
-        command.args(["--setParameter", "transactionLifetimeLimitSeconds=3"]);
         let mut process = Spawned::start(&mut command, folder)?;
         let client = Client::with_uri_str(uri(port, "admin")).await?;
         tokio::time::timeout(START, primary(&client, port, &mut process)).await.context("starting mongod")??;
