@@ -266,7 +266,9 @@ fn corrected_before_the_replay(bug: Option<&str>) -> Oracle {
 /// One instance's write lands and its answer is lost on the way; before it can look, the other one corrects it.
 fn corrected_before_the_outcome_is_known(bug: Option<&str>) -> Oracle {
     let (name, proxy) = (fresh_database_name(), Proxy::start(mongod().port()));
-    let uri = format!("mongodb://127.0.0.1:{}/{name}?directConnection=true", proxy.port());
+    // No heartbeat is cut: behind one, a driver sends nothing more, and the write would land behind the correction.
+    let options = "directConnection=true&heartbeatFrequencyMS=600000";
+    let uri = format!("mongodb://127.0.0.1:{}/{name}?{options}", proxy.port());
     let launch = with_bug(Launch::with_store(uri).config(config(NEVER)), bug);
     let mut pair = Pair::start(launch, &name, bug);
     // So that the sensor and its bucket are known, and the next command is the page's write.
