@@ -19,14 +19,16 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::access::{Audit, Quota};
+use crate::bucket::deletions::Masks;
 use crate::bucket::{Caps, StorageError, Store};
-use crate::clock;
+use crate::clock::{self, StampClock};
 use crate::config::{AckSetting, Settings};
+use crate::faults::{self, Bug};
 use crate::http::{self, App, Health};
-use crate::ingest::{self, AckLevel, Closing, Ingest, Presence};
+use crate::ingest::{self, AckLevel, Closing, Ingest, Presence, Stores};
 use crate::log::{self, Folder, Log, Recovery};
 use crate::query::{self, Query};
-use crate::store::{EmbeddedStore, MongoOptions, MongoStore};
+use crate::store::{EmbeddedStore, Masked, MongoOptions, MongoStore};
 use crate::telemetry::{Metrics, logs};
 
 pub use self::dead_letters::{list_dead_letters, send_dead_letters};
@@ -78,16 +80,22 @@ async fn serve(settings: Settings) -> anyhow::Result<Ending> {
     let kind = if settings.store.uri.is_embedded() { "embedded" } else { "mongodb" };
     let metrics = Metrics::new(env!("CARGO_PKG_VERSION"), kind).context("setting up metrics")?;
     let listeners = Listeners::open(&settings, &metrics).await?;
-    let (log, recovery) = match open_log(&settings).await {
+    let stamps = Arc::new(StampClock::new(settings.clock));
+    let (log, recovery) = match open_log(&settings, &stamps).await {
         Ok(opened) => opened,
         Err(error) => {
             store.close().await;
             return Err(error);
         }
     };
+    let stores = stores(store);
+    let store = stores.store.clone();
     let (ingest, mut closing) =
-        Ingest::start(ingest_options(&settings), store.clone(), (log, &recovery), metrics.clone());
+        Ingest::start(ingest_options(&settings), stores, (log, &recovery, stamps), metrics.clone());
     let ingest = Arc::new(ingest);
+    if state == Health::Ready {
+        ingest.join(settings.store.command_timeout).await;
+    }
     let query = Query::new(store.clone(), ingest.clone(), query_options(&settings), metrics.clone());
     let presence = ingest.presence();
     presence.note(state == Health::Ready);
@@ -159,13 +167,14 @@ async fn open_mongo(settings: &Settings) -> anyhow::Result<Arc<MongoStore>> {
 }
 
 /// Opens the log and tells what a person should know of it.
-async fn open_log(settings: &Settings) -> anyhow::Result<(Log, Recovery)> {
+async fn open_log(settings: &Settings, stamps: &Arc<StampClock>) -> anyhow::Result<(Log, Recovery)> {
     let folder = settings.log_dir();
     let options = log::Options {
         segment_bytes: settings.log.segment_bytes as u64,
         budget_bytes: settings.log.budget_bytes as u64,
         queue_bytes: settings.log.queue_bytes as u64,
         compress: settings.log.compress,
+        least: least(stamps.clone()).context("reading the system's random bytes")?,
         ..log::Options::new(settings.store.uri.identity())
     };
     let started = Instant::now();
@@ -188,6 +197,23 @@ async fn open_log(settings: &Settings) -> anyhow::Result<(Log, Recovery)> {
     Ok((log, recovery))
 }
 
+/// A store behind the deletions that are remembered, and as it is.
+fn stores(raw: Arc<dyn Store>) -> Stores {
+    let masks = Masks::default();
+    let store = Arc::new(Masked::new(raw.clone(), masks.clone()));
+    Stores { store, raw, masks, understand: Arc::new(query::influx::sensors_of) }
+}
+
+/// Sequences that are stamps.
+fn least(stamps: Arc<StampClock>) -> anyhow::Result<log::Least> {
+    if faults::has(Bug::StampsCountOn) {
+        return Ok(log::Least::new(|| 0));
+    }
+    let mut random = [0];
+    getrandom::fill(&mut random).map_err(|error| anyhow::anyhow!("{error}"))?;
+    Ok(log::Least::new(move || stamps.stamp(random[0])))
+}
+
 fn ingest_options(settings: &Settings) -> ingest::Options {
     ingest::Options {
         shards: settings.ingest.shards,
@@ -208,6 +234,9 @@ fn ingest_options(settings: &Settings) -> ingest::Options {
         flush_quiet: settings.flush.quiet,
         flights: settings.flush.flights,
         log_bytes: settings.log.budget_bytes as u64,
+        log_dir: settings.log_dir(),
+        horizon: settings.log.horizon,
+        deletions: settings.limits.deletions,
         dead_letters: settings.dead_letters_file(),
         recent: settings.sensors.recent,
         sensor_interval: settings.sensors.write_interval,

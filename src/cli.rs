@@ -42,8 +42,8 @@ pub enum Command {
     /// changes. Exits with 0 when the log is empty, 75 when something is left in it, 1 when it could not be opened. The
     /// service must be stopped.
     FlushWal(FlushWalFlags),
-    /// Readings that the store has refused for good: list them, or send them again when the reason is gone. May be done
-    /// while the service runs.
+    /// Readings that could not be stored and that nothing tries again: list them, or send them again when the reason is
+    /// gone. May be done while the service runs.
     DeadLetters {
         /// What about them.
         #[command(subcommand)]

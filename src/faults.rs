@@ -10,8 +10,6 @@ pub enum Bug {
     AckBeforeSync,
     /// A record is released as soon as it is fed.
     ReleaseBeforeFlush,
-    /// A write whose outcome is unknown is taken for one that did not happen, and is done once more.
-    UnknownIsFailed,
     /// A timestamp that is there already is added once more.
     SkipDedupe,
     /// A summary over several pages counts those of the overflow twice.
@@ -28,14 +26,42 @@ pub enum Bug {
     DropFailedFlight,
     /// A query does not look at what is not flushed yet.
     QueryIgnoresHot,
-    /// A replayed reading overwrites, whatever the page says of what was applied.
-    ReplayIgnoresApplied,
+    /// What comes later to the store wins, whatever the stamps say.
+    ArrivalWins,
+    /// An equal value that was said later leaves no trace in the store.
+    DuplicateLeavesNoStamp,
+    /// A deletion is carried out and not remembered.
+    DeletionNotRemembered,
+    /// A log says that it has nothing left although it has.
+    WatermarkIgnoresUnflushed,
+    /// Stamps go on from the log's last one, whatever the clock says.
+    StampsCountOn,
+    /// The store's clock is not looked at.
+    ClockNotCompared,
     /// Undated readings are stamped anew at replay.
     RestampAtReplay,
     /// A summary is continued although readings before it changed.
     StaleSummary,
     /// What a query remembers of an hour outlives the hour's change.
     CacheForgetsToInvalidate,
+    /// What is split off a page is taken for settled.
+    SplitLosesStamps,
+    /// A cell that was written later than the others of its reading has their stamp.
+    CellTakesItsReadingsStamp,
+    /// Of two records with one stamp the one that comes later to the store wins.
+    EqualStampsByArrival,
+    /// What an earlier opening of a log left counts as stored as soon as it is taken over.
+    TakenOverIsStored,
+    /// A copy of a folder answers for records that it has not.
+    CopyAnswersForAll,
+    /// A log that comes back counts as stored up to the floor.
+    FloorRaisesWatermark,
+    /// The floor is the greatest watermark.
+    FloorFollowsGreatest,
+    /// A deletion is forgotten before the floor has passed it.
+    DeletionForgottenEarly,
+    /// A deletion takes settled cells that were written after it.
+    SettledIsOlderThanAll,
 }
 
 #[cfg(feature = "faults")]
@@ -95,6 +121,11 @@ mod active {
         }
     }
 
+    /// `FAULT_CLOCK_MS`: by how many milliseconds this machine's clock is ahead of what it should say.
+    pub fn clock_ms() -> i64 {
+        std::env::var("FAULT_CLOCK_MS").ok().and_then(|ms| ms.parse().ok()).unwrap_or_default()
+    }
+
     /// Whether `FAULT_BUG` names this bug.
     pub fn has(bug: Bug) -> bool {
         static BUG: OnceLock<Option<String>> = OnceLock::new();
@@ -103,7 +134,7 @@ mod active {
 }
 
 #[cfg(feature = "faults")]
-pub use active::{halt_at, has, point};
+pub use active::{clock_ms, halt_at, has, point};
 
 /// Nothing: the feature `faults` is off.
 #[cfg(not(feature = "faults"))]
@@ -114,6 +145,14 @@ pub fn point(_name: &str) {}
 #[cfg(not(feature = "faults"))]
 #[inline(always)]
 pub async fn halt_at(_name: &str) {}
+
+/// The clock is right: the feature `faults` is off.
+#[cfg(not(feature = "faults"))]
+#[inline(always)]
+#[must_use]
+pub fn clock_ms() -> i64 {
+    0
+}
 
 /// No: the feature `faults` is off.
 #[cfg(not(feature = "faults"))]

@@ -5,11 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hourglass::access::{Caller, Quota};
-use hourglass::bucket::Caps;
-use hourglass::ingest::{Ack, AckLevel, Arrival, Ingest, IngestError, Options, Window};
+use hourglass::bucket::deletions::Masks;
+use hourglass::bucket::{Caps, Store};
+use hourglass::clock::{ClockBounds, StampClock};
+use hourglass::ingest::{Ack, AckLevel, Arrival, Ingest, IngestError, Options, Stores, Window};
 use hourglass::log::{self, Log, Recovery};
+use hourglass::query::influx::sensors_of;
 use hourglass::reading::{Limits, Precision};
-use hourglass::store::EmbeddedStore;
+use hourglass::store::{EmbeddedStore, Masked};
 use hourglass::telemetry::Metrics;
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
@@ -47,7 +50,10 @@ impl Path {
         let metrics = Metrics::new("bench", "embedded").expect("metrics");
         let (ingest, _) = {
             let _entered = runtime.enter();
-            Ingest::start(options(folder.path().join("dead-letters.lp")), Arc::new(store), (log, &recovery), metrics)
+            let bounds = ClockBounds { tolerance: Duration::from_millis(250), max_offset: Duration::from_secs(60) };
+            let clock = Arc::new(StampClock::new(bounds));
+            let opened = (log, &recovery, clock);
+            Ingest::start(options(folder.path().join("dead-letters.lp")), stores(store), opened, metrics)
         };
         Self { runtime, ingest, folder }
     }
@@ -133,6 +139,12 @@ fn open(disk: MemoryDisk) -> (Log, Recovery) {
     Log::open(disk, log::Options::new("bench")).expect("a log in memory")
 }
 
+fn stores(store: EmbeddedStore) -> Stores {
+    let (raw, masks): (Arc<dyn Store>, _) = (Arc::new(store), Masks::default());
+    let store = Arc::new(Masked::new(raw.clone(), masks.clone()));
+    Stores { store, raw, masks, understand: Arc::new(sensors_of) }
+}
+
 /// The defaults of the config, but that nothing is ever due.
 fn options(dead_letters: std::path::PathBuf) -> Options {
     Options {
@@ -145,6 +157,9 @@ fn options(dead_letters: std::path::PathBuf) -> Options {
         flush_interval: NEVER,
         flush_quiet: NEVER,
         flights: 2,
+        log_dir: std::path::PathBuf::new(),
+        horizon: NEVER,
+        deletions: 1_000,
         log_bytes: 10 << 30,
         dead_letters,
         recent: 10,

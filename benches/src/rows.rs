@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use hourglass::bucket::packed::Packed;
-use hourglass::bucket::{Bucket, Caps, Row};
+use hourglass::bucket::{Bucket, Caps, MergeOptions, Row};
 use hourglass::reading::Value;
 
 use crate::fleet::START_MS;
@@ -40,9 +40,9 @@ impl Rows {
         self.rows.is_empty()
     }
 
-    /// The readings, logged at `sequence`.
-    pub fn rows(&self, sequence: u64) -> impl Iterator<Item = Row<'_>> {
-        self.rows.iter().map(move |(time, cells)| Row { time: *time, sequence, names: &self.names, cells })
+    /// The readings, with a record's stamp.
+    pub fn rows(&self, stamp: u64) -> impl Iterator<Item = Row<'_>> {
+        self.rows.iter().map(move |(time, cells)| Row { time: *time, stamp, names: &self.names, cells })
     }
 
     /// Packs them, each logged by itself, as a shard does with what it is fed.
@@ -56,7 +56,7 @@ impl Rows {
     #[must_use]
     pub fn stored(&self) -> Bucket {
         let mut bucket = Bucket::default();
-        bucket.apply(self.rows(1), &CAPS, &Arc::from("bench"));
+        bucket.apply(self.rows(1), &MergeOptions { caps: &CAPS, floor: 0, restamps: false, log: "" });
         bucket.mark_written(&[0]);
         bucket
     }

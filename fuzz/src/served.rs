@@ -9,14 +9,16 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use hourglass::access::{Audit, Mode, Quota, Registry, TokenFile};
-use hourglass::bucket::Caps;
+use hourglass::bucket::deletions::Masks;
+use hourglass::bucket::{Caps, Store};
+use hourglass::clock::{ClockBounds, StampClock};
 use hourglass::edge::{Bounds, Listener, Seats};
 use hourglass::http::{self, App, Health, Serves};
-use hourglass::ingest::{AckLevel, Ingest};
+use hourglass::ingest::{AckLevel, Ingest, Stores};
 use hourglass::log::{self, Log};
 use hourglass::query::Query;
 use hourglass::reading::{Limits, Precision};
-use hourglass::store::EmbeddedStore;
+use hourglass::store::{EmbeddedStore, Masked};
 use hourglass::telemetry::Metrics;
 use hourglass::{ingest, query, tcp};
 use hourglass_benches::MemoryDisk;
@@ -112,7 +114,12 @@ fn app() -> (Arc<App>, Metrics) {
     let (log, recovery) = Log::open(MemoryDisk::default(), log::Options::new("fuzz")).expect("a log in memory");
     let metrics = Metrics::new("fuzz", "embedded").expect("metrics");
     let options = ingest_options(folder.path().join("dead-letters.lp"));
-    let (ingest, closing) = Ingest::start(options, store.clone(), (log, &recovery), metrics.clone());
+    let (raw, masks): (Arc<dyn Store>, _) = (store, Masks::default());
+    let store = Arc::new(Masked::new(raw.clone(), masks.clone()));
+    let stores = Stores { store: store.clone(), raw, masks, understand: Arc::new(query::influx::sensors_of) };
+    let clock = ClockBounds { tolerance: Duration::from_millis(250), max_offset: Duration::from_secs(60) };
+    let clock = Arc::new(StampClock::new(clock));
+    let (ingest, closing) = Ingest::start(options, stores, (log, &recovery, clock), metrics.clone());
     // The shards go on for as long as the process does, and so do the store's open files, whose folder goes now.
     std::mem::forget(closing);
     let ingest = Arc::new(ingest);
@@ -151,6 +158,9 @@ fn ingest_options(dead_letters: std::path::PathBuf) -> ingest::Options {
         flush_interval: LONG,
         flush_quiet: LONG,
         flights: 1,
+        log_dir: std::path::PathBuf::new(),
+        horizon: LONG,
+        deletions: 1_000,
         log_bytes: 1 << 30,
         dead_letters,
         recent: 10,

@@ -1,4 +1,4 @@
-//! `hourglass dead-letters`: what the store has refused, listed, and sent again to a running service through the door
+//! `hourglass dead-letters`: what could not be stored, listed, and sent again to a running service through the door
 //! that all readings come through.
 
 mod post;

@@ -9,7 +9,8 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::stop::{Ending, close};
-use super::{Stop, ingest_options, open_log, open_store, watch_store};
+use super::{Stop, ingest_options, open_log, open_store, stores, watch_store};
+use crate::clock::StampClock;
 use crate::config::Settings;
 use crate::ingest::Ingest;
 use crate::telemetry::{Metrics, logs};
@@ -41,11 +42,14 @@ async fn empty(settings: &Settings, timeout: Option<Duration>) -> anyhow::Result
         bail!("there is no log in {}", folder.display());
     };
     println!("{} records of the log in {} are not known to be in the store", found.records, folder.display());
-    let (log, recovery) = open_log(settings).await?;
+    let stamps = Arc::new(StampClock::new(settings.clock));
+    let (log, recovery) = open_log(settings, &stamps).await?;
     let (store, state, _) = open_store(settings).await?;
     let kind = if settings.store.uri.is_embedded() { "embedded" } else { "mongodb" };
     let metrics = Metrics::new(env!("CARGO_PKG_VERSION"), kind).context("setting up metrics")?;
-    let (ingest, closing) = Ingest::start(ingest_options(settings), store.clone(), (log, &recovery), metrics);
+    let stores = stores(store.clone());
+    let (ingest, closing) = Ingest::start(ingest_options(settings), stores, (log, &recovery, stamps), metrics);
+    ingest.join(settings.store.command_timeout).await;
     let watcher = tokio::spawn(watch_store(store.clone(), Arc::new(watch::channel(state).0), ingest.presence()));
     let mut stop = Stop::new().context("listening for signals")?;
     tokio::select! {
@@ -57,12 +61,12 @@ async fn empty(settings: &Settings, timeout: Option<Duration>) -> anyhow::Result
     watcher.abort();
     let (account, blocked) = (ingest.lag().ledger, ingest.lag().blocked);
     drop(ingest);
-    let ending = close(settings, closing, store, Instant::now() + settings.server.shutdown_timeout).await;
+    let ending = close(settings, (closing, true), store, Instant::now() + settings.server.shutdown_timeout).await;
     if let Some(reason) = blocked {
         println!("a record cannot be read: {reason}");
     }
     if account.dead_lettered > 0 {
-        println!("{} readings were refused by the store: hourglass dead-letters list", account.dead_lettered);
+        println!("{} readings could not be stored: hourglass dead-letters list", account.dead_lettered);
     }
     match ending {
         Ending::Complete => println!("the log in {} is empty: everything is in the store", folder.display()),

@@ -65,15 +65,20 @@ pub async fn shut_down(
     }
     // With the last handle of ingest gone, the shards finish their queues and end.
     drop(app);
-    let ending = close(settings, closing, store, deadline).await;
-    let ending = if is_finished { ending } else { Ending::Failed };
+    let ending = close(settings, (closing, is_finished), store, deadline).await;
     tracing::info!(complete = ending == Ending::Complete, "stopped");
     ending
 }
 
-/// Lets the shards end, and closes log and store. To be called with the last handle of ingest gone.
-pub async fn close(settings: &Settings, mut closing: Closing, store: Arc<dyn Store>, deadline: Instant) -> Ending {
-    let mut done = true;
+/// Lets the shards end, and closes log and store. To be called with the last handle of ingest gone, and every request
+/// finished: if not, one may still be acked.
+pub async fn close(
+    settings: &Settings,
+    (mut closing, is_finished): (Closing, bool),
+    store: Arc<dyn Store>,
+    deadline: Instant,
+) -> Ending {
+    let mut done = is_finished;
     for shard in std::mem::take(&mut closing.shards) {
         match timeout_at(deadline, shard).await {
             Ok(Ok(_)) => {}
@@ -92,6 +97,9 @@ pub async fn close(settings: &Settings, mut closing: Closing, store: Arc<dyn Sto
     }
     // What the disk still has to do is waited for, and not much longer than asked.
     let deadline = deadline.max(Instant::now() + GRACE);
+    if left == 0 && done && timeout_at(deadline, closing.leave()).await.is_err() {
+        late("the registry");
+    }
     for (who, closed) in [
         ("the log", timeout_at(deadline, closing.close_log()).await.is_ok()),
         ("the store", timeout_at(deadline, store.close()).await.is_ok()),

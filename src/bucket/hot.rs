@@ -167,7 +167,7 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use super::super::{Caps, Row};
+    use super::super::{Caps, MergeOptions, Row};
     use super::*;
     use crate::reading::Value;
 
@@ -175,9 +175,9 @@ mod tests {
     fn bucket(readings: i64) -> Bucket {
         let caps = Caps { max_readings: 3600, max_bytes: 1 << 20, hard_bytes: 4 << 20 };
         let (names, cells) = ([Arc::from("v")], [(0, Value::Float(1.0))]);
-        let rows = (0..readings).map(|time| Row { time, sequence: 1, names: &names, cells: &cells });
+        let rows = (0..readings).map(|time| Row { time, stamp: 1, names: &names, cells: &cells });
         let mut bucket = Bucket::default();
-        bucket.apply(rows, &caps, &Arc::from("one"));
+        bucket.apply(rows, &MergeOptions { caps: &caps, floor: 0, restamps: false, log: "" });
         bucket
     }
 

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use super::readings::Reading;
+use super::stamps::Order;
 use super::store::{SensorDocument, StorageError};
 use super::summary::Figures;
 use crate::reading::{Hour, Sensor};
@@ -73,7 +74,10 @@ pub struct KeptPage {
     pub readings: Vec<Reading>,
     /// What it says of each field; `None` for what is no summary.
     pub summary: Vec<(Arc<str>, Option<Figures>)>,
-    /// The highest sequence merged into it, per instance.
+    /// What it says of its stamps: nothing where a version without stamps wrote it last, and the trouble where that cannot
+    /// be read.
+    pub order: Result<Option<Order<'static>>, String>,
+    /// Of a page that a version without stamps wrote: the highest sequence merged into it, per log.
     pub applied: Vec<(Arc<str>, u64)>,
 }
 

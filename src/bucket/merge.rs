@@ -3,11 +3,12 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::legacy;
 use super::page::{Page, StoredPage};
-use super::readings::{PackedReadings, Reading, Readings};
+use super::readings::{Merged, PackedReadings, Reading, Readings};
 use crate::faults::{self, Bug};
-use crate::reading::Value;
 use crate::reading::time::MILLI_NS;
+use crate::reading::{Stamp, Value};
 
 /// When a page is full. Config section `[page]`.
 #[derive(Debug, Clone, Copy)]
@@ -18,6 +19,19 @@ pub struct Caps {
     pub max_bytes: usize,
     /// Most stored bytes that overwrites may grow a page to; beyond, it is split.
     pub hard_bytes: usize,
+}
+
+/// By what readings are merged into a bucket.
+#[derive(Debug, Clone, Copy)]
+pub struct MergeOptions<'a> {
+    /// When a page is full.
+    pub caps: &'a Caps,
+    /// No log has anything unflushed at or below this.
+    pub floor: Stamp,
+    /// Whether equal values that were said later are to be written: others may have older ones that are unflushed.
+    pub restamps: bool,
+    /// The own log's name, for records of the form before stamps.
+    pub log: &'a str,
 }
 
 /// No stored cell takes fewer bytes (a type, a name of one letter, a boolean), so a page of cells
@@ -34,8 +48,8 @@ const INSERT_BYTES: usize = 8 << 20;
 pub struct Row<'a> {
     /// Nanoseconds since the epoch.
     pub time: i64,
-    /// Where this instance logged it.
-    pub sequence: u64,
+    /// Its record's stamp.
+    pub stamp: Stamp,
     /// The fields' names.
     pub names: &'a [Arc<str>],
     /// Index into `names`, and the value; each field at most once.
@@ -60,7 +74,7 @@ impl PackedBucket {
     #[must_use]
     pub fn unpack(self) -> Bucket {
         let unpack = |(page, readings): (Page, PackedReadings)| Page { readings: readings.unpack(), ..page };
-        Bucket { pages: self.pages.into_iter().map(unpack).collect() }
+        Bucket { pages: self.pages.into_iter().map(unpack).collect(), set_aside: Vec::new() }
     }
 
     /// The memory it takes, in bytes.
@@ -85,17 +99,20 @@ impl PackedBucket {
     }
 }
 
-/// What became of the readings of one merge. Each is one of new, duplicate or overwritten.
+/// What became of the readings of one merge. Each is one of new, duplicate, overwritten or set aside.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Applied {
     /// Timestamps the bucket had not.
     pub new: u64,
-    /// Readings that changed nothing.
+    /// Readings that changed nothing: what is there is the same, or was said later.
     pub duplicate: u64,
     /// Readings that changed or added a field of one that was there.
     pub overwritten: u64,
     /// How many of the new ones lie before the latest that the bucket already had.
     pub late: u64,
+    /// Readings at or below the floor that say something else than the bucket, which keeps what it has: nobody knows which
+    /// is later. [`Bucket::set_aside`] tells which they are.
+    pub set_aside: u64,
 }
 
 impl std::ops::AddAssign for Applied {
@@ -104,6 +121,7 @@ impl std::ops::AddAssign for Applied {
         self.duplicate += other.duplicate;
         self.overwritten += other.overwritten;
         self.late += other.late;
+        self.set_aside += other.set_aside;
     }
 }
 
@@ -111,6 +129,7 @@ impl std::ops::AddAssign for Applied {
 #[derive(Debug, Clone, Default)]
 pub struct Bucket {
     pages: Vec<Page>,
+    set_aside: Vec<usize>,
 }
 
 impl Bucket {
@@ -120,7 +139,18 @@ impl Bucket {
     pub fn from_stored(pages: impl IntoIterator<Item = StoredPage>) -> Self {
         let mut pages: Vec<Page> = pages.into_iter().map(Page::from).collect();
         pages.sort_unstable_by_key(|page| page.number);
-        Self { pages }
+        let is_cut = pages.iter().any(|page| page.rewritten);
+        let mut bucket = Self { pages, set_aside: Vec::new() };
+        if is_cut {
+            bucket.close_gaps();
+        }
+        bucket
+    }
+
+    /// The places, among the rows of the last [`Bucket::apply`], of those that were set aside.
+    #[must_use]
+    pub fn set_aside(&self) -> &[usize] {
+        &self.set_aside
     }
 
     /// The pages, in order of their numbers.
@@ -136,21 +166,13 @@ impl Bucket {
         stored.clone().count() == revs.len() && stored.into_iter().all(|page| revs.contains(&(page.number, page.rev())))
     }
 
-    /// Makes every stored page due for a write, so that an earlier write whose outcome was never
-    /// learnt can no longer go through once this one has.
-    pub fn touch(&mut self) {
-        for page in self.pages.iter_mut().filter(|page| page.stored.is_some()) {
-            page.touched = true;
-        }
-    }
-
     /// Makes every stored page due for a write that says anew what can be said of its readings, and
     /// the marks true: page 0 is marked when there are several pages, and no other page is.
     pub fn mark_anew(&mut self, several: bool) {
         for page in &mut self.pages {
             page.has_overflow = page.number == 0 && (page.has_overflow || several);
+            page.touched |= page.stored.is_some();
         }
-        self.touch();
     }
 
     /// Makes the last page page 0 of a bucket that has lost it, or never got it: without one no query finds the others.
@@ -184,82 +206,120 @@ impl Bucket {
         at[at.len().saturating_sub(count)..].iter().map(|(_, p, i)| self.pages[*p].readings.reading(*i)).collect()
     }
 
-    /// Merges rows, given in time order (rows of one time in the order they were accepted).
+    /// Merges rows, given in time order.
     ///
-    /// A timestamp that a page holds is overwritten there, closed or not; a new one goes to the
-    /// open page, or, where a cap is reached, closes it and opens the next. What a stored page says
-    /// of `instance` tells which rows it has already, from an earlier try whose answer was not learnt.
-    pub fn apply<'a>(&mut self, rows: impl Iterator<Item = Row<'a>>, caps: &Caps, instance: &Arc<str>) -> Applied {
-        let stored_last_ms = self.pages.iter().filter_map(Page::stored_last_ms).max();
-        let last = self.pages.iter().filter_map(|page| page.readings.times().last().copied()).max();
-        let mut applied = Applied::default();
-        // Pages before this one were not touched; per touched page, whether settled readings changed.
-        let mut touched: Vec<(bool, bool)> = vec![(false, false); self.pages.len()];
+    /// A timestamp that a page holds is merged there, closed or not, by the rows' stamps; a new one goes to the open page,
+    /// or, where a cap is reached, closes it and opens the next.
+    pub fn apply<'a>(&mut self, rows: impl Iterator<Item = Row<'a>>, options: &MergeOptions<'_>) -> Applied {
+        self.set_aside.clear();
+        self.pages.iter_mut().for_each(|page| page.raise_floor(options.floor));
         // Rows are mostly new, and mostly of one page.
-        let expected = rows.size_hint().0.min(caps.max_readings);
+        let expected = rows.size_hint().0.min(options.caps.max_readings);
         if let Some(open) = self.pages.iter_mut().find(|page| !page.closed) {
             open.readings.reserve(expected);
         }
-        for row in rows {
-            if let Some((p, index)) = self.locate(row.time) {
-                if self.pages[p].covers(instance, row.sequence, index) {
-                    // An earlier try of this very merge reached the store, whatever its answer was.
-                    applied.new += 1;
-                } else if self.overwrite(p, index, &row, instance) {
-                    applied.overwritten += 1;
-                    touched[p] = (true, true);
-                } else {
-                    applied.duplicate += 1;
+        let mut pass = Pass {
+            stored_last_ms: self.pages.iter().filter_map(Page::stored_last_ms).max(),
+            last: self.pages.iter().filter_map(|page| page.readings.times().last().copied()).max(),
+            touched: vec![(false, false); self.pages.len()],
+            expected,
+        };
+        let (mut applied, mut group) = (Applied::default(), Group::default());
+        let mut rows = rows.enumerate().peekable();
+        while let Some((number, row)) = rows.next() {
+            let has_more = rows.peek().is_some_and(|(_, next)| counts_together(&row, next, options.floor));
+            if !has_more && group.places.is_empty() {
+                match self.take(&row, options, &mut pass) {
+                    Some(one) => applied += one,
+                    None => self.set_aside.push(number),
                 }
                 continue;
             }
-            let p = self.page_with_room(&row, caps, expected);
-            touched.resize(self.pages.len(), (false, false));
-            touched[p].0 = true;
-            let page = &mut self.pages[p];
-            page.readings.push(row.time, row.fields());
-            page.stamp(instance, row.sequence);
-            // Only what lies after every stored reading, as others see them, may be appended.
-            page.rewritten |=
-                page.stored.is_some() && stored_last_ms.is_some_and(|last| row.time.div_euclid(MILLI_NS) <= last);
-            applied.new += 1;
-            applied.late += u64::from(last.is_some_and(|last| row.time < last));
+            group.add(number, row.cells, self.what_says(&row, &group.cells));
+            if !has_more {
+                let Group { cells, places, said } = std::mem::take(&mut group);
+                match self.take(&Row { cells: &cells, ..row }, options, &mut pass) {
+                    Some(one) => applied += Applied { late: one.late, ..said },
+                    None => self.set_aside.extend(places),
+                }
+            }
         }
-        for (page, (_, rewritten)) in self.pages.iter_mut().zip(&touched).filter(|(_, (touched, _))| *touched) {
+        applied.set_aside = self.set_aside.len() as u64;
+        for (page, (_, rewritten)) in self.pages.iter_mut().zip(&pass.touched).filter(|(_, (touched, _))| *touched) {
             page.readings.settle(*rewritten && !faults::has(Bug::StaleSummary));
         }
-        self.split_oversized(caps);
+        self.split_oversized(options.caps);
         applied
     }
 
-    /// Takes the readings of a range of times out, as this instance logged it at `sequence`; tells how many
-    /// there were. Pages that have none left go, and their places are taken by those behind them, so that
-    /// the numbers have no gap.
-    ///
-    /// What this instance logged later counts as applied to a page no more: where the removal is done once
-    /// more after a restart, it went with the rest, and is to come again.
-    pub fn remove(&mut self, range: &Range<i64>, instance: &Arc<str>, sequence: u64) -> usize {
-        let mut removed = 0;
-        for page in &mut self.pages {
-            let gone = page.readings.remove(range);
-            if gone > 0 {
-                removed += gone;
-                page.rewritten = true;
-                page.reach_back(instance, sequence);
-            }
+    /// Merges one row; `None` where the bucket keeps what it has, and nobody knows which is later.
+    fn take(&mut self, row: &Row<'_>, options: &MergeOptions<'_>, pass: &mut Pass) -> Option<Applied> {
+        if let Some((p, index)) = self.locate(row.time) {
+            return match self.merge(p, index, row, options) {
+                Merged::Landed => Some(Applied { new: 1, ..Applied::default() }),
+                Merged::Same | Merged::Restamped => Some(Applied { duplicate: 1, ..Applied::default() }),
+                Merged::Changed => {
+                    pass.touched[p] = (true, true);
+                    Some(Applied { overwritten: 1, ..Applied::default() })
+                }
+                Merged::Outdated => None,
+            };
         }
+        let p = self.page_with_room(row, options, pass.expected);
+        pass.touched.resize(self.pages.len(), (false, false));
+        pass.touched[p].0 = true;
+        let page = &mut self.pages[p];
+        page.readings.push(row.time, row.stamp, row.fields());
+        // Only what lies after every stored reading, as others see them, may be appended.
+        page.rewritten |=
+            page.stored.is_some() && pass.stored_last_ms.is_some_and(|last| row.time.div_euclid(MILLI_NS) <= last);
+        let is_late = pass.last.is_some_and(|last| row.time < last);
+        Some(Applied { new: 1, late: u64::from(is_late), ..Applied::default() })
+    }
+
+    /// Deletes what is older than a stamp in a range of times; tells how many readings lost something. Pages that have
+    /// none left go, and their places are taken by those behind them, so that the numbers have no gap.
+    pub fn delete(&mut self, range: &Range<i64>, before: Stamp) -> usize {
+        let mut deleted = 0;
+        for page in &mut self.pages {
+            let gone = page.readings.delete(range, before);
+            deleted += gone;
+            page.rewritten |= gone > 0;
+        }
+        self.close_gaps();
+        deleted
+    }
+
+    fn close_gaps(&mut self) {
         let held = |page: &Page| !page.removed;
         while let Some(at) = self.pages.iter().position(|page| held(page) && page.readings.is_empty()) {
             let last = self.pages.iter().rposition(held).unwrap_or(at);
             let moved = &mut self.pages[last];
             moved.removed = true;
             if at < last {
-                let (readings, closed, applied) =
-                    (std::mem::take(&mut moved.readings), moved.closed, moved.applied.clone());
-                self.pages[at].take_over(readings, closed, &applied);
+                let (readings, closed) = (std::mem::take(&mut moved.readings), moved.closed);
+                self.pages[at].take_over(readings, closed);
             }
         }
-        removed
+    }
+
+    /// What a line says, after others of its request about its time.
+    fn what_says(&self, row: &Row<'_>, earlier: &[(u16, Value)]) -> Applied {
+        // What has this very record already counts as it did then.
+        let has_landed = |(p, index): &(usize, usize)| self.pages[*p].readings.has_of(*index, row.stamp);
+        let at = self.locate(row.time).filter(|at| !has_landed(at));
+        if at.is_none() && earlier.is_empty() {
+            return Applied { new: 1, ..Applied::default() };
+        }
+        let stored = |field: u16| {
+            let (p, index) = at?;
+            self.pages[p].readings.cells(&row.names[usize::from(field)])?[index].as_ref()
+        };
+        let held = |field: u16| earlier.iter().find(|(of, _)| *of == field).map(|(_, value)| value);
+        match row.cells.iter().all(|(field, value)| held(*field).or_else(|| stored(*field)) == Some(value)) {
+            true => Applied { duplicate: 1, ..Applied::default() },
+            false => Applied { overwritten: 1, ..Applied::default() },
+        }
     }
 
     fn locate(&self, time: i64) -> Option<(usize, usize)> {
@@ -269,19 +329,25 @@ impl Bucket {
         self.pages.iter().enumerate().rev().find_map(|(p, page)| Some((p, page.readings.find(time)?)))
     }
 
-    fn overwrite(&mut self, p: usize, index: usize, row: &Row<'_>, instance: &Arc<str>) -> bool {
+    fn merge(&mut self, p: usize, index: usize, row: &Row<'_>, options: &MergeOptions<'_>) -> Merged {
         let page = &mut self.pages[p];
-        if !page.readings.overwrite(index, row.fields()) {
-            return false;
+        if legacy::has_landed(page, index, options.log, row.stamp) {
+            return Merged::Landed;
         }
-        page.rewritten |= page.stored.as_ref().is_some_and(|stored| index < stored.count);
-        page.stamp(instance, row.sequence);
-        true
+        let stamp = if faults::has(Bug::ArrivalWins) { Stamp::MAX >> 2 } else { row.stamp };
+        let merged = page.readings.merge(index, stamp, row.fields());
+        match merged {
+            Merged::Changed => page.rewritten |= page.has_stored(index),
+            Merged::Restamped => page.touched |= options.restamps && page.has_stored(index),
+            Merged::Landed | Merged::Same | Merged::Outdated => {}
+        }
+        merged
     }
 
     /// The open page, when it has room for the row; else the next page, the open one being closed.
-    fn page_with_room(&mut self, row: &Row<'_>, caps: &Caps, expected: usize) -> usize {
-        if let Some(p) = self.pages.iter().position(|page| !page.closed) {
+    fn page_with_room(&mut self, row: &Row<'_>, options: &MergeOptions<'_>, expected: usize) -> usize {
+        let caps = options.caps;
+        if let Some(p) = self.pages.iter().position(|page| !page.closed && !page.removed) {
             let page = &mut self.pages[p];
             let row_bytes = super::readings::reading_bytes(row.time, row.fields().map(|(n, v)| (&**n, v)));
             let fits = page.readings.len() < caps.max_readings
@@ -292,7 +358,14 @@ impl Bucket {
             }
             page.closed = true;
         }
+        // One that a deletion has emptied and that is still stored, so that the numbers have no gap.
+        if let Some(p) = self.pages.iter().position(|page| page.removed) {
+            let page = &mut self.pages[p];
+            (page.removed, page.closed, page.rewritten) = (false, false, true);
+            return p;
+        }
         let mut readings = Readings::default();
+        readings.raise_floor(options.floor);
         readings.reserve(expected);
         self.add_page(readings)
     }
@@ -411,6 +484,48 @@ impl Bucket {
             self.pages[*p].mark_written();
         }
         self.pages.retain(|page| !page.removed);
+    }
+}
+
+/// What one merge knows of the bucket as it was before.
+struct Pass {
+    /// The millisecond of the latest reading as others see it in the store.
+    stored_last_ms: Option<i64>,
+    /// The time of the latest reading.
+    last: Option<i64>,
+    /// Per page whether it was touched, and whether settled readings changed. Those beyond its end were not.
+    touched: Vec<(bool, bool)>,
+    /// How many readings there are to come.
+    expected: usize,
+}
+
+/// Whether a row and the next one are laid together, field by field, before they are merged: lines of one request about one
+/// time, and what comes at or below the floor, where one log's order is known and nothing else.
+fn counts_together(row: &Row<'_>, next: &Row<'_>, floor: Stamp) -> bool {
+    row.time == next.time && (row.stamp == next.stamp || row.stamp.max(next.stamp) <= floor)
+}
+
+/// Rows that count together so far.
+#[derive(Default)]
+struct Group {
+    cells: Vec<(u16, Value)>,
+    /// Their places among all rows.
+    places: Vec<usize>,
+    /// What each is counted as, if they are merged.
+    said: Applied,
+}
+
+impl Group {
+    /// Lays a row's cells over the earlier ones, field by field.
+    fn add(&mut self, place: usize, later: &[(u16, Value)], said: Applied) {
+        self.places.push(place);
+        self.said += said;
+        for (field, value) in later {
+            match self.cells.iter_mut().find(|(held, _)| held == field) {
+                Some((_, held)) => *held = value.clone(),
+                None => self.cells.push((*field, value.clone())),
+            }
+        }
     }
 }
 

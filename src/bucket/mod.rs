@@ -5,19 +5,24 @@
 
 pub mod changes;
 pub mod columns;
+pub mod deletions;
+pub mod exact;
 pub mod hot;
 pub mod kept;
 pub mod packed;
 pub mod page;
 pub mod readings;
+pub mod registry;
+pub mod stamps;
 pub mod store;
 pub mod summary;
 pub mod unflushed;
 
+mod legacy;
 mod merge;
 
 pub use changes::Changes;
-pub use merge::{Applied, Bucket, Caps, PackedBucket, Row};
+pub use merge::{Applied, Bucket, Caps, MergeOptions, PackedBucket, Row};
 pub use page::{Page, StoredPage, WriteKind};
 pub use readings::{Reading, Readings};
 pub use store::{BucketId, SensorDocument, StorageError, Store};

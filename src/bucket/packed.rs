@@ -1,10 +1,11 @@
-//! Readings of one sensor packed into bytes, each with its place in the log: what waits in memory takes about 15 bytes a
+//! Readings of one sensor packed into bytes, each with its record's stamp: what waits in memory takes about 16 bytes a
 //! reading of two numbers, and 100 as values. Lives in memory only, so the format may change at any time; what is merged
 //! is packed by [`super::columns`].
 //!
 //! ```text
-//! row   := head:varint (places behind the row before it << 1 | 1 where the shape is a new one)  [shape]
-//!          time:varint (zigzag; by how many ns the interval differs from the one before)  value…
+//! row   := head:varint (milliseconds of the stamp behind the row before it << 2 | 2 where it is another record's
+//!          | 1 where the shape is a new one)  [low:varint (zigzag; the stamp's other bits, less those of the first row)]
+//!          [shape]  time:varint (zigzag; by how many ns the interval differs from the one before)  value…
 //! shape := count:varint cell…                     cell := varint (field's index << 3 | kind)
 //! value := 0 float: count:u8 bytes (of the eight, the highest first, without the zeros at the end)
 //!        | 1 integer: zigzag varint | 2 unsigned: varint | 3 boolean: u8 | 4 text: length:varint bytes
@@ -13,10 +14,11 @@
 use std::iter;
 
 use super::merge::Row;
-use crate::reading::Value;
+use crate::reading::stamp::{first_of, low_of, millis_of};
 use crate::reading::varint::{put_varint, take_varint, unzigzag, zigzag};
+use crate::reading::{Stamp, Value};
 
-/// Readings in the order in which they were pushed, each with its place in the log.
+/// Readings in the order in which they were pushed, each with its record's stamp.
 #[derive(Debug, Clone, Default)]
 pub struct Packed {
     bytes: Vec<u8>,
@@ -28,7 +30,9 @@ pub struct Packed {
 /// What a row is told from: the row before it.
 #[derive(Debug, Clone, Copy, Default)]
 struct Before {
-    sequence: u64,
+    stamp: Stamp,
+    /// The lower bits of the first row's stamp: later ones of one opening of the log differ little.
+    low: u64,
     time: i64,
     interval: i64,
     /// Where in the bytes its shape stands; behind every shape there is.
@@ -45,7 +49,7 @@ pub struct Unpacked {
 #[derive(Debug, Clone, Copy)]
 struct UnpackedRow {
     time: i64,
-    sequence: u64,
+    stamp: Stamp,
     cells: (usize, usize),
 }
 
@@ -68,17 +72,17 @@ impl Packed {
         self.bytes.capacity()
     }
 
-    /// Adds a reading, whose place in the log is not before the last one's.
+    /// Adds a reading, whose record is not before the last one's in the log.
     pub fn push<'a>(
         &mut self,
-        sequence: u64,
+        stamp: Stamp,
         time: i64,
         cells: impl ExactSizeIterator<Item = (u16, &'a Value)> + Clone,
     ) {
         self.make_room();
         let before = self.end;
         let is_new = self.rows == 0 || !self.is_shape_of(before.shape, cells.clone());
-        put_varint(&mut self.bytes, (sequence - before.sequence) << 1 | u64::from(is_new));
+        self.put_stamp(stamp, is_new);
         if is_new {
             self.end.shape = u32::try_from(self.bytes.len()).unwrap_or(u32::MAX);
             put_varint(&mut self.bytes, cells.len() as u64);
@@ -87,8 +91,22 @@ impl Packed {
         let interval = time.wrapping_sub(before.time);
         put_varint(&mut self.bytes, zigzag(interval.wrapping_sub(before.interval)));
         cells.for_each(|(_, value)| self.put_value(value));
-        (self.end.sequence, self.end.time, self.end.interval) = (sequence, time, interval);
+        (self.end.stamp, self.end.time, self.end.interval) = (stamp, time, interval);
         self.rows += 1;
+    }
+
+    fn put_stamp(&mut self, stamp: Stamp, is_new_shape: bool) {
+        let before = self.end.stamp;
+        if stamp == before {
+            self.bytes.push(u8::from(is_new_shape));
+            return;
+        }
+        let millis = millis_of(stamp) - millis_of(before);
+        put_varint(&mut self.bytes, millis << 2 | 2 | u64::from(is_new_shape));
+        put_varint(&mut self.bytes, zigzag(low_of(stamp).wrapping_sub(self.end.low).cast_signed()));
+        if self.rows == 0 {
+            self.end.low = low_of(stamp);
+        }
     }
 
     /// A quarter at a time: there are very many of these, and doubling would leave a third of their memory unused.
@@ -129,18 +147,18 @@ impl Packed {
         let mut unpacked = Unpacked::default();
         unpacked.unpack([later]);
         for row in &unpacked.rows {
-            self.push(row.sequence, row.time, unpacked.cells_of(row));
+            self.push(row.stamp, row.time, unpacked.cells_of(row));
         }
     }
 
-    /// Takes out the readings that are not to be kept, by time and place in the log.
-    pub fn take_out(&mut self, goes: impl Fn(i64, u64) -> bool) -> Self {
+    /// Takes out the readings that are not to be kept, by time and stamp.
+    pub fn take_out(&mut self, goes: impl Fn(i64, Stamp) -> bool) -> Self {
         let mut unpacked = Unpacked::default();
         unpacked.unpack([&*self]);
         let (mut kept, mut gone) = (Self::default(), Self::default());
         for row in &unpacked.rows {
-            let to = if goes(row.time, row.sequence) { &mut gone } else { &mut kept };
-            to.push(row.sequence, row.time, unpacked.cells_of(row));
+            let to = if goes(row.time, row.stamp) { &mut gone } else { &mut kept };
+            to.push(row.stamp, row.time, unpacked.cells_of(row));
         }
         *self = kept;
         gone
@@ -153,12 +171,12 @@ impl Packed {
         self.bytes.last().zip(shape).map_or(0, |(last, shape)| last ^ shape)
     }
 
-    /// The readings' places in the log, in order.
-    pub fn sequences(&self) -> impl Iterator<Item = u64> {
+    /// The readings' stamps, in order.
+    pub fn stamps(&self) -> impl Iterator<Item = Stamp> {
         let mut walk = Walk::new(self);
         iter::from_fn(move || {
-            let (sequence, _) = walk.row(|_, bytes, at, kind| skip(bytes, at, kind))?;
-            Some(sequence)
+            let (stamp, _) = walk.row(|_, bytes, at, kind| skip(bytes, at, kind))?;
+            Some(stamp)
         })
     }
 }
@@ -187,14 +205,20 @@ impl<'a> Walk<'a> {
         Self { bytes: &packed.bytes, at: 0, before: Before::default() }
     }
 
-    /// The next row's place in the log and time; each value is for the caller to read, or to pass over.
-    fn row(&mut self, mut value: impl FnMut(u16, &[u8], &mut usize, u64)) -> Option<(u64, i64)> {
+    /// The next row's stamp and time; each value is for the caller to read, or to pass over.
+    fn row(&mut self, mut value: impl FnMut(u16, &[u8], &mut usize, u64)) -> Option<(Stamp, i64)> {
         if self.at == self.bytes.len() {
             return None;
         }
         let (bytes, before) = (self.bytes, &mut self.before);
         let head = varint(bytes, &mut self.at);
-        before.sequence += head >> 1;
+        if head & 2 == 2 {
+            let low = before.low.wrapping_add_signed(unzigzag(varint(bytes, &mut self.at)));
+            if before.stamp == 0 {
+                before.low = low;
+            }
+            before.stamp = first_of(millis_of(before.stamp) + (head >> 2)) | low;
+        }
         if head & 1 == 1 {
             before.shape = u32::try_from(self.at).unwrap_or(u32::MAX);
             for _ in 0..varint(bytes, &mut self.at) {
@@ -208,7 +232,7 @@ impl<'a> Walk<'a> {
             let cell = varint(bytes, &mut shape);
             value(u16::try_from(cell >> 3).unwrap_or(u16::MAX), bytes, &mut self.at, cell & 7);
         }
-        Some((before.sequence, before.time))
+        Some((before.stamp, before.time))
     }
 }
 
@@ -235,8 +259,8 @@ impl Unpacked {
         loop {
             let start = cells.len();
             let row = walk.row(|field, bytes, at, kind| cells.push((field, take_value(bytes, at, kind))));
-            let Some((sequence, time)) = row else { return };
-            rows.push(UnpackedRow { time, sequence, cells: (start, cells.len()) });
+            let Some((stamp, time)) = row else { return };
+            rows.push(UnpackedRow { time, stamp, cells: (start, cells.len()) });
         }
     }
 
@@ -244,7 +268,7 @@ impl Unpacked {
     pub fn rows<'a>(&'a self, names: &'a [std::sync::Arc<str>]) -> impl ExactSizeIterator<Item = Row<'a>> {
         let row = |row: &'a UnpackedRow| Row {
             time: row.time,
-            sequence: row.sequence,
+            stamp: row.stamp,
             names,
             cells: &self.cells[row.cells.0..row.cells.1],
         };

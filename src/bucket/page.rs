@@ -1,15 +1,10 @@
 //! One page of a bucket in memory: its readings, its marks, and what of it the store has.
 
-use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use rapidhash::fast::RapidHasher;
-
 use super::readings::{PackedReadings, Readings};
+use crate::reading::Stamp;
 use crate::reading::time::MILLI_NS;
-
-/// How many instances' log positions a page remembers; the longest unseen goes first.
-const APPLIED_MAX: usize = 8;
 
 /// A page as a store returns it.
 #[derive(Debug, Clone)]
@@ -22,10 +17,12 @@ pub struct StoredPage {
     pub closed: bool,
     /// On page 0: the bucket has, or is about to have, further pages.
     pub has_overflow: bool,
-    /// The readings, with summaries made anew from them.
+    /// The readings with their stamps, and with summaries made anew from them.
     pub readings: Readings,
-    /// The highest sequence merged into the page, per instance.
+    /// Of a page that a version without stamps wrote: the highest sequence merged into it, per log. See [`super::legacy`].
     pub applied: Vec<(Arc<str>, u64)>,
+    /// A deletion that is remembered has taken readings out of it that the store still has.
+    pub cut: bool,
 }
 
 /// A page, and what the store is known to hold of it.
@@ -39,13 +36,14 @@ pub struct Page {
     pub has_overflow: bool,
     /// The readings.
     pub readings: Readings,
-    /// The highest sequence merged into the page, per instance.
+    /// As in [`StoredPage`]; written back as it is.
     pub applied: Vec<(Arc<str>, u64)>,
     /// `None` while the page was never stored.
     pub(super) stored: Option<Stored>,
     /// Stored readings changed, or new ones came that may not be appended.
     pub(super) rewritten: bool,
-    /// The page is to be written whether anything changed or not.
+    /// The page is to be written whether any value changed or not: its stamps did, or what it says of its readings is to
+    /// be said anew.
     pub(super) touched: bool,
     /// Nothing is left in it: it is to go from the store.
     pub(super) removed: bool,
@@ -63,7 +61,6 @@ pub(super) struct Stored {
     last: Option<i64>,
     pub(super) closed: bool,
     pub(super) has_overflow: bool,
-    applied: Vec<(Arc<str>, u64)>,
 }
 
 /// The cheapest write that brings the store up to a page.
@@ -81,9 +78,6 @@ pub enum WriteKind {
     /// The page goes.
     Remove,
 }
-
-/// Where revs of new pages begin, at most.
-const FIRST_REV_MAX: u64 = 1 << 30;
 
 impl Page {
     pub(super) fn new(number: u32) -> Self {
@@ -109,20 +103,14 @@ impl Page {
 
     /// The rev that the page has once it is written as it is now.
     ///
-    /// The first rev of a page comes from what is in it, and which instance logged it where, so that
-    /// whoever still knows a page of the same name that was deleted meanwhile cannot take this one for it.
+    /// The first rev of a page is its greatest stamp, so that whoever still knows a page of the same name that was deleted
+    /// meanwhile cannot take this one for it.
     #[must_use]
     pub fn next_rev(&self) -> u64 {
-        if let Some(stored) = &self.stored {
-            return stored.rev + 1;
+        match &self.stored {
+            Some(stored) => stored.rev + 1,
+            None => self.readings.stamps().greatest().max(1),
         }
-        let times = self.readings.times();
-        let mut hasher = RapidHasher::default();
-        (times.len(), times.first(), times.last(), self.readings.bytes()).hash(&mut hasher);
-        for (instance, sequence) in &self.applied {
-            (&**instance, sequence).hash(&mut hasher);
-        }
-        1 + hasher.finish() % FIRST_REV_MAX
     }
 
     /// The write that the store needs, if any.
@@ -150,8 +138,7 @@ impl Page {
 
     /// The memory it takes, in bytes.
     pub(super) fn memory(&self) -> usize {
-        let positions = self.applied.capacity() + self.stored.as_ref().map_or(0, |stored| stored.applied.capacity());
-        size_of::<Self>() + self.readings.memory() + positions * size_of::<(Arc<str>, u64)>()
+        size_of::<Self>() + self.readings.memory() + self.applied.capacity() * size_of::<(Arc<str>, u64)>()
     }
 
     /// The last stored reading's time in whole milliseconds, as other writers see it.
@@ -159,49 +146,21 @@ impl Page {
         self.stored.as_ref()?.last.map(|time| time.div_euclid(MILLI_NS))
     }
 
-    /// Whether the stored reading at `index` has what this instance logged at `sequence` already in
-    /// it: an instance's readings reach a bucket in log order, so a page that has a later one of
-    /// them has this one too.
-    pub(super) fn covers(&self, instance: &str, sequence: u64, index: usize) -> bool {
-        if crate::faults::has(crate::faults::Bug::ReplayIgnoresApplied) {
-            return false;
-        }
-        let stored = self.stored.iter().filter(|stored| index < stored.count);
-        stored.flat_map(|stored| &stored.applied).any(|(by, applied)| **by == *instance && *applied >= sequence)
+    /// Whether the store had the reading at `index` when the page was last written or read.
+    pub(super) fn has_stored(&self, index: usize) -> bool {
+        self.stored.as_ref().is_some_and(|stored| index < stored.count)
     }
 
-    /// Notes that what this instance logged at `sequence` is merged into the page.
-    pub(super) fn stamp(&mut self, instance: &Arc<str>, sequence: u64) {
-        let last = self.applied.last_mut().filter(|(by, _)| Arc::ptr_eq(by, instance));
-        if let Some((_, applied)) = last {
-            *applied = sequence.max(*applied);
-            return;
-        }
-        let known = self.applied.iter().position(|(by, _)| **by == **instance);
-        let before = known.map_or(0, |at| self.applied.remove(at).1);
-        self.applied.push((instance.clone(), sequence.max(before)));
-        let surplus = self.applied.len().saturating_sub(APPLIED_MAX);
-        self.applied.drain(..surplus);
+    /// Settles every cell at or below a floor.
+    pub(super) fn raise_floor(&mut self, floor: Stamp) {
+        self.readings.raise_floor(floor);
     }
 
-    /// Notes that what this instance logged behind `sequence` is not merged into the page.
-    pub(super) fn reach_back(&mut self, instance: &Arc<str>, sequence: u64) {
-        for (_, applied) in self.applied.iter_mut().filter(|(by, _)| **by == **instance) {
-            *applied = sequence.min(*applied);
-        }
-    }
-
-    /// Takes the place of the last page, whose readings come here. What was applied to both counts as
-    /// applied, and no more than that.
-    pub(super) fn take_over(&mut self, readings: Readings, closed: bool, applied: &[(Arc<str>, u64)]) {
+    /// Takes the place of the last page, whose readings come here.
+    pub(super) fn take_over(&mut self, readings: Readings, closed: bool) {
         self.readings = readings;
         self.closed = closed;
         self.rewritten = true;
-        self.applied.retain_mut(|(instance, sequence)| {
-            let other = applied.iter().find(|(other, _)| other == instance);
-            *sequence = other.map_or(0, |(_, other)| (*sequence).min(*other));
-            other.is_some()
-        });
     }
 
     /// Its readings, packed; the page has none meanwhile.
@@ -216,7 +175,6 @@ impl Page {
             last: self.readings.times().last().copied(),
             closed: self.closed,
             has_overflow: self.has_overflow,
-            applied: self.applied.clone(),
         });
         self.rewritten = false;
         self.touched = false;
@@ -233,14 +191,13 @@ impl From<StoredPage> for Page {
                 last: page.readings.times().last().copied(),
                 closed: page.closed,
                 has_overflow: page.has_overflow,
-                applied: page.applied.clone(),
             }),
             number: page.number,
             closed: page.closed,
             has_overflow: page.has_overflow,
             readings: page.readings,
             applied: page.applied,
-            rewritten: false,
+            rewritten: page.cut,
             touched: false,
             removed: false,
             moved_from: None,

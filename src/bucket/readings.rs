@@ -4,9 +4,12 @@ use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use super::columns::{self, Cell, Damage};
+use super::stamps::Stamps;
 use super::summary::Summary;
-use crate::reading::Value;
+use crate::faults::{self, Bug};
+use crate::reading::stamp::SETTLED;
 use crate::reading::time::MILLI_NS;
+use crate::reading::{Stamp, Value};
 
 /// One reading by itself, as queries and sensor documents hand it around.
 #[derive(Debug, Clone, PartialEq)]
@@ -17,16 +20,20 @@ pub struct Reading {
     pub fields: Vec<(Arc<str>, Value)>,
 }
 
-impl Reading {
-    /// Lays a later reading of the same time over this one, field by field.
-    pub fn lay_over(&mut self, later: Self) {
-        for (name, value) in later.fields {
-            match self.fields.iter_mut().find(|(held, _)| *held == name) {
-                Some((_, held)) => *held = value,
-                None => self.fields.push((name, value)),
-            }
-        }
-    }
+/// What became of a reading whose time a set holds already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Merged {
+    /// A value changed, or was added.
+    Changed,
+    /// The values are the same, and now known to have been said later.
+    Restamped,
+    /// The set has this very reading, from an earlier try.
+    Landed,
+    /// The set has later values, or the same ones.
+    Same,
+    /// It lies at or below the floor and says something else: by then its log was taken to have nothing left, so it is
+    /// not known which is later. Nothing changed.
+    Outdated,
 }
 
 /// A set of readings, distinct in time. Between [`Readings::push`] and [`Readings::settle`] the
@@ -34,6 +41,8 @@ impl Reading {
 #[derive(Debug, Clone, Default)]
 pub struct Readings {
     times: Vec<i64>,
+    /// Which records wrote them.
+    stamps: Stamps,
     columns: Vec<Column>,
     /// Readings before this index are in time order, and those from it on are too.
     settled: usize,
@@ -61,6 +70,8 @@ pub struct PackedReadings {
     columns: Vec<(Arc<str>, Option<Summary>)>,
     len: usize,
     packed: Box<[u8]>,
+    floor: Stamp,
+    stamps: Box<[u8]>,
     bytes: usize,
     texts: usize,
 }
@@ -139,7 +150,41 @@ impl Readings {
     #[must_use]
     pub fn memory(&self) -> usize {
         let cells = self.columns.iter().map(|c| c.cells.capacity()).sum::<usize>() * size_of::<Option<Value>>();
-        self.times.capacity() * size_of::<i64>() + cells + self.columns.capacity() * size_of::<Column>() + self.texts
+        let times = self.times.capacity() * size_of::<i64>() + self.stamps.memory();
+        times + cells + self.columns.capacity() * size_of::<Column>() + self.texts
+    }
+
+    /// The stamps of its cells.
+    #[must_use]
+    pub fn stamps(&self) -> &Stamps {
+        &self.stamps
+    }
+
+    /// Whether a record of this stamp wrote any cell of a reading.
+    #[must_use]
+    pub fn has_of(&self, index: usize, stamp: Stamp) -> bool {
+        (0..self.columns.len()).any(|column| self.stamps.of(index, column) == stamp)
+    }
+
+    /// The stamps as bytes, but for the floor.
+    #[must_use]
+    pub fn encode_stamps(&self) -> Vec<u8> {
+        self.stamps.encode(|column| &self.columns[column].name)
+    }
+
+    /// Takes over stamps that were encoded, for a set that has none yet.
+    ///
+    /// # Errors
+    /// [`Damage`]
+    pub fn decode_stamps(&mut self, floor: Stamp, bytes: &[u8]) -> Result<(), Damage> {
+        let column = |name: &str| self.columns.iter().position(|column| *column.name == *name);
+        self.stamps = Stamps::decode(bytes, floor, self.times.len(), column)?;
+        Ok(())
+    }
+
+    /// Settles every cell at or below a floor, of a settled set.
+    pub fn raise_floor(&mut self, floor: Stamp) {
+        self.stamps.raise(floor);
     }
 
     /// How many cells, empty ones included, there would be with one more reading of these fields.
@@ -167,7 +212,7 @@ impl Readings {
         Reading { time: self.times[index], fields }
     }
 
-    /// A set from columns, each with a cell per time; summaries are made anew.
+    /// A set from columns, each with a cell per time; summaries are made anew, and nothing is known of stamps.
     ///
     /// # Errors
     /// [`NoSet`]
@@ -179,7 +224,8 @@ impl Readings {
             return Err(NoSet::Order { time: pair[1] });
         }
         let bytes = times.iter().map(|time| reading_bytes(*time, std::iter::empty())).sum();
-        let mut set = Self { bytes, settled: times.len(), times, ..Self::default() };
+        let stamps = Stamps::settled(times.len(), SETTLED);
+        let mut set = Self { bytes, settled: times.len(), times, stamps, ..Self::default() };
         for (name, cells) in columns {
             if set.columns.iter().any(|column| column.name == name) {
                 return Err(NoSet::Twice { name });
@@ -217,6 +263,7 @@ impl Readings {
     /// Makes room for so many more readings.
     pub fn reserve(&mut self, readings: usize) {
         self.times.reserve(readings);
+        self.stamps.reserve(readings);
         self.columns.iter_mut().for_each(|column| column.cells.reserve(readings));
         self.expected = self.times.len() + readings;
     }
@@ -230,6 +277,12 @@ impl Readings {
     /// The summary of each field that holds a number.
     pub fn summaries(&self) -> impl Iterator<Item = (&Arc<str>, &Summary)> {
         self.columns.iter().filter_map(|c| c.summary.as_ref().map(|s| (&c.name, s)))
+    }
+
+    /// As [`Readings::summaries`], each by itself.
+    #[must_use]
+    pub fn owned_summaries(&self) -> Vec<(Arc<str>, Summary)> {
+        self.summaries().map(|(name, summary)| (name.clone(), summary.clone())).collect()
     }
 
     /// As [`Readings::summaries`], each with the number of its column.
@@ -247,7 +300,20 @@ impl Readings {
     }
 
     /// Adds a reading whose time is not held yet, after any pushed since the last settling.
-    pub fn push<'a>(&mut self, time: i64, fields: impl Iterator<Item = (&'a Arc<str>, &'a Value)>) {
+    pub fn push<'a>(&mut self, time: i64, stamp: Stamp, fields: impl Iterator<Item = (&'a Arc<str>, &'a Value)>) {
+        self.stamps.push(stamp);
+        self.push_cells(time, fields);
+    }
+
+    /// Adds a reading of another set, whose time is not held yet.
+    fn push_from(&mut self, other: &Self, row: usize) {
+        self.push_cells(other.times[row], other.fields(row));
+        let columns = &self.columns;
+        let here = |of: usize| columns.iter().position(|column| column.name == other.columns[of].name);
+        self.stamps.push_from(&other.stamps, row, here);
+    }
+
+    fn push_cells<'a>(&mut self, time: i64, fields: impl Iterator<Item = (&'a Arc<str>, &'a Value)>) {
         debug_assert!(self.times[self.settled..].last().is_none_or(|last| *last < time), "pushed in time order");
         let index = self.times.len();
         self.packed.take();
@@ -270,28 +336,103 @@ impl Readings {
         }
     }
 
-    /// Lays `fields` over the reading at `index`, field by field; tells whether anything changed.
-    pub fn overwrite<'a>(&mut self, index: usize, fields: impl Iterator<Item = (&'a Arc<str>, &'a Value)>) -> bool {
-        let mut changed = false;
+    /// Merges what a record with this stamp says of the reading at `index`: field by field the greater stamp wins, and
+    /// of equal stamps the greater value.
+    pub fn merge<'a>(
+        &mut self,
+        index: usize,
+        stamp: Stamp,
+        fields: impl Iterator<Item = (&'a Arc<str>, &'a Value)>,
+    ) -> Merged {
+        if stamp <= self.stamps.floor() {
+            return self.compare(index, fields);
+        }
+        let (mut changed, mut restamped, mut landed) = (false, false, true);
         for (hint, (name, value)) in fields.enumerate() {
             let at = self.column(name, hint);
-            let column = &mut self.columns[at];
-            column.cells.resize(self.times.len(), None);
-            let cell = &mut column.cells[index];
-            if cell.as_ref() == Some(value) {
+            self.columns[at].cells.resize(self.times.len(), None);
+            let held = self.columns[at].cells[index].as_ref().map(|old| (self.stamps.of(index, at), old));
+            landed &= held.is_some_and(|(of, _)| of == stamp);
+            let (wins, differs) = match held {
+                None => (true, true),
+                Some((of, old)) => {
+                    let is_greater = || value.is_greater(old) || faults::has(Bug::EqualStampsByArrival);
+                    (stamp > of || (stamp == of && is_greater()), old != value)
+                }
+            };
+            if !wins {
                 continue;
             }
-            self.bytes += cell_bytes(&column.name, value);
-            self.bytes -= cell.as_ref().map_or(0, |old| cell_bytes(&column.name, old));
-            self.texts += text_bytes(value);
-            self.texts -= cell.as_ref().map_or(0, text_bytes);
-            *cell = Some(value.clone());
-            changed = true;
+            restamped |= held.is_none_or(|(of, _)| of != stamp);
+            self.stamps.set(index, at, stamp);
+            if differs {
+                changed = true;
+                self.replace(at, index, value);
+            }
         }
-        if changed {
-            self.packed.take();
+        if restamped {
+            self.unite_stamps(index);
         }
-        changed
+        match (changed, restamped, landed) {
+            (true, ..) => Merged::Changed,
+            (false, true, _) => Merged::Restamped,
+            (false, false, true) => Merged::Landed,
+            (false, false, false) => Merged::Same,
+        }
+    }
+
+    fn compare<'a>(&self, index: usize, mut fields: impl Iterator<Item = (&'a Arc<str>, &'a Value)>) -> Merged {
+        let is_there = |(name, value): (&Arc<str>, &Value)| {
+            let column = self.columns.iter().position(|column| column.name == *name);
+            let cell = column.and_then(|at| Some((at, self.columns[at].cells.get(index)?.as_ref()?)));
+            // A cell above the floor is later, whatever it says.
+            cell.is_some_and(|(at, held)| held == value || self.stamps.of(index, at) != SETTLED)
+        };
+        if fields.all(is_there) { Merged::Same } else { Merged::Outdated }
+    }
+
+    fn replace(&mut self, at: usize, index: usize, value: &Value) {
+        let column = &mut self.columns[at];
+        let cell = &mut column.cells[index];
+        self.bytes += cell_bytes(&column.name, value);
+        self.bytes -= cell.as_ref().map_or(0, |old| cell_bytes(&column.name, old));
+        self.texts += text_bytes(value);
+        self.texts -= cell.as_ref().map_or(0, text_bytes);
+        *cell = Some(value.clone());
+        self.packed.take();
+    }
+
+    /// Where all cells of a reading have one stamp, it is the reading's.
+    fn unite_stamps(&mut self, index: usize) {
+        let there = self.columns.iter().enumerate();
+        let there = there.filter(|(_, column)| column.cells.get(index).is_some_and(Option::is_some));
+        let mut stamps = there.map(|(at, _)| self.stamps.of(index, at));
+        let Some(first) = stamps.next() else { return };
+        if stamps.all(|stamp| stamp == first) {
+            self.stamps.set_row(index, first);
+        }
+    }
+
+    /// Merges another settled set into this settled one; tells whether anything changed but stamps.
+    pub fn merge_set(&mut self, other: &Self) -> bool {
+        let (mut changed, mut added) = (false, false);
+        for (row, time) in other.times.iter().enumerate() {
+            let Some(index) = self.find(*time) else {
+                self.push_from(other, row);
+                added = true;
+                continue;
+            };
+            for (at, column) in other.columns.iter().enumerate() {
+                if let Some(value) = &column.cells[row] {
+                    let field = std::iter::once((&column.name, value));
+                    changed |= self.merge(index, other.stamps.of(row, at), field) == Merged::Changed;
+                }
+            }
+        }
+        if changed || added {
+            self.settle(changed);
+        }
+        changed || added
     }
 
     /// Brings all into time order and the summaries up to date. `rewritten` tells that settled
@@ -305,9 +446,11 @@ impl Readings {
             self.sort();
         }
         for column in &mut self.columns {
-            let continued = !rewritten && !late && continue_fold(&mut column.summary, &column.cells[from..]);
-            if !continued {
-                column.summary = Summary::fold(column.cells.iter().flatten());
+            match &mut column.summary {
+                Some(summary) if !rewritten && !late => {
+                    column.cells[from..].iter().flatten().for_each(|value| summary.push(value));
+                }
+                summary => *summary = Summary::fold(column.cells.iter().flatten()),
             }
         }
     }
@@ -315,11 +458,15 @@ impl Readings {
     /// Takes the later part, from `index` on, into a set of its own.
     #[must_use]
     pub fn split_off(&mut self, index: usize) -> Self {
-        let mut later = Self::default();
+        let mut later = Self { stamps: Stamps::settled(0, self.stamps.floor()), ..Self::default() };
         for i in index..self.times.len() {
-            later.push(self.times[i], self.fields(i));
+            later.push_from(self, i);
+        }
+        if faults::has(Bug::SplitLosesStamps) {
+            later.stamps = Stamps::settled(later.times.len(), self.stamps.floor());
         }
         self.times.truncate(index);
+        self.stamps.truncate(index);
         for column in &mut self.columns {
             column.cells.truncate(index);
         }
@@ -331,29 +478,52 @@ impl Readings {
         later
     }
 
-    /// Removes the readings of a range of times, and the fields that none of the others has; tells how
-    /// many there were.
-    pub fn remove(&mut self, range: &Range<i64>) -> usize {
-        let gone = self.times.partition_point(|time| *time < range.start)
+    /// Deletes the cells of a range of times that are older than a stamp, readings that have none left, and fields that
+    /// no reading has any more; tells how many readings lost something.
+    ///
+    /// Settled cells are as old as the floor: whoever raises it deletes first what is to be deleted below it.
+    pub fn delete(&mut self, range: &Range<i64>, before: Stamp) -> usize {
+        let within = self.times.partition_point(|time| *time < range.start)
             ..self.times.partition_point(|time| *time < range.end);
-        if gone.is_empty() {
+        if self.stamps.oldest() >= before {
             return 0;
         }
-        let mut rest = Self::default();
-        for i in (0..gone.start).chain(gone.end..self.times.len()) {
-            rest.push(self.times[i], self.fields(i));
+        let is_old =
+            |stamp: Stamp| if stamp == SETTLED { self.stamps.oldest_settled() < before } else { stamp < before };
+        let (mut rest, mut cut) = (Self::default(), 0);
+        rest.stamps = Stamps::settled(0, self.stamps.floor());
+        for i in 0..self.times.len() {
+            let goes = |at: usize| within.contains(&i) && is_old(self.stamps.of(i, at));
+            let there = || self.columns.iter().enumerate().filter(|(_, column)| column.cells[i].is_some());
+            let (all, gone) = (there().count(), there().filter(|(at, _)| goes(*at)).count());
+            cut += usize::from(gone > 0);
+            if gone == all {
+                continue;
+            }
+            let kept = there().filter(|(at, _)| !goes(*at));
+            let row = rest.times.len();
+            rest.stamps.push(SETTLED);
+            rest.push_cells(self.times[i], kept.clone().filter_map(|(_, c)| Some((&c.name, c.cells[i].as_ref()?))));
+            for (at, column) in kept {
+                let to = rest.columns.iter().position(|other| other.name == column.name).unwrap_or(at);
+                rest.stamps.set(row, to, self.stamps.of(i, at));
+            }
+            rest.unite_stamps(row);
         }
-        rest.settle(true);
-        *self = rest;
-        gone.len()
+        if cut > 0 {
+            rest.settle(true);
+            *self = rest;
+        }
+        cut
     }
 
     /// Packs a settled set.
     #[must_use]
     pub fn pack(mut self) -> PackedReadings {
         let packed = self.packed.take().unwrap_or_else(|| self.pack_columns());
+        let (floor, stamps) = (self.stamps.floor(), self.encode_stamps().into());
         let columns = self.columns.into_iter().map(|column| (column.name, column.summary)).collect();
-        PackedReadings { columns, len: self.times.len(), packed, bytes: self.bytes, texts: self.texts }
+        PackedReadings { columns, len: self.times.len(), packed, floor, stamps, bytes: self.bytes, texts: self.texts }
     }
 
     fn column(&mut self, name: &Arc<str>, hint: usize) -> usize {
@@ -373,6 +543,7 @@ impl Readings {
         let mut order: Vec<u32> = (0..u32::try_from(self.times.len()).unwrap_or(u32::MAX)).collect();
         order.sort_unstable_by_key(|i| self.times[*i as usize]);
         self.times = order.iter().map(|i| self.times[*i as usize]).collect();
+        self.stamps.permute(&order);
         for column in &mut self.columns {
             column.cells = order.iter().map(|i| column.cells[*i as usize].take()).collect();
         }
@@ -405,37 +576,34 @@ impl PackedReadings {
         let column = |((name, summary), cells)| Column { name, cells, summary };
         let columns = self.columns.into_iter().zip(columns).map(column).collect();
         let packed = OnceLock::from(self.packed);
-        Readings { settled: times.len(), times, columns, bytes: self.bytes, texts: self.texts, expected: 0, packed }
+        let (settled, stamps) = (times.len(), Stamps::default());
+        let (bytes, texts) = (self.bytes, self.texts);
+        let mut set = Readings { settled, times, stamps, columns, bytes, texts, expected: 0, packed };
+        let decoded = set.decode_stamps(self.floor, &self.stamps);
+        debug_assert!(decoded.is_ok(), "packed here: {decoded:?}");
+        set
     }
 
     /// The memory that it takes, in bytes.
     #[must_use]
     pub fn memory(&self) -> usize {
-        self.packed.len() + self.columns.capacity() * size_of::<(Arc<str>, Option<Summary>)>()
+        let columns = self.columns.capacity() * size_of::<(Arc<str>, Option<Summary>)>();
+        self.packed.len() + self.stamps.len() + columns
     }
 
     /// About what [`PackedReadings::unpack`] will take, in bytes.
     #[must_use]
     pub fn unpacked_memory(&self) -> usize {
-        self.len * (size_of::<i64>() + self.columns.len() * size_of::<Cell>()) + self.texts
-    }
-}
-
-/// Folds `added` into a summary; `false` when the fold is to be made anew.
-fn continue_fold(summary: &mut Option<Summary>, added: &[Option<Value>]) -> bool {
-    match summary {
-        Some(summary) => added.iter().flatten().all(|value| summary.push(value)),
-        // Nothing before was a number, so with no number added there is still nothing to fold.
-        None => Summary::fold(added.iter().flatten()).is_none(),
+        self.len * (2 * size_of::<i64>() + self.columns.len() * size_of::<Cell>()) + self.texts
     }
 }
 
 impl FromIterator<Reading> for Readings {
-    /// A set from readings in time order, distinct in time.
+    /// A set from readings in time order, distinct in time, of whose stamps nothing is known.
     fn from_iter<I: IntoIterator<Item = Reading>>(readings: I) -> Self {
         let mut set = Self::default();
         for reading in readings {
-            set.push(reading.time, reading.fields.iter().map(|(name, value)| (name, value)));
+            set.push(reading.time, SETTLED, reading.fields.iter().map(|(name, value)| (name, value)));
         }
         set.settle(true);
         set

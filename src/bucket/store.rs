@@ -10,8 +10,9 @@ use super::kept::{Cursor, KeptBucket, KeptSensor, Walked};
 use super::merge::Bucket;
 use super::page::StoredPage;
 use super::readings::{Reading, Readings};
+use super::registry::Registry;
 use super::summary::Summary;
-use crate::reading::{Family, Hour, Sensor};
+use crate::reading::{Family, Hour, Sensor, Stamp};
 
 /// Which bucket: a sensor and an hour.
 #[derive(Debug, Clone, PartialEq)]
@@ -164,6 +165,8 @@ pub struct ScannedPage {
     pub number: u32,
     /// The stored summary per numeric field.
     pub summary: Vec<(Arc<str>, Summary)>,
+    /// What a deletion's stamp must be above to cover any of its cells.
+    pub oldest: Stamp,
     /// The readings; `None` when only summaries were asked for.
     pub readings: Option<Readings>,
 }
@@ -225,13 +228,6 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// What a write was confirmed for before the call is in it.
     async fn read_buckets(&self, database: &str, ids: &[BucketId]) -> Result<Vec<Vec<StoredPage>>, StorageError>;
 
-    /// The number and rev of every page of these buckets, as [`Store::read_buckets`] would give
-    /// them, which is all that is needed to know whether others wrote to them.
-    async fn read_revs(&self, database: &str, ids: &[BucketId]) -> Result<Vec<Vec<(u32, u64)>>, StorageError> {
-        let buckets = self.read_buckets(database, ids).await?;
-        Ok(buckets.into_iter().map(|pages| pages.into_iter().map(|page| (page.number, page.rev)).collect()).collect())
-    }
-
     /// Pages of one sensor in hour order, all pages of an hour together, from `hours.start` on
     /// and before `hours.end`. Returns whole hours only, and stops after the hour that brings the
     /// count to `pages_max` or more: an empty answer means that there is nothing left.
@@ -287,25 +283,34 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// Makes the database known. On return it is listed; doing it twice changes nothing.
     async fn create_database(&self, database: &str) -> Result<(), StorageError>;
 
-    /// Removes all pages of these sensors' buckets of a range of hours, whatever is in them. What a
-    /// failed call has removed is gone; calling again goes on.
-    async fn remove_buckets(&self, database: &str, sensors: &[&str], hours: Range<Hour>) -> Result<(), StorageError>;
+    /// Removes whole buckets of these sensors and hours in which every cell is older than a stamp; those of several pages
+    /// may be left to be cut page by page. What a failed call has removed is gone; calling again goes on.
+    async fn remove_buckets(
+        &self,
+        database: &str,
+        sensors: &[&str],
+        hours: Range<Hour>,
+        before: Stamp,
+    ) -> Result<(), StorageError>;
 
     /// Removes these sensors' documents, where there are any.
     async fn remove_sensors(&self, database: &str, keys: &[&str]) -> Result<(), StorageError>;
 
-    /// Removes everything of a database, which is not listed any more.
+    /// Removes everything of a database, which is not listed any more, whatever others write to it meanwhile.
     async fn drop_database(&self, database: &str) -> Result<(), StorageError>;
 
-    /// Tells other processes that something of a database was deleted, by making its incarnation one
-    /// more, which is returned. A database that is not there has none, and gets none.
-    async fn announce_deletion(&self, _database: &str) -> Result<u64, StorageError> {
-        Ok(0)
-    }
+    /// Lists a database no more; what is left in it stays.
+    async fn unlist_database(&self, database: &str) -> Result<(), StorageError>;
 
-    /// The incarnation of every database, dropped ones included, where other processes may delete.
-    async fn incarnations(&self) -> Result<Vec<(String, u64)>, StorageError> {
-        Ok(Vec::new())
+    /// What the members of the store have agreed on; an empty one where nobody has yet.
+    async fn read_registry(&self) -> Result<Registry, StorageError>;
+
+    /// Writes it by compare-and-set on its rev, which grows by one.
+    async fn write_registry(&self, registry: &Registry) -> Written;
+
+    /// The store's clock in milliseconds since the epoch; `None` where it has none of its own.
+    async fn clock_ms(&self) -> Result<Option<u64>, StorageError> {
+        Ok(None)
     }
 
     /// Looks at a database anew from which another process has deleted something.

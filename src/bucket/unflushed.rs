@@ -37,8 +37,7 @@ pub struct MetVersion {
 #[async_trait]
 pub trait UnflushedReadings: Send + Sync + std::fmt::Debug {
     /// Each of these sensors' unflushed readings in a range of hours, hour by hour, merged among
-    /// themselves. They are later than what the store has: laid over it, field by field, they are
-    /// what is acked.
+    /// themselves, with their stamps: merged with what the store has they are what is acked.
     ///
     /// # Errors
     /// When acked readings may be missing from it.

@@ -16,6 +16,7 @@ use super::settings::{
 };
 use super::units::{GIB, KIB, MIB, parse_duration, parse_size, show_duration, show_size};
 use super::{LogFormat, Settings, StoreUri};
+use crate::clock::ClockBounds;
 use crate::reading::Precision;
 
 const TIB: usize = 1 << 40;
@@ -89,6 +90,11 @@ pub fn resolve(layers: &Layers, problems: &mut Vec<Problem>) -> Settings {
             budget_bytes: reader.size("log.budget_bytes", 128 * KIB..=TIB),
             queue_bytes: reader.size("log.queue_bytes", 64 * KIB..=GIB),
             compress: reader.truth("log.compress"),
+            horizon: reader.duration("log.horizon", MINUTE..=365 * 24 * HOUR),
+        },
+        clock: ClockBounds {
+            tolerance: reader.duration("clock.tolerance", Duration::from_millis(1)..=MINUTE),
+            max_offset: reader.duration("clock.max_offset", SECOND..=24 * HOUR),
         },
         flush: FlushSettings {
             interval: reader.duration("flush.interval", TICK..=HOUR),
@@ -115,6 +121,7 @@ pub fn resolve(layers: &Layers, problems: &mut Vec<Problem>) -> Settings {
             sensor_fields: reader.count("limits.sensor_fields", 1..=65_535),
             sensors: reader.count("limits.sensors", 1..=100_000_000),
             databases: reader.count("limits.databases", 1..=10_000),
+            deletions: reader.count("limits.deletions", 1..=10_000),
             max_past: reader.duration("limits.max_past", Duration::ZERO..=SPAN_MOST),
             max_future: reader.duration("limits.max_future", Duration::ZERO..=SPAN_MOST),
         },

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::StoreUri;
+use crate::clock::ClockBounds;
 use crate::reading::{Limits, Precision};
 
 /// Everything that can be configured, one field per section of the file.
@@ -32,6 +33,8 @@ pub struct Settings {
     pub ingest: IngestSettings,
     /// `[log]`: the log between the two.
     pub log: LogSettings,
+    /// `[clock]`: how this machine's clock may differ from the store's.
+    pub clock: ClockBounds,
     /// `[flush]`: when readings go to the store.
     pub flush: FlushSettings,
     /// `[page]`: when a page is full.
@@ -214,6 +217,8 @@ pub struct LogSettings {
     pub queue_bytes: usize,
     /// Whether records are compressed.
     pub compress: bool,
+    /// How long a log may be silent before its readings hold the floor of stamps no more.
+    pub horizon: Duration,
 }
 
 /// `[flush]`: when readings go to the store.
@@ -275,6 +280,8 @@ pub struct LimitsSettings {
     pub sensors: usize,
     /// Databases.
     pub databases: usize,
+    /// Deletions that are remembered at a time.
+    pub deletions: usize,
     /// How long before now a reading's time may lie; zero for any time.
     pub max_past: Duration,
     /// How long after now; zero for any time.

@@ -1,4 +1,4 @@
-//! What the store has refused for good, as it lies in this instance's dead-letter file.
+//! What could not be stored, as it lies in this instance's dead-letter file.
 
 use std::sync::Arc;
 
@@ -62,7 +62,7 @@ fn shown(lot: &Lot) -> Value {
 /// What a flush is told that brought all to the store but these.
 pub fn not_stored(outstanding: &Outstanding) -> Response {
     let error = format!(
-        "not all that was acked is in the store, which has refused {}: they are dead letters (GET /api/v1/dead-letters)",
+        "not all that was acked is in the store: {} are dead letters (GET /api/v1/dead-letters)",
         outstanding.described()
     );
     (StatusCode::CONFLICT, Json(json!({ "error": error, "dead_letters": outstanding.0 }))).into_response()

@@ -148,9 +148,9 @@ pub const ENDPOINTS: &[Endpoint] = endpoints! {
     "GET" "/api/v1/fields", Token, "fields with the type of their values", known::LISTS, &[],
         &[&[(200, "Fields.", &[json("Fields")])], ASKED], true, get(lists::fields);
     "POST" "/api/v1/flush", Admin, "204 when all that was acked before is in the store", &[], &[],
-        &[&[(204, "It is.", &[]), (409, "All but dead letters, which the store has refused.", &[json("NotStored")]),
+        &[&[(204, "It is.", &[]), (409, "All but dead letters, which cannot be stored.", &[json("NotStored")]),
             (503, "It is not yet.", FAILED)]], false, post(write::flush);
-    "GET" "/api/v1/dead-letters", Admin, "readings that the store has refused, by lots with the reason", known::DEAD_LETTERS,
+    "GET" "/api/v1/dead-letters", Admin, "readings that could not be stored, by lots with the reason", known::DEAD_LETTERS,
         &[], &[&[(200, "Lots.", &[json("DeadLetters")])], ASKED], true, get(dead_letters::list);
     "GET" "/api/v1/status", Metrics, "how far the store is behind: readings, seconds, bytes of the log", &[], &[],
         &[&[(200, "So far.", &[json("Status")])], ELSEWHERE], true, get(status::status);

@@ -118,6 +118,11 @@ impl ApiError {
                 | IngestError::DeletionTimeout(_)
                 | IngestError::BeingDeleted { .. }
                 | IngestError::DatabaseFailing { .. }
+                | IngestError::TooManyDeletions { .. }
+                | IngestError::Clock { .. }
+                | IngestError::NotJoined
+                | IngestError::Ahead { .. }
+                | IngestError::LongDeletions { .. }
                 | IngestError::Behind(_)
                 | IngestError::Stopping => StatusCode::SERVICE_UNAVAILABLE,
                 IngestError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,

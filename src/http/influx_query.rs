@@ -301,8 +301,8 @@ async fn change(app: &App, statement: &Statement, asked: Asked<'_>) -> Result<()
 async fn delete(app: &App, statement: &Statement, asked: Asked<'_>) -> Result<(), ApiError> {
     match app.query.doomed(statement, asked).await {
         Ok(Some(Doomed { database, sensors, range })) => {
-            let timeout = app.options.flush_timeout;
-            patiently(app, app.ingest.delete((&database, asked.now), &sensors, range, timeout)).await
+            let (timeout, text) = (app.options.flush_timeout, statement.to_string());
+            patiently(app, app.ingest.delete((&database, asked.now), (&sensors, &text), range, timeout)).await
         }
         Ok(None) => Err(ApiError::Bad(format!("not supported: {}", keywords(statement)))),
         Err(failed) => Err(of_statement(failed)),

@@ -175,7 +175,7 @@ fn figures(summary: &Summary) -> Figures {
     match summary {
         Summary::Integers(Fold { count, min, max, sum, .. }) => of(*count, [*min, *max, *sum].map(Figure::Whole)),
         Summary::Floats(Fold { count, min, max, sum, .. }) => {
-            of(*count, [*min, *max, *sum].map(|value| Figure::Value(Value::Float(value))))
+            of(*count, [*min, *max, sum.rounded()].map(|value| Figure::Value(Value::Float(value))))
         }
     }
 }

@@ -86,13 +86,13 @@ pub async fn health(State(app): State<Arc<App>>) -> Response {
     (status, Json(body)).into_response()
 }
 
-/// A warning, when the store has refused readings.
+/// A warning, when readings could not be stored.
 async fn dead_letters(app: &App) -> Option<serde_json::Value> {
     let message = match app.ingest.dead_letters().outstanding().await {
         Ok(outstanding) if outstanding.readings() == 0 => return None,
         Ok(outstanding) => {
             // Everybody may ask: no names.
-            format!("the store has refused {} readings: GET /api/v1/dead-letters lists them", outstanding.readings())
+            format!("{} readings could not be stored: GET /api/v1/dead-letters lists them", outstanding.readings())
         }
         Err(error) => format!("the dead-letter file cannot be read: {error}"),
     };

@@ -68,22 +68,38 @@ impl DeadLetters {
     /// # Errors
     /// When the file cannot be written.
     pub async fn keep(&self, database: &Database, load: &Load, error: &StorageError) -> io::Result<()> {
+        self.keep_some(database, load, |_| true, error).await
+    }
+
+    /// As [`DeadLetters::keep`], for the readings at these places in time order.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub async fn keep_some(
+        &self,
+        database: &Database,
+        load: &Load,
+        wanted: impl Fn(usize) -> bool,
+        error: &StorageError,
+    ) -> io::Result<()> {
         let names = &load.known.fields().names;
         let mut lines = String::new();
         let mut rows = Unpacked::default();
         rows.unpack_in_time_order([&*load.rows]);
-        for row in rows.rows(names) {
+        let mut kept = 0;
+        for (_, row) in rows.rows(names).enumerate().filter(|(place, _)| wanted(*place)) {
+            kept += 1;
             let fields = row.cells.iter().map(|(field, value)| (&*row.names[usize::from(*field)], value));
             write_line(&mut lines, &load.known.sensor.key, fields, row.time);
         }
-        let size = (load.rows.len(), lines.len());
+        let size = (kept, lines.len());
         let text = Head::line(&database.name, size, now_ns(), &error.to_string()) + &lines;
         let keeper = self.clone();
-        let kept = tokio::task::spawn_blocking(move || keeper.append(text.as_bytes())).await;
-        kept.unwrap_or_else(|panicked| Err(io::Error::other(panicked)))?;
+        let appended = tokio::task::spawn_blocking(move || keeper.append(text.as_bytes())).await;
+        appended.unwrap_or_else(|panicked| Err(io::Error::other(panicked)))?;
         let (sensor, hour) = (&load.known.sensor.key, load.hour.start_ns());
-        tracing::error!(%sensor, hour, readings = load.rows.len(), %error, file = %self.path.display(),
-            "the store refuses a page for good; its new readings are kept in the dead-letter file");
+        tracing::error!(%sensor, hour, readings = kept, %error, file = %self.path.display(),
+            "readings that cannot be stored are kept in the dead-letter file");
         Ok(())
     }
 

@@ -71,6 +71,51 @@ pub enum IngestError {
         /// Why it cannot be stored.
         cause: String,
     },
+    /// The floor does not wait for this log yet.
+    #[error(
+        "this instance is not registered with the others of its store yet, so that nobody can tell what is later: it takes writes when MongoDB answers"
+    )]
+    NotJoined,
+    /// The statements of the deletions that are remembered would be longer, together, than their document may be.
+    #[error(
+        "the deletions that are still remembered would take {bytes} bytes, more than {limit}: each is forgotten when every log has passed it"
+    )]
+    LongDeletions {
+        /// Theirs and the new one's.
+        bytes: usize,
+        /// At most.
+        limit: usize,
+    },
+    /// As many deletions are remembered as may be.
+    #[error(
+        "{limit} deletions are still remembered (limits.deletions): each is forgotten when every log has passed it"
+    )]
+    TooManyDeletions {
+        /// The limit's value.
+        limit: usize,
+    },
+    /// The clock is too far from the store's for stamps to be compared.
+    #[error(
+        "this machine's clock is {offset_ms} ms from the store's, more than {limit:?} (clock.max_offset): set the clock"
+    )]
+    Clock {
+        /// By how many milliseconds the store's is ahead.
+        offset_ms: i64,
+        /// The limit's value.
+        limit: Duration,
+    },
+    /// The log has stamps that the store's clock has not come to yet.
+    #[error(
+        "this log's last records are {ahead:?} ahead of MongoDB's clock, more than {limit:?} (clock.max_offset): a wrong \
+         clock made them while MongoDB was away; wait until they are passed, or stop with everything stored (exit \
+         status 0) and start with a new data folder"
+    )]
+    Ahead {
+        /// By how much.
+        ahead: Duration,
+        /// The limit's value.
+        limit: Duration,
+    },
     /// A quota is used up; waiting mends it.
     #[error("{0}")]
     OverQuota(Exhausted),

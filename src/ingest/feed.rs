@@ -13,7 +13,7 @@ use super::batch::{Batch, Fed, index};
 use super::catalog::{Catalog, Database, KnownSensor};
 use super::deletion::{self, Deletion, KIND_DELETION, Pending};
 use super::learn::Learner;
-use super::progress::{DeletingAgain, Logged, Progress, Tracked};
+use super::progress::{Logged, Progress, Tracked};
 use super::record::{self, RecordError, Request};
 use super::shard::Message;
 use crate::faults::{self, Bug};
@@ -93,7 +93,7 @@ impl Feed {
     pub fn deletion_logged(&self, logged: Logged, deletion: Deletion) {
         faults::point("before_feed");
         match self.progress.logged(logged) {
-            Some(tracked) => self.delete(tracked, deletion, None),
+            Some(tracked) => self.delete(tracked, deletion),
             None => self.backlog.note_deletion(&deletion.database, logged.sequence),
         }
         faults::point("after_feed");
@@ -112,28 +112,24 @@ impl Feed {
         }
     }
 
-    /// Whether readings of these sensors in these hours are logged and the shards do not have them, or the store may
-    /// have some that were deleted.
+    /// Whether readings of these sensors in these hours are logged and the shards do not have them.
     pub fn is_behind(&self, database: &str, sensors: &[&str], hours: &Range<Hour>) -> bool {
-        let is_unfed = || !self.progress.is_fed() && self.backlog.has(database, sensors, hours);
-        self.progress.is_deleting_again(database) || is_unfed()
+        !self.progress.is_live() && self.backlog.has(database, sensors, hours)
     }
 
     /// The same of any sensor with such a key.
     pub fn is_any_behind(&self, database: &str, wanted: impl Fn(&str) -> bool) -> bool {
-        let is_unfed = || !self.progress.is_fed() && self.backlog.has_any(database, wanted);
-        self.progress.is_deleting_again(database) || is_unfed()
+        !self.progress.is_live() && self.backlog.has_any(database, wanted)
     }
 
     /// Whether nobody can tell yet which sensors a database has, or with `None` which databases there are.
     pub fn is_unlisted(&self, database: Option<&str>) -> bool {
-        let is_deleting = database.is_some_and(|database| self.progress.is_deleting_again(database));
-        is_deleting || (!self.progress.is_fed() && self.backlog.is_unlisted(database))
+        !self.progress.is_live() && self.backlog.is_unlisted(database)
     }
 
-    fn delete(&self, tracked: Tracked, deletion: Deletion, again: Option<DeletingAgain>) {
+    fn delete(&self, tracked: Tracked, deletion: Deletion) {
         let ids = self.catalog.begin_deletion(&deletion);
-        let pending = Arc::new(Pending::new(deletion, ids, tracked, again));
+        let pending = Arc::new(Pending::new(deletion, ids, tracked));
         for shard in 0..self.shards.len() {
             self.ask(shard, Message::Delete(pending.clone()));
         }
@@ -240,10 +236,7 @@ impl Feeder {
         let memory = record.payload.len();
         let logged = Logged { sequence: record.sequence, readings: 0, memory, received: deletion.received };
         let tracked = self.feed.progress.read_back(logged, record.sequence <= self.last_at_start);
-        // What was answered as done before the start must not be seen undone.
-        let again =
-            (record.sequence <= self.last_at_start).then(|| self.feed.progress.delete_again(&deletion.database));
-        self.feed.delete(tracked, deletion, again);
+        self.feed.delete(tracked, deletion);
         Ok(())
     }
 }

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::agreed::{Agreed, Fate, Judge};
 use super::blocked::Blocked;
 use super::catalog::{Database, KnownSensor};
 use super::dead_letters::DeadLetters;
@@ -17,7 +18,7 @@ use crate::bucket::hot::HotKey;
 use crate::bucket::packed::Unpacked;
 use crate::bucket::page::StoredPage;
 use crate::bucket::store::{BucketId, PageWrite, Written};
-use crate::bucket::{Applied, Bucket, Caps, Changes, StorageError, Store};
+use crate::bucket::{Applied, Bucket, Caps, Changes, MergeOptions, Row, StorageError, Store};
 use crate::faults::{self, Bug};
 use crate::telemetry::Metrics;
 
@@ -36,14 +37,18 @@ const UNKNOWN_MAX: u32 = 2;
 /// What every flight of a process needs.
 #[derive(Debug)]
 pub struct Context {
-    /// Where to.
+    /// Where to; what is deleted is gone from it.
     pub store: Arc<dyn Store>,
+    /// The same store as it is.
+    pub raw: Arc<dyn Store>,
     /// Counters.
     pub metrics: Metrics,
     /// When a page is full.
     pub caps: Caps,
-    /// This instance's name in the pages' `applied`: its log's, so that it outlives the process.
-    pub instance: Arc<str>,
+    /// The log's name, by which pages of the form before stamps know it.
+    pub log: Arc<str>,
+    /// What the members of the store have agreed on: the floor, and what is deleted.
+    pub agreed: Arc<Agreed>,
     /// Whether the store answers.
     pub presence: Presence,
     /// Databases that the store fails on.
@@ -69,15 +74,16 @@ pub struct Run {
     pub bucket: Bucket,
     /// What became of the readings.
     pub applied: Applied,
+    /// How many of them were deleted before they came to the store.
+    pub deleted: u64,
+    /// The places of those that are set aside.
+    pub set_aside: Vec<usize>,
     /// How many pages the bucket had before.
     pub pages_before: usize,
     /// Whether the bucket was hot: known from before, not read now.
     pub from_hot: bool,
     /// Whether the store is known to have the bucket although it is not hot: it is read first.
     pub is_stored: bool,
-    /// Whether a write of the bucket may have been applied, or may yet be, and nobody has learnt
-    /// which: then it is written in any case, so that what the old write expects is gone.
-    pub doubtful: bool,
     /// How far it has come.
     pub state: State,
     conflicts: u32,
@@ -91,8 +97,6 @@ pub struct Run {
 pub enum State {
     /// Writes may be pending; without any, the store has everything.
     Merged,
-    /// It is to be confirmed that the store still holds what the hot bucket says.
-    Doubted,
     /// The store holds something else: read, merge, write again.
     Stale,
     /// Not now; the bucket in memory says nothing of the store.
@@ -104,7 +108,7 @@ pub enum State {
 impl Run {
     /// A run of these readings onto the bucket as it was last stored, if that is known. A bucket
     /// that is not known is assumed to be new: if it is not, its first insert says so.
-    pub fn new(load: Load, hot: Option<Bucket>, is_stored: bool, doubtful: bool) -> Self {
+    pub fn new(load: Load, hot: Option<Bucket>, is_stored: bool) -> Self {
         let (from_hot, is_stored) = (hot.is_some(), is_stored && hot.is_none());
         let bucket = hot.unwrap_or_default();
         let id = BucketId { sensor: load.known.sensor.clone(), hour: load.hour };
@@ -116,10 +120,11 @@ impl Run {
             load,
             bucket,
             applied,
+            deleted: 0,
+            set_aside: Vec::new(),
             pages_before,
             from_hot,
             is_stored,
-            doubtful,
             state,
             conflicts: 0,
             unseen: 0,
@@ -140,10 +145,61 @@ impl Run {
     fn merge(&mut self, context: &Context, room: &mut Unpacked) {
         let fields = self.known.fields();
         room.unpack_in_time_order([&*self.load.rows]);
-        let forgets = self.unknowns > 0 && faults::has(Bug::UnknownIsFailed);
-        let instance = if forgets { Arc::from("another") } else { context.instance.clone() };
-        self.applied = self.bucket.apply(room.rows(&fields.names), &context.caps, &instance);
+        // The floor first: whoever knows one knows what is deleted below it.
+        let view = context.agreed.view();
+        let judge = self.judge(context);
+        for (range, before) in &judge.covers {
+            self.bucket.delete(range, *before);
+        }
+        let options = MergeOptions {
+            caps: &context.caps,
+            floor: view.floor,
+            restamps: view.restamps && !faults::has(Bug::DuplicateLeavesNoStamp),
+            log: &context.log,
+        };
+        let rows = room.rows(&fields.names);
+        if judge.takes_all() {
+            self.applied = self.bucket.apply(rows, &options);
+            self.set_aside = self.bucket.set_aside().to_vec();
+        } else {
+            self.merge_some(rows, &judge, &options);
+        }
         self.state = State::Merged;
+    }
+
+    fn judge(&self, context: &Context) -> Judge {
+        let Load { database, first, .. } = &self.load;
+        context.agreed.judge(&database.name, &self.id.sensor, self.id.hour, *first)
+    }
+
+    /// Whether none of its readings comes to the store, being deleted or there: they bring no sensor back.
+    fn brings_nothing(&self, context: &Context) -> bool {
+        let judge = self.judge(context);
+        if judge.takes_all() {
+            return false;
+        }
+        let (fields, mut room) = (self.known.fields(), Unpacked::default());
+        room.unpack_in_time_order([&*self.load.rows]);
+        room.rows(&fields.names).all(|row| judge.fate(row.time, row.stamp) != Fate::Merged)
+    }
+
+    /// Merges what is not deleted, and not known to be stored.
+    fn merge_some<'a>(&mut self, rows: impl Iterator<Item = Row<'a>>, judge: &Judge, options: &MergeOptions<'_>) {
+        let (mut kept, mut places, mut stored) = (Vec::new(), Vec::new(), 0);
+        self.deleted = 0;
+        for (place, row) in rows.enumerate() {
+            match judge.fate(row.time, row.stamp) {
+                Fate::Deleted => self.deleted += 1,
+                Fate::Stored => stored += 1,
+                Fate::Merged => {
+                    kept.push(row);
+                    places.push(place);
+                }
+            }
+        }
+        self.applied = self.bucket.apply(kept.into_iter(), options);
+        self.applied.duplicate += stored;
+        self.set_aside = self.bucket.set_aside().iter().map(|place| places[*place]).collect();
     }
 
     /// Merges onto the bucket as the store has it.
@@ -156,9 +212,6 @@ impl Run {
         self.pages_before = self.bucket.pages().len();
         self.from_hot = false;
         self.merge(context, &mut Unpacked::default());
-        if self.doubtful {
-            self.bucket.touch();
-        }
     }
 
     /// Takes the outcome of a write of these pages.
@@ -180,14 +233,9 @@ impl Run {
             }
             (Written::Failed(error @ StorageError::Unknown { .. }), _) => {
                 self.unknowns += 1;
-                self.doubtful = true;
                 self.state = if self.unknowns > UNKNOWN_MAX { State::Failed(error) } else { State::Stale };
             }
-            (Written::Failed(error), _) => {
-                // A part of the command may have run before the database failed.
-                self.doubtful |= matches!(error, StorageError::Database { .. });
-                self.state = State::Failed(error);
-            }
+            (Written::Failed(error), _) => self.state = State::Failed(error),
         }
     }
 }
@@ -207,45 +255,26 @@ pub async fn fly(context: &Context, database: &Database, mut runs: Vec<Run>) -> 
             continue;
         }
         run.merge(context, &mut room);
-        // Where others write to the store too, a duplicate of what a hot bucket holds may undo a
-        // correction of theirs.
-        if context.store.is_shared() && run.from_hot && run.applied.duplicate > 0 {
-            run.state = State::Doubted;
+        // What a hot bucket says of what is set aside may be outdated itself.
+        if run.from_hot && !run.set_aside.is_empty() {
+            run.state = State::Stale;
         }
     }
     drop(room);
-    context.confirm(database, &mut runs).await;
     context.store_sensors(database, &mut runs).await;
     context.write(database, &mut runs).await;
     context.settle_stale(database, &mut runs).await;
     context.bury(database, &mut runs).await;
+    context.keep_set_aside(database, &mut runs).await;
     context.metrics.flush_seconds.record(started.elapsed());
     faults::point("after_flush");
     runs
 }
 
 impl Context {
-    /// Looks whether the store still holds what doubted runs take it to hold.
-    async fn confirm(&self, database: &Database, runs: &mut [Run]) {
-        let mut doubted: Vec<&mut Run> = runs.iter_mut().filter(|run| run.state == State::Doubted).collect();
-        if doubted.is_empty() {
-            return;
-        }
-        let ids: Vec<BucketId> = doubted.iter().map(|run| run.id.clone()).collect();
-        let revs = self.store.read_revs(&database.name, &ids).await;
-        for (number, run) in doubted.iter_mut().enumerate() {
-            run.state = match &revs {
-                Ok(revs) if run.bucket.has_revs(&revs[number]) => State::Merged,
-                // What cannot be read is found out, and fails, bucket by bucket.
-                Ok(_) | Err(StorageError::Unreadable { .. }) => State::Stale,
-                Err(error) => State::Failed(error.clone()),
-            };
-        }
-    }
-
     async fn store_sensors(&self, database: &Database, runs: &mut [Run]) {
-        let mut unsaved: Vec<Arc<KnownSensor>> = runs.iter().map(|run| run.known.clone()).collect();
-        unsaved.retain(|known| known.fields().unsaved());
+        let unsaved = runs.iter().filter(|run| run.known.fields().unsaved() && !run.brings_nothing(self));
+        let mut unsaved: Vec<Arc<KnownSensor>> = unsaved.map(|run| run.known.clone()).collect();
         unsaved.sort_unstable_by_key(|known| known.id);
         unsaved.dedup_by_key(|known| known.id);
         if unsaved.is_empty() {
@@ -291,7 +320,7 @@ impl Context {
             State::Failed(error) if error.is_away() => Some(error.clone()),
             _ => None,
         };
-        let is_stale = |run: &Run| matches!(run.state, State::Stale | State::Doubted);
+        let is_stale = |run: &Run| run.state == State::Stale;
         while runs.iter().any(is_stale) {
             if let Some(away) = runs.iter().find_map(is_away) {
                 runs.iter_mut().filter(|run| is_stale(run)).for_each(|run| run.state = State::Failed(away.clone()));
@@ -313,6 +342,21 @@ impl Context {
             match bucket {
                 Ok(pages) => run.reload(pages, self),
                 Err(error) => run.state = State::Failed(error),
+            }
+        }
+    }
+
+    /// Keeps what was set aside where people find it: it came back after everybody else had gone on.
+    async fn keep_set_aside(&self, database: &Database, runs: &mut [Run]) {
+        let is_some = |run: &&mut Run| run.state == State::Merged && !run.set_aside.is_empty();
+        for run in runs.iter_mut().filter(is_some) {
+            let detail = "they come from a log that was silent for longer than log.horizon, and the store has other \
+                          values, of which nobody knows whether they are later"
+                .to_owned();
+            let (error, places) = (StorageError::Refused { detail }, &run.set_aside);
+            let kept = self.dead_letters.keep_some(database, &run.load, |place| places.contains(&place), &error).await;
+            if let Err(io) = kept {
+                run.state = State::Failed(StorageError::Failing { detail: format!("dead letters: {io}") });
             }
         }
     }

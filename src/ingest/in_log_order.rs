@@ -25,6 +25,11 @@ impl<T> InLogOrder<T> {
         self.places.push_back((sequence, Some(thing)));
     }
 
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.places.len() - self.empty
+    }
+
     /// What belongs to the earliest record.
     pub fn first(&self) -> Option<(Sequence, &T)> {
         let (sequence, thing) = self.places.front()?;

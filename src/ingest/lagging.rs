@@ -367,7 +367,7 @@ impl Lagging {
         Ok(())
     }
 
-    /// Lays readings over a document that are not in the store yet.
+    /// Lays readings over a document that are not in the store yet; each is whole, with what the store has at its time.
     pub fn lay_over(&self, document: &mut SensorDocument, known: &KnownSensor, unflushed: Vec<Reading>) {
         add_fields(document, known);
         for time in unflushed.iter().map(|reading| whole(reading.time)) {
@@ -375,12 +375,7 @@ impl Lagging {
             document.last_seen = Some(document.last_seen.map_or(time, |seen| seen.max(time)));
         }
         let mut recent: BTreeMap<i64, Reading> = document.recent.drain(..).map(|r| (r.time, r)).collect();
-        for reading in unflushed {
-            match recent.get_mut(&reading.time) {
-                Some(stored) => stored.lay_over(reading),
-                None => drop(recent.insert(reading.time, reading)),
-            }
-        }
+        recent.extend(unflushed.into_iter().map(|reading| (reading.time, reading)));
         document.recent = newest(recent, self.recent);
     }
 

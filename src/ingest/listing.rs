@@ -41,7 +41,7 @@ impl UnflushedReadings for Ingest {
         sensors: &[&str],
         hours: Range<Hour>,
     ) -> Result<Vec<Vec<(Hour, Readings)>>, Behind> {
-        if self.feed.is_behind(database, sensors, &hours) {
+        if !self.member.agreed.is_known() || self.feed.is_behind(database, sensors, &hours) {
             return Err(Behind);
         }
         let mut all = vec![Vec::new(); sensors.len()];
@@ -71,7 +71,7 @@ impl UnflushedReadings for Ingest {
     fn met(&self, database: &str, since: MetVersion) -> Vec<Met> {
         let known = self.catalog.database(database);
         let mut met = known.map(|database| self.catalog.met(&database, since.met)).unwrap_or_default();
-        if !self.feed.progress.is_fed() {
+        if !self.feed.progress.is_live() {
             unite(&mut met, self.feed.backlog.met(database));
         }
         met
@@ -80,14 +80,15 @@ impl UnflushedReadings for Ingest {
     fn databases(&self) -> Vec<String> {
         let waiting = self.catalog.databases().into_iter().filter(|database| database.is_waiting());
         let mut names: Vec<String> = waiting.map(|database| database.name.to_string()).collect();
-        if !self.feed.progress.is_fed() {
+        if !self.feed.progress.is_live() {
             names.extend(self.feed.backlog.databases());
         }
         names
     }
 
     fn met_version(&self, database: Option<&str>) -> Result<MetVersion, Behind> {
-        if self.feed.is_unlisted(database) { Err(Behind) } else { Ok(self.catalog.version()) }
+        let is_known = self.member.agreed.is_known() && !self.feed.is_unlisted(database);
+        if is_known { Ok(self.catalog.version()) } else { Err(Behind) }
     }
 
     fn changes(&self) -> &Changes {
@@ -114,7 +115,7 @@ impl Ingest {
         let is_on_page = |key: &str| {
             filter.after.as_deref().is_none_or(|after| key > after) && last.as_deref().is_none_or(|last| key <= last)
         };
-        if self.feed.is_any_behind(database, is_on_page) {
+        if !self.member.agreed.is_known() || self.feed.is_any_behind(database, is_on_page) {
             return Err(Behind.into());
         }
         for document in documents.values_mut() {

@@ -6,6 +6,7 @@
 //! What the door let in is final: nothing behind it judges a reading again.
 
 mod admission;
+mod agreed;
 mod backlog;
 mod batch;
 mod blocked;
@@ -19,10 +20,11 @@ mod failing;
 mod feed;
 mod flight;
 mod in_log_order;
-mod incarnations;
 mod lagging;
 mod learn;
 mod listing;
+mod member;
+mod membership;
 mod options;
 mod outliers;
 mod payers;
@@ -53,6 +55,7 @@ pub use self::progress::{Lag, Ledger};
 pub use self::release::Closing;
 pub use self::terms::Window;
 
+use self::agreed::Agreed;
 use self::backlog::{Backlog, BacklogScan};
 use self::blocked::Blocked;
 use self::catalog::{Catalog, Database};
@@ -62,16 +65,20 @@ use self::door::{Door, Judged, Pass};
 use self::failing::{Failing, Share};
 use self::feed::{Feed, Feeder};
 use self::flight::Context;
-use self::incarnations::Incarnations;
 use self::learn::Learner;
+use self::member::Member;
+use self::membership::Mark;
 use self::payers::Payers;
 use self::progress::Progress;
 use self::shard::Shard;
 use self::submit::Submission;
 use crate::access::Caller;
+use crate::bucket::deletions::{Masks, Understand};
 use crate::bucket::{Changes, StorageError, Store};
+use crate::clock::StampClock;
 use crate::log::{Log, Recovery};
 use crate::reading::Precision;
+use crate::reading::stamp::millis_of;
 use crate::telemetry::Metrics;
 use crate::wire::{json, line_protocol};
 
@@ -108,8 +115,25 @@ pub struct Arrival<'a> {
     pub by: &'a Caller,
 }
 
+/// The store, twice, and by what one hides from the other.
+pub struct Stores {
+    /// What is deleted is gone from it.
+    pub store: Arc<dyn Store>,
+    /// As it is.
+    pub raw: Arc<dyn Store>,
+    /// What is deleted.
+    pub masks: Masks,
+    /// Makes tests of deletions' statements.
+    pub understand: Understand,
+}
+
+/// For people who look at the registry.
+fn hostname() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname");
+    name.map_or_else(|_| "a host".to_owned(), |name| name.trim().to_owned())
+}
+
 /// The ingest path.
-#[derive(Debug)]
 pub struct Ingest {
     options: Options,
     store: Arc<dyn Store>,
@@ -123,7 +147,14 @@ pub struct Ingest {
     changes: Arc<Changes>,
     blocked: Blocked,
     failing: Arc<Failing>,
+    member: Arc<Member>,
     tasks: Vec<JoinHandle<()>>,
+}
+
+impl std::fmt::Debug for Ingest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Ingest").field("options", &self.options).finish_non_exhaustive()
+    }
 }
 
 impl Drop for Ingest {
@@ -138,8 +169,8 @@ impl Ingest {
     #[must_use]
     pub fn start(
         options: Options,
-        store: Arc<dyn Store>,
-        (log, recovery): (Log, &Recovery),
+        Stores { store, raw, masks, understand }: Stores,
+        (log, recovery, clock): (Log, &Recovery, Arc<StampClock>),
         metrics: Metrics,
     ) -> (Self, Closing) {
         let log = Arc::new(log);
@@ -148,11 +179,22 @@ impl Ingest {
         let changes = Arc::<Changes>::default();
         let dead_letters = DeadLetters::new(options.dead_letters.clone());
         let blocked = Blocked::default();
+        let agreed = Arc::new(Agreed::new(masks, understand, recovery, store.is_shared()));
+        let mark = Mark::of(&options.log_dir);
+        let horizon_ms = u64::try_from(options.horizon.as_millis()).unwrap_or(u64::MAX);
+        let is_held =
+            |since_ms: u64| clock.now_ms().saturating_sub(since_ms.max(millis_of(recovery.last))) < horizon_ms;
+        if mark.since_ms().is_some_and(is_held) {
+            // The floor waits for what this folder has, and so for what comes now.
+            agreed.note_joined();
+        }
         let context = Arc::new(Context {
             store: store.clone(),
+            raw,
             metrics: metrics.clone(),
             caps: options.caps,
-            instance: Arc::from(format!("{:016x}", log.id())),
+            log: Arc::from(format!("{:016x}", log.id())),
+            agreed: agreed.clone(),
             presence: presence.clone(),
             failing: failing.clone(),
             dead_letters: dead_letters.clone(),
@@ -173,14 +215,30 @@ impl Ingest {
         let (deletions, deleter_inbox) = mpsc::unbounded_channel();
         let backlog = Arc::new(Backlog::new(recovery.released, recovery.last, backlog::SENSORS_MAX));
         let feed = Arc::new(Feed::new((progress.clone(), backlog.clone()), catalog.clone(), inboxes, deletions));
-        let incarnations = Arc::new(Incarnations::default());
-        let deleter = Deleter {
+        let deleter = Arc::new(Deleter {
             context,
             feed: feed.clone(),
             catalog: catalog.clone(),
-            incarnations: incarnations.clone(),
+            understand: agreed.understanding(),
+            opening: recovery.opening,
             recent: options.recent,
-        };
+        });
+        let member = Arc::new(Member {
+            store: store.clone(),
+            log: log.clone(),
+            ids: (recovery.log, recovery.opening),
+            progress: progress.clone(),
+            agreed,
+            clock,
+            catalog: catalog.clone(),
+            changes: changes.clone(),
+            metrics: metrics.clone(),
+            horizon: options.horizon,
+            last: recovery.last,
+            mark,
+            host: format!("{} pid {}", hostname(), std::process::id()),
+            deleter: deleter.clone(),
+        });
         let feeder = Feeder {
             feed: feed.clone(),
             log: log.clone(),
@@ -195,18 +253,16 @@ impl Ingest {
             catalog: catalog.clone(),
             last: recovery.last,
         };
-        let mut tasks = vec![
+        let tasks = vec![
             tokio::spawn(feeder.run()),
             tokio::spawn(scan.run()),
             tokio::spawn(deleter.run(deleter_inbox)),
             tokio::spawn(release::regularly(log.clone(), progress.clone(), options.log_bytes)),
             tokio::spawn(outliers::sweep(store.clone(), options.outlier_ttl_ns(), metrics.clone())),
+            tokio::spawn(member.clone().run()),
         ];
-        if store.is_shared() {
-            tasks.push(tokio::spawn(incarnations.watch(store.clone(), catalog.clone(), feed.clone())));
-        }
         let bytes = Arc::new(Semaphore::new(options.bytes_in_flight));
-        let closing = Closing { shards, log: log.clone(), progress };
+        let closing = Closing { shards, log: log.clone(), progress, member: member.clone() };
         let ingest = Self {
             options,
             store,
@@ -220,9 +276,15 @@ impl Ingest {
             changes,
             blocked,
             failing,
+            member,
             tasks,
         };
         (ingest, closing)
+    }
+
+    /// Joins the other members of the store, if it answers by then.
+    pub async fn join(&self, longest: Duration) {
+        self.member.join(longest).await;
     }
 
     /// Whether the store answers; whoever finds out notes it there.
@@ -231,7 +293,7 @@ impl Ingest {
         self.learner.presence.clone()
     }
 
-    /// What the store has refused for good.
+    /// What could not be stored.
     #[must_use]
     pub fn dead_letters(&self) -> &DeadLetters {
         &self.dead_letters
@@ -289,7 +351,7 @@ impl Ingest {
     /// Why the log takes nothing at present, if so.
     #[must_use]
     pub fn refusal(&self) -> Option<String> {
-        self.log.stats().unwritable
+        self.log.stats().unwritable.or_else(|| self.check_membership().err().map(|error| error.to_string()))
     }
 
     /// Which readings wait for a document of their own, and why, if any do.
@@ -357,6 +419,7 @@ impl Ingest {
         judge: impl Fn(&mut Door<'_>),
     ) -> Result<Ack, IngestError> {
         let started = Instant::now();
+        self.check_membership()?;
         let database = self.database(arrival.database).await?;
         let payers = Payers::of(arrival.by, &database, &self.metrics, started);
         payers.admit()?;
@@ -386,6 +449,22 @@ impl Ingest {
         self.metrics.request_readings.record(u32::try_from(ack.accepted).unwrap_or(u32::MAX));
         self.metrics.ack_seconds.record(started.elapsed());
         Ok(ack)
+    }
+
+    /// Whether stamps made here can be compared with others', and the floor waits for them.
+    fn check_membership(&self) -> Result<(), IngestError> {
+        let clock = &self.member.clock;
+        if !clock.is_right() {
+            return Err(IngestError::Clock { offset_ms: clock.offset_ms(), limit: clock.max_offset() });
+        }
+        let ahead = self.member.agreed.ahead();
+        if ahead > clock.max_offset() {
+            return Err(IngestError::Ahead { ahead, limit: clock.max_offset() });
+        }
+        match self.member.agreed.is_joined() {
+            true => Ok(()),
+            false => Err(IngestError::NotJoined),
+        }
     }
 
     /// Judges all lines. Where sensors turn up that this process does not know yet, their

@@ -56,6 +56,12 @@ pub struct Options {
     pub flush_quiet: Duration,
     /// Most flights under way at once, per shard.
     pub flights: usize,
+    /// The log's folder, which a mark is kept in.
+    pub log_dir: PathBuf,
+    /// How long a log may be silent before its readings hold the floor no more.
+    pub horizon: Duration,
+    /// Most deletions that are remembered at a time.
+    pub deletions: usize,
     /// The disk budget of the log, in bytes.
     pub log_bytes: u64,
     /// How much of the log and of [`Options::hot_bytes`] one database may take that the store fails on, in percent.
@@ -106,6 +112,9 @@ impl Options {
             flights: 2,
             log_bytes: 1 << 30,
             database_share: 25,
+            log_dir: PathBuf::new(),
+            horizon: Duration::from_secs(3600),
+            deletions: 1000,
             dead_letters: PathBuf::from("dead-letters.lp"),
             recent: 10,
             sensor_interval: Duration::from_secs(60),

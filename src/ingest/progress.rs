@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{Notify, oneshot};
 
-pub use self::held::{DeletingAgain, Hold, Queued, SealAtEnd, Ticket, Tracked};
+pub use self::held::{Hold, Queued, SealAtEnd, Ticket, Tracked};
 
 use super::in_log_order::InLogOrder;
 use crate::bucket::{Applied, StorageError};
@@ -47,7 +47,7 @@ pub struct Lag {
     pub oldest: Option<i64>,
     /// Bytes of memory that unflushed readings take, and batches that wait before the shards.
     pub unflushed_bytes: usize,
-    /// Whether the shards have everything that is logged, and nothing that is deleted.
+    /// Whether the shards have everything that is logged.
     pub live: bool,
     /// Why nothing more can be fed, if so.
     pub blocked: Option<String>,
@@ -83,8 +83,6 @@ struct State {
     /// Everything up to here was given to the shards.
     fed: Sequence,
     live: bool,
-    /// Deletions read back from the log that are not done, by database: what they delete may be there again.
-    deleting_again: BTreeMap<String, usize>,
     /// Fed requests that are not wholly in the store, with the time each was received.
     unflushed: InLogOrder<i64>,
     /// Records that something fed still needs to be in the log.
@@ -98,19 +96,15 @@ struct State {
     due: Sequence,
     ledger: Ledger,
     log_pressed: bool,
-    /// Why nothing more can be fed, if so.
-    blocked: Option<String>,
     /// Somebody waits until everything up to here may be released.
     wanted: Sequence,
+    /// Why nothing more can be fed, if so.
+    blocked: Option<String>,
     /// A shard has let go of readings that are not in the store: nothing behind this is released.
     sealed: Option<Sequence>,
 }
 
 impl State {
-    fn is_live(&self) -> bool {
-        self.live && self.deleting_again.is_empty()
-    }
-
     fn unflushed_bytes(&self) -> usize {
         self.queued_bytes + self.shard_bytes.values().sum::<usize>()
     }
@@ -196,26 +190,9 @@ impl Progress {
         self.lock().blocked = Some(reason);
     }
 
-    /// Whether the shards have everything that was logged, and nothing that is deleted.
-    #[cfg(test)]
+    /// Whether the shards have everything that was logged.
     pub fn is_live(&self) -> bool {
-        self.lock().is_live()
-    }
-
-    /// Whether the shards have everything that is logged.
-    pub fn is_fed(&self) -> bool {
         self.lock().live
-    }
-
-    /// Whether a database may hold what was deleted.
-    pub fn is_deleting_again(&self, database: &str) -> bool {
-        self.lock().deleting_again.contains_key(database)
-    }
-
-    /// Notes that a deletion of a database is read back from the log, until what is returned is dropped.
-    pub fn delete_again(self: &Arc<Self>, database: &str) -> DeletingAgain {
-        *self.lock().deleting_again.entry(database.to_owned()).or_default() += 1;
-        DeletingAgain { progress: self.clone(), database: database.to_owned() }
     }
 
     /// Waits until the shards are behind, and returns where feeding is to begin.
@@ -301,7 +278,7 @@ impl Progress {
     /// How many records the log has to keep.
     pub fn left(&self) -> u64 {
         let state = self.lock();
-        state.logged.saturating_sub(state.releasable())
+        if state.logged > state.releasable() { state.held.len().max(1) as u64 } else { 0 }
     }
 
     /// Works towards a log that is not needed any more for what is logged by now; returns its last record.
@@ -315,6 +292,17 @@ impl Progress {
     /// Waits until the log is not needed any more up to this record.
     pub async fn released(&self, through: Sequence) {
         self.when(|state| (state.releasable() >= through).then_some(())).await;
+    }
+
+    /// Up to where everything is in the store, given that of every record up to `closed` it was told here, and that none
+    /// will be given out there any more.
+    pub fn stored_through(&self, closed: Sequence) -> Sequence {
+        let state = self.lock();
+        match state.sealed.or_else(|| state.held.first().map(|(first, ())| first - 1)) {
+            Some(through) => through.min(closed),
+            None if state.fed < state.logged => state.fed.min(closed),
+            None => closed,
+        }
     }
 
     /// Keeps in the log whatever is not released by now, and has no wait end well, whatever is let
@@ -379,7 +367,7 @@ impl Progress {
             ledger: state.ledger,
             oldest,
             unflushed_bytes: state.unflushed_bytes(),
-            live: state.is_live(),
+            live: state.live,
             blocked: state.blocked.clone(),
         }
     }
@@ -390,7 +378,7 @@ impl Progress {
         state.log_pressed || state.unflushed_bytes() > self.budget / 2
     }
 
-    /// Whether log space runs short, or somebody waits for what is before a record to be released.
+    /// Whether log space runs short.
     pub fn is_log_pressed(&self) -> bool {
         let state = self.lock();
         state.log_pressed || state.wanted > state.releasable()

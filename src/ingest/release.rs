@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio::task::JoinHandle;
 
+use super::member::Member;
 use super::progress::Progress;
 use crate::faults;
 use crate::log::{Log, ReleaseError};
@@ -51,6 +52,7 @@ pub struct Closing {
     pub shards: Vec<JoinHandle<bool>>,
     pub(super) log: Arc<Log>,
     pub(super) progress: Arc<Progress>,
+    pub(super) member: Arc<Member>,
 }
 
 impl Closing {
@@ -60,6 +62,12 @@ impl Closing {
         self.progress.left()
     }
 
+    /// Tells the other members that this one has nothing left. To be called when everything is stored, while the store
+    /// is there.
+    pub async fn leave(&self) {
+        self.member.leave().await;
+    }
+
     /// Gives back what can be given back and closes the log. To be called when the shards have
     /// ended; what they left is replayed at the next start.
     pub async fn close_log(self) {
@@ -67,6 +75,7 @@ impl Closing {
             tracing::warn!(%error, "segments of the log could not be given back");
         }
         // The writer's thread is joined when the last handle goes.
-        let _ = tokio::task::spawn_blocking(move || drop(self.log)).await;
+        let (log, member) = (self.log, self.member);
+        let _ = tokio::task::spawn_blocking(move || drop((member, log))).await;
     }
 }

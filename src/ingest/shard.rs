@@ -4,7 +4,7 @@
 mod documents;
 mod memtables;
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ use super::flight::{Context, Run, State, fly};
 use super::lagging::{Lagging, Surroundings};
 use super::progress::{Progress, SealAtEnd};
 use super::unflushed::{Load, Rules, Unflushed};
-use crate::bucket::hot::{HotBuckets, HotKey};
+use crate::bucket::hot::HotBuckets;
 use crate::bucket::packed::Packed;
 use crate::bucket::{Readings, SensorDocument, StorageError};
 use crate::clock::now_ns;
@@ -78,8 +78,6 @@ pub struct Shard {
     hot: HotBuckets,
     hot_budget: usize,
     lagging: Lagging,
-    /// Buckets with a write that may have been applied, or may yet be: nobody has learnt which.
-    doubtful: HashSet<HotKey>,
     /// What is to be deleted, in log order. While there is any, nothing is launched.
     deletions: VecDeque<Arc<Pending>>,
     /// Whether the first of them waits for this shard no more.
@@ -103,7 +101,6 @@ impl Shard {
             hot: HotBuckets::new(hot_budget),
             hot_budget,
             lagging: Lagging::new(options.recent, options.outlier_ttl),
-            doubtful: HashSet::new(),
             deletions: VecDeque::new(),
             has_arrived: false,
             flights: JoinSet::new(),
@@ -173,9 +170,11 @@ impl Shard {
             }
             Message::Wake => {}
             Message::Unflushed { database, ids, hours, reply } => {
+                let agreed = &self.context.agreed;
                 let unflushed = self.unflushed.get(&database.name);
-                let of_sensor =
-                    |(place, id)| (place, unflushed.map_or_else(Vec::new, |unflushed| unflushed.of_sensor(id, &hours)));
+                let of_sensor = |(place, id)| {
+                    (place, unflushed.map_or_else(Vec::new, |unflushed| unflushed.of_sensor(id, &hours, agreed)))
+                };
                 let found = ids.into_iter().map(of_sensor).filter(|(_, readings)| !readings.is_empty());
                 // Whoever asked may have gone.
                 let _ = reply.send(found.collect());
@@ -201,10 +200,6 @@ impl Shard {
         let is_left = |key| unflushed.is_some_and(|unflushed| unflushed.has(key));
         self.context.blocked.retain(|key| !ids.contains(&key.0) || is_left(key));
         self.lagging.forget(&pending.ids);
-        // What is cut is written to again under the same numbers.
-        if pending.deletion.is_of_all_times() {
-            self.doubtful.retain(|(id, _)| !pending.ids.contains(id));
-        }
         pending.arrived.add_permits(1);
         self.has_arrived = true;
         // With what the store did not take it may be well.
@@ -214,7 +209,8 @@ impl Shard {
 
     /// Starts flights with what is due, as long as there is room for flights.
     fn launch(&mut self, due: Sequence, pressed: bool) {
-        if !self.deletions.is_empty() {
+        // Until the registry was read nobody knows what is deleted, and what lies below the floor.
+        if !self.deletions.is_empty() || !self.context.agreed.is_known() {
             return;
         }
         let at = Moment { now: Instant::now(), clock: now_ns(), due, pressed };
@@ -240,7 +236,7 @@ impl Shard {
         let run = |load: Load| {
             let key = (load.known.id, load.hour);
             let is_stored = self.hot.is_stored(key);
-            Run::new(load, self.hot.take(key), is_stored, self.doubtful.remove(&key))
+            Run::new(load, self.hot.take(key), is_stored)
         };
         let runs: Vec<Run> = loads.into_iter().map(run).collect();
         let context = self.context.clone();
@@ -271,13 +267,13 @@ impl Shard {
             match &run.state {
                 State::Merged => stored.extend(self.stored(&database, run)),
                 // No flight ends like this. Should one, nothing says that the store has the readings.
-                State::Doubted | State::Stale => {
+                State::Stale => {
                     self.unflushed.with(&database.name, |unflushed| unflushed.returned(key, run.load, true, now));
                 }
                 State::DeadLettered(error) => {
                     self.progress.dead_lettered(run.load.rows.len() as u64);
                     let unflushed = self.unflushed.get(&database.name);
-                    for sequence in run.load.rows.sequences() {
+                    for sequence in run.load.rows.stamps() {
                         let ticket = unflushed.and_then(|unflushed| unflushed.ticket(sequence));
                         ticket.into_iter().for_each(|ticket| ticket.refuse(error));
                     }
@@ -292,9 +288,6 @@ impl Shard {
                     }
                     let first = if own_failure { &mut own } else { &mut away };
                     first.get_or_insert_with(|| error.clone());
-                    if run.doubtful {
-                        self.doubtful.insert(key);
-                    }
                     if faults::has(Bug::DropFailedFlight) {
                         stored.extend(self.unflushed.with(&database.name, |unflushed| unflushed.landed(key)));
                     } else {
@@ -367,7 +360,12 @@ impl Shard {
         }
         self.progress.stored(applied);
         self.context.blocked.clear(key);
-        self.hot.put(key, run.bucket);
+        self.progress.deleted(run.deleted);
+        self.progress.dead_lettered(applied.set_aside);
+        // Nothing came to the store, and nobody has asked what it has.
+        if !run.bucket.pages().is_empty() {
+            self.hot.put(key, run.bucket);
+        }
         self.unflushed.with(&database.name, |unflushed| unflushed.landed(key))
     }
 

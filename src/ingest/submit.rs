@@ -15,13 +15,16 @@ use super::deletion::{self, Deletion, Scope};
 use super::error::IngestError;
 use super::options::AckLevel;
 use super::progress::Logged;
-use super::{Ingest, record, release};
+use super::{Ingest, record};
 use crate::bucket::StorageError;
 use crate::log::{AppendError, Sequence};
 use crate::reading::Sensor;
 
 /// Bytes of sensors' keys in one record of a deletion, far below what the smallest segment of a log holds.
 const DELETION_BYTES: usize = 16 << 10;
+
+/// Most bytes of all statements that are remembered, far below what a document may have.
+const STATEMENT_BYTES_MAX: usize = 4 << 20;
 
 /// A deletion in the log, and who is told when it is done.
 type LoggedDeletion = (Sequence, oneshot::Receiver<Result<(), StorageError>>);
@@ -79,7 +82,7 @@ impl Ingest {
             drop(admission);
         };
         let deadline_of_log = (!patient).then_some(deadline);
-        let sequence = self.append(record::KIND_READINGS, record, deadline_of_log, logged).await?;
+        let sequence = self.append((0, record::KIND_READINGS), record, deadline_of_log, logged).await?;
         if level == AckLevel::Log {
             return Ok(());
         }
@@ -88,22 +91,30 @@ impl Ingest {
     }
 
     /// Deletes the readings of sensors in a range of nanoseconds, and sensors that have none left; on return they
-    /// are gone, from the store too. What other clients write meanwhile may come before or after it.
+    /// are gone, from the store too. What other clients write meanwhile may come before or after it. The statement says
+    /// which sensors they are to whoever meets readings of them later that were acked before.
     ///
     /// # Errors
     /// When it is not done by `timeout`: what is in the log by then is done all the same.
     pub async fn delete(
         &self,
         (database, received): (&str, i64),
-        sensors: &[Arc<Sensor>],
+        (sensors, statement): (&[Arc<Sensor>], &str),
         range: Range<i64>,
         timeout: Duration,
     ) -> Result<(), IngestError> {
         let deadline = Instant::now() + timeout;
         let mut logged = Vec::new();
+        let mut lots = lots(sensors);
+        if lots.is_empty() {
+            // Somebody else may have readings of such sensors that nobody here knows of.
+            lots.push(Vec::new());
+        }
         // All of it is in the log before any of it is waited for.
-        for sensors in lots(sensors) {
-            let scope = Scope::Readings { sensors, range: range.clone() };
+        let last = lots.len() - 1;
+        for (number, sensors) in lots.into_iter().enumerate() {
+            let statement = (number == last).then(|| statement.to_owned());
+            let scope = Scope::Readings { sensors, range: range.clone(), statement };
             let deletion = Deletion { received, database: database.to_owned(), scope };
             logged.push(self.log_deletion(deletion, deadline).await?);
         }
@@ -122,6 +133,15 @@ impl Ingest {
     }
 
     async fn log_deletion(&self, deletion: Deletion, deadline: Instant) -> Result<LoggedDeletion, IngestError> {
+        let limit = self.options.deletions;
+        self.check_membership()?;
+        if self.member.agreed.remembered() >= limit {
+            return Err(IngestError::TooManyDeletions { limit });
+        }
+        let bytes = deletion.statement_bytes() + self.member.agreed.remembered_bytes();
+        if bytes > STATEMENT_BYTES_MAX {
+            return Err(IngestError::LongDeletions { bytes, limit: STATEMENT_BYTES_MAX });
+        }
         let record = deletion::encode(&deletion);
         let (memory, received) = (record.len(), deletion.received);
         let (waiter, stored) = oneshot::channel();
@@ -130,38 +150,29 @@ impl Ingest {
             feed.progress.wait_for(sequence, waiter);
             feed.deletion_logged(Logged { sequence, readings: 0, memory, received }, deletion);
         };
-        Ok((self.append(deletion::KIND_DELETION, record, Some(deadline), logged).await?, stored))
+        // Above what the others have said they acked.
+        let above = self.member.agreed.greatest();
+        Ok((self.append((above, deletion::KIND_DELETION), record, Some(deadline), logged).await?, stored))
     }
 
-    /// Waits until deletions are done and will not be met again: a restart that did would delete what other instances
-    /// have written since, or a database that was created anew.
+    /// Waits until deletions are done.
     async fn deleted(
         &self,
         logged: Vec<LoggedDeletion>,
         (deadline, timeout): (Instant, Duration),
     ) -> Result<(), IngestError> {
-        let late = || IngestError::DeletionTimeout(timeout);
-        let mut last = None;
         for (sequence, stored) in logged {
-            self.stored(sequence, stored, deadline).await?.ok_or_else(late)?;
-            last = Some(sequence);
+            let done = self.stored(sequence, stored, deadline).await?;
+            done.ok_or(IngestError::DeletionTimeout(timeout))?;
         }
-        let Some(last) = last else { return Ok(()) };
-        self.feed.progress.want_released();
-        self.feed.wake();
-        let released = self.feed.progress.released(last);
-        tokio::time::timeout_at(deadline, released).await.map_err(|_| late())?;
-        release::release(&self.log, &self.feed.progress).await.map_err(|error| {
-            tracing::warn!(%error, "a deletion is done, and would be done again by a restart");
-            late()
-        })
+        Ok(())
     }
 
-    /// Appends a record to the log, whose callback owns `logged` from there on, and waits until it is durable, or known
-    /// not to be; without a deadline as long as that takes.
+    /// Appends a record of a kind to the log, above a sequence; its callback owns `logged` from there on. Waits until the
+    /// record is durable, or known not to be; without a deadline as long as that takes.
     async fn append(
         &self,
-        kind: u8,
+        (above, kind): (Sequence, u8),
         record: Vec<u8>,
         deadline: Option<Instant>,
         logged: impl FnOnce(Sequence) + Send + 'static,
@@ -176,7 +187,7 @@ impl Ingest {
             // A client that went away does not wait for its ack; its readings are kept.
             let _ = ack.send(appended);
         };
-        self.log.append(kind, record, done).map_err(|error| self.refused(error))?;
+        self.log.append_above(above, kind, record, done).map_err(|error| self.refused(error))?;
         crate::faults::point("after_append");
         let acked = match deadline {
             Some(deadline) => tokio::time::timeout_at(deadline, acked).await,

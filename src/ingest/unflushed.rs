@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use rapidhash::fast::RandomState;
 
 use self::waiting::{Waiting, find, place};
+use super::agreed::Agreed;
 use super::batch::{Fed, stored_bytes};
 use super::catalog::{Database, KnownSensor};
 use super::deletion::Pending;
@@ -302,7 +303,7 @@ impl Unflushed {
 
     /// Lets readings go that have landed: with the last one of a request its ticket is given back.
     pub fn let_go(&mut self, landed: &Packed) {
-        self.tickets.let_go(landed.sequences());
+        self.tickets.let_go(landed.stamps());
     }
 
     /// Takes back a bucket's readings that did not reach the store, before those that came since.
@@ -323,7 +324,7 @@ impl Unflushed {
         waiting.rows = rows;
         self.packed += waiting.rows.memory();
         let is_urgent = |sequence| tickets.get(sequence).is_some_and(|ticket| ticket.is_urgent());
-        waiting.is_urgent = !own_failure && waiting.rows.sequences().any(is_urgent);
+        waiting.is_urgent = !own_failure && waiting.rows.stamps().any(is_urgent);
         if own_failure {
             let at = now + delay(waiting.failures, load.is_transient.then_some((key, now)));
             waiting.not_before = Some(at);
@@ -370,7 +371,7 @@ impl Unflushed {
                 deleted += gone.len();
                 // In the same proportion: it is rough anyway, and sees only that a page is full.
                 waiting.bytes = waiting.bytes * waiting.rows.len() / (waiting.rows.len() + gone.len()).max(1);
-                self.tickets.let_go(gone.sequences());
+                self.tickets.let_go(gone.stamps());
                 if waiting.rows.is_empty() {
                     emptied.push((*id, waiting.hour));
                 }
@@ -381,11 +382,12 @@ impl Unflushed {
     }
 
     /// A sensor's unflushed readings in a range of hours, merged by the law, hour by hour.
-    pub fn of_sensor(&self, id: u32, hours: &Range<Hour>) -> Vec<(Hour, Readings)> {
+    pub fn of_sensor(&self, id: u32, hours: &Range<Hour>, agreed: &Agreed) -> Vec<(Hour, Readings)> {
         let waiting = self.sensors.get(&id).into_iter().flatten();
         waiting
             .filter(|waiting| hours.contains(&waiting.hour))
-            .map(|waiting| (waiting.hour, waiting.merged()))
+            .map(|waiting| (waiting.hour, waiting.merged(agreed)))
+            .filter(|(_, readings)| !readings.is_empty())
             .collect()
     }
 }

@@ -9,7 +9,7 @@
 //! ```text
 //!    0  magic "hourglog"          32  first sequence u64          72  length of the store's name u32
 //!    8  version u32               40  previous segment's id u64   76  store's name, UTF-8, at most 1024
-//!   12  zero u32                  48  … its end, in bytes u64         zeros
+//!   12  opening's id u32          48  … its end, in bytes u64         zeros
 //!   16  log id u64                56  … surely synced up to u64 2044  crc32c of 0..2044 u32
 //!   24  segment id u64            64  … its last sequence u64
 //! ```
@@ -58,6 +58,8 @@ const LZ4: u8 = 1;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Header {
     pub(super) log: u64,
+    /// The opening of the log that wrote the segment; 0 in segments of a version that left the place empty.
+    pub(super) opening: u64,
     pub(super) segment: u64,
     /// No record of the segment has a lower sequence.
     pub(super) first: Sequence,
@@ -91,7 +93,8 @@ impl Header {
         let previous = self.previous.unwrap_or(Previous { segment: 0, end: 0, sure: 0, last: 0 });
         let mut copy = Vec::with_capacity(HEADER_BYTES as usize);
         copy.extend(MAGIC);
-        copy.extend(u64::from(VERSION).to_le_bytes());
+        copy.extend(VERSION.to_le_bytes());
+        copy.extend((self.opening as u32).to_le_bytes());
         let Previous { segment, end, sure, last } = previous;
         for number in [self.log, self.segment, self.first, segment, end, sure, last] {
             copy.extend(number.to_le_bytes());
@@ -131,12 +134,18 @@ impl Header {
         let previous = Previous { segment, end, sure, last };
         Ok(Self {
             log: u64_at(body, 16),
+            opening: opening_of(u64_at(body, 16), u32_at(body, 12)),
             segment: u64_at(body, 24),
             first: u64_at(body, 32),
             previous: (previous.segment != 0).then_some(previous),
             store: store.ok_or(NoHeader::Damaged)?.to_owned(),
         })
     }
+}
+
+/// An opening's id: the log's upper half, so that no two logs share one, and a random half of its own.
+pub(super) fn opening_of(log: u64, random: u32) -> u64 {
+    if random == 0 { 0 } else { log & !u64::from(u32::MAX) | u64::from(random) }
 }
 
 /// The name of the segment that begins with that sequence.

@@ -13,7 +13,8 @@ pub(super) const RECORDS_MAX: Sequence = (1 << 30) / RECORD_BYTES;
 
 /// A sequence above all that the segment may have used, from its first one, which its name tells.
 pub(super) fn above(disk: &dyn Disk, name: &str, first: Sequence) -> Sequence {
-    // Where not even this can be read, sequences follow each other but for those of failed writes.
+    // Where not even this can be read, sequences may have followed each other; those that are stamps lie below what the
+    // clock gives out next (`Options::least`).
     let told = disk.open(name).and_then(|file| told_by_records(file, first));
     told.unwrap_or(None).unwrap_or(first).max(first.saturating_add(RECORDS_MAX))
 }

@@ -72,6 +72,28 @@ pub type Sequence = u64;
 
 const LOCK: &str = "lock";
 
+/// The least sequence that a record may get now: by it sequences can tell when their records were written.
+#[derive(Clone)]
+pub struct Least(Arc<dyn Fn() -> Sequence + Send + Sync>);
+
+impl Least {
+    /// What this says, asked once per sync.
+    #[must_use]
+    pub fn new(least: impl Fn() -> Sequence + Send + Sync + 'static) -> Self {
+        Self(Arc::new(least))
+    }
+
+    pub(super) fn now(&self) -> Sequence {
+        (self.0)()
+    }
+}
+
+impl std::fmt::Debug for Least {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Least")
+    }
+}
+
 /// How a log is set up.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -91,6 +113,8 @@ pub struct Options {
     pub compress: bool,
     /// How long after the disk refused a segment it is asked again.
     pub retry: Duration,
+    /// What sequences must not lie below.
+    pub least: Least,
 }
 
 impl Options {
@@ -105,6 +129,7 @@ impl Options {
             queue_records: 1 << 16,
             compress: true,
             retry: Duration::from_secs(1),
+            least: Least::new(|| 0),
         }
     }
 }
@@ -114,6 +139,11 @@ impl Options {
 pub struct Recovery {
     /// The log's id: random, made with the log, and kept for its life.
     pub log: u64,
+    /// This opening of it: random, new every time.
+    pub opening: u64,
+    /// The earlier openings whose records are still there, each with the last of them; 0 for those of a version that had
+    /// no ids for them.
+    pub openings: Vec<(u64, Sequence)>,
     /// The last record that was found, or 0. What is appended from now on has higher sequences.
     pub last: Sequence,
     /// Up to here nothing is needed any more: replay begins behind it.
@@ -149,7 +179,7 @@ impl Log {
             io::ErrorKind::WouldBlock => OpenError::Locked,
             _ => OpenError::Io { attempt: "locking the log".into(), error },
         })?;
-        let open::Opened { shared, next, mut recovery, headless } = open::open(disk, options, ids())?;
+        let open::Opened { shared, next, mut recovery, headless } = open::open(disk, options, &mut ids)?;
         let mut writer = Writer::new(Arc::clone(&shared), ids, next);
         writer.start();
         open::put_away(&shared, headless);
@@ -179,25 +209,38 @@ impl Log {
         payload: Vec<u8>,
         done: impl FnOnce(Result<Sequence, AppendError>) + Send + 'static,
     ) -> Result<(), AppendError> {
+        self.append_above(0, kind, payload, done)
+    }
+
+    /// As [`Log::append`], with a sequence greater than this one.
+    ///
+    /// # Errors
+    /// As [`Log::append`].
+    pub fn append_above(
+        &self,
+        above: Sequence,
+        kind: u8,
+        payload: Vec<u8>,
+        done: impl FnOnce(Result<Sequence, AppendError>) + Send + 'static,
+    ) -> Result<(), AppendError> {
         let (bytes, limit) = (payload.len() as u64, self.record_limit());
         if bytes > limit {
             return Err(AppendError::TooLarge { bytes, limit });
         }
         let stored = Stored::new(kind, payload, self.shared.options.compress);
-        self.shared.admit(Entry { stored, done: Box::new(done) })
+        self.shared.admit(Entry { stored, above, done: Box::new(done) })
     }
 
-    /// As [`Log::append`], for a payload in several pieces.
-    ///
-    /// # Errors
-    /// As [`Log::append`].
-    pub fn append_parts(
-        &self,
-        kind: u8,
-        parts: &[&[u8]],
-        done: impl FnOnce(Result<Sequence, AppendError>) + Send + 'static,
-    ) -> Result<(), AppendError> {
-        self.append(kind, parts.concat(), done)
+    /// Gives out no sequence at or below `through` any more, as far as nothing is on its way to the disk; returns up to
+    /// where that is so: of every record up to there the one who appended it has been told.
+    #[must_use]
+    pub fn close_below(&self, through: Sequence) -> Sequence {
+        let mut state = self.shared.lock();
+        if state.unresolved > 0 || state.told < state.durable {
+            return state.told;
+        }
+        state.above = state.above.max(through);
+        state.above.max(state.told)
     }
 
     /// Most bytes of one payload, before compression.

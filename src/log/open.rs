@@ -8,10 +8,13 @@ use std::sync::Arc;
 use super::damage::{Damage, Register, Verdict};
 use super::disk::{Disk, DiskFile, read_padded};
 use super::error::OpenError;
-use super::format::{HEADER_BYTES, Header, NoHeader, Previous, RECORD_BYTES, STORE_BYTES_MAX, parse_segment_name};
+use super::format::{
+    HEADER_BYTES, Header, NoHeader, Previous, RECORD_BYTES, STORE_BYTES_MAX, opening_of, parse_segment_name,
+};
 use super::scan::{Hole, Item, Scanner};
 use super::shared::{Plan, Segment, Shared, State};
 use super::stats::Stats;
+use super::writer::Ids;
 use super::{Options, Recovery, Sequence, checkpoint, fresh, headless, quarantine};
 
 /// How many sequences are left out at every start. Should the disk have lost records it had called
@@ -51,6 +54,8 @@ pub(super) struct Inventory {
 pub(super) struct Judged {
     pub(super) segment: Segment,
     pub(super) store: String,
+    /// The opening that wrote it.
+    opening: u64,
     pub(super) read: Option<Tail>,
 }
 
@@ -75,10 +80,10 @@ impl Tail {
 
 /// Judges the folder, then puts it in order. Nothing is changed before the last error that judging
 /// may give.
-pub(super) fn open(disk: Arc<dyn Disk>, options: Options, new_id: u64) -> Result<Opened, OpenError> {
+pub(super) fn open(disk: Arc<dyn Disk>, options: Options, ids: &mut Ids) -> Result<Opened, OpenError> {
     check(&options)?;
     let inventory = take_inventory(&*disk)?;
-    let log = inventory.log()?.unwrap_or(new_id);
+    let log = inventory.log()?.unwrap_or_else(&mut *ids);
     let released = checkpoint::read(&*disk, log).map_err(attempted("reading the checkpoint"))?;
     let lacks_segment = inventory.lacks_segment();
     let (lost, mut next) = (inventory.headless, inventory.next.max(released + 1));
@@ -105,11 +110,19 @@ pub(super) fn open(disk: Arc<dyn Disk>, options: Options, new_id: u64) -> Result
         judged.tidy(&*disk, &damage)?;
     }
     let is_new = judged.is_empty() && next == 1;
+    let mut openings: Vec<(u64, Sequence)> = Vec::new();
+    for judged in &judged {
+        match openings.last_mut().filter(|(opening, _)| *opening == judged.opening) {
+            Some((_, last)) => *last = judged.segment.last,
+            None => openings.push((judged.opening, judged.segment.last)),
+        }
+    }
     let segments: VecDeque<Segment> = judged.into_iter().map(|judged| judged.segment).collect();
     let last = segments.back().map_or(0, |segment| segment.last);
-    let recovery = Recovery { log, last, released, damage: damage.list(), unwritable: None };
+    let opening = opening_of(log, (ids() as u32).max(1));
+    let recovery = Recovery { log, opening, openings, last, released, damage: damage.list(), unwritable: None };
     let state = State::new(segments, last, released);
-    let shared = Arc::new(Shared::new(disk, options, log, state, damage));
+    let shared = Arc::new(Shared::new(disk, options, (log, opening), state, damage));
     Ok(Opened { shared, next: if is_new { next } else { next + GAP }, recovery, headless: lost })
 }
 
@@ -118,6 +131,8 @@ impl State {
         Self {
             segments,
             durable,
+            told: durable,
+            above: 0,
             released,
             waiting: VecDeque::new(),
             unresolved_bytes: 0,
@@ -198,7 +213,7 @@ pub(super) fn judge(headed: Vec<Headed>) -> Result<Vec<Judged>, OpenError> {
     for Headed { name, header, file, bytes } in headed {
         let before = header.previous.map(|previous| previous.last);
         let before = before.max(judged.last().map(|older| older.segment.last)).unwrap_or(0);
-        let (id, first, store) = (header.segment, header.first, header.store);
+        let (id, first, store, opening) = (header.segment, header.first, header.store, header.opening);
         let mut segment = Segment { id, name, first, last: before, end: HEADER_BYTES, sure: HEADER_BYTES, bytes };
         let mut read = None;
         if let Some(known) = told.iter().find(|previous| previous.segment == id) {
@@ -212,7 +227,7 @@ pub(super) fn judge(headed: Vec<Headed>) -> Result<Vec<Judged>, OpenError> {
             segment.last = tail.last.unwrap_or(before);
             read = Some(tail);
         }
-        judged.push(Judged { segment, store, read });
+        judged.push(Judged { segment, store, opening, read });
     }
     Ok(judged)
 }

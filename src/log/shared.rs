@@ -19,6 +19,8 @@ pub(super) type Done = Box<dyn FnOnce(Result<Sequence, AppendError>) + Send>;
 /// A record on its way to the disk.
 pub(super) struct Entry {
     pub(super) stored: Stored,
+    /// Its sequence is to be greater.
+    pub(super) above: Sequence,
     pub(super) done: Done,
 }
 
@@ -43,6 +45,8 @@ pub(super) struct Shared {
     pub(super) disk: Arc<dyn Disk>,
     pub(super) options: Options,
     pub(super) log: u64,
+    /// This opening of it.
+    pub(super) opening: u64,
     state: Mutex<State>,
     /// Wakes the writer's thread.
     wake: Condvar,
@@ -54,6 +58,10 @@ pub(super) struct State {
     /// Oldest first. The last one is written to, unless the log is unwritable.
     pub(super) segments: VecDeque<Segment>,
     pub(super) durable: Sequence,
+    /// Of every record up to here whoever appended it has been told.
+    pub(super) told: Sequence,
+    /// No sequence is given out at or below this.
+    pub(super) above: Sequence,
     pub(super) released: Sequence,
     pub(super) waiting: VecDeque<Entry>,
     /// Bytes and records admitted whose outcome is not known yet.
@@ -134,8 +142,14 @@ pub(super) fn next_bytes(previous: u64, size: u64, largest: u64) -> u64 {
 }
 
 impl Shared {
-    pub(super) fn new(disk: Arc<dyn Disk>, options: Options, log: u64, state: State, damage: Register) -> Self {
-        Self { disk, options, log, state: Mutex::new(state), wake: Condvar::new(), damage }
+    pub(super) fn new(
+        disk: Arc<dyn Disk>,
+        options: Options,
+        (log, opening): (u64, u64),
+        state: State,
+        damage: Register,
+    ) -> Self {
+        Self { disk, options, log, opening, state: Mutex::new(state), wake: Condvar::new(), damage }
     }
 
     /// The state. Nothing that may block happens under this lock.

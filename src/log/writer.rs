@@ -27,6 +27,8 @@ pub(super) struct Writer {
     shared: Arc<Shared>,
     ids: Ids,
     next: Sequence,
+    /// The first sequence of the group written last.
+    first: Sequence,
     /// `None` after a failure.
     current: Option<Current>,
     fresh: Fresh,
@@ -58,7 +60,8 @@ enum Work {
 impl Writer {
     pub(super) fn new(shared: Arc<Shared>, ids: Ids, next: Sequence) -> Self {
         let fresh = Fresh::new(Arc::clone(&shared));
-        Self { shared, ids, next, current: None, fresh, retry_at: None, buffer: Vec::new(), sync_took: Duration::ZERO }
+        let (current, retry_at, buffer, sync_took) = (None, None, Vec::new(), Duration::ZERO);
+        Self { shared, ids, next, first: next, current, fresh, retry_at, buffer, sync_took }
     }
 
     /// Appends are taken from now on, to a fresh segment of the smallest size; or, when the disk
@@ -159,6 +162,8 @@ impl Writer {
         }
         let Some(current) = &mut self.current else { return Ok(0) };
         let group = current.segment.end;
+        self.next = self.next.max(self.shared.options.least.now()).max(self.shared.lock().above + 1);
+        self.first = self.next;
         let (mut end, mut written, mut count) = (group, group, 0);
         self.buffer.clear();
         for entry in batch {
@@ -166,6 +171,7 @@ impl Writer {
             if end + size > current.segment.bytes {
                 break;
             }
+            self.next = self.next.max(entry.above + 1);
             // Whatever becomes of it, no other record gets its sequence.
             entry.stored.encode(current.segment.id, self.next, group, &mut self.buffer);
             self.next += 1;
@@ -208,10 +214,13 @@ impl Writer {
             state.unresolved -= count;
             state.unresolved_bytes -= bytes;
         }
-        let first = self.next - count as u64;
-        for (entry, sequence) in batch.drain(..count).zip(first..) {
+        let mut sequence = self.first;
+        for entry in batch.drain(..count) {
+            sequence = sequence.max(entry.above + 1);
             call(entry, Ok(sequence));
+            sequence += 1;
         }
+        self.shared.lock().told = self.next - 1;
     }
 
     /// Nothing is written until a fresh segment can be made; all that waits fails now.
@@ -256,7 +265,7 @@ impl Writer {
         let segment = (self.ids)();
         let first = self.next;
         let store = self.shared.options.store.clone();
-        let header = Header { log: self.shared.log, segment, first, previous, store };
+        let header = Header { log: self.shared.log, opening: self.shared.opening, segment, first, previous, store };
         file.write_at(&header.encode(), 0)?;
         let (name, last) = (segment_name(first), previous.map_or(0, |previous| previous.last));
         let segment = Segment { id: segment, name, first, last, end: HEADER_BYTES, sure: HEADER_BYTES, bytes };

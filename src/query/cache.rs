@@ -215,9 +215,11 @@ impl Day {
     fn memory(&self) -> usize {
         // Its key is kept twice, and tables are not always full.
         let own = 2 * size_of::<(u64, Self)>() + self.database.len() + self.sensor.len();
+        let field =
+            |(name, summary): &(Arc<str>, Option<Summary>)| name.len() + summary.as_ref().map_or(0, Summary::memory);
         let hour = |hour: &Remembered| {
             hour.fields.capacity() * size_of::<(Arc<str>, Option<Summary>)>()
-                + hour.fields.iter().map(|(name, _)| name.len()).sum::<usize>()
+                + hour.fields.iter().map(field).sum::<usize>()
         };
         own + self.hours.iter().flatten().map(hour).sum::<usize>()
     }

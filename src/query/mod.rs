@@ -290,12 +290,21 @@ fn beside(
     hours
 }
 
-/// The readings of one hour in time order, cut to the selection: those of its pages, and laid over
-/// them what is not flushed yet. Pages share no timestamp; should a page have been split while they
-/// were read, the later page's copy counts.
-fn merged(pages: &[ScannedPage], later: Option<&Readings>, selection: &Selection) -> Vec<Reading> {
+/// The readings of one hour in time order, cut to the selection: those of its pages, merged with what is not flushed yet.
+/// Pages share no timestamp; should a page have been split while they were read, the later page's copy counts.
+fn merged(pages: &[ScannedPage], unflushed: Option<&Readings>, selection: &Selection) -> Vec<Reading> {
     let wanted = |name: &str| selection.fields.is_empty() || selection.fields.iter().any(|field| field == name);
-    let sets: Vec<&Readings> = pages.iter().filter_map(|page| page.readings.as_ref()).collect();
+    let mut sets: Vec<&Readings> = pages.iter().filter_map(|page| page.readings.as_ref()).collect();
+    let together;
+    if let Some(unflushed) = unflushed {
+        let mut all = sets.first().map_or_else(Readings::default, |first| (*first).clone());
+        for set in sets.iter().skip(1) {
+            all.merge_set(set);
+        }
+        all.merge_set(unflushed);
+        together = all;
+        sets = vec![&together];
+    }
     let mut places: BTreeMap<i64, (usize, usize)> = BTreeMap::new();
     for (p, readings) in sets.iter().enumerate() {
         let in_range = readings.times().iter().enumerate().filter(|(_, time)| selection.range.contains(time));
@@ -305,15 +314,9 @@ fn merged(pages: &[ScannedPage], later: Option<&Readings>, selection: &Selection
         let fields = readings.fields(i).filter(|(name, _)| wanted(name));
         Reading { time, fields: fields.map(|(name, value)| (name.clone(), value.clone())).collect() }
     };
-    let stored = places.into_iter().map(|(time, (p, i))| cut(sets[p], time, i));
-    let Some(later) = later else { return stored.filter(|reading| !reading.fields.is_empty()).collect() };
-    let mut readings: BTreeMap<i64, Reading> = stored.map(|reading| (reading.time, reading)).collect();
-    for (i, time) in later.times().iter().enumerate().filter(|(_, time)| selection.range.contains(time)) {
-        let reading = cut(later, *time, i);
-        match readings.get_mut(time) {
-            Some(stored) => stored.lay_over(reading),
-            None => drop(readings.insert(*time, reading)),
-        }
-    }
-    readings.into_values().filter(|reading| !reading.fields.is_empty()).collect()
+    places
+        .into_iter()
+        .map(|(time, (p, i))| cut(sets[p], time, i))
+        .filter(|reading| !reading.fields.is_empty())
+        .collect()
 }

@@ -65,7 +65,7 @@ impl Query {
         for (place, found) in found.iter_mut().enumerate() {
             let asked = self.hours_asked(wanted, place, &hours);
             let rest = self.recall(&asked, &open[place], now, |hour, field, summary| {
-                found.push(HourSummary { hour, field, summary: *summary });
+                found.push(HourSummary { hour, field, summary: summary.clone() });
             });
             if rest.start < rest.end {
                 unknown.entry((rest.start, rest.end)).or_default().push(place);
@@ -75,7 +75,7 @@ impl Query {
             self.read_summaries(wanted, &places, &(start..end), &open, &mut found).await?;
         }
         self.fold_open(wanted, &open, &mut found).await?;
-        // Sums of floats depend on their order: an answer must not depend on what is remembered.
+        // What was remembered, read and folded comes in order again.
         found.iter_mut().for_each(|found| found.sort_by_key(|one| (one.hour, one.field)));
         Ok(found)
     }
@@ -134,7 +134,7 @@ impl Query {
             for (hour, summaries) in read.iter().filter(|(hour, _)| open.binary_search(hour).is_err()) {
                 let number = |name: &Arc<str>| wanted.fields.iter().position(|field| field == name);
                 found.extend(summaries.iter().filter_map(|(name, summary)| {
-                    Some(HourSummary { hour: *hour, field: number(name)?, summary: *summary })
+                    Some(HourSummary { hour: *hour, field: number(name)?, summary: summary.clone() })
                 }));
             }
             if let Some(cache) = self.cache_for(hours) {
@@ -190,14 +190,14 @@ pub fn united(pages: &[ScannedPage], fields: Option<&[Arc<str>]>) -> Vec<(Arc<st
         None => Some(name.clone()),
     };
     if let [page] = pages {
-        return page.summary.iter().filter_map(|(name, summary)| Some((wanted(name)?, *summary))).collect();
+        return page.summary.iter().filter_map(|(name, summary)| Some((wanted(name)?, summary.clone()))).collect();
     }
     let mut united: BTreeMap<Arc<str>, Summary> = BTreeMap::new();
     for page in pages {
         let twice = page.number > 0 && faults::has(Bug::CountOverflowTwice);
         for (name, summary) in std::iter::repeat_n(&page.summary, 1 + usize::from(twice)).flatten() {
             if let Some(name) = wanted(name) {
-                united.entry(name).and_modify(|sum| *sum = sum.union(*summary)).or_insert(*summary);
+                united.entry(name).and_modify(|sum| sum.unite(summary)).or_insert_with(|| summary.clone());
             }
         }
     }

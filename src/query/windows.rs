@@ -1,6 +1,7 @@
 //! Windows of one sensor, filled in time order from summaries or readings.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
@@ -83,7 +84,7 @@ impl Query {
             let asked = Hours { fields: (!fields.is_empty()).then_some(&fields), ..whole.clone() };
             let mut known = Vec::new();
             let unknown = cache.recall(&asked, &[], (changes, Instant::now()), |hour, fields| {
-                let there = |(name, summary): &(Arc<str>, Option<Summary>)| Some((name.clone(), (*summary)?));
+                let there = |(name, summary): &(Arc<str>, Option<Summary>)| Some((name.clone(), summary.clone()?));
                 known
                     .push((hour, fields.iter().filter_map(there).filter(|(name, _)| wanted(name)).collect::<Vec<_>>()));
             });
@@ -166,7 +167,10 @@ impl Windows {
         for (name, summary) in summaries {
             let window = self.filled.entry(number).or_default();
             let known = window.len();
-            window.entry(name).and_modify(|sum| *sum = sum.union(summary)).or_insert(summary);
+            match window.entry(name) {
+                Entry::Occupied(mut sum) => sum.get_mut().unite(&summary),
+                Entry::Vacant(place) => _ = place.insert(summary),
+            }
             self.summaries += window.len() - known;
         }
         if self.filled.len() > self.max { Err(self.max) } else { Ok(()) }

@@ -4,6 +4,7 @@
 pub mod limits;
 pub mod rejection;
 pub mod sensor;
+pub mod stamp;
 pub mod time;
 pub mod value;
 pub mod varint;
@@ -11,5 +12,6 @@ pub mod varint;
 pub use limits::Limits;
 pub use rejection::{Reason, Rejection};
 pub use sensor::Sensor;
+pub use stamp::Stamp;
 pub use time::{Hour, Precision};
 pub use value::{Family, Value};

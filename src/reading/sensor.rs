@@ -30,6 +30,25 @@ impl Sensor {
         Ok(Self { key: canonical_key(measurement, &tags).into(), measurement: measurement.into(), tags: tags.into() })
     }
 
+    /// The sensor of a key, where nothing else tells its parts. Of a part that ends in a backslash it is wrong.
+    #[must_use]
+    pub fn of_key(key: &str) -> Option<Self> {
+        let mut lengths = Vec::new();
+        let (mut rest, mut separators) = (key, [','].as_slice());
+        loop {
+            let end = end_of_part(rest, separators);
+            lengths.push(end as u64);
+            let Some(behind) = rest.get(end + 1..) else { break };
+            (rest, separators) = (behind, if rest.as_bytes()[end] == b',' { &['='] } else { &[','] });
+        }
+        let parts = Self::parts_of(key, &lengths)?;
+        let (measurement, tags) = parts.split_first()?;
+        if tags.len() % 2 == 1 {
+            return None;
+        }
+        Self::new(measurement, tags.chunks_exact(2).map(|tag| (&*tag[0], &*tag[1]))).ok()
+    }
+
     /// How many bytes of the key each part of it takes: the measurement, then each tag's name and value. Without
     /// them a key can be cut in more ways than one, since a part may end in a backslash.
     pub fn part_lengths(&self) -> impl Iterator<Item = usize> {
@@ -85,6 +104,17 @@ fn escape_into(out: &mut String, name: &str, separators: &[char]) {
         // Writing a char to a String cannot fail.
         let _ = out.write_char(c);
     }
+}
+
+/// Where the first separator stands that is not escaped, or the end.
+fn end_of_part(text: &str, separators: &[char]) -> usize {
+    let mut escaped = false;
+    let is_end = |c: char| {
+        let ends = separators.contains(&c) && !escaped;
+        escaped = c == '\\' && !escaped;
+        ends
+    };
+    text.find(is_end).unwrap_or(text.len())
 }
 
 /// What [`escape_into`] made this of.

@@ -75,6 +75,23 @@ impl PartialEq for Value {
 }
 
 impl Value {
+    /// Whether it comes behind the other one in an order of all values, by kind and bits: what decides between two records
+    /// with one stamp, so that the same one wins everywhere.
+    #[must_use]
+    pub fn is_greater(&self, other: &Self) -> bool {
+        let kind = |value: &Self| match value {
+            Self::Float(v) => (0, v.to_bits()),
+            Self::Integer(v) => (1, v.cast_unsigned()),
+            Self::Unsigned(v) => (2, *v),
+            Self::Boolean(v) => (3, u64::from(*v)),
+            Self::String(_) => (4, 0),
+        };
+        match (self, other) {
+            (Self::String(one), Self::String(other)) => one > other,
+            (one, other) => kind(one) > kind(other),
+        }
+    }
+
     /// The family this value belongs to.
     #[must_use]
     pub fn family(&self) -> Family {

@@ -3,8 +3,10 @@
 
 pub mod document;
 pub mod embedded;
+pub mod masked;
 pub mod mongo;
 pub mod names;
 
 pub use embedded::EmbeddedStore;
+pub use masked::Masked;
 pub use mongo::{MongoOptions, MongoStore};

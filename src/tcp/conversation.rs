@@ -366,6 +366,11 @@ fn passes(error: &IngestError) -> bool {
         | IngestError::DeletionTimeout(_)
         | IngestError::BeingDeleted { .. }
         | IngestError::DatabaseFailing { .. }
+        | IngestError::TooManyDeletions { .. }
+        | IngestError::Clock { .. }
+        | IngestError::NotJoined
+        | IngestError::Ahead { .. }
+        | IngestError::LongDeletions { .. }
         | IngestError::Behind(_) => true,
         IngestError::Storage(error) => !matches!(error, StorageError::Refused { .. }),
         IngestError::TooLarge { .. }

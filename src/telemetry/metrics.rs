@@ -255,6 +255,21 @@ impl Metrics {
         self.with(|| gauge!("hourglass_dead_letters_readings").set(readings.map_or(f64::NAN, wide_f64)));
     }
 
+    /// What the members of the store have agreed on.
+    pub fn registry(&self, logs: usize, deletions: usize, floor: u64) {
+        self.with(|| {
+            gauge!("hourglass_registry_logs").set(as_f64(logs));
+            gauge!("hourglass_registry_deletions").set(as_f64(deletions));
+            // A stamp has its milliseconds in the upper bits.
+            gauge!("hourglass_registry_floor_timestamp_seconds").set(wide_f64(floor >> 20) / 1000.0);
+        });
+    }
+
+    /// By how many milliseconds the store's clock is ahead.
+    pub fn clock_offset(&self, milliseconds: i64) {
+        self.with(|| gauge!("hourglass_clock_offset_seconds").set(signed_f64(milliseconds) / 1000.0));
+    }
+
     /// How far the store is behind the log.
     pub fn backlog(&self, backlog: &Backlog) {
         self.with(|| {
@@ -382,7 +397,7 @@ fn describe() {
     count("hourglass_ingest_readings_deleted_total", "Readings deleted before they were stored");
     count(
         "hourglass_ingest_readings_dead_lettered_total",
-        "Readings that the store refused for good, kept in the dead-letter file",
+        "Readings that the store refused for good or that came back too late to be judged, kept in the dead-letter file",
     );
     level(
         "hourglass_dead_letters_readings",
@@ -397,6 +412,13 @@ fn describe() {
         "hourglass_log_damaged_total",
         "Places of the log that hold no record though something was written there, by verdict: damaged were acked, in_doubt may have been, torn were not",
     );
+    level("hourglass_registry_logs", "Logs that are registered with the store, those of ended processes included");
+    level("hourglass_registry_deletions", "Deletions that are remembered until every log has passed them");
+    level(
+        "hourglass_registry_floor_timestamp_seconds",
+        "Seconds since the epoch up to which everything acked anywhere is in the store",
+    );
+    level("hourglass_clock_offset_seconds", "Seconds by which the store's clock is ahead of this machine's");
     level("hourglass_log_segments", "Segment files of the log");
     level("hourglass_log_bytes", "Bytes of the log's segment files, with what is preallocated");
     level("hourglass_log_waiting_bytes", "Bytes of requests that wait for the disk");
@@ -410,7 +432,7 @@ fn describe() {
     level("hourglass_flush_blocked_buckets", "Buckets whose readings wait for a document of their own, by class");
     count("hourglass_ingest_readings_rejected_total", "Lines, or fields of a line, not kept, by reason");
     count("hourglass_ingest_readings_stored_total", "Readings stored for the first time");
-    count("hourglass_ingest_readings_duplicate_total", "Readings that changed nothing, being stored already");
+    count("hourglass_ingest_readings_duplicate_total", "Readings that changed no value, being stored already");
     count("hourglass_ingest_readings_overwritten_total", "Readings that changed or added a field of a stored one");
     count("hourglass_ingest_readings_late_total", "New readings before the latest one of their bucket");
     spread("hourglass_ingest_request_readings", "Readings per write request");

@@ -35,6 +35,8 @@ pub enum What {
     Count,
     /// The summary of a field.
     Summary,
+    /// What it says of its stamps. Made anew, its readings are taken for older than every stamp above the last that it names.
+    Stamps,
     /// It is larger than a page may be.
     Size,
     /// More than one page of the bucket is open.
@@ -55,7 +57,10 @@ impl What {
     /// Whether it can be made anew from what is there, without a reading being changed.
     #[must_use]
     pub fn is_mendable(self) -> bool {
-        matches!(self, Self::Count | Self::Summary | Self::Overflow | Self::NoFirst | Self::NoSensor | Self::Fields)
+        matches!(
+            self,
+            Self::Count | Self::Summary | Self::Stamps | Self::Overflow | Self::NoFirst | Self::NoSensor | Self::Fields
+        )
     }
 }
 
@@ -70,6 +75,7 @@ impl fmt::Display for What {
             Self::Empty => "no readings",
             Self::Count => "count",
             Self::Summary => "summary",
+            Self::Stamps => "stamps",
             Self::Size => "size",
             Self::Open => "open pages",
             Self::Overflow => "hasOverflow",
@@ -94,6 +100,10 @@ pub enum Note {
     RecentLags,
     /// A field has another family in the pages than in the document.
     Family,
+    /// An older program has added up sums: queries read the readings instead, until the page is written again.
+    OlderSums,
+    /// Its stamps are wrong, and a deletion that may be about it is remembered.
+    Deletion,
 }
 
 impl fmt::Display for Note {
@@ -103,6 +113,10 @@ impl fmt::Display for Note {
             Self::MarkedAhead => "page 0 is marked hasOverflow and there is no further page yet",
             Self::SeenLags => "sensor document lags behind in firstSeen or lastSeen",
             Self::RecentLags => "sensor document lags behind in its recent readings",
+            Self::OlderSums => "page has sums that an older version added up, so queries read its readings",
+            Self::Deletion => {
+                "page with wrong stamps is left until no deletion is remembered: keep an instance running, repair again"
+            }
             Self::Family => "field is of another family in the pages than in the sensor's document",
         })
     }

@@ -8,7 +8,10 @@ use super::walk::mendable;
 use crate::bucket::kept::{Cursor, KeptBucket, KeptPage};
 use crate::bucket::store::{BucketId, PageWrite, Written};
 use crate::bucket::{Bucket, SensorDocument, StorageError, Store, StoredPage};
+use crate::clock;
 use crate::reading::Hour;
+use crate::reading::stamp::first_of;
+use crate::reading::time::MILLI_NS;
 
 /// How often others may be faster before a document is left as it is.
 const ATTEMPTS_MAX: usize = 5;
@@ -59,13 +62,19 @@ pub(super) async fn mend_bucket(
 }
 
 fn stored(page: &KeptPage) -> StoredPage {
+    let mut readings = set_of(page);
+    if page.order.is_err() {
+        // Nobody knows how old its cells are: what is written from now on is later.
+        readings.raise_floor(first_of(u64::try_from(clock::now_ns() / MILLI_NS).unwrap_or_default()));
+    }
     StoredPage {
         number: page.number,
         rev: page.rev,
         closed: page.closed,
         has_overflow: page.has_overflow,
-        readings: set_of(page),
+        readings,
         applied: page.applied.clone(),
+        cut: false,
     }
 }
 

@@ -53,10 +53,18 @@ pub fn is_sound(page: &KeptPage) -> bool {
     findings.differences.is_empty() && !page.readings.is_empty()
 }
 
-/// The readings of a sound page as a set, with summaries made anew.
+/// The readings of a sound page as a set with their stamps, and with summaries made anew. Where the stamps cannot be read,
+/// every cell is as old as the last of them may be: what is not flushed anywhere and older is then set aside and told, and
+/// wins over nothing.
 #[must_use]
 pub fn set_of(page: &KeptPage) -> Readings {
-    page.readings.iter().cloned().collect()
+    let mut set: Readings = page.readings.iter().cloned().collect();
+    if let Ok(Some(order)) = &page.order
+        && set.decode_stamps(order.floor, &order.stamps).is_err()
+    {
+        set.raise_floor(order.last);
+    }
+    set
 }
 
 fn check_page(page: &KeptPage, bounds: &PageBounds, findings: &mut Findings) {
@@ -74,6 +82,7 @@ fn check_page(page: &KeptPage, bounds: &PageBounds, findings: &mut Findings) {
         let readings = set_of(page);
         check_count(page, &readings, findings);
         check_summary(page, &readings, findings);
+        check_stamps(page, &readings, findings);
         if readings.bytes() > bounds.hard_bytes && readings.len() > 1 {
             let expected = format!("at most {} bytes of readings (page.hard_bytes)", bounds.hard_bytes);
             findings.differs(&page.key, What::Size, expected, format!("{} bytes", readings.bytes()));
@@ -146,6 +155,12 @@ fn check_summary(page: &KeptPage, readings: &Readings, findings: &mut Findings) 
     for (name, summary) in readings.summaries() {
         let expected = summary.figures();
         let found = stored.remove(&**name);
+        if let Some(Some(found)) = found
+            && is_of_older(found, &expected, readings.cells(name).unwrap_or_default())
+        {
+            findings.note(&page.key, Note::OlderSums);
+            continue;
+        }
         if found.flatten() != Some(&expected) {
             let text = found.map_or_else(|| "none".into(), |f| f.map_or_else(|| "no summary".into(), figures));
             findings.differs(&page.key, What::Summary, format!("{name}: {}", figures(&expected)), text);
@@ -154,6 +169,57 @@ fn check_summary(page: &KeptPage, readings: &Readings, findings: &mut Findings) 
     for (name, found) in stored {
         let text = found.map_or_else(|| "something else".into(), figures);
         findings.differs(&page.key, What::Summary, format!("{name}: none, since it has no number"), text);
+    }
+}
+
+fn check_stamps(page: &KeptPage, readings: &Readings, findings: &mut Findings) {
+    let mut differs =
+        |found: String| findings.differs(&page.key, What::Stamps, "an order that its readings have", found);
+    let order = match &page.order {
+        Ok(None) => return,
+        Ok(Some(order)) => order,
+        Err(trouble) => return differs(trouble.clone()),
+    };
+    let mut set = readings.clone();
+    if let Err(damage) = set.decode_stamps(order.floor, &order.stamps) {
+        return differs(damage.to_string());
+    }
+    for (name, said, is) in
+        [("first", order.oldest, set.stamps().oldest()), ("last", order.last, set.stamps().greatest())]
+    {
+        if said != is {
+            differs(format!("{name} {said}, and its stamps say {is}"));
+        }
+    }
+}
+
+/// Whether it is the summary that an older program has made of these cells: its floats added up one by one, integers beside
+/// them as the doubles nearest to them.
+fn is_of_older(found: &Figures, expected: &Figures, cells: &[Option<Value>]) -> bool {
+    if found.rest.is_some() {
+        return false;
+    }
+    let doubles = || cells.iter().flatten().filter_map(double);
+    let is_float = cells.iter().flatten().any(|value| matches!(value, Value::Float(_)));
+    let sum = if is_float { doubles().reduce(|sum, value| sum + value).map(Value::Float) } else { None };
+    let sum = sum.unwrap_or_else(|| expected.sum.clone());
+    let values = |of: &Figures| [of.min.clone(), of.max.clone(), of.first.clone(), of.last.clone()];
+    let same = Figures::with_mean(expected.count, values(expected), sum, None);
+    // Of two zeros it took the first one for the least and for the greatest.
+    let is_zero = |value: &Value| double(value) == Some(0.0);
+    let alike = |a: &Value, b: &Value| a == b || (is_zero(a) && is_zero(b));
+    alike(&found.min, &same.min)
+        && alike(&found.max, &same.max)
+        && *found == Figures { min: found.min.clone(), max: found.max.clone(), ..same }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "the nearest double is what it counted with")]
+fn double(value: &Value) -> Option<f64> {
+    match value {
+        Value::Float(v) => Some(*v),
+        Value::Integer(v) => Some(*v as f64),
+        Value::Unsigned(v) => Some(*v as f64),
+        Value::Boolean(_) | Value::String(_) => None,
     }
 }
 
@@ -231,9 +297,16 @@ fn millis(ms: i64) -> String {
 }
 
 fn figures(figures: &Figures) -> String {
-    let Figures { count, min, max, sum, avg, first, last } = figures;
+    let Figures { count, min, max, sum, rest, avg, first, last } = figures;
+    let rest = match (sum, rest) {
+        (_, None) => " without a rest".to_owned(),
+        (Value::Float(sum), Some(rest)) => {
+            rest.doubles(*sum).map(|part| format!(" and {part:?}")).collect::<Vec<_>>().concat()
+        }
+        (_, Some(_)) => String::new(),
+    };
     let [min, max, sum, avg, first, last] = [min, max, sum, avg, first, last].map(value);
-    format!("count {count}, min {min}, max {max}, sum {sum}, avg {avg}, first {first}, last {last}")
+    format!("count {count}, min {min}, max {max}, sum {sum}{rest}, avg {avg}, first {first}, last {last}")
 }
 
 /// So that no two values that differ look alike.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::finding::{Difference, Findings, Note};
+use super::finding::{Difference, Findings, Note, What};
 use super::pages::{check_bucket, is_sound};
 use super::print::Progress;
 use super::sensors::{AllSeen, check_sensor, no_document};
@@ -113,7 +113,13 @@ async fn check_one(
         bucket = mend::read_again(store, &report.name, &bucket.from).await?;
         findings = check_bucket(&bucket, &options.bounds);
     }
-    if options.repair && findings.differences.iter().any(|difference| difference.what.is_mendable()) {
+    let stamps = findings.differences.iter().find(|difference| difference.what == What::Stamps);
+    if let Some(document) = stamps.filter(|_| options.repair).map(|difference| difference.document.clone())
+        && store.read_registry().await?.deletions.iter().any(|deletion| deletion.database == report.name)
+    {
+        // Made anew, its readings may count as later than the deletion, which then hides them no more.
+        findings.note(&document, Note::Deletion);
+    } else if options.repair && findings.differences.iter().any(|difference| difference.what.is_mendable()) {
         let before = std::mem::take(&mut findings.differences);
         bucket = mend::mend_bucket(store, &report.name, bucket, &options.bounds).await?;
         findings = check_bucket(&bucket, &options.bounds);

@@ -4,9 +4,11 @@
 mod asking;
 mod behind;
 mod clients;
+mod clock;
 mod database;
 mod documents;
 mod endings;
+mod horizon;
 mod load;
 mod poison;
 mod refused;
@@ -111,9 +113,12 @@ fn a_killed_store_costs_no_acks() {
 #[test]
 fn a_store_that_is_away_at_the_start_is_waited_for() {
     let mut mongod = Mongod::start();
-    mongod.kill();
     let config = "[ingest]\nack_timeout = \"2s\"\n";
-    let server = Launch::with_store(mongod.uri(&fresh_database_name())).config(config).start();
+    let launch = Launch::with_store(mongod.uri(&fresh_database_name())).config(config);
+    let mut server = launch.clone().start();
+    server.kill();
+    mongod.kill();
+    server.restart_as(launch);
     assert_eq!((ready(&server), store_health(&server)), (Some(200), "fail".to_owned()), "writes are acked");
     post(&server.url("/write"), "early x=1 1768485600000000000", &[]).expect(204);
     let stored = post(&server.url("/write?ack=store"), "early x=2 1768485601000000000", &[]).expect(503);
@@ -128,6 +133,32 @@ fn a_store_that_is_away_at_the_start_is_waited_for() {
     assert_eq!(readings, 2);
     // A flush may be faster than the next look at the store.
     eventually("the store is seen again", RECOVERY, || (store_health(&server) == "pass").then_some(()));
+}
+
+/// What a log acks that no other instance knows of may be older than what they have forgotten since: a deletion, for one.
+#[test]
+fn an_instance_that_was_never_registered_takes_no_writes_until_the_store_answers() {
+    let mut mongod = Mongod::start();
+    mongod.kill();
+    let mut server = Server::start(&mongod.uri(&fresh_database_name()));
+    let write = |server: &Server| post(&server.url("/write"), "early x=1 1768485600000000000", &[]);
+    let refused = write(&server).expect(503);
+    assert!(refused.text().contains("not registered") && refused.header("retry-after").is_some(), "{}", refused.text());
+    assert_eq!(ready(&server), Some(503));
+    mongod.restart();
+    eventually("writes are taken", RECOVERY, || (write(&server).status == 204).then_some(()));
+    assert_eq!(ready(&server), Some(200));
+    // Once it is, they are taken while the store is away; after a stop that left nothing they are not.
+    for (end, status) in [(Server::kill as fn(&mut Server) -> _, 204), (Server::stop, 503)] {
+        flush(&server);
+        end(&mut server);
+        mongod.kill();
+        let address = server.address();
+        server.restart_behind(address);
+        write(&server).expect(status);
+        mongod.restart();
+        eventually("writes are taken", RECOVERY, || (write(&server).status == 204).then_some(()));
+    }
 }
 
 /// The status of `/ready`.

@@ -19,6 +19,7 @@
 //! | `deploy` | what `deploy/` names exists; a real Prometheus finds series for its dashboards and alerts |
 //! | `deletion` | what is deleted is gone and nothing else: a plain map, kills at every step, races, two instances |
 //! | `accounting` | every reading is accounted for at every scrape, through outages and kills |
+//! | `sums` | sums of whatever arrived in whatever order are the exact ones, rounded once; Python's fractions say so too |
 //! | `many` | questions about many sensors, against a plain map; what there is to ask about |
 //! | `metrics` | what `/metrics` says, and `promtool`'s opinion of it |
 //! | `readme` | every snippet of the README does what it says |
@@ -47,6 +48,7 @@ mod metrics;
 mod proof;
 mod readme;
 mod store_contract;
+mod sums;
 mod tcp;
 mod tidy;
 mod verify;

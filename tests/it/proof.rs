@@ -9,12 +9,14 @@ mod kills;
 mod log_tail;
 mod oracle;
 mod outage;
+mod pair;
 mod proxy;
 mod replica_set;
+mod several_instances;
 mod tampered;
 mod teeth;
-mod two_instances;
 
+use std::os::unix::process::ExitStatusExt;
 use std::time::Duration;
 
 use hourglass::bucket::Caps;
@@ -26,6 +28,8 @@ use crate::support::poll;
 use crate::support::server::{Launch, Server};
 
 const DATABASE: &str = "proof";
+/// So seldom that nothing is flushed unless it is asked for.
+const NEVER: &str = "10m";
 /// Pages are small, so that buckets overflow; hot memory is the least there is, so that buckets are forgotten and read
 /// back; sensors' documents follow soon, so that they are part of what is broken.
 const CONFIG: &str = r#"
@@ -125,4 +129,19 @@ fn cycles() -> usize {
         Ok(number) => number.parse().expect("HOURGLASS_TEST_CYCLES is a number"),
         Err(_) => 25,
     }
+}
+
+/// With a bug that is seeded into it, or without.
+fn with_bug(launch: Launch, bug: Option<&str>) -> Launch {
+    match bug {
+        Some(bug) => launch.env("FAULT_BUG", bug),
+        None => launch,
+    }
+}
+
+/// Waits for a server that was told to kill itself. One that does not is killed, so that the test can go on.
+fn ends_by_itself(server: &mut Server) -> bool {
+    let ended = poll(Duration::from_secs(15), || server.exited());
+    server.kill();
+    ended.is_some_and(|status| status.signal() == Some(9))
 }

@@ -194,11 +194,11 @@ fn without_room_lines_wait_and_none_is_lost() {
 #[test]
 fn while_nothing_can_be_taken_the_sender_is_slowed_down() {
     let mut mongod = Mongod::start();
-    mongod.kill();
     let config = format!(
         "{LISTEN}[log]\nsegment_bytes = \"64KiB\"\nbudget_bytes = \"128KiB\"\n[limits]\nbody_bytes = \"64KiB\"\n"
     );
     let server = Launch::with_store(mongod.uri(&fresh_database_name())).config(config).start();
+    mongod.kill();
     let text = lines("slowed", 100_000);
     let mut raw = Raw::open(tcp(&server));
     std::thread::scope(|threads| {

@@ -55,9 +55,10 @@ fn arrows_point_one_way() {
         ("tcp", &["access", "bucket", "edge", "ingest", "reading", "telemetry"]),
         ("cli", &["access", "config"]),
     ];
-    // `faults` is nothing in a release. It and the clock everybody may ask, but for the law, which is pure.
+    // `faults` is nothing in a release. It and the clock, which makes stamps, everybody may ask, but for the law, which is
+    // pure.
     let open = ["clock", "faults"];
-    let allowed = &[allowed, &open.map(|room| (room, &[][..]))].concat();
+    let allowed = &[allowed, &[("clock", &["reading"][..]), ("faults", &[])]].concat();
     let rooms: Vec<&str> = allowed.iter().map(|(room, _)| *room).collect();
     for file in sources(&root().join("src")) {
         let room = room(&file);

@@ -1,11 +1,10 @@
 //! The law: packing what waits, and merging it into a bucket.
 
-use std::sync::Arc;
-
 use divan::counter::ItemsCount;
 use divan::{Bencher, black_box};
+use hourglass::bucket::exact::ExactSum;
 use hourglass::bucket::packed::{Packed, Unpacked};
-use hourglass::bucket::{Applied, Bucket};
+use hourglass::bucket::{Applied, Bucket, MergeOptions};
 use hourglass_benches::Rows;
 use hourglass_benches::rows::CAPS;
 
@@ -28,6 +27,17 @@ fn take_out(bencher: Bencher<'_, '_>) {
     bencher.counter(ItemsCount::new(rows.len())).bench_local(|| {
         room.unpack_in_time_order([black_box(&packed)]);
         room.rows(&[]).len()
+    });
+}
+
+/// What a summary does with each value: the exact sum, and at last what it rounds to and what that leaves.
+#[divan::bench(args = [60, 3600])]
+fn add_up(bencher: Bencher<'_, '_>, readings: usize) {
+    let values: Vec<f64> = (0..readings).map(|n| 20.0 + (n * 37 % 100) as f64 / 100.0).collect();
+    bencher.counter(ItemsCount::new(readings)).bench_local(|| {
+        let mut sum = ExactSum::default();
+        black_box(&values).iter().for_each(|value| sum.add(*value));
+        sum.parts()
     });
 }
 
@@ -73,9 +83,9 @@ fn merge_60_duplicates(bencher: Bencher<'_, '_>, held: usize) {
 }
 
 fn merge(bencher: Bencher<'_, '_>, onto: &Bucket, rows: &Rows, is_right: impl Fn(Applied) -> bool) {
-    // Not the instance that the stored pages know, or the rows would count as an earlier try's.
-    let instance = Arc::from("another");
-    let apply = |mut bucket: Bucket| (bucket.apply(rows.rows(2), &CAPS, &instance), bucket);
+    let options = MergeOptions { caps: &CAPS, floor: 0, restamps: true, log: "" };
+    // Later than the stored ones, or the rows would count as an earlier try's.
+    let apply = |mut bucket: Bucket| (bucket.apply(rows.rows(2), &options), bucket);
     assert!(is_right(apply(onto.clone()).0), "the rows are what the name says");
     bencher.counter(ItemsCount::new(rows.len())).with_inputs(|| onto.clone()).bench_local_values(apply);
 }

@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use bson::raw::RawDocument;
 use hourglass::bucket::store::Outlier;
-use hourglass::bucket::{Bucket, BucketId, Caps, Reading, Row, SensorDocument};
+use hourglass::bucket::{Bucket, BucketId, Caps, MergeOptions, Reading, Row, SensorDocument};
 use hourglass::reading::{Family, Hour, Sensor, Value};
 use hourglass::store::document::{
-    append_update, decode_header, decode_kept, decode_kept_sensor, decode_page, decode_scanned, decode_sensor,
-    page_document, replace_update, sensor_document,
+    append_update, decode_kept, decode_kept_sensor, decode_page, decode_scanned, decode_sensor, page_document,
+    replace_update, sensor_document,
 };
 
 /// The first byte says what the rest is: a document as it lies there, what a page is made of, or that and damage to it.
@@ -38,16 +38,16 @@ pub fn check(data: &[u8]) {
 /// Whatever the bytes are, an answer; and what was read can be folded and printed.
 fn any_document(bytes: &[u8]) {
     let Ok(document) = RawDocument::from_bytes(bytes) else { return };
-    drop((decode_header(document), decode_kept(document, "key", None)));
+    drop(decode_kept(document, "key", None));
     drop((decode_sensor(document), decode_kept_sensor(document, "key".to_owned())));
     if let Ok(stored) = decode_page(document) {
         let bucket = Bucket::from_stored([stored]);
         drop(page_document(&id("m", Vec::new(), 0), &bucket.pages()[0]));
     }
-    if let Ok(scanned) = decode_scanned(document, true) {
+    if let Ok(Some(scanned)) = decode_scanned(document, true) {
         for (_, summary) in scanned.summary {
-            let united = [summary; 5].into_iter().reduce(hourglass::bucket::Summary::union);
-            drop(united.map(|united| united.figures()));
+            let united = (0..5).fold(summary.clone(), |united, _| united.union(&summary));
+            drop(united.figures());
         }
     }
 }
@@ -71,9 +71,9 @@ fn page(source: &mut Source<'_>) -> Vec<u8> {
             cells.insert(&names[usize::from(field)], (field, source.value()));
         }
         let cells: Vec<(u16, Value)> = cells.into_values().collect();
-        let row = Row { time, sequence, names: &names, cells: &cells };
+        let row = Row { time, stamp: sequence, names: &names, cells: &cells };
         if Hour::of(time) == hour {
-            bucket.apply(std::iter::once(row), &caps, &instance);
+            bucket.apply(std::iter::once(row), &MergeOptions { caps: &caps, floor: 0, restamps: true, log: &instance });
         }
     }
     let Some(page) = bucket.pages().first() else { return vec![0] };
@@ -83,14 +83,13 @@ fn page(source: &mut Source<'_>) -> Vec<u8> {
     assert_eq!(read.readings, page.readings);
     assert_eq!((read.number, read.rev, read.closed), (page.number, page.next_rev(), page.closed));
     assert_eq!(read.applied, page.applied);
-    let scanned = decode_scanned(document, true).unwrap_or_else(|error| panic!("{error}"));
+    let scanned = decode_scanned(document, true).unwrap_or_else(|error| panic!("{error}")).expect("of this program");
     assert_eq!((scanned.hour, scanned.readings.as_ref()), (id.hour, Some(&page.readings)));
     let kept: Vec<String> =
         page.readings.summaries().map(|(name, sum)| format!("{name} {:?}", sum.figures())).collect();
     let told: Vec<String> = scanned.summary.iter().map(|(name, sum)| format!("{name} {:?}", sum.figures())).collect();
     assert_eq!(told, kept);
-    let header = decode_header(document).unwrap_or_else(|error| panic!("{error}"));
-    assert_eq!((&*header.sensor, header.hour), (&*id.sensor.key, id.hour));
+    assert_eq!(read.readings.stamps(), page.readings.stamps());
     let whole = decode_kept(document, "key", Some(false)).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!((&whole.id, &*whole.sensor), (&whole.own_id, &*id.sensor));
     for update in [append_update(page, 0), replace_update(page)] {

@@ -3,7 +3,7 @@
 mod simulated;
 mod splits;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
@@ -72,8 +72,9 @@ fn roomy() -> Caps {
     Caps { max_readings: 3600, max_bytes: 1 << 20, hard_bytes: 4 << 20 }
 }
 
-fn origin(instance: &Arc<str>, sequence: u64) -> Origin<'_> {
-    Origin { instance, sequence }
+/// Of a writer that is alone.
+fn at(stamp: Stamp) -> Origin {
+    Origin { stamp, shared: false }
 }
 
 fn float(time: i64, value: f64) -> Given {
@@ -88,11 +89,10 @@ fn bytes_of((time, fields): &Given) -> usize {
     reading_bytes(*time, fields.iter().map(|(name, value)| (*name, value)))
 }
 
-/// Merges as one instance, each merge with a sequence of its own.
+/// Merges of one log, each with a stamp of its own.
 fn merged(merges: &[Vec<Given>], caps: &Caps) -> (Bucket, Vec<Applied>) {
-    let (mut bucket, instance) = (Bucket::default(), Arc::from("one"));
-    let applied =
-        (1..).zip(merges).map(|(sequence, rows)| apply(&mut bucket, rows, caps, &origin(&instance, sequence)));
+    let mut bucket = Bucket::default();
+    let applied = (1..).zip(merges).map(|(stamp, rows)| apply(&mut bucket, rows, caps, at(stamp)));
     let applied = applied.collect();
     (bucket, applied)
 }
@@ -137,14 +137,13 @@ proptest! {
 
     #[test]
     fn merging_is_idempotent(rows in rows(1..20), caps in caps()) {
-        let instance = Arc::from("one");
         let rows = distinct(rows);
         let mut store = SimulatedStore::new(caps);
         let (mut bucket, _) = merged(std::slice::from_ref(&rows), &caps);
         store_all(&mut store, &mut bucket);
         let (written, once) = (store.writes, union(&bucket));
         for mut again in [bucket, store.load()] {
-            let applied = apply(&mut again, &rows, &caps, &origin(&instance, 2));
+            let applied = apply(&mut again, &rows, &caps, at(2));
             prop_assert_eq!(applied, Applied { duplicate: rows.len() as u64, ..Applied::default() });
             prop_assert!(again.next_writes().is_empty(), "duplicates cause no write");
             prop_assert_eq!(&union(&again), &once);
@@ -247,33 +246,14 @@ fn corrections() -> impl Strategy<Value = Vec<Given>> {
 }
 
 fn race(caps: Caps, batches: Vec<Vec<Vec<Vec<Given>>>>, choices: Vec<u8>) {
-    let mut all = Model::new();
-    batches.iter().flatten().flatten().for_each(|rows| lay_over(&mut all, rows));
     let mut world = World::new(caps, batches);
     world.run(&mut Choices::new(choices));
-    let stored = union(&world.store.load());
-    let keys = |model: &Model| -> Vec<(i64, Vec<String>)> {
-        model.iter().map(|(time, fields)| (*time, fields.keys().cloned().collect())).collect()
-    };
-    assert_eq!(keys(&stored), keys(&all));
-    for (time, name, value) in stored.iter().flat_map(|(t, f)| f.iter().map(move |(n, v)| (*t, n, v))) {
-        check_not_superseded(&world, time, name, value);
-    }
-}
-
-/// The stored value was written by a job after whose end no other job began to write this field.
-fn check_not_superseded(world: &World, time: i64, name: &str, value: &Value) {
-    let jobs = || world.writers.iter().flat_map(|writer| &writer.done);
-    // What a job leaves in a field is the last that it says of it.
-    let says = |merges: &[(u64, Vec<Given>)]| {
-        let mut rows = merges.iter().rev().flat_map(|(_, rows)| rows.iter().rev()).filter(|(t, _)| *t == time);
-        rows.find_map(|(_, fields)| fields.iter().find(|(n, _)| *n == name)).map(|(_, value)| value.clone())
-    };
-    let ended = jobs().filter(|job| says(&job.merges).as_ref() == Some(value)).map(|job| job.ended).max();
-    let ended = ended.unwrap_or_else(|| panic!("nobody wrote {value:?} to {name} at {time}"));
-    for job in jobs().filter(|job| job.began > ended) {
-        assert_eq!(says(&job.merges), None, "{value:?} of {name} at {time} is older than what an acked job wrote");
-    }
+    let mut merges: Vec<&(Stamp, Vec<Given>)> =
+        world.writers.iter().flat_map(|writer| &writer.done).flat_map(|job| &job.merges).collect();
+    merges.sort_by_key(|(stamp, _)| *stamp);
+    let mut model = Model::new();
+    merges.iter().for_each(|(_, rows)| lay_over(&mut model, rows));
+    assert_eq!(union(&world.store.load()), model, "the greatest stamp of each cell");
 }
 
 #[test]
@@ -323,7 +303,7 @@ fn appends_are_judged_in_whole_milliseconds() {
             let mut store = SimulatedStore::new(roomy());
             let (mut bucket, _) = merged(&[vec![float(stored, 1.0)]], &roomy());
             store_all(&mut store, &mut bucket);
-            apply(&mut bucket, &[float(next, 2.0)], &roomy(), &origin(&Arc::from("one"), 2));
+            apply(&mut bucket, &[float(next, 2.0)], &roomy(), at(2));
             let kind = if append { WriteKind::Append { from: 1 } } else { WriteKind::Replace };
             assert_eq!(bucket.pages()[0].pending(), Some(kind), "{next} after {stored}");
             store_all(&mut store, &mut bucket);
@@ -334,52 +314,95 @@ fn appends_are_judged_in_whole_milliseconds() {
 
 #[test]
 fn a_resent_merge_never_runs_over_a_newer_correction() {
-    let (first, second): (Arc<str>, Arc<str>) = ("one".into(), "two".into());
     let mut store = SimulatedStore::new(roomy());
     let rows = [float(1, 1.0), float(2, 1.0)];
     let mut bucket = Bucket::default();
-    apply(&mut bucket, &rows, &roomy(), &origin(&first, 5));
+    apply(&mut bucket, &rows, &roomy(), at(5));
     assert!(store.write(&bucket, &[0]), "it lands, but the answer is lost");
     let mut other = store.load();
-    let correction = apply(&mut other, &[float(2, 9.0)], &roomy(), &origin(&second, 1));
+    let correction = apply(&mut other, &[float(2, 9.0)], &roomy(), at(6));
     assert_eq!(correction.overwritten, 1);
     store_all(&mut store, &mut other);
 
     let mut reloaded = store.load();
-    let resent = apply(&mut reloaded, &rows, &roomy(), &origin(&first, 5));
-    assert_eq!(resent, Applied { new: 2, ..Applied::default() }, "the earlier try brought them");
+    let resent = apply(&mut reloaded, &rows, &roomy(), at(5));
+    let expected = Applied { new: 1, duplicate: 1, ..Applied::default() };
+    assert_eq!(resent, expected, "the earlier try brought them, and one was corrected since");
     assert!(reloaded.next_writes().is_empty());
-    let later = apply(&mut reloaded, &rows, &roomy(), &origin(&first, 6));
+    let later = apply(&mut reloaded, &rows, &roomy(), at(7));
     assert_eq!(later, Applied { duplicate: 1, overwritten: 1, ..Applied::default() }, "a new merge is a new word");
 }
 
-/// A page remembers the highest sequence. A merge of a lower one took its place, so that a resend
-/// of what came between the two was no longer known for one.
+/// A acked v=1, B acked v=2 and stored it, and A flushed: v=1 stood for good, and no fault was needed. And an equal value
+/// that was said later left nothing behind, so that somebody's older unflushed value won over it.
 #[test]
-fn applied_never_falls() {
-    let instance: Arc<str> = "one".into();
+fn the_greater_stamp_wins_in_any_order_and_an_equal_value_counts_too() {
     let mut bucket = Bucket::default();
-    apply(&mut bucket, &[float(1, 1.0)], &roomy(), &origin(&instance, 6));
-    apply(&mut bucket, &[float(2, 1.0)], &roomy(), &origin(&instance, 5));
-    assert_eq!(bucket.pages()[0].applied, [(instance, 6)]);
+    apply(&mut bucket, &[float(1, 2.0)], &roomy(), at(20));
+    let older = apply(&mut bucket, &[float(1, 1.0)], &roomy(), at(10));
+    assert_eq!((older.duplicate, &union(&bucket)[&1]["v"]), (1, &Value::Float(2.0)));
+    let mut store = SimulatedStore::new(roomy());
+    store_all(&mut store, &mut bucket);
+    let equal = apply(&mut bucket, &[float(1, 2.0)], &roomy(), Origin { stamp: 40, shared: true });
+    assert_eq!((equal.duplicate, bucket.next_writes()), (1, vec![vec![0]]), "its stamp is to be written");
+    store_all(&mut store, &mut bucket);
+    let mut other = store.load();
+    apply(&mut other, &[float(1, 3.0)], &roomy(), at(30));
+    assert_eq!(union(&other)[&1]["v"], Value::Float(2.0));
 }
 
-/// What the store has not can have no earlier try of a merge in it, whatever the page says.
 #[test]
-fn a_reading_never_stored_is_not_taken_for_a_resent_one() {
-    let instance: Arc<str> = "one".into();
-    let mut store = SimulatedStore::new(roomy());
+fn of_lines_of_one_request_the_last_counts() {
     let mut bucket = Bucket::default();
-    apply(&mut bucket, &[float(1, 1.0), float(9, 1.0)], &roomy(), &origin(&instance, 6));
-    store_all(&mut store, &mut bucket);
-    let rows = [float(10 * MILLI_NS, 1.0), float(10 * MILLI_NS, 2.0)];
-    let applied = apply(&mut bucket, &rows, &roomy(), &origin(&instance, 6));
-    assert_eq!(applied, Applied { new: 1, overwritten: 1, ..Applied::default() });
-    assert_eq!(union(&bucket)[&(10 * MILLI_NS)]["v"], Value::Float(2.0));
+    let rows = [float(1, 9.0), (1, vec![("w", Value::Integer(1))]), float(1, 2.0)];
+    let applied = apply(&mut bucket, &rows, &roomy(), at(5));
+    assert_eq!((applied.new, applied.overwritten), (1, 2));
+    let once = union(&bucket);
+    assert_eq!((&once[&1]["v"], &once[&1]["w"]), (&Value::Float(2.0), &Value::Integer(1)));
+    let again = apply(&mut bucket, &rows, &roomy(), at(5));
+    assert_eq!((again.new, union(&bucket)), (1, once), "and again at a replay");
+}
+
+/// What lies at or below the floor came from a log that nobody waited for any more.
+#[test]
+fn below_the_floor_only_what_is_absent_is_merged() {
+    let mut bucket = Bucket::default();
+    apply(&mut bucket, &[float(1, 1.0)], &roomy(), at(50));
+    let names = [Arc::from("v")];
+    let cells = [[(0, Value::Float(1.0))], [(0, Value::Float(2.0))]];
+    let row = |time, cells| Row { time, stamp: 40, names: &names, cells };
+    let options = MergeOptions { caps: &roomy(), floor: 60, restamps: true, log: "" };
+    let rows = [row(0, &cells[0]), row(1, &cells[1])];
+    let applied = bucket.apply(rows.into_iter(), &options);
+    assert_eq!((applied.new, applied.set_aside, bucket.set_aside()), (1, 1, &[1][..]));
+    assert_eq!(union(&bucket)[&1]["v"], Value::Float(1.0));
+    let same = bucket.apply([row(1, &cells[0])].into_iter(), &options);
+    assert_eq!((same.duplicate, same.set_aside), (1, 0));
+    assert!(bucket.pages()[0].readings.stamps().is_settled());
+}
+
+/// A log that came back below the floor lost against itself: of its value and its correction the first one stood, and of two
+/// fields that it had sent one after the other only the first was stored. Where the bucket had something else, one of
+/// several lines of one request was told as set aside, and the others were nowhere.
+#[test]
+fn below_the_floor_what_one_log_says_of_a_time_is_merged_or_set_aside_together() {
+    let mut bucket = Bucket::default();
+    apply(&mut bucket, &[float(1, 1.0)], &roomy(), at(50));
+    let names = [Arc::from("v"), Arc::from("w")];
+    let cells = [[(0, Value::Float(2.0))], [(0, Value::Float(3.0))], [(1, Value::Integer(4))]];
+    let row = |time, stamp, cells| Row { time, stamp, names: &names, cells };
+    let of = |time| [row(time, 40, &cells[0]), row(time, 41, &cells[1]), row(time, 42, &cells[2])];
+    let options = MergeOptions { caps: &roomy(), floor: 60, restamps: true, log: "" };
+    let applied = bucket.apply(of(0).into_iter().chain(of(1)), &options);
+    assert_eq!((applied.new, applied.overwritten, applied.set_aside), (1, 2, 3));
+    assert_eq!(bucket.set_aside(), [3, 4, 5]);
+    let now = union(&bucket);
+    assert_eq!((&now[&0]["v"], &now[&0]["w"]), (&Value::Float(3.0), &Value::Integer(4)));
+    assert_eq!((&now[&1]["v"], now[&1].get("w")), (&Value::Float(1.0), None));
 }
 
 fn stored_page(closed: bool, readings: Readings) -> StoredPage {
-    StoredPage { number: 0, rev: 3, closed, has_overflow: false, readings, applied: Vec::new() }
+    StoredPage { number: 0, rev: 3, closed, has_overflow: false, readings, applied: Vec::new(), cut: false }
 }
 
 /// A page was inserted by itself, after the page before it was closed: where another instance deleted the bucket
@@ -388,7 +411,7 @@ fn stored_page(closed: bool, readings: Readings) -> StoredPage {
 fn a_new_page_goes_with_a_compare_and_set_on_page_0() {
     let readings: Readings = [Reading { time: 0, fields: vec![("v".into(), Value::Float(1.0))] }].into_iter().collect();
     let mut bucket = Bucket::from_stored([stored_page(true, readings)]);
-    apply(&mut bucket, &[float(1, 1.0)], &roomy(), &origin(&Arc::from("one"), 1));
+    apply(&mut bucket, &[float(1, 1.0)], &roomy(), at(1));
     assert_eq!(bucket.next_writes(), [[0, 1]]);
     assert_eq!(bucket.pages()[0].pending(), Some(WriteKind::Append { from: 1 }), "only its marks change");
     let first_rev = bucket.pages()[1].next_rev();
@@ -403,7 +426,7 @@ fn a_new_page_goes_with_a_compare_and_set_on_page_0() {
     assert_eq!(bucket.next_writes(), [[0, 1, 2]], "a bucket that nobody has seen is inserted whole");
     store_all(&mut store, &mut bucket);
     let rev = bucket.pages()[0].rev();
-    apply(&mut bucket, &[float(1, 2.0), float(3, 1.0)], &caps, &origin(&Arc::from("one"), 2));
+    apply(&mut bucket, &[float(1, 2.0), float(3, 1.0)], &caps, at(2));
     assert_eq!(bucket.next_writes(), [vec![1], vec![0, 2, 3]]);
     assert_eq!(bucket.pages()[0].pending(), None);
     store_all(&mut store, &mut bucket);
@@ -430,19 +453,8 @@ fn many_new_pages_are_inserted_in_groups_of_a_bounded_size() {
 fn an_empty_open_page_takes_a_reading_of_any_size() {
     let mut bucket = Bucket::from_stored([stored_page(false, Readings::default())]);
     let caps = Caps { max_bytes: 100, hard_bytes: 200, ..roomy() };
-    apply(&mut bucket, &[text(0, 1000)], &caps, &origin(&Arc::from("one"), 1));
+    apply(&mut bucket, &[text(0, 1000)], &caps, at(1));
     assert_eq!((bucket.pages().len(), bucket.pages()[0].pending()), (1, Some(WriteKind::Append { from: 0 })));
-}
-
-#[test]
-fn a_page_remembers_the_instances_seen_last() {
-    let mut bucket = Bucket::default();
-    for i in 0..20 {
-        let instance: Arc<str> = format!("instance-{}", i % 10).into();
-        apply(&mut bucket, &[float(i, 1.0)], &roomy(), &origin(&instance, 1));
-    }
-    let kept: BTreeSet<&str> = bucket.pages()[0].applied.iter().map(|(instance, _)| &**instance).collect();
-    assert_eq!(kept, (2..10).map(|i| format!("instance-{i}")).collect::<Vec<_>>().iter().map(|s| &**s).collect());
 }
 
 #[test]
@@ -452,12 +464,11 @@ fn a_field_changes_its_kind_amid_a_page() {
         [max.clone(), max, Value::Unsigned(u64::MAX), Value::Float(0.5), Value::Integer(3), Value::Boolean(true)];
     let mut bucket = Bucket::default();
     for (i, value) in (0..).zip(&values) {
-        let instance = Arc::from("one");
-        apply(&mut bucket, &[(i, vec![("v", value.clone())])], &roomy(), &origin(&instance, i.unsigned_abs() + 1));
+        apply(&mut bucket, &[(i, vec![("v", value.clone())])], &roomy(), at(i.unsigned_abs() + 1));
         check_summaries(&bucket.pages()[0].readings);
     }
     // With the float gone the integers are exact again.
-    apply(&mut bucket, &[(3, vec![("v", Value::Integer(0))])], &roomy(), &origin(&Arc::from("one"), 9));
+    apply(&mut bucket, &[(3, vec![("v", Value::Integer(0))])], &roomy(), at(9));
     check_summaries(&bucket.pages()[0].readings);
     let (_, summary) = bucket.pages()[0].readings.summaries().next().expect("a number field");
     let crate::bucket::Summary::Integers(fold) = summary else { panic!("all are integers") };

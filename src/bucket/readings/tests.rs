@@ -13,7 +13,7 @@ fn named(fields: &[(&str, Value)]) -> Fields {
 }
 
 fn push(set: &mut Readings, time: i64, fields: &Fields) {
-    set.push(time, fields.iter().map(|(name, value)| (name, value)));
+    set.push(time, 1, fields.iter().map(|(name, value)| (name, value)));
 }
 
 fn text(len: usize) -> Value {
@@ -114,7 +114,8 @@ fn memory_counts_texts_in_full() {
     set.settle(false);
     assert!((100_000..110_000).contains(&set.memory()), "{}", set.memory());
     for i in 0..100 {
-        assert!(set.overwrite(i, named(&[("v", text(10))]).iter().map(|(name, value)| (name, value))));
+        let merged = set.merge(i, 2, named(&[("v", text(10))]).iter().map(|(name, value)| (name, value)));
+        assert_eq!(merged, Merged::Changed);
     }
     assert!(set.memory() < 10_000, "what was overwritten is not counted any more: {}", set.memory());
 }
@@ -143,7 +144,12 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 0..8)
 }
 
-fn merge(set: &mut Readings, model: &mut BTreeMap<i64, BTreeMap<String, Value>>, rows: &BTreeMap<i64, Fields>) {
+fn merge(
+    set: &mut Readings,
+    stamp: Stamp,
+    model: &mut BTreeMap<i64, BTreeMap<String, Value>>,
+    rows: &BTreeMap<i64, Fields>,
+) {
     let mut rewritten = false;
     for (time, fields) in rows {
         let held = model.get(time).cloned();
@@ -151,7 +157,8 @@ fn merge(set: &mut Readings, model: &mut BTreeMap<i64, BTreeMap<String, Value>>,
         laid.extend(fields.iter().map(|(name, value)| (name.to_string(), value.clone())));
         match set.find(*time) {
             Some(index) => {
-                let changed = set.overwrite(index, fields.iter().map(|(name, value)| (name, value)));
+                let merged = set.merge(index, stamp, fields.iter().map(|(name, value)| (name, value)));
+                let changed = merged == Merged::Changed;
                 assert_eq!(changed, held.as_ref() != Some(laid), "a change is what changes anything");
                 rewritten |= changed;
             }
@@ -191,9 +198,9 @@ proptest! {
     #[test]
     fn a_set_is_what_a_plain_map_is(steps in steps()) {
         let (mut set, mut model) = (Readings::default(), BTreeMap::new());
-        for step in steps {
+        for (stamp, step) in (1..).zip(steps) {
             match step {
-                Step::Merge(rows) => merge(&mut set, &mut model, &rows),
+                Step::Merge(rows) => merge(&mut set, stamp, &mut model, &rows),
                 Step::SplitOff(index) => {
                     let index = index.min(set.len());
                     let from = set.times().get(index).copied().unwrap_or(i64::MAX);

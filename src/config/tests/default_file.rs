@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::owned;
+use crate::clock::ClockBounds;
 use crate::config::units::{KIB, MIB, parse_duration, parse_size};
 use crate::config::*;
 
@@ -156,7 +157,9 @@ fn the_defaults_are_these() {
             budget_bytes: 10 * 1024 * MIB,
             queue_bytes: 64 * MIB,
             compress: true,
+            horizon: seconds(7 * 24 * 3600),
         },
+        clock: ClockBounds { tolerance: Duration::from_millis(250), max_offset: seconds(60) },
         flush: FlushSettings { interval: seconds(60), quiet: seconds(5), flights: 2 },
         page: PageSettings { max_readings: 3600, max_bytes: MIB, hard_bytes: 4 * MIB },
         hot: HotSettings { max_bytes: 256 * MIB },
@@ -170,6 +173,7 @@ fn the_defaults_are_these() {
             sensor_fields: 1024,
             sensors: 1_000_000,
             databases: 100,
+            deletions: 1000,
             max_past: seconds(0),
             max_future: seconds(0),
         },

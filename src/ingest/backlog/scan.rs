@@ -44,7 +44,7 @@ impl BacklogScan {
     pub async fn run(self) {
         let started = std::time::Instant::now();
         let mut reader = self.log.reader(self.backlog.given() + 1);
-        let is_of_use = || self.backlog.given() < self.last && !self.progress.is_fed();
+        let is_of_use = || self.backlog.given() < self.last && !self.progress.is_live();
         let has_backlog = is_of_use();
         while reader.position() <= self.last && is_of_use() {
             let (backlog, catalog, last) = (self.backlog.clone(), self.catalog.clone(), self.last);

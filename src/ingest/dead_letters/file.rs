@@ -25,7 +25,7 @@ pub struct Head {
     pub bytes: Option<u64>,
     /// When it was kept, as RFC 3339; lots of the first version do not say.
     pub kept: Option<String>,
-    /// Why the store refuses them.
+    /// Why they cannot be stored.
     pub reason: String,
 }
 

@@ -8,16 +8,18 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::{ALL_HOURS, ALWAYS, Pending, Scope};
-use crate::bucket::store::{BucketId, PageWrite, Written};
+use crate::bucket::deletions::Remembered;
+use crate::bucket::registry::Registry;
+use crate::bucket::store::{BucketId, PageWrite, SensorFilter, Written};
 use crate::bucket::{Bucket, Reading, SensorDocument, StorageError};
-use crate::faults;
+use crate::faults::{self, Bug};
+use crate::ingest::agreed::Understanding;
 use crate::ingest::catalog::Catalog;
 use crate::ingest::feed::Feed;
 use crate::ingest::flight::Context;
-use crate::ingest::incarnations::Incarnations;
 use crate::ingest::lagging::{newest, whole};
 use crate::ingest::reads::{read_buckets_each, read_sensors_each};
-use crate::reading::{Hour, Sensor};
+use crate::reading::{Hour, Sensor, Stamp};
 
 /// Of how many sensors readings are deleted at a time.
 const SENSORS: usize = 500;
@@ -34,6 +36,7 @@ const FAILING_MAX: Duration = Duration::from_secs(300);
 const CONFLICTS_MAX: usize = 30;
 
 /// Carries deletions out.
+#[derive(Debug)]
 pub struct Deleter {
     /// Where from.
     pub context: Arc<Context>,
@@ -41,15 +44,17 @@ pub struct Deleter {
     pub feed: Arc<Feed>,
     /// What is known of the sensors.
     pub catalog: Arc<Catalog>,
-    /// By what other instances learn of it.
-    pub incarnations: Arc<Incarnations>,
+    /// Makes a test of a deletion's statement.
+    pub understand: Understanding,
+    /// This opening of the log.
+    pub opening: u64,
     /// How many recent readings a sensor's document holds.
     pub recent: usize,
 }
 
 impl Deleter {
     /// Works until it is aborted.
-    pub async fn run(self, mut inbox: UnboundedReceiver<Arc<Pending>>) {
+    pub async fn run(self: Arc<Self>, mut inbox: UnboundedReceiver<Arc<Pending>>) {
         let shards = u32::try_from(self.feed.shards()).unwrap_or(u32::MAX);
         while let Some(pending) = inbox.recv().await {
             let Ok(_all) = pending.arrived.acquire_many(shards).await else { return };
@@ -72,6 +77,7 @@ impl Deleter {
             let Some(wait) = patience.wait_after(&error, Instant::now()) else {
                 tracing::error!(%database, %error, "a deletion is given up; what is left of it stays");
                 pending.ticket.refuse(&error);
+                self.give_up(pending).await;
                 self.catalog.doubt(database, None);
                 break;
             };
@@ -88,54 +94,155 @@ impl Deleter {
     }
 
     async fn delete(&self, pending: &Pending) -> Result<(), StorageError> {
-        let (store, database) = (&self.context.store, &pending.deletion.database);
-        match &pending.deletion.scope {
-            Scope::Database => {
-                store.drop_database(database).await?;
-                self.catalog.doubt(database, None);
+        if !self.context.agreed.is_known() {
+            return Err(StorageError::Unavailable { detail: "the registry was not read yet".to_owned() });
+        }
+        // Done before a restart, with all that was logged by then: what was logged later is in the store too, and its
+        // records are not merged again.
+        if self.context.agreed.is_stored(pending.sequence()) {
+            return Ok(());
+        }
+        let deletion = pending.remembered().filter(|_| !faults::has(Bug::DeletionNotRemembered));
+        if let Some(deletion) = &deletion {
+            if self.context.agreed.is_done(deletion) {
+                return Ok(());
             }
-            Scope::Readings { sensors, .. } => {
-                for lot in sensors.chunks(SENSORS) {
-                    self.delete_readings(pending, lot).await?;
-                    faults::point("during_deletion");
-                    let gone = self.settle_documents(pending, lot).await?;
-                    self.catalog.doubt(database, Some(&gone));
-                }
-                self.incarnations.announce(&**store, database).await?;
-            }
+            self.change(|registry| registry.remember(deletion.clone())).await?;
+        }
+        self.remove(pending).await?;
+        if let Some(deletion) = deletion {
+            self.change(|registry| registry.remember(Remembered { done: true, ..deletion.clone() })).await?;
         }
         Ok(())
     }
 
-    async fn delete_readings(&self, pending: &Pending, sensors: &[Sensor]) -> Result<(), StorageError> {
-        let keys: Vec<&str> = sensors.iter().map(|sensor| &*sensor.key).collect();
-        let (whole, cut) = parts(&pending.deletion.range());
-        if !whole.is_empty() {
-            self.context.store.remove_buckets(&pending.deletion.database, &keys, whole).await?;
-        }
-        let sensors: Vec<Arc<Sensor>> = sensors.iter().cloned().map(Arc::new).collect();
-        for hour in cut {
-            for lot in sensors.chunks(BUCKETS) {
-                let ids = lot.iter().map(|sensor| BucketId { sensor: sensor.clone(), hour }).collect();
-                self.cut(pending, ids).await?;
+    /// Removes what is there of it.
+    async fn remove(&self, pending: &Pending) -> Result<(), StorageError> {
+        let (database, before) = (&*pending.deletion.database, pending.sequence());
+        match &pending.deletion.scope {
+            // Nobody else writes to it, and nothing is flushed here meanwhile.
+            Scope::Database if !self.context.agreed.view().restamps => {
+                self.context.store.drop_database(database).await?
             }
+            Scope::Database => {
+                let gone = Gone { database, range: ALWAYS, before };
+                self.delete_all(&gone, |_| true).await?;
+                self.context.store.unlist_database(database).await?;
+            }
+            Scope::Readings { sensors, range, .. } => {
+                // It stays a database when all of its readings were deleted before any of them was stored.
+                if !self.context.agreed.is_dropped(database, before) {
+                    self.context.store.create_database(database).await?;
+                }
+                self.delete_of(&Gone { database, range: range.clone(), before }, sensors).await?;
+                return Ok(());
+            }
+        }
+        self.catalog.doubt(database, None);
+        Ok(())
+    }
+
+    /// Takes back what all members were told.
+    async fn give_up(&self, pending: &Pending) {
+        let Some(deletion) = pending.remembered() else { return };
+        if let Err(error) = self.change(|registry| registry.give_up(&deletion)).await {
+            tracing::warn!(database = %deletion.database, %error, "a deletion that was given up is still remembered: its readings are hidden");
+        }
+    }
+
+    /// Changes what all members know of deletions, this process among them.
+    async fn change(&self, change: impl Fn(&mut Registry)) -> Result<(), StorageError> {
+        for _ in 0..CONFLICTS_MAX {
+            let read = Instant::now();
+            let before = self.context.store.read_registry().await?;
+            let mut registry = before.clone();
+            change(&mut registry);
+            if registry != before {
+                match self.context.store.write_registry(&registry).await {
+                    Written::Yes => registry.rev += 1,
+                    Written::Conflict => continue,
+                    Written::Failed(error) => return Err(error),
+                }
+            }
+            self.context.agreed.learn(&registry, self.opening, read);
+            return Ok(());
+        }
+        Err(StorageError::Contended { detail: "the registry".to_owned() })
+    }
+
+    /// Removes once more what is left of a deletion that every log has passed.
+    ///
+    /// # Errors
+    /// When not all of it is known to be gone.
+    pub async fn sweep(&self, deletion: &Remembered) -> Result<(), StorageError> {
+        let gone = Gone { database: &deletion.database, range: deletion.range.clone(), before: deletion.stamp };
+        let Some(statement) = &deletion.statement else { return self.delete_all(&gone, |_| true).await };
+        // Whoever does not understand it has never masked anything by it either.
+        let Some(test) = self.understand.of(statement) else { return Ok(()) };
+        self.delete_all(&gone, |sensor| test(sensor)).await
+    }
+
+    /// Deletes readings of all sensors that pass a test and have a document.
+    async fn delete_all(&self, gone: &Gone<'_>, test: impl Fn(&Sensor) -> bool) -> Result<(), StorageError> {
+        let mut after = None;
+        loop {
+            let filter = SensorFilter { after, outliers: false, limit: SENSORS };
+            let documents = self.context.store.list_sensors(gone.database, &filter).await?;
+            let Some(last) = documents.last().map(|document| document.sensor.key.to_string()) else { return Ok(()) };
+            let sensors: Vec<Sensor> =
+                documents.iter().filter(|document| test(&document.sensor)).map(|d| Sensor::clone(&d.sensor)).collect();
+            self.delete_of(gone, &sensors).await?;
+            after = Some(last);
+        }
+    }
+
+    async fn delete_of(&self, gone: &Gone<'_>, sensors: &[Sensor]) -> Result<(), StorageError> {
+        for lot in sensors.chunks(SENSORS) {
+            self.delete_readings(gone, lot).await?;
+            faults::point("during_deletion");
+            let dropped = self.settle_documents(gone, lot).await?;
+            self.catalog.doubt(gone.database, Some(&dropped));
+        }
+        Ok(())
+    }
+
+    async fn delete_readings(&self, gone: &Gone<'_>, sensors: &[Sensor]) -> Result<(), StorageError> {
+        let store = &*self.context.store;
+        let keys: Vec<&str> = sensors.iter().map(|sensor| &*sensor.key).collect();
+        let (whole, cut) = parts(&gone.range);
+        if !whole.is_empty() {
+            store.remove_buckets(gone.database, &keys, whole.clone(), gone.before).await?;
+        }
+        // What is left of whole hours has something later in it, or several pages.
+        let mut left: Vec<(Arc<Sensor>, Hour)> = Vec::new();
+        let shared: Vec<Arc<Sensor>> = sensors.iter().cloned().map(Arc::new).collect();
+        if !whole.is_empty() {
+            let scanned = self.context.raw.scan_sensors(gone.database, &keys, whole, false, Some(&[])).await?;
+            for (sensor, pages) in shared.iter().zip(scanned) {
+                let old = pages.into_iter().filter(|page| page.oldest < gone.before);
+                left.extend(old.map(|page| (sensor.clone(), page.hour)));
+            }
+        }
+        left.extend(cut.iter().flat_map(|hour| shared.iter().map(|sensor| (sensor.clone(), *hour))));
+        left.dedup();
+        for lot in left.chunks(BUCKETS) {
+            let ids = lot.iter().map(|(sensor, hour)| BucketId { sensor: sensor.clone(), hour: *hour }).collect();
+            self.cut(gone, ids).await?;
         }
         Ok(())
     }
 
     /// Takes the range out of buckets of which something may stay.
-    async fn cut(&self, pending: &Pending, mut ids: Vec<BucketId>) -> Result<(), StorageError> {
-        let database = &pending.deletion.database;
+    async fn cut(&self, gone: &Gone<'_>, mut ids: Vec<BucketId>) -> Result<(), StorageError> {
         for _ in 0..CONFLICTS_MAX {
-            let read = read_buckets_each(&*self.context.store, database, &ids).await;
+            let read = read_buckets_each(&*self.context.store, gone.database, &ids).await;
             let mut buckets = Vec::with_capacity(ids.len());
             for (id, pages) in ids.into_iter().zip(read) {
                 let mut bucket = Bucket::from_stored(pages?);
-                if bucket.remove(&pending.deletion.range(), &self.context.instance, pending.sequence()) > 0 {
-                    buckets.push((id, bucket));
-                }
+                bucket.delete(&gone.range, gone.before);
+                buckets.push((id, bucket));
             }
-            ids = self.write(database, buckets).await?;
+            ids = self.write(gone.database, buckets).await?;
             if ids.is_empty() {
                 return Ok(());
             }
@@ -176,13 +283,18 @@ impl Deleter {
     /// keys of those that are gone.
     async fn settle_documents<'s>(
         &self,
-        pending: &Pending,
+        deletion: &Gone<'_>,
         sensors: &'s [Sensor],
     ) -> Result<Vec<&'s str>, StorageError> {
-        let (store, database) = (&*self.context.store, &*pending.deletion.database);
+        let (store, database) = (&*self.context.store, deletion.database);
         let (mut gone, mut left) = (Vec::new(), HashMap::new());
-        for sensor in sensors {
-            let rest = if pending.deletion.is_of_all_times() { None } else { self.rest(database, sensor).await? };
+        // Most have nothing left where all times are deleted, which one question tells of all.
+        let is_empty = match is_all(&deletion.range) {
+            true => self.empty_ones(database, sensors).await?,
+            false => vec![false; sensors.len()],
+        };
+        for (sensor, is_empty) in sensors.iter().zip(is_empty) {
+            let rest = if is_empty { None } else { self.rest(database, sensor).await? };
             match rest {
                 None => gone.push(&*sensor.key),
                 Some(rest) => drop(left.insert(&*sensor.key, rest)),
@@ -217,6 +329,13 @@ impl Deleter {
         Err(StorageError::Contended { detail })
     }
 
+    /// Which of these sensors have no page at all.
+    async fn empty_ones(&self, database: &str, sensors: &[Sensor]) -> Result<Vec<bool>, StorageError> {
+        let keys: Vec<&str> = sensors.iter().map(|sensor| &*sensor.key).collect();
+        let scanned = self.context.store.scan_sensors(database, &keys, ALL_HOURS, false, Some(&[])).await?;
+        Ok(scanned.iter().map(Vec::is_empty).collect())
+    }
+
     /// What is left of a sensor in the store.
     async fn rest(&self, database: &str, sensor: &Sensor) -> Result<Option<Rest>, StorageError> {
         let store = &*self.context.store;
@@ -236,6 +355,17 @@ impl Deleter {
         let first = times.min().unwrap_or(last);
         Ok(Some(Rest { first, last, recent: newest(recent, self.recent) }))
     }
+}
+
+/// What goes: cells of a range of times of a database that are older than a stamp.
+struct Gone<'a> {
+    database: &'a str,
+    range: Range<i64>,
+    before: Stamp,
+}
+
+fn is_all(range: &Range<i64>) -> bool {
+    range.start <= ALWAYS.start && range.end == ALWAYS.end
 }
 
 /// How long a deletion goes on after failures.

@@ -1,6 +1,9 @@
 //! Deletions: records of the log, applied in their place among the readings. What was logged before one
 //! is deleted, what is logged after it stays, and a restart that replays both does the same again.
 //!
+//! A deletion's stamp is that of its record: what is older goes, whoever brings it to the store, and however late. So that
+//! all know, the registry remembers it before anything is removed, and until nothing older can come any more.
+//!
 //! A deletion has the store to itself. Every shard that meets one in its inbox starts no flight any more
 //! and lets those under way land; what it holds of what is to go, it drops. When all shards have come that far
 //! the [`Deleter`] removes it from the store, and the shards go on.
@@ -17,7 +20,8 @@ use tokio::sync::Semaphore;
 pub use self::deleter::Deleter;
 pub use self::record::{KIND_DELETION, decode, encode};
 
-use super::progress::{DeletingAgain, Queued, Ticket, Tracked};
+use super::progress::{Queued, Ticket, Tracked};
+use crate::bucket::deletions::Remembered;
 use crate::log::Sequence;
 use crate::reading::time::{TIMESTAMP_MAX, TIMESTAMP_MIN};
 use crate::reading::{Hour, Sensor};
@@ -50,6 +54,9 @@ pub enum Scope {
         sensors: Vec<Sensor>,
         /// Half open.
         range: Range<i64>,
+        /// What was asked, by which other members know which sensors it is about. Of a deletion in several records the
+        /// last one has it.
+        statement: Option<String>,
     },
 }
 
@@ -59,6 +66,14 @@ impl Deletion {
         match &self.scope {
             Scope::Database => ALWAYS,
             Scope::Readings { range, .. } => range.clone(),
+        }
+    }
+
+    /// The bytes by which the others are told of it.
+    pub fn statement_bytes(&self) -> usize {
+        match &self.scope {
+            Scope::Database => 0,
+            Scope::Readings { statement, .. } => statement.as_ref().map_or(0, String::len),
         }
     }
 
@@ -88,14 +103,22 @@ pub struct Pending {
     pub ticket: Arc<Ticket>,
     /// What waits to be deleted is bounded like readings that wait before the shards.
     _queued: Arc<Queued>,
-    /// No query is answered before it is done that was answered as done once.
-    _again: Option<DeletingAgain>,
 }
 
 impl Pending {
     /// A deletion that no shard has met yet.
-    pub fn new(deletion: Deletion, ids: HashSet<u32>, (ticket, queued): Tracked, again: Option<DeletingAgain>) -> Self {
-        Self { deletion, ids, arrived: Semaphore::new(0), ticket, _queued: queued, _again: again }
+    pub fn new(deletion: Deletion, ids: HashSet<u32>, (ticket, queued): Tracked) -> Self {
+        Self { deletion, ids, arrived: Semaphore::new(0), ticket, _queued: queued }
+    }
+
+    /// As all members are to know it; `None` for what another record says.
+    pub fn remembered(&self) -> Option<Remembered> {
+        let statement = match &self.deletion.scope {
+            Scope::Database => None,
+            Scope::Readings { statement, .. } => Some(statement.clone()?),
+        };
+        let (stamp, database) = (self.sequence(), self.deletion.database.clone());
+        Some(Remembered { stamp, database, statement, range: self.deletion.range(), done: false })
     }
 
     /// Its place in the log: what is before is deleted.

@@ -1,9 +1,10 @@
 //! A deletion as a log record.
 //!
 //! ```text
-//! record := version:u8 (1)  request:text (reserved, empty)  received:varint (zigzag ns)  database:text
+//! record := version:u8 (1, or 2 with a statement)  request:text (reserved, empty)  received:varint (zigzag ns)  database:text
 //!           scope:varint (0: the database | 1: readings, with what follows)
 //!           from:varint (zigzag ns)  to:varint (zigzag ns, exclusive)  count:varint sensor…
+//!           statement:text (version 2)
 //! ```
 //!
 //! Texts, numbers and sensors are written as in a record of readings.
@@ -15,18 +16,23 @@ use crate::reading::varint::{put_varint, unzigzag, zigzag};
 /// The kind of a record with a deletion, as the log keeps it beside the payload.
 pub const KIND_DELETION: u8 = 2;
 const VERSION: u8 = 1;
+const VERSION_WITH_STATEMENT: u8 = 2;
 const DATABASE: u64 = 0;
 const READINGS: u64 = 1;
 
 /// The payload of a deletion's record.
 pub fn encode(deletion: &Deletion) -> Vec<u8> {
-    let mut out = vec![VERSION];
+    let statement = match &deletion.scope {
+        Scope::Readings { statement, .. } => statement.as_deref(),
+        Scope::Database => None,
+    };
+    let mut out = vec![if statement.is_some() { VERSION_WITH_STATEMENT } else { VERSION }];
     put_text(&mut out, "");
     put_varint(&mut out, zigzag(deletion.received));
     put_text(&mut out, &deletion.database);
     match &deletion.scope {
         Scope::Database => put_varint(&mut out, DATABASE),
-        Scope::Readings { sensors, range } => {
+        Scope::Readings { sensors, range, .. } => {
             put_varint(&mut out, READINGS);
             put_varint(&mut out, zigzag(range.start));
             put_varint(&mut out, zigzag(range.end));
@@ -34,6 +40,7 @@ pub fn encode(deletion: &Deletion) -> Vec<u8> {
             sensors.iter().for_each(|sensor| put_sensor(&mut out, sensor));
         }
     }
+    statement.into_iter().for_each(|statement| put_text(&mut out, statement));
     out
 }
 
@@ -42,7 +49,11 @@ pub fn encode(deletion: &Deletion) -> Vec<u8> {
 /// # Errors
 /// When another program wrote it.
 pub fn decode(kind: u8, payload: &[u8]) -> Result<Deletion, RecordError> {
-    Bytes::read((kind, KIND_DELETION), (payload, VERSION), |bytes| {
+    let version = match payload.first() {
+        Some(&VERSION_WITH_STATEMENT) => VERSION_WITH_STATEMENT,
+        _ => VERSION,
+    };
+    Bytes::read((kind, KIND_DELETION), (payload, version), |bytes| {
         bytes.text()?;
         let received = unzigzag(bytes.varint()?);
         let database = bytes.text()?.to_owned();
@@ -50,7 +61,9 @@ pub fn decode(kind: u8, payload: &[u8]) -> Result<Deletion, RecordError> {
             DATABASE => Scope::Database,
             READINGS => {
                 let range = unzigzag(bytes.varint()?)..unzigzag(bytes.varint()?);
-                Scope::Readings { range, sensors: bytes.list(Bytes::sensor)? }
+                let sensors = bytes.list(Bytes::sensor)?;
+                let statement = if version == VERSION { None } else { Some(bytes.text()?.to_owned()) };
+                Scope::Readings { range, sensors, statement }
             }
             _ => return None,
         };
@@ -66,7 +79,8 @@ mod tests {
     #[test]
     fn deletions_go_in_and_come_back() {
         let sensor = |room: &str| Sensor::new("my climate", [("room", room)]).expect("one tag");
-        let readings = Scope::Readings { sensors: vec![sensor("a,b"), sensor("ü")], range: i64::MIN..-1 };
+        let readings =
+            Scope::Readings { sensors: vec![sensor("a,b"), sensor("ü")], range: i64::MIN..-1, statement: None };
         for scope in [Scope::Database, readings] {
             let deletion = Deletion { received: 1_700_000_000_000_000_001, database: "plant 7".into(), scope };
             let payload = encode(&deletion);
@@ -83,9 +97,13 @@ mod tests {
     #[test]
     fn the_bytes_of_version_1_stay() {
         let sensors = vec![Sensor::new("m", [("t", "a")]).expect("one tag")];
-        let scope = Scope::Readings { sensors, range: -1..300 };
+        let scope = Scope::Readings { sensors: sensors.clone(), range: -1..300, statement: None };
         let deletion = Deletion { received: 5, database: "d".into(), scope };
         assert_eq!(encode(&deletion), b"\x01\x00\x0a\x01d\x01\x01\xd8\x04\x01\x01m\x01\x01t\x01a");
+        let scope = Scope::Readings { sensors, range: -1..300, statement: Some("x".to_owned()) };
+        let deletion = Deletion { scope, ..deletion };
+        assert_eq!(encode(&deletion), b"\x02\x00\x0a\x01d\x01\x01\xd8\x04\x01\x01m\x01\x01t\x01a\x01x");
+        assert_eq!(decode(KIND_DELETION, &encode(&deletion)), Ok(deletion.clone()));
         let deletion = Deletion { scope: Scope::Database, ..deletion };
         assert_eq!(encode(&deletion), b"\x01\x00\x0a\x01d\x00");
     }

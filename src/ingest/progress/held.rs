@@ -31,25 +31,6 @@ impl Drop for SealAtEnd {
     }
 }
 
-/// Held for as long as a deletion of a database that was read back is not done.
-#[derive(Debug)]
-pub struct DeletingAgain {
-    pub(super) progress: Arc<Progress>,
-    pub(super) database: String,
-}
-
-impl Drop for DeletingAgain {
-    fn drop(&mut self) {
-        let mut state = self.progress.lock();
-        if let Some(count) = state.deleting_again.get_mut(&self.database) {
-            *count -= 1;
-            if *count == 0 {
-                state.deleting_again.remove(&self.database);
-            }
-        }
-    }
-}
-
 /// Held by everything that still needs a record to be in the log.
 #[derive(Debug)]
 pub struct Hold {

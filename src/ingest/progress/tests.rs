@@ -389,7 +389,7 @@ fn account(progress: &Progress, expected: &mut Ledger, ticket: &Ticket, count: u
     let new = random.below(count + 1);
     let duplicate = random.below(count - new + 1);
     let overwritten = count - new - duplicate;
-    progress.stored(Applied { new, duplicate, overwritten, late: new / 2 });
+    progress.stored(Applied { new, duplicate, overwritten, late: new / 2, set_aside: 0 });
     expected.stored += new;
     expected.duplicate += duplicate;
     expected.overwritten += overwritten;

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::{Refreshed, Refreshing, Shard, surroundings};
-use crate::bucket::{Reading, SensorDocument, StorageError};
+use crate::bucket::store::BucketId;
+use crate::bucket::{Reading, Readings, SensorDocument, StorageError};
 use crate::ingest::catalog::{Database, KnownSensor};
 use crate::ingest::reads::read_sensors_each;
 use crate::ingest::unflushed::Unflushed;
@@ -20,18 +21,43 @@ impl Shard {
         self.read_anew(database, &rest, &mut documents).await?;
         let at = surroundings(&self.context, &self.hot);
         self.lagging.refresh(at, &database.name, &mut documents).await?;
-        let lay_over = |((place, known), (id, mut document)): ((usize, Arc<KnownSensor>), (u32, SensorDocument))| {
-            let unflushed = self.unflushed.get(&database.name);
-            let of_sensor = |unflushed: &Unflushed| unflushed.of_sensor(id, &(Hour(i64::MIN)..Hour(i64::MAX)));
-            let unflushed = unflushed.map_or_else(Vec::new, of_sensor);
-            let readings: Vec<Reading> =
-                unflushed.iter().flat_map(|(_, set)| (0..set.len()).map(|i| set.reading(i))).collect();
+        let mut refreshed = Vec::with_capacity(rest.len());
+        for ((place, known), (id, mut document)) in rest.into_iter().zip(documents) {
+            let all = Hour(i64::MIN)..Hour(i64::MAX);
+            let of_sensor = |unflushed: &Unflushed| unflushed.of_sensor(id, &all, &self.context.agreed);
+            let unflushed = self.unflushed.get(&database.name).map_or_else(Vec::new, of_sensor);
+            let mut readings: Vec<Reading> = Vec::new();
+            for (hour, set) in unflushed {
+                let set = self.with_stored(database, &document, hour, set).await?;
+                readings.extend((0..set.len()).map(|i| set.reading(i)));
+            }
             if !readings.is_empty() {
                 self.lagging.lay_over(&mut document, &known, readings);
             }
-            (place, document)
-        };
-        Ok(rest.into_iter().zip(documents).map(lay_over).collect())
+            refreshed.push((place, document));
+        }
+        Ok(refreshed)
+    }
+
+    /// Unflushed readings with what the store has beside them, where a document has readings of the same times: which of two
+    /// is later only the pages know.
+    async fn with_stored(
+        &self,
+        database: &Database,
+        document: &SensorDocument,
+        hour: Hour,
+        unflushed: Readings,
+    ) -> Result<Readings, StorageError> {
+        if !document.recent.iter().any(|reading| unflushed.find(reading.time).is_some()) {
+            return Ok(unflushed);
+        }
+        let id = BucketId { sensor: document.sensor.clone(), hour };
+        let mut stored = Readings::default();
+        for page in self.context.store.read_buckets(&database.name, &[id]).await?.into_iter().flatten() {
+            stored.merge_set(&page.readings);
+        }
+        stored.merge_set(&unflushed);
+        Ok(stored)
     }
 
     /// Reads those documents again that this shard has written since they were read.

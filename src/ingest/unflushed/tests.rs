@@ -130,7 +130,7 @@ fn sensors(taken: &[(HotKey, Load)]) -> Vec<String> {
 fn rows(load: &Load) -> Vec<(i64, Sequence)> {
     let mut rows = Unpacked::default();
     rows.unpack_in_time_order([&*load.rows]);
-    rows.rows(&[]).map(|row| (row.time - HOUR.start_ns(), row.sequence)).collect()
+    rows.rows(&[]).map(|row| (row.time - HOUR.start_ns(), row.stamp)).collect()
 }
 
 fn only(mut taken: Vec<(HotKey, Load)>) -> (HotKey, Load) {

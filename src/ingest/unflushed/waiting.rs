@@ -5,10 +5,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::bucket::packed::{Packed, Unpacked};
-use crate::bucket::{Bucket, Caps, Readings};
+use crate::bucket::{Bucket, Caps, MergeOptions, Readings};
+use crate::ingest::agreed::{Agreed, Fate};
 use crate::ingest::catalog::{Database, KnownSensor};
 use crate::log::Sequence;
 use crate::reading::Hour;
+use crate::reading::stamp::SETTLED;
 
 /// One bucket's unflushed readings.
 #[derive(Debug)]
@@ -63,13 +65,23 @@ impl Waiting {
         self.in_flight.is_some() || self.not_before.is_some_and(|at| now < at)
     }
 
-    pub(super) fn merged(&self) -> Readings {
-        let mut rows = Unpacked::default();
-        rows.unpack_in_time_order(self.in_flight.as_deref().into_iter().chain([&self.rows]));
+    /// What is acked, and neither deleted nor known to be stored.
+    pub(super) fn merged(&self, agreed: &Agreed) -> Readings {
+        let packed = || self.in_flight.as_deref().into_iter().chain([&self.rows]);
+        let first = packed().find_map(|rows| rows.stamps().next()).unwrap_or_default();
+        let judge = agreed.judge(&self.database.name, &self.known.sensor, self.hour, first);
+        let mut unpacked = Unpacked::default();
+        unpacked.unpack_in_time_order(packed());
         let names = &self.known.fields().names;
         let uncapped = Caps { max_readings: usize::MAX, max_bytes: usize::MAX, hard_bytes: usize::MAX };
         let mut bucket = Bucket::default();
-        bucket.apply(rows.rows(names), &uncapped, &Arc::from(""));
+        let options = MergeOptions { caps: &uncapped, floor: SETTLED, restamps: false, log: "" };
+        let rows = unpacked.rows(names);
+        if judge.takes_all() {
+            bucket.apply(rows, &options);
+        } else {
+            bucket.apply(rows.filter(|row| judge.fate(row.time, row.stamp) == Fate::Merged), &options);
+        }
         bucket.pages().first().map(|page| page.readings.clone()).unwrap_or_default()
     }
 }

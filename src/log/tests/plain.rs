@@ -97,16 +97,6 @@ fn compressed_and_plain_records_come_back_alike_and_compression_saves() {
 }
 
 #[test]
-fn parts_are_one_payload() {
-    let (log, _) = open(&Simulated::new(1), small()).unwrap();
-    let (tell, told) = mpsc::channel();
-    log.append_parts(7, &[b"ab", b"", b"cd"], move |result| tell.send(result).unwrap()).unwrap();
-    told.recv().unwrap().unwrap();
-    let record = &read_all(&log, 1)[0];
-    assert_eq!((record.kind, record.payload.as_slice()), (7, b"abcd".as_slice()));
-}
-
-#[test]
 fn a_panic_in_a_callback_does_not_end_the_log() {
     let (log, _) = open(&Simulated::new(1), small()).unwrap();
     log.append(1, b"one".to_vec(), |_| panic!("a callback's own trouble, on purpose")).unwrap();

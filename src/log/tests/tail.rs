@@ -180,7 +180,7 @@ fn a_changed_sequence_in_a_segment_without_a_header_is_not_believed() {
 /// A segment with records of these sequences, each in a group of its own.
 fn write_segment(disk: &Simulated, sequences: &[Sequence]) {
     let (segment, first) = (0x1234_5678_9abc_def0, sequences[0]);
-    let header = Header { log: 77, segment, first, previous: None, store: "embedded".to_owned() };
+    let header = Header { log: 77, opening: 1, segment, first, previous: None, store: "embedded".to_owned() };
     let mut bytes = header.encode();
     for sequence in sequences {
         let group = bytes.len() as u64;

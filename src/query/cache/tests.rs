@@ -40,7 +40,7 @@ impl World {
     fn recall(&self, asked: &Hours<'_>, open: &[Hour]) -> (Vec<(i64, u64)>, i64) {
         let mut known = Vec::new();
         let unknown = self.cache.recall(asked, open, (&self.changes, Instant::now()), |hour, fields| {
-            let count = fields.iter().filter_map(|(_, summary)| *summary).map(|summary| summary.count()).sum();
+            let count = fields.iter().filter_map(|(_, summary)| summary.as_ref()).map(Summary::count).sum();
             known.push((hour.0 - HOUR.0, count));
         });
         (known, unknown.end.0 - unknown.start.0)

@@ -90,7 +90,10 @@ impl Window {
     pub fn absorb(&mut self, summary: &Summary) {
         if let Self::Summed(summed) = self {
             summed.count += summary.count();
-            summed.numbers = Some(summed.numbers.map_or(*summary, |held| held.union(*summary)));
+            match &mut summed.numbers {
+                Some(held) => held.unite(summary),
+                none => *none = Some(summary.clone()),
+            }
         }
     }
 
@@ -131,13 +134,7 @@ impl Summed {
                     self.greatest = Some(value.clone());
                 }
             }
-            (Some(numbers), value) => {
-                if !numbers.push(value)
-                    && let Some(one) = Summary::fold(std::iter::once(value))
-                {
-                    *numbers = numbers.union(one);
-                }
-            }
+            (Some(numbers), value) => numbers.push(value),
             (numbers @ None, value) => *numbers = Summary::fold(std::iter::once(value)),
         }
     }
@@ -146,7 +143,7 @@ impl Summed {
         if *function == Function::Count {
             return (self.count > 0).then(|| Value::Integer(i64::try_from(self.count).unwrap_or(i64::MAX)));
         }
-        let figures = self.numbers.map(|numbers| numbers.figures());
+        let figures = self.numbers.as_ref().map(Summary::figures);
         match function {
             Function::Sum => figures.map(|figures| figures.sum),
             Function::Mean => figures.map(|figures| figures.avg),

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use super::show::choose;
 use super::{Asked, StatementFailure, resolve};
-use crate::influxql::{Clock, Expr, Source, Statement, TimeRange, split};
+use crate::bucket::deletions::SensorTest;
+use crate::influxql::{Clock, Expr, Options, Params, Source, Statement, TimeRange, parse, split};
 use crate::query::Query;
 use crate::query::directory::Entry;
 use crate::reading::Sensor;
@@ -67,6 +68,28 @@ impl Query {
         }
         Ok(sensors)
     }
+}
+
+/// The sensors that a statement deletes readings of, as a test; `None` for a text that is no such statement. Times in it
+/// are passed over: whoever keeps the statement keeps its range beside it.
+#[must_use]
+pub fn sensors_of(statement: &str) -> Option<SensorTest> {
+    let (params, known_zone, regex_error) = (Params::new(), |_: &str| true, |_: &str| None);
+    let options = Options { params: &params, known_zone: &known_zone, regex_error: &regex_error };
+    let parsed = parse(statement, &options).ok()?;
+    let [statement] = &parsed[..] else { return None };
+    let statement = statement.clone();
+    let is_about = move |sensor: &Sensor| match &statement {
+        Statement::Delete { sources, condition } | Statement::DropSeries { sources, condition } => {
+            let entry = Entry { sensor: Arc::new(sensor.clone()), fields: Vec::new() };
+            let clock = Clock { now: 0, zone: None, resolve: &resolve };
+            let Ok((_, condition)) = split(condition.as_ref(), &clock) else { return false };
+            choose(&[entry], sources, condition.as_ref()).is_ok_and(|chosen| !chosen.entries.is_empty())
+        }
+        Statement::DropMeasurement { name } => *sensor.measurement == **name,
+        _ => false,
+    };
+    Some(Arc::new(is_about))
 }
 
 type Matching = (TimeRange, Vec<Arc<Sensor>>);

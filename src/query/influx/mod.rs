@@ -19,7 +19,7 @@ pub(super) mod window;
 
 use jiff::tz::TimeZone;
 
-pub use self::doomed::Doomed;
+pub use self::doomed::{Doomed, sensors_of};
 pub use self::rows::{Cell, Series};
 
 use super::{Query, QueryError};

@@ -7,13 +7,18 @@ use bson::raw::{RawArray, RawBsonRef, RawDocument};
 
 use super::encode::SCHEMA_VERSION;
 use super::writer::DECIMAL_HIGH;
+use crate::bucket::exact::Rest;
 use crate::bucket::page::StoredPage;
+use crate::bucket::stamps::Order;
 use crate::bucket::store::{Outlier, ScannedPage};
-use crate::bucket::summary::{Figures, Fold};
+use crate::bucket::summary::Figures;
 use crate::bucket::{Reading, Readings, SensorDocument, StorageError, Summary};
+use crate::reading::stamp::SETTLED;
 use crate::reading::time::MILLI_NS;
-use crate::reading::{Family, Hour, Sensor, Value};
+use crate::reading::{Family, Hour, Sensor, Stamp, Value};
 use crate::store::names::from_key;
+
+type Summaries = Vec<(Arc<str>, Summary)>;
 
 /// Why a document could not be read, before its id is known.
 pub(super) type Trouble = String;
@@ -40,50 +45,29 @@ pub fn check_owner(document: &RawDocument, sensor: &str, hour: Hour) -> Result<(
     })
 }
 
-/// A page as a query reads it: its stored summary, and its readings if they were asked for.
+/// A page as a query reads it: its stored summary, and its readings if they were asked for. Where the summary has a sum that an
+/// older program has added up it is made anew from the readings, and where these were left out there is no answer: the document
+/// is to be read with them.
 ///
 /// # Errors
 /// As [`decode_page`].
-pub fn decode_scanned(document: &RawDocument, with_readings: bool) -> Result<ScannedPage, StorageError> {
+pub fn decode_scanned(document: &RawDocument, with_readings: bool) -> Result<Option<ScannedPage>, StorageError> {
     named(document, |document| {
         check_version(document)?;
-        Ok(ScannedPage {
-            hour: Hour::of_ms(date(document, "start")?),
-            number: u32::try_from(whole(document, "page")?).map_err(|e| e.to_string())?,
-            summary: summaries(get(document, "summary")?.as_document().ok_or("summary is no document")?)?,
-            readings: if with_readings { Some(readings(array(document, "readings")?)?) } else { None },
-        })
-    })
-}
-
-/// What names a page and tells whether it changed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PageHeader {
-    /// The sensor's key.
-    pub sensor: String,
-    /// Of which hour.
-    pub hour: Hour,
-    /// 0 in `buckets`, 1 and up in `overflow`.
-    pub number: u32,
-    /// Grows by one with every write.
-    pub rev: u64,
-    /// On page 0: the bucket has, or is about to have, further pages.
-    pub has_overflow: bool,
-}
-
-/// A page's header, of a document that may lack the rest.
-///
-/// # Errors
-/// As [`decode_page`].
-pub fn decode_header(document: &RawDocument) -> Result<PageHeader, StorageError> {
-    named(document, |document| {
-        check_version(document)?;
-        Ok(PageHeader {
-            sensor: get(document, "sensor")?.as_str().ok_or("sensor is no string")?.to_owned(),
-            hour: Hour::of_ms(date(document, "start")?),
-            number: u32::try_from(whole(document, "page")?).map_err(|e| e.to_string())?,
-            rev: whole(document, "rev")?,
-            has_overflow: boolean(document, "hasOverflow")?,
+        let hour = Hour::of_ms(date(document, "start")?);
+        let number = u32::try_from(whole(document, "page")?).map_err(|e| e.to_string())?;
+        let stored = summaries(get(document, "summary")?.as_document().ok_or("summary is no document")?)?;
+        let has_readings = document.get("readings").map_err(|e| e.to_string())?.is_some();
+        let oldest = order(document)?.map_or(SETTLED, |order| order.oldest);
+        let set = || stamped(document);
+        let page = |summary, readings| Some(ScannedPage { hour, number, summary, oldest, readings });
+        Ok(match stored {
+            Some(stored) => page(stored, if with_readings { Some(set()?) } else { None }),
+            None if with_readings || has_readings => {
+                let set = set()?;
+                page(set.owned_summaries(), with_readings.then_some(set))
+            }
+            None => None,
         })
     })
 }
@@ -96,6 +80,17 @@ pub fn document_rev(document: &RawDocument) -> Result<u64, StorageError> {
     named(document, |document| {
         check_version(document)?;
         whole(document, "rev")
+    })
+}
+
+/// The greatest stamp of a page; of one without stamps that is [`SETTLED`].
+///
+/// # Errors
+/// As [`decode_page`].
+pub fn document_last(document: &RawDocument) -> Result<Stamp, StorageError> {
+    named(document, |document| match order(document)? {
+        None => Ok(SETTLED),
+        Some(order) => Ok(order.last),
     })
 }
 
@@ -157,9 +152,35 @@ fn page(document: &RawDocument) -> Result<StoredPage, Trouble> {
         rev: whole(document, "rev")?,
         closed: boolean(document, "closed")?,
         has_overflow: boolean(document, "hasOverflow")?,
-        readings: readings(array(document, "readings")?)?,
+        readings: stamped(document)?,
         applied: applied(document)?,
+        cut: false,
     })
+}
+
+/// What a page says of its stamps; `None` where a version that knows none wrote it last, so that every cell is older than
+/// every stamp.
+pub(super) fn order(document: &RawDocument) -> Result<Option<Order<'_>>, Trouble> {
+    let Some(RawBsonRef::Document(order)) = document.get("order").map_err(|e| e.to_string())? else { return Ok(None) };
+    if whole(order, "rev")? != whole(document, "rev")? {
+        return Ok(None);
+    }
+    let stamps = match order.get("stamps").map_err(|e| e.to_string())? {
+        None => &[],
+        Some(stamps) => stamps.as_binary().ok_or("stamps are no bytes")?.bytes,
+    };
+    let floor = whole(order, "floor")?;
+    let oldest = if matches!(order.get("first"), Ok(Some(_))) { whole(order, "first")? } else { floor };
+    Ok(Some(Order { floor, oldest, last: whole(order, "last")?, stamps: stamps.into() }))
+}
+
+/// The readings with their stamps.
+fn stamped(document: &RawDocument) -> Result<Readings, Trouble> {
+    let mut set = readings(array(document, "readings")?)?;
+    if let Some(order) = order(document)? {
+        set.decode_stamps(order.floor, &order.stamps).map_err(|e| e.to_string())?;
+    }
+    Ok(set)
 }
 
 pub(super) fn applied(document: &RawDocument) -> Result<Vec<(Arc<str>, u64)>, Trouble> {
@@ -201,7 +222,7 @@ fn readings(array: &RawArray) -> Result<Readings, Trouble> {
             return Err(format!("the reading at {} ns is out of order or there twice", one.time));
         }
         last = Some(one.time);
-        set.push(one.time, one.fields.iter().map(|(name, value)| (name, value)));
+        set.push(one.time, SETTLED, one.fields.iter().map(|(name, value)| (name, value)));
     }
     set.settle(true);
     Ok(set)
@@ -245,7 +266,8 @@ fn whole_decimal(bytes: &[u8; 16]) -> Option<u64> {
     (high == DECIMAL_HIGH.to_le_bytes()).then(|| u64::from_le_bytes(*low))
 }
 
-fn summaries(document: &RawDocument) -> Result<Vec<(Arc<str>, Summary)>, Trouble> {
+/// The stored summaries; none at all where an older program has added up a sum.
+fn summaries(document: &RawDocument) -> Result<Option<Summaries>, Trouble> {
     let mut summaries = Vec::new();
     for element in document {
         let (field, summary) = element.map_err(|e| e.to_string())?;
@@ -253,53 +275,28 @@ fn summaries(document: &RawDocument) -> Result<Vec<(Arc<str>, Summary)>, Trouble
         let part = |name: &str| -> Result<Value, Trouble> {
             field_value(get(summary, name)?).ok_or_else(|| format!("{name} of a summary is no number"))
         };
-        let count = whole(summary, "count")?;
-        let [min, max, sum, first, last] = [part("min")?, part("max")?, part("sum")?, part("first")?, part("last")?];
-        let summary = summary_of(count, [&min, &max, &sum, &first, &last]);
+        let (count, sum) = (whole(summary, "count")?, part("sum")?);
+        let values = [part("min")?, part("max")?, part("first")?, part("last")?];
+        let rest = rest_of(summary, &sum)?;
+        let Some(summary) = Summary::of_figures(&Figures::with_mean(count, values, sum, rest)) else { return Ok(None) };
         summaries.push((Arc::from(from_key(field.as_str())), summary));
     }
-    Ok(summaries)
+    Ok(Some(summaries))
 }
 
-/// The summary that says these figures.
-#[must_use]
-pub fn summary_of_figures(figures: &Figures) -> Summary {
-    let Figures { count, min, max, sum, first, last, avg: _ } = figures;
-    summary_of(*count, [min, max, sum, first, last])
-}
-
-fn summary_of(count: u64, [min, max, sum, first, last]: [&Value; 5]) -> Summary {
-    match (as_integer(min), as_integer(max), as_integer(first), as_integer(last)) {
-        (Some(min), Some(max), Some(first), Some(last)) => {
-            Summary::Integers(Fold { count, min, max, sum: nearest_integer(sum), first, last })
+/// What rounding left of a sum; `None` where nobody knows.
+pub(super) fn rest_of(summary: &RawDocument, sum: &Value) -> Result<Option<Rest>, Trouble> {
+    let Value::Float(sum) = *sum else { return Ok(Some(Rest::default())) };
+    let no_rest = || "rest of a summary is none".to_owned();
+    match summary.get("rest").map_err(|e| e.to_string())? {
+        None => Ok(None),
+        Some(RawBsonRef::Double(0.0)) => Ok(Some(Rest::default())),
+        Some(RawBsonRef::Double(one)) => Rest::of_doubles(sum, std::iter::once(one)).map(Some).ok_or_else(no_rest),
+        Some(RawBsonRef::Array(parts)) => {
+            let parts = parts.into_iter().map(|part| part.ok()?.as_f64()).collect::<Option<Vec<f64>>>();
+            parts.and_then(|parts| Rest::of_doubles(sum, parts.into_iter())).map(Some).ok_or_else(no_rest)
         }
-        _ => {
-            let [min, max, sum, first, last] = [min, max, sum, first, last].map(as_float);
-            Summary::Floats(Fold { count, min, max, sum, first, last })
-        }
-    }
-}
-
-fn as_integer(value: &Value) -> Option<i128> {
-    match value {
-        Value::Integer(v) => Some(i128::from(*v)),
-        Value::Unsigned(v) => Some(i128::from(*v)),
-        _ => None,
-    }
-}
-
-#[expect(clippy::cast_possible_truncation, reason = "a sum stored as a double is a whole number within i128")]
-fn nearest_integer(value: &Value) -> i128 {
-    as_integer(value).unwrap_or_else(|| as_float(value) as i128)
-}
-
-#[expect(clippy::cast_precision_loss, reason = "a fold with floats counts in doubles")]
-fn as_float(value: &Value) -> f64 {
-    match value {
-        Value::Float(v) => *v,
-        Value::Integer(v) => *v as f64,
-        Value::Unsigned(v) => *v as f64,
-        Value::Boolean(_) | Value::String(_) => f64::NAN,
+        Some(_) => Err(no_rest()),
     }
 }
 

@@ -5,10 +5,11 @@ use std::ops::Range;
 
 use super::page_id;
 use super::writer::Writer;
+use crate::bucket::exact::Rest;
 use crate::bucket::store::BucketId;
 use crate::bucket::{Page, Reading, Readings, SensorDocument};
 use crate::reading::time::MILLI_NS;
-use crate::reading::{Sensor, Value};
+use crate::reading::{Sensor, Stamp, Value};
 use crate::store::names::key;
 
 /// The version that every document carries.
@@ -34,10 +35,11 @@ pub fn page_document(id: &BucketId, page: &Page) -> Vec<u8> {
     w.end();
     summaries(&mut w, &page.readings);
     applied(&mut w, page);
+    order(&mut w, page);
     w.finish()
 }
 
-/// The update `{ $set: marks, summary, applied; $push: readings from `from` on }`.
+/// The update `{ $set: marks, summary, order; $push: readings from `from` on }`.
 ///
 /// It sets nothing that names the page, so that the validator refuses it as an upsert: a page
 /// deleted meanwhile is not reborn as a torso.
@@ -109,7 +111,7 @@ fn begin_set(w: &mut Writer, page: &Page) {
     w.begin("$set");
     marks(w, page);
     summaries(w, &page.readings);
-    applied(w, page);
+    order(w, page);
 }
 
 fn marks(w: &mut Writer, page: &Page) {
@@ -161,18 +163,60 @@ fn summaries(w: &mut Writer, readings: &Readings) {
             ("last", &figures.last),
         ] {
             w.value(name, value);
+            if name == "sum"
+                && let (Value::Float(sum), Some(rest)) = (value, &figures.rest)
+            {
+                self::rest(w, *sum, rest);
+            }
         }
         w.end();
     }
     w.end();
 }
 
+/// What tells later from earlier. It counts only with the rev that it was written with: a version that does not know it
+/// leaves it as it is.
+fn order(w: &mut Writer, page: &Page) {
+    let stamps = page.readings.stamps();
+    w.begin("order");
+    w.count("rev", page.next_rev());
+    w.long("floor", signed(stamps.floor()));
+    if stamps.oldest() > stamps.floor() {
+        w.long("first", signed(stamps.oldest()));
+    }
+    w.long("last", signed(stamps.greatest()));
+    let kept = page.readings.encode_stamps();
+    if !kept.is_empty() {
+        w.binary("stamps", &kept);
+    }
+    w.end();
+}
+
+/// What rounding left of a sum that is a double: 0 where it left nothing, since a sum without it is an older program's.
+fn rest(w: &mut Writer, sum: f64, rest: &Rest) {
+    let mut doubles = rest.doubles(sum).peekable();
+    let first = doubles.next().unwrap_or(0.0);
+    if doubles.peek().is_none() {
+        return w.float("rest", first);
+    }
+    w.begin_array("rest");
+    for (place, part) in std::iter::once(first).chain(doubles).enumerate() {
+        w.float(&place.to_string(), part);
+    }
+    w.end();
+}
+
+/// Of a page that a version without stamps wrote; the field is never left out, since that version asks for it.
 fn applied(w: &mut Writer, page: &Page) {
     w.begin("applied");
     for (instance, sequence) in &page.applied {
         w.long(&key(instance), i64::try_from(*sequence).unwrap_or(i64::MAX));
     }
     w.end();
+}
+
+fn signed(stamp: Stamp) -> i64 {
+    i64::try_from(stamp).unwrap_or(i64::MAX)
 }
 
 fn sensor_state(w: &mut Writer, document: &SensorDocument) {

@@ -7,10 +7,11 @@ use bson::raw::{RawBsonRef, RawDocument};
 
 use super::decode::{
     Names, Trouble, applied, array, boolean, check_version, date, decode_sensor, field_value, get, identity, named,
-    reading_into, whole,
+    order, reading_into, rest_of, whole,
 };
 use super::page_id;
 use crate::bucket::kept::{KeptPage, KeptSensor};
+use crate::bucket::stamps::Order;
 use crate::bucket::summary::Figures;
 use crate::bucket::{Reading, StorageError};
 use crate::reading::Hour;
@@ -58,6 +59,7 @@ fn page(document: &RawDocument, key: &str, in_overflow: Option<bool>) -> Result<
         last_ms: date(document, "last").ok(),
         readings: readings(document)?,
         summary: summary(document),
+        order: order(document).map(|order| order.map(Order::into_owned)),
         applied: applied(document)?,
     })
 }
@@ -84,11 +86,13 @@ fn summary(document: &RawDocument) -> Vec<(Arc<str>, Option<Figures>)> {
 
 fn figures_of(document: &RawDocument) -> Option<Figures> {
     let part = |name: &str| field_value(document.get(name).ok()??);
+    let sum = part("sum")?;
     Some(Figures {
         count: whole(document, "count").ok()?,
         min: part("min")?,
         max: part("max")?,
-        sum: part("sum")?,
+        rest: rest_of(document, &sum).ok()?,
+        sum,
         avg: part("avg")?,
         first: part("first")?,
         last: part("last")?,

@@ -7,14 +7,23 @@
 //!           start: Date, end: Date, page: 0, rev: 7, closed: false, count: 60, first: Date, last: Date,
 //!           hasOverflow: false,
 //!           readings: [ { ts: Date, ns: 250 (only when not 0), <field>: <value>, … }, … ],   in time order
-//!           summary: { <field>: { count, min, max, sum, avg, first, last }, … },             numeric fields
-//!           applied: { "<instance>": <sequence> } }
+//!           summary: { <field>: { count, min, max, sum, rest, avg, first, last }, … },       numeric fields
+//!           order: { rev: 7, floor: Int64, first: Int64 (only above the floor), last: Int64, stamps: BinData (only if any) },
+//!           applied: {} }                                                                   of versions without stamps
 //! sensor: { _id: "<sensor>", schemaVersion: 1, rev: 3, measurement, tags, fields: { <field>: "number" },
 //!           firstSeen: Date, lastSeen: Date, latest: <reading>, recent: [ <reading>, … ],
 //!           outlier: { since: Date, seen: Date, lastHour: Date, pages: 3 } (only while it is one) }
 //! ```
 //!
-//! A page's `rev` begins anywhere below 2^30 and grows by one with every write: see [`next_rev`](crate::bucket::Page::next_rev).
+//! `sum` is the exact sum of the values, rounded once, and `rest` is what that leaves: 0, nearly always one Double, or an array
+//! of some, each what the remainder rounds to; all together, as fractions, they are the exact sum. Beside a `sum` that is an
+//! infinity the first of them is divided by 2^64. It stands beside every `sum` that is a Double: where it is missing an older
+//! program has added up the sum, and it is made anew from the readings. An Int64 is exact by itself.
+//!
+//! A page's `rev` begins with its greatest stamp and grows by one with every write: see
+//! [`next_rev`](crate::bucket::Page::next_rev). `order` counts only while its `rev` is the page's: every write sets both, and
+//! a version that does not know it leaves a page without stamps, never with wrong ones. Stamps are milliseconds since the
+//! epoch times 2^20 (see [`stamp`](crate::reading::stamp)); [`stamps`](crate::bucket::stamps) draws their bytes.
 //!
 //! `_id` is the hour, the sensor's key and the page number. The hour stands first so that new pages
 //! land at one edge of the index and old hours are one range of it; a sensor's range is read
@@ -25,14 +34,13 @@
 mod decode;
 mod encode;
 mod kept;
+mod registry;
 mod writer;
 
-pub use decode::{
-    PageHeader, check_owner, decode_header, decode_page, decode_scanned, decode_sensor, document_rev,
-    summary_of_figures,
-};
+pub use decode::{check_owner, decode_page, decode_scanned, decode_sensor, document_last, document_rev};
 pub use encode::{SCHEMA_VERSION, append_update, page_document, replace_update, sensor_document, sensor_update};
 pub use kept::{decode_kept, decode_kept_sensor};
+pub use registry::{REGISTRY, decode_registry, registry_document};
 pub use writer::Writer;
 
 use std::fmt::Write;

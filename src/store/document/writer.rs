@@ -127,6 +127,14 @@ impl Writer {
         self.bytes.extend_from_slice(&value.to_le_bytes());
     }
 
+    /// Bytes of no particular kind.
+    pub fn binary(&mut self, key: &str, bytes: &[u8]) {
+        self.element(0x05, key);
+        self.bytes.extend_from_slice(&u32::try_from(bytes.len()).unwrap_or(u32::MAX).to_le_bytes());
+        self.bytes.push(0);
+        self.bytes.extend_from_slice(bytes);
+    }
+
     /// A bookkeeping number: Int32 while it fits, which is what people like to read in `mongosh`.
     pub fn count(&mut self, key: &str, value: u64) {
         match i32::try_from(value) {

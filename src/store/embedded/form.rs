@@ -2,37 +2,47 @@
 //! and as those still are that the packed form has no room for. Nothing in the bytes is trusted.
 //!
 //! ```text
-//! value  := document 0  |  packed 1                 a document's own last byte is its 0
+//! value  := document 0  |  packed 1 (without rests and order, an older program wrote it)  |  packed 2     a document's own last byte is its 0
 //! packed := rev:varint marks:u8 (1 closed | 2 has overflow)  count:varint first:zigzag last:zigzag (ms behind the hour's start)
-//!           sensor names summaries applied readings
+//!           sensor names summaries applied order readings
+//! order  := floor:varint first:varint last:varint (both behind the floor)  length:varint stamps
 //! sensor    := tags:varint length:varint…            of measurement, names and values, as parts of the sensor's key
-//! names     := count:varint text…                    summaries := count:varint (name:varint count:varint cells)…
+//! names     := count:varint text…                    summaries := count:varint (name:varint count:varint cells rest)…
 //! applied   := count:varint (text sequence:varint)…  text      := length:varint bytes
-//! readings, cells: as `bucket::columns` has them; the cells of a summary are min, max, first, last and sum
+//! readings, cells: as `bucket::columns` has them; stamps: as `bucket::stamps` has them; the cells of a summary are min, max, first, last and sum
+//! rest      := where the sum is a float, what rounding left of it; else nothing. As `rest` has it.
 //! ```
 //!
 //! Which page it is stands in its key alone, which the checksum covers. The mean is what sum and count say.
+
+mod rest;
 
 use std::sync::Arc;
 
 use bson::RawDocument;
 
+use self::rest::{put_rest, take_rest};
 use crate::bucket::columns::{Bytes, CELLS_MAX, Damage, put_cells, take_cells, unpack};
+use crate::bucket::exact::Rest;
 use crate::bucket::kept::KeptPage;
+use crate::bucket::stamps::Order;
 use crate::bucket::store::{BucketId, ScannedPage};
 use crate::bucket::summary::Figures;
 use crate::bucket::{Page, Reading, Readings, StorageError, StoredPage, Summary};
+use crate::reading::stamp::SETTLED;
 use crate::reading::time::MILLI_NS;
 use crate::reading::varint::{put_varint, unzigzag, zigzag};
-use crate::reading::{Hour, Sensor, Value};
+use crate::reading::{Hour, Sensor, Stamp, Value};
 use crate::store::document::{
-    decode_kept, decode_page, decode_scanned, document_rev, page_document, page_id, summary_of_figures,
+    decode_kept, decode_page, decode_scanned, document_last, document_rev, page_document, page_id,
 };
 
 /// The last byte of a BSON document, and thus of a page that is one.
 const DOCUMENT: u8 = 0;
+/// The last byte of a packed page as it was written before there were stamps and rests.
+const UNSTAMPED: u8 = 1;
 /// The last byte of a packed page.
-const PACKED: u8 = 1;
+const PACKED: u8 = 2;
 
 const CLOSED: u8 = 1;
 const HAS_OVERFLOW: u8 = 2;
@@ -59,9 +69,11 @@ enum NoPage {
     Name(u64),
     #[error("its sensor's parts are not those of its key")]
     Parts,
+    #[error("it has no readings")]
+    Readings,
     #[error("its sensor has the tag {0} twice")]
     Tag(String),
-    #[error("it is of form {0}, this program knows {DOCUMENT} and {PACKED}")]
+    #[error("it is of form {0}, this program knows {DOCUMENT} to {PACKED}")]
     Form(u8),
 }
 
@@ -76,6 +88,8 @@ struct Head<'a> {
     names: Vec<Arc<str>>,
     summaries: Vec<(Arc<str>, Figures)>,
     applied: Vec<(Arc<str>, u64)>,
+    /// Nothing in the form without stamps.
+    order: Option<Order<'a>>,
     readings: &'a [u8],
 }
 
@@ -101,9 +115,19 @@ pub(super) fn encode(id: &BucketId, page: &Page) -> Vec<u8> {
         put_text(&mut out, instance);
         put_varint(&mut out, *sequence);
     }
+    put_order(&mut out, &page.readings);
     out.extend_from_slice(readings);
     out.push(PACKED);
     out
+}
+
+fn put_order(out: &mut Vec<u8>, readings: &Readings) {
+    let (stamps, kept) = (readings.stamps(), readings.encode_stamps());
+    put_varint(out, stamps.floor());
+    put_varint(out, stamps.oldest().saturating_sub(stamps.floor()));
+    put_varint(out, stamps.greatest() - stamps.floor());
+    put_varint(out, kept.len() as u64);
+    out.extend_from_slice(&kept);
 }
 
 fn put_parts(out: &mut Vec<u8>, sensor: &Sensor) {
@@ -121,10 +145,14 @@ fn put_summaries(out: &mut Vec<u8>, readings: &Readings) {
     put_varint(out, readings.summaries().count() as u64);
     let mut room = Vec::new();
     for (number, summary) in readings.numbered_summaries() {
-        let Figures { count, min, max, sum, first, last, avg: _ } = summary.figures();
+        let Figures { count, min, max, sum, rest, first, last, avg: _ } = summary.figures();
         put_varint(out, number as u64);
         put_varint(out, count);
+        let float = if let Value::Float(sum) = sum { Some(sum) } else { None };
         put_cells(out, &[min, max, first, last, sum].map(Some), &mut room);
+        if let (Some(sum), Some(rest)) = (float, &rest) {
+            put_rest(out, sum, rest);
+        }
     }
 }
 
@@ -137,14 +165,24 @@ fn put_text(out: &mut Vec<u8>, text: &str) {
 pub(super) fn rev(bytes: &[u8], id: impl Fn() -> String) -> Result<u64, StorageError> {
     match form(bytes, &id)? {
         Form::Document(document) => document_rev(document),
-        Form::Packed(bytes) => Bytes::new(bytes).varint().map_err(|e| unreadable(id(), e.into())),
+        Form::Packed(bytes, _) => Bytes::new(bytes).varint().map_err(|e| unreadable(id(), e.into())),
+    }
+}
+
+/// The greatest stamp of a stored page; a page without stamps is older than all.
+pub(super) fn last(bytes: &[u8], id: impl Fn() -> String) -> Result<Stamp, StorageError> {
+    match form(bytes, &id)? {
+        Form::Document(document) => document_last(document),
+        Form::Packed(bytes, form) => Head::read(bytes, form)
+            .map(|head| head.order.map_or(SETTLED, |order| order.last))
+            .map_err(|e| unreadable(id(), e)),
     }
 }
 
 /// A page with its readings; summaries are made anew from them.
 pub(super) fn decode(bytes: &[u8], key: PageKey<'_>) -> Result<StoredPage, StorageError> {
-    let read = |bytes| {
-        let head = Head::read(bytes)?;
+    let read = |bytes, form| {
+        let head = Head::read(bytes, form)?;
         Ok(StoredPage {
             number: key.number,
             rev: head.rev,
@@ -152,30 +190,37 @@ pub(super) fn decode(bytes: &[u8], key: PageKey<'_>) -> Result<StoredPage, Stora
             has_overflow: head.has_overflow(),
             readings: head.set()?,
             applied: head.applied,
+            cut: false,
         })
     };
     match form(bytes, &|| key.id())? {
         Form::Document(document) => decode_page(document),
-        Form::Packed(bytes) => read(bytes).map_err(|e| unreadable(key.id(), e)),
+        Form::Packed(bytes, form) => read(bytes, form).map_err(|e| unreadable(key.id(), e)),
     }
 }
 
-/// A page as a query reads it: its stored summary, and its readings if they were asked for.
+/// A page as a query reads it: its stored summary, and its readings if they were asked for. A summary of an older program's is
+/// made anew from the readings where its sums are not exact.
 pub(super) fn decode_for_scan(
     bytes: &[u8],
     key: PageKey<'_>,
     with_readings: bool,
 ) -> Result<ScannedPage, StorageError> {
-    let read = |bytes| {
-        let head = Head::read(bytes)?;
-        let readings = if with_readings { Some(head.set()?) } else { None };
-        let summary: Vec<(Arc<str>, Summary)> =
-            head.summaries.into_iter().map(|(name, figures)| (name, summary_of_figures(&figures))).collect();
-        Ok(ScannedPage { hour: key.hour, number: key.number, summary, readings })
+    let read = |bytes, form| {
+        let head = Head::read(bytes, form)?;
+        let of_figures = |(name, figures): &(Arc<str>, Figures)| Some((name.clone(), Summary::of_figures(figures)?));
+        let (hour, number, oldest) = (key.hour, key.number, head.order.as_ref().map_or(SETTLED, |order| order.oldest));
+        let stored: Option<Vec<(Arc<str>, Summary)>> = head.summaries.iter().map(of_figures).collect();
+        let readings = if with_readings || stored.is_none() { Some(head.set()?) } else { None };
+        let summary = stored.or_else(|| readings.as_ref().map(Readings::owned_summaries)).unwrap_or_default();
+        Ok(ScannedPage { hour, number, summary, oldest, readings: readings.filter(|_| with_readings) })
     };
     match form(bytes, &|| key.id())? {
-        Form::Document(document) => decode_scanned(document, with_readings),
-        Form::Packed(bytes) => read(bytes).map_err(|e| unreadable(key.id(), e)),
+        Form::Document(document) => match decode_scanned(document, with_readings)? {
+            Some(page) => Ok(page),
+            None => Err(unreadable(key.id(), NoPage::Readings)),
+        },
+        Form::Packed(bytes, form) => read(bytes, form).map_err(|e| unreadable(key.id(), e)),
     }
 }
 
@@ -184,12 +229,12 @@ pub(super) fn decode_for_walk(bytes: &[u8], key: PageKey<'_>) -> Result<KeptPage
     let id = key.id();
     match form(bytes, &|| id.clone())? {
         Form::Document(document) => decode_kept(document, &id, None),
-        Form::Packed(bytes) => kept(bytes, key, &id).map_err(|e| unreadable(id, e)),
+        Form::Packed(bytes, form) => kept((bytes, form), key, &id).map_err(|e| unreadable(id, e)),
     }
 }
 
-fn kept(bytes: &[u8], key: PageKey<'_>, id: &str) -> Result<KeptPage, NoPage> {
-    let head = Head::read(bytes)?;
+fn kept((bytes, form): (&[u8], u8), key: PageKey<'_>, id: &str) -> Result<KeptPage, NoPage> {
+    let head = Head::read(bytes, form)?;
     let (times, columns) = unpack(head.readings, head.names.len())?;
     let fields = |index: usize| {
         let cells = head.names.iter().zip(&columns);
@@ -216,13 +261,15 @@ fn kept(bytes: &[u8], key: PageKey<'_>, id: &str) -> Result<KeptPage, NoPage> {
         last_ms: Some(start_ms.saturating_add(head.last_ms)),
         readings: readings.collect(),
         summary: head.summaries.into_iter().map(|(name, figures)| (name, Some(figures))).collect(),
+        order: Ok(head.order.map(Order::into_owned)),
         applied: head.applied,
     })
 }
 
 enum Form<'a> {
     Document(&'a RawDocument),
-    Packed(&'a [u8]),
+    /// With the form's number.
+    Packed(&'a [u8], u8),
 }
 
 fn form<'a>(bytes: &'a [u8], id: &impl Fn() -> String) -> Result<Form<'a>, StorageError> {
@@ -231,7 +278,7 @@ fn form<'a>(bytes: &'a [u8], id: &impl Fn() -> String) -> Result<Form<'a>, Stora
             let document = RawDocument::from_bytes(bytes);
             document.map(Form::Document).map_err(|e| StorageError::Unreadable { id: id(), detail: e.to_string() })
         }
-        Some((&PACKED, packed)) => Ok(Form::Packed(packed)),
+        Some((form @ &(UNSTAMPED | PACKED), packed)) => Ok(Form::Packed(packed, *form)),
         Some((other, _)) => Err(unreadable(id(), NoPage::Form(*other))),
         None => Err(unreadable(id(), Damage::Cut { at: 0, len: 0 }.into())),
     }
@@ -249,7 +296,7 @@ impl PageKey<'_> {
 }
 
 impl<'a> Head<'a> {
-    fn read(bytes: &'a [u8]) -> Result<Self, NoPage> {
+    fn read(bytes: &'a [u8], form: u8) -> Result<Self, NoPage> {
         let mut bytes = Bytes::new(bytes);
         let (rev, marks, count) = (bytes.varint()?, bytes.byte()?, bytes.varint()?);
         if marks > CLOSED | HAS_OVERFLOW {
@@ -268,14 +315,15 @@ impl<'a> Head<'a> {
         }
         let mut summaries = Vec::new();
         for _ in 0..bytes.varint()? {
-            summaries.push(summary(&mut bytes, &names)?);
+            summaries.push(summary(&mut bytes, form == PACKED, &names)?);
         }
         let mut applied = Vec::new();
         for _ in 0..bytes.varint()? {
             applied.push((Arc::from(bytes.text()?), bytes.varint()?));
         }
+        let order = if form == PACKED { Some(order(&mut bytes)?) } else { None };
         let readings = bytes.rest();
-        Ok(Self { rev, marks, count, first_ms, last_ms, parts, names, summaries, applied, readings })
+        Ok(Self { rev, marks, count, first_ms, last_ms, parts, names, summaries, applied, order, readings })
     }
 
     fn closed(&self) -> bool {
@@ -288,7 +336,11 @@ impl<'a> Head<'a> {
 
     fn set(&self) -> Result<Readings, NoPage> {
         let (times, columns) = unpack(self.readings, self.names.len())?;
-        Ok(Readings::from_columns(times, self.names.iter().cloned().zip(columns))?)
+        let mut set = Readings::from_columns(times, self.names.iter().cloned().zip(columns))?;
+        if let Some(order) = &self.order {
+            set.decode_stamps(order.floor, &order.stamps)?;
+        }
+        Ok(set)
     }
 
     fn sensor(&self, key: &str) -> Result<Sensor, NoPage> {
@@ -299,7 +351,14 @@ impl<'a> Head<'a> {
     }
 }
 
-fn summary(bytes: &mut Bytes<'_>, names: &[Arc<str>]) -> Result<(Arc<str>, Figures), NoPage> {
+fn order<'a>(bytes: &mut Bytes<'a>) -> Result<Order<'a>, NoPage> {
+    let floor = bytes.varint()?;
+    let (oldest, last) = (floor.saturating_add(bytes.varint()?), floor.saturating_add(bytes.varint()?));
+    let length = usize::try_from(bytes.varint()?).unwrap_or(usize::MAX);
+    Ok(Order { floor, oldest, last, stamps: bytes.take(length)?.into() })
+}
+
+fn summary(bytes: &mut Bytes<'_>, has_rests: bool, names: &[Arc<str>]) -> Result<(Arc<str>, Figures), NoPage> {
     let number = bytes.varint()?;
     let name = usize::try_from(number).ok().and_then(|number| names.get(number)).ok_or(NoPage::Name(number))?;
     let count = bytes.varint()?;
@@ -307,7 +366,12 @@ fn summary(bytes: &mut Bytes<'_>, names: &[Arc<str>]) -> Result<(Arc<str>, Figur
     let missing = Damage::Unknown { what: "a figure of a summary", found: 0 };
     let cells: [Value; 5] = cells.and_then(|cells| cells.try_into().ok()).ok_or(missing)?;
     let [min, max, first, last, sum] = cells;
-    Ok((name.clone(), Figures::with_mean(count, min, max, sum, first, last)))
+    let rest = match &sum {
+        Value::Float(_) if !has_rests => None,
+        Value::Float(sum) => Some(take_rest(bytes, *sum)?),
+        _ => Some(Rest::default()),
+    };
+    Ok((name.clone(), Figures::with_mean(count, [min, max, first, last], sum, rest)))
 }
 
 #[cfg(test)]

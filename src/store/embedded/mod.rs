@@ -25,9 +25,10 @@ use tokio::task::spawn_blocking;
 use self::file::{DatabaseFile, Failure};
 use self::keys::Keys;
 use crate::bucket::kept::{Cursor, KeptBucket, KeptSensor, Walked};
+use crate::bucket::registry::Registry;
 use crate::bucket::store::{BucketId, PageWrite, ScannedPage, SensorFilter, Written};
 use crate::bucket::{SensorDocument, StorageError, Store, StoredPage};
-use crate::reading::Hour;
+use crate::reading::{Hour, Stamp};
 
 /// The file's name in the folder.
 pub const FILE_NAME: &str = "hourglass.redb";
@@ -305,13 +306,19 @@ impl Store for EmbeddedStore {
         self.run(move |db| tables::create_database(db, &name)).await
     }
 
-    async fn remove_buckets(&self, database: &str, sensors: &[&str], hours: Range<Hour>) -> Result<(), StorageError> {
+    async fn remove_buckets(
+        &self,
+        database: &str,
+        sensors: &[&str],
+        hours: Range<Hour>,
+        before: Stamp,
+    ) -> Result<(), StorageError> {
         for sensor in sensors {
             let (name, sensor) = (database.to_owned(), (*sensor).to_owned());
             let mut next = Some(hours.start);
             while let Some(from) = next {
                 let (name, sensor, hours) = (name.clone(), sensor.clone(), from..hours.end);
-                next = self.run_to_its_end(move |db| remove::buckets(db, &name, &sensor, hours)).await?;
+                next = self.run_to_its_end(move |db| remove::buckets(db, &name, &sensor, hours, before)).await?;
             }
         }
         Ok(())
@@ -329,6 +336,21 @@ impl Store for EmbeddedStore {
                 return Ok(());
             }
         }
+    }
+
+    async fn unlist_database(&self, database: &str) -> Result<(), StorageError> {
+        let name = database.to_owned();
+        self.run(move |db| tables::unlist_database(db, &name)).await
+    }
+
+    async fn read_registry(&self) -> Result<Registry, StorageError> {
+        self.read(tables::read_registry).await
+    }
+
+    async fn write_registry(&self, registry: &Registry) -> Written {
+        let registry = registry.clone();
+        let written = self.write(1, move |db| tables::write_registry(db, &registry)).await;
+        written.into_iter().next().unwrap_or(Written::Conflict)
     }
 
     async fn walk_buckets(

@@ -5,19 +5,22 @@ use std::ops::Range;
 use redb::{Database, ReadableDatabase, ReadableTable, Table};
 
 use super::file::Failure;
+use super::form;
 use super::keys::Keys;
-use super::tables::{PAGES, Tables, begin};
-use crate::reading::Hour;
+use super::tables::{PAGES, Tables, begin, unseal};
+use crate::reading::{Hour, Stamp};
 
 /// Most rows that one transaction takes out, but for the last bucket's.
 const ROWS: usize = 2000;
 
-/// Removes a sensor's pages of some hours; from which hour on there may be more.
+/// Removes those of a sensor's buckets of some hours in which all is older than a stamp; from which hour on there may be
+/// more.
 pub(super) fn buckets(
     database: &Database,
     name: &str,
     sensor: &str,
     hours: Range<Hour>,
+    before: Stamp,
 ) -> Result<Option<Hour>, Failure> {
     let keys = Keys::of(name);
     let (mut found, mut next) = (Vec::new(), None);
@@ -37,8 +40,15 @@ pub(super) fn buckets(
                 Some(later) if later > hour => hour = later,
                 _ => {
                     let last = keys.page(hour, sensor, u32::MAX);
+                    let (mut keys, mut is_old) = (Vec::new(), true);
                     for row in pages.range(&*bucket..=&*last)? {
-                        found.push(row?.0.value().to_vec());
+                        let (key, value) = row?;
+                        let id = || format!("{sensor} {}", hour.0);
+                        is_old &= form::last(unseal(key.value(), value.value(), id)?, id)? < before;
+                        keys.push(key.value().to_vec());
+                    }
+                    if is_old {
+                        found.append(&mut keys);
                     }
                     hour = hour.next();
                 }

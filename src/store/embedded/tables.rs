@@ -9,7 +9,9 @@ use redb::{
 
 use super::file::Failure;
 use crate::bucket::StorageError;
+use crate::bucket::registry::Registry;
 use crate::bucket::store::Written;
+use crate::store::document::{REGISTRY, decode_registry, registry_document};
 
 /// A table of pages or of sensors' documents: bytes, and the checksum over key and bytes.
 pub(super) type Documents = TableDefinition<'static, &'static [u8], &'static [u8]>;
@@ -23,14 +25,16 @@ pub(super) const SENSORS: Documents = TableDefinition::new("sensors");
 pub(super) const OUTLIERS: TableDefinition<&[u8], ()> = TableDefinition::new("outliers");
 /// Database name to incarnation: 0, since nobody else is there who would have to learn of a drop.
 pub(super) const DATABASES: TableDefinition<&str, u64> = TableDefinition::new("databases");
+/// The registry, in BSON, under its `_id`.
+const REGISTRIES: TableDefinition<&str, &[u8]> = TableDefinition::new("registry");
 /// What is known of the file itself.
 const META: TableDefinition<&str, u64> = TableDefinition::new("meta");
 
 /// The version of all this, under `format` in [`META`].
-pub(super) const FORMAT: u64 = 2;
-/// A file in which every page is a document. Pages are read in either form, so a file of this format becomes one of
-/// [`FORMAT`] when it is opened, and its pages are written anew when they change.
-const FORMAT_DOCUMENTS: u64 = 1;
+pub(super) const FORMAT: u64 = 3;
+/// Files in which every page is a document, and in which pages have no stamps. Pages are read in every form, so a file of
+/// these formats becomes one of [`FORMAT`] when it is opened, and its pages are written anew when they change.
+const FORMATS_BEFORE: [u64; 2] = [1, 2];
 
 /// The tables of one write transaction.
 pub(super) struct Tables<'t> {
@@ -74,7 +78,7 @@ pub(super) fn prepare(database: &Database) -> Result<Result<(), u64>, Failure> {
     match database.begin_read()?.open_table(META) {
         Ok(meta) => match meta.get("format")?.map_or(0, |format| format.value()) {
             FORMAT => return Ok(Ok(())),
-            FORMAT_DOCUMENTS => {}
+            before if FORMATS_BEFORE.contains(&before) => {}
             other => return Ok(Err(other)),
         },
         Err(TableError::TableDoesNotExist(_)) => {}
@@ -120,6 +124,43 @@ pub(super) fn write_each<W>(
     Ok(outcomes)
 }
 
+/// The registry as it is.
+pub(super) fn read_registry(database: &Database) -> Result<Registry, Failure> {
+    let table = match database.begin_read()?.open_table(REGISTRIES) {
+        Ok(table) => table,
+        Err(TableError::TableDoesNotExist(_)) => return Ok(Registry::default()),
+        Err(other) => return Err(other.into()),
+    };
+    let Some(value) = table.get(REGISTRY)? else { return Ok(Registry::default()) };
+    Ok(registry_of(value.value())?)
+}
+
+fn registry_of(bytes: &[u8]) -> Result<Registry, StorageError> {
+    let unreadable =
+        |e: bson::error::Error| StorageError::Unreadable { id: REGISTRY.to_owned(), detail: e.to_string() };
+    decode_registry(&bson::Document::from_reader(bytes).map_err(unreadable)?)
+}
+
+/// Writes the registry, if the stored one still has its rev; whether it had.
+pub(super) fn write_registry(database: &Database, registry: &Registry) -> Result<Vec<Written>, Failure> {
+    let transaction = begin(database)?;
+    let fits;
+    {
+        let mut table = transaction.open_table(REGISTRIES)?;
+        let held = match table.get(REGISTRY)? {
+            Some(value) => registry_of(value.value())?.rev,
+            None => 0,
+        };
+        fits = held == registry.rev;
+        if fits {
+            let unwritable = |e: bson::error::Error| StorageError::Refused { detail: e.to_string() };
+            table.insert(REGISTRY, &*registry_document(registry).to_vec().map_err(unwritable)?)?;
+        }
+    }
+    transaction.commit()?;
+    Ok(vec![if fits { Written::Yes } else { Written::Conflict }])
+}
+
 /// Makes a database known, unless it is.
 pub(super) fn create_database(database: &Database, name: &str) -> Result<(), Failure> {
     if database.begin_read()?.open_table(DATABASES)?.get(name)?.is_some() {
@@ -132,6 +173,14 @@ pub(super) fn create_database(database: &Database, name: &str) -> Result<(), Fai
             databases.insert(name, 0)?;
         }
     }
+    transaction.commit()?;
+    Ok(())
+}
+
+/// Makes a database known no more; what is left in it stays.
+pub(super) fn unlist_database(database: &Database, name: &str) -> Result<(), Failure> {
+    let transaction = begin(database)?;
+    transaction.open_table(DATABASES)?.remove(name)?;
     transaction.commit()?;
     Ok(())
 }

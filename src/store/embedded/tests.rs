@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard};
 use redb::StorageBackend;
 
 use super::*;
-use crate::bucket::{Bucket, Caps, Row};
+use crate::bucket::{Bucket, Caps, MergeOptions, Row};
 use crate::reading::{Sensor, Value};
 
 const BLOCK: u64 = 4096;
@@ -116,11 +116,11 @@ fn bucket(text_bytes: usize) -> Bucket {
 
 fn add(bucket: &mut Bucket, second: i64, text_bytes: usize) {
     let caps = Caps { max_readings: 100, max_bytes: 1 << 20, hard_bytes: 4 << 20 };
-    let (names, instance) = ([Arc::from("text")], Arc::from("test"));
+    let names = [Arc::from("text")];
     let cells = [(0, Value::String("x".repeat(text_bytes).into()))];
-    let sequence = second.unsigned_abs() + 1;
-    let row = Row { time: HOUR.start_ns() + second * 1_000_000_000, sequence, names: &names, cells: &cells };
-    bucket.apply([row].into_iter(), &caps, &instance);
+    let stamp = second.unsigned_abs() + 1;
+    let row = Row { time: HOUR.start_ns() + second * 1_000_000_000, stamp, names: &names, cells: &cells };
+    bucket.apply([row].into_iter(), &MergeOptions { caps: &caps, floor: 0, restamps: false, log: "" });
 }
 
 async fn write(store: &EmbeddedStore, writes: &[(&BucketId, &Bucket)]) -> Vec<Written> {

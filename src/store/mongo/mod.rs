@@ -9,6 +9,7 @@ mod connect;
 mod indexes;
 mod outcome;
 mod reads;
+mod registry;
 mod remove;
 mod scan;
 mod setup;
@@ -28,14 +29,15 @@ use tokio::sync::Semaphore;
 pub use self::connect::MongoOptions;
 
 use self::outcome::classify;
-use self::reads::{Revs, find};
+use self::reads::find;
 use self::setup::Collections;
 use self::writes::Change;
 use crate::bucket::kept::{Cursor, KeptBucket, KeptSensor, Walked};
 use crate::bucket::page::StoredPage;
+use crate::bucket::registry::Registry;
 use crate::bucket::store::{BucketId, PageWrite, ScannedPage, SensorFilter, Written};
 use crate::bucket::{SensorDocument, StorageError, Store};
-use crate::reading::Hour;
+use crate::reading::{Hour, Stamp};
 use crate::store::document;
 
 /// How many sensors one read asks for at most.
@@ -159,21 +161,6 @@ impl Store for MongoStore {
         Ok(buckets)
     }
 
-    async fn read_revs(&self, database: &str, ids: &[BucketId]) -> Result<Vec<Vec<(u32, u64)>>, StorageError> {
-        let collections = Collections::of(&self.mongo, database);
-        let mut revs = Revs::default();
-        for ids in ids.chunks(READ_SENSORS) {
-            let page_ids: Vec<String> = ids.iter().map(|id| document::page_id(&id.sensor.key, id.hour, 0)).collect();
-            let (collection, filter) = (collections.buckets.clone(), doc! { "_id": { "$in": page_ids } });
-            revs.add(&self.read(async move { reads::headers(&collection, filter).await }).await?)?;
-        }
-        for spilled in std::mem::take(&mut revs.spilled).chunks(READ_BUCKETS) {
-            let (collection, filter) = (collections.overflow.clone(), doc! { "$or": spilled.to_vec() });
-            revs.add(&self.read(async move { reads::headers(&collection, filter).await }).await?)?;
-        }
-        Ok(ids.iter().map(|id| revs.take(id)).collect())
-    }
-
     async fn scan(
         &self,
         database: &str,
@@ -252,15 +239,21 @@ impl Store for MongoStore {
         self.created(database).await.map(drop)
     }
 
-    async fn remove_buckets(&self, database: &str, sensors: &[&str], hours: Range<Hour>) -> Result<(), StorageError> {
+    async fn remove_buckets(
+        &self,
+        database: &str,
+        sensors: &[&str],
+        hours: Range<Hour>,
+        before: Stamp,
+    ) -> Result<(), StorageError> {
         let collections = Collections::of(&self.mongo, database);
         let hours = doc! { "$gte": date(hours.start), "$lt": date(hours.end) };
         for lot in sensors.chunks(remove::SENSORS) {
-            let filter = doc! { "sensor": { "$in": lot }, "start": hours.clone() };
-            // First the pages by which those in `overflow` are found: nobody adds to them any more.
-            for collection in [&collections.buckets, &collections.overflow] {
-                self.remove(collection, filter.clone()).await?;
-            }
+            let filter = doc! {
+                "sensor": { "$in": lot }, "start": hours.clone(), "hasOverflow": false,
+                "$nor": [remove::has_later(before)],
+            };
+            self.remove(&collections.buckets, filter).await?;
         }
         Ok(())
     }
@@ -285,15 +278,28 @@ impl Store for MongoStore {
         }
     }
 
-    async fn announce_deletion(&self, database: &str) -> Result<u64, StorageError> {
+    async fn unlist_database(&self, database: &str) -> Result<(), StorageError> {
         let (mongo, name) = (self.mongo.clone(), database.to_owned());
-        let announced = async move { remove::announce(&mongo, &name, doc! {}).await };
-        self.run(&self.writes, announced).await?.map_err(|e| classify(&e))
+        let unlisted = async move { remove::unlist(&mongo, &name).await };
+        self.run(&self.writes, unlisted).await?.map_err(|e| classify(&e))
     }
 
-    async fn incarnations(&self) -> Result<Vec<(String, u64)>, StorageError> {
-        let databases = setup::databases(&self.mongo);
-        self.read(async move { reads::incarnations(&databases).await }).await
+    async fn read_registry(&self) -> Result<Registry, StorageError> {
+        let collection = registry::collection(&self.mongo);
+        self.read(async move { registry::read(&collection).await }).await
+    }
+
+    async fn write_registry(&self, registry: &Registry) -> Written {
+        let (collection, registry) = (registry::collection(&self.mongo), registry.clone());
+        let written = self.run(&self.checks, async move { registry::write(&collection, &registry).await }).await;
+        written.unwrap_or_else(Written::Failed)
+    }
+
+    async fn clock_ms(&self) -> Result<Option<u64>, StorageError> {
+        let mongo = self.mongo.clone();
+        let hello = async move { mongo.run_command(doc! { "hello": 1 }).await };
+        let hello = self.run(&self.checks, hello).await?.map_err(|e| classify(&e))?;
+        Ok(hello.get_datetime("localTime").ok().and_then(|time| u64::try_from(time.timestamp_millis()).ok()))
     }
 
     async fn revisit(&self, database: &str) -> Result<(), StorageError> {

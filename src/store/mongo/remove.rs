@@ -1,17 +1,16 @@
-//! Whatever is to go: pages and sensor documents by filters, whole databases with a mark that they were
-//! there, by which other processes learn of it.
+//! Whatever is to go: pages and sensor documents by filters, whole databases.
 
 use std::time::Duration;
 
 use bson::{Document, doc};
 use mongodb::Database;
 use mongodb::error::{Error, ErrorKind};
-use mongodb::options::ReturnDocument;
 
 use super::outcome::of_updates;
 use super::setup::{Collections, databases};
 use crate::bucket::StorageError;
 use crate::bucket::store::Written;
+use crate::reading::Stamp;
 
 /// Of how many sensors pages are removed by one command.
 pub const SENSORS: usize = 20;
@@ -61,8 +60,13 @@ pub fn outcome(reply: Result<Document, Error>) -> Removed {
     }
 }
 
-/// Drops a database's collections, and then says so: whoever wrote to them meanwhile learns of it after
-/// the last of them is gone, and makes them anew.
+/// What a page has that is not wholly older than a stamp. What a version without stamps wrote last is older than any.
+pub fn has_later(before: Stamp) -> Document {
+    let before = i64::try_from(before).unwrap_or(i64::MAX);
+    doc! { "order.last": { "$gte": before }, "$expr": { "$eq": ["$order.rev", "$rev"] } }
+}
+
+/// Drops a database's collections, and then says so.
 pub async fn drop_database(mongo: &Database, database: &str, most: Duration) -> Result<(), Error> {
     const NAMESPACE_NOT_FOUND: i32 = 26;
     let collections = Collections::of(mongo, database);
@@ -77,19 +81,11 @@ pub async fn drop_database(mongo: &Database, database: &str, most: Duration) -> 
             dropped => drop(dropped?),
         }
     }
-    announce(mongo, database, doc! { "dropped": true }).await.map(drop)
+    unlist(mongo, database).await
 }
 
-/// Makes a database's incarnation one more and sets `marks`; 0 where there is no such database.
-pub async fn announce(mongo: &Database, database: &str, marks: Document) -> Result<u64, Error> {
-    let mut update = doc! { "$inc": { "incarnation": 1_i64 } };
-    if !marks.is_empty() {
-        update.insert("$set", marks);
-    }
-    let found = databases(mongo)
-        .find_one_and_update(doc! { "_id": database }, update)
-        .return_document(ReturnDocument::After)
-        .await?;
-    let incarnation = found.and_then(|found| found.get_i64("incarnation").ok()).unwrap_or_default();
-    Ok(u64::try_from(incarnation).unwrap_or_default())
+/// Marks a database as dropped. Versions before stamps look at its incarnation to learn of it.
+pub async fn unlist(mongo: &Database, database: &str) -> Result<(), Error> {
+    let update = doc! { "$inc": { "incarnation": 1_i64 }, "$set": { "dropped": true } };
+    databases(mongo).update_one(doc! { "_id": database }, update).await.map(drop)
 }

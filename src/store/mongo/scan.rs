@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use bson::{Document, RawDocumentBuf, doc};
+use bson::{Document, RawDocument, RawDocumentBuf, doc};
 use mongodb::Collection;
 
 use super::outcome::classify;
@@ -37,12 +37,23 @@ pub fn projection(with_readings: bool, fields: Option<&[&str]>) -> Option<Docume
     if with_readings {
         return None;
     }
-    let Some(fields) = fields else { return Some(doc! { "readings": 0, "applied": 0, "tags": 0 }) };
-    let mut wanted = doc! { "_id": 1, "schemaVersion": 1, "sensor": 1, "start": 1, "page": 1, "hasOverflow": 1 };
+    let Some(fields) = fields else { return Some(without_readings()) };
+    let mut wanted = doc! {
+        "_id": 1, "schemaVersion": 1, "sensor": 1, "start": 1, "page": 1, "rev": 1, "hasOverflow": 1,
+        "order.rev": 1, "order.floor": 1, "order.first": 1, "order.last": 1,
+    };
+    if fields.is_empty() {
+        // An empty document, not none.
+        wanted.insert("summary.0.0", 1);
+    }
     for field in fields {
         wanted.insert(format!("summary.{}", key(field)), 1);
     }
     Some(wanted)
+}
+
+fn without_readings() -> Document {
+    doc! { "readings": 0, "applied": 0, "tags": 0, "order.stamps": 0 }
 }
 
 /// The first pages of these sensors' buckets, in no order.
@@ -61,14 +72,48 @@ pub async fn first_pages(
         find = find.projection(projection);
     }
     let mut cursor = find.await.map_err(|e| classify(&e))?;
-    let mut found = Vec::new();
+    let (mut found, mut older) = (Vec::new(), Vec::new());
     while cursor.advance().await.map_err(|e| classify(&e))? {
         let page = cursor.current();
         let Some(place) = page.get_str("sensor").ok().and_then(|sensor| sensors.get(sensor)) else { continue };
-        let has_overflow = page.get_bool("hasOverflow").unwrap_or(false);
-        found.push(Found { place: *place, page: document::decode_scanned(page, with_readings)?, has_overflow });
+        match document::decode_scanned(page, with_readings)? {
+            Some(scanned) => found.push(Found { place: *place, page: scanned, has_overflow: has_overflow(page) }),
+            None => older.extend(page.get_str("_id").ok().map(str::to_owned)),
+        }
+    }
+    let place = |page: &RawDocument| sensors.get(page.get_str("sensor").ok()?).copied();
+    found.extend(older_pages(&collection, &older, place).await?);
+    Ok(found)
+}
+
+/// How many pages are read at a time whose summaries have to be made anew.
+const OLDER_PAGES: usize = 100;
+
+/// First pages with sums that an older program has added up, of which the scan left the readings out.
+async fn older_pages(
+    collection: &Collection<RawDocumentBuf>,
+    ids: &[String],
+    place: impl Fn(&RawDocument) -> Option<usize>,
+) -> Result<Vec<Found>, StorageError> {
+    let mut found = Vec::with_capacity(ids.len());
+    for ids in ids.chunks(OLDER_PAGES) {
+        let pages = find(collection, doc! { "_id": { "$in": ids } }, Document::new(), None, None).await?;
+        for page in &pages {
+            // With its readings it has an answer.
+            if let (Some(place), Some(scanned)) = (place(page), document::decode_scanned(page, false)?) {
+                found.push(Found { place, page: scanned, has_overflow: has_overflow(page) });
+            }
+        }
     }
     Ok(found)
+}
+
+fn has_overflow(page: &RawDocument) -> bool {
+    page.get_bool("hasOverflow").unwrap_or(false)
+}
+
+fn all_scanned(pages: &[RawDocumentBuf], with_readings: bool) -> Result<Option<Vec<ScannedPage>>, StorageError> {
+    pages.iter().map(|page| document::decode_scanned(page, with_readings)).collect()
 }
 
 impl MongoStore {
@@ -86,6 +131,23 @@ impl MongoStore {
         self.read(async move { reads::snapshot(&client, &collections, filter, projection).await }).await
     }
 
+    /// As [`MongoStore::spilled`], for a scan.
+    async fn spilled_scanned(
+        &self,
+        collections: &Collections,
+        sensor: &str,
+        hour: Hour,
+        projection: Option<Document>,
+    ) -> Result<Vec<ScannedPage>, StorageError> {
+        let with_readings = projection.is_none();
+        let pages = self.spilled(collections, sensor, hour, projection).await?;
+        if let Some(scanned) = all_scanned(&pages, with_readings)? {
+            return Ok(scanned);
+        }
+        let pages = self.spilled(collections, sensor, hour, None).await?;
+        Ok(all_scanned(&pages, with_readings)?.unwrap_or_default())
+    }
+
     /// Pages of one sensor by hour, rising (1) or falling (-1).
     pub(super) async fn scan_sorted(
         &self,
@@ -97,27 +159,50 @@ impl MongoStore {
         pages_max: usize,
     ) -> Result<Vec<ScannedPage>, StorageError> {
         let collections = Collections::of(&self.mongo, database);
-        let projection = (!with_readings).then(|| doc! { "readings": 0, "applied": 0, "tags": 0 });
+        let projection = (!with_readings).then(without_readings);
         let filter = doc! { "sensor": sensor, "start": { "$gte": date(hours.start), "$lt": date(hours.end) } };
         let (collection, asked) = (collections.buckets.clone(), projection.clone());
         let limit = i64::try_from(pages_max).ok();
         let first_pages =
             self.read(async move { find(&collection, filter, doc! { "start": order }, asked, limit).await }).await?;
+        let mut found = Vec::with_capacity(first_pages.len());
+        for first in &first_pages {
+            let id = first.get_str("_id").unwrap_or_default();
+            let page = document::decode_scanned(first, with_readings)?;
+            found.push((id, page.map(|page| Found { place: 0, page, has_overflow: has_overflow(first) })));
+        }
+        let older = found.iter().filter(|(_, page)| page.is_none()).map(|(id, _)| (*id).to_owned()).collect();
+        let mut older = self.older_of(&collections, sensor, older).await?;
         let mut pages = Vec::new();
-        for first in first_pages {
+        for (id, page) in found {
             if pages.len() >= pages_max {
                 break;
             }
-            let page = document::decode_scanned(&first, with_readings)?;
-            if first.get_bool("hasOverflow").unwrap_or(false) {
-                for page in self.spilled(&collections, sensor, page.hour, projection.clone()).await? {
-                    pages.push(document::decode_scanned(&page, with_readings)?);
-                }
+            // Neither, when it was deleted meanwhile.
+            let Some(page) = page.or_else(|| older.remove(id)) else { continue };
+            if page.has_overflow {
+                pages.extend(self.spilled_scanned(&collections, sensor, page.page.hour, projection.clone()).await?);
             } else {
-                pages.push(page);
+                pages.push(page.page);
             }
         }
         Ok(pages)
+    }
+
+    /// First pages of a sensor by their ids, read with their readings: see [`older_pages`].
+    async fn older_of(
+        &self,
+        collections: &Collections,
+        sensor: &str,
+        ids: Vec<String>,
+    ) -> Result<HashMap<String, Found>, StorageError> {
+        if ids.is_empty() {
+            return Ok(HashMap::new());
+        }
+        let collection = collections.buckets.clone();
+        let pages = self.read(async move { older_pages(&collection, &ids, |_| Some(0)).await }).await?;
+        let id = |page: &Found| document::page_id(sensor, page.page.hour, page.page.number);
+        Ok(pages.into_iter().map(|page| (id(&page), page)).collect())
     }
 
     /// All pages of several sensors, per sensor in the order given.
@@ -145,9 +230,9 @@ impl MongoStore {
                 pages[found.place].push(found.page);
                 continue;
             }
-            for page in self.spilled(&collections, sensors[found.place], found.page.hour, projection.clone()).await? {
-                pages[found.place].push(document::decode_scanned(&page, with_readings)?);
-            }
+            let hour = found.page.hour;
+            let several = self.spilled_scanned(&collections, sensors[found.place], hour, projection.clone()).await?;
+            pages[found.place].extend(several);
         }
         pages.iter_mut().for_each(|pages| pages.sort_by_key(|page| (page.hour, page.number)));
         Ok(pages)

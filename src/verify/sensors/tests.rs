@@ -35,6 +35,7 @@ fn page(readings: Vec<Reading>) -> KeptPage {
         last_ms: None,
         readings,
         summary: Vec::new(),
+        order: Ok(None),
         applied: Vec::new(),
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use hourglass::reading::Value;
 
+use crate::support::exact::Exact;
 use crate::support::pages::{Sensor, millis};
 use crate::support::series::{Window, readings, windows};
 use crate::support::server::Server;
@@ -180,23 +181,16 @@ fn check_window(window: &Window, values: &[&Value], place: &str) {
     if let Some(wholes) = &wholes {
         let (least, greatest) = (wholes.iter().min().expect("some"), wholes.iter().max().expect("some"));
         assert_eq!([min, max], [&*least.to_string(), &*greatest.to_string()], "{place}: min and max");
-        // Beyond Int64 a page keeps the nearest double of its sum.
-        if wholes.iter().map(|number| number.abs()).sum::<i128>() <= i128::from(i64::MAX) {
-            assert_eq!(sum, wholes.iter().sum::<i128>().to_string(), "{place}: sum");
-        }
+        assert_eq!(sum, wholes.iter().sum::<i128>().to_string(), "{place}: sum");
     } else {
         let (least, greatest) = (numbers.iter().copied().reduce(f64::min), numbers.iter().copied().reduce(f64::max));
         assert_eq!([min, max].map(|text| text.parse().ok()), [least, greatest], "{place}: min and max");
     }
-    let (expected, size) = (numbers.iter().sum::<f64>(), numbers.iter().map(|n| n.abs()).sum::<f64>());
-    let near = |text: &str, expected: f64, size: f64| {
-        let found: f64 = text.parse().expect("a number");
-        assert!((found - expected).abs() <= 1e-12 * size, "{place}: {found} or {expected}");
-    };
-    near(sum, expected, size);
+    let expected = Exact::of(values.iter().copied()).rounded();
     #[allow(clippy::cast_precision_loss, reason = "few")]
     let count = numbers.len() as f64;
-    near(avg, expected / count, size / count);
+    let found = [sum, avg].map(|text| text.parse::<f64>().expect("a number").to_bits());
+    assert_eq!(found, [expected, expected / count].map(f64::to_bits), "{place}: {sum} and {avg}, or {expected}");
 }
 
 fn whole(value: &Value) -> Option<i128> {

@@ -185,10 +185,10 @@ fn a_file_of_a_later_format_is_refused() {
     let folder = Folder::new("embedded");
     drop(EmbeddedStore::open(folder.path(), 1 << 20).expect("a new store"));
     let database = Database::open(folder.file(FILE_NAME)).expect("the file");
-    set_format(&database, 3);
+    set_format(&database, 4);
     drop(database);
     let error = EmbeddedStore::open(folder.path(), 1 << 20).map(drop).expect_err("an unknown format");
-    assert!(matches!(error, OpenError::OtherFormat { found: 3, known: 2, .. }), "{error}");
+    assert!(matches!(error, OpenError::OtherFormat { found: 4, known: 3, .. }), "{error}");
 }
 
 /// Files of the first format have every page as a document.
@@ -224,11 +224,11 @@ async fn a_file_of_the_first_format_is_read_and_its_pages_are_packed_when_they_c
     assert_stored(&bucket, &read(place.store(), DB, &old).await);
     place.with_file(|database| {
         let last = |id: &str| page_row(database, id).1.iter().rev().nth(4).copied();
-        assert_eq!((last(&documents[0].0), last(&documents[1].0)), (Some(1), Some(0)), "only what changes is packed");
+        assert_eq!((last(&documents[0].0), last(&documents[1].0)), (Some(2), Some(0)), "only what changes is packed");
         let transaction = database.begin_read().expect("begin");
         let meta: TableDefinition<&str, u64> = TableDefinition::new("meta");
         let format = transaction.open_table(meta).expect("the table").get("format").expect("read").map(|f| f.value());
-        assert_eq!(format, Some(2), "a program that knows no packed pages refuses it");
+        assert_eq!(format, Some(3), "a program that knows no packed pages refuses it");
     });
 }
 

@@ -164,7 +164,7 @@ pub async fn a_page_is_not_made_for_a_bucket_that_is_gone(place: &mut impl Place
     let mut bucket = put(place.store(), &id, &seconds(HOUR, 0, &values), &SMALL).await;
     merge(&mut bucket, &seconds(HOUR, 5, &values), &SMALL);
     let groups = bucket.next_writes();
-    place.store().remove_buckets(DB, &[&id.sensor.key], HOUR..HOUR.next()).await.expect("removed");
+    place.store().remove_buckets(DB, &[&id.sensor.key], HOUR..HOUR.next(), 1 << 40).await.expect("removed");
     assert_eq!(write_group(place.store(), &id, &bucket, &groups[0]).await, Written::Conflict);
     let left = place.store().walk_buckets(DB, None, 10).await.expect("a walk");
     assert!(left.found.is_empty(), "{left:?}");

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use hourglass::bucket::store::{BucketId, PageWrite, Written};
-use hourglass::bucket::{Applied, Bucket, Caps, Page, Reading, Row, Store, StoredPage};
+use hourglass::bucket::{Applied, Bucket, Caps, MergeOptions, Page, Reading, Row, Store, StoredPage};
 use hourglass::reading::{Hour, Sensor, Value};
 use hourglass::store::embedded::{EmbeddedStore, FILE_NAME};
 use hourglass::store::names::collection_prefix;
@@ -197,15 +197,15 @@ pub fn merge(bucket: &mut Bucket, readings: &[Reading], caps: &Caps) -> Applied 
     merge_as("suite", SEQUENCE.fetch_add(1, Ordering::Relaxed), bucket, readings, caps)
 }
 
-pub fn merge_as(instance: &str, sequence: u64, bucket: &mut Bucket, readings: &[Reading], caps: &Caps) -> Applied {
+pub fn merge_as(instance: &str, stamp: u64, bucket: &mut Bucket, readings: &[Reading], caps: &Caps) -> Applied {
     type Parts = (i64, Vec<Arc<str>>, Vec<(u16, Value)>);
     let parts = |reading: &Reading| -> Parts {
         let cells = (0..).zip(&reading.fields).map(|(index, (_, value))| (index, value.clone()));
         (reading.time, reading.fields.iter().map(|(name, _)| name.clone()).collect(), cells.collect())
     };
     let parts: Vec<Parts> = readings.iter().map(parts).collect();
-    let rows = parts.iter().map(|(time, names, cells)| Row { time: *time, sequence, names, cells });
-    bucket.apply(rows, caps, &Arc::from(instance))
+    let rows = parts.iter().map(|(time, names, cells)| Row { time: *time, stamp, names, cells });
+    bucket.apply(rows, &MergeOptions { caps, floor: 0, restamps: true, log: instance })
 }
 
 /// A bucket of these readings that the store does not have.

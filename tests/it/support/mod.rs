@@ -5,6 +5,7 @@
 use std::time::{Duration, Instant};
 
 pub mod certificates;
+pub mod exact;
 pub mod http;
 pub mod influxd;
 pub mod mongod;

@@ -35,14 +35,15 @@ impl Choices {
     }
 }
 
-/// Which instance merges, and where it logged the rows.
-pub(super) struct Origin<'a> {
-    pub(super) instance: &'a Arc<str>,
-    pub(super) sequence: u64,
+/// The stamp of the rows, and whether others write too.
+#[derive(Clone, Copy)]
+pub(super) struct Origin {
+    pub(super) stamp: Stamp,
+    pub(super) shared: bool,
 }
 
 /// Merges rows, sorted by time as the law wants them (the sort is stable: accept order is kept).
-pub(super) fn apply(bucket: &mut Bucket, rows: &[Given], caps: &Caps, origin: &Origin<'_>) -> Applied {
+pub(super) fn apply(bucket: &mut Bucket, rows: &[Given], caps: &Caps, origin: Origin) -> Applied {
     let mut rows = rows.to_vec();
     rows.sort_by_key(|(time, _)| *time);
     let mut names: Vec<Arc<str>> = Vec::new();
@@ -59,13 +60,13 @@ pub(super) fn apply(bucket: &mut Bucket, rows: &[Given], caps: &Caps, origin: &O
     }
     let rows = rows.iter().zip(&cells).map(|((time, _), cells)| Row {
         time: *time,
-        sequence: origin.sequence,
+        stamp: origin.stamp,
         names: &names,
         cells,
     });
     // As between two flights.
     *bucket = std::mem::take(bucket).pack().unpack();
-    bucket.apply(rows, caps, origin.instance)
+    bucket.apply(rows, &MergeOptions { caps, floor: 0, restamps: origin.shared, log: "" })
 }
 
 pub(super) fn lay_over(model: &mut Model, rows: &[Given]) {
@@ -92,13 +93,13 @@ pub(super) fn union(bucket: &Bucket) -> Model {
 }
 
 /// A summary as bits, so that `0.0` and `-0.0` differ.
-pub(super) fn bits(summary: &Summary) -> (bool, u64, [u128; 5]) {
-    fn all<T: Copy>(f: &Fold<T>, bits: impl Fn(T) -> u128) -> [u128; 5] {
-        [f.min, f.max, f.sum, f.first, f.last].map(bits)
+pub(super) fn bits(summary: &Summary) -> (u64, String, [u128; 4]) {
+    fn all<T: Copy, S>(f: &Fold<T, S>, bits: impl Fn(T) -> u128) -> [u128; 4] {
+        [f.min, f.max, f.first, f.last].map(bits)
     }
     match summary {
-        Summary::Integers(f) => (false, f.count, all(f, i128::cast_unsigned)),
-        Summary::Floats(f) => (true, f.count, all(f, |v: f64| u128::from(v.to_bits()))),
+        Summary::Integers(f) => (f.count, f.sum.to_string(), all(f, i128::cast_unsigned)),
+        Summary::Floats(f) => (f.count, format!("{:?}", f.sum.parts()), all(f, |v: f64| u128::from(v.to_bits()))),
     }
 }
 
@@ -119,7 +120,6 @@ struct Record {
     closed: bool,
     has_overflow: bool,
     readings: Readings,
-    applied: Vec<(Arc<str>, u64)>,
 }
 
 impl Record {
@@ -149,8 +149,9 @@ impl SimulatedStore {
             rev: record.rev,
             closed: record.closed,
             has_overflow: record.has_overflow,
-            readings: (0..record.readings.len()).map(|i| record.readings.reading(i)).collect(),
-            applied: record.applied.clone(),
+            readings: record.readings.clone().pack().unpack(),
+            applied: Vec::new(),
+            cut: false,
         }))
     }
 
@@ -195,8 +196,8 @@ impl SimulatedStore {
                     continue;
                 }
             };
-            let (closed, has_overflow, applied) = (page.closed, page.has_overflow, page.applied.clone());
-            let record = Record { rev: page.next_rev(), closed, has_overflow, readings, applied };
+            let (closed, has_overflow) = (page.closed, page.has_overflow);
+            let record = Record { rev: page.next_rev(), closed, has_overflow, readings };
             self.pages.insert(page.number, record);
         }
         self.writes += 1;
@@ -246,23 +247,20 @@ enum Fate {
     Delayed,
 }
 
-/// A merge under way: rows by sequence, and when it began, in steps of the test.
+/// A merge under way: rows by stamp, and when it began, in steps of the test.
 pub(super) struct Job {
-    pub(super) merges: Vec<(u64, Vec<Given>)>,
-    pub(super) began: usize,
-    pub(super) ended: usize,
+    pub(super) merges: Vec<(Stamp, Vec<Given>)>,
 }
 
 /// One instance: it merges its batches in order, and writes one group at each step.
 pub(super) struct Writer {
-    instance: Arc<str>,
+    number: u64,
     pub(super) waiting: std::collections::VecDeque<Vec<Vec<Given>>>,
     pub(super) done: Vec<Job>,
     job: Option<Job>,
     bucket: Option<Bucket>,
     round: Vec<Vec<usize>>,
     reload: bool,
-    sequence: u64,
 }
 
 /// Everything that may race: the store, the writers, and writes still on their way.
@@ -277,14 +275,13 @@ impl World {
     /// Writers with their batches: per batch, the merges that come before its first write.
     pub(super) fn new(caps: Caps, batches: Vec<Vec<Vec<Vec<Given>>>>) -> Self {
         let writer = |(i, waiting): (usize, Vec<Vec<Vec<Given>>>)| Writer {
-            instance: format!("instance-{i}").into(),
+            number: i as u64,
             waiting: waiting.into(),
             done: Vec::new(),
             job: None,
             bucket: None,
             round: Vec::new(),
             reload: false,
-            sequence: 0,
         };
         let writers = batches.into_iter().enumerate().map(writer).collect();
         Self { store: SimulatedStore::new(caps), writers, delayed: Vec::new(), step: 0 }
@@ -337,12 +334,11 @@ impl World {
             }
         } else if std::mem::take(&mut writer.reload) {
             *bucket = self.store.load();
-            merge(bucket, &job.merges, &self.store.caps, &writer.instance);
+            merge(bucket, &job.merges, &self.store.caps);
         } else {
             writer.round = bucket.next_writes();
             choices.shuffle(&mut writer.round);
             if writer.round.is_empty() {
-                job.ended = self.step;
                 writer.done.extend(writer.job.take());
             }
         }
@@ -352,38 +348,34 @@ impl World {
 impl Writer {
     fn begin(&mut self, store: &SimulatedStore, step: usize, choices: &mut Choices) {
         let batch = self.waiting.pop_front().expect("only a busy writer has its turn");
-        let sequence = self.sequence;
-        self.sequence += batch.len() as u64;
-        let merges: Vec<(u64, Vec<Given>)> = (sequence + 1..).zip(batch).collect();
+        // Clocks agree here: what begins later is later. No two writers have one stamp.
+        let stamp = |number: usize| ((step as u64) << 8 | number as u64) << 8 | self.number;
+        let merges: Vec<(Stamp, Vec<Given>)> =
+            batch.into_iter().enumerate().map(|(number, rows)| (stamp(number), rows)).collect();
         // The hot bucket of the last job, as old as it may be, or that of an empty store.
         let mut bucket = match (self.bucket.take(), choices.below(4)) {
             (Some(bucket), 0..3) => bucket,
             (None, 3) => Bucket::default(),
             _ => store.load(),
         };
-        let applied = merge(&mut bucket, &merges, &store.caps, &self.instance);
-        // Nothing is written for a duplicate, so no compare-and-set confirms that an old view is
-        // still true: a writer that is not alone has to look.
-        self.reload = applied.duplicate > 0;
+        merge(&mut bucket, &merges, &store.caps);
+        self.reload = false;
         self.bucket = Some(bucket);
-        self.job = Some(Job { merges, began: step, ended: usize::MAX });
+        self.job = Some(Job { merges });
     }
 }
 
-fn merge(bucket: &mut Bucket, merges: &[(u64, Vec<Given>)], caps: &Caps, instance: &Arc<str>) -> Applied {
-    let mut total = Applied::default();
-    for (sequence, rows) in merges {
-        let applied = apply(bucket, rows, caps, &Origin { instance, sequence: *sequence });
+fn merge(bucket: &mut Bucket, merges: &[(Stamp, Vec<Given>)], caps: &Caps) {
+    for (stamp, rows) in merges {
+        let applied = apply(bucket, rows, caps, Origin { stamp: *stamp, shared: true });
         assert_eq!(
             applied.new + applied.duplicate + applied.overwritten,
             rows.len() as u64,
             "each row is counted once"
         );
         assert!(applied.late <= applied.new);
-        total += applied;
     }
     for page in bucket.pages() {
         check_summaries(&page.readings);
     }
-    total
 }

@@ -14,7 +14,7 @@ fn a_page_splits_only_beyond_the_hard_size() {
             if stored {
                 store_all(&mut store, &mut bucket);
             }
-            apply(&mut bucket, &[text(7 * MILLI_NS, more)], &caps, &origin(&Arc::from("one"), 2));
+            apply(&mut bucket, &[text(7 * MILLI_NS, more)], &caps, at(2));
             let found: Vec<usize> = bucket.pages().iter().map(|page| page.readings.len()).collect();
             assert_eq!(found, if split { vec![4, 4] } else { vec![8] }, "{more} bytes more, stored: {stored}");
             if stored && split {
@@ -39,7 +39,7 @@ fn four_per_page(pages: i64) -> (Caps, SimulatedStore, Bucket) {
 fn one_merge_may_split_a_page_again_and_again() {
     let (caps, mut store, mut bucket) = four_per_page(2);
     let rows: Vec<Given> = (0..4).map(|i| text(i * MILLI_NS, 500)).collect();
-    apply(&mut bucket, &rows, &caps, &origin(&Arc::from("one"), 2));
+    apply(&mut bucket, &rows, &caps, at(2));
     let found: Vec<usize> = bucket.pages().iter().map(|page| page.readings.len()).collect();
     assert_eq!(found, [1, 4, 1, 1, 1]);
     assert_eq!(bucket.next_writes(), [[0, 2, 3, 4]]);
@@ -55,15 +55,14 @@ fn one_merge_may_split_a_page_again_and_again() {
 #[test]
 fn a_split_leaves_no_gap_for_a_late_page() {
     let (caps, mut store, mut first) = four_per_page(1);
-    let again = Arc::from("one");
     let rows: Vec<Given> = (0..5).map(|i| text(i * MILLI_NS, 120)).collect();
-    apply(&mut first, &rows, &caps, &origin(&again, 2));
+    apply(&mut first, &rows, &caps, at(2));
     for group in first.next_writes() {
         assert!(store.write(&first, &group));
         first.mark_written(&group);
     }
     let mut second = store.load();
-    apply(&mut second, &[text(4 * MILLI_NS, 7)], &caps, &origin(&Arc::from("two"), 1));
+    apply(&mut second, &[text(4 * MILLI_NS, 7)], &caps, at(1));
     store_all(&mut store, &mut second);
     let next = first.next_writes();
     assert!(!next.iter().any(|group| store.write(&first, group)), "the first writer must see a conflict");
@@ -77,7 +76,7 @@ fn a_split_leaves_no_gap_for_a_late_page() {
 fn pages_split_together_are_written_together() {
     let (caps, mut store, mut bucket) = four_per_page(3);
     let rows: Vec<Given> = (0..8).map(|i| text(i * MILLI_NS, 130)).collect();
-    apply(&mut bucket, &rows, &caps, &origin(&Arc::from("one"), 2));
+    apply(&mut bucket, &rows, &caps, at(2));
     assert_eq!(bucket.next_writes(), [[0, 1, 3, 4]]);
     store_all(&mut store, &mut bucket);
     assert_eq!(store.pages(), 5);
@@ -110,12 +109,11 @@ fn what_is_split_before_it_was_stored_gets_stored() {
 fn only_what_is_later_than_all_stored_is_appended() {
     let caps = Caps { max_readings: 4, max_bytes: 400, hard_bytes: 600 };
     let mut store = SimulatedStore::new(caps);
-    let instance = Arc::from("one");
     let rows = [0, 1, 20, 30, 2].map(|ms| text(ms * MILLI_NS, 1));
     let (mut bucket, _) = merged(&[rows[..4].to_vec(), rows[4..].to_vec()], &caps);
     store_all(&mut store, &mut bucket);
-    apply(&mut bucket, &[20, 30].map(|ms| text(ms * MILLI_NS, 300)), &caps, &origin(&instance, 3));
-    apply(&mut bucket, &[text(10 * MILLI_NS, 1)], &caps, &origin(&instance, 4));
+    apply(&mut bucket, &[20, 30].map(|ms| text(ms * MILLI_NS, 300)), &caps, at(3));
+    apply(&mut bucket, &[text(10 * MILLI_NS, 1)], &caps, at(4));
     assert_eq!(bucket.pages()[1].pending(), Some(WriteKind::Replace));
     store_all(&mut store, &mut bucket);
 }
@@ -130,7 +128,7 @@ fn a_page_splits_where_only_new_readings_grew() {
         store_all(&mut store, &mut bucket);
         let mut rows: Vec<Given> = (stored..7).map(|i| text(i * MILLI_NS, 1)).collect();
         rows.push(text(6 * MILLI_NS, 1100));
-        apply(&mut bucket, &rows, &caps, &origin(&Arc::from("one"), 2));
+        apply(&mut bucket, &rows, &caps, at(2));
         assert!(bucket.pages().len() > 1);
         store_all(&mut store, &mut bucket);
         assert_eq!(union(&store.load()).len(), 7);
@@ -138,16 +136,15 @@ fn a_page_splits_where_only_new_readings_grew() {
 }
 
 #[test]
-fn what_a_page_has_applied_goes_with_what_is_split_off() {
+fn stamps_go_with_what_is_split_off() {
     let (caps, mut store, mut first) = four_per_page(1);
-    let (one, two) = (Arc::from("one"), Arc::from("two"));
     let rows: Vec<Given> = (0..4).map(|i| text(i * MILLI_NS, 200)).collect();
-    apply(&mut first, &rows, &caps, &origin(&one, 2));
+    apply(&mut first, &rows, &caps, at(2));
     assert!(store.write(&first, &first.next_writes()[0]), "it lands, but the answer is lost");
     let mut second = store.load();
-    apply(&mut second, &[text(3 * MILLI_NS, 7)], &caps, &origin(&two, 1));
+    apply(&mut second, &[text(3 * MILLI_NS, 7)], &caps, at(3));
     store_all(&mut store, &mut second);
     let mut reloaded = store.load();
-    apply(&mut reloaded, &rows, &caps, &origin(&one, 2));
+    apply(&mut reloaded, &rows, &caps, at(2));
     assert!(reloaded.next_writes().is_empty(), "the second one's correction stands");
 }

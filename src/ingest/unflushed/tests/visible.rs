@@ -1,11 +1,12 @@
 //! What queries see of readings that wait or fly, and the order in which they reach the store.
 
 use super::*;
+use crate::ingest::agreed::Agreed;
 
 /// A sensor's unflushed readings of all hours, as text: `nanosecond field=value…`, the hour before it.
 fn seen(bench: &Bench, sensor: usize, hours: Range<Hour>) -> Vec<String> {
     let mut seen = Vec::new();
-    for (hour, readings) in bench.unflushed.of_sensor(bench.known(sensor).id, &hours) {
+    for (hour, readings) in bench.unflushed.of_sensor(bench.known(sensor).id, &hours, &Agreed::nothing()) {
         for reading in (0..readings.len()).map(|index| readings.reading(index)) {
             let mut fields: Vec<String> =
                 reading.fields.iter().map(|(name, v)| format!(" {name}={}", text(v))).collect();

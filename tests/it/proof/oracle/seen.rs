@@ -8,6 +8,7 @@ use hourglass::reading::Value;
 
 use super::Violation;
 use crate::proof::{CAPS, DATABASE};
+use crate::support::exact::Exact;
 use crate::support::pages::Stored;
 use crate::support::series::{Window, readings, windows};
 use crate::support::server::Server;
@@ -99,15 +100,12 @@ fn is_fold(window: &Window, values: &[f64]) -> bool {
     let [min, max, sum, avg] = [&window.min, &window.max, &window.sum, &window.avg].map(|text| number_of(text.get()));
     let least = values.iter().copied().fold(f64::INFINITY, f64::min);
     let greatest = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    // Doubles are summed up page by page, so the last bits depend on where pages end.
-    let expected: f64 = values.iter().sum();
-    let near = |found: f64, expected: f64| (found - expected).abs() <= 1e-12 * expected.abs();
+    let expected = Exact::of_doubles(values.iter().copied()).rounded();
     #[allow(clippy::cast_precision_loss, reason = "few")]
     let count = values.len() as f64;
     usize::try_from(window.count) == Ok(values.len())
         && [min, max] == [least, greatest]
-        && near(sum, expected)
-        && near(avg, expected / count)
+        && [sum, avg] == [expected, expected / count]
 }
 
 fn number_of(text: &str) -> f64 {

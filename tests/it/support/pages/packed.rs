@@ -4,9 +4,11 @@
 use std::collections::BTreeMap;
 
 use hourglass::reading::time::Hour;
-use mongodb::bson::{Bson, DateTime, Decimal128, Document, doc};
+use mongodb::bson::spec::BinarySubtype;
+use mongodb::bson::{Binary, Bson, DateTime, Decimal128, Document, doc};
 
 use super::HOUR_MS;
+use crate::support::exact::times_power_of_two;
 
 const CLOSED: u8 = 1;
 const HAS_OVERFLOW: u8 = 2;
@@ -46,7 +48,8 @@ impl Key {
     }
 }
 
-/// The document that a stored value, without its checksum, stands for.
+/// The document that a stored value, without its checksum, stands for. The schema version is the form's number less one: what
+/// an older program has written, without rests, is of version 0.
 pub fn document(key: &[u8], database: &str, value: &[u8]) -> Document {
     let (form, packed) = value.split_last().expect("a form");
     if *form == 0 {
@@ -60,16 +63,17 @@ pub fn document(key: &[u8], database: &str, value: &[u8]) -> Document {
     let mut summary = Document::new();
     for _ in 0..from.varint() {
         let name = &names[usize::try_from(from.varint()).expect("few")];
-        summary.insert(escaped(name), from.summary());
+        summary.insert(escaped(name), from.summary(*form > 1));
     }
     let applied: Document = (0..from.varint())
         .map(|_| (from.text(), Bson::Int64(from.varint().try_into().expect("a sequence"))))
         .map(|(instance, sequence)| (escaped(&instance), sequence))
         .collect();
+    let order = (*form > 1).then(|| from.order(rev));
     let readings = from.readings(&names);
     assert!(from.0.is_empty(), "{}: {} bytes are left over", key.id(), from.0.len());
-    doc! {
-        "_id": key.id(), "schemaVersion": i32::from(*form), "sensor": &key.sensor,
+    let mut document = doc! {
+        "_id": key.id(), "schemaVersion": i32::from(*form) - 1, "sensor": &key.sensor,
         "measurement": measurement, "tags": tags,
         "start": DateTime::from_millis(key.start), "end": DateTime::from_millis(key.start + HOUR_MS),
         "page": i32::try_from(key.number).expect("few"), "rev": i64::try_from(rev).expect("a rev"),
@@ -77,7 +81,9 @@ pub fn document(key: &[u8], database: &str, value: &[u8]) -> Document {
         "first": DateTime::from_millis(key.start + first), "last": DateTime::from_millis(key.start + last),
         "hasOverflow": marks & HAS_OVERFLOW != 0,
         "readings": readings, "summary": summary, "applied": applied,
-    }
+    };
+    document.extend(order.map(|order| ("order".to_owned(), Bson::Document(order))));
+    document
 }
 
 /// The rev of a packed page; `None` of a document.
@@ -106,18 +112,22 @@ pub fn value(document: &Document, before: &Document) -> Vec<u8> {
     let names = names(readings.as_deref().unwrap_or_default(), document);
     put_varint(&mut out, names.len() as u64);
     names.iter().for_each(|name| put_text(&mut out, &unescaped(name)));
-    put_summaries(&mut out, document.get_document("summary").unwrap_or(&Document::new()), &names);
+    let form = u8::try_from(whole(&document["schemaVersion"]) + 1).expect("a form");
+    put_summaries(&mut out, document.get_document("summary").unwrap_or(&Document::new()), &names, form > 1);
     let applied = document.get_document("applied").expect("a document");
     put_varint(&mut out, applied.len() as u64);
     for (instance, sequence) in applied {
         put_text(&mut out, &unescaped(instance));
         put_varint(&mut out, whole(sequence).unsigned_abs());
     }
+    if form > 1 {
+        put_order(&mut out, document.get_document("order").expect("a document"));
+    }
     match readings {
         Ok(readings) => put_readings(&mut out, &readings, &names),
         Err(_) => put_varint(&mut out, 60),
     }
-    out.push(u8::try_from(whole(&document["schemaVersion"])).expect("a form"));
+    out.push(form);
     out
 }
 
@@ -187,7 +197,7 @@ impl Reader<'_> {
         (measurement, tags.collect())
     }
 
-    fn summary(&mut self) -> Document {
+    fn summary(&mut self, has_rest: bool) -> Document {
         let count = i64::try_from(self.varint()).expect("few");
         let mut summary = doc! { "count": count };
         summary.extend(
@@ -199,7 +209,48 @@ impl Reader<'_> {
             other => whole(other) as f64 / count as f64,
         };
         summary.insert("avg", mean);
+        if let (Bson::Double(sum), true) = (&summary["sum"], has_rest) {
+            let sum = *sum;
+            summary.insert("rest", self.rest(sum));
+        }
         summary
+    }
+
+    /// What rounding left of a sum: 0, one part, or some.
+    fn rest(&mut self, sum: f64) -> Bson {
+        let (mut parts, mut exponent) = (Vec::new(), unit(sum));
+        loop {
+            let head = self.varint();
+            if head == 0 {
+                return Bson::Double(0.0);
+            }
+            exponent -= i32::try_from(head >> 1).expect("small");
+            #[allow(clippy::cast_precision_loss, reason = "53 bits are exact")]
+            let odd = (2 * self.zigzag() + 1) as f64;
+            // Else it would be an infinity too.
+            let scale = if sum.is_infinite() && parts.is_empty() { -64 } else { 0 };
+            parts.push(Bson::Double(times_power_of_two(odd, exponent + scale)));
+            if head & 1 == 0 {
+                return if parts.len() == 1 { parts.remove(0) } else { Bson::Array(parts) };
+            }
+        }
+    }
+
+    /// A page that is packed has an order of its own rev.
+    fn order(&mut self, rev: u64) -> Document {
+        let long = |value: u64| i64::try_from(value).expect("63 bits");
+        let floor = self.varint();
+        let mut order = doc! { "rev": long(rev), "floor": long(floor) };
+        match self.varint() {
+            0 => {}
+            behind => _ = order.insert("first", long(floor + behind)),
+        }
+        order.insert("last", long(floor + self.varint()));
+        match self.bytes() {
+            stamps if stamps.is_empty() => {}
+            bytes => _ = order.insert("stamps", Binary { subtype: BinarySubtype::Generic, bytes }),
+        }
+        order
     }
 
     fn readings(&mut self, names: &[String]) -> Vec<Bson> {
@@ -296,14 +347,54 @@ fn put_parts(out: &mut Vec<u8>, document: &Document) {
     }
 }
 
-fn put_summaries(out: &mut Vec<u8>, summary: &Document, names: &[String]) {
+fn put_summaries(out: &mut Vec<u8>, summary: &Document, names: &[String], has_rests: bool) {
     put_varint(out, summary.len() as u64);
     for (name, figures) in summary {
         let figures = figures.as_document().expect("a summary");
         put_varint(out, names.iter().position(|known| known == name).expect("a known field") as u64);
         put_varint(out, whole(&figures["count"]).unsigned_abs());
         FIGURES.iter().for_each(|name| put_cell(out, Some(&figures[*name])));
+        if let (Bson::Double(sum), true) = (&figures["sum"], has_rests) {
+            put_rest(out, *sum, figures.get("rest"));
+        }
     }
+}
+
+fn put_rest(out: &mut Vec<u8>, sum: f64, rest: Option<&Bson>) {
+    let parts: Vec<f64> = match rest {
+        Some(Bson::Double(one)) if *one != 0.0 => vec![*one],
+        Some(Bson::Array(parts)) => parts.iter().map(|part| part.as_f64().expect("a double")).collect(),
+        _ => return put_varint(out, 0),
+    };
+    let mut before = unit(sum);
+    for (place, part) in parts.iter().enumerate() {
+        let significand = part.to_bits() & ((1 << 52) - 1) | if part.is_normal() { 1 << 52 } else { 0 };
+        let scale = if sum.is_infinite() && place == 0 { 64 } else { 0 };
+        let exponent = unit(*part) + significand.trailing_zeros().cast_signed() + scale;
+        let odd = (significand >> significand.trailing_zeros()).cast_signed();
+        let gap = u64::from((before - exponent).unsigned_abs());
+        put_varint(out, gap << 1 | u64::from(place + 1 < parts.len()));
+        put_varint(out, zigzag((if *part < 0.0 { -odd } else { odd } - 1) / 2));
+        before = exponent;
+    }
+}
+
+/// The exponent of a double's last bit.
+fn unit(double: f64) -> i32 {
+    if double.is_infinite() {
+        return 1200;
+    }
+    i32::try_from(double.to_bits() >> 52 & 0x7ff).expect("small").max(1) - 1075
+}
+
+fn put_order(out: &mut Vec<u8>, order: &Document) {
+    let floor = whole(&order["floor"]);
+    let stamps: &[u8] = order.get_binary_generic("stamps").map_or(&[], |stamps| stamps);
+    put_varint(out, floor.unsigned_abs());
+    put_varint(out, (order.get("first").map_or(floor, whole) - floor).unsigned_abs());
+    put_varint(out, (whole(&order["last"]) - floor).unsigned_abs());
+    put_varint(out, stamps.len() as u64);
+    out.extend_from_slice(stamps);
 }
 
 fn put_readings(out: &mut Vec<u8>, readings: &[Bson], names: &[String]) {

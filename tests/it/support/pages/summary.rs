@@ -6,6 +6,7 @@ use bson::raw::{RawBsonRef, RawDocument};
 use hourglass::reading::Value;
 
 use super::{Reading, get, keys, name_of, whole};
+use crate::support::exact::Exact;
 
 const KEYS: [&str; 7] = ["count", "min", "max", "sum", "avg", "first", "last"];
 
@@ -22,8 +23,13 @@ pub fn check(stored: &RawDocument, readings: &[Reading], id: &str) {
         let (name, summary) = element.expect("BSON");
         let name = name_of(name.as_str());
         let summary = summary.as_document().unwrap_or_else(|| panic!("{id}: the summary of {name} is a document"));
-        assert_eq!(keys(summary), KEYS.into(), "{id}: the summary of {name}");
         let numbers = numbers.get(&*name).unwrap_or_else(|| panic!("{id}: a summary of {name}, which has no number"));
+        let has_rest = matches!(get(summary, "sum"), RawBsonRef::Double(_));
+        let expected = KEYS.into_iter().chain(has_rest.then_some("rest")).collect();
+        assert_eq!(keys(summary), expected, "{id}: the summary of {name}");
+        if has_rest {
+            check_rest(summary, numbers, &format!("{id}: {name}"));
+        }
         assert_eq!(whole(summary, "count"), i64::try_from(numbers.len()).expect("few"), "{id}: count of {name}");
         for (part, expected) in fold(numbers) {
             let found = get(summary, part);
@@ -75,7 +81,7 @@ impl Number {
     }
 }
 
-/// The fold over numbers in time order: exact while all are whole, else every one a double, from left to right.
+/// The fold over numbers in time order: exact; as soon as one is a double all but the sum are the doubles nearest to them.
 fn fold(numbers: &[Number]) -> [(&'static str, Number); 6] {
     let wholes: Option<Vec<i128>> =
         numbers.iter().map(|n| if let Number::Whole(v) = n { Some(*v) } else { None }).collect();
@@ -89,15 +95,38 @@ fn fold(numbers: &[Number]) -> [(&'static str, Number); 6] {
         return parts(min, max, sum, avg, numbers[0], numbers[numbers.len() - 1]);
     }
     let doubles: Vec<f64> = numbers.iter().map(|number| number.double()).collect();
-    let (mut min, mut max, mut sum) = (doubles[0], doubles[0], doubles[0]);
-    for &value in &doubles[1..] {
-        min = if value < min { value } else { min };
-        max = if value > max { value } else { max };
-        sum += value;
-    }
+    // The negative zero is the lesser one.
+    let least = doubles.iter().copied().min_by(f64::total_cmp).expect("some");
+    let greatest = doubles.iter().copied().max_by(f64::total_cmp).expect("some");
+    let sum = exact(numbers).rounded();
     let [min, max, sum, avg, first, last] =
-        [min, max, sum, sum / count, doubles[0], doubles[doubles.len() - 1]].map(Number::Double);
+        [least, greatest, sum, sum / count, doubles[0], doubles[doubles.len() - 1]].map(Number::Double);
     parts(min, max, sum, avg, first, last)
+}
+
+fn exact(numbers: &[Number]) -> Exact {
+    let value = |number: &Number| match number {
+        Number::Whole(v) => {
+            i64::try_from(*v).map_or_else(|_| Value::Unsigned((*v).try_into().expect("64 bits")), Value::Integer)
+        }
+        Number::Double(v) => Value::Float(*v),
+    };
+    Exact::of(numbers.iter().map(value).collect::<Vec<_>>().iter())
+}
+
+/// What rounding left of a sum that is a double stands beside it.
+fn check_rest(stored: &RawDocument, numbers: &[Number], place: &str) {
+    let doubles: Vec<f64> = match get(stored, "rest") {
+        RawBsonRef::Double(0.0) => Vec::new(),
+        RawBsonRef::Double(one) => vec![one],
+        RawBsonRef::Array(parts) => parts.into_iter().map(|part| part.unwrap().as_f64().expect("a double")).collect(),
+        other => panic!("{place}: the rest is {other:?}"),
+    };
+    if get(stored, "sum").as_f64().is_some_and(f64::is_infinite) {
+        return assert!(!doubles.is_empty(), "{place}: the whole sum is left");
+    }
+    let left: Vec<f64> = exact(numbers).parts().into_iter().skip(1).collect();
+    assert_eq!(doubles, left, "{place}: what rounding left");
 }
 
 fn parts(

@@ -10,7 +10,7 @@ use redb::Database;
 
 use super::disk::Disk;
 use crate::bucket::store::{BucketId, PageWrite, SensorFilter, Written};
-use crate::bucket::{Bucket, Caps, Readings, Row, SensorDocument, Store, StoredPage};
+use crate::bucket::{Bucket, Caps, MergeOptions, Readings, Row, SensorDocument, Store, StoredPage};
 use crate::reading::{Family, Hour, Sensor, Value};
 use crate::store::EmbeddedStore;
 
@@ -145,11 +145,14 @@ impl History {
             let text = "x".repeat(self.random(3000));
             self.time += 1;
             let second = if self.random(4) == 0 { 0 } else { self.time };
-            let (names, instance) = ([Arc::from("text"), Arc::from("n")], Arc::from("test"));
+            let names = [Arc::from("text"), Arc::from("n")];
             let cells = [(0, Value::String(text.into())), (1, Value::Integer(self.time))];
-            let (time, sequence) = (HOUR.start_ns() + second * 1_000_000, self.time.unsigned_abs());
-            let row = Row { time, sequence, names: &names, cells: &cells };
-            self.buckets.entry(*number).or_default().apply([row].into_iter(), &CAPS, &instance);
+            let (time, stamp) = (HOUR.start_ns() + second * 1_000_000, self.time.unsigned_abs());
+            let row = Row { time, stamp, names: &names, cells: &cells };
+            self.buckets
+                .entry(*number)
+                .or_default()
+                .apply([row].into_iter(), &MergeOptions { caps: &CAPS, floor: 0, restamps: false, log: "" });
         }
         loop {
             let groups: Vec<(usize, Vec<usize>)> = numbers

@@ -1,15 +1,18 @@
-//! Two instances on one MongoDB that write and correct the same readings while each of them is killed again and
-//! again: no timestamp is there twice, every field holds a value that somebody wrote, and a correction that is sent
-//! after the other instance's ack from the store stands.
+//! Two and three instances on one MongoDB that write, correct and delete the same readings while each of them is killed
+//! again and again, and is away meanwhile: no timestamp is there twice, every field holds the latest acked value or one
+//! that was on its way at that time, what was deleted is gone, and all instances answer the same.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod history;
+
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hourglass::reading::Value;
 
+use self::history::{Delete, History, Place};
 use super::oracle::{START, StopAtEnd};
 use super::{CAPS, DATABASE, RECOVERY, config, cycles, flush};
 use crate::support::eventually;
@@ -28,50 +31,52 @@ const LINES: i64 = 12;
 const FLUSH_INTERVAL: &str = "200ms";
 const CORRECTIONS: i64 = 40;
 
-/// A field of a reading.
-type Place = (String, i64, String);
-
-/// What all writers sent.
-#[derive(Default)]
-struct Written {
-    /// Every value that any attempt carried.
-    tried: BTreeMap<Place, BTreeSet<i64>>,
-    /// What was acked at least once.
-    acked: BTreeSet<Place>,
+#[test]
+fn two_instances_that_are_killed_keep_the_latest_of_what_was_acked() {
+    let (servers, stored) = written_to_through_kills(2);
+    correct_in_turn(&servers, &stored);
 }
 
 #[test]
-fn two_instances_that_are_killed_make_a_union_and_later_corrections_stand() {
-    let name = fresh_database_name();
-    let launch = Launch::with_store(mongod().uri(&name)).config(config(FLUSH_INTERVAL));
-    let mut servers = [launch.clone().start(), launch.clone().start()];
-    let stored = Stored::in_mongo(mongod(), &name, DATABASE);
-    let written = Mutex::new(Written::default());
-    let kills = cycles().div_ceil(3);
-    let conflicts = write_through_kills(&mut servers, &written, kills);
-    servers.iter().for_each(|server| assert!(flush(server), "a flush"));
-    let written = written.into_inner().expect("no writer panicked");
-    check_union(&stored, &written);
-
-    correct_in_turn(&servers, &stored);
-    let fields: usize = written.acked.len();
-    let _ = writeln!(
-        std::io::stderr(),
-        "two instances: {kills} kills, {fields} fields acked, {CORRECTIONS} corrections in turn, {conflicts} conflicts"
-    );
-    assert!(conflicts > 0.0, "they never met");
+fn three_instances_that_are_killed_keep_the_latest_of_what_was_acked() {
+    written_to_through_kills(3);
 }
 
-/// Both are killed in turn while all writers send to either. The conflicts that were seen.
-fn write_through_kills(servers: &mut [Server; 2], written: &Mutex<Written>, kills: usize) -> f64 {
-    let bases = [servers[0].url(""), servers[1].url("")];
+fn written_to_through_kills(instances: usize) -> (Vec<Server>, Stored) {
+    let name = fresh_database_name();
+    let launch = Launch::with_store(mongod().uri(&name)).config(config(FLUSH_INTERVAL));
+    let mut servers: Vec<Server> = (0..instances).map(|_| launch.clone().start()).collect();
+    let stored = Stored::in_mongo(mongod(), &name, DATABASE);
+    let history = Mutex::new(History::default());
+    let kills = cycles().div_ceil(3);
+    let conflicts = write_through_kills(&mut servers, &history, kills);
+    servers.iter().for_each(|server| assert!(flush(server), "a flush"));
+    let history = history.into_inner().expect("no writer panicked");
+    let found = values(&stored);
+    history.check(&found);
+    for server in &servers {
+        assert!(answers(server) == found, "an instance answers something else than what is stored");
+    }
+    let (acked, deleted) = (history.acked(), history.deletions());
+    let _ = writeln!(
+        std::io::stderr(),
+        "{instances} instances: {kills} kills, {acked} fields acked, {deleted} deletions, {conflicts} conflicts"
+    );
+    assert!(conflicts > 0.0, "they never met");
+    (servers, stored)
+}
+
+/// Each is killed in turn, and is away for some time, while all writers send to any; of every second one that is away, the
+/// others delete something meanwhile. The conflicts that were seen.
+fn write_through_kills(servers: &mut [Server], history: &Mutex<History>, kills: usize) -> f64 {
+    let bases: Vec<String> = servers.iter().map(|server| server.url("")).collect();
     let (stop, acks) = (AtomicBool::new(false), AtomicUsize::new(0));
     let mut conflicts = 0.0;
     std::thread::scope(|scope| {
         let _stop = StopAtEnd(&stop);
         for writer in 0..WRITERS {
             let (bases, stop, acks) = (&bases, &stop, &acks);
-            scope.spawn(move || write(writer, bases, written, stop, acks));
+            scope.spawn(move || write(writer, bases, history, stop, acks));
         }
         let await_acks = |more: usize| {
             let before = acks.load(Ordering::Relaxed);
@@ -80,24 +85,43 @@ fn write_through_kills(servers: &mut [Server; 2], written: &Mutex<Written>, kill
         };
         for kill in 0..kills {
             await_acks(3 * WRITERS);
-            let server = &mut servers[kill % 2];
-            conflicts += metric(server, "hourglass_store_conflicts_total");
-            server.kill();
+            let victim = kill % servers.len();
+            conflicts += metric(&servers[victim], "hourglass_store_conflicts_total");
+            servers[victim].kill();
+            if kill % 2 == 1 {
+                delete(&servers[(victim + 1) % servers.len()], kill, history);
+            }
             await_acks(WRITERS);
-            server.restart(server.address());
+            let address = servers[victim].address();
+            servers[victim].restart(address);
         }
         await_acks(3 * WRITERS);
     });
     conflicts + servers.iter().map(|server| metric(server, "hourglass_store_conflicts_total")).sum::<f64>()
 }
 
-/// Sends until it is stopped: one instance after the other with the same body, until one of them acks it.
-fn write(writer: usize, bases: &[String; 2], written: &Mutex<Written>, stop: &AtomicBool, acks: &AtomicUsize) {
+/// Deletes a third of a sensor's times.
+fn delete(server: &Server, number: usize, history: &Mutex<History>) {
+    let number = i64::try_from(number).expect("small");
+    let sensor = number % SENSORS;
+    let first = START + number % 3 * (TIMES / 3) * STEP;
+    let range = first..first + TIMES / 3 * STEP;
+    let statement =
+        format!("DELETE FROM shared WHERE sensor='s{sensor}' AND time >= {} AND time < {}", range.start, range.end);
+    let statement: String =
+        percent_encoding::utf8_percent_encode(&statement, percent_encoding::NON_ALPHANUMERIC).to_string();
+    let start = Instant::now();
+    let answer = request("POST", &server.url(&format!("/query?db={DATABASE}&q={statement}")), b"", &[]);
+    let done = answer.is_ok_and(|answer| answer.status == 200 && !answer.text().contains("error"));
+    let deleted = Delete { sensor: format!("shared,sensor=s{sensor}"), range, start, end: done.then(Instant::now) };
+    history.lock().expect("no writer panicked").note_deletion(deleted);
+}
+
+/// Sends until it is stopped: one instance after the other with the same body, until one of them acks it; and some bodies
+/// once more to another instance, as somebody does whose ack was lost.
+fn write(writer: usize, bases: &[String], history: &Mutex<History>, stop: &AtomicBool, acks: &AtomicUsize) {
     let mut random = Random::new(u64::try_from(writer).expect("small") + 4711);
     for body in 0.. {
-        if stop.load(Ordering::Relaxed) {
-            return;
-        }
         let (mut lines, mut places) = (String::new(), Vec::new());
         for line in 0..LINES {
             let sensor = format!("shared,sensor=s{}", random.below(SENSORS));
@@ -107,55 +131,66 @@ fn write(writer: usize, bases: &[String; 2], written: &Mutex<Written>, stop: &At
             lines.push_str(&format!("{sensor} {own}={value}i,all={value}i {time}\n"));
             places.extend([own, "all"].map(|field| ((sensor.clone(), time, field.to_owned()), value)));
         }
-        let mut note = written.lock().expect("no writer panicked");
-        for (place, value) in &places {
-            note.tried.entry(place.clone()).or_default().insert(*value);
-        }
-        drop(note);
-        let mut instance = usize::try_from(random.below(2)).expect("small");
+        let mut instance = usize::try_from(random.below(i64::try_from(bases.len()).expect("few"))).expect("small");
         let ack = random.of(&["", "&ack=store"]);
-        while !stop.load(Ordering::Relaxed) {
+        let mut times_to_send = 1 + i64::from(random.below(4) == 0);
+        while times_to_send > 0 {
+            if stop.load(Ordering::Relaxed) {
+                return;
+            }
             let url = format!("{}/write?db={DATABASE}{ack}", bases[instance]);
-            match request("POST", &url, lines.as_bytes(), &[]) {
-                Ok(answer) if answer.status == 503 => {}
+            let attempt = history.lock().expect("no writer panicked").begin(&places);
+            let acked = match request("POST", &url, lines.as_bytes(), &[]) {
+                // It may be logged later than it is answered.
+                Ok(answer) if answer.status == 503 => None,
                 Ok(answer) => {
                     answer.expect(204);
-                    let mut note = written.lock().expect("no writer panicked");
-                    note.acked.extend(places.into_iter().map(|(place, _)| place));
-                    acks.fetch_add(1, Ordering::Relaxed);
-                    break;
+                    Some(true)
                 }
-                Err(_killed) => {}
+                Err(_killed) => Some(false),
+            };
+            history.lock().expect("no writer panicked").end(attempt, acked);
+            if acked == Some(true) {
+                acks.fetch_add(1, Ordering::Relaxed);
+                times_to_send -= 1;
             }
-            instance = 1 - instance;
+            instance = (instance + 1) % bases.len();
         }
     }
 }
 
-fn check_union(stored: &Stored, written: &Written) {
-    let mut found: BTreeSet<Place> = BTreeSet::new();
-    let mut overflowing = 0;
+/// What is stored, each timestamp once.
+fn values(stored: &Stored) -> BTreeMap<Place, i64> {
+    let (mut found, mut overflowing) = (BTreeMap::new(), 0);
     stored.each_bucket(&CAPS, |pages| {
         overflowing += usize::from(pages.len() > 1);
         for reading in pages.iter().flat_map(|page| &page.readings) {
             for (field, value) in &reading.fields {
                 let Value::Integer(value) = value else { panic!("{field}: {value:?}") };
                 let place = (pages[0].sensor.clone(), reading.time, field.clone());
-                let tried = written.tried.get(&place);
-                assert!(tried.is_some_and(|values| values.contains(value)), "{place:?}: {value} was never written");
-                assert!(found.insert(place.clone()), "{place:?} twice");
+                assert!(found.insert(place.clone(), *value).is_none(), "{place:?} twice");
             }
         }
     });
-    for place in &written.acked {
-        assert!(found.contains(place), "{place:?} was acked and is not there");
-    }
     assert!(overflowing > 2, "{overflowing} buckets overflowed");
+    found
+}
+
+/// What an instance answers.
+fn answers(server: &Server) -> BTreeMap<Place, i64> {
+    let mut found = BTreeMap::new();
+    for sensor in (0..SENSORS).map(|sensor| format!("shared,sensor=s{sensor}")) {
+        for (time, fields) in readings(server, DATABASE, &sensor, None, 1000) {
+            let value = |text: String| text.parse().expect("an integer");
+            found.extend(fields.into_iter().map(|(field, text)| ((sensor.clone(), time, field), value(text))));
+        }
+    }
+    found
 }
 
 /// One instance stores a value, the other one corrects it; neither of them may bring an older one back, now or when it
 /// writes other readings of the same bucket.
-fn correct_in_turn(servers: &[Server; 2], stored: &Stored) {
+fn correct_in_turn(servers: &[Server], stored: &Stored) {
     let mut expected: BTreeMap<i64, String> = BTreeMap::new();
     let send = |instance: usize, ack: &str, line: String| {
         let url = servers[instance].url(&format!("/write?db={DATABASE}{ack}"));

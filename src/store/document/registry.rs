@@ -1,0 +1,100 @@
+//! The registry as a document, in both stores.
+//!
+//! ```text
+//! { _id: "registry", rev: Int64, floor: Int64,
+//!   logs: [ { opening: "<16 hex>", log: "<16 hex>", folder: "<16 hex>", watermark: Int64, beat: Int64, seen: Date, takenBy: "<16 hex>",
+//!           takenThrough: Int64, host }, … ],
+//!   deletions: [ { stamp: Int64, database, statement, from: Int64, to: Int64, done: true }, … ] }
+//! ```
+
+use bson::{Bson, Document, doc};
+
+use crate::bucket::StorageError;
+use crate::bucket::deletions::Remembered;
+use crate::bucket::registry::{Registered, Registry, Taken};
+
+/// The document's `_id`.
+pub const REGISTRY: &str = "registry";
+
+/// The document, with the rev that its writing makes.
+#[must_use]
+pub fn registry_document(registry: &Registry) -> Document {
+    let log = |log: &Registered| {
+        let mut document = doc! {
+            "opening": format!("{:016x}", log.opening), "log": format!("{:016x}", log.log),
+            "folder": format!("{:016x}", log.folder),
+            "watermark": long(log.watermark), "beat": long(log.beat),
+            "seen": bson::DateTime::from_millis(long(log.seen_ms)), "host": &log.host,
+        };
+        if let Some(Taken { by, through }) = log.taken {
+            document.insert("takenBy", format!("{by:016x}"));
+            document.insert("takenThrough", long(through));
+        }
+        Bson::from(document)
+    };
+    let deletion = |deletion: &Remembered| {
+        let mut document = doc! {
+            "stamp": long(deletion.stamp), "database": &deletion.database,
+            "from": deletion.range.start, "to": deletion.range.end,
+        };
+        if let Some(statement) = &deletion.statement {
+            document.insert("statement", statement);
+        }
+        if deletion.done {
+            document.insert("done", true);
+        }
+        Bson::from(document)
+    };
+    doc! {
+        "_id": REGISTRY, "rev": long(registry.rev + 1), "floor": long(registry.floor),
+        "logs": registry.logs.iter().map(log).collect::<Vec<Bson>>(),
+        "deletions": registry.deletions.iter().map(deletion).collect::<Vec<Bson>>(),
+    }
+}
+
+fn long(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+/// The registry of a document.
+///
+/// # Errors
+/// [`StorageError::Unreadable`]
+pub fn decode_registry(document: &Document) -> Result<Registry, StorageError> {
+    let detail = || "it is not as this program writes it".to_owned();
+    decode(document).ok_or_else(|| StorageError::Unreadable { id: REGISTRY.to_owned(), detail: detail() })
+}
+
+fn decode(document: &Document) -> Option<Registry> {
+    let whole = |document: &Document, name: &str| u64::try_from(document.get_i64(name).ok()?).ok();
+    let id = |document: &Document, name: &str| u64::from_str_radix(document.get_str(name).ok()?, 16).ok();
+    let log = |log: &Bson| {
+        let log = log.as_document()?;
+        Some(Registered {
+            opening: id(log, "opening")?,
+            log: id(log, "log")?,
+            folder: id(log, "folder").unwrap_or_default(),
+            watermark: whole(log, "watermark")?,
+            beat: whole(log, "beat")?,
+            seen_ms: u64::try_from(log.get_datetime("seen").ok()?.timestamp_millis()).ok()?,
+            taken: id(log, "takenBy").map(|by| Taken { by, through: whole(log, "takenThrough").unwrap_or_default() }),
+            host: log.get_str("host").unwrap_or_default().to_owned(),
+        })
+    };
+    let deletion = |deletion: &Bson| {
+        let deletion = deletion.as_document()?;
+        Some(Remembered {
+            stamp: whole(deletion, "stamp")?,
+            database: deletion.get_str("database").ok()?.to_owned(),
+            statement: deletion.get_str("statement").ok().map(str::to_owned),
+            range: deletion.get_i64("from").ok()?..deletion.get_i64("to").ok()?,
+            done: deletion.get_bool("done").unwrap_or_default(),
+        })
+    };
+    Some(Registry {
+        rev: whole(document, "rev")?,
+        floor: whole(document, "floor")?,
+        logs: document.get_array("logs").ok()?.iter().map(log).collect::<Option<_>>()?,
+        deletions: document.get_array("deletions").ok()?.iter().map(deletion).collect::<Option<_>>()?,
+    })
+}

@@ -1,0 +1,271 @@
+//! A store in which what a remembered deletion covers is gone, also where it still lies there: every read of readings and
+//! summaries goes through here. Walks do not: whoever checks the store sees it as it is.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+
+use crate::bucket::deletions::{Covers, Deletions, Masks, cut};
+use crate::bucket::kept::{Cursor, KeptBucket, KeptSensor, Walked};
+use crate::bucket::page::StoredPage;
+use crate::bucket::registry::Registry;
+use crate::bucket::store::{BucketId, PageWrite, ScannedPage, SensorFilter, Written};
+use crate::bucket::{SensorDocument, StorageError, Store};
+use crate::reading::{Hour, Sensor, Stamp};
+
+/// A store behind the deletions that are remembered.
+#[derive(Debug)]
+pub struct Masked {
+    store: Arc<dyn Store>,
+    masks: Masks,
+}
+
+impl Masked {
+    /// This store behind these deletions.
+    #[must_use]
+    pub fn new(store: Arc<dyn Store>, masks: Masks) -> Self {
+        Self { store, masks }
+    }
+
+    /// The sensor of a key: its document knows its parts best.
+    async fn sensor(&self, database: &str, key: &str) -> Result<Option<Arc<Sensor>>, StorageError> {
+        match self.store.read_sensors(database, &[key]).await {
+            Ok(found) => {
+                let found = found.into_iter().next().map(|document| document.sensor);
+                Ok(found.or_else(|| Sensor::of_key(key).map(Arc::new)))
+            }
+            Err(StorageError::Unreadable { .. }) => Ok(Sensor::of_key(key).map(Arc::new)),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Takes what is deleted out of a sensor's scanned pages. Of a page that was read without its readings, and of which
+    /// something may be deleted, the hour is read once more with them: its summary counts no more.
+    async fn mask(
+        &self,
+        deletions: &Deletions,
+        (database, key): (&str, &str),
+        hours: &Range<Hour>,
+        pages: Vec<ScannedPage>,
+    ) -> Result<Vec<ScannedPage>, StorageError> {
+        let Some(sensor) = self.sensor(database, key).await? else { return Ok(pages) };
+        let covers = deletions.of(database, &sensor, hours);
+        if covers.is_empty() {
+            return Ok(pages);
+        }
+        let mut masked = Vec::with_capacity(pages.len());
+        for of_hour in pages.chunk_by(|a, b| a.hour == b.hour) {
+            let hour = of_hour[0].hour;
+            let is_touched = of_hour.iter().any(|page| is_touched(page, &covers));
+            let with_readings = of_hour.iter().all(|page| page.readings.is_some());
+            if !is_touched || with_readings {
+                masked.extend(of_hour.iter().cloned().filter_map(|page| masked_page(page, &covers, true)));
+                continue;
+            }
+            let anew = self.store.scan(database, key, hour..hour.next(), true, usize::MAX).await?;
+            masked.extend(anew.into_iter().filter_map(|page| masked_page(page, &covers, false)));
+        }
+        Ok(masked)
+    }
+}
+
+fn is_touched(page: &ScannedPage, covers: &Covers) -> bool {
+    let hour = page.hour.start_ns()..page.hour.end_ns();
+    covers.iter().any(|(range, before)| page.oldest < *before && range.start < hour.end && hour.start < range.end)
+}
+
+/// A page without what is deleted; `None` when nothing is left of it.
+fn masked_page(mut page: ScannedPage, covers: &Covers, with_readings: bool) -> Option<ScannedPage> {
+    if !is_touched(&page, covers) {
+        return Some(page);
+    }
+    let readings = page.readings.as_mut()?;
+    if cut(readings, covers) {
+        page.summary = readings.summaries().map(|(name, summary)| (name.clone(), summary.clone())).collect();
+    }
+    let is_empty = readings.is_empty();
+    if !with_readings {
+        page.readings = None;
+    }
+    (!is_empty).then_some(page)
+}
+
+#[async_trait]
+impl Store for Masked {
+    async fn write_pages(&self, database: &str, writes: &[PageWrite<'_>]) -> Vec<Written> {
+        self.store.write_pages(database, writes).await
+    }
+
+    async fn read_buckets(&self, database: &str, ids: &[BucketId]) -> Result<Vec<Vec<StoredPage>>, StorageError> {
+        let deletions = self.masks.now();
+        let mut buckets = self.store.read_buckets(database, ids).await?;
+        if deletions.is_about(database) {
+            for (id, pages) in ids.iter().zip(&mut buckets) {
+                let covers = deletions.of(database, &id.sensor, &(id.hour..id.hour.next()));
+                pages.iter_mut().for_each(|page| page.cut |= cut(&mut page.readings, &covers));
+            }
+        }
+        Ok(buckets)
+    }
+
+    async fn scan(
+        &self,
+        database: &str,
+        sensor: &str,
+        hours: Range<Hour>,
+        with_readings: bool,
+        pages_max: usize,
+    ) -> Result<Vec<ScannedPage>, StorageError> {
+        let deletions = self.masks.now();
+        if !deletions.is_about(database) {
+            return self.store.scan(database, sensor, hours, with_readings, pages_max).await;
+        }
+        // An empty part says that there is nothing left, so one that is empty because of a deletion is passed over.
+        let mut rest = hours.clone();
+        loop {
+            let pages = self.store.scan(database, sensor, rest.clone(), with_readings, pages_max).await?;
+            let Some(last) = pages.last().map(|page| page.hour) else { return Ok(pages) };
+            let masked = self.mask(&deletions, (database, sensor), &hours, pages).await?;
+            if !masked.is_empty() {
+                return Ok(masked);
+            }
+            rest.start = last.next();
+        }
+    }
+
+    async fn scan_back(
+        &self,
+        database: &str,
+        sensor: &str,
+        hours: Range<Hour>,
+        pages_max: usize,
+    ) -> Result<Vec<ScannedPage>, StorageError> {
+        let deletions = self.masks.now();
+        if !deletions.is_about(database) {
+            return self.store.scan_back(database, sensor, hours, pages_max).await;
+        }
+        let mut rest = hours.clone();
+        loop {
+            let pages = self.store.scan_back(database, sensor, rest.clone(), pages_max).await?;
+            let Some(last) = pages.last().map(|page| page.hour) else { return Ok(pages) };
+            let masked = self.mask(&deletions, (database, sensor), &hours, pages).await?;
+            if !masked.is_empty() {
+                return Ok(masked);
+            }
+            rest.end = last;
+        }
+    }
+
+    async fn scan_sensors(
+        &self,
+        database: &str,
+        sensors: &[&str],
+        hours: Range<Hour>,
+        with_readings: bool,
+        fields: Option<&[&str]>,
+    ) -> Result<Vec<Vec<ScannedPage>>, StorageError> {
+        let deletions = self.masks.now();
+        let scanned = self.store.scan_sensors(database, sensors, hours.clone(), with_readings, fields).await?;
+        if !deletions.is_about(database) {
+            return Ok(scanned);
+        }
+        let mut masked = Vec::with_capacity(scanned.len());
+        for (sensor, pages) in sensors.iter().zip(scanned) {
+            masked.push(self.mask(&deletions, (database, sensor), &hours, pages).await?);
+        }
+        Ok(masked)
+    }
+
+    async fn read_sensors(&self, database: &str, keys: &[&str]) -> Result<Vec<SensorDocument>, StorageError> {
+        self.store.read_sensors(database, keys).await
+    }
+
+    async fn list_sensors(&self, database: &str, filter: &SensorFilter) -> Result<Vec<SensorDocument>, StorageError> {
+        self.store.list_sensors(database, filter).await
+    }
+
+    async fn write_sensors(&self, database: &str, documents: &[SensorDocument]) -> Vec<Written> {
+        self.store.write_sensors(database, documents).await
+    }
+
+    async fn databases(&self) -> Result<Vec<String>, StorageError> {
+        self.store.databases().await
+    }
+
+    async fn create_database(&self, database: &str) -> Result<(), StorageError> {
+        self.store.create_database(database).await
+    }
+
+    async fn remove_buckets(
+        &self,
+        database: &str,
+        sensors: &[&str],
+        hours: Range<Hour>,
+        before: Stamp,
+    ) -> Result<(), StorageError> {
+        self.store.remove_buckets(database, sensors, hours, before).await
+    }
+
+    async fn remove_sensors(&self, database: &str, keys: &[&str]) -> Result<(), StorageError> {
+        self.store.remove_sensors(database, keys).await
+    }
+
+    async fn drop_database(&self, database: &str) -> Result<(), StorageError> {
+        self.store.drop_database(database).await
+    }
+
+    async fn unlist_database(&self, database: &str) -> Result<(), StorageError> {
+        self.store.unlist_database(database).await
+    }
+
+    async fn read_registry(&self) -> Result<Registry, StorageError> {
+        self.store.read_registry().await
+    }
+
+    async fn write_registry(&self, registry: &Registry) -> Written {
+        self.store.write_registry(registry).await
+    }
+
+    async fn clock_ms(&self) -> Result<Option<u64>, StorageError> {
+        self.store.clock_ms().await
+    }
+
+    async fn revisit(&self, database: &str) -> Result<(), StorageError> {
+        self.store.revisit(database).await
+    }
+
+    async fn walk_buckets(
+        &self,
+        database: &str,
+        from: Option<&Cursor>,
+        pages_max: usize,
+    ) -> Result<Walked<KeptBucket>, StorageError> {
+        self.store.walk_buckets(database, from, pages_max).await
+    }
+
+    async fn walk_sensors(
+        &self,
+        database: &str,
+        from: Option<&Cursor>,
+        max: usize,
+    ) -> Result<Walked<KeptSensor>, StorageError> {
+        self.store.walk_sensors(database, from, max).await
+    }
+
+    async fn estimate_pages(&self) -> Result<u64, StorageError> {
+        self.store.estimate_pages().await
+    }
+
+    fn is_shared(&self) -> bool {
+        self.store.is_shared()
+    }
+
+    async fn check(&self) -> Result<(), StorageError> {
+        self.store.check().await
+    }
+
+    async fn close(&self) {
+        self.store.close().await;
+    }
+}

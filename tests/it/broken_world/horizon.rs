@@ -1,0 +1,87 @@
+//! How long others wait for a log that is silent, and what they remember for it meanwhile.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde_json::Value;
+
+use crate::support::eventually;
+use crate::support::http::{get, post};
+use crate::support::mongod::{fresh_database_name, mongod};
+use crate::support::series::{flush, metric, readings};
+use crate::support::server::{Launch, Server};
+
+/// Nothing is stored unless somebody asks for it.
+const QUIET: &str = "[flush]\ninterval = \"1h\"\nquiet = \"10m\"\n[sensors]\nwrite_interval = \"100ms\"\n";
+const HOUR: i64 = 1_768_485_600;
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn write(server: &Server, ack: &str, value: i64, second: i64) {
+    let line = format!("m v={value}i {}000000000", HOUR + second);
+    post(&server.url(&format!("/write?ack={ack}")), line, &[]).expect(204);
+}
+
+/// By second.
+fn stored(server: &Server) -> Vec<(i64, String)> {
+    let rows = readings(server, "default", "m", None, 100).into_iter();
+    rows.map(|(time, fields)| (time / 1_000_000_000 - HOUR, fields["v"].clone())).collect()
+}
+
+/// An instance was down for longer than `log.horizon`. What it brings back then may be older than what the store has or
+/// later, and nobody can tell: what the store has otherwise stays, and what was acked is told and kept.
+#[test]
+fn what_comes_back_after_the_horizon_is_kept_and_told_where_the_store_says_otherwise() {
+    let uri = mongod().uri(&fresh_database_name());
+    let launch = Launch::with_store(uri)
+        .config(format!("{QUIET}[log]\nhorizon = \"1m\"\n[clock]\ntolerance = \"1m\"\nmax_offset = \"1h\"\n"));
+    // Its clock is ahead, so that ten seconds of silence are a minute to it.
+    const AHEAD_S: i64 = 50;
+    let other = launch.clone().env("FAULT_CLOCK_MS", AHEAD_S * 1000).start();
+    let mut silent = launch.clone().start();
+    write(&other, "store", 2, 1);
+    let written = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64() + AHEAD_S as f64;
+    for (value, second) in [(1, 1), (3, 3)] {
+        write(&silent, "log", value, second);
+    }
+    assert_eq!(metric(&other, "hourglass_registry_logs"), 2.0);
+    silent.kill();
+    let has_passed = || (metric(&other, "hourglass_registry_floor_timestamp_seconds") > written).then_some(());
+    eventually("the silent log holds the floor no more", PATIENCE, has_passed);
+    // The page is written anew, and forgets which of its values came when: all that could be compared with them is lost.
+    write(&other, "store", 4, 4);
+    silent.restart_as(launch);
+    let answer = post(&silent.url("/api/v1/flush"), "", &[]).expect(409);
+    assert!(answer.text().contains("dead-letters"), "{}", answer.text());
+    let expected: Vec<(i64, String)> = [(1, 2), (3, 3), (4, 4)].map(|(at, value)| (at, value.to_string())).into();
+    assert_eq!(stored(&silent), expected);
+    assert_eq!(stored(&other), expected);
+    let letters: Value = get(&silent.url("/api/v1/dead-letters")).expect(200).json();
+    assert_eq!(letters["readings"], 1);
+    let lot = &letters["lots"][0];
+    assert_eq!(lot["lines"].as_str().unwrap().trim(), format!("m v=1i {}000000000", HOUR + 1));
+    assert!(lot["reason"].as_str().unwrap().contains("log.horizon"), "{lot}");
+    assert!(get(&silent.url("/health")).text().contains("dead-letters"));
+}
+
+/// A deletion is remembered as long as anybody may still bring something that is older, and no more than
+/// `limits.deletions` are: the next one is refused, and taken when the others are forgotten.
+#[test]
+fn a_deletion_is_forgotten_when_nobody_has_anything_older() {
+    let launch = Launch::with_store(mongod().uri(&fresh_database_name()));
+    let server = launch.clone().config(format!("{QUIET}[limits]\ndeletions = 1\n")).start();
+    let holding = launch.config(QUIET).start();
+    write(&server, "store", 1, 0);
+    write(&holding, "log", 1, 1);
+    let drop_series = || post(&server.url("/query?db=default&q=DROP%20SERIES%20FROM%20m"), "", &[]);
+    drop_series().expect(200);
+    eventually("it is remembered", PATIENCE, || (metric(&server, "hourglass_registry_deletions") >= 1.0).then_some(()));
+    let refused = drop_series();
+    assert!(refused.status == 503 && refused.text().contains("limits.deletions"), "{}", refused.text());
+    flush(&holding);
+    let is_forgotten = || (metric(&server, "hourglass_registry_deletions") == 0.0).then_some(());
+    eventually("it is forgotten", PATIENCE, is_forgotten);
+    drop_series().expect(200);
+    for server in [&server, &holding] {
+        let answer = get(&server.url("/api/v1/readings?sensor=m"));
+        assert!(answer.status == 404 || stored(server).is_empty(), "{}", answer.text());
+    }
+}

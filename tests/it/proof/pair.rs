@@ -1,0 +1,332 @@
+//! Two instances on one MongoDB, and what nothing but stamps can tell: corrections, duplicates, deletions, folders that
+//! were restored or cloned, and clocks that differ. Each story is told with and without a bug, by [`super::teeth`].
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use hourglass::reading::Value;
+
+use super::oracle::{Oracle, START, Violation};
+use super::{CAPS, DATABASE, NEVER, RECOVERY, config, ends_by_itself, flush, with_bug};
+use crate::support::http::{post, request};
+use crate::support::mongod::{fresh_database_name, mongod};
+use crate::support::pages::Stored;
+use crate::support::poll;
+use crate::support::proxy::{Fault, Proxy};
+use crate::support::series::readings;
+use crate::support::server::{Launch, Server};
+
+const SECOND: i64 = 1_000_000_000;
+const PATIENCE: Duration = Duration::from_secs(15);
+const SENSOR: &str = "teeth,sensor=x";
+
+/// Two instances that flush when they are asked to, and what was found.
+struct Pair {
+    a: Server,
+    b: Server,
+    launch: Launch,
+    stored: Stored,
+    oracle: Oracle,
+}
+
+impl Pair {
+    fn start(bug: Option<&str>) -> Pair {
+        let name = fresh_database_name();
+        Pair::with(&name, Launch::with_store(mongod().uri(&name)), |launch| launch, bug)
+    }
+
+    /// The first one is launched as given and changed, the second one on the shared mongod.
+    fn with(name: &str, a: Launch, change: impl Fn(Launch) -> Launch, bug: Option<&str>) -> Pair {
+        let quiet = |launch: Launch| with_bug(launch.config(config(NEVER)), bug);
+        let (launch, b) = (quiet(a), quiet(Launch::with_store(mongod().uri(name))));
+        let stored = Stored::in_mongo(mongod(), name, DATABASE);
+        Pair { a: change(launch.clone()).start(), b: b.start(), launch, stored, oracle: Oracle::new(0, 0) }
+    }
+
+    /// Starts the first one again, and waits until its log is read back.
+    fn restart_a(&mut self) {
+        self.a.restart_as(self.launch.clone());
+        let url = self.a.url(&format!("/api/v1/readings?db={DATABASE}&sensor={SENSOR}"));
+        let is_fed = || request("GET", &url, b"", &[]).is_ok_and(|answer| [200, 404].contains(&answer.status));
+        if poll(RECOVERY, || is_fed().then_some(())).is_none() {
+            self.oracle.note(Violation::Late("the end of the replay".to_owned()));
+        }
+    }
+
+    /// Notes a violation unless this is what both answer and what is stored once both have flushed: values of the field
+    /// `x` by second.
+    fn expect(&mut self, expected: &[(i64, i64)]) {
+        for server in [&self.a, &self.b] {
+            if !flush(server) {
+                self.oracle.note(Violation::Late("a flush".to_owned()));
+            }
+        }
+        self.expect_answers(expected);
+        compare(&mut self.oracle, "the store", stored_values(&self.stored), expected);
+    }
+
+    fn expect_answers(&mut self, expected: &[(i64, i64)]) {
+        for (server, name) in [(&self.a, "the first instance"), (&self.b, "the second instance")] {
+            compare(&mut self.oracle, name, answers(server), expected);
+        }
+    }
+
+    /// Waits until each of both has told the registry twice how far it is.
+    fn await_beats(&mut self) {
+        let beats = || -> BTreeMap<String, i64> {
+            let registry = self.stored.registry();
+            let logs = registry.get_array("logs").expect("logs").iter().filter_map(|log| log.as_document());
+            logs.map(|log| (log.get_str("opening").expect("a name").to_owned(), log.get_i64("beat").expect("a beat")))
+                .collect()
+        };
+        let before = beats();
+        let have_come = || {
+            let now = beats();
+            let risen = before.iter().filter(|(opening, beat)| now.get(*opening).is_some_and(|now| *now >= **beat + 2));
+            (risen.count() >= 2).then_some(())
+        };
+        if poll(PATIENCE, have_come).is_none() {
+            self.oracle.note(Violation::Late("beats of both".to_owned()));
+        }
+    }
+}
+
+fn answers(server: &Server) -> Vec<(i64, i64)> {
+    let rows = readings(server, DATABASE, SENSOR, None, 1000).into_iter();
+    let number = |text: &String| text.parse().expect("a whole number");
+    rows.filter_map(|(time, fields)| Some(((time - START) / SECOND, number(fields.get("x")?)))).collect()
+}
+
+fn compare(oracle: &mut Oracle, place: &str, found: Vec<(i64, i64)>, expected: &[(i64, i64)]) {
+    if found != expected {
+        oracle.note(Violation::Answers(format!("{place}: {found:?}, expected {expected:?}")));
+    }
+}
+
+fn stored_values(stored: &Stored) -> Vec<(i64, i64)> {
+    let mut found = Vec::new();
+    stored.each_bucket(&CAPS, |pages| {
+        for reading in pages.iter().flat_map(|page| &page.readings) {
+            let Value::Integer(value) = reading.fields[0].1 else { panic!("{reading:?}") };
+            found.push(((reading.time - START) / SECOND, value));
+        }
+    });
+    found
+}
+
+fn write_url(server: &Server, ack: &str) -> String {
+    server.url(&format!("/write?db={DATABASE}&ack={ack}"))
+}
+
+fn line(second: i64, value: i64) -> String {
+    format!("{SENSOR} x={value}i {}\n", START + second * SECOND)
+}
+
+/// Acked by the log alone: it is in the store when somebody flushes.
+fn log(server: &Server, second: i64, value: i64) {
+    post(&write_url(server, "log"), line(second, value), &[]).expect(204);
+}
+
+/// Acked by the store.
+fn store(server: &Server, second: i64, value: i64) {
+    post(&write_url(server, "store"), line(second, value), &[]).expect(204);
+}
+
+fn drop_series(server: &Server) {
+    let statement = "DROP%20SERIES%20FROM%20teeth";
+    post(&server.url(&format!("/query?db={DATABASE}&q={statement}")), "", &[]).expect(200);
+}
+
+/// Each of them writes to a bucket that the other one has changed since.
+pub fn conflicts(bug: Option<&str>) -> Oracle {
+    let mut pair = Pair::start(bug);
+    for (second, server) in (0..).zip([&pair.a, &pair.b, &pair.a, &pair.b]) {
+        store(server, second, second);
+    }
+    pair.expect(&[(0, 0), (1, 1), (2, 2), (3, 3)]);
+    pair.oracle
+}
+
+/// No fault, two instances behind a load balancer: the first acks a value by its log, the second acks its correction by
+/// the store, then the first flushes. The first value stood for good.
+pub fn corrected_before_the_flush(bug: Option<&str>) -> Oracle {
+    let mut pair = Pair::start(bug);
+    log(&pair.a, 0, 5);
+    store(&pair.b, 0, 2);
+    pair.expect(&[(0, 2)]);
+    pair.oracle
+}
+
+/// One instance dies when its reading is stored and its log does not know that; then the other one corrects it.
+pub fn corrected_before_the_replay(bug: Option<&str>) -> Oracle {
+    let name = fresh_database_name();
+    let launch = Launch::with_store(mongod().uri(&name));
+    let mut pair = Pair::with(&name, launch, |launch| launch.env("FAULT_KILL_AT", "after_flush:1"), bug);
+    log(&pair.a, 0, 5);
+    // There is no answer: it dies on the way.
+    let _ = request("POST", &pair.a.url("/api/v1/flush"), b"", &[]);
+    if !ends_by_itself(&mut pair.a) {
+        pair.oracle.note(Violation::Late("the end behind a flush".to_owned()));
+    }
+    store(&pair.b, 0, 2);
+    pair.restart_a();
+    pair.expect_answers(&[(0, 2)]);
+    pair.expect(&[(0, 2)]);
+    pair.oracle
+}
+
+/// The second instance stores a value, the first one stores the same, which left no trace. It is killed, the second one
+/// corrects the value, and the first one's replay brought it back for good; before its flush its answers laid the
+/// replayed value over the correction.
+pub fn a_duplicate_and_a_correction(bug: Option<&str>) -> Oracle {
+    let mut pair = Pair::start(bug);
+    store(&pair.b, 0, 5);
+    store(&pair.a, 0, 5);
+    pair.a.kill();
+    store(&pair.b, 0, 2);
+    pair.restart_a();
+    pair.expect_answers(&[(0, 2)]);
+    pair.expect(&[(0, 2)]);
+    pair.oracle
+}
+
+/// A value is stored, the first instance logs another one, and the second one says the stored value again: it is the
+/// later one, and has to be so also when the first one flushes.
+pub fn a_duplicate_over_an_unflushed_value(bug: Option<&str>) -> Oracle {
+    let mut pair = Pair::start(bug);
+    store(&pair.b, 0, 2);
+    log(&pair.a, 0, 5);
+    store(&pair.b, 0, 2);
+    pair.expect(&[(0, 2)]);
+    pair.oracle
+}
+
+/// One instance's write lands and its answer is lost on the way; before it can look, the other one corrects it.
+pub fn corrected_before_the_outcome_is_known(bug: Option<&str>) -> Oracle {
+    let (name, proxy) = (fresh_database_name(), Proxy::start(mongod().port()));
+    // No heartbeat is cut: behind one, a driver sends nothing more, and the write would not land.
+    let options = "directConnection=true&heartbeatFrequencyMS=600000";
+    let uri = format!("mongodb://127.0.0.1:{}/{name}?{options}", proxy.port());
+    let mut pair = Pair::with(&name, Launch::with_store(uri), |launch| launch, bug);
+    // So that the sensor and its bucket are known, and the next command is the page's write.
+    store(&pair.a, 0, 1);
+    proxy.set(Fault::CutReply { after: 0 });
+    let url = write_url(&pair.a, "store");
+    let writing = std::thread::spawn(move || request("POST", &url, line(1, 5).as_bytes(), &[]));
+    let landed = || stored_values(&pair.stored).contains(&(1, 5)).then_some(());
+    if poll(PATIENCE, landed).is_none() {
+        pair.oracle.note(Violation::Late("a write whose answer is cut".to_owned()));
+    }
+    store(&pair.b, 1, 2);
+    proxy.set(Fault::Pass);
+    let answer = writing.join().expect("the client does not panic").expect("an answer");
+    assert!([204, 503].contains(&answer.status), "{}", answer.text());
+    pair.expect(&[(0, 1), (1, 2)]);
+    pair.oracle
+}
+
+/// The first instance logs a reading and stores another, and is killed; the second one drops the series, which is
+/// answered as done; when the first one came back, the readings were back in the store.
+pub fn deleted_while_an_instance_is_down(bug: Option<&str>) -> Oracle {
+    let mut pair = Pair::start(bug);
+    store(&pair.a, 0, 5);
+    log(&pair.a, 1, 5);
+    pair.a.kill();
+    drop_series(&pair.b);
+    store(&pair.b, 2, 7);
+    pair.restart_a();
+    pair.expect_answers(&[(2, 7)]);
+    pair.expect(&[(2, 7)]);
+    pair.oracle
+}
+
+/// One instance has a reading in its log, and both go on to tell the registry how far they are: no floor passes what is
+/// not stored, or the reading would be taken for one that nobody knows the time of.
+pub fn unflushed_for_some_time(bug: Option<&str>) -> Oracle {
+    let mut pair = Pair::start(bug);
+    store(&pair.b, 0, 5);
+    log(&pair.a, 0, 2);
+    pair.await_beats();
+    // The page's floor rises.
+    store(&pair.b, 1, 1);
+    pair.expect(&[(0, 2), (1, 1)]);
+    pair.oracle
+}
+
+/// The first instance's folder is copied and goes on; then the copy is put back, and what is written then is written
+/// under sequences that were used before: a correction and a new field were acked by the store and never stored.
+pub fn a_folder_is_restored(bug: Option<&str>) -> Oracle {
+    let mut pair = Pair::start(bug);
+    let folder = pair.a.data_dir();
+    let copy = folder.with_extension("copy");
+    // What the second one has not flushed holds the floor: above it stamps are new whatever they are counted from.
+    log(&pair.b, 9, 1);
+    store(&pair.a, 0, 1);
+    assert!(pair.a.stop().success(), "a stop");
+    copy_folder(&folder, &copy);
+    pair.restart_a();
+    (1..4).for_each(|second| store(&pair.a, second, 5));
+    assert!(pair.a.stop().success(), "a stop");
+    std::fs::remove_dir_all(&folder).expect("the folder goes");
+    copy_folder(&copy, &folder);
+    pair.restart_a();
+    store(&pair.a, 1, 2);
+    post(&write_url(&pair.a, "store"), format!("{SENSOR} y=9i {}\n", START + 2 * SECOND), &[]).expect(204);
+    pair.expect(&[(0, 1), (1, 2), (2, 5), (3, 5), (9, 1)]);
+    for server in [&pair.a, &pair.b] {
+        let rows = readings(server, DATABASE, SENSOR, None, 1000);
+        if rows.get(2).is_none_or(|(_, fields)| fields.get("y").is_none_or(|y| y != "9")) {
+            pair.oracle.note(Violation::Answers(format!("a field that was added: {rows:?}")));
+        }
+    }
+    pair.oracle
+}
+
+/// Two instances run at the same time on two copies of one folder, and each corrects what the other one wrote.
+pub fn a_folder_is_cloned(bug: Option<&str>) -> Oracle {
+    let mut pair = Pair::start(bug);
+    store(&pair.a, 0, 1);
+    log(&pair.a, 1, 1);
+    pair.a.kill();
+    pair.b.kill();
+    let folder = pair.b.data_dir();
+    std::fs::remove_dir_all(&folder).expect("the folder goes");
+    copy_folder(&pair.a.data_dir(), &folder);
+    pair.restart_a();
+    pair.b.restart_as(pair.launch.clone());
+    for turn in 0..3 {
+        log(&pair.a, 0, 20 - 2 * turn);
+        store(&pair.b, 0, 19 - 2 * turn);
+        store(&pair.b, 2 + turn, 5);
+        store(&pair.a, 2 + turn, 4);
+    }
+    pair.expect(&[(0, 15), (1, 1), (2, 4), (3, 4), (4, 4)]);
+    pair.oracle
+}
+
+/// The first instance's machine has a clock that is half a minute ahead. What the other one says after it is later.
+pub fn a_clock_that_is_ahead(bug: Option<&str>) -> Oracle {
+    let name = fresh_database_name();
+    let launch = Launch::with_store(mongod().uri(&name));
+    let mut pair = Pair::with(&name, launch, |launch| launch.env("FAULT_CLOCK_MS", 30_000), bug);
+    store(&pair.a, 0, 5);
+    // By more than what two clocks may differ by.
+    pair.await_beats();
+    store(&pair.b, 0, 2);
+    pair.expect(&[(0, 2)]);
+    pair.oracle
+}
+
+fn copy_folder(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).expect("a folder can be made");
+    for entry in std::fs::read_dir(from).expect("a folder") {
+        let entry = entry.expect("an entry");
+        let target = to.join(entry.file_name());
+        if entry.file_type().expect("a type").is_dir() {
+            copy_folder(&entry.path(), &target);
+        } else {
+            std::fs::copy(entry.path(), target).expect("a file can be copied");
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! Sums are the exact sum of the stored values, rounded once: not a bit depends on the order of arrival, on flushes, on
+//! pages or on the store. The oracle is Python's `fractions.Fraction`.
+
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use hourglass::bucket::exact::{ExactSum, Rest};
+use mongodb::bson::{Bson, Document};
+use serde_json::json;
+
+use crate::support::http::{get, post, request};
+use crate::support::mongod::{fresh_database_name, mongod};
+use crate::support::packages::{not_run, on_path};
+use crate::support::pages::{Kind, Stored};
+use crate::support::random::Random;
+use crate::support::series::{flush, windows};
+use crate::support::server::{Launch, Server};
+
+const DATABASE: &str = "sums";
+/// 2026-01-15T14:00:00Z.
+const START: i64 = 1_768_485_600_000_000_000;
+const HOUR: i64 = 3_600_000_000_000;
+/// Nothing is flushed before somebody asks for it, and an hour of 9,000 readings has several pages.
+const CONFIG: &str = "[flush]\ninterval = \"1h\"\n[page]\nmax_readings = 2000\n[store]\ncommand_timeout = \"60s\"\n";
+
+struct World {
+    server: Server,
+    stored: Stored,
+}
+
+fn worlds() -> [World; 2] {
+    let server = Launch::embedded().config(CONFIG).start();
+    let stored = Stored::in_file(server.data_dir(), DATABASE);
+    let embedded = World { server, stored };
+    let name = fresh_database_name();
+    let server = Launch::with_store(mongod().uri(&name)).config(CONFIG).start();
+    [embedded, World { server, stored: Stored::in_mongo(mongod(), &name, DATABASE) }]
+}
+
+impl World {
+    fn write(&self, lines: &str) {
+        post(&self.server.url("/write?db=sums"), lines, &[]).expect(204);
+    }
+
+    /// The sum and the mean of one field in one window, as they stand in the answer.
+    fn sum(&self, sensor: &str, range: (i64, i64), step: &str) -> [String; 2] {
+        let found = windows(&self.server, DATABASE, sensor, Some(range), step);
+        let [window] = &found.values().collect::<Vec<_>>()[..] else { panic!("one window: {found:?}") };
+        [&window["v"].sum, &window["v"].avg].map(|text| text.get().to_owned())
+    }
+
+    /// The same by InfluxQL.
+    fn by_statement(&self, sensor: &str, range: (i64, i64)) -> Vec<serde_json::Value> {
+        let statement =
+            format!("SELECT sum(v), mean(v) FROM {sensor} WHERE time >= {} AND time < {}", range.0, range.1);
+        let query = percent_encoding::utf8_percent_encode(&statement, percent_encoding::NON_ALPHANUMERIC);
+        let answer = get(&self.server.url(&format!("/query?db=sums&epoch=ns&q={query}"))).expect(200).json();
+        answer["results"][0]["series"][0]["values"][0].as_array().expect("a row")[1..].to_vec()
+    }
+}
+
+/// 2^63-1, 2^63-1 and 1 in one hour, and -(2^63-1) twice in the next: both hours were 1 before a flush and 0 after it, since
+/// a page kept the first hour's sum as the double 2^64.
+#[test]
+fn a_sum_of_integers_is_the_same_after_a_flush() {
+    for world in worlds() {
+        let line = |number: i64, value: i64| format!("m v={value}i {}\n", START + number);
+        let lines =
+            [line(0, i64::MAX), line(1, i64::MAX), line(2, 1), line(HOUR, -i64::MAX), line(HOUR + 1, -i64::MAX)];
+        world.write(&lines.concat());
+        let range = (START, START + 2 * HOUR);
+        for when in ["before", "after"] {
+            assert_eq!(world.sum("m", range, "2h"), ["1", "0.2"], "{when} the flush");
+            assert_eq!(world.by_statement("m", range), [json!(1), json!(0.2)], "{when} the flush");
+            flush(&world.server);
+        }
+    }
+}
+
+/// Numbers of very different sizes, so that every order of adding doubles gives another sum.
+fn number(n: i64) -> f64 {
+    let value = ((n * 7919) % 9001 - 4500) as f64 / 1000.0;
+    match n % 50 {
+        0 => value * 1e12,
+        1 => value * 1e-9,
+        _ => value,
+    }
+}
+
+const COUNT: i64 = 9000;
+
+/// Writes them in some order, and flushes so many times on the way.
+fn write_numbers(world: &World, sensor: &str, order: impl Fn(i64) -> i64, flushes: usize) {
+    let lines: Vec<String> =
+        (0..COUNT).map(order).map(|n| format!("{sensor} v={:?} {}\n", number(n), START + n * 400_000_000)).collect();
+    for part in lines.chunks(lines.len() / (flushes + 1)) {
+        world.write(&part.concat());
+        if flushes > 0 {
+            flush(&world.server);
+        }
+    }
+}
+
+/// 9,000 floats in one hour of several pages: three different sums by order of arrival and flush, and other ETags.
+#[test]
+fn a_sum_of_floats_depends_on_neither_order_nor_flushes_nor_pages() {
+    let all: Vec<f64> = (0..COUNT).map(number).collect();
+    let Some(expected) = fractions(&[all]) else { return };
+    let (expected, mean) = (expected[0][0], expected[0][0] / COUNT as f64);
+    for world in worlds() {
+        write_numbers(&world, "rising", |n| n, 0);
+        write_numbers(&world, "falling", |n| COUNT - 1 - n, 3);
+        write_numbers(&world, "mixed", |n| n * 4001 % COUNT, 7);
+        let check = |when: &str| {
+            for sensor in ["rising", "falling", "mixed"] {
+                for range in [(START, START + HOUR), (START - 5 * HOUR, START + HOUR)] {
+                    let found = world.sum(sensor, range, "24h").map(|text| text.parse::<f64>().expect("a number"));
+                    assert_eq!(
+                        found.map(f64::to_bits),
+                        [expected, mean].map(f64::to_bits),
+                        "{sensor} {when}: {found:?}"
+                    );
+                    assert_eq!(world.by_statement(sensor, range), [expected, mean].map(serde_json::Value::from));
+                }
+            }
+        };
+        check("before the flush");
+        let path = "/api/v1/summary?db=sums&sensor=rising&step=1h&from=2026-01-15T13:00:00Z&to=2026-01-15T16:00:00Z";
+        let tag = get(&world.server.url(path)).expect(200).header("etag").expect("a tag").to_owned();
+        flush(&world.server);
+        check("after it");
+        let known = [("if-none-match", tag.as_str())];
+        request("GET", &world.server.url(path), b"", &known).expect("an answer").expect(304);
+    }
+}
+
+/// Pages of released programs have sums that were added up from left to right, and no rest. Their sums are not believed.
+#[test]
+fn what_an_older_program_added_up_is_summed_anew() {
+    for mut world in worlds() {
+        write_numbers(&world, "m", |n| n, 2);
+        world.write(&format!(
+            "m v=0.1 {0}\nm v=0.2 {1}\nm v=1e16 {2}\n",
+            START + HOUR,
+            START + HOUR + 1,
+            START + HOUR + 2
+        ));
+        flush(&world.server);
+        let ask = |world: &World| {
+            [(START, START + HOUR), (START, START + 2 * HOUR), (START + HOUR, START + 2 * HOUR)]
+                .map(|range| (world.sum("m", range, "48h"), world.by_statement("m", range)))
+        };
+        let expected = ask(&world);
+        let address = world.server.address();
+        assert!(world.server.stop().success());
+        let is_embedded = world.stored.is_embedded();
+        let older = |page: &mut Document| {
+            let v = page.get_document_mut("summary").expect("a summary").get_document_mut("v").expect("of v");
+            v.remove("rest").expect("a rest");
+            let sum = v.get_f64("sum").expect("a sum") * 1.5;
+            v.extend([("sum".to_owned(), Bson::Double(sum)), ("avg".to_owned(), Bson::Double(0.0))]);
+            if is_embedded {
+                page.insert("schemaVersion", 0);
+            }
+        };
+        let mut pages = Vec::new();
+        for kind in [Kind::Buckets, Kind::Overflow] {
+            world.stored.each_document(kind, |page| pages.push((kind, page.get_str("_id").expect("an id").to_owned())));
+        }
+        pages.sort_by_key(|(_, id)| id.clone());
+        pages.dedup_by_key(|(_, id)| id.clone());
+        assert!(pages.len() > 5, "{pages:?}");
+        pages.iter().for_each(|(kind, id)| world.stored.change(*kind, id, older));
+        world.server.restart(address);
+        for _ in 0..2 {
+            // The second time from what is remembered.
+            assert_eq!(ask(&world), expected);
+        }
+    }
+}
+
+/// The exact sums of these lists as Python's fractions have them: each rounded, what that leaves rounded, and so on.
+/// `None`, and said so, where there is no Python.
+fn fractions(lists: &[Vec<f64>]) -> Option<Vec<Vec<f64>>> {
+    const SCRIPT: &str = "
+import sys
+from fractions import Fraction
+for line in sys.stdin:
+    rest = sum((Fraction(float.fromhex(text)) for text in line.split()), Fraction(0))
+    parts = []
+    while rest:
+        part = rest.numerator / rest.denominator
+        parts.append(part.hex())
+        rest -= Fraction(part)
+    print(*parts)
+";
+    let named = std::env::var("HOURGLASS_TEST_PYTHON").unwrap_or_else(|_| "python3".to_owned());
+    let Some(python) = on_path(Path::new(&named)) else {
+        not_run("python3");
+        return None;
+    };
+    let mut child = Command::new(python);
+    let child = child.args(["-c", SCRIPT]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = child.spawn().expect("python3 can be run");
+    let text = |list: &Vec<f64>| list.iter().map(|v| hex(*v)).collect::<Vec<_>>().join(" ") + "\n";
+    let input: String = lists.iter().map(text).collect();
+    let mut stdin = child.stdin.take().expect("piped");
+    let writer = std::thread::spawn(move || stdin.write_all(input.as_bytes()));
+    let output = child.wait_with_output().expect("it ends");
+    writer.join().expect("no panic").expect("it reads");
+    assert!(output.status.success());
+    let said = String::from_utf8(output.stdout).expect("UTF-8");
+    Some(said.lines().map(|line| line.split_whitespace().map(of_hex).collect()).collect())
+}
+
+/// As Python's `float.hex` has it, but for the place of the point.
+fn hex(double: f64) -> String {
+    let (fraction, exponent) = (double.to_bits() & ((1 << 52) - 1), double.to_bits() >> 52 & 0x7ff);
+    let hidden: u64 = if exponent == 0 { 0 } else { 1 << 52 };
+    let sign = if double.is_sign_negative() { "-" } else { "" };
+    format!("{sign}0x{:x}p{}", fraction | hidden, i64::try_from(exponent.max(1)).expect("small") - 1075)
+}
+
+fn of_hex(text: &str) -> f64 {
+    let (sign, digits) = text.strip_prefix('-').map_or((1.0, text), |digits| (-1.0, digits));
+    let (digits, exponent) = digits.strip_prefix("0x").and_then(|rest| rest.split_once('p')).expect("a double");
+    let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
+    let number = u64::from_str_radix(&format!("{whole}{fraction}"), 16).expect("hexadecimal digits");
+    let exponent = exponent.parse::<i32>().expect("a number") - 4 * i32::try_from(fraction.len()).expect("few");
+    sign * crate::support::exact::times_power_of_two(number as f64, exponent)
+}
+
+/// Sums and their rests against Python's, over all exponents.
+#[test]
+fn sums_and_what_rounding_leaves_are_those_of_pythons_fractions() {
+    let bits =
+        |random: &mut Random| (random.below(1 << 32).cast_unsigned() << 32) | random.below(1 << 32).cast_unsigned();
+    let mut random = Random::new(12);
+    let mut lists: Vec<Vec<f64>> = Vec::new();
+    for round in 0..300 {
+        let count = 1 + random.below(60);
+        let one = |random: &mut Random| match round % 3 {
+            0 => (random.below(2_000_000) as f64 - 1e6) / 1000.0,
+            1 => f64::from_bits(bits(random)),
+            _ => f64::from_bits(bits(random) & !(0x7ff << 52) | (990 + bits(random) % 70) << 52),
+        };
+        lists.push((0..count).map(|_| one(&mut random)).filter(|v| v.is_finite() && v.abs() < 1e300).collect());
+    }
+    let Some(expected) = fractions(&lists) else { return };
+    assert_eq!(expected.len(), lists.len());
+    for (list, expected) in lists.iter().zip(expected) {
+        let mut sum = ExactSum::default();
+        list.iter().for_each(|value| sum.add(*value));
+        let (rounded, rest) = sum.parts();
+        let found: Vec<u64> = std::iter::once(rounded).chain(rest.doubles(rounded)).map(f64::to_bits).collect();
+        let first = expected.first().copied().unwrap_or(0.0);
+        let expected: Vec<u64> = std::iter::once(first).chain(expected.into_iter().skip(1)).map(f64::to_bits).collect();
+        assert_eq!(found, expected, "{list:?}");
+        let read = Rest::of_doubles(rounded, rest.doubles(rounded)).expect("parts");
+        assert_eq!(ExactSum::of_rounded(rounded, &read), sum);
+    }
+}
