@@ -295,7 +295,7 @@ impl Bucket {
         while let Some(at) = self.pages.iter().position(|page| held(page) && page.readings.is_empty()) {
             let last = self.pages.iter().rposition(held).unwrap_or(at);
             let moved = &mut self.pages[last];
-            moved.removed = true;
+            (moved.removed, moved.displaced) = (true, true);
             if at < last {
                 let (readings, closed) = (std::mem::take(&mut moved.readings), moved.closed);
                 self.pages[at].take_over(readings, closed);
@@ -436,12 +436,14 @@ impl Bucket {
     /// All pages that were split, and all that was split off them, are in that group: apart, one of
     /// them could fail and leave a gap in the numbers.
     ///
-    /// Where a page goes, so does all that was moved because of it, in one group.
+    /// Where a page goes, or readings took its place, so does all that was moved because of it, in one group.
     #[must_use]
     pub fn next_writes(&self) -> Vec<Vec<usize>> {
         let pending = (0..self.pages.len()).filter(|p| self.pages[*p].pending().is_some());
-        if self.pages.iter().any(|page| page.removed) {
-            return vec![pending.collect()];
+        if self.pages.iter().any(|page| page.displaced) {
+            let has_new = self.pages.iter().any(|page| page.stored.is_none());
+            let goes = |p: &usize| self.pages[*p].pending().is_some() || (has_new && self.pages[*p].number == 0);
+            return vec![(0..self.pages.len()).filter(goes).collect()];
         }
         let new = self.next_inserts();
         if new.is_empty() {

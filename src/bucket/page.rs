@@ -47,6 +47,9 @@ pub struct Page {
     pub(super) touched: bool,
     /// Nothing is left in it: it is to go from the store.
     pub(super) removed: bool,
+    /// Readings of another stored page are here, or its own are in another one, since a deletion left a gap: until all such
+    /// pages are in the store, they must be written in one transaction.
+    pub(super) displaced: bool,
     /// The stored page that this one's readings were split off from: until both are in the store,
     /// they must be written in one transaction.
     pub(super) moved_from: Option<u32>,
@@ -91,6 +94,7 @@ impl Page {
             rewritten: false,
             touched: false,
             removed: false,
+            displaced: false,
             moved_from: None,
         }
     }
@@ -161,6 +165,7 @@ impl Page {
         self.readings = readings;
         self.closed = closed;
         self.rewritten = true;
+        self.displaced = true;
     }
 
     /// Its readings, packed; the page has none meanwhile.
@@ -178,6 +183,7 @@ impl Page {
         });
         self.rewritten = false;
         self.touched = false;
+        self.displaced = false;
         self.moved_from = None;
     }
 }
@@ -200,6 +206,7 @@ impl From<StoredPage> for Page {
             rewritten: page.cut,
             touched: false,
             removed: false,
+            displaced: false,
             moved_from: None,
         }
     }

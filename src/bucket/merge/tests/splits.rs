@@ -26,6 +26,19 @@ fn a_page_splits_only_beyond_the_hard_size() {
     }
 }
 
+/// A deletion emptied page 0, the readings of page 1 took its place, and a new reading took theirs. Each of both pages was
+/// written by itself: for a moment, and for good after a kill, readings stood on both or on none.
+#[test]
+fn readings_that_took_a_deleted_pages_place_are_written_with_it() {
+    let (caps, _, mut bucket) = four_per_page(2);
+    assert_eq!(bucket.delete(&(0..4 * MILLI_NS), 2), 4);
+    let rows: Vec<Given> = (0..9).map(|i| text((20 + i) * MILLI_NS, 1)).collect();
+    apply(&mut bucket, &rows, &caps, at(3));
+    assert_eq!(bucket.next_writes(), [[0, 1, 2, 3]], "page 0 too, as further pages are made");
+    bucket.mark_written(&[0, 1, 2, 3]);
+    assert!(bucket.next_writes().is_empty() && union(&bucket).len() == 13);
+}
+
 /// A bucket of closed, stored pages and an open one, four readings of 41 bytes on each.
 fn four_per_page(pages: i64) -> (Caps, SimulatedStore, Bucket) {
     let caps = Caps { max_readings: 4, max_bytes: 400, hard_bytes: 600 };
