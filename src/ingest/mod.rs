@@ -21,6 +21,8 @@ mod feed;
 mod flight;
 mod in_log_order;
 mod lagging;
+#[cfg(test)]
+mod law;
 mod learn;
 mod listing;
 mod member;

@@ -1,0 +1,56 @@
+//! A model of the law: instances with logs, memtables, bucket caches and clocks, one store, and random steps. Whatever is
+//! killed, cloned, restored, resent or late, the store ends with the greatest stamp of every cell, less what was deleted
+//! with a greater one, bit for bit.
+//!
+//! The code's own pages, merges, stamps, registry and deletions are at work here; only the log, the network and the tasks are
+//! the model's. `HOURGLASS_LAW_CASES` says how many cases are run of each test, `HOURGLASS_LAW_SEED` which; without them merging
+//! by itself is tried a million times, and some 27,000 worlds go through about a million steps, the same in every run.
+
+mod answers;
+mod instance;
+mod laws;
+mod oracle;
+mod steps;
+mod store;
+mod teeth;
+mod world;
+
+use std::sync::{Arc, OnceLock};
+
+use proptest::prelude::ProptestConfig;
+use proptest::test_runner::{RngAlgorithm, TestRng, TestRunner};
+
+use crate::reading::Sensor;
+
+/// The one database.
+const DATABASE: &str = "plant";
+
+/// Runs so many cases by default, the same in every run with one seed.
+fn runner(by_default: u32) -> TestRunner {
+    let asked = |variable: &str| std::env::var(variable).ok().map(|text| text.parse::<u32>().expect("a number"));
+    let cases = asked("HOURGLASS_LAW_CASES").unwrap_or(by_default);
+    let seed = asked("HOURGLASS_LAW_SEED").unwrap_or(1);
+    let config = ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() };
+    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &seed.to_le_bytes().repeat(8));
+    TestRunner::new_with_rng(config, rng)
+}
+
+/// The sensors and fields that there are.
+struct Names {
+    sensors: [Arc<Sensor>; 2],
+    fields: [Arc<str>; 3],
+}
+
+impl Names {
+    fn names(&self) -> [&str; 3] {
+        [&*self.fields[0], &*self.fields[1], &*self.fields[2]]
+    }
+}
+
+fn names() -> &'static Names {
+    static NAMES: OnceLock<Names> = OnceLock::new();
+    NAMES.get_or_init(|| {
+        let sensor = |s: &str| Arc::new(Sensor::new("climate", [("sensor", s)]).expect("one tag"));
+        Names { sensors: [sensor("a"), sensor("b")], fields: ["t", "rh", "note"].map(Arc::from) }
+    })
+}

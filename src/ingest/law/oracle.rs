@@ -1,0 +1,221 @@
+//! What is right: of all that was logged, the greatest stamp of each cell, less what was deleted with a greater one. It
+//! also keeps the books on what a log says after it was silent for longer than the horizon: that alone may be set aside.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::rc::Rc;
+
+use super::store::{Cell, Key};
+use crate::bucket::registry::Registry;
+use crate::reading::{Hour, Stamp, Value};
+
+/// A logged request: readings, or a deletion.
+#[derive(Debug)]
+pub(super) struct Record {
+    pub(super) id: usize,
+    pub(super) stamp: Stamp,
+    pub(super) opening: u64,
+    pub(super) rows: Vec<Given>,
+    pub(super) deletion: Option<Gone>,
+}
+
+/// A reading as a client sends it: sensor, time, and fields by number.
+#[derive(Debug, Clone)]
+pub(super) struct Given {
+    pub(super) sensor: usize,
+    pub(super) time: i64,
+    pub(super) cells: Vec<(u16, Value)>,
+}
+
+/// What a deletion is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Gone {
+    pub(super) sensors: Vec<usize>,
+    pub(super) range: Range<i64>,
+}
+
+impl Given {
+    pub(super) fn key(&self) -> Key {
+        (self.sensor, Hour::of(self.time).0)
+    }
+}
+
+impl Record {
+    fn covers(&self, sensor: usize, time: i64, stamp: Stamp) -> bool {
+        let is_about = |gone: &Gone| gone.sensors.contains(&sensor) && gone.range.contains(&time);
+        stamp < self.stamp && self.deletion.as_ref().is_some_and(is_about)
+    }
+}
+
+/// Something that was said of a cell.
+pub(super) struct Said {
+    pub(super) record: Rc<Record>,
+    pub(super) value: Value,
+}
+
+/// All that was logged, and how far it has come.
+#[derive(Debug, Default)]
+pub(super) struct Oracle {
+    pub(super) records: Vec<Rc<Record>>,
+    /// Rows that are in the store, or deleted before they came there: record, sensor and time.
+    stored: BTreeSet<(usize, usize, i64)>,
+    /// Deletions that were carried out: two instances that delete the same with the same stamp delete it once.
+    done: Vec<(Stamp, Gone)>,
+    /// Openings that were let go while they held the floor.
+    lost: BTreeSet<u64>,
+    /// Openings of which nobody knows any more what is stored.
+    forgotten: BTreeSet<u64>,
+    /// Openings that were taken over, and by whom.
+    taken: BTreeMap<u64, u64>,
+    /// Records of lost openings that the floor has passed, and such as came back.
+    pub(super) late: BTreeSet<usize>,
+    /// Rows that were set aside, and told.
+    pub(super) told: BTreeSet<(usize, usize, i64)>,
+}
+
+impl Oracle {
+    pub(super) fn log(&mut self, stamp: Stamp, opening: u64, rows: Vec<Given>, deletion: Option<Gone>) -> Rc<Record> {
+        let record = Rc::new(Record { id: self.records.len(), stamp, opening, rows, deletion });
+        self.records.push(record.clone());
+        record
+    }
+
+    pub(super) fn note_stored(&mut self, record: &Record, sensor: usize, time: i64) {
+        self.stored.insert((record.id, sensor, time));
+    }
+
+    pub(super) fn note_done(&mut self, record: &Record) {
+        self.done.extend(record.deletion.clone().map(|gone| (record.stamp, gone)));
+    }
+
+    /// Whether a record is in the store with all that it says.
+    pub(super) fn is_stored(&self, record: &Record) -> bool {
+        let is_stored = |row: &Given| self.stored.contains(&(record.id, row.sensor, row.time));
+        record.rows.iter().all(is_stored) && (record.deletion.is_none() || self.is_done(record))
+    }
+
+    /// Somebody passes a record over because the registry says that it is stored.
+    pub(super) fn check_passed_over(&self, record: &Record) {
+        assert!(self.is_stored(record), "passed over as stored, and it is not: {record:?}");
+    }
+
+    /// Somebody merges a record at or below the floor.
+    pub(super) fn note_below(&mut self, record: &Record) {
+        let may = self.is_lost(record.opening) || self.forgotten.contains(&record.opening);
+        assert!(may, "merged at or below the floor, of a log that was never silent: {record:?}");
+        self.late.insert(record.id);
+    }
+
+    /// Whether an opening was let go while it held the floor, or whoever had taken it over was.
+    fn is_lost(&self, opening: u64) -> bool {
+        self.lost.contains(&opening) || self.taken.get(&opening).is_some_and(|by| self.is_lost(*by))
+    }
+
+    /// The registry has changed.
+    pub(super) fn note_registry(&mut self, before: &Registry, after: &Registry) {
+        for gone in before.logs.iter().filter(|log| after.log(log.opening).is_none()) {
+            self.forgotten.insert(gone.opening);
+            if gone.taken.is_none() {
+                self.lost.insert(gone.opening);
+            }
+        }
+        for log in &after.logs {
+            if let Some(by) = log.taken.map(|taken| taken.by).filter(|by| *by != log.opening) {
+                self.taken.insert(log.opening, by);
+            }
+        }
+        for record in &self.records {
+            if record.stamp > after.floor || self.is_stored(record) || self.late.contains(&record.id) {
+                continue;
+            }
+            if record.deletion.is_some() && after.deletions.iter().any(|deletion| deletion.stamp == record.stamp) {
+                continue;
+            }
+            assert!(self.is_lost(record.opening), "the floor {} passes {record:?} unflushed", after.floor);
+            self.late.insert(record.id);
+        }
+    }
+
+    /// All that was said of a bucket's cells.
+    pub(super) fn said(&self, key: Key, names: &[&str]) -> BTreeMap<Cell, Vec<Said>> {
+        let mut said: BTreeMap<Cell, Vec<Said>> = BTreeMap::new();
+        for record in &self.records {
+            let mut own: BTreeMap<Cell, Value> = BTreeMap::new();
+            for row in record.rows.iter().filter(|row| row.key() == key) {
+                let name = |field: u16| names[usize::from(field)].to_owned();
+                own.extend(row.cells.iter().map(|(field, value)| ((row.time, name(*field)), value.clone())));
+            }
+            for (cell, value) in own {
+                said.entry(cell).or_default().push(Said { record: record.clone(), value });
+            }
+        }
+        for of_cell in said.values_mut() {
+            of_cell.sort_by(|a, b| {
+                let by_value = || match (a.value.is_greater(&b.value), b.value.is_greater(&a.value)) {
+                    (true, _) => std::cmp::Ordering::Greater,
+                    (_, true) => std::cmp::Ordering::Less,
+                    _ => std::cmp::Ordering::Equal,
+                };
+                a.record.stamp.cmp(&b.record.stamp).then_with(by_value)
+            });
+        }
+        said
+    }
+
+    /// Whether what a record says is deleted, by a deletion that passes a test.
+    pub(super) fn is_deleted(&self, of: &Record, (sensor, time): (usize, i64), test: impl Fn(&Record) -> bool) -> bool {
+        self.records.iter().any(|record| record.covers(sensor, time, of.stamp) && test(record))
+    }
+
+    /// Checks what the store has of a bucket when everything has come to rest.
+    pub(super) fn check_final(&self, key: Key, names: &[&str], mut found: BTreeMap<Cell, Value>) {
+        for (cell, said) in self.said(key, names) {
+            let (found, at) = (found.remove(&cell), (key.0, cell.0));
+            let is_late = |said: &&Said| self.late.contains(&said.record.id);
+            let is_gone = |said: &&Said| self.is_deleted(&said.record, at, |by| !self.late.contains(&by.id));
+            let is_perhaps_gone = |one: &&Said| self.is_perhaps_gone(one, &said, at);
+            let winner = said.iter().rfind(|said| !is_late(said) && !is_gone(said));
+            let right = |said: Option<&Said>| found.as_ref().is_some_and(|found| same(found, said.map(|s| &s.value)));
+            let is_right = right(winner) || found.is_none() && winner.is_none();
+            let least = winner.map_or(0, |winner| winner.record.stamp);
+            // A late reading may be there instead, and a late deletion may have taken it; nothing else.
+            let is_late_value = said.iter().filter(is_late).any(|late| late.record.stamp >= least && right(Some(late)));
+            let is_perhaps_deleted = found.is_none() && winner.is_some_and(|winner| is_perhaps_gone(&winner));
+            let is_deleted_late = winner.is_some_and(|winner| is_perhaps_gone(&winner))
+                && said.iter().any(|said| !is_gone(&said) && right(Some(said)));
+            assert!(
+                is_right || is_late_value || is_perhaps_deleted || is_deleted_late,
+                "{key:?} {cell:?}: found {found:?}, expected {:?}",
+                winner.map(|winner| (&winner.value, &winner.record))
+            );
+            self.check_told(key, cell.0, &said, found.as_ref());
+        }
+        assert!(found.is_empty(), "nobody ever said {found:?}");
+    }
+
+    /// The latest of what is late is in the store, deleted, or told of.
+    fn check_told(&self, (sensor, _): Key, time: i64, said: &[Said], found: Option<&Value>) {
+        let Some(last) = said.last().filter(|last| self.late.contains(&last.record.id)) else { return };
+        let is_there = found.is_some_and(|found| same(found, Some(&last.value)));
+        let is_deleted = self.is_deleted(&last.record, (sensor, time), |_| true);
+        let is_told = self.told.contains(&(last.record.id, sensor, time));
+        assert!(is_there || is_deleted || is_told, "set aside and not told: {:?}", last.record);
+    }
+
+    pub(super) fn is_done(&self, record: &Record) -> bool {
+        self.done.iter().any(|(stamp, gone)| *stamp == record.stamp && record.deletion.as_ref() == Some(gone))
+    }
+
+    /// Whether a deletion that came too late may have taken what a record says: from its own stamp on it is safe, and where
+    /// somebody had said the same before, and nobody was left to tell the difference to, from that one's.
+    pub(super) fn is_perhaps_gone(&self, of: &Said, said: &[Said], at: (usize, i64)) -> bool {
+        let is_late = |by: &Record| self.late.contains(&by.id);
+        let is_same = |other: &&Said| other.record.stamp <= of.record.stamp && same(&other.value, Some(&of.value));
+        said.iter().filter(is_same).any(|other| self.is_deleted(&other.record, at, is_late))
+    }
+}
+
+/// The same to the bit: `0.0` and `-0.0` differ.
+pub(super) fn same(one: &Value, other: Option<&Value>) -> bool {
+    other.is_some_and(|other| !one.is_greater(other) && !other.is_greater(one))
+}
