@@ -43,7 +43,7 @@ pub struct Results {
 }
 
 impl Proof {
-    /// What breaks the law that hourglass is held to. A sum that is rounded otherwise does not.
+    /// What breaks the law that hourglass is held to.
     pub fn broken(&self) -> Vec<String> {
         let Self { crashes, retries, corrections, late, .. } = self;
         let mut broken = Vec::new();
@@ -65,6 +65,7 @@ impl Proof {
             tell(&format!("corrections do not hold ({})", of.kind), lost + torn);
         }
         tell("aggregates are wrong", late.on_time.wrong + late.at_once.wrong + late.after_restart.wrong);
+        tell("sums are not rounded once", late.on_time.rounded + late.at_once.rounded + late.after_restart.rounded);
         broken
     }
 
