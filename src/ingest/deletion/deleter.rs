@@ -1,6 +1,6 @@
 //! Carries deletions out in the store, one after the other in log order, for as long as it takes.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -287,46 +287,49 @@ impl Deleter {
         sensors: &'s [Sensor],
     ) -> Result<Vec<&'s str>, StorageError> {
         let (store, database) = (&*self.context.store, deletion.database);
-        let (mut gone, mut left) = (Vec::new(), HashMap::new());
+        let mut gone: Vec<&str> = Vec::new();
         // Most have nothing left where all times are deleted, which one question tells of all.
         let is_empty = match is_all(&deletion.range) {
             true => self.empty_ones(database, sensors).await?,
             false => vec![false; sensors.len()],
         };
+        let mut left: Vec<&Sensor> = Vec::new();
         for (sensor, is_empty) in sensors.iter().zip(is_empty) {
-            let rest = if is_empty { None } else { self.rest(database, sensor).await? };
-            match rest {
-                None => gone.push(&*sensor.key),
-                Some(rest) => drop(left.insert(&*sensor.key, rest)),
-            }
+            if is_empty { gone.push(&*sensor.key) } else { left.push(sensor) }
         }
-        store.remove_sensors(database, &gone).await?;
         for _ in 0..CONFLICTS_MAX {
-            if left.is_empty() {
-                return Ok(gone);
-            }
-            let keys: Vec<&str> = left.keys().copied().collect();
+            // Documents before pages: what others store meanwhile comes to a document of a later rev.
+            let keys: Vec<&str> = left.iter().map(|sensor| &*sensor.key).collect();
+            let mut read = read_sensors_each(store, database, &keys).await?;
+            faults::halt_at("settling").await;
             let mut documents = Vec::new();
-            for (key, document) in read_sensors_each(store, database, &keys).await? {
-                let mut document = document?;
-                if let Some(rest) = left.get(&*key) {
-                    rest.describe(&mut document);
-                    documents.push(document);
+            for sensor in &left {
+                match (self.rest(database, sensor).await?, read.remove(&sensor.key)) {
+                    (None, _) => gone.push(&*sensor.key),
+                    (Some(rest), Some(document)) => {
+                        let mut document = document?;
+                        rest.describe(&mut document);
+                        documents.push(document);
+                    }
+                    // Without a document there is nothing to bring up to date: it is made with the next write.
+                    (Some(_), None) => {}
                 }
             }
-            // Without a document there is nothing to bring up to date: it is made with the next write.
-            let written = store.write_sensors(database, &documents).await;
-            left.retain(|key, _| documents.iter().any(|document| *document.sensor.key == **key));
-            for (document, written) in documents.iter().zip(written) {
+            let mut changed = BTreeSet::new();
+            for (document, written) in documents.iter().zip(store.write_sensors(database, &documents).await) {
                 match written {
-                    Written::Yes => drop(left.remove(&*document.sensor.key)),
-                    Written::Conflict => {}
+                    Written::Yes => {}
+                    Written::Conflict => drop(changed.insert(&*document.sensor.key)),
                     Written::Failed(error) => return Err(error),
                 }
             }
+            left.retain(|sensor| changed.contains(&*sensor.key));
+            if left.is_empty() {
+                store.remove_sensors(database, &gone).await?;
+                return Ok(gone);
+            }
         }
-        let detail = left.keys().next().copied().unwrap_or_default().to_owned();
-        Err(StorageError::Contended { detail })
+        Err(StorageError::Contended { detail: left[0].key.to_string() })
     }
 
     /// Which of these sensors have no page at all.

@@ -4,11 +4,12 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::{CAPS, CONFIG, DATABASE, SECOND, START, listed, run, times, write};
+use super::{CAPS, CONFIG, DATABASE, SECOND, START, WITHIN, listed, run, times, write};
 use crate::support::eventually;
 use crate::support::http::get;
 use crate::support::mongod::{fresh_database_name, mongod};
 use crate::support::pages::Stored;
+use crate::support::process::Folder;
 use crate::support::series::flush;
 use crate::support::server::{Launch, Server};
 
@@ -23,9 +24,15 @@ struct World {
 
 impl World {
     fn start() -> World {
+        World::start_with(&[])
+    }
+
+    /// With variables of the environment for the instance that deletes.
+    fn start_with(variables: &[(&str, String)]) -> World {
         let name = fresh_database_name();
         let launch = Launch::with_store(mongod().uri(&name)).config(CONFIG);
-        let (here, there) = (launch.clone().start(), launch.start());
+        let with_them = variables.iter().fold(launch.clone(), |launch, (name, value)| launch.env(name, value));
+        let (here, there) = (with_them.start(), launch.start());
         World { here, there, stored: Stored::in_mongo(mongod(), &name, DATABASE) }
     }
 
@@ -78,6 +85,36 @@ fn a_series_that_one_instance_drops_is_gone_for_the_other() {
         eventually("both are shown", LEARNT, || (shown(server) == ["m,t=a", "m,t=b"]).then_some(()));
     }
     world.stored.each_bucket(&CAPS, |_| {});
+}
+
+/// A deletion read what is left of a sensor, then its document, and wrote the one into the other: what another instance
+/// had stored in between was missing from the document, and was not the latest reading for anybody.
+#[test]
+fn what_is_stored_while_a_deletion_settles_is_the_latest() {
+    let folder = Folder::new("settling");
+    let halt = folder.file("halt");
+    std::fs::write(&halt, "").unwrap();
+    let world = World::start_with(&[("FAULT_HALT_AT", format!("settling:{}", halt.display()))]);
+    world.fill();
+    std::thread::scope(|threads| {
+        let deletes = threads.spawn(|| run(&world.here, &format!("DELETE FROM m WHERE time < {}", START + SECOND)));
+        eventually("it is deleted in the store", WITHIN, || {
+            let mut left = 0;
+            world
+                .stored
+                .each_bucket(&CAPS, |pages| left += pages.iter().map(|page| page.readings.len()).sum::<usize>());
+            (left == 2 * 39).then_some(())
+        });
+        write(&world.there, &format!("m,t=a v=2 {}", START + 100 * SECOND));
+        flush(&world.there);
+        std::fs::remove_file(&halt).unwrap();
+        deletes.join().expect("it is deleted");
+    });
+    for server in [&world.here, &world.there] {
+        let answer =
+            get(&server.url(&format!("/api/v1/latest?db={DATABASE}&sensor=m,t=a&epoch=ns"))).expect(200).json();
+        assert_eq!(answer["series"][0]["readings"][0]["ts"], START + 100 * SECOND, "{answer}");
+    }
 }
 
 #[test]
