@@ -297,6 +297,7 @@ impl Context {
 
     /// Writes until no merged run has anything left to write.
     async fn write(&self, database: &Database, runs: &mut [Run]) {
+        faults::halt_at("before_write").await;
         loop {
             let (numbers, writes) = writes(runs);
             if writes.is_empty() {

@@ -39,6 +39,8 @@ const RETRY: Range<Duration> = Duration::from_secs(1)..Duration::from_secs(300);
 pub struct Surroundings<'a> {
     /// Where the documents are.
     pub store: &'a dyn Store,
+    /// The same store with what deletions hide of it.
+    pub raw: &'a dyn Store,
     /// The shard's hot buckets.
     pub hot: &'a HotBuckets,
     /// Counters.
@@ -272,8 +274,9 @@ impl Lagging {
         for id in ids {
             let sensor = self.changes[&id].1.known.clone();
             match stored.remove(&sensor.sensor.key) {
-                // Another instance deleted it; with its readings, unless there are newer ones.
-                None => match at.store.scan_back(database, &sensor.sensor.key, ALL_HOURS, 1).await {
+                // Another instance deleted it; with its readings, unless some came to the store since. A page that is only
+                // hidden needs its document too: by that it is found when the deletion is swept up after.
+                None => match at.raw.scan_back(database, &sensor.sensor.key, ALL_HOURS, 1).await {
                     Ok(pages) if pages.is_empty() => {
                         sensor.unsave();
                         self.changes.remove(&id);

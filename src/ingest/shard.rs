@@ -405,5 +405,5 @@ impl Shard {
 }
 
 fn surroundings<'a>(context: &'a Context, hot: &'a HotBuckets) -> Surroundings<'a> {
-    Surroundings { store: &*context.store, hot, metrics: &context.metrics, now: now_ns() }
+    Surroundings { store: &*context.store, raw: &*context.raw, hot, metrics: &context.metrics, now: now_ns() }
 }

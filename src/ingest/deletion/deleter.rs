@@ -287,25 +287,23 @@ impl Deleter {
         sensors: &'s [Sensor],
     ) -> Result<Vec<&'s str>, StorageError> {
         let (store, database) = (&*self.context.store, deletion.database);
-        let mut gone: Vec<&str> = Vec::new();
         // Most have nothing left where all times are deleted, which one question tells of all.
         let is_empty = match is_all(&deletion.range) {
-            true => self.empty_ones(database, sensors).await?,
+            true => self.empty_ones(database, sensors.iter()).await?,
             false => vec![false; sensors.len()],
         };
-        let mut left: Vec<&Sensor> = Vec::new();
-        for (sensor, is_empty) in sensors.iter().zip(is_empty) {
-            if is_empty { gone.push(&*sensor.key) } else { left.push(sensor) }
-        }
+        let mut gone: Vec<(&Sensor, Option<SensorDocument>)> = Vec::new();
+        let mut left: Vec<(&Sensor, bool)> = sensors.iter().zip(is_empty).collect();
         for _ in 0..CONFLICTS_MAX {
             // Documents before pages: what others store meanwhile comes to a document of a later rev.
-            let keys: Vec<&str> = left.iter().map(|sensor| &*sensor.key).collect();
+            let keys: Vec<&str> = left.iter().map(|(sensor, _)| &*sensor.key).collect();
             let mut read = read_sensors_each(store, database, &keys).await?;
             faults::halt_at("settling").await;
             let mut documents = Vec::new();
-            for sensor in &left {
-                match (self.rest(database, sensor).await?, read.remove(&sensor.key)) {
-                    (None, _) => gone.push(&*sensor.key),
+            for (sensor, is_empty) in &left {
+                let rest = if *is_empty { None } else { self.rest(database, sensor).await? };
+                match (rest, read.remove(&sensor.key)) {
+                    (None, document) => gone.push((sensor, document.and_then(Result::ok))),
                     (Some(rest), Some(document)) => {
                         let mut document = document?;
                         rest.describe(&mut document);
@@ -323,19 +321,48 @@ impl Deleter {
                     Written::Failed(error) => return Err(error),
                 }
             }
-            left.retain(|sensor| changed.contains(&*sensor.key));
+            left.retain(|(sensor, _)| changed.contains(&*sensor.key));
             if left.is_empty() {
-                store.remove_sensors(database, &gone).await?;
-                return Ok(gone);
+                let keys: Vec<&str> = gone.iter().map(|(sensor, _)| &*sensor.key).collect();
+                store.remove_sensors(database, &keys).await?;
+                self.restore_documents(database, gone).await?;
+                return Ok(keys);
             }
         }
-        Err(StorageError::Contended { detail: left[0].key.to_string() })
+        Err(StorageError::Contended { detail: left[0].0.key.to_string() })
     }
 
-    /// Which of these sensors have no page at all.
-    async fn empty_ones(&self, database: &str, sensors: &[Sensor]) -> Result<Vec<bool>, StorageError> {
-        let keys: Vec<&str> = sensors.iter().map(|sensor| &*sensor.key).collect();
-        let scanned = self.context.store.scan_sensors(database, &keys, ALL_HOURS, false, Some(&[])).await?;
+    /// Puts removed documents back of which the store has a page, hidden by a deletion or not: somebody stored it
+    /// meanwhile and still found the document. Sweeps go by documents, so a page without one would be missed by all.
+    async fn restore_documents(
+        &self,
+        database: &str,
+        removed: Vec<(&Sensor, Option<SensorDocument>)>,
+    ) -> Result<(), StorageError> {
+        let is_empty = self.empty_ones(database, removed.iter().map(|(sensor, _)| *sensor)).await?;
+        let mut documents = Vec::new();
+        for ((sensor, document), is_empty) in removed.into_iter().zip(is_empty) {
+            let Some(mut document) = document.filter(|_| !is_empty) else { continue };
+            document.rev = 0;
+            if let Some(rest) = self.rest(database, sensor).await? {
+                rest.describe(&mut document);
+            }
+            documents.push(document);
+        }
+        // In a conflict another has put one there.
+        let failed = |written| if let Written::Failed(error) = written { Some(error) } else { None };
+        let written = self.context.store.write_sensors(database, &documents).await;
+        written.into_iter().find_map(failed).map_or(Ok(()), Err)
+    }
+
+    /// Which of these sensors have no page at all, a hidden one neither.
+    async fn empty_ones(
+        &self,
+        database: &str,
+        sensors: impl Iterator<Item = &Sensor>,
+    ) -> Result<Vec<bool>, StorageError> {
+        let keys: Vec<&str> = sensors.map(|sensor| &*sensor.key).collect();
+        let scanned = self.context.raw.scan_sensors(database, &keys, ALL_HOURS, false, Some(&[])).await?;
         Ok(scanned.iter().map(Vec::is_empty).collect())
     }
 

@@ -7,6 +7,7 @@ use serde_json::Value;
 use crate::support::eventually;
 use crate::support::http::{get, post};
 use crate::support::mongod::{fresh_database_name, mongod};
+use crate::support::process::Folder;
 use crate::support::series::{flush, metric, readings};
 use crate::support::server::{Launch, Server};
 
@@ -60,6 +61,39 @@ fn what_comes_back_after_the_horizon_is_kept_and_told_where_the_store_says_other
     assert_eq!(lot["lines"].as_str().unwrap().trim(), format!("m v=1i {}000000000", HOUR + 1));
     assert!(lot["reason"].as_str().unwrap().contains("log.horizon"), "{lot}");
     assert!(get(&silent.url("/health")).text().contains("dead-letters"));
+}
+
+/// An instance was about to store a reading when another dropped its series. The page came after the deletion and was
+/// hidden, so the instance saw no reason for a sensor's document; the sweep goes by documents and missed the page; and
+/// when the deletion was forgotten, the deleted reading was back.
+#[test]
+fn a_page_that_comes_after_its_deletion_is_gone_when_the_deletion_is_forgotten() {
+    let folder = Folder::new("late-page");
+    let halt = folder.file("halt");
+    let launch = Launch::with_store(mongod().uri(&fresh_database_name())).config(QUIET);
+    let server = launch.clone().start();
+    let late = launch.env("FAULT_HALT_AT", format!("before_write:{}", halt.display())).start();
+    write(&server, "store", 1, 0);
+    write(&late, "log", 1, 1);
+    std::fs::write(&halt, "").unwrap();
+    std::thread::scope(|threads| {
+        let flushes = threads.spawn(|| flush(&late));
+        let is_flushing = || (metric(&late, "hourglass_flush_readings_count") >= 1.0).then_some(());
+        eventually("it is about to write", PATIENCE, is_flushing);
+        post(&server.url("/query?db=default&q=DROP%20SERIES%20FROM%20m"), "", &[]).expect(200);
+        for server in [&server, &late] {
+            let is_known = || (metric(server, "hourglass_registry_deletions") >= 1.0).then_some(());
+            eventually("the deletion is known", PATIENCE, is_known);
+        }
+        std::fs::remove_file(&halt).unwrap();
+        flushes.join().expect("it is flushed");
+    });
+    for server in [&server, &late] {
+        let is_forgotten = || (metric(server, "hourglass_registry_deletions") == 0.0).then_some(());
+        eventually("it is forgotten", PATIENCE, is_forgotten);
+        let answer = get(&server.url("/api/v1/readings?sensor=m"));
+        assert!(answer.status == 404 || stored(server).is_empty(), "{}", answer.text());
+    }
 }
 
 /// A deletion is remembered as long as anybody may still bring something that is older, and no more than
