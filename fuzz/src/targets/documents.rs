@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use bson::raw::RawDocument;
 use hourglass::bucket::store::Outlier;
-use hourglass::bucket::{Bucket, BucketId, Caps, MergeOptions, Reading, Row, SensorDocument};
-use hourglass::reading::{Family, Hour, Sensor, Value};
+use hourglass::bucket::{Bucket, BucketId, Caps, MergeOptions, Reading, Readings, Row, SensorDocument};
+use hourglass::reading::{Family, Hour, Sensor, Stamp, Value};
 use hourglass::store::document::{
     append_update, decode_kept, decode_kept_sensor, decode_page, decode_scanned, decode_sensor, page_document,
     replace_update, sensor_document,
@@ -89,7 +89,7 @@ fn page(source: &mut Source<'_>) -> Vec<u8> {
         page.readings.summaries().map(|(name, sum)| format!("{name} {:?}", sum.figures())).collect();
     let told: Vec<String> = scanned.summary.iter().map(|(name, sum)| format!("{name} {:?}", sum.figures())).collect();
     assert_eq!(told, kept);
-    assert_eq!(read.readings.stamps(), page.readings.stamps());
+    assert_eq!(stamps(&read.readings), stamps(&page.readings));
     let whole = decode_kept(document, "key", Some(false)).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!((&whole.id, &*whole.sensor), (&whole.own_id, &*id.sensor));
     for update in [append_update(page, 0), replace_update(page)] {
@@ -97,6 +97,17 @@ fn page(source: &mut Source<'_>) -> Vec<u8> {
         assert!(update.iter().all(|element| element.is_ok()));
     }
     bytes
+}
+
+/// The floor, and each cell's time, field and stamp. A document has its columns in an order of its own.
+fn stamps(readings: &Readings) -> (Stamp, BTreeMap<(i64, &str), Stamp>) {
+    let mut found = BTreeMap::new();
+    for (column, (name, cells)) in readings.columns().enumerate() {
+        for (row, time) in readings.times().iter().enumerate().filter(|(row, _)| cells[*row].is_some()) {
+            found.insert((*time, &**name), readings.stamps().of(row, column));
+        }
+    }
+    (readings.stamps().floor(), found)
 }
 
 fn id(measurement: &str, tags: Vec<(String, String)>, hour: i64) -> BucketId {
