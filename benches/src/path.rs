@@ -14,6 +14,7 @@ use hourglass::query::influx::sensors_of;
 use hourglass::reading::{Limits, Precision};
 use hourglass::store::{EmbeddedStore, Masked};
 use hourglass::telemetry::Metrics;
+use hourglass::wire::line_protocol::Lines;
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
 
@@ -112,7 +113,8 @@ impl Path {
             Arrival { database: "bench", precision, received: 0, partial, ack, patient: false, by: &Caller::Anybody };
         let mut admission = self.ingest.admission();
         admission.grow(body.len())?;
-        self.ingest.lines(arrival, body.as_bytes(), admission).await
+        let read = |limits| Lines::new(body.as_bytes(), arrival.precision, limits);
+        self.ingest.take(arrival, read, admission).await
     }
 }
 

@@ -11,6 +11,7 @@ use tower_http::compression::CompressionLayer;
 use tower_http::compression::predicate::SizeAbove;
 
 use super::auth::Needs;
+use super::errors::Dialect;
 use super::known::{self, Parameter};
 use super::{App, dead_letters, influx_query, lists, openapi, readings, sensors, status, summary, write};
 
@@ -32,8 +33,17 @@ pub struct Endpoint {
     pub compressed: bool,
     /// What whoever asks must be allowed.
     pub needs: Needs,
+    /// Who answers.
+    pub by: By,
+}
+
+/// Who answers an endpoint's requests.
+pub enum By {
     /// Its route.
-    pub route: fn() -> MethodRouter<Arc<App>>,
+    Route(fn() -> MethodRouter<Arc<App>>),
+    /// Whoever takes line protocol, by a short way: many devices send a single reading per request, and finding its route
+    /// would take as long as judging it.
+    Lines(Dialect),
 }
 
 /// A media type, and the name of its schema.
@@ -117,67 +127,86 @@ const HEALTHY: &[Answer] =
     &[(200, "Writes are acked.", &[json("Health")]), (503, "Writes are not acked.", &[json("Health")])];
 
 macro_rules! endpoints {
-    ($($method:literal $path:literal, $needs:ident, $what:literal, $query:expr, $body:expr, $answers:expr, $compressed:expr, $route:expr;)*) => {
+    (@by lines $dialect:ident) => { By::Lines(Dialect::$dialect) };
+    (@by route $route:expr) => { By::Route(|| $route) };
+    ($($method:literal $path:literal, $needs:ident, $what:literal, $query:expr, $body:expr, $answers:expr, $compressed:expr, $how:ident $by:tt;)*) => {
         &[$(Endpoint {
             method: $method, path: $path, what: $what, query: $query, body: $body, answers: $answers,
-            compressed: $compressed, needs: Needs::$needs, route: || $route,
+            compressed: $compressed, needs: Needs::$needs, by: endpoints!(@by $how $by),
         }),*]
     };
 }
 
 /// Every endpoint.
 pub const ENDPOINTS: &[Endpoint] = endpoints! {
-    "GET" "/", Nothing, "this list", &[], &[], &[&[(200, "A line per endpoint.", LINES)]], true, get(status::endpoints);
+    "GET" "/", Nothing, "this list", &[], &[], &[&[(200, "A line per endpoint.", LINES)]], true, route (get(status::endpoints));
     "GET" "/openapi.json", Nothing, "this list for programs: OpenAPI 3.1", &[], &[],
-        &[&[(200, "This.", &[json("Anything")])]], true, get(openapi::document);
+        &[&[(200, "This.", &[json("Anything")])]], true, route (get(openapi::document));
     "POST" "/api/v1/readings", Token, "write JSON readings: one object, an array, or NDJSON", known::WRITE,
-        &[json("Written"), (NDJSON, "Text")], &[ACKED], false, post(write::native);
-    "GET" "/api/v1/readings", Token, "raw readings", known::READINGS, &[], &[READ, KNOWN, ASKED], true, get(readings::readings);
+        &[json("Written"), (NDJSON, "Text")], &[ACKED], false, route (post(write::native));
+    "GET" "/api/v1/readings", Token, "raw readings", known::READINGS, &[], &[READ, KNOWN, ASKED], true, route (get(readings::readings));
     "GET" "/api/v1/summary", Token, "windows: summaries by step", known::SUMMARY, &[], &[WINDOWS, KNOWN, ASKED], true,
-        get(summary::summary);
+        route (get(summary::summary));
     "GET" "/api/v1/sensors", Token, "sensors with their fields, latest reading and outlier mark", known::SENSORS, &[],
-        &[&[(200, "Sensors.", &[json("Sensors")])], ASKED], true, get(sensors::sensors);
+        &[&[(200, "Sensors.", &[json("Sensors")])], ASKED], true, route (get(sensors::sensors));
     "GET" "/api/v1/latest", Token, "the latest reading of each sensor", known::LATEST, &[], &[READ, ASKED], true,
-        get(sensors::latest);
+        route (get(sensors::latest));
     "GET" "/api/v1/measurements", Token, "measurements with how many sensors they have", known::LISTS, &[],
-        &[&[(200, "Measurements.", &[json("Measurements")])], ASKED], true, get(lists::measurements);
+        &[&[(200, "Measurements.", &[json("Measurements")])], ASKED], true, route (get(lists::measurements));
     "GET" "/api/v1/tags", Token, "tag keys with how many values and sensors they have", known::LISTS, &[],
-        &[&[(200, "Tag keys.", &[json("Tags")])], ASKED], true, get(lists::tags);
+        &[&[(200, "Tag keys.", &[json("Tags")])], ASKED], true, route (get(lists::tags));
     "GET" "/api/v1/tags/{key}", Token, "a tag's values with how many sensors they have", known::LISTS, &[],
-        &[&[(200, "Values.", &[json("Values")])], NOTHING, ASKED], true, get(lists::tag_values);
+        &[&[(200, "Values.", &[json("Values")])], NOTHING, ASKED], true, route (get(lists::tag_values));
     "GET" "/api/v1/fields", Token, "fields with the type of their values", known::LISTS, &[],
-        &[&[(200, "Fields.", &[json("Fields")])], ASKED], true, get(lists::fields);
+        &[&[(200, "Fields.", &[json("Fields")])], ASKED], true, route (get(lists::fields));
     "POST" "/api/v1/flush", Admin, "204 when all that was acked before is in the store", &[], &[],
         &[&[(204, "It is.", &[]), (409, "All but dead letters, which cannot be stored.", &[json("NotStored")]),
-            (503, "It is not yet.", FAILED)]], false, post(write::flush);
+            (503, "It is not yet.", FAILED)]], false, route (post(write::flush));
     "GET" "/api/v1/dead-letters", Admin, "readings that could not be stored, by lots with the reason", known::DEAD_LETTERS,
-        &[], &[&[(200, "Lots.", &[json("DeadLetters")])], ASKED], true, get(dead_letters::list);
+        &[], &[&[(200, "Lots.", &[json("DeadLetters")])], ASKED], true, route (get(dead_letters::list));
     "GET" "/api/v1/status", Metrics, "how far the store is behind: readings, seconds, bytes of the log", &[], &[],
-        &[&[(200, "So far.", &[json("Status")])], ELSEWHERE], true, get(status::status);
+        &[&[(200, "So far.", &[json("Status")])], ELSEWHERE], true, route (get(status::status));
     "POST" "/write", Token, "line protocol, as InfluxDB 1.x takes it", known::WRITE, LINES, &[KEPT, WRITTEN], false,
-        post(write::v1);
+        lines V1;
     "POST" "/api/v2/write", Token, "line protocol, as InfluxDB 2.x takes it", known::WRITE_V2, LINES, &[KEPT, WRITTEN_V2], false,
-        post(write::v2);
+        lines V2;
     "POST" "/api/v3/write_lp", Token, "line protocol, as InfluxDB 3 takes it", known::WRITE_V3, LINES, &[KEPT, WRITTEN_V3], false,
-        post(write::v3);
-    "GET" "/query", Token, "InfluxQL: SELECT, SHOW", known::QUERY, &[], &[RESULTS], true, get(influx_query::by_get);
+        lines V3;
+    "GET" "/query", Token, "InfluxQL: SELECT, SHOW", known::QUERY, &[], &[RESULTS], true, route (get(influx_query::by_get));
     "POST" "/query", Token, "InfluxQL, CREATE DATABASE too; parameters in the URL or in a form", known::QUERY, FORM, &[RESULTS, FORM_READ], true,
-        post(influx_query::by_post);
+        route (post(influx_query::by_post));
     "GET" "/ping", Nothing, "204, or the version with ?verbose=true", known::PING, &[],
-        &[&[(204, "Here.", &[]), (200, "The version.", &[json("Version")])]], false, get(status::ping);
-    "GET" "/health", Nothing, "whether writes are acked, and how the store does", &[], &[], &[HEALTHY], false, get(status::health);
+        &[&[(204, "Here.", &[]), (200, "The version.", &[json("Version")])]], false, route (get(status::ping));
+    "GET" "/health", Nothing, "whether writes are acked, and how the store does", &[], &[], &[HEALTHY], false, route (get(status::health));
     "GET" "/ready", Nothing, "200 while writes are acked, 503 otherwise", &[], &[],
         &[&[(200, "Writes are acked.", &[json("Ready")]), (503, "Writes are not acked.", &[json("Ready")])]], false,
-        get(status::ready);
+        route (get(status::ready));
     "GET" "/settings", Nothing, "what QuestDB's clients ask before they write", &[], &[],
-        &[&[(200, "Versions of line protocol.", &[json("Settings")])]], false, get(status::settings);
-    "GET" "/metrics", Metrics, "metrics for Prometheus", &[], &[], &[&[(200, "Metrics.", LINES)], ELSEWHERE], true, get(status::metrics);
+        &[&[(200, "Versions of line protocol.", &[json("Settings")])]], false, route (get(status::settings));
+    "GET" "/metrics", Metrics, "metrics for Prometheus", &[], &[], &[&[(200, "Metrics.", LINES)], ELSEWHERE], true, route (get(status::metrics));
 };
 
-/// The endpoint that answers a request; `None` where there is none, or none for this method.
-pub fn find(method: &Method, path: &str) -> Option<&'static Endpoint> {
+/// What there is at a path.
+#[derive(Clone, Copy)]
+pub struct Found {
+    /// The endpoint for the method; `None` where there is none.
+    pub endpoint: Option<&'static Endpoint>,
+    /// The pattern that the path fits, or `other`: never the path as sent.
+    pub route: &'static str,
+}
+
+/// What a request is about.
+pub fn find(method: &Method, path: &str) -> Found {
     let method = if *method == Method::HEAD { "GET" } else { method.as_str() };
-    ENDPOINTS.iter().find(|endpoint| endpoint.method == method && endpoint.is_at(path))
+    let mut found = Found { endpoint: None, route: "other" };
+    for endpoint in ENDPOINTS.iter().filter(|endpoint| endpoint.is_at(path)) {
+        found.route = endpoint.path;
+        if endpoint.method == method {
+            found.endpoint = Some(endpoint);
+            break;
+        }
+    }
+    found
 }
 
 impl Endpoint {
@@ -200,7 +229,11 @@ pub fn router(app: Arc<App>) -> Router {
         CompressionLayer::new().quality(CompressionLevel::Fastest).compress_when(SizeAbove::new(COMPRESSED_FROM));
     let mut router = Router::new();
     for endpoint in ENDPOINTS {
-        let route = (endpoint.route)();
+        let route = match endpoint.by {
+            By::Route(route) => route(),
+            // Here for those alone who ask by another method.
+            By::Lines(_) => MethodRouter::new(),
+        };
         let route = if endpoint.compressed { route.layer(compression.clone()) } else { route };
         router = router.route(endpoint.path, route);
     }

@@ -34,18 +34,6 @@ pub enum Dialect {
     V3,
 }
 
-impl Dialect {
-    /// The shape of the clients that write lines to this path; `None` for all others.
-    pub fn of_writes_to(path: &str) -> Option<Self> {
-        match path {
-            "/write" => Some(Self::V1),
-            "/api/v2/write" => Some(Self::V2),
-            "/api/v3/write_lp" => Some(Self::V3),
-            _ => None,
-        }
-    }
-}
-
 /// Why a request was not answered as asked.
 #[derive(Debug, Clone)]
 pub enum ApiError {

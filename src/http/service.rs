@@ -1,6 +1,5 @@
 //! What connections call with every request: its id, the headers that `InfluxDB`'s clients look for, its metrics and
-//! its log line, around the one who answers it. Line protocol goes there by a short way: many devices send a single
-//! reading per request, and finding its route would take as long as judging it.
+//! its log line, around the one who answers it.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -16,7 +15,7 @@ use tracing::Instrument;
 
 use super::auth::{self, Needs};
 use super::cors::Cors;
-use super::endpoints::{self, ENDPOINTS};
+use super::endpoints::{self, By, Endpoint, Found};
 use super::errors::{ApiError, Dialect};
 use super::{App, body, status, write};
 use crate::access::{Caller, Event, Presented, cut};
@@ -82,13 +81,14 @@ impl Service {
     pub(super) async fn answer(&self, request: Request) -> Response {
         let started = Instant::now();
         let id = request_id(&request);
-        let (method, route) = (method_label(request.method()), route_label(request.uri().path()));
+        let found = endpoints::find(request.method(), request.uri().path());
+        let (method, route) = (method_label(request.method()), found.route);
         let said = id.to_str().unwrap_or_default();
         let span = tracing::debug_span!("request", id = said, method, route);
         let origin = self.cors.origin_of(request.headers());
         let mut response = match self.cors.preflight(request.method(), request.headers(), origin.as_ref()) {
             Some(response) => response,
-            None => self.hand_on(request).instrument(span).await,
+            None => self.hand_on(request, found).instrument(span).await,
         };
         let (took, status) = (started.elapsed(), response.status().as_u16());
         self.app.metrics.request(route, method, status, took);
@@ -108,27 +108,25 @@ impl Service {
         response
     }
 
-    async fn hand_on(&self, mut request: Request) -> Response {
-        let path = request.uri().path();
-        if !self.serves.has(path) {
+    async fn hand_on(&self, mut request: Request, Found { endpoint, route }: Found) -> Response {
+        if !self.serves.has(request.uri().path()) {
             return status::unknown(request.uri().clone()).await;
         }
-        let writes = Dialect::of_writes_to(path);
-        let caller = match self.caller(&request) {
+        let by = endpoint.map(|endpoint| &endpoint.by);
+        let caller = match self.caller(&request, endpoint) {
             Ok(caller) => caller,
             Err(error) => {
                 let (parts, body) = request.into_parts();
                 body::discard(&self.app, &parts.headers, body).await;
-                return error.respond(writes.unwrap_or(Dialect::V1));
+                return error.respond(if let Some(By::Lines(dialect)) = by { *dialect } else { Dialect::V1 });
             }
         };
-        let route = route_label(path);
-        let response = match writes.filter(|_| *request.method() == Method::POST) {
-            Some(dialect) => {
+        let response = match by {
+            Some(By::Lines(dialect)) => {
                 let (parts, body) = request.into_parts();
-                write::lines(&self.app, Query::try_from_uri(&parts.uri), &parts.headers, body, dialect, &caller).await
+                write::lines(&self.app, Query::try_from_uri(&parts.uri), &parts.headers, body, *dialect, &caller).await
             }
-            None => {
+            Some(By::Route(_)) | None => {
                 request.extensions_mut().insert(caller.clone());
                 request.extensions_mut().insert(self.address());
                 self.router.clone().oneshot(request).await.unwrap_or_else(|never| match never {})
@@ -141,9 +139,8 @@ impl Service {
     }
 
     /// Who asks, if they may ask this at all.
-    fn caller(&self, request: &Request) -> Result<Caller, ApiError> {
+    fn caller(&self, request: &Request, endpoint: Option<&Endpoint>) -> Result<Caller, ApiError> {
         // What there is not is nobody's secret.
-        let endpoint = endpoints::find(request.method(), request.uri().path());
         let Some(endpoint) = endpoint.filter(|endpoint| endpoint.needs != Needs::Nothing) else {
             return Ok(Caller::Anybody);
         };
@@ -200,11 +197,6 @@ fn request_id(request: &Request) -> HeaderValue {
     sent.filter(usable).cloned().unwrap_or_else(|| HeaderValue::from(COUNT.fetch_add(1, Ordering::Relaxed)))
 }
 
-/// The route's pattern from the fixed list, never the path as sent.
-fn route_label(path: &str) -> &'static str {
-    ENDPOINTS.iter().find(|endpoint| endpoint.is_at(path)).map_or("other", |endpoint| endpoint.path)
-}
-
 fn method_label(method: &Method) -> &'static str {
     match *method {
         Method::GET => "GET",
@@ -230,7 +222,7 @@ mod tests {
             ("", "other"),
         ];
         for (path, label) in label_of {
-            assert_eq!(route_label(path), label, "{path}");
+            assert_eq!(endpoints::find(&Method::POST, path).route, label, "{path}");
         }
     }
 }

@@ -21,6 +21,8 @@ use crate::access::{Caller, Event};
 use crate::clock::now_ns;
 use crate::ingest::{Ack, AckLevel, Arrival, IngestError};
 use crate::reading::Precision;
+use crate::wire::json::Items;
+use crate::wire::line_protocol::Lines;
 
 /// The database of a write that names none.
 pub const DEFAULT_DATABASE: &str = "default";
@@ -42,40 +44,7 @@ pub type By = Extension<Caller>;
 
 type Parameters = Result<Query<WriteParameters>, axum::extract::rejection::QueryRejection>;
 
-/// `POST /write`.
-pub async fn v1(
-    State(app): State<Arc<App>>,
-    Extension(by): By,
-    query: Parameters,
-    headers: HeaderMap,
-    body: Body,
-) -> Response {
-    lines(&app, query, &headers, body, Dialect::V1, &by).await
-}
-
-/// `POST /api/v2/write`.
-pub async fn v2(
-    State(app): State<Arc<App>>,
-    Extension(by): By,
-    query: Parameters,
-    headers: HeaderMap,
-    body: Body,
-) -> Response {
-    lines(&app, query, &headers, body, Dialect::V2, &by).await
-}
-
-/// `POST /api/v3/write_lp`.
-pub async fn v3(
-    State(app): State<Arc<App>>,
-    Extension(by): By,
-    query: Parameters,
-    headers: HeaderMap,
-    body: Body,
-) -> Response {
-    lines(&app, query, &headers, body, Dialect::V3, &by).await
-}
-
-/// Line protocol.
+/// Line protocol, as the clients of a dialect send it.
 pub async fn lines(
     app: &App,
     query: Parameters,
@@ -106,7 +75,7 @@ async fn take_lines(
     let ack = ack_level(&parameters, headers)?;
     let (body, admission) = body::read(app, headers, body).await?;
     let arrival = Arrival { database: &database, precision, received: now_ns(), partial, ack, patient: false, by };
-    Ok(app.ingest.lines(arrival, &body, admission).await?)
+    Ok(app.ingest.take(arrival, |limits| Lines::new(&body, precision, limits), admission).await?)
 }
 
 /// `POST /api/v1/readings`.
@@ -146,7 +115,7 @@ async fn take_json(
     let (body, admission) = body::read(app, headers, body).await?;
     let arrival =
         Arrival { database: &database, precision, received: now_ns(), partial: true, ack, patient: false, by };
-    Ok(app.ingest.json(arrival, &body, admission).await?)
+    Ok(app.ingest.take(arrival, |limits| Items::new(&body, precision, limits), admission).await?)
 }
 
 /// `POST /api/v1/flush`: 204 when all that was acked before the call is in the store; 409 when dead letters are not. A store that

@@ -1,5 +1,5 @@
-//! The door: all judging happens here. A line that passes is final; what does not is reported
-//! with its place and reason, and never takes a good line with it.
+//! The door: all judging happens here, of points, whatever their format. One that passes is final; what does not is
+//! reported with its place and reason, and never takes a good one with it.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -14,8 +14,7 @@ use super::terms::{barred, seeming_unit};
 use crate::access::{Caller, Exhausted};
 use crate::reading::value::RawValue;
 use crate::reading::{Precision, Reason, Rejection, Sensor, Value};
-use crate::wire::json::Item;
-use crate::wire::line_protocol::{Line, SeriesError, parse_series};
+use crate::wire::Point;
 
 /// A line with a sensor, a field and a time has no fewer bytes.
 const LINE_BYTES: usize = 48;
@@ -208,53 +207,24 @@ impl<'a> Door<'a> {
         }
     }
 
-    /// Judges a line of line protocol.
-    pub fn line(&mut self, line: &Line<'_, '_>) {
-        let refuse = |column: usize, reason: Reason| Rejection::new(line.number, column, line.text, reason);
-        let met = match self.known(line.series) {
+    /// Judges a point.
+    pub fn point(&mut self, point: &Point<'_, '_>) {
+        let met = match self.known(point.spelling()) {
             Some(local) => Met::Known(local),
-            None => match self.meet_spelling(line.series) {
+            None => match self.meet_spelling(point) {
                 Ok(met) => met,
-                Err(error) => return self.reject(line.reject_series(error)),
+                Err(rejection) => return self.reject(rejection),
             },
         };
         match met {
-            Met::Known(local) => {
-                let fields = line.fields.iter().map(|(name, value)| (&**name, value.clone()));
-                self.admit(local, line.timestamp, fields, &refuse);
-            }
-            Met::Refused | Met::Barred => match parse_series(line.series, &self.options.limits) {
+            Met::Known(local) => self.admit(local, point),
+            Met::Refused | Met::Barred => match point.sensor(&self.options.limits) {
                 Ok(sensor) => {
                     let reason = self.refusal(&sensor);
-                    self.reject(refuse(line.series_column, reason));
+                    self.reject(point.refuse_sensor(reason));
                 }
-                Err(error) => self.reject(line.reject_series(error)),
+                Err(rejection) => self.reject(rejection),
             },
-            Met::Unknown => {}
-        }
-    }
-
-    /// Judges a JSON reading.
-    pub fn item(&mut self, item: Item<'_>) {
-        let Item { number, text, sensor, fields, timestamp } = item;
-        let refuse = |column: usize, reason: Reason| Rejection::new(number, column, text, reason);
-        let met = match (self.known(&sensor.key), self.spellings.get(&*sensor.key)) {
-            (Some(local), _) => Met::Known(local),
-            (None, Some(met)) => *met,
-            (None, None) => {
-                let met = self.meet(&sensor);
-                self.remember(sensor.key.clone(), met);
-                met
-            }
-        };
-        match met {
-            Met::Known(local) => {
-                self.admit(local, timestamp, fields.iter().map(|(name, value)| (&**name, value.clone())), &refuse);
-            }
-            Met::Refused | Met::Barred => {
-                let reason = self.refusal(&sensor);
-                self.reject(refuse(0, reason));
-            }
             Met::Unknown => {}
         }
     }
@@ -284,18 +254,18 @@ impl<'a> Door<'a> {
         Some(local)
     }
 
-    fn meet_spelling(&mut self, series: &str) -> Result<Met, SeriesError> {
-        if let Some(met) = self.spellings.get(series) {
+    fn meet_spelling(&mut self, point: &Point<'_, '_>) -> Result<Met, Rejection> {
+        let spelling = point.spelling();
+        if let Some(met) = self.spellings.get(spelling) {
             return Ok(*met);
         }
-        let sensor = parse_series(series, &self.options.limits)?;
-        let met = self.meet(&sensor);
+        let met = self.meet(&*point.sensor(&self.options.limits)?);
         if let Met::Known(local) = met {
             // Which changes what is read.
             self.sensors = None;
-            self.catalog.add_spelling(self.database, series, &self.locals[local].known);
+            self.catalog.add_spelling(self.database, spelling, &self.locals[local].known);
         }
-        self.remember(series.into(), met);
+        self.remember(spelling.into(), met);
         Ok(met)
     }
 
@@ -343,19 +313,13 @@ impl<'a> Door<'a> {
         reason
     }
 
-    fn admit<'f>(
-        &mut self,
-        local: usize,
-        timestamp: Option<i64>,
-        fields: impl Iterator<Item = (&'f str, RawValue<'f>)>,
-        refuse: &impl Fn(usize, Reason) -> Rejection,
-    ) {
+    fn admit(&mut self, local: usize, point: &Point<'_, '_>) {
         if let Some(reason) = &self.locals[local].barred {
-            return self.reject(refuse(0, Reason::clone(reason)));
+            return self.reject(point.refuse(0, Reason::clone(reason)));
         }
-        if let Some(time) = timestamp {
+        if let Some(time) = point.timestamp {
             if let Some(reason) = self.options.window.refusal(time, self.pass.received) {
-                return self.reject(refuse(0, reason));
+                return self.reject(point.refuse(0, reason));
             }
             if let Some(unit) = seeming_unit(time, self.pass.precision, self.pass.received) {
                 let (count, first) = &mut self.judged.suspects;
@@ -365,14 +329,14 @@ impl<'a> Door<'a> {
         }
         let shard = self.locals[local].known.shard;
         let start = self.judged.batches[shard].cells();
-        for (hint, (name, value)) in fields.enumerate() {
+        for (hint, (name, value)) in point.fields.iter().enumerate() {
             let claims = self.pass.publish.then_some(&mut self.judged.claims);
-            match self.locals[local].field(name, &value, hint, claims, self.options.sensor_fields) {
+            match self.locals[local].field(name, value, hint, claims, self.options.sensor_fields) {
                 Ok(field) => {
-                    self.judged.memory += size_of::<(u16, Value)>() + text_bytes(&value);
-                    self.judged.batches[shard].push_cell(field, value.into_value());
+                    self.judged.memory += size_of::<(u16, Value)>() + text_bytes(value);
+                    self.judged.batches[shard].push_cell(field, value.clone().into_value());
                 }
-                Err(reason) => self.reject(refuse(0, reason)),
+                Err(reason) => self.reject(point.refuse(0, reason)),
             }
         }
         let Local { known, in_batch, .. } = &mut self.locals[local];
@@ -386,7 +350,7 @@ impl<'a> Door<'a> {
             batch.sensors.push(known.clone());
             index(batch.sensors.len() - 1)
         });
-        let time = timestamp.unwrap_or_else(|| known.stamp(self.pass.received));
+        let time = point.timestamp.unwrap_or_else(|| known.stamp(self.pass.received));
         self.judged.memory += Batch::ROW_BYTES;
         batch.push_row(sensor, time, start);
         self.judged.accepted += 1;

@@ -79,10 +79,10 @@ use crate::bucket::deletions::{Masks, Understand};
 use crate::bucket::{Changes, StorageError, Store};
 use crate::clock::StampClock;
 use crate::log::{Log, Recovery};
-use crate::reading::Precision;
+use crate::reading::{Limits, Precision};
 use crate::reading::stamp::millis_of;
 use crate::telemetry::Metrics;
-use crate::wire::{json, line_protocol};
+use crate::wire::Points;
 
 /// What became of a write request: a promise that `accepted` readings are kept, durably.
 #[derive(Debug)]
@@ -378,47 +378,16 @@ impl Ingest {
         }
     }
 
-    /// Takes a body of line protocol. On return the accepted readings are kept as the ack says.
+    /// Takes a body of any format, whose points `read` yields as often as it is asked to. On return the accepted readings are
+    /// kept as the ack says.
     ///
     /// # Errors
     /// When not all of them are, or are known to be.
-    pub async fn lines(&self, arrival: Arrival<'_>, body: &[u8], admission: Admission) -> Result<Ack, IngestError> {
-        let judge = |door: &mut Door<'_>| {
-            let mut lines = line_protocol::Lines::new(body, arrival.precision, self.options.limits);
-            while let Some(line) = lines.next().filter(|_| door.has_room()) {
-                match line {
-                    Ok(line) => door.line(&line),
-                    Err(rejection) => door.reject(rejection),
-                }
-            }
-        };
-        self.take(arrival, admission, judge).await
-    }
-
-    /// Takes a body of JSON readings. On return the accepted readings are kept as the ack says.
-    ///
-    /// # Errors
-    /// When not all of them are, or are known to be.
-    pub async fn json(&self, arrival: Arrival<'_>, body: &[u8], admission: Admission) -> Result<Ack, IngestError> {
-        let judge = |door: &mut Door<'_>| {
-            for item in json::items(body, arrival.precision, self.options.limits) {
-                if !door.has_room() {
-                    return;
-                }
-                match item {
-                    Ok(item) => door.item(item),
-                    Err(rejection) => door.reject(rejection),
-                }
-            }
-        };
-        self.take(arrival, admission, judge).await
-    }
-
-    async fn take(
+    pub async fn take<'b, P: Points<'b>>(
         &self,
         arrival: Arrival<'_>,
+        read: impl Fn(Limits) -> P,
         mut admission: Admission,
-        judge: impl Fn(&mut Door<'_>),
     ) -> Result<Ack, IngestError> {
         let started = Instant::now();
         self.check_membership()?;
@@ -426,7 +395,7 @@ impl Ingest {
         let payers = Payers::of(arrival.by, &database, &self.metrics, started);
         payers.admit()?;
         self.check_share(&database)?;
-        let judged = self.judge(&database, arrival, admission.size(), judge).await?;
+        let judged = self.judge(&database, arrival, admission.size(), read).await?;
         // The batches stay in memory until they are acked, as the body does.
         admission.grow(judged.memory)?;
         payers.check(&judged)?;
@@ -472,19 +441,25 @@ impl Ingest {
     /// Judges all lines. Where sensors turn up that this process does not know yet, their
     /// documents are read and the body is judged once more: it happens once per sensor. A request
     /// that is to be kept whole or not at all is first judged without leaving a trace.
-    async fn judge(
+    async fn judge<'b, P: Points<'b>>(
         &self,
         database: &Arc<Database>,
         arrival: Arrival<'_>,
         body_bytes: usize,
-        judge: impl Fn(&mut Door<'_>),
+        read: impl Fn(Limits) -> P,
     ) -> Result<Judged, IngestError> {
         let pass = |learnt: bool, publish: bool| {
             let budget = self.bytes.available_permits();
             let Arrival { received, precision, .. } = arrival;
             let pass = Pass { received, precision, learnt, publish, budget, body_bytes };
             let mut door = Door::new(database, &self.catalog, &self.options, pass, arrival.by);
-            judge(&mut door);
+            let mut points = read(self.options.limits);
+            while let Some(point) = points.next().filter(|_| door.has_room()) {
+                match point {
+                    Ok(point) => door.point(&point),
+                    Err(rejection) => door.reject(rejection),
+                }
+            }
             let judged = door.close();
             match judged.memory {
                 memory if memory <= budget => Ok(judged),

@@ -18,6 +18,7 @@ use crate::clock::now_ns;
 use crate::edge::{self, Connection, Stream};
 use crate::ingest::{AckLevel, Admission, Arrival, IngestError};
 use crate::reading::Precision;
+use crate::wire::line_protocol::Lines;
 
 /// Bytes that suit to be handed over together.
 const BATCH_BYTES: usize = 256 << 10;
@@ -288,7 +289,8 @@ impl Conversation {
                         patient: true,
                         by,
                     };
-                    ingest.lines(arrival, lines, admission).await
+                    let read = |limits| Lines::new(lines, *precision, limits);
+                    ingest.take(arrival, read, admission).await
                 }
                 Err(error) => Err(error),
             };

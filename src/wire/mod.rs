@@ -1,8 +1,11 @@
-//! What arrives: line protocol and JSON in, plain readings and rejections out. Knows the formats
-//! and their limits; knows no database, no store and no HTTP.
+//! What arrives: line protocol and JSON in, points and rejections out. Knows the formats and their limits; knows no
+//! database, no store and no HTTP.
 
 pub mod json;
 pub mod line_protocol;
 
 mod fields;
 mod names;
+mod point;
+
+pub use point::{Point, Points, Series};

@@ -2,7 +2,8 @@
 
 use hourglass::reading::value::RawValue;
 use hourglass::reading::{Limits, Precision, Reason};
-use hourglass::wire::json::items;
+use hourglass::wire::Points;
+use hourglass::wire::json::Items;
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 
@@ -26,15 +27,19 @@ fn bad(number: usize, column: usize, message: &str) -> Outcome {
 }
 
 fn read(body: &[u8], precision: Precision, limits: Limits) -> Vec<Outcome> {
-    let outcome = |item: Result<hourglass::wire::json::Item<'_>, hourglass::reading::Rejection>| match item {
-        Ok(item) => {
-            let fields: Vec<String> = item.fields.iter().map(|(key, value)| format!("{key}={}", show(value))).collect();
-            let timestamp = item.timestamp.map_or("-".to_owned(), |ts| ts.to_string());
-            good(&format!("{} {} {} {timestamp}", item.number, item.sensor.key, fields.join(",")))
-        }
-        Err(rejection) => Bad(rejection.line, rejection.column, rejection.reason),
-    };
-    items(body, precision, limits).map(outcome).collect()
+    let (mut items, mut outcomes) = (Items::new(body, precision, limits), Vec::new());
+    while let Some(item) = items.next() {
+        outcomes.push(match item {
+            Ok(item) => {
+                let fields: Vec<String> =
+                    item.fields.iter().map(|(key, value)| format!("{key}={}", show(value))).collect();
+                let timestamp = item.timestamp.map_or("-".to_owned(), |ts| ts.to_string());
+                good(&format!("{} {} {} {timestamp}", item.number, item.spelling(), fields.join(",")))
+            }
+            Err(rejection) => Bad(rejection.line, rejection.column, rejection.reason),
+        });
+    }
+    outcomes
 }
 
 fn show(value: &RawValue<'_>) -> String {
@@ -340,27 +345,30 @@ proptest! {
             2 => serde_json::json!([reading, reading]).to_string(),
             _ => serde_json::to_string_pretty(&[&reading, &reading]).expect("JSON"),
         };
-        let items: Vec<_> = items(body.as_bytes(), Precision::Auto, Limits::default()).collect();
-        prop_assert_eq!(items.len(), if layout == 0 { 1 } else { 2 });
-        for item in items {
+        let (mut items, mut count) = (Items::new(body.as_bytes(), Precision::Auto, Limits::default()), 0);
+        while let Some(item) = items.next() {
+            count += 1;
             let item = item.map_err(|rejection| TestCaseError::fail(rejection.message()))?;
             let sent: Vec<(&str, &str)> = tags.iter().map(|(key, value)| (&**key, &**value)).collect();
-            let read: Vec<(&str, &str)> = item.sensor.tags.iter().map(|(key, value)| (&**key, &**value)).collect();
+            let sensor = item.sensor(&Limits::default()).expect("it is read");
+            let read: Vec<(&str, &str)> = sensor.tags.iter().map(|(key, value)| (&**key, &**value)).collect();
             prop_assert_eq!(read, sent);
             prop_assert_eq!(item.fields.len(), fields.len());
-            for (key, value) in &item.fields {
+            for (key, value) in item.fields {
                 match value {
                     RawValue::Float(v) => prop_assert_eq!(Some(v.to_bits()), fields[&**key].as_f64().map(f64::to_bits)),
                     value => prop_assert_eq!(value, &RawValue::String(text.clone().into())),
                 }
             }
         }
+        prop_assert_eq!(count, if layout == 0 { 1 } else { 2 });
     }
 
     #[test]
     fn no_bytes_break_it(parts in vec(proptest::sample::select(PARTS), 0..40)) {
         let body = parts.concat();
-        for item in items(&body, Precision::Auto, Limits::default()) {
+        let mut items = Items::new(&body, Precision::Auto, Limits::default());
+        while let Some(item) = items.next() {
             match item {
                 Ok(item) => prop_assert!(!item.fields.is_empty()),
                 Err(rejection) => prop_assert!(rejection.line >= 1 && rejection.column <= body.len() + 1),

@@ -8,6 +8,7 @@ use std::fmt::Write;
 
 use hourglass::reading::value::RawValue;
 use hourglass::reading::{Limits, Precision, Reason, Rejection};
+use hourglass::wire::Points;
 use hourglass::wire::line_protocol::{Lines, parse_series};
 
 /// A line that was read, or the reason why not.
@@ -35,7 +36,7 @@ fn read(body: &[u8], precision: Precision, limits: Limits) -> (Vec<Outcome>, Vec
     let (mut outcomes, mut rejections) = (Vec::new(), Vec::new());
     while let Some(line) = lines.next() {
         let rejection = match line {
-            Ok(line) => match parse_series(line.series, &limits) {
+            Ok(line) => match line.sensor(&limits) {
                 Ok(sensor) => {
                     outcomes.push(Outcome::Good(format!(
                         "{} {} {} {}",
@@ -46,7 +47,7 @@ fn read(body: &[u8], precision: Precision, limits: Limits) -> (Vec<Outcome>, Vec
                     )));
                     continue;
                 }
-                Err(error) => line.reject_series(error),
+                Err(rejection) => rejection,
             },
             Err(rejection) => rejection,
         };

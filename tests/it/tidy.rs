@@ -52,7 +52,7 @@ fn arrows_point_one_way() {
         ("query", &["access", "bucket", "influxql", "reading", "telemetry"]),
         ("verify", &["bucket", "log", "reading"]),
         ("http", &["access", "bucket", "edge", "influxql", "ingest", "query", "reading", "telemetry", "wire"]),
-        ("tcp", &["access", "bucket", "edge", "ingest", "reading", "telemetry"]),
+        ("tcp", &["access", "bucket", "edge", "ingest", "reading", "telemetry", "wire"]),
         ("cli", &["access", "config"]),
     ];
     // `faults` is nothing in a release. It and the clock, which makes stamps, everybody may ask, but for the law, which is

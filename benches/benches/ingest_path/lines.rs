@@ -3,6 +3,7 @@
 use divan::counter::ItemsCount;
 use divan::{Bencher, black_box};
 use hourglass::reading::{Limits, Precision};
+use hourglass::wire::Points;
 use hourglass::wire::line_protocol::{Lines, parse_series};
 use hourglass_benches::Fleet;
 

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use hourglass::reading::value::RawValue;
 use hourglass::reading::{Limits, Precision};
-use hourglass::wire::json::{Item, items};
+use hourglass::wire::json::Items;
+use hourglass::wire::{Point, Points};
 use serde_json::{Map, Value, json};
 
 /// Of which the first byte of the data chooses.
@@ -20,7 +21,8 @@ pub fn check(data: &[u8]) {
     let tight = Limits { line_bytes: 200, tags: 3, fields: 4, name_bytes: 12 };
     let limits = if *first & 0x80 == 0 { Limits::default() } else { tight };
     let (mut numbers, mut before) = (Vec::new(), 0);
-    for item in items(body, precision, limits) {
+    let mut items = Items::new(body, precision, limits);
+    while let Some(item) = items.next() {
         let number = match &item {
             Ok(item) => item.number,
             Err(rejection) => rejection.line,
@@ -52,23 +54,24 @@ pub fn check(data: &[u8]) {
 }
 
 /// The reading as `serde_json::Value` has it.
-fn says_the_same(item: &Item<'_>) {
+fn says_the_same(item: &Point<'_, '_>) {
     let value: Value = serde_json::from_slice(item.text).expect("what was taken is JSON");
     let object = value.as_object().expect("a reading is an object");
     let measurement = object.get("measurement").map_or("readings", |name| name.as_str().expect("a string"));
-    assert_eq!(&*item.sensor.measurement, measurement);
+    let sensor = item.sensor(&Limits::default()).expect("it is read");
+    assert_eq!(&*sensor.measurement, measurement);
     let mut tags: BTreeMap<&str, &str> = BTreeMap::new();
     let named = object.get("tags").and_then(Value::as_object).into_iter().flatten();
     for (key, value) in named.chain(object.get_key_value("sensor")) {
         assert!(tags.insert(key, value.as_str().expect("a tag is a string")).is_none());
     }
-    assert!(item.sensor.tags.iter().map(|(key, value)| (&**key, &**value)).eq(tags));
+    assert!(sensor.tags.iter().map(|(key, value)| (&**key, &**value)).eq(tags));
     let mut fields: BTreeMap<&str, &Value> = BTreeMap::new();
     let named = object.get("fields").and_then(Value::as_object).into_iter().flatten();
     fields.extend(named.chain(object.get_key_value("value")).map(|(key, value)| (&**key, value)));
     fields.retain(|_, value| !value.is_null());
     assert_eq!(item.fields.len(), fields.len());
-    for (key, value) in &item.fields {
+    for (key, value) in item.fields {
         assert!(is_same(value, fields[&**key]), "{key}: {value:?} {:?}", fields[&**key]);
     }
     assert_eq!(item.timestamp.is_some(), object.get("ts").is_some_and(|ts| !ts.is_null()));
@@ -86,23 +89,24 @@ fn is_same(found: &RawValue<'_>, said: &Value) -> bool {
 }
 
 /// The reading printed plainly is read back as the same one.
-fn comes_back(item: &Item<'_>) {
+fn comes_back(item: &Point<'_, '_>) {
+    let sensor = item.sensor(&Limits::default()).expect("it is read");
     let tags: Map<String, Value> =
-        item.sensor.tags.iter().map(|(key, value)| (key.to_string(), json!(value))).collect();
+        sensor.tags.iter().map(|(key, value)| (key.to_string(), json!(value))).collect();
     let fields: Map<String, Value> = item.fields.iter().map(|(key, field)| (key.to_string(), plain(field))).collect();
     let printed = json!({
-        "measurement": item.sensor.measurement, "tags": tags, "fields": fields, "ts": item.timestamp,
+        "measurement": sensor.measurement, "tags": tags, "fields": fields, "ts": item.timestamp,
     })
     .to_string();
     let roomy = Limits { line_bytes: usize::MAX, ..Limits::default() };
-    let mut again = items(printed.as_bytes(), Precision::Nanoseconds, roomy);
+    let mut again = Items::new(printed.as_bytes(), Precision::Nanoseconds, roomy);
     let read = again.next().expect("a reading").unwrap_or_else(|error| panic!("{printed}: {}", error.message()));
-    assert_eq!(read.sensor, item.sensor, "{printed}");
+    assert_eq!(read.spelling(), item.spelling(), "{printed}");
     assert_eq!(read.timestamp, item.timestamp, "{printed}");
     let bits = |fields: &[(std::borrow::Cow<'_, str>, RawValue<'_>)]| -> BTreeMap<String, String> {
         fields.iter().map(|(key, value)| (key.to_string(), format!("{value:?}"))).collect()
     };
-    assert_eq!(bits(&read.fields), bits(&item.fields), "{printed}");
+    assert_eq!(bits(read.fields), bits(item.fields), "{printed}");
     assert!(again.next().is_none(), "{printed}");
 }
 

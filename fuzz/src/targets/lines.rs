@@ -2,7 +2,8 @@
 
 use hourglass::reading::value::RawValue;
 use hourglass::reading::{Limits, Precision, Sensor, Value};
-use hourglass::wire::line_protocol::{Lines, parse_series, write_line};
+use hourglass::wire::Points;
+use hourglass::wire::line_protocol::{Lines, write_line};
 
 use crate::second;
 
@@ -50,10 +51,10 @@ fn first_parser(body: &[u8], precision: Precision, limits: &Limits) -> Vec<secon
                 continue;
             }
         };
-        let point = match parse_series(line.series, limits) {
+        let point = match line.sensor(limits) {
             Ok(sensor) => Some(point(&sensor, line.fields, line.timestamp)),
-            Err(error) => {
-                assert_eq!(line.reject_series(error).line, line.number);
+            Err(rejection) => {
+                assert_eq!(rejection.line, line.number);
                 None
             }
         };
@@ -99,8 +100,8 @@ fn comes_back(read: &second::Point) {
     let roomy = Limits { line_bytes: usize::MAX, ..Limits::default() };
     let mut lines = Lines::new(printed.as_bytes(), Precision::Nanoseconds, roomy);
     let line = lines.next().expect("a line").unwrap_or_else(|error| panic!("{printed}: {}", error.message()));
-    assert_eq!(parse_series(line.series, &roomy).as_ref(), Ok(&sensor), "{printed}");
-    assert_eq!(line.series, &*sensor.key, "{printed}");
+    assert_eq!(line.sensor(&roomy).as_deref(), Ok(&sensor), "{printed}");
+    assert_eq!(line.spelling(), &*sensor.key, "{printed}");
     let again: Vec<(String, Value)> =
         line.fields.iter().map(|(key, value)| (key.to_string(), value.clone().into_value())).collect();
     assert_eq!((again, line.timestamp), (fields, Some(time)), "{printed}");

@@ -18,6 +18,8 @@ const MEASUREMENT_DEFAULT: &str = "readings";
 const SENSOR: &str = "sensor";
 const VALUE: &str = "value";
 
+/// A reading that is one.
+#[derive(Debug)]
 pub(super) struct Reading<'a> {
     pub sensor: Sensor,
     pub fields: Vec<(Cow<'a, str>, RawValue<'a>)>,

@@ -1,5 +1,5 @@
 //! Line protocol in: `climate,room=lab,sensor=s1 temp=22.1,humidity=45 1768485600000000000`.
-//! A body becomes lines that borrow from it, one bad line never hiding a good one; a line's series
+//! A body becomes points that borrow from it, one bad line never hiding a good one; a line's series
 //! is parsed apart, because its text names a sensor that the caller mostly knows already.
 //! Knows no sensor that was seen before and no clock: an absent timestamp stays absent.
 
@@ -10,9 +10,7 @@ mod scanner;
 mod series;
 mod write;
 
-use std::borrow::Cow;
-
-use crate::reading::value::RawValue;
+use super::point::{Point, Points, Series};
 use crate::reading::{Limits, Precision, Reason, Rejection};
 
 pub use series::{SeriesError, parse_series};
@@ -20,40 +18,6 @@ pub use write::write_line;
 
 use fields::Fields;
 use scanner::{Fault, LineEnd, Scanner};
-
-/// One good line, but for its series, which is not parsed yet.
-#[derive(Debug)]
-pub struct Line<'s, 'a> {
-    /// The physical line of the body where it starts, from 1.
-    pub number: usize,
-    /// The whole line as sent, without its newline: what a [`Rejection`] quotes.
-    pub text: &'a [u8],
-    /// `measurement[,tag=value…]` exactly as sent: UTF-8, else unchecked. [`parse_series`] reads it.
-    pub series: &'a str,
-    /// Byte column in the line where `series` starts, from 1: leading spaces come before it.
-    pub series_column: usize,
-    /// The fields in the order sent. Of two with one key the last wins, in the first's place.
-    pub fields: &'s [(Cow<'a, str>, RawValue<'a>)],
-    /// The timestamp in nanoseconds, if the line has one.
-    pub timestamp: Option<i64>,
-}
-
-impl Line<'_, '_> {
-    /// The rejection of this line for what [`parse_series`] found in its series.
-    #[must_use]
-    pub fn reject_series(&self, error: SeriesError) -> Rejection {
-        let column = match error.column {
-            0 => 0,
-            column => self.series_column + column - 1,
-        };
-        // Where the series ends, the line goes on with a space.
-        let reason = match error.reason {
-            Reason::Syntax { expected, found: None } => Reason::Syntax { expected, found: Some(' ') },
-            reason => reason,
-        };
-        Rejection::new(self.number, column, self.text, reason)
-    }
-}
 
 /// The lines of a body, one after the other. Blank lines and comments are passed over.
 #[derive(Debug)]
@@ -85,29 +49,6 @@ impl<'a> Lines<'a> {
             fields: Fields::default(),
             #[cfg(test)]
             reread_bytes: 0,
-        }
-    }
-
-    /// The next line, or why it is none; `None` at the end of the body. It lends the fields, hence
-    /// no [`Iterator`].
-    #[expect(clippy::should_implement_trait, reason = "an iterator cannot lend its fields")]
-    pub fn next(&mut self) -> Option<Result<Line<'_, 'a>, Rejection>> {
-        let first = self.skip_to_text()?;
-        let (start, number) = (self.position, self.number);
-        match self.read(start, first) {
-            Ok(read) => {
-                self.position = read.end.next;
-                self.number += 1 + self.fields.newlines();
-                Some(Ok(Line {
-                    number,
-                    text: self.scanner.bytes(start, read.end.at),
-                    series: read.series,
-                    series_column: first - start + 1,
-                    fields: self.fields.as_slice(),
-                    timestamp: read.timestamp,
-                }))
-            }
-            Err(fault) => Some(Err(self.recover(start, fault))),
         }
     }
 
@@ -176,6 +117,27 @@ impl<'a> Lines<'a> {
         self.number += self.scanner.newlines(start, end.at) + 1;
         self.position = end.next;
         rejection
+    }
+}
+
+impl<'a> Points<'a> for Lines<'a> {
+    fn next(&mut self) -> Option<Result<Point<'_, 'a>, Rejection>> {
+        let first = self.skip_to_text()?;
+        let (start, number) = (self.position, self.number);
+        match self.read(start, first) {
+            Ok(read) => {
+                self.position = read.end.next;
+                self.number += 1 + self.fields.newlines();
+                Some(Ok(Point {
+                    number,
+                    text: self.scanner.bytes(start, read.end.at),
+                    series: Series::Text { text: read.series, column: first - start + 1 },
+                    fields: self.fields.as_slice(),
+                    timestamp: read.timestamp,
+                }))
+            }
+            Err(fault) => Some(Err(self.recover(start, fault))),
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use crate::wire::names::{self, Name};
 #[derive(Debug, Clone, PartialEq)]
 pub struct SeriesError {
     /// Byte column in the series text, from 1; 0 when all of it is meant.
-    /// `Line::reject_series` turns it into one of the whole line.
+    /// [`Point::sensor`](crate::wire::Point::sensor) turns it into one of the whole line.
     pub column: usize,
     /// Why.
     pub reason: Reason,

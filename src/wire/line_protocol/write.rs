@@ -49,6 +49,7 @@ fn write_value(out: &mut String, value: &Value) {
 mod tests {
     use super::super::Lines;
     use super::*;
+    use crate::wire::Points;
     use crate::reading::{Limits, Precision};
 
     #[test]
@@ -65,7 +66,7 @@ mod tests {
         write_line(&mut text, r"m,tag\ one=a\,b", fields.iter().map(|(name, value)| (*name, value)), -7);
         let mut lines = Lines::new(text.as_bytes(), Precision::Nanoseconds, Limits::default());
         let line = lines.next().expect("a line").expect("a good one");
-        assert_eq!((line.series, line.timestamp), (r"m,tag\ one=a\,b", Some(-7)));
+        assert_eq!((line.spelling(), line.timestamp), (r"m,tag\ one=a\,b", Some(-7)));
         let read: Vec<(String, Value)> =
             line.fields.iter().map(|(name, value)| (name.to_string(), value.clone().into_value())).collect();
         assert_eq!(read, fields.map(|(name, value)| (name.to_owned(), value)));

@@ -6,7 +6,8 @@ use std::io::Write;
 
 use hourglass::reading::value::RawValue;
 use hourglass::reading::{Limits, Precision};
-use hourglass::wire::line_protocol::{Lines, parse_series};
+use hourglass::wire::Points;
+use hourglass::wire::line_protocol::Lines;
 use serde::Deserialize;
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../shared/corpus/influx-lp-corpus.json");
@@ -162,7 +163,7 @@ fn read(input: &Input) -> Result<Vec<Point>, String> {
     let mut points = Vec::new();
     while let Some(line) = lines.next() {
         let line = line.map_err(|rejection| rejection.message())?;
-        let sensor = parse_series(line.series, &limits).map_err(|error| line.reject_series(error).message())?;
+        let sensor = line.sensor(&limits).map_err(|rejection| rejection.message())?;
         points.push(Point {
             name: Bytes::from(&*sensor.measurement),
             tags: sensor

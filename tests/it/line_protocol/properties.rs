@@ -2,7 +2,8 @@
 
 use hourglass::reading::value::RawValue;
 use hourglass::reading::{Limits, Precision, Sensor};
-use hourglass::wire::line_protocol::{Lines, parse_series};
+use hourglass::wire::line_protocol::Lines;
+use hourglass::wire::{Points, Series};
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 
@@ -70,8 +71,8 @@ proptest! {
         let mut lines = Lines::new(body.as_bytes(), Precision::Nanoseconds, limits);
         for (line, number) in written.iter().zip(numbers) {
             let read = lines.next().expect("a line").map_err(|rejection| TestCaseError::fail(rejection.message()))?;
-            let sensor = parse_series(read.series, &limits);
-            prop_assert_eq!(sensor.as_ref(), Ok(&line.0));
+            let sensor = read.sensor(&limits).map_err(|rejection| TestCaseError::fail(rejection.message()))?;
+            prop_assert_eq!(&*sensor, &line.0);
             let fields: Fields = read.fields.iter().map(|(k, v)| (k.to_string(), owned(v))).collect();
             prop_assert_eq!(&fields, &line.1);
             prop_assert_eq!((read.timestamp, read.number), (line.2, number));
@@ -94,10 +95,11 @@ proptest! {
             let (number, columns) = match line {
                 Ok(line) => {
                     prop_assert!(line.text.starts_with(physical[line.number - 1].strip_suffix(b"\r").unwrap_or(physical[line.number - 1])));
-                    prop_assert!(line.text[line.series_column - 1..].starts_with(line.series.as_bytes()));
+                    let Series::Text { text, column } = line.series else { panic!("{line:?}") };
+                    prop_assert!(line.text[column - 1..].starts_with(text.as_bytes()));
                     prop_assert!(!line.fields.is_empty());
-                    if let Err(error) = parse_series(line.series, &limits) {
-                        prop_assert!(line.reject_series(error).column <= line.series_column + line.series.len());
+                    if let Err(rejection) = line.sensor(&limits) {
+                        prop_assert!(rejection.column <= column + text.len());
                     }
                     (line.number, 0)
                 }
