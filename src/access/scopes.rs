@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::reading::Sensor;
+
 /// A tag that every sensor must have with this value, written or read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pin {
@@ -9,6 +11,14 @@ pub struct Pin {
     pub key: String,
     /// The only value it may have.
     pub value: String,
+}
+
+impl Pin {
+    /// Whether a sensor has it.
+    #[must_use]
+    pub fn matches(&self, sensor: &Sensor) -> bool {
+        sensor.tag(&self.key) == Some(&*self.value)
+    }
 }
 
 /// What a token may do. Each list has globs of databases' names.

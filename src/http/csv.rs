@@ -20,7 +20,6 @@ pub fn row<'a>(out: &mut String, cells: impl IntoIterator<Item = Cell<'a>>, time
                 Times::Text => write_rfc3339(out, time),
                 Times::Epoch(unit) => out.push_str(&time.div_euclid(unit).to_string()),
             },
-            Cell::Whole(whole) => out.push_str(&whole.to_string()),
             Cell::Value(Value::String(text)) => string(out, text),
             // Sums may overflow: what is not finite is not there.
             Cell::Value(Value::Float(value)) if !value.is_finite() => {}
@@ -39,8 +38,6 @@ pub enum Cell<'a> {
     Text(&'a str),
     /// Nanoseconds, written as the query asks for.
     Time(i64),
-    /// A sum of integers, which may be larger than they.
-    Whole(i128),
     /// A field's value.
     Value(&'a Value),
 }
@@ -67,7 +64,7 @@ mod tests {
         let cells =
             [Cell::Text("a,b"), Cell::Value(&text), Cell::Nothing, Cell::Text(""), Cell::Value(&Value::Boolean(true))];
         row(&mut out, cells, Times::Text);
-        row(&mut out, [Cell::Time(1), Cell::Whole(-3), Cell::Text("é\n")], Times::Epoch(1));
+        row(&mut out, [Cell::Time(1), Cell::Value(&Value::Integer(-3)), Cell::Text("é\n")], Times::Epoch(1));
         assert_eq!(out, "\"a,b\",\"a \"\"b\"\"\",,\"\",true\r\n1,-3,\"é\n\"\r\n");
     }
 }

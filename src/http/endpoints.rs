@@ -209,6 +209,12 @@ pub fn find(method: &Method, path: &str) -> Found {
     found
 }
 
+/// The methods that a path is answered to.
+pub fn methods(path: &str) -> Vec<&'static str> {
+    let here = ENDPOINTS.iter().filter(|endpoint| endpoint.is_at(path)).map(|endpoint| endpoint.method);
+    here.flat_map(|method| if method == "GET" { vec!["GET", "HEAD"] } else { vec![method] }).collect()
+}
+
 impl Endpoint {
     /// Whether its pattern takes a path.
     pub fn is_at(&self, path: &str) -> bool {

@@ -123,7 +123,9 @@ impl ApiError {
                 | QueryError::TooManyPoints { .. }
                 | QueryError::TooLarge { .. }
                 | QueryError::TooLong { .. }
-                | QueryError::TooManySensors { .. } => StatusCode::BAD_REQUEST,
+                | QueryError::TooManySensors { .. }
+                | QueryError::TooManyPatterns
+                | QueryError::Pattern { .. } => StatusCode::BAD_REQUEST,
                 QueryError::Timeout { .. } | QueryError::Overloaded { .. } | QueryError::Behind(_) => {
                     StatusCode::SERVICE_UNAVAILABLE
                 }

@@ -84,7 +84,7 @@ const MAX_POINTS: Parameter = parameter(
 const AGG: Parameter = parameter(
     "agg",
     r#"{"type":"string","examples":["count,max,p95"]}"#,
-    "Of count, min, max, sum, avg, first, last, stddev, median, and percentiles such as p95.",
+    "Of count, min, max, sum, avg, first, last, stddev, median, mode, and percentiles such as p95.",
 );
 const ZONE: Parameter =
     parameter("tz", r#"{"type":"string","examples":["Europe/Berlin"]}"#, "Windows on the clocks of this zone.");

@@ -15,7 +15,7 @@ use super::known;
 use super::parameters::{Pairs, Parameters};
 use super::write::By;
 use crate::access::Caller;
-use crate::query::many::Vocabulary;
+use crate::query::native::many::Vocabulary;
 
 async fn vocabulary(app: &App, by: Caller, query: Pairs) -> Result<Vocabulary, ApiError> {
     let parameters = Parameters::of(query, known::LISTS, by)?;

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
+use std::sync::Arc;
 
 use axum::extract::Query;
 
@@ -10,11 +11,12 @@ use super::errors::ApiError;
 use super::json::Times;
 use super::known::{Parameter, TAG_NAME};
 use super::write::DEFAULT_DATABASE;
-use crate::access::Caller;
+use crate::access::{Caller, Pin};
 use crate::clock::now_ns;
 use crate::ingest::check_database_name;
-use crate::query::Selection;
 use crate::query::choice::{Choice, TagFilter, TagTest};
+use crate::query::influx::pattern_fault;
+use crate::query::native::Selection;
 use crate::reading::time::{TIMESTAMP_MAX, TIMESTAMP_MIN, parse_rfc3339};
 use crate::reading::{Precision, Sensor};
 use crate::wire::line_protocol::parse_series;
@@ -78,21 +80,17 @@ impl Parameters {
         })?;
         let sensor = parse_series(text, &app.options.limits)
             .map_err(|error| ApiError::Bad(format!("parameter sensor, column {}: {}", error.column, error.reason)))?;
-        match self.pins().find(|pin| !pin.passes(&sensor)) {
+        match self.by.pins().iter().find(|pin| !pin.matches(&sensor)) {
             None => Ok(sensor),
-            Some(TagFilter { key, .. }) => {
+            Some(Pin { key, .. }) => {
                 Err(ApiError::Forbidden(format!("{} may not read this sensor, by its tag {key:?}", self.by.name())))
             }
         }
     }
 
     /// What every sensor must have that they may read.
-    pub fn pins(&self) -> impl Iterator<Item = TagFilter> {
-        self.by.pins().iter().map(|pin| TagFilter {
-            key: pin.key.clone(),
-            test: TagTest::Is(pin.value.clone()),
-            negated: false,
-        })
+    pub fn pins(&self) -> &[Pin] {
+        self.by.pins()
     }
 
     /// Range and fields, of the sensor that is named if one is.
@@ -130,7 +128,7 @@ impl Parameters {
                     "parameter sensor names one sensor: leave out measurement and tag.…".to_owned(),
                 ));
             }
-            return Ok(Choice::Sensor(self.sensor(app)?.key.into()));
+            return Ok(Choice::Sensor(Arc::new(self.sensor(app)?)));
         }
         if measurement.is_none() && self.tags.is_empty() {
             return Err(ApiError::Bad(
@@ -138,15 +136,19 @@ impl Parameters {
                     .to_owned(),
             ));
         }
-        Ok(Choice::Matching { measurement, tags: self.tags.iter().cloned().chain(self.pins()).collect() })
+        Ok(self.matching(measurement))
     }
 
     /// As [`Parameters::choice`], and all sensors when nothing is said.
     pub fn choice_or_all(&self, app: &App) -> Result<Choice, ApiError> {
         match (self.get("sensor"), self.get("measurement"), &*self.tags) {
-            (None, None, []) => Ok(Choice::Matching { measurement: None, tags: self.pins().collect() }),
+            (None, None, []) => Ok(self.matching(None)),
             _ => self.choice(app),
         }
+    }
+
+    fn matching(&self, measurement: Option<String>) -> Choice {
+        Choice::Matching { measurement, tags: self.tags.clone(), pins: self.pins().to_vec() }
     }
 
     /// A time before which a range ends: one nanosecond more than a reading can have is the end of all of them.
@@ -206,7 +208,8 @@ impl Parameters {
 fn tag_filter(name: &str, value: &str) -> Result<TagFilter, ApiError> {
     let pattern = |key: &str, pattern: &str, negated: bool| {
         let bad = |why: String| ApiError::Bad(format!("parameter tag.{key}: {pattern:?} is no pattern: {why}"));
-        Ok(TagFilter { key: key.to_owned(), test: TagTest::pattern(pattern).map_err(bad)?, negated })
+        let test = TagTest::Matches(pattern.to_owned());
+        pattern_fault(pattern).map_or(Ok(TagFilter { key: key.to_owned(), test, negated }), |why| Err(bad(why)))
     };
     if let Some((key, start)) = name.split_once("!~") {
         // A `=` within the pattern was taken for the one behind the name.

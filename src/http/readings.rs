@@ -16,10 +16,10 @@ use super::parameters::{Pairs, Parameters};
 use super::series::{self, Columns, Readings};
 use super::write::By;
 use crate::access::Caller;
-use crate::query::Selection;
 use crate::query::choice::Choice;
-use crate::query::many::ManySelection;
-use crate::query::range::Order;
+use crate::query::native::Selection;
+use crate::query::native::many::ManySelection;
+use crate::query::native::readings::Order;
 
 /// `GET /api/v1/readings`.
 pub async fn readings(State(app): State<Arc<App>>, Extension(by): By, headers: HeaderMap, query: Pairs) -> Response {

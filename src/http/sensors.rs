@@ -84,7 +84,8 @@ async fn read_latest(app: &App, by: Caller, headers: &HeaderMap, query: Pairs) -
     let (limit, times) = (parameters.limit(max, max, "query.sensors_max")?, parameters.times()?);
     let (database, choice) = (parameters.database()?, parameters.choice_or_all(app)?);
     let filter = SensorFilter { after: parameters.get("cursor").map(str::to_owned), outliers: false, limit };
-    let (found, next) = chosen(app, &database, filter, |sensor| choice.takes(sensor)).await?;
+    let chooser = choice.compile()?;
+    let (found, next) = chosen(app, &database, filter, |sensor| chooser.takes(sensor)).await?;
     let columns = match format {
         Format::Csv => Columns::of(app.query.vocabulary(&database, &choice).await?, Vec::new()),
         Format::Json | Format::Lines => Columns::default(),
@@ -108,11 +109,11 @@ async fn read_sensors(app: &App, by: Caller, query: Pairs) -> Result<Response, A
     let with_recent = flag("recent", parameters.get("recent"))?.unwrap_or(false);
     let database = parameters.database()?;
     let after = parameters.get("cursor").map(str::to_owned);
-    let pins: Vec<_> = parameters.pins().collect();
+    let pins = parameters.pins();
     let (mut documents, next) = match pins.is_empty() {
         true => listed(app, &database, &SensorFilter { after, outliers, limit }).await?,
         false => {
-            let is_permitted = |sensor: &Sensor| pins.iter().all(|pin| pin.passes(sensor));
+            let is_permitted = |sensor: &Sensor| pins.iter().all(|pin| pin.matches(sensor));
             chosen(app, &database, SensorFilter { after, outliers, limit }, is_permitted).await?
         }
     };

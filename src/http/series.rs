@@ -9,10 +9,8 @@ use super::csv::{self, Cell};
 use super::format::Format;
 use super::json::{self, Times};
 use crate::bucket::Reading;
-use crate::bucket::summary::{Fold, Summary};
-use crate::query::Window;
-use crate::query::aggregate::WindowSeries;
-use crate::query::many::Vocabulary;
+use crate::query::native::aggregate::WindowSeries;
+use crate::query::native::many::Vocabulary;
 use crate::reading::{Sensor, Value};
 
 /// One sensor's readings.
@@ -99,8 +97,8 @@ fn table(out: &mut String, series: &[Readings], columns: &Columns, times: Times)
         columns.fields.iter().map(|field| json::field_name(field, is_taken).into_owned()).collect();
     csv::row(out, names.iter().chain(&fields).map(|name| Cell::Text(name)), times);
     for (sensor, readings) in series {
-        let tag = |tag: &String| sensor.tags.iter().find(|(key, _)| **key == **tag).map(|(_, value)| &**value);
-        let tags: Vec<Cell<'_>> = columns.tags.iter().map(|key| tag(key).map_or(Cell::Nothing, Cell::Text)).collect();
+        let tags: Vec<Cell<'_>> =
+            columns.tags.iter().map(|key| sensor.tag(key).map_or(Cell::Nothing, Cell::Text)).collect();
         for reading in readings {
             let field = |name: &String| reading.fields.iter().find(|(known, _)| **known == **name);
             let fields = columns.fields.iter().map(|name| field(name).map_or(Cell::Nothing, |(_, v)| Cell::Value(v)));
@@ -124,59 +122,20 @@ pub struct Windows {
 pub type Row = (Range<i64>, Vec<(Arc<str>, Figures)>);
 
 /// What each function says of a field.
-pub type Figures = Vec<(String, Figure)>;
-
-/// What a function says.
-#[derive(Debug, Clone)]
-pub enum Figure {
-    /// Nothing.
-    Nothing,
-    /// Of integers, whose sum may be larger than they.
-    Whole(i128),
-    /// Any value.
-    Value(Value),
-}
+pub type Figures = Vec<(String, Option<Value>)>;
 
 impl Windows {
-    /// Of stored summaries.
-    pub fn of_sensor(sensor: &Sensor, windows: Vec<Window>) -> Self {
-        let row = |window: Window| {
-            let fields = window.fields.into_iter().map(|(name, summary)| (name, figures(&summary)));
-            (window.span, fields.collect())
-        };
-        Self {
-            name: sensor.key.to_string(),
-            tags: sensor.tags.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect(),
-            rows: windows.into_iter().map(row).collect(),
-        }
-    }
-
     /// Of any functions.
     pub fn of_series(series: WindowSeries) -> Self {
-        let figure = |cell: Option<Value>| cell.map_or(Figure::Nothing, Figure::Value);
         let mut rows = Vec::with_capacity(series.windows.len());
         for window in series.windows {
             let fields = window.fields.into_iter().map(|(name, values)| {
-                let figures = values.into_iter().map(|(function, cell)| (function.name(), figure(cell)));
+                let figures = values.into_iter().map(|(function, figure)| (function.name(), figure));
                 (Arc::from(name), figures.collect())
             });
             rows.push((window.span, fields.collect()));
         }
         Self { name: series.sensor.unwrap_or(series.measurement), tags: series.tags, rows }
-    }
-}
-
-fn figures(summary: &Summary) -> Figures {
-    let of = |count: u64, [min, max, sum]: [Figure; 3]| {
-        let avg = Figure::Value(Value::Float(summary.avg()));
-        let names = ["count", "min", "max", "sum", "avg"].map(str::to_owned);
-        names.into_iter().zip([Figure::Whole(count.into()), min, max, sum, avg]).collect()
-    };
-    match summary {
-        Summary::Integers(Fold { count, min, max, sum, .. }) => of(*count, [*min, *max, *sum].map(Figure::Whole)),
-        Summary::Floats(Fold { count, min, max, sum, .. }) => {
-            of(*count, [*min, *max, sum.rounded()].map(|value| Figure::Value(Value::Float(value))))
-        }
     }
 }
 
@@ -227,9 +186,8 @@ fn window(out: &mut String, span: &Range<i64>, fields: &[(Arc<str>, Figures)], t
             json::string(out, function);
             out.push(':');
             match figure {
-                Figure::Nothing => out.push_str("null"),
-                Figure::Whole(whole) => out.push_str(&whole.to_string()),
-                Figure::Value(value) => json::value(out, value),
+                None => out.push_str("null"),
+                Some(value) => json::value(out, value),
             }
         });
         out.push('}');
@@ -266,11 +224,7 @@ fn window_table(out: &mut String, by: &str, series: &[Windows], times: Times) {
             let cell = |(field, function): &(&str, &str)| {
                 let (_, figures) = fields.iter().find(|(name, _)| **name == **field)?;
                 let (_, figure) = figures.iter().find(|(name, _)| name == function)?;
-                Some(match figure {
-                    Figure::Nothing => Cell::Nothing,
-                    Figure::Whole(whole) => Cell::Whole(*whole),
-                    Figure::Value(value) => Cell::Value(value),
-                })
+                figure.as_ref().map(Cell::Value)
             };
             let start = [Cell::Text(&series.name)].into_iter().chain(tags.iter().copied());
             let figures = columns.iter().map(|column| cell(column).unwrap_or(Cell::Nothing));

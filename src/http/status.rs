@@ -7,12 +7,12 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
-use axum::http::{HeaderMap, Method, StatusCode, Uri};
+use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::json;
 
-use super::endpoints::ENDPOINTS;
+use super::endpoints::{self, ENDPOINTS};
 use super::service::INFLUX_VERSION;
 use super::{App, Health};
 use crate::clock::now_ns;
@@ -259,5 +259,6 @@ pub async fn unknown(uri: Uri) -> Response {
 /// A known path, asked in a way it does not answer.
 pub async fn wrong_method(method: Method, uri: Uri) -> Response {
     let error = format!("{} is not answered to {method}: GET / lists the endpoints", uri.path());
-    (StatusCode::METHOD_NOT_ALLOWED, Json(json!({ "error": error }))).into_response()
+    let allowed = endpoints::methods(uri.path()).join(",");
+    (StatusCode::METHOD_NOT_ALLOWED, [(header::ALLOW, allowed)], Json(json!({ "error": error }))).into_response()
 }

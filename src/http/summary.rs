@@ -16,9 +16,9 @@ use super::series::{self, Windows};
 use super::write::By;
 use crate::access::Caller;
 use crate::influxql::Fill;
-use crate::query::aggregate::{Aggregate, Aggregation, GroupBy};
 use crate::query::choice::Choice;
 use crate::query::influx::is_zone;
+use crate::query::native::aggregate::{Aggregate, Aggregation, GroupBy};
 
 /// `GET /api/v1/summary`.
 pub async fn summary(State(app): State<Arc<App>>, Extension(caller): By, headers: HeaderMap, query: Pairs) -> Response {
@@ -32,22 +32,10 @@ async fn read(app: &App, caller: Caller, headers: &HeaderMap, query: Pairs) -> R
     let parameters = Parameters::of(query, known::SUMMARY, caller)?;
     let (format, times) = (Format::of(&parameters, headers)?, parameters.times()?);
     let (choice, is_past) = (parameters.choice(app)?, Parameters::is_past(&parameters.range()?));
-    let is_plain = ["agg", "tz", "group_by", "fill"].iter().all(|name| parameters.get(name).is_none());
     let group_by = group_by(&parameters);
     let by = if group_by == GroupBy::Sensor { "sensor" } else { "measurement" };
-    let series = match choice {
-        // Windows of one sensor by UTC's clock: what documents hold, put together exactly.
-        Choice::Sensor(_) if is_plain => plain(app, &parameters).await?,
-        choice => aggregated(app, &parameters, choice, group_by).await?,
-    };
+    let series = aggregated(app, &parameters, choice, group_by).await?;
     Ok(Answer { format, body: series::windows(format, by, &series, times), next: None, is_past })
-}
-
-async fn plain(app: &App, parameters: &Parameters) -> Result<Vec<Windows>, ApiError> {
-    let step = step(parameters.get("step").unwrap_or("1h"))?;
-    let windows = app.query.summary(&parameters.selection(app)?, step).await?;
-    let sensor = parameters.sensor(app)?;
-    Ok(windows.map(|windows| Windows::of_sensor(&sensor, windows)).into_iter().collect())
 }
 
 fn group_by(parameters: &Parameters) -> GroupBy {
@@ -89,7 +77,7 @@ async fn aggregated(
 }
 
 fn aggregate(name: &str) -> Result<Aggregate, ApiError> {
-    let known = "count, min, max, sum, avg, first, last, stddev, median, or a percentile such as p95";
+    let known = "count, min, max, sum, avg, first, last, stddev, median, mode, or a percentile such as p95";
     Aggregate::from_name(name).ok_or_else(|| ApiError::Bad(format!("parameter agg: {name:?} is none of {known}")))
 }
 

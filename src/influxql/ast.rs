@@ -3,6 +3,7 @@
 
 mod display;
 mod expr;
+mod named;
 
 pub use expr::{Expr, Kind, Literal, Operator, WildcardKind};
 

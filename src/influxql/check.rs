@@ -42,12 +42,13 @@ pub struct Grouping {
     pub tags: Vec<Expr>,
 }
 
-/// Checks a SELECT and its subqueries. The clock's zone does not matter: each SELECT has its own.
+/// Checks a SELECT and its subqueries. The clock's zone does not matter: each SELECT has its own. `is_aggregate` knows the
+/// names of aggregates of one field of which this language has nothing more to say.
 ///
 /// # Errors
 /// The first that InfluxDB would answer.
-pub fn check(select: &Select, clock: &Clock<'_>) -> Check<Checked> {
-    compile(select, prepare(select, clock)?, clock)
+pub fn check(select: &Select, clock: &Clock<'_>, is_aggregate: &dyn Fn(&str) -> bool) -> Check<Checked> {
+    compile(select, prepare(select, clock)?, clock, is_aggregate)
 }
 
 /// Condition and dimensions.
@@ -69,14 +70,19 @@ fn prepare(select: &Select, clock: &Clock<'_>) -> Check<Checked> {
 }
 
 /// Columns, then subqueries: these are looked at last because they inherit.
-fn compile(select: &Select, mut checked: Checked, clock: &Clock<'_>) -> Check<Checked> {
+fn compile(
+    select: &Select,
+    mut checked: Checked,
+    clock: &Clock<'_>,
+    is_aggregate: &dyn Fn(&str) -> bool,
+) -> Check<Checked> {
     let folded: Vec<Expr> = select
         .columns
         .iter()
         .filter(|column| !matches!(&column.expr, Expr::Reference { name, .. } if name == "time"))
         .map(|column| fold(&column.expr, None))
         .collect();
-    let mut columns = Columns::new(select, &checked);
+    let mut columns = Columns::new(select, &checked, is_aggregate);
     for expr in &folded {
         columns.count += 1;
         columns.wildcard = true;
@@ -100,7 +106,7 @@ fn compile(select: &Select, mut checked: Checked, clock: &Clock<'_>) -> Check<Ch
             let Grouping { every, offset, .. } = checked.grouping;
             within.grouping = Grouping { every, offset, inherited: true, ..within.grouping };
         }
-        checked.subqueries.push(compile(inner, within, clock)?);
+        checked.subqueries.push(compile(inner, within, clock, is_aggregate)?);
     }
     Ok(checked)
 }
@@ -189,6 +195,7 @@ fn since_window_start(time: i128, every: i64) -> i64 {
 /// What the columns of a statement have in them, gathered from one after the other.
 #[expect(clippy::struct_excessive_bools, reason = "they are independent observations")]
 struct Columns<'s> {
+    is_aggregate: &'s dyn Fn(&str) -> bool,
     windows: bool,
     inherited: bool,
     fill: Fill,
@@ -210,8 +217,9 @@ struct Columns<'s> {
 }
 
 impl<'s> Columns<'s> {
-    fn new(select: &Select, checked: &Checked) -> Self {
+    fn new(select: &Select, checked: &Checked, is_aggregate: &'s dyn Fn(&str) -> bool) -> Self {
         Self {
+            is_aggregate,
             windows: checked.grouping.every != 0,
             inherited: checked.grouping.inherited,
             fill: checked.fill,

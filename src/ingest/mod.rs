@@ -79,8 +79,8 @@ use crate::bucket::deletions::{Masks, Understand};
 use crate::bucket::{Changes, StorageError, Store};
 use crate::clock::StampClock;
 use crate::log::{Log, Recovery};
-use crate::reading::{Limits, Precision};
 use crate::reading::stamp::millis_of;
+use crate::reading::{Limits, Precision};
 use crate::telemetry::Metrics;
 use crate::wire::Points;
 

@@ -33,8 +33,7 @@ impl Window {
 
 /// Why a sender may not write this sensor, or bring it in.
 pub fn barred(by: &Caller, sensor: &Sensor) -> Option<Reason> {
-    let has = |key: &str, value: &str| sensor.tags.iter().any(|(k, v)| **k == *key && **v == *value);
-    let pin = by.pins().iter().find(|pin| !has(&pin.key, &pin.value))?;
+    let pin = by.pins().iter().find(|pin| !pin.matches(sensor))?;
     Some(Reason::OtherSensor { tag: pin.key.clone(), required: pin.value.clone() })
 }
 

@@ -1,22 +1,25 @@
 //! Which sensors a question is about: one by its key, or all that have a measurement and tags.
 
-use regex::Regex;
+use std::sync::Arc;
 
-use super::directory::Entry;
-use super::{Query, QueryError};
+use super::QueryError;
+use super::engine::pattern::Patterns;
+use crate::access::Pin;
 use crate::reading::Sensor;
 
 /// Which sensors.
 #[derive(Debug, Clone)]
 pub enum Choice {
-    /// The one with this key.
-    Sensor(String),
+    /// This one.
+    Sensor(Arc<Sensor>),
     /// All of a measurement, or of any, that pass every filter.
     Matching {
         /// The measurement.
         measurement: Option<String>,
         /// What their tags must be.
         tags: Vec<TagFilter>,
+        /// What they must have for whoever asks to read them.
+        pins: Vec<Pin>,
     },
 }
 
@@ -37,51 +40,55 @@ pub enum TagTest {
     /// With a value.
     Is(String),
     /// With a pattern, anywhere in the value.
-    Matches(Regex),
-}
-
-impl TagTest {
-    /// A pattern.
-    ///
-    /// # Errors
-    /// What is wrong with it.
-    pub fn pattern(text: &str) -> Result<Self, String> {
-        super::influx::pattern::compile(text).map(Self::Matches).map_err(|error| error.to_string())
-    }
-}
-
-impl TagFilter {
-    /// Whether a sensor is as it says.
-    #[must_use]
-    pub fn passes(&self, sensor: &Sensor) -> bool {
-        let tag = sensor.tags.iter().find(|(key, _)| **key == *self.key);
-        let value = tag.map_or("", |(_, value)| &**value);
-        let passes = match &self.test {
-            TagTest::Is(wanted) => value == wanted,
-            TagTest::Matches(pattern) => pattern.is_match(value),
-        };
-        passes != self.negated
-    }
+    Matches(String),
 }
 
 impl Choice {
-    /// Whether a sensor is among those chosen.
-    #[must_use]
-    pub fn takes(&self, sensor: &Sensor) -> bool {
-        match self {
-            Self::Sensor(key) => *sensor.key == **key,
-            Self::Matching { measurement, tags } => {
-                measurement.as_ref().is_none_or(|name| *sensor.measurement == **name)
-                    && tags.iter().all(|filter| filter.passes(sensor))
-            }
-        }
+    /// The choice with its patterns compiled.
+    ///
+    /// # Errors
+    /// When these are too many, or too large.
+    pub fn compile(&self) -> Result<Chooser<'_>, QueryError> {
+        let Self::Matching { tags, .. } = self else {
+            return Ok(Chooser { choice: self, patterns: Patterns::default() });
+        };
+        let pattern = |filter: &'_ TagFilter| match &filter.test {
+            TagTest::Matches(pattern) => Some(pattern.clone()),
+            TagTest::Is(_) => None,
+        };
+        let patterns: Vec<String> = tags.iter().filter_map(pattern).collect();
+        let patterns = Patterns::compile(patterns.iter().map(String::as_str))?;
+        Ok(Chooser { choice: self, patterns })
     }
 }
 
-impl Query {
-    /// The sensors chosen, in key order.
-    pub(super) async fn choose(&self, database: &str, choice: &Choice) -> Result<Vec<Entry>, QueryError> {
-        let sensors = self.directory(database, self.options.cache_max_age).await?;
-        Ok(sensors.iter().filter(|entry| choice.takes(&entry.sensor)).cloned().collect())
+/// Tells which sensors are chosen.
+#[derive(Debug)]
+pub struct Chooser<'a> {
+    choice: &'a Choice,
+    patterns: Patterns,
+}
+
+impl Chooser<'_> {
+    /// Whether a sensor is.
+    #[must_use]
+    pub fn takes(&self, sensor: &Sensor) -> bool {
+        match self.choice {
+            Choice::Sensor(only) => sensor.key == only.key,
+            Choice::Matching { measurement, tags, pins } => {
+                measurement.as_ref().is_none_or(|name| *sensor.measurement == **name)
+                    && tags.iter().all(|filter| self.passes(filter, sensor))
+                    && pins.iter().all(|pin| pin.matches(sensor))
+            }
+        }
+    }
+
+    fn passes(&self, filter: &TagFilter, sensor: &Sensor) -> bool {
+        let value = sensor.tag(&filter.key).unwrap_or("");
+        let passes = match &filter.test {
+            TagTest::Is(wanted) => value == wanted,
+            TagTest::Matches(pattern) => self.patterns.matches(pattern, value),
+        };
+        passes != filter.negated
     }
 }

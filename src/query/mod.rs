@@ -1,38 +1,38 @@
-//! Questions: ranges of readings and windows of summaries, for one sensor. Answered from the store
-//! and from what is acked and not there yet, which is asked for first. Reaches both only through the
-//! traits that `bucket` declares; knows nothing of HTTP.
+//! Questions, in the words of our own API or of InfluxQL: one engine answers both, from the store and from what is acked
+//! and not there yet. Reaches both only through the traits that `bucket` declares; knows nothing of HTTP.
 
-pub mod aggregate;
-mod cache;
 pub mod choice;
-mod directory;
+mod engine;
 pub mod influx;
-mod limits;
-pub mod many;
-mod plan;
-mod points;
-pub mod range;
-mod summaries;
-mod thinning;
+pub mod native;
 mod wait;
-mod windows;
 
-use std::collections::BTreeMap;
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
+use tokio::time::{Instant, timeout_at};
+
+use self::choice::Choice;
+use self::engine::Engine;
+use self::engine::pattern::PATTERNS_MAX;
+use self::influx::{Asked, Doomed, Series, StatementFailure};
+use self::native::Selection;
+use self::native::aggregate::{Aggregation, WindowSeries};
+use self::native::many::{ManyReadings, ManySelection, Vocabulary};
+use self::native::readings::{Order, Part};
+use self::native::thinning::ThinnedSeries;
+use crate::bucket::store::SensorFilter;
+use crate::bucket::{Behind, SensorDocument, StorageError, Store, UnflushedReadings};
+use crate::influxql::Statement;
+use crate::telemetry::Metrics;
 
 pub use self::wait::Passing;
-pub use self::windows::Window;
 
-use self::cache::SummaryCache;
-use self::directory::Directory;
-use crate::bucket::store::{ScannedPage, SensorFilter};
-use crate::bucket::{Behind, Reading, Readings, SensorDocument, StorageError, Store, UnflushedReadings};
-use crate::reading::Hour;
-use crate::telemetry::Metrics;
+/// The names of the functions that stand in the engine's table alone; both languages know them.
+pub fn aggregates() -> impl Iterator<Item = &'static str> {
+    engine::aggregates::AGGREGATES.iter().map(|aggregate| aggregate.name)
+}
 
 /// How queries are bounded. Config section `[query]`.
 #[derive(Debug, Clone)]
@@ -106,6 +106,17 @@ pub enum QueryError {
         /// The limit's value.
         limit: usize,
     },
+    /// There are more regular expressions in it than are compiled for one query.
+    #[error(
+        "the query has more than {PATTERNS_MAX} regular expressions; lists such as ^(a|b|c)$ count as none, so join those that you can"
+    )]
+    TooManyPatterns,
+    /// A regular expression is too large.
+    #[error("a regular expression of the query is too large: {detail}")]
+    Pattern {
+        /// What the compiler says.
+        detail: String,
+    },
     /// It took too long.
     #[error("the query took longer than {limit:?} (query.timeout): take a shorter range or a lower limit")]
     Timeout {
@@ -120,60 +131,88 @@ pub enum QueryError {
     },
 }
 
-/// Which readings: of one sensor, in a half-open range of nanoseconds.
-#[derive(Debug, Clone)]
-pub struct Selection {
-    /// The database's name.
-    pub database: String,
-    /// The sensor's canonical key.
-    pub sensor: String,
-    /// From the first on and before the last.
-    pub range: Range<i64>,
-    /// Only these fields; all when empty.
-    pub fields: Vec<String>,
-}
-
-/// Answers questions from the store and the hot buckets.
+/// Answers questions, each in its turn and in its time.
 #[derive(Debug)]
 pub struct Query {
-    store: Arc<dyn Store>,
-    hot: Arc<dyn UnflushedReadings>,
-    options: Options,
+    engine: Engine,
     turns: Semaphore,
-    directory: Directory,
-    cache: Option<SummaryCache>,
     metrics: Metrics,
 }
-
-/// Bounds on the pages read at once with their readings.
-const PAGES_WITH_READINGS: Range<usize> = 4..24;
 
 impl Query {
     /// Queries on this store, and on what is on its way there.
     #[must_use]
     pub fn new(store: Arc<dyn Store>, hot: Arc<dyn UnflushedReadings>, options: Options, metrics: Metrics) -> Self {
-        // Nobody else writes to a store that is not shared.
-        let cache_max_age = store.is_shared().then_some(options.cache_max_age);
-        Self {
-            cache: SummaryCache::new(options.cache_bytes, cache_max_age, &metrics),
-            turns: Semaphore::new(options.concurrent),
-            directory: Directory::default(),
-            store,
-            hot,
-            options,
-            metrics,
-        }
+        let turns = Semaphore::new(options.concurrent);
+        Self { engine: Engine::new(store, hot, options, &metrics), turns, metrics }
     }
 
-    /// Summaries of a selection by windows of `step` nanoseconds, counted from the epoch and cut
-    /// to the range; windows without readings are left out. `None` for an unknown sensor.
+    /// As [`native::readings::readings`].
+    ///
+    /// # Errors
+    /// When the answer cannot be complete.
+    pub async fn readings(&self, selection: &Selection, order: Order, limit: usize) -> Result<Part, QueryError> {
+        let part = self.in_turn(|| native::readings::readings(&self.engine, selection, order, limit)).await?;
+        self.count(part.readings.len());
+        Ok(part)
+    }
+
+    /// As [`native::many::many_readings`].
+    ///
+    /// # Errors
+    /// When the answer cannot be complete.
+    pub async fn many_readings(&self, selection: &ManySelection, limit: usize) -> Result<ManyReadings, QueryError> {
+        let part = self.in_turn(|| native::many::many_readings(&self.engine, selection, limit)).await?;
+        self.count(part.series.iter().map(|(_, readings)| readings.len()).sum());
+        Ok(part)
+    }
+
+    /// As [`native::thinning::thinned`].
     ///
     /// # Errors
     /// When the answer cannot be complete, or would be too large.
-    pub async fn summary(&self, selection: &Selection, step: i64) -> Result<Option<Vec<Window>>, QueryError> {
-        let windows = self.in_turn(|| self.read_windows(selection, step)).await?;
-        self.metrics.query_points.increment(windows.as_ref().map_or(0, Vec::len) as u64);
-        Ok(windows)
+    pub async fn thinned(&self, selection: &ManySelection, points_max: usize) -> Result<ThinnedSeries, QueryError> {
+        let series = self.in_turn(|| native::thinning::thinned(&self.engine, selection, points_max)).await?;
+        self.count(series.iter().map(|(_, readings)| readings.len()).sum());
+        Ok(series)
+    }
+
+    /// As [`native::aggregate::aggregate`].
+    ///
+    /// # Errors
+    /// When the answer cannot be complete, or would be too large.
+    pub async fn aggregate(&self, asked: &Aggregation) -> Result<Vec<WindowSeries>, QueryError> {
+        let series = self.in_turn(|| native::aggregate::aggregate(&self.engine, asked)).await?;
+        self.count(series.iter().map(|series| series.windows.len()).sum());
+        Ok(series)
+    }
+
+    /// As [`native::many::vocabulary`].
+    ///
+    /// # Errors
+    /// When the store does not answer.
+    pub async fn vocabulary(&self, database: &str, choice: &Choice) -> Result<Vocabulary, QueryError> {
+        self.in_turn(|| native::many::vocabulary(&self.engine, database, choice)).await
+    }
+
+    /// The series that a statement which changes nothing comes to; `None` for one that does.
+    ///
+    /// # Errors
+    /// Why it has no result.
+    pub async fn statement(
+        &self,
+        statement: &Statement,
+        asked: Asked<'_>,
+    ) -> Result<Option<Vec<Series>>, StatementFailure> {
+        self.in_turn(|| influx::run(&self.engine, statement, asked)).await
+    }
+
+    /// As [`influx::doomed`].
+    ///
+    /// # Errors
+    /// Why it cannot be said.
+    pub async fn doomed(&self, statement: &Statement, asked: Asked<'_>) -> Result<Option<Doomed>, StatementFailure> {
+        self.in_turn(|| influx::doomed(&self.engine, statement, asked)).await
     }
 
     /// The documents of a database's sensors, in key order. A store that is away is not waited for: whoever lists
@@ -182,16 +221,39 @@ impl Query {
     /// # Errors
     /// When the store does not answer.
     pub async fn sensors(&self, database: &str, filter: &SensorFilter) -> Result<Vec<SensorDocument>, QueryError> {
-        let deadline = tokio::time::Instant::now() + self.options.timeout;
-        self.turn(deadline, async { Ok(self.store.list_sensors(database, filter).await?) }).await
+        let deadline = Instant::now() + self.engine.options.timeout;
+        self.turn(deadline, async { Ok(self.engine.store.list_sensors(database, filter).await?) }).await
     }
 
-    /// The databases, in name order.
+    /// The databases in the store, in name order.
     ///
     /// # Errors
     /// When the store does not answer.
     pub async fn databases(&self) -> Result<Vec<String>, QueryError> {
-        self.in_turn(|| async { Ok::<_, QueryError>(self.store.databases().await?) }).await
+        self.in_turn(|| async { Ok::<_, QueryError>(self.engine.store.databases().await?) }).await
+    }
+
+    /// As [`Engine::all_databases`].
+    ///
+    /// # Errors
+    /// When the store does not answer.
+    pub async fn all_databases(&self) -> Result<Vec<String>, QueryError> {
+        self.engine.all_databases().await
+    }
+
+    /// Asks until it is answered, or fails for good, or `query.wait` is over: then with the last error.
+    ///
+    /// # Errors
+    /// Those of what is asked.
+    pub async fn patiently<T, E: Passing, F: Future<Output = Result<T, E>>>(
+        &self,
+        ask: impl Fn() -> F,
+    ) -> Result<T, E> {
+        wait::patiently(&self.engine.options, ask).await
+    }
+
+    fn count(&self, points: usize) {
+        self.metrics.query_points.increment(points as u64);
     }
 
     /// Answers a query in its turn; where it fails for what passes by itself, in another turn.
@@ -200,7 +262,7 @@ impl Query {
         query: impl Fn() -> F,
     ) -> Result<T, E> {
         let started = std::time::Instant::now();
-        let deadline = tokio::time::Instant::now() + self.options.timeout;
+        let deadline = Instant::now() + self.engine.options.timeout;
         let answer = self.patiently(|| self.turn(deadline, query())).await;
         self.metrics.query_seconds.record(started.elapsed());
         if let Some(error) = answer.as_ref().err().and_then(Passing::of_store) {
@@ -213,110 +275,14 @@ impl Query {
     /// Answers a query once, when it is its turn.
     async fn turn<T, E: From<QueryError> + Passing>(
         &self,
-        deadline: tokio::time::Instant,
+        deadline: Instant,
         query: impl Future<Output = Result<T, E>>,
     ) -> Result<T, E> {
-        let turn = tokio::time::timeout_at(deadline, self.turns.acquire()).await;
-        let Ok(Ok(_turn)) = turn else { return Err(QueryError::Overloaded { limit: self.options.concurrent }.into()) };
+        let Options { concurrent, timeout, .. } = self.engine.options;
+        let turn = timeout_at(deadline, self.turns.acquire()).await;
+        let Ok(Ok(_turn)) = turn else { return Err(QueryError::Overloaded { limit: concurrent }.into()) };
         // Counted down when the query ends, and when whoever asked is gone.
         let _running = self.metrics.query_running();
-        let timeout = |_| QueryError::Timeout { limit: self.options.timeout };
-        tokio::time::timeout_at(deadline, query).await.map_err(timeout)?
+        timeout_at(deadline, query).await.map_err(|_| QueryError::Timeout { limit: timeout })?
     }
-
-    /// What of the selection's sensor is not in the store yet, or was not a moment ago.
-    async fn unflushed(&self, selection: &Selection, hours: &Range<Hour>) -> Result<BTreeMap<Hour, Readings>, Behind> {
-        if crate::faults::has(crate::faults::Bug::QueryIgnoresHot) {
-            return Ok(BTreeMap::new());
-        }
-        let unflushed = self.hot.unflushed(&selection.database, &[&selection.sensor], hours.clone()).await?;
-        Ok(unflushed.into_iter().flatten().collect())
-    }
-
-    async fn scan(
-        &self,
-        selection: &Selection,
-        hours: &Range<Hour>,
-        with_readings: bool,
-        pages_max: usize,
-    ) -> Result<Vec<ScannedPage>, StorageError> {
-        self.store.scan(&selection.database, &selection.sensor, hours.clone(), with_readings, pages_max).await
-    }
-
-    async fn is_known(&self, selection: &Selection) -> Result<bool, QueryError> {
-        // Before the store is asked: what is flushed in between is then found there.
-        let unflushed = self.unflushed(selection, &(Hour(i64::MIN)..Hour(i64::MAX))).await;
-        let is_unflushed = unflushed.as_ref().is_ok_and(|unflushed| !unflushed.is_empty());
-        if is_unflushed || !self.store.read_sensors(&selection.database, &[&selection.sensor]).await?.is_empty() {
-            return Ok(true);
-        }
-        // Of hours that nobody asked about something may still be read back: where the store knows the sensor it does
-        // not matter.
-        Ok(unflushed.map(|_| false)?)
-    }
-}
-
-/// The hours that a range of nanoseconds touches.
-fn hours_of(range: &Range<i64>) -> Range<Hour> {
-    if range.is_empty() {
-        return Hour(0)..Hour(0);
-    }
-    Hour::of(range.start)..Hour::of(range.end - 1).next()
-}
-
-/// The hours before `scanned` of stored pages and of unflushed readings, in order, each with what
-/// there is of either; the unflushed ones are taken out.
-fn by_hour<'a>(
-    pages: &'a [ScannedPage],
-    unflushed: &mut BTreeMap<Hour, Readings>,
-    scanned: Hour,
-) -> Vec<(Hour, &'a [ScannedPage], Option<Readings>)> {
-    let rest = unflushed.split_off(&scanned);
-    let taken = std::mem::replace(unflushed, rest);
-    beside(pages, taken)
-}
-
-/// Stored pages, an hour's together, and unflushed readings: in order of the hours, each with what there is of either.
-fn beside(
-    pages: &[ScannedPage],
-    mut unflushed: BTreeMap<Hour, Readings>,
-) -> Vec<(Hour, &[ScannedPage], Option<Readings>)> {
-    let mut hours: Vec<_> = pages
-        .chunk_by(|a, b| a.hour == b.hour)
-        .map(|pages| (pages[0].hour, pages, unflushed.remove(&pages[0].hour)))
-        .collect();
-    hours.extend(unflushed.into_iter().map(|(hour, readings)| (hour, &pages[..0], Some(readings))));
-    hours.sort_by_key(|(hour, ..)| *hour);
-    hours
-}
-
-/// The readings of one hour in time order, cut to the selection: those of its pages, merged with what is not flushed yet.
-/// Pages share no timestamp; should a page have been split while they were read, the later page's copy counts.
-fn merged(pages: &[ScannedPage], unflushed: Option<&Readings>, selection: &Selection) -> Vec<Reading> {
-    let wanted = |name: &str| selection.fields.is_empty() || selection.fields.iter().any(|field| field == name);
-    let mut sets: Vec<&Readings> = pages.iter().filter_map(|page| page.readings.as_ref()).collect();
-    let together;
-    if let Some(unflushed) = unflushed {
-        let mut all = sets.first().map_or_else(Readings::default, |first| (*first).clone());
-        for set in sets.iter().skip(1) {
-            all.merge_set(set);
-        }
-        all.merge_set(unflushed);
-        together = all;
-        sets = vec![&together];
-    }
-    let mut places: BTreeMap<i64, (usize, usize)> = BTreeMap::new();
-    for (p, readings) in sets.iter().enumerate() {
-        let in_range = readings.times().iter().enumerate().filter(|(_, time)| selection.range.contains(time));
-        places.extend(in_range.map(|(i, time)| (*time, (p, i))));
-    }
-    let cut = |readings: &Readings, time: i64, i: usize| {
-        let fields = readings.fields(i).filter(|(name, _)| wanted(name));
-        Reading { time, fields: fields.map(|(name, value)| (name.clone(), value.clone())).collect() }
-    };
-    places
-        .into_iter()
-        .map(|(time, (p, i))| cut(sets[p], time, i))
-        .filter(|reading| !reading.fields.is_empty())
-        .collect()
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::influx::StatementFailure;
-use super::{Query, QueryError};
+use super::{Options, QueryError};
 use crate::bucket::StorageError;
 
 /// How long after a vain try the next one begins, at first and at most. A try that took longer is given as much rest,
@@ -41,27 +41,25 @@ impl Passing for StatementFailure {
     }
 }
 
-impl Query {
-    /// Asks until it is answered, or fails for good, or `query.wait` is over: then with the last error.
-    ///
-    /// # Errors
-    /// Those of what is asked.
-    pub async fn patiently<T, E: Passing, F: Future<Output = Result<T, E>>>(
-        &self,
-        ask: impl Fn() -> F,
-    ) -> Result<T, E> {
-        // Never as long as a query may take: its error is to say what was waited for.
-        let until = Instant::now() + self.options.wait.min(self.options.timeout / 10 * 9);
-        let mut pause = PAUSE.start;
-        loop {
-            let began = Instant::now();
-            let answer = ask().await;
-            let now = Instant::now();
-            if now >= until || !matches!(&answer, Err(error) if error.is_passing()) {
-                return answer;
-            }
-            tokio::time::sleep_until(until.min(now + pause.max(now - began))).await;
-            pause = (2 * pause).min(PAUSE.end);
+/// Asks until it is answered, or fails for good, or `query.wait` is over: then with the last error.
+///
+/// # Errors
+/// Those of what is asked.
+pub async fn patiently<T, E: Passing, F: Future<Output = Result<T, E>>>(
+    options: &Options,
+    ask: impl Fn() -> F,
+) -> Result<T, E> {
+    // Never as long as a query may take: its error is to say what was waited for.
+    let until = Instant::now() + options.wait.min(options.timeout / 10 * 9);
+    let mut pause = PAUSE.start;
+    loop {
+        let began = Instant::now();
+        let answer = ask().await;
+        let now = Instant::now();
+        if now >= until || !matches!(&answer, Err(error) if error.is_passing()) {
+            return answer;
         }
+        tokio::time::sleep_until(until.min(now + pause.max(now - began))).await;
+        pause = (2 * pause).min(PAUSE.end);
     }
 }

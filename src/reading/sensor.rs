@@ -30,6 +30,12 @@ impl Sensor {
         Ok(Self { key: canonical_key(measurement, &tags).into(), measurement: measurement.into(), tags: tags.into() })
     }
 
+    /// The value of a tag, if the sensor has it.
+    #[must_use]
+    pub fn tag(&self, key: &str) -> Option<&str> {
+        self.tags.iter().find(|(name, _)| **name == *key).map(|(_, value)| &**value)
+    }
+
     /// The sensor of a key, where nothing else tells its parts. Of a part that ends in a backslash it is wrong.
     #[must_use]
     pub fn of_key(key: &str) -> Option<Self> {

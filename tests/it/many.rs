@@ -473,7 +473,7 @@ fn what_there_is_to_ask_about_is_listed() {
     assert_eq!(list("/api/v1/fields?db=d&tag.y=2")["fields"], fields);
     for (path, told) in [
         ("/api/v1/tags?tag.x=~[", "parameter tag.x: \"[\" is no pattern"),
-        ("/api/v1/summary?measurement=a&agg=mode", "parameter agg: \"mode\" is none of"),
+        ("/api/v1/summary?measurement=a&agg=modus", "parameter agg: \"modus\" is none of"),
         ("/api/v1/summary?measurement=a&tz=Mars/Olympus", "parameter tz: \"Mars/Olympus\" is no time zone"),
         ("/api/v1/summary?measurement=a&fill=much", "parameter fill: \"much\" is none of"),
         ("/api/v1/readings?measurement=a&sensor=a", "parameter sensor names one sensor"),

@@ -91,8 +91,7 @@ fn is_same(found: &RawValue<'_>, said: &Value) -> bool {
 /// The reading printed plainly is read back as the same one.
 fn comes_back(item: &Point<'_, '_>) {
     let sensor = item.sensor(&Limits::default()).expect("it is read");
-    let tags: Map<String, Value> =
-        sensor.tags.iter().map(|(key, value)| (key.to_string(), json!(value))).collect();
+    let tags: Map<String, Value> = sensor.tags.iter().map(|(key, value)| (key.to_string(), json!(value))).collect();
     let fields: Map<String, Value> = item.fields.iter().map(|(key, field)| (key.to_string(), plain(field))).collect();
     let printed = json!({
         "measurement": sensor.measurement, "tags": tags, "fields": fields, "ts": item.timestamp,

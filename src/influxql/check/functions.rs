@@ -70,7 +70,7 @@ impl<'s> Columns<'s> {
         self.calls += 1;
         match name {
             "max" | "min" | "first" | "last" => self.aggregate(name, args),
-            "count" | "sum" | "mean" | "median" | "mode" | "stddev" | "spread" => {
+            "count" | "sum" | "mean" | "stddev" | "spread" => {
                 self.only_selectors = false;
                 self.aggregate(name, args)
             }
@@ -104,6 +104,10 @@ impl<'s> Columns<'s> {
                 self.symbol(name, &args[0])
             }
             "holt_winters" | "holt_winters_with_fit" => self.holt_winters(name, args),
+            name if (self.is_aggregate)(name) => {
+                self.only_selectors = false;
+                self.aggregate(name, args)
+            }
             _ => Err(StatementError::UndefinedFunction { name: name.to_owned() }),
         }
     }

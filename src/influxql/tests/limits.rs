@@ -43,7 +43,7 @@ fn the_highest_tree_can_be_walked_on_a_small_stack() {
         let chain = format!("v > 0{}", " and v > 1".repeat(MAX_HEIGHT - 110));
         let (open, close) = ("(".repeat(95), ")".repeat(95));
         let tree = select(&format!("select v{} from m where {open}{chain}{close}", " + v".repeat(MAX_HEIGHT - 2)));
-        let checked = super::super::check(&tree, &utc()).expect("it is fine");
+        let checked = super::super::check(&tree, &utc(), &super::is_aggregate).expect("it is fine");
         let printed = tree.to_string();
         assert_eq!(select(&printed), tree.clone());
         drop((tree, checked));

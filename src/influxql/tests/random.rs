@@ -2,7 +2,7 @@
 //! parses to the same.
 
 use super::super::{Statement, check, split};
-use super::{parsed, utc};
+use super::{is_aggregate, parsed, utc};
 
 /// xorshift, so that every run throws the same.
 struct Random(u64);
@@ -103,7 +103,7 @@ const WORDS: [&str; 72] = [
 fn answers(text: &str) {
     for statement in parsed(text).unwrap_or_default() {
         match &statement {
-            Statement::Select(select) => drop(check(select, &utc())),
+            Statement::Select(select) => drop(check(select, &utc(), &is_aggregate)),
             Statement::Delete { condition, .. } => drop(split(condition.as_ref(), &utc())),
             Statement::Unsupported { .. } => continue,
             _ => {}

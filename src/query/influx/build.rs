@@ -2,24 +2,42 @@
 
 use super::StatementFailure;
 use super::expand::takes;
-use super::plan::{Call, Function, Input, Node, Schema};
+use super::plan::Schema;
 use crate::influxql::{Expr, Kind, Literal, Operator};
+use crate::query::engine::aggregates;
+use crate::query::engine::plan::{Call, Field, Function, Input, Node, Part};
 use crate::reading::{Family, Value};
 
 /// Gathers fields and calls as it goes.
 pub(super) struct Builder<'a> {
     pub schema: &'a Schema,
-    pub fields: Vec<String>,
+    pub fields: Vec<Field>,
+    pub beside: Vec<Part>,
     pub calls: Vec<Call>,
 }
 
 impl Builder<'_> {
-    fn field(&mut self, name: &str) -> usize {
-        if let Some(at) = self.fields.iter().position(|field| field == name) {
-            return at;
-        }
-        self.fields.push(name.to_owned());
-        self.fields.len() - 1
+    fn field(&mut self, field: Field) -> usize {
+        let at = self.fields.iter().position(|known| *known == field);
+        at.unwrap_or_else(|| {
+            self.fields.push(field);
+            self.fields.len() - 1
+        })
+    }
+
+    /// The field that a call is of; of a kind that nobody has it is an empty one.
+    fn argument(&mut self, name: &str, kind: Option<Kind>) -> usize {
+        let absent = || Field { name: name.to_owned(), family: Family::Number };
+        let field = self.schema.field(name, kind).unwrap_or_else(absent);
+        self.field(field)
+    }
+
+    fn part(&mut self, part: Part) -> Node {
+        let at = self.beside.iter().position(|known| *known == part).unwrap_or_else(|| {
+            self.beside.push(part);
+            self.beside.len() - 1
+        });
+        Node::Part(at)
     }
 
     pub fn node(&mut self, expr: &Expr) -> Result<Node, StatementFailure> {
@@ -28,16 +46,11 @@ impl Builder<'_> {
                 let is_tag = *kind == Some(Kind::Tag)
                     || (kind.is_none() && !self.schema.fields.contains_key(name) && self.schema.tags.contains(name));
                 if is_tag {
-                    return Ok(Node::Tag(name.clone()));
+                    return Ok(self.part(Part::Tag(name.clone())));
                 }
-                let family = self.schema.fields.get(name).copied().unwrap_or(Family::Number);
-                let fits = match kind {
-                    Some(Kind::String) => family == Family::String,
-                    Some(Kind::Boolean) => family == Family::Boolean,
-                    Some(Kind::Float | Kind::Integer | Kind::Unsigned) => family == Family::Number,
-                    _ => true,
-                };
-                if fits { Node::Field(self.field(name)) } else { Node::Nothing }
+                let Some(field) = self.schema.field(name, *kind) else { return Ok(Node::Nothing) };
+                let field = self.field(field);
+                self.part(Part::Field(field))
             }
             Expr::Literal(Literal::Duration(_)) => Node::Nothing,
             Expr::Literal(literal) => Node::Constant(constant(literal)?),
@@ -71,16 +84,14 @@ impl Builder<'_> {
         };
         let function = function(name, args)?;
         match (args.first(), &function) {
-            (Some(Expr::Distinct(field) | Expr::Reference { name: field, .. }), Function::Count)
-                if matches!(args.first(), Some(Expr::Distinct(_))) =>
-            {
-                Ok(Call { function: Function::CountDistinct, input: Input::Field(self.field(field)) })
+            (Some(Expr::Distinct(field)), Function::Count) => {
+                Ok(Call { function: Function::CountDistinct, input: Input::Field(self.argument(field, None)) })
             }
             (Some(Expr::Call { name: inner, args: within }), Function::Count) if inner == "distinct" => {
-                let Some(Expr::Reference { name: field, .. }) = within.first() else {
+                let Some(Expr::Reference { name: field, kind }) = within.first() else {
                     return Err(StatementFailure::Unsupported(format!("{expr}")));
                 };
-                Ok(Call { function: Function::CountDistinct, input: Input::Field(self.field(field)) })
+                Ok(Call { function: Function::CountDistinct, input: Input::Field(self.argument(field, *kind)) })
             }
             (Some(inner @ Expr::Call { .. }), _) => {
                 let inner = self.call(inner)?;
@@ -89,11 +100,13 @@ impl Builder<'_> {
                 }
                 Ok(Call { function, input: Input::Call(Box::new(inner)) })
             }
-            (Some(Expr::Reference { name: field, .. }), _) => {
-                if let Some(family) = self.schema.fields.get(field).filter(|family| !takes(name, **family)) {
+            (Some(Expr::Reference { name: field, kind }), _) => {
+                let field = self.argument(field, *kind);
+                let Field { name: of, family } = &self.fields[field];
+                if self.schema.fields.contains_key(of) && !takes(name, *family) {
                     return Err(StatementFailure::WrongKind { function: name.clone(), family: *family });
                 }
-                Ok(Call { function, input: Input::Field(self.field(field)) })
+                Ok(Call { function, input: Input::Field(field) })
             }
             _ => Err(StatementFailure::Unsupported(format!("{expr}"))),
         }
@@ -103,9 +116,11 @@ impl Builder<'_> {
     fn family_of(&self, call: &Call) -> Option<Family> {
         match (&call.input, &call.function) {
             (Input::Field(field), function)
-                if function.is_selector() || matches!(function, Function::Mode | Function::Distinct) =>
+                if function.is_selector()
+                    || *function == Function::Distinct
+                    || matches!(function, Function::Aggregate(aggregate) if (aggregate.takes)(Family::String)) =>
             {
-                self.schema.fields.get(&self.fields[*field]).copied()
+                Some(self.fields[*field].family)
             }
             _ => None,
         }
@@ -126,7 +141,7 @@ impl Builder<'_> {
     /// What kind of thing an operand is, and how InfluxDB writes it.
     fn kind_of(&self, expr: &Expr) -> Option<(&'static str, String)> {
         match expr {
-            Expr::Reference { name, kind: None } => match self.schema.fields.get(name) {
+            Expr::Reference { name, kind: None } => match self.schema.family(name) {
                 Some(Family::Number) => Some(("float", format!("{name}::float"))),
                 Some(Family::Boolean) => Some(("boolean", format!("{name}::boolean"))),
                 Some(Family::String) => Some(("string", format!("{name}::string"))),
@@ -144,8 +159,8 @@ impl Builder<'_> {
     pub fn condition(&mut self, expr: &Expr) {
         match expr {
             // A name that nobody has is an absent tag.
-            Expr::Reference { name, .. } if self.schema.fields.contains_key(name) => {
-                self.field(name);
+            Expr::Reference { name, kind } if self.schema.fields.contains_key(name) => {
+                self.schema.field(name, *kind).map(|field| self.field(field));
             }
             Expr::Binary { left, right, .. } => {
                 self.condition(left);
@@ -199,8 +214,6 @@ fn function(name: &str, args: &[Expr]) -> Result<Function, StatementFailure> {
         "first" => Function::First,
         "last" => Function::Last,
         "stddev" => Function::Stddev,
-        "median" => Function::Median,
-        "mode" => Function::Mode,
         "distinct" => Function::Distinct,
         "percentile" => match args.get(1) {
             Some(Expr::Literal(Literal::Number(p))) => Function::Percentile(*p),
@@ -218,6 +231,9 @@ fn function(name: &str, args: &[Expr]) -> Result<Function, StatementFailure> {
         "moving_average" => Function::MovingAverage(count(1)),
         "cumulative_sum" => Function::CumulativeSum,
         "elapsed" => Function::Elapsed(unit.unwrap_or(1)),
-        other => return Err(StatementFailure::Unsupported(format!("the function {other}()"))),
+        other => match aggregates::named(other) {
+            Some(aggregate) => Function::Aggregate(aggregate),
+            None => return Err(StatementFailure::Unsupported(format!("the function {other}()"))),
+        },
     })
 }

@@ -8,8 +8,9 @@ use super::show::choose;
 use super::{Asked, StatementFailure, resolve};
 use crate::bucket::deletions::SensorTest;
 use crate::influxql::{Clock, Expr, Options, Params, Source, Statement, TimeRange, parse, split};
-use crate::query::Query;
-use crate::query::directory::Entry;
+use crate::query::engine::Engine;
+use crate::query::engine::directory::{Entry, Sensors};
+use crate::query::engine::pattern::Patterns;
 use crate::reading::Sensor;
 use crate::reading::time::{TIMESTAMP_MAX, TIMESTAMP_MIN};
 
@@ -24,50 +25,49 @@ pub struct Doomed {
     pub range: Range<i64>,
 }
 
-impl Query {
-    /// What a statement deletes of a database; `None` for one that deletes nothing, or all of it. The store is asked
-    /// for its sensors as they are now.
-    ///
-    /// # Errors
-    /// Why it cannot be said.
-    pub async fn doomed(&self, statement: &Statement, asked: Asked<'_>) -> Result<Option<Doomed>, StatementFailure> {
-        self.in_turn(|| self.find_doomed(statement, asked)).await
-    }
-
-    async fn find_doomed(&self, statement: &Statement, asked: Asked<'_>) -> Result<Option<Doomed>, StatementFailure> {
-        let (range, sensors) = match statement {
-            Statement::Delete { sources, condition } => {
-                let sensors = self.sensors_now(asked).await?;
-                matching(&sensors, sources, condition.as_ref(), asked)?
-            }
-            Statement::DropSeries { sources, condition } => {
-                let sensors = self.sensors_now(asked).await?;
-                let (range, doomed) = matching(&sensors, sources, condition.as_ref(), asked)?;
-                if range != TimeRange::default() {
-                    return Err(StatementFailure::TimeInDropSeries);
-                }
-                (range, doomed)
-            }
-            Statement::DropMeasurement { name } => {
-                let sensors = self.sensors_now(asked).await?;
-                let is_named = |entry: &&Entry| *entry.sensor.measurement == **name;
-                let doomed = sensors.iter().filter(is_named).map(|entry| entry.sensor.clone()).collect();
-                (TimeRange::default(), doomed)
-            }
-            _ => return Ok(None),
-        };
-        let range = range.min.unwrap_or(TIMESTAMP_MIN)..range.max.unwrap_or(TIMESTAMP_MAX).saturating_add(1);
-        Ok(Some(Doomed { database: asked.database.unwrap_or_default().to_owned(), sensors, range }))
-    }
-
-    async fn sensors_now(&self, asked: Asked<'_>) -> Result<crate::query::directory::Sensors, StatementFailure> {
-        let database = asked.database.ok_or(StatementFailure::NoDatabase)?;
-        let sensors = self.directory(database, Duration::ZERO).await?;
-        if sensors.is_empty() && !self.has_database(database).await? {
-            return Err(StatementFailure::UnknownDatabase(database.to_owned()));
+/// What a statement deletes of a database; `None` for one that deletes nothing, or all of it. The store is asked
+/// for its sensors as they are now.
+///
+/// # Errors
+/// Why it cannot be said.
+pub async fn doomed(
+    engine: &Engine,
+    statement: &Statement,
+    asked: Asked<'_>,
+) -> Result<Option<Doomed>, StatementFailure> {
+    let patterns = Patterns::compile(statement.patterns())?;
+    let (range, sensors) = match statement {
+        Statement::Delete { sources, condition } => {
+            let sensors = sensors_now(engine, asked).await?;
+            matching(&sensors, sources, condition.as_ref(), &patterns, asked)?
         }
-        Ok(sensors)
+        Statement::DropSeries { sources, condition } => {
+            let sensors = sensors_now(engine, asked).await?;
+            let (range, doomed) = matching(&sensors, sources, condition.as_ref(), &patterns, asked)?;
+            if range != TimeRange::default() {
+                return Err(StatementFailure::TimeInDropSeries);
+            }
+            (range, doomed)
+        }
+        Statement::DropMeasurement { name } => {
+            let sensors = sensors_now(engine, asked).await?;
+            let is_named = |entry: &&Entry| *entry.sensor.measurement == **name;
+            let doomed = sensors.iter().filter(is_named).map(|entry| entry.sensor.clone()).collect();
+            (TimeRange::default(), doomed)
+        }
+        _ => return Ok(None),
+    };
+    let range = range.min.unwrap_or(TIMESTAMP_MIN)..range.max.unwrap_or(TIMESTAMP_MAX).saturating_add(1);
+    Ok(Some(Doomed { database: asked.database.unwrap_or_default().to_owned(), sensors, range }))
+}
+
+async fn sensors_now(engine: &Engine, asked: Asked<'_>) -> Result<Sensors, StatementFailure> {
+    let database = asked.database.ok_or(StatementFailure::NoDatabase)?;
+    let sensors = engine.directory(database, Duration::ZERO).await?;
+    if sensors.is_empty() && !engine.has_database(database).await? {
+        return Err(StatementFailure::UnknownDatabase(database.to_owned()));
     }
+    Ok(sensors)
 }
 
 /// The sensors that a statement deletes readings of, as a test; `None` for a text that is no such statement. Times in it
@@ -78,13 +78,14 @@ pub fn sensors_of(statement: &str) -> Option<SensorTest> {
     let options = Options { params: &params, known_zone: &known_zone, regex_error: &regex_error };
     let parsed = parse(statement, &options).ok()?;
     let [statement] = &parsed[..] else { return None };
+    let patterns = Patterns::compile(statement.patterns()).ok()?;
     let statement = statement.clone();
     let is_about = move |sensor: &Sensor| match &statement {
         Statement::Delete { sources, condition } | Statement::DropSeries { sources, condition } => {
             let entry = Entry { sensor: Arc::new(sensor.clone()), fields: Vec::new() };
             let clock = Clock { now: 0, zone: None, resolve: &resolve };
             let Ok((_, condition)) = split(condition.as_ref(), &clock) else { return false };
-            choose(&[entry], sources, condition.as_ref()).is_ok_and(|chosen| !chosen.entries.is_empty())
+            choose(&[entry], sources, condition.as_ref(), &patterns).is_ok_and(|chosen| !chosen.entries.is_empty())
         }
         Statement::DropMeasurement { name } => *sensor.measurement == **name,
         _ => false,
@@ -98,10 +99,11 @@ fn matching(
     sensors: &[Entry],
     sources: &[Source],
     condition: Option<&Expr>,
+    patterns: &Patterns,
     asked: Asked<'_>,
 ) -> Result<Matching, StatementFailure> {
     let clock = Clock { now: asked.now, zone: None, resolve: &resolve };
     let (range, condition) = split(condition, &clock)?;
-    let chosen = choose(sensors, sources, condition.as_ref())?;
+    let chosen = choose(sensors, sources, condition.as_ref(), patterns)?;
     Ok((range, chosen.entries.into_iter().map(|entry| entry.sensor).collect()))
 }

@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 
 use super::StatementFailure;
-use super::pattern::Patterns;
 use super::plan::Schema;
 use crate::influxql::{Column, Expr, Kind, Literal, Select, WildcardKind};
+use crate::query::engine::aggregates;
+use crate::query::engine::pattern::Patterns;
 use crate::reading::Family;
 
 /// Columns without wildcards and patterns.
@@ -73,8 +74,8 @@ fn expand_call(column: &Column, schema: &Schema, patterns: &Patterns, expanded: 
         Expr::Literal(Literal::Regex(pattern)) => patterns.matches(pattern, field),
         _ => true,
     };
-    for (field, family) in &schema.fields {
-        if !takes(function, *family) || !wanted(field) {
+    for field in schema.fields.keys() {
+        if !schema.family(field).is_some_and(|family| takes(function, family)) || !wanted(field) {
             continue;
         }
         let outer = column.alias.as_deref().unwrap_or(path[0]);
@@ -96,11 +97,10 @@ fn with_innermost(expr: &Expr, field: &str) -> Expr {
 /// Whether a function is for values of a family.
 pub(super) fn takes(function: &str, family: Family) -> bool {
     match function {
-        "count" | "first" | "last" | "mode" | "distinct" | "elapsed" => true,
+        "count" | "first" | "last" | "distinct" | "elapsed" => true,
         "min" | "max" | "top" | "bottom" => {
             family != Family::String && (family != Family::Boolean || function.starts_with('m'))
         }
-        "percentile" => family == Family::Number,
-        _ => family == Family::Number,
+        other => aggregates::named(other).map_or(family == Family::Number, |aggregate| (aggregate.takes)(family)),
     }
 }

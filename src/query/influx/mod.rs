@@ -1,28 +1,21 @@
 //! Statements of InfluxQL, answered: what `influxql` has parsed is run against the sensors, the
 //! summaries and the readings that queries reach. Pure but for `select` and `show`, which read.
 
-mod accumulate;
 mod build;
 mod doomed;
-pub(super) mod evaluate;
 mod expand;
-mod fill;
-mod filter;
-mod joined;
-pub(super) mod pattern;
-pub(super) mod plan;
+mod plan;
 mod rows;
 mod select;
 mod show;
-mod transform;
-pub(super) mod window;
 
-use jiff::tz::TimeZone;
-
-pub use self::doomed::{Doomed, sensors_of};
+pub use self::doomed::{Doomed, doomed, sensors_of};
 pub use self::rows::{Cell, Series};
 
-use super::{Query, QueryError};
+use super::QueryError;
+use super::engine::Engine;
+use super::engine::pattern::{self, Patterns};
+use super::engine::windows::{offset, zone};
 use crate::access::Caller;
 use crate::influxql::CivilTime;
 use crate::influxql::Statement;
@@ -105,30 +98,37 @@ pub struct Asked<'a> {
     pub by: &'a Caller,
 }
 
-impl Query {
-    /// The series that a statement which changes nothing comes to; `None` for one that does.
-    ///
-    /// # Errors
-    /// Why it has no result.
-    pub async fn statement(
-        &self,
-        statement: &Statement,
-        asked: Asked<'_>,
-    ) -> Result<Option<Vec<Series>>, StatementFailure> {
-        self.in_turn(|| self.run_statement(statement, asked)).await
+/// The series that a statement which changes nothing comes to; `None` for one that does.
+///
+/// # Errors
+/// Why it has no result.
+pub(super) async fn run(
+    engine: &Engine,
+    statement: &Statement,
+    asked: Asked<'_>,
+) -> Result<Option<Vec<Series>>, StatementFailure> {
+    may_read(statement, asked)?;
+    let patterns = Patterns::compile(statement.patterns())?;
+    match statement {
+        Statement::Select(select) => select::select(engine, select, &patterns, asked).await.map(Some),
+        Statement::Unsupported { what } => Err(StatementFailure::Unsupported((*what).to_owned())),
+        _ => show::show(engine, statement, &patterns, asked).await,
     }
+}
 
-    async fn run_statement(
-        &self,
-        statement: &Statement,
-        asked: Asked<'_>,
-    ) -> Result<Option<Vec<Series>>, StatementFailure> {
-        match statement {
-            Statement::Select(select) => self.select(select, asked).await.map(Some),
-            Statement::Unsupported { what } => Err(StatementFailure::Unsupported((*what).to_owned())),
-            _ => self.show(statement, asked).await,
+/// Whether they may read the databases of a statement, before anything is done for it.
+fn may_read(statement: &Statement, asked: Asked<'_>) -> Result<(), StatementFailure> {
+    let mut allowed = Ok(());
+    statement.each_database(&mut |database| {
+        let forbidden = |database: &str| StatementFailure::Forbidden {
+            by: asked.by.name().to_owned(),
+            database: database.to_owned(),
+        };
+        if let Some(database) = database.or(asked.database).filter(|database| !asked.by.may_read(database)) {
+            allowed = Err(forbidden(database));
         }
-    }
+    });
+    allowed
 }
 
 /// Whether there is a time zone of that name.
@@ -137,18 +137,10 @@ pub fn is_zone(name: &str) -> bool {
     zone(name).is_some()
 }
 
-/// The zone of that name.
-pub(super) fn zone(name: &str) -> Option<TimeZone> {
-    match name {
-        "" | "UTC" => Some(TimeZone::UTC),
-        name => TimeZone::get(name).ok(),
-    }
-}
-
 /// Why a pattern is none, in a few words.
 #[must_use]
 pub fn pattern_fault(pattern: &str) -> Option<String> {
-    pattern::compile(pattern).err().map(|error| error.to_string())
+    pattern::fault(pattern)
 }
 
 /// The instant of a civil time in a zone; of two that there are the later, of none the one that a clock which
@@ -173,5 +165,5 @@ fn resolve(name: &str, civil: CivilTime) -> i128 {
 /// A zone's clocks at a time, as RFC 3339 writes them: hours and minutes ahead of UTC.
 #[must_use]
 pub fn zone_offset(name: &str, time: i64) -> i64 {
-    zone(name).map_or(0, |zone| window::offset(&zone, time))
+    zone(name).map_or(0, |zone| offset(&zone, time))
 }

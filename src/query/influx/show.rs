@@ -2,129 +2,132 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::filter::{Found, Lookup, holds};
-use super::pattern::Patterns;
 use super::rows::{Cell, list};
-use super::select::add_patterns;
+use super::select::sensors_in;
 use super::{Asked, Series, StatementFailure, resolve};
 use crate::access::Caller;
 use crate::influxql::{
     Clock, Counted, Expr, KeyFilter, Kind, Listing, Measurement, MeasurementName, Operator, Source, Statement, split,
 };
-use crate::query::Query;
-use crate::query::directory::Entry;
+use crate::query::engine::Engine;
+use crate::query::engine::directory::Entry;
+use crate::query::engine::filter::{Found, Lookup, holds};
+use crate::query::engine::pattern::Patterns;
+use crate::query::engine::plan::rank;
 
-impl Query {
-    /// What a SHOW lists; `None` for a statement that changes something.
-    pub(super) async fn show(
-        &self,
-        statement: &Statement,
-        asked: Asked<'_>,
-    ) -> Result<Option<Vec<Series>>, StatementFailure> {
-        let series = match statement {
-            Statement::ShowDatabases => self.show_databases(asked.by).await?,
-            Statement::ShowRetentionPolicies { database } => {
-                let database = database.as_deref().or(asked.database).ok_or(StatementFailure::NoDatabase)?;
-                self.sensors_in(database, asked.by).await?;
-                policies()
-            }
-            Statement::ShowMeasurements { matching, listing } => {
-                // A database that nobody knows has no measurements; InfluxDB says no more.
-                match self.chosen(listing, asked).await {
-                    Ok(chosen) => show_measurements(&chosen, matching.as_ref(), listing),
-                    Err(StatementFailure::UnknownDatabase(_)) => Vec::new(),
-                    Err(failed) => return Err(failed),
-                }
-            }
-            Statement::ShowSeries(listing) => show_series(&self.chosen(listing, asked).await?, listing),
-            Statement::ShowTagKeys { keys, listing } => {
-                show_tag_keys(&self.chosen(listing, asked).await?, keys.as_ref(), listing)
-            }
-            Statement::ShowTagValues { keys, listing } => {
-                show_tag_values(&self.chosen(listing, asked).await?, keys, listing)
-            }
-            Statement::ShowFieldKeys(listing) => self.show_field_keys(listing, asked).await?,
-            Statement::ShowCardinality { of, exact, keys, listing, .. } => {
-                count(*of, *exact, &self.chosen(listing, asked).await?, keys.as_ref())
-            }
-            _ => return Ok(None),
-        };
-        Ok(Some(series))
-    }
-
-    /// Those that they may do something with.
-    async fn show_databases(&self, by: &Caller) -> Result<Vec<Series>, StatementFailure> {
-        let names = self.all_databases().await?.into_iter().filter(|name| by.may_read(name) || by.may_write(name));
-        let rows: Vec<Vec<Cell>> = names.map(|name| vec![Cell::text(name)]).collect();
-        Ok(vec![list(Some("databases"), &["name"], rows)])
-    }
-
-    /// The sensors that a listing is of.
-    async fn chosen(&self, listing: &Listing, asked: Asked<'_>) -> Result<Chosen, StatementFailure> {
-        let database = listing.database.as_deref().or(asked.database).ok_or(StatementFailure::NoDatabase)?;
-        let sensors = self.sensors_in(database, asked.by).await?;
-        let clock = Clock { now: asked.now, zone: None, resolve: &resolve };
-        let (_, condition) = split(listing.condition.as_ref(), &clock)?;
-        choose(&sensors, &listing.sources, condition.as_ref())
-    }
-
-    async fn show_field_keys(&self, listing: &Listing, asked: Asked<'_>) -> Result<Vec<Series>, StatementFailure> {
-        let database = listing.database.as_deref().or(asked.database).ok_or(StatementFailure::NoDatabase)?;
-        let chosen = self.chosen(listing, asked).await?;
-        let mut fields: BTreeMap<&str, BTreeMap<&str, &'static str>> = BTreeMap::new();
-        let kinds = self.field_kinds(database, &chosen.entries).await?;
-        for entry in &chosen.entries {
-            let of_measurement = fields.entry(&entry.sensor.measurement).or_default();
-            for (name, family) in &entry.fields {
-                let kind = kinds.of(&entry.sensor.measurement, name, *family);
-                of_measurement.insert(name, kind);
+/// What a SHOW lists; `None` for a statement that changes something.
+pub async fn show(
+    engine: &Engine,
+    statement: &Statement,
+    patterns: &Patterns,
+    asked: Asked<'_>,
+) -> Result<Option<Vec<Series>>, StatementFailure> {
+    let series = match statement {
+        Statement::ShowDatabases => show_databases(engine, asked.by).await?,
+        Statement::ShowRetentionPolicies { database } => {
+            let database = database.as_deref().or(asked.database).ok_or(StatementFailure::NoDatabase)?;
+            sensors_in(engine, database, asked.by).await?;
+            policies()
+        }
+        Statement::ShowMeasurements { matching, listing } => {
+            // A database that nobody knows has no measurements; InfluxDB says no more.
+            match chosen(engine, listing, patterns, asked).await {
+                Ok(chosen) => show_measurements(&chosen, matching.as_ref(), listing),
+                Err(StatementFailure::UnknownDatabase(_)) => Vec::new(),
+                Err(failed) => return Err(failed),
             }
         }
-        let series = fields.into_iter().map(|(measurement, fields)| {
-            let rows = fields.into_iter().map(|(name, kind)| vec![Cell::text(name), Cell::text(kind)]).collect();
-            list(Some(measurement), &["fieldKey", "fieldType"], cut(rows, listing.offset, listing.limit))
-        });
-        Ok(with_rows(series))
+        Statement::ShowSeries(listing) => show_series(&chosen(engine, listing, patterns, asked).await?, listing),
+        Statement::ShowTagKeys { keys, listing } => {
+            show_tag_keys(&chosen(engine, listing, patterns, asked).await?, keys.as_ref(), listing)
+        }
+        Statement::ShowTagValues { keys, listing } => {
+            show_tag_values(&chosen(engine, listing, patterns, asked).await?, keys, listing)
+        }
+        Statement::ShowFieldKeys(listing) => show_field_keys(engine, listing, patterns, asked).await?,
+        Statement::ShowCardinality { of, exact, keys, listing, .. } => {
+            count(*of, *exact, &chosen(engine, listing, patterns, asked).await?, keys.as_ref())
+        }
+        _ => return Ok(None),
+    };
+    Ok(Some(series))
+}
+
+/// Those that they may do something with.
+async fn show_databases(engine: &Engine, by: &Caller) -> Result<Vec<Series>, StatementFailure> {
+    let names = engine.all_databases().await?.into_iter().filter(|name| by.may_read(name) || by.may_write(name));
+    let rows: Vec<Vec<Cell>> = names.map(|name| vec![Cell::text(name)]).collect();
+    Ok(vec![list(Some("databases"), &["name"], rows)])
+}
+
+/// The sensors that a listing is of.
+async fn chosen<'p>(
+    engine: &Engine,
+    listing: &Listing,
+    patterns: &'p Patterns,
+    asked: Asked<'_>,
+) -> Result<Chosen<'p>, StatementFailure> {
+    let database = listing.database.as_deref().or(asked.database).ok_or(StatementFailure::NoDatabase)?;
+    let sensors = sensors_in(engine, database, asked.by).await?;
+    let clock = Clock { now: asked.now, zone: None, resolve: &resolve };
+    let (_, condition) = split(listing.condition.as_ref(), &clock)?;
+    choose(&sensors, &listing.sources, condition.as_ref(), patterns)
+}
+
+async fn show_field_keys(
+    engine: &Engine,
+    listing: &Listing,
+    patterns: &Patterns,
+    asked: Asked<'_>,
+) -> Result<Vec<Series>, StatementFailure> {
+    let database = listing.database.as_deref().or(asked.database).ok_or(StatementFailure::NoDatabase)?;
+    let chosen = chosen(engine, listing, patterns, asked).await?;
+    let mut fields: BTreeMap<&str, BTreeMap<(&str, u8), &'static str>> = BTreeMap::new();
+    let kinds = engine.field_kinds(database, &chosen.entries).await?;
+    for entry in &chosen.entries {
+        let of_measurement = fields.entry(&entry.sensor.measurement).or_default();
+        for (name, family) in &entry.fields {
+            of_measurement.insert((name, rank(*family)), kinds.of(&entry.sensor.measurement, name, *family));
+        }
     }
+    let series = fields.into_iter().map(|(measurement, fields)| {
+        let rows = fields.into_iter().map(|((name, _), kind)| vec![Cell::text(name), Cell::text(kind)]).collect();
+        list(Some(measurement), &["fieldKey", "fieldType"], cut(rows, listing.offset, listing.limit))
+    });
+    Ok(with_rows(series))
 }
 
 /// The sensors of these measurements, of all where none is named, whose tags fulfil a condition.
-pub(super) fn choose(
+pub(super) fn choose<'p>(
     sensors: &[Entry],
     sources: &[Source],
     condition: Option<&Expr>,
-) -> Result<Chosen, StatementFailure> {
-    let mut patterns = Patterns::default();
-    condition.iter().for_each(|condition| add_patterns(condition, &mut patterns));
+    patterns: &'p Patterns,
+) -> Result<Chosen<'p>, StatementFailure> {
     if condition.is_some_and(|condition| !is_of_tags(condition)) {
         return Err(StatementFailure::NotOfTags);
     }
-    let mut measurements = Vec::new();
-    for source in sources {
-        if let Source::Measurement(measurement) = source {
-            if let MeasurementName::Regex(pattern) = &measurement.name {
-                patterns.add(pattern);
-            }
-            measurements.push(measurement);
-        }
-    }
+    let measurements: Vec<&Measurement> = sources
+        .iter()
+        .filter_map(|source| if let Source::Measurement(measurement) = source { Some(measurement) } else { None })
+        .collect();
     let is_source = |entry: &Entry| {
         measurements.is_empty()
-            || measurements.iter().any(|source| is_measurement(source, &entry.sensor.measurement, &patterns))
+            || measurements.iter().any(|source| is_measurement(source, &entry.sensor.measurement, patterns))
     };
     let holds =
-        |entry: &Entry| condition.is_none_or(|condition| holds(condition, &Tags(entry), &patterns) == Some(true));
+        |entry: &Entry| condition.is_none_or(|condition| holds(condition, &Tags(entry), patterns) == Some(true));
     let entries = sensors.iter().filter(|entry| is_source(entry) && holds(entry)).cloned().collect();
     Ok(Chosen { entries, patterns })
 }
 
 /// What a statement is about.
-pub(super) struct Chosen {
+pub(super) struct Chosen<'p> {
     pub(super) entries: Vec<Entry>,
-    patterns: Patterns,
+    patterns: &'p Patterns,
 }
 
-impl Chosen {
+impl Chosen<'_> {
     fn is_key(&self, keys: Option<&KeyFilter>, key: &str) -> bool {
         match keys {
             None => true,
@@ -145,8 +148,7 @@ impl Lookup for Tags<'_> {
         if name == "_name" {
             return Found::Tag(self.0.sensor.measurement.to_string());
         }
-        let tag = self.0.sensor.tags.iter().find(|(key, _)| **key == *name);
-        Found::Tag(tag.map(|(_, value)| value.to_string()).unwrap_or_default())
+        Found::Tag(self.0.sensor.tag(name).unwrap_or_default().to_owned())
     }
 }
 
@@ -188,26 +190,22 @@ fn with_rows(series: impl Iterator<Item = Series>) -> Vec<Series> {
     series.filter(|series| !series.rows.is_empty()).collect()
 }
 
-fn show_measurements(chosen: &Chosen, matching: Option<&Measurement>, listing: &Listing) -> Vec<Series> {
-    let mut patterns = Patterns::default();
-    if let Some(Measurement { name: MeasurementName::Regex(pattern), .. }) = matching {
-        patterns.add(pattern);
-    }
+fn show_measurements(chosen: &Chosen<'_>, matching: Option<&Measurement>, listing: &Listing) -> Vec<Series> {
     let names: BTreeSet<&str> = chosen.entries.iter().map(|entry| &*entry.sensor.measurement).collect();
-    let wanted = |name: &&str| matching.is_none_or(|matching| is_measurement(matching, name, &patterns));
+    let wanted = |name: &&str| matching.is_none_or(|matching| is_measurement(matching, name, chosen.patterns));
     let rows = names.into_iter().filter(wanted).map(|name| vec![Cell::text(name)]).collect();
     let rows = cut(rows, listing.offset, listing.limit);
     with_rows(std::iter::once(list(Some("measurements"), &["name"], rows)))
 }
 
-fn show_series(chosen: &Chosen, listing: &Listing) -> Vec<Series> {
+fn show_series(chosen: &Chosen<'_>, listing: &Listing) -> Vec<Series> {
     let mut keys: Vec<&str> = chosen.entries.iter().map(|entry| &*entry.sensor.key).collect();
     keys.sort_unstable();
     let rows = keys.into_iter().map(|key| vec![Cell::text(key)]).collect();
     with_rows(std::iter::once(list(None, &["key"], cut(rows, listing.offset, listing.limit))))
 }
 
-fn show_tag_keys(chosen: &Chosen, keys: Option<&KeyFilter>, listing: &Listing) -> Vec<Series> {
+fn show_tag_keys(chosen: &Chosen<'_>, keys: Option<&KeyFilter>, listing: &Listing) -> Vec<Series> {
     let mut by_measurement: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for entry in &chosen.entries {
         let tags = entry.sensor.tags.iter().map(|(key, _)| &**key).filter(|key| chosen.is_key(keys, key));
@@ -220,7 +218,7 @@ fn show_tag_keys(chosen: &Chosen, keys: Option<&KeyFilter>, listing: &Listing) -
     cut(with_rows(series), listing.soffset, listing.slimit)
 }
 
-fn show_tag_values(chosen: &Chosen, keys: &KeyFilter, listing: &Listing) -> Vec<Series> {
+fn show_tag_values(chosen: &Chosen<'_>, keys: &KeyFilter, listing: &Listing) -> Vec<Series> {
     let mut by_measurement: BTreeMap<&str, BTreeSet<(&str, &str)>> = BTreeMap::new();
     for entry in &chosen.entries {
         let tags = entry.sensor.tags.iter().map(|(key, value)| (&**key, &**value));
@@ -234,7 +232,7 @@ fn show_tag_values(chosen: &Chosen, keys: &KeyFilter, listing: &Listing) -> Vec<
     with_rows(series)
 }
 
-fn count(of: Counted, exact: bool, chosen: &Chosen, keys: Option<&KeyFilter>) -> Vec<Series> {
+fn count(of: Counted, exact: bool, chosen: &Chosen<'_>, keys: Option<&KeyFilter>) -> Vec<Series> {
     let entries = &chosen.entries;
     let number = |count: usize| Cell::Value(crate::reading::Value::Integer(i64::try_from(count).unwrap_or(i64::MAX)));
     let column = if exact { "count" } else { "cardinality estimation" };

@@ -49,8 +49,8 @@ fn write_value(out: &mut String, value: &Value) {
 mod tests {
     use super::super::Lines;
     use super::*;
-    use crate::wire::Points;
     use crate::reading::{Limits, Precision};
+    use crate::wire::Points;
 
     #[test]
     fn what_is_written_is_read_back() {

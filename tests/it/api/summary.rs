@@ -239,6 +239,49 @@ fn days_of_a_zone_are_days_over_all_of_time_too() {
     assert_eq!(counts, [&window(1_768_415_400), &window(1_768_501_800)], "{parameters}");
 }
 
+/// 480 hourly readings over the end of summer time were 481 by windows of two hours, since the hour that clocks show twice
+/// was in two windows, and more or fewer by others, in both languages.
+#[test]
+fn every_reading_is_in_one_window_when_clocks_are_set() {
+    let client = client("clocks");
+    // 2026-10-15T00:00:00Z; clocks are set back ten days later.
+    const START: i64 = 1_792_022_400;
+    let line = |n: i64| format!("m v={n} {}\n", (START + n * 3600) * SECOND);
+    client.keep(&(0..480).map(line).collect::<String>());
+    for zone in ["Europe/Berlin", "America/St_Johns", "Australia/Lord_Howe", "UTC"] {
+        for step in ["30m", "1h", "90m", "2h", "3h", "5h", "1d", "1w"] {
+            let parameters = format!("measurement=m&tz={zone}&step={step}&epoch=s&agg=count");
+            let answer = client.get(PATH, &parameters).expect(200).json();
+            let windows = answer["series"][0]["windows"].as_array().unwrap();
+            let counts = windows.iter().map(|window| window["fields"]["v"]["count"].as_i64().unwrap());
+            assert_eq!(counts.sum::<i64>(), 480, "{parameters}");
+            let is_behind = |pair: &[Value]| pair[0]["end"].as_i64() <= pair[1]["start"].as_i64();
+            assert!(windows.windows(2).all(is_behind), "{parameters}");
+            let statement = format!(
+                "SELECT sum(c) FROM (SELECT count(v) AS c FROM m WHERE time >= {START}s AND time < {}s GROUP BY time({step}) tz('{zone}'))",
+                START + 480 * 3600
+            );
+            let answer = client.get("/query", &format!("q={}", super::encode(&statement))).expect(200).json();
+            assert_eq!(answer["results"][0]["series"][0]["values"][0][1], 480, "{statement}: {answer}");
+        }
+    }
+}
+
+/// A function of the engine's table answers in both languages.
+#[test]
+fn aggregates_of_the_table_answer_in_both_languages() {
+    let client = client("table");
+    client.keep("m v=1 1\nm v=4 2\nm v=4 3\nm v=2.5 4\nm v=9 5");
+    for (name, expected) in hourglass::query::aggregates().map(|name| (name, 4.0)) {
+        let answer = client.get(PATH, &format!("sensor=m&agg={name}")).expect(200).json();
+        let told = &answer["series"][0]["windows"][0]["fields"]["v"][name];
+        let statement = super::encode(&format!("SELECT {name}(v) FROM m"));
+        let other = client.get("/query", &format!("q={statement}")).expect(200).json();
+        let other = &other["results"][0]["series"][0]["values"][0][1];
+        assert_eq!((told.as_f64(), other.as_f64()), (Some(expected), Some(expected)), "{name}");
+    }
+}
+
 #[test]
 fn too_many_windows_and_senseless_steps_are_refused() {
     let server = Launch::embedded().config("[query]\nwindows_max = 10\n").start();

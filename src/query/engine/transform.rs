@@ -3,7 +3,7 @@
 
 use super::filter::{arithmetic, number};
 use super::plan::Function;
-use super::window::Windows;
+use super::windows::Windows;
 use crate::influxql::Operator;
 use crate::reading::Value;
 

@@ -3,8 +3,9 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use super::{Query, QueryError};
+use super::Engine;
 use crate::clock::now_ns;
+use crate::query::QueryError;
 use crate::reading::time::TIMESTAMP_MIN;
 
 /// Where readings were met so far. A range without a beginning is as long as what is found in it.
@@ -36,12 +37,12 @@ impl Span {
     }
 }
 
-impl Query {
+impl Engine {
     /// Judges a range by its beginning, if it has one, and its end, or now where that comes first.
     ///
     /// # Errors
     /// When it is too long.
-    pub(super) fn span(&self, range: &Range<i64>) -> Result<Span, QueryError> {
+    pub fn span(&self, range: &Range<i64>) -> Result<Span, QueryError> {
         let limit = self.options.span_max;
         let has_start = range.start > TIMESTAMP_MIN;
         if has_start && is_longer(range.start, range.end.min(now_ns()), limit) {
@@ -54,7 +55,7 @@ impl Query {
     ///
     /// # Errors
     /// When there are too many.
-    pub(super) fn check_sensors(&self, count: usize) -> Result<(), QueryError> {
+    pub fn check_sensors(&self, count: usize) -> Result<(), QueryError> {
         let limit = self.options.series_max;
         if count > limit { Err(QueryError::TooManySensors { count, limit }) } else { Ok(()) }
     }

@@ -3,14 +3,16 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use super::choice::Choice;
-use super::directory::Entry;
-use super::influx::evaluate::{Evaluation, Frame, Limits};
-use super::influx::pattern::Patterns;
-use super::influx::plan::{Call, Function, Input, Node, Plan};
-use super::influx::window::Windows;
-use super::{Query, QueryError};
 use crate::influxql::Fill;
+use crate::query::QueryError;
+use crate::query::choice::Choice;
+use crate::query::engine::Engine;
+use crate::query::engine::aggregates::{self, Aggregate as Named};
+use crate::query::engine::directory::Entry;
+use crate::query::engine::evaluate::{Evaluation, Frame};
+use crate::query::engine::pattern::Patterns;
+use crate::query::engine::plan::{Call, Field, Function, Input, Node, Plan, rank};
+use crate::query::engine::windows::{Windows, zone};
 use crate::reading::{Family, Value};
 
 /// What is asked.
@@ -59,7 +61,8 @@ pub enum Aggregate {
     First,
     Last,
     Stddev,
-    Median,
+    /// One of the engine's table.
+    Named(&'static Named),
     /// Of a hundred.
     Percentile(u8),
 }
@@ -80,8 +83,12 @@ impl Aggregate {
             "first" => Self::First,
             "last" => Self::Last,
             "stddev" => Self::Stddev,
-            "median" => Self::Median,
-            _ => Self::Percentile(name.strip_prefix('p')?.parse().ok().filter(|percent| (1..100).contains(percent))?),
+            _ => match aggregates::named(name) {
+                Some(aggregate) => Self::Named(aggregate),
+                None => {
+                    Self::Percentile(name.strip_prefix('p')?.parse().ok().filter(|percent| (1..100).contains(percent))?)
+                }
+            },
         })
     }
 
@@ -90,6 +97,7 @@ impl Aggregate {
     pub fn name(self) -> String {
         match self {
             Self::Percentile(percent) => format!("p{percent}"),
+            Self::Named(aggregate) => aggregate.name.to_owned(),
             other => format!("{other:?}").to_lowercase(),
         }
     }
@@ -104,13 +112,17 @@ impl Aggregate {
             Self::First => Function::First,
             Self::Last => Function::Last,
             Self::Stddev => Function::Stddev,
-            Self::Median => Function::Median,
+            Self::Named(aggregate) => Function::Aggregate(aggregate),
             Self::Percentile(percent) => Function::Percentile(f64::from(percent)),
         }
     }
 
     fn is_for(self, family: Family) -> bool {
-        family == Family::Number || matches!(self, Self::First | Self::Last)
+        match self {
+            Self::Named(aggregate) => (aggregate.takes)(family),
+            Self::First | Self::Last => true,
+            _ => family == Family::Number,
+        }
     }
 }
 
@@ -136,54 +148,45 @@ pub struct AggregateWindow {
     pub fields: BTreeMap<String, Vec<(Aggregate, Option<Value>)>>,
 }
 
-impl Query {
-    /// Windows of all sensors chosen, series after series in the order of their names and tags. A sensor that was
-    /// asked for by its key has a series as soon as it is known.
-    ///
-    /// # Errors
-    /// When the answer cannot be complete, or would be too large.
-    pub async fn aggregate(&self, asked: &Aggregation) -> Result<Vec<WindowSeries>, QueryError> {
-        let series = self.in_turn(|| self.read_aggregate(asked)).await?;
-        self.metrics.query_points.increment(series.iter().map(|series| series.windows.len() as u64).sum());
-        Ok(series)
+/// Windows of all sensors chosen, series after series in the order of their names and tags. A sensor that was
+/// asked for by its key has a series as soon as it is known.
+///
+/// # Errors
+/// When the answer cannot be complete, or would be too large.
+pub async fn aggregate(engine: &Engine, asked: &Aggregation) -> Result<Vec<WindowSeries>, QueryError> {
+    let entries = engine.choose(&asked.database, &asked.choice).await?;
+    let (plan, of_column) = plan(asked, &entries);
+    let (frame, patterns) = (frame(engine, asked), Patterns::default());
+    let mut evaluation = Evaluation::new(&plan, &frame, &patterns);
+    engine.read(&asked.database, &entries, &mut evaluation).await?;
+    let mut series: Vec<WindowSeries> = Vec::new();
+    for group in evaluation.finish()? {
+        let tags: Vec<(String, String)> =
+            group.member.tags.into_iter().filter(|(_, value)| !value.is_empty()).collect();
+        let measurement = group.member.name.to_string();
+        let sensor = (asked.group_by == GroupBy::Sensor).then(|| key_of(&entries, &measurement, &tags)).flatten();
+        let windows = group.rows.into_iter().map(|(time, cells)| window(time, cells, &frame, asked, &of_column));
+        series.push(WindowSeries { sensor, measurement, tags, windows: windows.collect() });
     }
-
-    async fn read_aggregate(&self, asked: &Aggregation) -> Result<Vec<WindowSeries>, QueryError> {
-        let entries = self.choose(&asked.database, &asked.choice).await?;
-        let (plan, of_column) = plan(asked, &entries);
-        let frame = self.frame(asked);
-        let patterns = Patterns::default();
-        let mut evaluation = Evaluation::new(&plan, &frame, &patterns);
-        self.read(&asked.database, &entries, &plan, &frame, &mut evaluation, &patterns).await?;
-        let mut series: Vec<WindowSeries> = Vec::new();
-        for group in evaluation.finish()? {
-            let tags: Vec<(String, String)> =
-                group.member.tags.into_iter().filter(|(_, value)| !value.is_empty()).collect();
-            let measurement = group.member.name.to_string();
-            let sensor = (asked.group_by == GroupBy::Sensor).then(|| key_of(&entries, &measurement, &tags)).flatten();
-            let windows = group.rows.into_iter().map(|(time, cells)| window(time, cells, &frame, asked, &of_column));
-            series.push(WindowSeries { sensor, measurement, tags, windows: windows.collect() });
-        }
-        if let (Choice::Sensor(_), [entry], true) = (&asked.choice, &*entries, series.is_empty()) {
-            let tags = entry.sensor.tags.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
-            let sensor = Some(entry.sensor.key.to_string());
-            let measurement = entry.sensor.measurement.to_string();
-            series.push(WindowSeries { sensor, measurement, tags, windows: Vec::new() });
-        }
-        Ok(series)
+    if let (Choice::Sensor(_), [entry], true) = (&asked.choice, &*entries, series.is_empty()) {
+        let tags = entry.sensor.tags.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
+        let sensor = Some(entry.sensor.key.to_string());
+        let measurement = entry.sensor.measurement.to_string();
+        series.push(WindowSeries { sensor, measurement, tags, windows: Vec::new() });
     }
+    Ok(series)
+}
 
-    fn frame(&self, asked: &Aggregation) -> Frame {
-        let zone = asked.zone.as_deref().and_then(super::influx::zone);
-        Frame {
-            min: asked.range.start,
-            max: asked.range.end.saturating_sub(1),
-            has_min: asked.has_start,
-            windows: asked.step.map(|every| Windows { every, offset: 0, zone }),
-            fill: asked.fill,
-            descending: false,
-            limits: Limits { windows: self.options.windows_max, points: self.options.points_max },
-        }
+fn frame(engine: &Engine, asked: &Aggregation) -> Frame {
+    let zone = asked.zone.as_deref().and_then(zone);
+    Frame {
+        min: asked.range.start,
+        max: asked.range.end.saturating_sub(1),
+        has_min: asked.has_start,
+        windows: asked.step.map(|every| Windows { every, offset: 0, zone }),
+        fill: asked.fill,
+        descending: false,
+        limits: engine.limits(),
     }
 }
 
@@ -191,7 +194,8 @@ impl Query {
 fn plan(asked: &Aggregation, entries: &[Entry]) -> (Plan, Vec<(String, Aggregate)>) {
     let mut known: BTreeMap<&str, Family> = BTreeMap::new();
     for (name, family) in entries.iter().flat_map(|entry| &entry.fields) {
-        known.entry(name).or_insert(*family);
+        let first = known.entry(name).or_insert(*family);
+        *first = [*first, *family].into_iter().min_by_key(|family| rank(*family)).unwrap_or(*family);
     }
     let wanted = |name: &str| asked.fields.is_empty() || asked.fields.iter().any(|field| field == name);
     let (mut fields, mut calls, mut of_column) = (Vec::new(), Vec::new(), Vec::new());
@@ -201,7 +205,7 @@ fn plan(asked: &Aggregation, entries: &[Entry]) -> (Plan, Vec<(String, Aggregate
         if functions.is_empty() {
             continue;
         }
-        fields.push(name.to_owned());
+        fields.push(Field { name: name.to_owned(), family });
         for function in functions {
             calls.push(Call { function: function.function(), input: Input::Field(fields.len() - 1) });
             of_column.push((name.to_owned(), function));
@@ -216,7 +220,9 @@ fn plan(asked: &Aggregation, entries: &[Entry]) -> (Plan, Vec<(String, Aggregate
     };
     let columns = (0..calls.len()).map(Node::Call).collect();
     let selected = fields.len();
-    (Plan { names: Vec::new(), columns, calls, fields, selected, group_by, condition: None }, of_column)
+    let plan =
+        Plan { names: Vec::new(), columns, beside: Vec::new(), calls, fields, selected, group_by, condition: None };
+    (plan, of_column)
 }
 
 fn key_of(entries: &[Entry], measurement: &str, tags: &[(String, String)]) -> Option<String> {

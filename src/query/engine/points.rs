@@ -5,9 +5,11 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::{Query, QueryError, Selection, by_hour, hours_of, merged};
+use super::Engine;
+use super::hours::{by_hour, hours_of, overlay};
 use crate::bucket::Readings;
 use crate::bucket::store::ScannedPage;
+use crate::query::QueryError;
 use crate::reading::{Hour, Sensor, Value};
 
 /// Which readings of which sensors.
@@ -24,7 +26,7 @@ pub struct Wanted<'a> {
 }
 
 /// Some readings of one sensor, in time order and after those given before.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Points {
     /// Nanoseconds.
     pub times: Vec<i64>,
@@ -39,12 +41,12 @@ const PAGES_MOST: usize = 128;
 /// Bytes of readings, as stored, that a lot should have.
 const LOT_BYTES: usize = 8 << 20;
 
-impl Query {
+impl Engine {
     /// Gives all readings wanted to `take`, with the sensor's place: each sensor's in time order.
     ///
     /// # Errors
     /// When the answer cannot be complete, or `take` has one.
-    pub(super) async fn each_points(
+    pub async fn each_points(
         &self,
         wanted: &Wanted<'_>,
         mut take: impl FnMut(usize, &Points) -> Result<(), QueryError> + Send,
@@ -73,12 +75,12 @@ impl Query {
     ) -> Result<Read, QueryError> {
         let hours = hours_of(&wanted.range);
         let keys: Vec<&str> = wanted.sensors[lot.clone()].iter().map(|sensor| &*sensor.key).collect();
-        let unflushed = self.hot.unflushed(wanted.database, &keys, hours.clone()).await?;
+        let unflushed = self.unflushed(wanted.database, &keys, &hours).await?;
         let stored = self.store.scan_sensors(wanted.database, &keys, hours.clone(), true, None).await?;
         let mut read = Read::default();
-        for ((place, pages), unflushed) in lot.zip(stored).zip(unflushed) {
+        for ((place, pages), mut unflushed) in lot.zip(stored).zip(unflushed) {
             read.add(&pages);
-            take(place, &points(wanted, place, &pages, &mut unflushed.into_iter().collect(), hours.end))?;
+            take(place, &points(wanted, &pages, &mut unflushed, hours.end))?;
         }
         Ok(read)
     }
@@ -92,14 +94,13 @@ impl Query {
     ) -> Result<Read, QueryError> {
         let mut hours = hours_of(&wanted.range);
         let key = &*wanted.sensors[place].key;
-        let unflushed = self.hot.unflushed(wanted.database, &[key], hours.clone()).await?;
-        let mut unflushed: BTreeMap<Hour, Readings> = unflushed.into_iter().flatten().collect();
+        let mut unflushed = self.unflushed_of(wanted.database, key, &hours).await?;
         let mut read = Read::default();
         while hours.start < hours.end {
             let pages = self.store.scan(wanted.database, key, hours.clone(), true, pages_max).await?;
             let scanned = pages.last().map_or(hours.end, |last| last.hour.next());
             read.add(&pages);
-            take(place, &points(wanted, place, &pages, &mut unflushed, scanned))?;
+            take(place, &points(wanted, &pages, &mut unflushed, scanned))?;
             hours.start = scanned;
         }
         Ok(read)
@@ -123,26 +124,13 @@ impl Read {
 /// The columns wanted of one sensor's hours before `scanned`.
 fn points(
     wanted: &Wanted<'_>,
-    place: usize,
     pages: &[ScannedPage],
     unflushed: &mut BTreeMap<Hour, Readings>,
     scanned: Hour,
 ) -> Points {
     let mut points = Points { times: Vec::new(), columns: vec![Vec::new(); wanted.fields.len()] };
     for (_, pages, later) in by_hour(pages, unflushed, scanned) {
-        match (pages, &later) {
-            ([page], None) => page.readings.iter().for_each(|readings| points.append(readings, wanted)),
-            ([], Some(readings)) => points.append(readings, wanted),
-            (pages, later) => {
-                let selection = Selection {
-                    database: wanted.database.to_owned(),
-                    sensor: wanted.sensors[place].key.to_string(),
-                    range: wanted.range.clone(),
-                    fields: Vec::new(),
-                };
-                points.append(&merged(pages, later.as_ref(), &selection).into_iter().collect(), wanted);
-            }
-        }
+        points.append(&overlay(pages, later.as_ref()), wanted);
     }
     points
 }

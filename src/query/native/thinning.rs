@@ -7,73 +7,64 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::many::ManySelection;
-use super::points::{Points, Wanted};
-use super::range::{Order, bytes_of};
-use super::{Query, QueryError};
+use super::readings::{Order, bytes_of};
 use crate::bucket::Reading;
+use crate::query::QueryError;
+use crate::query::engine::Engine;
+use crate::query::engine::directory::Entry;
+use crate::query::engine::points::{Points, Wanted};
 use crate::reading::{Family, Sensor, Value};
 
-impl Query {
-    /// Readings of a selection of many sensors, at most `points_max` of each: all that there are, or, where there are
-    /// more, those that a chart shows. Two per number or boolean of the sensor, and two more, are always shown.
-    ///
-    /// # Errors
-    /// When the answer cannot be complete, or would be too large.
-    pub async fn thinned(
-        &self,
-        selection: &ManySelection,
-        points_max: usize,
-    ) -> Result<Vec<(Arc<Sensor>, Vec<Reading>)>, QueryError> {
-        let series = self.in_turn(|| self.read_thinned(selection, points_max)).await?;
-        self.metrics.query_points.increment(series.iter().map(|(_, readings)| readings.len() as u64).sum());
-        Ok(series)
-    }
+/// Sensors, each with its readings.
+pub type ThinnedSeries = Vec<(Arc<Sensor>, Vec<Reading>)>;
 
-    async fn read_thinned(
-        &self,
-        selection: &ManySelection,
-        points_max: usize,
-    ) -> Result<Vec<(Arc<Sensor>, Vec<Reading>)>, QueryError> {
-        let of_each = &selection.of_each;
-        let mut span = self.span(&of_each.range)?;
-        let entries = self.choose(&of_each.database, &selection.choice).await?;
-        self.check_sensors(entries.len())?;
-        let wanted = |name: &str| of_each.fields.is_empty() || of_each.fields.iter().any(|field| field == name);
-        let names = entries.iter().flat_map(|entry| &entry.fields).map(|(name, _)| name).filter(|name| wanted(name));
-        let fields: Vec<Arc<str>> = names.cloned().collect::<std::collections::BTreeSet<_>>().into_iter().collect();
-        let shown = |entry: &super::directory::Entry| {
-            entry.fields.iter().filter(|(name, family)| wanted(name) && *family != Family::String).count()
-        };
-        let mut thinned: Vec<Thinning> =
-            entries.iter().map(|entry| Thinning::new(points_max, shown(entry), &of_each.range)).collect();
-        let sensors: Vec<Arc<Sensor>> = entries.into_iter().map(|entry| entry.sensor).collect();
-        let all =
-            Wanted { database: &of_each.database, sensors: &sensors, range: of_each.range.clone(), fields: &fields };
-        let (mut kept, limit) = (0, self.options.points_max);
-        let take = |place: usize, points: &Points| {
-            span.sees_all(&points.times)?;
-            let before = thinned[place].len();
-            readings(points, &fields).for_each(|reading| thinned[place].push(reading));
-            kept = kept + thinned[place].len() - before;
-            if kept > limit { Err(QueryError::TooManyPoints { limit }) } else { Ok(()) }
-        };
-        self.each_points(&all, take).await?;
-        let (mut series, mut bytes) = (Vec::with_capacity(sensors.len()), 0);
-        let limit = 4 * self.options.answer_bytes;
-        for (sensor, thinned) in sensors.into_iter().zip(thinned) {
-            let mut readings = thinned.finish();
-            if selection.order == Order::Descending {
-                readings.reverse();
-            }
-            bytes += readings.iter().map(bytes_of).sum::<usize>();
-            // It comes as a whole, as windows do.
-            if bytes > limit {
-                return Err(QueryError::TooLarge { limit });
-            }
-            series.push((sensor, readings));
+/// Readings of a selection of many sensors, at most `points_max` of each: all that there are, or, where there are
+/// more, those that a chart shows. Two per number or boolean of the sensor, and two more, are always shown.
+///
+/// # Errors
+/// When the answer cannot be complete, or would be too large.
+pub async fn thinned(
+    engine: &Engine,
+    selection: &ManySelection,
+    points_max: usize,
+) -> Result<ThinnedSeries, QueryError> {
+    let of_each = &selection.of_each;
+    let mut span = engine.span(&of_each.range)?;
+    let entries = engine.choose(&of_each.database, &selection.choice).await?;
+    engine.check_sensors(entries.len())?;
+    let wanted = |name: &str| of_each.fields.is_empty() || of_each.fields.iter().any(|field| field == name);
+    let names = entries.iter().flat_map(|entry| &entry.fields).map(|(name, _)| name).filter(|name| wanted(name));
+    let fields: Vec<Arc<str>> = names.cloned().collect::<std::collections::BTreeSet<_>>().into_iter().collect();
+    let shown =
+        |entry: &Entry| entry.fields.iter().filter(|(name, family)| wanted(name) && *family != Family::String).count();
+    let mut thinned: Vec<Thinning> =
+        entries.iter().map(|entry| Thinning::new(points_max, shown(entry), &of_each.range)).collect();
+    let sensors: Vec<Arc<Sensor>> = entries.into_iter().map(|entry| entry.sensor).collect();
+    let all = Wanted { database: &of_each.database, sensors: &sensors, range: of_each.range.clone(), fields: &fields };
+    let (mut kept, limit) = (0, engine.options.points_max);
+    let take = |place: usize, points: &Points| {
+        span.sees_all(&points.times)?;
+        let before = thinned[place].len();
+        readings(points, &fields).for_each(|reading| thinned[place].push(reading));
+        kept = kept + thinned[place].len() - before;
+        if kept > limit { Err(QueryError::TooManyPoints { limit }) } else { Ok(()) }
+    };
+    engine.each_points(&all, take).await?;
+    let (mut series, mut bytes) = (Vec::with_capacity(sensors.len()), 0);
+    let limit = 4 * engine.options.answer_bytes;
+    for (sensor, thinned) in sensors.into_iter().zip(thinned) {
+        let mut readings = thinned.finish();
+        if selection.order == Order::Descending {
+            readings.reverse();
         }
-        Ok(series)
+        bytes += readings.iter().map(bytes_of).sum::<usize>();
+        // It comes as a whole, as windows do.
+        if bytes > limit {
+            return Err(QueryError::TooLarge { limit });
+        }
+        series.push((sensor, readings));
     }
+    Ok(series)
 }
 
 fn readings<'a>(points: &'a Points, fields: &'a [Arc<str>]) -> impl Iterator<Item = Reading> + 'a {

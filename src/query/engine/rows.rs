@@ -2,32 +2,47 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::accumulate::{Pick, Window};
-use super::evaluate::{Content, Frame, Row};
+use super::evaluate::{Content, Frame, Row, cells};
 use super::fill::{constant, fill};
-use super::filter::arithmetic;
-use super::plan::{Call, Function, Input, Node, Plan};
+use super::fold::{Pick, Window};
+use super::plan::{Call, Function, Input, Node, Part, Plan};
 use super::transform::{integral, transform};
 use crate::influxql::Fill;
 use crate::query::QueryError;
 use crate::reading::Value;
 
 /// Readings of all series of a group by time; those of one time in the order of their series.
-pub fn raw(mut rows: Vec<Row>, plan: &Plan, frame: &Frame) -> Vec<Row> {
-    rows.sort_by_key(|(time, _)| *time);
-    if matches!(frame.fill, Fill::Integer(_) | Fill::Float(_)) {
-        for column in 0..plan.columns.len() {
-            let like = rows.iter().find_map(|(_, cells)| cells[column].clone());
-            for (_, cells) in &mut rows {
-                if cells[column].is_none() && matches!(plan.columns[column], Node::Field(_)) {
-                    cells[column] = constant(frame.fill, like.as_ref());
-                }
-            }
-        }
+pub fn raw(mut readings: Vec<Row>, plan: &Plan, frame: &Frame) -> Vec<Row> {
+    readings.sort_by_key(|(time, _)| *time);
+    let row = |(time, beside): Row| (time, cells(plan, &|_| None, &beside));
+    let mut rows: Vec<Row> = readings.into_iter().map(row).collect();
+    if frame.descending {
+        rows.reverse();
     }
+    fill_parts(&mut rows, plan, frame.fill);
     rows
 }
 
+/// Fills the columns of fields that stand beside the calls, or by themselves. The rows are in the order in which they are
+/// shown.
+fn fill_parts(rows: &mut [Row], plan: &Plan, fill: Fill) {
+    let is_field = |node: &Node| matches!(node, Node::Part(part) if matches!(plan.beside[*part], Part::Field(_)));
+    for column in (0..plan.columns.len()).filter(|column| is_field(&plan.columns[*column])) {
+        let like = rows.iter().find_map(|(_, cells)| cells[column].clone());
+        let mut shown = match fill {
+            Fill::Integer(_) | Fill::Float(_) => constant(fill, like.as_ref()),
+            Fill::Previous => None,
+            Fill::Null | Fill::None | Fill::Linear => continue,
+        };
+        for (_, cells) in rows.iter_mut() {
+            match &cells[column] {
+                None => cells[column].clone_from(&shown),
+                Some(value) if fill == Fill::Previous => shown = Some(value.clone()),
+                Some(_) => {}
+            }
+        }
+    }
+}
 /// What a call shows: a time, a value, and what else its reading has.
 type Shown = (i64, Option<Value>, Vec<Option<Value>>);
 
@@ -39,54 +54,32 @@ pub fn joined(mut content: Content, plan: &Plan, frame: &Frame) -> Result<Vec<Ro
         let values = std::mem::take(&mut content.values[number]);
         shown.push(show(call, windows, values, plan.calls.len() == 1, frame)?);
     }
-    let mut rows: Vec<Row> = Vec::new();
     if let [only] = &mut *shown {
-        for (time, value, beside) in only.drain(..) {
-            let cells =
-                plan.columns.iter().enumerate().map(|(at, node)| {
-                    row(node, &|_| value.clone(), &|| beside.get(at).cloned().flatten(), &beside, plan)
-                });
-            rows.push((time, cells.collect()));
-        }
+        let row = |(time, value, beside): Shown| (time, cells(plan, &|_| value.clone(), &beside));
+        let mut rows: Vec<Row> = only.drain(..).map(row).collect();
+        fill_parts(&mut rows, plan, frame.fill);
         return Ok(rows);
     }
     let mut by_time: BTreeMap<i64, Vec<Option<Value>>> = BTreeMap::new();
     let calls = shown.len();
+    // A call of what nobody has: its windows are as empty as others that are.
+    let is_filled = matches!(frame.fill, Fill::Integer(_) | Fill::Float(_)) && frame.windows.is_some();
+    let absent: Vec<bool> = shown.iter().map(|shown| is_filled && shown.is_empty()).collect();
     for (number, shown) in shown.into_iter().enumerate() {
         for (time, value, _) in shown {
             by_time.entry(time).or_insert_with(|| vec![None; calls])[number] = value;
         }
     }
-    for (time, values) in by_time {
-        let cells = plan.columns.iter().map(|node| row(node, &|call| values[call].clone(), &|| None, &[], plan));
-        rows.push((time, cells.collect()));
-    }
+    let value = |values: &[Option<Value>], call: usize| match absent[call] {
+        true => constant(frame.fill, None),
+        false => values[call].clone(),
+    };
+    let row = |(time, values): (i64, Vec<Option<Value>>)| (time, cells(plan, &|call| value(&values, call), &[]));
+    let mut rows: Vec<Row> = by_time.into_iter().map(row).collect();
     if frame.descending {
         rows.reverse();
     }
     Ok(rows)
-}
-
-/// A column of a row of calls. What is beside them comes from the reading that was picked.
-fn row(
-    node: &Node,
-    call: &dyn Fn(usize) -> Option<Value>,
-    beside: &dyn Fn() -> Option<Value>,
-    picked: &[Option<Value>],
-    plan: &Plan,
-) -> Option<Value> {
-    match node {
-        Node::Nothing => None,
-        Node::Constant(value) => Some(value.clone()),
-        Node::Call(number) => call(*number),
-        Node::Field(_) | Node::Tag(_) => {
-            let at = plan.columns.iter().position(|column| column == node);
-            at.and_then(|at| picked.get(at).cloned().flatten()).or_else(beside)
-        }
-        Node::Binary(operator, a, b) => {
-            arithmetic(*operator, &row(a, call, beside, picked, plan)?, &row(b, call, beside, picked, plan)?)
-        }
-    }
 }
 
 /// What a call comes to, in the order in which rows are shown.
@@ -148,6 +141,12 @@ fn of_windows(
     let keeps_time = function.is_ranking() || (single && frame.windows.is_none() && function.is_selector());
     let start = if frame.windows.is_some() { None } else { Some(if frame.has_min { frame.min } else { 0 }) };
     let mut shown: Vec<Shown> = Vec::new();
+    // The latest window first, and of each its ranks by time.
+    let backwards = function.is_ranking() && frame.descending;
+    let mut windows: Vec<(i64, Window)> = windows.into_iter().collect();
+    if backwards {
+        windows.reverse();
+    }
     for (window, filling) in windows {
         let label = start.unwrap_or(window);
         let show = |pick: Pick| {
@@ -175,6 +174,10 @@ fn of_windows(
     let from = if frame.has_min { frame.min } else { first };
     let mut starts =
         grid.starts(from, frame.max, frame.limits.windows).map_err(|limit| QueryError::TooManyWindows { limit })?;
+    // Rows of a subquery may lie in a window before the first; it is shown in the place of that.
+    if let Some(start) = starts.first_mut() {
+        *start = first.min(*start);
+    }
     if frame.descending {
         starts.reverse();
         shown.reverse();

@@ -8,10 +8,11 @@ use std::time::Instant;
 
 use super::cache::{Hours, Moment, SummaryCache};
 use super::points::{Points, Wanted};
-use super::{Query, QueryError, hours_of};
+use super::{Engine, hours_of};
 use crate::bucket::Summary;
 use crate::bucket::store::ScannedPage;
 use crate::faults::{self, Bug};
+use crate::query::QueryError;
 use crate::reading::{Hour, Value};
 
 /// An hour's summary of one field.
@@ -31,13 +32,13 @@ const PAGES: usize = 24_000;
 /// most hours are empty, and a year of one sensor would take the place of a day of all.
 const REMEMBERED_HOURS: usize = 31 * 24;
 
-impl Query {
+impl Engine {
     /// Gives the summaries of all whole hours in the range to `take`, with the sensor's place: each
     /// sensor's at once, in hour order. The range must be of whole hours, and every field wanted a number.
     ///
     /// # Errors
     /// When the answer cannot be complete.
-    pub(super) async fn each_summary(
+    pub async fn each_summary(
         &self,
         wanted: &Wanted<'_>,
         mut take: impl FnMut(usize, &[HourSummary]) + Send,
@@ -56,9 +57,8 @@ impl Query {
         let hours = hours_of(&wanted.range);
         let keys: Vec<&str> = wanted.sensors.iter().map(|sensor| &*sensor.key).collect();
         // Before what is remembered and what is stored: see `Changes`.
-        let unflushed = self.hot.unflushed(wanted.database, &keys, hours.clone()).await?;
-        let open: Vec<Vec<Hour>> =
-            unflushed.into_iter().map(|hours| hours.into_iter().map(|(hour, _)| hour).collect()).collect();
+        let unflushed = self.unflushed(wanted.database, &keys, &hours).await?;
+        let open: Vec<Vec<Hour>> = unflushed.into_iter().map(|hours| hours.into_keys().collect()).collect();
         let mut found: Vec<Vec<HourSummary>> = vec![Vec::new(); wanted.sensors.len()];
         let mut unknown: BTreeMap<(Hour, Hour), Vec<usize>> = BTreeMap::new();
         let now = Instant::now();
@@ -106,12 +106,12 @@ impl Query {
     }
 
     /// The cache, unless the range is too long to be remembered.
-    pub(super) fn cache_for(&self, hours: &Range<Hour>) -> Option<&SummaryCache> {
+    pub fn cache_for(&self, hours: &Range<Hour>) -> Option<&SummaryCache> {
         self.cache.as_ref().filter(|_| span(hours) <= REMEMBERED_HOURS)
     }
 
     /// What a read that begins now may be remembered by.
-    pub(super) fn moment(&self) -> Moment {
+    pub fn moment(&self) -> Moment {
         Moment { changes: self.hot.changes().now(), at: Instant::now() }
     }
 

@@ -5,9 +5,10 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::{Query, QueryError};
+use super::Engine;
 use crate::bucket::MetVersion;
 use crate::bucket::store::SensorFilter;
+use crate::query::QueryError;
 use crate::reading::{Family, Hour, Sensor, Value};
 
 /// A sensor, and its fields in name order.
@@ -52,13 +53,13 @@ struct Known {
 /// How many documents are read at a time.
 const LOT: usize = 10_000;
 
-impl Query {
+impl Engine {
     /// The sensors of a database: those that this instance has met, and those that the store listed
     /// within `max_age`.
     ///
     /// # Errors
     /// When the store does not answer.
-    pub(super) async fn directory(&self, database: &str, max_age: Duration) -> Result<Sensors, QueryError> {
+    pub async fn directory(&self, database: &str, max_age: Duration) -> Result<Sensors, QueryError> {
         // Before anything is read: what is met meanwhile is then looked at again.
         let version = self.hot.met_version(Some(database))?;
         let known = self.directory.get(database);
@@ -172,13 +173,13 @@ impl Kinds {
     }
 }
 
-impl Query {
+impl Engine {
     /// What kind of numbers these sensors' fields hold: by what is not flushed yet, and else by the
     /// summary of the first page of a sensor that has the field.
     ///
     /// # Errors
     /// When the store does not answer.
-    pub(super) async fn field_kinds(&self, database: &str, entries: &[Entry]) -> Result<Kinds, QueryError> {
+    pub async fn field_kinds(&self, database: &str, entries: &[Entry]) -> Result<Kinds, QueryError> {
         let mut kinds = Kinds::default();
         let all = Hour::of(i64::MIN)..Hour::of(i64::MAX).next();
         for entry in entries {
@@ -190,7 +191,7 @@ impl Query {
                 continue;
             }
             let key: &str = &entry.sensor.key;
-            for (_, readings) in self.hot.unflushed(database, &[key], all.clone()).await?.into_iter().flatten() {
+            for readings in self.unflushed_of(database, key, &all).await?.into_values() {
                 for name in &open {
                     let values = readings.cells(name).into_iter().flatten().flatten();
                     values.for_each(|value| kinds.note(measurement, name, value));
@@ -209,7 +210,7 @@ impl Query {
     ///
     /// # Errors
     /// When the store does not answer.
-    pub(super) async fn has_database(&self, name: &str) -> Result<bool, QueryError> {
+    pub async fn has_database(&self, name: &str) -> Result<bool, QueryError> {
         Ok(self.all_databases().await?.iter().any(|known| known == name))
     }
 

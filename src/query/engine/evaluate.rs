@@ -1,19 +1,19 @@
 //! A SELECT over readings, series by series as they come, in any order: group by group either the
 //! readings themselves or the windows of each call, and at the end rows.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::accumulate::Window;
 use super::filter::{Found, Lookup, arithmetic, holds};
-use super::joined::{joined, raw};
+use super::fold::Window;
 use super::pattern::Patterns;
-use super::plan::{Call, Function, Input, Node, Plan};
-use super::window::Windows;
+use super::plan::{Call, Function, Input, Node, Part, Plan};
+use super::points::Points;
+use super::rows::{joined, raw};
+use super::summaries::HourSummary;
+use super::windows::Windows;
 use crate::influxql::{Fill, Kind};
 use crate::query::QueryError;
-use crate::query::points::Points;
-use crate::query::summaries::HourSummary;
 use crate::reading::Value;
 
 /// A series that readings are of: a sensor, or a group of a subquery.
@@ -75,9 +75,12 @@ pub struct Group {
 
 /// A SELECT under way.
 pub struct Evaluation<'a> {
-    plan: &'a Plan,
-    frame: &'a Frame,
-    patterns: &'a Patterns,
+    /// What is asked.
+    pub plan: &'a Plan,
+    /// Its times and windows.
+    pub frame: &'a Frame,
+    /// Its patterns, compiled.
+    pub patterns: &'a Patterns,
     /// By measurement and the values of the tags grouped by.
     groups: BTreeMap<(Arc<str>, Vec<String>), Content>,
     /// Readings kept in memory.
@@ -87,7 +90,7 @@ pub struct Evaluation<'a> {
 /// What is gathered of a group.
 #[derive(Debug, Default)]
 pub struct Content {
-    /// Raw rows: time, and a cell per column.
+    /// Readings shown as they are: time, and a cell per [`Plan::beside`].
     pub rows: Vec<Row>,
     /// Per call, its windows by their start.
     pub windows: Vec<BTreeMap<i64, Window>>,
@@ -95,21 +98,29 @@ pub struct Content {
     pub values: Vec<Vec<(i64, Value)>>,
 }
 
+/// What of the readings fed does not count.
+#[derive(Debug, Clone, Copy)]
+pub struct Filter {
+    /// That which has none of the fields selected, or lies before the range: a sensor has no reading there, a subquery
+    /// has a row.
+    pub of_sensor: bool,
+    /// That which does not fulfil the condition, which is yet to be looked at.
+    pub of_condition: bool,
+}
+
 struct Reading<'a> {
     member: &'a Member,
-    fields: &'a HashMap<&'a str, usize>,
+    plan: &'a Plan,
     points: &'a Points,
     at: usize,
 }
 
 impl Lookup for Reading<'_> {
     fn find(&self, name: &str, kind: Option<Kind>) -> Found {
-        match (self.fields.get(name), kind) {
-            (Some(field), kind) if kind != Some(Kind::Tag) => {
-                Found::Field(self.points.columns[*field][self.at].clone())
-            }
-            (_, None | Some(Kind::Tag)) => Found::Tag(self.member.tag(name).to_owned()),
-            _ => Found::Field(None),
+        match (self.plan.fields.iter().position(|field| field.is(name, kind)), kind) {
+            (Some(field), _) => Found::Field(self.points.columns[field][self.at].clone()),
+            (None, None | Some(Kind::Tag)) => Found::Tag(self.member.tag(name).to_owned()),
+            (None, _) => Found::Field(None),
         }
     }
 }
@@ -130,31 +141,29 @@ impl<'a> Evaluation<'a> {
         })
     }
 
-    /// Takes readings of one series in, in time order. `filtered`: the condition is yet to be looked at.
+    /// Takes readings of one series in, in time order.
     ///
     /// # Errors
     /// When there are more than the limits allow.
-    pub fn feed(&mut self, member: &Member, points: &Points, filtered: bool) -> Result<(), QueryError> {
+    pub fn feed(&mut self, member: &Member, points: &Points, filter: Filter) -> Result<(), QueryError> {
         let (plan, frame, patterns) = (self.plan, self.frame, self.patterns);
-        let fields: HashMap<&str, usize> =
-            plan.fields.iter().enumerate().map(|(at, name)| (name.as_str(), at)).collect();
-        let condition = plan.condition.as_ref().filter(|_| filtered);
+        let condition = plan.condition.as_ref().filter(|_| filter.of_condition);
         let is_wanted = |at: usize| {
-            let reading = Reading { member, fields: &fields, points, at };
+            let reading = Reading { member, plan, points, at };
             condition.is_none_or(|condition| holds(condition, &reading, patterns) == Some(true))
         };
-        let selects = |at: usize| points.columns[..plan.selected].iter().any(|column| column[at].is_some());
+        let has_any = |at: usize| points.columns[..plan.selected].iter().any(|column| column[at].is_some());
+        let selects = |at: usize| !filter.of_sensor || has_any(at);
         let wanted: Vec<usize> = (0..points.times.len()).filter(|at| selects(*at) && is_wanted(*at)).collect();
         if wanted.is_empty() {
             return Ok(());
         }
-        let beside = |at: usize| plan.columns.iter().map(|node| plain(node, member, points, at)).collect::<Vec<_>>();
+        let beside = |at: usize| plan.beside.iter().map(|wanted| part(wanted, member, points, at)).collect::<Vec<_>>();
         let ranked = |at: usize, tags: &[String]| {
             let tags = tags.iter().map(|tag| Some(Value::String(member.tag(tag).into())));
             beside(at).into_iter().chain(tags).collect::<Vec<_>>()
         };
         let single = plan.calls.len() == 1;
-        let beside_wanted = plan.columns.iter().any(needs_reading);
         let mut kept = 0;
         let group = self.group(member);
         if plan.is_raw() {
@@ -163,8 +172,9 @@ impl<'a> Evaluation<'a> {
         }
         for (number, call) in plan.calls.iter().enumerate() {
             let (inner, field) = innermost(call);
-            let picks = single && call.function.is_selector() && (frame.windows.is_none() || beside_wanted);
-            let min = if frame.has_min && !call.looks_back() { frame.min } else { i64::MIN };
+            let picks = single && call.function.is_selector() && (frame.windows.is_none() || !plan.beside.is_empty());
+            let has_min = frame.has_min && filter.of_sensor && !call.looks_back();
+            let min = if has_min { frame.min } else { i64::MIN };
             let mut window: Option<(std::ops::Range<i64>, &mut Window)> = None;
             for at in &wanted {
                 let time = points.times[*at];
@@ -230,12 +240,9 @@ impl<'a> Evaluation<'a> {
         for ((name, values), content) in groups {
             let tags = plan.group_by.iter().cloned().zip(values).collect();
             let member = Member { name, tags };
-            let mut rows = if plan.is_raw() { raw(content.rows, plan, frame) } else { joined(content, plan, frame)? };
+            let rows = if plan.is_raw() { raw(content.rows, plan, frame) } else { joined(content, plan, frame)? };
             if rows.is_empty() {
                 continue;
-            }
-            if plan.is_raw() && frame.descending {
-                rows.reverse();
             }
             finished.push(Group { member, rows });
         }
@@ -243,15 +250,6 @@ impl<'a> Evaluation<'a> {
             finished.reverse();
         }
         Ok(finished)
-    }
-}
-
-/// Whether a column is of the reading itself, beside what calls make of it.
-pub fn needs_reading(node: &Node) -> bool {
-    match node {
-        Node::Field(_) | Node::Tag(_) => true,
-        Node::Binary(_, a, b) => needs_reading(a) || needs_reading(b),
-        Node::Constant(_) | Node::Nothing | Node::Call(_) => false,
     }
 }
 
@@ -263,18 +261,27 @@ fn innermost(call: &Call) -> (&Function, usize) {
     }
 }
 
-/// A column of one reading; calls are filled in later.
-fn plain(node: &Node, member: &Member, points: &Points, at: usize) -> Option<Value> {
+/// A part of one reading.
+fn part(part: &Part, member: &Member, points: &Points, at: usize) -> Option<Value> {
+    match part {
+        Part::Field(field) => points.columns[*field][at].clone(),
+        Part::Tag(tag) => {
+            Some(member.tag(tag)).filter(|value| !value.is_empty()).map(|value| Value::String(value.into()))
+        }
+    }
+}
+
+/// The columns of a row, by what each call came to and by what the reading has of [`Plan::beside`], if it is one's.
+pub fn cells(plan: &Plan, call: &dyn Fn(usize) -> Option<Value>, beside: &[Option<Value>]) -> Vec<Option<Value>> {
+    plan.columns.iter().map(|node| cell(node, call, beside)).collect()
+}
+
+fn cell(node: &Node, call: &dyn Fn(usize) -> Option<Value>, beside: &[Option<Value>]) -> Option<Value> {
     match node {
         Node::Nothing => None,
         Node::Constant(value) => Some(value.clone()),
-        Node::Field(field) => points.columns[*field][at].clone(),
-        Node::Tag(tag) => {
-            Some(member.tag(tag)).filter(|value| !value.is_empty()).map(|value| Value::String(value.into()))
-        }
-        Node::Call(_) => None,
-        Node::Binary(operator, a, b) => {
-            arithmetic(*operator, &plain(a, member, points, at)?, &plain(b, member, points, at)?)
-        }
+        Node::Call(number) => call(*number),
+        Node::Part(number) => beside.get(*number).cloned().flatten(),
+        Node::Binary(operator, a, b) => arithmetic(*operator, &cell(a, call, beside)?, &cell(b, call, beside)?),
     }
 }

@@ -15,7 +15,7 @@ pub struct Pick {
     pub time: Option<i64>,
     /// The value.
     pub value: Value,
-    /// What the reading has in the other columns.
+    /// What its reading has of [`Plan::beside`](super::plan::Plan::beside); of a rank by tags, their values behind it.
     pub beside: Vec<Option<Value>>,
 }
 
@@ -176,8 +176,10 @@ fn of_all(function: &Function, mut kept: Vec<Pick>) -> Vec<Pick> {
     kept.sort_by_key(|pick| pick.time);
     let made = |value: Value| vec![Pick { time: None, value, beside: Vec::new() }];
     match function {
-        Function::Median => median(kept).map(made).unwrap_or_default(),
-        Function::Mode => mode(kept).map(made).unwrap_or_default(),
+        Function::Aggregate(aggregate) => {
+            let mut values = kept.into_iter().map(|pick| (pick.time.unwrap_or_default(), pick.value)).collect();
+            (aggregate.of)(&mut values).map(made).unwrap_or_default()
+        }
         Function::Percentile(percent) => percentile(kept, *percent),
         Function::Distinct => distinct(kept),
         Function::CountDistinct => made(Value::Integer(i64::try_from(distinct(kept).len()).unwrap_or(i64::MAX))),
@@ -189,33 +191,6 @@ fn of_all(function: &Function, mut kept: Vec<Pick>) -> Vec<Pick> {
 
 fn sort(kept: &mut [Pick]) {
     kept.sort_by(|a, b| order(&a.value, &b.value).unwrap_or(Ordering::Equal));
-}
-
-fn median(mut kept: Vec<Pick>) -> Option<Value> {
-    sort(&mut kept);
-    let middle = kept.len() / 2;
-    let value = |at: usize| kept.get(at).and_then(|pick| number(&pick.value));
-    if kept.len() % 2 == 1 {
-        return value(middle).map(Value::Float);
-    }
-    let (low, high) = (value(middle.checked_sub(1)?)?, value(middle)?);
-    Some(Value::Float(low + (high - low) / 2.0))
-}
-
-/// The most frequent value. Of values as frequent the one counts that InfluxDB finds: going by value, a later run takes
-/// the place of the one held when it starts no later than that one ends.
-fn mode(mut kept: Vec<Pick>) -> Option<Value> {
-    sort(&mut kept);
-    let mut best: Option<(usize, Option<i64>, Value)> = None;
-    for run in kept.chunk_by(|a, b| a.value == b.value) {
-        let better = best.as_ref().is_none_or(|(count, ends, _)| {
-            run.len() > *count || (run.len() == *count && run.len() > 1 && run[0].time <= *ends)
-        });
-        if better {
-            best = Some((run.len(), run[run.len() - 1].time, run[0].value.clone()));
-        }
-    }
-    best.map(|(_, _, value)| value)
 }
 
 #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, reason = "a rank is a small number")]

@@ -1,0 +1,109 @@
+//! What a statement names somewhere in it: regular expressions, and databases.
+
+use super::{Expr, KeyFilter, Listing, Literal, Measurement, MeasurementName, Select, Source, Statement};
+
+impl Statement {
+    /// The texts of its regular expressions, in any order; one that stands in it twice may come twice.
+    #[must_use]
+    pub fn patterns(&self) -> Vec<&str> {
+        let mut found = Vec::new();
+        match self {
+            Self::Select(select) => of_select(select, &mut found),
+            Self::ShowMeasurements { matching, listing } => {
+                matching.iter().for_each(|measurement| of_measurement(measurement, &mut found));
+                of_listing(listing, &mut found);
+            }
+            Self::ShowSeries(listing) | Self::ShowFieldKeys(listing) => of_listing(listing, &mut found),
+            Self::ShowTagValues { keys, listing } => {
+                of_keys(keys, &mut found);
+                of_listing(listing, &mut found);
+            }
+            Self::ShowTagKeys { keys, listing } | Self::ShowCardinality { keys, listing, .. } => {
+                keys.iter().for_each(|keys| of_keys(keys, &mut found));
+                of_listing(listing, &mut found);
+            }
+            Self::DropSeries { sources, condition } | Self::Delete { sources, condition } => {
+                of_sources(sources, &mut found);
+                condition.iter().for_each(|condition| of_expr(condition, &mut found));
+            }
+            Self::ShowDatabases
+            | Self::ShowRetentionPolicies { .. }
+            | Self::CreateDatabase { .. }
+            | Self::DropDatabase { .. }
+            | Self::DropMeasurement { .. }
+            | Self::Unsupported { .. } => {}
+        }
+        found
+    }
+}
+
+impl Statement {
+    /// The databases that it reads: each measurement's of a SELECT and the one of a list, `None` for the request's.
+    pub fn each_database(&self, take: &mut impl FnMut(Option<&str>)) {
+        match self {
+            Self::Select(select) => databases_of(select, take),
+            Self::ShowRetentionPolicies { database } => take(database.as_deref()),
+            Self::ShowMeasurements { listing, .. }
+            | Self::ShowSeries(listing)
+            | Self::ShowFieldKeys(listing)
+            | Self::ShowTagValues { listing, .. }
+            | Self::ShowTagKeys { listing, .. }
+            | Self::ShowCardinality { listing, .. } => take(listing.database.as_deref()),
+            _ => {}
+        }
+    }
+}
+
+fn databases_of(select: &Select, take: &mut impl FnMut(Option<&str>)) {
+    for source in &select.sources {
+        match source {
+            Source::Measurement(measurement) => take(measurement.database.as_deref()),
+            Source::Subquery(inner) => databases_of(inner, take),
+        }
+    }
+}
+
+fn of_select<'a>(select: &'a Select, found: &mut Vec<&'a str>) {
+    let columns = select.columns.iter().map(|column| &column.expr);
+    columns.chain(&select.group_by).chain(&select.condition).for_each(|expr| of_expr(expr, found));
+    of_sources(&select.sources, found);
+}
+
+fn of_listing<'a>(listing: &'a Listing, found: &mut Vec<&'a str>) {
+    of_sources(&listing.sources, found);
+    listing.condition.iter().for_each(|condition| of_expr(condition, found));
+}
+
+fn of_sources<'a>(sources: &'a [Source], found: &mut Vec<&'a str>) {
+    for source in sources {
+        match source {
+            Source::Measurement(measurement) => of_measurement(measurement, found),
+            Source::Subquery(select) => of_select(select, found),
+        }
+    }
+}
+
+fn of_measurement<'a>(measurement: &'a Measurement, found: &mut Vec<&'a str>) {
+    if let MeasurementName::Regex(pattern) = &measurement.name {
+        found.push(pattern);
+    }
+}
+
+fn of_keys<'a>(keys: &'a KeyFilter, found: &mut Vec<&'a str>) {
+    if let KeyFilter::Matches(pattern) | KeyFilter::MatchesNot(pattern) = keys {
+        found.push(pattern);
+    }
+}
+
+fn of_expr<'a>(expr: &'a Expr, found: &mut Vec<&'a str>) {
+    match expr {
+        Expr::Literal(Literal::Regex(pattern)) => found.push(pattern),
+        Expr::Binary { left, right, .. } => {
+            of_expr(left, found);
+            of_expr(right, found);
+        }
+        Expr::Paren(inner) => of_expr(inner, found),
+        Expr::Call { args, .. } => args.iter().for_each(|arg| of_expr(arg, found)),
+        _ => {}
+    }
+}

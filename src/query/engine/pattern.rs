@@ -1,0 +1,166 @@
+//! The regular expressions of a request, compiled once and within bounds. InfluxDB's are Go's RE2; the crate `regex` has
+//! the same syntax and the same promise of linear time. One that is a list of texts, as Grafana writes a variable of
+//! several values, is a set of them.
+
+use std::collections::{HashMap, HashSet};
+
+use regex::{Regex, RegexBuilder};
+use regex_syntax::ast::{AssertionKind, Ast, GroupKind};
+
+use crate::query::QueryError;
+
+/// Most patterns of one request that are no lists of texts.
+pub const PATTERNS_MAX: usize = 16;
+/// Bytes that they may take together, compiled.
+const BYTES_MAX: usize = 2 << 20;
+/// Bytes that the matching of one may take beside.
+const CACHE_MAX: usize = 256 << 10;
+
+/// A pattern.
+#[derive(Debug, Clone)]
+pub enum Pattern {
+    /// `^(a|b|c)$`: these texts and no other.
+    Among(HashSet<String>),
+    /// Any other.
+    Regex(Regex),
+}
+
+impl Pattern {
+    /// Whether a text matches.
+    #[must_use]
+    pub fn matches(&self, text: &str) -> bool {
+        match self {
+            Self::Among(texts) => texts.contains(text),
+            Self::Regex(regex) => regex.is_match(text),
+        }
+    }
+}
+
+/// What is wrong with a pattern, in a few words. Nothing is compiled.
+#[must_use]
+pub fn fault(pattern: &str) -> Option<String> {
+    regex_syntax::parse(pattern).err().map(|error| error.to_string())
+}
+
+/// By their text.
+#[derive(Debug, Default)]
+pub struct Patterns(HashMap<String, Pattern>);
+
+impl Patterns {
+    /// Compiles these, each once.
+    ///
+    /// # Errors
+    /// When they are too many, or too large.
+    pub fn compile<'a>(texts: impl IntoIterator<Item = &'a str>) -> Result<Self, QueryError> {
+        let mut patterns = HashMap::new();
+        let mut others: Vec<&str> = Vec::new();
+        for text in texts {
+            match list(text) {
+                Some(texts) => drop(patterns.insert(text.to_owned(), Pattern::Among(texts))),
+                None if !others.contains(&text) => others.push(text),
+                None => {}
+            }
+            if others.len() > PATTERNS_MAX {
+                return Err(QueryError::TooManyPatterns);
+            }
+        }
+        let share = BYTES_MAX / others.len().max(1);
+        for text in others {
+            let regex = RegexBuilder::new(text).size_limit(share).dfa_size_limit(CACHE_MAX).build();
+            let regex = regex.map_err(|error| QueryError::Pattern { detail: error.to_string() })?;
+            patterns.insert(text.to_owned(), Pattern::Regex(regex));
+        }
+        Ok(Self(patterns))
+    }
+
+    /// Whether a text matches a pattern, which is one of those compiled.
+    #[must_use]
+    pub fn matches(&self, pattern: &str, text: &str) -> bool {
+        self.0.get(pattern).is_some_and(|pattern| pattern.matches(text))
+    }
+
+    /// One of those compiled.
+    #[must_use]
+    pub fn get(&self, pattern: &str) -> Option<&Pattern> {
+        self.0.get(pattern)
+    }
+}
+
+/// The texts of a pattern that is a list of them from beginning to end.
+fn list(pattern: &str) -> Option<HashSet<String>> {
+    let within = pattern.strip_prefix('^')?.strip_suffix('$')?;
+    let parsed = regex_syntax::ast::parse::Parser::new().parse(pattern).ok()?;
+    let Ast::Concat(parts) = &parsed else { return None };
+    let is = |ast: &Ast, kind: AssertionKind| matches!(ast, Ast::Assertion(assertion) if assertion.kind == kind);
+    let [first, middle @ .., last] = &*parts.asts else { return None };
+    if !is(first, AssertionKind::StartLine) || !is(last, AssertionKind::EndLine) {
+        return None;
+    }
+    let [Ast::Group(group)] = middle else {
+        // A text alone.
+        return (!within.is_empty()).then(|| text(middle)).flatten().map(|text| HashSet::from([text]));
+    };
+    if matches!(&group.kind, GroupKind::NonCapturing(flags) if !flags.items.is_empty()) {
+        return None;
+    }
+    match &*group.ast {
+        Ast::Alternation(alternatives) => alternatives.asts.iter().map(|ast| text(std::slice::from_ref(ast))).collect(),
+        one => Some(HashSet::from([text(std::slice::from_ref(one))?])),
+    }
+}
+
+/// The text that these parts are, if they are nothing else.
+fn text(parts: &[Ast]) -> Option<String> {
+    let mut found = String::new();
+    for part in parts {
+        match part {
+            Ast::Literal(literal) => found.push(literal.c),
+            Ast::Empty(_) => {}
+            Ast::Concat(parts) => found += &text(&parts.asts)?,
+            _ => return None,
+        }
+    }
+    Some(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_of_texts_is_a_set() {
+        let cases = [
+            ("^(a|b\\.c|\\Qd\\E)$", None),
+            ("^(a|b\\.c)$", Some(vec!["a", "b.c"])),
+            ("^(?:s1|s2|)$", Some(vec!["", "s1", "s2"])),
+            ("^(one)$", Some(vec!["one"])),
+            ("^one$", Some(vec!["one"])),
+            ("^(a|b.c)$", None),
+            ("^(a|b)", None),
+            ("^(a|b)$|x$", None),
+            ("(?i)^(a|b)$", None),
+            ("^(?i:a|b)$", None),
+            ("^$", None),
+        ];
+        for (pattern, expected) in cases {
+            let found = list(pattern).map(|texts| {
+                let mut texts: Vec<String> = texts.into_iter().collect();
+                texts.sort();
+                texts
+            });
+            assert_eq!(found, expected.map(|texts| texts.into_iter().map(str::to_owned).collect()), "{pattern}");
+        }
+    }
+
+    /// A request of 27 KB had 1,300 patterns, which took 1.3 GB.
+    #[test]
+    fn patterns_are_few_and_small() {
+        let many: Vec<String> = (0..=PATTERNS_MAX).map(|number| format!("x{number}.*")).collect();
+        assert!(matches!(Patterns::compile(many.iter().map(String::as_str)), Err(QueryError::TooManyPatterns)));
+        assert!(Patterns::compile(many[1..].iter().map(String::as_str)).is_ok());
+        assert!(matches!(Patterns::compile(["(\\w{100}){100}"]), Err(QueryError::Pattern { .. })));
+        let lists: Vec<String> = (0..100).map(|number| format!("^(x{number}|y)$")).collect();
+        let lists = Patterns::compile(lists.iter().map(String::as_str)).expect("lists are no patterns");
+        assert!(lists.matches("^(x7|y)$", "x7") && !lists.matches("^(x7|y)$", "x70"));
+    }
+}

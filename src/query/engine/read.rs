@@ -1,0 +1,164 @@
+//! What a plan reads: of whole hours their summaries, where these answer it exactly, and else readings.
+
+use std::borrow::Cow;
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::Engine;
+use super::directory::Entry;
+use super::evaluate::{Evaluation, Filter, Frame, Member};
+use super::filter::{Found, Lookup, holds};
+use super::plan::{Call, Field, Input, Plan};
+use super::points::{Points, Wanted};
+use super::summaries::HourSummary;
+use super::windows::Windows;
+use crate::influxql::Kind;
+use crate::query::QueryError;
+use crate::reading::{Family, Hour, Sensor};
+
+const HOUR: i64 = 3_600_000_000_000;
+
+impl Engine {
+    /// Reads what a plan needs of these sensors, and folds it in.
+    ///
+    /// # Errors
+    /// When not all of it can be read, or it would be too much.
+    pub async fn read(
+        &self,
+        database: &str,
+        entries: &[Entry],
+        evaluation: &mut Evaluation<'_>,
+    ) -> Result<(), QueryError> {
+        let Evaluation { plan, frame, patterns, .. } = *evaluation;
+        let mut chosen: Vec<(&Entry, bool)> = Vec::new();
+        for entry in entries {
+            let has_field = plan.fields[..plan.selected].iter().any(|field| has(entry, field));
+            let holds =
+                plan.condition.as_ref().map_or(Some(true), |condition| holds(condition, &Alone(entry, plan), patterns));
+            if has_field && holds != Some(false) {
+                chosen.push((entry, holds.is_none()));
+            }
+        }
+        self.check_sensors(chosen.len())?;
+        let members: Vec<Member> = chosen.iter().map(|(entry, _)| member(&entry.sensor)).collect();
+        let sensors: Vec<Arc<Sensor>> = chosen.iter().map(|(entry, _)| entry.sensor.clone()).collect();
+        let fields: Vec<Arc<str>> = plan.fields.iter().map(|field| Arc::from(field.name.as_str())).collect();
+        let range = range(plan, frame);
+        let mut span = self.span(&range)?;
+        let mut wanted = Wanted { database, sensors: &sensors, range: range.clone(), fields: &fields };
+        let hours = summarized(plan, frame, &chosen, &range);
+        let parts = match &hours {
+            Some(hours) => vec![range.start..hours.start, hours.end..range.end],
+            None => vec![range],
+        };
+        for part in parts.into_iter().filter(|part| !part.is_empty()) {
+            wanted.range = part;
+            let take = |place: usize, points: &Points| {
+                span.sees_all(&points.times)?;
+                let (entry, of_condition) = chosen[place];
+                let filter = Filter { of_sensor: true, of_condition };
+                evaluation.feed(&members[place], &meant(plan, entry, points), filter)
+            };
+            self.each_points(&wanted, take).await?;
+        }
+        if let Some(hours) = hours {
+            wanted.range = hours;
+            let mut within = Ok(());
+            let take = |place: usize, summaries: &[HourSummary]| {
+                let hours = || summaries.iter().map(|one| one.hour);
+                if let (Some(first), Some(last)) = (hours().min(), hours().max()) {
+                    let mut both = [first, last].into_iter().map(|hour| hour.start_ns()..hour.end_ns());
+                    within = within.clone().and(both.try_for_each(|hour| span.sees(&hour)));
+                }
+                evaluation.absorb(&members[place], summaries);
+            };
+            self.each_summary(&wanted, take).await?;
+            within?;
+        }
+        Ok(())
+    }
+}
+
+/// A sensor of which only the tags are known, and which fields it has.
+struct Alone<'a>(&'a Entry, &'a Plan);
+
+impl Lookup for Alone<'_> {
+    fn find(&self, name: &str, kind: Option<Kind>) -> Found {
+        let Self(entry, plan) = self;
+        match (plan.fields.iter().find(|field| field.is(name, kind)), kind) {
+            (Some(field), _) if has(entry, field) => Found::Unknown,
+            (Some(_), _) => Found::Field(None),
+            (None, None | Some(Kind::Tag)) => Found::Tag(entry.sensor.tag(name).unwrap_or_default().to_owned()),
+            (None, _) => Found::Field(None),
+        }
+    }
+}
+
+fn has(entry: &Entry, field: &Field) -> bool {
+    entry.family(&field.name) == Some(field.family)
+}
+
+/// A sensor's readings without what it has of another family than is meant.
+fn meant<'a>(plan: &Plan, entry: &Entry, points: &'a Points) -> Cow<'a, Points> {
+    let is_other = |field: &Field| entry.family(&field.name).is_some_and(|family| family != field.family);
+    if !plan.fields.iter().any(is_other) {
+        return Cow::Borrowed(points);
+    }
+    let mut points = points.clone();
+    for (field, column) in plan.fields.iter().zip(&mut points.columns) {
+        if is_other(field) {
+            column.fill(None);
+        }
+    }
+    Cow::Owned(points)
+}
+
+fn member(sensor: &Sensor) -> Member {
+    let tags = sensor.tags.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
+    Member { name: Arc::from(&*sensor.measurement), tags }
+}
+
+/// The times to read: the statement's, and the window before them where a call looks back.
+fn range(plan: &Plan, frame: &Frame) -> Range<i64> {
+    let lead = frame.windows.as_ref().filter(|_| plan.looks_back()).map_or(0, |windows| windows.every);
+    let (before, behind) = if frame.descending { (0, lead) } else { (lead, 0) };
+    let start = if frame.has_min { frame.min.saturating_sub(before) } else { frame.min };
+    start..frame.max.saturating_add(1).saturating_add(behind)
+}
+
+/// The whole hours within the range that summaries answer exactly.
+fn summarized(plan: &Plan, frame: &Frame, chosen: &[(&Entry, bool)], range: &Range<i64>) -> Option<Range<i64>> {
+    let picks = plan.calls.len() == 1 && frame.windows.is_none() && plan.calls[0].function.is_selector();
+    let plain = |call: &Call| call.function.is_summarized() && matches!(call.input, Input::Field(_));
+    let numbers = |entry: &Entry| {
+        plan.fields.iter().all(|field| entry.family(&field.name).is_none_or(|family| family == Family::Number))
+    };
+    if plan.is_raw()
+        || picks
+        || !plan.beside.is_empty()
+        || !plan.calls.iter().all(plain)
+        || chosen.iter().any(|(entry, filtered)| *filtered || !numbers(entry))
+    {
+        return None;
+    }
+    let start = Hour::of(range.start.saturating_add(HOUR - 1)).start_ns();
+    let start = if frame.has_min { start } else { Hour::of(range.start.saturating_add(HOUR)).start_ns() };
+    let end = Hour::of(range.end).start_ns();
+    if start >= end {
+        return None;
+    }
+    let aligned = match &frame.windows {
+        None => true,
+        Some(Windows { every, offset, zone: None }) => every % HOUR == 0 && offset % HOUR == 0,
+        Some(windows) => {
+            // All of time is longer than a number of nanoseconds can tell.
+            let hours = end.saturating_sub(start) / HOUR;
+            let whole = |hour: i64| {
+                let first = start + hour * HOUR;
+                windows.around(first) == windows.around(first + HOUR - 1)
+            };
+            windows.every % HOUR == 0 && hours < 100_000 && (0..hours).all(whole)
+        }
+    };
+    aligned.then_some(start..end)
+}

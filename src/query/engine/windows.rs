@@ -1,0 +1,224 @@
+//! Windows of `GROUP BY time()` and of the summary endpoint: which window a time lies in, in UTC or by the clocks of a
+//! zone. They are a partition: every time lies in one window, on the days too on which clocks are set.
+
+use std::ops::Range;
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+
+/// Windows of one width.
+#[derive(Debug, Clone)]
+pub struct Windows {
+    /// Their width in nanoseconds, above zero.
+    pub every: i64,
+    /// By how much they start behind multiples of their width.
+    pub offset: i64,
+    /// The zone whose clocks the multiples are counted on.
+    pub zone: Option<TimeZone>,
+}
+
+/// More than any zone's clocks were ever set by.
+const SET_MOST: i64 = 26 * 3_600_000_000_000;
+
+impl Windows {
+    /// The window that a time lies in.
+    ///
+    /// In a zone it begins when the clocks first show its start, and ends when they first show the next one's. Windows
+    /// that are not longer than what clocks are set by end there, and are counted anew.
+    #[must_use]
+    pub fn around(&self, time: i64) -> Range<i64> {
+        let Some(zone) = &self.zone else { return self.plain(time, 0) };
+        let here = offset(zone, time);
+        let plain = self.plain(time, here);
+        let is_same = |at: i64| offset(zone, at) == here;
+        match is_same(plain.start.saturating_sub(SET_MOST)) && is_same(plain.end.saturating_add(SET_MOST)) {
+            true => plain,
+            false => self.beside_changes(zone, time, &plain),
+        }
+    }
+
+    /// The window that a time lies in, where clocks are set in it or near it.
+    fn beside_changes(&self, zone: &TimeZone, time: i64, plain: &Range<i64>) -> Range<i64> {
+        let time = i128::from(time);
+        let far = i128::from(SET_MOST) * 2;
+        let stretches = stretches(zone, i128::from(plain.start) - far..i128::from(plain.end) + far);
+        let counted = uncut(&stretches, self.every, time);
+        let (begin, end) = (counted[0].times.start, counted[counted.len() - 1].times.end);
+        // What the clocks have shown so far: set back, they show less for a while.
+        let past = counted.iter().filter(|stretch| stretch.times.start <= time);
+        let shown = past.map(|stretch| time.min(stretch.times.end - 1) + stretch.ahead).max().unwrap_or(time);
+        let start = shown - (shown - i128::from(self.offset)).rem_euclid(i128::from(self.every));
+        let first_shown = |clock: i128| {
+            let at = |stretch: &Stretch| {
+                Some(stretch.times.start.max(clock - stretch.ahead)).filter(|at| *at < stretch.times.end)
+            };
+            counted.iter().find_map(at).unwrap_or(end)
+        };
+        clamp(first_shown(start).max(begin))..clamp(first_shown(start + i128::from(self.every)))
+    }
+
+    fn plain(&self, time: i64, zone: i64) -> Range<i64> {
+        let shifted = i128::from(time) - i128::from(self.offset) + i128::from(zone);
+        let start = i128::from(time) - shifted.rem_euclid(i128::from(self.every));
+        clamp(start)..clamp(start + i128::from(self.every))
+    }
+
+    /// The starts of the windows that touch a range, both ends included, in order; at most so many.
+    pub fn starts(&self, from: i64, to: i64, max: usize) -> Result<Vec<i64>, usize> {
+        let mut starts = Vec::new();
+        let mut window = self.around(from);
+        while window.start <= to {
+            if starts.len() >= max {
+                return Err(max);
+            }
+            starts.push(window.start);
+            let next = self.around(window.end);
+            // At the end of time there is none behind.
+            if next.start <= window.start {
+                break;
+            }
+            window = next;
+        }
+        Ok(starts)
+    }
+}
+
+/// Times during which a zone's clocks are not set.
+#[derive(Debug, Clone)]
+struct Stretch {
+    times: Range<i128>,
+    /// By how many nanoseconds they are ahead of UTC.
+    ahead: i128,
+}
+
+/// The stretches of a zone within a range, which is not empty, in order.
+fn stretches(zone: &TimeZone, range: Range<i128>) -> Vec<Stretch> {
+    let from = clamp(range.start);
+    let mut stretches = vec![Stretch { times: range.clone(), ahead: i128::from(offset(zone, from)) }];
+    for change in zone.following(timestamp(from)) {
+        let (at, ahead) = (change.timestamp().as_nanosecond(), i128::from(change.offset().seconds()) * 1_000_000_000);
+        if at >= range.end {
+            break;
+        }
+        let last = stretches.len() - 1;
+        // Some changes are of a name alone.
+        if stretches[last].ahead != ahead {
+            stretches[last].times.end = at;
+            stretches.push(Stretch { times: at..range.end, ahead });
+        }
+    }
+    stretches
+}
+
+/// Those of the stretches around a time between which no cut is.
+fn uncut(stretches: &[Stretch], every: i64, time: i128) -> &[Stretch] {
+    let is_joined = |a: &Stretch, b: &Stretch| (b.ahead - a.ahead).abs() < i128::from(every);
+    let mut joined = stretches.chunk_by(is_joined);
+    joined.find(|joined| joined.iter().any(|stretch| stretch.times.contains(&time))).unwrap_or(stretches)
+}
+
+fn clamp(time: i128) -> i64 {
+    i64::try_from(time).unwrap_or(if time < 0 { i64::MIN } else { i64::MAX })
+}
+
+fn timestamp(time: i64) -> Timestamp {
+    Timestamp::from_nanosecond(i128::from(time)).unwrap_or_default()
+}
+
+/// The zone of a name, if there is one.
+#[must_use]
+pub fn zone(name: &str) -> Option<TimeZone> {
+    match name {
+        "" | "UTC" => Some(TimeZone::UTC),
+        name => TimeZone::get(name).ok(),
+    }
+}
+
+/// By how many nanoseconds a zone's clocks are ahead of UTC.
+#[must_use]
+pub fn offset(zone: &TimeZone, time: i64) -> i64 {
+    i64::from(zone.to_offset(timestamp(time)).seconds()) * 1_000_000_000
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR: i64 = 3_600_000_000_000;
+
+    #[test]
+    fn windows_are_counted_from_the_epoch_and_shifted() {
+        let windows = Windows { every: HOUR, offset: 0, zone: None };
+        assert_eq!(windows.around(0), 0..HOUR);
+        assert_eq!(windows.around(-1), -HOUR..0);
+        let shifted = Windows { offset: HOUR / 4, ..windows.clone() };
+        assert_eq!(shifted.around(0), HOUR / 4 - HOUR..HOUR / 4);
+        assert_eq!(shifted.around(HOUR / 4), HOUR / 4..HOUR / 4 + HOUR);
+        assert_eq!(windows.starts(1, 2 * HOUR, 9), Ok(vec![0, HOUR, 2 * HOUR]));
+        assert_eq!(windows.starts(1, 2 * HOUR, 2), Err(2));
+    }
+
+    #[test]
+    fn days_of_a_zone_are_23_and_25_hours_long_where_its_clocks_change() {
+        let zone = TimeZone::get("Europe/Paris").expect("a zone everybody has");
+        let days = Windows { every: 24 * HOUR, offset: 0, zone: Some(zone) };
+        // 2026-03-29 and 2026-10-25.
+        for (noon, hours) in [(1_774_780_000 * 1_000_000_000, 23), (1_792_925_000 * 1_000_000_000, 25)] {
+            let day = days.around(noon);
+            assert_eq!((day.end - day.start) / HOUR, hours);
+            assert_eq!(days.around(day.start), day, "its first nanosecond is in it");
+        }
+    }
+    /// A reading of an hour that clocks show twice was counted in two windows: 480 hourly readings over the end of summer
+    /// time were 481 by windows of two hours, and more by some others.
+    #[test]
+    fn windows_are_a_partition_whatever_the_clocks_do() {
+        const MINUTE: i64 = HOUR / 60;
+        // When clocks were set: Berlin forwards and backwards, Lord Howe by half an hour, Samoa by a day, Casablanca
+        // twice in a month.
+        let changes = [
+            ("Europe/Berlin", 1_774_746_000),
+            ("Europe/Berlin", 1_792_890_000),
+            ("Australia/Lord_Howe", 1_775_314_800),
+            ("Pacific/Apia", 1_325_239_200),
+            ("Africa/Casablanca", 1_741_485_600),
+            ("America/St_Johns", 1_793_507_400),
+        ];
+        for (name, change) in changes {
+            let zone = TimeZone::get(name).expect("a zone everybody has");
+            for every in [1, 7, 20, 30, 45, 60, 90, 120, 180, 300, 420, 1440, 10_080, 43_200, 525_600] {
+                for offset in [0, 20, -75] {
+                    let windows = Windows { every: every * MINUTE, offset: offset * MINUTE, zone: Some(zone.clone()) };
+                    let from = change * 1_000_000_000 - 3 * HOUR * 24;
+                    let mut window = windows.around(from);
+                    while window.end < from + 6 * HOUR * 24 {
+                        let next = windows.around(window.end);
+                        assert_eq!(next.start, window.end, "{name} {every} {offset}");
+                        for time in [next.start, next.start + (next.end - next.start) / 3, next.end - 1] {
+                            assert_eq!(windows.around(time), next, "{name} {every} {offset} {time}");
+                        }
+                        window = next;
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn windows_of_a_zone_begin_when_its_clocks_first_show_their_start() {
+        let zone = TimeZone::get("Europe/Berlin").expect("a zone everybody has");
+        let lengths = |every: i64, from: i64| -> Vec<i64> {
+            let windows = Windows { every: every * HOUR / 60, offset: 0, zone: Some(zone.clone()) };
+            let mut starts = windows.starts(from, from + 9 * HOUR, 99).expect("few");
+            starts.push(windows.around(starts[starts.len() - 1]).end);
+            starts.windows(2).map(|pair| (pair[1] - pair[0]) / (HOUR / 60)).collect()
+        };
+        // Midnight of the days on which summer time begins and ends.
+        let (spring, autumn) = (1_774_738_800 * 1_000_000_000, 1_792_879_200 * 1_000_000_000);
+        assert_eq!(lengths(120, spring)[..3], [120, 60, 120]);
+        assert_eq!(lengths(120, autumn)[..3], [120, 180, 120]);
+        assert_eq!(lengths(90, autumn)[..3], [90, 150, 90]);
+        assert_eq!(lengths(60, autumn)[..4], [60; 4]);
+        assert_eq!(lengths(45, autumn)[..6], [45, 45, 45, 45, 15, 45]);
+    }
+}

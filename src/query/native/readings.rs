@@ -1,0 +1,189 @@
+//! Readings of one sensor, part by part, from the earliest on or from the latest back.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use super::Selection;
+use crate::bucket::readings::reading_bytes;
+use crate::bucket::store::ScannedPage;
+use crate::bucket::{Reading, Readings, StorageError};
+use crate::query::QueryError;
+use crate::query::engine::Engine;
+use crate::query::engine::hours::{beside, by_hour, hours_of, overlay};
+use crate::reading::Hour;
+
+/// Which readings come first.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Order {
+    /// The earliest.
+    #[default]
+    Ascending,
+    /// The latest.
+    Descending,
+}
+
+/// A part of a range of readings.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Part {
+    /// In the order asked for.
+    pub readings: Vec<Reading>,
+    /// Where the next part begins, if there is one: no reading before it, in the order asked for, is left.
+    pub next: Option<i64>,
+    /// Whether the sensor is known at all, as its readings show; [`readings`] looks further.
+    pub known: bool,
+}
+
+/// How many readings a page is guessed to hold when one asks for just enough pages.
+const READINGS_PER_PAGE: usize = 50;
+
+impl Order {
+    /// What is left of a range from this time on, in this order.
+    #[must_use]
+    pub fn rest(self, range: &Range<i64>, from: i64) -> Range<i64> {
+        match self {
+            Self::Ascending => from..range.end,
+            Self::Descending => range.start..from.saturating_add(1),
+        }
+    }
+
+    /// The first time of a range, in this order. The range is not empty.
+    #[must_use]
+    pub fn first(self, range: &Range<i64>) -> i64 {
+        match self {
+            Self::Ascending => range.start,
+            Self::Descending => range.end - 1,
+        }
+    }
+}
+
+/// Bounds on the pages read at once with their readings.
+const PAGES_WITH_READINGS: Range<usize> = 4..24;
+
+/// The first `limit` readings of a selection.
+///
+/// # Errors
+/// When the answer cannot be complete.
+pub async fn readings(engine: &Engine, selection: &Selection, order: Order, limit: usize) -> Result<Part, QueryError> {
+    engine.span(&selection.range)?;
+    let mut part = read(engine, selection, order, limit).await?;
+    part.known = !part.readings.is_empty() || engine.is_known(&selection.database, &selection.sensor).await?;
+    Ok(part)
+}
+
+/// As [`readings`], of a sensor that is known.
+pub(super) async fn read(
+    engine: &Engine,
+    selection: &Selection,
+    order: Order,
+    limit: usize,
+) -> Result<Part, QueryError> {
+    let mut readings: Vec<Reading> = Vec::new();
+    let mut hours = hours_of(&selection.range);
+    let mut unflushed = engine.unflushed_of(&selection.database, &selection.sensor, &hours).await?;
+    let (mut bytes, mut measured) = (0, 0);
+    let pages_max = (limit / READINGS_PER_PAGE).clamp(PAGES_WITH_READINGS.start, PAGES_WITH_READINGS.end);
+    let bytes_max = engine.options.answer_bytes;
+    while hours.start < hours.end && readings.len() <= limit && bytes <= bytes_max {
+        let pages = scan(engine, selection, order, &hours, pages_max).await?;
+        let (scanned, rest) = order.scanned(&pages, &hours, &mut unflushed);
+        for (hour, pages, later) in scanned {
+            if readings.len() > limit {
+                break;
+            }
+            hours = order.behind(&hours, hour);
+            let found = overlay(pages, later.as_ref());
+            match order {
+                Order::Ascending => readings.extend(selected(&found, selection)),
+                Order::Descending => readings.extend(selected(&found, selection).rev()),
+            }
+        }
+        if readings.len() <= limit {
+            hours = rest;
+        }
+        bytes += readings[measured..].iter().map(bytes_of).sum::<usize>();
+        measured = readings.len();
+    }
+    let limit = limit.min(fitting(&readings, bytes_max));
+    let rest = (hours.start < hours.end).then(|| order.first(&(hours.start.start_ns()..hours.end.start_ns())));
+    let next = readings.get(limit).map(|reading| reading.time).or(rest.filter(|_| bytes > bytes_max));
+    readings.truncate(limit);
+    let known = !readings.is_empty();
+    Ok(Part { readings, next, known })
+}
+
+/// Pages with readings, from that end of the hours on from which the order goes.
+async fn scan(
+    engine: &Engine,
+    Selection { database, sensor, .. }: &Selection,
+    order: Order,
+    hours: &Range<Hour>,
+    pages_max: usize,
+) -> Result<Vec<ScannedPage>, StorageError> {
+    match order {
+        Order::Ascending => engine.store.scan(database, sensor, hours.clone(), true, pages_max).await,
+        Order::Descending => engine.store.scan_back(database, sensor, hours.clone(), pages_max).await,
+    }
+}
+
+/// The readings of a set that are selected, in time order.
+fn selected<'a>(set: &'a Readings, selection: &'a Selection) -> impl DoubleEndedIterator<Item = Reading> + 'a {
+    let wanted = |name: &str| selection.fields.is_empty() || selection.fields.iter().any(|field| field == name);
+    let from = set.times().partition_point(|time| *time < selection.range.start);
+    let to = set.times().partition_point(|time| *time < selection.range.end);
+    let cut = move |index: usize| {
+        let fields = set.fields(index).filter(|(name, _)| wanted(name));
+        let fields: Vec<_> = fields.map(|(name, value)| (name.clone(), value.clone())).collect();
+        (!fields.is_empty()).then(|| Reading { time: set.times()[index], fields })
+    };
+    (from..to).filter_map(cut)
+}
+
+/// An hour with its stored pages and what is not flushed of it.
+type ScannedHour<'a> = (Hour, &'a [ScannedPage], Option<Readings>);
+
+impl Order {
+    /// The hours that a scan has gone through, in this order, and those that are left. With no page left, what is
+    /// unflushed is all there is.
+    fn scanned<'a>(
+        self,
+        pages: &'a [ScannedPage],
+        hours: &Range<Hour>,
+        unflushed: &mut BTreeMap<Hour, Readings>,
+    ) -> (Vec<ScannedHour<'a>>, Range<Hour>) {
+        let last = pages.last().map(|page| page.hour);
+        match self {
+            Self::Ascending => {
+                let end = last.map_or(hours.end, Hour::next);
+                (by_hour(pages, unflushed, end), end..hours.end)
+            }
+            Self::Descending => {
+                let start = last.unwrap_or(hours.start);
+                let mut scanned = beside(pages, unflushed.split_off(&start));
+                scanned.reverse();
+                (scanned, hours.start..start)
+            }
+        }
+    }
+
+    /// The hours left behind this one.
+    fn behind(self, hours: &Range<Hour>, hour: Hour) -> Range<Hour> {
+        match self {
+            Self::Ascending => hour.next()..hours.end,
+            Self::Descending => hours.start..hour,
+        }
+    }
+}
+
+pub(super) fn bytes_of(reading: &Reading) -> usize {
+    reading_bytes(reading.time, reading.fields.iter().map(|(name, value)| (&**name, value)))
+}
+
+/// How many of the readings fit into so many bytes; at least one, so that a cursor moves on.
+fn fitting(readings: &[Reading], bytes_max: usize) -> usize {
+    let mut bytes = 0;
+    let fits = |reading: &&Reading| {
+        bytes += bytes_of(reading);
+        bytes <= bytes_max
+    };
+    readings.iter().take_while(fits).count().max(1)
+}
