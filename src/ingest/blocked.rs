@@ -68,9 +68,9 @@ impl Blocked {
         }
     }
 
-    /// Notes that what these sensors had waiting was deleted, but for the buckets that still wait.
-    pub fn retain(&self, mut waits: impl FnMut(HotKey) -> bool) {
-        self.locked().retain(|key, _| waits(*key));
+    /// Notes that what a database had waiting was deleted, but for the buckets that still wait.
+    pub fn retain(&self, database: &Arc<Database>, mut waits: impl FnMut(HotKey) -> bool) {
+        self.locked().retain(|key, cause| !Arc::ptr_eq(&cause.database, database) || waits(*key));
     }
 
     /// For people: how many buckets wait, and what for one of them does, the one that has waited longest. Those that

@@ -13,6 +13,7 @@ use std::time::Instant;
 
 use self::claims::Claimed;
 pub use self::claims::Claims;
+pub use self::deletions::Doomed;
 pub use self::fields::Fields;
 use self::fields::Shapes;
 use self::spellings::Spellings;
@@ -32,6 +33,8 @@ pub struct Catalog {
     count: AtomicUsize,
     /// Numbers are given once; counts fall when sensors are deleted.
     next_id: AtomicU32,
+    /// Of databases, too.
+    next_database: AtomicU64,
     met: Arc<AllMet>,
     /// Grows when something of any database was deleted.
     deletions: AtomicU64,
@@ -64,11 +67,15 @@ impl AllMet {
 pub struct Database {
     /// Its name, as clients use it.
     pub name: Box<str>,
+    /// Its number within this process: one that is made anew after it was dropped has another.
+    pub number: u64,
     sensors: RwLock<Spellings>,
     /// How many sensors have readings on their way to the store.
     waiting: AtomicUsize,
-    /// Grows when what documents said of sensors may not be so any more. Changed under the sensors' lock.
+    /// Grows when what documents said of sensors may not be so any more.
     deletions: AtomicU64,
+    /// Grows before any sensor becomes known, under the sensors' lock: until then nobody has readings of it.
+    learnt: AtomicU64,
     /// Another instance may have dropped it since it was met.
     doubted: AtomicBool,
     /// It was dropped: whoever still has it looks for the one that is there now.
@@ -236,6 +243,7 @@ impl Catalog {
             databases: RwLock::default(),
             count: AtomicUsize::new(0),
             next_id: AtomicU32::new(0),
+            next_database: AtomicU64::new(0),
             met: Arc::default(),
             deletions: AtomicU64::new(0),
             deleting: Mutex::default(),
@@ -267,13 +275,17 @@ impl Catalog {
                 return None;
             }
         }
-        Some(databases.entry(name.into()).or_insert_with(|| Database::new(name, self.quota)).clone())
+        Some(databases.entry(name.into()).or_insert_with(|| self.new_database(name)).clone())
     }
 
     /// A database met in the log, whatever the limit says: it was let in before.
     pub fn enlist_database(&self, name: &str) -> Arc<Database> {
         let mut databases = self.databases.write().unwrap_or_else(PoisonError::into_inner);
-        databases.entry(name.into()).or_insert_with(|| Database::new(name, self.quota)).clone()
+        databases.entry(name.into()).or_insert_with(|| self.new_database(name)).clone()
+    }
+
+    fn new_database(&self, name: &str) -> Arc<Database> {
+        Database::new((name, self.next_database.fetch_add(1, Ordering::Relaxed)), self.quota)
     }
 
     /// The databases met so far.
@@ -324,13 +336,17 @@ impl Catalog {
         let mut stored: HashMap<Box<str>, SensorDocument> =
             documents.into_iter().map(|document| (document.sensor.key.clone(), document)).collect();
         let mut sensors = database.sensors.write().unwrap_or_else(PoisonError::into_inner);
+        // Before it is asked whether something is being deleted: whoever begins to delete asks in the other order.
+        database.learnt.fetch_add(1, Ordering::SeqCst);
         if database.deletions() != deletions || self.is_deleting(&database.name) {
             stored.clear();
         }
         let now = Instant::now();
         for Wanted { sensor, payer } in unknown {
-            if sensors.get(&sensor.key).is_some() {
-                continue;
+            match sensors.get_even_deleted(&sensor.key).cloned() {
+                Some(known) if !known.is_superseded() => continue,
+                Some(deleted) => self.take_out(database, &mut sensors, &deleted),
+                None => {}
             }
             let document = stored.remove(&sensor.key);
             let is_new = document.is_none();
@@ -351,14 +367,22 @@ impl Catalog {
             let key = sensor.key.clone();
             sensors.add(key, |place| {
                 let known = KnownSensor::new(sensor, (id, place, id as usize % self.shards), self.met.clone());
-                known.superseded.store(database.is_superseded(), Ordering::Release);
                 if let Some(document) = document {
                     known.adopt(&document);
                 }
                 known
             });
-            database.known.fetch_add(1, Ordering::Relaxed);
+            database.known.fetch_add(usize::from(counts_here), Ordering::Relaxed);
             self.met.version.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Takes a sensor out that was deleted, unless somebody has done so.
+    fn take_out(&self, database: &Database, sensors: &mut Spellings, deleted: &KnownSensor) {
+        // Those of a database that was dropped are counted off together.
+        if sensors.remove(deleted) && !database.is_superseded() {
+            self.count.fetch_sub(1, Ordering::Relaxed);
+            database.known.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
@@ -390,12 +414,14 @@ impl Catalog {
 }
 
 impl Database {
-    fn new(name: &str, quota: Quota) -> Arc<Self> {
+    fn new((name, number): (&str, u64), quota: Quota) -> Arc<Self> {
         Arc::new(Self {
             name: name.into(),
+            number,
             sensors: RwLock::default(),
             waiting: AtomicUsize::new(0),
             deletions: AtomicU64::new(0),
+            learnt: AtomicU64::new(0),
             doubted: AtomicBool::new(false),
             superseded: AtomicBool::new(false),
             unmet: Unmet::default(),

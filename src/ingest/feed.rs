@@ -10,7 +10,7 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use super::backlog::{Backlog, Named};
 use super::batch::{Batch, Fed, index};
-use super::catalog::{Catalog, Database, KnownSensor};
+use super::catalog::{Catalog, Database, Doomed, KnownSensor};
 use super::deletion::{self, Deletion, KIND_DELETION, Pending};
 use super::learn::Learner;
 use super::progress::{Logged, Progress, Tracked};
@@ -68,10 +68,10 @@ impl Feed {
         }
     }
 
-    /// Tells every shard that the deletion it met first is done.
-    pub fn resume(&self) {
+    /// Tells every shard that the deletion of this database that it met first is done.
+    pub fn resume(&self, database: &str) {
         for shard in 0..self.shards.len() {
-            self.ask(shard, Message::Deleted);
+            self.ask(shard, Message::Deleted(database.into()));
         }
     }
 
@@ -89,11 +89,12 @@ impl Feed {
         faults::point("after_feed");
     }
 
-    /// Takes a deletion that has just become durable. Called in log order.
-    pub fn deletion_logged(&self, logged: Logged, deletion: Deletion) {
+    /// Takes a deletion that has just become durable, and what it was about when somebody looked. Called in log order.
+    pub fn deletion_logged(&self, logged: Logged, deletion: Deletion, doomed: Doomed) {
         faults::point("before_feed");
-        match self.progress.logged(logged) {
-            Some(tracked) => self.delete(tracked, deletion),
+        // Where sensors became known meanwhile it is looked up anew, when it is read back.
+        match self.progress.logged_if(logged, || self.catalog.begin_deletion(&deletion, &doomed)) {
+            Some(tracked) => self.delete(tracked, deletion, doomed),
             None => self.backlog.note_deletion(&deletion.database, logged.sequence),
         }
         faults::point("after_feed");
@@ -127,9 +128,8 @@ impl Feed {
         !self.progress.is_live() && self.backlog.is_unlisted(database)
     }
 
-    fn delete(&self, tracked: Tracked, deletion: Deletion) {
-        let ids = self.catalog.begin_deletion(&deletion);
-        let pending = Arc::new(Pending::new(deletion, ids, tracked));
+    fn delete(&self, tracked: Tracked, deletion: Deletion, doomed: Doomed) {
+        let pending = Arc::new(Pending::new(deletion, doomed, tracked));
         for shard in 0..self.shards.len() {
             self.ask(shard, Message::Delete(pending.clone()));
         }
@@ -236,7 +236,8 @@ impl Feeder {
         let memory = record.payload.len();
         let logged = Logged { sequence: record.sequence, readings: 0, memory, received: deletion.received };
         let tracked = self.feed.progress.read_back(logged, record.sequence <= self.last_at_start);
-        self.feed.delete(tracked, deletion);
+        let doomed = self.catalog.begin_deletion_read_back(&deletion);
+        self.feed.delete(tracked, deletion, doomed);
         Ok(())
     }
 }

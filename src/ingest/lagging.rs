@@ -1,57 +1,29 @@
-//! Sensor documents that lag behind the pages: brought up to date now and then with first and last
-//! seen, recent readings and the outlier mark, always by compare-and-set and by the law.
+//! Sensor documents that lag behind the pages: which, since when, and what of them is to be written now. Decides; asks no
+//! store and waits for nobody.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::catalog::{Database, KnownSensor};
-use super::deletion::ALL_HOURS;
 use super::flight::Run;
-use super::outliers::expire;
 use super::progress::{Hold, Ticket};
-use super::reads::{read_buckets_each, read_sensors_each};
-use super::sensors::{ATTEMPTS_MAX, add_fields, new_document};
+use super::refresh::{BATCH, Outcome, Outdated};
+use crate::bucket::StorageError;
 use crate::bucket::hot::HotBuckets;
-use crate::bucket::readings::reading_bytes;
-use crate::bucket::store::{BucketId, Outlier, Written};
-use crate::bucket::{Bucket, Reading, SensorDocument, StorageError, Store};
+use crate::bucket::packed::Packed;
 use crate::reading::Hour;
-use crate::reading::time::MILLI_NS;
 use crate::telemetry::Metrics;
 
-/// How many documents are brought up to date at a time.
-const BATCH: usize = 500;
 /// How long a database whose documents could not be written waits before they are tried again.
 const PUT_OFF: Duration = Duration::from_secs(2);
-/// How many buckets are read back at a time for their latest readings. They may be large.
-const COLD_LOT: usize = 32;
-/// Most stored bytes of a document's recent readings, far below what a document may have.
-const RECENT_BYTES: usize = 1024 * 1024;
-
 /// How long after a failure of its own a document is tried again, at first and at most.
 const RETRY: Range<Duration> = Duration::from_secs(1)..Duration::from_secs(300);
 
-/// Where a shard's sensors live: what the work on their documents needs beside them.
-#[derive(Clone, Copy)]
-pub struct Surroundings<'a> {
-    /// Where the documents are.
-    pub store: &'a dyn Store,
-    /// The same store with what deletions hide of it.
-    pub raw: &'a dyn Store,
-    /// The shard's hot buckets.
-    pub hot: &'a HotBuckets,
-    /// Counters.
-    pub metrics: &'a Metrics,
-    /// The clock, in nanoseconds.
-    pub now: i64,
-}
-
 /// What became of a sensor since its document was last written.
 #[derive(Debug)]
-pub struct Change {
+struct Change {
     known: Arc<KnownSensor>,
     /// Times of the earliest and latest reading stored since.
     seen: Option<(i64, i64)>,
@@ -66,357 +38,270 @@ pub struct Change {
     retry: Option<Duration>,
 }
 
-/// The sensors of one shard whose documents lag behind.
-#[derive(Debug)]
-pub struct Lagging {
-    changes: HashMap<u32, (Arc<Database>, Change)>,
+impl Change {
+    /// Adds what became of it later.
+    fn add(&mut self, (first, last): (i64, i64), hours: impl IntoIterator<Item = Hour>, most: usize) {
+        self.seen = Some(self.seen.map_or((first, last), |(f, l)| (f.min(first), l.max(last))));
+        self.hours.extend(hours);
+        while self.hours.len() > most.max(1) {
+            self.hours.pop_first();
+        }
+    }
+
+    fn spill(&mut self, (hour, pages): (Hour, u32)) {
+        if self.outlier.is_none_or(|(latest, _)| latest <= hour) {
+            self.outlier = Some((hour, pages));
+        }
+    }
+}
+
+/// The sensors of one database whose documents lag behind.
+#[derive(Debug, Default)]
+pub struct OfDatabase {
+    changes: HashMap<u32, Change>,
+    /// Those whose document is being written, as they were when that began.
+    under_way: HashMap<u32, Change>,
     /// Those whose document could not be read or written for a reason of its own: when each is tried again, and how long
     /// it waits after the next failure. They hold nothing in the log, since their pages are stored.
-    failing: HashMap<u32, (Arc<Database>, Change, Instant, Duration)>,
+    failing: HashMap<u32, (Change, Instant, Duration)>,
     /// Whose documents are written next, the first of them last: in the order of their keys, so that those written
     /// together are neighbours in the store. Those that have come since are for the next round.
     round: Vec<u32>,
     /// Sensors whose bucket just outgrew its page: they are to be listed as outliers at once.
     urgent: BTreeSet<u32>,
-    /// Databases whose documents could not be written, and until when they are not tried again: the others are.
-    put_off: BTreeMap<Box<str>, Instant>,
+    /// What landed and counts as flushed when the urgent ones are listed; and when those under way are.
+    landed: Vec<Arc<Packed>>,
+    landed_under_way: Vec<Arc<Packed>>,
+    /// Its documents could not be written: until when they are not tried again.
+    put_off: Option<Instant>,
+}
+
+/// The sensors of one shard whose documents lag behind.
+#[derive(Debug)]
+pub struct Lagging {
+    /// By their databases' numbers.
+    databases: BTreeMap<u64, (Arc<Database>, OfDatabase)>,
     recent: usize,
-    outlier_ttl_ns: i64,
 }
 
 impl Lagging {
     /// None yet; documents hold the `recent` latest readings.
-    pub fn new(recent: usize, outlier_ttl: Duration) -> Self {
-        let outlier_ttl_ns = i64::try_from(outlier_ttl.as_nanos()).unwrap_or(i64::MAX);
-        Self {
-            changes: HashMap::new(),
-            failing: HashMap::new(),
-            round: Vec::new(),
-            urgent: BTreeSet::new(),
-            put_off: BTreeMap::new(),
-            recent,
-            outlier_ttl_ns,
-        }
+    pub fn new(recent: usize) -> Self {
+        Self { databases: BTreeMap::new(), recent }
+    }
+
+    fn of(&mut self, database: &Database) -> Option<&mut OfDatabase> {
+        self.databases.get_mut(&database.number).map(|(_, of)| of)
     }
 
     /// Notes that a run's readings are in the store. The ticket is that of the first of them.
     pub fn note(&mut self, database: &Arc<Database>, run: &Run, ticket: Option<&Arc<Ticket>>) {
         let pages = run.bucket.pages();
         let times = pages.iter().filter_map(|p| Some((*p.readings.times().first()?, *p.readings.times().last()?)));
-        let Some((first, last)) = times.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1))) else { return };
-        let hold = || ticket.map(|ticket| ticket.hold());
+        let Some(seen) = times.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1))) else { return };
         let new = || Change {
             known: run.known.clone(),
             seen: None,
             hours: BTreeSet::new(),
             outlier: None,
-            _hold: hold(),
+            _hold: ticket.map(|ticket| ticket.hold()),
             retry: None,
         };
-        let change = match self.failing.get_mut(&run.known.id) {
-            Some((_, change, ..)) => change,
-            None => &mut self.changes.entry(run.known.id).or_insert_with(|| (database.clone(), new())).1,
+        let (_, of) =
+            self.databases.entry(database.number).or_insert_with(|| (database.clone(), OfDatabase::default()));
+        let (change, is_failing) = match of.failing.get_mut(&run.known.id) {
+            Some((change, ..)) => (change, true),
+            None => (of.changes.entry(run.known.id).or_insert_with(new), false),
         };
-        change.seen = Some(change.seen.map_or((first, last), |(f, l)| (f.min(first), l.max(last))));
-        change.hours.insert(run.id.hour);
-        if change.hours.len() > self.recent.max(1) {
-            change.hours.pop_first();
-        }
-        let spilled = run.changed() && pages.len() > 1;
-        if spilled && change.outlier.is_none_or(|(hour, _)| hour <= run.id.hour) {
-            change.outlier = Some((run.id.hour, u32::try_from(pages.len()).unwrap_or(u32::MAX)));
-        }
-        if spilled && run.pages_before < 2 {
-            self.urgent.insert(run.known.id);
+        change.add(seen, [run.id.hour], self.recent);
+        if run.changed() && pages.len() > 1 {
+            change.spill((run.id.hour, u32::try_from(pages.len()).unwrap_or(u32::MAX)));
+            if run.pages_before < 2 && !is_failing {
+                of.urgent.insert(run.known.id);
+            }
         }
     }
 
     /// Forgets what is known of sensors of which something is about to be deleted: whoever deletes it brings their
     /// documents up to date.
-    pub fn forget(&mut self, sensors: &HashSet<u32>) {
-        self.changes.retain(|id, _| !sensors.contains(id));
-        self.failing.retain(|id, _| !sensors.contains(id));
-        self.urgent.retain(|id| !sensors.contains(id));
+    pub fn forget(&mut self, database: &Database, sensors: &HashSet<u32>) {
+        let Some(of) = self.of(database) else { return };
+        for id in sensors {
+            of.changes.remove(id);
+            of.failing.remove(id);
+            of.urgent.remove(id);
+        }
+    }
+
+    /// Forgets a whole database. What was known of it is returned, so that it may be freed where nobody waits for it.
+    pub fn remove(&mut self, database: &Database) -> Option<OfDatabase> {
+        self.databases.remove(&database.number).map(|(_, of)| of)
     }
 
     /// How many lag behind, but for those whose own document cannot be written now.
     pub fn len(&self) -> usize {
-        self.changes.len()
+        self.databases.values().map(|(_, of)| of.changes.len() + of.under_way.len()).sum()
     }
 
-    /// Writes the documents of sensors that have just become outliers, so that they are listed. Those that the store
-    /// does not take stay lagging.
-    pub async fn write_urgent(&mut self, at: Surroundings<'_>) {
-        let urgent: Vec<u32> = std::mem::take(&mut self.urgent).into_iter().collect();
-        for ids in urgent.chunks(BATCH) {
-            if !self.write_ids(at, ids.to_vec()).await {
-                return;
+    /// What of a sensor is stored and not in its document, as far as it is known here.
+    pub fn outdated(&self, database: &Database, known: &Arc<KnownSensor>, hot: &HotBuckets) -> Option<Outdated> {
+        let (_, of) = self.databases.get(&database.number)?;
+        let failing = || of.failing.get(&known.id).map(|(change, ..)| change);
+        let later = of.changes.get(&known.id).or_else(failing);
+        let both = [of.under_way.get(&known.id), later];
+        let known = both.iter().flatten().next()?.known.clone();
+        let seen = both.iter().flatten().filter_map(|change| change.seen).reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)));
+        let hours: BTreeSet<Hour> = both.iter().flatten().flat_map(|change| &change.hours).copied().collect();
+        let outlier = both.iter().flatten().filter_map(|change| change.outlier).max_by_key(|(hour, _)| *hour);
+        let mut found = 0;
+        let with_tail = |hour: Hour| {
+            let tail =
+                if found < self.recent { hot.tail(database.number, (known.id, hour), self.recent) } else { None };
+            found += tail.as_ref().map_or(0, Vec::len);
+            (hour, tail)
+        };
+        let hours = hours.into_iter().rev().take(self.recent).map(with_tail).collect();
+        Some(Outdated { known, seen, hours, outlier })
+    }
+
+    /// Has the documents of all that lag behind now written, database by database, where that is not under way.
+    pub fn begin_round(&mut self, now: Instant) {
+        for (_, of) in self.databases.values_mut() {
+            if of.put_off.is_some_and(|until| until <= now) {
+                of.put_off = None;
             }
-        }
-    }
-
-    /// Writes the documents of some lagging sensors: at most [`BATCH`] of them, so that readings never wait for long.
-    /// Those that the store does not take stay lagging. Whether there are more that may be written now.
-    pub async fn write_some(&mut self, at: Surroundings<'_>) -> bool {
-        let now = Instant::now();
-        self.put_off.retain(|_, until| now < *until);
-        self.try_failing_again(now);
-        let ids = self.next_ids();
-        if ids.is_empty() {
-            return false;
-        }
-        self.write_ids(at, ids).await && !self.changes.is_empty()
-    }
-
-    /// Takes those up again whose document failed by itself, and whose time has come.
-    fn try_failing_again(&mut self, now: Instant) {
-        let Self { changes, failing, .. } = self;
-        for (id, (database, mut change, _, wait)) in failing.extract_if(|_, (.., at, _)| *at <= now) {
-            change.retry = Some(wait);
-            changes.insert(id, (database, change));
-        }
-    }
-
-    fn next_ids(&mut self) -> Vec<u32> {
-        let Self { changes, round, put_off, .. } = self;
-        let may_be_written = |database: &Database| !put_off.contains_key(&database.name);
-        let mut is_fresh = round.is_empty();
-        loop {
-            let later = round.len().saturating_sub(BATCH);
-            // Some have been written, forgotten or put off since the round began.
-            let is_open = |id: &u32| changes.get(id).is_some_and(|(database, _)| may_be_written(database));
-            let ids: Vec<u32> = round.split_off(later).into_iter().rev().filter(is_open).collect();
-            if !ids.is_empty() || changes.is_empty() {
-                return ids;
+            for (id, (mut change, _, wait)) in of.failing.extract_if(|_, (_, at, _)| *at <= now) {
+                change.retry = Some(wait);
+                of.changes.insert(id, change);
             }
-            if round.is_empty() {
-                if is_fresh && !changes.values().any(|(database, _)| may_be_written(database)) {
-                    return ids;
-                }
-                is_fresh = true;
-                let all = changes.iter().filter(|(_, (database, _))| may_be_written(database));
-                let all = all.map(|(id, (database, change))| (&*database.name, &*change.known.sensor.key, *id));
-                let mut all: Vec<(&str, &str, u32)> = all.collect();
+            if of.put_off.is_none() && of.round.is_empty() && of.under_way.is_empty() {
+                let mut all: Vec<(&str, u32)> =
+                    of.changes.iter().map(|(id, change)| (&*change.known.sensor.key, *id)).collect();
                 all.sort_unstable();
-                round.extend(all.iter().rev().map(|(.., id)| *id));
+                of.round = all.iter().rev().map(|(_, id)| *id).collect();
             }
         }
     }
 
-    /// Writes some documents, database by database: one that the store fails on is put off alone. Whether the store is
-    /// there at all.
-    async fn write_ids(&mut self, at: Surroundings<'_>, ids: Vec<u32>) -> bool {
-        crate::faults::point("before_sensors");
-        let mut by_database: BTreeMap<Box<str>, Vec<u32>> = BTreeMap::new();
-        for id in ids {
-            if let Some((database, _)) = self.changes.get(&id) {
-                by_database.entry(database.name.clone()).or_default().push(id);
-            }
-        }
-        for (database, ids) in by_database {
-            if let Err(error) = self.write_database(at, &database, ids).await {
-                at.metrics.store_error(error.class());
-                tracing::warn!(%database, sensors = self.changes.len(), %error,
-                    "sensor documents lag behind; they are tried again");
-                self.put_off.insert(database, Instant::now() + PUT_OFF);
-                if error.is_of_store() {
-                    return false;
-                }
-            }
-        }
-        true
-    }
-
-    async fn write_database(
+    /// Some documents of this round that are to be written now, of a database that may be written to and of which none
+    /// are under way: at most [`BATCH`] of them.
+    pub fn next(
         &mut self,
-        at: Surroundings<'_>,
-        database: &str,
-        ids: Vec<u32>,
-    ) -> Result<(), StorageError> {
-        let mut open = ids.clone();
-        for _ in 0..ATTEMPTS_MAX {
-            open = self.write_batch(at, database, open).await?;
-            if open.is_empty() {
+        hot: &HotBuckets,
+        may_be_written: impl Fn(&Database) -> bool,
+    ) -> Option<(Arc<Database>, Vec<Outdated>)> {
+        let is_open = |(database, of): &&mut (Arc<Database>, OfDatabase)| {
+            !of.round.is_empty() && of.under_way.is_empty() && of.put_off.is_none() && may_be_written(database)
+        };
+        let mut next = None;
+        for (database, of) in self.databases.values_mut().filter(is_open) {
+            while !of.round.is_empty() && of.under_way.is_empty() {
+                let later = of.round.len().saturating_sub(BATCH);
+                // Some have been forgotten since the round began.
+                of.under_way = of.round.drain(later..).filter_map(|id| Some((id, of.changes.remove(&id)?))).collect();
+            }
+            if !of.under_way.is_empty() {
+                next = Some(database.clone());
                 break;
             }
         }
-        at.metrics.sensor_writes.increment((ids.len() - open.len()) as u64);
-        let Some(id) = open.first() else { return Ok(()) };
-        Err(StorageError::Contended { detail: self.changes[id].1.known.sensor.key.to_string() })
+        next.map(|database| self.under_way(database, hot))
+    }
+
+    /// The documents of sensors that have just become outliers, which are to be written at once.
+    pub fn next_urgent(&mut self, database: &Database, hot: &HotBuckets) -> Option<(Arc<Database>, Vec<Outdated>)> {
+        let (database, of) = self.databases.get_mut(&database.number)?;
+        if of.urgent.is_empty() || !of.under_way.is_empty() {
+            return None;
+        }
+        let urgent = std::mem::take(&mut of.urgent);
+        of.under_way = urgent.into_iter().filter_map(|id| Some((id, of.changes.remove(&id)?))).collect();
+        of.landed_under_way = std::mem::take(&mut of.landed);
+        let database = database.clone();
+        Some(self.under_way(database, hot))
+    }
+
+    fn under_way(&self, database: Arc<Database>, hot: &HotBuckets) -> (Arc<Database>, Vec<Outdated>) {
+        let (_, of) = &self.databases[&database.number];
+        let mut outdated: Vec<Outdated> =
+            of.under_way.values().filter_map(|change| self.outdated(&database, &change.known, hot)).collect();
+        outdated.sort_unstable_by(|a, b| a.known.sensor.key.cmp(&b.known.sensor.key));
+        (database, outdated)
+    }
+
+    /// Keeps what has landed until new outliers are listed; returns it where there are none.
+    pub fn await_urgent(&mut self, database: &Database, landed: Vec<Arc<Packed>>) -> Vec<Arc<Packed>> {
+        match self.of(database) {
+            Some(of) if !of.urgent.is_empty() => {
+                of.landed.extend(landed);
+                Vec::new()
+            }
+            _ => landed,
+        }
+    }
+
+    /// Takes notice of what became of documents that were under way. What the store did not take stays lagging. Returns
+    /// what now counts as flushed.
+    pub fn landed(
+        &mut self,
+        database: &Database,
+        outcome: Outcome,
+        now: Instant,
+        metrics: &Metrics,
+    ) -> Vec<Arc<Packed>> {
+        let recent = self.recent;
+        let Some(of) = self.of(database) else { return Vec::new() };
+        for id in outcome.done {
+            of.under_way.remove(&id);
+        }
+        for (id, error) in outcome.failed {
+            metrics.store_error(error.class());
+            of.fail(&database.name, (id, &error), (now, recent));
+        }
+        for (id, change) in std::mem::take(&mut of.under_way) {
+            let merged = of.with_later(id, change, recent);
+            of.changes.insert(id, merged);
+        }
+        if let Some(error) = outcome.error {
+            metrics.store_error(error.class());
+            tracing::warn!(database = &*database.name, sensors = of.changes.len(), %error,
+                "sensor documents lag behind; they are tried again");
+            of.put_off = Some(now + PUT_OFF);
+            of.round.clear();
+        }
+        let mut landed = std::mem::take(&mut of.landed_under_way);
+        if of.urgent.is_empty() {
+            landed.append(&mut of.landed);
+        }
+        landed
+    }
+}
+
+impl OfDatabase {
+    /// A change with what became of its sensor since.
+    fn with_later(&mut self, id: u32, mut change: Change, recent: usize) -> Change {
+        if let Some(later) = self.changes.remove(&id) {
+            if let Some(seen) = later.seen {
+                change.add(seen, later.hours, recent);
+            }
+            later.outlier.into_iter().for_each(|outlier| change.spill(outlier));
+        }
+        change
     }
 
     /// Leaves a sensor's document for later, since nothing can be done about it now.
-    fn put_off(&mut self, at: Surroundings<'_>, id: u32, error: &StorageError) {
-        at.metrics.store_error(error.class());
-        let Some((database, mut change)) = self.changes.remove(&id) else { return };
+    fn fail(&mut self, database: &str, (id, error): (u32, &StorageError), (now, recent): (Instant, usize)) {
+        let Some(change) = self.under_way.remove(&id) else { return };
+        let mut change = self.with_later(id, change, recent);
         let wait = change.retry.take().unwrap_or(RETRY.start);
         if !error.is_transient() {
             tracing::error!(
-                database = &*database.name, sensor = %change.known.sensor.key, %error, ?wait,
+                database, sensor = %change.known.sensor.key, %error, ?wait,
                 "a sensor's document cannot be brought up to date; it is tried again"
             );
         }
         change._hold = None;
-        self.failing.insert(id, (database, change, Instant::now() + wait, (2 * wait).min(RETRY.end)));
+        self.urgent.remove(&id);
+        self.failing.insert(id, (change, now + wait, (2 * wait).min(RETRY.end)));
     }
-
-    /// Reads, refreshes and writes some documents; returns those that others changed meanwhile.
-    async fn write_batch(
-        &mut self,
-        at: Surroundings<'_>,
-        database: &str,
-        ids: Vec<u32>,
-    ) -> Result<Vec<u32>, StorageError> {
-        let known: Vec<Arc<KnownSensor>> = ids.iter().map(|id| self.changes[id].1.known.clone()).collect();
-        let keys: Vec<&str> = known.iter().map(|known| &*known.sensor.key).collect();
-        let mut stored = read_sensors_each(at.store, database, &keys).await?;
-        let mut documents: Vec<(u32, SensorDocument)> = Vec::with_capacity(ids.len());
-        for id in ids {
-            let sensor = self.changes[&id].1.known.clone();
-            match stored.remove(&sensor.sensor.key) {
-                // Another instance deleted it; with its readings, unless some came to the store since. A page that is only
-                // hidden needs its document too: by that it is found when the deletion is swept up after.
-                None => match at.raw.scan_back(database, &sensor.sensor.key, ALL_HOURS, 1).await {
-                    Ok(pages) if pages.is_empty() => {
-                        sensor.unsave();
-                        self.changes.remove(&id);
-                    }
-                    Err(error) if error.is_away() => return Err(error),
-                    // One that cannot be read is there all the same.
-                    Ok(_) | Err(_) => documents.push((id, new_document(&sensor))),
-                },
-                Some(Ok(document)) => documents.push((id, document)),
-                Some(Err(error)) => self.put_off(at, id, &error),
-            }
-        }
-        let before: Vec<SensorDocument> = documents.iter().map(|(_, document)| document.clone()).collect();
-        self.refresh(at, database, &mut documents).await?;
-        let changed = |(now, before): &((u32, SensorDocument), SensorDocument)| now.1 != *before;
-        let (documents, same): (Vec<_>, Vec<_>) = documents.into_iter().zip(before).partition(changed);
-        for ((id, _), _) in same {
-            self.changes.remove(&id);
-        }
-        let documents = documents.into_iter().map(|(now, _)| now);
-        let (ids, documents): (Vec<u32>, Vec<SensorDocument>) = documents.unzip();
-        let written = at.store.write_sensors(database, &documents).await;
-        let (mut open, mut away) = (Vec::new(), None);
-        for ((id, document), written) in ids.into_iter().zip(&documents).zip(written) {
-            match written {
-                Written::Yes => {
-                    if let Some((_, change)) = self.changes.remove(&id) {
-                        change.known.written_rev.store(document.rev + 1, Ordering::Relaxed);
-                    }
-                }
-                Written::Conflict => open.push(id),
-                Written::Failed(error) if error.is_away() => away = Some(error),
-                Written::Failed(error) => self.put_off(at, id, &error),
-            }
-        }
-        away.map_or(Ok(open), Err)
-    }
-
-    /// Brings documents up to what was stored since they were written. Buckets that are not hot
-    /// any more are read, and those of sensors whose document another instance wrote last, which
-    /// may have corrected what is hot here.
-    ///
-    /// # Errors
-    /// When those cannot be read.
-    pub async fn refresh(
-        &self,
-        at: Surroundings<'_>,
-        database: &str,
-        documents: &mut [(u32, SensorDocument)],
-    ) -> Result<(), StorageError> {
-        let failing = |id: &u32| self.failing.get(id).map(|(_, change, ..)| change);
-        let lagging = |id: &u32| self.changes.get(id).map(|(_, change)| change).or_else(|| failing(id));
-        let mut tails: HashMap<u32, BTreeMap<i64, Reading>> = HashMap::new();
-        // The newest hour of all first, then the next of those that want more: most sensors need
-        // one, and it is hot.
-        for nth in 0..self.recent {
-            let mut cold: Vec<(u32, BucketId)> = Vec::new();
-            for (id, document) in documents.iter() {
-                let Some(change) = lagging(id) else { continue };
-                let tail = tails.entry(*id).or_default();
-                let Some(hour) = change.hours.iter().rev().nth(nth).filter(|_| tail.len() < self.recent) else {
-                    continue;
-                };
-                let rev = change.known.written_rev.load(Ordering::Relaxed);
-                let foreign = at.store.is_shared() && document.rev != rev;
-                let hot = if foreign { None } else { at.hot.tail((*id, *hour), self.recent) };
-                match hot {
-                    Some(hot) => tail.extend(hot.into_iter().map(|r| (r.time, r))),
-                    None => cold.push((*id, BucketId { sensor: change.known.sensor.clone(), hour: *hour })),
-                }
-            }
-            for lot in cold.chunks(COLD_LOT) {
-                let ids: Vec<BucketId> = lot.iter().map(|(_, id)| id.clone()).collect();
-                for ((id, _), pages) in lot.iter().zip(read_buckets_each(at.store, database, &ids).await) {
-                    // A page that cannot be read adds nothing to what its sensor's document says.
-                    let pages = match pages {
-                        Err(error) if error.is_away() => return Err(error),
-                        pages => pages.unwrap_or_default(),
-                    };
-                    let tail = Bucket::from_stored(pages).tail(self.recent);
-                    tails.entry(*id).or_default().extend(tail.into_iter().map(|r| (r.time, r)));
-                }
-            }
-        }
-        for (id, document) in documents {
-            expire(document, at.now, self.outlier_ttl_ns);
-            if let Some(change) = lagging(id) {
-                self.bring_up_to_date(document, change, tails.remove(id).unwrap_or_default(), at.now);
-            }
-        }
-        Ok(())
-    }
-
-    /// Lays readings over a document that are not in the store yet; each is whole, with what the store has at its time.
-    pub fn lay_over(&self, document: &mut SensorDocument, known: &KnownSensor, unflushed: Vec<Reading>) {
-        add_fields(document, known);
-        for time in unflushed.iter().map(|reading| whole(reading.time)) {
-            document.first_seen = Some(document.first_seen.map_or(time, |seen| seen.min(time)));
-            document.last_seen = Some(document.last_seen.map_or(time, |seen| seen.max(time)));
-        }
-        let mut recent: BTreeMap<i64, Reading> = document.recent.drain(..).map(|r| (r.time, r)).collect();
-        recent.extend(unflushed.into_iter().map(|reading| (reading.time, reading)));
-        document.recent = newest(recent, self.recent);
-    }
-
-    fn bring_up_to_date(&self, document: &mut SensorDocument, change: &Change, tail: BTreeMap<i64, Reading>, now: i64) {
-        add_fields(document, &change.known);
-        if let Some((first, last)) = change.seen.map(|(first, last)| (whole(first), whole(last))) {
-            document.first_seen = Some(document.first_seen.map_or(first, |seen| seen.min(first)));
-            document.last_seen = Some(document.last_seen.map_or(last, |seen| seen.max(last)));
-        }
-        let mut recent: BTreeMap<i64, Reading> = document.recent.drain(..).map(|r| (r.time, r)).collect();
-        recent.extend(tail);
-        document.recent = newest(recent, self.recent);
-        if let Some((hour, pages)) = change.outlier {
-            let before = document.outlier.filter(|outlier| outlier.last_hour > hour);
-            document.outlier = Some(Outlier {
-                since: document.outlier.map_or(now, |outlier| outlier.since),
-                seen: now,
-                last_hour: before.map_or(hour, |outlier| outlier.last_hour),
-                pages: before.map_or(pages, |outlier| outlier.pages),
-            });
-        }
-    }
-}
-
-/// The newest readings that a document has room for, in time order and at most `recent` of them.
-pub fn newest(readings: BTreeMap<i64, Reading>, recent: usize) -> Vec<Reading> {
-    let mut bytes = 0;
-    let bytes_of = |r: &Reading| reading_bytes(r.time, r.fields.iter().map(|(name, value)| (&**name, value)));
-    let fits = |reading: &Reading| {
-        bytes += bytes_of(reading);
-        bytes <= RECENT_BYTES
-    };
-    let mut newest: Vec<Reading> = readings.into_values().rev().take(recent).take_while(fits).collect();
-    newest.reverse();
-    newest
-}
-
-/// In whole milliseconds, as they are stored.
-pub fn whole(time: i64) -> i64 {
-    time.div_euclid(MILLI_NS).saturating_mul(MILLI_NS)
 }

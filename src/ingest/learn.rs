@@ -182,7 +182,10 @@ impl Learner {
         let keys: Vec<&str> = unknown.iter().map(|wanted| &*wanted.sensor.key).collect();
         // Before the store is asked: what it says of sensors that are deleted meanwhile does not count.
         let mut found = Found { deletions: database.deletions(), ..Found::default() };
-        if !self.presence.is_silent(&database.name, Instant::now()) {
+        if self.catalog.is_deleting(&database.name) {
+            // Its documents are about to go, and count for nothing: nobody waits for a store that deletes.
+            found.counts = max != usize::MAX;
+        } else if !self.presence.is_silent(&database.name, Instant::now()) {
             match read_sensors_each(&*self.store, &database.name, &keys).await {
                 // A sensor whose document cannot be read becomes known too; its readings fail when
                 // they come to be stored, and nobody else's.

@@ -8,9 +8,10 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use tokio::sync::oneshot;
 
-use super::catalog::Database;
+use super::catalog::{Database, KnownSensor};
 use super::error::IngestError;
-use super::shard::{Message, Refreshing};
+use super::refresh::Documents;
+use super::shard::Message;
 use super::{Ingest, outliers, sensors};
 use crate::bucket::store::SensorFilter;
 use crate::bucket::{Behind, Changes, Met, MetVersion, Readings, SensorDocument, UnflushedReadings};
@@ -141,26 +142,41 @@ impl Ingest {
         database: &Arc<Database>,
         documents: Vec<SensorDocument>,
     ) -> Result<Vec<SensorDocument>, IngestError> {
-        let mut by_shard: Vec<Vec<Refreshing>> = vec![Vec::new(); self.options.shards];
-        let mut fresh: Vec<Option<SensorDocument>> = Vec::with_capacity(documents.len());
-        for (place, document) in documents.into_iter().enumerate() {
-            match self.catalog.sensor(database, &document.sensor.key) {
-                Some(known) => {
-                    by_shard[known.shard].push((place, known, document));
-                    fresh.push(None);
-                }
-                None => fresh.push(Some(document)),
+        let timeout = self.options.ack_timeout;
+        let refreshed = tokio::time::timeout(timeout, self.refresh_in_time(database, documents)).await;
+        refreshed.map_err(|_| IngestError::Timeout(timeout))?
+    }
+
+    async fn refresh_in_time(
+        &self,
+        database: &Arc<Database>,
+        mut documents: Vec<SensorDocument>,
+    ) -> Result<Vec<SensorDocument>, IngestError> {
+        let mut by_shard: Vec<(Vec<usize>, Vec<Arc<KnownSensor>>)> = vec![Default::default(); self.options.shards];
+        for (place, document) in documents.iter().enumerate() {
+            if let Some(known) = self.catalog.sensor(database, &document.sensor.key) {
+                let (places, sensors) = &mut by_shard[known.shard];
+                places.push(place);
+                sensors.push(known);
             }
         }
-        for (shard, documents) in by_shard.into_iter().enumerate().filter(|(_, documents)| !documents.is_empty()) {
+        let mut answers = Vec::new();
+        for (shard, (places, sensors)) in by_shard.into_iter().enumerate().filter(|(_, (places, _))| !places.is_empty())
+        {
             let (reply, answer) = oneshot::channel();
-            self.feed.ask(shard, Message::Refresh { database: database.clone(), documents, reply });
-            let timeout = self.options.ack_timeout;
-            let answer = tokio::time::timeout(timeout, answer).await.map_err(|_| IngestError::Timeout(timeout))?;
-            for (place, document) in answer.map_err(|_| IngestError::Stopping)?? {
-                fresh[place] = Some(document);
+            let (database, asked) = (database.clone(), sensors.clone());
+            self.feed.ask(shard, Message::Latest { database, sensors: asked, reply });
+            answers.push((places, sensors, answer));
+        }
+        for (places, sensors, answer) in answers {
+            let latest = answer.await.map_err(|_| IngestError::Stopping)?;
+            let old = places.iter().map(|place| documents[*place].clone()).collect();
+            let fresh =
+                Documents::new(&self.options).lay_latest(&*self.store, database, &sensors, (old, latest)).await?;
+            for (place, document) in places.into_iter().zip(fresh) {
+                documents[place] = document;
             }
         }
-        Ok(fresh.into_iter().flatten().collect())
+        Ok(documents)
     }
 }

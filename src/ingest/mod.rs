@@ -33,6 +33,7 @@ mod payers;
 mod progress;
 mod reads;
 mod record;
+mod refresh;
 mod release;
 mod sensors;
 mod shard;

@@ -125,14 +125,8 @@ impl Progress {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes that a request is durable. Its ticket, when it may go to the shards at once; else the
-    /// feeder will read it from the log when its turn comes.
-    pub fn logged(self: &Arc<Self>, logged: Logged) -> Option<Tracked> {
-        self.logged_if(logged, || true)
-    }
-
-    /// The same for a request that may go to the shards only if this is so when its turn comes; else the feeder will
-    /// read it from the log, too.
+    /// Notes that a request is durable. Its ticket, when it may go to the shards at once, for which this must be so when
+    /// its turn comes; else the feeder will read it from the log.
     pub fn logged_if(self: &Arc<Self>, logged: Logged, may_be_fed: impl FnOnce() -> bool) -> Option<Tracked> {
         let mut state = self.lock();
         state.logged = logged.sequence;

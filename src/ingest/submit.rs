@@ -29,20 +29,15 @@ const STATEMENT_BYTES_MAX: usize = 4 << 20;
 /// A deletion in the log, and who is told when it is done.
 type LoggedDeletion = (Sequence, oneshot::Receiver<Result<(), StorageError>>);
 
-/// Sensors in lots that fit into a record.
-fn lots(sensors: &[Arc<Sensor>]) -> Vec<Vec<Sensor>> {
-    let (mut lots, mut bytes): (Vec<Vec<Sensor>>, usize) = (Vec::new(), usize::MAX);
-    for sensor in sensors {
-        if bytes.saturating_add(sensor.key.len()) > DELETION_BYTES {
-            lots.push(Vec::new());
-            bytes = 0;
-        }
+/// How many of the first of these sensors fit into a record: one at least, if there is any.
+fn lot(sensors: &[Arc<Sensor>]) -> usize {
+    let mut bytes = 0;
+    let fits = |sensor: &&Arc<Sensor>| {
+        let is_first = bytes == 0;
         bytes += sensor.key.len();
-        if let Some(lot) = lots.last_mut() {
-            lot.push(Sensor::clone(sensor));
-        }
-    }
-    lots
+        is_first || bytes <= DELETION_BYTES
+    };
+    sensors.iter().take_while(fits).count()
 }
 
 /// What is to be logged of a request.
@@ -104,21 +99,21 @@ impl Ingest {
         timeout: Duration,
     ) -> Result<(), IngestError> {
         let deadline = Instant::now() + timeout;
-        let mut logged = Vec::new();
-        let mut lots = lots(sensors);
-        if lots.is_empty() {
-            // Somebody else may have readings of such sensors that nobody here knows of.
-            lots.push(Vec::new());
-        }
-        // All of it is in the log before any of it is waited for.
-        let last = lots.len() - 1;
-        for (number, sensors) in lots.into_iter().enumerate() {
-            let statement = (number == last).then(|| statement.to_owned());
+        let (mut logged, mut left) = (Vec::new(), sensors);
+        // All of it is in the log before any of it is waited for. Without any sensor, too: somebody else may have readings of
+        // such sensors that nobody here knows of.
+        loop {
+            let (sensors, rest) = left.split_at(lot(left));
+            let sensors = sensors.iter().map(|sensor| Sensor::clone(sensor)).collect();
+            let statement = rest.is_empty().then(|| statement.to_owned());
             let scope = Scope::Readings { sensors, range: range.clone(), statement };
             let deletion = Deletion { received, database: database.to_owned(), scope };
             logged.push(self.log_deletion(deletion, deadline).await?);
+            left = rest;
+            if left.is_empty() {
+                return self.deleted(logged, (deadline, timeout)).await;
+            }
         }
-        self.deleted(logged, (deadline, timeout)).await
     }
 
     /// Deletes everything of a database, and itself. As [`Ingest::delete`] otherwise.
@@ -146,9 +141,11 @@ impl Ingest {
         let (memory, received) = (record.len(), deletion.received);
         let (waiter, stored) = oneshot::channel();
         let feed = self.feed.clone();
+        // Here, and not where the log says that it is durable: others' acks wait there.
+        let doomed = self.catalog.doomed(&deletion);
         let logged = move |sequence: Sequence| {
             feed.progress.wait_for(sequence, waiter);
-            feed.deletion_logged(Logged { sequence, readings: 0, memory, received }, deletion);
+            feed.deletion_logged(Logged { sequence, readings: 0, memory, received }, deletion, doomed);
         };
         // Above what the others have said they acked.
         let above = self.member.agreed.greatest();

@@ -363,7 +363,7 @@ impl Unflushed {
         let (range, before) = (pending.deletion.range(), pending.sequence());
         let goes = |time: i64, sequence: Sequence| range.contains(&time) && sequence < before;
         let (mut deleted, mut emptied) = (0, Vec::new());
-        for id in &pending.ids {
+        for id in &pending.doomed.ids {
             for waiting in self.sensors.get_mut(id).into_iter().flatten() {
                 self.packed -= waiting.rows.memory();
                 let gone = waiting.rows.take_out(goes);
@@ -379,6 +379,11 @@ impl Unflushed {
         }
         emptied.into_iter().for_each(|key| self.remove(key));
         deleted
+    }
+
+    /// How many readings there are, of which nothing may be in flight.
+    pub fn readings(&self) -> usize {
+        self.sensors.values().flatten().map(|waiting| waiting.rows.len()).sum()
     }
 
     /// A sensor's unflushed readings in a range of hours, merged by the law, hour by hour.

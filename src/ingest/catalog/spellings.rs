@@ -15,28 +15,36 @@ pub struct Spellings {
     known: HashMap<Box<str>, Arc<KnownSensor>, RandomState>,
     /// Each sensor once, at its [`place`](KnownSensor::place).
     places: Vec<Option<Arc<KnownSensor>>>,
+    /// By their places, other spellings than the key of those that have some.
+    others: HashMap<u32, Vec<Box<str>>>,
     /// Places of sensors that were deleted.
     free: Vec<u32>,
 }
 
 impl Spellings {
-    /// The sensor of that spelling.
+    /// The sensor of that spelling, unless it was deleted.
     pub fn get(&self, spelling: &str) -> Option<&Arc<KnownSensor>> {
+        self.known.get(spelling).filter(|known| !known.is_superseded())
+    }
+
+    /// The sensor of that spelling, also one that was deleted and is still to be taken out.
+    pub fn get_even_deleted(&self, spelling: &str) -> Option<&Arc<KnownSensor>> {
         self.known.get(spelling)
     }
 
     /// The sensor of that spelling, when it is the one that last came behind another one.
     pub fn get_behind(&self, before: &KnownSensor, spelling: &str) -> Option<&Arc<KnownSensor>> {
         let guess = self.places.get(before.behind.load(Ordering::Relaxed) as usize)?.as_ref()?;
-        (*guess.sensor.key == *spelling).then_some(guess)
+        (*guess.sensor.key == *spelling && !guess.is_superseded()).then_some(guess)
     }
 
-    /// All spellings.
+    /// All spellings of sensors that were not deleted.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Arc<KnownSensor>)> {
-        self.known.iter().map(|(spelling, known)| (&**spelling, known))
+        let known = self.known.iter().map(|(spelling, known)| (&**spelling, known));
+        known.filter(|(_, known)| !known.is_superseded())
     }
 
-    /// All sensors, some of them several times.
+    /// All sensors, some of them several times, and some that were deleted.
     pub fn values(&self) -> impl Iterator<Item = &Arc<KnownSensor>> {
         self.known.values()
     }
@@ -55,19 +63,23 @@ impl Spellings {
     /// Adds another spelling of a sensor that is there.
     pub fn add_spelling(&mut self, spelling: &str, known: &Arc<KnownSensor>) {
         self.known.insert(spelling.into(), known.clone());
+        self.others.entry(known.place).or_default().push(spelling.into());
     }
 
-    /// Takes sensors out.
-    pub fn retain(&mut self, stays: impl Fn(&KnownSensor) -> bool) {
-        let Self { known, places, free } = self;
-        known.retain(|spelling, known| {
-            let stays = stays(known);
-            if !stays && **spelling == *known.sensor.key {
-                places[known.place as usize] = None;
-                free.push(known.place);
+    /// Takes a sensor out; whether it was there.
+    pub fn remove(&mut self, gone: &KnownSensor) -> bool {
+        let Self { known, places, others, free } = self;
+        let Some(place) = places.get_mut(gone.place as usize) else { return false };
+        let Some(gone) = place.take_if(|there| there.id == gone.id) else { return false };
+        free.push(gone.place);
+        let spellings = others.remove(&gone.place).unwrap_or_default();
+        for spelling in spellings.iter().chain([&gone.sensor.key]) {
+            // Somebody else may go by it since.
+            if known.get(spelling).is_some_and(|there| there.id == gone.id) {
+                known.remove(spelling);
             }
-            stays
-        });
+        }
+        true
     }
 }
 
@@ -101,8 +113,8 @@ mod tests {
                         }
                     }
                     1 => {
-                        spellings.retain(|known| known.sensor.key != sensor(one).key);
-                        model.remove(&one);
+                        let gone = spellings.get(&sensor(one).key).cloned();
+                        prop_assert_eq!(gone.is_some_and(|gone| spellings.remove(&gone)), model.remove(&one).is_some());
                     }
                     _ => {
                         let found = |number: u8| spellings.get(&sensor(number).key).map(|known| known.id);

@@ -1,11 +1,12 @@
-//! Carries deletions out in the store, one after the other in log order, for as long as it takes.
+//! Carries deletions out in the store, those of one database one after the other in log order, for as long as it takes.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::task::JoinSet;
 
 use super::{ALL_HOURS, ALWAYS, Pending, Scope};
 use crate::bucket::deletions::Remembered;
@@ -17,8 +18,8 @@ use crate::ingest::agreed::Understanding;
 use crate::ingest::catalog::Catalog;
 use crate::ingest::feed::Feed;
 use crate::ingest::flight::Context;
-use crate::ingest::lagging::{newest, whole};
 use crate::ingest::reads::{read_buckets_each, read_sensors_each};
+use crate::ingest::refresh::{newest, whole};
 use crate::reading::{Hour, Sensor, Stamp};
 
 /// Of how many sensors readings are deleted at a time.
@@ -55,14 +56,61 @@ pub struct Deleter {
 impl Deleter {
     /// Works until it is aborted.
     pub async fn run(self: Arc<Self>, mut inbox: UnboundedReceiver<Arc<Pending>>) {
+        let mut waiting: HashMap<String, VecDeque<Arc<Pending>>> = HashMap::new();
+        let mut under_way: JoinSet<String> = JoinSet::new();
+        loop {
+            let database = tokio::select! {
+                pending = inbox.recv() => {
+                    let Some(pending) = pending else { return };
+                    let database = pending.deletion.database.clone();
+                    let of_database = waiting.entry(database.clone()).or_default();
+                    of_database.push_back(pending);
+                    if of_database.len() > 1 {
+                        continue;
+                    }
+                    database
+                }
+                Some(done) = under_way.join_next() => {
+                    let database = match done {
+                        Ok(database) => database,
+                        Err(ended) if ended.is_panic() => std::panic::resume_unwind(ended.into_panic()),
+                        Err(_) => return,
+                    };
+                    waiting.get_mut(&database).and_then(VecDeque::pop_front);
+                    database
+                }
+            };
+            match waiting.get(&database).and_then(VecDeque::front) {
+                Some(next) => drop(under_way.spawn(self.clone().see_to(next.clone()))),
+                None => drop(waiting.remove(&database)),
+            }
+        }
+    }
+
+    /// Carries one deletion out, when all shards have met it; returns its database.
+    async fn see_to(self: Arc<Self>, pending: Arc<Pending>) -> String {
+        self.forget_deleted(&pending).await;
         let shards = u32::try_from(self.feed.shards()).unwrap_or(u32::MAX);
-        while let Some(pending) = inbox.recv().await {
-            let Ok(_all) = pending.arrived.acquire_many(shards).await else { return };
-            faults::point("before_deletion");
-            self.carry_out(&pending).await;
-            self.catalog.end_deletion(&pending.deletion.database);
-            faults::point("after_deletion");
-            self.feed.resume();
+        let database = pending.deletion.database.clone();
+        let Ok(_all) = pending.arrived.acquire_many(shards).await else { return database };
+        faults::point("before_deletion");
+        self.carry_out(&pending).await;
+        self.catalog.end_deletion(&database);
+        faults::point("after_deletion");
+        self.feed.resume(&database);
+        database
+    }
+
+    /// Takes what is deleted out of the catalog, on a thread that may wait for those who look at sensors.
+    async fn forget_deleted(&self, pending: &Arc<Pending>) {
+        let (catalog, pending) = (self.catalog.clone(), pending.clone());
+        let forgotten = tokio::task::spawn_blocking(move || {
+            drop(catalog.forget_deleted(&pending.deletion, &pending.doomed));
+        });
+        if let Err(panicked) = forgotten.await
+            && panicked.is_panic()
+        {
+            std::panic::resume_unwind(panicked.into_panic());
         }
     }
 

@@ -4,14 +4,13 @@
 //! A deletion's stamp is that of its record: what is older goes, whoever brings it to the store, and however late. So that
 //! all know, the registry remembers it before anything is removed, and until nothing older can come any more.
 //!
-//! A deletion has the store to itself. Every shard that meets one in its inbox starts no flight any more
+//! A deletion has its database to itself. Every shard that meets one in its inbox starts no flight of that database any more
 //! and lets those under way land; what it holds of what is to go, it drops. When all shards have come that far
-//! the [`Deleter`] removes it from the store, and the shards go on.
+//! the [`Deleter`] removes it from the store, and the shards go on. Other databases notice nothing of it.
 
 mod deleter;
 mod record;
 
-use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -20,6 +19,7 @@ use tokio::sync::Semaphore;
 pub use self::deleter::Deleter;
 pub use self::record::{KIND_DELETION, decode, encode};
 
+use super::catalog::Doomed;
 use super::progress::{Queued, Ticket, Tracked};
 use crate::bucket::deletions::Remembered;
 use crate::log::Sequence;
@@ -95,8 +95,8 @@ impl Deletion {
 pub struct Pending {
     /// What is deleted.
     pub deletion: Deletion,
-    /// The numbers by which shards know the sensors that it is about.
-    pub ids: HashSet<u32>,
+    /// What that is to shards.
+    pub doomed: Doomed,
     /// How many shards have nothing under way any more, and nothing left of it.
     pub arrived: Semaphore,
     /// Given back when it is done.
@@ -107,8 +107,8 @@ pub struct Pending {
 
 impl Pending {
     /// A deletion that no shard has met yet.
-    pub fn new(deletion: Deletion, ids: HashSet<u32>, (ticket, queued): Tracked) -> Self {
-        Self { deletion, ids, arrived: Semaphore::new(0), ticket, _queued: queued }
+    pub fn new(deletion: Deletion, doomed: Doomed, (ticket, queued): Tracked) -> Self {
+        Self { deletion, doomed, arrived: Semaphore::new(0), ticket, _queued: queued }
     }
 
     /// As all members are to know it; `None` for what another record says.

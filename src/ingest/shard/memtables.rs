@@ -1,10 +1,12 @@
 //! What a shard has that is not in the store, by database: each has its own order, its own turn and its own back-off, so
 //! that a database that the store fails on holds up no other. Decides; knows no store.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::ingest::catalog::Database;
 use crate::ingest::failing::Waits;
 use crate::ingest::unflushed::{Load, Rules, Unflushed};
 use crate::log::Sequence;
@@ -15,9 +17,10 @@ const RETRY: Range<Duration> = Duration::from_millis(100)..Duration::from_secs(2
 /// Longer than any process takes to stop.
 const NEVER: Duration = Duration::from_secs(24 * 3600);
 
-/// The readings of one database, and when they may be tried.
+/// The readings of one database, by whatever name it went, and when they may be tried.
 #[derive(Debug)]
-struct Memtable {
+pub struct Memtable {
+    database: Arc<Database>,
     unflushed: Unflushed,
     backoff: Option<Backoff>,
     /// Whether it was told that the store fails on it, or on some bucket of it.
@@ -61,9 +64,12 @@ pub struct Room {
 #[derive(Debug)]
 pub struct Memtables {
     rules: Rules,
-    tables: BTreeMap<Box<str>, Memtable>,
+    /// By their databases' numbers.
+    tables: BTreeMap<u64, Memtable>,
     /// Whose turn was the last.
-    turn: Option<Box<str>>,
+    turn: Option<u64>,
+    /// Names of databases of which something is being deleted: nothing of them is due until that is done.
+    stopped: BTreeSet<Box<str>>,
     memory: usize,
     /// Nobody waits for a further try.
     is_last_try: bool,
@@ -72,7 +78,8 @@ pub struct Memtables {
 impl Memtables {
     /// None yet.
     pub fn new(rules: Rules) -> Self {
-        Self { rules, tables: BTreeMap::new(), turn: None, memory: 0, is_last_try: false }
+        let (tables, stopped) = (BTreeMap::new(), BTreeSet::new());
+        Self { rules, tables, turn: None, stopped, memory: 0, is_last_try: false }
     }
 
     /// How many buckets have unflushed readings.
@@ -86,27 +93,48 @@ impl Memtables {
     }
 
     /// What is unflushed of a database, if there ever was anything.
-    pub fn get(&self, database: &str) -> Option<&Unflushed> {
-        self.tables.get(database).map(|table| &table.unflushed)
+    pub fn get(&self, database: &Database) -> Option<&Unflushed> {
+        self.tables.get(&database.number).map(|table| &table.unflushed)
     }
 
     /// Changes what is unflushed of a database.
-    pub fn with<T>(&mut self, database: &str, change: impl FnOnce(&mut Unflushed) -> T) -> T {
-        if !self.tables.contains_key(database) {
-            let table = Memtable { unflushed: Unflushed::new(self.rules), backoff: None, is_told: false };
-            self.tables.insert(database.into(), table);
-        }
-        let Some(Memtable { unflushed, .. }) = self.tables.get_mut(database) else {
-            return change(&mut Unflushed::new(self.rules));
+    pub fn with<T>(&mut self, database: &Arc<Database>, change: impl FnOnce(&mut Unflushed) -> T) -> T {
+        let Self { rules, tables, .. } = self;
+        let new = || {
+            let (database, unflushed) = (database.clone(), Unflushed::new(*rules));
+            Memtable { database, unflushed, backoff: None, is_told: false }
         };
+        let Memtable { unflushed, .. } = tables.entry(database.number).or_insert_with(new);
         self.memory -= unflushed.memory();
         let changed = change(unflushed);
         self.memory += unflushed.memory();
         changed
     }
 
+    /// Takes out all that is unflushed of a database, of which nothing may be in flight.
+    pub fn remove(&mut self, database: &Database) -> Option<Memtable> {
+        let removed = self.tables.remove(&database.number)?;
+        self.memory -= removed.unflushed.memory();
+        Some(removed)
+    }
+
+    /// Has nothing of the databases of this name due, until it is resumed.
+    pub fn stop(&mut self, name: &str) {
+        self.stopped.insert(name.into());
+    }
+
+    /// Ends a stop.
+    pub fn resume(&mut self, name: &str) {
+        self.stopped.remove(name);
+    }
+
+    /// Whether databases of this name are stopped.
+    pub fn is_stopped(&self, name: &str) -> bool {
+        self.stopped.contains(name)
+    }
+
     /// What waits of a database.
-    pub fn waits(&self, database: &str) -> Waits {
+    pub fn waits(&self, database: &Database) -> Waits {
         self.get(database)
             .map_or_else(Waits::default, |unflushed| Waits { bytes: unflushed.memory(), first: unflushed.first() })
     }
@@ -118,12 +146,13 @@ impl Memtables {
 
     /// The databases whose time has come to be tried again, with a few of their buckets each: at most so many.
     pub fn next_probes(&mut self, at: Moment, room: Room, most: usize) -> Vec<Vec<Load>> {
+        let Self { tables, stopped, .. } = self;
         let is_waiting = |table: &Memtable| {
-            !table.unflushed.is_empty() && table.backoff.as_ref().is_some_and(|b| !b.probing && b.at <= at.now)
+            let is_due = table.backoff.as_ref().is_some_and(|b| !b.probing && b.at <= at.now);
+            is_due && !table.unflushed.is_empty() && !stopped.contains(&table.database.name)
         };
         // Who has waited longest comes first.
-        let mut waiting: Vec<(Option<Instant>, &mut Memtable)> = self
-            .tables
+        let mut waiting: Vec<(Option<Instant>, &mut Memtable)> = tables
             .values_mut()
             .filter(|table| is_waiting(table))
             .map(|table| (table.backoff.as_ref().map(|backoff| backoff.at), table))
@@ -147,21 +176,20 @@ impl Memtables {
     /// What is due of databases that are well, as much as fits into a flight: lots of one database each, beginning
     /// with the database behind the one that came last.
     pub fn next(&mut self, at: Moment, room: Room, more: impl Fn(&Load) -> usize) -> Vec<Vec<Load>> {
-        let mut names: Vec<Box<str>> = self
-            .tables
-            .iter()
-            .filter(|(_, table)| !table.unflushed.is_empty() && table.backoff.is_none())
-            .map(|(name, _)| name.clone())
-            .collect();
-        let behind = names.partition_point(|name| self.turn.as_ref().is_some_and(|turn| name <= turn));
-        names.rotate_left(behind);
+        let is_well = |table: &Memtable| {
+            !table.unflushed.is_empty() && table.backoff.is_none() && !self.stopped.contains(&table.database.name)
+        };
+        let well = self.tables.iter().filter(|(_, table)| is_well(table));
+        let mut numbers: Vec<u64> = well.map(|(number, _)| *number).collect();
+        let behind = numbers.partition_point(|number| self.turn.is_some_and(|turn| *number <= turn));
+        numbers.rotate_left(behind);
         let (mut lots, mut left) = (Vec::new(), room);
-        for name in names {
-            let Some(table) = self.tables.get_mut(&name) else { continue };
+        for number in numbers {
+            let Some(table) = self.tables.get_mut(&number) else { continue };
             let mut loads = Vec::new();
             left = take(&mut table.unflushed, at, left, &mut loads, &more);
             if !loads.is_empty() {
-                self.turn = Some(name);
+                self.turn = Some(number);
                 lots.push(loads);
             }
             if left.buckets == 0 || left.bytes == 0 {
@@ -172,8 +200,8 @@ impl Memtables {
     }
 
     /// Notes what became of a flight of a database: why the store failed on it, if it did.
-    pub fn landed(&mut self, database: &str, failure: Option<bool>, now: Instant) {
-        let Some(table) = self.tables.get_mut(database) else { return };
+    pub fn landed(&mut self, database: &Database, failure: Option<bool>, now: Instant) {
+        let Some(table) = self.tables.get_mut(&database.number) else { return };
         let Some(of_store) = failure else {
             let was_of_store = table.backoff.take().is_some_and(|backoff| backoff.of_store);
             if was_of_store {
@@ -194,26 +222,38 @@ impl Memtables {
     }
 
     /// Whether the store fails on a database, or on some bucket of it, as far as this shard has tried.
-    pub fn is_failing(&self, database: &str) -> bool {
+    pub fn is_failing(&self, database: &Database) -> bool {
         let fails =
             |table: &Memtable| !table.unflushed.is_empty() && (table.backoff.is_some() || table.unflushed.failed() > 0);
-        self.tables.get(database).is_some_and(fails)
+        self.tables.get(&database.number).is_some_and(fails)
     }
 
     /// Notes whether others were told that the store fails on a database; what was noted before.
-    pub fn tell(&mut self, database: &str, is_told: bool) -> bool {
-        self.tables.get_mut(database).is_some_and(|table| std::mem::replace(&mut table.is_told, is_told))
+    pub fn tell(&mut self, database: &Database, is_told: bool) -> bool {
+        self.tables.get_mut(&database.number).is_some_and(|table| std::mem::replace(&mut table.is_told, is_told))
     }
 
     /// Whether others were told that the store fails on a database.
-    pub fn is_told(&self, database: &str) -> bool {
-        self.tables.get(database).is_some_and(|table| table.is_told)
+    pub fn is_told(&self, database: &Database) -> bool {
+        self.tables.get(&database.number).is_some_and(|table| table.is_told)
     }
 
     /// Has every database tried at once, however long ago the store failed on it; one that fails now is not tried again.
     pub fn try_for_the_last_time(&mut self) {
         self.is_last_try = true;
         self.tables.values_mut().for_each(|table| table.backoff = None);
+    }
+}
+
+impl Memtable {
+    /// How many readings it has, of which nothing may be in flight.
+    pub fn readings(&self) -> usize {
+        self.unflushed.readings()
+    }
+
+    /// Whether others were told that the store fails on it.
+    pub fn is_told(&self) -> bool {
+        self.is_told
     }
 }
 

@@ -1,0 +1,361 @@
+//! Sensor documents brought up to date with first and last seen, recent readings and the outlier mark, always by
+//! compare-and-set and by the law. The work of whoever asks the store, with what a shard gave along: no shard waits for it.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::Options;
+use super::catalog::{Database, KnownSensor};
+use super::deletion::ALL_HOURS;
+use super::flight::Context;
+use super::outliers::expire;
+use super::reads::{read_buckets_each, read_sensors_each};
+use super::sensors::{ATTEMPTS_MAX, add_fields, new_document};
+use crate::bucket::readings::reading_bytes;
+use crate::bucket::store::{BucketId, Outlier, Written};
+use crate::bucket::{Bucket, Reading, Readings, SensorDocument, StorageError, Store};
+use crate::clock::now_ns;
+use crate::faults;
+use crate::reading::Hour;
+use crate::reading::time::MILLI_NS;
+
+/// How many documents are written at a time.
+pub const BATCH: usize = 500;
+/// How many buckets are read back at a time for their latest readings. They may be large.
+const COLD_LOT: usize = 32;
+/// Most stored bytes of a document's recent readings, far below what a document may have.
+const RECENT_BYTES: usize = 1024 * 1024;
+
+/// What documents are to have.
+#[derive(Debug, Clone, Copy)]
+pub struct Documents {
+    /// How many of the latest readings.
+    pub recent: usize,
+    /// How long an outlier's mark stays, in nanoseconds.
+    pub outlier_ttl_ns: i64,
+}
+
+/// What a sensor's document lacks, as far as its shard knows.
+#[derive(Debug)]
+pub struct Outdated {
+    /// Whose.
+    pub known: Arc<KnownSensor>,
+    /// Times of the earliest and latest reading stored since it was written.
+    pub seen: Option<(i64, i64)>,
+    /// The latest hours written to, the last one first, with the latest readings of those that are hot.
+    pub hours: Vec<(Hour, Option<Vec<Reading>>)>,
+    /// The latest hour that took more than one page, and its pages.
+    pub outlier: Option<(Hour, u32)>,
+}
+
+/// What a shard knows of a sensor beyond its document.
+#[derive(Debug)]
+pub struct Latest {
+    /// Of what is stored.
+    pub outdated: Option<Outdated>,
+    /// What is not stored, hour by hour.
+    pub unflushed: Vec<(Hour, Readings)>,
+}
+
+/// A document, and what is known beyond it.
+pub type Document<'a> = (Option<&'a Outdated>, SensorDocument);
+
+/// What became of documents.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// These are up to date, by their sensors' numbers.
+    pub done: Vec<u32>,
+    /// These failed for a reason of their own.
+    pub failed: Vec<(u32, StorageError)>,
+    /// Why the others were not written, if there are any.
+    pub error: Option<StorageError>,
+}
+
+impl Documents {
+    /// As the config says.
+    pub fn new(options: &Options) -> Self {
+        Self { recent: options.recent, outlier_ttl_ns: options.outlier_ttl_ns() }
+    }
+
+    /// Brings documents up to what was stored since they were written. Buckets that are not hot any more are read, and
+    /// those of sensors whose document another instance wrote last, which may have corrected what is hot here.
+    ///
+    /// # Errors
+    /// When those cannot be read.
+    pub async fn refresh(
+        self,
+        store: &dyn Store,
+        database: &str,
+        documents: &mut [Document<'_>],
+    ) -> Result<(), StorageError> {
+        let mut tails: Vec<BTreeMap<i64, Reading>> = vec![BTreeMap::new(); documents.len()];
+        // The newest hour of all first, then the next of those that want more: most sensors need one, and it is hot.
+        for nth in 0..self.recent {
+            let mut cold: Vec<(usize, BucketId)> = Vec::new();
+            for (at, ((outdated, document), tail)) in documents.iter().zip(&mut tails).enumerate() {
+                let Some(outdated) = outdated.filter(|_| tail.len() < self.recent) else { continue };
+                let Some((hour, hot)) = outdated.hours.get(nth) else { continue };
+                let known = &outdated.known;
+                let is_foreign = store.is_shared() && document.rev != known.written_rev.load(Ordering::Relaxed);
+                match hot.as_ref().filter(|_| !is_foreign) {
+                    Some(hot) => tail.extend(hot.iter().map(|reading| (reading.time, reading.clone()))),
+                    None => cold.push((at, BucketId { sensor: known.sensor.clone(), hour: *hour })),
+                }
+            }
+            for lot in cold.chunks(COLD_LOT) {
+                let ids: Vec<BucketId> = lot.iter().map(|(_, id)| id.clone()).collect();
+                for ((at, _), pages) in lot.iter().zip(read_buckets_each(store, database, &ids).await) {
+                    // A page that cannot be read adds nothing to what its sensor's document says.
+                    let pages = match pages {
+                        Err(error) if error.is_away() => return Err(error),
+                        pages => pages.unwrap_or_default(),
+                    };
+                    let tail = Bucket::from_stored(pages).tail(self.recent);
+                    tails[*at].extend(tail.into_iter().map(|reading| (reading.time, reading)));
+                }
+            }
+        }
+        let now = now_ns();
+        for ((outdated, document), tail) in documents.iter_mut().zip(tails) {
+            expire(document, now, self.outlier_ttl_ns);
+            if let Some(outdated) = outdated {
+                self.bring_up_to_date(document, outdated, tail, now);
+            }
+        }
+        Ok(())
+    }
+
+    fn bring_up_to_date(
+        self,
+        document: &mut SensorDocument,
+        outdated: &Outdated,
+        tail: BTreeMap<i64, Reading>,
+        now: i64,
+    ) {
+        add_fields(document, &outdated.known);
+        if let Some((first, last)) = outdated.seen.map(|(first, last)| (whole(first), whole(last))) {
+            document.first_seen = Some(document.first_seen.map_or(first, |seen| seen.min(first)));
+            document.last_seen = Some(document.last_seen.map_or(last, |seen| seen.max(last)));
+        }
+        let mut recent: BTreeMap<i64, Reading> = document.recent.drain(..).map(|r| (r.time, r)).collect();
+        recent.extend(tail);
+        document.recent = newest(recent, self.recent);
+        if let Some((hour, pages)) = outdated.outlier {
+            let before = document.outlier.filter(|outlier| outlier.last_hour > hour);
+            document.outlier = Some(Outlier {
+                since: document.outlier.map_or(now, |outlier| outlier.since),
+                seen: now,
+                last_hour: before.map_or(hour, |outlier| outlier.last_hour),
+                pages: before.map_or(pages, |outlier| outlier.pages),
+            });
+        }
+    }
+
+    /// Lays readings over a document that are not in the store yet; each is whole, with what the store has at its time.
+    pub fn lay_over(self, document: &mut SensorDocument, known: &KnownSensor, unflushed: Vec<Reading>) {
+        add_fields(document, known);
+        for time in unflushed.iter().map(|reading| whole(reading.time)) {
+            document.first_seen = Some(document.first_seen.map_or(time, |seen| seen.min(time)));
+            document.last_seen = Some(document.last_seen.map_or(time, |seen| seen.max(time)));
+        }
+        let mut recent: BTreeMap<i64, Reading> = document.recent.drain(..).map(|r| (r.time, r)).collect();
+        recent.extend(unflushed.into_iter().map(|reading| (reading.time, reading)));
+        document.recent = newest(recent, self.recent);
+    }
+
+    /// Documents, as they were read from the store, with what a shard knows of their sensors beyond them.
+    ///
+    /// # Errors
+    /// When something must be read for that, and the store does not answer.
+    pub async fn lay_latest(
+        self,
+        store: &dyn Store,
+        database: &Database,
+        sensors: &[Arc<KnownSensor>],
+        (mut documents, latest): (Vec<SensorDocument>, Vec<Latest>),
+    ) -> Result<Vec<SensorDocument>, StorageError> {
+        read_anew(store, &database.name, sensors, &mut documents).await?;
+        let outdated = latest.iter().map(|latest| latest.outdated.as_ref());
+        let mut refreshed: Vec<Document<'_>> = outdated.zip(documents).collect();
+        self.refresh(store, &database.name, &mut refreshed).await?;
+        let mut documents: Vec<SensorDocument> = refreshed.into_iter().map(|(_, document)| document).collect();
+        for ((known, document), latest) in sensors.iter().zip(&mut documents).zip(latest) {
+            let mut readings: Vec<Reading> = Vec::new();
+            for (hour, set) in latest.unflushed {
+                let set = with_stored(store, &database.name, document, (hour, set)).await?;
+                readings.extend((0..set.len()).map(|i| set.reading(i)));
+            }
+            if !readings.is_empty() {
+                self.lay_over(document, known, readings);
+            }
+        }
+        Ok(documents)
+    }
+
+    /// Writes the documents of some sensors of a database.
+    pub async fn write(self, context: &Context, database: &Database, outdated: &[Outdated]) -> Outcome {
+        faults::point("before_sensors");
+        faults::halt_at("writing_documents").await;
+        let mut outcome = Outcome::default();
+        for lot in outdated.chunks(BATCH) {
+            let before = outcome.done.len();
+            let written = self.write_lot(context, &database.name, lot, &mut outcome).await;
+            context.metrics.sensor_writes.increment((outcome.done.len() - before) as u64);
+            if let Err(error) = written {
+                outcome.error = Some(error);
+                break;
+            }
+        }
+        outcome
+    }
+
+    async fn write_lot(
+        self,
+        context: &Context,
+        database: &str,
+        lot: &[Outdated],
+        outcome: &mut Outcome,
+    ) -> Result<(), StorageError> {
+        let mut open: Vec<&Outdated> = lot.iter().collect();
+        for _ in 0..ATTEMPTS_MAX {
+            open = self.try_to_write(context, database, open, outcome).await?;
+            if open.is_empty() {
+                return Ok(());
+            }
+        }
+        Err(StorageError::Contended { detail: open[0].known.sensor.key.to_string() })
+    }
+
+    /// Reads, refreshes and writes some documents; returns those that others changed meanwhile.
+    async fn try_to_write<'a>(
+        self,
+        context: &Context,
+        database: &str,
+        open: Vec<&'a Outdated>,
+        outcome: &mut Outcome,
+    ) -> Result<Vec<&'a Outdated>, StorageError> {
+        let mut documents = read(context, database, open, outcome).await?;
+        let before: Vec<SensorDocument> = documents.iter().map(|(_, document)| document.clone()).collect();
+        self.refresh(&*context.store, database, &mut documents).await?;
+        let (mut changed, mut writers) = (Vec::new(), Vec::new());
+        for ((outdated, now), before) in documents.into_iter().zip(before) {
+            let Some(outdated) = outdated else { continue };
+            if now == before {
+                outcome.done.push(outdated.known.id);
+            } else {
+                writers.push(outdated);
+                changed.push(now);
+            }
+        }
+        let written = context.store.write_sensors(database, &changed).await;
+        let (mut again, mut away) = (Vec::new(), None);
+        for ((outdated, document), written) in writers.into_iter().zip(&changed).zip(written) {
+            match written {
+                Written::Yes => {
+                    outdated.known.written_rev.store(document.rev + 1, Ordering::Relaxed);
+                    outcome.done.push(outdated.known.id);
+                }
+                Written::Conflict => again.push(outdated),
+                Written::Failed(error) if error.is_away() => away = Some(error),
+                Written::Failed(error) => outcome.failed.push((outdated.known.id, error)),
+            }
+        }
+        away.map_or(Ok(again), Err)
+    }
+}
+
+/// Reads the documents of sensors, and makes those that are missing.
+async fn read<'a>(
+    context: &Context,
+    database: &str,
+    open: Vec<&'a Outdated>,
+    outcome: &mut Outcome,
+) -> Result<Vec<Document<'a>>, StorageError> {
+    let keys: Vec<&str> = open.iter().map(|outdated| &*outdated.known.sensor.key).collect();
+    let mut stored: HashMap<_, _> = read_sensors_each(&*context.store, database, &keys).await?;
+    let mut documents = Vec::with_capacity(open.len());
+    for outdated in open {
+        let known = &outdated.known;
+        match stored.remove(&known.sensor.key) {
+            // Another instance deleted it; with its readings, unless some came to the store since. A page that is only
+            // hidden needs its document too: by that it is found when the deletion is swept up after.
+            None => match context.raw.scan_back(database, &known.sensor.key, ALL_HOURS, 1).await {
+                Ok(pages) if pages.is_empty() => {
+                    known.unsave();
+                    outcome.done.push(known.id);
+                }
+                Err(error) if error.is_away() => return Err(error),
+                // One that cannot be read is there all the same.
+                Ok(_) | Err(_) => documents.push((Some(outdated), new_document(known))),
+            },
+            Some(Ok(document)) => documents.push((Some(outdated), document)),
+            Some(Err(error)) => outcome.failed.push((known.id, error)),
+        }
+    }
+    Ok(documents)
+}
+
+/// Reads those documents again that were written since they were read.
+async fn read_anew(
+    store: &dyn Store,
+    database: &str,
+    known: &[Arc<KnownSensor>],
+    documents: &mut [SensorDocument],
+) -> Result<(), StorageError> {
+    let (mut keys, mut stale) = (Vec::new(), Vec::new());
+    for (known, document) in known.iter().zip(documents) {
+        if document.rev < known.written_rev.load(Ordering::Relaxed) {
+            keys.push(&*known.sensor.key);
+            stale.push(document);
+        }
+    }
+    if keys.is_empty() {
+        return Ok(());
+    }
+    let mut read = read_sensors_each(store, database, &keys).await?;
+    for document in stale {
+        if let Some(anew) = read.remove(&document.sensor.key) {
+            *document = anew?;
+        }
+    }
+    Ok(())
+}
+
+/// Unflushed readings with what the store has beside them, where a document has readings of the same times: which of two
+/// is later only the pages know.
+async fn with_stored(
+    store: &dyn Store,
+    database: &str,
+    document: &SensorDocument,
+    (hour, unflushed): (Hour, Readings),
+) -> Result<Readings, StorageError> {
+    if !document.recent.iter().any(|reading| unflushed.find(reading.time).is_some()) {
+        return Ok(unflushed);
+    }
+    let id = BucketId { sensor: document.sensor.clone(), hour };
+    let mut stored = Readings::default();
+    for page in store.read_buckets(database, &[id]).await?.into_iter().flatten() {
+        stored.merge_set(&page.readings);
+    }
+    stored.merge_set(&unflushed);
+    Ok(stored)
+}
+
+/// The newest readings that a document has room for, in time order and at most `recent` of them.
+pub fn newest(readings: BTreeMap<i64, Reading>, recent: usize) -> Vec<Reading> {
+    let mut bytes = 0;
+    let bytes_of = |r: &Reading| reading_bytes(r.time, r.fields.iter().map(|(name, value)| (&**name, value)));
+    let fits = |reading: &Reading| {
+        bytes += bytes_of(reading);
+        bytes <= RECENT_BYTES
+    };
+    let mut newest: Vec<Reading> = readings.into_values().rev().take(recent).take_while(fits).collect();
+    newest.reverse();
+    newest
+}
+
+/// In whole milliseconds, as they are stored.
+pub fn whole(time: i64) -> i64 {
+    time.div_euclid(MILLI_NS).saturating_mul(MILLI_NS)
+}
