@@ -95,10 +95,20 @@ mod active {
         HALT.get_or_init(parse).as_ref()
     }
 
+    /// Whether who came to the point is to wait there; that somebody does is told by another file beside it.
+    fn is_halted(file: &str) -> bool {
+        let file = Path::new(file);
+        let is_halted = file.exists();
+        if is_halted {
+            let _ = std::fs::write(file.with_extension("met"), "");
+        }
+        is_halted
+    }
+
     /// Waits, or kills the process as SIGKILL does, when a test asked for it here.
     pub fn point(name: &str) {
         if let Some((_, file)) = halt().filter(|(at, _)| at == name) {
-            while Path::new(file).exists() {
+            while is_halted(file) {
                 std::thread::sleep(Duration::from_millis(5));
             }
         }
@@ -116,7 +126,7 @@ mod active {
     /// As [`point`] where it halts, for a task that must not keep its thread from others meanwhile.
     pub async fn halt_at(name: &str) {
         let Some((_, file)) = halt().filter(|(at, _)| at == name) else { return };
-        while Path::new(file).exists() {
+        while is_halted(file) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }

@@ -39,13 +39,18 @@ struct State {
     databases: HashMap<Box<str>, Waiting>,
     /// How many sensors are told apart.
     sensors: usize,
+    /// Of no use any more: whoever reads the log back frees it, since acks wait for those who note what is logged.
+    gone: Vec<Entries>,
 }
+
+/// By the sensors' keys.
+type Entries = HashMap<Box<str>, Entry, RandomState>;
 
 /// What of a database is not given yet.
 #[derive(Debug)]
 enum Waiting {
-    /// Readings of these sensors.
-    Sensors(HashMap<Box<str>, Entry, RandomState>),
+    /// Readings of these sensors, and the last record that has any.
+    Sensors(Entries, Sequence),
     /// Whatever the records up to here are about: too many sensors, or something is deleted.
     Anything(Sequence),
 }
@@ -93,7 +98,12 @@ impl Backlog {
     /// The shards were given everything up to this record, and what was noted of that is of no use any more.
     pub fn give_all(&self, sequence: Sequence) {
         self.give(sequence);
-        self.lock().forget_given(self.given());
+        let gone = {
+            let mut state = self.lock();
+            state.forget_given(self.given());
+            std::mem::take(&mut state.gone)
+        };
+        drop(gone);
     }
 
     /// All records that nobody had looked at are noted.
@@ -114,9 +124,12 @@ impl Backlog {
     /// Notes a record after which nothing that is known of a database's sensors need be so any more.
     pub fn note_deletion(&self, database: &str, sequence: Sequence) {
         let mut state = self.lock();
-        let (sensors, through) = state.databases.remove(database).map_or((0, 0), |waiting| waiting.extent());
-        state.sensors -= sensors;
-        state.databases.insert(database.into(), Waiting::Anything(through.max(sequence)));
+        let through = state.databases.get(database).map_or(0, |waiting| waiting.extent().1).max(sequence);
+        let before = state.databases.insert(database.into(), Waiting::Anything(through));
+        if let Some(Waiting::Sensors(entries, _)) = before {
+            state.sensors -= entries.len();
+            state.gone.push(entries);
+        }
     }
 
     /// Whether readings of these sensors in these hours are still to be given.
@@ -127,7 +140,7 @@ impl Backlog {
             _ if given < state.unknown => true,
             None => false,
             Some(Waiting::Anything(through)) => *through > given,
-            Some(Waiting::Sensors(entries)) => {
+            Some(Waiting::Sensors(entries, _)) => {
                 keys.iter().any(|key| entries.get(*key).is_some_and(|entry| entry.spans.are_open(hours, given)))
             }
         }
@@ -141,7 +154,7 @@ impl Backlog {
             _ if given < state.unknown => true,
             None => false,
             Some(Waiting::Anything(through)) => *through > given,
-            Some(Waiting::Sensors(entries)) => {
+            Some(Waiting::Sensors(entries, _)) => {
                 entries.iter().any(|(key, entry)| entry.spans.through() > given && wanted(key))
             }
         }
@@ -167,7 +180,7 @@ impl Backlog {
     pub fn met(&self, database: &str) -> Vec<Met> {
         let state = self.lock();
         let given = self.given();
-        let Some(Waiting::Sensors(entries)) = state.databases.get(database) else { return Vec::new() };
+        let Some(Waiting::Sensors(entries, _)) = state.databases.get(database) else { return Vec::new() };
         let open = entries.values().filter(|entry| entry.spans.through() > given);
         open.map(|entry| Met { sensor: entry.sensor.clone(), fields: entry.fields() }).collect()
     }
@@ -208,9 +221,7 @@ impl Waiting {
     fn extent(&self) -> (usize, Sequence) {
         match self {
             Self::Anything(through) => (0, *through),
-            Self::Sensors(entries) => {
-                (entries.len(), entries.values().map(|entry| entry.spans.through()).max().unwrap_or_default())
-            }
+            Self::Sensors(entries, through) => (entries.len(), *through),
         }
     }
 }
@@ -219,7 +230,7 @@ impl State {
     fn forget_given(&mut self, given: Sequence) {
         self.databases.retain(|_, waiting| match waiting {
             Waiting::Anything(through) => *through > given,
-            Waiting::Sensors(entries) => {
+            Waiting::Sensors(entries, _) => {
                 entries.retain(|_, entry| entry.spans.through() > given);
                 !entries.is_empty()
             }
@@ -255,19 +266,22 @@ impl Noting<'_> {
     pub fn sensor(&mut self, key: &str, hours: Range<Hour>, fields: Named<'_>, sensor: impl FnOnce() -> Arc<Sensor>) {
         let State { databases, sensors, .. } = &mut *self.state;
         if !databases.contains_key(self.database) {
-            databases.insert(self.database.into(), Waiting::Sensors(HashMap::default()));
+            databases.insert(self.database.into(), Waiting::Sensors(HashMap::default(), self.sequence));
         }
         let Some(waiting) = databases.get_mut(self.database) else { return };
+        if let Waiting::Anything(through) = waiting
+            && *through <= self.given
+        {
+            *waiting = Waiting::Sensors(HashMap::default(), self.sequence);
+        }
         let entries = match waiting {
-            Waiting::Sensors(entries) => entries,
-            Waiting::Anything(through) if *through > self.given => {
+            Waiting::Sensors(entries, through) => {
+                *through = (*through).max(self.sequence);
+                entries
+            }
+            Waiting::Anything(through) => {
                 *through = (*through).max(self.sequence);
                 return;
-            }
-            Waiting::Anything(_) => {
-                *waiting = Waiting::Sensors(HashMap::default());
-                let Waiting::Sensors(entries) = waiting else { return };
-                entries
             }
         };
         if let Some(entry) = entries.get_mut(key) {

@@ -18,11 +18,11 @@ use super::batch::Fed;
 use super::catalog::{Database, KnownSensor};
 use super::deletion::{Pending, Scope};
 use super::flight::{Context, Run, State, fly};
-use super::lagging::Lagging;
+use super::lagging::{Lagging, OfDatabase};
 use super::progress::{Progress, SealAtEnd};
 use super::refresh::{Documents, Latest, Outcome};
 use super::unflushed::{Load, Rules, Unflushed};
-use crate::bucket::hot::HotBuckets;
+use crate::bucket::hot::{Held, HotBuckets};
 use crate::bucket::packed::Packed;
 use crate::bucket::{Readings, StorageError};
 use crate::clock::now_ns;
@@ -71,6 +71,21 @@ pub type Unstored = (usize, Vec<(Hour, Readings)>);
 enum Landed {
     Pages(Vec<Run>),
     Documents(Outcome),
+}
+
+/// What a shard had of a database that was dropped.
+#[derive(Debug)]
+pub struct Taken {
+    unflushed: Option<Memtable>,
+    _hot: Option<Held>,
+    _lagging: Option<OfDatabase>,
+}
+
+impl Taken {
+    /// How many readings of it were not stored.
+    pub fn readings(&self) -> usize {
+        self.unflushed.as_ref().map_or(0, Memtable::readings)
+    }
 }
 
 /// What is to be deleted of a database, in log order. While there is any, nothing of the database is launched.
@@ -217,13 +232,11 @@ impl Shard {
         };
         deletions.has_arrived = true;
         match (pending.doomed.database.clone(), &pending.deletion.scope) {
-            (None, _) => pending.arrived.add_permits(1),
-            (Some(database), Scope::Database) => self.drop_all(&database, pending),
-            (Some(database), Scope::Readings { .. }) => {
-                self.drop_some(&database, &pending);
-                pending.arrived.add_permits(1);
-            }
+            (None, _) => {}
+            (Some(database), Scope::Database) => self.drop_all(&database, &pending),
+            (Some(database), Scope::Readings { .. }) => self.drop_some(&database, &pending),
         }
+        pending.arrived.add_permits(1);
     }
 
     /// Goes on with the next deletion of a database, or with its flights.
@@ -254,7 +267,7 @@ impl Shard {
     }
 
     /// Drops a whole database: taken out at once, and freed where no query and no other database waits for it.
-    fn drop_all(&mut self, database: &Arc<Database>, pending: Arc<Pending>) {
+    fn drop_all(&mut self, database: &Arc<Database>, pending: &Pending) {
         let unflushed = self.unflushed.remove(database);
         self.note_unflushed();
         let is_told = unflushed.as_ref().is_some_and(Memtable::is_told);
@@ -263,12 +276,7 @@ impl Shard {
         }
         self.context.blocked.retain(database, |_| false);
         let (hot, lagging) = (self.hot.remove(database.number), self.lagging.remove(database));
-        let progress = self.progress.clone();
-        tokio::task::spawn_blocking(move || {
-            progress.deleted(unflushed.as_ref().map_or(0, Memtable::readings) as u64);
-            drop((unflushed, hot, lagging));
-            pending.arrived.add_permits(1);
-        });
+        pending.take_over(Taken { unflushed, _hot: hot, _lagging: lagging });
     }
 
     /// Starts flights with what is due, as long as there is room for flights.

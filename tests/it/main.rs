@@ -18,6 +18,7 @@
 //! | `command_line` | flags, configuration, banner, exit statuses |
 //! | `deploy` | what `deploy/` names exists; a real Prometheus finds series for its dashboards and alerts |
 //! | `deletion` | what is deleted is gone and nothing else: a plain map, kills at every step, races, two instances |
+//! | `stalls` | nobody waits for somebody else's work: documents that cannot be written, deletions that take long |
 //! | `accounting` | every reading is accounted for at every scrape, through outages and kills |
 //! | `sums` | sums of whatever arrived in whatever order are the exact ones, rounded once; Python's fractions say so too |
 //! | `many` | questions about many sensors, against a plain map; what there is to ask about |
@@ -47,6 +48,7 @@ mod many;
 mod metrics;
 mod proof;
 mod readme;
+mod stalls;
 mod store_contract;
 mod sums;
 mod tcp;

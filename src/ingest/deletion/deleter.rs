@@ -20,6 +20,7 @@ use crate::ingest::feed::Feed;
 use crate::ingest::flight::Context;
 use crate::ingest::reads::{read_buckets_each, read_sensors_each};
 use crate::ingest::refresh::{newest, whole};
+use crate::ingest::shard::Taken;
 use crate::reading::{Hour, Sensor, Stamp};
 
 /// Of how many sensors readings are deleted at a time.
@@ -93,6 +94,7 @@ impl Deleter {
         let shards = u32::try_from(self.feed.shards()).unwrap_or(u32::MAX);
         let database = pending.deletion.database.clone();
         let Ok(_all) = pending.arrived.acquire_many(shards).await else { return database };
+        self.free_taken(&pending).await;
         faults::point("before_deletion");
         self.carry_out(&pending).await;
         self.catalog.end_deletion(&database);
@@ -101,17 +103,24 @@ impl Deleter {
         database
     }
 
-    /// Takes what is deleted out of the catalog, on a thread that may wait for those who look at sensors.
+    /// Takes what is deleted out of the catalog.
     async fn forget_deleted(&self, pending: &Arc<Pending>) {
         let (catalog, pending) = (self.catalog.clone(), pending.clone());
-        let forgotten = tokio::task::spawn_blocking(move || {
+        beside(move || {
+            faults::point("forgetting_deleted");
             drop(catalog.forget_deleted(&pending.deletion, &pending.doomed));
-        });
-        if let Err(panicked) = forgotten.await
-            && panicked.is_panic()
-        {
-            std::panic::resume_unwind(panicked.into_panic());
-        }
+        })
+        .await;
+    }
+
+    /// Frees what shards had of a whole database.
+    async fn free_taken(&self, pending: &Pending) {
+        let (progress, taken) = (self.feed.progress.clone(), pending.taken());
+        beside(move || {
+            progress.deleted(taken.iter().map(Taken::readings).sum::<usize>() as u64);
+            drop(taken);
+        })
+        .await;
     }
 
     /// Does it, however long the store is away. What a store that is there refuses again and again is given up,
@@ -432,6 +441,16 @@ impl Deleter {
         let times = first.iter().filter_map(|page| page.readings.as_ref()?.times().first().copied());
         let first = times.min().unwrap_or(last);
         Ok(Some(Rest { first, last, recent: newest(recent, self.recent) }))
+    }
+}
+
+/// Does what may take long or wait for a lock on a thread that may: one at a time for each deletion, so that acks have the
+/// processors' others.
+async fn beside(work: impl FnOnce() + Send + 'static) {
+    if let Err(ended) = tokio::task::spawn_blocking(work).await
+        && ended.is_panic()
+    {
+        std::panic::resume_unwind(ended.into_panic());
     }
 }
 

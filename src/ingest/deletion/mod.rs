@@ -12,7 +12,7 @@ mod deleter;
 mod record;
 
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::Semaphore;
 
@@ -21,6 +21,7 @@ pub use self::record::{KIND_DELETION, decode, encode};
 
 use super::catalog::Doomed;
 use super::progress::{Queued, Ticket, Tracked};
+use super::shard::Taken;
 use crate::bucket::deletions::Remembered;
 use crate::log::Sequence;
 use crate::reading::time::{TIMESTAMP_MAX, TIMESTAMP_MIN};
@@ -99,6 +100,8 @@ pub struct Pending {
     pub doomed: Doomed,
     /// How many shards have nothing under way any more, and nothing left of it.
     pub arrived: Semaphore,
+    /// What shards had of a database that goes as a whole.
+    taken: Mutex<Vec<Taken>>,
     /// Given back when it is done.
     pub ticket: Arc<Ticket>,
     /// What waits to be deleted is bounded like readings that wait before the shards.
@@ -108,7 +111,17 @@ pub struct Pending {
 impl Pending {
     /// A deletion that no shard has met yet.
     pub fn new(deletion: Deletion, doomed: Doomed, (ticket, queued): Tracked) -> Self {
-        Self { deletion, doomed, arrived: Semaphore::new(0), ticket, _queued: queued }
+        Self { deletion, doomed, arrived: Semaphore::new(0), taken: Mutex::default(), ticket, _queued: queued }
+    }
+
+    /// Takes over what a shard had of a database that goes as a whole: freeing it takes a while.
+    pub fn take_over(&self, taken: Taken) {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner).push(taken);
+    }
+
+    /// What was taken over so far.
+    pub fn taken(&self) -> Vec<Taken> {
+        std::mem::take(&mut *self.taken.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// As all members are to know it; `None` for what another record says.

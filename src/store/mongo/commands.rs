@@ -5,12 +5,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bson::{Document, RawDocumentBuf};
 use mongodb::error::{Error, ErrorKind};
 use mongodb::{Collection, Database};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::MongoStore;
+use super::given_up::AtWork;
 use super::outcome::{classify, of_insert, of_updates, proven_invalid, stopped_by_validator};
 use super::remove::{self, Removed};
-use super::setup::Collections;
+use super::setup::{Collections, prefix};
 use super::writes::{self, Change, Together, Updates, chunks};
 use crate::bucket::StorageError;
 use crate::bucket::store::{PageWrite, Written};
@@ -24,22 +25,42 @@ impl MongoStore {
         gate: &Arc<Semaphore>,
         command: impl Future<Output = T> + Send + 'static,
     ) -> Result<T, StorageError> {
-        let timeout = self.options.command_timeout;
-        let busy = || StorageError::Unavailable { detail: "earlier commands are still unanswered".to_owned() };
-        let permit = tokio::time::timeout(timeout, gate.clone().acquire_owned()).await;
-        let permit = permit.map_err(|_| busy())?.map_err(|_| busy())?;
+        let permit = self.permit(gate).await?;
         let task = tokio::spawn(async move {
             let result = command.await;
             drop(permit);
             result
         });
-        match tokio::time::timeout(timeout, task).await {
-            Ok(Ok(result)) => Ok(result),
-            Ok(Err(failed)) => Err(StorageError::Unknown { detail: failed.to_string() }),
-            Err(_) => {
-                Err(StorageError::Unknown { detail: format!("no answer within {timeout:?} (store.command_timeout)") })
-            }
-        }
+        let ended = tokio::time::timeout(self.options.command_timeout, task).await;
+        ended.map_err(|_| self.unanswered())?.map_err(|failed| StorageError::Unknown { detail: failed.to_string() })
+    }
+
+    /// Runs a command that changes something of a database, by the name that its collections begin with. One that nobody
+    /// waits for any more is noted as given up.
+    pub(super) async fn run_write<T: Send + 'static>(
+        &self,
+        of: &str,
+        command: impl Future<Output = T> + Send + 'static,
+    ) -> Result<T, StorageError> {
+        let permit = self.permit(&self.writes).await?;
+        let task = tokio::spawn(async move {
+            let result = command.await;
+            drop(permit);
+            result
+        });
+        let mut at_work = AtWork::new(task, of, &self.given_up);
+        let ended = tokio::time::timeout(self.options.command_timeout, at_work.end()).await;
+        ended.map_err(|_| self.unanswered())?.map_err(|detail| StorageError::Unknown { detail })
+    }
+
+    async fn permit(&self, gate: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, StorageError> {
+        let permit = tokio::time::timeout(self.options.command_timeout, gate.clone().acquire_owned()).await;
+        permit.map_err(|_| busy())?.map_err(|_| busy())
+    }
+
+    fn unanswered(&self) -> StorageError {
+        let timeout = self.options.command_timeout;
+        StorageError::Unknown { detail: format!("no answer within {timeout:?} (store.command_timeout)") }
     }
 
     /// Reads, beside the writes.
@@ -89,13 +110,13 @@ impl MongoStore {
     }
 
     async fn send(&self, collection: &Collection<RawDocumentBuf>, changes: Vec<Change>) -> Sent {
-        let (count, collection, mongo) = (changes.len(), collection.clone(), self.mongo.clone());
+        let (count, into, mongo) = (changes.len(), collection.clone(), self.mongo.clone());
         let command = async move {
             let is_insert = matches!(changes.first(), Some(Change::Insert(_)));
-            if is_insert { insert(&collection, changes).await } else { update(&mongo, &collection, changes).await }
+            if is_insert { insert(&into, changes).await } else { update(&mongo, &into, changes).await }
         };
         let lost = |error| Sent { results: vec![Written::Failed(error); count], returned: Vec::new() };
-        self.run(&self.writes, command).await.unwrap_or_else(lost)
+        self.run_write(prefix(collection), command).await.unwrap_or_else(lost)
     }
 
     /// Removes all documents of a filter. The server ends each command before its deadline here, so that
@@ -106,11 +127,11 @@ impl MongoStore {
         filter: Document,
     ) -> Result<(), StorageError> {
         let most = self.options.command_timeout / 2;
-        self.quiet().await?;
+        self.quiet(prefix(collection)).await?;
         loop {
             let command = remove::command(collection.name(), filter.clone(), most);
             let mongo = self.mongo.clone();
-            let ran = self.run(&self.writes, async move { mongo.run_command(command).await }).await;
+            let ran = self.run_write(prefix(collection), async move { mongo.run_command(command).await }).await;
             let removed = ran.map(remove::outcome).unwrap_or_else(Removed::Failed);
             match removed {
                 Removed::All => return Ok(()),
@@ -120,12 +141,9 @@ impl MongoStore {
         }
     }
 
-    /// Waits until no write is at work that was given up on: what it brings must not come after a removal.
-    pub(super) async fn quiet(&self) -> Result<(), StorageError> {
-        let quiet = self.writes.acquire_many(self.options.commands_in_flight);
-        let busy = || StorageError::Unavailable { detail: "earlier commands are still unanswered".to_owned() };
-        let quiet = tokio::time::timeout(self.options.command_timeout, quiet).await;
-        quiet.map_err(|_| busy())?.map(drop).map_err(|_| busy())
+    /// Waits until no write of a database is at work that was given up on: what it brings must not come after a removal.
+    pub(super) async fn quiet(&self, of: &str) -> Result<(), StorageError> {
+        tokio::time::timeout(self.options.command_timeout, self.given_up.quiet(of)).await.map_err(|_| busy())
     }
 
     /// An error of a command that removes things, once the command is not at work any more, wherever it is.
@@ -148,7 +166,8 @@ impl MongoStore {
         let next = || places.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let work = || async {
             while let Some(place) = next() {
-                let outcome = self.transact(writes::together(collections, &writes[place])).await;
+                let changes = writes::together(collections, &writes[place]);
+                let outcome = self.transact(prefix(&collections.buckets), changes).await;
                 outcomes.lock().unwrap_or_else(PoisonError::into_inner)[place] = outcome;
             }
         };
@@ -156,15 +175,19 @@ impl MongoStore {
     }
 
     /// Makes all changes or none.
-    async fn transact(&self, changes: Together) -> Written {
+    async fn transact(&self, of: &str, changes: Together) -> Written {
         let (client, mongo) = (self.client.clone(), self.mongo.clone());
         let transaction = async move { writes::transact(&client, &mongo, changes).await };
-        match self.run(&self.writes, transaction).await {
+        match self.run_write(of, transaction).await {
             Ok(Ok(written)) => written,
             Ok(Err(error)) => Written::Failed(classify(&error)),
             Err(error) => Written::Failed(error),
         }
     }
+}
+
+fn busy() -> StorageError {
+    StorageError::Unavailable { detail: "earlier commands are still unanswered".to_owned() }
 }
 
 /// What became of the changes of one command.

@@ -6,6 +6,7 @@
 
 mod commands;
 mod connect;
+mod given_up;
 mod indexes;
 mod outcome;
 mod reads;
@@ -28,6 +29,7 @@ use tokio::sync::Semaphore;
 
 pub use self::connect::MongoOptions;
 
+use self::given_up::GivenUp;
 use self::outcome::classify;
 use self::reads::find;
 use self::setup::Collections;
@@ -52,6 +54,7 @@ pub struct MongoStore {
     mongo: Database,
     options: MongoOptions,
     writes: Arc<Semaphore>,
+    given_up: Arc<GivenUp>,
     reads: Arc<Semaphore>,
     /// For looking whether MongoDB is there at all, which must not wait behind anything.
     checks: Arc<Semaphore>,
@@ -73,6 +76,7 @@ impl MongoStore {
             options,
             writes: Arc::new(Semaphore::new(permits)),
             reads: Arc::new(Semaphore::new(permits)),
+            given_up: Arc::default(),
             checks: Arc::new(Semaphore::new(1)),
             created: Mutex::default(),
         })
@@ -83,8 +87,9 @@ impl MongoStore {
         let known = self.created.lock().unwrap_or_else(PoisonError::into_inner).contains(database);
         if !known {
             let (mongo, name) = (self.mongo.clone(), database.to_owned());
+            let of = Collections::of(&mongo, database);
             let create = async move { setup::create(&mongo, &name).await };
-            self.run(&self.writes, create).await?.map_err(|e| classify(&e))?;
+            self.run_write(setup::prefix(&of.buckets), create).await?.map_err(|e| classify(&e))?;
             self.created.lock().unwrap_or_else(PoisonError::into_inner).insert(database.to_owned());
         }
         Ok(Collections::of(&self.mongo, database))
@@ -269,9 +274,13 @@ impl Store for MongoStore {
     async fn drop_database(&self, database: &str) -> Result<(), StorageError> {
         let (mongo, name, most) = (self.mongo.clone(), database.to_owned(), self.options.command_timeout / 2);
         self.forget(database);
-        self.quiet().await?;
+        let of = Collections::of(&mongo, database);
+        self.quiet(setup::prefix(&of.buckets)).await?;
         let dropped = async move { remove::drop_database(&mongo, &name, most).await };
-        let dropped = self.run(&self.writes, dropped).await.and_then(|dropped| dropped.map_err(|e| classify(&e)));
+        let dropped = self
+            .run_write(setup::prefix(&of.buckets), dropped)
+            .await
+            .and_then(|dropped| dropped.map_err(|e| classify(&e)));
         match dropped {
             Ok(()) => Ok(()),
             Err(error) => Err(self.at_rest(error).await),
@@ -280,8 +289,9 @@ impl Store for MongoStore {
 
     async fn unlist_database(&self, database: &str) -> Result<(), StorageError> {
         let (mongo, name) = (self.mongo.clone(), database.to_owned());
+        let of = Collections::of(&mongo, database);
         let unlisted = async move { remove::unlist(&mongo, &name).await };
-        self.run(&self.writes, unlisted).await?.map_err(|e| classify(&e))
+        self.run_write(setup::prefix(&of.buckets), unlisted).await?.map_err(|e| classify(&e))
     }
 
     async fn read_registry(&self) -> Result<Registry, StorageError> {

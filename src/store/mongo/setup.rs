@@ -30,6 +30,11 @@ impl Collections {
     }
 }
 
+/// What the names of all collections of one's database begin with.
+pub fn prefix<T: Send + Sync>(collection: &Collection<T>) -> &str {
+    collection.name().rsplit_once('.').map_or("", |(prefix, _)| prefix)
+}
+
 /// The list of databases.
 pub fn databases(mongo: &Database) -> Collection<Document> {
     mongo.collection("databases")

@@ -1,0 +1,107 @@
+//! Writes that nobody waits for any more and that MongoDB may still be at work on, by the collections of their database: what
+//! they bring must not come after a removal there.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+
+/// All of them.
+#[derive(Debug, Default)]
+pub struct GivenUp {
+    at_work: Mutex<HashMap<Box<str>, usize>>,
+    changed: Notify,
+}
+
+impl GivenUp {
+    fn count(&self, of: &str, change: impl FnOnce(usize) -> usize) {
+        let mut at_work = self.at_work.lock().unwrap_or_else(PoisonError::into_inner);
+        match change(at_work.get(of).copied().unwrap_or_default()) {
+            0 => drop(at_work.remove(of)),
+            count => drop(at_work.insert(of.into(), count)),
+        }
+    }
+
+    fn has(&self, of: &str) -> bool {
+        self.at_work.lock().unwrap_or_else(PoisonError::into_inner).contains_key(of)
+    }
+
+    /// Waits until none of a database is at work.
+    pub async fn quiet(&self, of: &str) {
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            if !self.has(of) {
+                return;
+            }
+            changed.await;
+        }
+    }
+}
+
+/// A write at work. Dropped before its end, it is given up.
+pub struct AtWork<T: Send + 'static> {
+    task: Option<JoinHandle<T>>,
+    of: Box<str>,
+    given_up: Arc<GivenUp>,
+}
+
+impl<T: Send + 'static> AtWork<T> {
+    /// A write of a database that somebody waits for.
+    pub fn new(task: JoinHandle<T>, of: &str, given_up: &Arc<GivenUp>) -> Self {
+        Self { task: Some(task), of: of.into(), given_up: given_up.clone() }
+    }
+
+    /// Waits for its end.
+    pub async fn end(&mut self) -> Result<T, String> {
+        let Some(task) = &mut self.task else { return Err("it has ended".to_owned()) };
+        let ended = task.await.map_err(|failed| failed.to_string());
+        self.task = None;
+        ended
+    }
+}
+
+impl<T: Send + 'static> Drop for AtWork<T> {
+    fn drop(&mut self) {
+        // Without a runtime nothing is at work, and nothing will be removed.
+        let (Some(task), Ok(runtime)) = (self.task.take(), Handle::try_current()) else { return };
+        let (of, given_up) = (std::mem::take(&mut self.of), self.given_up.clone());
+        given_up.count(&of, |count| count + 1);
+        runtime.spawn(async move {
+            let _ = task.await;
+            given_up.count(&of, |count| count.saturating_sub(1));
+            given_up.changed.notify_waiters();
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::sync::oneshot;
+
+    use super::*;
+
+    /// A removal waited for all places among the commands at once, so that no write of any database went on while it did.
+    #[tokio::test]
+    async fn a_removal_waits_for_what_was_given_up_in_its_own_database_alone() {
+        let given_up = Arc::<GivenUp>::default();
+        let (answer, answered) = oneshot::channel::<()>();
+        let write = AtWork::new(tokio::spawn(answered), "one", &given_up);
+        given_up.quiet("one").await;
+        drop(write);
+        given_up.quiet("two").await;
+        let quiet = tokio::time::timeout(Duration::from_millis(10), given_up.quiet("one")).await;
+        assert!(quiet.is_err(), "it may still come");
+        answer.send(()).expect("it is waited for");
+        given_up.quiet("one").await;
+        let mut write = AtWork::new(tokio::spawn(async { 7 }), "one", &given_up);
+        assert_eq!(write.end().await, Ok(7));
+        drop(write);
+        assert!(!given_up.has("one"));
+    }
+}

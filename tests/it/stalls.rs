@@ -1,0 +1,243 @@
+//! Nobody waits for somebody else's work: acks and queries while sensors' documents cannot be written, other databases
+//! while one is being deleted. `HOURGLASS_STALLS_SENSORS` says of how many sensors the database is that is dropped.
+
+use std::fmt::Write;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+
+use crate::support::eventually;
+use crate::support::http::{get, post, request};
+use crate::support::mongod::{Mongod, fresh_database_name};
+use crate::support::process::Folder;
+use crate::support::series::{flush, metric, readings};
+use crate::support::server::{Launch, Server};
+
+/// 2026-01-15T14:00:00Z.
+const START: i64 = 1_768_485_600_000_000_000;
+const HOUR: i64 = 3_600_000_000_000;
+/// How long whatever is waited for may take on a busy machine.
+const WITHIN: Duration = Duration::from_secs(60);
+/// What is promised to those who have nothing to do with what goes on.
+const PROMISED: Duration = Duration::from_millis(50);
+/// How often something that is timed is done, and how often all of it is done anew where the machine was busy.
+const TIMES: i64 = 40;
+const ROUNDS: usize = 5;
+const EXCEEDED_TIME_LIMIT: i32 = 262;
+
+/// A server that waits at a point of its work for as long as a file is there.
+struct Halted {
+    server: Server,
+    halt: PathBuf,
+    _folder: Folder,
+}
+
+impl Halted {
+    fn at(point: &str, config: &str) -> Self {
+        let folder = Folder::new("halted");
+        let halt = folder.file("halt");
+        std::fs::write(&halt, "").unwrap();
+        let launch = Launch::embedded().config(config).env("FAULT_HALT_AT", format!("{point}:{}", halt.display()));
+        Self { server: launch.start(), halt, _folder: folder }
+    }
+
+    fn await_halt(&self) {
+        let met = self.halt.with_extension("met");
+        eventually("it is halted", WITHIN, || met.exists().then_some(()));
+    }
+
+    fn go_on(&self) {
+        std::fs::remove_file(&self.halt).unwrap();
+    }
+}
+
+fn write(server: &Server, database: &str, lines: impl AsRef<[u8]>) {
+    post(&server.url(&format!("/write?db={database}")), lines, &[]).expect(204);
+}
+
+/// Carries a statement out, however long that takes.
+fn run(server: &Server, database: &str, statement: &str) {
+    let q = utf8_percent_encode(statement, NON_ALPHANUMERIC);
+    let answer = post(&server.url(&format!("/query?db={database}&q={q}")), "", &[]).expect(200).json();
+    assert!(answer["results"][0]["error"].is_null(), "{statement}: {answer}");
+}
+
+/// A line of each of these sensors.
+fn lines(sensors: std::ops::Range<usize>, time: i64) -> String {
+    sensors.fold(String::new(), |mut lines, sensor| {
+        writeln!(lines, "m,s={sensor} v={sensor} {time}").expect("a String takes it");
+        lines
+    })
+}
+
+fn timed(what: impl FnOnce()) -> Duration {
+    let began = Instant::now();
+    what();
+    began.elapsed()
+}
+
+fn median(mut times: Vec<Duration>) -> Duration {
+    times.sort_unstable();
+    times[times.len() / 2]
+}
+
+/// A shard wrote sensors' documents in its own loop: for as long as the store did not take them it took no readings in, and
+/// every query about its sensors waited, until `store.command_timeout` was over.
+#[test]
+fn documents_that_cannot_be_written_hold_up_no_ack_and_no_query() {
+    let config = "[flush]\ninterval = \"1h\"\nquiet = \"10m\"\n[sensors]\nwrite_interval = \"100ms\"\n";
+    let halted = Halted::at("writing_documents", config);
+    let server = &halted.server;
+    write(server, "d", lines(0..100, START));
+    flush(server);
+    halted.await_halt();
+    let mut medians = Vec::new();
+    for round in 0.. {
+        let time = |at: i64| START + HOUR + (TIMES * i64::from(round) + at) * 1_000_000_000;
+        let acks: Vec<Duration> = (0..TIMES).map(|at| timed(|| write(server, "d", lines(0..100, time(at))))).collect();
+        let (from, to) = (time(0), time(TIMES));
+        let ask = |sensor| assert_eq!(readings(server, "d", &format!("m,s={sensor}"), Some((from, to)), 100).len(), 40);
+        let queries: Vec<Duration> = (0..TIMES).map(|sensor| timed(|| ask(sensor))).collect();
+        let round_medians = (median(acks), median(queries));
+        medians.push(round_medians);
+        if round_medians.0 <= PROMISED && round_medians.1 <= PROMISED {
+            break;
+        }
+        assert!(medians.len() < ROUNDS, "medians of acks and queries: {medians:?}");
+    }
+    // Nor a list, which tells what the documents do not say yet.
+    let list = get(&server.url("/api/v1/sensors?db=d&limit=1&epoch=ns")).expect(200).json();
+    let last_seen = list["sensors"][0]["last_seen"].as_i64().expect("a time");
+    assert!(last_seen >= START + HOUR, "{list}");
+    halted.go_on();
+    flush(server);
+    assert_eq!(metric(server, "hourglass_ingest_readings_pending"), 0.0);
+}
+
+/// A deletion stopped the flushes of all databases for as long as it took.
+#[test]
+fn a_deletion_that_takes_long_stops_the_flushes_of_its_own_database_only() {
+    let config = "[flush]\ninterval = \"100ms\"\n";
+    let halted = Halted::at("settling", config);
+    let server = &halted.server;
+    for database in ["a", "b", "c"] {
+        write(server, database, lines(0..3, START));
+    }
+    flush(server);
+    std::thread::scope(|scope| {
+        let deleted = scope.spawn(|| run(server, "a", "DROP SERIES FROM m WHERE s = '1'"));
+        halted.await_halt();
+        let stored = || metric(server, "hourglass_ingest_readings_stored_total");
+        let before = stored();
+        write(server, "a", lines(0..3, START + HOUR));
+        write(server, "b", lines(0..3, START + HOUR));
+        eventually("those of the other are stored", WITHIN, || (stored() >= before + 3.0).then_some(()));
+        // And what is deleted of others does not wait for it either.
+        run(server, "c", "DROP DATABASE c");
+        assert_eq!(stored(), before + 3.0, "its own wait");
+        assert!(!deleted.is_finished());
+        halted.go_on();
+        deleted.join().expect("it is done");
+    });
+    flush(server);
+    let count = |database, sensor| readings(server, database, sensor, None, 10).len();
+    assert_eq!([count("a", "m,s=0"), count("a", "m,s=1"), count("b", "m,s=1"), count("c", "m,s=1")], [2, 1, 2, 0]);
+}
+
+/// The same where MongoDB refuses what one of them needs.
+#[test]
+fn a_deletion_that_mongodb_does_not_take_stops_the_flushes_of_its_own_database_only() {
+    let mongod = Mongod::start_with(&["--setParameter", "enableTestCommands=1"]);
+    let config = "[flush]\ninterval = \"100ms\"\n";
+    let server = &Launch::with_store(mongod.uri(&fresh_database_name())).config(config).start();
+    for database in ["a", "b"] {
+        write(server, database, lines(0..3, START));
+    }
+    flush(server);
+    mongod.fail(&["delete"], EXCEEDED_TIME_LIMIT);
+    std::thread::scope(|scope| {
+        let deleted = scope.spawn(|| run(server, "a", "DROP SERIES FROM m WHERE s = '1'"));
+        eventually("it is tried", WITHIN, || (metric(server, "hourglass_store_errors_total") > 0.0).then_some(()));
+        let stored = || metric(server, "hourglass_ingest_readings_stored_total");
+        let before = stored();
+        write(server, "b", lines(0..3, START + HOUR));
+        eventually("those of the other are stored", WITHIN, || (stored() >= before + 3.0).then_some(()));
+        assert!(!deleted.is_finished());
+        mongod.fail(&[], EXCEEDED_TIME_LIMIT);
+        deleted.join().expect("it is done");
+    });
+    assert_eq!(readings(server, "a", "m,s=1", None, 10).len(), 0);
+}
+
+/// The log's thread, which sends all acks, took a deletion's sensors out of the catalog itself: the more there were the
+/// longer everybody's acks waited, and behind whoever looked at the sensors just then.
+#[test]
+fn a_deletion_at_work_in_the_catalog_holds_up_no_ack() {
+    let halted = Halted::at("forgetting_deleted", "");
+    let server = &halted.server;
+    for database in ["a", "b"] {
+        write(server, database, lines(0..100, START));
+    }
+    std::thread::scope(|scope| {
+        let dropped = scope.spawn(|| run(server, "a", "DROP DATABASE a"));
+        halted.await_halt();
+        for database in ["a", "b"] {
+            write(server, database, lines(0..100, START + HOUR));
+            // A database that is about to go is another one already: nothing else is seen of it.
+            assert_eq!(readings(server, database, "m,s=7", Some((START + HOUR, START + 2 * HOUR)), 10).len(), 1);
+        }
+        assert!(!dropped.is_finished());
+        halted.go_on();
+        dropped.join().expect("it is dropped");
+    });
+    let count = |database| readings(server, database, "m,s=7", None, 10).len();
+    assert_eq!([count("a"), count("b")], [1, 2]);
+}
+
+#[test]
+fn a_drop_of_very_many_sensors_does_not_move_others_acks() {
+    let sensors = std::env::var("HOURGLASS_STALLS_SENSORS").map_or(50_000, |text| text.parse().expect("a number"));
+    let config = "[limits]\nsensors = 3000000\n[flush]\ninterval = \"10s\"\n";
+    let server = &Launch::embedded().config(config).start();
+    let mut seen = Vec::new();
+    loop {
+        for first in (0..sensors).step_by(5000) {
+            write(server, "large", lines(first..sensors.min(first + 5000), START));
+        }
+        flush(server);
+        let before = p99(server, || std::thread::sleep(Duration::from_secs(1)));
+        let mut took = Duration::ZERO;
+        let during = p99(server, || took = timed(|| run(server, "large", "DROP DATABASE large")));
+        println!(
+            "{sensors} sensors dropped in {took:?}; p99 of another's acks before {before:?}, meanwhile {during:?}"
+        );
+        seen.push((before, during));
+        if during <= 2 * before + PROMISED {
+            return;
+        }
+        assert!(seen.len() < ROUNDS, "p99 before and meanwhile: {seen:?}");
+    }
+}
+
+/// The time within which 99 of 100 requests for another database are acked while something goes on.
+fn p99(server: &Server, work: impl FnOnce()) -> Duration {
+    let over = AtomicBool::new(false);
+    let write = |number: i64| {
+        let line = format!("m,s=one v={number} {}", START + number);
+        let answer = request("POST", &server.url("/write?db=small"), line.as_bytes(), &[]);
+        assert_eq!(answer.expect("an answer").status, 204);
+    };
+    let mut times: Vec<Duration> = std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            let is_on = |number: &i64| *number < 100 || !over.load(Ordering::Relaxed);
+            (0..).take_while(is_on).map(|number| timed(|| write(number))).collect()
+        });
+        work();
+        over.store(true, Ordering::Relaxed);
+        writer.join().expect("all are acked")
+    });
+    times.sort_unstable();
+    times[times.len() * 99 / 100]
+}
