@@ -128,3 +128,72 @@ impl Catalog {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::access::Allowance;
+    use crate::ingest::Options;
+    use crate::ingest::deletion::ALWAYS;
+    use crate::ingest::learn::{Found, Wanted};
+    use crate::reading::Sensor;
+
+    fn sensor(number: usize) -> Sensor {
+        Sensor::new("m", [("s".to_owned(), number.to_string())]).expect("distinct keys")
+    }
+
+    fn learn(catalog: &Catalog, database: &Database, numbers: std::ops::Range<usize>) {
+        let wanted = |number| Wanted { sensor: sensor(number), payer: Allowance::default() };
+        let found = Found { deletions: database.deletions(), ..Found::default() };
+        catalog.learn(database, numbers.map(wanted).collect(), found, usize::MAX);
+    }
+
+    fn deletion(scope: Scope) -> Deletion {
+        Deletion { received: 0, database: "d".to_owned(), scope }
+    }
+
+    /// What is deleted is looked up before it is logged: a sensor that others had written to in between would have kept
+    /// its number and its fields.
+    #[test]
+    fn what_became_known_since_it_was_looked_up_is_looked_up_anew() {
+        let catalog = Catalog::new(&Options::small());
+        let database = catalog.enlist_database("d");
+        learn(&catalog, &database, 0..2);
+        let scope = Scope::Readings { sensors: vec![sensor(0), sensor(2)], range: ALWAYS, statement: None };
+        let deletion = deletion(scope);
+        let doomed = catalog.doomed(&deletion);
+        learn(&catalog, &database, 2..3);
+        assert!(!catalog.begin_deletion(&deletion, &doomed) && !catalog.is_deleting("d"));
+        let is_known = |number: usize| catalog.sensor(&database, &sensor(number).key).is_some();
+        assert!(is_known(0) && is_known(2));
+        let doomed = catalog.begin_deletion_read_back(&deletion);
+        assert!(doomed.ids.len() == 2 && catalog.is_deleting("d"));
+        assert_eq!([0, 1, 2].map(is_known), [false, true, false]);
+        // One is met anew before the other is taken out.
+        learn(&catalog, &database, 0..1);
+        let anew = catalog.sensor(&database, &sensor(0).key).expect("it is met anew");
+        assert!(!doomed.ids.contains(&anew.id));
+        drop(catalog.forget_deleted(&deletion, &doomed));
+        assert_eq!([0, 1, 2].map(is_known), [true, true, false]);
+        assert_eq!((catalog.len(), database.known()), (2, 2));
+    }
+
+    #[test]
+    fn a_dropped_database_is_another_one_at_once_and_is_counted_off_later() {
+        let catalog = Catalog::new(&Options::small());
+        let before = catalog.enlist_database("d");
+        learn(&catalog, &before, 0..3);
+        let deletion = deletion(Scope::Database);
+        let doomed = catalog.doomed(&deletion);
+        assert!(catalog.begin_deletion(&deletion, &doomed));
+        assert!(before.is_superseded() && catalog.database("d").is_none());
+        let since = catalog.enlist_database("d");
+        assert_ne!(since.number, before.number);
+        learn(&catalog, &since, 0..2);
+        // Whoever was about to write to the one that is gone.
+        learn(&catalog, &before, 3..4);
+        assert_eq!(catalog.len(), 5);
+        drop(catalog.forget_deleted(&deletion, &doomed));
+        assert_eq!((catalog.len(), since.known(), before.known()), (2, 2, 0));
+    }
+}

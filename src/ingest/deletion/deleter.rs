@@ -116,6 +116,9 @@ impl Deleter {
     /// Frees what shards had of a whole database.
     async fn free_taken(&self, pending: &Pending) {
         let (progress, taken) = (self.feed.progress.clone(), pending.taken());
+        if taken.is_empty() {
+            return;
+        }
         beside(move || {
             progress.deleted(taken.iter().map(Taken::readings).sum::<usize>() as u64);
             drop(taken);
