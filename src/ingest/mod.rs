@@ -63,7 +63,7 @@ use self::backlog::{Backlog, BacklogScan};
 use self::blocked::Blocked;
 use self::catalog::{Catalog, Database};
 use self::dead_letters::DeadLetters;
-use self::deletion::Deleter;
+use self::deletion::{Deleter, Turns};
 use self::door::{Door, Judged, Pass};
 use self::failing::{Failing, Share};
 use self::feed::{Feed, Feeder};
@@ -225,6 +225,7 @@ impl Ingest {
             understand: agreed.understanding(),
             opening: recovery.opening,
             recent: options.recent,
+            turns: Turns::default(),
         });
         let member = Arc::new(Member {
             store: store.clone(),

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -52,6 +52,20 @@ pub struct Deleter {
     pub opening: u64,
     /// How many recent readings a sensor's document holds.
     pub recent: usize,
+    /// Who is at work in a database: a deletion, or the sweep after an earlier one.
+    pub turns: Turns,
+}
+
+/// Turns by the names of databases.
+#[derive(Debug, Default)]
+pub struct Turns(Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>);
+
+impl Turns {
+    fn of(&self, database: &str) -> Arc<tokio::sync::Mutex<()>> {
+        let mut turns = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        turns.retain(|_, turn| Arc::strong_count(turn) > 1);
+        turns.entry(database.to_owned()).or_default().clone()
+    }
 }
 
 impl Deleter {
@@ -131,6 +145,9 @@ impl Deleter {
     async fn carry_out(&self, pending: &Pending) {
         let mut patience = Patience::new(Instant::now());
         let database = &pending.deletion.database;
+        // A sweep that sees pages which are about to go would put their sensor's document back.
+        let turn = self.turns.of(database);
+        let _turn = turn.lock().await;
         while let Err(error) = self.attempt(pending).await {
             self.context.metrics.store_error(error.class());
             self.context.presence.missed(database, &error, Instant::now());
@@ -235,6 +252,10 @@ impl Deleter {
     /// # Errors
     /// When not all of it is known to be gone.
     pub async fn sweep(&self, deletion: &Remembered) -> Result<(), StorageError> {
+        let turn = self.turns.of(&deletion.database);
+        let Ok(_turn) = turn.try_lock() else {
+            return Err(StorageError::Contended { detail: format!("a deletion in {}", deletion.database) });
+        };
         let gone = Gone { database: &deletion.database, range: deletion.range.clone(), before: deletion.stamp };
         let Some(statement) = &deletion.statement else { return self.delete_all(&gone, |_| true).await };
         // Whoever does not understand it has never masked anything by it either.

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::Semaphore;
 
-pub use self::deleter::Deleter;
+pub use self::deleter::{Deleter, Turns};
 pub use self::record::{KIND_DELETION, decode, encode};
 
 use super::catalog::Doomed;
