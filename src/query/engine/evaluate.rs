@@ -141,6 +141,11 @@ impl<'a> Evaluation<'a> {
         })
     }
 
+    /// Has the group of this series counted, whether it has rows or not.
+    pub fn count_in(&mut self, member: &Member) {
+        self.group(member);
+    }
+
     /// Takes readings of one series in, in time order.
     ///
     /// # Errors
@@ -230,7 +235,7 @@ impl<'a> Evaluation<'a> {
         }
     }
 
-    /// The rows, group by group.
+    /// The rows, group by group; some have none.
     ///
     /// # Errors
     /// When there are more windows than the limits allow.
@@ -241,9 +246,6 @@ impl<'a> Evaluation<'a> {
             let tags = plan.group_by.iter().cloned().zip(values).collect();
             let member = Member { name, tags };
             let rows = if plan.is_raw() { raw(content.rows, plan, frame) } else { joined(content, plan, frame)? };
-            if rows.is_empty() {
-                continue;
-            }
             finished.push(Group { member, rows });
         }
         if frame.descending {

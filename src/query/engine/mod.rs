@@ -14,7 +14,7 @@ mod limits;
 pub mod pattern;
 pub mod plan;
 pub mod points;
-mod read;
+pub mod read;
 mod rows;
 mod summaries;
 mod transform;

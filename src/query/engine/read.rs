@@ -79,6 +79,17 @@ impl Engine {
     }
 }
 
+/// Has all groups counted that a condition on tags leaves, those too that have nothing in the range.
+pub fn count_groups(entries: &[Entry], evaluation: &mut Evaluation<'_>) {
+    let Evaluation { plan, patterns, .. } = *evaluation;
+    for entry in entries {
+        let is_left = |condition: &_| holds(condition, &Alone(entry, plan), patterns).is_none_or(|condition| condition);
+        if plan.condition.as_ref().is_none_or(is_left) {
+            evaluation.count_in(&member(&entry.sensor));
+        }
+    }
+}
+
 /// A sensor of which only the tags are known, and which fields it has.
 struct Alone<'a>(&'a Entry, &'a Plan);
 

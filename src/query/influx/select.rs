@@ -16,6 +16,7 @@ use crate::query::engine::evaluate::{Evaluation, Filter, Frame, Group, Limits, R
 use crate::query::engine::pattern::Patterns;
 use crate::query::engine::plan::Plan;
 use crate::query::engine::points::Points;
+use crate::query::engine::read::count_groups;
 use crate::query::engine::windows::Windows;
 use crate::reading::{Family, Value};
 
@@ -76,6 +77,9 @@ async fn selected(
     for source in &sources {
         match source {
             Sourced::Sensors { database, entries } => {
+                if select.slimit > 0 || select.soffset > 0 {
+                    count_groups(entries, &mut evaluation);
+                }
                 engine.read(database, entries, &mut evaluation).await?;
             }
             Sourced::Rows(rows) => feed_rows(rows, &plan, &mut evaluation)?,

@@ -160,7 +160,7 @@ pub async fn aggregate(engine: &Engine, asked: &Aggregation) -> Result<Vec<Windo
     let mut evaluation = Evaluation::new(&plan, &frame, &patterns);
     engine.read(&asked.database, &entries, &mut evaluation).await?;
     let mut series: Vec<WindowSeries> = Vec::new();
-    for group in evaluation.finish()? {
+    for group in evaluation.finish()?.into_iter().filter(|group| !group.rows.is_empty()) {
         let tags: Vec<(String, String)> =
             group.member.tags.into_iter().filter(|(_, value)| !value.is_empty()).collect();
         let measurement = group.member.name.to_string();
