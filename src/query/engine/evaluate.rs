@@ -178,12 +178,16 @@ impl<'a> Evaluation<'a> {
         for (number, call) in plan.calls.iter().enumerate() {
             let (inner, field) = innermost(call);
             let picks = single && call.function.is_selector() && (frame.windows.is_none() || !plan.beside.is_empty());
-            let has_min = frame.has_min && filter.of_sensor && !call.looks_back();
-            let min = if has_min { frame.min } else { i64::MIN };
+            // What lies outside of the range is there for a call that looks back, forwards or backwards.
+            let is_bound = filter.of_sensor && !call.looks_back();
+            let min = if is_bound && frame.has_min { frame.min } else { i64::MIN };
+            let max = if is_bound { frame.max } else { i64::MAX };
             let mut window: Option<(std::ops::Range<i64>, &mut Window)> = None;
             for at in &wanted {
                 let time = points.times[*at];
-                let Some(value) = points.columns[field][*at].as_ref().filter(|_| time >= min) else { continue };
+                let Some(value) = points.columns[field][*at].as_ref().filter(|_| (min..=max).contains(&time)) else {
+                    continue;
+                };
                 if inner.is_transformation() || matches!(inner, Function::Integral(_)) {
                     group.values[number].push((time, value.clone()));
                     kept += 1;
