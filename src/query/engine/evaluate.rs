@@ -271,8 +271,9 @@ fn innermost(call: &Call) -> (&Function, usize) {
 fn part(part: &Part, member: &Member, points: &Points, at: usize) -> Option<Value> {
     match part {
         Part::Field(field) => points.columns[*field][at].clone(),
+        // A sensor has no empty tag; a group of a subquery can have one.
         Part::Tag(tag) => {
-            Some(member.tag(tag)).filter(|value| !value.is_empty()).map(|value| Value::String(value.into()))
+            member.tags.iter().find(|(name, _)| name == tag).map(|(_, value)| Value::String(value.as_str().into()))
         }
     }
 }
