@@ -158,14 +158,16 @@ impl Summed {
     }
 }
 
-/// Whether a reading takes the place of the one that is held: of equal ones the earlier, and of one time the greater.
+/// Whether a reading takes the place of the one that is held: of equal ones the earlier, and of one time the greater; of
+/// the first booleans, as in InfluxDB, the false one.
 fn is_better(function: &Function, (time, value): (i64, &Value), held: &Pick) -> bool {
     let order = order(value, &held.value);
     let earlier = Some(time) < held.time;
+    let first = if matches!(value, Value::Boolean(_)) { Ordering::Less } else { Ordering::Greater };
     match function {
         Function::Min => order == Some(Ordering::Less) || (order == Some(Ordering::Equal) && earlier),
         Function::Max => order == Some(Ordering::Greater) || (order == Some(Ordering::Equal) && earlier),
-        Function::First => earlier || (Some(time) == held.time && order == Some(Ordering::Greater)),
+        Function::First => earlier || (Some(time) == held.time && order == Some(first)),
         Function::Last => Some(time) > held.time || (Some(time) == held.time && order == Some(Ordering::Greater)),
         _ => false,
     }
