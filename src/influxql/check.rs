@@ -99,14 +99,15 @@ fn compile(
         }
         within.min = within.min.max(checked.min);
         within.max = within.max.min(checked.max);
-        if within.grouping.every != 0 && within.fill == Fill::Null {
-            within.fill = Fill::None;
-        }
         if within.grouping.every == 0 && checked.grouping.every != 0 {
             let Grouping { every, offset, .. } = checked.grouping;
             within.grouping = Grouping { every, offset, inherited: true, ..within.grouping };
         }
-        checked.subqueries.push(compile(inner, within, clock, is_aggregate)?);
+        let mut within = compile(inner, within, clock, is_aggregate)?;
+        if within.grouping.every != 0 && within.fill == Fill::Null {
+            within.fill = Fill::None;
+        }
+        checked.subqueries.push(within);
     }
     Ok(checked)
 }

@@ -108,7 +108,9 @@ fn show(
             if frame.descending {
                 values.reverse();
             }
-            Ok(transform(function, &values, None).into_iter().map(plain).collect())
+            // A subquery has the windows of what is around it, if none of its own.
+            let every = frame.windows.as_ref().map(|windows| windows.every);
+            Ok(transform(function, &values, every).into_iter().map(plain).collect())
         }
         (Input::Field(_), function) => of_windows(function, windows, single, frame),
         (Input::Call(inner), function) => {
