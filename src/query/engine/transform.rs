@@ -102,6 +102,10 @@ pub fn integral(values: &[(i64, Value)], unit: i64, windows: Option<&Windows>) -
         }
         before = Some((*time, value));
     }
+    // A last reading at the start of its window has no area in it.
+    if let Some((time, _)) = before.filter(|(time, _)| around(*time).start == *time) {
+        areas.pop_if(|(window, area)| *window == time && *area == 0.0);
+    }
     areas
 }
 
