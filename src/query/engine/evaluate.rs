@@ -287,7 +287,7 @@ fn cell(node: &Node, call: &dyn Fn(usize) -> Option<Value>, beside: &[Option<Val
     match node {
         Node::Nothing => None,
         Node::Constant(value) => Some(value.clone()),
-        Node::Call(number) => call(*number),
+        Node::Call(number) => call(*number).filter(|value| !matches!(value, Value::Float(value) if value.is_nan())),
         Node::Part(number) => beside.get(*number).cloned().flatten(),
         Node::Binary(operator, a, b) => arithmetic(*operator, &cell(a, call, beside)?, &cell(b, call, beside)?),
     }

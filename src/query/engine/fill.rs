@@ -1,23 +1,25 @@
 //! Windows that are empty, as `fill()` wants them.
 
-use super::filter::number;
-use crate::influxql::Fill;
+use super::filter::{arithmetic, number};
+use crate::influxql::{Fill, Operator};
 use crate::reading::Value;
 
 /// A window's start, and what it shows.
 pub type Filled = (i64, Option<Value>);
 
-/// Every window of `starts`, filled where `values` has none. Both in the same order, by time or against it.
+/// Every window of `starts`, filled where `values` has none. Both in the same order, by time or against it. A window of
+/// `values` that lies before or behind all of `starts` is shown too, in the place of one of them.
 #[must_use]
-pub fn fill(fill: Fill, starts: &[i64], values: Vec<(i64, Value)>, counts: bool) -> Vec<Filled> {
+pub fn fill(fill: Fill, starts: &[i64], values: Vec<(i64, Value)>, counts: bool, descending: bool) -> Vec<Filled> {
     if fill == Fill::None {
         return values.into_iter().map(|(time, value)| (time, Some(value))).collect();
     }
     let mut filled = Vec::with_capacity(starts.len());
     let mut before: Option<(i64, Value)> = None;
     let mut values = values.into_iter().peekable();
+    let every = starts.windows(2).next().map_or(1, |pair| (pair[1] - pair[0]).abs());
     for start in starts {
-        if let Some((time, value)) = values.next_if(|(time, _)| time == start) {
+        if let Some((time, value)) = values.next_if(|(time, _)| time == start || (time < start) != descending) {
             before = Some((time, value.clone()));
             filled.push((time, Some(value)));
             continue;
@@ -27,7 +29,7 @@ pub fn fill(fill: Fill, starts: &[i64], values: Vec<(i64, Value)>, counts: bool)
             Fill::Null | Fill::None => None,
             Fill::Previous => before.as_ref().map(|(_, value)| value.clone()),
             Fill::Linear => match (&before, values.peek()) {
-                (Some(before), Some(after)) => between(before, after, *start),
+                (Some(before), Some(after)) => between(before, after, *start, every),
                 _ => None,
             },
             Fill::Integer(_) | Fill::Float(_) => {
@@ -37,6 +39,7 @@ pub fn fill(fill: Fill, starts: &[i64], values: Vec<(i64, Value)>, counts: bool)
         };
         filled.push((*start, shown));
     }
+    filled.extend(values.map(|(time, value)| (time, Some(value))));
     filled
 }
 
@@ -65,10 +68,12 @@ pub fn constant(fill: Fill, like: Option<&Value>) -> Option<Value> {
     })
 }
 
+/// On the line between two windows, which are counted.
 #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, reason = "InfluxDB computes with doubles, too")]
-fn between((from, a): &(i64, Value), (to, b): &(i64, Value), at: i64) -> Option<Value> {
-    let slope = (number(b)? - number(a)?) / (to - from) as f64;
-    let value = number(a)? + slope * (at - from) as f64;
+fn between((from, a): &(i64, Value), (to, b): &(i64, Value), at: i64, every: i64) -> Option<Value> {
+    let rise = number(&arithmetic(Operator::Sub, b, a)?)?;
+    let slope = rise / (to / every - from / every) as f64;
+    let value = slope * (at / every - from / every) as f64 + number(a)?;
     Some(match a {
         Value::Integer(_) => Value::Integer(value as i64),
         _ => Value::Float(value),

@@ -98,26 +98,17 @@ impl Window {
     }
 
     /// What the function makes of it, in order.
-    pub fn finish(self, function: &Function) -> Vec<Pick> {
+    pub fn finish(self, function: &Function, descending: bool) -> Vec<Pick> {
         let made = |value: Option<Value>| value.map(|value| Pick { time: None, value, beside: Vec::new() });
         match self {
             Self::Summed(summed) => made(summed.finish(function)).into_iter().collect(),
             Self::Picked(pick) => pick.into_iter().collect(),
             Self::Spread { count, squares, .. } => {
-                let deviation = (count > 1.0).then(|| Value::Float((squares / (count - 1.0)).sqrt()));
+                // That of one reading is no number, which is shown as null.
+                let deviation = (count > 0.0).then(|| Value::Float((squares / (count - 1.0)).sqrt()));
                 made(deviation).into_iter().collect()
             }
-            Self::Kept(kept) => of_all(function, kept),
-        }
-    }
-
-    /// Whether anything came.
-    pub fn is_empty(&self) -> bool {
-        match self {
-            Self::Summed(summed) => summed.count == 0,
-            Self::Picked(pick) => pick.is_none(),
-            Self::Spread { count, .. } => *count == 0.0,
-            Self::Kept(kept) => kept.is_empty(),
+            Self::Kept(kept) => of_all(function, kept, descending),
         }
     }
 }
@@ -173,7 +164,7 @@ fn is_better(function: &Function, (time, value): (i64, &Value), held: &Pick) -> 
     }
 }
 
-fn of_all(function: &Function, mut kept: Vec<Pick>) -> Vec<Pick> {
+fn of_all(function: &Function, mut kept: Vec<Pick>, descending: bool) -> Vec<Pick> {
     // By time; readings of one time in the order of their sensors.
     kept.sort_by_key(|pick| pick.time);
     let made = |value: Value| vec![Pick { time: None, value, beside: Vec::new() }];
@@ -183,6 +174,12 @@ fn of_all(function: &Function, mut kept: Vec<Pick>) -> Vec<Pick> {
             (aggregate.of)(&mut values).map(made).unwrap_or_default()
         }
         Function::Percentile(percent) => percentile(kept, *percent),
+        Function::Distinct if descending => {
+            kept.reverse();
+            let mut last_met = distinct(kept);
+            last_met.reverse();
+            last_met
+        }
         Function::Distinct => distinct(kept),
         Function::CountDistinct => made(Value::Integer(i64::try_from(distinct(kept).len()).unwrap_or(i64::MAX))),
         Function::Top(count, tags) => rank(kept, *count, tags.len(), Ordering::Greater),

@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::evaluate::{Content, Frame, Row, cells};
 use super::fill::{constant, fill};
+use super::filter::number;
 use super::fold::{Pick, Window};
-use super::plan::{Call, Function, Input, Node, Part, Plan};
+use super::plan::{Call, Function, Input, Plan};
 use super::transform::{integral, transform};
 use crate::influxql::Fill;
 use crate::query::QueryError;
@@ -14,27 +15,25 @@ use crate::reading::Value;
 /// Readings of all series of a group by time; those of one time in the order of their series.
 pub fn raw(mut readings: Vec<Row>, plan: &Plan, frame: &Frame) -> Vec<Row> {
     readings.sort_by_key(|(time, _)| *time);
-    let row = |(time, beside): Row| (time, cells(plan, &|_| None, &beside));
-    let mut rows: Vec<Row> = readings.into_iter().map(row).collect();
     if frame.descending {
-        rows.reverse();
+        readings.reverse();
     }
-    fill_parts(&mut rows, plan, frame.fill);
-    rows
+    fill_missing(frame.fill, plan.beside.len(), readings.iter_mut().map(|(_, beside)| beside));
+    readings.into_iter().map(|(time, beside)| (time, cells(plan, &|_| None, &beside))).collect()
 }
 
-/// Fills the columns of fields that stand beside the calls, or by themselves. The rows are in the order in which they are
-/// shown.
-fn fill_parts(rows: &mut [Row], plan: &Plan, fill: Fill) {
-    let is_field = |node: &Node| matches!(node, Node::Part(part) if matches!(plan.beside[*part], Part::Field(_)));
-    for column in (0..plan.columns.len()).filter(|column| is_field(&plan.columns[*column])) {
-        let like = rows.iter().find_map(|(_, cells)| cells[column].clone());
-        let mut shown = match fill {
-            Fill::Integer(_) | Fill::Float(_) => constant(fill, like.as_ref()),
-            Fill::Previous => None,
-            Fill::Null | Fill::None | Fill::Linear => continue,
-        };
-        for (_, cells) in rows.iter_mut() {
+/// Fills what is missing in each column of rows that are in the order in which they are shown.
+fn fill_missing<'r>(fill: Fill, width: usize, rows: impl Iterator<Item = &'r mut Vec<Option<Value>>>) {
+    if matches!(fill, Fill::Null | Fill::None | Fill::Linear) {
+        return;
+    }
+    let mut rows: Vec<_> = rows.collect();
+    for column in 0..width {
+        let mut known = rows.iter().filter_map(|cells| cells.get(column)?.as_ref());
+        // A text is filled with the number itself.
+        let mut shown = constant(fill, known.next().filter(|value| number(value).is_some()));
+        for cells in &mut rows {
+            cells.resize(cells.len().max(width), None);
             match &cells[column] {
                 None => cells[column].clone_from(&shown),
                 Some(value) if fill == Fill::Previous => shown = Some(value.clone()),
@@ -43,6 +42,7 @@ fn fill_parts(rows: &mut [Row], plan: &Plan, fill: Fill) {
         }
     }
 }
+
 /// What a call shows: a time, a value, and what else its reading has.
 type Shown = (i64, Option<Value>, Vec<Option<Value>>);
 
@@ -55,31 +55,23 @@ pub fn joined(mut content: Content, plan: &Plan, frame: &Frame) -> Result<Vec<Ro
         shown.push(show(call, windows, values, plan.calls.len() == 1, frame)?);
     }
     if let [only] = &mut *shown {
+        fill_missing(frame.fill, plan.beside.len(), only.iter_mut().map(|(_, _, beside)| beside));
         let row = |(time, value, beside): Shown| (time, cells(plan, &|_| value.clone(), &beside));
-        let mut rows: Vec<Row> = only.drain(..).map(row).collect();
-        fill_parts(&mut rows, plan, frame.fill);
-        return Ok(rows);
+        return Ok(only.drain(..).map(row).collect());
     }
-    let mut by_time: BTreeMap<i64, Vec<Option<Value>>> = BTreeMap::new();
     let calls = shown.len();
-    // A call of what nobody has: its windows are as empty as others that are.
-    let is_filled = matches!(frame.fill, Fill::Integer(_) | Fill::Float(_)) && frame.windows.is_some();
-    let absent: Vec<bool> = shown.iter().map(|shown| is_filled && shown.is_empty()).collect();
+    let mut by_time: BTreeMap<i64, Vec<Option<Value>>> = BTreeMap::new();
     for (number, shown) in shown.into_iter().enumerate() {
         for (time, value, _) in shown {
             by_time.entry(time).or_insert_with(|| vec![None; calls])[number] = value;
         }
     }
-    let value = |values: &[Option<Value>], call: usize| match absent[call] {
-        true => constant(frame.fill, None),
-        false => values[call].clone(),
-    };
-    let row = |(time, values): (i64, Vec<Option<Value>>)| (time, cells(plan, &|call| value(&values, call), &[]));
-    let mut rows: Vec<Row> = by_time.into_iter().map(row).collect();
+    let mut rows: Vec<Row> = by_time.into_iter().collect();
     if frame.descending {
         rows.reverse();
     }
-    Ok(rows)
+    fill_missing(frame.fill, calls, rows.iter_mut().map(|(_, values)| values));
+    Ok(rows.into_iter().map(|(time, values)| (time, cells(plan, &|call| values[call].clone(), &[]))).collect())
 }
 
 /// What a call comes to, in the order in which rows are shown.
@@ -143,8 +135,9 @@ fn of_windows(
     let keeps_time = function.is_ranking() || (single && frame.windows.is_none() && function.is_selector());
     let start = if frame.windows.is_some() { None } else { Some(if frame.has_min { frame.min } else { 0 }) };
     let mut shown: Vec<Shown> = Vec::new();
-    // The latest window first, and of each its ranks by time.
-    let backwards = function.is_ranking() && frame.descending;
+    let is_list = function.is_ranking() || *function == Function::Distinct;
+    // The latest window first, and of each its rows by time.
+    let backwards = is_list && frame.descending;
     let mut windows: Vec<(i64, Window)> = windows.into_iter().collect();
     if backwards {
         windows.reverse();
@@ -155,52 +148,40 @@ fn of_windows(
             let time = pick.time.filter(|_| keeps_time).unwrap_or(label);
             (time, Some(pick.value), pick.beside)
         };
-        let was_empty = filling.is_empty();
-        let picks: Vec<Shown> = filling.finish(function).into_iter().map(show).collect();
-        if picks.is_empty() && !was_empty && *function == Function::Stddev {
-            // Too few readings for an answer, as of the deviation of one.
-            shown.push((label, None, Vec::new()));
-        }
-        shown.extend(picks);
+        shown.extend(filling.finish(function, frame.descending).into_iter().map(show));
     }
     if shown.len() > frame.limits.windows {
         return Err(QueryError::TooManyWindows { limit: frame.limits.windows });
     }
-    let is_list = function.is_ranking() || *function == Function::Distinct;
     let Some(grid) = frame.windows.as_ref().filter(|_| !is_list && frame.fill != Fill::None) else {
         if frame.descending && !is_list {
             shown.reverse();
         }
         return Ok(shown);
     };
-    let from = if frame.has_min { frame.min } else { first };
+    if shown.is_empty() {
+        return Ok(shown);
+    }
+    // A window of a subquery may begin before the first one. Backwards all between them are shown.
+    let from = match (frame.has_min, frame.descending) {
+        (true, false) => frame.min,
+        (true, true) => frame.min.min(first),
+        (false, _) => first,
+    };
     let mut starts =
         grid.starts(from, frame.max, frame.limits.windows).map_err(|limit| QueryError::TooManyWindows { limit })?;
-    // Rows of a subquery may lie in a window before the first; it is shown in the place of that.
-    if let Some(start) = starts.first_mut() {
-        *start = first.min(*start);
-    }
     if frame.descending {
         starts.reverse();
         shown.reverse();
     }
     let mut beside: HashMap<i64, Vec<Option<Value>>> = HashMap::new();
     let mut values = Vec::with_capacity(shown.len());
-    // These have readings, only no answer: they are not empty.
-    let mut without = Vec::new();
     for (time, value, others) in shown {
-        match value {
-            Some(value) => {
-                values.push((time, value));
-                beside.insert(time, others);
-            }
-            None => without.push(time),
-        }
+        values.extend(value.map(|value| (time, value)));
+        beside.insert(time, others);
     }
-    let filled = fill(frame.fill, &starts, values, matches!(function, Function::Count | Function::CountDistinct));
-    let row = |(time, value): (i64, Option<Value>)| {
-        let value = value.filter(|_| !without.contains(&time));
-        (time, value, beside.remove(&time).unwrap_or_default())
-    };
+    let counts = matches!(function, Function::Count | Function::CountDistinct);
+    let filled = fill(frame.fill, &starts, values, counts, frame.descending);
+    let row = |(time, value): (i64, Option<Value>)| (time, value, beside.remove(&time).unwrap_or_default());
     Ok(filled.into_iter().map(row).collect())
 }

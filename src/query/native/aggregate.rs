@@ -184,7 +184,8 @@ fn frame(engine: &Engine, asked: &Aggregation) -> Frame {
         max: asked.range.end.saturating_sub(1),
         has_min: asked.has_start,
         windows: asked.step.map(|every| Windows { every, offset: 0, zone }),
-        fill: asked.fill,
+        // Without windows none is empty.
+        fill: asked.step.map_or(Fill::None, |_| asked.fill),
         descending: false,
         limits: engine.limits(),
     }
