@@ -7,6 +7,7 @@
 mod cli;
 mod compare;
 mod data;
+mod generated;
 mod run;
 mod statements;
 mod teeth;

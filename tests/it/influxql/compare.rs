@@ -8,6 +8,7 @@
 use serde_json::{Number, Value};
 
 /// What came back, as far as it is compared.
+#[derive(Default)]
 pub struct Answer {
     pub status: u16,
     pub media: String,

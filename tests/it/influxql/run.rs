@@ -40,7 +40,7 @@ pub fn run(expected: &Side, actual: &Side, name: &str) -> Vec<Outcome> {
     let pick = std::env::var("HOURGLASS_TEST_STATEMENTS").unwrap_or_default();
     let mut outcomes = Vec::new();
     for side in [expected, actual] {
-        side.ingest();
+        side.ingest(&Readings::all());
     }
     let mut answers = String::new();
     let mut known = BTreeSet::new();
@@ -104,7 +104,7 @@ fn play(expected: &Side, actual: &Side, sequence: &Sequence, outcomes: &mut Vec<
     }
 }
 
-fn ask_both(one: &Side, other: &Side, database: &str, statement: &Statement, answers: &mut String) -> Outcome {
+pub fn ask_both(one: &Side, other: &Side, database: &str, statement: &Statement, answers: &mut String) -> Outcome {
     let (expected, actual) = (one.ask(database, statement), other.ask(database, statement));
     let Statement { topic, key, options, text } = statement;
     let sent = json!({
@@ -128,8 +128,7 @@ impl Side {
 
     /// All readings; those of the first part are in the store of hourglass, those of the second are not asked to be.
     #[track_caller]
-    fn ingest(&self) {
-        let readings = Readings::all();
+    pub fn ingest(&self, readings: &Readings) {
         self.create(DATABASE);
         self.write_all(&readings.first);
         self.flush();
@@ -167,7 +166,7 @@ impl Side {
     }
 
     /// A connection that ends without an answer is an answer too: status 0.
-    fn ask(&self, database: &str, statement: &Statement) -> Answer {
+    pub fn ask(&self, database: &str, statement: &Statement) -> Answer {
         let Options { parameters, accept, post, nodb } = &statement.options;
         let mut query = format!("q={}", encode(&statement.text));
         if !nodb && parameters.iter().all(|(key, _)| key != "db") {

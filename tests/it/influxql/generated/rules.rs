@@ -1,0 +1,181 @@
+//! Differences that are InfluxDB's fault, each by its reason. None is believed: InfluxDB is asked in another way, in which
+//! it does not go wrong, and what it says then is what hourglass has to say.
+
+use serde_json::Value;
+
+/// A fault of InfluxDB's.
+pub struct Rule {
+    pub reason: &'static str,
+    /// How InfluxDB has to be asked instead; none where the fault does not concern the statement.
+    pub instead: fn(&str) -> Option<String>,
+    /// Makes the answer to that, then hourglass's to the statement itself, comparable.
+    pub adapt: fn(&str, &mut [Value; 2]),
+}
+
+/// In the order in which they are applied where several are needed.
+pub const RULES: [Rule; 9] = [
+    Rule {
+        reason: "InfluxDB's integral() takes the value at a window's edge for an integer reading's own",
+        instead: |statement| {
+            let edited = ["i", "n", "k"].iter().fold(statement.to_owned(), |text, field| {
+                text.replace(&format!("integral({field}"), &format!("integral({field}::float"))
+            });
+            (edited != statement).then_some(edited)
+        },
+        adapt: |_, _| {},
+    },
+    Rule {
+        reason: "InfluxDB shows the series of integral(), and their last windows behind them, in an order of chance",
+        instead: |statement| is_integral(statement).then(|| statement.to_owned()),
+        adapt: |_, [expected, _]| {
+            let series = series(expected);
+            let key = |series: &Value| [series["name"].to_string(), series["tags"].to_string()];
+            series.sort_by_key(key);
+            series.dedup_by(|next, series| {
+                let is_same = key(next) == key(series);
+                if is_same {
+                    rows(series).append(rows(next));
+                }
+                is_same
+            });
+        },
+    },
+    Rule {
+        reason: "InfluxDB's integral() is negative backwards, and stands at the windows' ends",
+        instead: |statement| {
+            (is_integral(statement) && statement.contains(DESCENDING)).then(|| statement.replace(DESCENDING, ""))
+        },
+        adapt: |_, [expected, _]| {
+            let series = series(expected);
+            series.reverse();
+            series.iter_mut().for_each(|series| rows(series).reverse());
+        },
+    },
+    Rule {
+        reason: "InfluxDB has the integral() of a range at the epoch, and every other function where the range starts",
+        instead: |statement| is_integral(statement).then(|| statement.to_owned()),
+        adapt: |_, both| forgive_epoch(both),
+    },
+    Rule {
+        reason: "InfluxDB takes LIMIT and OFFSET of the readings, before top() and bottom() see them",
+        instead: |statement| {
+            let (before, _) = statement.split_once(" LIMIT ")?;
+            ["SELECT top(", "SELECT bottom("].iter().any(|start| before.starts_with(start)).then(|| before.to_owned())
+        },
+        adapt: |statement, [expected, _]| cut(statement, expected),
+    },
+    Rule {
+        reason: "InfluxDB takes LIMIT and OFFSET of the rows of each function, before it joins them",
+        instead: |statement| {
+            let (before, _) = statement.split_once(" LIMIT ")?;
+            let (columns, _) = before.split_once(" FROM ")?;
+            let is_joined = columns.contains("), ") || ["(*", "(/"].iter().any(|all| columns.contains(all));
+            (is_joined && !before.contains(" FROM (")).then(|| before.to_owned())
+        },
+        adapt: |statement, [expected, _]| cut(statement, expected),
+    },
+    Rule {
+        reason: "InfluxDB has nothing previous for fill(previous) in what an OFFSET leaves out",
+        instead: |statement| {
+            let (before, limits) = statement.split_once(" LIMIT ")?;
+            (before.contains("fill(previous)") && limits.contains(" OFFSET ")).then(|| before.to_owned())
+        },
+        adapt: |statement, [expected, _]| cut(statement, expected),
+    },
+    Rule {
+        reason: "InfluxDB ends with the first row of a subquery whose window begins before the range",
+        instead: |statement| {
+            let edited = without_start(statement);
+            (edited != statement).then_some(edited)
+        },
+        // Without a start a row of everything stands at the epoch.
+        adapt: |_, both| forgive_epoch(both),
+    },
+    Rule {
+        reason: "stddev() of one value is null, and no value; InfluxDB goes on with what is not a number",
+        instead: |statement| {
+            let edited = without_nan(statement);
+            (edited != statement).then_some(edited)
+        },
+        adapt: |_, _| {},
+    },
+];
+
+const DESCENDING: &str = " ORDER BY time DESC";
+const EPOCH: &str = "1970-01-01T00:00:00Z";
+
+fn is_integral(statement: &str) -> bool {
+    statement.contains("integral(") && !statement.contains("FROM (")
+}
+
+/// Gives the rows that InfluxDB has at the epoch the same time in hourglass's answer.
+fn forgive_epoch([expected, actual]: &mut [Value; 2]) {
+    for (one, other) in series(expected).iter_mut().zip(series(actual)) {
+        for (one, other) in rows(one).iter().zip(rows(other)).filter(|(one, _)| one[0] == EPOCH) {
+            other[0] = one[0].clone();
+        }
+    }
+}
+
+/// Applies a statement's LIMIT and OFFSET.
+fn cut(statement: &str, answer: &mut Value) {
+    let number = |word: &str| -> Option<usize> {
+        let (_, rest) = statement.split_once(&format!(" {word} "))?;
+        rest.split(' ').next()?.parse().ok()
+    };
+    let (limit, offset) = (number("LIMIT").unwrap_or(usize::MAX), number("OFFSET").unwrap_or(0));
+    for series in series(answer).iter_mut() {
+        let kept: Vec<Value> = rows(series).drain(..).skip(offset).take(limit).collect();
+        *rows(series) = kept;
+    }
+    series(answer).retain_mut(|series| !rows(series).is_empty());
+}
+
+/// The series of an answer to one statement, which may be none.
+pub fn series(answer: &mut Value) -> &mut Vec<Value> {
+    let series = &mut answer["results"][0]["series"];
+    if series.is_null() {
+        *series = Value::Array(Vec::new());
+    }
+    series.as_array_mut().expect("a list of series")
+}
+
+fn rows(series: &mut Value) -> &mut Vec<Value> {
+    series["values"].as_array_mut().expect("a list of rows")
+}
+
+/// A statement over others: its columns, what is in the parentheses, its clauses.
+fn parts(statement: &str) -> Option<(&str, &str, &str)> {
+    let (columns, rest) = statement.split_once(" FROM (")?;
+    let mut depth = 1;
+    let end = rest.char_indices().find(|(at, char)| {
+        depth += i32::from(*char == '(') - i32::from(*char == ')');
+        depth == 0 && !rest[*at..].starts_with("), (")
+    })?;
+    Some((columns, &rest[..end.0], &rest[end.0 + 1..]))
+}
+
+/// Without the first time of those statements over others that have no windows.
+fn without_start(statement: &str) -> String {
+    let Some((columns, inner, clauses)) = parts(statement).filter(|(.., clauses)| !clauses.contains(" GROUP BY time"))
+    else {
+        return statement.to_owned();
+    };
+    let inner = without_start(inner);
+    match clauses.strip_prefix(" WHERE time >").and_then(|range| range.split_once(" AND ")) {
+        Some((_, others)) => format!("{columns} FROM ({inner}) WHERE {others}"),
+        None => format!("{columns} FROM ({inner}){clauses}"),
+    }
+}
+
+/// With a condition around each `stddev()` that only a number fulfils.
+fn without_nan(statement: &str) -> String {
+    let Some((columns, inner, clauses)) = parts(statement).filter(|(_, inner, _)| !inner.contains("), (")) else {
+        return statement.to_owned();
+    };
+    let clauses = match inner.starts_with("SELECT stddev(") {
+        true => clauses.replacen(" WHERE ", " WHERE x >= 0 AND ", 1),
+        false => clauses.to_owned(),
+    };
+    format!("{columns} FROM ({}){clauses}", without_nan(inner))
+}

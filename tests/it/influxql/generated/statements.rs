@@ -1,0 +1,547 @@
+//! Statements by chance over the readings by chance. First every function with every fill, so that no pair depends on
+//! luck; then whatever comes.
+//!
+//! What InfluxDB leaves open is not asked: which of several rows at one time comes first (a subquery grouped by a tag
+//! around which nothing is grouped has such rows), and an OFFSET without a LIMIT.
+
+use std::collections::BTreeSet;
+
+use super::super::data::{BASE, HOUR, MINUTE, SECOND};
+use super::data::{MEASUREMENTS, Measurement, TIES};
+use crate::support::random::Random;
+
+/// Functions of a window's numbers that make one row; what follows the field is in `arguments`.
+const AGGREGATES: [&str; 13] = [
+    "count",
+    "sum",
+    "mean",
+    "min",
+    "max",
+    "spread",
+    "first",
+    "last",
+    "stddev",
+    "median",
+    "mode",
+    "percentile",
+    "count_distinct",
+];
+const RANKINGS: [&str; 2] = ["top", "bottom"];
+const TRANSFORMATIONS: [&str; 7] = [
+    "derivative",
+    "non_negative_derivative",
+    "difference",
+    "non_negative_difference",
+    "moving_average",
+    "cumulative_sum",
+    "elapsed",
+];
+/// Those that pick a reading, and may have its other fields beside them.
+const SELECTORS: [&str; 5] = ["min", "max", "first", "last", "percentile"];
+/// Those for which it does not matter in what order rows of one time are.
+const UNORDERED: [&str; 9] = ["count", "sum", "mean", "min", "max", "spread", "stddev", "median", "percentile"];
+const FILLS: [&str; 7] =
+    ["", " fill(null)", " fill(none)", " fill(previous)", " fill(linear)", " fill(7)", " fill(-2.5)"];
+const WIDTHS: [&str; 8] = ["5m", "7m", "10m", "30m", "45m", "1h", "90m", "2h"];
+
+/// So many statements, each once.
+pub fn statements(seed: u64, count: usize) -> Vec<String> {
+    let mut maker = Maker { random: Random::new(seed) };
+    let mut made = Vec::new();
+    for fill in FILLS {
+        for function in AGGREGATES.iter().chain(&RANKINGS).chain(&["distinct"]) {
+            made.extend((0..3).map(|_| maker.windowed(function, fill)));
+        }
+        for function in TRANSFORMATIONS {
+            made.extend((0..3).map(|_| maker.transformed(function, fill)));
+        }
+        made.extend((0..2).map(|_| maker.integral(fill)));
+    }
+    let mut known = BTreeSet::new();
+    made.retain(|statement| known.insert(statement.clone()));
+    while made.len() < count {
+        let statement = maker.any();
+        if known.insert(statement.clone()) {
+            made.push(statement);
+        }
+    }
+    made.truncate(count);
+    made
+}
+
+struct Maker {
+    random: Random,
+}
+
+impl Maker {
+    fn any(&mut self) -> String {
+        // A fraction would be cut for integers, and hourglass knows of none that has no value.
+        let (fill, whole_fill) = (self.random.of(&FILLS), self.random.of(&FILLS[..6]));
+        match self.random.below(20) {
+            0 => {
+                let function = self.aggregate();
+                self.windowed(function, fill)
+            }
+            1 | 2 => self.whole(),
+            3 => self.raw_transformed(),
+            4 | 5 => self.raw(),
+            6 => self.beside(whole_fill),
+            7 | 8 => self.several(whole_fill),
+            9 => self.ranked(),
+            10 => self.sources(fill),
+            11 => self.ties(fill),
+            12..16 => self.subquery(1),
+            _ => self.subquery(2),
+        }
+    }
+
+    fn aggregate(&mut self) -> &'static str {
+        self.random.of(&AGGREGATES)
+    }
+
+    fn measurement(&mut self) -> &'static Measurement {
+        // The first one has most in it.
+        &MEASUREMENTS[self.random.of(&[0, 0, 0, 1, 1, 2])]
+    }
+
+    /// A field that the function is for. Where equal values would be equally good, one without them.
+    fn field(&mut self, measurement: &Measurement, function: &str) -> &'static str {
+        let fields: &[&str] = match function {
+            "mode" | "distinct" | "count_distinct" => &["k", "k", "i", "f", "s"],
+            "count" | "first" | "last" | "elapsed" => &["f", "g", "i", "n", "k", "b", "s"],
+            "min" | "max" => &["f", "g", "i", "n", "b"],
+            "sum" | "mean" | "spread" | "median" | "stddev" | "integral" => &["f", "f", "g", "i", "n", "k"],
+            _ => &["f", "f", "g", "i", "n"],
+        };
+        let there: Vec<&str> = fields.iter().copied().filter(|field| measurement.fields.contains(field)).collect();
+        self.random.of(&there)
+    }
+
+    fn call(&mut self, function: &str, of: &str) -> String {
+        let unit = self.random.of(&["", "", ", 1s", ", 10s", ", 1m", ", 1h"]);
+        match function {
+            "count_distinct" => format!("count(distinct({of}))"),
+            "percentile" => format!("percentile({of}, {})", self.random.of(&["50", "62.5", "90", "99", "100"])),
+            "top" | "bottom" => format!("{function}({of}, {})", 1 + self.random.below(4)),
+            "derivative" | "non_negative_derivative" | "elapsed" | "integral" => format!("{function}({of}{unit})"),
+            "moving_average" => format!("moving_average({of}, {})", 2 + self.random.below(4)),
+            _ => format!("{function}({of})"),
+        }
+    }
+
+    /// A time, at the edge of windows or not.
+    fn time(&mut self, from: i64) -> String {
+        let time = match self.random.below(4) {
+            0 => from - from % HOUR,
+            1 => from - from % (10 * MINUTE),
+            2 => from - from % SECOND,
+            _ => from,
+        };
+        match self.random.below(2) {
+            0 => format!("{time}"),
+            _ => format!("{}ms", time / 1_000_000),
+        }
+    }
+
+    /// A range of time of some hours.
+    fn range(&mut self) -> String {
+        let from = BASE - HOUR / 2 + self.random.below(4 * HOUR);
+        let to = from + HOUR + self.random.below(3 * HOUR);
+        let (from, to) = (self.time(from), self.time(to));
+        format!("time {} {from} AND time {} {to}", self.random.of(&[">=", ">"]), self.random.of(&["<", "<="]))
+    }
+
+    /// Windows, some shifted.
+    fn window(&mut self) -> String {
+        let width = self.random.of(&WIDTHS);
+        match self.random.below(3) {
+            0 => format!("time({width}, {})", self.random.of(&["3m", "-3m", "17s", "1h", "90m"])),
+            _ => format!("time({width})"),
+        }
+    }
+
+    /// A condition on tags and fields, or none.
+    fn condition(&mut self, measurement: &Measurement) -> Option<String> {
+        match self.random.below(10) {
+            0 => Some(self.comparison(measurement)),
+            1 => Some(format!("{} AND {}", self.comparison(measurement), self.comparison(measurement))),
+            2 => Some(format!("({} OR {})", self.comparison(measurement), self.comparison(measurement))),
+            _ => None,
+        }
+    }
+
+    fn comparison(&mut self, measurement: &Measurement) -> String {
+        let all = [
+            "host = 'a'",
+            "host != 'a'",
+            "host =~ /[ab]/",
+            "host !~ /^[ab]$/",
+            "region = 'eu'",
+            "region != 'eu'",
+            "region = ''",
+            "unit = 'x'",
+            "f > 0",
+            "f <= 250.5",
+            "f != 0",
+            "i < 1000",
+            "i >= -2000",
+            "g > 0",
+            "n < 0",
+            "k = 7",
+            "k != 7",
+            "b = true",
+            "b != true",
+            "s = 'usual'",
+            "s != 'usual'",
+            "f > i",
+            "i * 2 < f + 100",
+            "f - 10 > -500",
+        ];
+        loop {
+            let chosen = self.random.of(&all);
+            let mut words = chosen.split(' ').filter(|word| word.starts_with(char::is_alphabetic));
+            let is_known = |word: &str| measurement.fields.contains(&word) || measurement.tags.contains(&word);
+            if words.all(|word| is_known(word) || word == "true") {
+                return chosen.to_owned();
+            }
+        }
+    }
+
+    /// `WHERE` of a range, if it is wanted, and of a condition.
+    fn filter(&mut self, measurement: &Measurement, needs_range: bool) -> String {
+        let range = (needs_range || self.random.once_in(2)).then(|| self.range());
+        let both: Vec<String> = range.into_iter().chain(self.condition(measurement)).collect();
+        if both.is_empty() { String::new() } else { format!(" WHERE {}", both.join(" AND ")) }
+    }
+
+    /// Tags to group by.
+    fn tags(&mut self, measurement: &Measurement) -> Vec<&'static str> {
+        match (measurement.tags, self.random.below(5)) {
+            ([], _) | (_, 0 | 1) => Vec::new(),
+            (tags, 2) => tags.to_vec(),
+            (_, 3) => vec!["*"],
+            (tags, _) => vec![self.random.of(tags)],
+        }
+    }
+
+    /// Order and limits. A measurement of one series has no order of series that could be another.
+    fn tail(&mut self, columns: &str, tags: &[&str]) -> String {
+        let mut tail = String::new();
+        if self.random.once_in(3) {
+            tail += " ORDER BY time DESC";
+        }
+        // A LIMIT of top() InfluxDB takes otherwise.
+        let is_ranking = RANKINGS.iter().any(|ranking| columns.starts_with(ranking));
+        if self.random.once_in(if is_ranking { 24 } else { 4 }) {
+            tail += &format!(" LIMIT {}", 4 + self.random.below(9));
+            if self.random.once_in(2) {
+                tail += &format!(" OFFSET {}", self.random.below(6));
+            }
+        }
+        if tags.len() == 1 && tags[0] != "*" && self.random.once_in(4) {
+            tail += &format!(" SLIMIT {}", 1 + self.random.below(2));
+            if self.random.once_in(2) {
+                tail += &format!(" SOFFSET {}", self.random.below(3));
+            }
+        }
+        tail
+    }
+
+    fn windowed(&mut self, function: &str, fill: &str) -> String {
+        let measurement = self.measurement();
+        let field = self.field(measurement, function);
+        let call = self.call(function, field);
+        self.over_windows(&call, measurement, fill)
+    }
+
+    /// Windows that do not begin where readings are: there InfluxDB loses an area.
+    fn integral(&mut self, fill: &str) -> String {
+        let measurement = self.measurement();
+        let field = self.field(measurement, "integral");
+        let (call, filter, tags) =
+            (self.call("integral", field), self.filter(measurement, true), self.tags(measurement));
+        let grouping = grouping(Some(format!("time({}, 17s)", self.random.of(&WIDTHS))), &tags);
+        let order = self.random.of(&["", "", " ORDER BY time DESC"]);
+        format!("SELECT {call} FROM {}{filter}{grouping}{fill}{order}", measurement.name)
+    }
+
+    fn over_windows(&mut self, columns: &str, measurement: &Measurement, fill: &str) -> String {
+        let filter = self.filter(measurement, true);
+        let tags = self.tags(measurement);
+        let (grouping, tail) = (grouping(Some(self.window()), &tags), self.tail(columns, &tags));
+        format!("SELECT {columns} FROM {}{filter}{grouping}{fill}{tail}", measurement.name)
+    }
+
+    fn transformed(&mut self, function: &str, fill: &str) -> String {
+        let measurement = self.measurement();
+        let inner = self.random.of(&["count", "sum", "mean", "min", "max", "last", "median", "percentile"]);
+        let field = self.field(measurement, "top");
+        let inner = self.call(inner, field);
+        let call = self.call(function, &inner);
+        self.over_windows(&call, measurement, fill)
+    }
+
+    /// A statement without windows over these columns.
+    fn plain(&mut self, columns: &str, measurement: &Measurement, fill: &str) -> String {
+        let filter = self.filter(measurement, false);
+        let tags = self.tags(measurement);
+        let (grouping, tail) = (grouping(None, &tags), self.tail(columns, &tags));
+        format!("SELECT {columns} FROM {}{filter}{grouping}{fill}{tail}", measurement.name)
+    }
+
+    fn whole(&mut self) -> String {
+        let measurement = self.measurement();
+        let function = match self.random.below(24) {
+            0..3 => "distinct",
+            3 => "integral",
+            _ => self.aggregate(),
+        };
+        let field = self.field(measurement, function);
+        let call = self.call(function, field);
+        self.plain(&call, measurement, "")
+    }
+
+    fn raw_transformed(&mut self) -> String {
+        let (measurement, function) = (self.measurement(), self.random.of(&TRANSFORMATIONS));
+        let field = self.field(measurement, function);
+        let call = self.call(function, field);
+        self.plain(&call, measurement, "")
+    }
+
+    fn raw(&mut self) -> String {
+        let measurement = self.measurement();
+        let columns = match self.random.below(6) {
+            0 => "*".to_owned(),
+            1 => self.random.of(&["*::field", "*::tag, f", "/^[fik]$/", "f, *"]).to_owned(),
+            2 => self
+                .random
+                .of(&["f + i", "f * 2 - i", "i / 3", "i % 7", "-f", "(f + 1) * (i - 2)", "i & 255"])
+                .to_owned(),
+            3 => format!("f AS x, {}", measurement.tags.first().unwrap_or(&"i")),
+            _ => {
+                let count = 1 + self.random.below(3);
+                let all: BTreeSet<&str> = (0..count).map(|_| self.random.of(measurement.fields)).collect();
+                Vec::from_iter(all).join(", ")
+            }
+        };
+        let fill = self.random.of(&["", "", "", " fill(previous)", " fill(3)", " fill(null)"]);
+        self.plain(&columns, measurement, fill)
+    }
+
+    /// A selector beside fields and tags of the reading that it picks.
+    fn beside(&mut self, fill: &str) -> String {
+        let (measurement, function) = (self.measurement(), self.random.of(&SELECTORS));
+        let field = self.field(measurement, "top");
+        let call = self.call(function, field);
+        let others: Vec<&str> = measurement.fields.iter().chain(measurement.tags).copied().collect();
+        let (one, other) = (self.random.of(&others), self.random.of(&others));
+        let columns = self.random.of(&[format!("{call}, {one}"), format!("{one}, {call} AS x, {other}")]);
+        match self.random.below(2) {
+            0 => self.plain(&columns, measurement, ""),
+            _ => self.over_windows(&columns, measurement, fill),
+        }
+    }
+
+    /// Several calls, and what is computed from them.
+    fn several(&mut self, fill: &str) -> String {
+        let measurement = self.measurement();
+        let mut calls = Vec::new();
+        for _ in 0..3 {
+            let function = self.aggregate();
+            let field = self.field(measurement, function);
+            calls.push((function, self.call(function, field)));
+        }
+        let (one, other) = (&calls[0].1, &calls[1].1);
+        let is_number = |function: &str| {
+            matches!(function, "count" | "sum" | "mean" | "spread" | "stddev" | "median" | "count_distinct")
+        };
+        let (operator, is_windowed) = (self.random.of(&["+", "-", "*", "/"]), !self.random.once_in(3));
+        let columns = match self.random.below(6) {
+            0 if is_number(calls[0].0) && is_number(calls[1].0) => format!("{one} {operator} {other}"),
+            1 if is_number(calls[0].0) => format!("{one} {operator} 3 AS x, {other} AS y"),
+            2 => self.random.of(&["mean(*)", "max(*)", "count(*)", "last(/^[fik]$/)", "sum(*), count(f)"]).to_owned(),
+            3 => format!("{one} AS x, {other} AS y, {} AS z", calls[2].1),
+            4 if is_windowed && is_number(calls[0].0) && calls[0].0 != "stddev" => {
+                let function = self.random.of(&TRANSFORMATIONS);
+                format!("{} AS x, {other} AS y", self.call(function, one))
+            }
+            _ => format!("{one} AS x, {other} AS y"),
+        };
+        match is_windowed {
+            false => self.plain(&columns, measurement, ""),
+            true => self.over_windows(&columns, measurement, fill),
+        }
+    }
+
+    /// `top` and `bottom`, with the best of each value of a tag, and with fields beside them.
+    fn ranked(&mut self) -> String {
+        let (measurement, function) = (self.measurement(), self.random.of(&RANKINGS));
+        let (field, count) = (self.field(measurement, function), 1 + self.random.below(4));
+        let tags = if self.random.once_in(2) { measurement.tags.first() } else { None };
+        let tags: String = tags.iter().map(|tag| format!(", {tag}")).collect();
+        let other = self.random.of(&["", "", ", i", ", f"]);
+        let columns = format!("{function}({field}{tags}, {count}){other}");
+        match self.random.below(2) {
+            0 => self.plain(&columns, measurement, ""),
+            _ => self.over_windows(&columns, measurement, ""),
+        }
+    }
+
+    fn sources(&mut self, fill: &str) -> String {
+        let all = Measurement { name: "", series: &[], tags: &["host"], fields: &["f", "i"] };
+        let name = self.random.of(&["alpha, beta", "beta, gamma", "/^(alpha|gamma)$/", "alpha, beta, gamma", "/a$/"]);
+        let all = Measurement { name, ..all };
+        let function = self.aggregate();
+        let field = self.field(&all, function);
+        let call = self.call(function, field);
+        match self.random.below(3) {
+            0 => self.plain(&call, &all, ""),
+            1 => self.plain("f, i, host", &all, ""),
+            _ => self.over_windows(&call, &all, fill),
+        }
+    }
+
+    /// Equal times and values, and functions that InfluxDB defines there.
+    fn ties(&mut self, fill: &str) -> String {
+        let functions =
+            ["count", "sum", "mean", "min", "max", "spread", "first", "last", "stddev", "median", "count_distinct"];
+        let function = self.random.of(&functions);
+        let field = if matches!(function, "count" | "first" | "last") {
+            self.random.of(TIES.fields)
+        } else {
+            self.random.of(&["f", "i"])
+        };
+        let call = self.call(function, field);
+        match self.random.below(3) {
+            0 if !matches!(function, "first" | "last") => self.plain(&call, &TIES, ""),
+            _ => self.over_windows(&call, &TIES, fill),
+        }
+    }
+
+    /// A statement over a statement, so many deep.
+    fn subquery(&mut self, deep: usize) -> String {
+        let measurement = self.measurement();
+        let tags = if self.random.once_in(3) { measurement.tags } else { &[] };
+        let nest = Nest {
+            measurement,
+            tags,
+            is_joined: deep == 1 && !tags.is_empty() && self.random.once_in(3),
+            is_open: self.random.once_in(4),
+            order: self.random.of(&["", "", "", " ORDER BY time DESC"]),
+            range: self.range(),
+        };
+        let mut text = self.innermost(&nest);
+        if !measurement.tags.is_empty() && self.random.once_in(8) {
+            text += &format!("), (SELECT f AS x FROM gamma{}", nest.order);
+        }
+        for level in (1..=deep).rev() {
+            text = self.around(&text, &nest, level == 1);
+        }
+        if !text.contains("), (") {
+            return text;
+        }
+        // Of integers in one place and floats in another InfluxDB makes floats, and fills so.
+        text.replace("fill(-2.5)", "fill(7)").replace("stddev(", "mean(")
+    }
+
+    /// Makes a column `x` of numbers.
+    fn innermost(&mut self, nest: &Nest) -> String {
+        let Nest { measurement, tags, is_joined, is_open, order, range } = nest;
+        let condition = self.condition(measurement).map(|condition| format!(" AND {condition}")).unwrap_or_default();
+        let (from, number) = (measurement.name, self.field(measurement, "top"));
+        let limit = if !is_joined && self.random.once_in(8) { " LIMIT 9" } else { "" };
+        let function = match self.random.below(8) {
+            0 => "",
+            1 => "+",
+            2 => self.random.of(&TRANSFORMATIONS),
+            3 if !is_joined && order.is_empty() && limit.is_empty() => self.random.of(&["distinct", "top", "bottom"]),
+            _ => self.aggregate_of_rows(),
+        };
+        let field = if matches!(function, "mode" | "distinct" | "count_distinct") { "i" } else { number };
+        let columns = match function {
+            "" => format!("{number} AS x"),
+            "+" => "f + i AS x, f, i".to_owned(),
+            function => self.call(function, field) + " AS x",
+        };
+        let is_windowed =
+            !matches!(function, "" | "+") && !TRANSFORMATIONS.contains(&function) && !self.random.once_in(4);
+        let filter = match *is_open || is_windowed || self.random.once_in(2) {
+            true => format!(" WHERE {range}{condition}"),
+            false => condition.replacen(" AND ", " WHERE ", 1),
+        };
+        let grouping = match is_windowed {
+            // Groups that are joined again InfluxDB fills with each other's values.
+            true => {
+                let fills = if *is_joined { &FILLS[..3] } else { &FILLS };
+                grouping(Some(self.window()), tags) + self.random.of(fills)
+            }
+            false => grouping(None, tags),
+        };
+        format!("SELECT {columns} FROM {from}{filter}{grouping}{order}{limit}")
+    }
+
+    /// Makes a column `x` of the `x` of a statement.
+    fn around(&mut self, inner: &str, nest: &Nest, is_last: bool) -> String {
+        let Nest { is_joined, is_open, order, .. } = nest;
+        let condition = self.condition_on_rows(nest.tags);
+        let tags = if *is_joined { &[] } else { nest.tags };
+        let function = if is_last { self.random.of(&UNORDERED) } else { self.aggregate_of_rows() };
+        let function = if UNORDERED.contains(&function) { function } else { "median" };
+        let mut columns = self.call(function, "x") + " AS x";
+        let mut grouping_by = grouping(None, tags);
+        match self.random.below(8) {
+            0 if !is_joined => {
+                let function = self.random.of(&TRANSFORMATIONS);
+                columns = self.call(function, "x") + " AS x";
+            }
+            1 if !is_joined => {
+                let host = if is_last && !tags.is_empty() && !inner.contains("), (") { ", host" } else { "" };
+                columns = format!("{} AS x{host}", self.random.of(&["x * 2", "x", "-x + 3"]));
+            }
+            // Of windows without a beginning InfluxDB makes as many as there are since the beginning of time.
+            _ if *is_open => {}
+            // Rows of windows that begin before the range it does not always count.
+            2 | 3 if self.random.once_in(12) => {}
+            _ => grouping_by = grouping(Some(self.window()), tags) + self.random.of(&FILLS),
+        }
+        let range = match nest.range.split_once(" AND ") {
+            Some((_, end)) if *is_open => end,
+            _ => &nest.range,
+        };
+        let limit = if self.random.once_in(8) { " LIMIT 5" } else { "" };
+        format!("SELECT {columns} FROM ({inner}) WHERE {range}{condition}{grouping_by}{order}{limit}")
+    }
+
+    /// A function whose rows others go over: seldom one that InfluxDB has no number for.
+    fn aggregate_of_rows(&mut self) -> &'static str {
+        match self.aggregate() {
+            "stddev" if !self.random.once_in(16) => "mean",
+            function => function,
+        }
+    }
+
+    fn condition_on_rows(&mut self, tags: &[&str]) -> &'static str {
+        match tags {
+            [] => self.random.of(&["", "", "", " AND x > 0", " AND x < 100"]),
+            _ => self.random.of(&["", "", "", " AND x > 0", " AND host = 'a'", " AND host != 'b'"]),
+        }
+    }
+}
+
+/// What the statements of a nest have in common.
+struct Nest {
+    measurement: &'static Measurement,
+    tags: &'static [&'static str],
+    /// Whether the outermost is not grouped by them.
+    is_joined: bool,
+    /// Whether the range begins in the innermost alone.
+    is_open: bool,
+    order: &'static str,
+    range: String,
+}
+
+/// `GROUP BY` of windows and tags.
+fn grouping(window: Option<String>, tags: &[&str]) -> String {
+    let all: Vec<&str> = window.as_deref().into_iter().chain(tags.iter().copied()).collect();
+    if all.is_empty() { String::new() } else { format!(" GROUP BY {}", all.join(", ")) }
+}
