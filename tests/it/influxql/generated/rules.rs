@@ -59,26 +59,25 @@ pub const RULES: [Rule; 9] = [
     Rule {
         reason: "InfluxDB takes LIMIT and OFFSET of the readings, before top() and bottom() see them",
         instead: |statement| {
-            let (before, _) = statement.split_once(" LIMIT ")?;
-            ["SELECT top(", "SELECT bottom("].iter().any(|start| before.starts_with(start)).then(|| before.to_owned())
+            let is_ranking = ["SELECT top(", "SELECT bottom("].iter().any(|start| statement.starts_with(start));
+            without_limit(statement).filter(|_| is_ranking)
         },
         adapt: |statement, [expected, _]| cut(statement, expected),
     },
     Rule {
         reason: "InfluxDB takes LIMIT and OFFSET of the rows of each function, before it joins them",
         instead: |statement| {
-            let (before, _) = statement.split_once(" LIMIT ")?;
-            let (columns, _) = before.split_once(" FROM ")?;
-            let is_joined = columns.contains("), ") || ["(*", "(/"].iter().any(|all| columns.contains(all));
-            (is_joined && !before.contains(" FROM (")).then(|| before.to_owned())
+            let (columns, rest) = statement.split_once(" FROM ")?;
+            let is_joined = columns.matches('(').count() > 1 || ["(*", "(/"].iter().any(|all| columns.contains(all));
+            without_limit(statement).filter(|_| is_joined && !rest.starts_with('('))
         },
         adapt: |statement, [expected, _]| cut(statement, expected),
     },
     Rule {
         reason: "InfluxDB has nothing previous for fill(previous) in what an OFFSET leaves out",
         instead: |statement| {
-            let (before, limits) = statement.split_once(" LIMIT ")?;
-            (before.contains("fill(previous)") && limits.contains(" OFFSET ")).then(|| before.to_owned())
+            let begins_anew = statement.contains("fill(previous)") && statement.contains(" OFFSET ");
+            without_limit(statement).filter(|_| begins_anew)
         },
         adapt: |statement, [expected, _]| cut(statement, expected),
     },
@@ -117,6 +116,13 @@ fn forgive_epoch([expected, actual]: &mut [Value; 2]) {
     }
 }
 
+/// The statement without LIMIT and OFFSET, if it has them; SLIMIT and SOFFSET stay.
+fn without_limit(statement: &str) -> Option<String> {
+    let (before, limits) = statement.split_once(" LIMIT ")?;
+    let of_series = limits.split_once(" SLIMIT ").map_or(String::new(), |(_, limit)| format!(" SLIMIT {limit}"));
+    Some(format!("{before}{of_series}"))
+}
+
 /// Applies a statement's LIMIT and OFFSET.
 fn cut(statement: &str, answer: &mut Value) {
     let number = |word: &str| -> Option<usize> {
@@ -150,7 +156,7 @@ fn parts(statement: &str) -> Option<(&str, &str, &str)> {
     let mut depth = 1;
     let end = rest.char_indices().find(|(at, char)| {
         depth += i32::from(*char == '(') - i32::from(*char == ')');
-        depth == 0 && !rest[*at..].starts_with("), (")
+        *char == ')' && depth == 0 && !rest[*at..].starts_with("), (")
     })?;
     Some((columns, &rest[..end.0], &rest[end.0 + 1..]))
 }
@@ -174,7 +180,7 @@ fn without_nan(statement: &str) -> String {
         return statement.to_owned();
     };
     let clauses = match inner.starts_with("SELECT stddev(") {
-        true => clauses.replacen(" WHERE ", " WHERE x >= 0 AND ", 1),
+        true => clauses.replacen(" WHERE ", " WHERE x >= -3 AND ", 1),
         false => clauses.to_owned(),
     };
     format!("{columns} FROM ({}){clauses}", without_nan(inner))

@@ -4,6 +4,8 @@
 //! What InfluxDB leaves open is not asked: which of several rows at one time comes first (a subquery grouped by a tag
 //! around which nothing is grouped has such rows), and an OFFSET without a LIMIT.
 
+mod nest;
+
 use std::collections::BTreeSet;
 
 use super::super::data::{BASE, HOUR, MINUTE, SECOND};
@@ -110,7 +112,8 @@ impl Maker {
             "mode" | "distinct" | "count_distinct" => &["k", "k", "i", "f", "s"],
             "count" | "first" | "last" | "elapsed" => &["f", "g", "i", "n", "k", "b", "s"],
             "min" | "max" => &["f", "g", "i", "n", "b"],
-            "sum" | "mean" | "spread" | "median" | "stddev" | "integral" => &["f", "f", "g", "i", "n", "k"],
+            "integral" => &["f", "f", "g", "i", "k"],
+            "sum" | "mean" | "spread" | "median" | "stddev" => &["f", "f", "g", "i", "n", "k"],
             _ => &["f", "f", "g", "i", "n"],
         };
         let there: Vec<&str> = fields.iter().copied().filter(|field| measurement.fields.contains(field)).collect();
@@ -232,7 +235,7 @@ impl Maker {
         }
         // A LIMIT of top() InfluxDB takes otherwise.
         let is_ranking = RANKINGS.iter().any(|ranking| columns.starts_with(ranking));
-        if self.random.once_in(if is_ranking { 24 } else { 4 }) {
+        if self.random.once_in(if is_ranking { 12 } else { 4 }) {
             tail += &format!(" LIMIT {}", 4 + self.random.below(9));
             if self.random.once_in(2) {
                 tail += &format!(" OFFSET {}", self.random.below(6));
@@ -324,7 +327,7 @@ impl Maker {
                 Vec::from_iter(all).join(", ")
             }
         };
-        let fill = self.random.of(&["", "", "", " fill(previous)", " fill(3)", " fill(null)"]);
+        let fill = self.random.of(&["", "", "", " fill(previous)", " fill(previous)", " fill(3)", " fill(null)"]);
         self.plain(&columns, measurement, fill)
     }
 
@@ -417,127 +420,6 @@ impl Maker {
             _ => self.over_windows(&call, &TIES, fill),
         }
     }
-
-    /// A statement over a statement, so many deep.
-    fn subquery(&mut self, deep: usize) -> String {
-        let measurement = self.measurement();
-        let tags = if self.random.once_in(3) { measurement.tags } else { &[] };
-        let nest = Nest {
-            measurement,
-            tags,
-            is_joined: deep == 1 && !tags.is_empty() && self.random.once_in(3),
-            is_open: self.random.once_in(4),
-            order: self.random.of(&["", "", "", " ORDER BY time DESC"]),
-            range: self.range(),
-        };
-        let mut text = self.innermost(&nest);
-        if !measurement.tags.is_empty() && self.random.once_in(8) {
-            text += &format!("), (SELECT f AS x FROM gamma{}", nest.order);
-        }
-        for level in (1..=deep).rev() {
-            text = self.around(&text, &nest, level == 1);
-        }
-        if !text.contains("), (") {
-            return text;
-        }
-        // Of integers in one place and floats in another InfluxDB makes floats, and fills so.
-        text.replace("fill(-2.5)", "fill(7)").replace("stddev(", "mean(")
-    }
-
-    /// Makes a column `x` of numbers.
-    fn innermost(&mut self, nest: &Nest) -> String {
-        let Nest { measurement, tags, is_joined, is_open, order, range } = nest;
-        let condition = self.condition(measurement).map(|condition| format!(" AND {condition}")).unwrap_or_default();
-        let (from, number) = (measurement.name, self.field(measurement, "top"));
-        let limit = if !is_joined && self.random.once_in(8) { " LIMIT 9" } else { "" };
-        let function = match self.random.below(8) {
-            0 => "",
-            1 => "+",
-            2 => self.random.of(&TRANSFORMATIONS),
-            3 if !is_joined && order.is_empty() && limit.is_empty() => self.random.of(&["distinct", "top", "bottom"]),
-            _ => self.aggregate_of_rows(),
-        };
-        let field = if matches!(function, "mode" | "distinct" | "count_distinct") { "i" } else { number };
-        let columns = match function {
-            "" => format!("{number} AS x"),
-            "+" => "f + i AS x, f, i".to_owned(),
-            function => self.call(function, field) + " AS x",
-        };
-        let is_windowed =
-            !matches!(function, "" | "+") && !TRANSFORMATIONS.contains(&function) && !self.random.once_in(4);
-        let filter = match *is_open || is_windowed || self.random.once_in(2) {
-            true => format!(" WHERE {range}{condition}"),
-            false => condition.replacen(" AND ", " WHERE ", 1),
-        };
-        let grouping = match is_windowed {
-            // Groups that are joined again InfluxDB fills with each other's values.
-            true => {
-                let fills = if *is_joined { &FILLS[..3] } else { &FILLS };
-                grouping(Some(self.window()), tags) + self.random.of(fills)
-            }
-            false => grouping(None, tags),
-        };
-        format!("SELECT {columns} FROM {from}{filter}{grouping}{order}{limit}")
-    }
-
-    /// Makes a column `x` of the `x` of a statement.
-    fn around(&mut self, inner: &str, nest: &Nest, is_last: bool) -> String {
-        let Nest { is_joined, is_open, order, .. } = nest;
-        let condition = self.condition_on_rows(nest.tags);
-        let tags = if *is_joined { &[] } else { nest.tags };
-        let function = if is_last { self.random.of(&UNORDERED) } else { self.aggregate_of_rows() };
-        let function = if UNORDERED.contains(&function) { function } else { "median" };
-        let mut columns = self.call(function, "x") + " AS x";
-        let mut grouping_by = grouping(None, tags);
-        match self.random.below(8) {
-            0 if !is_joined => {
-                let function = self.random.of(&TRANSFORMATIONS);
-                columns = self.call(function, "x") + " AS x";
-            }
-            1 if !is_joined => {
-                let host = if is_last && !tags.is_empty() && !inner.contains("), (") { ", host" } else { "" };
-                columns = format!("{} AS x{host}", self.random.of(&["x * 2", "x", "-x + 3"]));
-            }
-            // Of windows without a beginning InfluxDB makes as many as there are since the beginning of time.
-            _ if *is_open => {}
-            // Rows of windows that begin before the range it does not always count.
-            2 | 3 if self.random.once_in(12) => {}
-            _ => grouping_by = grouping(Some(self.window()), tags) + self.random.of(&FILLS),
-        }
-        let range = match nest.range.split_once(" AND ") {
-            Some((_, end)) if *is_open => end,
-            _ => &nest.range,
-        };
-        let limit = if self.random.once_in(8) { " LIMIT 5" } else { "" };
-        format!("SELECT {columns} FROM ({inner}) WHERE {range}{condition}{grouping_by}{order}{limit}")
-    }
-
-    /// A function whose rows others go over: seldom one that InfluxDB has no number for.
-    fn aggregate_of_rows(&mut self) -> &'static str {
-        match self.aggregate() {
-            "stddev" if !self.random.once_in(16) => "mean",
-            function => function,
-        }
-    }
-
-    fn condition_on_rows(&mut self, tags: &[&str]) -> &'static str {
-        match tags {
-            [] => self.random.of(&["", "", "", " AND x > 0", " AND x < 100"]),
-            _ => self.random.of(&["", "", "", " AND x > 0", " AND host = 'a'", " AND host != 'b'"]),
-        }
-    }
-}
-
-/// What the statements of a nest have in common.
-struct Nest {
-    measurement: &'static Measurement,
-    tags: &'static [&'static str],
-    /// Whether the outermost is not grouped by them.
-    is_joined: bool,
-    /// Whether the range begins in the innermost alone.
-    is_open: bool,
-    order: &'static str,
-    range: String,
 }
 
 /// `GROUP BY` of windows and tags.
