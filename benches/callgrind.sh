@@ -66,7 +66,7 @@ stages() {
             writer = "hourglass::log::writer::Writer::run"
             rest = total = cost["hourglass_benches::path::Path::take_all"] + cost[writer]
             printf "%s: %.0f instructions per reading\n", name, total
-            stage("parse", "hourglass::wire::line_protocol::Lines::next")
+            stage("parse", "<hourglass::wire::line_protocol::Lines as hourglass::wire::point::Points>::next")
             stage("judge", "hourglass::ingest::door::Door::point")
             stage("encode the record", "hourglass::ingest::record::encode")
             stage("compress, checksum", "hourglass::log::format::Stored::new")

@@ -269,13 +269,14 @@ fn bound_ns(bound: Duration) -> Option<i64> {
 
 fn query_options(settings: &Settings) -> query::Options {
     query::Options {
-        windows_max: settings.query.windows_max,
-        points_max: settings.query.points_max,
         span_max: settings.query.span_max,
         series_max: settings.query.series_max,
         cache_max_age: settings.query.cache_max_age,
         cache_bytes: settings.query.cache_bytes,
-        answer_bytes: settings.query.answer_bytes,
+        request_bytes: settings.query.request_bytes,
+        bytes: settings.query.bytes,
+        token_bytes: settings.query.token_bytes,
+        log_after: settings.query.log_after,
         concurrent: settings.query.concurrent,
         wait: settings.query.wait,
         timeout: settings.query.timeout,

@@ -179,13 +179,14 @@ fn ingest_options(dead_letters: std::path::PathBuf) -> ingest::Options {
 
 fn query_options() -> query::Options {
     query::Options {
-        windows_max: 1000,
-        points_max: 10_000,
         span_max: Duration::from_secs(100 * 365 * 24 * 3600),
         series_max: 1000,
         cache_max_age: Duration::from_secs(10),
         cache_bytes: 1 << 20,
-        answer_bytes: 16 << 20,
+        request_bytes: 16 << 20,
+        bytes: 64 << 20,
+        token_bytes: 64 << 20,
+        log_after: Duration::from_secs(3600),
         concurrent: 16,
         timeout: HEAD,
         wait: Duration::ZERO,

@@ -260,6 +260,23 @@ impl Readings {
         self.columns.iter().map(|column| (&column.name, &*column.cells))
     }
 
+    /// Leaves these columns alone. A reading that has none of them stays, without a value.
+    pub fn keep(&mut self, is_wanted: impl Fn(&str) -> bool) {
+        if self.columns.iter().all(|column| is_wanted(&column.name)) {
+            return;
+        }
+        let mut left = 0..;
+        let place = |column: &Column| if is_wanted(&column.name) { left.next() } else { None };
+        let places: Vec<Option<usize>> = self.columns.iter().map(place).collect();
+        self.stamps.renumber(&places);
+        self.columns.retain(|column| is_wanted(&column.name));
+        let values = || self.columns.iter().flat_map(|c| c.cells.iter().flatten().map(|value| (&*c.name, value)));
+        self.texts = values().map(|(_, value)| text_bytes(value)).sum();
+        let rows = self.times.iter().map(|time| reading_bytes(*time, std::iter::empty())).sum::<usize>();
+        self.bytes = rows + values().map(|(name, value)| cell_bytes(name, value)).sum::<usize>();
+        self.packed = OnceLock::new();
+    }
+
     /// Makes room for so many more readings.
     pub fn reserve(&mut self, readings: usize) {
         self.times.reserve(readings);

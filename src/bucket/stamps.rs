@@ -126,6 +126,15 @@ impl Stamps {
         self.cells.is_empty() || self.cells.range(key(row, 0)..=key(row, usize::from(u16::MAX))).next().is_none()
     }
 
+    /// Columns have other numbers now; those without one are gone.
+    pub fn renumber(&mut self, places: &[Option<usize>]) {
+        let moved = |((row, column), stamp): ((u32, u16), Stamp)| {
+            let place = places.get(usize::from(column)).copied().flatten()?;
+            Some((key(row as usize, place), stamp))
+        };
+        self.cells = std::mem::take(&mut self.cells).into_iter().filter_map(moved).collect();
+    }
+
     /// Makes room for so many more readings.
     pub fn reserve(&mut self, readings: usize) {
         self.rows.reserve(readings);

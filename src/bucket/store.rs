@@ -171,6 +171,63 @@ pub struct ScannedPage {
     pub readings: Option<Readings>,
 }
 
+/// What of each page a scan gives.
+#[derive(Debug, Clone)]
+pub struct Projection {
+    /// Whether with readings, or summaries alone.
+    pub readings: bool,
+    /// Columns and summaries of these fields alone; of all without.
+    pub fields: Option<Arc<[Arc<str>]>>,
+}
+
+impl Projection {
+    /// Everything.
+    pub const ALL: Self = Self { readings: true, fields: None };
+    /// The summaries of all fields.
+    pub const SUMMARIES: Self = Self { readings: false, fields: None };
+
+    /// Which pages there are, without any field.
+    #[must_use]
+    pub fn places() -> Self {
+        Self { readings: false, fields: Some(Arc::new([])) }
+    }
+
+    /// What it leaves of a page's readings.
+    #[must_use]
+    pub fn of(&self, mut readings: Readings) -> Readings {
+        if let Some(fields) = &self.fields {
+            readings.keep(|name| fields.iter().any(|field| **field == *name));
+        }
+        readings
+    }
+
+    /// Whether it has a field.
+    #[must_use]
+    pub fn has(&self, name: &str) -> bool {
+        self.fields.as_ref().is_none_or(|fields| fields.iter().any(|field| **field == *name))
+    }
+}
+
+/// How much a scan gives at a time.
+#[derive(Debug, Clone, Copy)]
+pub struct Extent {
+    /// It stops after the hour that brings it to so many pages,
+    pub pages: usize,
+    /// or to so many bytes, as they are stored.
+    pub bytes: usize,
+}
+
+impl Extent {
+    /// No end but that of the hours.
+    pub const ALL: Self = Self::pages(usize::MAX);
+
+    /// So many pages, however large.
+    #[must_use]
+    pub const fn pages(pages: usize) -> Self {
+        Self { pages, bytes: usize::MAX }
+    }
+}
+
 /// What a sensor's document says.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SensorDocument {
@@ -229,44 +286,39 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     async fn read_buckets(&self, database: &str, ids: &[BucketId]) -> Result<Vec<Vec<StoredPage>>, StorageError>;
 
     /// Pages of one sensor in hour order, all pages of an hour together, from `hours.start` on
-    /// and before `hours.end`. Returns whole hours only, and stops after the hour that brings the
-    /// count to `pages_max` or more: an empty answer means that there is nothing left.
+    /// and before `hours.end`, as far as the extent goes. Returns whole hours only: an empty answer means
+    /// that there is nothing left.
     async fn scan(
         &self,
         database: &str,
         sensor: &str,
         hours: Range<Hour>,
-        with_readings: bool,
-        pages_max: usize,
+        projection: &Projection,
+        extent: Extent,
     ) -> Result<Vec<ScannedPage>, StorageError>;
 
-    /// Pages of one sensor with their readings, from the hour before `hours.end` back to `hours.start`: hours
-    /// in falling order, the pages of an hour together and in rising order. Otherwise as [`Store::scan`].
+    /// As [`Store::scan`], from the hour before `hours.end` back to `hours.start`: hours in falling order, the pages
+    /// of an hour together and in rising order.
     async fn scan_back(
         &self,
         database: &str,
         sensor: &str,
         hours: Range<Hour>,
-        pages_max: usize,
+        projection: &Projection,
+        extent: Extent,
     ) -> Result<Vec<ScannedPage>, StorageError>;
 
     /// All pages of several sensors in a range of hours, per sensor in the order given and each in hour
-    /// order, as [`Store::scan`] gives them. All of it is in memory: whoever asks knows how much to ask for.
-    /// With `fields`, summaries of other fields may be missing.
+    /// order, as [`Store::scan`] gives them. `None` where they have more than `bytes_max` bytes, as they are
+    /// stored: whoever asks then asks for fewer.
     async fn scan_sensors(
         &self,
         database: &str,
         sensors: &[&str],
         hours: Range<Hour>,
-        with_readings: bool,
-        _fields: Option<&[&str]>,
-    ) -> Result<Vec<Vec<ScannedPage>>, StorageError> {
-        let mut all = Vec::with_capacity(sensors.len());
-        for sensor in sensors {
-            all.push(self.scan(database, sensor, hours.clone(), with_readings, usize::MAX).await?);
-        }
-        Ok(all)
-    }
+        projection: &Projection,
+        bytes_max: usize,
+    ) -> Result<Option<Vec<Vec<ScannedPage>>>, StorageError>;
 
     /// The documents of those of these sensors that have one, in any order.
     async fn read_sensors(&self, database: &str, keys: &[&str]) -> Result<Vec<SensorDocument>, StorageError>;

@@ -133,17 +133,18 @@ pub fn resolve(layers: &Layers, problems: &mut Vec<Problem>) -> Settings {
         query: QuerySettings {
             limit_default: reader.count("query.limit_default", 1..=1_000_000),
             limit_max: reader.count("query.limit_max", 1..=1_000_000),
-            windows_max: reader.count("query.windows_max", 1..=10_000_000),
-            points_max: reader.count("query.points_max", 1..=100_000_000),
             span_max: reader.duration("query.span_max", HOUR..=SPAN_MOST),
             series_max: reader.count("query.series_max", 1..=10_000_000),
             cache_max_age: reader.duration("query.cache_max_age", Duration::from_millis(1)..=HOUR),
             cache_bytes: reader.size("query.cache_bytes", 0..=TIB),
             sensors_max: reader.count("query.sensors_max", 1..=100_000),
-            answer_bytes: reader.size("query.answer_bytes", 64 * KIB..=GIB),
+            request_bytes: reader.size("query.request_bytes", MIB..=TIB),
+            bytes: reader.size("query.bytes", MIB..=TIB),
+            token_bytes: reader.size("query.token_bytes", MIB..=TIB),
             concurrent: reader.count("query.concurrent", 1..=1024),
             wait: reader.duration("query.wait", Duration::ZERO..=HOUR),
             timeout: reader.duration("query.timeout", TICK..=HOUR),
+            log_after: reader.duration("query.log_after", Duration::ZERO..=HOUR),
         },
         telemetry: TelemetrySettings {
             log_level: reader.log_level("telemetry.log_level"),
@@ -339,10 +340,11 @@ impl Reader<'_> {
             // A body and the readings made of it are in memory at the same time.
             ("ingest.bytes_in_flight", ingest.bytes_in_flight / 2, "limits.body_bytes", limits.body_bytes),
             ("log.budget_bytes", log.budget_bytes / 2, "log.segment_bytes", log.segment_bytes),
+            ("query.bytes", query.bytes, "query.request_bytes", query.request_bytes),
         ];
         for (low, room, floor, floor_bytes) in sizes {
             if room < floor_bytes && self.are_sound(&[low, floor]) {
-                let half = if low == "page.hard_bytes" { "" } else { "half of it, " };
+                let half = if matches!(low, "page.hard_bytes" | "query.bytes") { "" } else { "half of it, " };
                 self.note_below((low, format!("{half}{}", show_size(room))), (floor, show_size(floor_bytes)));
             }
         }

@@ -306,10 +306,6 @@ pub struct QuerySettings {
     pub limit_default: usize,
     /// Most readings that a query may ask for in one answer.
     pub limit_max: usize,
-    /// Most windows in the answer of one summary query.
-    pub windows_max: usize,
-    /// Most readings that one InfluxQL statement keeps in memory.
-    pub points_max: usize,
     /// Longest range that a query may be about.
     pub span_max: Duration,
     /// Most sensors whose readings one query may be about.
@@ -320,14 +316,20 @@ pub struct QuerySettings {
     pub cache_bytes: usize,
     /// Most sensors in one answer of the list of sensors.
     pub sensors_max: usize,
-    /// Bytes of readings after which an answer ends early, with a cursor for the rest.
-    pub answer_bytes: usize,
+    /// Bytes of memory that one request may take, its answer included.
+    pub request_bytes: usize,
+    /// That all may take together.
+    pub bytes: usize,
+    /// That those of one token may take together.
+    pub token_bytes: usize,
     /// Most queries under way at once; the next one waits for its turn.
     pub concurrent: usize,
     /// How long a query waits for readings that are read back from the log, and for a store that is away.
     pub wait: Duration,
-    /// Longest time a query may take.
+    /// Longest time a request may take.
     pub timeout: Duration,
+    /// How long a request takes that is worth a line in the log.
+    pub log_after: Duration,
 }
 
 /// `[telemetry]`: logs.

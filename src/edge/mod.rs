@@ -16,4 +16,4 @@ pub use peer::Peer;
 pub use seats::{Bounds, Seats};
 pub use stream::Stream;
 pub use tls::{Acceptor, ClientAuth, Files, Tls, TlsError};
-pub use watch::Watch;
+pub use watch::{Sending, Watch};

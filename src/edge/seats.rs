@@ -213,6 +213,8 @@ impl Seats {
             let seen = taken.watch.phase();
             if taken.watch.writing_since().is_some_and(|since| late(since, milliseconds(bounds.write))) {
                 ended.push((*id, None, "write"));
+            } else if taken.watch.is_overdue(now) {
+                ended.push((*id, None, "slow"));
             } else if taken.watch.running() {
                 if late(seen.1, MULTIPLEXED_STILL) {
                     ended.push((*id, None, "still"));

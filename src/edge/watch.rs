@@ -2,8 +2,10 @@
 //! change by compare-and-swap: a request that has begun is never cut off, and nothing begins on a connection that
 //! was given up. Costs a clock read and two such swaps per request, and no timer.
 
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// A body that has come so much further moves.
@@ -12,6 +14,13 @@ const MOVES_BYTES: u32 = 1024;
 const OPENING_BYTES: usize = 64 << 10;
 /// An opening's memory that is kept for the next one.
 const OPENING_KEPT: usize = 4 << 10;
+
+/// An answer that is looked after has so many bytes; it leaves by so many a second, and so many milliseconds more.
+const SMALL_BYTES: u64 = 64 << 10;
+const SENDING_RATE: u64 = 64 << 10;
+const SENDING_GRACE: u64 = 10_000;
+/// Milliseconds in which something of it has to leave: a client of that rate empties a third of the kernel's buffer.
+const SENDING_STILL: u64 = 30_000;
 
 /// What a connection is waiting for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,6 +62,18 @@ pub struct Watch {
     /// How many are, where several may.
     running: AtomicU32,
     opening: Mutex<Opening>,
+    /// When large answers that are on their way must have left, and how many of them at each moment.
+    sending: Mutex<BTreeMap<u64, usize>>,
+}
+
+/// A large answer on its way out.
+#[derive(Debug)]
+pub struct Sending {
+    watch: Arc<Watch>,
+    /// When all of it must have left.
+    last: u64,
+    /// Until when something of it must.
+    by: u64,
 }
 
 /// The bytes with which a request began.
@@ -73,6 +94,7 @@ impl Watch {
             multiplexed: AtomicBool::new(false),
             running: AtomicU32::new(0),
             opening: Mutex::default(),
+            sending: Mutex::default(),
         };
         watch.state.store(watch.word(phase), Ordering::Relaxed);
         watch
@@ -106,6 +128,23 @@ impl Watch {
         if !self.multiplexed.load(Ordering::Relaxed) {
             self.turn(Phase::Sending);
         }
+    }
+
+    /// An answer of so many bytes begins to leave, of which memory is held until it has: a client that takes it too slowly
+    /// loses its connection. Small ones are not looked after.
+    pub fn sends(self: &Arc<Self>, bytes: u64) -> Option<Sending> {
+        if bytes < SMALL_BYTES {
+            return None;
+        }
+        let last = self.now() + SENDING_GRACE + bytes * 1000 / SENDING_RATE;
+        let by = last.min(self.now() + SENDING_STILL);
+        *self.sending().entry(by).or_default() += 1;
+        Some(Sending { watch: self.clone(), last, by })
+    }
+
+    /// Whether an answer should have left by now.
+    pub(super) fn is_overdue(&self, now: u64) -> bool {
+        self.sending().first_key_value().is_some_and(|(by, _)| *by < now)
     }
 
     /// Where several requests may be under way: something of an answer moved.
@@ -215,6 +254,10 @@ impl Watch {
         milliseconds(self.base.elapsed())
     }
 
+    fn sending(&self) -> MutexGuard<'_, BTreeMap<u64, usize>> {
+        self.sending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn word(&self, phase: Phase) -> u64 {
         self.now() << PHASE_BITS | phase as u64
     }
@@ -242,6 +285,34 @@ impl Watch {
         }
         let room = OPENING_BYTES.saturating_sub(opening.bytes.len());
         opening.bytes.extend_from_slice(&bytes[..bytes.len().min(room)]);
+    }
+}
+
+impl Sending {
+    /// Something of it leaves.
+    pub fn moved(&mut self) {
+        let by = self.last.min(self.watch.now() + SENDING_STILL);
+        if by != self.by {
+            self.forget();
+            self.by = by;
+            *self.watch.sending().entry(by).or_default() += 1;
+        }
+    }
+
+    fn forget(&self) {
+        let mut sending = self.watch.sending();
+        if let Entry::Occupied(mut count) = sending.entry(self.by) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
+        }
+    }
+}
+
+impl Drop for Sending {
+    fn drop(&mut self) {
+        self.forget();
     }
 }
 

@@ -5,6 +5,8 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
 use super::format::Format;
+use super::text::Text;
+use crate::query::QueryError;
 
 /// Where the next part begins, for formats that have no place for it in the body.
 const NEXT_HEADER: &str = "x-next-cursor";
@@ -14,7 +16,7 @@ pub struct Answer {
     /// How its body is written.
     pub format: Format,
     /// All of it.
-    pub body: String,
+    pub body: Text,
     /// Where the next part begins.
     pub next: Option<String>,
     /// Whether it is of a range that is over, so that only late data can change it.
@@ -24,13 +26,15 @@ pub struct Answer {
 impl Answer {
     /// What the client gets: 304 when it has exactly this already. A cache must ask each time, because late data
     /// may come at any moment; what reaches up to now is not worth keeping.
-    pub fn respond(self, request: &HeaderMap) -> Response {
-        let tag = self.is_past.then(|| self.tag());
+    ///
+    /// # Errors
+    /// When the budget is spent.
+    pub fn respond(mut self, request: &HeaderMap) -> Result<Response, QueryError> {
+        let tag = if self.is_past { Some(self.tag()?) } else { None };
         let is_known = tag.as_deref().is_some_and(|tag| knows(request, tag));
-        let mut response = if is_known {
-            StatusCode::NOT_MODIFIED.into_response()
-        } else {
-            ([(header::CONTENT_TYPE, self.format.media_type())], self.body).into_response()
+        let mut response = match is_known {
+            true => StatusCode::NOT_MODIFIED.into_response(),
+            false => self.body.respond(self.format.media_type())?,
         };
         let headers = response.headers_mut();
         headers.insert(header::VARY, HeaderValue::from_static("accept"));
@@ -44,14 +48,14 @@ impl Answer {
         {
             headers.insert(NEXT_HEADER, next);
         }
-        response
+        Ok(response)
     }
 
     /// Weak, as the same answer has other bytes when it is compressed. Every instance says the same.
-    fn tag(&self) -> String {
-        let hash = rapidhash::v3::rapidhash_v3(self.body.as_bytes());
+    fn tag(&mut self) -> Result<String, QueryError> {
+        let hash = self.body.hash()?;
         let next = rapidhash::v3::rapidhash_v3(self.next.as_deref().unwrap_or_default().as_bytes());
-        format!("W/\"{hash:016x}{next:016x}-{:x}\"", self.body.len())
+        Ok(format!("W/\"{hash:016x}{next:016x}\""))
     }
 }
 

@@ -13,7 +13,8 @@ use super::Service;
 use super::errors::{ApiError, Dialect};
 use super::head;
 use super::server::Protocol;
-use crate::edge::Watch;
+use super::text::Length;
+use crate::edge::{Sending, Watch};
 
 /// One connection's side of the service. Cheap to clone.
 #[derive(Clone)]
@@ -57,7 +58,9 @@ impl hyper::service::Service<Request<Incoming>> for Connected {
             }
             let response = shared.answer(request, has_body).await;
             shared.watch.answered();
-            Ok(response.map(|body| Answer { body, ending }))
+            let length = response.extensions().get::<Length>().map_or(0, |length| length.0);
+            let sending = shared.watch.sends(length);
+            Ok(response.map(|body| Answer { body, ending, sending }))
         })
     }
 }
@@ -126,6 +129,7 @@ impl Drop for Moving {
 pub struct Answer {
     body: Body,
     ending: Option<Ending>,
+    sending: Option<Sending>,
 }
 
 struct Ending(Arc<Shared>);
@@ -144,6 +148,9 @@ impl http_body::Body for Answer {
         let this = self.get_mut();
         if let Some(ending) = &this.ending {
             ending.0.watch.moved();
+        }
+        if let Some(sending) = &mut this.sending {
+            sending.moved();
         }
         Pin::new(&mut this.body).poll_frame(cx)
     }

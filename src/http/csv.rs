@@ -21,6 +21,7 @@ pub fn row<'a>(out: &mut String, cells: impl IntoIterator<Item = Cell<'a>>, time
                 Times::Epoch(unit) => out.push_str(&time.div_euclid(unit).to_string()),
             },
             Cell::Value(Value::String(text)) => string(out, text),
+            Cell::Wide(sum) => out.push_str(&sum.to_string()),
             // Sums may overflow: what is not finite is not there.
             Cell::Value(Value::Float(value)) if !value.is_finite() => {}
             Cell::Value(value) => json::value(out, value),
@@ -40,6 +41,8 @@ pub enum Cell<'a> {
     Time(i64),
     /// A field's value.
     Value(&'a Value),
+    /// A sum of many integers.
+    Wide(i128),
 }
 
 /// Empty text is quoted, so that it is told from nothing.

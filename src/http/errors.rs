@@ -119,16 +119,17 @@ impl ApiError {
             },
             Self::Query(error) => match error {
                 QueryError::Storage(error) => of_storage(error),
-                QueryError::TooManyWindows { .. }
-                | QueryError::TooManyPoints { .. }
-                | QueryError::TooLarge { .. }
+                QueryError::TooLarge { .. }
                 | QueryError::TooLong { .. }
                 | QueryError::TooManySensors { .. }
+                | QueryError::TooManyColumns
                 | QueryError::TooManyPatterns
                 | QueryError::Pattern { .. } => StatusCode::BAD_REQUEST,
-                QueryError::Timeout { .. } | QueryError::Overloaded { .. } | QueryError::Behind(_) => {
-                    StatusCode::SERVICE_UNAVAILABLE
-                }
+                QueryError::Full { .. }
+                | QueryError::TokenFull { .. }
+                | QueryError::Timeout { .. }
+                | QueryError::Overloaded { .. }
+                | QueryError::Behind(_) => StatusCode::SERVICE_UNAVAILABLE,
             },
         }
     }

@@ -18,10 +18,12 @@ use crate::access::{Caller, Event, cut};
 use crate::clock::now_ns;
 use crate::influxql::{self, Expr, Literal, Options, Params, Statement};
 use crate::ingest::{IngestError, check_database_name};
-use crate::query::influx::{Asked, Doomed, StatementFailure, is_zone, pattern_fault};
+use crate::query::influx::{Answer, Asked, Doomed, StatementFailure, is_zone, pattern_fault};
 
 /// Most statements in one query.
 const STATEMENTS_MAX: usize = 100;
+/// Bytes of memory that a byte of text may become, as a tree.
+const PARSED_BYTES: usize = 64;
 /// Rows of a chunk when the client does not say.
 const CHUNK_ROWS: usize = 10_000;
 
@@ -115,15 +117,21 @@ async fn form(app: &App, request: axum::extract::Request) -> Result<QueryParamet
 }
 
 async fn answer(app: &App, sender: Sender<'_>, parameters: QueryParameters) -> Response {
+    answered(app, sender, parameters).await.unwrap_or_else(|error| error.respond(Dialect::V1))
+}
+
+async fn answered(app: &App, sender: Sender<'_>, parameters: QueryParameters) -> Result<Response, ApiError> {
     let Some(q) = parameters.q.as_deref().filter(|q| !q.trim().is_empty()) else {
-        return ApiError::Bad("missing required parameter \"q\"".to_owned()).respond(Dialect::V1);
+        return Err(ApiError::Bad("missing required parameter \"q\"".to_owned()));
     };
+    let budget = app.query.begin(sender.by, q);
+    let _parsed = budget.hold(q.len().saturating_mul(PARSED_BYTES))?;
     let statements = match statements(q, parameters.params.as_deref()) {
         Ok(statements) => statements,
         Err(error) => {
             let style = style(&parameters, sender.headers);
             let body = refusal(&error.message(), &style);
-            return (error.status(), [(header::CONTENT_TYPE, style.format.media_type())], body).into_response();
+            return Ok((error.status(), [(header::CONTENT_TYPE, style.format.media_type())], body).into_response());
         }
     };
     let now = now_ns();
@@ -136,12 +144,13 @@ async fn answer(app: &App, sender: Sender<'_>, parameters: QueryParameters) -> R
         }
         let said = |text: &'_ Option<String>| text.as_deref().filter(|text| !text.is_empty()).map(str::to_owned);
         let (database, policy) = (said(&parameters.db), said(&parameters.rp));
-        let asked = Asked { database: database.as_deref(), policy: policy.as_deref(), now, by: sender.by };
+        let asked =
+            Asked { database: database.as_deref(), policy: policy.as_deref(), now, budget: &budget, by: sender.by };
         let series = match run(app, sender, statement, asked).await {
             Ok(series) => Ok(series),
             // What waiting mends, and what is not allowed, must not look like an answer.
             Err(error) if matches!(error.status(), StatusCode::SERVICE_UNAVAILABLE | StatusCode::FORBIDDEN) => {
-                return error.respond(Dialect::V1);
+                return Err(error);
             }
             Err(error) => Err(error.message()),
         };
@@ -152,8 +161,10 @@ async fn answer(app: &App, sender: Sender<'_>, parameters: QueryParameters) -> R
         outcomes.push(Outcome { series, zone });
     }
     let style = style(&parameters, sender.headers);
-    let body = render(&outcomes, &style);
-    ([(header::CONTENT_TYPE, style.format.media_type())], body).into_response()
+    let text = render(&budget, &outcomes, &style).await?;
+    drop(outcomes);
+    budget.answered();
+    Ok(text.respond(style.format.media_type())?)
 }
 
 fn style(parameters: &QueryParameters, headers: &HeaderMap) -> Style {
@@ -215,14 +226,14 @@ async fn run(
     sender: Sender<'_>,
     statement: &Statement,
     asked: Asked<'_>,
-) -> Result<Vec<crate::query::influx::Series>, ApiError> {
+) -> Result<Option<Answer>, ApiError> {
     match app.query.statement(statement, asked).await {
-        Ok(Some(series)) => Ok(series),
+        Ok(Some(answer)) => Ok(Some(answer)),
         Ok(None) => {
             may_change(sender.method, statement)?;
             let changed = change(app, statement, asked).await;
             note_change(app, sender, statement, asked.database, &changed);
-            changed.map(|()| Vec::new())
+            changed.map(|()| None)
         }
         Err(failed) => Err(of_statement(failed)),
     }

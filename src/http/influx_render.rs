@@ -3,14 +3,16 @@
 use std::fmt::Write;
 
 use super::json;
-use crate::query::influx::{Cell, Series, zone_offset};
+use super::text::Text;
+use crate::query::influx::{Answer, Cell, Series, zone_offset};
+use crate::query::{Budget, QueryError};
 use crate::reading::Value;
 use crate::reading::time::write_rfc3339;
 
 /// What one statement came to.
 pub struct Outcome {
-    /// Its series, or why there is no result.
-    pub series: Result<Vec<Series>, String>,
+    /// Its series, if it has any to show, or why there is no result.
+    pub series: Result<Option<Answer>, String>,
     /// The zone of its `tz()`.
     pub zone: Option<String>,
 }
@@ -48,14 +50,24 @@ impl Format {
 }
 
 /// All results.
-pub fn render(outcomes: &[Outcome], style: &Style) -> String {
-    match style.format {
-        Format::Csv => csv(outcomes, style),
-        Format::Json { pretty } => {
-            let text = if style.chunk.is_some() { chunks(outcomes, style) } else { whole(outcomes, style) };
-            if pretty { indented(&text) } else { text }
+///
+/// # Errors
+/// When the budget is spent.
+pub async fn render(budget: &Budget, outcomes: &[Outcome], style: &Style) -> Result<Text, QueryError> {
+    let mut text = match style.format {
+        Format::Json { pretty: true } => {
+            let mut indents = Indents::default();
+            Text::styled(budget, move |piece| indents.of(piece))?
         }
+        _ => Text::new(budget)?,
+    };
+    match (style.format, style.chunk) {
+        (Format::Csv, _) => csv(&mut text, outcomes, style).await?,
+        (Format::Json { .. }, Some(rows)) => chunks(&mut text, outcomes, rows, style).await?,
+        (Format::Json { .. }, None) => whole(&mut text, outcomes, style).await?,
     }
+    text.row().await?;
+    Ok(text)
 }
 
 /// A part of a series: its rows from one number on and before another.
@@ -65,85 +77,126 @@ struct Piece<'a> {
     is_last: bool,
 }
 
-fn whole(outcomes: &[Outcome], style: &Style) -> String {
-    if outcomes.is_empty() {
-        return "{}\n".to_owned();
+impl Outcome {
+    fn all(&self) -> &[Series] {
+        self.series.as_ref().ok().and_then(Option::as_ref).map_or(&[], |answer| &answer.series)
     }
-    let mut out = String::from("{\"results\":[");
-    json::list(&mut out, outcomes.iter().enumerate(), |out, (id, outcome)| {
-        let pieces: Vec<Piece<'_>> = match &outcome.series {
-            Ok(series) => {
-                series.iter().map(|series| Piece { series, rows: 0..series.rows.len(), is_last: true }).collect()
-            }
-            Err(_) => Vec::new(),
-        };
-        result(out, id, outcome, &pieces, false, style);
-    });
-    out.push_str("]}\n");
-    out
 }
 
-/// A line for each chunk; a chunk is of one series.
-fn chunks(outcomes: &[Outcome], style: &Style) -> String {
-    let size = style.chunk.unwrap_or(usize::MAX);
-    let mut out = String::new();
+async fn whole(text: &mut Text, outcomes: &[Outcome], style: &Style) -> Result<(), QueryError> {
+    if outcomes.is_empty() {
+        text.out.push_str("{}\n");
+        return Ok(());
+    }
+    text.out.push_str("{\"results\":[");
     for (id, outcome) in outcomes.iter().enumerate() {
-        let mut pieces: Vec<Piece<'_>> = Vec::new();
-        for series in outcome.series.iter().flatten() {
+        json::comma(&mut text.out, id);
+        let all = outcome.all().iter();
+        let pieces: Vec<Piece<'_>> =
+            all.map(|series| Piece { series, rows: 0..series.rows.len(), is_last: true }).collect();
+        result(text, id, outcome, &pieces, false, style).await?;
+    }
+    text.out.push_str("]}\n");
+    Ok(())
+}
+
+/// A line for each chunk of so many rows; a chunk is of one series.
+async fn chunks(text: &mut Text, outcomes: &[Outcome], rows: usize, style: &Style) -> Result<(), QueryError> {
+    for (id, outcome) in outcomes.iter().enumerate() {
+        let mut left = outcome.all().len();
+        if left == 0 {
+            line(text, id, outcome, &[], false, style).await?;
+        }
+        for series in outcome.all() {
+            left -= 1;
             // A list is one piece, however long.
             let is_list = series.columns.first().is_none_or(|column| column != "time");
-            let size = if is_list { usize::MAX } else { size };
             let all = series.rows.len();
-            let from = (0..all.max(1)).step_by(size.min(all.max(1)));
-            pieces.extend(from.map(|from| {
+            let size = if is_list { all } else { rows }.clamp(1, all.max(1));
+            for from in (0..all.max(1)).step_by(size) {
                 let to = from.saturating_add(size).min(all);
-                Piece { series, rows: from..to, is_last: to == all }
-            }));
-        }
-        if pieces.is_empty() {
-            line(&mut out, id, outcome, &[], false, style);
-        }
-        let count = pieces.len();
-        for (number, piece) in pieces.into_iter().enumerate() {
-            line(&mut out, id, outcome, &[piece], number + 1 < count, style);
+                let piece = Piece { series, rows: from..to, is_last: to == all };
+                let partial = left > 0 || to < all;
+                line(text, id, outcome, &[piece], partial, style).await?;
+            }
         }
     }
-    out
+    Ok(())
 }
 
-fn line(out: &mut String, id: usize, outcome: &Outcome, pieces: &[Piece<'_>], partial: bool, style: &Style) {
-    out.push_str("{\"results\":[");
-    result(out, id, outcome, pieces, partial, style);
-    out.push_str("]}\n");
+async fn line(
+    text: &mut Text,
+    id: usize,
+    outcome: &Outcome,
+    pieces: &[Piece<'_>],
+    partial: bool,
+    style: &Style,
+) -> Result<(), QueryError> {
+    text.out.push_str("{\"results\":[");
+    result(text, id, outcome, pieces, partial, style).await?;
+    text.out.push_str("]}\n");
+    Ok(())
 }
 
-fn result(out: &mut String, id: usize, outcome: &Outcome, pieces: &[Piece<'_>], partial: bool, style: &Style) {
-    let _ = write!(out, "{{\"statement_id\":{id}");
+async fn result(
+    text: &mut Text,
+    id: usize,
+    outcome: &Outcome,
+    pieces: &[Piece<'_>],
+    partial: bool,
+    style: &Style,
+) -> Result<(), QueryError> {
+    let _ = write!(text.out, "{{\"statement_id\":{id}");
     if !pieces.is_empty() {
-        out.push_str(",\"series\":[");
-        json::list(out, pieces, |out, piece| series(out, piece, outcome.zone.as_deref(), style));
-        out.push(']');
+        text.out.push_str(",\"series\":[");
+        for (number, piece) in pieces.iter().enumerate() {
+            json::comma(&mut text.out, number);
+            series(text, piece, outcome.zone.as_deref(), style).await?;
+        }
+        text.out.push(']');
     }
     if partial {
-        out.push_str(",\"partial\":true");
+        text.out.push_str(",\"partial\":true");
     }
     if let Err(error) = &outcome.series {
-        out.push_str(",\"error\":");
-        json::string(out, error);
+        text.out.push_str(",\"error\":");
+        json::string(&mut text.out, error);
     }
-    out.push('}');
+    text.out.push('}');
+    Ok(())
 }
 
-fn series(out: &mut String, piece: &Piece<'_>, zone: Option<&str>, style: &Style) {
+async fn series(text: &mut Text, piece: &Piece<'_>, zone: Option<&str>, style: &Style) -> Result<(), QueryError> {
+    series_head(&mut text.out, piece.series);
+    let rows = &piece.series.rows[piece.rows.clone()];
+    if !rows.is_empty() {
+        text.out.push_str(",\"values\":[");
+        for (number, row) in rows.iter().enumerate() {
+            json::comma(&mut text.out, number);
+            text.out.push('[');
+            json::list(&mut text.out, row, |out, cell| write_cell(out, cell, zone, style));
+            text.out.push(']');
+            text.row().await?;
+        }
+        text.out.push(']');
+    }
+    if !piece.is_last {
+        text.out.push_str(",\"partial\":true");
+    }
+    text.out.push('}');
+    Ok(())
+}
+
+fn series_head(out: &mut String, series: &Series) {
     out.push('{');
-    if let Some(name) = &piece.series.name {
+    if let Some(name) = &series.name {
         out.push_str("\"name\":");
         json::string(out, name);
         out.push(',');
     }
-    if !piece.series.tags.is_empty() {
+    if !series.tags.is_empty() {
         out.push_str("\"tags\":{");
-        json::list(out, &piece.series.tags, |out, (key, value)| {
+        json::list(out, &series.tags, |out, (key, value)| {
             json::string(out, key);
             out.push(':');
             json::string(out, value);
@@ -151,22 +204,8 @@ fn series(out: &mut String, piece: &Piece<'_>, zone: Option<&str>, style: &Style
         out.push_str("},");
     }
     out.push_str("\"columns\":[");
-    json::list(out, &piece.series.columns, |out, column| json::string(out, column));
+    json::list(out, &series.columns, |out, column| json::string(out, column));
     out.push(']');
-    let rows = &piece.series.rows[piece.rows.clone()];
-    if !rows.is_empty() {
-        out.push_str(",\"values\":[");
-        json::list(out, rows, |out, row| {
-            out.push('[');
-            json::list(out, row, |out, cell| write_cell(out, cell, zone, style));
-            out.push(']');
-        });
-        out.push(']');
-    }
-    if !piece.is_last {
-        out.push_str(",\"partial\":true");
-    }
-    out.push('}');
 }
 
 fn write_cell(out: &mut String, cell: &Cell, zone: Option<&str>, style: &Style) {
@@ -217,51 +256,43 @@ fn write_time(out: &mut String, time: i64, zone: Option<&str>) {
     let _ = write!(out, "{sign}{:02}:{:02}", minutes / 60, minutes % 60);
 }
 
-fn csv(outcomes: &[Outcome], style: &Style) -> String {
-    let mut out = String::new();
+async fn csv(text: &mut Text, outcomes: &[Outcome], style: &Style) -> Result<(), QueryError> {
     let mut columns: Option<&[String]> = None;
+    // Between tables, and before an error, is an empty line.
+    let mut is_first = true;
     for outcome in outcomes {
-        let all = match &outcome.series {
-            Ok(series) => series,
-            Err(error) => {
-                if !out.is_empty() {
-                    out.push('\n');
-                }
-                out.push_str("error\n");
-                csv_text(&mut out, error);
-                out.push('\n');
-                columns = None;
-                continue;
-            }
-        };
-        for series in all {
+        if let Err(error) = &outcome.series {
+            text.out.push_str(if is_first { "error\n" } else { "\nerror\n" });
+            csv_text(&mut text.out, error);
+            text.out.push('\n');
+            (columns, is_first) = (None, false);
+        }
+        for series in outcome.all() {
             if columns != Some(&series.columns) {
-                if !out.is_empty() {
-                    out.push('\n');
-                }
-                out.push_str("name,tags");
+                text.out.push_str(if is_first { "name,tags" } else { "\nname,tags" });
                 for column in &series.columns {
-                    out.push(',');
-                    csv_text(&mut out, column);
+                    text.out.push(',');
+                    csv_text(&mut text.out, column);
                 }
-                out.push('\n');
-                columns = Some(&series.columns);
+                text.out.push('\n');
+                (columns, is_first) = (Some(&series.columns[..]), false);
             }
             let tags = series.tags.iter().filter(|(_, value)| !value.is_empty());
             let tags: Vec<String> = tags.map(|(key, value)| format!("{}={}", escaped(key), escaped(value))).collect();
             for row in &series.rows {
-                csv_text(&mut out, series.name.as_deref().unwrap_or_default());
-                out.push(',');
-                csv_text(&mut out, &tags.join(","));
+                csv_text(&mut text.out, series.name.as_deref().unwrap_or_default());
+                text.out.push(',');
+                csv_text(&mut text.out, &tags.join(","));
                 for cell in row {
-                    out.push(',');
-                    csv_cell(&mut out, cell, style);
+                    text.out.push(',');
+                    csv_cell(&mut text.out, cell, style);
                 }
-                out.push('\n');
+                text.out.push('\n');
+                text.row().await?;
             }
         }
     }
-    out
+    Ok(())
 }
 
 fn csv_cell(out: &mut String, cell: &Cell, style: &Style) {
@@ -293,7 +324,7 @@ pub fn refusal(error: &str, style: &Style) -> String {
             json::string(&mut out, error);
             out.push_str("}\n");
             if pretty {
-                out = indented(&out);
+                out = Indents::default().of(&out);
             }
         }
     }
@@ -311,51 +342,56 @@ fn csv_text(out: &mut String, text: &str) {
     out.push('"');
 }
 
-/// The same JSON for people.
-fn indented(text: &str) -> String {
-    let mut out = String::new();
-    for line in text.lines() {
-        let (mut depth, mut in_text, mut escaped) = (0_usize, false, false);
-        let mut characters = line.chars().peekable();
+/// JSON for people, made of JSON that comes piece by piece; a piece ends behind a bracket.
+#[derive(Default)]
+struct Indents {
+    depth: usize,
+    in_text: bool,
+    escaped: bool,
+}
+
+impl Indents {
+    fn of(&mut self, piece: &str) -> String {
+        let mut out = String::with_capacity(piece.len() * 2);
+        let mut characters = piece.chars().peekable();
         while let Some(c) = characters.next() {
-            if in_text {
+            if self.in_text {
                 out.push(c);
-                in_text = escaped || c != '"';
-                escaped = !escaped && c == '\\';
+                self.in_text = self.escaped || c != '"';
+                self.escaped = !self.escaped && c == '\\';
                 continue;
             }
             let next = characters.peek().copied();
             match c {
                 '{' | '[' if next == Some(if c == '{' { '}' } else { ']' }) => out.push(c),
                 '{' | '[' => {
-                    depth += 1;
+                    self.depth += 1;
                     out.push(c);
-                    break_line(&mut out, depth);
+                    self.break_line(&mut out);
                 }
                 '}' | ']' if out.ends_with(['{', '[']) => out.push(c),
                 '}' | ']' => {
-                    depth = depth.saturating_sub(1);
-                    break_line(&mut out, depth);
+                    self.depth = self.depth.saturating_sub(1);
+                    self.break_line(&mut out);
                     out.push(c);
                 }
                 ',' => {
                     out.push(c);
-                    break_line(&mut out, depth);
+                    self.break_line(&mut out);
                 }
                 ':' => out.push_str(": "),
                 '"' => {
-                    in_text = true;
+                    self.in_text = true;
                     out.push(c);
                 }
                 c => out.push(c),
             }
         }
-        out.push('\n');
+        out
     }
-    out
-}
 
-fn break_line(out: &mut String, depth: usize) {
-    out.push('\n');
-    (0..depth).for_each(|_| out.push_str("    "));
+    fn break_line(&self, out: &mut String) {
+        out.push('\n');
+        (0..self.depth).for_each(|_| out.push_str("    "));
+    }
 }

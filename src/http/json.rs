@@ -111,12 +111,17 @@ pub fn reading(out: &mut String, reading: &Reading, times: Times) {
     out.push('}');
 }
 
+/// What stands before an item of a list, by its number.
+pub fn comma(out: &mut String, number: usize) {
+    if number > 0 {
+        out.push(',');
+    }
+}
+
 /// Items with commas between them.
 pub fn list<T>(out: &mut String, items: impl IntoIterator<Item = T>, mut write: impl FnMut(&mut String, T)) {
     for (number, item) in items.into_iter().enumerate() {
-        if number > 0 {
-            out.push(',');
-        }
+        comma(out, number);
         write(out, item);
     }
 }

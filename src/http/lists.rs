@@ -3,25 +3,20 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use axum::Json;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Extension, Path, State};
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use serde_json::{Value, json};
 
 use super::App;
 use super::errors::{ApiError, Dialect};
+use super::format::Format;
 use super::known;
 use super::parameters::{Pairs, Parameters};
+use super::text::Text;
 use super::write::By;
 use crate::access::Caller;
 use crate::query::native::many::Vocabulary;
-
-async fn vocabulary(app: &App, by: Caller, query: Pairs) -> Result<Vocabulary, ApiError> {
-    let parameters = Parameters::of(query, known::LISTS, by)?;
-    let (database, choice) = (parameters.database()?, parameters.choice_or_all(app)?);
-    Ok(app.query.vocabulary(&database, &choice).await?)
-}
 
 async fn list(
     app: &App,
@@ -30,10 +25,27 @@ async fn list(
     name: &str,
     items: impl FnOnce(Vocabulary) -> Vec<Value>,
 ) -> Response {
-    match vocabulary(app, by, query).await {
-        Ok(words) => Json(json!({ name: items(words) })).into_response(),
-        Err(error) => error.respond(Dialect::V1),
-    }
+    read(app, by, query, name, items).await.unwrap_or_else(|error| error.respond(Dialect::V1))
+}
+
+async fn read(
+    app: &App,
+    by: Caller,
+    query: Pairs,
+    name: &str,
+    items: impl FnOnce(Vocabulary) -> Vec<Value>,
+) -> Result<Response, ApiError> {
+    let parameters = Parameters::of(query, known::LISTS, by)?;
+    let budget = parameters.budget(app);
+    let (database, choice) = (parameters.database()?, parameters.choice_or_all(app)?);
+    let mut words = app.query.vocabulary(&budget, &database, &choice).await?;
+    let held = words.held.take();
+    let mut text = Text::new(&budget)?;
+    text.out = json!({ name: items(words) }).to_string();
+    text.row().await?;
+    drop(held);
+    budget.answered();
+    Ok(text.respond(Format::Json.media_type())?)
 }
 
 /// `GET /api/v1/measurements`.

@@ -27,6 +27,7 @@ mod server;
 mod service;
 mod status;
 mod summary;
+mod text;
 mod write;
 
 use std::sync::Arc;

@@ -14,6 +14,7 @@ use super::write::DEFAULT_DATABASE;
 use crate::access::{Caller, Pin};
 use crate::clock::now_ns;
 use crate::ingest::check_database_name;
+use crate::query::Budget;
 use crate::query::choice::{Choice, TagFilter, TagTest};
 use crate::query::influx::pattern_fault;
 use crate::query::native::Selection;
@@ -57,6 +58,14 @@ impl Parameters {
             }
         }
         Ok(Self { by, plain, tags })
+    }
+
+    /// The budget of a request that asks for this.
+    pub fn budget(&self, app: &App) -> Budget {
+        let mut text: Vec<String> = self.plain.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        text.extend(self.tags.iter().map(|tag| format!("tag.{}", tag.key)));
+        text.sort_unstable();
+        app.query.begin(&self.by, &text.join("&"))
     }
 
     pub fn get(&self, name: &str) -> Option<&str> {

@@ -10,23 +10,22 @@ use super::App;
 use super::answer::Answer;
 use super::errors::{ApiError, Dialect};
 use super::format::Format;
-use super::json::Times;
 use super::known;
 use super::parameters::{Pairs, Parameters};
 use super::series::{self, Columns, Readings};
+use super::text::Text;
 use super::write::By;
 use crate::access::Caller;
 use crate::query::choice::Choice;
 use crate::query::native::Selection;
 use crate::query::native::many::ManySelection;
 use crate::query::native::readings::Order;
+use crate::query::native::thinning::Thinned;
+use crate::query::{Budget, Held};
 
 /// `GET /api/v1/readings`.
 pub async fn readings(State(app): State<Arc<App>>, Extension(by): By, headers: HeaderMap, query: Pairs) -> Response {
-    match read(&app, by, &headers, query).await {
-        Ok(answer) => answer.respond(&headers),
-        Err(error) => error.respond(Dialect::V1),
-    }
+    read(&app, by, &headers, query).await.unwrap_or_else(|error| error.respond(Dialect::V1))
 }
 
 /// What was asked, taken apart.
@@ -38,8 +37,9 @@ struct Asked {
     cursor: Option<String>,
 }
 
-async fn read(app: &App, by: Caller, headers: &HeaderMap, query: Pairs) -> Result<Answer, ApiError> {
+async fn read(app: &App, by: Caller, headers: &HeaderMap, query: Pairs) -> Result<Response, ApiError> {
     let parameters = Parameters::of(query, known::READINGS, by)?;
+    let budget = parameters.budget(app);
     let (format, times) = (Format::of(&parameters, headers)?, parameters.times()?);
     let asked = Asked {
         choice: parameters.choice(app)?,
@@ -50,28 +50,22 @@ async fn read(app: &App, by: Caller, headers: &HeaderMap, query: Pairs) -> Resul
     };
     let (range, fields) = (asked.selection.range.clone(), asked.selection.fields.clone());
     let columns = match format {
-        Format::Csv => Columns::of(app.query.vocabulary(&asked.selection.database, &asked.choice).await?, fields),
+        Format::Csv => {
+            Columns::of(app.query.vocabulary(&budget, &asked.selection.database, &asked.choice).await?, fields)
+        }
         Format::Json | Format::Lines => Columns::default(),
     };
     let points_max = parameters.count("max_points", app.options.limit_max, "query.limit_max")?;
-    let (series, next) = match (&asked.choice, points_max) {
-        (_, Some(points_max)) => (for_a_chart(app, &parameters, asked, points_max).await?, None),
-        (Choice::Sensor(_), None) => one_sensor(app, &parameters, asked).await?,
-        (Choice::Matching { .. }, None) => many_sensors(app, asked).await?,
+    let Found { series, next, held } = match (&asked.choice, points_max) {
+        (_, Some(points_max)) => for_a_chart(app, &budget, &parameters, asked, points_max).await?,
+        (Choice::Sensor(_), None) => one_sensor(app, &budget, &parameters, asked).await?,
+        (Choice::Matching { .. }, None) => many_sensors(app, &budget, asked).await?,
     };
-    answer(format, &series, columns, times, next, Parameters::is_past(&range))
-}
-
-fn answer(
-    format: Format,
-    series: &[Readings],
-    columns: Columns,
-    times: Times,
-    next: Option<String>,
-    is_past: bool,
-) -> Result<Answer, ApiError> {
-    let body = series::readings(format, series, columns, times, next.as_deref());
-    Ok(Answer { format, body, next, is_past })
+    let mut body = Text::new(&budget)?;
+    series::readings(&mut body, format, &series, columns, times, next.as_deref()).await?;
+    drop((series, held));
+    budget.answered();
+    Ok(Answer { format, body, next, is_past: Parameters::is_past(&range) }.respond(headers)?)
 }
 
 fn order(parameters: &Parameters) -> Result<Order, ApiError> {
@@ -82,22 +76,27 @@ fn order(parameters: &Parameters) -> Result<Order, ApiError> {
     }
 }
 
-type Found = (Vec<Readings>, Option<String>);
+/// A part of the answer, and what it takes.
+struct Found {
+    series: Vec<Readings>,
+    next: Option<String>,
+    held: Held,
+}
 
-async fn one_sensor(app: &App, parameters: &Parameters, asked: Asked) -> Result<Found, ApiError> {
+async fn one_sensor(app: &App, budget: &Budget, parameters: &Parameters, asked: Asked) -> Result<Found, ApiError> {
     let Asked { mut selection, order, limit, cursor, .. } = asked;
     if let Some(cursor) = cursor {
         let time = time(&cursor).filter(|time| selection.range.contains(time));
         selection.range = order.rest(&selection.range, time.ok_or_else(|| bad_cursor(&cursor))?);
     }
-    let part = app.query.readings(&selection, order, limit).await?;
+    let part = app.query.readings(budget, &selection, order, limit).await?;
     // Opaque to clients: the time of the next reading, in hexadecimal.
     let next = part.next.map(|time| format!("{time:x}"));
     let sensor = Arc::new(parameters.sensor(app)?);
-    Ok((part.known.then_some((sensor, part.readings)).into_iter().collect(), next))
+    Ok(Found { series: part.known.then_some((sensor, part.readings)).into_iter().collect(), next, held: part.held })
 }
 
-async fn many_sensors(app: &App, asked: Asked) -> Result<Found, ApiError> {
+async fn many_sensors(app: &App, budget: &Budget, asked: Asked) -> Result<Found, ApiError> {
     let Asked { choice, selection: of_each, order, limit, cursor } = asked;
     // Opaque to clients: the time of the next reading, in hexadecimal, and its sensor's key.
     let from = match cursor {
@@ -108,16 +107,18 @@ async fn many_sensors(app: &App, asked: Asked) -> Result<Found, ApiError> {
             Some((key.to_owned(), time.ok_or_else(|| bad_cursor(&cursor))?))
         }
     };
-    let part = app.query.many_readings(&ManySelection { choice, of_each, order, from }, limit).await?;
-    Ok((part.series, part.next.map(|(key, time)| format!("{time:x}.{key}"))))
+    let part = app.query.many_readings(budget, &ManySelection { choice, of_each, order, from }, limit).await?;
+    let next = part.next.map(|(key, time)| format!("{time:x}.{key}"));
+    Ok(Found { series: part.series, next, held: part.held })
 }
 
 async fn for_a_chart(
     app: &App,
+    budget: &Budget,
     parameters: &Parameters,
     asked: Asked,
     points_max: usize,
-) -> Result<Vec<Readings>, ApiError> {
+) -> Result<Found, ApiError> {
     for name in ["limit", "cursor"] {
         if parameters.get(name).is_some() {
             return Err(ApiError::Bad(format!("parameter max_points gives the whole range: leave out {name}")));
@@ -125,9 +126,10 @@ async fn for_a_chart(
     }
     let Asked { choice, selection: of_each, order, .. } = asked;
     let is_one = matches!(choice, Choice::Sensor(_));
-    let mut series = app.query.thinned(&ManySelection { choice, of_each, order, from: None }, points_max).await?;
+    let selection = ManySelection { choice, of_each, order, from: None };
+    let Thinned { mut series, held } = app.query.thinned(budget, &selection, points_max).await?;
     series.retain(|(_, readings)| is_one || !readings.is_empty());
-    Ok(series)
+    Ok(Found { series, next: None, held })
 }
 
 fn time(text: &str) -> Option<i64> {

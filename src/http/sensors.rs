@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use axum::extract::{Extension, State};
-use axum::http::{HeaderMap, header};
-use axum::response::{IntoResponse, Response};
+use axum::http::HeaderMap;
+use axum::response::Response;
 
 use super::App;
 use super::answer::Answer;
@@ -14,6 +14,7 @@ use super::json;
 use super::known;
 use super::parameters::{Pairs, Parameters};
 use super::series::{self, Columns};
+use super::text::Text;
 use super::write::{By, flag};
 use crate::access::Caller;
 use crate::bucket::store::SensorFilter;
@@ -70,30 +71,30 @@ async fn chosen(
 
 /// `GET /api/v1/latest`.
 pub async fn latest(State(app): State<Arc<App>>, Extension(by): By, headers: HeaderMap, query: Pairs) -> Response {
-    match read_latest(&app, by, &headers, query).await {
-        Ok(answer) => answer.respond(&headers),
-        Err(error) => error.respond(Dialect::V1),
-    }
+    read_latest(&app, by, &headers, query).await.unwrap_or_else(|error| error.respond(Dialect::V1))
 }
 
 /// The latest reading of each sensor chosen, from its document, brought up to what is acked.
-async fn read_latest(app: &App, by: Caller, headers: &HeaderMap, query: Pairs) -> Result<Answer, ApiError> {
+async fn read_latest(app: &App, by: Caller, headers: &HeaderMap, query: Pairs) -> Result<Response, ApiError> {
     let parameters = Parameters::of(query, known::LATEST, by)?;
+    let budget = parameters.budget(app);
     let format = Format::of(&parameters, headers)?;
     let max = app.options.sensors_max;
     let (limit, times) = (parameters.limit(max, max, "query.sensors_max")?, parameters.times()?);
     let (database, choice) = (parameters.database()?, parameters.choice_or_all(app)?);
     let filter = SensorFilter { after: parameters.get("cursor").map(str::to_owned), outliers: false, limit };
-    let chooser = choice.compile()?;
+    let chooser = choice.compile(&budget)?;
     let (found, next) = chosen(app, &database, filter, |sensor| chooser.takes(sensor)).await?;
     let columns = match format {
-        Format::Csv => Columns::of(app.query.vocabulary(&database, &choice).await?, Vec::new()),
+        Format::Csv => Columns::of(app.query.vocabulary(&budget, &database, &choice).await?, Vec::new()),
         Format::Json | Format::Lines => Columns::default(),
     };
     let series = |document: SensorDocument| Some((document.sensor, vec![document.recent.into_iter().next_back()?]));
     let series: Vec<_> = found.into_iter().filter_map(series).collect();
-    let body = series::readings(format, &series, columns, times, next.as_deref());
-    Ok(Answer { format, body, next, is_past: false })
+    let mut body = Text::new(&budget)?;
+    series::readings(&mut body, format, &series, columns, times, next.as_deref()).await?;
+    budget.answered();
+    Ok(Answer { format, body, next, is_past: false }.respond(headers)?)
 }
 
 /// `GET /api/v1/sensors`.
@@ -103,6 +104,7 @@ pub async fn sensors(State(app): State<Arc<App>>, Extension(by): By, query: Pair
 
 async fn read_sensors(app: &App, by: Caller, query: Pairs) -> Result<Response, ApiError> {
     let parameters = Parameters::of(query, known::SENSORS, by)?;
+    let budget = parameters.budget(app);
     let max = app.options.sensors_max;
     let (limit, times) = (parameters.limit(max, max, "query.sensors_max")?, parameters.times()?);
     let outliers = flag("outlier", parameters.get("outlier"))?.unwrap_or(false);
@@ -119,8 +121,14 @@ async fn read_sensors(app: &App, by: Caller, query: Pairs) -> Result<Response, A
     };
     // A mark that has expired is still stored until the document is written again.
     documents.retain(|document| !outliers || document.outlier.is_some());
-    let mut out = String::from("{\"sensors\":[");
-    json::list(&mut out, &documents, |out, document| json::sensor(out, document, times, with_recent));
-    json::end_with_next(&mut out, next.as_deref());
-    Ok(([(header::CONTENT_TYPE, Format::Json.media_type())], out).into_response())
+    let mut text = Text::new(&budget)?;
+    text.out.push_str("{\"sensors\":[");
+    for (number, document) in documents.iter().enumerate() {
+        json::comma(&mut text.out, number);
+        json::sensor(&mut text.out, document, times, with_recent);
+        text.row().await?;
+    }
+    json::end_with_next(&mut text.out, next.as_deref());
+    budget.answered();
+    Ok(text.respond(Format::Json.media_type())?)
 }

@@ -2,16 +2,17 @@
 //! line per reading or window, CSV a row.
 
 use std::collections::BTreeSet;
-use std::ops::Range;
 use std::sync::Arc;
 
 use super::csv::{self, Cell};
 use super::format::Format;
 use super::json::{self, Times};
+use super::text::Text;
 use crate::bucket::Reading;
-use crate::query::native::aggregate::WindowSeries;
+use crate::query::QueryError;
+use crate::query::native::aggregate::{Aggregate, Aggregated, WindowSeries};
 use crate::query::native::many::Vocabulary;
-use crate::reading::{Sensor, Value};
+use crate::reading::Sensor;
 
 /// One sensor's readings.
 pub type Readings = (Arc<Sensor>, Vec<Reading>);
@@ -53,49 +54,64 @@ fn add_missing<'a>(known: &mut Vec<String>, names: impl Iterator<Item = &'a str>
     }
 }
 
-/// The body of an answer of readings. In JSON a cursor ends it.
-pub fn readings(format: Format, series: &[Readings], columns: Columns, times: Times, next: Option<&str>) -> String {
-    let mut out = String::with_capacity(64 + series.iter().map(|(_, readings)| readings.len() * 80).sum::<usize>());
+/// Writes the body of an answer of readings. In JSON a cursor ends it.
+///
+/// # Errors
+/// When the budget is spent.
+pub async fn readings(
+    text: &mut Text,
+    format: Format,
+    series: &[Readings],
+    columns: Columns,
+    times: Times,
+    next: Option<&str>,
+) -> Result<(), QueryError> {
     match format {
         Format::Json => {
-            out.push_str("{\"series\":[");
-            json::list(&mut out, series, |out, (sensor, readings)| {
-                head(out, sensor);
-                out.push_str(",\"readings\":[");
-                json::list(out, readings, |out, reading| json::reading(out, reading, times));
-                out.push_str("]}");
-            });
-            json::end_with_next(&mut out, next);
+            text.out.push_str("{\"series\":[");
+            for (number, (sensor, readings)) in series.iter().enumerate() {
+                json::comma(&mut text.out, number);
+                head(&mut text.out, sensor);
+                text.out.push_str(",\"readings\":[");
+                for (number, reading) in readings.iter().enumerate() {
+                    json::comma(&mut text.out, number);
+                    json::reading(&mut text.out, reading, times);
+                    text.row().await?;
+                }
+                text.out.push_str("]}");
+            }
+            json::end_with_next(&mut text.out, next);
         }
         Format::Lines => {
             for (sensor, readings) in series {
                 let mut start = String::new();
                 head(&mut start, sensor);
                 for reading in readings {
-                    out.push_str(&start);
-                    out.push_str(",\"reading\":");
-                    json::reading(&mut out, reading, times);
-                    out.push_str("}\n");
+                    text.out.push_str(&start);
+                    text.out.push_str(",\"reading\":");
+                    json::reading(&mut text.out, reading, times);
+                    text.out.push_str("}\n");
+                    text.row().await?;
                 }
             }
         }
-        Format::Csv => table(&mut out, series, &columns.with(series), times),
+        Format::Csv => table(text, series, &columns.with(series), times).await?,
     }
-    out
+    text.row().await
 }
 
 fn head(out: &mut String, sensor: &Sensor) {
     json::head(out, "sensor", &sensor.key, sensor.tags.iter().map(|(key, value)| (&**key, &**value)));
 }
 
-fn table(out: &mut String, series: &[Readings], columns: &Columns, times: Times) {
+async fn table(text: &mut Text, series: &[Readings], columns: &Columns, times: Times) -> Result<(), QueryError> {
     let mut names = vec!["sensor".to_owned()];
     names.extend(columns.tags.iter().map(|tag| format!("tag.{tag}")));
     names.push("ts".to_owned());
     let is_taken = |name: &str| names.iter().any(|taken| taken == name);
     let fields: Vec<String> =
         columns.fields.iter().map(|field| json::field_name(field, is_taken).into_owned()).collect();
-    csv::row(out, names.iter().chain(&fields).map(|name| Cell::Text(name)), times);
+    csv::row(&mut text.out, names.iter().chain(&fields).map(|name| Cell::Text(name)), times);
     for (sensor, readings) in series {
         let tags: Vec<Cell<'_>> =
             columns.tags.iter().map(|key| sensor.tag(key).map_or(Cell::Nothing, Cell::Text)).collect();
@@ -103,132 +119,122 @@ fn table(out: &mut String, series: &[Readings], columns: &Columns, times: Times)
             let field = |name: &String| reading.fields.iter().find(|(known, _)| **known == **name);
             let fields = columns.fields.iter().map(|name| field(name).map_or(Cell::Nothing, |(_, v)| Cell::Value(v)));
             let start = [Cell::Text(&sensor.key)].into_iter().chain(tags.iter().copied());
-            csv::row(out, start.chain([Cell::Time(reading.time)]).chain(fields), times);
+            csv::row(&mut text.out, start.chain([Cell::Time(reading.time)]).chain(fields), times);
+            text.row().await?;
         }
     }
+    Ok(())
 }
 
-/// One series of windows, whatever it was made of.
+/// Windows as they are written.
 pub struct Windows {
-    /// The sensor's key, or the measurement of those that were grouped.
-    pub name: String,
-    /// The sensor's tags, or those grouped by.
-    pub tags: Vec<(String, String)>,
-    /// In time order.
-    pub rows: Vec<Row>,
+    /// What was found.
+    pub found: Aggregated,
+    /// Whether a field that has nothing in a window is left out of it.
+    pub sparse: bool,
+    /// What the series are of: `sensor`, or `measurement` where sensors were grouped.
+    pub by: &'static str,
 }
-
-/// A window: its span, and per field what each function says.
-pub type Row = (Range<i64>, Vec<(Arc<str>, Figures)>);
-
-/// What each function says of a field.
-pub type Figures = Vec<(String, Option<Value>)>;
 
 impl Windows {
-    /// Of any functions.
-    pub fn of_series(series: WindowSeries) -> Self {
-        let mut rows = Vec::with_capacity(series.windows.len());
-        for window in series.windows {
-            let fields = window.fields.into_iter().map(|(name, values)| {
-                let figures = values.into_iter().map(|(function, figure)| (function.name(), figure));
-                (Arc::from(name), figures.collect())
-            });
-            rows.push((window.span, fields.collect()));
-        }
-        Self { name: series.sensor.unwrap_or(series.measurement), tags: series.tags, rows }
-    }
-}
-
-/// The body of an answer of windows. `by` is what the series are of: `sensor`, or `measurement` where sensors were
-/// grouped.
-pub fn windows(format: Format, by: &str, series: &[Windows], times: Times) -> String {
-    let mut out = String::new();
-    match format {
-        Format::Json => {
-            out.push_str("{\"series\":[");
-            json::list(&mut out, series, |out, series| {
-                json::head(out, by, &series.name, pairs(series));
-                out.push_str(",\"windows\":[");
-                json::list(out, &series.rows, |out, (span, fields)| window(out, span, fields, times));
-                out.push_str("]}");
-            });
-            json::end_with_next(&mut out, None);
-        }
-        Format::Lines => {
-            for series in series {
-                for (span, fields) in &series.rows {
-                    json::head(&mut out, by, &series.name, pairs(series));
-                    out.push_str(",\"window\":");
-                    window(&mut out, span, fields, times);
-                    out.push_str("}\n");
+    /// Writes the body of an answer of windows.
+    ///
+    /// # Errors
+    /// When the budget is spent.
+    pub async fn write(&self, text: &mut Text, format: Format, times: Times) -> Result<(), QueryError> {
+        match format {
+            Format::Json => {
+                text.out.push_str("{\"series\":[");
+                for (number, series) in self.found.series.iter().enumerate() {
+                    json::comma(&mut text.out, number);
+                    self.head(&mut text.out, series);
+                    text.out.push_str(",\"windows\":[");
+                    for row in 0..series.windows.len() {
+                        json::comma(&mut text.out, row);
+                        self.window(&mut text.out, series, row, times);
+                        text.row().await?;
+                    }
+                    text.out.push_str("]}");
+                }
+                json::end_with_next(&mut text.out, None);
+            }
+            Format::Lines => {
+                for series in &self.found.series {
+                    for row in 0..series.windows.len() {
+                        self.head(&mut text.out, series);
+                        text.out.push_str(",\"window\":");
+                        self.window(&mut text.out, series, row, times);
+                        text.out.push_str("}\n");
+                        text.row().await?;
+                    }
                 }
             }
+            Format::Csv => self.table(text, times).await?,
         }
-        Format::Csv => window_table(&mut out, by, series, times),
+        text.row().await
     }
-    out
-}
 
-fn pairs(series: &Windows) -> impl Iterator<Item = (&str, &str)> {
-    series.tags.iter().map(|(key, value)| (key.as_str(), value.as_str()))
-}
+    fn head(&self, out: &mut String, series: &WindowSeries) {
+        let tags = series.tags.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+        json::head(out, self.by, series.sensor.as_deref().unwrap_or(&series.measurement), tags);
+    }
 
-fn window(out: &mut String, span: &Range<i64>, fields: &[(Arc<str>, Figures)], times: Times) {
-    out.push_str("{\"start\":");
-    json::time(out, span.start, times);
-    out.push_str(",\"end\":");
-    json::time(out, span.end, times);
-    out.push_str(",\"fields\":{");
-    json::list(out, fields, |out, (name, figures)| {
-        json::string(out, name);
-        out.push_str(":{");
-        json::list(out, figures, |out, (function, figure)| {
-            json::string(out, function);
-            out.push(':');
-            match figure {
-                None => out.push_str("null"),
-                Some(value) => json::value(out, value),
-            }
+    fn window(&self, out: &mut String, series: &WindowSeries, row: usize, times: Times) {
+        let (span, cells) = &series.windows[row];
+        out.push_str("{\"start\":");
+        json::time(out, span.start, times);
+        out.push_str(",\"end\":");
+        json::time(out, span.end, times);
+        out.push_str(",\"fields\":{");
+        let columns: Vec<usize> = (0..cells.len()).collect();
+        let fields = columns.chunk_by(|a, b| self.found.columns[*a].0 == self.found.columns[*b].0);
+        let shown = fields.filter(|field| !self.sparse || field.iter().any(|column| cells[*column].is_some()));
+        json::list(out, shown, |out, field| {
+            json::string(out, &self.found.columns[field[0]].0);
+            out.push_str(":{");
+            json::list(out, field, |out, column| {
+                json::string(out, &self.found.columns[*column].1.name());
+                out.push(':');
+                match (series.wide_sum(row, *column), &cells[*column]) {
+                    (Some(sum), _) => out.push_str(&sum.to_string()),
+                    (None, Some(value)) => json::value(out, value),
+                    (None, None) => out.push_str("null"),
+                }
+            });
+            out.push('}');
         });
-        out.push('}');
-    });
-    out.push_str("}}");
-}
+        out.push_str("}}");
+    }
 
-/// A row per window; of each field a column per function, `temp.max`.
-fn window_table(out: &mut String, by: &str, series: &[Windows], times: Times) {
-    let mut tags = Vec::new();
-    add_missing(&mut tags, series.iter().flat_map(|series| &series.tags).map(|(key, _)| key.as_str()));
-    tags.sort();
-    let rows = || series.iter().flat_map(|series| &series.rows);
-    let figures = rows()
-        .flat_map(|(_, fields)| fields)
-        .flat_map(|(field, figures)| figures.iter().map(move |(function, _)| (&**field, function.as_str())));
-    let mut seen = BTreeSet::new();
-    let mut columns: Vec<(&str, &str)> = figures.filter(|column| seen.insert(*column)).collect();
-    columns.sort_by(|a, b| a.0.cmp(b.0));
-    let mut names = vec![by.to_owned()];
-    names.extend(tags.iter().map(|tag| format!("tag.{tag}")));
-    names.extend(["start".to_owned(), "end".to_owned()]);
-    let is_taken = |name: &str| names.iter().any(|taken| taken == name);
-    let named: Vec<String> = columns
-        .iter()
-        .map(|(field, function)| json::field_name(&format!("{field}.{function}"), is_taken).into_owned())
-        .collect();
-    csv::row(out, names.iter().chain(&named).map(|name| Cell::Text(name)), times);
-    for series in series {
-        let tag = |tag: &String| series.tags.iter().find(|(key, _)| key == tag);
-        let tags: Vec<Cell<'_>> =
-            tags.iter().map(|key| tag(key).map_or(Cell::Nothing, |(_, value)| Cell::Text(value))).collect();
-        for (span, fields) in &series.rows {
-            let cell = |(field, function): &(&str, &str)| {
-                let (_, figures) = fields.iter().find(|(name, _)| **name == **field)?;
-                let (_, figure) = figures.iter().find(|(name, _)| name == function)?;
-                figure.as_ref().map(Cell::Value)
-            };
-            let start = [Cell::Text(&series.name)].into_iter().chain(tags.iter().copied());
-            let figures = columns.iter().map(|column| cell(column).unwrap_or(Cell::Nothing));
-            csv::row(out, start.chain([Cell::Time(span.start), Cell::Time(span.end)]).chain(figures), times);
+    /// A row per window; of each field a column per function, `temp.max`.
+    async fn table(&self, text: &mut Text, times: Times) -> Result<(), QueryError> {
+        let Aggregated { columns, series, .. } = &self.found;
+        let tags: BTreeSet<&str> = series.iter().flat_map(|series| &series.tags).map(|(key, _)| key.as_str()).collect();
+        let mut names = vec![self.by.to_owned()];
+        names.extend(tags.iter().map(|tag| format!("tag.{tag}")));
+        names.extend(["start".to_owned(), "end".to_owned()]);
+        let is_taken = |name: &str| names.iter().any(|taken| taken == name);
+        let name = |(field, function): &(String, Aggregate)| {
+            json::field_name(&format!("{field}.{}", function.name()), is_taken).into_owned()
+        };
+        let named: Vec<String> = columns.iter().map(name).collect();
+        csv::row(&mut text.out, names.iter().chain(&named).map(|name| Cell::Text(name)), times);
+        for series in series {
+            let tag = |tag: &&str| series.tags.iter().find(|(key, _)| key == tag);
+            let tags: Vec<Cell<'_>> =
+                tags.iter().map(|key| tag(key).map_or(Cell::Nothing, |(_, value)| Cell::Text(value))).collect();
+            let name = series.sensor.as_deref().unwrap_or(&series.measurement);
+            for (row, (span, cells)) in series.windows.iter().enumerate() {
+                let cells = cells.iter().enumerate().map(|(column, cell)| match series.wide_sum(row, column) {
+                    Some(sum) => Cell::Wide(sum),
+                    None => cell.as_ref().map_or(Cell::Nothing, Cell::Value),
+                });
+                let start = [Cell::Text(name)].into_iter().chain(tags.iter().copied());
+                let start = start.chain([Cell::Time(span.start), Cell::Time(span.end)]);
+                csv::row(&mut text.out, start.chain(cells), times);
+                text.row().await?;
+            }
         }
+        Ok(())
     }
 }

@@ -17,6 +17,7 @@ use super::auth::{self, Needs};
 use super::cors::Cors;
 use super::endpoints::{self, By, Endpoint, Found};
 use super::errors::{ApiError, Dialect};
+use super::text::Length;
 use super::{App, body, status, write};
 use crate::access::{Caller, Event, Presented, cut};
 use crate::clock::now_seconds;
@@ -93,7 +94,8 @@ impl Service {
         let (took, status) = (started.elapsed(), response.status().as_u16());
         self.app.metrics.request(route, method, status, took);
         let seconds = took.as_secs_f64();
-        if took >= SLOW {
+        // Queries are told by themselves, by `query.log_after`.
+        if took >= SLOW && response.extensions().get::<Length>().is_none() {
             let address = self.peer.as_ref().map(|peer| tracing::field::display(peer.address));
             tracing::warn!(id = said, method, route, status, seconds, address, "slow request");
         } else {

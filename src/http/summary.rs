@@ -12,30 +12,33 @@ use super::errors::{ApiError, Dialect};
 use super::format::Format;
 use super::known;
 use super::parameters::{Pairs, Parameters, step};
-use super::series::{self, Windows};
+use super::series::Windows;
+use super::text::Text;
 use super::write::By;
 use crate::access::Caller;
 use crate::influxql::Fill;
+use crate::query::Budget;
 use crate::query::choice::Choice;
 use crate::query::influx::is_zone;
 use crate::query::native::aggregate::{Aggregate, Aggregation, GroupBy};
 
 /// `GET /api/v1/summary`.
 pub async fn summary(State(app): State<Arc<App>>, Extension(caller): By, headers: HeaderMap, query: Pairs) -> Response {
-    match read(&app, caller, &headers, query).await {
-        Ok(answer) => answer.respond(&headers),
-        Err(error) => error.respond(Dialect::V1),
-    }
+    read(&app, caller, &headers, query).await.unwrap_or_else(|error| error.respond(Dialect::V1))
 }
 
-async fn read(app: &App, caller: Caller, headers: &HeaderMap, query: Pairs) -> Result<Answer, ApiError> {
+async fn read(app: &App, caller: Caller, headers: &HeaderMap, query: Pairs) -> Result<Response, ApiError> {
     let parameters = Parameters::of(query, known::SUMMARY, caller)?;
+    let budget = parameters.budget(app);
     let (format, times) = (Format::of(&parameters, headers)?, parameters.times()?);
     let (choice, is_past) = (parameters.choice(app)?, Parameters::is_past(&parameters.range()?));
     let group_by = group_by(&parameters);
     let by = if group_by == GroupBy::Sensor { "sensor" } else { "measurement" };
-    let series = aggregated(app, &parameters, choice, group_by).await?;
-    Ok(Answer { format, body: series::windows(format, by, &series, times), next: None, is_past })
+    let windows = aggregated(app, &budget, &parameters, choice, (group_by, by)).await?;
+    let mut body = Text::new(&budget)?;
+    windows.write(&mut body, format, times).await?;
+    budget.answered();
+    Ok(Answer { format, body, next: None, is_past }.respond(headers)?)
 }
 
 fn group_by(parameters: &Parameters) -> GroupBy {
@@ -48,10 +51,11 @@ fn group_by(parameters: &Parameters) -> GroupBy {
 
 async fn aggregated(
     app: &App,
+    budget: &Budget,
     parameters: &Parameters,
     choice: Choice,
-    group_by: GroupBy,
-) -> Result<Vec<Windows>, ApiError> {
+    (group_by, by): (GroupBy, &'static str),
+) -> Result<Windows, ApiError> {
     let functions = match parameters.get("agg") {
         None => Aggregate::USUAL.to_vec(),
         Some(names) => names.split(',').map(aggregate).collect::<Result<_, _>>()?,
@@ -72,8 +76,8 @@ async fn aggregated(
         group_by,
         fill: fill(parameters.get("fill"))?,
     };
-    let series = app.query.aggregate(&asked).await?;
-    Ok(series.into_iter().map(Windows::of_series).collect())
+    let found = app.query.aggregate(budget, &asked).await?;
+    Ok(Windows { found, sparse: asked.fill == Fill::None, by })
 }
 
 fn aggregate(name: &str) -> Result<Aggregate, ApiError> {

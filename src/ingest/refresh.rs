@@ -13,7 +13,7 @@ use super::outliers::expire;
 use super::reads::{read_buckets_each, read_sensors_each};
 use super::sensors::{ATTEMPTS_MAX, add_fields, new_document};
 use crate::bucket::readings::reading_bytes;
-use crate::bucket::store::{BucketId, Outlier, Written};
+use crate::bucket::store::{BucketId, Extent, Outlier, Projection, Written};
 use crate::bucket::{Bucket, Reading, Readings, SensorDocument, StorageError, Store};
 use crate::clock::now_ns;
 use crate::faults;
@@ -280,7 +280,11 @@ async fn read<'a>(
         match stored.remove(&known.sensor.key) {
             // Another instance deleted it; with its readings, unless some came to the store since. A page that is only
             // hidden needs its document too: by that it is found when the deletion is swept up after.
-            None => match context.raw.scan_back(database, &known.sensor.key, ALL_HOURS, 1).await {
+            None => match context
+                .raw
+                .scan_back(database, &known.sensor.key, ALL_HOURS, &Projection::ALL, Extent::pages(1))
+                .await
+            {
                 Ok(pages) if pages.is_empty() => {
                     known.unsave();
                     outcome.done.push(known.id);

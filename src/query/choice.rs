@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::QueryError;
 use super::engine::pattern::Patterns;
+use super::{Budget, QueryError};
 use crate::access::Pin;
 use crate::reading::Sensor;
 
@@ -48,7 +48,7 @@ impl Choice {
     ///
     /// # Errors
     /// When these are too many, or too large.
-    pub fn compile(&self) -> Result<Chooser<'_>, QueryError> {
+    pub fn compile(&self, budget: &Budget) -> Result<Chooser<'_>, QueryError> {
         let Self::Matching { tags, .. } = self else {
             return Ok(Chooser { choice: self, patterns: Patterns::default() });
         };
@@ -57,7 +57,7 @@ impl Choice {
             TagTest::Is(_) => None,
         };
         let patterns: Vec<String> = tags.iter().filter_map(pattern).collect();
-        let patterns = Patterns::compile(patterns.iter().map(String::as_str))?;
+        let patterns = Patterns::compile(patterns.iter().map(String::as_str), Some(budget))?;
         Ok(Chooser { choice: self, patterns })
     }
 }

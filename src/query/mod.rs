@@ -1,6 +1,7 @@
 //! Questions, in the words of our own API or of InfluxQL: one engine answers both, from the store and from what is acked
 //! and not there yet. Reaches both only through the traits that `bucket` declares; knows nothing of HTTP.
 
+mod budget;
 pub mod choice;
 mod engine;
 pub mod influx;
@@ -10,23 +11,26 @@ mod wait;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::Semaphore;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::timeout_at;
 
+use self::budget::Budgets;
 use self::choice::Choice;
 use self::engine::Engine;
 use self::engine::pattern::PATTERNS_MAX;
-use self::influx::{Asked, Doomed, Series, StatementFailure};
+use self::engine::plan::COLUMNS_MAX;
+use self::influx::{Answer, Asked, Doomed, StatementFailure};
 use self::native::Selection;
-use self::native::aggregate::{Aggregation, WindowSeries};
+use self::native::aggregate::{Aggregated, Aggregation};
 use self::native::many::{ManyReadings, ManySelection, Vocabulary};
 use self::native::readings::{Order, Part};
-use self::native::thinning::ThinnedSeries;
+use self::native::thinning::Thinned;
+use crate::access::Caller;
 use crate::bucket::store::SensorFilter;
 use crate::bucket::{Behind, SensorDocument, StorageError, Store, UnflushedReadings};
 use crate::influxql::Statement;
 use crate::telemetry::Metrics;
 
+pub use self::budget::{Budget, Held};
 pub use self::wait::Passing;
 
 /// The names of the functions that stand in the engine's table alone; both languages know them.
@@ -37,14 +41,14 @@ pub fn aggregates() -> impl Iterator<Item = &'static str> {
 /// How queries are bounded. Config section `[query]`.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Most windows in one answer.
-    pub windows_max: usize,
-    /// Bytes of readings, as stored, after which a part ends early.
-    pub answer_bytes: usize,
+    /// Most bytes of memory that one request may take, its answer included.
+    pub request_bytes: usize,
+    /// That all may take together.
+    pub bytes: usize,
+    /// That those of one token may take together.
+    pub token_bytes: usize,
     /// Most queries at a time.
     pub concurrent: usize,
-    /// Most readings that one statement keeps in memory.
-    pub points_max: usize,
     /// Longest range that a question may be about.
     pub span_max: Duration,
     /// Most sensors that one question may be about.
@@ -55,8 +59,10 @@ pub struct Options {
     pub cache_bytes: usize,
     /// How long a query waits for what is read back from the log, and for a store that is away.
     pub wait: Duration,
-    /// Longest time for one query, the wait for its turn included.
+    /// Longest time for one request, the wait for its turn included.
     pub timeout: Duration,
+    /// How long a request takes that is worth a line in the log.
+    pub log_after: Duration,
 }
 
 /// Why a query was not answered.
@@ -68,27 +74,23 @@ pub enum QueryError {
     /// Acked readings that the answer must have are still to be read back from the log.
     #[error(transparent)]
     Behind(#[from] Behind),
-    /// The answer would have more windows than the limit.
+    /// The request would take too much memory.
     #[error(
-        "the range has more than {limit} windows of this step (query.windows_max): take a longer step or a shorter range"
-    )]
-    TooManyWindows {
-        /// The limit's value.
-        limit: usize,
-    },
-    /// The answer would take too much memory.
-    #[error(
-        "the answer has more than {limit} bytes (four times query.answer_bytes): take a longer step, a shorter range or fewer fields"
+        "the request needs more than {limit} bytes of memory (query.request_bytes): take a shorter range, a longer step, fewer sensors or fields, or a LIMIT"
     )]
     TooLarge {
         /// The limit's value.
         limit: usize,
     },
-    /// The statement needs too many readings at a time.
-    #[error(
-        "the query needs more than {limit} readings at a time (query.points_max): take a shorter range or fewer sensors"
-    )]
-    TooManyPoints {
+    /// All requests together would.
+    #[error("all queries together need more than {limit} bytes of memory at present (query.bytes)")]
+    Full {
+        /// The limit's value.
+        limit: usize,
+    },
+    /// Those of one token would.
+    #[error("the queries of this token need more than {limit} bytes of memory at present (query.token_bytes)")]
+    TokenFull {
         /// The limit's value.
         limit: usize,
     },
@@ -106,6 +108,9 @@ pub enum QueryError {
         /// The limit's value.
         limit: usize,
     },
+    /// There are more columns in it than are computed for one statement.
+    #[error("the query has more than {COLUMNS_MAX} columns: name those that you need")]
+    TooManyColumns,
     /// There are more regular expressions in it than are compiled for one query.
     #[error(
         "the query has more than {PATTERNS_MAX} regular expressions; lists such as ^(a|b|c)$ count as none, so join those that you can"
@@ -135,7 +140,7 @@ pub enum QueryError {
 #[derive(Debug)]
 pub struct Query {
     engine: Engine,
-    turns: Semaphore,
+    budgets: Arc<Budgets>,
     metrics: Metrics,
 }
 
@@ -143,16 +148,29 @@ impl Query {
     /// Queries on this store, and on what is on its way there.
     #[must_use]
     pub fn new(store: Arc<dyn Store>, hot: Arc<dyn UnflushedReadings>, options: Options, metrics: Metrics) -> Self {
-        let turns = Semaphore::new(options.concurrent);
-        Self { engine: Engine::new(store, hot, options, &metrics), turns, metrics }
+        let budgets = Budgets::new(options.clone());
+        Self { engine: Engine::new(store, hot, options, &metrics), budgets, metrics }
+    }
+
+    /// The budget of a request that begins now: who asks, and what.
+    #[must_use]
+    pub fn begin(&self, by: &Caller, text: &str) -> Budget {
+        self.budgets.begin(by, text)
     }
 
     /// As [`native::readings::readings`].
     ///
     /// # Errors
     /// When the answer cannot be complete.
-    pub async fn readings(&self, selection: &Selection, order: Order, limit: usize) -> Result<Part, QueryError> {
-        let part = self.in_turn(|| native::readings::readings(&self.engine, selection, order, limit)).await?;
+    pub async fn readings(
+        &self,
+        budget: &Budget,
+        selection: &Selection,
+        order: Order,
+        limit: usize,
+    ) -> Result<Part, QueryError> {
+        let read = || native::readings::readings(&self.engine, budget, selection, order, limit);
+        let part = self.in_turn(budget, read).await?;
         self.count(part.readings.len());
         Ok(part)
     }
@@ -161,8 +179,14 @@ impl Query {
     ///
     /// # Errors
     /// When the answer cannot be complete.
-    pub async fn many_readings(&self, selection: &ManySelection, limit: usize) -> Result<ManyReadings, QueryError> {
-        let part = self.in_turn(|| native::many::many_readings(&self.engine, selection, limit)).await?;
+    pub async fn many_readings(
+        &self,
+        budget: &Budget,
+        selection: &ManySelection,
+        limit: usize,
+    ) -> Result<ManyReadings, QueryError> {
+        let read = || native::many::many_readings(&self.engine, budget, selection, limit);
+        let part = self.in_turn(budget, read).await?;
         self.count(part.series.iter().map(|(_, readings)| readings.len()).sum());
         Ok(part)
     }
@@ -171,40 +195,42 @@ impl Query {
     ///
     /// # Errors
     /// When the answer cannot be complete, or would be too large.
-    pub async fn thinned(&self, selection: &ManySelection, points_max: usize) -> Result<ThinnedSeries, QueryError> {
-        let series = self.in_turn(|| native::thinning::thinned(&self.engine, selection, points_max)).await?;
-        self.count(series.iter().map(|(_, readings)| readings.len()).sum());
-        Ok(series)
+    pub async fn thinned(
+        &self,
+        budget: &Budget,
+        selection: &ManySelection,
+        points_max: usize,
+    ) -> Result<Thinned, QueryError> {
+        let read = || native::thinning::thinned(&self.engine, budget, selection, points_max);
+        let thinned = self.in_turn(budget, read).await?;
+        self.count(thinned.series.iter().map(|(_, readings)| readings.len()).sum());
+        Ok(thinned)
     }
 
     /// As [`native::aggregate::aggregate`].
     ///
     /// # Errors
     /// When the answer cannot be complete, or would be too large.
-    pub async fn aggregate(&self, asked: &Aggregation) -> Result<Vec<WindowSeries>, QueryError> {
-        let series = self.in_turn(|| native::aggregate::aggregate(&self.engine, asked)).await?;
-        self.count(series.iter().map(|series| series.windows.len()).sum());
-        Ok(series)
+    pub async fn aggregate(&self, budget: &Budget, asked: &Aggregation) -> Result<Aggregated, QueryError> {
+        let found = self.in_turn(budget, || native::aggregate::aggregate(&self.engine, budget, asked)).await?;
+        self.count(found.series.iter().map(|series| series.windows.len()).sum());
+        Ok(found)
     }
 
     /// As [`native::many::vocabulary`].
     ///
     /// # Errors
     /// When the store does not answer.
-    pub async fn vocabulary(&self, database: &str, choice: &Choice) -> Result<Vocabulary, QueryError> {
-        self.in_turn(|| native::many::vocabulary(&self.engine, database, choice)).await
+    pub async fn vocabulary(&self, budget: &Budget, database: &str, choice: &Choice) -> Result<Vocabulary, QueryError> {
+        self.in_turn(budget, || native::many::vocabulary(&self.engine, budget, database, choice)).await
     }
 
     /// The series that a statement which changes nothing comes to; `None` for one that does.
     ///
     /// # Errors
     /// Why it has no result.
-    pub async fn statement(
-        &self,
-        statement: &Statement,
-        asked: Asked<'_>,
-    ) -> Result<Option<Vec<Series>>, StatementFailure> {
-        self.in_turn(|| influx::run(&self.engine, statement, asked)).await
+    pub async fn statement(&self, statement: &Statement, asked: Asked<'_>) -> Result<Option<Answer>, StatementFailure> {
+        self.in_turn(asked.budget, || influx::run(&self.engine, statement, asked)).await
     }
 
     /// As [`influx::doomed`].
@@ -212,7 +238,7 @@ impl Query {
     /// # Errors
     /// Why it cannot be said.
     pub async fn doomed(&self, statement: &Statement, asked: Asked<'_>) -> Result<Option<Doomed>, StatementFailure> {
-        self.in_turn(|| influx::doomed(&self.engine, statement, asked)).await
+        self.in_turn(asked.budget, || influx::doomed(&self.engine, statement, asked)).await
     }
 
     /// The documents of a database's sensors, in key order. A store that is away is not waited for: whoever lists
@@ -221,8 +247,8 @@ impl Query {
     /// # Errors
     /// When the store does not answer.
     pub async fn sensors(&self, database: &str, filter: &SensorFilter) -> Result<Vec<SensorDocument>, QueryError> {
-        let deadline = Instant::now() + self.engine.options.timeout;
-        self.turn(deadline, async { Ok(self.engine.store.list_sensors(database, filter).await?) }).await
+        let budget = self.begin(&Caller::Anybody, database);
+        self.turn(&budget, async { Ok(self.engine.store.list_sensors(database, filter).await?) }).await
     }
 
     /// The databases in the store, in name order.
@@ -230,7 +256,8 @@ impl Query {
     /// # Errors
     /// When the store does not answer.
     pub async fn databases(&self) -> Result<Vec<String>, QueryError> {
-        self.in_turn(|| async { Ok::<_, QueryError>(self.engine.store.databases().await?) }).await
+        let budget = self.begin(&Caller::Anybody, "databases");
+        self.in_turn(&budget, || async { Ok::<_, QueryError>(self.engine.store.databases().await?) }).await
     }
 
     /// As [`Engine::all_databases`].
@@ -259,11 +286,11 @@ impl Query {
     /// Answers a query in its turn; where it fails for what passes by itself, in another turn.
     async fn in_turn<T, E: From<QueryError> + Passing, F: Future<Output = Result<T, E>>>(
         &self,
+        budget: &Budget,
         query: impl Fn() -> F,
     ) -> Result<T, E> {
         let started = std::time::Instant::now();
-        let deadline = Instant::now() + self.engine.options.timeout;
-        let answer = self.patiently(|| self.turn(deadline, query())).await;
+        let answer = self.patiently(|| self.turn(budget, query())).await;
         self.metrics.query_seconds.record(started.elapsed());
         if let Some(error) = answer.as_ref().err().and_then(Passing::of_store) {
             self.metrics.store_error(error.class());
@@ -275,14 +302,15 @@ impl Query {
     /// Answers a query once, when it is its turn.
     async fn turn<T, E: From<QueryError> + Passing>(
         &self,
-        deadline: Instant,
+        budget: &Budget,
         query: impl Future<Output = Result<T, E>>,
     ) -> Result<T, E> {
-        let Options { concurrent, timeout, .. } = self.engine.options;
-        let turn = timeout_at(deadline, self.turns.acquire()).await;
-        let Ok(Ok(_turn)) = turn else { return Err(QueryError::Overloaded { limit: concurrent }.into()) };
+        budget.turn().await?;
         // Counted down when the query ends, and when whoever asked is gone.
         let _running = self.metrics.query_running();
-        timeout_at(deadline, query).await.map_err(|_| QueryError::Timeout { limit: timeout })?
+        let limit = self.engine.options.timeout;
+        let answer = timeout_at(budget.deadline(), query).await.map_err(|_| QueryError::Timeout { limit });
+        budget.rest();
+        answer?
     }
 }

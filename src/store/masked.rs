@@ -10,7 +10,7 @@ use crate::bucket::deletions::{Covers, Deletions, Masks, cut};
 use crate::bucket::kept::{Cursor, KeptBucket, KeptSensor, Walked};
 use crate::bucket::page::StoredPage;
 use crate::bucket::registry::Registry;
-use crate::bucket::store::{BucketId, PageWrite, ScannedPage, SensorFilter, Written};
+use crate::bucket::store::{BucketId, Extent, PageWrite, Projection, ScannedPage, SensorFilter, Written};
 use crate::bucket::{SensorDocument, StorageError, Store};
 use crate::reading::{Hour, Sensor, Stamp};
 
@@ -47,6 +47,7 @@ impl Masked {
         deletions: &Deletions,
         (database, key): (&str, &str),
         hours: &Range<Hour>,
+        projection: &Projection,
         pages: Vec<ScannedPage>,
     ) -> Result<Vec<ScannedPage>, StorageError> {
         let Some(sensor) = self.sensor(database, key).await? else { return Ok(pages) };
@@ -63,7 +64,8 @@ impl Masked {
                 masked.extend(of_hour.iter().cloned().filter_map(|page| masked_page(page, &covers, true)));
                 continue;
             }
-            let anew = self.store.scan(database, key, hour..hour.next(), true, usize::MAX).await?;
+            let with_readings = Projection { readings: true, fields: projection.fields.clone() };
+            let anew = self.store.scan(database, key, hour..hour.next(), &with_readings, Extent::ALL).await?;
             masked.extend(anew.into_iter().filter_map(|page| masked_page(page, &covers, false)));
         }
         Ok(masked)
@@ -114,19 +116,19 @@ impl Store for Masked {
         database: &str,
         sensor: &str,
         hours: Range<Hour>,
-        with_readings: bool,
-        pages_max: usize,
+        projection: &Projection,
+        extent: Extent,
     ) -> Result<Vec<ScannedPage>, StorageError> {
         let deletions = self.masks.now();
         if !deletions.is_about(database) {
-            return self.store.scan(database, sensor, hours, with_readings, pages_max).await;
+            return self.store.scan(database, sensor, hours, projection, extent).await;
         }
         // An empty part says that there is nothing left, so one that is empty because of a deletion is passed over.
         let mut rest = hours.clone();
         loop {
-            let pages = self.store.scan(database, sensor, rest.clone(), with_readings, pages_max).await?;
+            let pages = self.store.scan(database, sensor, rest.clone(), projection, extent).await?;
             let Some(last) = pages.last().map(|page| page.hour) else { return Ok(pages) };
-            let masked = self.mask(&deletions, (database, sensor), &hours, pages).await?;
+            let masked = self.mask(&deletions, (database, sensor), &hours, projection, pages).await?;
             if !masked.is_empty() {
                 return Ok(masked);
             }
@@ -139,17 +141,18 @@ impl Store for Masked {
         database: &str,
         sensor: &str,
         hours: Range<Hour>,
-        pages_max: usize,
+        projection: &Projection,
+        extent: Extent,
     ) -> Result<Vec<ScannedPage>, StorageError> {
         let deletions = self.masks.now();
         if !deletions.is_about(database) {
-            return self.store.scan_back(database, sensor, hours, pages_max).await;
+            return self.store.scan_back(database, sensor, hours, projection, extent).await;
         }
         let mut rest = hours.clone();
         loop {
-            let pages = self.store.scan_back(database, sensor, rest.clone(), pages_max).await?;
+            let pages = self.store.scan_back(database, sensor, rest.clone(), projection, extent).await?;
             let Some(last) = pages.last().map(|page| page.hour) else { return Ok(pages) };
-            let masked = self.mask(&deletions, (database, sensor), &hours, pages).await?;
+            let masked = self.mask(&deletions, (database, sensor), &hours, projection, pages).await?;
             if !masked.is_empty() {
                 return Ok(masked);
             }
@@ -162,19 +165,20 @@ impl Store for Masked {
         database: &str,
         sensors: &[&str],
         hours: Range<Hour>,
-        with_readings: bool,
-        fields: Option<&[&str]>,
-    ) -> Result<Vec<Vec<ScannedPage>>, StorageError> {
+        projection: &Projection,
+        bytes_max: usize,
+    ) -> Result<Option<Vec<Vec<ScannedPage>>>, StorageError> {
         let deletions = self.masks.now();
-        let scanned = self.store.scan_sensors(database, sensors, hours.clone(), with_readings, fields).await?;
+        let scanned = self.store.scan_sensors(database, sensors, hours.clone(), projection, bytes_max).await?;
+        let Some(scanned) = scanned else { return Ok(None) };
         if !deletions.is_about(database) {
-            return Ok(scanned);
+            return Ok(Some(scanned));
         }
         let mut masked = Vec::with_capacity(scanned.len());
         for (sensor, pages) in sensors.iter().zip(scanned) {
-            masked.push(self.mask(&deletions, (database, sensor), &hours, pages).await?);
+            masked.push(self.mask(&deletions, (database, sensor), &hours, projection, pages).await?);
         }
-        Ok(masked)
+        Ok(Some(masked))
     }
 
     async fn read_sensors(&self, database: &str, keys: &[&str]) -> Result<Vec<SensorDocument>, StorageError> {

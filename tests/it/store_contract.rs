@@ -49,6 +49,7 @@ contract! {
     pages::a_reopened_store_has_everything,
     scan::a_scan_takes_the_whole_hours_of_a_half_open_range,
     scan::a_scan_stops_after_the_hour_that_makes_it_full,
+    scan::a_scan_gives_what_its_projection_has_and_stops_where_it_may,
     scan::a_stored_summary_is_the_fold_over_its_page,
     scan::sensors_whose_keys_begin_alike_are_kept_apart,
     sensors::a_sensor_document_comes_back_as_it_was,

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use bson::raw::RawDocument;
 use hourglass::bucket::store::Outlier;
+use hourglass::bucket::store::Projection;
 use hourglass::bucket::{Bucket, BucketId, Caps, MergeOptions, Reading, Readings, Row, SensorDocument};
 use hourglass::reading::{Family, Hour, Sensor, Stamp, Value};
 use hourglass::store::document::{
@@ -44,7 +45,7 @@ fn any_document(bytes: &[u8]) {
         let bucket = Bucket::from_stored([stored]);
         drop(page_document(&id("m", Vec::new(), 0), &bucket.pages()[0]));
     }
-    if let Ok(Some(scanned)) = decode_scanned(document, true) {
+    if let Ok(Some(scanned)) = decode_scanned(document, &Projection::ALL) {
         for (_, summary) in scanned.summary {
             let united = (0..5).fold(summary.clone(), |united, _| united.union(&summary));
             drop(united.figures());
@@ -83,7 +84,8 @@ fn page(source: &mut Source<'_>) -> Vec<u8> {
     assert_eq!(read.readings, page.readings);
     assert_eq!((read.number, read.rev, read.closed), (page.number, page.next_rev(), page.closed));
     assert_eq!(read.applied, page.applied);
-    let scanned = decode_scanned(document, true).unwrap_or_else(|error| panic!("{error}")).expect("of this program");
+    let scanned =
+        decode_scanned(document, &Projection::ALL).unwrap_or_else(|error| panic!("{error}")).expect("of this program");
     assert_eq!((scanned.hour, scanned.readings.as_ref()), (id.hour, Some(&page.readings)));
     let kept: Vec<String> =
         page.readings.summaries().map(|(name, sum)| format!("{name} {:?}", sum.figures())).collect();

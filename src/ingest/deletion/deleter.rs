@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use super::{ALL_HOURS, ALWAYS, Pending, Scope};
 use crate::bucket::deletions::Remembered;
 use crate::bucket::registry::Registry;
-use crate::bucket::store::{BucketId, PageWrite, SensorFilter, Written};
+use crate::bucket::store::{BucketId, Extent, PageWrite, Projection, SensorFilter, Written};
 use crate::bucket::{Bucket, Reading, SensorDocument, StorageError};
 use crate::faults::{self, Bug};
 use crate::ingest::agreed::Understanding;
@@ -298,8 +298,9 @@ impl Deleter {
         let mut left: Vec<(Arc<Sensor>, Hour)> = Vec::new();
         let shared: Vec<Arc<Sensor>> = sensors.iter().cloned().map(Arc::new).collect();
         if !whole.is_empty() {
-            let scanned = self.context.raw.scan_sensors(gone.database, &keys, whole, false, Some(&[])).await?;
-            for (sensor, pages) in shared.iter().zip(scanned) {
+            let scanned =
+                self.context.raw.scan_sensors(gone.database, &keys, whole, &Projection::places(), usize::MAX).await?;
+            for (sensor, pages) in shared.iter().zip(scanned.unwrap_or_default()) {
                 let old = pages.into_iter().filter(|page| page.oldest < gone.before);
                 left.extend(old.map(|page| (sensor.clone(), page.hour)));
             }
@@ -443,8 +444,9 @@ impl Deleter {
         sensors: impl Iterator<Item = &Sensor>,
     ) -> Result<Vec<bool>, StorageError> {
         let keys: Vec<&str> = sensors.map(|sensor| &*sensor.key).collect();
-        let scanned = self.context.raw.scan_sensors(database, &keys, ALL_HOURS, false, Some(&[])).await?;
-        Ok(scanned.iter().map(Vec::is_empty).collect())
+        let scanned =
+            self.context.raw.scan_sensors(database, &keys, ALL_HOURS, &Projection::places(), usize::MAX).await?;
+        Ok(scanned.unwrap_or_default().iter().map(Vec::is_empty).collect())
     }
 
     /// What is left of a sensor in the store.
@@ -453,7 +455,8 @@ impl Deleter {
         let mut recent: BTreeMap<i64, Reading> = BTreeMap::new();
         let mut hours = ALL_HOURS;
         while recent.len() < self.recent.max(1) {
-            let pages = store.scan_back(database, &sensor.key, hours.clone(), 1).await?;
+            let pages =
+                store.scan_back(database, &sensor.key, hours.clone(), &Projection::ALL, Extent::pages(1)).await?;
             let Some(hour) = pages.last().map(|page| page.hour) else { break };
             let sets = pages.iter().filter_map(|page| page.readings.as_ref());
             let readings = sets.flat_map(|set| (0..set.len()).rev().take(self.recent.max(1)).map(|i| set.reading(i)));
@@ -461,7 +464,7 @@ impl Deleter {
             hours.end = hour;
         }
         let Some(last) = recent.last_key_value().map(|(time, _)| *time) else { return Ok(None) };
-        let first = store.scan(database, &sensor.key, ALL_HOURS, true, 1).await?;
+        let first = store.scan(database, &sensor.key, ALL_HOURS, &Projection::ALL, Extent::pages(1)).await?;
         let times = first.iter().filter_map(|page| page.readings.as_ref()?.times().first().copied());
         let first = times.min().unwrap_or(last);
         Ok(Some(Rest { first, last, recent: newest(recent, self.recent) }))

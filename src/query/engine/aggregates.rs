@@ -17,7 +17,7 @@ pub struct Aggregate {
     /// Whether it is for values of a family.
     pub takes: fn(Family) -> bool,
     /// What it makes of a window's values, which come by time, and those of one time in the order of their sensors.
-    pub of: fn(&mut Vec<Timed>) -> Option<Value>,
+    pub of: fn(&mut [Timed]) -> Option<Value>,
 }
 
 /// All of them.
@@ -52,7 +52,7 @@ fn sort(values: &mut [Timed]) {
     values.sort_by(|a, b| order(&a.1, &b.1).unwrap_or(Ordering::Equal));
 }
 
-fn median(values: &mut Vec<Timed>) -> Option<Value> {
+fn median(values: &mut [Timed]) -> Option<Value> {
     sort(values);
     let middle = values.len() / 2;
     let value = |at: usize| values.get(at).and_then(|(_, value)| number(value));
@@ -65,7 +65,7 @@ fn median(values: &mut Vec<Timed>) -> Option<Value> {
 
 /// The most frequent value. Of values as frequent the one counts that InfluxDB finds: going by value, a later run takes
 /// the place of the one held when it starts no later than that one ends.
-fn mode(values: &mut Vec<Timed>) -> Option<Value> {
+fn mode(values: &mut [Timed]) -> Option<Value> {
     sort(values);
     let mut best: Option<(usize, i64, &Value)> = None;
     for run in values.chunk_by(|a, b| a.1 == b.1) {

@@ -5,10 +5,20 @@ use std::sync::Arc;
 use super::Engine;
 use super::directory::Entry;
 use crate::bucket::Readings;
-use crate::query::QueryError;
 use crate::query::choice::Choice;
+use crate::query::{Budget, Held, QueryError};
 use crate::reading::{Hour, Sensor};
 
+/// Sensors chosen, in key order.
+#[derive(Debug)]
+pub struct Chosen {
+    /// Each with its fields.
+    pub entries: Vec<Entry>,
+    _held: Held,
+}
+
+/// How many sensors are looked at between pauses.
+pub(crate) const CHOOSE: usize = 4096;
 /// All of time.
 const ALL: std::ops::Range<Hour> = Hour(i64::MIN)..Hour(i64::MAX);
 
@@ -17,15 +27,25 @@ impl Engine {
     ///
     /// # Errors
     /// When the store does not answer.
-    pub async fn choose(&self, database: &str, choice: &Choice) -> Result<Vec<Entry>, QueryError> {
-        match choice {
-            Choice::Sensor(sensor) => Ok(self.one(database, sensor).await?.into_iter().collect()),
+    pub async fn choose(&self, budget: &Budget, database: &str, choice: &Choice) -> Result<Chosen, QueryError> {
+        let mut held = budget.hold(0)?;
+        let entries = match choice {
+            Choice::Sensor(sensor) => self.one(database, sensor).await?.into_iter().collect(),
             Choice::Matching { .. } => {
-                let chooser = choice.compile()?;
+                let chooser = choice.compile(budget)?;
                 let sensors = self.directory(database, self.options.cache_max_age).await?;
-                Ok(sensors.iter().filter(|entry| chooser.takes(&entry.sensor)).cloned().collect())
+                let mut entries = Vec::new();
+                for some in sensors.chunks(CHOOSE) {
+                    let chosen = some.iter().filter(|entry| chooser.takes(&entry.sensor));
+                    let before = entries.len();
+                    entries.extend(chosen.cloned());
+                    held.grow((entries.len() - before) * 2 * size_of::<Entry>())?;
+                    budget.pause().await?;
+                }
+                entries
             }
-        }
+        };
+        Ok(Chosen { entries, _held: held })
     }
 
     /// One sensor, by what is not flushed of it and by its document: a database may have a million others.
@@ -44,7 +64,7 @@ impl Engine {
         }
         fields.sort_by(|a, b| a.0.cmp(&b.0));
         fields.dedup_by(|a, b| a.0 == b.0);
-        Ok(Some(Entry { sensor: sensor.clone(), fields }))
+        Ok(Some(Entry { sensor: sensor.clone(), fields: fields.into() }))
     }
 
     /// Whether there is anything of a sensor.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::Engine;
 use crate::bucket::MetVersion;
-use crate::bucket::store::SensorFilter;
+use crate::bucket::store::{Extent, Projection, SensorFilter};
 use crate::query::QueryError;
 use crate::reading::{Family, Hour, Sensor, Value};
 
@@ -17,7 +17,7 @@ pub struct Entry {
     /// Whose.
     pub sensor: Arc<Sensor>,
     /// Their names and the family of their values.
-    pub fields: Vec<(Arc<str>, Family)>,
+    pub fields: Arc<[(Arc<str>, Family)]>,
 }
 
 impl Entry {
@@ -113,7 +113,7 @@ impl Directory {
 
 fn entry(sensor: Arc<Sensor>, mut fields: Vec<(Arc<str>, Family)>) -> Entry {
     fields.sort_by(|a, b| a.0.cmp(&b.0));
-    Entry { sensor, fields }
+    Entry { sensor, fields: fields.into() }
 }
 
 /// Both together, in key order. What was met has every field that this instance knows of; another
@@ -127,10 +127,10 @@ fn united(stored: &[Entry], met: Vec<crate::bucket::Met>) -> Vec<Entry> {
             by_key.insert(entry.sensor.key.clone(), entry.clone());
             continue;
         };
-        for (name, family) in &entry.fields {
-            if let Err(at) = here.fields.binary_search_by(|(known, _)| known.cmp(name)) {
-                here.fields.insert(at, (name.clone(), *family));
-            }
+        let is_new = |(name, _): &&(Arc<str>, Family)| here.family(name).is_none();
+        let new: Vec<_> = entry.fields.iter().filter(is_new).cloned().collect();
+        if !new.is_empty() {
+            *here = self::entry(here.sensor.clone(), here.fields.iter().cloned().chain(new).collect());
         }
     }
     let mut entries: Vec<Entry> = by_key.into_values().collect();
@@ -197,7 +197,7 @@ impl Engine {
                     values.for_each(|value| kinds.note(measurement, name, value));
                 }
             }
-            for page in self.store.scan(database, key, all.clone(), false, 1).await? {
+            for page in self.store.scan(database, key, all.clone(), &Projection::SUMMARIES, Extent::pages(1)).await? {
                 for (name, summary) in &page.summary {
                     kinds.note(measurement, name, &summary.figures().first);
                 }

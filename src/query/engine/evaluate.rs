@@ -2,6 +2,8 @@
 //! readings themselves or the windows of each call, and at the end rows.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::filter::{Found, Lookup, arithmetic, holds};
@@ -13,11 +15,11 @@ use super::rows::{joined, raw};
 use super::summaries::HourSummary;
 use super::windows::Windows;
 use crate::influxql::{Fill, Kind};
-use crate::query::QueryError;
+use crate::query::{Budget, Held, QueryError};
 use crate::reading::Value;
 
 /// A series that readings are of: a sensor, or a group of a subquery.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Member {
     /// The measurement.
     pub name: Arc<str>,
@@ -48,30 +50,30 @@ pub struct Frame {
     pub fill: Fill,
     /// Whether the latest rows come first.
     pub descending: bool,
-    /// Most windows, and most readings kept.
-    pub limits: Limits,
-}
-
-/// Bounds on what a statement may take.
-#[derive(Debug, Clone, Copy)]
-pub struct Limits {
-    /// Most rows of windows.
-    pub windows: usize,
-    /// Most readings in memory.
-    pub points: usize,
+    /// Most rows of a group that are shown, those passed over included; none without a limit.
+    pub rows_max: Option<usize>,
 }
 
 /// A time, and a cell per column.
 pub type Row = (i64, Vec<Option<Value>>);
 
 /// One group's rows.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Group {
     /// Measurement and tags grouped by.
     pub member: Member,
     /// Time, and a cell per column.
     pub rows: Vec<Row>,
+    /// Sums of whole numbers that no `i64` holds, of which rows have the nearest double: a row's time, the number of the call,
+    /// the sum.
+    pub wide: Vec<(i64, usize, i128)>,
 }
+
+/// Readings that are looked at between pauses, at most, and what is done with them: about so many comparisons.
+const ROWS: usize = 1024;
+const STEPS: usize = 1 << 14;
+/// What a window takes among others.
+const WINDOW_BYTES: usize = 2 * size_of::<(i64, Window)>();
 
 /// A SELECT under way.
 pub struct Evaluation<'a> {
@@ -81,10 +83,12 @@ pub struct Evaluation<'a> {
     pub frame: &'a Frame,
     /// Its patterns, compiled.
     pub patterns: &'a Patterns,
+    /// What it may take.
+    pub budget: &'a Budget,
     /// By measurement and the values of the tags grouped by.
     groups: BTreeMap<(Arc<str>, Vec<String>), Content>,
-    /// Readings kept in memory.
-    kept: usize,
+    /// What the groups take.
+    held: Held,
 }
 
 /// What is gathered of a group.
@@ -118,7 +122,7 @@ struct Reading<'a> {
 impl Lookup for Reading<'_> {
     fn find(&self, name: &str, kind: Option<Kind>) -> Found {
         match (self.plan.fields.iter().position(|field| field.is(name, kind)), kind) {
-            (Some(field), _) => Found::Field(self.points.columns[field][self.at].clone()),
+            (Some(field), _) => Found::Field(self.points.cell(field, self.at).cloned()),
             (None, None | Some(Kind::Tag)) => Found::Tag(self.member.tag(name).to_owned()),
             (None, _) => Found::Field(None),
         }
@@ -127,136 +131,292 @@ impl Lookup for Reading<'_> {
 
 impl<'a> Evaluation<'a> {
     /// Nothing yet.
-    pub fn new(plan: &'a Plan, frame: &'a Frame, patterns: &'a Patterns) -> Self {
-        Self { plan, frame, patterns, groups: BTreeMap::new(), kept: 0 }
+    ///
+    /// # Errors
+    /// When the budget has nothing left.
+    pub fn new(
+        plan: &'a Plan,
+        frame: &'a Frame,
+        patterns: &'a Patterns,
+        budget: &'a Budget,
+    ) -> Result<Self, QueryError> {
+        Ok(Self { plan, frame, patterns, budget, groups: BTreeMap::new(), held: budget.hold(0)? })
     }
 
-    fn group(&mut self, member: &Member) -> &mut Content {
-        let tags = self.plan.group_by.iter().map(|tag| member.tag(tag).to_owned()).collect();
-        let calls = self.plan.calls.len();
-        self.groups.entry((member.name.clone(), tags)).or_insert_with(|| Content {
-            rows: Vec::new(),
-            windows: (0..calls).map(|_| BTreeMap::new()).collect(),
-            values: vec![Vec::new(); calls],
-        })
+    fn group(&mut self, member: &Member) -> Result<&mut Content, QueryError> {
+        let Self { plan, groups, held, .. } = self;
+        let tags: Vec<String> = plan.group_by.iter().map(|tag| member.tag(tag).to_owned()).collect();
+        let calls = plan.calls.len();
+        match groups.entry((member.name.clone(), tags)) {
+            Entry::Occupied(known) => Ok(known.into_mut()),
+            Entry::Vacant(new) => {
+                // Its tags once more with their names, when it is shown.
+                let names = plan.group_by.iter().zip(&new.key().1).map(|(name, tag)| name.len() + 2 * tag.len());
+                let tags = names.map(|text| text + 3 * size_of::<String>()).sum::<usize>();
+                held.grow(size_of::<Content>() + tags + calls * 2 * size_of::<BTreeMap<i64, Window>>())?;
+                Ok(new.insert(Content::new(calls)))
+            }
+        }
     }
 
     /// Has the group of this series counted, whether it has rows or not.
-    pub fn count_in(&mut self, member: &Member) {
-        self.group(member);
-    }
-
-    /// Takes readings of one series in, in time order.
     ///
     /// # Errors
-    /// When there are more than the limits allow.
-    pub fn feed(&mut self, member: &Member, points: &Points, filter: Filter) -> Result<(), QueryError> {
-        let (plan, frame, patterns) = (self.plan, self.frame, self.patterns);
+    /// When the budget is spent.
+    pub fn count_in(&mut self, member: &Member) -> Result<(), QueryError> {
+        self.group(member).map(drop)
+    }
+
+    /// Takes readings of one series in, in time order, some at a time.
+    ///
+    /// # Errors
+    /// When the budget is spent.
+    pub async fn feed(&mut self, member: &Member, points: &Points, filter: Filter) -> Result<(), QueryError> {
+        let step = (STEPS / self.plan.steps()).clamp(8, ROWS);
+        for from in (0..points.times.len()).step_by(step) {
+            self.feed_some(member, points, from..points.times.len().min(from + step), filter)?;
+            self.budget.pause().await?;
+        }
+        Ok(())
+    }
+
+    fn feed_some(
+        &mut self,
+        member: &Member,
+        points: &Points,
+        rows: Range<usize>,
+        filter: Filter,
+    ) -> Result<(), QueryError> {
+        let wanted = self.wanted(member, points, rows, filter);
+        if wanted.is_empty() {
+            return Ok(());
+        }
+        let (plan, frame) = (self.plan, self.frame);
+        let beside = |at: usize| plan.beside.iter().map(|wanted| part(wanted, member, points, at)).collect::<Vec<_>>();
+        self.group(member)?;
+        if plan.is_raw() {
+            let rows: Vec<Row> = wanted.iter().map(|at| (points.times[*at], beside(*at))).collect();
+            self.held.grow(rows.iter().map(row_bytes).sum())?;
+            let group = self.group(member)?;
+            group.rows.extend(rows);
+            let freed = group.keep_first(frame);
+            return self.held.set(self.held.bytes() - freed);
+        }
+        for number in 0..plan.calls.len() {
+            let more = self.fill_windows(number, member, points, &wanted, filter)?;
+            self.held.grow(more)?;
+        }
+        Ok(())
+    }
+
+    /// Which of these readings count.
+    fn wanted(&self, member: &Member, points: &Points, rows: Range<usize>, filter: Filter) -> Vec<usize> {
+        let (plan, patterns) = (self.plan, self.patterns);
         let condition = plan.condition.as_ref().filter(|_| filter.of_condition);
         let is_wanted = |at: usize| {
             let reading = Reading { member, plan, points, at };
             condition.is_none_or(|condition| holds(condition, &reading, patterns) == Some(true))
         };
-        let has_any = |at: usize| points.columns[..plan.selected].iter().any(|column| column[at].is_some());
+        let has_any = |at: usize| (0..plan.selected).any(|field| points.cell(field, at).is_some());
         let selects = |at: usize| !filter.of_sensor || has_any(at);
-        let wanted: Vec<usize> = (0..points.times.len()).filter(|at| selects(*at) && is_wanted(*at)).collect();
-        if wanted.is_empty() {
-            return Ok(());
-        }
+        rows.filter(|at| selects(*at) && is_wanted(*at)).collect()
+    }
+
+    /// Takes readings into the windows of one call. Returns the bytes that these take.
+    fn fill_windows(
+        &mut self,
+        number: usize,
+        member: &Member,
+        points: &Points,
+        wanted: &[usize],
+        filter: Filter,
+    ) -> Result<usize, QueryError> {
+        let (plan, frame) = (self.plan, self.frame);
+        let call = &plan.calls[number];
         let beside = |at: usize| plan.beside.iter().map(|wanted| part(wanted, member, points, at)).collect::<Vec<_>>();
         let ranked = |at: usize, tags: &[String]| {
             let tags = tags.iter().map(|tag| Some(Value::String(member.tag(tag).into())));
             beside(at).into_iter().chain(tags).collect::<Vec<_>>()
         };
         let single = plan.calls.len() == 1;
-        let mut kept = 0;
-        let group = self.group(member);
-        if plan.is_raw() {
-            kept += wanted.len();
-            group.rows.extend(wanted.iter().map(|at| (points.times[*at], beside(*at))));
-        }
-        for (number, call) in plan.calls.iter().enumerate() {
-            let (inner, field) = innermost(call);
-            let picks = single && call.function.is_selector() && (frame.windows.is_none() || !plan.beside.is_empty());
-            // What lies outside of the range is there for a call that looks back, forwards or backwards.
-            let is_bound = filter.of_sensor && !call.looks_back();
-            let min = if is_bound && frame.has_min { frame.min } else { i64::MIN };
-            let max = if is_bound { frame.max } else { i64::MAX };
-            let mut window: Option<(std::ops::Range<i64>, &mut Window)> = None;
-            for at in &wanted {
-                let time = points.times[*at];
-                let Some(value) = points.columns[field][*at].as_ref().filter(|_| (min..=max).contains(&time)) else {
-                    continue;
-                };
-                if inner.is_transformation() || matches!(inner, Function::Integral(_)) {
-                    group.values[number].push((time, value.clone()));
-                    kept += 1;
-                    continue;
-                }
-                let known = window.take().filter(|(span, _)| span.contains(&time));
-                let (span, filling) = match known {
-                    Some(known) => known,
-                    None => {
-                        let span = frame.windows.as_ref().map_or(i64::MIN..i64::MAX, |windows| windows.around(time));
-                        let new = || Window::new(inner, picks);
-                        // One borrow ends before the next begins.
-                        let filling = group.windows[number].entry(span.start).or_insert_with(new);
-                        (span, filling)
-                    }
-                };
-                kept += filling.push(inner, time, value, || match inner {
-                    Function::Top(_, tags) | Function::Bottom(_, tags) => ranked(*at, tags),
-                    _ if single => beside(*at),
-                    _ => Vec::new(),
-                });
-                window = Some((span, filling));
+        let (inner, field) = innermost(call);
+        let picks = single && call.function.is_selector() && (frame.windows.is_none() || !plan.beside.is_empty());
+        // What lies outside of the range is there for a call that looks back, forwards or backwards.
+        let is_bound = filter.of_sensor && !call.looks_back();
+        let range =
+            if is_bound && frame.has_min { frame.min } else { i64::MIN }..=if is_bound { frame.max } else { i64::MAX };
+        let group = self.group(member)?;
+        let mut bytes = 0;
+        let mut window: Option<(Range<i64>, &mut Window)> = None;
+        for at in wanted {
+            let time = points.times[*at];
+            let Some(value) = points.cell(field, *at).filter(|_| range.contains(&time)) else { continue };
+            if inner.is_transformation() || matches!(inner, Function::Integral(_)) {
+                group.values[number].push((time, value.clone()));
+                bytes += 2 * size_of::<(i64, Value)>() + text_bytes(value);
+                continue;
             }
+            let known = window.take().filter(|(span, _)| span.contains(&time));
+            let (span, filling) = match known {
+                Some(known) => known,
+                None => {
+                    let span = frame.windows.as_ref().map_or(i64::MIN..i64::MAX, |windows| windows.around(time));
+                    // One borrow ends before the next begins.
+                    let filling = group.windows[number].entry(span.start).or_insert_with(|| {
+                        bytes += WINDOW_BYTES;
+                        Window::new(inner, picks)
+                    });
+                    (span, filling)
+                }
+            };
+            bytes += filling.push(inner, time, value, || match inner {
+                Function::Top(_, tags) | Function::Bottom(_, tags) => ranked(*at, tags),
+                _ if single => beside(*at),
+                _ => Vec::new(),
+            });
+            window = Some((span, filling));
         }
-        self.kept += kept;
-        if self.kept > frame.limits.points {
-            return Err(QueryError::TooManyPoints { limit: frame.limits.points });
-        }
-        Ok(())
+        Ok(bytes)
     }
 
     /// Takes hours of one series in by their summaries.
-    pub fn absorb(&mut self, member: &Member, summaries: &[HourSummary]) {
+    ///
+    /// # Errors
+    /// When the budget is spent.
+    pub fn absorb(&mut self, member: &Member, summaries: &[HourSummary]) -> Result<(), QueryError> {
         let (plan, frame) = (self.plan, self.frame);
         if summaries.is_empty() {
-            return;
+            return Ok(());
         }
-        let group = self.group(member);
+        let mut bytes = 0;
+        let group = self.group(member)?;
         for of_hour in summaries.chunk_by(|a, b| a.hour == b.hour) {
             let start = of_hour[0].hour.start_ns();
             let window = frame.windows.as_ref().map_or(i64::MIN, |windows| windows.around(start).start);
             for (number, call) in plan.calls.iter().enumerate() {
                 let (inner, field) = innermost(call);
                 for one in of_hour.iter().filter(|one| one.field == field) {
-                    let new = || Window::new(inner, false);
+                    let new = || {
+                        bytes += WINDOW_BYTES;
+                        Window::new(inner, false)
+                    };
                     group.windows[number].entry(window).or_insert_with(new).absorb(&one.summary);
                 }
             }
         }
+        self.held.grow(bytes)
     }
 
-    /// The rows, group by group; some have none.
+    /// The rows, group by group, and what they take; some have none.
     ///
     /// # Errors
-    /// When there are more windows than the limits allow.
-    pub fn finish(self) -> Result<Vec<Group>, QueryError> {
-        let Self { plan, frame, groups, .. } = self;
+    /// When the budget is spent.
+    pub async fn finish(self) -> Result<(Vec<Group>, Held), QueryError> {
+        let Self { plan, frame, budget, groups, mut held, .. } = self;
         let mut finished: Vec<Group> = Vec::with_capacity(groups.len());
         for ((name, values), content) in groups {
             let tags = plan.group_by.iter().cloned().zip(values).collect();
             let member = Member { name, tags };
-            let rows = if plan.is_raw() { raw(content.rows, plan, frame) } else { joined(content, plan, frame)? };
-            finished.push(Group { member, rows });
+            let count = content.rows_most(frame);
+            let width = plan.columns.len() + 2 * plan.beside.len() + 4 * plan.calls.len();
+            let cells = count.saturating_mul(size_of::<Row>() + width * size_of::<Option<Value>>());
+            held.grow(cells.saturating_add(content.text_bytes().saturating_mul(plan.most_used())))?;
+            let wide = if plan.calls.is_empty() { Vec::new() } else { content.wide_sums(plan, frame) };
+            let make = || if plan.is_raw() { raw(content.rows, plan, frame) } else { joined(content, plan, frame) };
+            let made = budget.at_length(count.saturating_mul(width), make);
+            let mut rows = Vec::with_capacity(made.len());
+            for (number, (time, calls, beside)) in made.into_iter().enumerate() {
+                rows.push((time, cells_of(plan, &|call| calls.get(call).cloned().flatten(), &beside)));
+                if number % (STEPS / plan.steps()).clamp(8, ROWS) == 0 {
+                    budget.pause().await?;
+                }
+            }
+            finished.push(Group { member, rows, wide });
+            budget.pause().await?;
         }
         if frame.descending {
             finished.reverse();
         }
-        Ok(finished)
+        let rows = finished.iter().flat_map(|group| &group.rows).map(row_bytes).sum::<usize>();
+        let members = finished.len() * (size_of::<Group>() + plan.group_by.len() * 3 * size_of::<String>());
+        held.set(rows + members)?;
+        Ok((finished, held))
     }
+}
+
+impl Content {
+    fn new(calls: usize) -> Self {
+        let windows = (0..calls).map(|_| BTreeMap::new()).collect();
+        Self { rows: Vec::new(), windows, values: vec![Vec::new(); calls] }
+    }
+
+    /// Drops what a limit leaves out, once it is as much as what it leaves in. Returns how many bytes that frees.
+    fn keep_first(&mut self, frame: &Frame) -> usize {
+        let is_filled = matches!(frame.fill, Fill::Previous | Fill::Integer(_) | Fill::Float(_));
+        let Some(most) = frame.rows_max.filter(|_| !is_filled) else { return 0 };
+        if self.rows.len() < most.saturating_mul(2).max(ROWS) {
+            return 0;
+        }
+        self.rows.sort_by_key(|(time, _)| *time);
+        let left_out = if frame.descending { 0..self.rows.len() - most } else { most..self.rows.len() };
+        self.rows.drain(left_out).map(|row| row_bytes(&row)).sum()
+    }
+
+    /// The memory of all texts.
+    fn text_bytes(&self) -> usize {
+        let rows = self.rows.iter().flat_map(|(_, cells)| cells.iter().flatten());
+        let values = self.values.iter().flatten().map(|(_, value)| value);
+        let picked = self.windows.iter().flat_map(BTreeMap::values).map(Window::text_bytes).sum::<usize>();
+        rows.chain(values).map(text_bytes).sum::<usize>() + picked
+    }
+
+    /// How many rows it comes to at most.
+    fn rows_most(&self, frame: &Frame) -> usize {
+        let kept = self.windows.iter().flat_map(BTreeMap::values).map(Window::len).sum::<usize>();
+        let values = self.values.iter().map(Vec::len).sum::<usize>();
+        let filled = match (&frame.windows, frame.fill) {
+            (None, _) | (_, Fill::None) => 0,
+            (Some(grid), _) => {
+                let first = self.windows.iter().filter_map(|windows| windows.keys().next()).min();
+                let from = if frame.has_min { frame.min } else { first.copied().unwrap_or(frame.max) };
+                grid.count(from..frame.max).min(frame.rows_max.unwrap_or(usize::MAX))
+            }
+        };
+        (self.rows.len() + kept + values).max(filled)
+    }
+
+    /// The sums of whole numbers that are too large for one: the window's time, the call, the sum.
+    fn wide_sums(&self, plan: &Plan, frame: &Frame) -> Vec<(i64, usize, i128)> {
+        let mut wide = Vec::new();
+        for (number, (call, windows)) in plan.calls.iter().zip(&self.windows).enumerate() {
+            if call.function == Function::Sum {
+                let sum = |(start, window): (&i64, &Window)| Some((label(*start, frame), number, window.wide_sum()?));
+                wide.extend(windows.iter().filter_map(sum));
+            }
+        }
+        wide
+    }
+}
+
+/// The time that a window's row has.
+pub fn label(start: i64, frame: &Frame) -> i64 {
+    match (&frame.windows, frame.has_min) {
+        (Some(_), _) => start,
+        (None, true) => frame.min,
+        (None, false) => 0,
+    }
+}
+
+/// The memory that a row takes.
+pub fn row_bytes((_, cells): &Row) -> usize {
+    size_of::<Row>()
+        + cells.capacity() * size_of::<Option<Value>>()
+        + cells.iter().flatten().map(text_bytes).sum::<usize>()
+}
+
+/// The memory of a value's text.
+pub fn text_bytes(value: &Value) -> usize {
+    if let Value::String(text) = value { text.len() } else { 0 }
 }
 
 /// The function next to the readings, and its field.
@@ -270,7 +430,7 @@ fn innermost(call: &Call) -> (&Function, usize) {
 /// A part of one reading.
 fn part(part: &Part, member: &Member, points: &Points, at: usize) -> Option<Value> {
     match part {
-        Part::Field(field) => points.columns[*field][at].clone(),
+        Part::Field(field) => points.cell(*field, at).cloned(),
         // A sensor has no empty tag; a group of a subquery can have one.
         Part::Tag(tag) => {
             member.tags.iter().find(|(name, _)| name == tag).map(|(_, value)| Value::String(value.as_str().into()))
@@ -279,7 +439,7 @@ fn part(part: &Part, member: &Member, points: &Points, at: usize) -> Option<Valu
 }
 
 /// The columns of a row, by what each call came to and by what the reading has of [`Plan::beside`], if it is one's.
-pub fn cells(plan: &Plan, call: &dyn Fn(usize) -> Option<Value>, beside: &[Option<Value>]) -> Vec<Option<Value>> {
+fn cells_of(plan: &Plan, call: &dyn Fn(usize) -> Option<Value>, beside: &[Option<Value>]) -> Vec<Option<Value>> {
     plan.columns.iter().map(|node| cell(node, call, beside)).collect()
 }
 

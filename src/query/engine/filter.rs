@@ -27,18 +27,17 @@ pub fn holds(condition: &Expr, lookup: &impl Lookup, patterns: &Patterns) -> Opt
     match condition {
         Expr::Paren(inner) => holds(inner, lookup, patterns),
         Expr::Literal(Literal::Boolean(value)) => Some(*value),
-        Expr::Binary { operator: Operator::And, left, right } => {
-            match (holds(left, lookup, patterns), holds(right, lookup, patterns)) {
-                (Some(false), _) | (_, Some(false)) => Some(false),
-                (Some(true), other) | (other, Some(true)) => other,
-                (None, None) => None,
+        Expr::Binary { operator: operator @ (Operator::And | Operator::Or), left, right } => {
+            // What one side says alone.
+            let decides = Some(*operator == Operator::Or);
+            let left = holds(left, lookup, patterns);
+            if left == decides {
+                return decides;
             }
-        }
-        Expr::Binary { operator: Operator::Or, left, right } => {
-            match (holds(left, lookup, patterns), holds(right, lookup, patterns)) {
-                (Some(true), _) | (_, Some(true)) => Some(true),
-                (Some(false), other) | (other, Some(false)) => other,
-                (None, None) => None,
+            match (left, holds(right, lookup, patterns)) {
+                (_, right) if right == decides => decides,
+                (None, _) | (_, None) => None,
+                (_, right) => right,
             }
         }
         Expr::Binary { operator, left, right } => compare(*operator, left, right, lookup, patterns),

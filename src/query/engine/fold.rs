@@ -3,9 +3,11 @@
 use std::cmp::Ordering;
 use std::collections::HashSet;
 
+use super::evaluate::text_bytes;
 use super::filter::{number, order};
 use super::plan::Function;
 use crate::bucket::Summary;
+use crate::bucket::summary::Fold;
 use crate::reading::Value;
 
 /// A value that a function picked or made.
@@ -17,6 +19,17 @@ pub struct Pick {
     pub value: Value,
     /// What its reading has of [`Plan::beside`](super::plan::Plan::beside); of a rank by tags, their values behind it.
     pub beside: Vec<Option<Value>>,
+}
+
+impl Pick {
+    /// The memory that it takes among others.
+    fn bytes(&self) -> usize {
+        2 * size_of::<Self>() + self.beside.len() * size_of::<Option<Value>>() + self.texts()
+    }
+
+    fn texts(&self) -> usize {
+        std::iter::once(&self.value).chain(self.beside.iter().flatten()).map(text_bytes).sum()
+    }
 }
 
 /// A window being filled.
@@ -56,7 +69,7 @@ impl Window {
         }
     }
 
-    /// Takes a reading in; `beside` gives its other columns. Tells how many readings more are kept.
+    /// Takes a reading in; `beside` gives its other columns. Tells how many bytes more it takes.
     pub fn push(
         &mut self,
         function: &Function,
@@ -68,7 +81,11 @@ impl Window {
             Self::Summed(summed) => summed.push(value),
             Self::Picked(picked) => {
                 if picked.as_ref().is_none_or(|held| is_better(function, (time, value), held)) {
-                    *picked = Some(Pick { time: Some(time), value: value.clone(), beside: beside() });
+                    let before = picked.as_ref().map_or(0, Pick::bytes);
+                    let pick = Pick { time: Some(time), value: value.clone(), beside: beside() };
+                    let more = pick.bytes().saturating_sub(before);
+                    *picked = Some(pick);
+                    return more;
                 }
             }
             Self::Spread { count, mean, squares } => {
@@ -79,8 +96,10 @@ impl Window {
                 *squares += distance * (value - *mean);
             }
             Self::Kept(kept) => {
-                kept.push(Pick { time: Some(time), value: value.clone(), beside: beside() });
-                return 1;
+                let pick = Pick { time: Some(time), value: value.clone(), beside: beside() };
+                let bytes = pick.bytes();
+                kept.push(pick);
+                return bytes;
             }
         }
         0
@@ -94,6 +113,30 @@ impl Window {
                 Some(held) => held.unite(summary),
                 none => *none = Some(summary.clone()),
             }
+        }
+    }
+
+    /// The memory of its texts.
+    pub fn text_bytes(&self) -> usize {
+        match self {
+            Self::Picked(pick) => pick.iter().map(Pick::texts).sum(),
+            Self::Kept(kept) => kept.iter().map(Pick::texts).sum(),
+            Self::Summed(_) | Self::Spread { .. } => 0,
+        }
+    }
+
+    /// How many values it comes to, at most.
+    pub fn len(&self) -> usize {
+        if let Self::Kept(kept) = self { kept.len() } else { 1 }
+    }
+
+    /// The sum, where it is of whole numbers and too large for one.
+    pub fn wide_sum(&self) -> Option<i128> {
+        match self {
+            Self::Summed(Summed { numbers: Some(Summary::Integers(Fold { sum, .. })), .. }) => {
+                Some(*sum).filter(|sum| i64::try_from(*sum).is_err())
+            }
+            _ => None,
         }
     }
 
@@ -170,7 +213,8 @@ fn of_all(function: &Function, mut kept: Vec<Pick>, descending: bool) -> Vec<Pic
     let made = |value: Value| vec![Pick { time: None, value, beside: Vec::new() }];
     match function {
         Function::Aggregate(aggregate) => {
-            let mut values = kept.into_iter().map(|pick| (pick.time.unwrap_or_default(), pick.value)).collect();
+            let timed = |pick: Pick| (pick.time.unwrap_or_default(), pick.value);
+            let mut values: Vec<_> = kept.into_iter().map(timed).collect();
             (aggregate.of)(&mut values).map(made).unwrap_or_default()
         }
         Function::Percentile(percent) => percentile(kept, *percent),
@@ -227,14 +271,10 @@ fn rank(mut kept: Vec<Pick>, count: usize, tags: usize, best: Ordering) -> Vec<P
         if best == Ordering::Greater { order.reverse() } else { order }
     });
     if tags > 0 {
-        let mut met: Vec<Vec<Option<Value>>> = Vec::new();
+        let mut met: HashSet<Vec<Option<Box<str>>>> = HashSet::new();
         kept.retain(|pick| {
-            let combination = pick.beside[pick.beside.len() - tags..].to_vec();
-            let new = !met.contains(&combination);
-            if new {
-                met.push(combination);
-            }
-            new
+            let tag = |tag: &Option<Value>| if let Some(Value::String(tag)) = tag { Some(tag.clone()) } else { None };
+            met.insert(pick.beside[pick.beside.len() - tags..].iter().map(tag).collect())
         });
     }
     kept.truncate(count);

@@ -3,7 +3,7 @@
 
 pub mod aggregates;
 mod cache;
-mod choose;
+pub mod choose;
 pub mod directory;
 pub mod evaluate;
 pub mod fill;
@@ -26,7 +26,6 @@ use std::sync::Arc;
 
 use self::cache::SummaryCache;
 use self::directory::Directory;
-use self::evaluate::Limits;
 use super::Options;
 use crate::bucket::{Behind, Readings, Store, UnflushedReadings};
 use crate::faults::{self, Bug};
@@ -86,11 +85,5 @@ impl Engine {
         hours: &Range<Hour>,
     ) -> Result<BTreeMap<Hour, Readings>, Behind> {
         Ok(self.unflushed(database, &[sensor], hours).await?.pop().unwrap_or_default())
-    }
-
-    /// Bounds on what one plan may take.
-    #[must_use]
-    pub fn limits(&self) -> Limits {
-        Limits { windows: self.options.windows_max, points: self.options.points_max }
     }
 }

@@ -7,12 +7,14 @@ use std::collections::{HashMap, HashSet};
 use regex::{Regex, RegexBuilder};
 use regex_syntax::ast::{AssertionKind, Ast, GroupKind};
 
-use crate::query::QueryError;
+use crate::query::{Budget, Held, QueryError};
 
 /// Most patterns of one request that are no lists of texts.
 pub const PATTERNS_MAX: usize = 16;
 /// Bytes that they may take together, compiled.
 const BYTES_MAX: usize = 2 << 20;
+/// Bytes that a byte of a list's text becomes.
+const LIST_BYTES: usize = 16;
 /// Bytes that the matching of one may take beside.
 const CACHE_MAX: usize = 256 << 10;
 
@@ -44,17 +46,23 @@ pub fn fault(pattern: &str) -> Option<String> {
 
 /// By their text.
 #[derive(Debug, Default)]
-pub struct Patterns(HashMap<String, Pattern>);
+pub struct Patterns {
+    by_text: HashMap<String, Pattern>,
+    _held: Option<Held>,
+}
 
 impl Patterns {
-    /// Compiles these, each once.
+    /// Compiles these, each once. Without a budget for what was compiled before: the statement of a logged deletion.
     ///
     /// # Errors
     /// When they are too many, or too large.
-    pub fn compile<'a>(texts: impl IntoIterator<Item = &'a str>) -> Result<Self, QueryError> {
+    pub fn compile<'a>(texts: impl IntoIterator<Item = &'a str>, budget: Option<&Budget>) -> Result<Self, QueryError> {
+        let mut held = budget.map(|budget| budget.hold(0)).transpose()?;
+        let mut hold = |bytes: usize| held.as_mut().map_or(Ok(()), |held| held.grow(bytes));
         let mut patterns = HashMap::new();
         let mut others: Vec<&str> = Vec::new();
         for text in texts {
+            hold(text.len() * LIST_BYTES)?;
             match list(text) {
                 Some(texts) => drop(patterns.insert(text.to_owned(), Pattern::Among(texts))),
                 None if !others.contains(&text) => others.push(text),
@@ -64,25 +72,26 @@ impl Patterns {
                 return Err(QueryError::TooManyPatterns);
             }
         }
+        hold(others.len() * CACHE_MAX + if others.is_empty() { 0 } else { BYTES_MAX })?;
         let share = BYTES_MAX / others.len().max(1);
         for text in others {
             let regex = RegexBuilder::new(text).size_limit(share).dfa_size_limit(CACHE_MAX).build();
             let regex = regex.map_err(|error| QueryError::Pattern { detail: error.to_string() })?;
             patterns.insert(text.to_owned(), Pattern::Regex(regex));
         }
-        Ok(Self(patterns))
+        Ok(Self { by_text: patterns, _held: held })
     }
 
     /// Whether a text matches a pattern, which is one of those compiled.
     #[must_use]
     pub fn matches(&self, pattern: &str, text: &str) -> bool {
-        self.0.get(pattern).is_some_and(|pattern| pattern.matches(text))
+        self.by_text.get(pattern).is_some_and(|pattern| pattern.matches(text))
     }
 
     /// One of those compiled.
     #[must_use]
     pub fn get(&self, pattern: &str) -> Option<&Pattern> {
-        self.0.get(pattern)
+        self.by_text.get(pattern)
     }
 }
 
@@ -156,11 +165,11 @@ mod tests {
     #[test]
     fn patterns_are_few_and_small() {
         let many: Vec<String> = (0..=PATTERNS_MAX).map(|number| format!("x{number}.*")).collect();
-        assert!(matches!(Patterns::compile(many.iter().map(String::as_str)), Err(QueryError::TooManyPatterns)));
-        assert!(Patterns::compile(many[1..].iter().map(String::as_str)).is_ok());
-        assert!(matches!(Patterns::compile(["(\\w{100}){100}"]), Err(QueryError::Pattern { .. })));
+        assert!(matches!(Patterns::compile(many.iter().map(String::as_str), None), Err(QueryError::TooManyPatterns)));
+        assert!(Patterns::compile(many[1..].iter().map(String::as_str), None).is_ok());
+        assert!(matches!(Patterns::compile(["(\\w{100}){100}"], None), Err(QueryError::Pattern { .. })));
         let lists: Vec<String> = (0..100).map(|number| format!("^(x{number}|y)$")).collect();
-        let lists = Patterns::compile(lists.iter().map(String::as_str)).expect("lists are no patterns");
+        let lists = Patterns::compile(lists.iter().map(String::as_str), None).expect("lists are no patterns");
         assert!(lists.matches("^(x7|y)$", "x7") && !lists.matches("^(x7|y)$", "x70"));
     }
 }

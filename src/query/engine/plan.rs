@@ -4,6 +4,9 @@ use super::aggregates::Aggregate;
 use crate::influxql::{Expr, Kind, Operator};
 use crate::reading::{Family, Value};
 
+/// Most columns of one statement.
+pub const COLUMNS_MAX: usize = 4096;
+
 /// A field, as far as its values are of one family.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Field {
@@ -172,10 +175,50 @@ impl Plan {
         self.calls.is_empty()
     }
 
+    /// How much is to be done for one reading, in comparisons.
+    #[must_use]
+    pub fn steps(&self) -> usize {
+        let columns = self.columns.iter().map(Node::steps).sum::<usize>();
+        1 + self.beside.len() + 4 * self.calls.len() + columns + self.condition.as_ref().map_or(0, steps)
+    }
+
+    /// How often columns show the part or the call that they show most often.
+    #[must_use]
+    pub fn most_used(&self) -> usize {
+        let (mut parts, mut calls) = (vec![0; self.beside.len()], vec![0; self.calls.len()]);
+        self.columns.iter().for_each(|column| column.count(&mut parts, &mut calls));
+        parts.into_iter().chain(calls).max().unwrap_or(0).max(1)
+    }
+
     /// By how many windows before the range a call looks back.
     #[must_use]
     pub fn looks_back(&self) -> bool {
         self.calls.iter().any(Call::looks_back)
+    }
+}
+
+impl Node {
+    fn steps(&self) -> usize {
+        if let Self::Binary(_, a, b) = self { 1 + a.steps() + b.steps() } else { 1 }
+    }
+
+    fn count(&self, parts: &mut [usize], calls: &mut [usize]) {
+        match self {
+            Self::Part(part) => parts[*part] += 1,
+            Self::Call(call) => calls[*call] += 1,
+            Self::Binary(_, a, b) => [a, b].into_iter().for_each(|node| node.count(parts, calls)),
+            Self::Nothing | Self::Constant(_) => {}
+        }
+    }
+}
+
+/// How much is to be done to look at a condition, in comparisons.
+#[must_use]
+pub fn steps(condition: &Expr) -> usize {
+    match condition {
+        Expr::Binary { left, right, .. } => 1 + steps(left) + steps(right),
+        Expr::Paren(inner) => steps(inner),
+        _ => 1,
     }
 }
 

@@ -1,15 +1,14 @@
-//! Readings of many sensors, lot by lot, so that what is in memory stays small
-//! whatever is asked for: columns of the fields wanted, merged with what is not flushed yet.
+//! Readings of sensors as columns of the fields wanted, lot by lot: what is stored, and over it what is not yet.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 
 use super::Engine;
 use super::hours::{by_hour, hours_of, overlay};
 use crate::bucket::Readings;
-use crate::bucket::store::ScannedPage;
-use crate::query::QueryError;
+use crate::bucket::store::{Extent, Projection, ScannedPage};
+use crate::query::{Budget, Held, QueryError};
 use crate::reading::{Hour, Sensor, Value};
 
 /// Which readings of which sensors.
@@ -22,7 +21,9 @@ pub struct Wanted<'a> {
     /// In nanoseconds, half open.
     pub range: Range<i64>,
     /// Their fields.
-    pub fields: &'a [Arc<str>],
+    pub fields: &'a Arc<[Arc<str>]>,
+    /// What it may take.
+    pub budget: &'a Budget,
 }
 
 /// Some readings of one sensor, in time order and after those given before.
@@ -30,94 +31,149 @@ pub struct Wanted<'a> {
 pub struct Points {
     /// Nanoseconds.
     pub times: Vec<i64>,
-    /// Per field wanted, a cell per time.
+    /// Per field wanted, a cell per time; fewer where nothing follows.
     pub columns: Vec<Vec<Option<Value>>>,
+}
+
+impl Points {
+    /// A field's value at a time, by their numbers.
+    #[must_use]
+    pub fn cell(&self, field: usize, at: usize) -> Option<&Value> {
+        self.columns[field].get(at)?.as_ref()
+    }
 }
 
 /// Pages with readings that are read at a time: at first, and at most, since the next ones may be larger than those
 /// before.
 const PAGES_AT_FIRST: usize = 32;
 const PAGES_MOST: usize = 128;
-/// Bytes of readings, as stored, that a lot should have.
-const LOT_BYTES: usize = 8 << 20;
+/// Bytes of readings, as stored, after which a lot ends, at most.
+const LOT_BYTES: usize = 1 << 20;
+/// Bytes of memory that a byte of readings, as stored, mostly becomes while it is looked at.
+pub const GROWTH: usize = 4;
+
+/// All readings wanted, some at a time.
+pub struct Scan<'a> {
+    engine: &'a Engine,
+    wanted: &'a Wanted<'a>,
+    projection: Projection,
+    /// Sensors before this one are read, and those in the lot.
+    next: usize,
+    lot: VecDeque<Part>,
+    /// What is left of a sensor that does not fit into one lot.
+    rest: Option<(Range<Hour>, BTreeMap<Hour, Readings>)>,
+    pages_wanted: usize,
+    held: Held,
+}
+
+/// What is read of a sensor, of hours before one.
+struct Part {
+    place: usize,
+    pages: Vec<ScannedPage>,
+    unflushed: BTreeMap<Hour, Readings>,
+    scanned: Hour,
+}
 
 impl Engine {
-    /// Gives all readings wanted to `take`, with the sensor's place: each sensor's in time order.
+    /// Bytes of readings, as stored, after which a lot ends: a small part of what a request may take.
+    #[must_use]
+    pub fn lot_bytes(&self) -> usize {
+        (self.options.request_bytes / 32).min(LOT_BYTES)
+    }
+
+    /// Begins to read.
     ///
     /// # Errors
-    /// When the answer cannot be complete, or `take` has one.
-    pub async fn each_points(
-        &self,
-        wanted: &Wanted<'_>,
-        mut take: impl FnMut(usize, &Points) -> Result<(), QueryError> + Send,
-    ) -> Result<(), QueryError> {
-        let hours = hours_of(&wanted.range);
+    /// When the budget has nothing left.
+    pub fn points<'a>(&'a self, wanted: &'a Wanted<'a>) -> Result<Scan<'a>, QueryError> {
+        Ok(Scan {
+            engine: self,
+            wanted,
+            projection: Projection { readings: true, fields: Some(wanted.fields.clone()) },
+            next: 0,
+            lot: VecDeque::new(),
+            rest: None,
+            pages_wanted: PAGES_AT_FIRST,
+            held: wanted.budget.hold(0)?,
+        })
+    }
+}
+
+impl Scan<'_> {
+    /// The next readings, with their sensor's place: each sensor's in time order.
+    ///
+    /// # Errors
+    /// When the answer cannot be complete, or the budget is spent.
+    pub async fn next(&mut self) -> Result<Option<(usize, Points)>, QueryError> {
+        loop {
+            if let Some(Part { place, pages, mut unflushed, scanned }) = self.lot.pop_front() {
+                return Ok(Some((place, points(self.wanted, &pages, &mut unflushed, scanned))));
+            }
+            if self.rest.is_none() && self.next >= self.wanted.sensors.len() {
+                return Ok(None);
+            }
+            self.wanted.budget.pause().await?;
+            self.read().await?;
+        }
+    }
+
+    /// Reads a lot: of as many sensors as it is sure to have room for, else of one, and of that as far as there is room.
+    async fn read(&mut self) -> Result<(), QueryError> {
+        let hours = hours_of(&self.wanted.range);
         let span = usize::try_from(hours.end.0.saturating_sub(hours.start.0)).unwrap_or(usize::MAX).max(1);
-        let (mut from, mut pages_wanted) = (0, PAGES_AT_FIRST);
-        while from < wanted.sensors.len() {
-            // Sensor by sensor, and each page by page, where not even one is sure to fit.
-            let count = (pages_wanted / span).min(wanted.sensors.len() - from);
-            let read = match count {
-                0 => self.points_of_one(wanted, from, pages_wanted, &mut take).await?,
-                count => self.points_of_lot(wanted, from..from + count, &mut take).await?,
-            };
-            pages_wanted = (LOT_BYTES / (read.bytes / read.pages.max(1)).max(1)).clamp(PAGES_AT_FIRST, PAGES_MOST);
-            from += count.max(1);
+        let count = (self.pages_wanted / span).min(self.wanted.sensors.len() - self.next);
+        let pages = count.max(1).saturating_mul(span).min(self.pages_wanted);
+        let lot_bytes = self.engine.lot_bytes();
+        self.held.set((pages * lot_bytes / PAGES_AT_FIRST).min(lot_bytes) * GROWTH)?;
+        if self.rest.is_some() || count == 0 || !self.read_several(count, &hours).await? {
+            self.read_one(&hours).await?;
+        }
+        let pages = || self.lot.iter().flat_map(|part| &part.pages);
+        let read: usize = pages().filter_map(|page| page.readings.as_ref()).map(Readings::bytes).sum();
+        let readings = pages().filter_map(|page| page.readings.as_ref()).map(|set| set.times().len()).sum();
+        self.wanted.budget.note_read(read, readings);
+        let stored = pages().filter_map(|page| page.readings.as_ref());
+        let memory = stored.chain(self.lot.iter().flat_map(|part| part.unflushed.values())).map(Readings::memory);
+        // Once more as columns.
+        let held = 2 * memory.sum::<usize>();
+        self.pages_wanted = (lot_bytes / (read / pages().count().max(1)).max(1)).clamp(1, PAGES_MOST);
+        self.held.set(held)
+    }
+
+    /// False when these have too much.
+    async fn read_several(&mut self, count: usize, hours: &Range<Hour>) -> Result<bool, QueryError> {
+        let Wanted { database, sensors, budget, .. } = *self.wanted;
+        let lot = self.next..self.next + count;
+        let keys: Vec<&str> = sensors[lot.clone()].iter().map(|sensor| &*sensor.key).collect();
+        let unflushed = self.engine.unflushed(database, &keys, hours).await?;
+        let stored =
+            self.engine.store.scan_sensors(database, &keys, hours.clone(), &self.projection, self.engine.lot_bytes());
+        let Some(stored) = budget.waiting(stored).await? else { return Ok(false) };
+        let part = |((place, pages), unflushed)| Part { place, pages, unflushed, scanned: hours.end };
+        self.lot.extend(lot.clone().zip(stored).zip(unflushed).map(part));
+        self.next = lot.end;
+        Ok(true)
+    }
+
+    async fn read_one(&mut self, hours: &Range<Hour>) -> Result<(), QueryError> {
+        let Wanted { database, sensors, budget, .. } = *self.wanted;
+        let (place, key) = (self.next, &*sensors[self.next].key);
+        let (hours, mut unflushed) = match self.rest.take() {
+            Some(rest) => rest,
+            None => (hours.clone(), self.engine.unflushed_of(database, key, hours).await?),
+        };
+        let extent = Extent { pages: self.pages_wanted.max(PAGES_AT_FIRST), bytes: self.engine.lot_bytes() };
+        let pages = self.engine.store.scan(database, key, hours.clone(), &self.projection, extent);
+        let pages = budget.waiting(pages).await?;
+        let scanned = pages.last().map_or(hours.end, |last| last.hour.next());
+        let later = unflushed.split_off(&scanned);
+        self.lot.push_back(Part { place, pages, unflushed, scanned });
+        if scanned < hours.end {
+            self.rest = Some((scanned..hours.end, later));
+        } else {
+            self.next += 1;
         }
         Ok(())
-    }
-
-    async fn points_of_lot(
-        &self,
-        wanted: &Wanted<'_>,
-        lot: Range<usize>,
-        take: &mut (impl FnMut(usize, &Points) -> Result<(), QueryError> + Send),
-    ) -> Result<Read, QueryError> {
-        let hours = hours_of(&wanted.range);
-        let keys: Vec<&str> = wanted.sensors[lot.clone()].iter().map(|sensor| &*sensor.key).collect();
-        let unflushed = self.unflushed(wanted.database, &keys, &hours).await?;
-        let stored = self.store.scan_sensors(wanted.database, &keys, hours.clone(), true, None).await?;
-        let mut read = Read::default();
-        for ((place, pages), mut unflushed) in lot.zip(stored).zip(unflushed) {
-            read.add(&pages);
-            take(place, &points(wanted, &pages, &mut unflushed, hours.end))?;
-        }
-        Ok(read)
-    }
-
-    async fn points_of_one(
-        &self,
-        wanted: &Wanted<'_>,
-        place: usize,
-        pages_max: usize,
-        take: &mut (impl FnMut(usize, &Points) -> Result<(), QueryError> + Send),
-    ) -> Result<Read, QueryError> {
-        let mut hours = hours_of(&wanted.range);
-        let key = &*wanted.sensors[place].key;
-        let mut unflushed = self.unflushed_of(wanted.database, key, &hours).await?;
-        let mut read = Read::default();
-        while hours.start < hours.end {
-            let pages = self.store.scan(wanted.database, key, hours.clone(), true, pages_max).await?;
-            let scanned = pages.last().map_or(hours.end, |last| last.hour.next());
-            read.add(&pages);
-            take(place, &points(wanted, &pages, &mut unflushed, scanned))?;
-            hours.start = scanned;
-        }
-        Ok(read)
-    }
-}
-
-/// How much was read, so that the next lot can be as large as memory allows.
-#[derive(Default)]
-struct Read {
-    pages: usize,
-    bytes: usize,
-}
-
-impl Read {
-    fn add(&mut self, pages: &[ScannedPage]) {
-        self.pages += pages.len();
-        self.bytes += pages.iter().filter_map(|page| page.readings.as_ref()).map(Readings::bytes).sum::<usize>();
     }
 }
 
@@ -141,18 +197,17 @@ impl Points {
         let times = readings.times();
         let within = times.partition_point(|time| *time < wanted.range.start)
             ..times.partition_point(|time| *time < wanted.range.end);
-        let sources: Vec<Option<&[Option<Value>]>> = wanted.fields.iter().map(|field| readings.cells(field)).collect();
-        if sources.iter().all(Option::is_none) {
-            return;
-        }
+        // Few of many fields are there.
+        let sources = wanted.fields.iter().enumerate().filter_map(|(field, name)| Some((field, readings.cells(name)?)));
+        let sources: Vec<(usize, &[Option<Value>])> = sources.collect();
         for index in within {
-            let cell = |source: &Option<&[Option<Value>]>| source.and_then(|cells| cells[index].clone());
-            if sources.iter().all(|source| source.is_none_or(|cells| cells[index].is_none())) {
-                continue;
-            }
-            self.times.push(times[index]);
-            for (column, source) in self.columns.iter_mut().zip(&sources) {
-                column.push(cell(source));
+            let before = self.times.len();
+            for (field, value) in sources.iter().filter_map(|(field, cells)| Some((*field, cells[index].as_ref()?))) {
+                let column = &mut self.columns[field];
+                column.resize(before, None);
+                column.push(Some(value.clone()));
+                self.times.truncate(before);
+                self.times.push(times[index]);
             }
         }
     }

@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::Engine;
+use super::choose::CHOOSE;
 use super::directory::Entry;
 use super::evaluate::{Evaluation, Filter, Frame, Member};
 use super::filter::{Found, Lookup, holds};
@@ -29,23 +30,27 @@ impl Engine {
         entries: &[Entry],
         evaluation: &mut Evaluation<'_>,
     ) -> Result<(), QueryError> {
-        let Evaluation { plan, frame, patterns, .. } = *evaluation;
+        let Evaluation { plan, frame, patterns, budget, .. } = *evaluation;
+        let mut held = budget.hold(0)?;
         let mut chosen: Vec<(&Entry, bool)> = Vec::new();
-        for entry in entries {
+        for (number, entry) in entries.iter().enumerate() {
             let has_field = plan.fields[..plan.selected].iter().any(|field| has(entry, field));
             let holds =
                 plan.condition.as_ref().map_or(Some(true), |condition| holds(condition, &Alone(entry, plan), patterns));
             if has_field && holds != Some(false) {
                 chosen.push((entry, holds.is_none()));
             }
+            if number % (CHOOSE / plan.steps()).max(1) == 0 {
+                budget.pause().await?;
+            }
         }
+        held.grow(chosen.len() * 2 * size_of::<(&Entry, bool)>())?;
         self.check_sensors(chosen.len())?;
-        let members: Vec<Member> = chosen.iter().map(|(entry, _)| member(&entry.sensor)).collect();
         let sensors: Vec<Arc<Sensor>> = chosen.iter().map(|(entry, _)| entry.sensor.clone()).collect();
-        let fields: Vec<Arc<str>> = plan.fields.iter().map(|field| Arc::from(field.name.as_str())).collect();
+        let fields: Arc<[Arc<str>]> = plan.fields.iter().map(|field| Arc::from(field.name.as_str())).collect();
         let range = range(plan, frame);
         let mut span = self.span(&range)?;
-        let mut wanted = Wanted { database, sensors: &sensors, range: range.clone(), fields: &fields };
+        let mut wanted = Wanted { database, sensors: &sensors, range: range.clone(), fields: &fields, budget };
         let hours = summarized(plan, frame, &chosen, &range);
         let parts = match &hours {
             Some(hours) => vec![range.start..hours.start, hours.end..range.end],
@@ -53,41 +58,44 @@ impl Engine {
         };
         for part in parts.into_iter().filter(|part| !part.is_empty()) {
             wanted.range = part;
-            let take = |place: usize, points: &Points| {
+            let mut scan = self.points(&wanted)?;
+            while let Some((place, points)) = scan.next().await? {
                 span.sees_all(&points.times)?;
                 let (entry, of_condition) = chosen[place];
                 let filter = Filter { of_sensor: true, of_condition };
-                evaluation.feed(&members[place], &meant(plan, entry, points), filter)
-            };
-            self.each_points(&wanted, take).await?;
+                evaluation.feed(&member(&entry.sensor), &meant(plan, entry, &points), filter).await?;
+            }
         }
         if let Some(hours) = hours {
             wanted.range = hours;
-            let mut within = Ok(());
             let take = |place: usize, summaries: &[HourSummary]| {
                 let hours = || summaries.iter().map(|one| one.hour);
                 if let (Some(first), Some(last)) = (hours().min(), hours().max()) {
                     let mut both = [first, last].into_iter().map(|hour| hour.start_ns()..hour.end_ns());
-                    within = within.clone().and(both.try_for_each(|hour| span.sees(&hour)));
+                    both.try_for_each(|hour| span.sees(&hour))?;
                 }
-                evaluation.absorb(&members[place], summaries);
+                evaluation.absorb(&member(&chosen[place].0.sensor), summaries)
             };
             self.each_summary(&wanted, take).await?;
-            within?;
         }
         Ok(())
     }
 }
 
 /// Has all groups counted that a condition on tags leaves, those too that have nothing in the range.
-pub fn count_groups(entries: &[Entry], evaluation: &mut Evaluation<'_>) {
-    let Evaluation { plan, patterns, .. } = *evaluation;
-    for entry in entries {
-        let is_left = |condition: &_| holds(condition, &Alone(entry, plan), patterns).is_none_or(|condition| condition);
-        if plan.condition.as_ref().is_none_or(is_left) {
-            evaluation.count_in(&member(&entry.sensor));
-        }
+///
+/// # Errors
+/// When the budget is spent.
+pub async fn count_groups(entries: &[Entry], evaluation: &mut Evaluation<'_>) -> Result<(), QueryError> {
+    let Evaluation { plan, patterns, budget, .. } = *evaluation;
+    let is_left = |entry: &&Entry| {
+        plan.condition.as_ref().is_none_or(|condition| holds(condition, &Alone(entry, plan), patterns) != Some(false))
+    };
+    for some in entries.chunks((CHOOSE / plan.steps()).max(1)) {
+        some.iter().filter(is_left).try_for_each(|entry| evaluation.count_in(&member(&entry.sensor)))?;
+        budget.pause().await?;
     }
+    Ok(())
 }
 
 /// A sensor of which only the tags are known, and which fields it has.
@@ -118,7 +126,7 @@ fn meant<'a>(plan: &Plan, entry: &Entry, points: &'a Points) -> Cow<'a, Points> 
     let mut points = points.clone();
     for (field, column) in plan.fields.iter().zip(&mut points.columns) {
         if is_other(field) {
-            column.fill(None);
+            column.clear();
         }
     }
     Cow::Owned(points)
@@ -162,13 +170,13 @@ fn summarized(plan: &Plan, frame: &Frame, chosen: &[(&Entry, bool)], range: &Ran
         None => true,
         Some(Windows { every, offset, zone: None }) => every % HOUR == 0 && offset % HOUR == 0,
         Some(windows) => {
-            // All of time is longer than a number of nanoseconds can tell.
-            let hours = end.saturating_sub(start) / HOUR;
-            let whole = |hour: i64| {
-                let first = start + hour * HOUR;
-                windows.around(first) == windows.around(first + HOUR - 1)
+            let mut at = start;
+            let next = |at: &mut i64| {
+                *at = windows.around(*at).end;
+                (*at < end).then_some(*at)
             };
-            windows.every % HOUR == 0 && hours < 100_000 && (0..hours).all(whole)
+            let mut ends = std::iter::from_fn(|| next(&mut at));
+            windows.every % HOUR == 0 && windows.count(start..end) < 100_000 && ends.all(|end| end % HOUR == 0)
         }
     };
     aligned.then_some(start..end)

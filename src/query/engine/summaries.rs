@@ -10,7 +10,7 @@ use super::cache::{Hours, Moment, SummaryCache};
 use super::points::{Points, Wanted};
 use super::{Engine, hours_of};
 use crate::bucket::Summary;
-use crate::bucket::store::ScannedPage;
+use crate::bucket::store::{Extent, Projection, ScannedPage};
 use crate::faults::{self, Bug};
 use crate::query::QueryError;
 use crate::reading::{Hour, Value};
@@ -26,34 +26,88 @@ pub struct HourSummary {
     pub summary: Summary,
 }
 
-/// Pages of summaries that are read at a time.
-const PAGES: usize = 24_000;
+/// Summaries that are read at a time.
+const SUMMARIES: usize = 24_000;
+/// Bytes of pages without readings, as stored, that are read at a time, and of one summary in memory.
+const LOT_BYTES: usize = 16 << 20;
+const SUMMARY_BYTES: usize = size_of::<HourSummary>() * 2;
 /// Hours of the longest range of which anything is remembered, 31 days: of a range without a beginning
 /// most hours are empty, and a year of one sensor would take the place of a day of all.
 const REMEMBERED_HOURS: usize = 31 * 24;
 
 impl Engine {
     /// Gives the summaries of all whole hours in the range to `take`, with the sensor's place: each
-    /// sensor's at once, in hour order. The range must be of whole hours, and every field wanted a number.
+    /// sensor's in hour order. The range must be of whole hours, and every field wanted a number.
     ///
     /// # Errors
-    /// When the answer cannot be complete.
+    /// When the answer cannot be complete, `take` has one, or the budget is spent.
     pub async fn each_summary(
         &self,
         wanted: &Wanted<'_>,
-        mut take: impl FnMut(usize, &[HourSummary]) + Send,
+        mut take: impl FnMut(usize, &[HourSummary]) -> Result<(), QueryError> + Send,
     ) -> Result<(), QueryError> {
-        let count = (PAGES / span(&hours_of(&wanted.range))).max(1);
-        for (lot, sensors) in wanted.sensors.chunks(count).enumerate() {
-            let found = self.summaries_of_lot(&Wanted { sensors, ..wanted.clone() }).await?;
-            for (place, found) in found.iter().enumerate() {
-                take(lot * count + place, found);
+        let most = (self.options.request_bytes / 8 / SUMMARY_BYTES).min(SUMMARIES);
+        let hours = most / wanted.fields.len().max(1);
+        let count = hours / span(&hours_of(&wanted.range));
+        for (lot, sensors) in wanted.sensors.chunks(count.max(1)).enumerate() {
+            let wanted = Wanted { sensors, ..wanted.clone() };
+            let _held = wanted.budget.hold(expected(&wanted).min(most) * SUMMARY_BYTES)?;
+            let found = if count > 0 { self.summaries_of_lot(&wanted).await? } else { None };
+            match found {
+                Some(found) => {
+                    for (place, found) in found.iter().enumerate() {
+                        take(lot * count + place, found)?;
+                    }
+                }
+                None => {
+                    self.summaries_one_by_one(&wanted, hours.max(1), |place, found| {
+                        take(lot * count.max(1) + place, found)
+                    })
+                    .await?
+                }
+            }
+            wanted.budget.pause().await?;
+        }
+        Ok(())
+    }
+
+    /// Sensor by sensor, and of each so many hours at a time: nobody knows how many a range without a beginning has.
+    async fn summaries_one_by_one(
+        &self,
+        wanted: &Wanted<'_>,
+        pages: usize,
+        mut take: impl FnMut(usize, &[HourSummary]) -> Result<(), QueryError> + Send,
+    ) -> Result<(), QueryError> {
+        let projection = Projection { readings: false, fields: Some(wanted.fields.clone()) };
+        for (place, sensor) in wanted.sensors.iter().enumerate() {
+            let mut hours = hours_of(&wanted.range);
+            let one = std::slice::from_ref(sensor);
+            let unflushed = self.unflushed_of(wanted.database, &sensor.key, &hours).await?;
+            while hours.start < hours.end {
+                let extent = Extent { pages, bytes: LOT_BYTES };
+                let stored = self.store.scan(wanted.database, &sensor.key, hours.clone(), &projection, extent);
+                let stored = wanted.budget.waiting(stored).await?;
+                let scanned = stored.last().map_or(hours.end, |last| last.hour.next());
+                let open: Vec<Hour> = unflushed.range(hours.start..scanned).map(|(hour, _)| *hour).collect();
+                let mut found = Vec::new();
+                for pages in stored.chunk_by(|a, b| a.hour == b.hour) {
+                    if open.binary_search(&pages[0].hour).is_err() {
+                        found.extend(hour_summaries(wanted, pages[0].hour, &united(pages, Some(wanted.fields))));
+                    }
+                }
+                let mut found = [found];
+                self.fold_open(&Wanted { sensors: one, ..wanted.clone() }, &[open], &mut found).await?;
+                found[0].sort_by_key(|one| (one.hour, one.field));
+                take(place, &found[0])?;
+                hours.start = scanned;
+                wanted.budget.pause().await?;
             }
         }
         Ok(())
     }
 
-    async fn summaries_of_lot(&self, wanted: &Wanted<'_>) -> Result<Vec<Vec<HourSummary>>, QueryError> {
+    /// `None` where the pages have too many bytes for a lot.
+    async fn summaries_of_lot(&self, wanted: &Wanted<'_>) -> Result<Option<Vec<Vec<HourSummary>>>, QueryError> {
         let hours = hours_of(&wanted.range);
         let keys: Vec<&str> = wanted.sensors.iter().map(|sensor| &*sensor.key).collect();
         // Before what is remembered and what is stored: see `Changes`.
@@ -72,12 +126,14 @@ impl Engine {
             }
         }
         for ((start, end), places) in unknown {
-            self.read_summaries(wanted, &places, &(start..end), &open, &mut found).await?;
+            if !self.read_summaries(wanted, &places, &(start..end), &open, &mut found).await? {
+                return Ok(None);
+            }
         }
         self.fold_open(wanted, &open, &mut found).await?;
         // What was remembered, read and folded comes in order again.
         found.iter_mut().for_each(|found| found.sort_by_key(|one| (one.hour, one.field)));
-        Ok(found)
+        Ok(Some(found))
     }
 
     fn hours_asked<'a>(&self, wanted: &Wanted<'a>, place: usize, hours: &Range<Hour>) -> Hours<'a> {
@@ -122,27 +178,25 @@ impl Engine {
         hours: &Range<Hour>,
         open: &[Vec<Hour>],
         found: &mut [Vec<HourSummary>],
-    ) -> Result<(), QueryError> {
-        let fields: Vec<&str> = wanted.fields.iter().map(|field| &**field).collect();
+    ) -> Result<bool, QueryError> {
+        let projection = Projection { readings: false, fields: Some(wanted.fields.clone()) };
         let keys: Vec<&str> = places.iter().map(|place| &*wanted.sensors[*place].key).collect();
         let moment = self.moment();
-        let stored = self.store.scan_sensors(wanted.database, &keys, hours.clone(), false, Some(&fields)).await?;
+        let stored = self.store.scan_sensors(wanted.database, &keys, hours.clone(), &projection, LOT_BYTES);
+        let Some(stored) = wanted.budget.waiting(stored).await? else { return Ok(false) };
         for (place, pages) in places.iter().zip(stored) {
             let (open, found) = (&open[*place], &mut found[*place]);
             let of_hour = |pages: &[ScannedPage]| (pages[0].hour, united(pages, Some(wanted.fields)));
             let read: Vec<_> = pages.chunk_by(|a, b| a.hour == b.hour).map(of_hour).collect();
             for (hour, summaries) in read.iter().filter(|(hour, _)| open.binary_search(hour).is_err()) {
-                let number = |name: &Arc<str>| wanted.fields.iter().position(|field| field == name);
-                found.extend(summaries.iter().filter_map(|(name, summary)| {
-                    Some(HourSummary { hour: *hour, field: number(name)?, summary: summary.clone() })
-                }));
+                found.extend(hour_summaries(wanted, *hour, summaries));
             }
             if let Some(cache) = self.cache_for(hours) {
                 let asked = self.hours_asked(wanted, *place, hours);
                 cache.remember(&asked, open, moment, self.hot.changes(), read);
             }
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Folds the hours that are not wholly in the store, those of one hour together.
@@ -159,18 +213,32 @@ impl Engine {
         for (hour, places) in places {
             let sensors: Vec<_> = places.iter().map(|place| wanted.sensors[*place].clone()).collect();
             let within = Wanted { sensors: &sensors, range: hour.start_ns()..hour.end_ns(), ..wanted.clone() };
-            let fold = |place: usize, points: &Points| {
-                found[places[place]].extend(fold(points).into_iter().map(|(field, summary)| HourSummary {
-                    hour,
-                    field,
-                    summary,
-                }));
-                Ok(())
-            };
-            self.each_points(&within, fold).await?;
+            let mut scan = self.points(&within)?;
+            while let Some((place, points)) = scan.next().await? {
+                let folded = fold(&points).into_iter();
+                found[places[place]].extend(folded.map(|(field, summary)| HourSummary { hour, field, summary }));
+            }
         }
         Ok(())
     }
+}
+
+/// How many summaries there are at most.
+fn expected(wanted: &Wanted<'_>) -> usize {
+    let span = span(&hours_of(&wanted.range));
+    wanted.sensors.len().saturating_mul(span).saturating_mul(wanted.fields.len())
+}
+
+fn hour_summaries<'a>(
+    wanted: &Wanted<'a>,
+    hour: Hour,
+    summaries: &'a [(Arc<str>, Summary)],
+) -> impl Iterator<Item = HourSummary> + 'a {
+    let fields = wanted.fields;
+    let number = |name: &Arc<str>| fields.iter().position(|field| field == name);
+    summaries
+        .iter()
+        .filter_map(move |(name, summary)| Some(HourSummary { hour, field: number(name)?, summary: summary.clone() }))
 }
 
 fn span(hours: &Range<Hour>) -> usize {

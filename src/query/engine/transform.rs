@@ -16,7 +16,7 @@ pub fn transform(function: &Function, values: &[(i64, Value)], every: Option<i64
             let unit = unit.or(every).unwrap_or(SECOND);
             let rate = |(before, a): &(i64, Value), (time, b): &(i64, Value)| {
                 let change = number(b)? - number(a)?;
-                let rate = change / (ratio(time - before, unit).abs());
+                let rate = change / (ratio(time.saturating_sub(*before), unit).abs());
                 (!(*non_negative && rate < 0.0)).then_some(Value::Float(rate))
             };
             pairs(values, rate)
@@ -26,16 +26,24 @@ pub fn transform(function: &Function, values: &[(i64, Value)], every: Option<i64
             (!(*non_negative && number(&change)? < 0.0)).then_some(change)
         }),
         Function::Elapsed(unit) => {
-            let elapsed = |pair: &[(i64, Value)]| (pair[1].0, Value::Integer((pair[1].0 - pair[0].0) / unit));
+            let elapsed =
+                |pair: &[(i64, Value)]| (pair[1].0, Value::Integer(pair[1].0.saturating_sub(pair[0].0) / unit));
             values.windows(2).map(elapsed).collect()
         }
         Function::MovingAverage(count) => {
-            let average = |window: &[(i64, Value)]| {
-                let sum: f64 = window.iter().filter_map(|(_, value)| number(value)).sum();
-                let last = window.last().map_or(0, |(time, _)| *time);
-                (last, Value::Float(sum / ratio_of(window.len())))
+            let (count, value) = ((*count).max(1), |(_, value): &(i64, Value)| number(value).unwrap_or_default());
+            // All the time where that is little work.
+            let (mut sum, anew) = (0.0, if count <= 64 { 1 } else { count / 16 });
+            let average = |(place, window): (usize, &[(i64, Value)])| {
+                let [.., (last, _)] = window else { return None };
+                // From value to value, and now and then anew, so that what rounding leaves stays small.
+                sum = match values.get(place.wrapping_sub(1)).filter(|_| place % anew != 0) {
+                    Some(before) => sum - value(before) + value(&window[window.len() - 1]),
+                    None => window.iter().map(value).sum(),
+                };
+                Some((*last, Value::Float(sum / ratio_of(count))))
             };
-            values.windows((*count).max(1)).map(average).collect()
+            values.windows(count).enumerate().filter_map(average).collect()
         }
         Function::CumulativeSum => {
             let mut sum: Option<Value> = None;
@@ -88,8 +96,10 @@ pub fn integral(values: &[(i64, Value)], unit: i64, windows: Option<&Windows>) -
         match before {
             Some((last, _)) if last == *time => {}
             Some((last, height)) => {
-                let at = |moment: i64| height + (value - height) * ratio(moment - last, time - last);
-                let area = |from: i64, to: i64| (at(from) + at(to)) / 2.0 * ratio(to - from, unit);
+                let at = |moment: i64| {
+                    height + (value - height) * ratio(moment.saturating_sub(last), time.saturating_sub(last))
+                };
+                let area = |from: i64, to: i64| (at(from) + at(to)) / 2.0 * ratio(to.saturating_sub(from), unit);
                 let there = around(last);
                 if there == here {
                     add(here.start, area(last, *time));

@@ -63,23 +63,29 @@ impl Windows {
         clamp(start)..clamp(start + i128::from(self.every))
     }
 
-    /// The starts of the windows that touch a range, both ends included, in order; at most so many.
-    pub fn starts(&self, from: i64, to: i64, max: usize) -> Result<Vec<i64>, usize> {
+    /// About how many windows touch a range.
+    #[must_use]
+    pub fn count(&self, range: Range<i64>) -> usize {
+        let whole = (i128::from(range.end) - i128::from(range.start)) / i128::from(self.every);
+        // Where clocks are set there may be more.
+        usize::try_from(whole.max(0) + 64).unwrap_or(usize::MAX)
+    }
+
+    /// The starts of the windows that touch a range, both ends included, in order or backwards; at most so many.
+    #[must_use]
+    pub fn starts(&self, from: i64, to: i64, backwards: bool, most: usize) -> Vec<i64> {
         let mut starts = Vec::new();
-        let mut window = self.around(from);
-        while window.start <= to {
-            if starts.len() >= max {
-                return Err(max);
-            }
+        let mut window = self.around(if backwards { to } else { from });
+        while starts.len() < most && window.start <= to && window.end > from {
             starts.push(window.start);
-            let next = self.around(window.end);
-            // At the end of time there is none behind.
-            if next.start <= window.start {
+            let next = self.around(if backwards { window.start.saturating_sub(1) } else { window.end });
+            // At the ends of time there is none behind.
+            if next.start == window.start {
                 break;
             }
             window = next;
         }
-        Ok(starts)
+        starts
     }
 }
 
@@ -154,8 +160,8 @@ mod tests {
         let shifted = Windows { offset: HOUR / 4, ..windows.clone() };
         assert_eq!(shifted.around(0), HOUR / 4 - HOUR..HOUR / 4);
         assert_eq!(shifted.around(HOUR / 4), HOUR / 4..HOUR / 4 + HOUR);
-        assert_eq!(windows.starts(1, 2 * HOUR, 9), Ok(vec![0, HOUR, 2 * HOUR]));
-        assert_eq!(windows.starts(1, 2 * HOUR, 2), Err(2));
+        assert_eq!(windows.starts(1, 2 * HOUR, false, 9), [0, HOUR, 2 * HOUR]);
+        assert_eq!(windows.starts(1, 2 * HOUR, true, 2), [2 * HOUR, HOUR]);
     }
 
     #[test]
@@ -209,7 +215,7 @@ mod tests {
         let zone = TimeZone::get("Europe/Berlin").expect("a zone everybody has");
         let lengths = |every: i64, from: i64| -> Vec<i64> {
             let windows = Windows { every: every * HOUR / 60, offset: 0, zone: Some(zone.clone()) };
-            let mut starts = windows.starts(from, from + 9 * HOUR, 99).expect("few");
+            let mut starts = windows.starts(from, from + 9 * HOUR, false, 99);
             starts.push(windows.around(starts[starts.len() - 1]).end);
             starts.windows(2).map(|pair| (pair[1] - pair[0]) / (HOUR / 60)).collect()
         };

@@ -35,7 +35,7 @@ pub async fn doomed(
     statement: &Statement,
     asked: Asked<'_>,
 ) -> Result<Option<Doomed>, StatementFailure> {
-    let patterns = Patterns::compile(statement.patterns())?;
+    let patterns = Patterns::compile(statement.patterns(), Some(asked.budget))?;
     let (range, sensors) = match statement {
         Statement::Delete { sources, condition } => {
             let sensors = sensors_now(engine, asked).await?;
@@ -78,11 +78,11 @@ pub fn sensors_of(statement: &str) -> Option<SensorTest> {
     let options = Options { params: &params, known_zone: &known_zone, regex_error: &regex_error };
     let parsed = parse(statement, &options).ok()?;
     let [statement] = &parsed[..] else { return None };
-    let patterns = Patterns::compile(statement.patterns()).ok()?;
+    let patterns = Patterns::compile(statement.patterns(), None).ok()?;
     let statement = statement.clone();
     let is_about = move |sensor: &Sensor| match &statement {
         Statement::Delete { sources, condition } | Statement::DropSeries { sources, condition } => {
-            let entry = Entry { sensor: Arc::new(sensor.clone()), fields: Vec::new() };
+            let entry = Entry { sensor: Arc::new(sensor.clone()), fields: Arc::new([]) };
             let clock = Clock { now: 0, zone: None, resolve: &resolve };
             let Ok((_, condition)) = split(condition.as_ref(), &clock) else { return false };
             choose(&[entry], sources, condition.as_ref(), &patterns).is_ok_and(|chosen| !chosen.entries.is_empty())

@@ -5,8 +5,10 @@ use std::collections::BTreeSet;
 use super::StatementFailure;
 use super::plan::Schema;
 use crate::influxql::{Column, Expr, Kind, Literal, Select, WildcardKind};
+use crate::query::QueryError;
 use crate::query::engine::aggregates;
 use crate::query::engine::pattern::Patterns;
+use crate::query::engine::plan::COLUMNS_MAX;
 use crate::reading::Family;
 
 /// Columns without wildcards and patterns.
@@ -18,6 +20,9 @@ pub(super) fn expand(
 ) -> Result<Vec<Column>, StatementFailure> {
     let mut expanded = Vec::new();
     for column in &select.columns {
+        if expanded.len() > COLUMNS_MAX {
+            return Err(QueryError::TooManyColumns.into());
+        }
         if column.expr.is_time() {
             continue;
         }
@@ -43,6 +48,9 @@ pub(super) fn expand(
             Expr::Call { .. } if has_pattern(&column.expr) => expand_call(column, schema, patterns, &mut expanded),
             _ => expanded.push(column.clone()),
         }
+    }
+    if expanded.len() > COLUMNS_MAX {
+        return Err(QueryError::TooManyColumns.into());
     }
     Ok(expanded)
 }

@@ -10,12 +10,12 @@ mod select;
 mod show;
 
 pub use self::doomed::{Doomed, doomed, sensors_of};
-pub use self::rows::{Cell, Series};
+pub use self::rows::{Answer, Cell, Series};
 
-use super::QueryError;
 use super::engine::Engine;
 use super::engine::pattern::{self, Patterns};
 use super::engine::windows::{offset, zone};
+use super::{Budget, QueryError};
 use crate::access::Caller;
 use crate::influxql::CivilTime;
 use crate::influxql::Statement;
@@ -94,6 +94,8 @@ pub struct Asked<'a> {
     pub policy: Option<&'a str>,
     /// `now()` in nanoseconds.
     pub now: i64,
+    /// What it may take.
+    pub budget: &'a Budget,
     /// Who asks: of databases that they may not read nothing is told, and of others what their pins allow.
     pub by: &'a Caller,
 }
@@ -106,9 +108,9 @@ pub(super) async fn run(
     engine: &Engine,
     statement: &Statement,
     asked: Asked<'_>,
-) -> Result<Option<Vec<Series>>, StatementFailure> {
+) -> Result<Option<Answer>, StatementFailure> {
     may_read(statement, asked)?;
-    let patterns = Patterns::compile(statement.patterns())?;
+    let patterns = Patterns::compile(statement.patterns(), Some(asked.budget))?;
     match statement {
         Statement::Select(select) => select::select(engine, select, &patterns, asked).await.map(Some),
         Statement::Unsupported { what } => Err(StatementFailure::Unsupported((*what).to_owned())),

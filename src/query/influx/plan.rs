@@ -81,7 +81,8 @@ pub fn plan(
     }
     let has_tag = builder.beside.iter().any(|part| matches!(part, Part::Tag(tag) if schema.tags.contains(tag)));
     let has_field = builder.fields.iter().any(|field| schema.fields.contains_key(&field.name));
-    if !has_field && !(schema.has_rows && has_tag) {
+    let is_empty = !has_field && (!schema.has_rows || !has_tag);
+    if is_empty {
         return Ok(None);
     }
     let selected = builder.fields.len();

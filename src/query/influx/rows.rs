@@ -1,6 +1,17 @@
 //! What a statement comes to: series of rows.
 
+use crate::query::Held;
+use crate::query::engine::evaluate::text_bytes;
 use crate::reading::Value;
+
+/// What a statement came to, and what it takes.
+#[derive(Debug)]
+pub struct Answer {
+    /// In order.
+    pub series: Vec<Series>,
+    /// Given back when the answer has left.
+    pub held: Held,
+}
 
 /// One series of an answer, as InfluxDB's JSON has it.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -24,6 +35,12 @@ pub enum Cell {
     Time(i64),
     /// A value.
     Value(Value),
+}
+
+/// The memory that a row takes.
+pub fn row_bytes(row: &[Cell]) -> usize {
+    let text = |cell: &Cell| if let Cell::Value(value) = cell { text_bytes(value) } else { 0 };
+    size_of::<Vec<Cell>>() + size_of_val(row) + row.iter().map(text).sum::<usize>()
 }
 
 impl Cell {

@@ -2,33 +2,35 @@
 //! shown.
 
 use super::plan::{Schema, plan};
-use super::rows::{Cell, Series};
+use super::rows::{Answer, Cell, Series};
 use super::{Asked, StatementFailure, resolve, zone};
 use crate::access::Caller;
 use crate::influxql::Clock;
 use crate::influxql::{Checked, check};
 use crate::influxql::{Expr, Measurement, MeasurementName, Select, Source};
-use crate::query::QueryError;
 use crate::query::engine::Engine;
 use crate::query::engine::aggregates;
+use crate::query::engine::choose::CHOOSE;
 use crate::query::engine::directory::{Entry, Sensors};
-use crate::query::engine::evaluate::{Evaluation, Filter, Frame, Group, Limits, Row};
+use crate::query::engine::evaluate::{Evaluation, Filter, Frame, Group, Row, row_bytes};
 use crate::query::engine::pattern::Patterns;
-use crate::query::engine::plan::Plan;
+use crate::query::engine::plan::{Input, Plan};
 use crate::query::engine::points::Points;
 use crate::query::engine::read::count_groups;
 use crate::query::engine::windows::Windows;
+use crate::query::{Held, QueryError};
 use crate::reading::{Family, Value};
 
 /// Rows of a SELECT with the names of their columns, `time` first.
 pub struct Selected {
     names: Vec<String>,
     groups: Vec<Group>,
+    held: Held,
 }
 
 /// What a SELECT reads from.
 enum Sourced {
-    Sensors { database: String, entries: Vec<Entry> },
+    Sensors { database: String, entries: Vec<Entry>, _held: Held },
     Rows(Selected),
 }
 
@@ -37,13 +39,13 @@ pub async fn select(
     select: &Select,
     patterns: &Patterns,
     asked: Asked<'_>,
-) -> Result<Vec<Series>, StatementFailure> {
+) -> Result<Answer, StatementFailure> {
     if select.into.is_some() {
         return Err(StatementFailure::Unsupported("SELECT … INTO".to_owned()));
     }
     let checked = check(select, &Clock { now: asked.now, zone: None, resolve: &resolve }, &aggregates::is_known)?;
     let Some(selected) = selected(engine, select, &checked, &[], patterns, asked).await? else {
-        return Ok(Vec::new());
+        return Ok(Answer { series: Vec::new(), held: asked.budget.hold(0)? });
     };
     Ok(shown(selected, !checked.grouping.tags.is_empty()))
 }
@@ -72,21 +74,27 @@ async fn selected(
     }
     let schema = schema(&sources);
     let Some(plan) = plan(select, checked, &schema, outer, patterns)? else { return Ok(None) };
-    let frame = frame(select, checked, engine.limits());
-    let mut evaluation = Evaluation::new(&plan, &frame, patterns);
+    let frame = frame(select, checked, &plan);
+    let mut evaluation = Evaluation::new(&plan, &frame, patterns, asked.budget)?;
     for source in &sources {
         match source {
-            Sourced::Sensors { database, entries } => {
+            Sourced::Sensors { database, entries, .. } => {
                 if select.slimit > 0 || select.soffset > 0 {
-                    count_groups(entries, &mut evaluation);
+                    count_groups(entries, &mut evaluation).await?;
                 }
                 engine.read(database, entries, &mut evaluation).await?;
             }
-            Sourced::Rows(rows) => feed_rows(rows, &plan, &mut evaluation)?,
+            Sourced::Rows(rows) => feed_rows(rows, &plan, &mut evaluation).await?,
         }
     }
-    let groups = limited(select, evaluation.finish()?);
-    Ok(Some(Selected { names: plan.names.clone(), groups }))
+    drop(sources);
+    let (groups, mut held) = evaluation.finish().await?;
+    let groups = limited(select, groups);
+    let rows = groups.iter().flat_map(|group| &group.rows).map(row_bytes).sum::<usize>();
+    // Each series has the names of its columns.
+    let names = plan.names.iter().map(|name| name.len() + size_of::<String>()).sum::<usize>();
+    held.set(rows + groups.len() * (size_of::<Group>() + names))?;
+    Ok(Some(Selected { names: plan.names.clone(), groups, held }))
 }
 
 async fn sensors_of(
@@ -107,8 +115,14 @@ async fn sensors_of(
         MeasurementName::Regex(pattern) => patterns.matches(pattern, name),
         MeasurementName::OfSource => false,
     };
-    let entries = sensors.iter().filter(|entry| is_wanted(&entry.sensor.measurement)).cloned().collect();
-    Ok(Sourced::Sensors { database: database.to_owned(), entries })
+    let (mut entries, mut held) = (Vec::new(), asked.budget.hold(0)?);
+    for some in sensors.chunks(CHOOSE) {
+        let before = entries.len();
+        entries.extend(some.iter().filter(|entry| is_wanted(&entry.sensor.measurement)).cloned());
+        held.grow((entries.len() - before) * 2 * size_of::<Entry>())?;
+        asked.budget.pause().await?;
+    }
+    Ok(Sourced::Sensors { database: database.to_owned(), entries, _held: held })
 }
 
 /// The sensors of a database, which must exist, that they may read.
@@ -161,13 +175,16 @@ fn schema(sources: &[Sourced]) -> Schema {
     schema
 }
 
-fn frame(select: &Select, checked: &Checked, limits: Limits) -> Frame {
+fn frame(select: &Select, checked: &Checked, plan: &Plan) -> Frame {
     let zone = select.zone.as_deref().and_then(zone);
     let windows = (checked.grouping.every > 0).then(|| Windows {
         every: checked.grouping.every,
         offset: checked.grouping.offset,
         zone,
     });
+    // What a call makes of other windows may leave any of them out.
+    let is_nested = plan.calls.iter().any(|call| matches!(call.input, Input::Call(_)));
+    let rows_max = usize::try_from(select.limit.saturating_add(select.offset)).unwrap_or(usize::MAX);
     Frame {
         min: checked.min,
         max: checked.max,
@@ -175,17 +192,19 @@ fn frame(select: &Select, checked: &Checked, limits: Limits) -> Frame {
         windows,
         fill: checked.fill,
         descending: select.is_descending(),
-        limits,
+        rows_max: Some(rows_max).filter(|_| select.limit > 0 && !is_nested),
     }
 }
 
 /// The rows of a subquery as readings. Their times are not looked at again: that of a window that begins before the range
 /// is its start.
-fn feed_rows(rows: &Selected, plan: &Plan, evaluation: &mut Evaluation<'_>) -> Result<(), QueryError> {
+async fn feed_rows(rows: &Selected, plan: &Plan, evaluation: &mut Evaluation<'_>) -> Result<(), QueryError> {
     let places: Vec<Option<usize>> =
         plan.fields.iter().map(|field| rows.names.iter().skip(1).position(|name| *name == field.name)).collect();
     for group in &rows.groups {
         let mut points = Points { times: Vec::new(), columns: vec![Vec::new(); plan.fields.len()] };
+        let row = 2 * size_of::<i64>() + plan.fields.len() * size_of::<Option<Value>>();
+        let _held = evaluation.budget.hold(group.rows.iter().map(row_bytes).sum::<usize>() + group.rows.len() * row)?;
         let mut in_order: Vec<&Row> = group.rows.iter().collect();
         in_order.sort_by_key(|(time, _)| *time);
         for (time, cells) in in_order {
@@ -194,7 +213,7 @@ fn feed_rows(rows: &Selected, plan: &Plan, evaluation: &mut Evaluation<'_>) -> R
                 column.push(place.and_then(|place| cells[place].clone()));
             }
         }
-        evaluation.feed(&group.member, &points, Filter { of_sensor: false, of_condition: true })?;
+        evaluation.feed(&group.member, &points, Filter { of_sensor: false, of_condition: true }).await?;
     }
     Ok(())
 }
@@ -210,8 +229,9 @@ fn limited(select: &Select, mut groups: Vec<Group>) -> Vec<Group> {
         groups.reverse();
     }
     let mut chosen: Vec<Group> = Vec::new();
-    for of_measurement in groups.chunk_by(|a, b| a.member.name == b.member.name) {
-        chosen.extend_from_slice(&of_measurement[cut(of_measurement.len(), select.soffset, select.slimit)]);
+    for of_measurement in groups.chunk_by_mut(|a, b| a.member.name == b.member.name) {
+        let cut = cut(of_measurement.len(), select.soffset, select.slimit);
+        chosen.extend(of_measurement[cut].iter_mut().map(std::mem::take));
     }
     if select.is_descending() {
         chosen.reverse();
@@ -226,7 +246,7 @@ fn limited(select: &Select, mut groups: Vec<Group>) -> Vec<Group> {
 }
 
 /// The answer.
-fn shown(selected: Selected, grouped: bool) -> Vec<Series> {
+fn shown(selected: Selected, grouped: bool) -> Answer {
     let row = |(time, cells): Row| std::iter::once(Cell::Time(time)).chain(cells.into_iter().map(Cell::from)).collect();
     let series = |group: Group| Series {
         name: Some(group.member.name.to_string()),
@@ -234,5 +254,5 @@ fn shown(selected: Selected, grouped: bool) -> Vec<Series> {
         columns: selected.names.clone(),
         rows: group.rows.into_iter().map(row).collect(),
     };
-    selected.groups.into_iter().map(series).collect()
+    Answer { series: selected.groups.into_iter().map(series).collect(), held: selected.held }
 }

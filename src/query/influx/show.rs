@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::rows::{Cell, list};
+use super::rows::{Answer, Cell, list, row_bytes};
 use super::select::sensors_in;
 use super::{Asked, Series, StatementFailure, resolve};
 use crate::access::Caller;
@@ -10,10 +10,11 @@ use crate::influxql::{
     Clock, Counted, Expr, KeyFilter, Kind, Listing, Measurement, MeasurementName, Operator, Source, Statement, split,
 };
 use crate::query::engine::Engine;
+use crate::query::engine::choose::CHOOSE;
 use crate::query::engine::directory::Entry;
 use crate::query::engine::filter::{Found, Lookup, holds};
 use crate::query::engine::pattern::Patterns;
-use crate::query::engine::plan::rank;
+use crate::query::engine::plan::{rank, steps};
 
 /// What a SHOW lists; `None` for a statement that changes something.
 pub async fn show(
@@ -21,7 +22,7 @@ pub async fn show(
     statement: &Statement,
     patterns: &Patterns,
     asked: Asked<'_>,
-) -> Result<Option<Vec<Series>>, StatementFailure> {
+) -> Result<Option<Answer>, StatementFailure> {
     let series = match statement {
         Statement::ShowDatabases => show_databases(engine, asked.by).await?,
         Statement::ShowRetentionPolicies { database } => {
@@ -50,7 +51,9 @@ pub async fn show(
         }
         _ => return Ok(None),
     };
-    Ok(Some(series))
+    let mut held = asked.budget.hold(0)?;
+    held.grow(series.iter().flat_map(|series| &series.rows).map(|row| row_bytes(row)).sum())?;
+    Ok(Some(Answer { series, held }))
 }
 
 /// Those that they may do something with.
@@ -69,9 +72,18 @@ async fn chosen<'p>(
 ) -> Result<Chosen<'p>, StatementFailure> {
     let database = listing.database.as_deref().or(asked.database).ok_or(StatementFailure::NoDatabase)?;
     let sensors = sensors_in(engine, database, asked.by).await?;
-    let clock = Clock { now: asked.now, zone: None, resolve: &resolve };
-    let (_, condition) = split(listing.condition.as_ref(), &clock)?;
-    choose(&sensors, &listing.sources, condition.as_ref(), patterns)
+    let clock = || Clock { now: asked.now, zone: None, resolve: &resolve };
+    let (_, condition) = split(listing.condition.as_ref(), &clock())?;
+    let step = CHOOSE / condition.as_ref().map_or(1, steps) / listing.sources.len().max(1);
+    let mut all = Chosen { entries: Vec::new(), patterns };
+    let mut held = asked.budget.hold(0)?;
+    for some in sensors.chunks(step.max(1)) {
+        let chosen = choose(some, &listing.sources, condition.as_ref(), patterns)?;
+        held.grow(chosen.entries.len() * 2 * size_of::<Entry>())?;
+        all.entries.extend(chosen.entries);
+        asked.budget.pause().await?;
+    }
+    Ok(all)
 }
 
 async fn show_field_keys(
@@ -86,7 +98,7 @@ async fn show_field_keys(
     let kinds = engine.field_kinds(database, &chosen.entries).await?;
     for entry in &chosen.entries {
         let of_measurement = fields.entry(&entry.sensor.measurement).or_default();
-        for (name, family) in &entry.fields {
+        for (name, family) in entry.fields.iter() {
             of_measurement.insert((name, rank(*family)), kinds.of(&entry.sensor.measurement, name, *family));
         }
     }

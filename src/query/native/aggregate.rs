@@ -1,19 +1,19 @@
 //! Windows of many sensors: any functions, any step, in any zone, by sensor, by tags or all together.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
 use crate::influxql::Fill;
-use crate::query::QueryError;
 use crate::query::choice::Choice;
 use crate::query::engine::Engine;
 use crate::query::engine::aggregates::{self, Aggregate as Named};
 use crate::query::engine::directory::Entry;
-use crate::query::engine::evaluate::{Evaluation, Frame};
+use crate::query::engine::evaluate::{Evaluation, Frame, Group};
 use crate::query::engine::pattern::Patterns;
 use crate::query::engine::plan::{Call, Field, Function, Input, Node, Plan, rank};
 use crate::query::engine::windows::{Windows, zone};
-use crate::reading::{Family, Value};
+use crate::query::{Budget, Held, QueryError};
+use crate::reading::{Family, Sensor, Value};
 
 /// What is asked.
 #[derive(Debug, Clone)]
@@ -126,8 +126,19 @@ impl Aggregate {
     }
 }
 
+/// Windows of all series, and what they take.
+#[derive(Debug)]
+pub struct Aggregated {
+    /// What each cell of a window is: a field, and a function of it. Those of a field stand together.
+    pub columns: Vec<(String, Aggregate)>,
+    /// In the order of their names and tags.
+    pub series: Vec<WindowSeries>,
+    /// Given back when the answer has left.
+    pub held: Held,
+}
+
 /// One series of windows.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug)]
 pub struct WindowSeries {
     /// The sensor's key, where the series is one sensor's.
     pub sensor: Option<String>,
@@ -135,49 +146,68 @@ pub struct WindowSeries {
     pub measurement: String,
     /// The sensor's tags, or those grouped by.
     pub tags: Vec<(String, String)>,
-    /// In time order.
-    pub windows: Vec<AggregateWindow>,
+    /// In time order: from the first nanosecond on and before the last, cut to the range asked for; and a cell per column.
+    pub windows: Vec<(Range<i64>, Vec<Option<Value>>)>,
+    /// Sums of whole numbers that no `i64` holds, of which cells have the nearest double, by window and column.
+    pub wide: HashMap<(usize, usize), i128>,
 }
 
-/// One window.
-#[derive(Debug, Clone, PartialEq)]
-pub struct AggregateWindow {
-    /// From the first nanosecond on and before the last; cut to the range asked for.
-    pub span: Range<i64>,
-    /// Per field, what each function says, in the order in which they were asked for.
-    pub fields: BTreeMap<String, Vec<(Aggregate, Option<Value>)>>,
+impl WindowSeries {
+    /// The sum that a cell has the nearest double of.
+    #[must_use]
+    pub fn wide_sum(&self, window: usize, column: usize) -> Option<i128> {
+        self.wide.get(&(window, column)).copied()
+    }
 }
 
 /// Windows of all sensors chosen, series after series in the order of their names and tags. A sensor that was
 /// asked for by its key has a series as soon as it is known.
 ///
 /// # Errors
-/// When the answer cannot be complete, or would be too large.
-pub async fn aggregate(engine: &Engine, asked: &Aggregation) -> Result<Vec<WindowSeries>, QueryError> {
-    let entries = engine.choose(&asked.database, &asked.choice).await?;
-    let (plan, of_column) = plan(asked, &entries);
-    let (frame, patterns) = (frame(engine, asked), Patterns::default());
-    let mut evaluation = Evaluation::new(&plan, &frame, &patterns);
-    engine.read(&asked.database, &entries, &mut evaluation).await?;
-    let mut series: Vec<WindowSeries> = Vec::new();
-    for group in evaluation.finish()?.into_iter().filter(|group| !group.rows.is_empty()) {
-        let tags: Vec<(String, String)> =
-            group.member.tags.into_iter().filter(|(_, value)| !value.is_empty()).collect();
-        let measurement = group.member.name.to_string();
-        let sensor = (asked.group_by == GroupBy::Sensor).then(|| key_of(&entries, &measurement, &tags)).flatten();
-        let windows = group.rows.into_iter().map(|(time, cells)| window(time, cells, &frame, asked, &of_column));
-        series.push(WindowSeries { sensor, measurement, tags, windows: windows.collect() });
+/// When the answer cannot be complete, or the budget is spent.
+pub async fn aggregate(engine: &Engine, budget: &Budget, asked: &Aggregation) -> Result<Aggregated, QueryError> {
+    let chosen = engine.choose(budget, &asked.database, &asked.choice).await?;
+    let (plan, columns) = plan(asked, &chosen.entries);
+    let (frame, patterns) = (frame(asked), Patterns::default());
+    let mut evaluation = Evaluation::new(&plan, &frame, &patterns, budget)?;
+    engine.read(&asked.database, &chosen.entries, &mut evaluation).await?;
+    let (groups, mut held) = evaluation.finish().await?;
+    let rows = groups.iter().map(|group| group.rows.len()).sum::<usize>();
+    held.grow(rows * size_of::<Range<i64>>())?;
+    let groups = groups.into_iter().filter(|group| !group.rows.is_empty());
+    let mut series: Vec<WindowSeries> = groups.map(|group| windows_of(group, &frame, asked)).collect();
+    if let (Choice::Sensor(sensor), [_], true) = (&asked.choice, &*chosen.entries, series.is_empty()) {
+        let tags = sensor.tags.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
+        let (key, measurement) = (Some(sensor.key.to_string()), sensor.measurement.to_string());
+        series.push(WindowSeries { sensor: key, measurement, tags, windows: Vec::new(), wide: HashMap::new() });
     }
-    if let (Choice::Sensor(_), [entry], true) = (&asked.choice, &*entries, series.is_empty()) {
-        let tags = entry.sensor.tags.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
-        let sensor = Some(entry.sensor.key.to_string());
-        let measurement = entry.sensor.measurement.to_string();
-        series.push(WindowSeries { sensor, measurement, tags, windows: Vec::new() });
-    }
-    Ok(series)
+    Ok(Aggregated { columns, series, held })
 }
 
-fn frame(engine: &Engine, asked: &Aggregation) -> Frame {
+fn windows_of(group: Group, frame: &Frame, asked: &Aggregation) -> WindowSeries {
+    let tags: Vec<(String, String)> = group.member.tags.into_iter().filter(|(_, value)| !value.is_empty()).collect();
+    let measurement = group.member.name.to_string();
+    let key = || {
+        let tags = tags.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+        Sensor::new(&measurement, tags).ok().map(|sensor| sensor.key.to_string())
+    };
+    let sensor = if asked.group_by == GroupBy::Sensor { key() } else { None };
+    let at = |(time, call, sum): &(i64, usize, i128)| {
+        Some(((group.rows.binary_search_by_key(time, |(time, _)| *time).ok()?, *call), *sum))
+    };
+    let wide = group.wide.iter().filter_map(at).collect();
+    let span = |time: i64| match &frame.windows {
+        Some(windows) => {
+            let window = windows.around(time);
+            window.start.max(asked.range.start)..window.end.min(asked.range.end)
+        }
+        None => asked.range.clone(),
+    };
+    let windows = group.rows.into_iter().map(|(time, cells)| (span(time), cells)).collect();
+    WindowSeries { sensor, measurement, tags, windows, wide }
+}
+
+fn frame(asked: &Aggregation) -> Frame {
     let zone = asked.zone.as_deref().and_then(zone);
     Frame {
         min: asked.range.start,
@@ -187,22 +217,27 @@ fn frame(engine: &Engine, asked: &Aggregation) -> Frame {
         // Without windows none is empty.
         fill: asked.step.map_or(Fill::None, |_| asked.fill),
         descending: false,
-        limits: engine.limits(),
+        rows_max: None,
     }
 }
 
 /// The plan of all functions over all fields, and of which field and function each of its columns is.
 fn plan(asked: &Aggregation, entries: &[Entry]) -> (Plan, Vec<(String, Aggregate)>) {
     let mut known: BTreeMap<&str, Family> = BTreeMap::new();
-    for (name, family) in entries.iter().flat_map(|entry| &entry.fields) {
+    for (name, family) in entries.iter().flat_map(|entry| &*entry.fields) {
         let first = known.entry(name).or_insert(*family);
         *first = [*first, *family].into_iter().min_by_key(|family| rank(*family)).unwrap_or(*family);
     }
     let wanted = |name: &str| asked.fields.is_empty() || asked.fields.iter().any(|field| field == name);
+    let mut functions: Vec<Aggregate> = Vec::new();
+    for function in &asked.functions {
+        if !functions.contains(function) {
+            functions.push(*function);
+        }
+    }
     let (mut fields, mut calls, mut of_column) = (Vec::new(), Vec::new(), Vec::new());
     for (name, family) in known.into_iter().filter(|(name, _)| wanted(name)) {
-        let functions: Vec<Aggregate> =
-            asked.functions.iter().copied().filter(|function| function.is_for(family)).collect();
+        let functions: Vec<Aggregate> = functions.iter().copied().filter(|function| function.is_for(family)).collect();
         if functions.is_empty() {
             continue;
         }
@@ -224,37 +259,4 @@ fn plan(asked: &Aggregation, entries: &[Entry]) -> (Plan, Vec<(String, Aggregate
     let plan =
         Plan { names: Vec::new(), columns, beside: Vec::new(), calls, fields, selected, group_by, condition: None };
     (plan, of_column)
-}
-
-fn key_of(entries: &[Entry], measurement: &str, tags: &[(String, String)]) -> Option<String> {
-    let is_it = |entry: &&Entry| {
-        let own = entry.sensor.tags.iter().map(|(key, value)| (&**key, &**value));
-        *entry.sensor.measurement == *measurement && own.eq(tags.iter().map(|(key, value)| (&**key, &**value)))
-    };
-    entries.iter().find(is_it).map(|entry| entry.sensor.key.to_string())
-}
-
-fn window(
-    time: i64,
-    cells: Vec<Option<Value>>,
-    frame: &Frame,
-    asked: &Aggregation,
-    of_column: &[(String, Aggregate)],
-) -> AggregateWindow {
-    let span = match &frame.windows {
-        Some(windows) => {
-            let window = windows.around(time);
-            window.start.max(asked.range.start)..window.end.min(asked.range.end)
-        }
-        None => asked.range.clone(),
-    };
-    let mut fields: BTreeMap<String, Vec<(Aggregate, Option<Value>)>> = BTreeMap::new();
-    for ((field, function), cell) in of_column.iter().zip(cells) {
-        fields.entry(field.clone()).or_default().push((*function, cell));
-    }
-    // Without a fill, a field that has nothing in the window is left out.
-    if asked.fill == Fill::None {
-        fields.retain(|_, values| values.iter().any(|(_, value)| value.is_some()));
-    }
-    AggregateWindow { span, fields }
 }

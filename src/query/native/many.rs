@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::Selection;
-use super::readings::{Order, bytes_of, read};
+use super::readings::{Order, read, room};
 use crate::bucket::Reading;
-use crate::query::QueryError;
 use crate::query::choice::Choice;
 use crate::query::engine::Engine;
+use crate::query::engine::choose::CHOOSE;
+use crate::query::{Budget, Held, QueryError};
 use crate::reading::Sensor;
 
 /// Which readings.
@@ -24,13 +25,18 @@ pub struct ManySelection {
     pub from: Option<(String, i64)>,
 }
 
+/// What a name takes in a list and in the JSON that is made of it, its letters aside.
+const WORD_BYTES: usize = 400;
+
 /// A part of the answer.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug)]
 pub struct ManyReadings {
     /// Sensors that have readings in this part.
     pub series: Vec<(Arc<Sensor>, Vec<Reading>)>,
     /// Where the next part begins, if there is one.
     pub next: Option<(String, i64)>,
+    /// What the part takes.
+    pub held: Held,
 }
 
 /// The first `limit` readings of a selection of many sensors.
@@ -39,32 +45,34 @@ pub struct ManyReadings {
 /// When the answer cannot be complete.
 pub async fn many_readings(
     engine: &Engine,
+    budget: &Budget,
     selection: &ManySelection,
     limit: usize,
 ) -> Result<ManyReadings, QueryError> {
     engine.span(&selection.of_each.range)?;
-    let mut entries = engine.choose(&selection.of_each.database, &selection.choice).await?;
+    let mut chosen = engine.choose(budget, &selection.of_each.database, &selection.choice).await?;
+    let entries = &mut chosen.entries;
     engine.check_sensors(entries.len())?;
     if let Some((key, _)) = &selection.from {
         entries.retain(|entry| *entry.sensor.key >= **key);
     }
-    let mut part = ManyReadings::default();
-    let (mut left, mut bytes) = (limit, 0);
+    let mut part = ManyReadings { series: Vec::new(), next: None, held: budget.hold(0)? };
+    let mut left = limit;
     for entry in entries {
         let key = entry.sensor.key.to_string();
         let mut one = Selection { sensor: key.clone(), ..selection.of_each.clone() };
         if let Some((_, time)) = selection.from.as_ref().filter(|(from, _)| *from == key) {
             one.range = selection.order.rest(&one.range, *time);
         }
-        if left == 0 || bytes > engine.options.answer_bytes {
+        if left == 0 || part.held.bytes() >= room(engine) {
             part.next = Some((key, selection.order.first(&one.range)));
             break;
         }
-        let found = read(engine, &one, selection.order, left).await?;
+        let found = read(engine, budget, &one, selection.order, (left, room(engine) - part.held.bytes())).await?;
         left -= found.readings.len();
-        bytes += found.readings.iter().map(bytes_of).sum::<usize>();
+        part.held.add(found.held);
         if !found.readings.is_empty() {
-            part.series.push((entry.sensor, found.readings));
+            part.series.push((entry.sensor.clone(), found.readings));
         }
         if let Some(time) = found.next {
             part.next = Some((key, time));
@@ -78,24 +86,44 @@ pub async fn many_readings(
 ///
 /// # Errors
 /// When the store does not answer.
-pub async fn vocabulary(engine: &Engine, database: &str, choice: &Choice) -> Result<Vocabulary, QueryError> {
-    let entries = engine.choose(database, choice).await?;
-    let mut words = Vocabulary::default();
-    for entry in &entries {
-        *words.measurements.entry(entry.sensor.measurement.to_string()).or_default() += 1;
-        for (key, value) in &entry.sensor.tags {
-            *words.tags.entry(key.to_string()).or_default().entry(value.to_string()).or_default() += 1;
+pub async fn vocabulary(
+    engine: &Engine,
+    budget: &Budget,
+    database: &str,
+    choice: &Choice,
+) -> Result<Vocabulary, QueryError> {
+    let chosen = engine.choose(budget, database, choice).await?;
+    let mut words = Vocabulary { held: Some(budget.hold(0)?), ..Vocabulary::default() };
+    for some in chosen.entries.chunks(CHOOSE) {
+        let mut bytes = 0;
+        let mut word = |name: &str| {
+            bytes += name.len() + WORD_BYTES;
+            name.to_owned()
+        };
+        for entry in some {
+            *words.measurements.entry(entry.sensor.measurement.to_string()).or_default() += 1;
+            for (key, value) in &entry.sensor.tags {
+                let values = words.tags.entry(key.to_string()).or_default();
+                match values.get_mut(&**value) {
+                    Some(count) => *count += 1,
+                    None => drop(values.insert(word(value), 1)),
+                }
+            }
+            for (field, family) in entry.fields.iter() {
+                match words.fields.get_mut(&**field) {
+                    Some((_, count)) => *count += 1,
+                    None => drop(words.fields.insert(word(field), (family.name(), 1))),
+                }
+            }
         }
-        for (field, family) in &entry.fields {
-            let known = words.fields.entry(field.to_string()).or_insert((family.name(), 0));
-            known.1 += 1;
-        }
+        words.held.as_mut().map_or(Ok(()), |held| held.grow(bytes))?;
+        budget.pause().await?;
     }
     Ok(words)
 }
 
 /// Names in use, each with the number of sensors that have it.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Default)]
 pub struct Vocabulary {
     /// By measurement.
     pub measurements: BTreeMap<String, usize>,
@@ -103,4 +131,6 @@ pub struct Vocabulary {
     pub tags: BTreeMap<String, BTreeMap<String, usize>>,
     /// By field: the family of its values, and how many sensors.
     pub fields: BTreeMap<String, (&'static str, usize)>,
+    /// What they take.
+    pub held: Option<Held>,
 }

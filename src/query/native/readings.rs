@@ -2,15 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::Arc;
 
 use super::Selection;
-use crate::bucket::readings::reading_bytes;
-use crate::bucket::store::ScannedPage;
+use crate::bucket::store::{Extent, Projection, ScannedPage};
 use crate::bucket::{Reading, Readings, StorageError};
-use crate::query::QueryError;
 use crate::query::engine::Engine;
+use crate::query::engine::evaluate::text_bytes;
 use crate::query::engine::hours::{beside, by_hour, hours_of, overlay};
-use crate::reading::Hour;
+use crate::query::engine::points::GROWTH;
+use crate::query::{Budget, Held, QueryError};
+use crate::reading::{Hour, Value};
 
 /// Which readings come first.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -23,7 +25,7 @@ pub enum Order {
 }
 
 /// A part of a range of readings.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug)]
 pub struct Part {
     /// In the order asked for.
     pub readings: Vec<Reading>,
@@ -31,10 +33,14 @@ pub struct Part {
     pub next: Option<i64>,
     /// Whether the sensor is known at all, as its readings show; [`readings`] looks further.
     pub known: bool,
+    /// What they take.
+    pub held: Held,
 }
 
 /// How many readings a page is guessed to hold when one asks for just enough pages.
 const READINGS_PER_PAGE: usize = 50;
+/// How many bytes.
+const PAGE_BYTES: usize = 32 << 10;
 
 impl Order {
     /// What is left of a range from this time on, in this order.
@@ -63,28 +69,43 @@ const PAGES_WITH_READINGS: Range<usize> = 4..24;
 ///
 /// # Errors
 /// When the answer cannot be complete.
-pub async fn readings(engine: &Engine, selection: &Selection, order: Order, limit: usize) -> Result<Part, QueryError> {
-    engine.span(&selection.range)?;
-    let mut part = read(engine, selection, order, limit).await?;
-    part.known = !part.readings.is_empty() || engine.is_known(&selection.database, &selection.sensor).await?;
-    Ok(part)
-}
-
-/// As [`readings`], of a sensor that is known.
-pub(super) async fn read(
+pub async fn readings(
     engine: &Engine,
+    budget: &Budget,
     selection: &Selection,
     order: Order,
     limit: usize,
 ) -> Result<Part, QueryError> {
+    engine.span(&selection.range)?;
+    let mut part = read(engine, budget, selection, order, (limit, room(engine))).await?;
+    part.known = !part.readings.is_empty() || engine.is_known(&selection.database, &selection.sensor).await?;
+    Ok(part)
+}
+
+/// The memory that the readings of a part may take: what is left of a request's is for reading them, and for their text.
+pub(super) fn room(engine: &Engine) -> usize {
+    engine.options.request_bytes / 4
+}
+
+/// As [`readings`], of a sensor that is known; at most so many, and so many bytes, but one at least.
+pub(super) async fn read(
+    engine: &Engine,
+    budget: &Budget,
+    selection: &Selection,
+    order: Order,
+    (limit, bytes_max): (usize, usize),
+) -> Result<Part, QueryError> {
     let mut readings: Vec<Reading> = Vec::new();
     let mut hours = hours_of(&selection.range);
     let mut unflushed = engine.unflushed_of(&selection.database, &selection.sensor, &hours).await?;
-    let (mut bytes, mut measured) = (0, 0);
+    let (mut held, mut bytes, mut measured) = (budget.hold(0)?, 0, 0);
     let pages_max = (limit / READINGS_PER_PAGE).clamp(PAGES_WITH_READINGS.start, PAGES_WITH_READINGS.end);
-    let bytes_max = engine.options.answer_bytes;
+    let fields: Vec<Arc<str>> = selection.fields.iter().map(|field| field.as_str().into()).collect();
+    let projection = Projection { readings: true, fields: (!fields.is_empty()).then(|| fields.into()) };
+    let extent = Extent { pages: pages_max, bytes: engine.lot_bytes() };
     while hours.start < hours.end && readings.len() <= limit && bytes <= bytes_max {
-        let pages = scan(engine, selection, order, &hours, pages_max).await?;
+        let lot = budget.hold(engine.lot_bytes().min(pages_max * PAGE_BYTES) * GROWTH)?;
+        let pages = budget.waiting(scan(engine, selection, order, &hours, &projection, extent)).await?;
         let (scanned, rest) = order.scanned(&pages, &hours, &mut unflushed);
         for (hour, pages, later) in scanned {
             if readings.len() > limit {
@@ -100,15 +121,21 @@ pub(super) async fn read(
         if readings.len() <= limit {
             hours = rest;
         }
-        bytes += readings[measured..].iter().map(bytes_of).sum::<usize>();
+        bytes += readings[measured..].iter().map(memory_of).sum::<usize>();
+        held.set(bytes)?;
+        let stored = pages.iter().filter_map(|page| page.readings.as_ref()).map(Readings::bytes).sum();
+        budget.note_read(stored, readings.len() - measured);
         measured = readings.len();
+        drop(lot);
+        budget.pause().await?;
     }
     let limit = limit.min(fitting(&readings, bytes_max));
     let rest = (hours.start < hours.end).then(|| order.first(&(hours.start.start_ns()..hours.end.start_ns())));
     let next = readings.get(limit).map(|reading| reading.time).or(rest.filter(|_| bytes > bytes_max));
     readings.truncate(limit);
+    held.set(readings.iter().map(memory_of).sum())?;
     let known = !readings.is_empty();
-    Ok(Part { readings, next, known })
+    Ok(Part { readings, next, known, held })
 }
 
 /// Pages with readings, from that end of the hours on from which the order goes.
@@ -117,11 +144,12 @@ async fn scan(
     Selection { database, sensor, .. }: &Selection,
     order: Order,
     hours: &Range<Hour>,
-    pages_max: usize,
+    projection: &Projection,
+    extent: Extent,
 ) -> Result<Vec<ScannedPage>, StorageError> {
     match order {
-        Order::Ascending => engine.store.scan(database, sensor, hours.clone(), true, pages_max).await,
-        Order::Descending => engine.store.scan_back(database, sensor, hours.clone(), pages_max).await,
+        Order::Ascending => engine.store.scan(database, sensor, hours.clone(), projection, extent).await,
+        Order::Descending => engine.store.scan_back(database, sensor, hours.clone(), projection, extent).await,
     }
 }
 
@@ -174,15 +202,17 @@ impl Order {
     }
 }
 
-pub(super) fn bytes_of(reading: &Reading) -> usize {
-    reading_bytes(reading.time, reading.fields.iter().map(|(name, value)| (&**name, value)))
+/// The memory that a reading takes, and about what its text takes.
+pub(super) fn memory_of(reading: &Reading) -> usize {
+    let cell = |(name, value): &(Arc<str>, Value)| size_of::<(Arc<str>, Value)>() + name.len() + 2 * text_bytes(value);
+    size_of::<Reading>() + reading.fields.iter().map(cell).sum::<usize>()
 }
 
 /// How many of the readings fit into so many bytes; at least one, so that a cursor moves on.
 fn fitting(readings: &[Reading], bytes_max: usize) -> usize {
     let mut bytes = 0;
     let fits = |reading: &&Reading| {
-        bytes += bytes_of(reading);
+        bytes += memory_of(reading);
         bytes <= bytes_max
     };
     readings.iter().take_while(fits).count().max(1)

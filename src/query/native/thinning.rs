@@ -2,21 +2,27 @@
 //! value, so that no peak is lost; the first and the last; and all of them where they are few enough.
 
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
 use super::many::ManySelection;
-use super::readings::{Order, bytes_of};
+use super::readings::{Order, memory_of};
 use crate::bucket::Reading;
-use crate::query::QueryError;
 use crate::query::engine::Engine;
 use crate::query::engine::directory::Entry;
 use crate::query::engine::points::{Points, Wanted};
+use crate::query::{Budget, Held, QueryError};
 use crate::reading::{Family, Sensor, Value};
 
-/// Sensors, each with its readings.
-pub type ThinnedSeries = Vec<(Arc<Sensor>, Vec<Reading>)>;
+/// Sensors, each with its readings, and what these take.
+#[derive(Debug)]
+pub struct Thinned {
+    /// In key order.
+    pub series: Vec<(Arc<Sensor>, Vec<Reading>)>,
+    /// Given back when the answer has left.
+    pub held: Held,
+}
 
 /// Readings of a selection of many sensors, at most `points_max` of each: all that there are, or, where there are
 /// more, those that a chart shows. Two per number or boolean of the sensor, and two more, are always shown.
@@ -25,59 +31,66 @@ pub type ThinnedSeries = Vec<(Arc<Sensor>, Vec<Reading>)>;
 /// When the answer cannot be complete, or would be too large.
 pub async fn thinned(
     engine: &Engine,
+    budget: &Budget,
     selection: &ManySelection,
     points_max: usize,
-) -> Result<ThinnedSeries, QueryError> {
+) -> Result<Thinned, QueryError> {
     let of_each = &selection.of_each;
     let mut span = engine.span(&of_each.range)?;
-    let entries = engine.choose(&of_each.database, &selection.choice).await?;
+    let chosen = engine.choose(budget, &of_each.database, &selection.choice).await?;
+    let entries = &chosen.entries;
     engine.check_sensors(entries.len())?;
     let wanted = |name: &str| of_each.fields.is_empty() || of_each.fields.iter().any(|field| field == name);
-    let names = entries.iter().flat_map(|entry| &entry.fields).map(|(name, _)| name).filter(|name| wanted(name));
-    let fields: Vec<Arc<str>> = names.cloned().collect::<std::collections::BTreeSet<_>>().into_iter().collect();
+    let names = entries.iter().flat_map(|entry| &*entry.fields).map(|(name, _)| name).filter(|name| wanted(name));
+    let fields: Arc<[Arc<str>]> = names.cloned().collect::<BTreeSet<_>>().into_iter().collect();
     let shown =
         |entry: &Entry| entry.fields.iter().filter(|(name, family)| wanted(name) && *family != Family::String).count();
     let mut thinned: Vec<Thinning> =
         entries.iter().map(|entry| Thinning::new(points_max, shown(entry), &of_each.range)).collect();
-    let sensors: Vec<Arc<Sensor>> = entries.into_iter().map(|entry| entry.sensor).collect();
-    let all = Wanted { database: &of_each.database, sensors: &sensors, range: of_each.range.clone(), fields: &fields };
-    let (mut kept, limit) = (0, engine.options.points_max);
-    let take = |place: usize, points: &Points| {
+    let sensors: Vec<Arc<Sensor>> = entries.iter().map(|entry| entry.sensor.clone()).collect();
+    let range = of_each.range.clone();
+    let all = Wanted { database: &of_each.database, sensors: &sensors, range, fields: &fields, budget };
+    let mut held = budget.hold(0)?;
+    let mut scan = engine.points(&all)?;
+    while let Some((place, points)) = scan.next().await? {
         span.sees_all(&points.times)?;
-        let before = thinned[place].len();
-        readings(points, &fields).for_each(|reading| thinned[place].push(reading));
-        kept = kept + thinned[place].len() - before;
-        if kept > limit { Err(QueryError::TooManyPoints { limit }) } else { Ok(()) }
-    };
-    engine.each_points(&all, take).await?;
-    let (mut series, mut bytes) = (Vec::with_capacity(sensors.len()), 0);
-    let limit = 4 * engine.options.answer_bytes;
+        for from in (0..points.times.len()).step_by(ROWS) {
+            let (one, rows) = (&mut thinned[place], from..points.times.len().min(from + ROWS));
+            let before = one.bytes();
+            readings(&points, &fields, rows).for_each(|reading| one.push(reading));
+            held.set((held.bytes() + one.bytes()).saturating_sub(before))?;
+            budget.pause().await?;
+        }
+    }
+    let mut series = Vec::with_capacity(sensors.len());
     for (sensor, thinned) in sensors.into_iter().zip(thinned) {
         let mut readings = thinned.finish();
         if selection.order == Order::Descending {
             readings.reverse();
         }
-        bytes += readings.iter().map(bytes_of).sum::<usize>();
-        // It comes as a whole, as windows do.
-        if bytes > limit {
-            return Err(QueryError::TooLarge { limit });
-        }
         series.push((sensor, readings));
     }
-    Ok(series)
+    held.set(series.iter().flat_map(|(_, readings)| readings).map(memory_of).sum())?;
+    Ok(Thinned { series, held })
 }
 
-fn readings<'a>(points: &'a Points, fields: &'a [Arc<str>]) -> impl Iterator<Item = Reading> + 'a {
-    points.times.iter().enumerate().map(move |(index, time)| {
-        let cell = |(name, column): (&Arc<str>, &Vec<Option<Value>>)| Some((name.clone(), column[index].clone()?));
-        Reading { time: *time, fields: fields.iter().zip(&points.columns).filter_map(cell).collect() }
+fn readings<'a>(points: &'a Points, fields: &'a [Arc<str>], rows: Range<usize>) -> impl Iterator<Item = Reading> + 'a {
+    rows.map(move |index| {
+        let cell = |(name, column): (&Arc<str>, &Vec<Option<Value>>)| Some((name.clone(), column.get(index)?.clone()?));
+        Reading { time: points.times[index], fields: fields.iter().zip(&points.columns).filter_map(cell).collect() }
     })
 }
+
+/// Readings that are looked at between pauses.
+const ROWS: usize = 1024;
 
 /// The readings of one sensor, thinned while they come in, in time order. Takes memory for twice what it gives.
 struct Thinning {
     /// Most readings.
     max: usize,
+    /// How many came, and the memory that these would take.
+    met: usize,
+    met_bytes: usize,
     /// While these are few enough.
     all: Vec<Reading>,
     pixels: Pixels,
@@ -120,10 +133,12 @@ impl Thinning {
         let width = if has_ends { (span + pixels_max as i128 - 1) / pixels_max as i128 } else { 1 };
         let origin = if has_ends { i128::from(range.start) } else { 0 };
         let pixels = Pixels { max: pixels_max, origin, width, shown: BTreeMap::new(), first: None, last: None };
-        Self { max, all: Vec::new(), pixels }
+        Self { max, met: 0, met_bytes: 0, all: Vec::new(), pixels }
     }
 
     fn push(&mut self, reading: Reading) {
+        self.met += 1;
+        self.met_bytes += memory_of(&reading);
         if self.pixels.first.is_some() {
             return self.pixels.push(reading);
         }
@@ -131,6 +146,11 @@ impl Thinning {
         if self.all.len() > self.max {
             std::mem::take(&mut self.all).into_iter().for_each(|reading| self.pixels.push(reading));
         }
+    }
+
+    /// About how much memory it takes.
+    fn bytes(&self) -> usize {
+        2 * self.len() * (self.met_bytes / self.met.max(1))
     }
 
     /// How many readings it holds, at most.

@@ -10,7 +10,7 @@ use super::writer::DECIMAL_HIGH;
 use crate::bucket::exact::Rest;
 use crate::bucket::page::StoredPage;
 use crate::bucket::stamps::Order;
-use crate::bucket::store::{Outlier, ScannedPage};
+use crate::bucket::store::{Outlier, Projection, ScannedPage};
 use crate::bucket::summary::Figures;
 use crate::bucket::{Reading, Readings, SensorDocument, StorageError, Summary};
 use crate::reading::stamp::SETTLED;
@@ -45,21 +45,25 @@ pub fn check_owner(document: &RawDocument, sensor: &str, hour: Hour) -> Result<(
     })
 }
 
-/// A page as a query reads it: its stored summary, and its readings if they were asked for. Where the summary has a sum that an
+/// What a query wants of a page. Where the summary has a sum that an
 /// older program has added up it is made anew from the readings, and where these were left out there is no answer: the document
 /// is to be read with them.
 ///
 /// # Errors
 /// As [`decode_page`].
-pub fn decode_scanned(document: &RawDocument, with_readings: bool) -> Result<Option<ScannedPage>, StorageError> {
+pub fn decode_scanned(document: &RawDocument, projection: &Projection) -> Result<Option<ScannedPage>, StorageError> {
     named(document, |document| {
         check_version(document)?;
         let hour = Hour::of_ms(date(document, "start")?);
         let number = u32::try_from(whole(document, "page")?).map_err(|e| e.to_string())?;
-        let stored = summaries(get(document, "summary")?.as_document().ok_or("summary is no document")?)?;
+        let with_readings = projection.readings;
+        let mut stored = summaries(get(document, "summary")?.as_document().ok_or("summary is no document")?)?;
+        if let Some(stored) = &mut stored {
+            stored.retain(|(name, _)| projection.has(name));
+        }
         let has_readings = document.get("readings").map_err(|e| e.to_string())?.is_some();
         let oldest = order(document)?.map_or(SETTLED, |order| order.oldest);
-        let set = || stamped(document);
+        let set = || Ok::<_, Trouble>(projection.of(stamped(document)?));
         let page = |summary, readings| Some(ScannedPage { hour, number, summary, oldest, readings });
         Ok(match stored {
             Some(stored) => page(stored, if with_readings { Some(set()?) } else { None }),

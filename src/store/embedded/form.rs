@@ -26,7 +26,7 @@ use crate::bucket::columns::{Bytes, CELLS_MAX, Damage, put_cells, take_cells, un
 use crate::bucket::exact::Rest;
 use crate::bucket::kept::KeptPage;
 use crate::bucket::stamps::Order;
-use crate::bucket::store::{BucketId, ScannedPage};
+use crate::bucket::store::{BucketId, Projection, ScannedPage};
 use crate::bucket::summary::Figures;
 use crate::bucket::{Page, Reading, Readings, StorageError, StoredPage, Summary};
 use crate::reading::stamp::SETTLED;
@@ -199,24 +199,25 @@ pub(super) fn decode(bytes: &[u8], key: PageKey<'_>) -> Result<StoredPage, Stora
     }
 }
 
-/// A page as a query reads it: its stored summary, and its readings if they were asked for. A summary of an older program's is
-/// made anew from the readings where its sums are not exact.
+/// What a query wants of a page. A summary of an older program's is made anew from the readings where its sums are not
+/// exact.
 pub(super) fn decode_for_scan(
     bytes: &[u8],
     key: PageKey<'_>,
-    with_readings: bool,
+    projection: &Projection,
 ) -> Result<ScannedPage, StorageError> {
     let read = |bytes, form| {
         let head = Head::read(bytes, form)?;
         let of_figures = |(name, figures): &(Arc<str>, Figures)| Some((name.clone(), Summary::of_figures(figures)?));
         let (hour, number, oldest) = (key.hour, key.number, head.order.as_ref().map_or(SETTLED, |order| order.oldest));
-        let stored: Option<Vec<(Arc<str>, Summary)>> = head.summaries.iter().map(of_figures).collect();
-        let readings = if with_readings || stored.is_none() { Some(head.set()?) } else { None };
+        let wanted = head.summaries.iter().filter(|(name, _)| projection.has(name));
+        let stored: Option<Vec<(Arc<str>, Summary)>> = wanted.map(of_figures).collect();
+        let readings = if projection.readings || stored.is_none() { Some(projection.of(head.set()?)) } else { None };
         let summary = stored.or_else(|| readings.as_ref().map(Readings::owned_summaries)).unwrap_or_default();
-        Ok(ScannedPage { hour, number, summary, oldest, readings: readings.filter(|_| with_readings) })
+        Ok(ScannedPage { hour, number, summary, oldest, readings: readings.filter(|_| projection.readings) })
     };
     match form(bytes, &|| key.id())? {
-        Form::Document(document) => match decode_scanned(document, with_readings)? {
+        Form::Document(document) => match decode_scanned(document, projection)? {
             Some(page) => Ok(page),
             None => Err(unreadable(key.id(), NoPage::Readings)),
         },

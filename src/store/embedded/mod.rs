@@ -20,15 +20,17 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use redb::{Database, DatabaseError};
+use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 
 use self::file::{DatabaseFile, Failure};
 use self::keys::Keys;
 use crate::bucket::kept::{Cursor, KeptBucket, KeptSensor, Walked};
 use crate::bucket::registry::Registry;
-use crate::bucket::store::{BucketId, PageWrite, ScannedPage, SensorFilter, Written};
+use crate::bucket::store::{BucketId, Extent, PageWrite, Projection, ScannedPage, SensorFilter, Written};
 use crate::bucket::{SensorDocument, StorageError, Store, StoredPage};
 use crate::reading::{Hour, Stamp};
+use crate::store::Room;
 
 /// The file's name in the folder.
 pub const FILE_NAME: &str = "hourglass.redb";
@@ -43,6 +45,8 @@ const SCAN_SENSORS: usize = 125;
 pub struct EmbeddedStore {
     path: PathBuf,
     file: Arc<DatabaseFile>,
+    /// Reads at a time: more threads would find no core, and each keeps memory for the next time.
+    readers: Arc<Semaphore>,
 }
 
 impl fmt::Debug for EmbeddedStore {
@@ -156,7 +160,10 @@ impl EmbeddedStore {
     fn over(database: Database, reopen: file::Opener, path: &Path) -> Result<Self, OpenError> {
         let file = DatabaseFile::new(database, reopen);
         match file.run(tables::prepare) {
-            Ok(Ok(())) => Ok(Self { path: path.to_owned(), file: Arc::new(file) }),
+            Ok(Ok(())) => {
+                let cores = std::thread::available_parallelism().map_or(1, usize::from);
+                Ok(Self { path: path.to_owned(), file: Arc::new(file), readers: Arc::new(Semaphore::new(2 * cores)) })
+            }
             Ok(Err(found)) => Err(OpenError::OtherFormat { path: path.to_owned(), found, known: tables::FORMAT }),
             Err(StorageError::Unreadable { detail, .. }) => {
                 Err(OpenError::Unreadable { path: path.to_owned(), detail })
@@ -195,6 +202,11 @@ impl EmbeddedStore {
         &self,
         work: impl FnOnce(&Database) -> Result<T, Failure> + Send + 'static,
     ) -> Result<T, StorageError> {
+        let reader = self.readers.clone().acquire_owned().await;
+        let work = move |database: &Database| {
+            let _reader = reader;
+            work(database)
+        };
         self.run(work).await.map_err(|error| match error {
             StorageError::Unknown { detail } => StorageError::Unavailable { detail },
             other => other,
@@ -244,11 +256,11 @@ impl Store for EmbeddedStore {
         database: &str,
         sensor: &str,
         hours: Range<Hour>,
-        with_readings: bool,
-        pages_max: usize,
+        projection: &Projection,
+        extent: Extent,
     ) -> Result<Vec<ScannedPage>, StorageError> {
-        let (name, sensor) = (database.to_owned(), sensor.to_owned());
-        self.read(move |db| pages::scan(db, &name, &sensor, hours, with_readings, pages_max)).await
+        let (name, sensor, wanted) = (database.to_owned(), sensor.to_owned(), projection.clone());
+        self.read(move |db| Ok(pages::scan(db, &name, &sensor, hours, &wanted, extent)?.0)).await
     }
 
     async fn scan_sensors(
@@ -256,18 +268,24 @@ impl Store for EmbeddedStore {
         database: &str,
         sensors: &[&str],
         hours: Range<Hour>,
-        with_readings: bool,
-        _fields: Option<&[&str]>,
-    ) -> Result<Vec<Vec<ScannedPage>>, StorageError> {
+        projection: &Projection,
+        bytes_max: usize,
+    ) -> Result<Option<Vec<Vec<ScannedPage>>>, StorageError> {
+        let room = Room::new(bytes_max);
         let lots = sensors.chunks(SCAN_SENSORS).map(|lot| {
-            let (name, hours) = (database.to_owned(), hours.clone());
+            let (name, hours, wanted, room) = (database.to_owned(), hours.clone(), projection.clone(), room.clone());
             let lot: Vec<String> = lot.iter().map(|sensor| (*sensor).to_owned()).collect();
             self.read(move |db| {
-                let scan = |sensor: &String| pages::scan(db, &name, sensor, hours.clone(), with_readings, usize::MAX);
-                lot.iter().map(scan).collect::<Result<Vec<_>, Failure>>()
+                let scan = |sensor: &String| {
+                    let extent = Extent { pages: usize::MAX, bytes: room.left().saturating_add(1) };
+                    let (pages, bytes) = pages::scan(db, &name, sensor, hours.clone(), &wanted, extent)?;
+                    Ok(room.take(bytes).then_some(pages))
+                };
+                lot.iter().map(scan).collect::<Result<Option<Vec<_>>, Failure>>()
             })
         });
-        Ok(futures_util::future::try_join_all(lots).await?.into_iter().flatten().collect())
+        let lots = futures_util::future::try_join_all(lots).await?;
+        Ok(lots.into_iter().collect::<Option<Vec<_>>>().map(|lots| lots.into_iter().flatten().collect()))
     }
 
     async fn scan_back(
@@ -275,10 +293,11 @@ impl Store for EmbeddedStore {
         database: &str,
         sensor: &str,
         hours: Range<Hour>,
-        pages_max: usize,
+        projection: &Projection,
+        extent: Extent,
     ) -> Result<Vec<ScannedPage>, StorageError> {
-        let (name, sensor) = (database.to_owned(), sensor.to_owned());
-        self.read(move |db| pages::scan_back(db, &name, &sensor, hours, pages_max)).await
+        let (name, sensor, wanted) = (database.to_owned(), sensor.to_owned(), projection.clone());
+        self.read(move |db| pages::scan_back(db, &name, &sensor, hours, &wanted, extent)).await
     }
 
     async fn read_sensors(&self, database: &str, keys: &[&str]) -> Result<Vec<SensorDocument>, StorageError> {

@@ -8,7 +8,7 @@ use super::file::Failure;
 use super::form::{self, PageKey};
 use super::keys::Keys;
 use super::tables::{PAGES, Put, Tables, unseal};
-use crate::bucket::store::{BucketId, PageWrite, ScannedPage};
+use crate::bucket::store::{BucketId, Extent, PageWrite, Projection, ScannedPage};
 use crate::bucket::{StorageError, StoredPage, WriteKind};
 use crate::reading::Hour;
 
@@ -74,7 +74,7 @@ pub(super) fn read_buckets(database: &Database, name: &str, ids: &[BucketId]) ->
     ids.iter().map(read).collect()
 }
 
-/// The trait's `scan`.
+/// The trait's `scan`, with the bytes of what it gives.
 ///
 /// The hours stand before the sensors in the keys, so this goes from one stored hour to the next
 /// and looks for the sensor in each: at most two searches per hour that has pages of anybody, and
@@ -84,14 +84,14 @@ pub(super) fn scan(
     name: &str,
     sensor: &str,
     hours: Range<Hour>,
-    with_readings: bool,
-    pages_max: usize,
-) -> Result<Vec<ScannedPage>, Failure> {
+    projection: &Projection,
+    extent: Extent,
+) -> Result<(Vec<ScannedPage>, usize), Failure> {
     let keys = Keys::of(name);
     let transaction = database.begin_read()?;
     let pages = transaction.open_table(PAGES)?;
     let end = keys.hour(hours.end);
-    let mut found = Vec::new();
+    let (mut found, mut size) = (Vec::new(), 0);
     let mut hour = hours.start;
     while hour < hours.end {
         let bucket = keys.bucket(hour, sensor);
@@ -105,10 +105,11 @@ pub(super) fn scan(
             }
             _ if key.value().starts_with(&bucket) => {
                 for_each_page(&pages, &keys, hour, sensor, |bytes, page| {
-                    found.push(form::decode_for_scan(bytes, page, with_readings)?);
+                    size += bytes.len();
+                    found.push(form::decode_for_scan(bytes, page, projection)?);
                     Ok(())
                 })?;
-                if found.len() >= pages_max {
+                if found.len() >= extent.pages || size >= extent.bytes {
                     break;
                 }
             }
@@ -116,7 +117,7 @@ pub(super) fn scan(
         }
         hour = hour.next();
     }
-    Ok(found)
+    Ok((found, size))
 }
 
 /// The trait's `scan_back`: as [`scan`], from stored hour to stored hour the other way.
@@ -125,15 +126,16 @@ pub(super) fn scan_back(
     name: &str,
     sensor: &str,
     hours: Range<Hour>,
-    pages_max: usize,
+    projection: &Projection,
+    extent: Extent,
 ) -> Result<Vec<ScannedPage>, Failure> {
     let keys = Keys::of(name);
     let transaction = database.begin_read()?;
     let pages = transaction.open_table(PAGES)?;
     let start = keys.hour(hours.start);
-    let mut found = Vec::new();
+    let (mut found, mut size) = (Vec::new(), 0);
     let mut end = hours.end;
-    while hours.start < end && found.len() < pages_max {
+    while hours.start < end && found.len() < extent.pages && size < extent.bytes {
         let hour = Hour(end.0 - 1);
         let last = keys.page(hour, sensor, u32::MAX);
         let Some(before) = pages.range(&*start..=&*last)?.next_back() else { break };
@@ -146,7 +148,8 @@ pub(super) fn scan_back(
             }
             _ if key.value().starts_with(&keys.bucket(hour, sensor)) => {
                 for_each_page(&pages, &keys, hour, sensor, |bytes, page| {
-                    found.push(form::decode_for_scan(bytes, page, true)?);
+                    size += bytes.len();
+                    found.push(form::decode_for_scan(bytes, page, projection)?);
                     Ok(())
                 })?;
             }

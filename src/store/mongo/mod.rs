@@ -37,10 +37,10 @@ use self::writes::Change;
 use crate::bucket::kept::{Cursor, KeptBucket, KeptSensor, Walked};
 use crate::bucket::page::StoredPage;
 use crate::bucket::registry::Registry;
-use crate::bucket::store::{BucketId, PageWrite, ScannedPage, SensorFilter, Written};
+use crate::bucket::store::{BucketId, Extent, PageWrite, Projection, ScannedPage, SensorFilter, Written};
 use crate::bucket::{SensorDocument, StorageError, Store};
 use crate::reading::{Hour, Stamp};
-use crate::store::document;
+use crate::store::{Room, document};
 
 /// How many sensors one read asks for at most.
 const READ_SENSORS: usize = 1000;
@@ -144,7 +144,7 @@ impl Store for MongoStore {
             places.extend(page_ids.iter().enumerate().map(|(i, id)| (id.clone(), offset + i)));
             let (collection, filter) = (collections.buckets.clone(), doc! { "_id": { "$in": page_ids } });
             let first_pages =
-                self.read(async move { find(&collection, filter, Document::new(), None, None).await }).await?;
+                self.read(async move { find(&collection, filter, Document::new(), None, Extent::ALL).await }).await?;
             let mut spilled = Vec::new();
             for first in &first_pages {
                 let page = document::decode_page(first)?;
@@ -171,10 +171,10 @@ impl Store for MongoStore {
         database: &str,
         sensor: &str,
         hours: Range<Hour>,
-        with_readings: bool,
-        pages_max: usize,
+        projection: &Projection,
+        extent: Extent,
     ) -> Result<Vec<ScannedPage>, StorageError> {
-        self.scan_sorted(database, sensor, hours, 1, with_readings, pages_max).await
+        self.scan_sorted(database, sensor, hours, 1, projection, extent).await
     }
 
     async fn scan_back(
@@ -182,9 +182,10 @@ impl Store for MongoStore {
         database: &str,
         sensor: &str,
         hours: Range<Hour>,
-        pages_max: usize,
+        projection: &Projection,
+        extent: Extent,
     ) -> Result<Vec<ScannedPage>, StorageError> {
-        self.scan_sorted(database, sensor, hours, -1, true, pages_max).await
+        self.scan_sorted(database, sensor, hours, -1, projection, extent).await
     }
 
     async fn scan_sensors(
@@ -192,10 +193,10 @@ impl Store for MongoStore {
         database: &str,
         sensors: &[&str],
         hours: Range<Hour>,
-        with_readings: bool,
-        fields: Option<&[&str]>,
-    ) -> Result<Vec<Vec<ScannedPage>>, StorageError> {
-        self.scan_many(database, sensors, hours, with_readings, fields).await
+        projection: &Projection,
+        bytes_max: usize,
+    ) -> Result<Option<Vec<Vec<ScannedPage>>>, StorageError> {
+        self.scan_many(database, sensors, hours, projection, Room::new(bytes_max)).await
     }
 
     async fn read_sensors(&self, database: &str, keys: &[&str]) -> Result<Vec<SensorDocument>, StorageError> {
@@ -203,7 +204,8 @@ impl Store for MongoStore {
         let mut sensors = Vec::with_capacity(keys.len());
         for keys in keys.chunks(READ_SENSORS) {
             let (collection, filter) = (collection.clone(), doc! { "_id": { "$in": keys } });
-            let found = self.read(async move { find(&collection, filter, Document::new(), None, None).await }).await?;
+            let found =
+                self.read(async move { find(&collection, filter, Document::new(), None, Extent::ALL).await }).await?;
             for sensor in found {
                 sensors.push(document::decode_sensor(&sensor)?);
             }
@@ -315,7 +317,7 @@ impl Store for MongoStore {
     async fn revisit(&self, database: &str) -> Result<(), StorageError> {
         self.forget(database);
         let buckets = Collections::of(&self.mongo, database).buckets;
-        let any = async move { find(&buckets, doc! {}, doc! {}, Some(doc! { "_id": 1 }), Some(1)).await };
+        let any = async move { find(&buckets, doc! {}, doc! {}, Some(doc! { "_id": 1 }), Extent::pages(1)).await };
         // Somebody wrote to it who did not know yet that it was dropped: it is there again.
         if !self.read(any).await?.is_empty() {
             self.created(database).await?;

@@ -7,26 +7,27 @@ use mongodb::{Client, ClientSession, Collection};
 use super::outcome::classify;
 use super::setup::Collections;
 use crate::bucket::StorageError;
-use crate::bucket::store::SensorFilter;
+use crate::bucket::store::{Extent, SensorFilter};
 
-/// All documents of a filter, sorted.
+/// The documents of a filter, sorted, as many as the extent has pages.
 pub async fn find(
     collection: &Collection<RawDocumentBuf>,
     filter: Document,
     sort: Document,
     projection: Option<Document>,
-    limit: Option<i64>,
+    extent: Extent,
 ) -> Result<Vec<RawDocumentBuf>, StorageError> {
     let mut find = collection.find(filter).sort(sort);
     if let Some(projection) = projection {
         find = find.projection(projection);
     }
-    if let Some(limit) = limit {
+    if let Ok(limit) = i64::try_from(extent.pages) {
         find = find.limit(limit);
     }
     let mut cursor = find.await.map_err(|e| classify(&e))?;
-    let mut documents = Vec::new();
-    while cursor.advance().await.map_err(|e| classify(&e))? {
+    let (mut documents, mut bytes) = (Vec::new(), 0);
+    while bytes < extent.bytes && cursor.advance().await.map_err(|e| classify(&e))? {
+        bytes += cursor.current().as_bytes().len();
         documents.push(cursor.current().to_owned());
     }
     Ok(documents)
@@ -48,7 +49,7 @@ pub async fn list_sensors(
     if filter.outliers {
         query.insert("outlier.since", doc! { "$exists": true });
     }
-    find(collection, query, doc! { "_id": 1 }, None, i64::try_from(filter.limit).ok()).await
+    find(collection, query, doc! { "_id": 1 }, None, Extent::pages(filter.limit)).await
 }
 
 /// One bucket's pages in both collections as they were at one moment, in order of their numbers.

@@ -13,10 +13,10 @@ use super::reads::{self, find};
 use super::setup::Collections;
 use super::{MongoStore, date};
 use crate::bucket::StorageError;
-use crate::bucket::store::ScannedPage;
+use crate::bucket::store::{Extent, Projection, ScannedPage};
 use crate::reading::Hour;
-use crate::store::document;
 use crate::store::names::key;
+use crate::store::{Room, document};
 
 /// How many sensors one command asks for: enough that a command costs little, few enough that commands for a
 /// thousand sensors run beside each other.
@@ -32,12 +32,13 @@ pub struct Found {
     pub has_overflow: bool,
 }
 
-/// What of a page a scan needs. Summaries of other fields than these are left where they are.
-pub fn projection(with_readings: bool, fields: Option<&[&str]>) -> Option<Document> {
-    if with_readings {
+/// What of a page a scan has the server send: all of one whose readings are wanted, as the stamps of all cells stand
+/// together; else the summaries of the fields wanted.
+pub fn sent(projection: &Projection) -> Option<Document> {
+    if projection.readings {
         return None;
     }
-    let Some(fields) = fields else { return Some(without_readings()) };
+    let Some(fields) = &projection.fields else { return Some(without_readings()) };
     let mut wanted = doc! {
         "_id": 1, "schemaVersion": 1, "sensor": 1, "start": 1, "page": 1, "rev": 1, "hasOverflow": 1,
         "order.rev": 1, "order.floor": 1, "order.first": 1, "order.last": 1,
@@ -46,7 +47,7 @@ pub fn projection(with_readings: bool, fields: Option<&[&str]>) -> Option<Docume
         // An empty document, not none.
         wanted.insert("summary.0.0", 1);
     }
-    for field in fields {
+    for field in fields.iter() {
         wanted.insert(format!("summary.{}", key(field)), 1);
     }
     Some(wanted)
@@ -62,28 +63,31 @@ pub async fn first_pages(
     sensors: Arc<HashMap<String, usize>>,
     asked: Range<usize>,
     hours: Range<Hour>,
-    projection: Option<Document>,
-    with_readings: bool,
-) -> Result<Vec<Found>, StorageError> {
+    projection: Projection,
+    room: Room,
+) -> Result<Option<Vec<Found>>, StorageError> {
     let keys: Vec<&String> = sensors.iter().filter(|(_, place)| asked.contains(place)).map(|(key, _)| key).collect();
     let filter = doc! { "sensor": { "$in": keys }, "start": { "$gte": date(hours.start), "$lt": date(hours.end) } };
     let mut find = collection.find(filter).batch_size(10_000);
-    if let Some(projection) = projection {
-        find = find.projection(projection);
+    if let Some(sent) = sent(&projection) {
+        find = find.projection(sent);
     }
     let mut cursor = find.await.map_err(|e| classify(&e))?;
     let (mut found, mut older) = (Vec::new(), Vec::new());
     while cursor.advance().await.map_err(|e| classify(&e))? {
         let page = cursor.current();
+        if !room.take(page.as_bytes().len()) {
+            return Ok(None);
+        }
         let Some(place) = page.get_str("sensor").ok().and_then(|sensor| sensors.get(sensor)) else { continue };
-        match document::decode_scanned(page, with_readings)? {
+        match document::decode_scanned(page, &projection)? {
             Some(scanned) => found.push(Found { place: *place, page: scanned, has_overflow: has_overflow(page) }),
             None => older.extend(page.get_str("_id").ok().map(str::to_owned)),
         }
     }
     let place = |page: &RawDocument| sensors.get(page.get_str("sensor").ok()?).copied();
-    found.extend(older_pages(&collection, &older, place).await?);
-    Ok(found)
+    found.extend(older_pages(&collection, &older, place, &projection).await?);
+    Ok(Some(found))
 }
 
 /// How many pages are read at a time whose summaries have to be made anew.
@@ -94,13 +98,14 @@ async fn older_pages(
     collection: &Collection<RawDocumentBuf>,
     ids: &[String],
     place: impl Fn(&RawDocument) -> Option<usize>,
+    projection: &Projection,
 ) -> Result<Vec<Found>, StorageError> {
     let mut found = Vec::with_capacity(ids.len());
     for ids in ids.chunks(OLDER_PAGES) {
-        let pages = find(collection, doc! { "_id": { "$in": ids } }, Document::new(), None, None).await?;
+        let pages = find(collection, doc! { "_id": { "$in": ids } }, Document::new(), None, Extent::ALL).await?;
         for page in &pages {
             // With its readings it has an answer.
-            if let (Some(place), Some(scanned)) = (place(page), document::decode_scanned(page, false)?) {
+            if let (Some(place), Some(scanned)) = (place(page), document::decode_scanned(page, projection)?) {
                 found.push(Found { place, page: scanned, has_overflow: has_overflow(page) });
             }
         }
@@ -112,8 +117,8 @@ fn has_overflow(page: &RawDocument) -> bool {
     page.get_bool("hasOverflow").unwrap_or(false)
 }
 
-fn all_scanned(pages: &[RawDocumentBuf], with_readings: bool) -> Result<Option<Vec<ScannedPage>>, StorageError> {
-    pages.iter().map(|page| document::decode_scanned(page, with_readings)).collect()
+fn all_scanned(pages: &[RawDocumentBuf], projection: &Projection) -> Result<Option<Vec<ScannedPage>>, StorageError> {
+    pages.iter().map(|page| document::decode_scanned(page, projection)).collect()
 }
 
 impl MongoStore {
@@ -137,15 +142,14 @@ impl MongoStore {
         collections: &Collections,
         sensor: &str,
         hour: Hour,
-        projection: Option<Document>,
+        projection: &Projection,
     ) -> Result<Vec<ScannedPage>, StorageError> {
-        let with_readings = projection.is_none();
-        let pages = self.spilled(collections, sensor, hour, projection).await?;
-        if let Some(scanned) = all_scanned(&pages, with_readings)? {
+        let pages = self.spilled(collections, sensor, hour, sent(projection)).await?;
+        if let Some(scanned) = all_scanned(&pages, projection)? {
             return Ok(scanned);
         }
         let pages = self.spilled(collections, sensor, hour, None).await?;
-        Ok(all_scanned(&pages, with_readings)?.unwrap_or_default())
+        Ok(all_scanned(&pages, projection)?.unwrap_or_default())
     }
 
     /// Pages of one sensor by hour, rising (1) or falling (-1).
@@ -155,33 +159,31 @@ impl MongoStore {
         sensor: &str,
         hours: Range<Hour>,
         order: i32,
-        with_readings: bool,
-        pages_max: usize,
+        projection: &Projection,
+        extent: Extent,
     ) -> Result<Vec<ScannedPage>, StorageError> {
         let collections = Collections::of(&self.mongo, database);
-        let projection = (!with_readings).then(without_readings);
         let filter = doc! { "sensor": sensor, "start": { "$gte": date(hours.start), "$lt": date(hours.end) } };
-        let (collection, asked) = (collections.buckets.clone(), projection.clone());
-        let limit = i64::try_from(pages_max).ok();
+        let (collection, asked) = (collections.buckets.clone(), sent(projection));
         let first_pages =
-            self.read(async move { find(&collection, filter, doc! { "start": order }, asked, limit).await }).await?;
+            self.read(async move { find(&collection, filter, doc! { "start": order }, asked, extent).await }).await?;
         let mut found = Vec::with_capacity(first_pages.len());
         for first in &first_pages {
             let id = first.get_str("_id").unwrap_or_default();
-            let page = document::decode_scanned(first, with_readings)?;
+            let page = document::decode_scanned(first, projection)?;
             found.push((id, page.map(|page| Found { place: 0, page, has_overflow: has_overflow(first) })));
         }
         let older = found.iter().filter(|(_, page)| page.is_none()).map(|(id, _)| (*id).to_owned()).collect();
-        let mut older = self.older_of(&collections, sensor, older).await?;
+        let mut older = self.older_of(&collections, sensor, older, projection).await?;
         let mut pages = Vec::new();
         for (id, page) in found {
-            if pages.len() >= pages_max {
+            if pages.len() >= extent.pages {
                 break;
             }
             // Neither, when it was deleted meanwhile.
             let Some(page) = page.or_else(|| older.remove(id)) else { continue };
             if page.has_overflow {
-                pages.extend(self.spilled_scanned(&collections, sensor, page.page.hour, projection.clone()).await?);
+                pages.extend(self.spilled_scanned(&collections, sensor, page.page.hour, projection).await?);
             } else {
                 pages.push(page.page);
             }
@@ -195,12 +197,13 @@ impl MongoStore {
         collections: &Collections,
         sensor: &str,
         ids: Vec<String>,
+        projection: &Projection,
     ) -> Result<HashMap<String, Found>, StorageError> {
         if ids.is_empty() {
             return Ok(HashMap::new());
         }
-        let collection = collections.buckets.clone();
-        let pages = self.read(async move { older_pages(&collection, &ids, |_| Some(0)).await }).await?;
+        let (collection, wanted) = (collections.buckets.clone(), projection.clone());
+        let pages = self.read(async move { older_pages(&collection, &ids, |_| Some(0), &wanted).await }).await?;
         let id = |page: &Found| document::page_id(sensor, page.page.hour, page.page.number);
         Ok(pages.into_iter().map(|page| (id(&page), page)).collect())
     }
@@ -211,30 +214,31 @@ impl MongoStore {
         database: &str,
         sensors: &[&str],
         hours: Range<Hour>,
-        with_readings: bool,
-        fields: Option<&[&str]>,
-    ) -> Result<Vec<Vec<ScannedPage>>, StorageError> {
+        projection: &Projection,
+        room: Room,
+    ) -> Result<Option<Vec<Vec<ScannedPage>>>, StorageError> {
         let collections = Collections::of(&self.mongo, database);
-        let projection = projection(with_readings, fields);
         let places: HashMap<String, usize> =
             sensors.iter().enumerate().map(|(place, sensor)| ((*sensor).to_owned(), place)).collect();
         let places = Arc::new(places);
         let lots = (0..sensors.len()).step_by(SENSORS).map(|from| {
             let (collection, places) = (collections.buckets.clone(), places.clone());
             let lot = from..from + SENSORS;
-            self.read(first_pages(collection, places, lot, hours.clone(), projection.clone(), with_readings))
+            self.read(first_pages(collection, places, lot, hours.clone(), projection.clone(), room.clone()))
         });
         let mut pages: Vec<Vec<ScannedPage>> = vec![Vec::new(); sensors.len()];
-        for found in futures_util::future::try_join_all(lots).await?.into_iter().flatten() {
+        let lots = futures_util::future::try_join_all(lots).await?;
+        let Some(lots) = lots.into_iter().collect::<Option<Vec<_>>>() else { return Ok(None) };
+        for found in lots.into_iter().flatten() {
             if !found.has_overflow {
                 pages[found.place].push(found.page);
                 continue;
             }
             let hour = found.page.hour;
-            let several = self.spilled_scanned(&collections, sensors[found.place], hour, projection.clone()).await?;
+            let several = self.spilled_scanned(&collections, sensors[found.place], hour, projection).await?;
             pages[found.place].extend(several);
         }
         pages.iter_mut().for_each(|pages| pages.sort_by_key(|page| (page.hour, page.number)));
-        Ok(pages)
+        Ok(Some(pages))
     }
 }

@@ -12,6 +12,7 @@ use super::reads::find;
 use super::setup::Collections;
 use crate::bucket::StorageError;
 use crate::bucket::kept::{Cursor, KeptBucket, KeptSensor, Walked};
+use crate::bucket::store::Extent;
 use crate::store::document::{decode_kept, decode_kept_sensor};
 
 /// How many bytes of documents end a part.
@@ -120,9 +121,9 @@ pub async fn sensors(
     max: usize,
 ) -> Result<Walked<KeptSensor>, StorageError> {
     let from = from.map_or_else(String::new, |from| String::from_utf8_lossy(&from.0).into_owned());
-    let limit = i64::try_from(max.max(1).saturating_add(1)).ok();
+    let extent = Extent::pages(max.max(1).saturating_add(1));
     let filter = doc! { "_id": { "$gte": from } };
-    let documents = find(collection, filter, doc! { "_id": 1 }, None, limit).await?;
+    let documents = find(collection, filter, doc! { "_id": 1 }, None, extent).await?;
     let mut walked = Walked::default();
     for document in documents {
         let key = document.get_str("_id").unwrap_or_default().to_owned();

@@ -143,7 +143,7 @@ fn readings_come_ordered_by_time_in_the_form_asked_for() {
 /// An answer ends where it has bytes enough, whichever end it began at.
 #[test]
 fn parts_bounded_by_their_bytes_are_together_the_whole_in_both_orders() {
-    let server = Launch::embedded().config("[query]\nanswer_bytes = \"64KiB\"\n").start();
+    let server = Launch::embedded().config("[query]\nrequest_bytes = \"1MiB\"\n").start();
     let client = Client { server: &server, database: "d" };
     let line = |n: i64| format!("m,s=a n={n}i,half={} {}\n", n as f64 / 2.0, HOUR_START + n * 10 * SECOND);
     client.keep(&(0..4000).map(line).collect::<String>());
@@ -193,17 +193,12 @@ fn a_chart_has_few_readings_and_every_peak() {
     assert_eq!(times(&client.readings("text", "max_points=2&order=desc")), [2, 1]);
     let nothing = json!({"series": [{"sensor": "text", "tags": {}, "readings": []}], "next": null});
     assert_eq!(client.get(PATH, "sensor=text&max_points=2&from=2026-01-01T00:00:00Z").expect(200).json(), nothing);
-    let server = Launch::embedded().config("[query]\npoints_max = 3\n").start();
+    let server = Launch::embedded().config("[query]\nrequest_bytes = \"4MiB\"\n").start();
     let limited = Client { server: &server, database: "d" };
-    limited.keep("m,s=1 v=1 1\nm,s=1 v=2 2\nm,s=2 v=1 1\nm,s=2 v=2 2");
-    let error = limited.get(PATH, "measurement=m&max_points=5").expect(400).json();
-    assert!(text_at(&error, "error").contains("(query.points_max)"), "{error}");
-    let server = Launch::embedded().config("[query]\nanswer_bytes = \"64KiB\"\n").start();
-    let limited = Client { server: &server, database: "d" };
-    limited.keep(&(0..9000).map(|n| format!("m v={n} {n}\n")).collect::<String>());
+    limited.keep(&(0..20_000).map(|n| format!("m v={n} {n}\n")).collect::<String>());
     assert!((200..=500).contains(&limited.readings("m", "max_points=500").len()));
-    let error = limited.get(PATH, "sensor=m&max_points=9000").expect(400).json();
-    assert!(text_at(&error, "error").contains("query.answer_bytes"), "{error}");
+    let error = limited.get(PATH, "sensor=m&max_points=20000").expect(400).json();
+    assert!(text_at(&error, "error").contains("(query.request_bytes)"), "{error}");
 }
 
 #[test]

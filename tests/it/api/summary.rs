@@ -284,18 +284,17 @@ fn aggregates_of_the_table_answer_in_both_languages() {
 
 #[test]
 fn too_many_windows_and_senseless_steps_are_refused() {
-    let server = Launch::embedded().config("[query]\nwindows_max = 10\n").start();
+    let server = Launch::embedded().config("[query]\nrequest_bytes = \"1MiB\"\n").start();
     let client = Client { server: &server, database: "d" };
     let line = |n: i64| format!("m v={n} {}\n", n * HOUR);
     client.keep(&(0..11).map(line).collect::<String>());
     let ten = format!("from=0&to={}", 10 * HOUR);
     assert_eq!(windows(&client, "m", &ten).as_array().unwrap().len(), 10);
     assert_eq!(windows(&client, "m", "step=2h").as_array().unwrap().len(), 6);
-    let message =
-        "the range has more than 10 windows of this step (query.windows_max): take a longer step or a shorter range";
-    for step in ["1h", "1m"] {
-        let answer = client.get(PATH, &format!("sensor=m&step={step}")).expect(400).json();
-        assert_eq!(answer, json!({"error": message}), "{step}");
+    for step in ["1s", "1ms"] {
+        let answer = client.get(PATH, &format!("sensor=m&step={step}&fill=null")).expect(400).json();
+        let message = text_at(&answer, "error");
+        assert!(message.contains("more than 1048576 bytes of memory (query.request_bytes)"), "{step}: {message}");
     }
     for step in ["0h", "-1h", "1", "h", "1.5h", "1y", "1 h", "99999999999999999999h", "9999999999d"] {
         let answer = client.get(PATH, &format!("sensor=m&step={}", super::encode(step))).expect(400).json();

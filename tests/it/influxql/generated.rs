@@ -21,7 +21,7 @@ use crate::support::influxd::Influxd;
 use crate::support::server::Launch;
 
 const SEED: u64 = 1;
-const CASES: usize = 3000;
+const CASES: usize = 4000;
 
 #[test]
 fn influxdb_and_hourglass_answer_alike_what_nobody_thought_of() {

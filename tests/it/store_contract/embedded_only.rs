@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use hourglass::bucket::store::{PageWrite, SensorFilter, Written};
+use hourglass::bucket::store::{Extent, PageWrite, Projection, SensorFilter, Written};
 use hourglass::bucket::{Bucket, Reading, SensorDocument, StorageError};
 use hourglass::reading::{Hour, Value};
 use hourglass::store::document::{page_document, page_id};
@@ -67,7 +67,10 @@ async fn a_damaged_page_is_named_and_never_written_over() {
     place.with_file(|database| damage(database, PAGES, page_row(database, &bad_page)));
 
     assert_unreadable(place.store().read_buckets(DB, &[good.clone(), bad.clone()]).await, &bad_page);
-    assert_unreadable(place.store().scan(DB, "bad", HOUR..HOUR.next(), false, 9).await, &bad_page);
+    assert_unreadable(
+        place.store().scan(DB, "bad", HOUR..HOUR.next(), &Projection::SUMMARIES, Extent::pages(9)).await,
+        &bad_page,
+    );
     assert_stored(&bucket, &read(place.store(), DB, &good).await);
     // A walk names it and goes on.
     let walked = place.store().walk_buckets(DB, None, 100).await.expect("a part").found;
@@ -212,7 +215,11 @@ async fn a_file_of_the_first_format_is_read_and_its_pages_are_packed_when_they_c
         }
         set_format(database, 1);
     });
-    let scanned = place.store().scan(DB, &old.sensor.key, HOUR..HOUR.next(), true, 9).await.expect("a scan");
+    let scanned = place
+        .store()
+        .scan(DB, &old.sensor.key, HOUR..HOUR.next(), &Projection::ALL, Extent::pages(9))
+        .await
+        .expect("a scan");
     assert_eq!(scanned[0].readings.as_ref(), Some(&buckets[0].pages()[0].readings));
     let walked = place.store().walk_buckets(DB, None, 9).await.expect("a part").found;
     assert!(walked.iter().all(|bucket| bucket.pages[0].as_ref().is_ok_and(|page| page.id == page.key)), "{walked:?}");

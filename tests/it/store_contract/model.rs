@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use hourglass::bucket::store::{BucketId, ScannedPage};
+use hourglass::bucket::store::{BucketId, Extent, Projection, ScannedPage};
 use hourglass::bucket::{Bucket, Caps, Reading, Summary};
 use hourglass::reading::{Hour, Value};
 
@@ -173,7 +173,11 @@ async fn check_scans(place: &impl Place, seed: u64, model: &Model, random: &mut 
             let first = from;
             let mut found: BTreeMap<Key, Vec<hourglass::bucket::Readings>> = BTreeMap::new();
             loop {
-                let pages = place.store().scan(database, key, from..to, true, pages_max).await.expect("a scan");
+                let pages = place
+                    .store()
+                    .scan(database, key, from..to, &Projection::ALL, Extent::pages(pages_max))
+                    .await
+                    .expect("a scan");
                 let Some(last) = pages.last() else { break };
                 from = last.hour.next();
                 for page in pages {
@@ -208,10 +212,10 @@ async fn check_scans_of_all(place: &impl Place, seed: u64) {
             SENSORS.iter().map(|sensor| id(seed, (database, *sensor, Hour(0))).sensor.key.to_string()).collect();
         keys.push("nobody".to_owned());
         let asked: Vec<&str> = keys.iter().map(String::as_str).collect();
-        for with_readings in [true, false] {
-            let scan = place.store().scan_sensors(database, &asked, hours.clone(), with_readings, None).await;
-            for (sensor, found) in asked.iter().zip(scan.expect("a scan")) {
-                let one = place.store().scan(database, sensor, hours.clone(), with_readings, usize::MAX).await;
+        for projection in [Projection::ALL, Projection::SUMMARIES] {
+            let scan = place.store().scan_sensors(database, &asked, hours.clone(), &projection, usize::MAX).await;
+            for (sensor, found) in asked.iter().zip(scan.expect("a scan").expect("nothing bounds it")) {
+                let one = place.store().scan(database, sensor, hours.clone(), &projection, Extent::ALL).await;
                 assert_eq!(shown(&found), shown(&one.expect("a scan")), "seed {seed}: {sensor}");
             }
         }

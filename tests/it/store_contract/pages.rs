@@ -1,6 +1,6 @@
 //! Writing pages and reading them back.
 
-use hourglass::bucket::store::{PageWrite, Written};
+use hourglass::bucket::store::{Extent, PageWrite, Projection, Written};
 use hourglass::bucket::{Bucket, Caps, Reading, WriteKind};
 use hourglass::reading::time::{TIMESTAMP_MAX, TIMESTAMP_MIN};
 use hourglass::reading::{Hour, Value};
@@ -55,7 +55,11 @@ pub async fn values_names_and_times_come_back_as_they_were(place: &mut impl Plac
         merge(&mut bucket, &readings, &CAPS);
         assert!(write_through(place.store(), DB, &id, &mut bucket).await);
         assert_stored(&bucket, &read(place.store(), DB, &id).await);
-        let scanned = place.store().scan(DB, &odd.key, id.hour..id.hour.next(), true, 10).await.expect("a scan");
+        let scanned = place
+            .store()
+            .scan(DB, &odd.key, id.hour..id.hour.next(), &Projection::ALL, Extent::pages(10))
+            .await
+            .expect("a scan");
         assert_eq!((scanned.len(), scanned[0].hour), (1, id.hour));
         assert_eq!(scanned[0].readings.as_ref(), Some(&bucket.pages()[0].readings));
     }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use hourglass::bucket::store::ScannedPage;
+use hourglass::bucket::store::{Extent, Projection, ScannedPage};
 use hourglass::bucket::{Reading, Store, Summary};
 use hourglass::reading::{Hour, Value};
 
@@ -10,11 +10,14 @@ use super::place::{CAPS, DB, Place, SMALL, bucket_id, put, reading, seconds, sen
 
 async fn scan(store: &dyn Store, sensor: &str, hours: Range<i64>, pages_max: usize) -> Vec<ScannedPage> {
     let hours = Hour(hours.start)..Hour(hours.end);
-    store.scan(DB, sensor, hours, true, pages_max).await.expect("a scan")
+    store.scan(DB, sensor, hours, &Projection::ALL, Extent::pages(pages_max)).await.expect("a scan")
 }
 
 async fn scan_back(store: &dyn Store, sensor: &str, hours: Range<i64>, pages_max: usize) -> Vec<ScannedPage> {
-    store.scan_back(DB, sensor, Hour(hours.start)..Hour(hours.end), pages_max).await.expect("a scan")
+    store
+        .scan_back(DB, sensor, Hour(hours.start)..Hour(hours.end), &Projection::ALL, Extent::pages(pages_max))
+        .await
+        .expect("a scan")
 }
 
 fn places(pages: &[ScannedPage]) -> Vec<(i64, u32)> {
@@ -54,7 +57,14 @@ pub async fn a_scan_takes_the_whole_hours_of_a_half_open_range(place: &mut impl 
         let falling: Vec<(i64, u32)> = expected.chunks(2).rev().flatten().copied().collect();
         assert_eq!(places(&back), falling, "{hours:?}");
     }
-    assert!(place.store().scan("never written", "s", Hour(0)..Hour(9), true, 9).await.expect("a scan").is_empty());
+    assert!(
+        place
+            .store()
+            .scan("never written", "s", Hour(0)..Hour(9), &Projection::ALL, Extent::pages(9))
+            .await
+            .expect("a scan")
+            .is_empty()
+    );
 }
 
 pub async fn a_scan_stops_after_the_hour_that_makes_it_full(place: &mut impl Place) {
@@ -104,12 +114,12 @@ pub async fn a_stored_summary_is_the_fold_over_its_page(place: &mut impl Place) 
         })
         .collect();
     let bucket = put(place.store(), &bucket_id(&sensor, hour), &readings, &SMALL).await;
-    for with_readings in [true, false] {
+    for projection in [Projection::ALL, Projection::SUMMARIES] {
         let hours = hour..hour.next();
-        let found = place.store().scan(DB, &sensor.key, hours, with_readings, 100).await.expect("a scan");
+        let found = place.store().scan(DB, &sensor.key, hours, &projection, Extent::pages(100)).await.expect("a scan");
         assert_eq!(found.len(), 3);
         for (found, page) in found.iter().zip(bucket.pages()) {
-            assert_eq!(found.readings.as_ref(), with_readings.then_some(&page.readings));
+            assert_eq!(found.readings.as_ref(), projection.readings.then_some(&page.readings));
             let mut folded: Vec<(&str, Summary)> =
                 page.readings.summaries().map(|(name, s)| (&**name, s.clone())).collect();
             let mut stored: Vec<(&str, Summary)> = found.summary.iter().map(|(name, s)| (&**name, s.clone())).collect();
@@ -122,6 +132,43 @@ pub async fn a_stored_summary_is_the_fold_over_its_page(place: &mut impl Place) 
             }
         }
     }
+}
+
+/// A scan for two fields of a wide sensor once brought all of them, and one of many sensors as much as they had.
+pub async fn a_scan_gives_what_its_projection_has_and_stops_where_it_may(place: &mut impl Place) {
+    let sensor = sensor("wide", &[]);
+    let whole = |hour: Hour| -> Vec<Reading> {
+        let fields = |n: i64| ["a", "b", "c.d"].map(|name| (name, Value::Integer(n)));
+        // Of these, one has no field that is asked for.
+        let some = |n: i64| if n == 2 { fields(n)[..1].to_vec() } else { fields(n).to_vec() };
+        (0..4).map(|n| reading(hour.start_ns() + n * 1_000_000_000, &some(n))).collect()
+    };
+    for hour in (0..5).map(Hour) {
+        put(place.store(), &bucket_id(&sensor, hour), &whole(hour), &SMALL).await;
+    }
+    let (key, hours) = (&*sensor.key, Hour(0)..Hour(5));
+    let fields: std::sync::Arc<[std::sync::Arc<str>]> = ["b".into(), "c.d".into(), "nobody".into()].into();
+    for readings in [true, false] {
+        let projection = Projection { readings, fields: Some(fields.clone()) };
+        let one = place.store().scan(DB, key, hours.clone(), &projection, Extent::ALL).await.expect("a scan");
+        let back = place.store().scan_back(DB, key, hours.clone(), &projection, Extent::ALL).await.expect("a scan");
+        let many = place.store().scan_sensors(DB, &[key], hours.clone(), &projection, usize::MAX).await;
+        let many = many.expect("a scan").expect("nothing bounds it").remove(0);
+        assert_eq!((one.len(), back.len(), many.len()), (5, 5, 5));
+        for page in one.iter().chain(&back).chain(&many) {
+            let mut names: Vec<&str> = page.summary.iter().map(|(name, _)| &**name).collect();
+            names.sort_unstable();
+            assert_eq!(names, ["b", "c.d"]);
+            assert_eq!(page.summary.iter().map(|(_, summary)| summary.count()).collect::<Vec<_>>(), [3, 3]);
+            let columns = page.readings.as_ref().map(|set| set.columns().map(|(name, _)| &**name).collect::<Vec<_>>());
+            assert_eq!(columns, readings.then(|| vec!["b", "c.d"]));
+        }
+    }
+    let all = &Projection::ALL;
+    let first = place.store().scan(DB, key, hours.clone(), all, Extent { pages: 9, bytes: 1 }).await.expect("a scan");
+    let last = place.store().scan_back(DB, key, hours.clone(), all, Extent { pages: 9, bytes: 1 }).await;
+    assert_eq!((places(&first), places(&last.expect("a scan"))), (vec![(0, 0)], vec![(4, 0)]));
+    assert!(place.store().scan_sensors(DB, &[key], hours, all, 1).await.expect("a scan").is_none());
 }
 
 pub async fn sensors_whose_keys_begin_alike_are_kept_apart(place: &mut impl Place) {

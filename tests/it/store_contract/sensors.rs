@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use hourglass::bucket::store::{Outlier, SensorFilter, Written};
+use hourglass::bucket::store::{Extent, Outlier, Projection, SensorFilter, Written};
 use hourglass::bucket::{SensorDocument, Store};
 use hourglass::reading::{Family, Hour, Sensor, Value};
 
@@ -190,7 +190,11 @@ pub async fn databases_are_separate(place: &mut impl Place) {
     for (n, name) in (0..).zip(names) {
         let stored = read(place.store(), name, &id).await;
         assert_stored(&buckets[usize::try_from(n).expect("small")], &stored);
-        let scanned = place.store().scan(name, "climate", Hour(-9)..Hour(9), false, 100).await.expect("a scan");
+        let scanned = place
+            .store()
+            .scan(name, "climate", Hour(-9)..Hour(9), &Projection::SUMMARIES, Extent::pages(100))
+            .await
+            .expect("a scan");
         assert_eq!(scanned.len(), 1, "{name}");
         let sensors = place.store().list_sensors(name, &everything).await.expect("a list");
         assert_eq!(sensors.iter().map(|s| s.last_seen).collect::<Vec<_>>(), [Some(n * MILLI)], "{name}");

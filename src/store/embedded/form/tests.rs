@@ -55,7 +55,7 @@ fn read(bytes: &[u8], key: PageKey<'_>) -> [Result<String, StorageError>; 4] {
     [
         rev(bytes, || key.id()).map(|rev| rev.to_string()),
         decode(bytes, key).map(|page| format!("{page:?}")),
-        decode_for_scan(bytes, key, true).map(|page| format!("{page:?}")),
+        decode_for_scan(bytes, key, &Projection::ALL).map(|page| format!("{page:?}")),
         decode_for_walk(bytes, key).map(|page| format!("{page:?}")),
     ]
 }
@@ -75,9 +75,9 @@ proptest! {
         prop_assert_eq!((ours.number, ours.rev, ours.closed), (theirs.number, theirs.rev, theirs.closed));
         prop_assert_eq!((ours.has_overflow, ours.applied), (theirs.has_overflow, theirs.applied));
         prop_assert_eq!(rev(&packed, || id.sensor.key.to_string()), Ok(page.next_rev()));
-        for with_readings in [true, false] {
+        for projection in [Projection::ALL, Projection::SUMMARIES] {
             let [ours, theirs] = [&packed, &document].map(|bytes| {
-                let scanned = decode_for_scan(bytes, key(&id), with_readings).expect("a page");
+                let scanned = decode_for_scan(bytes, key(&id), &projection).expect("a page");
                 // The decimals of all bits of a float are those of no other.
                 (scanned.hour, scanned.number, format!("{:?}", scanned.summary), scanned.readings)
             });
@@ -170,9 +170,8 @@ fn a_page_without_rests_is_summed_anew_from_its_readings() {
     let at = rest.windows(order.len()).position(|window| window == order).expect("the order");
     older.extend(rest[..at].iter().chain(&rest[at + order.len()..]));
     older.push(UNSTAMPED);
-    for with_readings in [true, false] {
-        let [older, now] =
-            [&older, &bytes].map(|bytes| decode_for_scan(bytes, key(&id), with_readings).expect("a page"));
+    for projection in [Projection::ALL, Projection::SUMMARIES] {
+        let [older, now] = [&older, &bytes].map(|bytes| decode_for_scan(bytes, key(&id), &projection).expect("a page"));
         assert_eq!(format!("{:?}", older.summary), format!("{:?}", now.summary));
         assert_eq!((older.readings, older.oldest), (now.readings.map(unstamped), SETTLED));
     }
