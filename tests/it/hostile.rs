@@ -5,6 +5,7 @@
 mod http2;
 mod names;
 mod numbers;
+mod queries;
 mod sensors;
 mod sizes;
 mod slow;
@@ -93,7 +94,8 @@ impl Drop for End<'_> {
 /// Writes one reading after the other until told, at least one, and finds them all: how long each took.
 fn write_and_read(good: &Client<'_>, what: &str, over: &AtomicBool) -> Vec<Duration> {
     let (mut count, mut times) = (0, Vec::new());
-    let sensor = format!("climate,during={}", what.replace(' ', "-"));
+    let word = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
+    let sensor = format!("climate,during={}", what.chars().map(word).collect::<String>());
     loop {
         let line = format!("{sensor} temp={count} {}", START + i64::try_from(count).expect("few"));
         let started = Instant::now();

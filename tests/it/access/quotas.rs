@@ -120,3 +120,31 @@ fn a_database_has_a_rate_also_where_nobody_needs_a_token() {
     get(&server.url("/api/v1/readings?db=a&sensor=m")).expect(200);
     assert!(metric(&server, "hourglass_ingest_readings_accepted_total") >= 1001.0);
 }
+
+/// One token's answers that its client did not take kept all the memory that there was for queries.
+#[test]
+fn the_queries_of_a_token_leave_memory_to_others() {
+    let bounds = "[query]\nrequest_bytes = \"16MiB\"\nbytes = \"64MiB\"\ntoken_bytes = \"3MiB\"\nlog_after = \"0s\"\n";
+    let (server, admin) = guarded(bounds);
+    let reader = create(&server, &["--name", "reader", "--read", "a"]);
+    let other = create(&server, &["--name", "other", "--read", "a"]);
+    await_status(&server, &reader, 403);
+    await_status(&server, &other, 403);
+    let lines: String = (0..20_000).map(|n| format!("m v={n} {n}\n")).collect();
+    with(&admin, "POST", &server.url("/write?db=a"), &lines).expect(204);
+    let all = server.url("/query?db=a&q=SELECT%20v%20FROM%20m");
+    let refused = with(&reader, "GET", &all, "").expect(503);
+    assert!(refused.text().contains("more than 3145728 bytes of memory at present (query.token_bytes)"), "{refused:?}");
+    assert!(refused.header("retry-after").is_some());
+    let few = server.url("/query?db=a&q=SELECT%20v%20FROM%20m%20LIMIT%2010");
+    with(&reader, "GET", &few, "").expect(200);
+    with(&other, "GET", &few, "").expect(200);
+    // What takes long is told with its token, its text as far as a line has room, and what was read.
+    let long = format!("{few}{}", "%20".repeat(300));
+    with(&other, "GET", &long, "").expect(200);
+    let log = server.stderr();
+    let told = log.lines().rfind(|line| line.contains("slow query (query.log_after)")).expect("a line");
+    let told: serde_json::Value = serde_json::from_str(told).expect("JSON");
+    assert_eq!((&told["token"], &told["readings"]), (&"other".into(), &20_000.into()), "{told}");
+    assert_eq!(told["query"].as_str().map(str::len), Some(200), "{told}");
+}

@@ -30,6 +30,7 @@ const END_HEADERS: u8 = 4;
 const REFUSED_STREAM: [u8; 4] = [0, 0, 0, 7];
 const CANCEL: [u8; 4] = [0, 0, 0, 8];
 /// How answers begin, in HPACK (RFC 7541): an index of its table, and three digits by its Huffman code.
+const STATUS_200: &[u8] = &[0x88];
 const STATUS_204: &[u8] = &[0x89];
 const STATUS_431: &[u8] = &[0x48, 0x83, 0x69, 0x90, 0xff];
 
@@ -151,6 +152,29 @@ fn streams_beyond_those_allowed_are_refused_and_the_others_are_answered() {
         }
         client.end_by(open(STREAMS + FEW_MORE, FLOOD));
     });
+}
+
+/// Two connections whose clients took nothing of 64 answers each kept 2.4 GB.
+#[test]
+fn answers_that_no_stream_takes_keep_no_more_than_all_may() {
+    let server = super::queries::with_data("[server]\nhttp2 = true\n");
+    let before = super::queries::settled(&server);
+    // SETTINGS_INITIAL_WINDOW_SIZE of 0: nothing of a body is ever asked for.
+    let no_window = frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]);
+    let path = format!("/query?db=h&q={}", super::queries::encode("SELECT t FROM long LIMIT 500"));
+    // :method GET and :scheme are in the table.
+    let get = [&[0x82, 0x86, 0x04][..], &text(path.as_bytes()), &[0x01], &text(b"h")].concat();
+    let both = [(); 2].map(|()| {
+        let mut client = Connection::open(&server);
+        client.0.send(no_window.clone());
+        let ask = |n: usize| frame(HEADERS, END_HEADERS | END_STREAM, stream(n), &get);
+        client.0.send((0..STREAMS).flat_map(ask).collect::<Vec<u8>>());
+        let heads = client.take(HEADERS, STREAMS);
+        assert!(heads.iter().any(|(_, head)| head.starts_with(STATUS_200)), "{heads:x?}");
+        client
+    });
+    Memory::grew_at_most(&server, before, super::queries::GROWTH_BYTES);
+    drop(both);
 }
 
 /// A rapid reset (CVE-2023-44487): each request costs its client two frames, and is never one of those at a time.

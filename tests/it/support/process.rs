@@ -165,6 +165,11 @@ pub fn resident_bytes(pid: u32) -> u64 {
     memory(pid, "VmRSS:")
 }
 
+/// Makes its peak what it has now.
+pub fn forget_peak(pid: u32) {
+    std::fs::write(format!("/proc/{pid}/clear_refs"), "5").expect("Linux lets its owner");
+}
+
 /// The most that it ever had.
 pub fn peak_bytes(pid: u32) -> u64 {
     memory(pid, "VmHWM:")

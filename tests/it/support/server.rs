@@ -144,6 +144,12 @@ impl Server {
         self.stdout().lines().find_map(|line| line.trim().strip_prefix("token    ")).map(str::to_owned)
     }
 
+    /// From now on it may have no more than so many bytes of addresses, so that a test that fails hurts nobody else.
+    pub fn limit_memory(&self, bytes: u64) {
+        let [pid, limit] = [format!("--pid={}", self.pid()), format!("--as={bytes}")];
+        assert!(Command::new("prlimit").args([pid, limit]).status().expect("prlimit, of util-linux").success());
+    }
+
     /// The process id.
     pub fn pid(&self) -> u32 {
         self.process.pid()

@@ -1,0 +1,305 @@
+//! Queries that mean harm, as they were found by attack: by default one GET of 27 KB took 1.3 GB and 3.7 s, one of 150
+//! aggregates 5 GB, and clients that hardly read kept 2.4 GB. Each is answered or refused with the key that bounds it; what it
+//! costs is printed. A good client writes beside each.
+
+use std::fmt::Write as _;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use super::{Memory, print, while_a_good_client_is_served};
+use crate::support::http::{post, request};
+use crate::support::process::forget_peak;
+use crate::support::server::{Launch, Server};
+
+/// What a query may make the server grow by.
+pub const GROWTH_BYTES: u64 = 200 << 20;
+/// Readings of `big`, texts of `long` and how long each is.
+const BIG: usize = 100_000;
+const TEXTS: usize = 2_000;
+const TEXT_BYTES: usize = 16 << 10;
+/// 2026-01-15T14:00:00Z.
+const START: i64 = 1_768_485_600_000_000_000;
+const SECOND: i64 = 1_000_000_000;
+
+/// How a query is asked.
+enum Asked {
+    /// `GET /query?q=`, and more.
+    Get(String, &'static str),
+    /// `POST /query` with `q=` in the body.
+    Post(String),
+    /// `GET` of our own API.
+    Api(String),
+}
+
+fn influxql(q: impl Into<String>) -> Asked {
+    Asked::Get(q.into(), "")
+}
+
+impl Asked {
+    /// The status of the answer, how long it is, and how it begins where it is an error.
+    fn ask(&self, server: &Server) -> (u16, usize, String) {
+        let answer = match self {
+            Self::Get(q, more) => request("GET", &server.url(&format!("/query?db=h&q={}{more}", encode(q))), b"", &[]),
+            Self::Post(q) => {
+                let form = [("content-type", "application/x-www-form-urlencoded")];
+                request("POST", &server.url("/query?db=h"), format!("q={}", encode(q)).as_bytes(), &form)
+            }
+            Self::Api(path) => request("GET", &server.url(path), b"", &[]),
+        };
+        let answer = answer.expect("an answer");
+        let text = answer.text();
+        let error = text.find("\"error\"").map_or_else(String::new, |at| text[at..].chars().take(160).collect());
+        (answer.status, text.len(), error)
+    }
+}
+
+/// Text as a value in a URL.
+pub fn encode(text: &str) -> String {
+    percent_encoding::utf8_percent_encode(text, percent_encoding::NON_ALPHANUMERIC).to_string()
+}
+
+/// The texts of so many items.
+fn many(count: usize, between: &str, item: impl Fn(usize) -> String) -> String {
+    (0..count).map(item).collect::<Vec<_>>().join(between)
+}
+
+/// What was found by attack, and variants of it.
+fn attacks() -> Vec<(&'static str, Asked)> {
+    let or = |n: usize| many(n, " OR ", |_| "v=-1".to_owned());
+    let four = |q: &str| [q; 4].join("; ");
+    let api = |path: &str| Asked::Api(path.to_owned());
+    let aggregates = many(150, ",", |n| format!("p{}", n % 99 + 1));
+    let nested = |depth: usize| (0..depth).fold("big".to_owned(), |inner, _| format!("(SELECT v FROM {inner})"));
+    vec![
+        (
+            "1,300 patterns",
+            Asked::Post(format!("SELECT v FROM big WHERE {}", many(1300, " OR ", |n| format!("s=~/x{n}.*/")))),
+        ),
+        (
+            "SHOW SERIES of 1,000 patterns",
+            Asked::Post(format!("SHOW SERIES FROM {}", many(1000, ",", |n| format!("/x{n}.*/")))),
+        ),
+        (
+            "200 columns and LIMIT 1",
+            influxql(format!("SELECT {} FROM big LIMIT 1", many(200, ",", |_| "v".to_owned()))),
+        ),
+        ("200 columns", influxql(format!("SELECT {} FROM big", many(200, ",", |_| "v".to_owned())))),
+        (
+            "5,000 columns, LIMIT 1",
+            Asked::Post(format!("SELECT {} FROM big LIMIT 1", many(5000, ",", |_| "v".to_owned()))),
+        ),
+        ("150 aggregates by 1 s", api(&format!("/api/v1/summary?db=h&measurement=big&step=1s&agg={aggregates}"))),
+        (
+            "150 aggregates by 1 s, filled",
+            api(&format!("/api/v1/summary?db=h&measurement=big&step=1s&fill=null&agg={aggregates}")),
+        ),
+        ("four times all texts", influxql(four("SELECT t FROM long"))),
+        ("480 terms and four times", Asked::Post(four(&format!("SELECT v FROM big WHERE {}", or(480))))),
+        ("20000 terms", Asked::Post(format!("SELECT v FROM big WHERE {}", or(20_000)))),
+        ("CSV of everything", api("/api/v1/readings?db=h&measurement=big&limit=100000&format=csv")),
+        ("NDJSON of everything", api("/api/v1/readings?db=h&measurement=long&limit=100000&format=ndjson")),
+        ("a chart of everything", api("/api/v1/readings?db=h&measurement=big&max_points=100000")),
+        (
+            "GROUP BY 1,000 absent tags",
+            influxql(format!("SELECT mean(v) FROM big GROUP BY {}", many(1000, ",", |n| format!("a{n}")))),
+        ),
+        ("subqueries 40 deep", influxql(format!("SELECT v FROM {}", nested(40)))),
+        (
+            "percentile of everything",
+            influxql(format!("SELECT {} FROM big", many(50, ",", |n| format!("percentile(v, {n})")))),
+        ),
+        ("a pattern on values", influxql("SELECT t FROM long WHERE t =~ /(a|b)*c/")),
+        (
+            "a giant LIMIT and OFFSET",
+            influxql("SELECT v FROM big LIMIT 9000000000000000000 OFFSET 9000000000000000000"),
+        ),
+        ("fill(0) by 1 ns", influxql("SELECT mean(v) FROM big WHERE time > 0 GROUP BY time(1ns) fill(0)")),
+        ("fill(linear) by 1 ms", influxql("SELECT mean(v) FROM big GROUP BY time(1ms) fill(linear)")),
+        (
+            "fill(previous) by 1 ms, LIMIT 1",
+            influxql("SELECT mean(v) FROM big GROUP BY time(1ms) fill(previous) LIMIT 1"),
+        ),
+        ("time(1ns) without a fill", influxql("SELECT max(v) FROM big GROUP BY time(1ns) fill(none)")),
+        (
+            "by 1 s in a zone",
+            influxql("SELECT mean(v) FROM big WHERE time > 0 GROUP BY time(1s) fill(0) tz('Europe/Berlin')"),
+        ),
+        ("top of everything", influxql("SELECT top(v, 100000) FROM big")),
+        ("distinct texts", influxql("SELECT distinct(t) FROM long")),
+        ("count of distinct texts", influxql("SELECT count(distinct(t)) FROM long; SELECT mode(t) FROM long")),
+        ("a moving average", influxql("SELECT moving_average(v, 50000) FROM big")),
+        (
+            "pretty chunks of one row",
+            Asked::Get("SELECT v FROM big".to_owned(), "&pretty=true&chunked=true&chunk_size=1"),
+        ),
+        ("2000 operands", Asked::Post(format!("SELECT {} FROM big", many(2000, " + ", |_| "v".to_owned())))),
+        ("100 statements", Asked::Post(many(100, ";", |_| "SELECT * FROM big".to_owned()))),
+        ("everything grouped", api("/api/v1/summary?db=h&step=1s&agg=p50,median,mode&group_by=*&measurement=big")),
+        (
+            "a list of 20,000 texts",
+            Asked::Post(format!("SELECT v FROM big WHERE s =~ /^({})$/", many(20_000, "|", |n| format!("x{n}")))),
+        ),
+    ]
+}
+
+pub fn with_data(config: &str) -> Server {
+    let server = Launch::embedded().config(config).start();
+    server.limit_memory(6 << 30);
+    for from in (0..BIG).step_by(10_000) {
+        let line = |lines: &mut String, n: usize| {
+            let _ = writeln!(lines, "big,s=s{} v={}.5 {}", n % 10, n % 977, START + n as i64 * SECOND);
+        };
+        let lines = (from..from + 10_000).fold(String::new(), |mut lines, n| {
+            line(&mut lines, n);
+            lines
+        });
+        post(&server.url("/write?db=h"), lines, &[]).expect(204);
+    }
+    for from in (0..TEXTS).step_by(200) {
+        let line = |n: usize| format!("long t=\"{n}{}\" {}\n", "x".repeat(TEXT_BYTES), START + n as i64 * 60 * SECOND);
+        post(&server.url("/write?db=h"), (from..from + 200).map(line).collect::<String>(), &[]).expect(204);
+    }
+    post(&server.url("/api/v1/flush"), "", &[]).expect(204);
+    server
+}
+
+/// What it holds, whose peak counts from now on.
+pub fn settled(server: &Server) -> Memory {
+    forget_peak(server.pid());
+    Memory::of(server)
+}
+
+#[test]
+fn a_query_takes_no_more_than_its_budget() {
+    let server = with_data("");
+    for (name, attack) in attacks() {
+        let before = settled(&server);
+        let (status, length, error) = while_a_good_client_is_served(&server, &format!("query {name}"), || {
+            let started = Instant::now();
+            let answer = attack.ask(&server);
+            let (took, peak) = (started.elapsed(), Memory::of(&server).peak);
+            let grown = peak.saturating_sub(before.resident) >> 20;
+            print(&format!("| {name} | {grown} MiB | {:.2} s | {} {} |", took.as_secs_f64(), answer.0, answer.2));
+            // `query.timeout`, and what one pause is late.
+            assert!(took < Duration::from_secs(35), "{name}: {took:?}");
+            answer
+        });
+        Memory::grew_at_most(&server, before, GROWTH_BYTES);
+        assert!(matches!(status, 200 | 400 | 503), "{name}: {status} {error}");
+        let names_its_bound = error.contains("(query.") || error.contains("regular expressions");
+        assert!(error.is_empty() || names_its_bound || length < 400, "{name}: {error}");
+    }
+}
+
+#[test]
+fn many_at_once_take_no_more_than_all_may() {
+    let server = with_data("");
+    let before = settled(&server);
+    let attacks = attacks();
+    let next = std::sync::atomic::AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..16 {
+            scope.spawn(|| {
+                while let Some((name, attack)) = attacks.get(next.fetch_add(1, std::sync::atomic::Ordering::Relaxed)) {
+                    let (status, _, error) = attack.ask(&server);
+                    assert!(matches!(status, 200 | 400 | 503), "{name}: {status} {error}");
+                }
+            });
+        }
+    });
+    // Other queries may be told to come back; writes never are.
+    post(&server.url("/write?db=h"), "beside v=1 1", &[]).expect(204);
+    print(&format!("all at once: {} MiB grown", (Memory::of(&server).peak.saturating_sub(before.resident)) >> 20));
+    Memory::grew_at_most(&server, before, GROWTH_BYTES);
+}
+
+/// A hundred connections that asked for 17 MB each and hardly read kept 1.8 GB for as long as they liked.
+#[test]
+fn clients_that_hardly_read_keep_no_more_than_all_may() {
+    let server = with_data("");
+    let before = settled(&server);
+    {
+        let path = format!("/query?db=h&q={}", encode("SELECT t FROM long LIMIT 1000"));
+        let head = format!("GET {path} HTTP/1.1\r\nhost: h\r\n\r\n");
+        let open = |_| {
+            let mut stream = TcpStream::connect(server.address()).expect("a connection");
+            stream.write_all(head.as_bytes()).expect("a request");
+            stream
+        };
+        let streams: Vec<TcpStream> = (0..100).map(open).collect();
+        let mut statuses = Vec::new();
+        for mut stream in streams.iter() {
+            stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a timeout");
+            let mut begin = [0; 12];
+            stream.read_exact(&mut begin).expect("an answer begins");
+            statuses.push(String::from_utf8_lossy(&begin[9..]).into_owned());
+        }
+        let answered = statuses.iter().filter(|status| *status == "200").count();
+        print(&format!("100 clients that hardly read: {answered} answered, the others 503"));
+        assert!(answered > 0 && statuses.iter().all(|status| status == "200" || status == "503"), "{statuses:?}");
+        Memory::grew_at_most(&server, before, GROWTH_BYTES);
+        // Other queries are told to come back; writes are nobody's concern.
+        post(&server.url("/write?db=h"), "beside v=1 1", &[]).expect(204);
+    }
+    // What they held is free again, once their connections are seen to be gone.
+    let ask = || influxql("SELECT t FROM long LIMIT 1000").ask(&server).0;
+    assert!((0..100).any(|_| ask() == 200 || {
+        std::thread::sleep(Duration::from_millis(50));
+        false
+    }));
+}
+
+/// Four POSTs of conditions with 480 terms made pings wait for 4 s, and writes for 10.
+#[test]
+fn heavy_queries_hold_up_neither_pings_nor_writes_nor_light_queries() {
+    let server = with_data("");
+    let heavy = Asked::Post(format!("SELECT v FROM big WHERE {}", many(60, " OR ", |_| "v=-1".to_owned())));
+    let light = Asked::Api(format!("/api/v1/summary?db=h&sensor=big,s=s1&from={START}&precision=ns"));
+    let over = std::sync::atomic::AtomicBool::new(false);
+    let is_over = || over.load(std::sync::atomic::Ordering::Relaxed);
+    let line = |n: usize| format!("beside v={n} {}", START + n as i64);
+    let timed = |one: &dyn Fn(usize)| {
+        let mut times = Vec::new();
+        while !is_over() {
+            let started = Instant::now();
+            one(times.len());
+            times.push(started.elapsed());
+        }
+        times.sort_unstable();
+        times
+    };
+    let measured: Vec<(&str, Vec<Duration>)> = std::thread::scope(|scope| {
+        let heavies: Vec<_> = (0..16)
+            .map(|_| {
+                scope.spawn(|| {
+                    let mut answers = 0;
+                    while !is_over() {
+                        assert_eq!(heavy.ask(&server).0, 200);
+                        answers += 1;
+                    }
+                    answers
+                })
+            })
+            .collect();
+        let pings = scope.spawn(|| timed(&|_| drop(request("GET", &server.url("/ping"), b"", &[]).expect("a ping"))));
+        let acks = scope.spawn(|| timed(&|n| drop(post(&server.url("/write?db=h"), line(n), &[]).expect(204))));
+        let lights = scope.spawn(|| timed(&|_| assert_eq!(light.ask(&server).0, 200)));
+        std::thread::sleep(Duration::from_secs(6));
+        over.store(true, std::sync::atomic::Ordering::Relaxed);
+        let measured = [("pings", pings), ("acks", acks), ("light queries", lights)];
+        let measured = measured.map(|(what, times)| (what, times.join().expect("all are answered"))).into();
+        let answers: usize = heavies.into_iter().map(|heavy| heavy.join().expect("they are answered")).sum();
+        print(&format!("{answers} heavy queries answered beside"));
+        measured
+    });
+    for (what, times) in measured {
+        let at = |share: usize| times[(times.len() * share / 100).min(times.len() - 1)].as_secs_f64() * 1e3;
+        print(&format!(
+            "| {what} beside 16 heavy queries | p50 {:.1} ms | p99 {:.1} ms | {} |",
+            at(50),
+            at(99),
+            times.len()
+        ));
+    }
+}
