@@ -310,7 +310,7 @@ pub trait Store: Send + Sync + std::fmt::Debug {
 
     /// All pages of several sensors in a range of hours, per sensor in the order given and each in hour
     /// order, as [`Store::scan`] gives them. `None` where they have more than `bytes_max` bytes, as they are
-    /// stored: whoever asks then asks for fewer.
+    /// stored: the caller asks for fewer sensors then.
     async fn scan_sensors(
         &self,
         database: &str,
