@@ -27,4 +27,4 @@ pub use page::{Page, StoredPage, WriteKind};
 pub use readings::{Reading, Readings};
 pub use store::{BucketId, SensorDocument, StorageError, Store};
 pub use summary::Summary;
-pub use unflushed::{Behind, Met, MetVersion, UnflushedReadings};
+pub use unflushed::{Behind, Met, MetVersion, UnflushedHour, UnflushedReadings};

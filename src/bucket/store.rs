@@ -171,6 +171,18 @@ pub struct ScannedPage {
     pub readings: Option<Readings>,
 }
 
+impl ScannedPage {
+    /// What an [`Extent`] counts for a page of so many bytes as they are stored: these, or where its readings take more
+    /// than [`GROWTH`] times as much in memory, as do those of a few cells in many columns, that part of it.
+    #[must_use]
+    pub fn bytes(&self, stored: usize) -> usize {
+        stored.max(self.readings.as_ref().map_or(0, Readings::memory) / GROWTH)
+    }
+}
+
+/// Bytes of memory that a byte of readings, as stored, mostly becomes while it is looked at.
+pub const GROWTH: usize = 4;
+
 /// What of each page a scan gives.
 #[derive(Debug, Clone)]
 pub struct Projection {
@@ -213,7 +225,7 @@ impl Projection {
 pub struct Extent {
     /// It stops after the hour that brings it to so many pages,
     pub pages: usize,
-    /// or to so many bytes, as they are stored.
+    /// or to so many bytes, as [`ScannedPage::bytes`] counts them.
     pub bytes: usize,
 }
 

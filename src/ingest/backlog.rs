@@ -177,12 +177,13 @@ impl Backlog {
     }
 
     /// The sensors of a database that have readings still to be given, with the fields that are known of them.
-    pub fn met(&self, database: &str) -> Vec<Met> {
+    pub fn met(&self, database: &str, wanted: impl Fn(&str) -> bool) -> Vec<Met> {
         let state = self.lock();
         let given = self.given();
         let Some(Waiting::Sensors(entries, _)) = state.databases.get(database) else { return Vec::new() };
-        let open = entries.values().filter(|entry| entry.spans.through() > given);
-        open.map(|entry| Met { sensor: entry.sensor.clone(), fields: entry.fields() }).collect()
+        let is_open = |entry: &&Entry| wanted(&entry.sensor.key) && entry.spans.through() > given;
+        let met = |entry: &Entry| Met { sensor: entry.sensor.clone(), fields: entry.fields(), is_stored: false };
+        entries.values().filter(is_open).map(met).collect()
     }
 }
 

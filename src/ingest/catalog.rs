@@ -138,6 +138,12 @@ impl KnownSensor {
         }
     }
 
+    fn met(&self) -> Met {
+        let fields = self.fields();
+        let firm = fields.firm().map(|(name, family)| (name.clone(), *family)).collect();
+        Met { sensor: self.sensor.clone(), fields: firm, is_stored: fields.stored }
+    }
+
     /// Remembers who came behind it.
     pub fn is_before(&self, other: &Self) {
         // Looked at first, since requests of several clients may do so at once.
@@ -404,12 +410,14 @@ impl Catalog {
             known.waiting.load(Ordering::Relaxed) || known.adopted.load(Ordering::Relaxed) > since
         };
         let keys = sensors.iter().filter(|(spelling, known)| **spelling == *known.sensor.key && is_met(known));
-        let met = |known: &KnownSensor| {
-            let fields = known.fields();
-            let fields = fields.firm().map(|(name, family)| (name.clone(), *family)).collect();
-            Met { sensor: known.sensor.clone(), fields }
-        };
-        keys.map(|(_, known)| met(known)).collect()
+        keys.map(|(_, known)| known.met()).collect()
+    }
+
+    /// A sensor that has readings on their way to the store, or whose document is known to be there.
+    pub fn met_one(&self, database: &Database, key: &str) -> Option<Met> {
+        let known = self.sensor(database, key)?;
+        let is_waiting = known.waiting.load(Ordering::Relaxed);
+        Some(known.met()).filter(|met| is_waiting || met.is_stored)
     }
 }
 

@@ -14,7 +14,7 @@ use super::refresh::Documents;
 use super::shard::Message;
 use super::{Ingest, outliers, sensors};
 use crate::bucket::store::SensorFilter;
-use crate::bucket::{Behind, Changes, Met, MetVersion, Readings, SensorDocument, UnflushedReadings};
+use crate::bucket::{Behind, Changes, Met, MetVersion, SensorDocument, UnflushedHour, UnflushedReadings};
 use crate::clock::now_ns;
 use crate::reading::Hour;
 
@@ -41,7 +41,7 @@ impl UnflushedReadings for Ingest {
         database: &str,
         sensors: &[&str],
         hours: Range<Hour>,
-    ) -> Result<Vec<Vec<(Hour, Readings)>>, Behind> {
+    ) -> Result<Vec<Vec<UnflushedHour>>, Behind> {
         if !self.member.agreed.is_known() || self.feed.is_behind(database, sensors, &hours) {
             return Err(Behind);
         }
@@ -73,9 +73,18 @@ impl UnflushedReadings for Ingest {
         let known = self.catalog.database(database);
         let mut met = known.map(|database| self.catalog.met(&database, since.met)).unwrap_or_default();
         if !self.feed.progress.is_live() {
-            unite(&mut met, self.feed.backlog.met(database));
+            unite(&mut met, self.feed.backlog.met(database, |_| true));
         }
         met
+    }
+
+    fn met_one(&self, database: &str, sensor: &str) -> Option<Met> {
+        let known = self.catalog.database(database);
+        let mut met = Vec::from_iter(known.and_then(|database| self.catalog.met_one(&database, sensor)));
+        if !self.feed.progress.is_live() {
+            unite(&mut met, self.feed.backlog.met(database, |key| key == sensor));
+        }
+        met.pop()
     }
 
     fn databases(&self) -> Vec<String> {

@@ -14,7 +14,7 @@ use super::reads::{read_buckets_each, read_sensors_each};
 use super::sensors::{ATTEMPTS_MAX, add_fields, new_document};
 use crate::bucket::readings::reading_bytes;
 use crate::bucket::store::{BucketId, Extent, Outlier, Projection, Written};
-use crate::bucket::{Bucket, Reading, Readings, SensorDocument, StorageError, Store};
+use crate::bucket::{Bucket, Reading, Readings, SensorDocument, StorageError, Store, UnflushedHour};
 use crate::clock::now_ns;
 use crate::faults;
 use crate::reading::Hour;
@@ -55,7 +55,7 @@ pub struct Latest {
     /// Of what is stored.
     pub outdated: Option<Outdated>,
     /// What is not stored, hour by hour.
-    pub unflushed: Vec<(Hour, Readings)>,
+    pub unflushed: Vec<UnflushedHour>,
 }
 
 /// A document, and what is known beyond it.
@@ -182,8 +182,8 @@ impl Documents {
         let mut documents: Vec<SensorDocument> = refreshed.into_iter().map(|(_, document)| document).collect();
         for ((known, document), latest) in sensors.iter().zip(&mut documents).zip(latest) {
             let mut readings: Vec<Reading> = Vec::new();
-            for (hour, set) in latest.unflushed {
-                let set = with_stored(store, &database.name, document, (hour, set)).await?;
+            for hour in &latest.unflushed {
+                let set = with_stored(store, &database.name, document, hour).await?;
                 readings.extend((0..set.len()).map(|i| set.reading(i)));
             }
             if !readings.is_empty() {
@@ -332,12 +332,13 @@ async fn with_stored(
     store: &dyn Store,
     database: &str,
     document: &SensorDocument,
-    (hour, unflushed): (Hour, Readings),
+    hour: &UnflushedHour,
 ) -> Result<Readings, StorageError> {
+    let unflushed = hour.readings();
     if !document.recent.iter().any(|reading| unflushed.find(reading.time).is_some()) {
         return Ok(unflushed);
     }
-    let id = BucketId { sensor: document.sensor.clone(), hour };
+    let id = BucketId { sensor: document.sensor.clone(), hour: hour.hour };
     let mut stored = Readings::default();
     for page in store.read_buckets(database, &[id]).await?.into_iter().flatten() {
         stored.merge_set(&page.readings);

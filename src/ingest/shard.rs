@@ -24,7 +24,7 @@ use super::refresh::{Documents, Latest, Outcome};
 use super::unflushed::{Load, Rules, Unflushed};
 use crate::bucket::hot::{Held, HotBuckets};
 use crate::bucket::packed::Packed;
-use crate::bucket::{Readings, StorageError};
+use crate::bucket::{StorageError, UnflushedHour};
 use crate::clock::now_ns;
 use crate::faults::{self, Bug};
 use crate::log::Sequence;
@@ -65,7 +65,7 @@ pub enum Message {
 }
 
 /// A sensor's place in the question, and its unflushed readings.
-pub type Unstored = (usize, Vec<(Hour, Readings)>);
+pub type Unstored = (usize, Vec<UnflushedHour>);
 
 /// What a shard has sent to the store, when it comes back.
 enum Landed {

@@ -18,7 +18,7 @@ use super::progress::Ticket;
 use super::tickets::Tickets;
 use crate::bucket::hot::HotKey;
 use crate::bucket::packed::Packed;
-use crate::bucket::{Caps, Readings};
+use crate::bucket::{Caps, UnflushedHour};
 use crate::log::Sequence;
 use crate::reading::{Hour, Value};
 
@@ -386,14 +386,13 @@ impl Unflushed {
         self.sensors.values().flatten().map(|waiting| waiting.rows.len()).sum()
     }
 
-    /// A sensor's unflushed readings in a range of hours, merged by the law, hour by hour.
-    pub fn of_sensor(&self, id: u32, hours: &Range<Hour>, agreed: &Agreed) -> Vec<(Hour, Readings)> {
-        let waiting = self.sensors.get(&id).into_iter().flatten();
-        waiting
-            .filter(|waiting| hours.contains(&waiting.hour))
-            .map(|waiting| (waiting.hour, waiting.merged(agreed)))
-            .filter(|(_, readings)| !readings.is_empty())
-            .collect()
+    /// A sensor's unflushed readings in a range of hours, hour by hour.
+    pub fn of_sensor(&self, id: u32, hours: &Range<Hour>, agreed: &Agreed) -> Vec<UnflushedHour> {
+        let Some(waiting) = self.sensors.get(&id) else { return Vec::new() };
+        let mut waiting = waiting.iter().filter(|waiting| hours.contains(&waiting.hour)).peekable();
+        let Some(first) = waiting.peek() else { return Vec::new() };
+        let names: Arc<[Arc<str>]> = first.known.fields().names.as_slice().into();
+        waiting.filter_map(|waiting| waiting.unflushed(&names, agreed)).collect()
     }
 }
 

@@ -177,7 +177,7 @@ mod tests {
         assert_eq!((ack.accepted, ack.rejected.count, ack.rejected.told[0].line), (2, 1, 2));
         let hour = Hour::of(arrival.received);
         let unflushed = ingest.unflushed("plant", &["climate"], hour..hour.next()).await.expect("all is fed");
-        let (_, set) = &unflushed[0][0];
+        let set = unflushed[0][0].readings();
         let read: Vec<(String, Value)> = set.fields(0).map(|(name, value)| (name.to_string(), value.clone())).collect();
         assert_eq!(read, [("t", 22.5), ("h", 45.0)].map(|(name, value)| (name.to_owned(), Value::Float(value))));
     }

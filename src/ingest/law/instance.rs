@@ -11,12 +11,12 @@ use super::{DATABASE, names};
 use crate::bucket::deletions::{Masks, Remembered, SensorTest, Understand};
 use crate::bucket::packed::Packed;
 use crate::bucket::registry::{Registered, Registry, settled_before};
-use crate::bucket::{Bucket, Readings};
+use crate::bucket::{Bucket, Readings, UnflushedHour};
 use crate::faults::{self, Bug};
 use crate::ingest::agreed::{Agreed, Fate, Judge};
 use crate::log::Recovery;
 use crate::reading::stamp::{SETTLED, first_for};
-use crate::reading::{Sensor, Stamp};
+use crate::reading::{Hour, Sensor, Stamp};
 
 /// A log that is silent for so long holds the floor no more.
 pub(super) const HORIZON_MS: u64 = 600_000;
@@ -255,27 +255,25 @@ impl Instance {
 
     /// What is unflushed of a bucket, as answers lay it over the store.
     pub(super) fn unflushed(&self, key: Key) -> Readings {
-        use crate::bucket::packed::Unpacked;
-        use crate::bucket::{Caps, MergeOptions, Row};
         let in_flight = self.flights.get(&key).map(|flight| &*flight.rows);
-        let mut rows = Unpacked::default();
-        rows.unpack_in_time_order(in_flight.into_iter().chain(self.memtable.get(&key)));
-        let uncapped = Caps { max_readings: usize::MAX, max_bytes: usize::MAX, hard_bytes: usize::MAX };
-        let mut bucket = Bucket::default();
-        let options = MergeOptions { caps: &uncapped, floor: SETTLED, restamps: false, log: "" };
         let judge = self.judge(key);
-        let is_merged = |row: &Row<'_>| judge.fate(row.time, row.stamp) == Fate::Merged;
-        bucket.apply(rows.rows(&names().fields).filter(is_merged), &options);
-        bucket.pages().first().map(|page| page.readings.clone()).unwrap_or_default()
+        let merged = |rows: &Packed| {
+            let mut rows = rows.clone();
+            rows.take_out(|time, stamp| judge.fate(time, stamp) != Fate::Merged);
+            Arc::new(rows)
+        };
+        let packed = in_flight.into_iter().chain(self.memtable.get(&key)).map(merged);
+        let fields = names().fields.as_slice().into();
+        UnflushedHour::new(Hour(key.1), packed, &fields).map(|hour| hour.readings()).unwrap_or_default()
     }
 
     /// What is known of a bucket's unflushed readings.
     pub(super) fn judge(&self, (sensor, hour): Key) -> Judge {
-        self.agreed.judge(DATABASE, &names().sensors[sensor], crate::reading::Hour(hour), SETTLED)
+        self.agreed.judge(DATABASE, &names().sensors[sensor], Hour(hour), SETTLED)
     }
 
     /// What is deleted of a bucket, as far as it knows.
     pub(super) fn covers(&self, (sensor, hour): Key) -> crate::bucket::deletions::Covers {
-        self.agreed.covers(DATABASE, &names().sensors[sensor], crate::reading::Hour(hour))
+        self.agreed.covers(DATABASE, &names().sensors[sensor], Hour(hour))
     }
 }

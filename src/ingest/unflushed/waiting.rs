@@ -4,13 +4,12 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::bucket::packed::{Packed, Unpacked};
-use crate::bucket::{Bucket, Caps, MergeOptions, Readings};
+use crate::bucket::UnflushedHour;
+use crate::bucket::packed::Packed;
 use crate::ingest::agreed::{Agreed, Fate};
 use crate::ingest::catalog::{Database, KnownSensor};
 use crate::log::Sequence;
 use crate::reading::Hour;
-use crate::reading::stamp::SETTLED;
 
 /// One bucket's unflushed readings.
 #[derive(Debug)]
@@ -66,22 +65,16 @@ impl Waiting {
     }
 
     /// What is acked, and neither deleted nor known to be stored.
-    pub(super) fn merged(&self, agreed: &Agreed) -> Readings {
-        let packed = || self.in_flight.as_deref().into_iter().chain([&self.rows]);
-        let first = packed().find_map(|rows| rows.stamps().next()).unwrap_or_default();
+    pub(super) fn unflushed(&self, names: &Arc<[Arc<str>]>, agreed: &Agreed) -> Option<UnflushedHour> {
+        let mut packed: Vec<Arc<Packed>> =
+            self.in_flight.iter().cloned().chain([Arc::new(self.rows.clone())]).collect();
+        let first = packed.iter().find_map(|rows| rows.stamps().next()).unwrap_or_default();
         let judge = agreed.judge(&self.database.name, &self.known.sensor, self.hour, first);
-        let mut unpacked = Unpacked::default();
-        unpacked.unpack_in_time_order(packed());
-        let names = &self.known.fields().names;
-        let uncapped = Caps { max_readings: usize::MAX, max_bytes: usize::MAX, hard_bytes: usize::MAX };
-        let mut bucket = Bucket::default();
-        let options = MergeOptions { caps: &uncapped, floor: SETTLED, restamps: false, log: "" };
-        let rows = unpacked.rows(names);
-        if judge.takes_all() {
-            bucket.apply(rows, &options);
-        } else {
-            bucket.apply(rows.filter(|row| judge.fate(row.time, row.stamp) == Fate::Merged), &options);
+        if !judge.takes_all() {
+            for rows in &mut packed {
+                Arc::make_mut(rows).take_out(|time, stamp| judge.fate(time, stamp) != Fate::Merged);
+            }
         }
-        bucket.pages().first().map(|page| page.readings.clone()).unwrap_or_default()
+        UnflushedHour::new(self.hour, packed, names)
     }
 }

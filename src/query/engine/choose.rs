@@ -1,13 +1,9 @@
 //! The sensors that a question is about, with their fields.
 
-use std::sync::Arc;
-
 use super::Engine;
-use super::directory::Entry;
-use crate::bucket::Readings;
+use super::directory::{Entry, entry, united};
 use crate::query::choice::Choice;
 use crate::query::{Budget, Held, QueryError};
-use crate::reading::{Hour, Sensor};
 
 /// Sensors chosen, in key order.
 #[derive(Debug)]
@@ -19,8 +15,6 @@ pub struct Chosen {
 
 /// How many sensors are looked at between pauses.
 pub(crate) const CHOOSE: usize = 4096;
-/// All of time.
-const ALL: std::ops::Range<Hour> = Hour(i64::MIN)..Hour(i64::MAX);
 
 impl Engine {
     /// The sensors chosen, in key order.
@@ -30,7 +24,7 @@ impl Engine {
     pub async fn choose(&self, budget: &Budget, database: &str, choice: &Choice) -> Result<Chosen, QueryError> {
         let mut held = budget.hold(0)?;
         let entries = match choice {
-            Choice::Sensor(sensor) => self.one(database, sensor).await?.into_iter().collect(),
+            Choice::Sensor(sensor) => self.one(database, &sensor.key).await?.into_iter().collect(),
             Choice::Matching { .. } => {
                 let chooser = choice.compile(budget)?;
                 let sensors = self.directory(database, self.options.cache_max_age).await?;
@@ -48,23 +42,20 @@ impl Engine {
         Ok(Chosen { entries, _held: held })
     }
 
-    /// One sensor, by what is not flushed of it and by its document: a database may have a million others.
-    async fn one(&self, database: &str, sensor: &Arc<Sensor>) -> Result<Option<Entry>, QueryError> {
-        let unflushed = self.unflushed_of(database, &sensor.key, &ALL).await;
-        let document = self.store.read_sensors(database, &[&sensor.key]).await?.pop();
-        // Of hours that nobody asked about something may still be read back: that matters to a sensor alone which the
-        // store does not know.
-        let unflushed = if document.is_some() { unflushed.unwrap_or_default() } else { unflushed? };
-        if document.is_none() && unflushed.is_empty() {
-            return Ok(None);
+    /// One sensor: a database may have a million others.
+    async fn one(&self, database: &str, key: &str) -> Result<Option<Entry>, QueryError> {
+        // Both before the store is asked: what is flushed in between is then found there. And what is still being
+        // listed at the first question may be missing at the second.
+        let listed = self.hot.met_version(Some(database));
+        let met = self.hot.met_one(database, key).filter(|met| !met.fields.is_empty());
+        let is_all = met.as_ref().is_some_and(|met| met.is_stored) && !self.store.is_shared();
+        let stored = if is_all { None } else { self.store.read_sensors(database, &[key]).await?.pop() };
+        if met.is_none() && stored.is_none() {
+            // Of a sensor that the store does not know something may still be read back from the log.
+            listed?;
         }
-        let mut fields = document.map(|document| document.fields).unwrap_or_default();
-        for (name, cells) in unflushed.values().flat_map(Readings::columns) {
-            fields.extend(cells.iter().flatten().next().map(|value| (name.clone(), value.family())));
-        }
-        fields.sort_by(|a, b| a.0.cmp(&b.0));
-        fields.dedup_by(|a, b| a.0 == b.0);
-        Ok(Some(Entry { sensor: sensor.clone(), fields: fields.into() }))
+        let stored = stored.map(|document| entry(document.sensor, document.fields));
+        Ok(united(stored.as_slice(), Vec::from_iter(met)).pop())
     }
 
     /// Whether there is anything of a sensor.
@@ -72,14 +63,6 @@ impl Engine {
     /// # Errors
     /// When the store does not answer.
     pub async fn is_known(&self, database: &str, key: &str) -> Result<bool, QueryError> {
-        // Before the store is asked: what is flushed in between is then found there.
-        let unflushed = self.unflushed_of(database, key, &ALL).await;
-        let is_unflushed = unflushed.as_ref().is_ok_and(|unflushed| !unflushed.is_empty());
-        if is_unflushed || !self.store.read_sensors(database, &[key]).await?.is_empty() {
-            return Ok(true);
-        }
-        // Of hours that nobody asked about something may still be read back: where the store knows the sensor it does
-        // not matter.
-        Ok(unflushed.map(|_| false)?)
+        Ok(self.one(database, key).await?.is_some())
     }
 }

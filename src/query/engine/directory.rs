@@ -111,14 +111,15 @@ impl Directory {
     }
 }
 
-fn entry(sensor: Arc<Sensor>, mut fields: Vec<(Arc<str>, Family)>) -> Entry {
+/// A sensor with its fields, put into name order.
+pub(super) fn entry(sensor: Arc<Sensor>, mut fields: Vec<(Arc<str>, Family)>) -> Entry {
     fields.sort_by(|a, b| a.0.cmp(&b.0));
     Entry { sensor, fields: fields.into() }
 }
 
 /// Both together, in key order. What was met has every field that this instance knows of; another
 /// instance may have stored others.
-fn united(stored: &[Entry], met: Vec<crate::bucket::Met>) -> Vec<Entry> {
+pub(super) fn united(stored: &[Entry], met: Vec<crate::bucket::Met>) -> Vec<Entry> {
     let met = met.into_iter().filter(|met| !met.fields.is_empty());
     let mut by_key: HashMap<Box<str>, Entry> =
         met.map(|met| (met.sensor.key.clone(), entry(met.sensor, met.fields))).collect();
@@ -191,7 +192,8 @@ impl Engine {
                 continue;
             }
             let key: &str = &entry.sensor.key;
-            for readings in self.unflushed_of(database, key, &all).await?.into_values() {
+            for hour in self.unflushed_of(database, key, &all).await?.into_values() {
+                let readings = hour.readings();
                 for name in &open {
                     let values = readings.cells(name).into_iter().flatten().flatten();
                     values.for_each(|value| kinds.note(measurement, name, value));

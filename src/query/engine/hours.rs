@@ -1,11 +1,11 @@
 //! The hours of a range, and what is acked of each: its stored pages with what is not flushed yet laid over.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::ops::Range;
 
-use crate::bucket::Readings;
+use super::Unflushed;
 use crate::bucket::store::ScannedPage;
+use crate::bucket::{Readings, UnflushedHour};
 use crate::reading::Hour;
 
 /// The hours that a range of nanoseconds touches.
@@ -20,19 +20,16 @@ pub fn hours_of(range: &Range<i64>) -> Range<Hour> {
 /// there is of either; the unflushed ones are taken out.
 pub fn by_hour<'a>(
     pages: &'a [ScannedPage],
-    unflushed: &mut BTreeMap<Hour, Readings>,
+    unflushed: &mut Unflushed,
     scanned: Hour,
-) -> Vec<(Hour, &'a [ScannedPage], Option<Readings>)> {
+) -> Vec<(Hour, &'a [ScannedPage], Option<UnflushedHour>)> {
     let rest = unflushed.split_off(&scanned);
     let taken = std::mem::replace(unflushed, rest);
     beside(pages, taken)
 }
 
 /// Stored pages, an hour's together, and unflushed readings: in order of the hours, each with what there is of either.
-pub fn beside(
-    pages: &[ScannedPage],
-    mut unflushed: BTreeMap<Hour, Readings>,
-) -> Vec<(Hour, &[ScannedPage], Option<Readings>)> {
+pub fn beside(pages: &[ScannedPage], mut unflushed: Unflushed) -> Vec<(Hour, &[ScannedPage], Option<UnflushedHour>)> {
     let mut hours: Vec<_> = pages
         .chunk_by(|a, b| a.hour == b.hour)
         .map(|pages| (pages[0].hour, pages, unflushed.remove(&pages[0].hour)))
@@ -44,17 +41,17 @@ pub fn beside(
 
 /// The readings of one hour: those of its pages, and over them, by the stamps, what is not flushed yet. Pages share no
 /// timestamp; should a page have been split while they were read, both have the same of it.
-pub fn overlay<'a>(pages: &'a [ScannedPage], unflushed: Option<&'a Readings>) -> Cow<'a, Readings> {
+pub fn overlay<'a>(pages: &'a [ScannedPage], unflushed: Option<&UnflushedHour>) -> Cow<'a, Readings> {
     let mut sets: Vec<&Readings> = pages.iter().filter_map(|page| page.readings.as_ref()).collect();
     // One behind the other they are merged by appending.
     sets.sort_by_key(|set| set.times().first().copied());
-    sets.extend(unflushed);
-    match &*sets {
-        [] => Cow::Owned(Readings::default()),
-        [only] => Cow::Borrowed(*only),
-        [first, rest @ ..] => {
+    let unflushed = unflushed.map(UnflushedHour::readings);
+    match (&*sets, unflushed) {
+        ([], unflushed) => Cow::Owned(unflushed.unwrap_or_default()),
+        ([only], None) => Cow::Borrowed(*only),
+        ([first, rest @ ..], unflushed) => {
             let mut all = (*first).clone();
-            for set in rest {
+            for set in rest.iter().copied().chain(&unflushed) {
                 all.merge_set(set);
             }
             Cow::Owned(all)

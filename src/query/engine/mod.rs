@@ -27,12 +27,15 @@ use std::sync::Arc;
 use self::cache::SummaryCache;
 use self::directory::Directory;
 use super::Options;
-use crate::bucket::{Behind, Readings, Store, UnflushedReadings};
+use crate::bucket::{Behind, Store, UnflushedHour, UnflushedReadings};
 use crate::faults::{self, Bug};
 use crate::reading::Hour;
 use crate::telemetry::Metrics;
 
 pub use self::hours::hours_of;
+
+/// What is not in the store of a sensor.
+pub type Unflushed = BTreeMap<Hour, UnflushedHour>;
 
 /// What answers are made from.
 #[derive(Debug)]
@@ -66,24 +69,20 @@ impl Engine {
         database: &str,
         sensors: &[&str],
         hours: &Range<Hour>,
-    ) -> Result<Vec<BTreeMap<Hour, Readings>>, Behind> {
+    ) -> Result<Vec<Unflushed>, Behind> {
         if faults::has(Bug::QueryIgnoresHot) {
             return Ok(vec![BTreeMap::new(); sensors.len()]);
         }
         let unflushed = self.hot.unflushed(database, sensors, hours.clone()).await?;
-        Ok(unflushed.into_iter().map(|hours| hours.into_iter().collect()).collect())
+        let by_hour = |hours: Vec<UnflushedHour>| hours.into_iter().map(|hour| (hour.hour, hour)).collect();
+        Ok(unflushed.into_iter().map(by_hour).collect())
     }
 
     /// As [`Engine::unflushed`], of one sensor.
     ///
     /// # Errors
     /// The same.
-    pub async fn unflushed_of(
-        &self,
-        database: &str,
-        sensor: &str,
-        hours: &Range<Hour>,
-    ) -> Result<BTreeMap<Hour, Readings>, Behind> {
+    pub async fn unflushed_of(&self, database: &str, sensor: &str, hours: &Range<Hour>) -> Result<Unflushed, Behind> {
         Ok(self.unflushed(database, &[sensor], hours).await?.pop().unwrap_or_default())
     }
 }

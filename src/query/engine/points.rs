@@ -1,13 +1,13 @@
 //! Readings of sensors as columns of the fields wanted, lot by lot: what is stored, and over it what is not yet.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::Engine;
 use super::hours::{by_hour, hours_of, overlay};
-use crate::bucket::Readings;
-use crate::bucket::store::{Extent, Projection, ScannedPage};
+use super::{Engine, Unflushed};
+use crate::bucket::store::{Extent, GROWTH, Projection, ScannedPage};
+use crate::bucket::{Readings, UnflushedHour};
 use crate::query::{Budget, Held, QueryError};
 use crate::reading::{Hour, Sensor, Value};
 
@@ -49,8 +49,6 @@ const PAGES_AT_FIRST: usize = 32;
 const PAGES_MOST: usize = 128;
 /// Bytes of readings, as stored, after which a lot ends, at most.
 const LOT_BYTES: usize = 1 << 20;
-/// Bytes of memory that a byte of readings, as stored, mostly becomes while it is looked at.
-pub const GROWTH: usize = 4;
 
 /// All readings wanted, some at a time.
 pub struct Scan<'a> {
@@ -61,7 +59,7 @@ pub struct Scan<'a> {
     next: usize,
     lot: VecDeque<Part>,
     /// What is left of a sensor that does not fit into one lot.
-    rest: Option<(Range<Hour>, BTreeMap<Hour, Readings>)>,
+    rest: Option<(Range<Hour>, Unflushed)>,
     pages_wanted: usize,
     held: Held,
 }
@@ -70,7 +68,7 @@ pub struct Scan<'a> {
 struct Part {
     place: usize,
     pages: Vec<ScannedPage>,
-    unflushed: BTreeMap<Hour, Readings>,
+    unflushed: Unflushed,
     scanned: Hour,
 }
 
@@ -132,10 +130,11 @@ impl Scan<'_> {
         let read: usize = pages().filter_map(|page| page.readings.as_ref()).map(Readings::bytes).sum();
         let readings = pages().filter_map(|page| page.readings.as_ref()).map(|set| set.times().len()).sum();
         self.wanted.budget.note_read(read, readings);
-        let stored = pages().filter_map(|page| page.readings.as_ref());
-        let memory = stored.chain(self.lot.iter().flat_map(|part| part.unflushed.values())).map(Readings::memory);
+        let stored = pages().filter_map(|page| page.readings.as_ref()).map(Readings::memory);
+        let unflushed = self.lot.iter().flat_map(|part| part.unflushed.values()).map(UnflushedHour::unpacked_memory);
+        let rest = self.rest.iter().flat_map(|(_, rest)| rest.values()).map(UnflushedHour::memory);
         // Once more as columns.
-        let held = 2 * memory.sum::<usize>();
+        let held = 2 * stored.chain(unflushed).sum::<usize>() + rest.sum::<usize>();
         self.pages_wanted = (lot_bytes / (read / pages().count().max(1)).max(1)).clamp(1, PAGES_MOST);
         self.held.set(held)
     }
@@ -178,12 +177,7 @@ impl Scan<'_> {
 }
 
 /// The columns wanted of one sensor's hours before `scanned`.
-fn points(
-    wanted: &Wanted<'_>,
-    pages: &[ScannedPage],
-    unflushed: &mut BTreeMap<Hour, Readings>,
-    scanned: Hour,
-) -> Points {
+fn points(wanted: &Wanted<'_>, pages: &[ScannedPage], unflushed: &mut Unflushed, scanned: Hour) -> Points {
     let mut points = Points { times: Vec::new(), columns: vec![Vec::new(); wanted.fields.len()] };
     for (_, pages, later) in by_hour(pages, unflushed, scanned) {
         points.append(&overlay(pages, later.as_ref()), wanted);

@@ -1,7 +1,7 @@
 //! Hourly summaries of many sensors, lot by lot: what is remembered of them where that counts, else what
 //! the store says; hours with unflushed readings are folded from readings.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
@@ -83,12 +83,13 @@ impl Engine {
             let mut hours = hours_of(&wanted.range);
             let one = std::slice::from_ref(sensor);
             let unflushed = self.unflushed_of(wanted.database, &sensor.key, &hours).await?;
+            let unflushed: BTreeSet<Hour> = unflushed.into_keys().collect();
             while hours.start < hours.end {
                 let extent = Extent { pages, bytes: LOT_BYTES };
                 let stored = self.store.scan(wanted.database, &sensor.key, hours.clone(), &projection, extent);
                 let stored = wanted.budget.waiting(stored).await?;
                 let scanned = stored.last().map_or(hours.end, |last| last.hour.next());
-                let open: Vec<Hour> = unflushed.range(hours.start..scanned).map(|(hour, _)| *hour).collect();
+                let open: Vec<Hour> = unflushed.range(hours.start..scanned).copied().collect();
                 let mut found = Vec::new();
                 for pages in stored.chunk_by(|a, b| a.hour == b.hour) {
                     if open.binary_search(&pages[0].hour).is_err() {

@@ -1,16 +1,14 @@
 //! Readings of one sensor, part by part, from the earliest on or from the latest back.
 
-use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
 use super::Selection;
-use crate::bucket::store::{Extent, Projection, ScannedPage};
-use crate::bucket::{Reading, Readings, StorageError};
-use crate::query::engine::Engine;
+use crate::bucket::store::{Extent, GROWTH, Projection, ScannedPage};
+use crate::bucket::{Reading, Readings, StorageError, UnflushedHour};
 use crate::query::engine::evaluate::text_bytes;
 use crate::query::engine::hours::{beside, by_hour, hours_of, overlay};
-use crate::query::engine::points::GROWTH;
+use crate::query::engine::{Engine, Unflushed};
 use crate::query::{Budget, Held, QueryError};
 use crate::reading::{Hour, Value};
 
@@ -98,6 +96,7 @@ pub(super) async fn read(
     let mut readings: Vec<Reading> = Vec::new();
     let mut hours = hours_of(&selection.range);
     let mut unflushed = engine.unflushed_of(&selection.database, &selection.sensor, &hours).await?;
+    let _unflushed = budget.hold(unflushed.values().map(UnflushedHour::memory).sum())?;
     let (mut held, mut bytes, mut measured) = (budget.hold(0)?, 0, 0);
     let pages_max = (limit / READINGS_PER_PAGE).clamp(PAGES_WITH_READINGS.start, PAGES_WITH_READINGS.end);
     let fields: Vec<Arc<str>> = selection.fields.iter().map(|field| field.as_str().into()).collect();
@@ -112,6 +111,7 @@ pub(super) async fn read(
                 break;
             }
             hours = order.behind(&hours, hour);
+            let _unpacked = budget.hold(later.as_ref().map_or(0, UnflushedHour::unpacked_memory))?;
             let found = overlay(pages, later.as_ref());
             match order {
                 Order::Ascending => readings.extend(selected(&found, selection)),
@@ -167,7 +167,7 @@ fn selected<'a>(set: &'a Readings, selection: &'a Selection) -> impl DoubleEnded
 }
 
 /// An hour with its stored pages and what is not flushed of it.
-type ScannedHour<'a> = (Hour, &'a [ScannedPage], Option<Readings>);
+type ScannedHour<'a> = (Hour, &'a [ScannedPage], Option<UnflushedHour>);
 
 impl Order {
     /// The hours that a scan has gone through, in this order, and those that are left. With no page left, what is
@@ -176,7 +176,7 @@ impl Order {
         self,
         pages: &'a [ScannedPage],
         hours: &Range<Hour>,
-        unflushed: &mut BTreeMap<Hour, Readings>,
+        unflushed: &mut Unflushed,
     ) -> (Vec<ScannedHour<'a>>, Range<Hour>) {
         let last = pages.last().map(|page| page.hour);
         match self {

@@ -105,8 +105,9 @@ pub(super) fn scan(
             }
             _ if key.value().starts_with(&bucket) => {
                 for_each_page(&pages, &keys, hour, sensor, |bytes, page| {
-                    size += bytes.len();
-                    found.push(form::decode_for_scan(bytes, page, projection)?);
+                    let page = form::decode_for_scan(bytes, page, projection)?;
+                    size += page.bytes(bytes.len());
+                    found.push(page);
                     Ok(())
                 })?;
                 if found.len() >= extent.pages || size >= extent.bytes {
@@ -148,8 +149,9 @@ pub(super) fn scan_back(
             }
             _ if key.value().starts_with(&keys.bucket(hour, sensor)) => {
                 for_each_page(&pages, &keys, hour, sensor, |bytes, page| {
-                    size += bytes.len();
-                    found.push(form::decode_for_scan(bytes, page, projection)?);
+                    let page = form::decode_for_scan(bytes, page, projection)?;
+                    size += page.bytes(bytes.len());
+                    found.push(page);
                     Ok(())
                 })?;
             }

@@ -76,11 +76,13 @@ pub async fn first_pages(
     let (mut found, mut older) = (Vec::new(), Vec::new());
     while cursor.advance().await.map_err(|e| classify(&e))? {
         let page = cursor.current();
-        if !room.take(page.as_bytes().len()) {
+        let stored = page.as_bytes().len();
+        let Some(place) = page.get_str("sensor").ok().and_then(|sensor| sensors.get(sensor)) else { continue };
+        let scanned = document::decode_scanned(page, &projection)?;
+        if !room.take(scanned.as_ref().map_or(stored, |scanned| scanned.bytes(stored))) {
             return Ok(None);
         }
-        let Some(place) = page.get_str("sensor").ok().and_then(|sensor| sensors.get(sensor)) else { continue };
-        match document::decode_scanned(page, &projection)? {
+        match scanned {
             Some(scanned) => found.push(Found { place: *place, page: scanned, has_overflow: has_overflow(page) }),
             None => older.extend(page.get_str("_id").ok().map(str::to_owned)),
         }
@@ -167,11 +169,15 @@ impl MongoStore {
         let (collection, asked) = (collections.buckets.clone(), sent(projection));
         let first_pages =
             self.read(async move { find(&collection, filter, doc! { "start": order }, asked, extent).await }).await?;
-        let mut found = Vec::with_capacity(first_pages.len());
+        let (mut found, mut bytes) = (Vec::with_capacity(first_pages.len()), 0);
         for first in &first_pages {
-            let id = first.get_str("_id").unwrap_or_default();
+            let (id, stored) = (first.get_str("_id").unwrap_or_default(), first.as_bytes().len());
             let page = document::decode_scanned(first, projection)?;
+            bytes += page.as_ref().map_or(stored, |page| page.bytes(stored));
             found.push((id, page.map(|page| Found { place: 0, page, has_overflow: has_overflow(first) })));
+            if bytes >= extent.bytes {
+                break;
+            }
         }
         let older = found.iter().filter(|(_, page)| page.is_none()).map(|(id, _)| (*id).to_owned()).collect();
         let mut older = self.older_of(&collections, sensor, older, projection).await?;

@@ -6,7 +6,8 @@ use crate::ingest::agreed::Agreed;
 /// A sensor's unflushed readings of all hours, as text: `nanosecond field=value…`, the hour before it.
 fn seen(bench: &Bench, sensor: usize, hours: Range<Hour>) -> Vec<String> {
     let mut seen = Vec::new();
-    for (hour, readings) in bench.unflushed.of_sensor(bench.known(sensor).id, &hours, &Agreed::nothing()) {
+    for unflushed in bench.unflushed.of_sensor(bench.known(sensor).id, &hours, &Agreed::nothing()) {
+        let (hour, readings) = (unflushed.hour, unflushed.readings());
         for reading in (0..readings.len()).map(|index| readings.reading(index)) {
             let mut fields: Vec<String> =
                 reading.fields.iter().map(|(name, v)| format!(" {name}={}", text(v))).collect();
