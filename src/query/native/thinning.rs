@@ -5,6 +5,8 @@ use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
 
 use super::many::ManySelection;
 use super::readings::{Order, memory_of};
@@ -45,8 +47,9 @@ pub async fn thinned(
     let fields: Arc<[Arc<str>]> = names.cloned().collect::<BTreeSet<_>>().into_iter().collect();
     let shown =
         |entry: &Entry| entry.fields.iter().filter(|(name, family)| wanted(name) && *family != Family::String).count();
+    let bytes = Arc::default();
     let mut thinned: Vec<Thinning> =
-        entries.iter().map(|entry| Thinning::new(points_max, shown(entry), &of_each.range)).collect();
+        entries.iter().map(|entry| Thinning::new(points_max, shown(entry), &of_each.range, &bytes)).collect();
     let sensors: Vec<Arc<Sensor>> = entries.iter().map(|entry| entry.sensor.clone()).collect();
     let range = of_each.range.clone();
     let all = Wanted { database: &of_each.database, sensors: &sensors, range, fields: &fields, budget };
@@ -55,10 +58,9 @@ pub async fn thinned(
     while let Some((place, points)) = scan.next().await? {
         span.sees_all(&points.times)?;
         for from in (0..points.times.len()).step_by(ROWS) {
-            let (one, rows) = (&mut thinned[place], from..points.times.len().min(from + ROWS));
-            let before = one.bytes();
-            readings(&points, &fields, rows).for_each(|reading| one.push(reading));
-            held.set((held.bytes() + one.bytes()).saturating_sub(before))?;
+            let rows = from..points.times.len().min(from + ROWS);
+            readings(&points, &fields, rows).for_each(|reading| thinned[place].push(reading));
+            held.set(bytes.load(Relaxed))?;
             budget.pause().await?;
         }
     }
@@ -69,6 +71,7 @@ pub async fn thinned(
             readings.reverse();
         }
         series.push((sensor, readings));
+        budget.pause().await?;
     }
     held.set(series.iter().flat_map(|(_, readings)| readings).map(memory_of).sum())?;
     Ok(Thinned { series, held })
@@ -84,117 +87,146 @@ fn readings<'a>(points: &'a Points, fields: &'a [Arc<str>], rows: Range<usize>) 
 /// Readings that are looked at between pauses.
 const ROWS: usize = 1024;
 
-/// The readings of one sensor, thinned while they come in, in time order. Takes memory for twice what it gives.
+/// The readings of one sensor, thinned while they come in, in time order.
 struct Thinning {
     /// Most readings.
     max: usize,
-    /// How many came, and the memory that these would take.
-    met: usize,
-    met_bytes: usize,
+    /// What all readings take that are kept.
+    bytes: Arc<AtomicUsize>,
     /// While these are few enough.
-    all: Vec<Reading>,
+    all: Vec<Arc<Kept>>,
     pixels: Pixels,
+}
+
+/// A reading that is shown as yet: counted once, however often it is, until it is dropped.
+struct Kept {
+    reading: Reading,
+    _counted: Counted,
+}
+
+struct Counted {
+    bytes: usize,
+    among: Arc<AtomicUsize>,
 }
 
 /// Stretches of time of the same length, each with the readings that it shows.
 struct Pixels {
     /// Most of them.
     max: usize,
-    /// Where one of them begins.
+    /// Where the first of them begins: no reading is before it, so that two of them become one at some width.
     origin: i128,
-    /// Nanoseconds; doubles when there are too many.
+    /// Nanoseconds; doubles as often as it must when there are too many.
     width: i128,
     shown: BTreeMap<i128, Pixel>,
-    first: Option<Arc<Reading>>,
-    last: Option<Arc<Reading>>,
+    first: Option<Arc<Kept>>,
+    last: Option<Arc<Kept>>,
 }
 
-/// Per field its least and its greatest value, each with its reading: the earlier one where there are several.
+/// Per field, by name, its least and its greatest value, each with its reading: the earlier one where there are several.
 #[derive(Default)]
 struct Pixel {
-    extremes: BTreeMap<Arc<str>, [Extreme; 2]>,
-    /// Shown where nothing else is: a reading of text alone.
-    any: Option<Arc<Reading>>,
+    extremes: Vec<(Arc<str>, [Extreme; 2])>,
+    /// The first reading, where all are of text alone.
+    any: Option<Arc<Kept>>,
 }
 
-#[derive(Clone)]
 struct Extreme {
     value: Value,
-    reading: Arc<Reading>,
+    kept: Arc<Kept>,
+}
+
+impl Kept {
+    fn new(reading: Reading, among: &Arc<AtomicUsize>) -> Self {
+        // Itself, and its places among the extremes of a pixel.
+        let places = reading.fields.len() * size_of::<(Arc<str>, [Extreme; 2])>();
+        let bytes = memory_of(&reading) + size_of::<Self>() + places;
+        among.fetch_add(bytes, Relaxed);
+        Self { reading, _counted: Counted { bytes, among: among.clone() } }
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.among.fetch_sub(self.bytes, Relaxed);
+    }
 }
 
 impl Thinning {
     /// For this many fields with extremes. The pixels are parts of the range, or, where that has no ends, as long as it
     /// takes.
-    fn new(max: usize, fields: usize, range: &Range<i64>) -> Self {
+    fn new(max: usize, fields: usize, range: &Range<i64>, bytes: &Arc<AtomicUsize>) -> Self {
         let pixels_max = (max.saturating_sub(2) / (2 * fields.max(1))).max(1);
         let has_ends = range.start > crate::reading::time::TIMESTAMP_MIN && range.end < i64::MAX;
-        let span = (i128::from(range.end) - i128::from(range.start)).max(1);
+        let origin = i128::from(range.start);
+        let span = (i128::from(range.end) - origin).max(1);
         let width = if has_ends { (span + pixels_max as i128 - 1) / pixels_max as i128 } else { 1 };
-        let origin = if has_ends { i128::from(range.start) } else { 0 };
         let pixels = Pixels { max: pixels_max, origin, width, shown: BTreeMap::new(), first: None, last: None };
-        Self { max, met: 0, met_bytes: 0, all: Vec::new(), pixels }
+        Self { max, bytes: bytes.clone(), all: Vec::new(), pixels }
     }
 
     fn push(&mut self, reading: Reading) {
-        self.met += 1;
-        self.met_bytes += memory_of(&reading);
+        let kept = Arc::new(Kept::new(reading, &self.bytes));
         if self.pixels.first.is_some() {
-            return self.pixels.push(reading);
+            return self.pixels.push(kept);
         }
-        self.all.push(reading);
+        self.all.push(kept);
         if self.all.len() > self.max {
-            std::mem::take(&mut self.all).into_iter().for_each(|reading| self.pixels.push(reading));
+            std::mem::take(&mut self.all).into_iter().for_each(|kept| self.pixels.push(kept));
         }
-    }
-
-    /// About how much memory it takes.
-    fn bytes(&self) -> usize {
-        2 * self.len() * (self.met_bytes / self.met.max(1))
-    }
-
-    /// How many readings it holds, at most.
-    fn len(&self) -> usize {
-        let of_pixel = |pixel: &Pixel| 2 * pixel.extremes.len() + usize::from(pixel.any.is_some());
-        self.all.len() + self.pixels.shown.values().map(of_pixel).sum::<usize>()
     }
 
     fn finish(self) -> Vec<Reading> {
-        let mut readings: BTreeMap<i64, Reading> =
-            self.all.into_iter().map(|reading| (reading.time, reading)).collect();
         let Pixels { shown, first, last, .. } = self.pixels;
-        let of_pixel = |pixel: Pixel| {
-            let any = pixel.any.filter(|_| pixel.extremes.is_empty());
-            pixel.extremes.into_values().flatten().map(|extreme| extreme.reading).chain(any).collect::<Vec<_>>()
-        };
-        for reading in shown.into_values().flat_map(of_pixel).chain(first).chain(last) {
-            readings.entry(reading.time).or_insert_with(|| Arc::unwrap_or_clone(reading));
-        }
-        readings.into_values().collect()
+        let extremes = |pixel: Pixel| pixel.extremes.into_iter().flat_map(|(_, both)| both).map(|extreme| extreme.kept);
+        let shown = shown.into_values().flat_map(|mut pixel| pixel.any.take().into_iter().chain(extremes(pixel)));
+        let kept = self.all.into_iter().chain(shown).chain(first).chain(last);
+        let by_time: BTreeMap<i64, Arc<Kept>> = kept.map(|kept| (kept.reading.time, kept)).collect();
+        by_time.into_values().filter_map(Arc::into_inner).map(|kept| kept.reading).collect()
     }
 }
 
 impl Pixels {
-    fn push(&mut self, reading: Reading) {
-        let reading = Arc::new(reading);
-        self.first.get_or_insert_with(|| reading.clone());
-        let number = (i128::from(reading.time) - self.origin).div_euclid(self.width);
-        self.shown.entry(number).or_default().push(&reading);
-        self.last = Some(reading);
-        while self.shown.len() > self.max {
-            self.width *= 2;
-            for (number, pixel) in std::mem::take(&mut self.shown) {
-                self.shown.entry(number.div_euclid(2)).or_default().join(pixel);
-            }
+    fn push(&mut self, kept: Arc<Kept>) {
+        self.first.get_or_insert_with(|| kept.clone());
+        let number = (i128::from(kept.reading.time) - self.origin).div_euclid(self.width);
+        self.shown.entry(number).or_default().push(&kept);
+        self.last = Some(kept);
+        if self.shown.len() > self.max {
+            self.widen();
+        }
+    }
+
+    /// There is one too many: joins those that are one at the first width at which any two are.
+    fn widen(&mut self) {
+        // Numbers that differ in the lowest bits alone are one without these.
+        let bits = |(a, b): (&i128, &i128)| i128::BITS - (a ^ b).leading_zeros();
+        let Some(bits) = self.shown.keys().zip(self.shown.keys().skip(1)).map(bits).min() else { return };
+        self.width <<= bits;
+        for (number, pixel) in std::mem::take(&mut self.shown) {
+            self.shown.entry(number >> bits).or_default().join(pixel);
         }
     }
 }
 
 impl Pixel {
-    fn push(&mut self, reading: &Arc<Reading>) {
-        for (name, value) in reading.fields.iter().filter(|(_, value)| !matches!(value, Value::String(_))) {
-            let extreme = || Extreme { value: value.clone(), reading: reading.clone() };
-            let [least, greatest] = self.extremes.entry(name.clone()).or_insert_with(|| [extreme(), extreme()]);
+    fn place(&self, name: &str) -> Result<usize, usize> {
+        self.extremes.binary_search_by(|(known, _)| (**known).cmp(name))
+    }
+
+    fn push(&mut self, kept: &Arc<Kept>) {
+        let fields = &kept.reading.fields;
+        if self.extremes.is_empty() {
+            self.extremes.reserve_exact(fields.len());
+        }
+        for (name, value) in fields.iter().filter(|(_, value)| !matches!(value, Value::String(_))) {
+            let extreme = || Extreme { value: value.clone(), kept: kept.clone() };
+            let [least, greatest] = match self.place(name) {
+                Ok(place) => &mut self.extremes[place].1,
+                Err(place) => {
+                    self.extremes.insert(place, (name.clone(), [extreme(), extreme()]));
+                    continue;
+                }
+            };
             if compare(value, &least.value) == Ordering::Less {
                 *least = extreme();
             }
@@ -202,15 +234,22 @@ impl Pixel {
                 *greatest = extreme();
             }
         }
-        self.any.get_or_insert_with(|| reading.clone());
+        self.any.get_or_insert_with(|| kept.clone());
+        self.any.take_if(|_| !self.extremes.is_empty());
     }
 
     /// Takes in a later one.
-    fn join(&mut self, later: Self) {
+    fn join(&mut self, mut later: Self) {
+        if self.extremes.is_empty() {
+            std::mem::swap(&mut self.extremes, &mut later.extremes);
+        }
         for (name, [least, greatest]) in later.extremes {
-            let Some(own) = self.extremes.get_mut(&name) else {
-                self.extremes.insert(name, [least, greatest]);
-                continue;
+            let own = match self.place(&name) {
+                Ok(place) => &mut self.extremes[place].1,
+                Err(place) => {
+                    self.extremes.insert(place, (name, [least, greatest]));
+                    continue;
+                }
             };
             if compare(&least.value, &own[0].value) == Ordering::Less {
                 own[0] = least;
@@ -219,7 +258,7 @@ impl Pixel {
                 own[1] = greatest;
             }
         }
-        self.any = self.any.take().or(later.any);
+        self.any = self.any.take().or(later.any).filter(|_| self.extremes.is_empty());
     }
 }
 
@@ -250,9 +289,13 @@ mod tests {
     use super::*;
 
     fn thin(max: usize, fields: usize, range: Range<i64>, readings: &[Reading]) -> Vec<Reading> {
-        let mut thinning = Thinning::new(max, fields, &range);
+        pushed(max, fields, range, readings).finish()
+    }
+
+    fn pushed(max: usize, fields: usize, range: Range<i64>, readings: &[Reading]) -> Thinning {
+        let mut thinning = Thinning::new(max, fields, &range, &Arc::default());
         readings.iter().cloned().for_each(|reading| thinning.push(reading));
-        thinning.finish()
+        thinning
     }
 
     const EVER: Range<i64> = crate::reading::time::TIMESTAMP_MIN..i64::MAX;
@@ -269,7 +312,7 @@ mod tests {
     /// In time order, each with some of three fields.
     fn readings() -> impl Strategy<Value = Vec<Reading>> {
         let fields = proptest::collection::vec(proptest::option::of(value()), 3);
-        proptest::collection::btree_map(0_i64..100_000, fields, 0..300).prop_map(|readings| {
+        proptest::collection::btree_map(-50_000_i64..50_000, fields, 0..300).prop_map(|readings| {
             let fields = |fields: Vec<Option<Value>>| {
                 let named = ["a", "b", "c"].into_iter().zip(fields);
                 named.filter_map(|(name, value)| Some((Arc::from(name), value?))).collect()
@@ -283,7 +326,7 @@ mod tests {
         fn what_is_shown_is_of_what_there_is_and_has_its_extremes(
             readings in readings(), max in 8_usize..100, bounded in any::<bool>(),
         ) {
-            let range = if bounded { 0..100_000 } else { EVER };
+            let range = if bounded { -50_000..50_000 } else { EVER };
             let thinned = thin(max, 3, range, &readings);
             prop_assert!(thinned.len() <= max);
             prop_assert!(thinned.is_sorted_by_key(|reading| reading.time));
@@ -314,6 +357,27 @@ mod tests {
         }
 
         #[test]
+        fn pixels_without_ends_have_the_first_width_that_suffices(readings in readings(), max in 8_usize..100) {
+            let Pixels { max: most, origin, width, first, .. } = pushed(max, 3, EVER, &readings).pixels;
+            let numbers = |width: i128| -> BTreeSet<i128> {
+                readings.iter().map(|reading| (i128::from(reading.time) - origin) / width).collect()
+            };
+            let suffices = (0..).map(|doublings| 1 << doublings).find(|width| numbers(*width).len() <= most);
+            prop_assert_eq!(Some(width), suffices.filter(|_| first.is_some()).or(Some(1)));
+        }
+
+        #[test]
+        fn what_is_counted_is_what_is_shown(readings in readings(), max in 8_usize..100, bounded in any::<bool>()) {
+            let thinning = pushed(max, 3, if bounded { -50_000..50_000 } else { EVER }, &readings);
+            let bytes = thinning.bytes.clone();
+            let counted = bytes.load(Relaxed);
+            let shown = thinning.finish();
+            prop_assert_eq!(bytes.load(Relaxed), 0);
+            let _shown: Vec<Kept> = shown.into_iter().map(|reading| Kept::new(reading, &bytes)).collect();
+            prop_assert_eq!(counted, bytes.load(Relaxed));
+        }
+
+        #[test]
         fn every_pixel_of_a_range_shows_its_extremes(
             values in proptest::collection::vec(-1000_i64..1000, 200..400), pixels in 1_usize..20,
         ) {
@@ -333,6 +397,15 @@ mod tests {
                 prop_assert_eq!(of_pixel(&readings), of_pixel(&thinned));
             }
         }
+    }
+
+    /// Pixels that began in 1970 lay on both sides of it: two that no width makes one were joined until the width was too
+    /// large for a number.
+    #[test]
+    fn there_is_one_pixel_of_readings_before_and_after_1970() {
+        let at = |time: i64| Reading { time, fields: vec![(Arc::from("v"), Value::Integer(time))] };
+        let readings = [at(-3), at(-2), at(2), at(3), at(4)];
+        assert_eq!(thin(4, 1, EVER, &readings), [at(-3), at(4)]);
     }
 
     #[test]
