@@ -166,9 +166,12 @@ impl Budget {
     /// Waits until it is the request's turn.
     ///
     /// # Errors
-    /// When it is not by its deadline.
+    /// When it is not by its deadline, or that is over: those before it in the request have had its time.
     pub(super) async fn turn(&self) -> Result<(), QueryError> {
         let Budgets { options, turns, .. } = &*self.0.all;
+        if Instant::now() >= self.deadline() {
+            return Err(QueryError::Timeout { limit: options.timeout });
+        }
         let turn = timeout_at(self.deadline(), turns.clone().acquire_owned()).await;
         let Ok(Ok(turn)) = turn else { return Err(QueryError::Overloaded { limit: options.concurrent }) };
         let mut state = self.state();
@@ -303,4 +306,33 @@ impl Drop for Held {
 fn add(counter: &AtomicUsize, bytes: usize, most: usize) -> bool {
     let more = |used: usize| used.checked_add(bytes).filter(|used| *used <= most);
     counter.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The statements of a request behind one that took all of its time were told, where others had the turns, that there
+    /// are too many queries, and where not, they computed.
+    #[tokio::test]
+    async fn a_request_whose_time_is_over_has_no_turn() {
+        let (none, most) = (Duration::ZERO, usize::MAX);
+        for concurrent in [0, 1] {
+            let budgets = Budgets::new(Options {
+                request_bytes: most,
+                bytes: most,
+                token_bytes: most,
+                concurrent,
+                span_max: none,
+                series_max: most,
+                cache_max_age: none,
+                cache_bytes: 0,
+                wait: none,
+                timeout: none,
+                log_after: Duration::MAX,
+            });
+            let turn = budgets.begin(&Caller::Anybody, "").turn().await;
+            assert!(matches!(turn, Err(QueryError::Timeout { .. })), "{concurrent}: {turn:?}");
+        }
+    }
 }

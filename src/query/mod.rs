@@ -11,7 +11,7 @@ mod wait;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::timeout_at;
+use tokio::time::{Instant, timeout_at};
 
 use self::budget::Budgets;
 use self::choice::Choice;
@@ -276,7 +276,8 @@ impl Query {
         &self,
         ask: impl Fn() -> F,
     ) -> Result<T, E> {
-        wait::patiently(&self.engine.options, ask).await
+        let options = &self.engine.options;
+        wait::patiently(options, options.timeout, ask).await
     }
 
     fn count(&self, points: usize) {
@@ -290,7 +291,8 @@ impl Query {
         query: impl Fn() -> F,
     ) -> Result<T, E> {
         let started = std::time::Instant::now();
-        let answer = self.patiently(|| self.turn(budget, query())).await;
+        let left = budget.deadline().saturating_duration_since(Instant::now());
+        let answer = wait::patiently(&self.engine.options, left, || self.turn(budget, query())).await;
         self.metrics.query_seconds.record(started.elapsed());
         if let Some(error) = answer.as_ref().err().and_then(Passing::of_store) {
             self.metrics.store_error(error.class());

@@ -41,16 +41,18 @@ impl Passing for StatementFailure {
     }
 }
 
-/// Asks until it is answered, or fails for good, or `query.wait` is over: then with the last error.
+/// Asks until it is answered, or fails for good, or `query.wait` is over: then with the last error. There is so much time
+/// left for the answer.
 ///
 /// # Errors
 /// Those of what is asked.
 pub async fn patiently<T, E: Passing, F: Future<Output = Result<T, E>>>(
     options: &Options,
+    left: Duration,
     ask: impl Fn() -> F,
 ) -> Result<T, E> {
-    // Never as long as a query may take: its error is to say what was waited for.
-    let until = Instant::now() + options.wait.min(options.timeout / 10 * 9);
+    // Never all of it: the error is to say what was waited for.
+    let until = Instant::now() + options.wait.min(left / 10 * 9);
     let mut pause = PAUSE.start;
     loop {
         let began = Instant::now();
