@@ -191,7 +191,7 @@ impl<'a> Evaluation<'a> {
         if wanted.is_empty() {
             return Ok(());
         }
-        let (plan, frame) = (self.plan, self.frame);
+        let (plan, frame, budget) = (self.plan, self.frame, self.budget);
         let beside = |at: usize| plan.beside.iter().map(|wanted| part(wanted, member, points, at)).collect::<Vec<_>>();
         self.group(member)?;
         if plan.is_raw() {
@@ -199,7 +199,7 @@ impl<'a> Evaluation<'a> {
             self.held.grow(rows.iter().map(row_bytes).sum())?;
             let group = self.group(member)?;
             group.rows.extend(rows);
-            let freed = group.keep_first(frame);
+            let freed = group.keep_first(frame, budget);
             return self.held.set(self.held.bytes() - freed);
         }
         for number in 0..plan.calls.len() {
@@ -290,9 +290,12 @@ impl<'a> Evaluation<'a> {
         }
         let mut bytes = 0;
         let group = self.group(member)?;
+        let mut window = 0..0;
         for of_hour in summaries.chunk_by(|a, b| a.hour == b.hour) {
             let start = of_hour[0].hour.start_ns();
-            let window = frame.windows.as_ref().map_or(i64::MIN, |windows| windows.around(start).start);
+            if !window.contains(&start) {
+                window = frame.windows.as_ref().map_or(i64::MIN..i64::MAX, |windows| windows.around(start));
+            }
             for (number, call) in plan.calls.iter().enumerate() {
                 let (inner, field) = innermost(call);
                 for one in of_hour.iter().filter(|one| one.field == field) {
@@ -300,7 +303,7 @@ impl<'a> Evaluation<'a> {
                         bytes += WINDOW_BYTES;
                         Window::new(inner, false)
                     };
-                    group.windows[number].entry(window).or_insert_with(new).absorb(&one.summary);
+                    group.windows[number].entry(window.start).or_insert_with(new).absorb(&one.summary);
                 }
             }
         }
@@ -351,15 +354,17 @@ impl Content {
     }
 
     /// Drops what a limit leaves out, once it is as much as what it leaves in. Returns how many bytes that frees.
-    fn keep_first(&mut self, frame: &Frame) -> usize {
+    fn keep_first(&mut self, frame: &Frame, budget: &Budget) -> usize {
         let is_filled = matches!(frame.fill, Fill::Previous | Fill::Integer(_) | Fill::Float(_));
         let Some(most) = frame.rows_max.filter(|_| !is_filled) else { return 0 };
         if self.rows.len() < most.saturating_mul(2).max(ROWS) {
             return 0;
         }
-        self.rows.sort_by_key(|(time, _)| *time);
-        let left_out = if frame.descending { 0..self.rows.len() - most } else { most..self.rows.len() };
-        self.rows.drain(left_out).map(|row| row_bytes(&row)).sum()
+        budget.at_length(self.rows.len(), || {
+            self.rows.sort_by_key(|(time, _)| *time);
+            let left_out = if frame.descending { 0..self.rows.len() - most } else { most..self.rows.len() };
+            self.rows.drain(left_out).map(|row| row_bytes(&row)).sum()
+        })
     }
 
     /// The memory of all texts.

@@ -202,17 +202,21 @@ async fn feed_rows(rows: &Selected, plan: &Plan, evaluation: &mut Evaluation<'_>
     let places: Vec<Option<usize>> =
         plan.fields.iter().map(|field| rows.names.iter().skip(1).position(|name| *name == field.name)).collect();
     for group in &rows.groups {
-        let mut points = Points { times: Vec::new(), columns: vec![Vec::new(); plan.fields.len()] };
         let row = 2 * size_of::<i64>() + plan.fields.len() * size_of::<Option<Value>>();
         let _held = evaluation.budget.hold(group.rows.iter().map(row_bytes).sum::<usize>() + group.rows.len() * row)?;
-        let mut in_order: Vec<&Row> = group.rows.iter().collect();
-        in_order.sort_by_key(|(time, _)| *time);
-        for (time, cells) in in_order {
-            points.times.push(*time);
-            for (column, place) in points.columns.iter_mut().zip(&places) {
-                column.push(place.and_then(|place| cells[place].clone()));
+        let in_order = || {
+            let mut in_order: Vec<&Row> = group.rows.iter().collect();
+            in_order.sort_by_key(|(time, _)| *time);
+            let column = |place: &Option<usize>| match place {
+                Some(place) => in_order.iter().map(|(_, cells)| cells[*place].clone()).collect(),
+                None => Vec::new(),
+            };
+            Points {
+                times: in_order.iter().map(|(time, _)| *time).collect(),
+                columns: places.iter().map(column).collect(),
             }
-        }
+        };
+        let points = evaluation.budget.at_length(group.rows.len().saturating_mul(1 + places.len()), in_order);
         evaluation.feed(&group.member, &points, Filter { of_sensor: false, of_condition: true }).await?;
     }
     Ok(())
