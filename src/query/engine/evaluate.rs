@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use super::filter::{Found, Lookup, arithmetic, holds};
 use super::fold::Window;
+use super::limits::Span;
 use super::pattern::Patterns;
 use super::plan::{Call, Function, Input, Node, Part, Plan};
 use super::points::Points;
@@ -85,6 +86,8 @@ pub struct Evaluation<'a> {
     pub patterns: &'a Patterns,
     /// What it may take.
     pub budget: &'a Budget,
+    /// What the reads of its statement were about so far, if there were any.
+    pub span: Option<Span>,
     /// By measurement and the values of the tags grouped by.
     groups: BTreeMap<(Arc<str>, Vec<String>), Content>,
     /// What the groups take.
@@ -140,7 +143,7 @@ impl<'a> Evaluation<'a> {
         patterns: &'a Patterns,
         budget: &'a Budget,
     ) -> Result<Self, QueryError> {
-        Ok(Self { plan, frame, patterns, budget, groups: BTreeMap::new(), held: budget.hold(0)? })
+        Ok(Self { plan, frame, patterns, budget, span: None, groups: BTreeMap::new(), held: budget.hold(0)? })
     }
 
     fn group(&mut self, member: &Member) -> Result<&mut Content, QueryError> {

@@ -10,7 +10,7 @@ pub mod fill;
 pub mod filter;
 mod fold;
 pub mod hours;
-mod limits;
+pub mod limits;
 pub mod pattern;
 pub mod plan;
 pub mod points;

@@ -50,6 +50,7 @@ impl Engine {
         let fields: Arc<[Arc<str>]> = plan.fields.iter().map(|field| Arc::from(field.name.as_str())).collect();
         let range = range(plan, frame);
         let mut span = self.span(&range)?;
+        evaluation.span.take().map_or(Ok(()), |before| span.join(&before))?;
         let mut wanted = Wanted { database, sensors: &sensors, range: range.clone(), fields: &fields, budget };
         let hours = summarized(plan, frame, &chosen, &range);
         let parts = match &hours {
@@ -78,6 +79,7 @@ impl Engine {
             };
             self.each_summary(&wanted, take).await?;
         }
+        evaluation.span = Some(span);
         Ok(())
     }
 }

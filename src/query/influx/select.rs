@@ -13,6 +13,7 @@ use crate::query::engine::aggregates;
 use crate::query::engine::choose::CHOOSE;
 use crate::query::engine::directory::{Entry, Sensors};
 use crate::query::engine::evaluate::{Evaluation, Filter, Frame, Group, Row, row_bytes};
+use crate::query::engine::limits::Span;
 use crate::query::engine::pattern::Patterns;
 use crate::query::engine::plan::{Input, Plan};
 use crate::query::engine::points::Points;
@@ -44,13 +45,14 @@ pub async fn select(
         return Err(StatementFailure::Unsupported("SELECT … INTO".to_owned()));
     }
     let checked = check(select, &Clock { now: asked.now, zone: None, resolve: &resolve }, &aggregates::is_known)?;
-    let Some(selected) = selected(engine, select, &checked, &[], patterns, asked).await? else {
+    let Some(selected) = selected(engine, select, &checked, &[], patterns, asked, &mut None).await? else {
         return Ok(Answer { series: Vec::new(), held: asked.budget.hold(0)? });
     };
     Ok(shown(selected, !checked.grouping.tags.is_empty()))
 }
 
-/// The rows of a SELECT or a subquery; `None` when nothing that it selects exists.
+/// The rows of a SELECT or a subquery; `None` when nothing that it selects exists. `span` is what its statement was about
+/// so far.
 async fn selected(
     engine: &Engine,
     select: &Select,
@@ -58,6 +60,7 @@ async fn selected(
     outer: &[String],
     patterns: &Patterns,
     asked: Asked<'_>,
+    span: &mut Option<Span>,
 ) -> Result<Option<Selected>, StatementFailure> {
     let own: Vec<String> = plain_tags(checked).into_iter().chain(outer.iter().cloned()).collect();
     let mut sources = Vec::new();
@@ -67,7 +70,7 @@ async fn selected(
             Source::Measurement(measurement) => sources.push(sensors_of(engine, measurement, patterns, asked).await?),
             Source::Subquery(inner) => {
                 let Some(within) = subqueries.next() else { continue };
-                let rows = Box::pin(selected(engine, inner, within, &own, patterns, asked)).await?;
+                let rows = Box::pin(selected(engine, inner, within, &own, patterns, asked, span)).await?;
                 sources.extend(rows.map(Sourced::Rows));
             }
         }
@@ -76,6 +79,7 @@ async fn selected(
     let Some(plan) = plan(select, checked, &schema, outer, patterns)? else { return Ok(None) };
     let frame = frame(select, checked, &plan);
     let mut evaluation = Evaluation::new(&plan, &frame, patterns, asked.budget)?;
+    evaluation.span = span.take();
     for source in &sources {
         match source {
             Sourced::Sensors { database, entries, .. } => {
@@ -88,6 +92,7 @@ async fn selected(
         }
     }
     drop(sources);
+    *span = evaluation.span.take();
     let (groups, mut held) = evaluation.finish().await?;
     let groups = limited(select, groups);
     let rows = groups.iter().flat_map(|group| &group.rows).map(row_bytes).sum::<usize>();

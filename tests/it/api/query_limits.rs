@@ -3,6 +3,10 @@
 use super::{Client, text_at};
 use crate::support::server::Launch;
 
+/// Readings of an hour each, a day apart.
+const EARLY: &str = "SELECT v FROM n WHERE time >= 0 AND time < 1h";
+const LATE: &str = "SELECT v FROM n WHERE time >= 26h AND time < 28h";
+
 #[test]
 fn the_limit_that_a_query_is_over_is_named() {
     let config = "[query]\nspan_max = \"24h\"\nseries_max = 2\n";
@@ -37,6 +41,11 @@ fn the_limit_that_a_query_is_over_is_named() {
         ("/query", statement("SELECT max(v) FROM n"), Some("query.span_max")),
         ("/query", statement("SELECT v FROM n"), Some("query.span_max")),
         ("/query", statement("SELECT max(v) FROM o"), None),
+        // A statement is about all that it reads, a request may have several.
+        ("/query", statement(&format!("SELECT v FROM ({EARLY}), ({LATE})")), Some("query.span_max")),
+        ("/query", statement(&format!("SELECT max(v) FROM (SELECT v FROM o), ({LATE})")), Some("query.span_max")),
+        ("/query", statement(&format!("SELECT v FROM ({EARLY}), (SELECT v FROM o)")), None),
+        ("/query", statement(&format!("{EARLY}; {LATE}")), None),
         ("/query", statement("SELECT max(v) FROM m"), Some("query.series_max")),
         ("/api/v1/tags", String::new(), None),
         ("/api/v1/latest", "measurement=m".to_owned(), None),
