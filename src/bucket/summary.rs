@@ -282,6 +282,15 @@ impl Summary {
         }
     }
 
+    /// The least and the greatest value.
+    #[must_use]
+    pub fn extremes(&self) -> (Value, Value) {
+        match self {
+            Self::Integers(f) => (whole_value(f.min), whole_value(f.max)),
+            Self::Floats(f) => (Value::Float(f.min), Value::Float(f.max)),
+        }
+    }
+
     /// Takes in the summary of a disjoint set, of which `later` is taken to lie after `self`.
     pub fn unite(&mut self, later: &Self) {
         match (&mut *self, later) {

@@ -126,6 +126,33 @@ async fn table(text: &mut Text, series: &[Readings], columns: &Columns, times: T
     Ok(())
 }
 
+/// A field's name in JSON, and its columns, each with its function's name.
+type JsonField = (String, Vec<(usize, String)>);
+
+fn window(out: &mut String, (series, row): (&WindowSeries, usize), fields: &[JsonField], sparse: bool, times: Times) {
+    let (span, cells) = &series.windows[row];
+    out.push_str("{\"start\":");
+    json::time(out, span.start, times);
+    out.push_str(",\"end\":");
+    json::time(out, span.end, times);
+    out.push_str(",\"fields\":{");
+    let is_shown = |(_, columns): &&JsonField| !sparse || columns.iter().any(|(column, _)| cells[*column].is_some());
+    json::list(out, fields.iter().filter(is_shown), |out, (name, columns)| {
+        out.push_str(name);
+        out.push('{');
+        json::list(out, columns, |out, (column, name)| {
+            out.push_str(name);
+            match (series.wide_sum(row, *column), &cells[*column]) {
+                (Some(sum), _) => out.push_str(&sum.to_string()),
+                (None, Some(value)) => json::value(out, value),
+                (None, None) => out.push_str("null"),
+            }
+        });
+        out.push('}');
+    });
+    out.push_str("}}");
+}
+
 /// Windows as they are written.
 pub struct Windows {
     /// What was found.
@@ -142,6 +169,7 @@ impl Windows {
     /// # Errors
     /// When the budget is spent.
     pub async fn write(&self, text: &mut Text, format: Format, times: Times) -> Result<(), QueryError> {
+        let fields = self.fields();
         match format {
             Format::Json => {
                 text.out.push_str("{\"series\":[");
@@ -151,7 +179,7 @@ impl Windows {
                     text.out.push_str(",\"windows\":[");
                     for row in 0..series.windows.len() {
                         json::comma(&mut text.out, row);
-                        self.window(&mut text.out, series, row, times);
+                        window(&mut text.out, (series, row), &fields, self.sparse, times);
                         text.row().await?;
                     }
                     text.out.push_str("]}");
@@ -163,7 +191,7 @@ impl Windows {
                     for row in 0..series.windows.len() {
                         self.head(&mut text.out, series);
                         text.out.push_str(",\"window\":");
-                        self.window(&mut text.out, series, row, times);
+                        window(&mut text.out, (series, row), &fields, self.sparse, times);
                         text.out.push_str("}\n");
                         text.row().await?;
                     }
@@ -179,31 +207,20 @@ impl Windows {
         json::head(out, self.by, series.sensor.as_deref().unwrap_or(&series.measurement), tags);
     }
 
-    fn window(&self, out: &mut String, series: &WindowSeries, row: usize, times: Times) {
-        let (span, cells) = &series.windows[row];
-        out.push_str("{\"start\":");
-        json::time(out, span.start, times);
-        out.push_str(",\"end\":");
-        json::time(out, span.end, times);
-        out.push_str(",\"fields\":{");
-        let columns: Vec<usize> = (0..cells.len()).collect();
-        let fields = columns.chunk_by(|a, b| self.found.columns[*a].0 == self.found.columns[*b].0);
-        let shown = fields.filter(|field| !self.sparse || field.iter().any(|column| cells[*column].is_some()));
-        json::list(out, shown, |out, field| {
-            json::string(out, &self.found.columns[field[0]].0);
-            out.push_str(":{");
-            json::list(out, field, |out, column| {
-                json::string(out, &self.found.columns[*column].1.name());
-                out.push(':');
-                match (series.wide_sum(row, *column), &cells[*column]) {
-                    (Some(sum), _) => out.push_str(&sum.to_string()),
-                    (None, Some(value)) => json::value(out, value),
-                    (None, None) => out.push_str("null"),
-                }
-            });
-            out.push('}');
-        });
-        out.push_str("}}");
+    /// Each field's name, and its columns with the names of their functions, as JSON writes them.
+    fn fields(&self) -> Vec<JsonField> {
+        let word = |name: &str| {
+            let mut word = String::new();
+            json::string(&mut word, name);
+            word.push(':');
+            word
+        };
+        let columns: Vec<_> = self.found.columns.iter().enumerate().collect();
+        let of_one_field = columns.chunk_by(|(_, a), (_, b)| a.0 == b.0);
+        let columns = |field: &[(usize, &(String, Aggregate))]| {
+            field.iter().map(|(column, (_, function))| (*column, word(&function.name()))).collect()
+        };
+        of_one_field.map(|field| (word(&field[0].1.0), columns(field))).collect()
     }
 
     /// A row per window; of each field a column per function, `temp.max`.

@@ -1,8 +1,8 @@
 //! A SELECT over readings, series by series as they come, in any order: group by group either the
 //! readings themselves or the windows of each call, and at the end rows.
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -88,6 +88,8 @@ pub struct Evaluation<'a> {
     pub budget: &'a Budget,
     /// What the reads of its statement were about so far, if there were any.
     pub span: Option<Span>,
+    /// Per call, the one whose windows it reads: what summaries know of a field is gathered once for all calls of it.
+    gathered_by: Arc<[usize]>,
     /// By measurement and the values of the tags grouped by.
     groups: BTreeMap<(Arc<str>, Vec<String>), Content>,
     /// What the groups take.
@@ -99,7 +101,7 @@ pub struct Evaluation<'a> {
 pub struct Content {
     /// Readings shown as they are: time, and a cell per [`Plan::beside`].
     pub rows: Vec<Row>,
-    /// Per call, its windows by their start.
+    /// Per call, the windows that it gathers, by their start.
     pub windows: Vec<BTreeMap<i64, Window>>,
     /// Per call, the values that a transformation goes over.
     pub values: Vec<Vec<(i64, Value)>>,
@@ -143,7 +145,13 @@ impl<'a> Evaluation<'a> {
         patterns: &'a Patterns,
         budget: &'a Budget,
     ) -> Result<Self, QueryError> {
-        Ok(Self { plan, frame, patterns, budget, span: None, groups: BTreeMap::new(), held: budget.hold(0)? })
+        let mut first_of = HashMap::new();
+        let gathered_by = plan.calls.iter().enumerate().map(|(number, call)| match &call.input {
+            Input::Field(field) if call.function.is_summarized() => *first_of.entry(*field).or_insert(number),
+            _ => number,
+        });
+        let (gathered_by, held) = (gathered_by.collect(), budget.hold(0)?);
+        Ok(Self { plan, frame, patterns, budget, span: None, gathered_by, groups: BTreeMap::new(), held })
     }
 
     fn group(&mut self, member: &Member) -> Result<&mut Content, QueryError> {
@@ -205,7 +213,8 @@ impl<'a> Evaluation<'a> {
             let freed = group.keep_first(frame, budget);
             return self.held.set(self.held.bytes() - freed);
         }
-        for number in 0..plan.calls.len() {
+        let gathered_by = self.gathered_by.clone();
+        for number in gathering(&gathered_by) {
             let more = self.fill_windows(number, member, points, &wanted, filter)?;
             self.held.grow(more)?;
         }
@@ -292,6 +301,7 @@ impl<'a> Evaluation<'a> {
             return Ok(());
         }
         let mut bytes = 0;
+        let gathered_by = self.gathered_by.clone();
         let group = self.group(member)?;
         let mut window = 0..0;
         for of_hour in summaries.chunk_by(|a, b| a.hour == b.hour) {
@@ -299,8 +309,8 @@ impl<'a> Evaluation<'a> {
             if !window.contains(&start) {
                 window = frame.windows.as_ref().map_or(i64::MIN..i64::MAX, |windows| windows.around(start));
             }
-            for (number, call) in plan.calls.iter().enumerate() {
-                let (inner, field) = innermost(call);
+            for number in gathering(&gathered_by) {
+                let (inner, field) = innermost(&plan.calls[number]);
                 for one in of_hour.iter().filter(|one| one.field == field) {
                     let new = || {
                         bytes += WINDOW_BYTES;
@@ -318,7 +328,7 @@ impl<'a> Evaluation<'a> {
     /// # Errors
     /// When the budget is spent.
     pub async fn finish(self) -> Result<(Vec<Group>, Held), QueryError> {
-        let Self { plan, frame, budget, groups, mut held, .. } = self;
+        let Self { plan, frame, budget, gathered_by, groups, mut held, .. } = self;
         let mut finished: Vec<Group> = Vec::with_capacity(groups.len());
         for ((name, values), content) in groups {
             let tags = plan.group_by.iter().cloned().zip(values).collect();
@@ -327,8 +337,9 @@ impl<'a> Evaluation<'a> {
             let width = plan.columns.len() + 2 * plan.beside.len() + 4 * plan.calls.len();
             let cells = count.saturating_mul(size_of::<Row>() + width * size_of::<Option<Value>>());
             held.grow(cells.saturating_add(content.text_bytes().saturating_mul(plan.most_used())))?;
-            let wide = if plan.calls.is_empty() { Vec::new() } else { content.wide_sums(plan, frame) };
-            let make = || if plan.is_raw() { raw(content.rows, plan, frame) } else { joined(content, plan, frame) };
+            let wide = if plan.calls.is_empty() { Vec::new() } else { content.wide_sums(plan, frame, &gathered_by) };
+            let join = |content| joined(content, plan, frame, &gathered_by);
+            let make = || if plan.is_raw() { raw(content.rows, plan, frame) } else { join(content) };
             let made = budget.at_length(count.saturating_mul(width), make);
             let mut rows = Vec::with_capacity(made.len());
             for (number, (time, calls, beside)) in made.into_iter().enumerate() {
@@ -394,12 +405,12 @@ impl Content {
     }
 
     /// The sums of whole numbers that are too large for one: the window's time, the call, the sum.
-    fn wide_sums(&self, plan: &Plan, frame: &Frame) -> Vec<(i64, usize, i128)> {
+    fn wide_sums(&self, plan: &Plan, frame: &Frame, gathered_by: &[usize]) -> Vec<(i64, usize, i128)> {
         let mut wide = Vec::new();
-        for (number, (call, windows)) in plan.calls.iter().zip(&self.windows).enumerate() {
+        for (number, (call, by)) in plan.calls.iter().zip(gathered_by).enumerate() {
             if call.function == Function::Sum {
                 let sum = |(start, window): (&i64, &Window)| Some((label(*start, frame), number, window.wide_sum()?));
-                wide.extend(windows.iter().filter_map(sum));
+                wide.extend(self.windows[*by].iter().filter_map(sum));
             }
         }
         wide
@@ -425,6 +436,11 @@ pub fn row_bytes((_, cells): &Row) -> usize {
 /// The memory of a value's text.
 pub fn text_bytes(value: &Value) -> usize {
     if let Value::String(text) = value { text.len() } else { 0 }
+}
+
+/// The calls that gather windows themselves.
+fn gathering(gathered_by: &[usize]) -> impl Iterator<Item = usize> {
+    gathered_by.iter().enumerate().filter(|(number, by)| number == *by).map(|(number, _)| number)
 }
 
 /// The function next to the readings, and its field.

@@ -140,18 +140,19 @@ impl Window {
         }
     }
 
-    /// What the function makes of it, in order.
-    pub fn finish(self, function: &Function, descending: bool) -> Vec<Pick> {
+    /// What the function makes of it, in order. Readings that it holds it gives away; what summaries know may be asked for
+    /// by several functions.
+    pub fn finish(&mut self, function: &Function, descending: bool) -> Vec<Pick> {
         let made = |value: Option<Value>| value.map(|value| Pick { time: None, value, beside: Vec::new() });
         match self {
             Self::Summed(summed) => made(summed.finish(function)).into_iter().collect(),
-            Self::Picked(pick) => pick.into_iter().collect(),
+            Self::Picked(pick) => pick.take().into_iter().collect(),
             Self::Spread { count, squares, .. } => {
                 // That of one reading is no number, which is shown as null.
-                let deviation = (count > 0.0).then(|| Value::Float((squares / (count - 1.0)).sqrt()));
+                let deviation = (*count > 0.0).then(|| Value::Float((*squares / (*count - 1.0)).sqrt()));
                 made(deviation).into_iter().collect()
             }
-            Self::Kept(kept) => of_all(function, kept, descending),
+            Self::Kept(kept) => of_all(function, std::mem::take(kept), descending),
         }
     }
 }
@@ -173,19 +174,17 @@ impl Summed {
         }
     }
 
-    fn finish(self, function: &Function) -> Option<Value> {
-        if *function == Function::Count {
-            return (self.count > 0).then(|| Value::Integer(i64::try_from(self.count).unwrap_or(i64::MAX)));
-        }
-        let figures = self.numbers.as_ref().map(Summary::figures);
+    fn finish(&self, function: &Function) -> Option<Value> {
+        let extremes = || self.numbers.as_ref().map(Summary::extremes);
         match function {
-            Function::Sum => figures.map(|figures| figures.sum),
-            Function::Mean => figures.map(|figures| figures.avg),
-            Function::Min => self.least.or(figures.map(|figures| figures.min)),
-            Function::Max => self.greatest.or(figures.map(|figures| figures.max)),
+            Function::Count => (self.count > 0).then(|| Value::Integer(i64::try_from(self.count).unwrap_or(i64::MAX))),
+            Function::Sum => self.numbers.as_ref().map(|numbers| numbers.figures().sum),
+            Function::Mean => self.numbers.as_ref().map(|numbers| numbers.figures().avg),
+            Function::Min => self.least.clone().or_else(|| extremes().map(|(least, _)| least)),
+            Function::Max => self.greatest.clone().or_else(|| extremes().map(|(_, greatest)| greatest)),
             Function::Spread => {
-                let figures = figures?;
-                super::filter::arithmetic(crate::influxql::Operator::Sub, &figures.max, &figures.min)
+                let (least, greatest) = extremes()?;
+                super::filter::arithmetic(crate::influxql::Operator::Sub, &greatest, &least)
             }
             _ => None,
         }

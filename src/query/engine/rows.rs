@@ -49,10 +49,10 @@ fn fill_missing<'r>(fill: Fill, width: usize, rows: impl Iterator<Item = &'r mut
 type Shown = (i64, Option<Value>, Vec<Option<Value>>);
 
 /// The rows of all calls of a group, joined by time.
-pub fn joined(mut content: Content, plan: &Plan, frame: &Frame) -> Vec<Joined> {
+pub fn joined(mut content: Content, plan: &Plan, frame: &Frame, gathered_by: &[usize]) -> Vec<Joined> {
     let mut shown: Vec<Vec<Shown>> = Vec::with_capacity(plan.calls.len());
     for (number, call) in plan.calls.iter().enumerate() {
-        let windows = std::mem::take(&mut content.windows[number]);
+        let windows = &mut content.windows[gathered_by[number]];
         let values = std::mem::take(&mut content.values[number]);
         shown.push(show(call, windows, values, plan.calls.len() == 1, frame));
     }
@@ -78,7 +78,7 @@ pub fn joined(mut content: Content, plan: &Plan, frame: &Frame) -> Vec<Joined> {
 /// What a call comes to, in the order in which rows are shown.
 fn show(
     call: &Call,
-    windows: BTreeMap<i64, Window>,
+    windows: &mut BTreeMap<i64, Window>,
     mut values: Vec<(i64, Value)>,
     single: bool,
     frame: &Frame,
@@ -124,19 +124,19 @@ fn show(
     }
 }
 
-fn of_windows(function: &Function, windows: BTreeMap<i64, Window>, single: bool, frame: &Frame) -> Vec<Shown> {
+fn of_windows(function: &Function, windows: &mut BTreeMap<i64, Window>, single: bool, frame: &Frame) -> Vec<Shown> {
     let Some(first) = windows.keys().next().copied() else { return Vec::new() };
     let keeps_time = function.is_ranking() || (single && frame.windows.is_none() && function.is_selector());
     let mut shown: Vec<Shown> = Vec::new();
     let is_list = function.is_ranking() || *function == Function::Distinct;
     // The latest window first, and of each its rows by time.
     let backwards = is_list && frame.descending;
-    let mut windows: Vec<(i64, Window)> = windows.into_iter().collect();
+    let mut windows: Vec<(&i64, &mut Window)> = windows.iter_mut().collect();
     if backwards {
         windows.reverse();
     }
     for (window, filling) in windows {
-        let label = label(window, frame);
+        let label = label(*window, frame);
         let show = |pick: Pick| {
             let time = pick.time.filter(|_| keeps_time).unwrap_or(label);
             (time, Some(pick.value), pick.beside)
