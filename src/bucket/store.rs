@@ -183,6 +183,15 @@ impl ScannedPage {
 /// Bytes of memory that a byte of readings, as stored, mostly becomes while it is looked at.
 pub const GROWTH: usize = 4;
 
+/// What a scan of one sensor came to.
+#[derive(Debug, Clone)]
+pub struct Scanned {
+    /// In the scan's order.
+    pub pages: Vec<ScannedPage>,
+    /// The hours that it did not come to: none where there was no page.
+    pub rest: Range<Hour>,
+}
+
 /// What of each page a scan gives.
 #[derive(Debug, Clone)]
 pub struct Projection {
@@ -298,8 +307,7 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     async fn read_buckets(&self, database: &str, ids: &[BucketId]) -> Result<Vec<Vec<StoredPage>>, StorageError>;
 
     /// Pages of one sensor in hour order, all pages of an hour together, from `hours.start` on
-    /// and before `hours.end`, as far as the extent goes. Returns whole hours only: an empty answer means
-    /// that there is nothing left.
+    /// and before `hours.end`, as far as the extent goes. Returns whole hours only.
     async fn scan(
         &self,
         database: &str,
@@ -307,7 +315,7 @@ pub trait Store: Send + Sync + std::fmt::Debug {
         hours: Range<Hour>,
         projection: &Projection,
         extent: Extent,
-    ) -> Result<Vec<ScannedPage>, StorageError>;
+    ) -> Result<Scanned, StorageError>;
 
     /// As [`Store::scan`], from the hour before `hours.end` back to `hours.start`: hours in falling order, the pages
     /// of an hour together and in rising order.
@@ -318,7 +326,7 @@ pub trait Store: Send + Sync + std::fmt::Debug {
         hours: Range<Hour>,
         projection: &Projection,
         extent: Extent,
-    ) -> Result<Vec<ScannedPage>, StorageError>;
+    ) -> Result<Scanned, StorageError>;
 
     /// All pages of several sensors in a range of hours, per sensor in the order given and each in hour
     /// order, as [`Store::scan`] gives them. `None` where they have more than `bytes_max` bytes, as they are

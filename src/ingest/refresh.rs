@@ -285,7 +285,7 @@ async fn read<'a>(
                 .scan_back(database, &known.sensor.key, ALL_HOURS, &Projection::ALL, Extent::pages(1))
                 .await
             {
-                Ok(pages) if pages.is_empty() => {
+                Ok(scanned) if scanned.pages.is_empty() => {
                     known.unsave();
                     outcome.done.push(known.id);
                 }

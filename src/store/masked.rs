@@ -10,7 +10,7 @@ use crate::bucket::deletions::{Covers, Deletions, Masks, cut};
 use crate::bucket::kept::{Cursor, KeptBucket, KeptSensor, Walked};
 use crate::bucket::page::StoredPage;
 use crate::bucket::registry::Registry;
-use crate::bucket::store::{BucketId, Extent, PageWrite, Projection, ScannedPage, SensorFilter, Written};
+use crate::bucket::store::{BucketId, Extent, PageWrite, Projection, Scanned, ScannedPage, SensorFilter, Written};
 use crate::bucket::{SensorDocument, StorageError, Store};
 use crate::reading::{Hour, Sensor, Stamp};
 
@@ -66,7 +66,7 @@ impl Masked {
             }
             let with_readings = Projection { readings: true, fields: projection.fields.clone() };
             let anew = self.store.scan(database, key, hour..hour.next(), &with_readings, Extent::ALL).await?;
-            masked.extend(anew.into_iter().filter_map(|page| masked_page(page, &covers, false)));
+            masked.extend(anew.pages.into_iter().filter_map(|page| masked_page(page, &covers, false)));
         }
         Ok(masked)
     }
@@ -118,21 +118,20 @@ impl Store for Masked {
         hours: Range<Hour>,
         projection: &Projection,
         extent: Extent,
-    ) -> Result<Vec<ScannedPage>, StorageError> {
+    ) -> Result<Scanned, StorageError> {
         let deletions = self.masks.now();
         if !deletions.is_about(database) {
             return self.store.scan(database, sensor, hours, projection, extent).await;
         }
-        // An empty part says that there is nothing left, so one that is empty because of a deletion is passed over.
+        // A part without pages says that there is nothing left, so one that has none because of a deletion is passed over.
         let mut rest = hours.clone();
         loop {
-            let pages = self.store.scan(database, sensor, rest.clone(), projection, extent).await?;
-            let Some(last) = pages.last().map(|page| page.hour) else { return Ok(pages) };
-            let masked = self.mask(&deletions, (database, sensor), &hours, projection, pages).await?;
-            if !masked.is_empty() {
-                return Ok(masked);
+            let scanned = self.store.scan(database, sensor, rest, projection, extent).await?;
+            rest = scanned.rest;
+            let pages = self.mask(&deletions, (database, sensor), &hours, projection, scanned.pages).await?;
+            if !pages.is_empty() || rest.is_empty() {
+                return Ok(Scanned { pages, rest });
             }
-            rest.start = last.next();
         }
     }
 
@@ -143,20 +142,19 @@ impl Store for Masked {
         hours: Range<Hour>,
         projection: &Projection,
         extent: Extent,
-    ) -> Result<Vec<ScannedPage>, StorageError> {
+    ) -> Result<Scanned, StorageError> {
         let deletions = self.masks.now();
         if !deletions.is_about(database) {
             return self.store.scan_back(database, sensor, hours, projection, extent).await;
         }
         let mut rest = hours.clone();
         loop {
-            let pages = self.store.scan_back(database, sensor, rest.clone(), projection, extent).await?;
-            let Some(last) = pages.last().map(|page| page.hour) else { return Ok(pages) };
-            let masked = self.mask(&deletions, (database, sensor), &hours, projection, pages).await?;
-            if !masked.is_empty() {
-                return Ok(masked);
+            let scanned = self.store.scan_back(database, sensor, rest, projection, extent).await?;
+            rest = scanned.rest;
+            let pages = self.mask(&deletions, (database, sensor), &hours, projection, scanned.pages).await?;
+            if !pages.is_empty() || rest.is_empty() {
+                return Ok(Scanned { pages, rest });
             }
-            rest.end = last;
         }
     }
 

@@ -454,18 +454,16 @@ impl Deleter {
         let store = &*self.context.store;
         let mut recent: BTreeMap<i64, Reading> = BTreeMap::new();
         let mut hours = ALL_HOURS;
-        while recent.len() < self.recent.max(1) {
-            let pages =
-                store.scan_back(database, &sensor.key, hours.clone(), &Projection::ALL, Extent::pages(1)).await?;
-            let Some(hour) = pages.last().map(|page| page.hour) else { break };
-            let sets = pages.iter().filter_map(|page| page.readings.as_ref());
+        while recent.len() < self.recent.max(1) && !hours.is_empty() {
+            let latest = store.scan_back(database, &sensor.key, hours, &Projection::ALL, Extent::pages(1)).await?;
+            let sets = latest.pages.iter().filter_map(|page| page.readings.as_ref());
             let readings = sets.flat_map(|set| (0..set.len()).rev().take(self.recent.max(1)).map(|i| set.reading(i)));
             recent.extend(readings.map(|reading| (reading.time, reading)));
-            hours.end = hour;
+            hours = latest.rest;
         }
         let Some(last) = recent.last_key_value().map(|(time, _)| *time) else { return Ok(None) };
         let first = store.scan(database, &sensor.key, ALL_HOURS, &Projection::ALL, Extent::pages(1)).await?;
-        let times = first.iter().filter_map(|page| page.readings.as_ref()?.times().first().copied());
+        let times = first.pages.iter().filter_map(|page| page.readings.as_ref()?.times().first().copied());
         let first = times.min().unwrap_or(last);
         Ok(Some(Rest { first, last, recent: newest(recent, self.recent) }))
     }

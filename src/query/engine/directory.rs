@@ -199,7 +199,9 @@ impl Engine {
                     values.for_each(|value| kinds.note(measurement, name, value));
                 }
             }
-            for page in self.store.scan(database, key, all.clone(), &Projection::SUMMARIES, Extent::pages(1)).await? {
+            for page in
+                self.store.scan(database, key, all.clone(), &Projection::SUMMARIES, Extent::pages(1)).await?.pages
+            {
                 for (name, summary) in &page.summary {
                     kinds.note(measurement, name, &summary.figures().first);
                 }

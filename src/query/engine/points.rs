@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::hours::{by_hour, hours_of, overlay};
 use super::{Engine, Unflushed};
-use crate::bucket::store::{Extent, GROWTH, Projection, ScannedPage};
+use crate::bucket::store::{Extent, GROWTH, Projection, Scanned, ScannedPage};
 use crate::bucket::{Readings, UnflushedHour};
 use crate::query::{Budget, Held, QueryError};
 use crate::reading::{Hour, Sensor, Value};
@@ -163,14 +163,13 @@ impl Scan<'_> {
         };
         let extent = Extent { pages: self.pages_wanted.max(PAGES_AT_FIRST), bytes: self.engine.lot_bytes() };
         let pages = self.engine.store.scan(database, key, hours.clone(), &self.projection, extent);
-        let pages = budget.waiting(pages).await?;
-        let scanned = pages.last().map_or(hours.end, |last| last.hour.next());
-        let later = unflushed.split_off(&scanned);
-        self.lot.push_back(Part { place, pages, unflushed, scanned });
-        if scanned < hours.end {
-            self.rest = Some((scanned..hours.end, later));
-        } else {
+        let Scanned { pages, rest } = budget.waiting(pages).await?;
+        let later = unflushed.split_off(&rest.start);
+        self.lot.push_back(Part { place, pages, unflushed, scanned: rest.start });
+        if rest.is_empty() {
             self.next += 1;
+        } else {
+            self.rest = Some((rest, later));
         }
         Ok(())
     }

@@ -10,7 +10,7 @@ use super::cache::{Hours, Moment, SummaryCache};
 use super::points::{Points, Wanted};
 use super::{Engine, hours_of};
 use crate::bucket::Summary;
-use crate::bucket::store::{Extent, Projection, ScannedPage};
+use crate::bucket::store::{Extent, Projection, Scanned, ScannedPage};
 use crate::faults::{self, Bug};
 use crate::query::QueryError;
 use crate::reading::{Hour, Value};
@@ -87,9 +87,8 @@ impl Engine {
             while hours.start < hours.end {
                 let extent = Extent { pages, bytes: LOT_BYTES };
                 let stored = self.store.scan(wanted.database, &sensor.key, hours.clone(), &projection, extent);
-                let stored = wanted.budget.waiting(stored).await?;
-                let scanned = stored.last().map_or(hours.end, |last| last.hour.next());
-                let open: Vec<Hour> = unflushed.range(hours.start..scanned).copied().collect();
+                let Scanned { pages: stored, rest } = wanted.budget.waiting(stored).await?;
+                let open: Vec<Hour> = unflushed.range(hours.start..rest.start).copied().collect();
                 let mut found = Vec::new();
                 for pages in stored.chunk_by(|a, b| a.hour == b.hour) {
                     if open.binary_search(&pages[0].hour).is_err() {
@@ -100,7 +99,7 @@ impl Engine {
                 self.fold_open(&Wanted { sensors: one, ..wanted.clone() }, &[open], &mut found).await?;
                 found[0].sort_by_key(|one| (one.hour, one.field));
                 take(place, &found[0])?;
-                hours.start = scanned;
+                hours = rest;
                 wanted.budget.pause().await?;
             }
         }

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::Selection;
-use crate::bucket::store::{Extent, GROWTH, Projection, ScannedPage};
+use crate::bucket::store::{Extent, GROWTH, Projection, Scanned, ScannedPage};
 use crate::bucket::{Reading, Readings, StorageError, UnflushedHour};
 use crate::query::engine::evaluate::text_bytes;
 use crate::query::engine::hours::{beside, by_hour, hours_of, overlay};
@@ -104,9 +104,9 @@ pub(super) async fn read(
     let extent = Extent { pages: pages_max, bytes: engine.lot_bytes() };
     while hours.start < hours.end && readings.len() <= limit && bytes <= bytes_max {
         let lot = budget.hold(engine.lot_bytes().min(pages_max * PAGE_BYTES) * GROWTH)?;
-        let pages = budget.waiting(scan(engine, selection, order, &hours, &projection, extent)).await?;
-        let (scanned, rest) = order.scanned(&pages, &hours, &mut unflushed);
-        for (hour, pages, later) in scanned {
+        let Scanned { pages, rest } =
+            budget.waiting(scan(engine, selection, order, &hours, &projection, extent)).await?;
+        for (hour, pages, later) in order.scanned(&pages, &rest, &mut unflushed) {
             if readings.len() > limit {
                 break;
             }
@@ -146,7 +146,7 @@ async fn scan(
     hours: &Range<Hour>,
     projection: &Projection,
     extent: Extent,
-) -> Result<Vec<ScannedPage>, StorageError> {
+) -> Result<Scanned, StorageError> {
     match order {
         Order::Ascending => engine.store.scan(database, sensor, hours.clone(), projection, extent).await,
         Order::Descending => engine.store.scan_back(database, sensor, hours.clone(), projection, extent).await,
@@ -170,25 +170,19 @@ fn selected<'a>(set: &'a Readings, selection: &'a Selection) -> impl DoubleEnded
 type ScannedHour<'a> = (Hour, &'a [ScannedPage], Option<UnflushedHour>);
 
 impl Order {
-    /// The hours that a scan has gone through, in this order, and those that are left. With no page left, what is
-    /// unflushed is all there is.
+    /// The hours that a scan has gone through, in this order, given those that are left.
     fn scanned<'a>(
         self,
         pages: &'a [ScannedPage],
-        hours: &Range<Hour>,
+        rest: &Range<Hour>,
         unflushed: &mut Unflushed,
-    ) -> (Vec<ScannedHour<'a>>, Range<Hour>) {
-        let last = pages.last().map(|page| page.hour);
+    ) -> Vec<ScannedHour<'a>> {
         match self {
-            Self::Ascending => {
-                let end = last.map_or(hours.end, Hour::next);
-                (by_hour(pages, unflushed, end), end..hours.end)
-            }
+            Self::Ascending => by_hour(pages, unflushed, rest.start),
             Self::Descending => {
-                let start = last.unwrap_or(hours.start);
-                let mut scanned = beside(pages, unflushed.split_off(&start));
+                let mut scanned = beside(pages, unflushed.split_off(&rest.end));
                 scanned.reverse();
-                (scanned, hours.start..start)
+                scanned
             }
         }
     }

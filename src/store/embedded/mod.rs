@@ -27,7 +27,7 @@ use self::file::{DatabaseFile, Failure};
 use self::keys::Keys;
 use crate::bucket::kept::{Cursor, KeptBucket, KeptSensor, Walked};
 use crate::bucket::registry::Registry;
-use crate::bucket::store::{BucketId, Extent, PageWrite, Projection, ScannedPage, SensorFilter, Written};
+use crate::bucket::store::{BucketId, Extent, PageWrite, Projection, Scanned, ScannedPage, SensorFilter, Written};
 use crate::bucket::{SensorDocument, StorageError, Store, StoredPage};
 use crate::reading::{Hour, Stamp};
 use crate::store::Room;
@@ -258,7 +258,7 @@ impl Store for EmbeddedStore {
         hours: Range<Hour>,
         projection: &Projection,
         extent: Extent,
-    ) -> Result<Vec<ScannedPage>, StorageError> {
+    ) -> Result<Scanned, StorageError> {
         let (name, sensor, wanted) = (database.to_owned(), sensor.to_owned(), projection.clone());
         self.read(move |db| Ok(pages::scan(db, &name, &sensor, hours, &wanted, extent)?.0)).await
     }
@@ -278,8 +278,8 @@ impl Store for EmbeddedStore {
             self.read(move |db| {
                 let scan = |sensor: &String| {
                     let extent = Extent { pages: usize::MAX, bytes: room.left().saturating_add(1) };
-                    let (pages, bytes) = pages::scan(db, &name, sensor, hours.clone(), &wanted, extent)?;
-                    Ok(room.take(bytes).then_some(pages))
+                    let (scanned, bytes) = pages::scan(db, &name, sensor, hours.clone(), &wanted, extent)?;
+                    Ok(room.take(bytes).then_some(scanned.pages))
                 };
                 lot.iter().map(scan).collect::<Result<Option<Vec<_>>, Failure>>()
             })
@@ -295,7 +295,7 @@ impl Store for EmbeddedStore {
         hours: Range<Hour>,
         projection: &Projection,
         extent: Extent,
-    ) -> Result<Vec<ScannedPage>, StorageError> {
+    ) -> Result<Scanned, StorageError> {
         let (name, sensor, wanted) = (database.to_owned(), sensor.to_owned(), projection.clone());
         self.read(move |db| pages::scan_back(db, &name, &sensor, hours, &wanted, extent)).await
     }

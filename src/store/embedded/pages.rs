@@ -8,7 +8,7 @@ use super::file::Failure;
 use super::form::{self, PageKey};
 use super::keys::Keys;
 use super::tables::{PAGES, Put, Tables, unseal};
-use crate::bucket::store::{BucketId, Extent, PageWrite, Projection, ScannedPage};
+use crate::bucket::store::{BucketId, Extent, PageWrite, Projection, Scanned};
 use crate::bucket::{StorageError, StoredPage, WriteKind};
 use crate::reading::Hour;
 
@@ -86,16 +86,19 @@ pub(super) fn scan(
     hours: Range<Hour>,
     projection: &Projection,
     extent: Extent,
-) -> Result<(Vec<ScannedPage>, usize), Failure> {
+) -> Result<(Scanned, usize), Failure> {
     let keys = Keys::of(name);
     let transaction = database.begin_read()?;
     let pages = transaction.open_table(PAGES)?;
     let end = keys.hour(hours.end);
     let (mut found, mut size) = (Vec::new(), 0);
     let mut hour = hours.start;
-    while hour < hours.end {
+    while hour < hours.end && found.len() < extent.pages && size < extent.bytes {
         let bucket = keys.bucket(hour, sensor);
-        let Some(next) = pages.range(&*bucket..&*end)?.next() else { break };
+        let Some(next) = pages.range(&*bucket..&*end)?.next() else {
+            hour = hours.end;
+            break;
+        };
         let (key, _) = next?;
         match keys.hour_of(key.value()) {
             // Nothing at or behind the sensor in this hour: go on with the hour that comes next.
@@ -110,15 +113,12 @@ pub(super) fn scan(
                     found.push(page);
                     Ok(())
                 })?;
-                if found.len() >= extent.pages || size >= extent.bytes {
-                    break;
-                }
             }
             _ => {}
         }
         hour = hour.next();
     }
-    Ok((found, size))
+    Ok((Scanned { pages: found, rest: hour..hours.end }, size))
 }
 
 /// The trait's `scan_back`: as [`scan`], from stored hour to stored hour the other way.
@@ -129,7 +129,7 @@ pub(super) fn scan_back(
     hours: Range<Hour>,
     projection: &Projection,
     extent: Extent,
-) -> Result<Vec<ScannedPage>, Failure> {
+) -> Result<Scanned, Failure> {
     let keys = Keys::of(name);
     let transaction = database.begin_read()?;
     let pages = transaction.open_table(PAGES)?;
@@ -139,7 +139,10 @@ pub(super) fn scan_back(
     while hours.start < end && found.len() < extent.pages && size < extent.bytes {
         let hour = Hour(end.0 - 1);
         let last = keys.page(hour, sensor, u32::MAX);
-        let Some(before) = pages.range(&*start..=&*last)?.next_back() else { break };
+        let Some(before) = pages.range(&*start..=&*last)?.next_back() else {
+            end = hours.start;
+            break;
+        };
         let (key, _) = before?;
         match keys.hour_of(key.value()) {
             // Nothing at or before the sensor in this hour: go on with the hour that comes before.
@@ -159,7 +162,7 @@ pub(super) fn scan_back(
         }
         end = hour;
     }
-    Ok(found)
+    Ok(Scanned { pages: found, rest: hours.start..end })
 }
 
 fn for_each_page(

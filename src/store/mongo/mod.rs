@@ -37,7 +37,7 @@ use self::writes::Change;
 use crate::bucket::kept::{Cursor, KeptBucket, KeptSensor, Walked};
 use crate::bucket::page::StoredPage;
 use crate::bucket::registry::Registry;
-use crate::bucket::store::{BucketId, Extent, PageWrite, Projection, ScannedPage, SensorFilter, Written};
+use crate::bucket::store::{BucketId, Extent, PageWrite, Projection, Scanned, ScannedPage, SensorFilter, Written};
 use crate::bucket::{SensorDocument, StorageError, Store};
 use crate::reading::{Hour, Stamp};
 use crate::store::{Room, document};
@@ -173,7 +173,7 @@ impl Store for MongoStore {
         hours: Range<Hour>,
         projection: &Projection,
         extent: Extent,
-    ) -> Result<Vec<ScannedPage>, StorageError> {
+    ) -> Result<Scanned, StorageError> {
         self.scan_sorted(database, sensor, hours, 1, projection, extent).await
     }
 
@@ -184,7 +184,7 @@ impl Store for MongoStore {
         hours: Range<Hour>,
         projection: &Projection,
         extent: Extent,
-    ) -> Result<Vec<ScannedPage>, StorageError> {
+    ) -> Result<Scanned, StorageError> {
         self.scan_sorted(database, sensor, hours, -1, projection, extent).await
     }
 

@@ -13,7 +13,7 @@ use super::reads::{self, find};
 use super::setup::Collections;
 use super::{MongoStore, date};
 use crate::bucket::StorageError;
-use crate::bucket::store::{Extent, Projection, ScannedPage};
+use crate::bucket::store::{Extent, Projection, Scanned, ScannedPage};
 use crate::reading::Hour;
 use crate::store::names::key;
 use crate::store::{Room, document};
@@ -163,8 +163,28 @@ impl MongoStore {
         order: i32,
         projection: &Projection,
         extent: Extent,
-    ) -> Result<Vec<ScannedPage>, StorageError> {
+    ) -> Result<Scanned, StorageError> {
         let collections = Collections::of(&self.mongo, database);
+        let mut rest = hours;
+        loop {
+            let scanned = self.scan_some(&collections, sensor, rest, order, projection, extent).await?;
+            // All that this part had may have been deleted meanwhile.
+            if !scanned.pages.is_empty() || scanned.rest.is_empty() {
+                return Ok(scanned);
+            }
+            rest = scanned.rest;
+        }
+    }
+
+    async fn scan_some(
+        &self,
+        collections: &Collections,
+        sensor: &str,
+        hours: Range<Hour>,
+        order: i32,
+        projection: &Projection,
+        extent: Extent,
+    ) -> Result<Scanned, StorageError> {
         let filter = doc! { "sensor": sensor, "start": { "$gte": date(hours.start), "$lt": date(hours.end) } };
         let (collection, asked) = (collections.buckets.clone(), sent(projection));
         let first_pages =
@@ -172,29 +192,38 @@ impl MongoStore {
         let (mut found, mut bytes) = (Vec::with_capacity(first_pages.len()), 0);
         for first in &first_pages {
             let (id, stored) = (first.get_str("_id").unwrap_or_default(), first.as_bytes().len());
+            let hour = first.get_datetime("start").map_or(hours.end, |start| Hour::of_ms(start.timestamp_millis()));
             let page = document::decode_scanned(first, projection)?;
             bytes += page.as_ref().map_or(stored, |page| page.bytes(stored));
-            found.push((id, page.map(|page| Found { place: 0, page, has_overflow: has_overflow(first) })));
+            found.push((id, hour, page.map(|page| Found { place: 0, page, has_overflow: has_overflow(first) })));
             if bytes >= extent.bytes {
                 break;
             }
         }
-        let older = found.iter().filter(|(_, page)| page.is_none()).map(|(id, _)| (*id).to_owned()).collect();
-        let mut older = self.older_of(&collections, sensor, older, projection).await?;
-        let mut pages = Vec::new();
-        for (id, page) in found {
+        let older = found.iter().filter(|(_, _, page)| page.is_none()).map(|(id, ..)| (*id).to_owned()).collect();
+        let mut older = self.older_of(collections, sensor, older, projection).await?;
+        let (mut pages, mut last, mut is_filled) = (Vec::new(), None, bytes >= extent.bytes);
+        for (id, hour, page) in found {
+            last = Some(hour);
+            // Neither, when it was deleted meanwhile.
+            if let Some(page) = page.or_else(|| older.remove(id)) {
+                if page.has_overflow {
+                    pages.extend(self.spilled_scanned(collections, sensor, page.page.hour, projection).await?);
+                } else {
+                    pages.push(page.page);
+                }
+            }
             if pages.len() >= extent.pages {
+                is_filled = true;
                 break;
             }
-            // Neither, when it was deleted meanwhile.
-            let Some(page) = page.or_else(|| older.remove(id)) else { continue };
-            if page.has_overflow {
-                pages.extend(self.spilled_scanned(&collections, sensor, page.page.hour, projection).await?);
-            } else {
-                pages.push(page.page);
-            }
         }
-        Ok(pages)
+        let last = last.filter(|_| is_filled || first_pages.len() >= extent.pages);
+        let rest = match order {
+            1 => last.map_or(hours.end, Hour::next)..hours.end,
+            _ => hours.start..last.unwrap_or(hours.start),
+        };
+        Ok(Scanned { pages, rest })
     }
 
     /// First pages of a sensor by their ids, read with their readings: see [`older_pages`].

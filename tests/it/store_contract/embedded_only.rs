@@ -219,7 +219,8 @@ async fn a_file_of_the_first_format_is_read_and_its_pages_are_packed_when_they_c
         .store()
         .scan(DB, &old.sensor.key, HOUR..HOUR.next(), &Projection::ALL, Extent::pages(9))
         .await
-        .expect("a scan");
+        .expect("a scan")
+        .pages;
     assert_eq!(scanned[0].readings.as_ref(), Some(&buckets[0].pages()[0].readings));
     let walked = place.store().walk_buckets(DB, None, 9).await.expect("a part").found;
     assert!(walked.iter().all(|bucket| bucket.pages[0].as_ref().is_ok_and(|page| page.id == page.key)), "{walked:?}");

@@ -59,7 +59,8 @@ pub async fn values_names_and_times_come_back_as_they_were(place: &mut impl Plac
             .store()
             .scan(DB, &odd.key, id.hour..id.hour.next(), &Projection::ALL, Extent::pages(10))
             .await
-            .expect("a scan");
+            .expect("a scan")
+            .pages;
         assert_eq!((scanned.len(), scanned[0].hour), (1, id.hour));
         assert_eq!(scanned[0].readings.as_ref(), Some(&bucket.pages()[0].readings));
     }

@@ -17,7 +17,7 @@ fn later(hours: i64) -> Hour {
 }
 
 async fn hours(store: &dyn Store, sensor: &str) -> Vec<Hour> {
-    let pages = store.scan(DB, sensor, ALL, &Projection::ALL, Extent::ALL).await.expect("a scan");
+    let pages = store.scan(DB, sensor, ALL, &Projection::ALL, Extent::ALL).await.expect("a scan").pages;
     pages.into_iter().map(|page| page.hour).collect()
 }
 
@@ -132,7 +132,7 @@ pub async fn a_dropped_database_is_gone_and_may_come_back(place: &mut impl Place
     assert_eq!(place.store().databases().await.expect("a list"), ["planted"]);
     assert!(hours(place.store(), "a").await.is_empty());
     assert!(place.store().read_sensors("plant", &["a"]).await.expect("none").is_empty());
-    let other = place.store().scan("planted", "a", ALL, &Projection::ALL, Extent::ALL).await.expect("a scan");
+    let other = place.store().scan("planted", "a", ALL, &Projection::ALL, Extent::ALL).await.expect("a scan").pages;
     assert_eq!(other.len(), 3);
 
     put(place.store(), &bucket_id(&sensor("b", &[]), HOUR), &seconds(HOUR, 0, &[1]), &CAPS).await;

@@ -10,7 +10,7 @@ use super::place::{CAPS, DB, Place, SMALL, bucket_id, put, reading, seconds, sen
 
 async fn scan(store: &dyn Store, sensor: &str, hours: Range<i64>, pages_max: usize) -> Vec<ScannedPage> {
     let hours = Hour(hours.start)..Hour(hours.end);
-    store.scan(DB, sensor, hours, &Projection::ALL, Extent::pages(pages_max)).await.expect("a scan")
+    store.scan(DB, sensor, hours, &Projection::ALL, Extent::pages(pages_max)).await.expect("a scan").pages
 }
 
 async fn scan_back(store: &dyn Store, sensor: &str, hours: Range<i64>, pages_max: usize) -> Vec<ScannedPage> {
@@ -18,6 +18,7 @@ async fn scan_back(store: &dyn Store, sensor: &str, hours: Range<i64>, pages_max
         .scan_back(DB, sensor, Hour(hours.start)..Hour(hours.end), &Projection::ALL, Extent::pages(pages_max))
         .await
         .expect("a scan")
+        .pages
 }
 
 fn places(pages: &[ScannedPage]) -> Vec<(i64, u32)> {
@@ -63,6 +64,7 @@ pub async fn a_scan_takes_the_whole_hours_of_a_half_open_range(place: &mut impl 
             .scan("never written", "s", Hour(0)..Hour(9), &Projection::ALL, Extent::pages(9))
             .await
             .expect("a scan")
+            .pages
             .is_empty()
     );
 }
@@ -116,7 +118,8 @@ pub async fn a_stored_summary_is_the_fold_over_its_page(place: &mut impl Place) 
     let bucket = put(place.store(), &bucket_id(&sensor, hour), &readings, &SMALL).await;
     for projection in [Projection::ALL, Projection::SUMMARIES] {
         let hours = hour..hour.next();
-        let found = place.store().scan(DB, &sensor.key, hours, &projection, Extent::pages(100)).await.expect("a scan");
+        let found =
+            place.store().scan(DB, &sensor.key, hours, &projection, Extent::pages(100)).await.expect("a scan").pages;
         assert_eq!(found.len(), 3);
         for (found, page) in found.iter().zip(bucket.pages()) {
             assert_eq!(found.readings.as_ref(), projection.readings.then_some(&page.readings));
@@ -150,8 +153,9 @@ pub async fn a_scan_gives_what_its_projection_has_and_stops_where_it_may(place: 
     let fields: std::sync::Arc<[std::sync::Arc<str>]> = ["b".into(), "c.d".into(), "nobody".into()].into();
     for readings in [true, false] {
         let projection = Projection { readings, fields: Some(fields.clone()) };
-        let one = place.store().scan(DB, key, hours.clone(), &projection, Extent::ALL).await.expect("a scan");
-        let back = place.store().scan_back(DB, key, hours.clone(), &projection, Extent::ALL).await.expect("a scan");
+        let one = place.store().scan(DB, key, hours.clone(), &projection, Extent::ALL).await.expect("a scan").pages;
+        let back =
+            place.store().scan_back(DB, key, hours.clone(), &projection, Extent::ALL).await.expect("a scan").pages;
         let many = place.store().scan_sensors(DB, &[key], hours.clone(), &projection, usize::MAX).await;
         let many = many.expect("a scan").expect("nothing bounds it").remove(0);
         assert_eq!((one.len(), back.len(), many.len()), (5, 5, 5));
@@ -165,9 +169,14 @@ pub async fn a_scan_gives_what_its_projection_has_and_stops_where_it_may(place: 
         }
     }
     let all = &Projection::ALL;
-    let first = place.store().scan(DB, key, hours.clone(), all, Extent { pages: 9, bytes: 1 }).await.expect("a scan");
-    let last = place.store().scan_back(DB, key, hours.clone(), all, Extent { pages: 9, bytes: 1 }).await;
-    assert_eq!((places(&first), places(&last.expect("a scan"))), (vec![(0, 0)], vec![(4, 0)]));
+    let small = Extent { pages: 9, bytes: 1 };
+    let first = place.store().scan(DB, key, hours.clone(), all, small).await.expect("a scan");
+    let last = place.store().scan_back(DB, key, hours.clone(), all, small).await.expect("a scan");
+    assert_eq!((places(&first.pages), places(&last.pages)), (vec![(0, 0)], vec![(4, 0)]));
+    assert_eq!((first.rest, last.rest), (hours.start.next()..hours.end, hours.start..Hour(4)));
+    let all_of_it = place.store().scan(DB, key, hours.clone(), all, Extent::ALL).await.expect("a scan");
+    let back = place.store().scan_back(DB, key, hours.clone(), all, Extent::pages(9)).await.expect("a scan");
+    assert_eq!((all_of_it.rest, back.rest), (hours.end..hours.end, hours.start..hours.start));
     assert!(place.store().scan_sensors(DB, &[key], hours, all, 1).await.expect("a scan").is_none());
 }
 

@@ -194,7 +194,8 @@ pub async fn databases_are_separate(place: &mut impl Place) {
             .store()
             .scan(name, "climate", Hour(-9)..Hour(9), &Projection::SUMMARIES, Extent::pages(100))
             .await
-            .expect("a scan");
+            .expect("a scan")
+            .pages;
         assert_eq!(scanned.len(), 1, "{name}");
         let sensors = place.store().list_sensors(name, &everything).await.expect("a list");
         assert_eq!(sensors.iter().map(|s| s.last_seen).collect::<Vec<_>>(), [Some(n * MILLI)], "{name}");
