@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use super::App;
 use super::errors::{ApiError, Dialect};
 use super::format::Format;
+use super::json::comma;
 use super::known;
 use super::parameters::{Pairs, Parameters};
 use super::text::Text;
@@ -18,22 +19,22 @@ use super::write::By;
 use crate::access::Caller;
 use crate::query::native::many::Vocabulary;
 
-async fn list(
+async fn list<I: Iterator<Item = Value>>(
     app: &App,
     by: Caller,
     query: Pairs,
     name: &str,
-    items: impl FnOnce(Vocabulary) -> Vec<Value>,
+    items: impl FnOnce(Vocabulary) -> I,
 ) -> Response {
     read(app, by, query, name, items).await.unwrap_or_else(|error| error.respond(Dialect::V1))
 }
 
-async fn read(
+async fn read<I: Iterator<Item = Value>>(
     app: &App,
     by: Caller,
     query: Pairs,
     name: &str,
-    items: impl FnOnce(Vocabulary) -> Vec<Value>,
+    items: impl FnOnce(Vocabulary) -> I,
 ) -> Result<Response, ApiError> {
     let parameters = Parameters::of(query, known::LISTS, by)?;
     let budget = parameters.budget(app);
@@ -41,8 +42,13 @@ async fn read(
     let mut words = app.query.vocabulary(&budget, &database, &choice).await?;
     let held = words.held.take();
     let mut text = Text::new(&budget)?;
-    text.out = json!({ name: items(words) }).to_string();
-    text.row().await?;
+    text.out = format!("{{\"{name}\":[");
+    for (number, item) in items(words).enumerate() {
+        comma(&mut text.out, number);
+        text.out.push_str(&item.to_string());
+        text.row().await?;
+    }
+    text.out.push_str("]}");
     drop(held);
     budget.answered();
     Ok(text.respond(Format::Json.media_type())?)
@@ -51,14 +57,14 @@ async fn read(
 /// `GET /api/v1/measurements`.
 pub async fn measurements(State(app): State<Arc<App>>, Extension(by): By, query: Pairs) -> Response {
     let item = |(name, sensors): (String, usize)| json!({ "measurement": name, "sensors": sensors });
-    list(&app, by, query, "measurements", |words| words.measurements.into_iter().map(item).collect()).await
+    list(&app, by, query, "measurements", |words| words.measurements.into_iter().map(item)).await
 }
 
 /// `GET /api/v1/tags`.
 pub async fn tags(State(app): State<Arc<App>>, Extension(by): By, query: Pairs) -> Response {
     let items = |words: Vocabulary| {
         let item = |(key, values): (String, BTreeMap<String, usize>)| json!({ "tag": key, "values": values.len(), "sensors": values.values().sum::<usize>() });
-        words.tags.into_iter().map(item).collect()
+        words.tags.into_iter().map(item)
     };
     list(&app, by, query, "tags", items).await
 }
@@ -73,7 +79,7 @@ pub async fn tag_values(State(app): State<Arc<App>>, Extension(by): By, key: Key
     };
     let items = |mut words: Vocabulary| {
         let values = words.tags.remove(&key).unwrap_or_default();
-        values.into_iter().map(|(value, sensors)| json!({ "value": value, "sensors": sensors })).collect()
+        values.into_iter().map(|(value, sensors)| json!({ "value": value, "sensors": sensors }))
     };
     list(&app, by, query, "values", items).await
 }
@@ -81,5 +87,5 @@ pub async fn tag_values(State(app): State<Arc<App>>, Extension(by): By, key: Key
 /// `GET /api/v1/fields`.
 pub async fn fields(State(app): State<Arc<App>>, Extension(by): By, query: Pairs) -> Response {
     let item = |(name, (family, sensors)): (String, (&str, usize))| json!({ "field": name, "type": family, "sensors": sensors });
-    list(&app, by, query, "fields", |words| words.fields.into_iter().map(item).collect()).await
+    list(&app, by, query, "fields", |words| words.fields.into_iter().map(item)).await
 }

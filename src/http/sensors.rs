@@ -20,24 +20,17 @@ use crate::access::Caller;
 use crate::bucket::store::SensorFilter;
 use crate::bucket::{SensorDocument, UnflushedReadings};
 use crate::ingest::IngestError;
-use crate::reading::Sensor;
+use crate::query::{Budget, Held, document_bytes, first_lot, next_lot};
 
 /// A part of the list of sensors, each as it is now, and the key behind which the next part begins.
 async fn listed(
     app: &App,
-    database: &str,
-    filter: &SensorFilter,
-) -> Result<(Vec<SensorDocument>, Option<String>), ApiError> {
-    app.query.patiently(|| listed_now(app, database, filter)).await
-}
-
-async fn listed_now(
-    app: &App,
+    budget: &Budget,
     database: &str,
     filter: &SensorFilter,
 ) -> Result<(Vec<SensorDocument>, Option<String>), ApiError> {
     let since = app.ingest.met_version(Some(database)).map_err(IngestError::from)?;
-    let stored = app.query.sensors(database, filter).await?;
+    let stored = app.query.sensors(budget, database, filter).await?;
     let stored_last = stored.last().filter(|_| stored.len() == filter.limit).map(|last| last.sensor.key.to_string());
     let documents = app.ingest.sensors(database, filter, (stored, since)).await?;
     let full = documents.len() == filter.limit;
@@ -45,19 +38,38 @@ async fn listed_now(
     Ok((documents, next))
 }
 
-/// As [`listed`], of those sensors alone that are taken: the others' keys are not told as cursors either.
+/// What is asked for of a list.
+struct Wanted {
+    database: String,
+    after: Option<String>,
+    outliers: bool,
+    /// Whether all recent readings are, or the latest alone.
+    recent: bool,
+    limit: usize,
+}
+
+type Found = (Vec<SensorDocument>, Option<String>, Held);
+
+/// The sensors that are taken, read in lots and held, and the cursor behind them: the others' keys are not told.
 async fn chosen(
     app: &App,
-    database: &str,
-    filter: SensorFilter,
-    takes: impl Fn(&Sensor) -> bool,
-) -> Result<(Vec<SensorDocument>, Option<String>), ApiError> {
-    let limit = filter.limit;
-    let mut filter = SensorFilter { limit: app.options.sensors_max, ..filter };
-    let mut found = Vec::new();
+    budget: &Budget,
+    wanted: Wanted,
+    takes: impl Fn(&SensorDocument) -> bool,
+) -> Result<Found, ApiError> {
+    let Wanted { database, after, outliers, recent, limit } = wanted;
+    let mut filter = SensorFilter { after, outliers, ..first_lot() };
+    let (mut found, mut held) = (Vec::new(), budget.hold(0)?);
     loop {
-        let (documents, next) = listed(app, database, &filter).await?;
-        found.extend(documents.into_iter().filter(|document| takes(&document.sensor)));
+        let (documents, next) = app.query.patiently(|| listed(app, budget, &database, &filter)).await?;
+        filter.limit = next_lot(filter.limit, &documents);
+        for mut document in documents.into_iter().filter(&takes) {
+            if !recent {
+                document.recent = document.recent.pop().into_iter().collect();
+            }
+            held.grow(document_bytes(&document))?;
+            found.push(document);
+        }
         filter.after = next;
         if filter.after.is_none() || found.len() > limit {
             break;
@@ -66,7 +78,7 @@ async fn chosen(
     let is_cut = found.len() > limit;
     found.truncate(limit);
     let next = found.last().filter(|_| is_cut).map(|last| last.sensor.key.to_string());
-    Ok((found, next))
+    Ok((found, next, held))
 }
 
 /// `GET /api/v1/latest`.
@@ -82,9 +94,10 @@ async fn read_latest(app: &App, by: Caller, headers: &HeaderMap, query: Pairs) -
     let max = app.options.sensors_max;
     let (limit, times) = (parameters.limit(max, max, "query.sensors_max")?, parameters.times()?);
     let (database, choice) = (parameters.database()?, parameters.choice_or_all(app)?);
-    let filter = SensorFilter { after: parameters.get("cursor").map(str::to_owned), outliers: false, limit };
+    let after = parameters.get("cursor").map(str::to_owned);
+    let wanted = Wanted { database: database.clone(), after, outliers: false, recent: false, limit };
     let chooser = choice.compile(&budget)?;
-    let (found, next) = chosen(app, &database, filter, |sensor| chooser.takes(sensor)).await?;
+    let (found, next, _held) = chosen(app, &budget, wanted, |document| chooser.takes(&document.sensor)).await?;
     let columns = match format {
         Format::Csv => Columns::of(app.query.vocabulary(&budget, &database, &choice).await?, Vec::new()),
         Format::Json | Format::Lines => Columns::default(),
@@ -108,24 +121,21 @@ async fn read_sensors(app: &App, by: Caller, query: Pairs) -> Result<Response, A
     let max = app.options.sensors_max;
     let (limit, times) = (parameters.limit(max, max, "query.sensors_max")?, parameters.times()?);
     let outliers = flag("outlier", parameters.get("outlier"))?.unwrap_or(false);
-    let with_recent = flag("recent", parameters.get("recent"))?.unwrap_or(false);
+    let recent = flag("recent", parameters.get("recent"))?.unwrap_or(false);
     let database = parameters.database()?;
     let after = parameters.get("cursor").map(str::to_owned);
     let pins = parameters.pins();
-    let (mut documents, next) = match pins.is_empty() {
-        true => listed(app, &database, &SensorFilter { after, outliers, limit }).await?,
-        false => {
-            let is_permitted = |sensor: &Sensor| pins.iter().all(|pin| pin.matches(sensor));
-            chosen(app, &database, SensorFilter { after, outliers, limit }, is_permitted).await?
-        }
-    };
     // A mark that has expired is still stored until the document is written again.
-    documents.retain(|document| !outliers || document.outlier.is_some());
+    let takes = |document: &SensorDocument| {
+        pins.iter().all(|pin| pin.matches(&document.sensor)) && (!outliers || document.outlier.is_some())
+    };
+    let wanted = Wanted { database, after, outliers, recent, limit };
+    let (documents, next, _held) = chosen(app, &budget, wanted, takes).await?;
     let mut text = Text::new(&budget)?;
     text.out.push_str("{\"sensors\":[");
     for (number, document) in documents.iter().enumerate() {
         json::comma(&mut text.out, number);
-        json::sensor(&mut text.out, document, times, with_recent);
+        json::sensor(&mut text.out, document, times, recent);
         text.row().await?;
     }
     json::end_with_next(&mut text.out, next.as_deref());

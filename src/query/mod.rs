@@ -31,6 +31,7 @@ use crate::influxql::Statement;
 use crate::telemetry::Metrics;
 
 pub use self::budget::{Budget, Held};
+pub use self::engine::directory::{document_bytes, first_lot, next_lot};
 pub use self::wait::Passing;
 
 /// The names of the functions that stand in the engine's table alone; both languages know them.
@@ -246,9 +247,13 @@ impl Query {
     ///
     /// # Errors
     /// When the store does not answer.
-    pub async fn sensors(&self, database: &str, filter: &SensorFilter) -> Result<Vec<SensorDocument>, QueryError> {
-        let budget = self.begin(&Caller::Anybody, database);
-        self.turn(&budget, async { Ok(self.engine.store.list_sensors(database, filter).await?) }).await
+    pub async fn sensors(
+        &self,
+        budget: &Budget,
+        database: &str,
+        filter: &SensorFilter,
+    ) -> Result<Vec<SensorDocument>, QueryError> {
+        self.turn(budget, async { Ok(self.engine.store.list_sensors(database, filter).await?) }).await
     }
 
     /// The databases in the store, in name order.

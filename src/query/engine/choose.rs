@@ -15,6 +15,30 @@ pub struct Chosen {
 
 /// How many sensors are looked at between pauses.
 pub(crate) const CHOOSE: usize = 4096;
+/// What a name takes where those of many sensors are gathered, its letters aside.
+pub(crate) const NAME_BYTES: usize = 128;
+
+impl Chosen {
+    /// Those of many that pass a test, which takes so many steps each time.
+    ///
+    /// # Errors
+    /// When the budget is spent.
+    pub async fn of(
+        budget: &Budget,
+        sensors: &[Entry],
+        steps: usize,
+        passes: impl Fn(&Entry) -> bool,
+    ) -> Result<Self, QueryError> {
+        let (mut entries, mut held) = (Vec::new(), budget.hold(0)?);
+        for some in sensors.chunks((CHOOSE / steps).max(1)) {
+            let before = entries.len();
+            entries.extend(some.iter().filter(|entry| passes(entry)).cloned());
+            held.grow((entries.len() - before) * 2 * size_of::<Entry>())?;
+            budget.pause().await?;
+        }
+        Ok(Self { entries, _held: held })
+    }
+}
 
 impl Engine {
     /// The sensors chosen, in key order.
@@ -22,24 +46,17 @@ impl Engine {
     /// # Errors
     /// When the store does not answer.
     pub async fn choose(&self, budget: &Budget, database: &str, choice: &Choice) -> Result<Chosen, QueryError> {
-        let mut held = budget.hold(0)?;
-        let entries = match choice {
-            Choice::Sensor(sensor) => self.one(database, &sensor.key).await?.into_iter().collect(),
+        match choice {
+            Choice::Sensor(sensor) => {
+                let entries = self.one(database, &sensor.key).await?.into_iter().collect();
+                Ok(Chosen { entries, _held: budget.hold(0)? })
+            }
             Choice::Matching { .. } => {
                 let chooser = choice.compile(budget)?;
-                let sensors = self.directory(database, self.options.cache_max_age).await?;
-                let mut entries = Vec::new();
-                for some in sensors.chunks(CHOOSE) {
-                    let chosen = some.iter().filter(|entry| chooser.takes(&entry.sensor));
-                    let before = entries.len();
-                    entries.extend(chosen.cloned());
-                    held.grow((entries.len() - before) * 2 * size_of::<Entry>())?;
-                    budget.pause().await?;
-                }
-                entries
+                let sensors = self.directory(budget, database, self.options.cache_max_age).await?;
+                Chosen::of(budget, &sensors, 1, |entry| chooser.takes(&entry.sensor)).await
             }
-        };
-        Ok(Chosen { entries, _held: held })
+        }
     }
 
     /// One sensor: a database may have a million others.

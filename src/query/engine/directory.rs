@@ -1,14 +1,16 @@
 //! The sensors of a database, as queries choose among them: what the store lists, at most a few
 //! seconds old, and what this instance has met since.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::Engine;
-use crate::bucket::MetVersion;
+use super::choose::{CHOOSE, NAME_BYTES};
 use crate::bucket::store::{Extent, Projection, SensorFilter};
-use crate::query::QueryError;
+use crate::bucket::{MetVersion, SensorDocument};
+use crate::query::native::readings::memory_of;
+use crate::query::{Budget, Held, QueryError};
 use crate::reading::{Family, Hour, Sensor, Value};
 
 /// A sensor, and its fields in name order.
@@ -50,8 +52,31 @@ struct Known {
     stored: Arc<Vec<Entry>>,
 }
 
-/// How many documents are read at a time.
-const LOT: usize = 10_000;
+/// How many documents are read at a time, at first and at most. One may have a megabyte of recent readings.
+const LOT: (usize, usize) = (16, 512);
+/// How many bytes of them are to be.
+const LOT_BYTES: usize = 1 << 20;
+
+/// The first documents that are read of a list.
+#[must_use]
+pub fn first_lot() -> SensorFilter {
+    SensorFilter { limit: LOT.0, ..SensorFilter::default() }
+}
+
+/// How many documents are to be read behind a lot of this length, by what those in it take.
+#[must_use]
+pub fn next_lot(lot: usize, documents: &[SensorDocument]) -> usize {
+    let each = documents.iter().map(document_bytes).sum::<usize>() / documents.len().max(1);
+    (LOT_BYTES / each.max(1)).clamp(1, (2 * lot).min(LOT.1))
+}
+
+/// The memory that a sensor's document takes.
+#[must_use]
+pub fn document_bytes(SensorDocument { sensor, fields, recent, .. }: &SensorDocument) -> usize {
+    let tags = 2 * sensor.key.len() + size_of_val(&*sensor.tags);
+    let fields = size_of_val(&**fields) + fields.iter().map(|(name, _)| name.len()).sum::<usize>();
+    size_of::<(SensorDocument, Sensor)>() + tags + fields + recent.iter().map(memory_of).sum::<usize>()
+}
 
 impl Engine {
     /// The sensors of a database: those that this instance has met, and those that the store listed
@@ -59,7 +84,7 @@ impl Engine {
     ///
     /// # Errors
     /// When the store does not answer.
-    pub async fn directory(&self, database: &str, max_age: Duration) -> Result<Sensors, QueryError> {
+    pub async fn directory(&self, budget: &Budget, database: &str, max_age: Duration) -> Result<Sensors, QueryError> {
         // Before anything is read: what is met meanwhile is then looked at again.
         let version = self.hot.met_version(Some(database))?;
         let known = self.directory.get(database);
@@ -70,9 +95,10 @@ impl Engine {
         }
         let (read, since, stored) = match fresh {
             Some(known) => (known.read, known.since, known.stored),
-            None => (Instant::now(), version, Arc::new(self.stored_sensors(database).await?)),
+            None => (Instant::now(), version, Arc::new(self.stored_sensors(budget, database).await?)),
         };
-        let sensors = Arc::new(united(&stored, self.hot.met(database, since)));
+        let met = self.hot.met(database, since);
+        let sensors = Arc::new(budget.at_length(stored.len() + met.len(), || united(&stored, met)));
         // Names that nobody has are not kept: there are many of them.
         if sensors.is_empty() {
             self.directory.forget(database);
@@ -82,13 +108,15 @@ impl Engine {
         Ok(sensors)
     }
 
-    async fn stored_sensors(&self, database: &str) -> Result<Vec<Entry>, QueryError> {
-        let mut filter = SensorFilter { limit: LOT, ..SensorFilter::default() };
+    async fn stored_sensors(&self, budget: &Budget, database: &str) -> Result<Vec<Entry>, QueryError> {
+        let mut filter = first_lot();
         let mut entries = Vec::new();
         loop {
-            let lot = self.store.list_sensors(database, &filter).await?;
-            let is_last = lot.len() < LOT;
+            let lot = budget.waiting(self.store.list_sensors(database, &filter)).await?;
+            let is_last = lot.len() < filter.limit;
             filter.after = lot.last().map(|last| last.sensor.key.to_string());
+            filter.limit = next_lot(filter.limit, &lot);
+            budget.pause().await?;
             entries.extend(lot.into_iter().map(|document| entry(document.sensor, document.fields)));
             if is_last {
                 return Ok(entries);
@@ -140,20 +168,22 @@ pub(super) fn united(stored: &[Entry], met: Vec<crate::bucket::Met>) -> Vec<Entr
 }
 
 /// Whether the numbers of a measurement's fields are whole, as far as some of them tell.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Kinds {
-    floats: std::collections::HashSet<(String, String)>,
-    wholes: std::collections::HashSet<(String, String)>,
+    floats: HashSet<(String, String)>,
+    wholes: HashSet<(String, String)>,
+    held: Held,
 }
 
 impl Kinds {
-    fn note(&mut self, measurement: &str, field: &str, value: &Value) {
-        let key = || (measurement.to_owned(), field.to_owned());
-        match value {
-            Value::Float(_) => drop(self.floats.insert(key())),
-            Value::Integer(_) | Value::Unsigned(_) => drop(self.wholes.insert(key())),
-            Value::Boolean(_) | Value::String(_) => {}
-        }
+    fn note(&mut self, measurement: &str, field: &str, value: &Value) -> Result<(), QueryError> {
+        let known = match value {
+            Value::Float(_) => &mut self.floats,
+            Value::Integer(_) | Value::Unsigned(_) => &mut self.wholes,
+            Value::Boolean(_) | Value::String(_) => return Ok(()),
+        };
+        let is_new = known.insert((measurement.to_owned(), field.to_owned()));
+        self.held.grow(if is_new { measurement.len() + field.len() + NAME_BYTES } else { 0 })
     }
 
     fn knows(&self, measurement: &str, field: &str) -> bool {
@@ -179,11 +209,14 @@ impl Engine {
     /// summary of the first page of a sensor that has the field.
     ///
     /// # Errors
-    /// When the store does not answer.
-    pub async fn field_kinds(&self, database: &str, entries: &[Entry]) -> Result<Kinds, QueryError> {
-        let mut kinds = Kinds::default();
+    /// When the store does not answer, or the budget is spent.
+    pub async fn field_kinds(&self, budget: &Budget, database: &str, entries: &[Entry]) -> Result<Kinds, QueryError> {
+        let mut kinds = Kinds { floats: HashSet::new(), wholes: HashSet::new(), held: budget.hold(0)? };
         let all = Hour::of(i64::MIN)..Hour::of(i64::MAX).next();
-        for entry in entries {
+        for (number, entry) in entries.iter().enumerate() {
+            if number % CHOOSE == 0 {
+                budget.pause().await?;
+            }
             let measurement = &entry.sensor.measurement;
             let is_open =
                 |(name, family): &&(Arc<str>, Family)| *family == Family::Number && !kinds.knows(measurement, name);
@@ -195,17 +228,18 @@ impl Engine {
             for hour in self.unflushed_of(database, key, &all).await?.into_values() {
                 let readings = hour.readings();
                 for name in &open {
-                    let values = readings.cells(name).into_iter().flatten().flatten();
-                    values.for_each(|value| kinds.note(measurement, name, value));
+                    let values = || readings.cells(name).into_iter().flatten().flatten();
+                    let first = |float: bool| values().find(|value| matches!(value, Value::Float(_)) == float);
+                    let mut firsts = [true, false].into_iter().filter_map(first);
+                    firsts.try_for_each(|value| kinds.note(measurement, name, value))?;
                 }
             }
-            for page in
-                self.store.scan(database, key, all.clone(), &Projection::SUMMARIES, Extent::pages(1)).await?.pages
-            {
-                for (name, summary) in &page.summary {
-                    kinds.note(measurement, name, &summary.figures().first);
-                }
+            let pages = self.store.scan(database, key, all.clone(), &Projection::SUMMARIES, Extent::pages(1));
+            for page in budget.waiting(pages).await?.pages {
+                let mut summaries = page.summary.iter();
+                summaries.try_for_each(|(name, one)| kinds.note(measurement, name, &one.figures().first))?;
             }
+            budget.pause().await?;
         }
         Ok(kinds)
     }

@@ -4,11 +4,12 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::show::choose;
+use super::show::wanted;
 use super::{Asked, StatementFailure, resolve};
 use crate::bucket::deletions::SensorTest;
 use crate::influxql::{Clock, Expr, Options, Params, Source, Statement, TimeRange, parse, split};
 use crate::query::engine::Engine;
+use crate::query::engine::choose::Chosen;
 use crate::query::engine::directory::{Entry, Sensors};
 use crate::query::engine::pattern::Patterns;
 use crate::reading::Sensor;
@@ -36,14 +37,14 @@ pub async fn doomed(
     asked: Asked<'_>,
 ) -> Result<Option<Doomed>, StatementFailure> {
     let patterns = Patterns::compile(statement.patterns(), Some(asked.budget))?;
-    let (range, sensors) = match statement {
+    let (range, doomed) = match statement {
         Statement::Delete { sources, condition } => {
             let sensors = sensors_now(engine, asked).await?;
-            matching(&sensors, sources, condition.as_ref(), &patterns, asked)?
+            matching(&sensors, sources, condition.as_ref(), &patterns, asked).await?
         }
         Statement::DropSeries { sources, condition } => {
             let sensors = sensors_now(engine, asked).await?;
-            let (range, doomed) = matching(&sensors, sources, condition.as_ref(), &patterns, asked)?;
+            let (range, doomed) = matching(&sensors, sources, condition.as_ref(), &patterns, asked).await?;
             if range != TimeRange::default() {
                 return Err(StatementFailure::TimeInDropSeries);
             }
@@ -51,19 +52,19 @@ pub async fn doomed(
         }
         Statement::DropMeasurement { name } => {
             let sensors = sensors_now(engine, asked).await?;
-            let is_named = |entry: &&Entry| *entry.sensor.measurement == **name;
-            let doomed = sensors.iter().filter(is_named).map(|entry| entry.sensor.clone()).collect();
-            (TimeRange::default(), doomed)
+            let is_named = |entry: &Entry| *entry.sensor.measurement == **name;
+            (TimeRange::default(), Chosen::of(asked.budget, &sensors, 1, is_named).await?)
         }
         _ => return Ok(None),
     };
     let range = range.min.unwrap_or(TIMESTAMP_MIN)..range.max.unwrap_or(TIMESTAMP_MAX).saturating_add(1);
+    let sensors = doomed.entries.into_iter().map(|entry| entry.sensor).collect();
     Ok(Some(Doomed { database: asked.database.unwrap_or_default().to_owned(), sensors, range }))
 }
 
 async fn sensors_now(engine: &Engine, asked: Asked<'_>) -> Result<Sensors, StatementFailure> {
     let database = asked.database.ok_or(StatementFailure::NoDatabase)?;
-    let sensors = engine.directory(database, Duration::ZERO).await?;
+    let sensors = engine.directory(asked.budget, database, Duration::ZERO).await?;
     if sensors.is_empty() && !engine.has_database(database).await? {
         return Err(StatementFailure::UnknownDatabase(database.to_owned()));
     }
@@ -85,7 +86,7 @@ pub fn sensors_of(statement: &str) -> Option<SensorTest> {
             let entry = Entry { sensor: Arc::new(sensor.clone()), fields: Arc::new([]) };
             let clock = Clock { now: 0, zone: None, resolve: &resolve };
             let Ok((_, condition)) = split(condition.as_ref(), &clock) else { return false };
-            choose(&[entry], sources, condition.as_ref(), &patterns).is_ok_and(|chosen| !chosen.entries.is_empty())
+            wanted(sources, condition.as_ref(), &patterns).is_ok_and(|(_, is_wanted)| is_wanted(&entry))
         }
         Statement::DropMeasurement { name } => *sensor.measurement == **name,
         _ => false,
@@ -93,17 +94,14 @@ pub fn sensors_of(statement: &str) -> Option<SensorTest> {
     Some(Arc::new(is_about))
 }
 
-type Matching = (TimeRange, Vec<Arc<Sensor>>);
-
-fn matching(
+async fn matching(
     sensors: &[Entry],
     sources: &[Source],
     condition: Option<&Expr>,
     patterns: &Patterns,
     asked: Asked<'_>,
-) -> Result<Matching, StatementFailure> {
-    let clock = Clock { now: asked.now, zone: None, resolve: &resolve };
-    let (range, condition) = split(condition, &clock)?;
-    let chosen = choose(sensors, sources, condition.as_ref(), patterns)?;
-    Ok((range, chosen.entries.into_iter().map(|entry| entry.sensor).collect()))
+) -> Result<(TimeRange, Chosen), StatementFailure> {
+    let (range, condition) = split(condition, &Clock { now: asked.now, zone: None, resolve: &resolve })?;
+    let (steps, is_wanted) = wanted(sources, condition.as_ref(), patterns)?;
+    Ok((range, Chosen::of(asked.budget, sensors, steps, is_wanted).await?))
 }

@@ -7,6 +7,7 @@ use super::build::Builder;
 use super::expand::expand;
 use crate::influxql::{Checked, column_names, fold};
 use crate::influxql::{Expr, Kind, Literal, Select};
+use crate::query::engine::choose::NAME_BYTES;
 use crate::query::engine::pattern::Patterns;
 use crate::query::engine::plan::{Field, Part, Plan, rank};
 use crate::reading::Family;
@@ -20,6 +21,8 @@ pub struct Schema {
     pub tags: BTreeSet<String>,
     /// Whether there are rows of a subquery, whose tags can be selected without a field.
     pub has_rows: bool,
+    /// What the names take.
+    pub bytes: usize,
 }
 
 impl Schema {
@@ -31,7 +34,18 @@ impl Schema {
                 known.push(family);
                 known.sort_by_key(|family| rank(*family));
             }
-            None => drop(self.fields.insert(name.to_owned(), vec![family])),
+            None => {
+                self.bytes += name.len() + NAME_BYTES;
+                self.fields.insert(name.to_owned(), vec![family]);
+            }
+        }
+    }
+
+    /// Adds a tag.
+    pub fn add_tag(&mut self, key: &str) {
+        if !self.tags.contains(key) {
+            self.bytes += key.len() + NAME_BYTES;
+            self.tags.insert(key.to_owned());
         }
     }
 

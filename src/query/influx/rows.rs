@@ -1,7 +1,8 @@
 //! What a statement comes to: series of rows.
 
-use crate::query::Held;
+use crate::query::engine::choose::CHOOSE;
 use crate::query::engine::evaluate::text_bytes;
+use crate::query::{Held, QueryError};
 use crate::reading::Value;
 
 /// What a statement came to, and what it takes.
@@ -56,8 +57,28 @@ impl From<Option<Value>> for Cell {
     }
 }
 
-/// A list of one series without a time.
-pub fn list(name: Option<&str>, columns: &[&str], rows: Vec<Vec<Cell>>) -> Series {
-    let columns = columns.iter().map(|column| (*column).to_owned()).collect();
-    Series { name: name.map(str::to_owned), tags: Vec::new(), columns, rows }
+/// Rows as they are wanted.
+pub type Rows<'a> = Box<dyn Iterator<Item = Vec<Cell>> + Send + 'a>;
+
+impl Answer {
+    /// Adds a series without a time, if it has rows.
+    ///
+    /// # Errors
+    /// When the budget is spent.
+    pub async fn list(&mut self, name: Option<&str>, columns: &[&str], rows: Rows<'_>) -> Result<(), QueryError> {
+        let columns = columns.iter().map(|column| (*column).to_owned()).collect();
+        let mut series = Series { name: name.map(str::to_owned), tags: Vec::new(), columns, rows: Vec::new() };
+        for (number, row) in rows.enumerate() {
+            self.held.grow(row_bytes(&row))?;
+            series.rows.push(row);
+            if number % CHOOSE == 0 {
+                self.held.budget().pause().await?;
+            }
+        }
+        if !series.rows.is_empty() {
+            self.held.grow(size_of::<Series>() + name.map_or(0, str::len))?;
+            self.series.push(series);
+        }
+        Ok(())
+    }
 }

@@ -4,13 +4,12 @@
 use super::plan::{Schema, plan};
 use super::rows::{Answer, Cell, Series};
 use super::{Asked, StatementFailure, resolve, zone};
-use crate::access::Caller;
 use crate::influxql::Clock;
 use crate::influxql::{Checked, check};
 use crate::influxql::{Expr, Measurement, MeasurementName, Select, Source};
 use crate::query::engine::Engine;
 use crate::query::engine::aggregates;
-use crate::query::engine::choose::CHOOSE;
+use crate::query::engine::choose::{CHOOSE, Chosen};
 use crate::query::engine::directory::{Entry, Sensors};
 use crate::query::engine::evaluate::{Evaluation, Filter, Frame, Group, Row, row_bytes};
 use crate::query::engine::limits::Span;
@@ -19,7 +18,7 @@ use crate::query::engine::plan::{Input, Plan};
 use crate::query::engine::points::Points;
 use crate::query::engine::read::count_groups;
 use crate::query::engine::windows::Windows;
-use crate::query::{Held, QueryError};
+use crate::query::{Budget, Held, QueryError};
 use crate::reading::{Family, Value};
 
 /// Rows of a SELECT with the names of their columns, `time` first.
@@ -31,7 +30,7 @@ pub struct Selected {
 
 /// What a SELECT reads from.
 enum Sourced {
-    Sensors { database: String, entries: Vec<Entry>, _held: Held },
+    Sensors { database: String, chosen: Chosen },
     Rows(Selected),
 }
 
@@ -75,14 +74,14 @@ async fn selected(
             }
         }
     }
-    let schema = schema(&sources);
+    let (schema, _held) = schema(&sources, asked.budget).await?;
     let Some(plan) = plan(select, checked, &schema, outer, patterns)? else { return Ok(None) };
     let frame = frame(select, checked, &plan);
     let mut evaluation = Evaluation::new(&plan, &frame, patterns, asked.budget)?;
     evaluation.span = span.take();
     for source in &sources {
         match source {
-            Sourced::Sensors { database, entries, .. } => {
+            Sourced::Sensors { database, chosen: Chosen { entries, .. } } => {
                 if select.slimit > 0 || select.soffset > 0 {
                     count_groups(entries, &mut evaluation).await?;
                 }
@@ -109,7 +108,7 @@ async fn sensors_of(
     asked: Asked<'_>,
 ) -> Result<Sourced, StatementFailure> {
     let database = measurement.database.as_deref().or(asked.database).ok_or(StatementFailure::NoDatabase)?;
-    let sensors = sensors_in(engine, database, asked.by).await?;
+    let sensors = sensors_in(engine, database, asked).await?;
     if let Some(policy) =
         measurement.policy.as_deref().or(asked.policy).filter(|policy| !["autogen", "", "default"].contains(policy))
     {
@@ -120,30 +119,38 @@ async fn sensors_of(
         MeasurementName::Regex(pattern) => patterns.matches(pattern, name),
         MeasurementName::OfSource => false,
     };
-    let (mut entries, mut held) = (Vec::new(), asked.budget.hold(0)?);
-    for some in sensors.chunks(CHOOSE) {
-        let before = entries.len();
-        entries.extend(some.iter().filter(|entry| is_wanted(&entry.sensor.measurement)).cloned());
-        held.grow((entries.len() - before) * 2 * size_of::<Entry>())?;
-        asked.budget.pause().await?;
-    }
-    Ok(Sourced::Sensors { database: database.to_owned(), entries, _held: held })
+    let chosen = sensors.choose(asked, 1, &|entry| is_wanted(&entry.sensor.measurement)).await?;
+    Ok(Sourced::Sensors { database: database.to_owned(), chosen })
 }
 
-/// The sensors of a database, which must exist, that they may read.
-pub async fn sensors_in(engine: &Engine, database: &str, by: &Caller) -> Result<Sensors, StatementFailure> {
+/// All sensors of a database; whoever asks may not be allowed to read all of them.
+pub struct SensorsIn(Sensors);
+
+impl SensorsIn {
+    /// Those that they may read, and that pass a test, which takes so many steps each time.
+    pub async fn choose(
+        &self,
+        asked: Asked<'_>,
+        steps: usize,
+        passes: &(dyn Fn(&Entry) -> bool + Sync),
+    ) -> Result<Chosen, QueryError> {
+        let pins = asked.by.pins();
+        let is_theirs = |entry: &Entry| pins.iter().all(|pin| pin.matches(&entry.sensor));
+        Chosen::of(asked.budget, &self.0, steps + pins.len(), |entry| is_theirs(entry) && passes(entry)).await
+    }
+}
+
+/// The sensors of a database, which must exist and be one that they may read.
+pub async fn sensors_in(engine: &Engine, database: &str, asked: Asked<'_>) -> Result<SensorsIn, StatementFailure> {
+    let by = asked.by;
     if !by.may_read(database) {
         return Err(StatementFailure::Forbidden { by: by.name().to_owned(), database: database.to_owned() });
     }
-    let sensors = engine.directory(database, engine.options.cache_max_age).await?;
+    let sensors = engine.directory(asked.budget, database, engine.options.cache_max_age).await?;
     if sensors.is_empty() && !engine.has_database(database).await? {
         return Err(StatementFailure::UnknownDatabase(database.to_owned()));
     }
-    if by.pins().is_empty() {
-        return Ok(sensors);
-    }
-    let is_theirs = |entry: &&Entry| by.pins().iter().all(|pin| pin.matches(&entry.sensor));
-    Ok(std::sync::Arc::new(sensors.iter().filter(is_theirs).cloned().collect()))
+    Ok(SensorsIn(sensors))
 }
 
 fn plain_tags(checked: &Checked) -> Vec<String> {
@@ -154,14 +161,18 @@ fn plain_tags(checked: &Checked) -> Vec<String> {
     checked.grouping.tags.iter().filter_map(tag).collect()
 }
 
-fn schema(sources: &[Sourced]) -> Schema {
-    let mut schema = Schema::default();
+async fn schema(sources: &[Sourced], budget: &Budget) -> Result<(Schema, Held), QueryError> {
+    let (mut schema, mut held) = (Schema::default(), budget.hold(0)?);
     for source in sources {
         match source {
-            Sourced::Sensors { entries, .. } => {
-                for entry in entries {
-                    entry.fields.iter().for_each(|(name, family)| schema.add(name, *family));
-                    schema.tags.extend(entry.sensor.tags.iter().map(|(key, _)| key.to_string()));
+            Sourced::Sensors { chosen, .. } => {
+                for some in chosen.entries.chunks(CHOOSE) {
+                    for entry in some {
+                        entry.fields.iter().for_each(|(name, family)| schema.add(name, *family));
+                        entry.sensor.tags.iter().for_each(|(key, _)| schema.add_tag(key));
+                    }
+                    held.set(schema.bytes)?;
+                    budget.pause().await?;
                 }
             }
             Sourced::Rows(rows) => {
@@ -171,13 +182,14 @@ fn schema(sources: &[Sourced]) -> Schema {
                         rows.groups.iter().flat_map(|group| &group.rows).find_map(|(_, cells)| cells[at].as_ref());
                     schema.add(name, value.map_or(Family::Number, Value::family));
                 }
-                schema
-                    .tags
-                    .extend(rows.groups.iter().flat_map(|group| group.member.tags.iter().map(|(key, _)| key.clone())));
+                let tags = rows.groups.iter().flat_map(|group| &group.member.tags);
+                tags.for_each(|(key, _)| schema.add_tag(key));
+                held.set(schema.bytes)?;
+                budget.pause().await?;
             }
         }
     }
-    schema
+    Ok((schema, held))
 }
 
 fn frame(select: &Select, checked: &Checked, plan: &Plan) -> Frame {

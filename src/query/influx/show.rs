@@ -2,19 +2,21 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::rows::{Answer, Cell, list, row_bytes};
+use super::rows::{Answer, Cell, Rows, Series, row_bytes};
 use super::select::sensors_in;
-use super::{Asked, Series, StatementFailure, resolve};
+use super::{Asked, StatementFailure, resolve};
 use crate::access::Caller;
 use crate::influxql::{
     Clock, Counted, Expr, KeyFilter, Kind, Listing, Measurement, MeasurementName, Operator, Source, Statement, split,
 };
 use crate::query::engine::Engine;
-use crate::query::engine::choose::CHOOSE;
-use crate::query::engine::directory::Entry;
+use crate::query::engine::choose::{CHOOSE, Chosen, NAME_BYTES};
+use crate::query::engine::directory::{Entry, Kinds};
 use crate::query::engine::filter::{Found, Lookup, holds};
 use crate::query::engine::pattern::Patterns;
 use crate::query::engine::plan::{rank, steps};
+use crate::query::{Budget, Held, QueryError};
+use crate::reading::Value;
 
 /// What a SHOW lists; `None` for a statement that changes something.
 pub async fn show(
@@ -23,99 +25,87 @@ pub async fn show(
     patterns: &Patterns,
     asked: Asked<'_>,
 ) -> Result<Option<Answer>, StatementFailure> {
-    let series = match statement {
-        Statement::ShowDatabases => show_databases(engine, asked.by).await?,
+    let mut answer = Answer { series: Vec::new(), held: asked.budget.hold(0)? };
+    let of = |listing| listed(engine, listing, patterns, asked);
+    match statement {
+        Statement::ShowDatabases => show_databases(engine, asked.by, &mut answer).await?,
         Statement::ShowRetentionPolicies { database } => {
             let database = database.as_deref().or(asked.database).ok_or(StatementFailure::NoDatabase)?;
-            sensors_in(engine, database, asked.by).await?;
-            policies()
+            sensors_in(engine, database, asked).await?;
+            show_policies(&mut answer).await?;
         }
         Statement::ShowMeasurements { matching, listing } => {
             // A database that nobody knows has no measurements; InfluxDB says no more.
-            match chosen(engine, listing, patterns, asked).await {
-                Ok(chosen) => show_measurements(&chosen, matching.as_ref(), listing),
-                Err(StatementFailure::UnknownDatabase(_)) => Vec::new(),
+            match of(listing).await {
+                Ok(listed) => listed.measurements(matching.as_ref(), &mut answer).await?,
+                Err(StatementFailure::UnknownDatabase(_)) => {}
                 Err(failed) => return Err(failed),
             }
         }
-        Statement::ShowSeries(listing) => show_series(&chosen(engine, listing, patterns, asked).await?, listing),
+        Statement::ShowSeries(listing) => of(listing).await?.series(&mut answer).await?,
         Statement::ShowTagKeys { keys, listing } => {
-            show_tag_keys(&chosen(engine, listing, patterns, asked).await?, keys.as_ref(), listing)
+            let all = Gathering { of: Counted::TagKeys, keys: keys.as_ref(), kinds: None };
+            of(listing).await?.by_measurement(&["tagKey"], all, &mut answer).await?;
+            answer.series = cut(answer.series, listing.soffset, listing.slimit).collect();
         }
         Statement::ShowTagValues { keys, listing } => {
-            show_tag_values(&chosen(engine, listing, patterns, asked).await?, keys, listing)
+            let all = Gathering { of: Counted::TagValues, keys: Some(keys), kinds: None };
+            of(listing).await?.by_measurement(&["key", "value"], all, &mut answer).await?;
         }
-        Statement::ShowFieldKeys(listing) => show_field_keys(engine, listing, patterns, asked).await?,
-        Statement::ShowCardinality { of, exact, keys, listing, .. } => {
-            count(*of, *exact, &chosen(engine, listing, patterns, asked).await?, keys.as_ref())
+        Statement::ShowFieldKeys(listing) => {
+            let listed = of(listing).await?;
+            let kinds = engine.field_kinds(asked.budget, listed.database, &listed.chosen.entries).await?;
+            let all = Gathering { of: Counted::FieldKeys, keys: None, kinds: Some(&kinds) };
+            listed.by_measurement(&["fieldKey", "fieldType"], all, &mut answer).await?;
+        }
+        Statement::ShowCardinality { of: counted, exact, keys, listing, .. } => {
+            let all = Gathering { of: *counted, keys: keys.as_ref(), kinds: None };
+            of(listing).await?.count(*exact, all, &mut answer).await?;
         }
         _ => return Ok(None),
-    };
-    let mut held = asked.budget.hold(0)?;
-    held.grow(series.iter().flat_map(|series| &series.rows).map(|row| row_bytes(row)).sum())?;
-    Ok(Some(Answer { series, held }))
+    }
+    Ok(Some(answer))
 }
 
 /// Those that they may do something with.
-async fn show_databases(engine: &Engine, by: &Caller) -> Result<Vec<Series>, StatementFailure> {
+async fn show_databases(engine: &Engine, by: &Caller, answer: &mut Answer) -> Result<(), QueryError> {
     let names = engine.all_databases().await?.into_iter().filter(|name| by.may_read(name) || by.may_write(name));
-    let rows: Vec<Vec<Cell>> = names.map(|name| vec![Cell::text(name)]).collect();
-    Ok(vec![list(Some("databases"), &["name"], rows)])
+    let rows: Vec<_> = names.map(|name| vec![Cell::text(name)]).collect();
+    answer.held.grow(rows.iter().map(|row| row_bytes(row)).sum())?;
+    let (name, columns) = (Some("databases".to_owned()), vec!["name".to_owned()]);
+    answer.series.push(Series { name, columns, rows, ..Series::default() });
+    Ok(())
+}
+
+async fn show_policies(answer: &mut Answer) -> Result<(), QueryError> {
+    let columns = ["name", "duration", "shardGroupDuration", "replicaN", "default"];
+    let yes = Cell::Value(Value::Boolean(true));
+    let row = vec![Cell::text("autogen"), Cell::text("0s"), Cell::text("168h0m0s"), number(1), yes];
+    answer.list(None, &columns, one(row)).await
 }
 
 /// The sensors that a listing is of.
-async fn chosen<'p>(
+async fn listed<'a>(
     engine: &Engine,
-    listing: &Listing,
-    patterns: &'p Patterns,
-    asked: Asked<'_>,
-) -> Result<Chosen<'p>, StatementFailure> {
+    listing: &'a Listing,
+    patterns: &'a Patterns,
+    asked: Asked<'a>,
+) -> Result<Listed<'a>, StatementFailure> {
     let database = listing.database.as_deref().or(asked.database).ok_or(StatementFailure::NoDatabase)?;
-    let sensors = sensors_in(engine, database, asked.by).await?;
-    let clock = || Clock { now: asked.now, zone: None, resolve: &resolve };
-    let (_, condition) = split(listing.condition.as_ref(), &clock())?;
-    let step = CHOOSE / condition.as_ref().map_or(1, steps) / listing.sources.len().max(1);
-    let mut all = Chosen { entries: Vec::new(), patterns };
-    let mut held = asked.budget.hold(0)?;
-    for some in sensors.chunks(step.max(1)) {
-        let chosen = choose(some, &listing.sources, condition.as_ref(), patterns)?;
-        held.grow(chosen.entries.len() * 2 * size_of::<Entry>())?;
-        all.entries.extend(chosen.entries);
-        asked.budget.pause().await?;
-    }
-    Ok(all)
+    let sensors = sensors_in(engine, database, asked).await?;
+    let (_, condition) = split(listing.condition.as_ref(), &Clock { now: asked.now, zone: None, resolve: &resolve })?;
+    let (steps, is_wanted) = wanted(&listing.sources, condition.as_ref(), patterns)?;
+    let chosen = sensors.choose(asked, steps, &is_wanted).await?;
+    Ok(Listed { database, chosen, patterns, listing, budget: asked.budget })
 }
 
-async fn show_field_keys(
-    engine: &Engine,
-    listing: &Listing,
-    patterns: &Patterns,
-    asked: Asked<'_>,
-) -> Result<Vec<Series>, StatementFailure> {
-    let database = listing.database.as_deref().or(asked.database).ok_or(StatementFailure::NoDatabase)?;
-    let chosen = chosen(engine, listing, patterns, asked).await?;
-    let mut fields: BTreeMap<&str, BTreeMap<(&str, u8), &'static str>> = BTreeMap::new();
-    let kinds = engine.field_kinds(database, &chosen.entries).await?;
-    for entry in &chosen.entries {
-        let of_measurement = fields.entry(&entry.sensor.measurement).or_default();
-        for (name, family) in entry.fields.iter() {
-            of_measurement.insert((name, rank(*family)), kinds.of(&entry.sensor.measurement, name, *family));
-        }
-    }
-    let series = fields.into_iter().map(|(measurement, fields)| {
-        let rows = fields.into_iter().map(|((name, _), kind)| vec![Cell::text(name), Cell::text(kind)]).collect();
-        list(Some(measurement), &["fieldKey", "fieldType"], cut(rows, listing.offset, listing.limit))
-    });
-    Ok(with_rows(series))
-}
-
-/// The sensors of these measurements, of all where none is named, whose tags fulfil a condition.
-pub(super) fn choose<'p>(
-    sensors: &[Entry],
-    sources: &[Source],
-    condition: Option<&Expr>,
-    patterns: &'p Patterns,
-) -> Result<Chosen<'p>, StatementFailure> {
+/// Whether a sensor is of one of these measurements, of any where none is named, and its tags fulfil a condition; and
+/// how many steps it takes to say so.
+pub(super) fn wanted<'a>(
+    sources: &'a [Source],
+    condition: Option<&'a Expr>,
+    patterns: &'a Patterns,
+) -> Result<(usize, impl Fn(&Entry) -> bool + 'a), StatementFailure> {
     if condition.is_some_and(|condition| !is_of_tags(condition)) {
         return Err(StatementFailure::NotOfTags);
     }
@@ -123,33 +113,14 @@ pub(super) fn choose<'p>(
         .iter()
         .filter_map(|source| if let Source::Measurement(measurement) = source { Some(measurement) } else { None })
         .collect();
-    let is_source = |entry: &Entry| {
+    let is_source = move |entry: &Entry| {
         measurements.is_empty()
             || measurements.iter().any(|source| is_measurement(source, &entry.sensor.measurement, patterns))
     };
     let holds =
-        |entry: &Entry| condition.is_none_or(|condition| holds(condition, &Tags(entry), patterns) == Some(true));
-    let entries = sensors.iter().filter(|entry| is_source(entry) && holds(entry)).cloned().collect();
-    Ok(Chosen { entries, patterns })
-}
-
-/// What a statement is about.
-pub(super) struct Chosen<'p> {
-    pub(super) entries: Vec<Entry>,
-    patterns: &'p Patterns,
-}
-
-impl Chosen<'_> {
-    fn is_key(&self, keys: Option<&KeyFilter>, key: &str) -> bool {
-        match keys {
-            None => true,
-            Some(KeyFilter::Is(wanted)) => key == wanted,
-            Some(KeyFilter::IsNot(unwanted)) => key != unwanted,
-            Some(KeyFilter::Matches(pattern)) => self.patterns.matches(pattern, key),
-            Some(KeyFilter::MatchesNot(pattern)) => !self.patterns.matches(pattern, key),
-            Some(KeyFilter::In(wanted)) => wanted.iter().any(|wanted| wanted == key),
-        }
-    }
+        move |entry: &Entry| condition.is_none_or(|condition| holds(condition, &Tags(entry), patterns) == Some(true));
+    let steps = condition.map_or(1, steps) * sources.len().max(1);
+    Ok((steps, move |entry: &Entry| is_source(entry) && holds(entry)))
 }
 
 /// A sensor's tags; a listing knows no fields.
@@ -184,91 +155,127 @@ fn is_measurement(measurement: &Measurement, name: &str, patterns: &Patterns) ->
     }
 }
 
-fn policies() -> Vec<Series> {
-    let columns = ["name", "duration", "shardGroupDuration", "replicaN", "default"];
-    let whole = |number| Cell::Value(crate::reading::Value::Integer(number));
-    let yes = Cell::Value(crate::reading::Value::Boolean(true));
-    let row = vec![Cell::text("autogen"), Cell::text("0s"), Cell::text("168h0m0s"), whole(1), yes];
-    vec![list(None, &columns, vec![row])]
-}
-
-fn cut<T>(rows: Vec<T>, offset: u64, limit: u64) -> Vec<T> {
+/// Of what a limit of 0 does not bound, the part asked for.
+fn cut<T>(rows: impl IntoIterator<Item = T>, offset: u64, limit: u64) -> impl Iterator<Item = T> {
     let offset = usize::try_from(offset).unwrap_or(usize::MAX);
     let limit = if limit == 0 { usize::MAX } else { usize::try_from(limit).unwrap_or(usize::MAX) };
-    rows.into_iter().skip(offset).take(limit).collect()
+    rows.into_iter().skip(offset).take(limit)
 }
 
-fn with_rows(series: impl Iterator<Item = Series>) -> Vec<Series> {
-    series.filter(|series| !series.rows.is_empty()).collect()
+fn one(row: Vec<Cell>) -> Rows<'static> {
+    Box::new(std::iter::once(row))
 }
 
-fn show_measurements(chosen: &Chosen<'_>, matching: Option<&Measurement>, listing: &Listing) -> Vec<Series> {
-    let names: BTreeSet<&str> = chosen.entries.iter().map(|entry| &*entry.sensor.measurement).collect();
-    let wanted = |name: &&str| matching.is_none_or(|matching| is_measurement(matching, name, chosen.patterns));
-    let rows = names.into_iter().filter(wanted).map(|name| vec![Cell::text(name)]).collect();
-    let rows = cut(rows, listing.offset, listing.limit);
-    with_rows(std::iter::once(list(Some("measurements"), &["name"], rows)))
+fn number(count: usize) -> Cell {
+    Cell::Value(Value::Integer(i64::try_from(count).unwrap_or(i64::MAX)))
 }
 
-fn show_series(chosen: &Chosen<'_>, listing: &Listing) -> Vec<Series> {
-    let mut keys: Vec<&str> = chosen.entries.iter().map(|entry| &*entry.sensor.key).collect();
-    keys.sort_unstable();
-    let rows = keys.into_iter().map(|key| vec![Cell::text(key)]).collect();
-    with_rows(std::iter::once(list(None, &["key"], cut(rows, listing.offset, listing.limit))))
+/// What a listing is of.
+struct Listed<'a> {
+    database: &'a str,
+    chosen: Chosen,
+    patterns: &'a Patterns,
+    listing: &'a Listing,
+    budget: &'a Budget,
 }
 
-fn show_tag_keys(chosen: &Chosen<'_>, keys: Option<&KeyFilter>, listing: &Listing) -> Vec<Series> {
-    let mut by_measurement: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
-    for entry in &chosen.entries {
-        let tags = entry.sensor.tags.iter().map(|(key, _)| &**key).filter(|key| chosen.is_key(keys, key));
-        by_measurement.entry(&entry.sensor.measurement).or_default().extend(tags);
-    }
-    let series = by_measurement.into_iter().map(|(measurement, keys)| {
-        let rows = keys.into_iter().map(|key| vec![Cell::text(key)]).collect();
-        list(Some(measurement), &["tagKey"], cut(rows, listing.offset, listing.limit))
-    });
-    cut(with_rows(series), listing.soffset, listing.slimit)
+/// What is gathered of the sensors.
+#[derive(Clone, Copy)]
+struct Gathering<'a> {
+    of: Counted,
+    /// Of which tags.
+    keys: Option<&'a KeyFilter>,
+    /// What fields are called beside their names.
+    kinds: Option<&'a Kinds>,
 }
 
-fn show_tag_values(chosen: &Chosen<'_>, keys: &KeyFilter, listing: &Listing) -> Vec<Series> {
-    let mut by_measurement: BTreeMap<&str, BTreeSet<(&str, &str)>> = BTreeMap::new();
-    for entry in &chosen.entries {
-        let tags = entry.sensor.tags.iter().map(|(key, value)| (&**key, &**value));
-        let wanted = tags.filter(|(key, _)| chosen.is_key(Some(keys), key));
-        by_measurement.entry(&entry.sensor.measurement).or_default().extend(wanted);
-    }
-    let series = by_measurement.into_iter().map(|(measurement, pairs)| {
-        let rows = pairs.into_iter().map(|(key, value)| vec![Cell::text(key), Cell::text(value)]).collect();
-        list(Some(measurement), &["key", "value"], cut(rows, listing.offset, listing.limit))
-    });
-    with_rows(series)
-}
+/// Names with what stands beside them, once each, by measurement. Between the two is what they are sorted by.
+type Gathered<'a> = BTreeMap<&'a str, BTreeSet<(&'a str, u8, &'a str)>>;
 
-fn count(of: Counted, exact: bool, chosen: &Chosen<'_>, keys: Option<&KeyFilter>) -> Vec<Series> {
-    let entries = &chosen.entries;
-    let number = |count: usize| Cell::Value(crate::reading::Value::Integer(i64::try_from(count).unwrap_or(i64::MAX)));
-    let column = if exact { "count" } else { "cardinality estimation" };
-    let one = |count: usize| vec![list(None, &[column], vec![vec![number(count)]])];
-    let mut by_measurement: BTreeMap<&str, BTreeSet<(&str, &str)>> = BTreeMap::new();
-    for entry in entries {
-        let counted = by_measurement.entry(&entry.sensor.measurement).or_default();
-        let tags = || entry.sensor.tags.iter().filter(|(key, _)| chosen.is_key(keys, key));
-        match of {
-            Counted::TagKeys => counted.extend(tags().map(|(key, _)| (&**key, ""))),
-            Counted::TagValues => counted.extend(tags().map(|(key, value)| (&**key, &**value))),
-            Counted::FieldKeys => counted.extend(entry.fields.iter().map(|(name, _)| (&**name, ""))),
-            Counted::Series => drop(counted.insert((&*entry.sensor.key, ""))),
-            Counted::Measurements => {}
+impl Listed<'_> {
+    fn is_key(&self, keys: Option<&KeyFilter>, key: &str) -> bool {
+        match keys {
+            None => true,
+            Some(KeyFilter::Is(wanted)) => key == wanted,
+            Some(KeyFilter::IsNot(unwanted)) => key != unwanted,
+            Some(KeyFilter::Matches(pattern)) => self.patterns.matches(pattern, key),
+            Some(KeyFilter::MatchesNot(pattern)) => !self.patterns.matches(pattern, key),
+            Some(KeyFilter::In(wanted)) => wanted.iter().any(|wanted| wanted == key),
         }
     }
-    match of {
-        Counted::Measurements => one(by_measurement.len()),
-        Counted::Series if !exact => one(entries.len()),
-        _ => {
-            let series = by_measurement
-                .into_iter()
-                .map(|(measurement, counted)| list(Some(measurement), &["count"], vec![vec![number(counted.len())]]));
-            series.collect()
+
+    async fn gathered(&self, Gathering { of, keys, kinds }: Gathering<'_>) -> Result<(Gathered<'_>, Held), QueryError> {
+        let (mut all, mut held, mut count) = (Gathered::new(), self.budget.hold(0)?, 0);
+        for some in self.chosen.entries.chunks(CHOOSE) {
+            for Entry { sensor, fields } in some {
+                let known = all.entry(&*sensor.measurement).or_default();
+                let before = known.len();
+                let tags = sensor.tags.iter().filter(|(key, _)| self.is_key(keys, key));
+                let fields = fields.iter().map(|(name, family)| match kinds {
+                    Some(kinds) => (&**name, rank(*family), kinds.of(&sensor.measurement, name, *family)),
+                    None => (&**name, 0, ""),
+                });
+                match of {
+                    Counted::TagKeys => known.extend(tags.map(|(key, _)| (&**key, 0, ""))),
+                    Counted::TagValues => known.extend(tags.map(|(key, value)| (&**key, 0, &**value))),
+                    Counted::FieldKeys => known.extend(fields),
+                    Counted::Series => drop(known.insert((&*sensor.key, 0, ""))),
+                    Counted::Measurements => {}
+                }
+                count += known.len() - before;
+            }
+            held.set((all.len() + count) * NAME_BYTES)?;
+            self.budget.pause().await?;
         }
+        Ok((all, held))
+    }
+
+    /// A series for each measurement that has rows.
+    async fn by_measurement(
+        &self,
+        columns: &[&str],
+        gathering: Gathering<'_>,
+        answer: &mut Answer,
+    ) -> Result<(), QueryError> {
+        let (all, _held) = self.gathered(gathering).await?;
+        for (measurement, names) in all {
+            let row = move |(name, _, beside): (&str, u8, &str)| {
+                [name, beside][..columns.len()].iter().map(|text| Cell::text(*text)).collect()
+            };
+            let rows = cut(names, self.listing.offset, self.listing.limit).map(row);
+            answer.list(Some(measurement), columns, Box::new(rows)).await?;
+        }
+        Ok(())
+    }
+
+    async fn measurements(&self, matching: Option<&Measurement>, answer: &mut Answer) -> Result<(), QueryError> {
+        let names = Gathering { of: Counted::Measurements, keys: None, kinds: None };
+        let (names, _held) = self.gathered(names).await?;
+        let wanted = |name: &&str| matching.is_none_or(|matching| is_measurement(matching, name, self.patterns));
+        let rows = names.into_keys().filter(wanted).map(|name| vec![Cell::text(name)]);
+        let rows = Box::new(cut(rows, self.listing.offset, self.listing.limit));
+        answer.list(Some("measurements"), &["name"], rows).await
+    }
+
+    async fn series(&self, answer: &mut Answer) -> Result<(), QueryError> {
+        let rows = self.chosen.entries.iter().map(|entry| vec![Cell::text(&*entry.sensor.key)]);
+        let rows = Box::new(cut(rows, self.listing.offset, self.listing.limit));
+        answer.list(None, &["key"], rows).await
+    }
+
+    async fn count(&self, exact: bool, all: Gathering<'_>, answer: &mut Answer) -> Result<(), QueryError> {
+        let (names, _held) = self.gathered(all).await?;
+        let all = match all.of {
+            Counted::Measurements => names.len(),
+            Counted::Series if !exact => self.chosen.entries.len(),
+            _ => {
+                for (measurement, names) in names {
+                    answer.list(Some(measurement), &["count"], one(vec![number(names.len())])).await?;
+                }
+                return Ok(());
+            }
+        };
+        let column = if exact { "count" } else { "cardinality estimation" };
+        answer.list(None, &[column], one(vec![number(all)])).await
     }
 }

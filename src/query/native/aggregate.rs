@@ -1,12 +1,13 @@
 //! Windows of many sensors: any functions, any step, in any zone, by sensor, by tags or all together.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 
 use crate::influxql::Fill;
 use crate::query::choice::Choice;
 use crate::query::engine::Engine;
 use crate::query::engine::aggregates::{self, Aggregate as Named};
+use crate::query::engine::choose::{CHOOSE, NAME_BYTES};
 use crate::query::engine::directory::Entry;
 use crate::query::engine::evaluate::{Evaluation, Frame, Group};
 use crate::query::engine::pattern::Patterns;
@@ -167,13 +168,14 @@ impl WindowSeries {
 /// When the answer cannot be complete, or the budget is spent.
 pub async fn aggregate(engine: &Engine, budget: &Budget, asked: &Aggregation) -> Result<Aggregated, QueryError> {
     let chosen = engine.choose(budget, &asked.database, &asked.choice).await?;
-    let (plan, columns) = plan(asked, &chosen.entries);
+    let (plan, columns, planned) = plan(budget, asked, &chosen.entries).await?;
     let (frame, patterns) = (frame(asked), Patterns::default());
     let mut evaluation = Evaluation::new(&plan, &frame, &patterns, budget)?;
     engine.read(&asked.database, &chosen.entries, &mut evaluation).await?;
     let (groups, mut held) = evaluation.finish().await?;
     let rows = groups.iter().map(|group| group.rows.len()).sum::<usize>();
     held.grow(rows * size_of::<Range<i64>>())?;
+    held.add(planned);
     let groups = groups.into_iter().filter(|group| !group.rows.is_empty());
     let mut series: Vec<WindowSeries> = groups.map(|group| windows_of(group, &frame, asked)).collect();
     if let (Choice::Sensor(sensor), [_], true) = (&asked.choice, &*chosen.entries, series.is_empty()) {
@@ -222,13 +224,12 @@ fn frame(asked: &Aggregation) -> Frame {
 }
 
 /// The plan of all functions over all fields, and of which field and function each of its columns is.
-fn plan(asked: &Aggregation, entries: &[Entry]) -> (Plan, Vec<(String, Aggregate)>) {
-    let mut known: BTreeMap<&str, Family> = BTreeMap::new();
-    for (name, family) in entries.iter().flat_map(|entry| &*entry.fields) {
-        let first = known.entry(name).or_insert(*family);
-        *first = [*first, *family].into_iter().min_by_key(|family| rank(*family)).unwrap_or(*family);
-    }
-    let wanted = |name: &str| asked.fields.is_empty() || asked.fields.iter().any(|field| field == name);
+async fn plan(
+    budget: &Budget,
+    asked: &Aggregation,
+    entries: &[Entry],
+) -> Result<(Plan, Vec<(String, Aggregate)>, Held), QueryError> {
+    let (known, tags, mut held) = names(budget, asked, entries).await?;
     let mut functions: Vec<Aggregate> = Vec::new();
     for function in &asked.functions {
         if !functions.contains(function) {
@@ -236,11 +237,13 @@ fn plan(asked: &Aggregation, entries: &[Entry]) -> (Plan, Vec<(String, Aggregate
         }
     }
     let (mut fields, mut calls, mut of_column) = (Vec::new(), Vec::new(), Vec::new());
-    for (name, family) in known.into_iter().filter(|(name, _)| wanted(name)) {
+    for (name, family) in known {
         let functions: Vec<Aggregate> = functions.iter().copied().filter(|function| function.is_for(family)).collect();
         if functions.is_empty() {
             continue;
         }
+        let column = size_of::<(Call, Node, String, Aggregate)>() + name.len();
+        held.grow(functions.len() * column + NAME_BYTES)?;
         fields.push(Field { name: name.to_owned(), family });
         for function in functions {
             calls.push(Call { function: function.function(), input: Input::Field(fields.len() - 1) });
@@ -249,14 +252,33 @@ fn plan(asked: &Aggregation, entries: &[Entry]) -> (Plan, Vec<(String, Aggregate
     }
     let group_by = match &asked.group_by {
         GroupBy::Tags(tags) => tags.clone(),
-        GroupBy::Sensor => {
-            let tags = entries.iter().flat_map(|entry| entry.sensor.tags.iter().map(|(key, _)| key.to_string()));
-            tags.collect::<std::collections::BTreeSet<_>>().into_iter().collect()
-        }
+        GroupBy::Sensor => tags.into_iter().map(str::to_owned).collect(),
     };
     let columns = (0..calls.len()).map(Node::Call).collect();
     let selected = fields.len();
     let plan =
         Plan { names: Vec::new(), columns, beside: Vec::new(), calls, fields, selected, group_by, condition: None };
-    (plan, of_column)
+    Ok((plan, of_column, held))
+}
+
+type Names<'a> = (BTreeMap<&'a str, Family>, BTreeSet<&'a str>, Held);
+
+/// The fields asked for that there are, and the tags that sensors are told apart by.
+async fn names<'a>(budget: &Budget, asked: &Aggregation, entries: &'a [Entry]) -> Result<Names<'a>, QueryError> {
+    let (mut known, mut tags, mut held) = (BTreeMap::new(), BTreeSet::new(), budget.hold(0)?);
+    let wanted = |name: &str| asked.fields.is_empty() || asked.fields.iter().any(|field| field == name);
+    for some in entries.chunks(CHOOSE) {
+        for entry in some {
+            for (name, family) in entry.fields.iter().filter(|(name, _)| wanted(name)) {
+                let first = known.entry(&**name).or_insert(*family);
+                *first = [*first, *family].into_iter().min_by_key(|family| rank(*family)).unwrap_or(*family);
+            }
+            if asked.group_by == GroupBy::Sensor {
+                tags.extend(entry.sensor.tags.iter().map(|(key, _)| &**key));
+            }
+        }
+        held.set((known.len() + tags.len()) * NAME_BYTES + tags.iter().map(|tag| tag.len()).sum::<usize>())?;
+        budget.pause().await?;
+    }
+    Ok((known, tags, held))
 }

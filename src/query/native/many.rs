@@ -25,7 +25,7 @@ pub struct ManySelection {
     pub from: Option<(String, i64)>,
 }
 
-/// What a name takes in a list and in the JSON that is made of it, its letters aside.
+/// What a name takes in a list, its letters aside: a tag has a tree of its values.
 const WORD_BYTES: usize = 400;
 
 /// A part of the answer.
@@ -101,9 +101,15 @@ pub async fn vocabulary(
             name.to_owned()
         };
         for entry in some {
-            *words.measurements.entry(entry.sensor.measurement.to_string()).or_default() += 1;
+            match words.measurements.get_mut(&*entry.sensor.measurement) {
+                Some(count) => *count += 1,
+                None => drop(words.measurements.insert(word(&entry.sensor.measurement), 1)),
+            }
             for (key, value) in &entry.sensor.tags {
-                let values = words.tags.entry(key.to_string()).or_default();
+                if !words.tags.contains_key(&**key) {
+                    words.tags.insert(word(key), BTreeMap::new());
+                }
+                let Some(values) = words.tags.get_mut(&**key) else { continue };
                 match values.get_mut(&**value) {
                     Some(count) => *count += 1,
                     None => drop(values.insert(word(value), 1)),

@@ -197,7 +197,7 @@ impl Order {
 }
 
 /// The memory that a reading takes, and about what its text takes.
-pub(super) fn memory_of(reading: &Reading) -> usize {
+pub fn memory_of(reading: &Reading) -> usize {
     let cell = |(name, value): &(Arc<str>, Value)| size_of::<(Arc<str>, Value)>() + name.len() + 2 * text_bytes(value);
     size_of::<Reading>() + reading.fields.iter().map(cell).sum::<usize>()
 }

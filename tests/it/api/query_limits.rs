@@ -1,6 +1,7 @@
 //! The limits on what one query may be about: each refusal names the config key that made it.
 
 use super::{Client, text_at};
+use crate::support::series::flush;
 use crate::support::server::Launch;
 
 /// Readings of an hour each, a day apart.
@@ -62,4 +63,35 @@ fn the_limit_that_a_query_is_over_is_named() {
             }
         }
     }
+}
+
+/// Documents of sensors were read without being counted, and so were names of measurements: lists of many sensors took
+/// hundreds of megabytes beside what queries may take.
+#[test]
+fn lists_are_held_to_the_bytes_of_a_request() {
+    let server = Launch::embedded().config("[query]\nrequest_bytes = \"1MiB\"\nsensors_max = 5000\n").start();
+    let client = Client { server: &server, database: "d" };
+    client.keep(&(0..5000).map(|n| format!("m{n:04} v={n} 1\n")).collect::<String>());
+    let names = "q=SHOW%20MEASUREMENTS";
+    let check = || {
+        for (path, parameters, is_answered) in [
+            ("/api/v1/latest", "", false),
+            ("/api/v1/latest", "limit=500", true),
+            ("/api/v1/sensors", "limit=2000", false),
+            ("/api/v1/sensors", "limit=500", true),
+            ("/api/v1/measurements", "", false),
+            ("/api/v1/measurements", "measurement=m0001", true),
+            ("/query", names, false),
+            ("/query", "q=SHOW%20TAG%20KEYS", true),
+        ] {
+            let answer = client.get(path, parameters);
+            assert_eq!(answer.status, if is_answered || path == "/query" { 200 } else { 400 }, "{path} {parameters}");
+            let is_refused = answer.text().contains("more than 1048576 bytes of memory (query.request_bytes)");
+            assert_eq!(is_refused, !is_answered, "{path} {parameters}: {:.300}", answer.text());
+        }
+    };
+    check();
+    // From the store as well as from what is not there yet.
+    flush(&server);
+    check();
 }
