@@ -55,22 +55,21 @@ difference() {
     ' | sort -rn
 }
 
-# stages CASE: what all of it takes, and each stage, of a table of functions on standard input. All of it is what takes the
-# bodies, and the log's thread: how long a clock is calibrated at the start is chance.
+# stages CASE: what all of it takes, and each stage, of a table of functions on standard input. All of it is the whole
+# program but the calibration of a clock at its start, whose length is chance: where functions call each other in a
+# circle, callgrind counts what they take together more than once.
 stages() {
     awk -v name="$1" '
         function row(stage, count) { printf "  %-24s %9.0f  %5.1f %%\n", stage, count, 100 * count / total }
         function stage(name, pattern) { rest -= cost[pattern]; row(name, cost[pattern]) }
         { function_name = $0; sub(/^ *[0-9.]+  /, "", function_name); cost[function_name] += $1 }
         END {
-            writer = "hourglass::log::writer::Writer::run"
-            rest = total = cost["hourglass_benches::path::Path::take_all"] + cost[writer]
+            rest = total = cost["PROGRAM TOTALS"] - cost["quanta::Calibration::calibrate"]
             printf "%s: %.0f instructions per reading\n", name, total
             stage("parse", "<hourglass::wire::line_protocol::Lines as hourglass::wire::point::Points>::next")
             stage("judge", "hourglass::ingest::door::Door::point")
             stage("encode the record", "hourglass::ingest::record::encode")
             stage("compress, checksum", "hourglass::log::format::Stored::new")
-            stage("write, feed the shards", writer)
             stage("take in", "hourglass::ingest::unflushed::Unflushed::add")
             row("all else", rest)
         }
