@@ -140,19 +140,19 @@ impl Window {
         }
     }
 
-    /// What the function makes of it, in order. Readings that it holds it gives away; what summaries know may be asked for
-    /// by several functions.
-    pub fn finish(&mut self, function: &Function, descending: bool) -> Vec<Pick> {
+    /// Gives what the function makes of it, in order. Readings that it holds it gives away; what summaries know may be asked
+    /// for by several functions.
+    pub fn finish(&mut self, function: &Function, descending: bool, give: impl FnMut(Pick)) {
         let made = |value: Option<Value>| value.map(|value| Pick { time: None, value, beside: Vec::new() });
         match self {
-            Self::Summed(summed) => made(summed.finish(function)).into_iter().collect(),
-            Self::Picked(pick) => pick.take().into_iter().collect(),
+            Self::Summed(summed) => made(summed.finish(function)).into_iter().for_each(give),
+            Self::Picked(pick) => pick.take().into_iter().for_each(give),
             Self::Spread { count, squares, .. } => {
                 // That of one reading is no number, which is shown as null.
                 let deviation = (*count > 0.0).then(|| Value::Float((*squares / (*count - 1.0)).sqrt()));
-                made(deviation).into_iter().collect()
+                made(deviation).into_iter().for_each(give);
             }
-            Self::Kept(kept) => of_all(function, std::mem::take(kept), descending),
+            Self::Kept(kept) => of_all(function, std::mem::take(kept), descending).into_iter().for_each(give),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use super::evaluate::{Content, Frame, Row, label};
 use super::fill::{constant, fill};
 use super::filter::number;
-use super::fold::{Pick, Window};
+use super::fold::Window;
 use super::plan::{Call, Function, Input, Plan};
 use super::transform::{integral, transform};
 use crate::influxql::Fill;
@@ -137,11 +137,10 @@ fn of_windows(function: &Function, windows: &mut BTreeMap<i64, Window>, single: 
     }
     for (window, filling) in windows {
         let label = label(*window, frame);
-        let show = |pick: Pick| {
+        filling.finish(function, frame.descending, |pick| {
             let time = pick.time.filter(|_| keeps_time).unwrap_or(label);
-            (time, Some(pick.value), pick.beside)
-        };
-        shown.extend(filling.finish(function, frame.descending).into_iter().map(show));
+            shown.push((time, Some(pick.value), pick.beside));
+        });
     }
     let Some(grid) = frame.windows.as_ref().filter(|_| !is_list && frame.fill != Fill::None) else {
         if frame.descending && !is_list {
