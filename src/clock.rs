@@ -9,6 +9,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::faults::{self, Bug};
 use crate::reading::stamp::first_for;
+use crate::reading::time::MILLI_NS;
 
 /// Nanoseconds since the epoch: 0 before it, the largest number after 2262.
 #[must_use]
@@ -29,7 +30,11 @@ fn since_epoch() -> Duration {
 /// The wall clock in milliseconds since the epoch, with what tests put it wrong by.
 #[must_use]
 pub fn wall_ms() -> i64 {
-    i64::try_from(since_epoch().as_millis()).unwrap_or(i64::MAX) + faults::clock_ms()
+    wall_ns() / MILLI_NS
+}
+
+fn wall_ns() -> i64 {
+    now_ns().saturating_add(faults::clock_ms().saturating_mul(MILLI_NS))
 }
 
 /// The clock of stamps: the wall clock as it was when the process started, and from there on the time since the machine's
@@ -53,8 +58,9 @@ pub struct ClockBounds {
 
 #[derive(Debug)]
 struct State {
-    /// The wall clock when it was read, and the time since the machine's start then.
-    anchor_ms: i64,
+    /// The wall clock in nanoseconds when it was read, and the time since the machine's start then. In milliseconds two
+    /// instances on one machine, which started at other parts of one, would differ by one.
+    anchor_ns: i64,
     anchor: Duration,
     /// By how many milliseconds the store's clock is ahead, if it was ever looked at.
     seen_ms: Option<i64>,
@@ -81,7 +87,7 @@ impl StampClock {
     /// The wall clock, as long as nothing is known of the store's.
     #[must_use]
     pub fn new(bounds: ClockBounds) -> Self {
-        Self { bounds, state: Mutex::new(State::anchored_at(wall_ms())), floor: AtomicU64::new(0) }
+        Self { bounds, state: Mutex::new(State::anchored_at(wall_ns())), floor: AtomicU64::new(0) }
     }
 
     /// Milliseconds since the epoch, without regard to the store.
@@ -126,12 +132,12 @@ impl StampClock {
 
     /// Goes by the wall clock as somebody has set it since, which a look at the store's was taken by: at once.
     pub fn set_to_wall(&self, sample: ClockSample) {
-        self.set(wall_ms(), sample);
+        self.set(wall_ns(), sample);
     }
 
-    fn set(&self, wall_ms: i64, sample: ClockSample) {
+    fn set(&self, wall_ns: i64, sample: ClockSample) {
         let mut state = self.lock();
-        *state = State::anchored_at(wall_ms);
+        *state = State::anchored_at(wall_ns);
         state.observe(sample, self.bounds);
     }
 
@@ -165,13 +171,14 @@ impl StampClock {
 }
 
 impl State {
-    fn anchored_at(anchor_ms: i64) -> Self {
-        Self { anchor_ms, anchor: since_boot(), seen_ms: None, target_ms: None, applied_ms: 0, at_ms: anchor_ms }
+    fn anchored_at(anchor_ns: i64) -> Self {
+        let at_ms = anchor_ns / MILLI_NS;
+        Self { anchor_ns, anchor: since_boot(), seen_ms: None, target_ms: None, applied_ms: 0, at_ms }
     }
 
     fn own_ms(&self) -> i64 {
         let elapsed = since_boot().saturating_sub(self.anchor);
-        self.anchor_ms.saturating_add(i64::try_from(elapsed.as_millis()).unwrap_or(i64::MAX))
+        self.anchor_ns.saturating_add(i64::try_from(elapsed.as_nanos()).unwrap_or(i64::MAX)) / MILLI_NS
     }
 
     fn observe(&mut self, sample: ClockSample, bounds: ClockBounds) {
@@ -233,7 +240,7 @@ mod tests {
         let clock = clock();
         clock.observe(ClockSample { offset_ms: 1_000_000, uncertainty_ms: 5 });
         let right = clock.own_ms() + 1_000_000;
-        clock.set(right, ClockSample { offset_ms: 10, uncertainty_ms: 5 });
+        clock.set(right * MILLI_NS, ClockSample { offset_ms: 10, uncertainty_ms: 5 });
         assert_eq!((clock.offset_ms(), clock.is_known()), (0, true));
         assert!(clock.now_ms().abs_diff(u64::try_from(right).unwrap()) < 1000);
     }
