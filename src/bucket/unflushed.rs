@@ -40,12 +40,17 @@ impl UnflushedHour {
         self.packed.iter().map(|packed| packed.memory()).sum::<usize>() + size_of::<Self>()
     }
 
+    /// How many readings were written: of some of one time the later one counts.
+    #[must_use]
+    pub fn written(&self) -> usize {
+        self.packed.iter().map(|packed| packed.len()).sum()
+    }
+
     /// Bytes of memory that [`UnflushedHour::readings`] takes, at most.
     #[must_use]
     pub fn unpacked_memory(&self) -> usize {
-        let readings: usize = self.packed.iter().map(|packed| packed.len()).sum();
         let reading = size_of::<i64>() + size_of::<Stamp>() + self.names.len() * size_of::<Option<Value>>();
-        readings * reading + self.memory()
+        self.written() * reading + self.memory()
     }
 
     /// The readings, merged among themselves, with their stamps.

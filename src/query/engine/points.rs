@@ -128,10 +128,11 @@ impl Scan<'_> {
         }
         let pages = || self.lot.iter().flat_map(|part| &part.pages);
         let read: usize = pages().filter_map(|page| page.readings.as_ref()).map(Readings::bytes).sum();
-        let readings = pages().filter_map(|page| page.readings.as_ref()).map(|set| set.times().len()).sum();
-        self.wanted.budget.note_read(read, readings);
+        let readings: usize = pages().filter_map(|page| page.readings.as_ref()).map(|set| set.times().len()).sum();
+        let unflushed = || self.lot.iter().flat_map(|part| part.unflushed.values());
+        self.wanted.budget.note_read(read, readings + unflushed().map(UnflushedHour::written).sum::<usize>());
         let stored = pages().filter_map(|page| page.readings.as_ref()).map(Readings::memory);
-        let unflushed = self.lot.iter().flat_map(|part| part.unflushed.values()).map(UnflushedHour::unpacked_memory);
+        let unflushed = unflushed().map(UnflushedHour::unpacked_memory);
         let rest = self.rest.iter().flat_map(|(_, rest)| rest.values()).map(UnflushedHour::memory);
         // Once more as columns.
         let held = 2 * stored.chain(unflushed).sum::<usize>() + rest.sum::<usize>();
