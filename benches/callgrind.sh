@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Counts instructions per reading from body to ack and into the shards, by valgrind's callgrind: each case is run with a
-# number of readings and with twice as many, and the difference divided by that number, so that what comes once cancels.
+# Counts instructions per reading from the body to the ack and into the shards, with valgrind's callgrind. Runs each
+# case with a number of readings and with twice as many, and divides the difference by that number, which cancels
+# constant costs.
 #
 #   benches/callgrind.sh [gateway|wide|single …]      all three when none is named
 #   ROUNDS=3 benches/callgrind.sh gateway             how well it repeats
@@ -11,15 +12,15 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 target=${CARGO_TARGET_DIR:-target}
 profiles=$target/callgrind
 rounds=${ROUNDS:-1}
-# Callgrind counts one string instruction once per byte, and the C library fills and copies more than 2 KiB by those: here
-# it does so by 32 bytes at a time, whatever the size.
+# Callgrind counts a string instruction once per byte, and the C library uses them for more than 2 KiB. This makes the
+# library use 32-byte instructions for every size.
 export GLIBC_TUNABLES=glibc.cpu.x86_rep_movsb_threshold=0x40000000:glibc.cpu.x86_rep_stosb_threshold=0x40000000
 
-# The log's thread and the rest take turns: on one CPU, and in the order in which they ask. Else it is chance how much of
-# the work a wake-up finds, which counts where every reading has one.
+# The WAL's thread and the others run in turn, on one CPU, in the order in which they become ready. Otherwise the amount
+# of work per wake-up would be random, which matters if every reading causes one.
 cpu=$(taskset -cp $$ | sed 's/.*: *\([0-9]*\).*/\1/')
 
-# readings CASE: whole ticks of its sensors, and for `gateway` whole hours of 60 ticks.
+# readings CASE: the number of readings: whole ticks of all sensors, and for `gateway` whole hours of 60 ticks.
 readings() {
     case $1 in
     gateway) echo 120000 ;;
@@ -29,7 +30,7 @@ readings() {
     esac
 }
 
-# profile CASE TAKEN: runs a case under callgrind, and leaves the profile.
+# profile CASE TAKEN: runs a case under callgrind and leaves the profile.
 profile() {
     local file=$profiles/$1.$2
     taskset -c "$cpu" valgrind --tool=callgrind --fair-sched=yes --callgrind-out-file="$file" \
@@ -37,7 +38,7 @@ profile() {
         { cat "$file.said" >&2 && return 1; }
 }
 
-# difference CASE READINGS inclusive|exclusive: instructions per reading by function, the most first.
+# difference CASE READINGS inclusive|exclusive: instructions per reading by function, most first.
 difference() {
     local inclusive=no taken
     [ "$3" = exclusive ] || inclusive=yes
@@ -55,9 +56,9 @@ difference() {
     ' | sort -rn
 }
 
-# stages CASE: what all of it takes, and each stage, of a table of functions on standard input. All of it is the whole
-# program but the calibration of a clock at its start, whose length is chance: where functions call each other in a
-# circle, callgrind counts what they take together more than once.
+# stages CASE: the total cost and that of each stage, from a table of functions on stdin. The total is that of the whole
+# program minus the calibration of a clock at its start, whose length is random. Adding up functions would not work:
+# callgrind counts mutually recursive functions more than once.
 stages() {
     awk -v name="$1" '
         function row(stage, count) { printf "  %-24s %9.0f  %5.1f %%\n", stage, count, 100 * count / total }

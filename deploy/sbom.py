@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""What is in the binary, as a CycloneDX 1.6 document on standard output: every crate of the locked dependency graph of one
-platform with version, licence, checksum and who needs it. The same sources give the same document.
+"""Prints the contents of the binary as a CycloneDX 1.6 document: every crate of the locked dependency graph of one platform,
+with version, licence, checksum and dependents. The same sources give the same document.
 
     deploy/sbom.py [--platform TRIPLE] > hourglass.cdx.json
 
-Crates that only run while it is built, macros for example, are listed with the scope "excluded"."""
+Crates that run only during the build, such as macros, have the scope "excluded"."""
 
 import argparse
 import json
@@ -22,7 +22,7 @@ def output(*command: str) -> str:
 
 
 def reached(nodes: dict, start: str, kinds: set, stop: set) -> set:
-    """All packages on ways of these kinds of dependency from a package; ways end at those in `stop`."""
+    """All packages reachable from `start` by these kinds of dependencies, without going beyond those in `stop`."""
     found, waiting = set(), [start]
     while waiting:
         package = waiting.pop()

@@ -1,5 +1,5 @@
-//! The whole, put together from top to bottom in the order the parts depend on each other, and
-//! taken apart in the opposite order. The only room that knows all others.
+//! Starts the service: builds its parts in the order of their dependencies, and shuts them down in the opposite order.
+//! The only module that may use all others.
 
 mod dead_letters;
 mod flush_wal;
@@ -23,32 +23,31 @@ use crate::bucket::deletions::Masks;
 use crate::bucket::{Caps, StorageError, Store};
 use crate::clock::{self, StampClock};
 use crate::config::{AckSetting, Settings};
-use crate::faults::{self, Bug};
 use crate::http::{self, App, Health};
-use crate::ingest::{self, AckLevel, Closing, Ingest, Presence, Stores};
-use crate::log::{self, Folder, Log, Recovery};
+use crate::ingest::{self, AckLevel, Closing, Ingest, StorePresence, Stores};
 use crate::query::{self, Query};
 use crate::store::{EmbeddedStore, Masked, MongoOptions, MongoStore};
 use crate::telemetry::{Metrics, logs};
+use crate::wal::{self, Folder, Recovery, Wal};
 
 pub use self::dead_letters::{list_dead_letters, send_dead_letters};
 pub use self::flush_wal::flush_wal;
 use self::listeners::{Addresses, Listeners};
-use self::stop::{Ending, shut_down};
+use self::stop::{RunEnd, shut_down};
 pub use self::tokens::tokens;
 pub use self::verify::verify;
 
-/// How often the store is asked whether it answers.
+/// How often the health check asks the store whether it answers.
 const HEALTH_INTERVAL: Duration = Duration::from_secs(1);
-/// Longest time that `POST /api/v1/flush` waits, unless acks may take longer.
+/// Maximum time that `POST /api/v1/flush` waits, unless `ingest.ack_timeout` is longer.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(300);
-/// Longest time that it waits for a store that stays away, unless acks may take longer.
+/// Maximum time that it waits for an unreachable store, unless `ingest.ack_timeout` is longer.
 const FLUSH_AWAY: Duration = Duration::from_secs(15);
-/// How often histograms are folded between scrapes.
+/// How often [`Metrics::upkeep`] runs.
 const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Serves until SIGTERM or SIGINT. Success when nothing that was acked or begun was left behind; a status of its own when
-/// records are left in the log.
+/// Serves until SIGTERM or SIGINT. The exit status is 0 if all requests were finished and the WAL was flushed
+/// completely, and has its own value if records are left in the WAL; see [`RunEnd`].
 #[must_use]
 pub fn run(settings: Settings) -> ExitCode {
     logs::start(&settings.telemetry.log_level, settings.telemetry.log_format);
@@ -57,9 +56,10 @@ pub fn run(settings: Settings) -> ExitCode {
         Err(error) => return failed(&anyhow::Error::new(error).context("starting threads")),
     };
     let served = runtime.block_on(serve(settings));
-    // A command that the store never answered must not keep the process.
+    // A store command that never returns must not keep the process alive.
     runtime.shutdown_timeout(Duration::from_millis(100));
-    // Behind whatever the driver says of its tasks' end: the reason is the last line.
+    // Printed only now, after anything that the MongoDB driver logs while its tasks end, so that the reason is the last
+    // line.
     match served {
         Ok(ending) => ending.code(),
         Err(error) => failed(&error),
@@ -71,9 +71,9 @@ fn failed(error: &anyhow::Error) -> ExitCode {
     ExitCode::FAILURE
 }
 
-async fn serve(settings: Settings) -> anyhow::Result<Ending> {
+async fn serve(settings: Settings) -> anyhow::Result<RunEnd> {
     let started = (clock::now_ns(), Instant::now());
-    // First of all: SIGHUP ends a process that does not listen for it.
+    // First of all, because SIGHUP ends a process that has no handler for it.
     let hangups = signal(SignalKind::hangup()).context("listening for SIGHUP")?;
     let (store, state, mongo) = open_store(&settings).await?;
     let (access, first_token) = tokens::open(&settings, mongo).await?;
@@ -81,7 +81,7 @@ async fn serve(settings: Settings) -> anyhow::Result<Ending> {
     let metrics = Metrics::new(env!("CARGO_PKG_VERSION"), kind).context("setting up metrics")?;
     let listeners = Listeners::open(&settings, &metrics).await?;
     let stamps = Arc::new(StampClock::new(settings.clock));
-    let (log, recovery) = match open_log(&settings, &stamps).await {
+    let (log, recovery) = match open_wal(&settings, &stamps).await {
         Ok(opened) => opened,
         Err(error) => {
             store.close().await;
@@ -117,27 +117,28 @@ async fn serve(settings: Settings) -> anyhow::Result<Ending> {
     let ending = tokio::select! {
         ending = shut_down(&settings, stopping, server, app, closing, store) => ending,
         () = stop.wait() => {
-            tracing::warn!("told to stop a second time: stopping at once");
-            Ending::Failed
+            tracing::warn!("second signal to stop; stopping at once");
+            RunEnd::Failed
         }
     };
     [watcher, upkeep, tokens].iter().for_each(JoinHandle::abort);
-    Ok(if asked { ending } else { Ending::Failed })
+    Ok(if asked { ending } else { RunEnd::Failed })
 }
 
-/// Waits for a reason to stop, and says whether it is somebody's wish.
+/// Waits for a reason to stop: true for a signal, false if a shard has ended by itself.
 async fn is_asked_to_stop(stop: &mut Stop, closing: &mut Closing) -> bool {
     tokio::select! {
         () = stop.wait() => true,
         ended = any_ended(&mut closing.shards) => {
             drop(closing.shards.swap_remove(ended));
-            tracing::error!("a shard ended by itself, which is a bug; stopping, so that a restart can mend it");
+            tracing::error!("a shard task ended unexpectedly, which is a bug; stopping, so that the next start replays the WAL");
             false
         }
     }
 }
 
-/// Opens the store and says whether it answers. MongoDB may be away; what can never serve is refused.
+/// Opens the store and checks whether it answers. An unreachable MongoDB is not an error, but one that hourglass cannot
+/// use is.
 async fn open_store(settings: &Settings) -> anyhow::Result<(Arc<dyn Store>, Health, Option<Arc<MongoStore>>)> {
     let directory = &settings.server.data_dir;
     std::fs::create_dir_all(directory).with_context(|| format!("creating {}", directory.display()))?;
@@ -151,7 +152,7 @@ async fn open_store(settings: &Settings) -> anyhow::Result<(Arc<dyn Store>, Heal
         Ok(()) => Health::Ready,
         Err(error @ StorageError::Refused { .. }) => return Err(error).context("opening the store"),
         Err(error) => {
-            tracing::warn!(%error, "MongoDB does not answer yet; writes are kept in the log, and queries answered 503, until it does");
+            tracing::warn!(%error, "MongoDB is not available yet; until it is, writes stay in the WAL and queries are answered with 503");
             Health::StoreAway(error.to_string())
         }
     };
@@ -166,56 +167,52 @@ async fn open_mongo(settings: &Settings) -> anyhow::Result<Arc<MongoStore>> {
     Ok(Arc::new(MongoStore::open(settings.store.uri.expose(), options).await.context("opening the store")?))
 }
 
-/// Opens the log and tells what a person should know of it.
-async fn open_log(settings: &Settings, stamps: &Arc<StampClock>) -> anyhow::Result<(Log, Recovery)> {
-    let folder = settings.log_dir();
-    let options = log::Options {
-        segment_bytes: settings.log.segment_bytes as u64,
-        budget_bytes: settings.log.budget_bytes as u64,
-        queue_bytes: settings.log.queue_bytes as u64,
-        compress: settings.log.compress,
+async fn open_wal(settings: &Settings, stamps: &Arc<StampClock>) -> anyhow::Result<(Wal, Recovery)> {
+    let folder = settings.wal_dir();
+    let options = wal::WalOptions {
+        segment_bytes: settings.wal.segment_bytes as u64,
+        budget_bytes: settings.wal.budget_bytes as u64,
+        queue_bytes: settings.wal.queue_bytes as u64,
+        compress: settings.wal.compress,
         least: least(stamps.clone()).context("reading the system's random bytes")?,
-        ..log::Options::new(settings.store.uri.identity())
+        ..wal::WalOptions::new(settings.store.uri.identity())
     };
     let started = Instant::now();
     let shown = folder.display().to_string();
     let disk = Folder::new(&folder).with_context(|| format!("creating {shown}"))?;
-    let opened = tokio::task::spawn_blocking(move || Log::open(disk, options)).await?;
+    let opened = tokio::task::spawn_blocking(move || Wal::open(disk, options)).await?;
     let (log, recovery) = opened.with_context(|| format!("opening the log in {shown}"))?;
     let milliseconds = started.elapsed().as_millis();
-    let Recovery { last, released, unwritable, .. } = &recovery;
+    let Recovery { last, truncated, unwritable, .. } = &recovery;
     tracing::info!(
         bytes = log.bytes(),
         segments = log.segments(),
-        backlog = last > released,
+        backlog = last > truncated,
         milliseconds,
-        "the log is open"
+        "WAL opened"
     );
     if let Some(reason) = unwritable {
-        tracing::error!(%reason, "the log takes nothing yet; writes are answered 503 until it does");
+        tracing::error!(%reason, "the WAL is not writable; writes are answered with 503 until it is");
     }
     Ok((log, recovery))
 }
 
-/// A store behind the deletions that are remembered, and as it is.
+/// The store as it is, and the view of it in which remembered deletions hide what they cover.
 fn stores(raw: Arc<dyn Store>) -> Stores {
     let masks = Masks::default();
     let store = Arc::new(Masked::new(raw.clone(), masks.clone()));
     Stores { store, raw, masks, understand: Arc::new(query::influx::sensors_of) }
 }
 
-/// Sequences that are stamps.
-fn least(stamps: Arc<StampClock>) -> anyhow::Result<log::Least> {
-    if faults::has(Bug::StampsCountOn) {
-        return Ok(log::Least::new(|| 0));
-    }
+/// Makes the WAL's sequence numbers stamps.
+fn least(stamps: Arc<StampClock>) -> anyhow::Result<wal::LeastSequence> {
     let mut random = [0];
     getrandom::fill(&mut random).map_err(|error| anyhow::anyhow!("{error}"))?;
-    Ok(log::Least::new(move || stamps.stamp(random[0])))
+    Ok(wal::LeastSequence::new(move || stamps.stamp(random[0])))
 }
 
-fn ingest_options(settings: &Settings) -> ingest::Options {
-    ingest::Options {
+fn ingest_options(settings: &Settings) -> ingest::IngestOptions {
+    ingest::IngestOptions {
         shards: settings.ingest.shards,
         bytes_in_flight: settings.ingest.bytes_in_flight,
         database_share: settings.ingest.database_share,
@@ -229,13 +226,13 @@ fn ingest_options(settings: &Settings) -> ingest::Options {
             max_bytes: settings.page.max_bytes,
             hard_bytes: settings.page.hard_bytes,
         },
-        hot_bytes: settings.hot.max_bytes,
+        memtable_bytes: settings.memtable.max_bytes,
         flush_interval: settings.flush.interval,
         flush_quiet: settings.flush.quiet,
-        flights: settings.flush.flights,
-        log_bytes: settings.log.budget_bytes as u64,
-        log_dir: settings.log_dir(),
-        horizon: settings.log.horizon,
+        flushes: settings.flush.tasks,
+        wal_bytes: settings.wal.budget_bytes as u64,
+        wal_dir: settings.wal_dir(),
+        horizon: settings.wal.horizon,
         deletions: settings.limits.deletions,
         dead_letters: settings.dead_letters_file(),
         recent: settings.sensors.recent,
@@ -246,7 +243,7 @@ fn ingest_options(settings: &Settings) -> ingest::Options {
         sensors: settings.limits.sensors,
         databases: settings.limits.databases,
         database_quota: database_quota(settings),
-        window: ingest::Window {
+        window: ingest::AcceptedTimes {
             past: bound_ns(settings.limits.max_past),
             future: bound_ns(settings.limits.max_future),
         },
@@ -262,13 +259,13 @@ fn database_quota(settings: &Settings) -> Quota {
     }
 }
 
-/// Nanoseconds; nothing for zero, which bounds nothing.
+/// Nanoseconds, or `None` for zero, which means no limit.
 fn bound_ns(bound: Duration) -> Option<i64> {
     i64::try_from(bound.as_nanos()).ok().filter(|bound| *bound > 0)
 }
 
-fn query_options(settings: &Settings) -> query::Options {
-    query::Options {
+fn query_options(settings: &Settings) -> query::QueryOptions {
+    query::QueryOptions {
         span_max: settings.query.span_max,
         series_max: settings.query.series_max,
         cache_max_age: settings.query.cache_max_age,
@@ -283,8 +280,8 @@ fn query_options(settings: &Settings) -> query::Options {
     }
 }
 
-fn http_options(settings: &Settings) -> http::Options {
-    http::Options {
+fn http_options(settings: &Settings) -> http::HttpOptions {
+    http::HttpOptions {
         body_timeout: settings.server.body_timeout,
         flush_timeout: settings.ingest.ack_timeout.max(FLUSH_TIMEOUT),
         flush_away: settings.ingest.ack_timeout.max(FLUSH_AWAY),
@@ -296,8 +293,8 @@ fn http_options(settings: &Settings) -> http::Options {
     }
 }
 
-/// Keeps [`Health`] true; a change is logged once.
-async fn watch_store(store: Arc<dyn Store>, health: Arc<watch::Sender<Health>>, presence: Presence) {
+/// Checks the store again and again and updates [`Health`]. Logs each change once.
+async fn watch_store(store: Arc<dyn Store>, health: Arc<watch::Sender<Health>>, presence: StorePresence) {
     loop {
         let now = match store.check().await {
             Ok(()) => Health::Ready,
@@ -310,8 +307,8 @@ async fn watch_store(store: Arc<dyn Store>, health: Arc<watch::Sender<Health>>, 
             }
             let turned = std::mem::discriminant(health) != std::mem::discriminant(&now);
             match &now {
-                Health::StoreAway(reason) if turned => tracing::warn!(%reason, "the store is away"),
-                Health::Ready if turned => tracing::info!("the store is back"),
+                Health::StoreAway(reason) if turned => tracing::warn!(%reason, "the store is unavailable"),
+                Health::Ready if turned => tracing::info!("the store is available again"),
                 _ => {}
             }
             let changed = *health != now;
@@ -322,7 +319,7 @@ async fn watch_store(store: Arc<dyn Store>, health: Arc<watch::Sender<Health>>, 
     }
 }
 
-/// Which shard ended by itself; its handle must not be waited for again.
+/// Waits until a shard's task ends, and returns its index. Its handle must not be awaited again.
 async fn any_ended(shards: &mut [JoinHandle<bool>]) -> usize {
     let (_, ended, _) = futures_util::future::select_all(shards).await;
     ended
@@ -335,7 +332,7 @@ async fn keep_up(metrics: Metrics) {
     }
 }
 
-/// SIGTERM or SIGINT; whichever comes first.
+/// Waits for SIGTERM or SIGINT.
 struct Stop {
     terminate: tokio::signal::unix::Signal,
     interrupt: tokio::signal::unix::Signal,
@@ -355,7 +352,7 @@ impl Stop {
     }
 }
 
-/// What a person sees first: what serves where, and two commands to copy.
+/// Prints the addresses, the store, and two commands to copy.
 fn banner(settings: &Settings, addresses: Addresses, first_token: Option<&str>, enforced: bool, started: Instant) {
     let address = addresses.http;
     let store = match settings.store.uri.is_embedded() {
@@ -363,7 +360,7 @@ fn banner(settings: &Settings, addresses: Addresses, first_token: Option<&str>, 
         false => settings.store.uri.to_string(),
     };
     let base = format!("http://{address}");
-    // A banner that nobody can read any more is no reason to stop.
+    // If stdout is closed, the service runs without a banner.
     let mut out = std::io::stdout();
     let mut line = |text: std::fmt::Arguments<'_>| drop(writeln!(out, "{text}"));
     line(format_args!("hourglass {}", env!("CARGO_PKG_VERSION")));
@@ -371,14 +368,14 @@ fn banner(settings: &Settings, addresses: Addresses, first_token: Option<&str>, 
     let metrics = addresses.status.unwrap_or(address);
     line(format_args!("  serving  {base}  (endpoints: {base}/, metrics: http://{metrics}/metrics)"));
     if let Some(https) = addresses.https {
-        line(format_args!("  by TLS   https://{https}"));
+        line(format_args!("  TLS      https://{https}"));
     }
     if let Some(lines) = addresses.lines {
         line(format_args!("  lines    tcp://{lines}  (not acked)"));
     }
     if let Some(token) = first_token {
         line(format_args!("  token    {token}"));
-        line(format_args!("           for everything, named \"first\"; shown this once: keep it, or make it anew by"));
+        line(format_args!("           named \"first\", with all rights; it is not shown again. To replace it:"));
         line(format_args!("           hourglass token rotate first"));
     }
     let token = first_token.unwrap_or("$TOKEN");

@@ -1,4 +1,4 @@
-//! The command line: flags in, settings or a list of problems out.
+//! The command line: from flags to settings, or to a list of problems.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -9,80 +9,75 @@ use clap::{Args, Parser, Subcommand};
 use crate::access::{Pin, Quota, Scopes, Token, TokenChange, is_glob, parse_rate};
 use crate::config::{self, Overrides, Problem, Settings};
 
-/// Exit status for flags that do not go together, as clap has it.
+/// Exit status for flags that contradict each other; clap uses the same.
 const EXIT_USAGE: u8 = 2;
-/// Exit status for a configuration that cannot be used (`EX_CONFIG` of sysexits.h).
+/// Exit status for an invalid configuration (`EX_CONFIG` of sysexits.h).
 const EXIT_CONFIG: u8 = 78;
 
-/// Time-series ingestion: readings in, exact hourly buckets kept, ranges out.
+/// Time-series ingestion: accepts sensor readings, stores them in hourly buckets with exact summaries, answers queries.
 #[derive(Debug, Parser)]
 #[command(
     name = "hourglass",
     version,
-    after_help = "First steps: hourglass serve, then copy the curl commands it prints."
+    after_help = "First steps: run `hourglass serve`, then copy the curl commands that it prints."
 )]
 pub struct Arguments {
-    /// What to do.
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// What hourglass can do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Take readings in and answer queries until told to stop.
+    /// Accept readings and answer queries, until SIGTERM or SIGINT.
     Serve(ServeFlags),
-    /// Say whether `serve` with the same flags and environment would start; opens nothing.
+    /// Check the configuration that `serve` would use with the same flags and environment. Opens no store and no log.
     CheckConfig(ServeFlags),
-    /// Read everything in the store and say what is not as it should be: exits with 0 when nothing
-    /// is, 1 when something is, 2 when the check was not completed. The service must be stopped, or
-    /// may run where the store is MongoDB.
+    /// Check everything in the store, and repair it with --repair. Exit status: 0 if nothing is wrong, 1 if something
+    /// is wrong, 2 if the check was not completed. With the embedded store, stop the service first; with MongoDB, it
+    /// may run.
     Verify(VerifyFlags),
-    /// Bring everything in a folder's log to the store without serving anybody: before the folder goes, or the store
-    /// changes. Exits with 0 when the log is empty, 75 when something is left in it, 1 when it could not be opened. The
-    /// service must be stopped.
+    /// Flush the whole write-ahead log of a data folder to the store, without serving requests: before you delete the
+    /// folder or switch to another store. Exit status: 0 if the log is now empty, 75 if records are left, 1 if it
+    /// failed, for example because the log could not be opened. Stop the service first.
     FlushWal(FlushWalFlags),
-    /// Readings that could not be stored and that nothing tries again: list them, or send them again when the reason is
-    /// gone. May be done while the service runs.
+    /// List or resend dead letters: readings that the store rejected and that hourglass does not retry. The service may
+    /// run meanwhile.
     DeadLetters {
-        /// What about them.
         #[command(subcommand)]
         command: DeadLettersCommand,
     },
-    /// Make, list, rotate and revoke tokens, by which clients say who they are. May be done while the service runs.
+    /// Create, list, rotate and revoke the tokens by which clients authenticate. The service may run meanwhile.
     Token {
-        /// What about them.
         #[command(subcommand)]
         command: TokenCommand,
     },
-    /// About the configuration file.
+    /// Show the default configuration.
     Config {
-        /// What about it.
         #[command(subcommand)]
         command: ConfigCommand,
     },
 }
 
-/// What is to be done with tokens.
 #[derive(Debug, Subcommand)]
 pub enum TokenCommand {
-    /// Make a token and print it, this once. Databases are given as globs: `*` stands for any characters, `?` for one.
+    /// Create a token and print it; it is not shown again. Databases are given as globs: `*` matches any characters,
+    /// `?` matches one.
     Create(CreateFlags),
-    /// List all tokens with what they may do; secrets are not kept, and cannot be shown.
+    /// List all tokens and their rights. Secrets are not stored and cannot be shown.
     List(StoreFlags),
-    /// From now on a token does not count.
+    /// Make a token invalid.
     Revoke {
-        /// Its name.
+        /// The name of the token.
         name: String,
         #[command(flatten)]
         #[expect(missing_docs, reason = "flattened")]
         store: StoreFlags,
     },
-    /// Give a token a new secret and print it, this once.
+    /// Give a token a new secret and print it; it is not shown again.
     Rotate {
-        /// Its name.
+        /// The name of the token.
         name: String,
-        /// How long the old secret goes on to count, so that devices can be told the new one: 1h, 7d.
+        /// How long the old secret stays valid, so that there is time to update the devices: 1h, 7d.
         #[arg(long, value_name = "DURATION", value_parser = lifetime)]
         keep_old: Option<i64>,
         #[command(flatten)]
@@ -94,7 +89,7 @@ pub enum TokenCommand {
 /// The flags of `flush-wal`.
 #[derive(Debug, Args)]
 pub struct FlushWalFlags {
-    /// Give up after so long: 90s, 10m. Without it, it waits for the store however long that takes.
+    /// Stop after this time: 90s, 10m. Without it, the command waits for the store without limit.
     #[arg(long, value_name = "DURATION", value_parser = lifetime)]
     pub timeout: Option<i64>,
     #[command(flatten)]
@@ -102,26 +97,26 @@ pub struct FlushWalFlags {
     pub store: StoreFlags,
 }
 
-/// What is to be done with dead letters.
 #[derive(Debug, Subcommand)]
 pub enum DeadLettersCommand {
-    /// Print those that were not sent again, as line protocol with the reasons.
+    /// Print the dead letters that were not yet resent, as line protocol, with the reason of each chunk.
     List(FolderFlags),
-    /// Send them to a running service, and mark each lot that it has taken. Exits with 0 when all was taken and is in
-    /// the store; it may be repeated.
+    /// Resend the dead letters to a running service, and mark each chunk that it accepts. Exits with 0 if the service
+    /// accepted all of them and flushed them to the store. It is safe to run the command again.
     Send(SendFlags),
 }
 
 /// The flags of `dead-letters send`.
 #[derive(Debug, Args)]
 pub struct SendFlags {
-    /// The service.
+    /// The address of the service.
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8086")]
     pub to: String,
-    /// A token that may write to their databases; an admin's also asks for the store.
+    /// A token that may write to the databases of the dead letters. To also flush them to the store, it must be an
+    /// admin's.
     #[arg(long, value_name = "TOKEN")]
     pub token: Option<String>,
-    /// The file that it stands in: what is on a command line others can see.
+    /// A file that contains the token. Other users of the machine can see a token on the command line.
     #[arg(long, value_name = "FILE", conflicts_with = "token")]
     pub token_file: Option<PathBuf>,
     #[command(flatten)]
@@ -129,7 +124,7 @@ pub struct SendFlags {
     pub folder: FolderFlags,
 }
 
-/// Whose dead letters: as `serve` has it.
+/// The flags that `serve` has too and that name the data folder.
 #[derive(Debug, Args)]
 pub struct FolderFlags {
     /// The configuration file.
@@ -141,7 +136,7 @@ pub struct FolderFlags {
 }
 
 impl StoreFlags {
-    /// What they have in common with `serve`.
+    /// The same flags of `serve`.
     #[must_use]
     pub fn settings(&self) -> ServeFlags {
         let (config, data_dir, store) = (self.config.clone(), self.data_dir.clone(), self.store.clone());
@@ -150,7 +145,7 @@ impl StoreFlags {
 }
 
 impl FolderFlags {
-    /// What they have in common with `serve`.
+    /// The same flags of `serve`.
     #[must_use]
     pub fn settings(&self) -> ServeFlags {
         ServeFlags { config: self.config.clone(), listen: None, data_dir: self.data_dir.clone(), store: None }
@@ -158,14 +153,14 @@ impl FolderFlags {
 }
 
 impl FlushWalFlags {
-    /// How long to go on at most.
+    /// The time limit, if there is one.
     #[must_use]
     pub fn patience(&self) -> Option<Duration> {
         self.timeout.map(|seconds| Duration::from_secs(seconds.unsigned_abs()))
     }
 }
 
-/// Where the tokens are kept: as `serve` has it.
+/// The flags that `serve` has too and that name the store.
 #[derive(Debug, Args)]
 pub struct StoreFlags {
     /// The configuration file.
@@ -182,34 +177,35 @@ pub struct StoreFlags {
 /// The flags of `token create`.
 #[derive(Debug, Args)]
 pub struct CreateFlags {
-    /// Its name: letters, digits, and - _ . @ :
+    /// The name of the token: 1 to 64 letters, digits, and - _ . @ :
     #[arg(long, value_parser = token_name)]
     pub name: String,
-    /// Databases it may write to; may be given several times.
+    /// Databases that it may write to. You can repeat this flag.
     #[arg(long, value_name = "GLOB", value_parser = glob)]
     pub write: Vec<String>,
-    /// Databases it may read.
+    /// Databases that it may read. You can repeat this flag.
     #[arg(long, value_name = "GLOB", value_parser = glob)]
     pub read: Vec<String>,
-    /// Databases it may create, delete from and drop, write to and read; `*` is for the whole service.
+    /// Databases that it may create, drop, delete from, write to and read; `*` makes it an admin of the whole service.
+    /// You can repeat this flag.
     #[arg(long, value_name = "GLOB", value_parser = glob)]
     pub admin: Vec<String>,
-    /// It may read /metrics and /api/v1/status.
+    /// Allow it to read /metrics and /api/v1/status.
     #[arg(long)]
     pub metrics: bool,
-    /// A tag that all sensors it writes or reads must have with this value; may be given several times.
+    /// A tag and its value that every sensor it writes or reads must have. You can repeat this flag.
     #[arg(long, value_name = "KEY=VALUE", value_parser = pin)]
     pub sensor_tag: Vec<Pin>,
-    /// For how long it counts: 12h, 90d.
+    /// How long the token is valid: 12h, 90d.
     #[arg(long, value_name = "DURATION", value_parser = lifetime)]
     pub expires: Option<i64>,
-    /// Most readings per second, over some seconds: 5000/s.
+    /// Maximum number of readings per second, averaged over some seconds: 5000/s.
     #[arg(long, value_name = "RATE", value_parser = per_second)]
     pub rate: Option<u32>,
-    /// Most sensors per hour that nobody has met before: 100/h.
+    /// Maximum number of new sensors per hour: 100/h.
     #[arg(long, value_name = "RATE", value_parser = per_hour)]
     pub new_sensors: Option<u32>,
-    /// Most sensors that it may write through one instance.
+    /// Maximum number of sensors that it may write through one instance.
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
     pub sensors: Option<u32>,
     #[command(flatten)]
@@ -219,22 +215,22 @@ pub struct CreateFlags {
 
 fn token_name(text: &str) -> Result<String, String> {
     let fits = Token::is_name(text).then(|| text.to_owned());
-    fits.ok_or_else(|| "1 to 64 letters, digits, and - _ . @ : are wanted".to_owned())
+    fits.ok_or_else(|| "expected 1 to 64 letters, digits, and - _ . @ :".to_owned())
 }
 
 fn glob(text: &str) -> Result<String, String> {
     is_glob(text)
         .then(|| text.to_owned())
-        .ok_or_else(|| "a database's name or a pattern such as climate_* is wanted".to_owned())
+        .ok_or_else(|| "expected a database's name or a glob such as climate_*".to_owned())
 }
 
 fn pin(text: &str) -> Result<Pin, String> {
     let pin = text.split_once('=').filter(|(key, value)| !key.is_empty() && !value.is_empty());
-    let (key, value) = pin.ok_or("KEY=VALUE is wanted, e.g. site=lab")?;
+    let (key, value) = pin.ok_or("expected KEY=VALUE, for example site=lab")?;
     Ok(Pin { key: key.to_owned(), value: value.to_owned() })
 }
 
-/// Seconds, from a number with its unit.
+/// Parses a number with its unit into seconds.
 fn lifetime(text: &str) -> Result<i64, String> {
     let number = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let unit = match &text[number.len()..] {
@@ -243,10 +239,10 @@ fn lifetime(text: &str) -> Result<i64, String> {
         "h" => 3600,
         "d" => 86_400,
         "w" => 7 * 86_400,
-        _ => return Err("a whole number with s, m, h, d or w is wanted, e.g. 90d".to_owned()),
+        _ => return Err("expected a whole number with s, m, h, d or w, for example 90d".to_owned()),
     };
     let seconds = number.parse::<i64>().ok().and_then(|number| number.checked_mul(unit)).filter(|seconds| *seconds > 0);
-    seconds.ok_or_else(|| "a whole number above zero is wanted".to_owned())
+    seconds.ok_or_else(|| "expected a whole number above zero".to_owned())
 }
 
 fn per_second(text: &str) -> Result<u32, String> {
@@ -258,10 +254,10 @@ fn per_hour(text: &str) -> Result<u32, String> {
 }
 
 impl TokenCommand {
-    /// The settings' flags, and what is to be done.
+    /// Splits the command into the flags of the settings and the change to make.
     ///
     /// # Errors
-    /// A token that could do nothing, or that could get around its own tags.
+    /// If the token would have no rights, or could circumvent its own tags.
     pub fn taken_apart(self) -> Result<(ServeFlags, TokenChange), &'static str> {
         let (store, change) = match self {
             Self::List(store) => (store, TokenChange::List),
@@ -273,11 +269,11 @@ impl TokenCommand {
                 let CreateFlags { name, write, read, admin, metrics, sensor_tag: pins, .. } = flags;
                 let scopes = Scopes { write, read, admin, metrics, pins };
                 if scopes.is_empty() {
-                    return Err("a token that may do nothing: give --write, --read, --admin or --metrics");
+                    return Err("the token may do nothing: give --write, --read, --admin or --metrics");
                 }
                 if !scopes.pins.is_empty() && !scopes.admin.is_empty() {
                     return Err(
-                        "--sensor-tag and --admin exclude each other: who drops a database drops all its sensors",
+                        "--sensor-tag and --admin exclude each other: an admin can drop sensors without the tag",
                     );
                 }
                 let quota = Quota {
@@ -293,7 +289,6 @@ impl TokenCommand {
     }
 }
 
-/// Does what is to be done with tokens.
 #[must_use]
 pub fn tokens(command: TokenCommand, apply: impl Fn(&Settings, TokenChange) -> ExitCode) -> ExitCode {
     match command.taken_apart() {
@@ -308,26 +303,25 @@ pub fn tokens(command: TokenCommand, apply: impl Fn(&Settings, TokenChange) -> E
     }
 }
 
-/// Questions about the configuration file.
 #[derive(Debug, Subcommand)]
 pub enum ConfigCommand {
     /// Print every key with its meaning, unit, default and bounds.
     Default,
 }
 
-/// The flags of `serve`; each wins over the environment, which wins over the file.
+/// The flags of `serve`. A flag overrides the environment, and the environment overrides the file.
 #[derive(Debug, Args)]
 pub struct ServeFlags {
     /// The configuration file.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// The address to serve HTTP on [default: 127.0.0.1:8086].
+    /// The address of the HTTP listener [default: 127.0.0.1:8086].
     #[arg(long, value_name = "ADDR:PORT")]
     pub listen: Option<String>,
-    /// Where the embedded store keeps its file [default: ./data].
+    /// The folder of the write-ahead log and of the embedded store [default: ./data].
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
-    /// Where pages are kept: `embedded`, or a `mongodb://` URI [default: embedded].
+    /// Where readings are stored: `embedded`, or a `mongodb://` URI [default: embedded].
     #[arg(long, value_name = "STORE")]
     pub store: Option<String>,
 }
@@ -338,20 +332,20 @@ pub struct VerifyFlags {
     /// The configuration file.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Where the embedded store keeps its file [default: ./data].
+    /// The folder of the write-ahead log and of the embedded store [default: ./data].
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
-    /// Where pages are kept: `embedded`, or a `mongodb://` URI [default: embedded].
+    /// Where readings are stored: `embedded`, or a `mongodb://` URI [default: embedded].
     #[arg(long, value_name = "STORE")]
     pub store: Option<String>,
-    /// Make anew what can be: summaries, counts, overflow marks, missing sensor documents. Never
-    /// changes, moves or deletes a reading.
+    /// Recompute what readings determine: summaries, counts, stamps, overflow marks, sensor documents. Never changes
+    /// or deletes a reading.
     #[arg(long)]
     pub repair: bool,
 }
 
 impl VerifyFlags {
-    /// What they have in common with `serve`.
+    /// The same flags of `serve`.
     #[must_use]
     pub fn settings(&self) -> ServeFlags {
         let (config, data_dir, store) = (self.config.clone(), self.data_dir.clone(), self.store.clone());
@@ -359,17 +353,19 @@ impl VerifyFlags {
     }
 }
 
-/// The settings that defaults, file, environment and flags make together.
+/// The settings by defaults, file, environment and flags. Prints a warning to stderr for each key set by an old name.
 ///
 /// # Errors
 /// All problems at once.
 pub fn settings(flags: &ServeFlags) -> Result<Settings, Vec<Problem>> {
     let overrides =
         Overrides { listen: flags.listen.clone(), data_dir: flags.data_dir.clone(), store: flags.store.clone() };
-    config::load(flags.config.as_deref(), config::environment(), &overrides)
+    let (settings, renamed) = config::load(flags.config.as_deref(), config::environment(), &overrides)?;
+    renamed.iter().for_each(|renamed| eprintln!("hourglass: {renamed}"));
+    Ok(settings)
 }
 
-/// Prints the problems of a configuration, a line each.
+/// Prints the problems of a configuration, one per line, and returns the exit status.
 #[must_use]
 pub fn report(problems: &[Problem]) -> ExitCode {
     for problem in problems {
@@ -383,12 +379,11 @@ pub fn report(problems: &[Problem]) -> ExitCode {
     ExitCode::from(EXIT_CONFIG)
 }
 
-/// Says that a configuration has no problem.
 #[must_use]
 pub fn config_is_sound(flags: &ServeFlags) -> ExitCode {
     match &flags.config {
-        Some(file) => println!("{}: the configuration is sound", file.display()),
-        None => println!("the configuration is sound"),
+        Some(file) => println!("{}: the configuration is valid", file.display()),
+        None => println!("the configuration is valid"),
     }
     ExitCode::SUCCESS
 }

@@ -1,5 +1,5 @@
-//! The wall clock: the time of undated readings, of `now()`, of marks that people read, and of expiry. No waiting depends on
-//! it; that has [`std::time::Instant`]. And the clock of stamps, by which "later" is told between instances.
+//! The wall clock, used for readings without a timestamp, `now()`, displayed times and expiry (timeouts use
+//! [`std::time::Instant`]); and the stamp clock, which orders the writes of all instances.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -7,11 +7,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::faults::{self, Bug};
+use crate::faults;
 use crate::reading::stamp::first_for;
 use crate::reading::time::MILLI_NS;
 
-/// Nanoseconds since the epoch: 0 before it, the largest number after 2262.
+/// Nanoseconds since the epoch: 0 before it, `i64::MAX` after the year 2262.
 #[must_use]
 pub fn now_ns() -> i64 {
     i64::try_from(since_epoch().as_nanos()).unwrap_or(i64::MAX)
@@ -27,7 +27,7 @@ fn since_epoch() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-/// The wall clock in milliseconds since the epoch, with what tests put it wrong by.
+/// The wall clock in milliseconds since the epoch, plus the offset that tests inject.
 #[must_use]
 pub fn wall_ms() -> i64 {
     wall_ns() / MILLI_NS
@@ -37,66 +37,67 @@ fn wall_ns() -> i64 {
     now_ns().saturating_add(faults::clock_ms().saturating_mul(MILLI_NS))
 }
 
-/// The clock of stamps: the wall clock as it was when the process started, and from there on the time since the machine's
-/// start, which nobody sets; with the offset to the store's clock, where that is another machine's.
+/// The stamp clock: the wall clock at process start (the anchor), advanced by the time since boot, which later changes
+/// of the wall clock do not affect, plus the offset to the store's clock if the store has its own.
 #[derive(Debug)]
 pub struct StampClock {
     bounds: ClockBounds,
     state: Mutex<State>,
-    /// No stamp is made at or below it.
+    /// Every new stamp is above this.
     floor: AtomicU64,
 }
 
-/// `[clock]`: which offsets from the store's clock mean something.
+/// Bounds for offsets from the store's clock, from the config section `[clock]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClockBounds {
-    /// Differences up to this are not taken over.
+    /// `clock.tolerance`: offset changes up to this are ignored.
     pub tolerance: Duration,
-    /// Beyond this nothing is taken in.
+    /// `clock.max_offset`: beyond this offset, writes are rejected and stamps do not follow it.
     pub max_offset: Duration,
 }
 
 #[derive(Debug)]
 struct State {
-    /// The wall clock in nanoseconds when it was read, and the time since the machine's start then. In milliseconds two
-    /// instances on one machine, which started at other parts of one, would differ by one.
+    /// The wall clock when it was read, in nanoseconds. Rounded to milliseconds, two instances on one machine could
+    /// differ by a millisecond for good.
     anchor_ns: i64,
+    /// The time since boot when the wall clock was read.
     anchor: Duration,
-    /// By how many milliseconds the store's clock is ahead, if it was ever looked at.
+    /// The believed offset: how many milliseconds the store's clock is ahead. `None` before the first sample.
     seen_ms: Option<i64>,
-    /// The last of these within the bound, if there was one.
+    /// The last such offset within `max_offset`.
     target_ms: Option<i64>,
-    /// How much of that counts by now, and since when.
+    /// The part of `target_ms` that stamps use so far, and since when (by the own clock).
     applied_ms: i64,
     at_ms: i64,
 }
 
-/// One look at the store's clock.
+/// One comparison with the store's clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClockSample {
-    /// By how many milliseconds the store's clock is ahead.
+    /// How many milliseconds the store's clock is ahead.
     pub offset_ms: i64,
-    /// How far off that may be: half of the time that the answer took, and the store's own resolution.
+    /// The maximum error of the offset: half the round trip, plus the store's clock resolution.
     pub uncertainty_ms: i64,
 }
 
-/// The clock moves towards a new offset by one millisecond in so many.
+/// The clock approaches a new offset by one millisecond per this many milliseconds.
 const SLEW: i64 = 8;
 
 impl StampClock {
-    /// The wall clock, as long as nothing is known of the store's.
+    /// A clock that follows the wall clock until the first sample of the store's clock.
     #[must_use]
     pub fn new(bounds: ClockBounds) -> Self {
         Self { bounds, state: Mutex::new(State::anchored_at(wall_ns())), floor: AtomicU64::new(0) }
     }
 
-    /// Milliseconds since the epoch, without regard to the store.
+    /// Milliseconds since the epoch by this machine's clock.
     #[must_use]
     pub fn own_ms(&self) -> i64 {
         self.lock().own_ms()
     }
 
-    /// Milliseconds since the epoch, by the store's clock as far as it is known.
+    /// Milliseconds since the epoch by the store's clock, as far as it is known.
     #[must_use]
     pub fn now_ms(&self) -> u64 {
         let mut state = self.lock();
@@ -111,26 +112,27 @@ impl StampClock {
         u64::try_from(own.saturating_add(state.applied_ms)).unwrap_or_default()
     }
 
-    /// The least stamp that a record gets now, in an opening of a log with these random bits.
+    /// A lower bound for the next record's stamp, in an opening of a WAL with these random bits.
     #[must_use]
     pub fn stamp(&self, random: u8) -> u64 {
         let now = first_for(self.now_ms(), random);
         now.max(self.floor.load(Ordering::Relaxed) + 1)
     }
 
-    /// Makes no stamp at or below this one any more.
+    /// Makes every later stamp greater than `floor`.
     pub fn rise_above(&self, floor: u64) {
         self.floor.fetch_max(floor, Ordering::Relaxed);
     }
 
-    /// Takes a look at the store's clock over, if it says something else by more than it may be off, and the tolerance: the
-    /// first one within the bound at once, and later ones little by little.
+    /// Processes a sample of the store's clock. An offset that differs from the believed one by more than the tolerance
+    /// plus the sample's uncertainty becomes the believed offset. Stamps adopt the first offset within `max_offset` at
+    /// once, and later ones gradually.
     pub fn observe(&self, sample: ClockSample) {
-        let offset_ms = if faults::has(Bug::ClockNotCompared) { 0 } else { sample.offset_ms };
-        self.lock().observe(ClockSample { offset_ms, ..sample }, self.bounds);
+        self.lock().observe(sample, self.bounds);
     }
 
-    /// Goes by the wall clock as somebody has set it since, which a look at the store's was taken by: at once.
+    /// Restarts from the current wall clock, after it was corrected. `sample` must compare that wall clock with the
+    /// store's.
     pub fn set_to_wall(&self, sample: ClockSample) {
         self.set(wall_ns(), sample);
     }
@@ -141,25 +143,25 @@ impl StampClock {
         state.observe(sample, self.bounds);
     }
 
-    /// Whether the store's clock was looked at.
+    /// Whether the store's clock was ever sampled.
     #[must_use]
     pub fn is_known(&self) -> bool {
         self.lock().seen_ms.is_some()
     }
 
-    /// By how many milliseconds the store's clock is ahead, as last seen; 0 before.
+    /// The believed offset: how many milliseconds the store's clock is ahead; 0 before the first sample.
     #[must_use]
     pub fn offset_ms(&self) -> i64 {
         self.lock().seen_ms.unwrap_or_default()
     }
 
-    /// Beyond which offset nothing is taken in.
+    /// The offset beyond which writes are rejected (`clock.max_offset`).
     #[must_use]
     pub fn max_offset(&self) -> Duration {
         self.bounds.max_offset
     }
 
-    /// Whether the store's clock is closer than the bound, as far as anybody has looked.
+    /// Whether the believed offset is within `clock.max_offset`; true before the first sample.
     #[must_use]
     pub fn is_right(&self) -> bool {
         Duration::from_millis(self.offset_ms().unsigned_abs()) <= self.bounds.max_offset
@@ -196,7 +198,7 @@ impl State {
     }
 }
 
-/// Since the machine started, sleep included.
+/// The time since boot; on Linux it includes suspend.
 fn since_boot() -> Duration {
     #[cfg(target_os = "linux")]
     let clock = ClockId::Boottime;
@@ -233,8 +235,8 @@ mod tests {
         assert!(now + 1_900 < u64::try_from(own).unwrap(), "{now} {own}");
     }
 
-    /// A device came up without the time, and its clock was set while the service ran: writes were refused until it was
-    /// started anew.
+    /// Regression: a device booted with a wrong wall clock, which was corrected while the service ran. Writes were
+    /// rejected until the service was restarted.
     #[test]
     fn a_wall_clock_that_was_set_counts_at_once() {
         let clock = clock();
@@ -245,7 +247,8 @@ mod tests {
         assert!(clock.now_ms().abs_diff(u64::try_from(right).unwrap()) < 1000);
     }
 
-    /// A store's clock was an hour off and was mended: writes were taken again while the stamps were still on their way back.
+    /// Regression: a store's clock was an hour off and was then corrected. Writes were accepted again while the stamps
+    /// were still slewing back.
     #[test]
     fn an_offset_beyond_the_bound_moves_no_stamp() {
         let clock = clock();

@@ -1,4 +1,5 @@
-//! hourglass: readings in, exact hourly buckets kept, ranges out.
+//! hourglass: a time-series ingestion service. It accepts sensor readings, stores them in hourly bucket documents with
+//! exact summaries, and answers range queries.
 
 pub mod access;
 pub mod app;
@@ -11,11 +12,11 @@ pub mod faults;
 pub mod http;
 pub mod influxql;
 pub mod ingest;
-pub mod log;
 pub mod query;
 pub mod reading;
 pub mod store;
 pub mod tcp;
 pub mod telemetry;
 pub mod verify;
+pub mod wal;
 pub mod wire;

@@ -1,4 +1,4 @@
-//! The `hourglass` command: a table of contents of what it can do.
+//! The `hourglass` command: dispatches each subcommand to the library.
 
 use std::process::ExitCode;
 
@@ -7,7 +7,8 @@ use hourglass::cli::{Arguments, Command, ConfigCommand, DeadLettersCommand};
 use hourglass::{app, cli, config};
 use mimalloc::MiMalloc;
 
-/// What one thread allocates another one frees here, all the time: the system's allocator takes several times as long.
+/// Memory is often freed by another thread than the one that allocated it; the system allocator is several times slower
+/// at that.
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 

@@ -1,18 +1,18 @@
-//! A disk for the log that is memory: what is counted is the log's own work, and a sync takes no time.
+//! A disk in memory for the WAL, so that benchmarks measure only the WAL's own work and a sync takes no time.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use hourglass::log::{Disk, DiskFile};
+use hourglass::wal::{Disk, DiskFile};
 
-/// A folder of files that end with the process; clones are the same folder.
+/// A folder in memory. Clones share its files.
 #[derive(Debug, Default, Clone)]
 pub struct MemoryDisk {
     files: Arc<Mutex<BTreeMap<String, MemoryFile>>>,
 }
 
-/// A file; clones are openings of it.
+/// A file. Clones share its content.
 #[derive(Debug, Default, Clone)]
 struct MemoryFile(Arc<Mutex<Vec<u8>>>);
 
@@ -55,7 +55,7 @@ impl Disk for MemoryDisk {
     }
 
     fn lock(&self, _name: &str) -> io::Result<Box<dyn Send + Sync>> {
-        // Nobody else can see this folder.
+        // No other process can use this folder.
         Ok(Box::new(()))
     }
 }

@@ -1,26 +1,26 @@
-//! Bodies of line protocol: a fleet of thermometers whose values walk, as the scenarios of `hourglass-loadtest` have
-//! them, and always the same. How well they compress is part of what is measured.
+//! Bodies of line protocol from a fleet of thermometers whose values walk randomly, like those of `hourglass-loadtest`,
+//! but always the same. How well they compress affects what is measured.
 
 use std::fmt::Write;
 
-/// The first reading's time: 2026-01-15T00:00:00Z.
+/// The time of the first reading: 2026-01-15T00:00:00Z.
 pub const START_MS: i64 = 1_768_435_200_000;
 /// Milliseconds between two readings of one sensor.
 const INTERVAL_MS: i64 = 60_000;
-/// By how much less than this many milliseconds a reading is late.
+/// Readings are late by a random time below this.
 const JITTER_MS: u64 = 500;
 
-/// Sensors that each report two fields once a minute, one tick of all after the other.
+/// Sensors that report two fields once a minute, all in turn.
 #[derive(Debug, Clone)]
 pub struct Fleet {
-    /// Of each sensor: hundredths of a degree, tenths of a percent.
+    /// The values of each sensor, in hundredths of a degree and tenths of a percent.
     values: Vec<(i64, i64)>,
     next: usize,
     random: u64,
 }
 
 impl Fleet {
-    /// So many sensors, before their first tick.
+    /// A fleet of this many sensors, before their first readings.
     #[must_use]
     pub fn new(sensors: usize) -> Self {
         let mut fleet = Self { values: Vec::new(), next: 0, random: 0x9e37_79b9_7f4a_7c15 };
@@ -28,20 +28,20 @@ impl Fleet {
         fleet
     }
 
-    /// How many sensors.
+    /// The number of sensors.
     #[must_use]
     pub fn sensors(&self) -> usize {
         self.values.len()
     }
 
-    /// The next lines.
+    /// A body of the next lines.
     pub fn body(&mut self, lines: usize) -> String {
         let mut body = String::with_capacity(lines * 80);
         (0..lines).for_each(|_| self.line(&mut body));
         body
     }
 
-    /// The next lines, so many in all, in bodies of so many.
+    /// The next `lines` lines, in bodies of `each` lines.
     pub fn bodies(&mut self, lines: usize, each: usize) -> Vec<String> {
         (0..lines).step_by(each).map(|start| self.body(each.min(lines - start))).collect()
     }
@@ -65,7 +65,7 @@ impl Fleet {
         );
     }
 
-    /// A number from 0 on: xorshift, which is random enough for a walk.
+    /// A number from 0 to below the bound, by xorshift, which is random enough for a walk.
     fn below(&mut self, bound: u64) -> i64 {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;

@@ -1,5 +1,5 @@
-//! What the benchmarks work with: readings of a fleet of sensors, and the ingest path with a log in memory. Nothing here is
-//! measured, and nothing depends on the machine's disk.
+//! Fixtures of the benchmarks: readings of a fleet of sensors, and the ingest path with a WAL in memory, so that
+//! nothing depends on the machine's disk.
 
 pub mod disk;
 pub mod fleet;

@@ -1,5 +1,5 @@
-//! The program that `callgrind.sh` counts: takes readings from their bodies to their acks and ends. Of what it makes only a
-//! part is taken, so that two runs differ by what was taken and by nothing else.
+//! The program whose instructions `callgrind.sh` counts: it generates bodies, ingests a part of them up to their acks,
+//! and ends. Two runs that generate the same differ only by what they ingest.
 
 use std::process::ExitCode;
 
@@ -9,7 +9,7 @@ use mimalloc::MiMalloc;
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 
-/// Sensors, and lines of a body.
+/// Number of sensors, and lines per body.
 fn case(name: &str) -> Option<(usize, usize)> {
     match name {
         "gateway" => Some((1_000, 5_000)),

@@ -1,5 +1,5 @@
-//! The way of a body from its bytes to its ack and into the shards, on one thread beside the log's: no socket before it,
-//! and no flush behind it.
+//! The ingest path from the bytes of a body to its ack and into the shards, without sockets and flushes. It runs on one
+//! thread, beside that of the WAL.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,24 +8,24 @@ use hourglass::access::{Caller, Quota};
 use hourglass::bucket::deletions::Masks;
 use hourglass::bucket::{Caps, Store};
 use hourglass::clock::{ClockBounds, StampClock};
-use hourglass::ingest::{Ack, AckLevel, Arrival, Ingest, IngestError, Options, Stores, Window};
-use hourglass::log::{self, Log, Recovery};
+use hourglass::ingest::{AcceptedTimes, Ack, AckLevel, Arrival, Ingest, IngestError, IngestOptions, Stores};
 use hourglass::query::influx::sensors_of;
 use hourglass::reading::{Limits, Precision};
 use hourglass::store::{EmbeddedStore, Masked};
 use hourglass::telemetry::Metrics;
+use hourglass::wal::{self, Recovery, Wal};
 use hourglass::wire::line_protocol::Lines;
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::{Fleet, MemoryDisk};
 
-/// Longer than anything here runs.
+/// Longer than any benchmark runs.
 const NEVER: Duration = Duration::from_secs(30 * 24 * 3600);
-/// Lines of a body by which a fleet is made known.
+/// Lines per body when all sensors of a fleet are introduced.
 const LINES: usize = 5000;
 
-/// An ingest path with a log in memory, and with a store that is asked for sensors and given nothing.
+/// An ingest path with a WAL in memory, and with a store that serves sensor lookups but gets no writes.
 #[derive(Debug)]
 pub struct Path {
     runtime: Runtime,
@@ -34,10 +34,10 @@ pub struct Path {
 }
 
 impl Path {
-    /// A new one.
+    /// Creates an ingest path.
     ///
     /// # Panics
-    /// Where there is no folder for temporary files.
+    /// If there is no folder for temporary files.
     #[must_use]
     pub fn new() -> Self {
         Self::over(MemoryDisk::default())
@@ -59,7 +59,7 @@ impl Path {
         Self { runtime, ingest, folder }
     }
 
-    /// A new one that has had the first tick of a fleet.
+    /// Creates an ingest path that knows all sensors of the fleet.
     #[must_use]
     pub fn knowing(fleet: &mut Fleet) -> Self {
         let path = Self::new();
@@ -67,23 +67,23 @@ impl Path {
         path
     }
 
-    /// Takes a body to its ack.
+    /// Ingests a body and waits for its ack.
     ///
     /// # Panics
-    /// When a line of it is not kept.
+    /// If a line is rejected.
     pub fn take(&self, body: &str) -> usize {
         let ack = self.runtime.block_on(self.lines(body, true)).expect("an ack");
         assert_eq!(ack.rejected.count, 0, "all lines are good");
         ack.accepted
     }
 
-    /// Takes bodies, one after the other, and waits until the shards have them.
+    /// Ingests bodies one after the other, and waits until the shards have them.
     ///
     /// # Panics
-    /// When a line of them is not kept.
+    /// If a line is rejected.
     pub fn take_all(&self, bodies: &[String]) -> usize {
         let taken = bodies.iter().map(|body| self.take(body)).sum();
-        // The shards' own tasks; each is woken before the ack is sent.
+        // Runs the shards' tasks, which were woken before the ack.
         self.runtime.block_on(async {
             for _ in 0..100 {
                 tokio::task::yield_now().await;
@@ -92,16 +92,16 @@ impl Path {
         taken
     }
 
-    /// Parses and judges a body and no more: it is to be kept whole or not at all, and its last line is bad.
+    /// Only parses and validates a body: partial acceptance is off, and the last line is invalid, so nothing is logged.
     ///
     /// # Panics
-    /// When more lines than that are refused.
+    /// If more lines than that are rejected.
     pub fn judge(&self, body: &str) {
         let ack = self.runtime.block_on(self.lines(body, false)).expect("an answer");
         assert_eq!((ack.accepted, ack.rejected.count), (0, 1), "only the last line is bad");
     }
 
-    /// Ends the process. What was taken is not taken apart, which would cost as much as there is of it.
+    /// Ends the process without freeing the memory, which would take time proportional to what was ingested.
     pub fn end(self) -> ! {
         let _ = self.folder.close();
         std::process::exit(0)
@@ -124,10 +124,10 @@ impl Default for Path {
     }
 }
 
-/// The record that a body becomes, as it is read back.
+/// The WAL record of a body, as read back.
 ///
 /// # Panics
-/// When a line of it is not kept.
+/// If a line is rejected.
 #[must_use]
 pub fn record(body: &str) -> Vec<u8> {
     let disk = MemoryDisk::default();
@@ -137,8 +137,8 @@ pub fn record(body: &str) -> Vec<u8> {
     record.expect("a record").payload
 }
 
-fn open(disk: MemoryDisk) -> (Log, Recovery) {
-    Log::open(disk, log::Options::new("bench")).expect("a log in memory")
+fn open(disk: MemoryDisk) -> (Wal, Recovery) {
+    Wal::open(disk, wal::WalOptions::new("bench")).expect("a log in memory")
 }
 
 fn stores(store: EmbeddedStore) -> Stores {
@@ -147,22 +147,22 @@ fn stores(store: EmbeddedStore) -> Stores {
     Stores { store, raw, masks, understand: Arc::new(sensors_of) }
 }
 
-/// The defaults of the config, but that nothing is ever due.
-fn options(dead_letters: std::path::PathBuf) -> Options {
-    Options {
+/// The default options, except that no flush is ever due.
+fn options(dead_letters: std::path::PathBuf) -> IngestOptions {
+    IngestOptions {
         shards: 2,
         bytes_in_flight: 128 << 20,
         ack: AckLevel::Log,
         ack_timeout: NEVER,
         caps: Caps { max_readings: usize::MAX, max_bytes: usize::MAX, hard_bytes: usize::MAX },
-        hot_bytes: 16 << 30,
+        memtable_bytes: 16 << 30,
         flush_interval: NEVER,
         flush_quiet: NEVER,
-        flights: 2,
-        log_dir: std::path::PathBuf::new(),
+        flushes: 2,
+        wal_dir: std::path::PathBuf::new(),
         horizon: NEVER,
         deletions: 1_000,
-        log_bytes: 10 << 30,
+        wal_bytes: 10 << 30,
         dead_letters,
         recent: 10,
         sensor_interval: NEVER,
@@ -173,6 +173,6 @@ fn options(dead_letters: std::path::PathBuf) -> Options {
         databases: 10,
         database_share: 25,
         database_quota: Quota::default(),
-        window: Window::default(),
+        window: AcceptedTimes::default(),
     }
 }

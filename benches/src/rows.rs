@@ -1,4 +1,4 @@
-//! Readings of one sensor as the law takes them.
+//! Readings of one sensor as rows, the input of packing and merging.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use hourglass::reading::Value;
 
 use crate::fleet::START_MS;
 
-/// Readings of two numbers, one after the other, of one hour.
+/// Readings of one hour, with two numeric fields.
 #[derive(Debug, Clone)]
 pub struct Rows {
     names: [Arc<str>; 2],
@@ -16,11 +16,12 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// So many readings, a number of milliseconds apart, the first of them so many after the hour's start.
+    /// Creates readings at a distance of some milliseconds, the first of them some milliseconds after the start of the
+    /// hour.
     #[must_use]
     pub fn new(count: usize, apart_ms: i64, after_ms: i64) -> Self {
         let row = |number: i64| {
-            // Two and one decimals, as thermometers have them.
+            // Two decimals and one decimal, like real thermometers.
             let (hundredths, tenths) = (2000 + number * 7 % 900, 300 + number * 3 % 600);
             let cells = [(0, Value::Float(hundredths as f64 / 100.0)), (1, Value::Float(tenths as f64 / 10.0))];
             ((START_MS + after_ms + number * apart_ms) * 1_000_000, cells)
@@ -28,31 +29,29 @@ impl Rows {
         Self { names: ["temp", "humidity"].map(Arc::from), rows: (0..).take(count).map(row).collect() }
     }
 
-    /// How many.
     #[must_use]
     pub fn len(&self) -> usize {
         self.rows.len()
     }
 
-    /// Whether there is none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
-    /// The readings, with a record's stamp.
+    /// The readings, with the stamp of a WAL record.
     pub fn rows(&self, stamp: u64) -> impl Iterator<Item = Row<'_>> {
         self.rows.iter().map(move |(time, cells)| Row { time: *time, stamp, names: &self.names, cells })
     }
 
-    /// Packs them, each logged by itself, as a shard does with what it is fed.
+    /// Packs the readings as a shard does, each from a record of its own.
     pub fn push_to(&self, packed: &mut Packed) {
         for ((time, cells), sequence) in self.rows.iter().zip(1..) {
             packed.push(sequence, *time, cells.iter().map(|(field, value)| (*field, value)));
         }
     }
 
-    /// A bucket with them, as the store has it.
+    /// A bucket with these readings, as read from the store.
     #[must_use]
     pub fn stored(&self) -> Bucket {
         let mut bucket = Bucket::default();
@@ -62,5 +61,5 @@ impl Rows {
     }
 }
 
-/// Those of the default config.
+/// The default config.
 pub const CAPS: Caps = Caps { max_readings: 3600, max_bytes: 1 << 20, hard_bytes: 4 << 20 };

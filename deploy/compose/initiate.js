@@ -1,11 +1,11 @@
-// For mongosh on mongo1: makes the three nodes a replica set, unless they are one, and waits until it takes writes.
+// For mongosh on mongo1: initiates the replica set of the three nodes if needed, and waits until it has a primary.
 const members = ["mongo1:27017", "mongo2:27017", "mongo3:27017"];
 
 if (!db.hello().setName) {
   rs.initiate({ _id: "rs0", members: members.map((host, _id) => ({ _id, host })) });
 }
 
-// Any of the three may be primary, so it is asked whether there is one, not whether it is this one.
+// Any of the three nodes may become primary, so this checks for any primary, not for this node.
 const deadline = Date.now() + 60_000;
 while (!db.hello().primary) {
   if (Date.now() > deadline) {

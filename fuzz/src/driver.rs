@@ -1,5 +1,5 @@
-//! A fuzzer that needs no toolchain of its own: it takes seeds, changes them at random, and feeds them to a target. It does
-//! not see which code they reach; libFuzzer does, and takes the same targets.
+//! A fuzzer that runs with the normal toolchain: it mutates seeds at random and gives them to a target. Unlike
+//! libFuzzer, which can run the same targets, it does not measure coverage.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 use crate::random::Random;
 use crate::targets::Target;
 
-/// How a run ended.
 #[derive(Debug)]
 pub struct Outcome {
     /// Inputs that were given to the target.
@@ -16,21 +15,21 @@ pub struct Outcome {
     pub failure: Option<Vec<u8>>,
 }
 
-/// When a run ends.
+/// When to end a run.
 #[derive(Debug, Clone, Copy)]
 pub enum Until {
-    /// After so much time.
+    /// After this time.
     Time(Duration),
-    /// After so many inputs, always the same ones.
+    /// After this many inputs, which are the same in every run.
     Executions(u64),
 }
 
-/// Longest input that mutation makes.
+/// Maximum size of a mutated input.
 const BYTES_MAX: usize = 8 << 10;
-/// How many of the latest inputs are changed further.
+/// Number of latest inputs that are mutated further.
 const LATEST: usize = 64;
 
-/// Feeds a target: its seeds as they are, then changed ones.
+/// Runs a target on its seeds, and then on mutated ones.
 #[must_use]
 pub fn run(target: &Target, seed: u64, until: Until) -> Outcome {
     let mut inputs = Inputs { random: Random::new(seed), seeds: (target.seeds)(), latest: Vec::new(), given: 0 };
@@ -52,15 +51,15 @@ pub fn run(target: &Target, seed: u64, until: Until) -> Outcome {
     }
 }
 
-/// Whether the target panics at this input.
+/// Whether the target panics on this input.
 #[must_use]
 pub fn panics(target: &Target, input: &[u8]) -> bool {
     catch_unwind(AssertUnwindSafe(|| (target.check)(input))).is_err()
 }
 
-/// Leaves out what is not needed for a panic, in smaller and smaller pieces.
+/// Removes smaller and smaller pieces that are not needed for the panic.
 fn shortened(target: &Target, mut input: Vec<u8>) -> Vec<u8> {
-    // Every try that fails says so on standard error, which is enough of it once.
+    // Suppresses the panic message of each shortened input; one is enough.
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
     let mut piece = input.len() / 2;
@@ -97,7 +96,7 @@ impl Inputs {
         let parents = if from_latest { &self.latest } else { &self.seeds };
         let mut input = self.random.of(parents).clone();
         let other = self.random.of(&self.seeds).clone();
-        // Few changes as a rule: most inputs with many are wrong at the first place and nowhere else.
+        // Usually few changes: an input with many is mostly rejected at the first one.
         for _ in 0..=[0, 0, 1, 1, 2, 3, 5, 9][self.random.below(8)] {
             change(&mut input, &other, words, &mut self.random);
         }
@@ -112,7 +111,6 @@ impl Inputs {
     }
 }
 
-/// One change at one place.
 fn change(input: &mut Vec<u8>, other: &[u8], words: &[&str], random: &mut Random) {
     let at = random.below(input.len() + 1);
     let longest = if random.below(4) == 0 { 200 } else { 6 };

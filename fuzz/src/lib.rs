@@ -1,5 +1,5 @@
-//! What holds whatever comes from outside, as functions of bytes that panic where it does not. A fuzzer feeds them, and
-//! so do `cargo test` and this package's own driver, which need no other toolchain than the rest.
+//! Fuzz targets: functions of bytes that panic if a property does not hold for some input from outside. libFuzzer runs
+//! them, and so do `cargo test` and this package's own driver, which need only the normal toolchain.
 
 pub mod driver;
 pub mod random;

@@ -1,5 +1,5 @@
-//! `cargo run -p hourglass-fuzz -- TARGET… [--seconds N] [--seed N]`: runs targets, all of them when none is named, each for
-//! so long; says for each what it did, and ends with status 1 when one panicked. `-- TARGET --input FILE` runs one input.
+//! `cargo run -p hourglass-fuzz -- TARGET… [--seconds N] [--seed N]` runs the named targets, or all, each for this
+//! time. It prints a line for each, and exits with 1 if one panicked. `-- TARGET --input FILE` runs a single input.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use hourglass_fuzz::driver::{self, Until};
 use hourglass_fuzz::targets::{self, Target};
 
-/// Connections' tasks have no bigger stack; a target that needs more would end a server.
+/// The stack size of the threads that serve connections. An input that needs more would crash a server.
 const STACK_BYTES: usize = 2 << 20;
 
 struct Arguments {
@@ -37,7 +37,7 @@ fn main() -> ExitCode {
         let thread = std::thread::Builder::new().stack_size(STACK_BYTES).spawn(run);
         thread.is_ok_and(|thread| thread.join().unwrap_or(false))
     });
-    // All are run, also behind one that failed.
+    // Runs all targets, even after a failure.
     let failed = all.filter(|well| !well).count();
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -1,18 +1,15 @@
-//! Numbers that look random and are the same in every run: `SplitMix64` (Steele, Lea and Flood, "Fast Splittable
-//! Pseudorandom Number Generators").
+//! Pseudorandom numbers, the same in every run: `SplitMix64` (Steele, Lea and Flood, "Fast Splittable Pseudorandom
+//! Number Generators").
 
-/// A generator.
 #[derive(Debug, Clone)]
 pub struct Random(u64);
 
 impl Random {
-    /// The sequence of this seed.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// Any number.
     #[expect(clippy::should_implement_trait, reason = "it never ends")]
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
@@ -22,12 +19,12 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A number below the bound; 0 where there is none.
+    /// A number below the bound, or 0 if the bound is 0.
     pub fn below(&mut self, bound: usize) -> usize {
         usize::try_from(self.next() % bound.max(1) as u64).unwrap_or_default()
     }
 
-    /// One of these.
+    /// One of the choices.
     pub fn of<'a, T>(&mut self, choices: &'a [T]) -> &'a T {
         &choices[self.below(choices.len())]
     }

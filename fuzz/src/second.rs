@@ -1,45 +1,43 @@
-//! A second parser of line protocol, written from its rules and from nothing else: one byte after the other, every name
-//! copied, no care for speed. It shares no code with the first one, so that what both say is most likely right.
+//! A second parser of line protocol, written only from the rules: byte by byte, copying every name, without regard to
+//! speed. It shares no code with the parser under test, so what both agree on is most likely right.
 //!
-//! A body is lines. Blank lines and those whose first letter is `#` say nothing. A line is
-//! `measurement[,tag=value…] field=value[,…] [timestamp]`; it ends with LF, CR LF or the body, and only strings in quotes
-//! may hold newlines. What is wrong costs the physical line it stands in, and those of the line before it; but where a
-//! string went over a newline and does not look closed, only the physical line in which it was opened.
+//! A body consists of lines. Blank lines and those that begin with `#` are ignored. A line is
+//! `measurement[,tag=value…] field=value[,…] [timestamp]`; it ends with LF, CR LF or the body, and only quoted strings
+//! may contain newlines. An error rejects the physical line that it is in, and all earlier physical lines of the same
+//! line. But if a string crosses a newline and does not look closed, only the physical line that opens it is rejected.
 
 use hourglass::reading::{Limits, Precision};
 
-/// A value, with the bits of a float.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value {
-    /// By its bits, so that -0 is not 0.
+    /// The bits, so that -0 is not 0.
     Float(u64),
-    /// With an `i`.
+    /// Written with an `i`.
     Integer(i64),
-    /// With a `u`.
+    /// Written with a `u`.
     Unsigned(u64),
-    /// One of ten words.
+    /// Written as one of ten words.
     Boolean(bool),
-    /// In quotes.
+    /// Written in quotes.
     Text(String),
 }
 
-/// A good line.
+/// A valid line.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Point {
     /// Unescaped.
     pub measurement: String,
     /// Unescaped, by key.
     pub tags: Vec<(String, String)>,
-    /// In the order sent; of equal keys the last value in the first place.
+    /// In the order sent; of equal keys, the last value at the first position.
     pub fields: Vec<(String, Value)>,
     /// In nanoseconds.
     pub timestamp: Option<i64>,
 }
 
-/// By physical line, from 1: what stands there, or nothing where it is no good.
+/// The number of a physical line, from 1, and its point, or `None` if it is rejected.
 pub type Outcome = (usize, Option<Point>);
 
-/// Reads a whole body.
 #[must_use]
 pub fn read(body: &[u8], precision: Precision, limits: &Limits) -> Vec<Outcome> {
     let mut outcomes = Vec::new();
@@ -72,15 +70,15 @@ pub fn read(body: &[u8], precision: Precision, limits: &Limits) -> Vec<Outcome> 
     outcomes
 }
 
-/// What is wrong with a line.
+/// An error in a line.
 struct Fault {
-    /// In which physical line it stands.
+    /// The physical line.
     at: usize,
-    /// A string has no end, or goes over a newline and ends where none can.
+    /// Whether the error is a string that has no end, or that crosses a newline and ends where no string can end.
     open: bool,
 }
 
-/// The first string of a line that goes over a newline.
+/// The first string of a line that crosses a newline.
 #[derive(Clone, Copy)]
 struct Long {
     opened: usize,
@@ -88,7 +86,8 @@ struct Long {
 }
 
 impl Long {
-    /// The physical line with the closing quote has an odd number of quotes: one that is good by itself has an even one.
+    /// The physical line with the closing quote has an odd number of quotes; a line that is valid on its own has an
+    /// even number.
     fn looks_closed(self, body: &[u8]) -> bool {
         let Some(closed) = self.closed else { return false };
         let first = body[..closed].iter().rposition(|&byte| byte == b'\n').map_or(0, |newline| newline + 1);
@@ -134,7 +133,8 @@ impl Cursor<'_> {
         Err(Fault { at: self.at, open: false })
     }
 
-    /// The line whose first letter is next. The series is judged last: a line that is otherwise whole is passed over whole.
+    /// Parses the line that begins here. Checks the series last, so that a line with only that error is skipped as a
+    /// whole.
     fn line(&mut self, precision: Precision) -> Result<Option<Point>, Fault> {
         let series = self.series()?;
         self.spaces();
@@ -150,7 +150,7 @@ impl Cursor<'_> {
         Ok(named.map(|(measurement, tags)| Point { measurement, tags, fields, timestamp }))
     }
 
-    /// Everything up to the first space without a backslash before it.
+    /// Everything up to the first space that is not escaped by a backslash.
     fn series(&mut self) -> Result<String, Fault> {
         let first = self.at;
         loop {
@@ -213,7 +213,7 @@ impl Cursor<'_> {
         Ok(key)
     }
 
-    /// The string that opens here. Its end is looked for within `line_bytes` of the line's start.
+    /// The string that opens here. Its end must be within `line_bytes` of the start of the line.
     fn text(&mut self) -> Result<Value, Fault> {
         let opened = self.at;
         let window = &self.body[..self.body.len().min(self.start + self.limits.line_bytes).max(opened + 1)];
@@ -280,7 +280,7 @@ fn count_newlines(bytes: &[u8]) -> usize {
     bytes.iter().filter(|&&byte| byte == b'\n').count()
 }
 
-/// Where the line after the one with that place begins.
+/// The start of the physical line after the one that contains `at`.
 fn next_line(body: &[u8], at: usize) -> usize {
     let rest = body.get(at..).unwrap_or_default();
     rest.iter().position(|&byte| byte == b'\n').map_or(body.len(), |newline| at + newline + 1)
@@ -288,7 +288,7 @@ fn next_line(body: &[u8], at: usize) -> usize {
 
 type Names = (String, Vec<(String, String)>);
 
-/// The names of a series that has no space but escaped ones.
+/// The names of a series, in which all spaces are escaped.
 fn names(series: &str, limits: &Limits) -> Option<Names> {
     let mut letters = series.chars().peekable();
     let measurement = name(&mut letters, &[',', ' '], limits)?;
@@ -311,7 +311,7 @@ fn names(series: &str, limits: &Limits) -> Option<Names> {
     (!twice && tags.len() <= limits.tags).then_some((measurement, tags))
 }
 
-/// The name up to a separator or the end, which may not be empty.
+/// The non-empty name up to a separator or the end.
 fn name(
     letters: &mut std::iter::Peekable<std::str::Chars<'_>>,
     separators: &[char],
@@ -324,7 +324,7 @@ fn name(
         }
         letters.next();
         if letter == '\\' {
-            // A name may not end in one: it would escape what follows it.
+            // A name must not end in a backslash, which would escape the separator.
             match *letters.peek()? {
                 next if separators.contains(&next) => {
                     letters.next();
@@ -370,7 +370,7 @@ fn plain_value(token: &str) -> Option<Value> {
     token.parse().ok().filter(|value: &f64| value.is_finite()).map(|value| Value::Float(value.to_bits()))
 }
 
-/// A timestamp in nanoseconds, in numbers that cannot overflow.
+/// A timestamp in nanoseconds, computed in a wider type that cannot overflow.
 fn nanoseconds(token: &str, precision: Precision) -> Option<i64> {
     let digits = token.strip_prefix('-').unwrap_or(token);
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -394,6 +394,6 @@ fn nanoseconds(token: &str, precision: Precision) -> Option<i64> {
         Precision::Auto => 1,
     };
     let time = if token.starts_with('-') { -magnitude * unit } else { magnitude * unit };
-    // The range of InfluxDB: two short of what an i64 holds, at either end.
+    // The range of InfluxDB: it excludes the two least i64 values, and the greatest.
     i64::try_from(time).ok().filter(|time| (i64::MIN + 2..i64::MAX).contains(time))
 }

@@ -1,6 +1,5 @@
-//! A real server within this process, on loopback ports: connections, routes and bodies as they are, with a log in
-//! memory and a store that gets nothing, because no sensor is allowed. So what a request is answered depends on that
-//! request alone, and a fuzzer sees which code it reached.
+//! A real server in this process, on loopback ports, with a WAL in memory. No sensor is allowed, so nothing is stored
+//! and each answer depends only on its request. Because it runs in the process, a fuzzer sees its coverage.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -8,45 +7,44 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use hourglass::access::{Audit, Mode, Quota, Registry, TokenFile};
+use hourglass::access::{Audit, Mode, Quota, TokenFile, TokenRegistry};
 use hourglass::bucket::deletions::Masks;
 use hourglass::bucket::{Caps, Store};
 use hourglass::clock::{ClockBounds, StampClock};
-use hourglass::edge::{Bounds, Listener, Seats};
+use hourglass::edge::{Bounds, ConnectionLimits, Listener};
 use hourglass::http::{self, App, Health, Serves};
 use hourglass::ingest::{AckLevel, Ingest, Stores};
-use hourglass::log::{self, Log};
 use hourglass::query::Query;
 use hourglass::reading::{Limits, Precision};
 use hourglass::store::{EmbeddedStore, Masked};
 use hourglass::telemetry::Metrics;
+use hourglass::wal::{self, Wal};
 use hourglass::{ingest, query, tcp};
 use hourglass_benches::MemoryDisk;
 use tokio::sync::watch;
 
 /// `limits.body_bytes` of the server.
 pub const BODY_BYTES: usize = 64 << 10;
-/// Longer than any answer takes.
+/// More than any answer takes.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// How long a request without an end is waited for, by the server.
+/// How long the server waits for the rest of a request.
 const HEAD: Duration = Duration::from_secs(1);
 
 /// Panics of the server's threads, which its runtime catches.
 static PANICS: AtomicUsize = AtomicUsize::new(0);
 
-/// Where the server listens.
 #[derive(Debug, Clone, Copy)]
 pub struct Addresses {
     /// For HTTP.
     pub http: SocketAddr,
-    /// For lines without HTTP.
+    /// For lines over TCP.
     pub lines: SocketAddr,
 }
 
-/// Where the server listens. The first call starts it; it ends with the process.
+/// The addresses of the server. The first call starts it; it ends with the process.
 ///
 /// # Panics
-/// Where there is no folder for temporary files, or no port.
+/// If there is no folder for temporary files, or no free port.
 pub fn addresses() -> Addresses {
     static ADDRESS: OnceLock<Addresses> = OnceLock::new();
     *ADDRESS.get_or_init(|| {
@@ -78,20 +76,20 @@ fn start() -> Addresses {
             let addresses = Addresses { http: address(&http), lines: address(&lines) };
             let (app, metrics) = app();
             let bounds = Bounds { max: 512, per_address: 512, idle: HEAD, head: HEAD, handshake: HEAD, write: HEAD };
-            let seats = Seats::new(bounds, metrics.clone());
+            let seats = ConnectionLimits::new(bounds, metrics.clone());
             let (_stop, stopped) = watch::channel(false);
             let who = (app.access.clone(), app.audit.clone());
-            let options = tcp::Options {
+            let options = tcp::TcpOptions {
                 database: "d".to_owned(),
                 precision: Precision::Nanoseconds,
                 line_bytes: Limits::default().line_bytes,
                 batch_bytes: BODY_BYTES,
                 http: addresses.http,
             };
-            let tcp = tcp::Service::new(app.ingest.clone(), who, options, metrics);
+            let tcp = tcp::TcpService::new(app.ingest.clone(), who, options, metrics);
             let protocol = http::Protocol { header_bytes: 32 << 10, http2: true, ..http::Protocol::default() };
-            let service = http::Service::new(app, Serves::All, Arc::default());
-            told.send(addresses).expect("somebody who asked");
+            let service = http::HttpService::new(app, Serves::All, Arc::default());
+            told.send(addresses).expect("the caller waits for it");
             tokio::join!(
                 seats.clone().keep(),
                 tcp::serve(lines, seats.clone(), tcp, stopped.clone()),
@@ -111,7 +109,7 @@ async fn listener() -> Listener {
 fn app() -> (Arc<App>, Metrics) {
     let folder = tempfile::tempdir().expect("a folder");
     let store = Arc::new(EmbeddedStore::open(folder.path(), 1 << 20).expect("a store in a new folder"));
-    let (log, recovery) = Log::open(MemoryDisk::default(), log::Options::new("fuzz")).expect("a log in memory");
+    let (log, recovery) = Wal::open(MemoryDisk::default(), wal::WalOptions::new("fuzz")).expect("a log in memory");
     let metrics = Metrics::new("fuzz", "embedded").expect("metrics");
     let options = ingest_options(folder.path().join("dead-letters.lp"));
     let (raw, masks): (Arc<dyn Store>, _) = (store, Masks::default());
@@ -120,13 +118,13 @@ fn app() -> (Arc<App>, Metrics) {
     let clock = ClockBounds { tolerance: Duration::from_millis(250), max_offset: Duration::from_secs(60) };
     let clock = Arc::new(StampClock::new(clock));
     let (ingest, closing) = Ingest::start(options, stores, (log, &recovery, clock), metrics.clone());
-    // The shards go on for as long as the process does, and so do the store's open files, whose folder goes now.
+    // The shards run, and the store's files stay open, until the process ends; the folder itself is removed now.
     std::mem::forget(closing);
     let ingest = Arc::new(ingest);
     let query = Query::new(store, ingest.clone(), query_options(), metrics.clone());
-    // Nobody changes it any more.
+    // The health never changes, so the sender is not needed.
     let (_, health) = watch::channel(Health::Ready);
-    let options = http::Options {
+    let options = http::HttpOptions {
         body_timeout: HEAD,
         flush_timeout: HEAD,
         flush_away: HEAD,
@@ -137,7 +135,7 @@ fn app() -> (Arc<App>, Metrics) {
         limits: Limits::default(),
     };
     let (access, audit) = (
-        Arc::new(Registry::of_file(TokenFile::own(folder.path()), Mode::OnceThereIsAToken)),
+        Arc::new(TokenRegistry::of_file(TokenFile::own(folder.path()), Mode::OnceThereIsAToken)),
         Arc::new(Audit::new(folder.path())),
     );
     drop(folder);
@@ -146,39 +144,39 @@ fn app() -> (Arc<App>, Metrics) {
     (Arc::new(app), metrics)
 }
 
-fn ingest_options(dead_letters: std::path::PathBuf) -> ingest::Options {
+fn ingest_options(dead_letters: std::path::PathBuf) -> ingest::IngestOptions {
     const LONG: Duration = Duration::from_secs(3600);
-    ingest::Options {
+    ingest::IngestOptions {
         shards: 1,
         bytes_in_flight: 64 << 20,
         ack: AckLevel::Log,
         ack_timeout: HEAD,
         caps: Caps { max_readings: 3600, max_bytes: 1 << 20, hard_bytes: 4 << 20 },
-        hot_bytes: 64 << 20,
+        memtable_bytes: 64 << 20,
         flush_interval: LONG,
         flush_quiet: LONG,
-        flights: 1,
-        log_dir: std::path::PathBuf::new(),
+        flushes: 1,
+        wal_dir: std::path::PathBuf::new(),
         horizon: LONG,
         deletions: 1_000,
-        log_bytes: 1 << 30,
+        wal_bytes: 1 << 30,
         dead_letters,
         recent: 10,
         sensor_interval: LONG,
         outlier_ttl: LONG,
         limits: Limits::default(),
         sensor_fields: 256,
-        // Every line that is good is refused too, and quoted: the answer tells what was read.
+        // Rejects even valid lines, and quotes them, so that the answer shows what the server read.
         sensors: 0,
         databases: 10,
         database_share: 25,
         database_quota: Quota::default(),
-        window: ingest::Window::default(),
+        window: ingest::AcceptedTimes::default(),
     }
 }
 
-fn query_options() -> query::Options {
-    query::Options {
+fn query_options() -> query::QueryOptions {
+    query::QueryOptions {
         span_max: Duration::from_secs(100 * 365 * 24 * 3600),
         series_max: 1000,
         cache_max_age: Duration::from_secs(10),
@@ -193,7 +191,7 @@ fn query_options() -> query::Options {
     }
 }
 
-/// An answer without its headers.
+/// A status and a body.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
     /// The HTTP status.
@@ -202,27 +200,27 @@ pub struct Answer {
     pub body: Vec<u8>,
 }
 
-/// A whole request on a connection of its own, which `connection: close` in it ends.
+/// Sends a whole request, which must contain `connection: close`, on a new connection.
 ///
 /// # Panics
-/// When no whole answer comes: then the one who should give it panicked, or hangs.
+/// If no whole answer comes, because the server panicked or hangs.
 #[must_use]
 pub fn ask(request: &[u8]) -> Answer {
     let mut stream = connect(addresses().http);
-    // One that was answered before its end may find the connection closed.
+    // Sending fails if the server answers early and closes.
     let _ = stream.write_all(request);
     let answer = answer(&mut BufReader::new(stream));
     no_panic();
     answer.unwrap_or_else(|error| panic!("no whole answer: {error}"))
 }
 
-/// Bytes on a connection of their own: what came back until the server closed it.
+/// Sends bytes on a new connection, and returns everything that the server sent before it closed.
 ///
 /// # Panics
-/// When it does not close it in good time.
+/// If the server does not close the connection in time.
 #[must_use]
 pub fn raw(to: SocketAddr, bytes: &[u8]) -> Vec<u8> {
-    /// How long an answer is given to come before the request is taken for one without an end.
+    /// If no answer comes within this time, the request is taken to be incomplete.
     const MOMENT: Duration = Duration::from_millis(3);
     let mut stream = connect(to);
     let _ = stream.write_all(bytes);
@@ -241,7 +239,7 @@ pub fn raw(to: SocketAddr, bytes: &[u8]) -> Vec<u8> {
 }
 
 /// # Panics
-/// When a thread of the server has panicked.
+/// If a thread of the server has panicked.
 pub fn no_panic() {
     assert_eq!(PANICS.swap(0, Ordering::SeqCst), 0, "the server panicked");
 }

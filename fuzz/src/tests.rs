@@ -1,5 +1,5 @@
-//! Every target takes its seeds and some thousands of inputs made of them, the same ones in every run; the inputs that
-//! once failed; and inputs of `proptest`.
+//! Runs every target on its seeds and on some thousand mutations, the same in every run; on inputs that once failed;
+//! and on inputs of `proptest`.
 
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -7,7 +7,7 @@ use proptest::sample::Index;
 use crate::driver::{Until, run};
 use crate::targets::{ALL, Target};
 
-/// Few enough for a debug build; CI gives each target seconds of its own besides.
+/// Few enough for a debug build; CI also fuzzes each target for some seconds.
 fn executions(target: &Target) -> u64 {
     match target.name {
         "http" => 150,
@@ -25,7 +25,7 @@ fn targets_take_their_seeds_and_what_is_made_of_them() {
     }
 }
 
-/// Few names of programs for cargo-fuzz would be noticed missing.
+/// A missing program for cargo-fuzz would hardly be noticed otherwise.
 #[test]
 fn each_target_has_a_program_for_cargo_fuzz() {
     let manifest = include_str!("../Cargo.toml");
@@ -38,7 +38,7 @@ fn each_target_has_a_program_for_cargo_fuzz() {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, cases: 200, ..ProptestConfig::default() })]
 
-    /// Of pieces of seeds, of what means something, and of any bytes, which proptest makes shorter where one fails.
+    /// Inputs made of pieces of seeds, words of the format and random bytes; proptest shortens one that fails.
     #[test]
     fn targets_take_what_is_put_together(
         target in proptest::sample::select(&ALL[..]),

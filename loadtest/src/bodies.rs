@@ -1,38 +1,35 @@
-//! What is sent: deterministic readings.
+//! Generates deterministic readings as bodies of line protocol.
 
 use bytes::Bytes;
 
-/// The first reading's time: 2026-01-15T00:00:00Z.
+/// The time of the first reading: 2026-01-15T00:00:00Z.
 pub const START_S: i64 = 1_768_435_200;
 
-/// Sensors that each report two fields at the same interval, one tick of all after the other.
+/// Sensors that report two fields at the same interval, all in turn.
 #[derive(Debug, Clone, Copy)]
 pub struct Fleet {
-    /// How many.
     pub sensors: usize,
-    /// Seconds between two readings of one.
+    /// Seconds between two readings of one sensor.
     pub interval_s: i64,
 }
 
-/// A reading.
 pub struct Reading {
-    /// Its sensor's number.
+    /// The number of the sensor.
     pub sensor: usize,
-    /// Seconds.
+    /// In seconds since the epoch.
     pub time: i64,
-    /// Hundredths: two decimals, as thermometers send it.
+    /// In hundredths: two decimals, like real thermometers.
     pub temp_hundredths: usize,
-    /// A whole number.
     pub humidity: usize,
 }
 
 impl Fleet {
-    /// `readings` lines in time order, `lines` to a body.
+    /// `readings` lines in time order, in bodies of `lines` lines.
     pub fn bodies(&self, readings: usize, lines: usize) -> Vec<Bytes> {
         (0..readings).step_by(lines.max(1)).map(|first| self.body(first, lines.min(readings - first))).collect()
     }
 
-    /// So many lines from the one of that number on.
+    /// A body of `lines` lines, from line number `first` on.
     pub fn body(&self, first: usize, lines: usize) -> Bytes {
         let mut body = Vec::with_capacity(lines * 80);
         for number in first..first + lines {
@@ -41,7 +38,7 @@ impl Fleet {
         Bytes::from(body)
     }
 
-    /// The one of that number in time order: a slow wave per sensor.
+    /// The reading with this number in time order. Each sensor's values are a slow wave.
     pub fn reading(&self, number: usize) -> Reading {
         let (sensor, tick) = (number % self.sensors, number / self.sensors);
         Reading {
@@ -53,7 +50,7 @@ impl Fleet {
     }
 }
 
-/// By hand: formatting would take ten times as long, and bodies are also made while the clock runs.
+/// Does not use `format!`, which takes ten times as long; some bodies are generated during the measurement.
 fn line(body: &mut Vec<u8>, reading: &Reading) {
     body.extend_from_slice(b"climate,sensor=s");
     digits(body, reading.sensor, 6);
@@ -68,7 +65,7 @@ fn line(body: &mut Vec<u8>, reading: &Reading) {
     body.extend_from_slice(b"000000000\n");
 }
 
-/// A whole number, with zeros before it up to so many digits.
+/// Writes a whole number with at least `least` digits.
 fn digits(body: &mut Vec<u8>, value: usize, least: usize) {
     let start = body.len();
     let mut rest = value;

@@ -12,51 +12,47 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
-/// How long a refused POST waits before it is sent again.
+/// Wait before a POST that was answered with 503 is sent again.
 const BACK_OFF: Duration = Duration::from_millis(50);
 
-/// A connection that sends one request after the other. Dropping it closes it, whatever is under way.
+/// A connection that sends one request at a time. Dropping it closes it, even during a request.
 pub struct Connection {
     sender: SendRequest<Full<Bytes>>,
     host: String,
     driver: JoinHandle<hyper::Result<()>>,
 }
 
-/// What a server said.
+/// An HTTP answer.
 #[derive(Debug)]
 pub struct Answer {
-    /// The HTTP status.
     pub status: u16,
-    /// The headers.
     pub headers: HeaderMap,
-    /// The whole body.
     pub body: Bytes,
 }
 
 impl Answer {
-    /// A header that is text.
+    /// A header, if its value is text.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name).and_then(|value| value.to_str().ok())
     }
 }
 
 impl Connection {
-    /// Connects.
     pub async fn open(target: &str) -> Result<Self> {
         let stream = TcpStream::connect(target).await.with_context(|| format!("connecting to {target}"))?;
         stream.set_nodelay(true)?;
         let (sender, connection) = handshake(TokioIo::new(stream)).await?;
-        // An error of it shows in the request that it breaks.
+        // An error of the connection also fails the current request.
         let driver = tokio::spawn(connection);
         Ok(Self { sender, host: target.to_owned(), driver })
     }
 
-    /// Whether the server has closed it.
+    /// Whether the server has closed the connection.
     pub fn is_closed(&self) -> bool {
         self.sender.is_closed()
     }
 
-    /// Sends a body until it is taken, and returns how often the answer was to come back later.
+    /// Sends a body until it is accepted. Returns the number of 503 answers.
     pub async fn deliver(&mut self, path: &str, body: Bytes) -> Result<usize> {
         let mut refused = 0;
         loop {
@@ -72,7 +68,6 @@ impl Connection {
         }
     }
 
-    /// Sends a body once.
     pub async fn post(&mut self, path: &str, body: Bytes, gzip: bool) -> Result<Answer> {
         let mut request = Request::post(path).header(header::HOST, &self.host);
         if gzip {
@@ -81,13 +76,13 @@ impl Connection {
         self.send(request.body(Full::new(body))?).await
     }
 
-    /// Asks, and returns the status and the answer.
+    /// Sends a GET, and returns the status and the body.
     pub async fn get(&mut self, path: &str) -> Result<(u16, String)> {
         let answer = self.ask(path).await?;
         Ok((answer.status, String::from_utf8_lossy(&answer.body).into_owned()))
     }
 
-    /// Asks.
+    /// Sends a GET.
     pub async fn ask(&mut self, path: &str) -> Result<Answer> {
         self.send(Request::get(path).header(header::HOST, &self.host).body(Full::default())?).await
     }

@@ -1,5 +1,5 @@
-//! Two sides, each with the results of one or several runs of the same scenario: what changed beyond noise. How that is
-//! judged stands in `loadtest/README.md`.
+//! Compares two sides, each with the results of one or several runs of the same scenario, and reports what changed
+//! beyond noise. `loadtest/README.md` explains the method.
 
 mod bootstrap;
 mod figures;
@@ -16,29 +16,29 @@ use crate::report::text::figure;
 /// Compare results.
 #[derive(Debug, Args)]
 pub struct Compare {
-    /// Results of `run --json` before; of several runs with commas between.
+    /// Files of `run --json` from before the change, comma-separated.
     old: String,
-    /// The same after.
+    /// Files of `run --json` from after the change, comma-separated.
     new: String,
-    /// Compare runs that did different things, too.
+    /// Also compare runs of different scenarios or settings.
     #[arg(long)]
     anyway: bool,
-    /// The least change that counts, in percent; else 10 for one run a side, 3 for three runs or more, 5 between.
+    /// Minimum change that counts, in percent. Default: 10 for one run per side, 3 for three or more, 5 otherwise.
     #[arg(long)]
     floor: Option<f64>,
-    /// What the resampling starts from.
+    /// The seed of the resampling.
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }
 
-/// What a comparison says of a figure.
+/// The result of comparing a figure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// Within noise.
     Same,
-    /// Beyond noise, to the better.
+    /// Better, beyond noise.
     Better,
-    /// Beyond noise, to the worse.
+    /// Worse, beyond noise.
     Worse,
     /// Not known on both sides.
     Unknown,
@@ -47,19 +47,18 @@ pub enum Verdict {
 /// A figure on both sides.
 #[derive(Debug)]
 pub struct Line {
-    /// What it is, with its unit.
+    /// The name, with the unit.
     pub name: &'static str,
-    /// Of the old runs, the median.
+    /// The median of the old runs.
     pub old: Option<f64>,
-    /// Of the new runs.
+    /// The median of the new runs.
     pub new: Option<f64>,
-    /// New over old, and between what it lies 99 times of 100.
+    /// The ratio of new to old, and its 99 % interval.
     pub ratio: Option<(f64, f64, f64)>,
-    /// What follows.
     pub verdict: Verdict,
 }
 
-/// Prints the comparison; an error when something is worse.
+/// Prints the comparison. Fails if something is worse.
 pub fn run(options: &Compare) -> Result<()> {
     let read = |paths: &str| paths.split(',').map(|path| Results::read(Path::new(path))).collect::<Result<Vec<_>>>();
     let (old, new) = (read(&options.old)?, read(&options.new)?);
@@ -79,7 +78,7 @@ pub fn run(options: &Compare) -> Result<()> {
     Ok(())
 }
 
-/// The least change that counts, for so many runs a side: one run does not show how runs differ from each other.
+/// The minimum change that counts, for this many runs per side: one run does not show how runs differ from each other.
 fn floor(runs: usize) -> f64 {
     match runs {
         0 | 1 => 0.10,
@@ -88,7 +87,7 @@ fn floor(runs: usize) -> f64 {
     }
 }
 
-/// An error unless all did the same.
+/// Fails unless all runs did the same.
 fn ensure_alike(old: &[Results], new: &[Results]) -> Result<()> {
     let all: Vec<&Results> = old.iter().chain(new).collect();
     let Some(first) = all.first() else { return Ok(()) };
@@ -122,7 +121,7 @@ fn differences(one: &ScenarioFacts, two: &ScenarioFacts) -> Vec<String> {
         .collect()
 }
 
-/// Every figure.
+/// Compares every figure.
 pub fn compare(old: &[Results], new: &[Results], floor: f64, seed: u64) -> Vec<Line> {
     FIGURES.iter().map(|figure| line(figure, old, new, floor, seed)).collect()
 }
@@ -135,14 +134,14 @@ fn line(figure: &Figure, old: &[Results], new: &[Results], floor: f64, seed: u64
         return Line { name, old: was, new: is, ratio: None, verdict: Verdict::Unknown };
     };
     if was <= 0.0 {
-        // There is no ratio to nothing: any that came is a change.
+        // There is no ratio to 0, so any increase from 0 is a change.
         let verdict = if is <= 0.0 { Verdict::Same } else { figure.wanted.verdict(true) };
         return Line { name, old: Some(was), new: Some(is), ratio: None, verdict };
     }
     let ratio = is / was;
     let (least, most) = bootstrap::interval(figure, old, new, seed);
     let floor = if old.len().min(new.len()) < 3 { floor.max(figure.floor_of_few) } else { floor };
-    // Half as much and twice as much are the same change.
+    // On a logarithmic scale: halving and doubling are changes of the same size.
     let is_change = (least > 1.0 || most < 1.0) && ratio.ln().abs() > floor.ln_1p();
     let verdict = if is_change { figure.wanted.verdict(ratio > 1.0) } else { Verdict::Same };
     Line { name, old: Some(was), new: Some(is), ratio: Some((ratio, least, most)), verdict }
@@ -179,7 +178,7 @@ mod tests {
     use super::*;
     use crate::report::results::{SecondRow, tests::results};
 
-    /// Thirty seconds with latencies around a class, CPU and rate as given, and some wobble.
+    /// Results of thirty seconds with latencies around a class, the given CPU time, and some noise.
     fn run(class: u32, cpu_s: f64, seed: u64) -> Results {
         let mut random = crate::run::random::Random::new(seed, &[]);
         let mut results = results();

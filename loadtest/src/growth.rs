@@ -1,5 +1,5 @@
-//! How cost grows: hourglass is started for every point on a fresh folder and given as much as it takes, while one
-//! quantity is varied and all others stay: sensors, readings per POST, connections, readings in the store.
+//! Measures how cost grows with one quantity at a time: sensors, readings per POST, connections, or stored readings.
+//! Starts hourglass with a fresh folder for every point, and loads it as fast as possible.
 
 mod figures;
 mod load;
@@ -20,34 +20,34 @@ use crate::run::target::Start;
 use crate::servers::programs::ProgramOptions;
 use crate::servers::spawn::unless_told_to_stop;
 
-/// Measure how cost grows with sensors, readings per POST, connections and what is stored.
+/// Measure how cost grows with the number of sensors, readings per POST, connections and stored readings.
 #[derive(Debug, Args)]
 pub struct Growth {
-    /// Which store hourglass has.
+    /// The store of hourglass.
     #[arg(long, default_value = "embedded")]
     store: Start,
-    /// Only this series.
+    /// Run only this series.
     #[arg(long)]
     only: Option<Series>,
     #[command(flatten)]
     sizes: Sizes,
     #[command(flatten)]
     programs: ProgramOptions,
-    /// Where folders are made for what is started, each gone after its point. 100 million readings take 10 GB of it.
+    /// Parent folder of the temporary folders, one per point. 100 million readings need 10 GB.
     #[arg(long, default_value = "target")]
     folder: PathBuf,
-    /// Where the results are written as JSON, after every point.
+    /// File for the results as JSON, written after every point.
     #[arg(long)]
     json: Option<PathBuf>,
-    /// Where they are written as a page with plots.
+    /// File for the results as an HTML page with plots.
     #[arg(long)]
     html: Option<PathBuf>,
-    /// Start nothing, and print the tables (with --html, make the page) of results that an earlier run has written here.
+    /// Run nothing; print the tables (and with --html write the page) of the results in this file.
     #[arg(long, conflicts_with_all = ["json", "only"])]
     table: Option<PathBuf>,
 }
 
-/// Runs it all. What it starts is ended, also when it is told to stop.
+/// Runs everything. Stops everything that it started, also after a signal.
 pub async fn run(options: Growth) -> Result<()> {
     match &options.table {
         Some(path) => show(&options, &Results::read(path)?),

@@ -1,4 +1,4 @@
-//! Load for a hourglass that is running already: the rate, the latencies and the servers' CPU time.
+//! Loads a running hourglass as fast as possible, and reports the rate, the latencies and the servers' CPU time.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,16 +16,16 @@ use crate::stats::{percentile_ms, to_f64};
 /// Write readings of a fleet of sensors in time order.
 #[derive(Debug, Args)]
 pub struct Ingest {
-    /// Where hourglass listens.
+    /// The address of hourglass.
     #[arg(long, default_value = "127.0.0.1:8086")]
     target: String,
     /// The database to write to.
     #[arg(long, default_value = "loadtest")]
     db: String,
-    /// Sensors, each with two fields.
+    /// Number of sensors, each with two fields.
     #[arg(long, default_value_t = 1000)]
     sensors: usize,
-    /// Readings in all.
+    /// Total number of readings.
     #[arg(long, default_value_t = 2_000_000)]
     readings: usize,
     /// Seconds between two readings of a sensor.
@@ -34,21 +34,20 @@ pub struct Ingest {
     /// Lines per POST.
     #[arg(long, default_value_t = 5000)]
     lines: usize,
-    /// Connections, each with one POST under way.
+    /// Number of connections, each with one POST at a time.
     #[arg(long, default_value_t = 8)]
     connections: usize,
     /// What an ack promises: "log" or "store".
     #[arg(long, default_value = "log")]
     ack: String,
-    /// Process ids whose CPU time is reported: the server's, and mongod's.
+    /// Process ids of the server and of mongod, to report their CPU time.
     #[arg(long, value_delimiter = ',')]
     pids: Vec<u32>,
-    /// Longest time for the whole run, in seconds.
+    /// Maximum time for the whole run, in seconds.
     #[arg(long, default_value_t = 600)]
     timeout: u64,
 }
 
-/// Sends it all.
 pub async fn run(options: Ingest) -> Result<()> {
     let limit = Duration::from_secs(options.timeout);
     tokio::time::timeout(limit, ingest(&options)).await.context("the run took longer than --timeout")?

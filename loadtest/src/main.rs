@@ -1,6 +1,6 @@
-//! Load for hourglass: scenarios on a schedule, with latencies, what the server used, and proof that nothing was lost
-//! (`run`, `compare`); as much as it takes, as fast as it takes it (`ingest`), and how that grows (`growth`); and the same load, and questions, to
-//! hourglass and to others (`peers`, `queries`), of which it also asks what became of what they acked (`prove`).
+//! The load tester. `run` and `compare`: scenarios on a schedule, with latencies, resource usage, and a check that
+//! nothing acked was lost. `ingest` and `growth`: maximum throughput, and how cost grows. `peers`, `queries` and
+//! `prove`: the same load and the same queries for hourglass and other databases, and whether these keep what they ack.
 
 mod bodies;
 mod client;
@@ -23,7 +23,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
-/// Sends load to hourglass and says how fast it was.
+/// Send load to hourglass and measure how fast it is.
 #[derive(Debug, Parser)]
 #[command(name = "hourglass-loadtest", version)]
 struct Arguments {
@@ -33,22 +33,22 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Write readings of a fleet of sensors in time order, many lines per POST, to a running hourglass.
+    /// Write readings of a fleet of sensors to a running hourglass, in time order, many lines per POST.
     Ingest(ingest::Ingest),
-    /// Measure how cost grows with sensors, readings per POST, connections and what is stored.
+    /// Measure how cost grows with the number of sensors, readings per POST, connections and stored readings.
     Growth(growth::Growth),
-    /// Give hourglass, InfluxDB, VictoriaMetrics and MongoDB's own time-series collections the same readings.
+    /// Write the same readings to hourglass, InfluxDB, VictoriaMetrics and MongoDB time-series collections.
     Peers(peers::Peers),
-    /// Ask hourglass, InfluxDB, VictoriaMetrics and MongoDB's own time-series collections the same questions.
+    /// Run the same queries on hourglass, InfluxDB, VictoriaMetrics and MongoDB time-series collections.
     Queries(queries::Queries),
-    /// Have hourglass, InfluxDB, VictoriaMetrics and MongoDB's own time-series collections killed, repeated to, corrected
-    /// and told late, and compare what they then say with what they acked.
+    /// Test hourglass, InfluxDB, VictoriaMetrics and MongoDB time-series collections with kills, retries, corrections
+    /// and late readings, and compare what they return with what they acked.
     Prove(prove::Prove),
-    /// Run a scenario on a schedule that does not wait for the server, and judge what came of it.
+    /// Run a scenario on a schedule that does not wait for the server, and check its bounds.
     Run(Box<run::Run>),
-    /// List the scenarios that the program carries with it.
+    /// List the built-in scenarios.
     Scenarios,
-    /// Compare results of `run`, and say what changed beyond noise.
+    /// Compare results of `run`, and report changes beyond noise.
     Compare(compare::Compare),
 }
 

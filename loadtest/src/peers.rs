@@ -1,5 +1,5 @@
-//! The same readings to hourglass and to others that keep them, each server alone on the machine and on a fresh
-//! folder, round by round, then at one rate that all are offered; whoever loses a reading ends the run.
+//! Writes the same readings to hourglass and other servers, each alone on the machine with a fresh folder: first as
+//! fast as possible, round by round, then at one rate for all. A lost reading ends the run.
 
 mod contender;
 mod disk;
@@ -25,35 +25,35 @@ use self::work::{Shape, Sizes, Work};
 use crate::servers::programs::ProgramOptions;
 use crate::servers::spawn::unless_told_to_stop;
 
-/// Give hourglass and others the same readings.
+/// Write the same readings to hourglass and other servers.
 #[derive(Debug, Args)]
 pub struct Peers {
-    /// How often each server has its turn at each work.
+    /// Number of rounds; each server runs each workload once per round.
     #[arg(long, default_value_t = 3)]
     rounds: usize,
-    /// Only this work.
+    /// Run only this workload.
     #[arg(long)]
     only: Option<Shape>,
-    /// For how many seconds at most each is offered half of what the slowest took, in as many turns as there are rounds, 3
-    /// at least; 0 leaves it out.
+    /// Maximum seconds of load at half the rate of the slowest server, in as many turns as there are rounds, but at
+    /// least 3; 0 skips this part.
     #[arg(long, default_value_t = 10)]
     offered_seconds: u64,
     #[command(flatten)]
     sizes: Sizes,
     #[command(flatten)]
     programs: ProgramOptions,
-    /// Where a folder is made for a server's data, gone after its turn.
+    /// Parent folder of the temporary folders, one per turn.
     #[arg(long, default_value = "target")]
     folder: PathBuf,
-    /// Where the results are written as JSON.
+    /// File for the results as JSON.
     #[arg(long)]
     json: Option<PathBuf>,
-    /// Start nothing, and print the table of results that an earlier run has written here.
+    /// Run nothing; print the tables of the results in this file.
     #[arg(long, conflicts_with_all = ["json", "only"])]
     table: Option<PathBuf>,
 }
 
-/// Runs it all. What it starts is ended, also when it is told to stop.
+/// Runs everything. Stops everything that it started, also after a signal.
 pub async fn run(options: Peers) -> Result<()> {
     match &options.table {
         Some(path) => print_table(path),
@@ -96,7 +96,7 @@ async fn measure(options: &Peers) -> Result<()> {
     Ok(())
 }
 
-/// Everybody's turn at a work. Nobody comes after the same one in every round.
+/// One turn of each server at a workload. The order changes from round to round.
 async fn one_round(bench: &Bench, work: &Work, round: usize, rows: &mut [Row]) -> Result<()> {
     let mut contenders = Contender::ALL;
     contenders.rotate_left(round % Contender::ALL.len());

@@ -1,4 +1,4 @@
-//! What the kernel says of other processes (`proc(5)`).
+//! Reads resource usage of other processes from the kernel (`proc(5)`).
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -8,31 +8,31 @@ use anyhow::{Context, Result};
 /// Clock ticks per second in `/proc/<pid>/stat`: 100 on every Linux in use.
 const TICKS: f64 = 100.0;
 
-/// CPU seconds, user and system, that each process has used.
+/// CPU seconds, user and system, of each process.
 pub fn cpu_seconds(pids: &[u32]) -> Result<Vec<f64>> {
     pids.iter().map(|pid| cpu_of(*pid).with_context(|| format!("reading the CPU time of process {pid}"))).collect()
 }
 
 fn cpu_of(pid: u32) -> Result<f64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    // The name in parentheses may hold spaces; the fields after it are numbered from 3.
+    // The name in parentheses may contain spaces; the fields after it are numbered from 3.
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
     let ticks = |field: usize| -> Result<f64> { Ok(fields.get(field - 3).context("a short line")?.parse()?) };
     Ok((ticks(14)? + ticks(15)?) / TICKS)
 }
 
-/// The most memory that was ever resident, in MiB.
+/// Peak resident memory, in MiB.
 pub fn resident_mib(pid: u32) -> Result<u64> {
     Ok(status_kib(pid, "VmHWM:")? / 1024)
 }
 
-/// Has the most memory that was ever resident counted from now on.
+/// Resets the peak of resident memory.
 pub fn forget_peak(pid: u32) -> Result<()> {
-    // proc(5): "5" resets the peak and nothing else.
+    // proc(5): "5" resets only the peak.
     std::fs::write(format!("/proc/{pid}/clear_refs"), "5").with_context(|| format!("resetting process {pid}'s peak"))
 }
 
-/// The memory that is resident now, in MiB.
+/// Current resident memory, in MiB.
 pub fn resident_now_mib(pid: u32) -> Result<f64> {
     Ok(f64::from(u32::try_from(status_kib(pid, "VmRSS:")?)?) / 1024.0)
 }
@@ -43,8 +43,8 @@ fn status_kib(pid: u32, name: &str) -> Result<u64> {
     Ok(line.trim().trim_end_matches(" kB").trim().parse()?)
 }
 
-/// Bytes that a process has made dirty in files. A kernel with large folios (ext4 since 6.16) counts a whole folio, up to
-/// megabytes, when a byte of it is written and synced.
+/// Bytes of page cache that a process has dirtied (`write_bytes`). With large folios (ext4 since Linux 6.16), the
+/// kernel counts a whole folio, up to megabytes, when one byte of it is written and synced.
 pub fn dirtied_bytes(pid: u32) -> Result<u64> {
     let io =
         std::fs::read_to_string(format!("/proc/{pid}/io")).with_context(|| format!("reading process {pid}'s io"))?;
@@ -52,12 +52,12 @@ pub fn dirtied_bytes(pid: u32) -> Result<u64> {
     Ok(line.trim().parse()?)
 }
 
-/// Bytes that the disk under a folder has been given to write since the machine was started, by everybody.
+/// Bytes written to the disk under a folder since the machine was started, by all processes.
 pub fn disk_written_bytes(folder: &Path) -> Result<u64> {
-    /// The unit of these counts, whatever the disk's own is.
+    /// The unit of these counts, regardless of the disk's sector size.
     const SECTOR: u64 = 512;
     let device = std::fs::metadata(folder)?.dev();
-    // As makedev(3) packs them; disks' numbers are far below the bits above.
+    // Packed as by makedev(3); the numbers of disks do not use the higher bits.
     let (major, minor) = ((device >> 8) & 0xfff, (device & 0xff) | ((device >> 12) & 0xff_ff00));
     let path = format!("/sys/dev/block/{major}:{minor}/stat");
     let stat = std::fs::read_to_string(&path).with_context(|| format!("reading {path}"))?;

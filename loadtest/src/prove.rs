@@ -1,5 +1,6 @@
-//! hourglass and others under the same oracle: killed while they ack, told the same twice, corrected and told late. Each
-//! alone on the machine, on fresh folders, as it is shipped; what it then says is compared with what it acked.
+//! Checks hourglass and other systems with the same oracle: kills while they ack, retries, corrections and late
+//! readings. Each runs alone on the machine, with fresh folders and its default configuration; what it returns is
+//! compared with what it acked.
 
 mod asking;
 mod corrections;
@@ -25,36 +26,36 @@ use self::system::System;
 use crate::servers::programs::{ProgramOptions, Programs, cores_and_memory};
 use crate::servers::spawn::unless_told_to_stop;
 
-/// Ask hourglass and others what became of what they acked.
+/// Check whether hourglass and other systems keep what they acked.
 #[derive(Debug, Args)]
 pub struct Prove {
-    /// Who is asked; everybody when it is not given.
+    /// The systems to check. Default: all.
     #[arg(long)]
     peer: Vec<Peer>,
-    /// How often each is killed.
+    /// Number of kills of each system.
     #[arg(long, default_value_t = 10)]
     cycles: usize,
-    /// For how many seconds at most each is written to before a kill: longer than a system leaves in memory what it has
-    /// acked, or all of that is lost.
+    /// Maximum seconds of writes before a kill. It should be longer than a system keeps acked readings only in memory;
+    /// otherwise all of them would be lost.
     #[arg(long, default_value_t = 20)]
     stream_seconds: u64,
-    /// What the random moments come from.
+    /// The seed of the random moments.
     #[arg(long, default_value_t = 1)]
     seed: u64,
     #[command(flatten)]
     programs: ProgramOptions,
-    /// Where folders are made for the data, gone at the end.
+    /// Parent folder of the temporary folders for the data.
     #[arg(long, default_value = "target")]
     folder: PathBuf,
-    /// Where the results are written as JSON.
+    /// File for the results as JSON.
     #[arg(long)]
     json: Option<PathBuf>,
-    /// Start nothing, and print the tables of results that an earlier run has written here.
+    /// Run nothing; print the tables of the results in this file.
     #[arg(long, conflicts_with_all = ["json", "peer"])]
     table: Option<PathBuf>,
 }
 
-/// Runs it all. What it starts is ended, also when it is told to stop. An error when hourglass broke the law.
+/// Runs everything. Stops everything that it started, also after a signal. Fails if hourglass has a violation.
 pub async fn run(options: Prove) -> Result<()> {
     match &options.table {
         Some(path) => print_table(path),
@@ -92,7 +93,7 @@ async fn prove(options: &Prove) -> Result<()> {
     Ok(())
 }
 
-/// Each part on a fresh folder.
+/// Runs all checks on a system, each with a fresh folder.
 async fn of_peer(peer: Peer, programs: &Programs, options: &Prove) -> Result<Proof> {
     let version = peer.version(programs)?;
     let start = || System::start(peer, programs, &options.folder);

@@ -1,5 +1,5 @@
-//! The same questions to hourglass and to others that answer them, over the same data, each server
-//! alone on the machine, round by round; whoever answers wrongly ends the run.
+//! Runs the same queries over the same data on hourglass and other servers, each alone on the machine, round by round.
+//! A wrong answer ends the run.
 
 mod asked;
 mod data;
@@ -21,29 +21,28 @@ use crate::servers::mongod::Mongod;
 use crate::servers::programs::{ProgramOptions, Programs};
 use crate::servers::spawn::{Folder, free_port, unless_told_to_stop};
 
-/// Ask hourglass and others the same questions.
+/// Run the same queries on hourglass and other servers.
 #[derive(Debug, Args)]
 pub struct Queries {
-    /// How often each server has its turn.
+    /// Number of rounds; each server has one turn per round.
     #[arg(long, default_value_t = 3)]
     rounds: usize,
-    /// Runs of each question in a turn, after three that do not count.
+    /// Measured runs of each query per turn, after three runs that do not count.
     #[arg(long, default_value_t = 12)]
     runs: usize,
-    /// Starts in a turn of which only the first answer counts.
+    /// Restarts per turn, to measure the first answer after a start.
     #[arg(long, default_value_t = 10)]
     cold: usize,
     #[command(flatten)]
     programs: ProgramOptions,
-    /// Where a folder is made for all their data, gone at the end.
+    /// Parent folder of the temporary folder for all data.
     #[arg(long, default_value = "target")]
     folder: PathBuf,
-    /// Where the results are written as JSON.
+    /// File for the results as JSON.
     #[arg(long)]
     json: Option<PathBuf>,
 }
 
-/// Who is asked.
 #[derive(Debug, Clone, Copy)]
 enum Server {
     Hourglass { embedded: bool },
@@ -72,10 +71,10 @@ impl Server {
     }
 }
 
-/// Runs of each question that do not count.
+/// Runs of each query that do not count.
 const WARM_UPS: usize = 3;
 
-/// Runs it all. What it starts is ended, also when it is told to stop.
+/// Runs everything. Stops everything that it started, also after a signal.
 pub async fn run(options: Queries) -> Result<()> {
     unless_told_to_stop(measure(&options)).await
 }

@@ -1,4 +1,4 @@
-//! What a run found: the figures as data, as text for a terminal, and as a page with plots.
+//! The results of a run: as data, as text for a terminal, and as an HTML page with plots.
 
 pub mod html;
 pub mod machine;

@@ -1,5 +1,5 @@
-//! A scenario run against a server on a schedule that does not wait for it: latencies from the moment at which each POST
-//! was due, what the server used, and on demand the proof that what was acked is stored.
+//! Runs a scenario on a schedule that does not wait for the server. Measures latencies from the moment at which each
+//! POST was due, and the server's resource usage. On demand checks that exactly what was acked is stored.
 
 pub mod asking;
 mod bounds;
@@ -40,64 +40,62 @@ use crate::verify::{self, Sent};
 pub struct Run {
     /// The name of a built-in scenario (see `scenarios`), or the path of a TOML file.
     scenario: String,
-    /// Where hourglass listens.
+    /// The address of hourglass.
     #[arg(long, default_value = "http://127.0.0.1:8086")]
     target: String,
-    /// Start a server for the run on a fresh folder, and end it afterwards.
+    /// Start a server with a fresh folder for the run, and stop it afterwards.
     #[arg(long, conflicts_with_all = ["target", "pids"])]
     start: Option<target::Start>,
-    /// Readings per second in place of the scenario's rate.
+    /// Readings per second, instead of the scenario's rate.
     #[arg(long)]
     rate: Option<f64>,
-    /// For how long POSTs are sent, such as 30s, in place of the scenario's.
+    /// How long POSTs are sent, such as 30s, instead of the scenario's duration.
     #[arg(long)]
     duration: Option<Span>,
-    /// Connections in place of the scenario's.
+    /// Number of connections, instead of the scenario's.
     #[arg(long)]
     connections: Option<usize>,
-    /// Another seed than the scenario's.
+    /// The seed, instead of the scenario's.
     #[arg(long)]
     seed: Option<u64>,
-    /// The database to write to. To verify, it must not hold the scenario's measurements yet.
+    /// The database to write to. With --verify, it must not contain the scenario's measurements yet.
     #[arg(long, default_value = "loadtest")]
     db: String,
-    /// Read back everything after the run, and prove that what was acked is stored and nothing else.
+    /// Read everything back after the run, and check that exactly what was acked is stored.
     #[arg(long)]
     verify: bool,
-    /// Where the results are written as JSON.
+    /// File for the results as JSON.
     #[arg(long)]
     json: Option<PathBuf>,
-    /// Where they are written as a page with plots.
+    /// File for the results as an HTML page with plots.
     #[arg(long)]
     html: Option<PathBuf>,
-    /// Process ids whose CPU and memory count: the server's, and mongod's. Else the target's /metrics are asked.
+    /// Process ids of the server and of mongod, to measure their CPU and memory. By default, /metrics of the target is
+    /// used.
     #[arg(long, value_delimiter = ',')]
     pids: Vec<u32>,
     #[command(flatten)]
     programs: ProgramOptions,
-    /// Where a folder is made for what --start starts, gone at the end.
+    /// Parent folder of the temporary folder for --start.
     #[arg(long, default_value = "target")]
     folder: PathBuf,
 }
 
-/// Runs it. What it starts is ended, also when it is told to stop.
+/// Runs the scenario. Stops everything that it started, also after a signal.
 pub async fn run(options: Run) -> Result<()> {
     unless_told_to_stop(measure(&options)).await
 }
 
-/// A run with everything that the flags changed.
+/// The scenario of a run, changed by the flags.
 pub struct Planned {
-    /// The scenario's name.
     pub name: String,
-    /// A number for its text.
+    /// A hash of the scenario's text.
     pub fingerprint: String,
-    /// What is done.
     pub scenario: Scenario,
-    /// What all that is random depends on.
     pub seed: u64,
-    /// The time of the first readings, in nanoseconds.
+    /// The timestamp of the first readings, in nanoseconds.
     pub start: i64,
-    /// Where to.
+    /// The database.
     pub db: String,
 }
 
@@ -149,7 +147,7 @@ async fn measure(options: &Run) -> Result<()> {
     Ok(())
 }
 
-/// The built-in scenarios, each with what it is for.
+/// Prints the built-in scenarios.
 pub fn list() -> Result<()> {
     for name in builtin::names() {
         let scenario = Scenario::parse(builtin::text(name).unwrap_or_default())?;

@@ -1,4 +1,4 @@
-//! Several senders that each send the next body as soon as the last one was acked.
+//! A closed loop: several senders that each send the next body as soon as the last one was acked.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,23 +10,23 @@ use tokio::task::JoinSet;
 
 use crate::client::Connection;
 
-/// Somebody who sends what is numbered.
+/// Sends numbered items.
 pub trait Sender: Send + 'static {
-    /// Sends the one of that number until it is acked, and returns how often it was refused before.
+    /// Sends the item with this number until it is acked. Returns the number of 503 answers.
     fn send(&mut self, number: usize) -> impl Future<Output = Result<usize>> + Send;
 }
 
-/// What all senders saw.
+/// The results of all senders.
 pub struct Sent {
-    /// From the first try of each to its ack.
+    /// Times from the first attempt of each item to its ack.
     pub latencies: Vec<Duration>,
-    /// Answers that said to come back later.
+    /// Number of 503 answers.
     pub refused: usize,
-    /// From the first try of all to the last ack.
+    /// Time from the first attempt to the last ack.
     pub took: Duration,
 }
 
-/// Has so many sent.
+/// Sends `count` items.
 pub async fn send_all<S: Sender>(senders: Vec<S>, count: usize) -> Result<Sent> {
     let next = Arc::new(AtomicUsize::new(0));
     let mut sent = Sent { latencies: Vec::with_capacity(count), refused: 0, took: Duration::ZERO };
@@ -57,7 +57,7 @@ async fn send_next<S: Sender>(mut sender: S, next: Arc<AtomicUsize>, count: usiz
     }
 }
 
-/// Bodies posted over one connection.
+/// Posts bodies over one connection.
 struct Poster {
     connection: Connection,
     path: String,
@@ -70,7 +70,7 @@ impl Sender for Poster {
     }
 }
 
-/// Posts all bodies over so many connections.
+/// Posts all bodies over this many connections.
 pub async fn post_all(target: &str, path: &str, bodies: &Arc<Vec<Bytes>>, connections: usize) -> Result<Sent> {
     let mut posters = Vec::with_capacity(connections);
     for _ in 0..connections {

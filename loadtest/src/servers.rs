@@ -1,5 +1,4 @@
-//! The servers that are measured: their programs, and how each is started on loopback, fed and ended. Knows nothing
-//! of what is measured.
+//! The servers to measure: finds their programs, and starts, prepares and stops them on loopback.
 
 pub mod http;
 pub mod mongod;

@@ -1,8 +1,8 @@
-//! Small sums over measured figures.
+//! Statistics over measured figures.
 
 use std::time::Duration;
 
-/// The least time in milliseconds that so many of a hundred do not exceed.
+/// A percentile, in milliseconds.
 pub fn percentile_ms(times: &[Duration], percent: usize) -> f64 {
     let mut times = times.to_vec();
     times.sort_unstable();
@@ -10,7 +10,7 @@ pub fn percentile_ms(times: &[Duration], percent: usize) -> f64 {
     times.get(place).map_or(0.0, |time| time.as_secs_f64() * 1000.0)
 }
 
-/// The middle one, of an even count the mean of the two in the middle.
+/// The median; of an even count, the mean of the two in the middle.
 pub fn median(figures: impl IntoIterator<Item = f64>) -> f64 {
     let mut figures: Vec<f64> = figures.into_iter().collect();
     figures.sort_by(f64::total_cmp);
@@ -21,13 +21,13 @@ pub fn median(figures: impl IntoIterator<Item = f64>) -> f64 {
     }
 }
 
-/// A count as a number to divide by.
+/// A count as a float.
 #[expect(clippy::cast_precision_loss, reason = "for people to read")]
 pub fn to_f64(count: usize) -> f64 {
     count as f64
 }
 
-/// About three digits that count, thousands apart.
+/// Formats with about three significant digits and separated thousands.
 pub fn three_digits(value: f64) -> String {
     let decimals = match value.abs() {
         below if below < 10.0 && below.fract() != 0.0 => 2,

@@ -1,5 +1,5 @@
-//! The proof that acked means stored: what was sent is made again from the seed, everything is read back over HTTP, and
-//! both are compared reading by reading.
+//! Checks that exactly what was acked is stored: generates the sent readings again from the seed, reads everything back
+//! over HTTP, and compares both reading by reading.
 
 mod expected;
 mod stored;
@@ -19,20 +19,19 @@ use crate::run::posts::Posts;
 use crate::run::recorder::Outcome;
 use crate::run::schedule::Schedule;
 
-/// Readings are looked for so long before and after those that were sent, too.
+/// How far before and after the sent readings to look for others.
 const MARGIN_NS: i64 = 3_600_000_000_000;
 
-/// What a run sent.
 #[derive(Debug, Clone, Copy)]
 pub struct Sent<'a> {
-    /// What became of each POST.
+    /// The outcome of each POST.
     pub outcomes: &'a [Outcome],
-    /// The latest time of a reading, in nanoseconds.
+    /// The latest timestamp sent, in nanoseconds.
     pub reached: i64,
 }
 
-/// An error unless the database is free of the scenario's measurements: what lies there already cannot be told from what
-/// is written twice.
+/// Fails unless the database has none of the scenario's measurements, because older readings could not be told from
+/// readings that are stored twice.
 pub async fn ensure_empty(address: &str, planned: &Planned) -> Result<()> {
     let path = format!("/api/v1/measurements?db={}", encoded(&planned.db));
     let (status, said) = Connection::open(address).await?.get(&path).await?;
@@ -49,7 +48,7 @@ pub async fn ensure_empty(address: &str, planned: &Planned) -> Result<()> {
     Ok(())
 }
 
-/// Reads all of it back and compares.
+/// Reads everything back and compares.
 pub async fn verify(address: &str, planned: &Planned, sent: Sent<'_>) -> Result<Verified> {
     let began = Instant::now();
     println!("reading back what was acked");
@@ -75,7 +74,7 @@ pub async fn verify(address: &str, planned: &Planned, sent: Sent<'_>) -> Result<
     Ok(verified)
 }
 
-/// The same POSTs as in the run, for as long as anybody asks.
+/// The same POSTs as in the run, without end.
 fn again(planned: &Planned) -> Posts {
     let mut scenario = planned.scenario.clone();
     scenario.gzip = false;
@@ -83,7 +82,6 @@ fn again(planned: &Planned) -> Posts {
     Posts::new(&scenario, schedule, planned.seed, planned.start)
 }
 
-/// The names of the measurements, each once.
 fn names(planned: &Planned) -> std::collections::BTreeSet<&str> {
     planned.scenario.measurements.iter().map(|one| one.name.as_str()).collect()
 }

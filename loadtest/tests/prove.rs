@@ -1,4 +1,4 @@
-//! `prove` on those peers that are on this machine: one kill each, and the law holds for hourglass.
+//! Runs `prove` on the systems that are installed: one kill each. hourglass must have no violation.
 #![allow(clippy::unwrap_used)]
 
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 const LOADTEST: &str = env!("CARGO_BIN_EXE_hourglass-loadtest");
 
-/// Says that something was not run; with HOURGLASS_TEST_REQUIRE=all that is a failure, as in all tests.
+/// Reports a skipped test; with HOURGLASS_TEST_REQUIRE=all that is a failure, as in all tests.
 fn not_run(needs: &str, is_in_ci: bool) {
     let is_required = std::env::var("HOURGLASS_TEST_REQUIRE").is_ok_and(|required| required == "all");
     assert!(!(is_in_ci && is_required), "{needs}, and HOURGLASS_TEST_REQUIRE=all");
@@ -20,7 +20,7 @@ fn on_path(name: &str) -> Option<PathBuf> {
     std::env::split_paths(&path).map(|folder| folder.join(name)).find(|program| program.is_file())
 }
 
-/// Runs it, and returns what it found of the peer and whether it ended well.
+/// Runs `prove`, and returns its results for the peer and whether it succeeded.
 fn prove(peer: &str, flags: &[(&str, &Path)]) -> (Value, bool) {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
     let json = folder.join(format!("prove-{peer}-{}.json", std::process::id()));
@@ -44,7 +44,7 @@ fn prove(peer: &str, flags: &[(&str, &Path)]) -> (Value, bool) {
     (found["proofs"][0].clone(), output.status.success())
 }
 
-/// What is beside the load tester: built with it by `cargo test --workspace`.
+/// The binary beside the load tester; `cargo test --workspace` builds both.
 fn hourglass() -> Option<PathBuf> {
     let program = Path::new(LOADTEST).with_file_name("hourglass");
     program.is_file().then_some(program)
@@ -60,11 +60,11 @@ fn hourglass_holds_the_law_that_its_peers_are_asked_about() {
     assert_eq!(cycle["lost"], 0);
     assert_eq!(found["retries"]["counted_after_restart"], 1000.0);
     assert_eq!(found["corrections"].as_array().unwrap().len(), 4);
-    // Six aggregates (two fields) of 4 sensors in 24 hours: an answer that lacks some is not content with none.
+    // Six aggregates (two fields) of 4 sensors in 24 hours: there must be all of them.
     assert_eq!(found["late"]["after_restart"]["aggregates"], 4 * 24 * 6);
 }
 
-/// The oracle must see what peers say of themselves, or it sees nothing.
+/// Checks that the oracle finds the weaknesses that the systems document themselves.
 #[test]
 fn the_oracle_sees_that_victoriametrics_keeps_duplicates() {
     let Some(victoria) = on_path("victoria-metrics") else { return not_run("no victoria-metrics on PATH", false) };

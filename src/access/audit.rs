@@ -1,5 +1,5 @@
-//! What was done that somebody may ask about later: deletions, changes of tokens, and who was turned away. A JSON object
-//! per line in a file of the data directory; everything a client sent is a JSON string there, so that no line can be forged.
+//! The audit log: deletions, token changes and denied requests, one JSON object per line, in a file of the data
+//! directory. Everything a client sent is written as a JSON string, so that no client can forge a line.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -11,56 +11,50 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-/// At this size the file is put aside, in the place of the one put aside before.
+/// Above this size the file is renamed to `audit.log.1`, replacing the previous one.
 const FILE_BYTES: u64 = 16 << 20;
-/// Who was turned away is told at most so often per second; the rest is counted.
+/// Most denials written per second; the others are only counted.
 const DENIALS_PER_SECOND: u32 = 10;
-/// How much of a text from outside goes into a line.
+/// Most characters of a client's text in one line.
 const TEXT_CHARS: usize = 256;
 
-/// What happened.
 #[derive(Debug, Clone, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Event<'a> {
     /// A token was created, rotated or revoked.
     Token {
-        /// What was done.
+        /// `created`, `rotated` or `revoked`.
         action: &'static str,
-        /// To which.
         name: &'a str,
     },
-    /// Somebody was turned away.
+    /// A request was denied.
     Denied {
-        /// Why.
+        /// See [`Denied::label`](super::Denied::label); also `forbidden` and `origin`.
         reason: &'static str,
-        /// From where.
         address: Option<IpAddr>,
-        /// What was asked: a route's pattern.
+        /// The route's pattern, or `tcp`.
         route: &'static str,
-        /// Which token it was, as far as there is one.
+        /// The token's name if it is known, else the id in the text that was sent.
         token: Option<&'a str>,
     },
-    /// Denials that were not told one by one.
+    /// Denials that were not written one by one.
     Suppressed {
-        /// How many.
+        /// Their number since the last written denial.
         denials: u64,
     },
-    /// Something was created or deleted, or that was tried.
+    /// Data was created or deleted, or a client tried to.
     Change {
-        /// Who: a token's name.
+        /// The token's name.
         by: &'a str,
-        /// From where.
         address: Option<IpAddr>,
-        /// The statement, as it was understood.
+        /// The statement as parsed, not as sent.
         statement: String,
-        /// In which database.
         database: &'a str,
-        /// `done`, or why not.
+        /// `done`, or the error.
         outcome: String,
     },
 }
 
-/// The file.
 #[derive(Debug)]
 pub struct Audit {
     path: PathBuf,
@@ -82,21 +76,21 @@ struct Line<'a> {
 }
 
 impl Audit {
-    /// In this data directory.
+    /// The file is created by the first event.
     #[must_use]
     pub fn new(data_dir: &Path) -> Self {
         let denials = Denials { since: Instant::now(), told: 0, suppressed: 0 };
         Self { path: data_dir.join("audit.log"), denials: Mutex::new(denials) }
     }
 
-    /// Writes a line; that it could not be written is logged.
+    /// Writes an event; a failure is logged.
     pub fn note(&self, event: &Event<'_>) {
         if let Err(error) = self.append(event) {
-            tracing::error!(%error, ?event, "the audit log could not be written");
+            tracing::error!(%error, ?event, "writing the audit log failed");
         }
     }
 
-    /// Writes that somebody was turned away, unless that happens too often.
+    /// Writes a denial, unless there were too many in this second.
     pub fn note_denied(&self, event: &Event<'_>, now: Instant) {
         let suppressed = {
             let mut denials = self.denials.lock().unwrap_or_else(PoisonError::into_inner);
@@ -117,7 +111,7 @@ impl Audit {
         self.note(event);
     }
 
-    /// Opened for each line, since the command line writes to it, too.
+    /// Opens the file for each line, since the command line writes to it, too.
     fn append(&self, event: &Event<'_>) -> io::Result<()> {
         let mut line = serde_json::to_vec(&Line { time: jiff::Timestamp::now().to_string(), event })?;
         line.push(b'\n');
@@ -129,7 +123,7 @@ impl Audit {
     }
 }
 
-/// A text from outside, cut to a length fit for a line.
+/// A client's text, cut to the length that fits into a line.
 #[must_use]
 pub fn cut(text: &str) -> String {
     text.chars().take(TEXT_CHARS).collect()

@@ -1,4 +1,4 @@
-//! Who a request comes from, as far as that is known, and what it may therefore do.
+//! The identity of a request's sender, and what it may do.
 
 use std::sync::Arc;
 
@@ -6,43 +6,40 @@ use super::quota::{Allowance, Usage};
 use super::scopes::Pin;
 use super::token::Token;
 
-/// A token that counts, with what was brought in by it.
+/// A valid token and its quota usage.
 #[derive(Debug)]
 pub struct Holder {
-    /// The token.
     pub token: Token,
-    /// What it has used of its quota; it stays when the token changes otherwise.
+    /// Kept when the token changes, unless its quota changes.
     pub usage: Arc<Usage>,
 }
 
-/// Who asks.
+/// The sender of a request.
 #[derive(Debug, Clone)]
 pub enum Caller {
-    /// Anybody, where nobody has to say who they are: all is allowed.
+    /// An anonymous sender, where no token is required: everything is allowed.
     Anybody,
-    /// Somebody with a token.
+    /// A sender with a valid token.
     Holder(Arc<Holder>),
 }
 
-/// Why somebody is not who they say.
+/// Why a sender could not be authenticated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Denied {
-    /// There was no token.
+    /// The request has no token.
     Missing,
-    /// What was there is no token's text.
+    /// The text is not in the form of a token.
     Malformed,
-    /// There is no such token, or the secret is another.
+    /// No token has this id, or the secret is wrong.
     Unknown,
-    /// It was revoked.
     Revoked,
-    /// Its time is over.
     Expired,
-    /// The tokens are not known at present.
+    /// The tokens have not been loaded yet.
     Unavailable,
 }
 
 impl Denied {
-    /// The metric label, and the audit log's word.
+    /// The label in metrics and the reason in the audit log.
     #[must_use]
     pub fn label(self) -> &'static str {
         match self {
@@ -57,49 +54,47 @@ impl Denied {
 }
 
 impl Caller {
-    /// Whether they may write to a database.
     #[must_use]
     pub fn may_write(&self, database: &str) -> bool {
         self.token().is_none_or(|token| token.scopes.may_write(database))
     }
 
-    /// Whether they may read a database.
     #[must_use]
     pub fn may_read(&self, database: &str) -> bool {
         self.token().is_none_or(|token| token.scopes.may_read(database))
     }
 
-    /// Whether they may delete from a database, or drop it.
+    /// Whether the caller may delete from a database or drop it.
     #[must_use]
     pub fn may_manage(&self, database: &str) -> bool {
         self.token().is_none_or(|token| token.scopes.may_manage(database))
     }
 
-    /// Whether they may do what concerns all databases.
+    /// Whether the caller may run operations that concern all databases.
     #[must_use]
     pub fn is_admin(&self) -> bool {
         self.token().is_none_or(|token| token.scopes.is_admin())
     }
 
-    /// Whether they may see metrics and the service's status.
+    /// Whether the caller may read metrics and the service's status.
     #[must_use]
     pub fn may_observe(&self) -> bool {
         self.token().is_none_or(|token| token.scopes.may_observe())
     }
 
-    /// What every sensor that they write or read must have.
+    /// The tag values that every sensor the caller writes or reads must have.
     #[must_use]
     pub fn pins(&self) -> &[Pin] {
         self.token().map_or(&[], |token| &token.scopes.pins)
     }
 
-    /// Their token's name, for people.
+    /// The token's name, for display.
     #[must_use]
     pub fn name(&self) -> &str {
         self.token().map_or("anybody", |token| &token.name)
     }
 
-    /// Who pays for what they bring in.
+    /// The quota that is charged for the caller's writes.
     #[must_use]
     pub fn allowance(&self) -> Allowance {
         match self {
@@ -108,7 +103,7 @@ impl Caller {
         }
     }
 
-    /// What they have used of their quota, where they have one.
+    /// The usage of the caller's quota; `None` without a quota.
     #[must_use]
     pub fn usage(&self) -> Option<&Usage> {
         match self {

@@ -1,5 +1,6 @@
-//! Tokens in a file of the data directory: all of them where the store is embedded, and what was last known of
-//! MongoDB's. Written whole beside it and renamed, under a lock, so that whoever reads it finds the old one or the new one.
+//! Tokens in a file of the data directory: with the embedded store the tokens themselves, with MongoDB a copy of the
+//! last known ones. A change writes a new file and renames it, so that a reader sees the old or the new file; changes
+//! of the tokens themselves hold a lock.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -13,64 +14,63 @@ use serde::{Deserialize, Serialize};
 use super::token::{Token, TokenStore, TokenStoreError};
 
 const FORMAT: u32 = 1;
-/// The owner's alone: digests cannot be turned back into tokens, but names and scopes are nobody else's business.
+/// Readable by the owner only: digests cannot be turned back into tokens, but names and scopes are private, too.
 const MODE: u32 = 0o600;
 
-/// A file of tokens.
 #[derive(Debug, Clone)]
 pub struct TokenFile {
     path: PathBuf,
 }
 
 #[derive(Serialize, Deserialize)]
-struct Content {
+struct TokensFile {
     format: u32,
     tokens: Vec<Token>,
 }
 
 impl TokenFile {
-    /// The tokens of a service whose store is embedded.
+    /// The tokens of a service with the embedded store.
     #[must_use]
     pub fn own(data_dir: &Path) -> Self {
         Self { path: data_dir.join("tokens.json") }
     }
 
-    /// What was last known of tokens that are kept elsewhere.
+    /// The last known tokens of a service that keeps its tokens in MongoDB.
     #[must_use]
     pub fn cache(data_dir: &Path) -> Self {
         Self { path: data_dir.join("tokens.cache.json") }
     }
 
-    /// All of them; `None` when there is no file.
+    /// All tokens; `None` if there is no file.
     ///
     /// # Errors
-    /// The file cannot be read, or is none of tokens.
+    /// The file cannot be read or is not a token file.
     pub fn read(&self) -> Result<Option<Vec<Token>>, TokenStoreError> {
         let text = match fs::read(&self.path) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(self.unreadable(error)),
         };
-        let content: Content = serde_json::from_slice(&text).map_err(|error| self.unreadable(error))?;
+        let content: TokensFile = serde_json::from_slice(&text).map_err(|error| self.unreadable(error))?;
         if content.format != FORMAT {
-            return Err(self.unreadable(format!("format {}, and {FORMAT} is what is known here", content.format)));
+            return Err(self.unreadable(format!("format {}, but only {FORMAT} is supported", content.format)));
         }
         Ok(Some(content.tokens))
     }
 
-    /// When it was last written, to see whether it is to be read again.
+    /// Modification time and length, to detect a change.
     #[must_use]
     pub fn written(&self) -> Option<(SystemTime, u64)> {
         let meta = fs::metadata(&self.path).ok()?;
         Some((meta.modified().ok()?, meta.len()))
     }
 
-    /// Replaces all of them, durably.
+    /// Replaces all tokens, durably.
     ///
     /// # Errors
     /// The file cannot be written.
     pub fn write(&self, tokens: &[Token]) -> io::Result<()> {
-        let content = Content { format: FORMAT, tokens: tokens.to_vec() };
+        let content = TokensFile { format: FORMAT, tokens: tokens.to_vec() };
         let mut text = serde_json::to_vec_pretty(&content)?;
         text.push(b'\n');
         let beside = self.path.with_extension("json.new");

@@ -1,6 +1,6 @@
-//! How much a token, or a database, may bring in: readings per second, new sensors per hour, sensors in all. A request
-//! is let in while there is something left and pays what it turned out to hold, so that none is judged by halves: a large one
-//! is paid off by waiting.
+//! Quotas of tokens and databases: readings per second, new sensors per hour, sensors in total. A request is admitted
+//! while anything is left of the quota, and is charged afterwards for all it held. So no request is admitted in part;
+//! after a large one the balance is negative, and later requests wait until it is positive again.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -9,42 +9,39 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-/// So many seconds' worth may come at once.
+/// A burst may use this many seconds' worth of readings at once.
 const BURST_SECONDS: f64 = 5.0;
-/// From this share on whoever brings it in is warned.
+/// From this used share on, the sender gets a warning.
 const WARN_FROM: f64 = 0.8;
 const HOUR: f64 = 3600.0;
 
-/// Bounds; nothing where there is none.
+/// The limits of a quota; `None` for no limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Quota {
-    /// Readings per second, over some seconds.
+    /// Readings per second, with bursts of a few seconds' worth.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub readings_per_second: Option<u32>,
-    /// Sensors per hour that nobody has met before.
+    /// Sensors per hour that are new to the service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub new_sensors_per_hour: Option<u32>,
-    /// Sensors in all.
+    /// Sensors in total.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sensors: Option<u32>,
 }
 
 impl Quota {
-    /// Whether it bounds nothing.
+    /// Whether it limits nothing.
     #[must_use]
     pub fn is_none(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// What a bound is on.
+/// What a limit applies to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rate {
-    /// Readings per second.
     Readings,
-    /// New sensors per hour.
     NewSensors,
-    /// Sensors in all.
     Sensors,
 }
 
@@ -68,48 +65,46 @@ impl Rate {
     }
 }
 
-/// A quota that is used up, or nearly.
+/// A quota that is used up or nearly used up.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Exhausted {
-    /// Of what.
     pub rate: Rate,
-    /// Whose: `token plant-7`, `database climate`.
+    /// For display: `token plant-7`, `database climate`.
     pub owner: String,
-    /// The bound.
     pub limit: u32,
-    /// How much of it is used, from 0 to 1 and beyond.
+    /// The used share; above 1 when the balance is negative.
     pub used: f64,
-    /// When there will be something left again.
+    /// The time until something is left again.
     pub retry_after: Duration,
 }
 
 impl Exhausted {
-    /// The bound in words.
+    /// The quota in words.
     #[must_use]
     pub fn bound(&self) -> String {
-        format!("the quota of {} of {} {}", self.owner, self.limit, self.rate.words())
+        format!("the quota of {} ({} {})", self.owner, self.limit, self.rate.words())
     }
 }
 
 impl fmt::Display for Exhausted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.used {
-            used if used < 1.0 => write!(f, "{} is used to {:.0} %", self.bound(), used * 100.0),
+            used if used < 1.0 => write!(f, "{} is {:.0} % used", self.bound(), used * 100.0),
             _ => write!(f, "{} is used up", self.bound()),
         }
     }
 }
 
-/// What has been used of a quota since the process started.
+/// The usage of a quota since the process started.
 #[derive(Debug)]
 pub struct Usage {
     owner: String,
-    /// Whether the owner is a token, for metrics.
+    /// The metric label: `token` or `database`.
     scope: &'static str,
     quota: Quota,
-    readings: Option<Mutex<Bucket>>,
-    new_sensors: Option<Mutex<Bucket>>,
-    /// Hashes of the sensors brought in; never more than the quota allows.
+    readings: Option<Mutex<TokenBucket>>,
+    new_sensors: Option<Mutex<TokenBucket>>,
+    /// Hashes of the sensors written so far; never more than the quota allows.
     sensors: Mutex<HashSet<u64>>,
 }
 
@@ -118,7 +113,7 @@ impl Usage {
     #[must_use]
     pub fn new(scope: &'static str, name: &str, quota: Quota) -> Self {
         let bucket = |limit: Option<u32>, burst: f64, per_second: f64| {
-            limit.map(|limit| Mutex::new(Bucket::full(f64::from(limit) * burst, f64::from(limit) * per_second)))
+            limit.map(|limit| Mutex::new(TokenBucket::full(f64::from(limit) * burst, f64::from(limit) * per_second)))
         };
         Self {
             owner: format!("{scope} {name}"),
@@ -130,13 +125,12 @@ impl Usage {
         }
     }
 
-    /// The bounds.
     #[must_use]
     pub fn quota(&self) -> &Quota {
         &self.quota
     }
 
-    /// Whose it is, for people.
+    /// The owner, for display.
     #[must_use]
     pub fn owner(&self) -> &str {
         &self.owner
@@ -148,10 +142,10 @@ impl Usage {
         self.scope
     }
 
-    /// Whether readings may come in now.
+    /// Checks that readings may be admitted now.
     ///
     /// # Errors
-    /// When the ones before have used up more than there was.
+    /// When earlier readings have used up the quota.
     pub fn admit(&self, now: Instant) -> Result<(), Exhausted> {
         let (Some(bucket), Some(limit)) = (&self.readings, self.quota.readings_per_second) else { return Ok(()) };
         let mut bucket = bucket.lock().unwrap_or_else(PoisonError::into_inner);
@@ -162,7 +156,7 @@ impl Usage {
         Err(self.exhausted(Rate::Readings, limit, 1.0, bucket.until_some()))
     }
 
-    /// Pays for readings that came in; tells when little is left.
+    /// Charges for admitted readings; returns a warning when little is left.
     pub fn charge(&self, readings: usize, now: Instant) -> Option<Exhausted> {
         let (bucket, limit) = (self.readings.as_ref()?, self.quota.readings_per_second?);
         let mut bucket = bucket.lock().unwrap_or_else(PoisonError::into_inner);
@@ -171,23 +165,23 @@ impl Usage {
         (bucket.used() >= WARN_FROM).then(|| self.exhausted(Rate::Readings, limit, bucket.used(), bucket.until_some()))
     }
 
-    /// Takes one new sensor out of the hour's.
+    /// Charges for one new sensor.
     ///
     /// # Errors
-    /// When there is none left.
+    /// When the hour's quota is used up.
     pub fn take_new_sensor(&self, now: Instant) -> Result<(), Exhausted> {
         self.new_sensor(now, 1.0)
     }
 
-    /// Whether there is a new sensor left of the hour's.
+    /// Checks that a new sensor would be admitted now.
     ///
     /// # Errors
-    /// When there is none.
+    /// When the hour's quota is used up.
     pub fn new_sensors_left(&self, now: Instant) -> Result<(), Exhausted> {
         self.new_sensor(now, 0.0)
     }
 
-    /// Takes as much of one, where there is one left.
+    /// Charges `take` (1 or 0) if at least one new sensor is left.
     fn new_sensor(&self, now: Instant, take: f64) -> Result<(), Exhausted> {
         let (Some(bucket), Some(limit)) = (&self.new_sensors, self.quota.new_sensors_per_hour) else { return Ok(()) };
         let mut bucket = bucket.lock().unwrap_or_else(PoisonError::into_inner);
@@ -199,7 +193,7 @@ impl Usage {
         Ok(())
     }
 
-    /// Gives one back that was taken and then not met.
+    /// Refunds one new sensor that was charged but not created.
     pub fn give_back(&self) {
         if let Some(bucket) = &self.new_sensors {
             let mut bucket = bucket.lock().unwrap_or_else(PoisonError::into_inner);
@@ -207,10 +201,10 @@ impl Usage {
         }
     }
 
-    /// Whether this sensor is among those that the owner may bring in; the first so many are.
+    /// Counts this sensor as one of the owner's; those counted first stay admitted.
     ///
     /// # Errors
-    /// When it is one too many.
+    /// When the sensor is not counted yet and the limit is reached.
     pub fn admit_sensor(&self, key: &str) -> Result<(), Exhausted> {
         let Some(limit) = self.quota.sensors else { return Ok(()) };
         let hash = rapidhash::v3::rapidhash_v3(key.as_bytes());
@@ -225,16 +219,17 @@ impl Usage {
         Ok(())
     }
 
-    /// Whether another sensor may be brought in, of those counted here.
+    /// Checks that one more sensor can be counted here.
     ///
     /// # Errors
-    /// When there are as many as there may be.
+    /// When the limit is reached.
     pub fn sensors_left(&self) -> Result<(), Exhausted> {
         let count = self.sensors.lock().unwrap_or_else(PoisonError::into_inner).len();
         self.too_many(count).map_or(Ok(()), Err)
     }
 
-    /// Which quotas of sensors are nearly used up, `known` being the sensors that the owner has where others count them.
+    /// A warning when a quota of sensors is nearly used up. `known` is the owner's number of sensors if the caller
+    /// counts them; else those counted here apply.
     #[must_use]
     pub fn sensors_warning(&self, known: Option<usize>, now: Instant) -> Option<Exhausted> {
         if let Some(limit) = self.quota.sensors {
@@ -250,7 +245,7 @@ impl Usage {
         (bucket.used() >= WARN_FROM).then(|| self.exhausted(Rate::NewSensors, limit, bucket.used(), bucket.until(1.0)))
     }
 
-    /// A bound on sensors in all that others count, and that is reached.
+    /// An error if `known` sensors, counted by the caller, reach the limit.
     #[must_use]
     pub fn too_many(&self, known: usize) -> Option<Exhausted> {
         let limit = self.quota.sensors?;
@@ -262,16 +257,16 @@ impl Usage {
     }
 }
 
-/// What may be brought in, refilled as time goes by; below zero it is a debt.
+/// A token bucket whose balance may become negative.
 #[derive(Debug)]
-struct Bucket {
+struct TokenBucket {
     left: f64,
     size: f64,
     per_second: f64,
     filled: Instant,
 }
 
-impl Bucket {
+impl TokenBucket {
     fn full(size: f64, per_second: f64) -> Self {
         Self { left: size, size, per_second, filled: Instant::now() }
     }
@@ -286,7 +281,7 @@ impl Bucket {
         if self.size > 0.0 { 1.0 - self.left / self.size } else { 1.0 }
     }
 
-    /// How long until there is anything.
+    /// The time until the balance is zero.
     fn until_some(&self) -> Duration {
         self.until(0.0)
     }
@@ -297,18 +292,16 @@ impl Bucket {
     }
 }
 
-/// Who pays for what a request brings in.
+/// The usage that a request is charged to, if its sender has a quota.
 #[derive(Debug, Clone, Default)]
 pub struct Allowance(Option<std::sync::Arc<Usage>>);
 
 impl Allowance {
-    /// Somebody with a quota.
     #[must_use]
     pub fn of(usage: std::sync::Arc<Usage>) -> Self {
         Self(Some(usage).filter(|usage| !usage.quota.is_none()))
     }
 
-    /// The quota, where there is one.
     #[must_use]
     pub fn usage(&self) -> Option<&Usage> {
         self.0.as_deref()
@@ -320,10 +313,10 @@ fn as_f64(count: usize) -> f64 {
     count as f64
 }
 
-/// A rate as people write it: `5000/s`, `100/h`.
+/// Parses a rate such as `5000/s` or `100/h`; the unit may be missing.
 ///
 /// # Errors
-/// What would do.
+/// A message with an example.
 pub fn parse_rate(text: &str, unit: &str) -> Result<u32, String> {
     let number = text.strip_suffix(unit).and_then(|rest| rest.strip_suffix('/')).unwrap_or(text);
     match number.parse::<u32>() {
@@ -353,7 +346,7 @@ mod tests {
                 usage.charge(37, now);
             }
         }
-        // A minute's worth, what may come at once, and the request that went into debt.
+        // A minute's worth, one burst, and the request that made the balance negative.
         assert!((6_000..=6_000 + 500 + 37).contains(&let_in), "{let_in}");
     }
 
@@ -363,7 +356,7 @@ mod tests {
         let now = Instant::now();
         assert!(usage.charge(300, now).is_none(), "at 60 %");
         let warned = usage.charge(100, now).unwrap();
-        assert!(warned.to_string().contains("token plant-7 of 100 readings per second is used to 80 %"), "{warned}");
+        assert!(warned.to_string().contains("token plant-7 (100 readings per second) is 80 % used"), "{warned}");
         usage.charge(1100, now);
         let refused = usage.admit(now).unwrap_err();
         assert!((9..=10).contains(&refused.retry_after.as_secs()), "{:?}", refused.retry_after);

@@ -1,4 +1,4 @@
-//! The tokens as this process knows them, kept up to date: who a request comes from is answered from memory.
+//! The tokens in memory, refreshed in the background, so that authenticating a request needs no I/O.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -10,66 +10,66 @@ use super::quota::Usage;
 use super::secret::{Presented, Secret};
 use super::token::{Token, TokenStore, TokenStoreError};
 
-/// How often a file is looked at for a change.
+/// How often a token file is checked for changes.
 const FILE_INTERVAL: Duration = Duration::from_millis(500);
-/// How often tokens that are kept elsewhere are read: a change is known within seconds.
+/// How often tokens in MongoDB are read: a change takes effect within seconds.
 const STORE_INTERVAL: Duration = Duration::from_secs(2);
 
-/// When somebody has to say who they are.
+/// When a request needs a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// Always.
     Always,
-    /// Once there is a token, revoked ones included.
+    /// As soon as any token exists, even a revoked one.
     OnceThereIsAToken,
 }
 
-/// All tokens, and where they are kept.
+/// All tokens, and the store they are loaded from.
 #[derive(Debug)]
-pub struct Registry {
-    known: RwLock<Arc<Known>>,
+pub struct TokenRegistry {
+    known: RwLock<Arc<KnownTokens>>,
     mode: Mode,
     store: Arc<dyn TokenStore>,
-    /// Its file's change is looked at before it is read.
+    /// The store's file if it is one: checked for changes before it is read.
     file: Option<TokenFile>,
-    /// What is known of tokens that are kept elsewhere, for a start while that is away.
+    /// A copy of MongoDB's tokens, for a start while MongoDB is unavailable.
     cache: Option<TokenFile>,
 }
 
 #[derive(Debug, Default)]
-struct Known {
-    /// Whether they were ever learnt, from where they are kept or from the cache.
+struct KnownTokens {
+    /// Whether tokens were ever loaded, from the store or from the cache.
     learnt: bool,
-    /// Whether there ever was one, or what may be one and cannot be read: from then on nobody gets in without.
+    /// Whether a token ever existed, or the tokens were unreadable and so may hold one: from then on every request
+    /// needs a token.
     guarded: bool,
     tokens: Vec<Token>,
     by_id: HashMap<String, (Secret, Arc<Holder>)>,
     by_name: HashMap<String, Arc<Holder>>,
 }
 
-impl Registry {
-    /// Tokens of a file.
+impl TokenRegistry {
+    /// Tokens in a file.
     #[must_use]
     pub fn of_file(file: TokenFile, mode: Mode) -> Self {
         Self { known: RwLock::default(), mode, store: Arc::new(file.clone()), file: Some(file), cache: None }
     }
 
-    /// Tokens that are kept elsewhere, remembered in a file.
+    /// Tokens in MongoDB, with a copy in a file.
     #[must_use]
     pub fn of_store(store: Arc<dyn TokenStore>, cache: TokenFile, mode: Mode) -> Self {
         Self { known: RwLock::default(), mode, store, file: None, cache: Some(cache) }
     }
 
-    /// Reads them; where they are kept elsewhere and that is away, what was last known of them.
+    /// Loads the tokens; if the store fails and there is a cache, the last known ones.
     ///
     /// # Errors
-    /// When they are not known at all.
+    /// When neither the store nor a cache has tokens.
     pub async fn load(&self) -> Result<(), TokenStoreError> {
         match self.refresh().await {
             Ok(()) => Ok(()),
             Err(error) => match self.cache.as_ref().map(TokenFile::read).transpose()?.flatten() {
                 Some(tokens) => {
-                    tracing::warn!(%error, tokens = tokens.len(), "the tokens are those that were known last");
+                    tracing::warn!(%error, tokens = tokens.len(), "reading the tokens failed; the last known tokens apply");
                     self.learn(tokens);
                     Ok(())
                 }
@@ -78,9 +78,9 @@ impl Registry {
         }
     }
 
-    /// Keeps them up to date until it is aborted.
+    /// Refreshes the tokens until it is aborted.
     pub async fn watch(self: Arc<Self>) {
-        // What changed since it was loaded is not missed.
+        // `None`, so that a change since the first load is noticed.
         let mut seen = None;
         let mut failed = false;
         loop {
@@ -94,10 +94,10 @@ impl Registry {
                     seen = now;
                     failed = false;
                 }
-                // What was known goes on to count.
+                // The last known tokens still apply.
                 Err(error) if !failed => {
                     self.doubt(&error);
-                    tracing::warn!(%error, "the tokens are those that were known last");
+                    tracing::warn!(%error, "reading the tokens failed; the last known tokens apply");
                     failed = true;
                 }
                 Err(_) => {}
@@ -111,26 +111,27 @@ impl Registry {
             return Ok(());
         }
         if let Some(Err(error)) = self.cache.as_ref().map(|cache| cache.write(&tokens)) {
-            tracing::warn!(%error, "the tokens could not be remembered for a start while the store is away");
+            tracing::warn!(%error, "writing the token cache failed; a start while the store is unavailable would have old tokens");
         }
         self.learn(tokens);
         Ok(())
     }
 
-    /// Where there is something now that cannot be read, nobody gets in without a token that was known before.
+    /// If the tokens become unreadable while none is known, denies every request until they can be read: the unreadable
+    /// ones may be the first.
     fn doubt(&self, error: &TokenStoreError) {
         let before = self.known();
         if matches!(error, TokenStoreError::Unreadable { .. }) && !before.guarded {
-            let known = Known { guarded: true, ..Known::default() };
+            let known = KnownTokens { guarded: true, ..KnownTokens::default() };
             *self.known.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(known);
         }
     }
 
-    /// Takes tokens over. What was used of a quota that stays as it was is still used.
+    /// Replaces the tokens. The usage of a quota that did not change is kept.
     fn learn(&self, tokens: Vec<Token>) {
         let before = self.known();
         let guarded = before.guarded || !tokens.is_empty();
-        let mut known = Known { learnt: true, guarded, ..Known::default() };
+        let mut known = KnownTokens { learnt: true, guarded, ..KnownTokens::default() };
         for token in &tokens {
             let used = before.by_name.get(&token.name).filter(|holder| holder.token.quota == token.quota);
             let usage = used.map(|holder| holder.usage.clone());
@@ -145,39 +146,39 @@ impl Registry {
         *self.known.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(known);
     }
 
-    fn known(&self) -> Arc<Known> {
+    fn known(&self) -> Arc<KnownTokens> {
         self.known.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// How many tokens there are, revoked ones included.
+    /// The number of tokens, revoked ones included.
     #[must_use]
     pub fn len(&self) -> usize {
         self.known().tokens.len()
     }
 
-    /// Whether there is none, not even a revoked one.
+    /// Whether no token exists, not even a revoked one.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether a token counts at a time.
+    /// Whether any token is valid at `now` (seconds since the epoch).
     #[must_use]
     pub fn has_live(&self, now: i64) -> bool {
         self.known().tokens.iter().any(|token| token.is_live(now))
     }
 
-    /// Whether everybody has to say who they are.
+    /// Whether requests need a token.
     #[must_use]
     pub fn is_enforced(&self) -> bool {
         self.mode == Mode::Always || self.known().guarded
     }
 
-    /// Makes a token where there is none yet, and returns its text; `None` when there is one, or another process is just
-    /// making it.
+    /// Stores the first token and returns its text; `None` if a token exists already, or another process stores it at
+    /// the same time.
     ///
     /// # Errors
-    /// When it could not be kept.
+    /// When the token could not be stored.
     pub async fn make_first(&self, token: Token, text: String) -> Result<Option<String>, TokenStoreError> {
         if !self.is_empty() || !self.store.put(&token, None).await? {
             return Ok(None);
@@ -186,10 +187,10 @@ impl Registry {
         Ok(Some(text))
     }
 
-    /// Who a request comes from: by the token it carries, or by the name that its client's certificate was given.
+    /// Authenticates a request: by its token, or without one by the names in its client's certificate.
     ///
     /// # Errors
-    /// When it has to say, and does not, or not rightly.
+    /// When a token is required and there is no valid one.
     pub fn caller(&self, token: Option<&str>, certified: &[Box<str>], now: i64) -> Result<Caller, Denied> {
         let known = self.known();
         if self.mode == Mode::OnceThereIsAToken && !known.guarded {
@@ -249,7 +250,7 @@ mod tests {
     async fn a_token_counts_from_when_it_is_kept_until_it_is_revoked() {
         let folder = tempfile::tempdir().unwrap();
         let file = TokenFile::own(folder.path());
-        let registry = Registry::of_file(file.clone(), Mode::OnceThereIsAToken);
+        let registry = TokenRegistry::of_file(file.clone(), Mode::OnceThereIsAToken);
         registry.load().await.unwrap();
         assert!(matches!(registry.caller(Some("anything"), &[], 0), Ok(Caller::Anybody)));
         let (mut one, text) = token("one");
@@ -284,7 +285,7 @@ mod tests {
         one.secrets.push(newer);
         one.expires = Some(80);
         file.put(&one, None).await.unwrap();
-        let registry = Registry::of_file(file, Mode::Always);
+        let registry = TokenRegistry::of_file(file, Mode::Always);
         assert_eq!(registry.caller(Some(&text), &[], 0).unwrap_err(), Denied::Unavailable);
         registry.load().await.unwrap();
         assert!(registry.caller(Some(&old), &[], 49).is_ok() && registry.caller(Some(&text), &[], 79).is_ok());

@@ -1,79 +1,74 @@
-//! What a token may do: databases by glob, and tag values that its sensors must have.
+//! The scopes of a token: databases by glob, and tag values that its sensors must have.
 
 use serde::{Deserialize, Serialize};
 
 use crate::reading::Sensor;
 
-/// A tag that every sensor must have with this value, written or read.
+/// A tag and its only allowed value, for every sensor that the token writes or reads.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pin {
-    /// The tag's key.
     pub key: String,
-    /// The only value it may have.
     pub value: String,
 }
 
 impl Pin {
-    /// Whether a sensor has it.
+    /// Whether a sensor has the tag with this value.
     #[must_use]
     pub fn matches(&self, sensor: &Sensor) -> bool {
         sensor.tag(&self.key) == Some(&*self.value)
     }
 }
 
-/// What a token may do. Each list has globs of databases' names.
+/// What a token may do. The lists hold globs of database names.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Scopes {
-    /// Where it may write.
     #[serde(default)]
     pub write: Vec<String>,
-    /// Where it may read.
     #[serde(default)]
     pub read: Vec<String>,
-    /// Where it may also delete, and create and drop databases. `*` is for the service as a whole, too.
+    /// Databases it may write, read, delete from, create and drop. The glob `*` also allows operations on the whole
+    /// service.
     #[serde(default)]
     pub admin: Vec<String>,
-    /// Whether it may read metrics and the service's status.
+    /// Allows reading metrics and the service's status.
     #[serde(default)]
     pub metrics: bool,
-    /// What its sensors must have.
+    /// Restricts the token to sensors with these tags.
     #[serde(default)]
     pub pins: Vec<Pin>,
 }
 
 impl Scopes {
-    /// Whether it may write to a database.
     #[must_use]
     pub fn may_write(&self, database: &str) -> bool {
         any(&self.write, database) || any(&self.admin, database)
     }
 
-    /// Whether it may read a database.
     #[must_use]
     pub fn may_read(&self, database: &str) -> bool {
         any(&self.read, database) || any(&self.admin, database)
     }
 
-    /// Whether it may delete from a database, or drop it.
+    /// Whether the token may delete from a database or drop it.
     #[must_use]
     pub fn may_manage(&self, database: &str) -> bool {
-        // Whoever drops a database drops all its sensors.
+        // Dropping a database drops all its sensors, also those that the pins exclude.
         self.pins.is_empty() && any(&self.admin, database)
     }
 
-    /// Whether it may do what concerns all databases.
+    /// Whether the token may run operations that concern all databases.
     #[must_use]
     pub fn is_admin(&self) -> bool {
         self.pins.is_empty() && self.admin.iter().any(|glob| glob == "*")
     }
 
-    /// Whether it may read metrics.
+    /// Whether the token may read metrics and the service's status.
     #[must_use]
     pub fn may_observe(&self) -> bool {
         self.metrics || self.is_admin()
     }
 
-    /// Whether it may do nothing at all.
+    /// Whether the token allows nothing.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.write.is_empty() && self.read.is_empty() && self.admin.is_empty() && !self.metrics
@@ -84,18 +79,18 @@ fn any(globs: &[String], name: &str) -> bool {
     globs.iter().any(|glob| matches(glob, name))
 }
 
-/// Whether a text can stand for databases: `*` for any characters, `?` for one, and nothing else is special.
+/// Whether a text is a valid glob: `*` matches any characters, `?` matches one, nothing else is special.
 #[must_use]
 pub fn is_glob(text: &str) -> bool {
     !text.is_empty() && text.len() <= 64 && !text.chars().any(char::is_control)
 }
 
-/// Whether a glob takes a name. In time that grows with the product of their lengths at most.
+/// Whether a glob matches a name. Takes at most time proportional to the product of their lengths.
 #[must_use]
 pub fn matches(glob: &str, name: &str) -> bool {
     let (glob, name): (Vec<char>, Vec<char>) = (glob.chars().collect(), name.chars().collect());
     let (mut g, mut n) = (0, 0);
-    // Where the last `*` stands, and up to where it has swallowed.
+    // The position of the last `*`, and the end of what it matches so far.
     let mut star: Option<(usize, usize)> = None;
     while n < name.len() {
         match glob.get(g) {

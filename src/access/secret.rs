@@ -1,5 +1,5 @@
-//! The secret half of a token: made from 256 random bits, shown once, kept as its SHA-256. As text it is
-//! `hg_<id>_<secret>`: the id, which is no secret, finds the token without comparing against all of them.
+//! The secret of a token: 256 random bits, shown once, stored as SHA-256. Its text is `hg_<id>_<secret>`; the id is
+//! public and finds the token without a comparison against all of them.
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -9,23 +9,23 @@ const PREFIX: &str = "hg_";
 const ID_BYTES: usize = 6;
 const SECRET_BYTES: usize = 32;
 
-/// What is kept of a secret.
+/// The stored form of a secret.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Secret {
-    /// Which one: 12 hexadecimal digits.
+    /// 12 hexadecimal digits.
     pub id: String,
-    /// The SHA-256 of the secret's text, in hexadecimal.
+    /// SHA-256 of the secret's text (not of its bytes), in hexadecimal.
     pub sha256: String,
-    /// Until when it counts after a newer one was made, in seconds since the epoch.
+    /// The end of its validity after a rotation, in seconds since the epoch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<i64>,
 }
 
 impl Secret {
-    /// A new one, and the text that is to be shown once.
+    /// A new secret, and the text to show once.
     ///
     /// # Errors
-    /// When the system gives no random bytes.
+    /// When the system has no random bytes.
     pub fn generate() -> Result<(Self, String), getrandom::Error> {
         let (mut id, mut secret) = ([0; ID_BYTES], [0; SECRET_BYTES]);
         getrandom::fill(&mut id)?;
@@ -35,7 +35,7 @@ impl Secret {
         Ok((Self { sha256: hex(&Sha256::digest(&secret)), id, until: None }, text))
     }
 
-    /// Whether this is it, in a time that does not depend on how much of it is right.
+    /// Whether the presented secret is this one. Compares in constant time.
     #[must_use]
     pub fn is(&self, presented: &Presented<'_>) -> bool {
         let digest = hex(&Sha256::digest(presented.secret));
@@ -43,16 +43,16 @@ impl Secret {
     }
 }
 
-/// A token as a client sent it. Shows nothing of itself but its id.
+/// A token as a client sent it. Its `Debug` output shows only the id.
 #[derive(Clone, Copy)]
 pub struct Presented<'a> {
-    /// Which one it says it is.
+    /// The claimed id.
     pub id: &'a str,
     secret: &'a str,
 }
 
 impl<'a> Presented<'a> {
-    /// Takes the text apart; `None` when it is no token's.
+    /// `None` if the text is not in the form of a token.
     #[must_use]
     pub fn parse(text: &'a str) -> Option<Self> {
         let (id, secret) = text.trim().strip_prefix(PREFIX)?.split_once('_')?;

@@ -1,4 +1,4 @@
-//! A token as it is kept, and what keeps tokens.
+//! A token as it is stored, and the trait of token stores.
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
@@ -7,38 +7,37 @@ use super::quota::Quota;
 use super::scopes::Scopes;
 use super::secret::Secret;
 
-/// A token. Times are in whole seconds since the epoch.
+/// A stored token. Times are whole seconds since the epoch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Token {
-    /// Its name, by which people speak of it; no two have the same.
+    /// Unique.
     pub name: String,
-    /// The secret that counts, and the one before while both do. None once it is revoked.
+    /// The current secret, and after a rotation the previous one while both are valid. Empty once revoked.
     pub secrets: Vec<Secret>,
-    /// What it may do.
     pub scopes: Scopes,
-    /// How much of it.
     #[serde(default)]
     pub quota: Quota,
-    /// When it was created.
     pub created: i64,
-    /// From when on it does not count any more.
+    /// The end of its validity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires: Option<i64>,
-    /// When it was revoked. It is kept, so that a service whose last token goes does not open to everybody.
+    /// When it was revoked. Revoked tokens stay stored, so that revoking the last one does not open the service to
+    /// everybody.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revoked: Option<i64>,
-    /// Grows with each change, so that two people who change it at once do not undo each other's change.
+    /// Grows with each change: a change names the rev it replaces, so that concurrent changes do not overwrite each
+    /// other.
     pub rev: i64,
 }
 
 impl Token {
-    /// Whether it counts at a time.
+    /// Whether the token is valid at `now`.
     #[must_use]
     pub fn is_live(&self, now: i64) -> bool {
         self.revoked.is_none() && self.expires.is_none_or(|expires| now < expires)
     }
 
-    /// Whether a name can be a token's: it is written into logs and headers.
+    /// Whether a text may be a token's name. Names are written into logs and headers.
     #[must_use]
     pub fn is_name(name: &str) -> bool {
         let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'@' | b':');
@@ -46,62 +45,54 @@ impl Token {
     }
 }
 
-/// What is to be done with tokens.
+/// A command on tokens.
 #[derive(Debug, Clone)]
 pub enum TokenChange {
-    /// A new one.
     Create {
-        /// Its name.
         name: String,
-        /// What it may do.
         scopes: Scopes,
-        /// How much of it.
         quota: Quota,
-        /// For how many seconds.
+        /// In seconds.
         expires_in: Option<i64>,
     },
-    /// All of them, a line each.
+    /// Lists all tokens, one per line.
     List,
-    /// It does not count any more.
     Revoke {
-        /// Which.
         name: String,
     },
-    /// A new secret.
+    /// Replaces the secret.
     Rotate {
-        /// Which.
         name: String,
-        /// For how many seconds the old secret goes on to count.
+        /// For how many seconds the old secret stays valid.
         keep: i64,
     },
 }
 
-/// Why tokens are not known, or not changed.
+/// Why tokens could not be read or changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TokenStoreError {
-    /// Where they are kept does not answer.
-    #[error("the tokens cannot be reached: {detail}")]
+    /// The store is unavailable.
+    #[error("the token store is unavailable: {detail}")]
     Away {
-        /// What was seen.
+        /// The underlying error.
         detail: String,
     },
-    /// What is kept there is no token.
+    /// The stored data is not valid tokens.
     #[error("the tokens in {place} cannot be read: {detail}")]
     Unreadable {
-        /// Where.
+        /// The file or collection.
         place: String,
-        /// What is wrong.
         detail: String,
     },
 }
 
-/// What keeps tokens.
+/// Stores tokens.
 #[async_trait]
 pub trait TokenStore: Send + Sync + std::fmt::Debug {
     /// All tokens, revoked ones included, in name order.
     async fn tokens(&self) -> Result<Vec<Token>, TokenStoreError>;
 
-    /// Keeps a token: in the place of the one of its name that has this rev, or as a new one when none is named. False when
-    /// another one is there, and nothing was changed.
+    /// Stores a token. `replaces` is the rev of the stored token of this name, `None` for a new token. Returns false,
+    /// and changes nothing, if the stored rev differs.
     async fn put(&self, token: &Token, replaces: Option<i64>) -> Result<bool, TokenStoreError>;
 }

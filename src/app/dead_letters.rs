@@ -1,5 +1,5 @@
-//! `hourglass dead-letters`: what could not be stored, listed, and sent again to a running service through the door
-//! that all readings come through.
+//! `hourglass dead-letters`: lists the dead letters, or sends them to a running service, which admits them like any
+//! other readings.
 
 mod post;
 
@@ -9,20 +9,21 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 
-use self::post::{Answer, Target};
+use self::post::{PostAnswer, Target};
 use crate::config::Settings;
-use crate::ingest::dead_letters::{Lot, Lots, Marks, Sending, parts};
+use crate::ingest::dead_letters::{Chunk, Chunks, Marks, Sending, parts};
 
-/// About how many bytes of lines are sent at once.
+/// Approximate size of one write request.
 const PART_BYTES: usize = 1 << 20;
 
-/// Lists what was not sent again, lines and all.
+/// Prints the chunks that were not yet resent.
 #[must_use]
 pub fn list_dead_letters(settings: &Settings) -> ExitCode {
     ended(list(&settings.dead_letters_file()))
 }
 
-/// Sends what was not sent again. Success when all of it was taken, and is in the store as far as that is told.
+/// Sends the chunks that were not yet resent. Succeeds if the service accepted all of them and did not fail to flush
+/// them.
 #[must_use]
 pub fn send_dead_letters(settings: &Settings, url: &str, token: Option<String>, token_file: Option<&Path>) -> ExitCode {
     let token = match token_file {
@@ -44,81 +45,81 @@ fn list(path: &Path) -> anyhow::Result<bool> {
     let unreadable = || format!("reading {}", path.display());
     let marks = Marks::read(path).with_context(unreadable)?;
     let (mut out, mut readings, mut found) = (std::io::stdout().lock(), 0, 0);
-    if let Some(mut lots) = Lots::open(path, 0).with_context(unreadable)? {
-        while let Some(lot) = lots.next(usize::MAX).with_context(unreadable)? {
-            if !marks.has(&lot) {
-                (readings, found) = (readings + lot.head.readings, found + 1);
-                writeln!(out, "# {}: {}", named(&lot), lot.head.reason)?;
-                out.write_all(&lot.lines)?;
+    if let Some(mut chunks) = Chunks::open(path, 0).with_context(unreadable)? {
+        while let Some(chunk) = chunks.next(usize::MAX).with_context(unreadable)? {
+            if !marks.has(&chunk) {
+                (readings, found) = (readings + chunk.head.readings, found + 1);
+                writeln!(out, "# {}: {}", named(&chunk), chunk.head.reason)?;
+                out.write_all(&chunk.lines)?;
             }
         }
     }
-    eprintln!("hourglass: {readings} readings in {found} lots of {}", path.display());
+    eprintln!("hourglass: {readings} readings in {found} chunks of {}", path.display());
     Ok(true)
 }
 
-fn named(lot: &Lot) -> String {
-    let kept = lot.head.kept.as_ref().map(|kept| format!(", kept {kept}")).unwrap_or_default();
-    format!("database {:?}, {} readings{kept}", lot.head.database, lot.head.readings)
+fn named(chunk: &Chunk) -> String {
+    let kept = chunk.head.kept.as_ref().map(|kept| format!(", kept {kept}")).unwrap_or_default();
+    format!("database {:?}, {} readings{kept}", chunk.head.database, chunk.head.readings)
 }
 
 fn send(path: &Path, url: &str, token: Option<&str>) -> anyhow::Result<bool> {
     let target = Target::parse(url, token)?;
     if !path.exists() {
-        println!("there are no dead letters: {}", path.display());
+        println!("there are no dead letters: {} does not exist", path.display());
         return Ok(true);
     }
     let mut sending = match Sending::begin(path) {
-        Err(error) if error.kind() == ErrorKind::WouldBlock => bail!("they are being sent just now by another process"),
-        sending => sending.context("marking what is sent")?,
+        Err(error) if error.kind() == ErrorKind::WouldBlock => bail!("another process is sending them at this moment"),
+        sending => sending.context("marking sent chunks")?,
     };
     let (taken, refused) = send_lots(path, &target, &mut sending)?;
-    let aside: Option<PathBuf> = sending.finish().context("putting the file aside")?;
-    println!("{taken} readings sent, {refused} not taken");
+    let aside: Option<PathBuf> = sending.finish().context("renaming the dead-letter file")?;
+    println!("{taken} readings sent, {refused} not accepted");
     if let Some(aside) = aside {
-        println!("all is sent: the file is {} now", aside.display());
+        println!("all dead letters are sent; the file is now {}", aside.display());
     }
     Ok(is_stored(&target, taken)? && refused == 0)
 }
 
-/// How many readings were taken, and how many not.
+/// The number of readings that the service accepted, and of those that it did not.
 fn send_lots(path: &Path, target: &Target, sending: &mut Sending) -> anyhow::Result<(u64, u64)> {
     let (mut taken, mut refused) = (0, 0);
-    let Some(mut lots) = Lots::open(path, 0)? else { return Ok((0, 0)) };
-    while let Some(lot) = lots.next(usize::MAX)? {
-        if sending.has(&lot) {
+    let Some(mut chunks) = Chunks::open(path, 0)? else { return Ok((0, 0)) };
+    while let Some(chunk) = chunks.next(usize::MAX)? {
+        if sending.has(&chunk) {
             continue;
         }
-        if lot.is_torn {
+        if chunk.is_torn {
             eprintln!(
-                "hourglass: not sent: {}: its last line has no end. If a crash has cut it off, the service keeps these \
-                 readings once more: delete the lot. Else end the line",
-                named(&lot)
+                "hourglass: not sent: {}: its last line has no newline. If a crash cut it off, the service writes these \
+                 readings to the file again: delete this chunk. If not, add the newline",
+                named(&chunk)
             );
-            refused += lot.head.readings;
+            refused += chunk.head.readings;
             continue;
         }
-        match send_lot(target, &lot)? {
-            Answer { status: 204, .. } => {
-                sending.mark(&lot).context("marking what is sent")?;
-                taken += lot.head.readings;
+        match send_chunk(target, &chunk)? {
+            PostAnswer { status: 204, .. } => {
+                sending.mark(&chunk).context("marking sent chunks")?;
+                taken += chunk.head.readings;
             }
-            // It will have none of them now: what is sent is marked, the rest waits.
-            answer @ Answer { status: 401 | 429 | 500.., .. } => bail!("{}: {answer}", named(&lot)),
+            // The service would reject the other chunks too. Those already sent are marked; a later run sends the rest.
+            answer @ PostAnswer { status: 401 | 429 | 500.., .. } => bail!("{}: {answer}", named(&chunk)),
             answer => {
-                eprintln!("hourglass: not taken: {}: {answer}", named(&lot));
-                refused += lot.head.readings;
+                eprintln!("hourglass: not accepted: {}: {answer}", named(&chunk));
+                refused += chunk.head.readings;
             }
         }
     }
     Ok((taken, refused))
 }
 
-/// The answer to the first part that is not taken, or to the last.
-fn send_lot(target: &Target, lot: &Lot) -> anyhow::Result<Answer> {
-    let mut answer = Answer { status: 204, text: String::new() };
-    let path = format!("/write?db={}&precision=ns&ack=log&accept_partial=false", post::escaped(&lot.head.database));
-    for part in parts(&lot.lines, PART_BYTES) {
+/// Sends a chunk in parts. Returns the answer to the first part that is not accepted, or else to the last one.
+fn send_chunk(target: &Target, chunk: &Chunk) -> anyhow::Result<PostAnswer> {
+    let mut answer = PostAnswer { status: 204, text: String::new() };
+    let path = format!("/write?db={}&precision=ns&ack=log&accept_partial=false", post::escaped(&chunk.head.database));
+    for part in parts(&chunk.lines, PART_BYTES) {
         answer = target.post(&path, part)?;
         if answer.status != 204 {
             break;
@@ -127,14 +128,16 @@ fn send_lot(target: &Target, lot: &Lot) -> anyhow::Result<Answer> {
     Ok(answer)
 }
 
-/// Has the service bring what it has taken to the store, and says where that did not work.
+/// Has the service flush what it accepted to the store. False if that fails.
 fn is_stored(target: &Target, taken: u64) -> anyhow::Result<bool> {
     if taken == 0 {
         return Ok(true);
     }
     match target.post("/api/v1/flush", b"")? {
-        Answer { status: 204, .. } => println!("all of it is in the store"),
-        Answer { status: 401 | 403, .. } => println!("it is in the service's log; only an admin may ask for the store"),
+        PostAnswer { status: 204, .. } => println!("all sent readings are in the store"),
+        PostAnswer { status: 401 | 403, .. } => {
+            println!("all sent readings are in the service's log; only an admin's token can flush them to the store")
+        }
         answer => {
             eprintln!("hourglass: {answer}");
             return Ok(false);

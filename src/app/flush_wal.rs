@@ -1,4 +1,4 @@
-//! `hourglass flush-wal`: a folder's log emptied into the store without serving anybody.
+//! `hourglass flush-wal`: flushes the whole WAL of a folder to the store, without serving requests.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -8,18 +8,18 @@ use anyhow::{Context, bail};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::stop::{Ending, close};
-use super::{Stop, ingest_options, open_log, open_store, stores, watch_store};
+use super::stop::{RunEnd, close};
+use super::{Stop, ingest_options, open_store, open_wal, stores, watch_store};
 use crate::clock::StampClock;
 use crate::config::Settings;
 use crate::ingest::Ingest;
 use crate::telemetry::{Metrics, logs};
 use crate::verify::unflushed_records;
 
-/// How often it is said how far it has come.
+/// How often the progress is printed.
 const TELL: Duration = Duration::from_secs(2);
 
-/// Empties it, however long the store takes, or for so long. Success only when the log is empty.
+/// Flushes the WAL, for at most `timeout` if there is one. Succeeds only if the WAL is then empty.
 #[must_use]
 pub fn flush_wal(settings: &Settings, timeout: Option<Duration>) -> ExitCode {
     logs::start(&settings.telemetry.log_level, settings.telemetry.log_format);
@@ -35,15 +35,15 @@ pub fn flush_wal(settings: &Settings, timeout: Option<Duration>) -> ExitCode {
     }
 }
 
-async fn empty(settings: &Settings, timeout: Option<Duration>) -> anyhow::Result<Ending> {
-    let folder = settings.log_dir();
-    // Opening it would make one.
+async fn empty(settings: &Settings, timeout: Option<Duration>) -> anyhow::Result<RunEnd> {
+    let folder = settings.wal_dir();
+    // Checked first, because opening the WAL would create one.
     let Some(found) = unflushed_records(&folder).context("reading the log")? else {
         bail!("there is no log in {}", folder.display());
     };
-    println!("{} records of the log in {} are not known to be in the store", found.records, folder.display());
+    println!("{} records of the log in {} may not be in the store yet", found.records, folder.display());
     let stamps = Arc::new(StampClock::new(settings.clock));
-    let (log, recovery) = open_log(settings, &stamps).await?;
+    let (log, recovery) = open_wal(settings, &stamps).await?;
     let (store, state, _) = open_store(settings).await?;
     let kind = if settings.store.uri.is_embedded() { "embedded" } else { "mongodb" };
     let metrics = Metrics::new(env!("CARGO_PKG_VERSION"), kind).context("setting up metrics")?;
@@ -55,7 +55,7 @@ async fn empty(settings: &Settings, timeout: Option<Duration>) -> anyhow::Result
     tokio::select! {
         () = ingest.drain(None) => {}
         () = tell(&ingest) => {}
-        () = wait(timeout) => println!("stopping, since the time is over"),
+        () = wait(timeout) => println!("stopping: the --timeout is over"),
         () = stop.wait() => {}
     }
     watcher.abort();
@@ -63,24 +63,24 @@ async fn empty(settings: &Settings, timeout: Option<Duration>) -> anyhow::Result
     drop(ingest);
     let ending = close(settings, (closing, true), store, Instant::now() + settings.server.shutdown_timeout).await;
     if let Some(reason) = blocked {
-        println!("a record cannot be read: {reason}");
+        println!("a record of the log cannot be read: {reason}");
     }
     if account.dead_lettered > 0 {
-        println!("{} readings could not be stored: hourglass dead-letters list", account.dead_lettered);
+        println!("{} readings could not be stored: run hourglass dead-letters list", account.dead_lettered);
     }
     match ending {
-        Ending::Complete => println!("the log in {} is empty: everything is in the store", folder.display()),
-        Ending::Left(records) => println!("{records} records are left in the log in {}", folder.display()),
-        Ending::Failed => println!("not done: see above"),
+        RunEnd::Complete => println!("the log in {} is empty: everything is in the store", folder.display()),
+        RunEnd::Left(records) => println!("{records} records are left in the log in {}", folder.display()),
+        RunEnd::Failed => println!("failed: see above"),
     }
     Ok(ending)
 }
 
-/// Says again and again how far it has come; never returns.
+/// Prints the progress again and again; never returns.
 async fn tell(ingest: &Ingest) {
     loop {
         tokio::time::sleep(TELL).await;
-        let away = if ingest.presence().is_away() { "; the store is away" } else { "" };
+        let away = if ingest.presence().is_away() { "; the store is unavailable" } else { "" };
         println!("{} records are left{away}", ingest.records_left());
     }
 }

@@ -1,4 +1,5 @@
-//! The listeners that the configuration names, and what is spoken on each. They share their seats.
+//! Opens the listeners that the configuration names and serves each with its protocol. All but the status listener
+//! share their connection limits.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -12,42 +13,38 @@ use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::config::{ClientAuthSetting, Settings};
-use crate::edge::{self, ClientAuth, Files, Listener, Seats, Tls};
+use crate::edge::{self, ClientAuth, ConnectionLimits, Files, Listener, Tls};
 use crate::http::{self, App, Cors, Serves};
 use crate::tcp;
 use crate::telemetry::Metrics;
 
-/// Longest TLS handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Longest time in which nothing of an answer is taken.
+/// Maximum time in which a client reads nothing of its answer.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Open sockets of which nobody has been answered yet.
+/// Open listening sockets, from which no connection has been accepted yet.
 pub struct Listeners {
     http: TcpListener,
     status: Option<TcpListener>,
     https: Option<TcpListener>,
     lines: Option<TcpListener>,
     tls: Option<Arc<Tls>>,
-    /// Where they listen.
     pub addresses: Addresses,
 }
 
-/// Where is listened.
+/// The addresses of the listeners, with the ports that port 0 got.
 #[derive(Debug, Clone, Copy)]
 pub struct Addresses {
-    /// For HTTP.
     pub http: SocketAddr,
-    /// For health and metrics alone.
+    /// For health and metrics only.
     pub status: Option<SocketAddr>,
-    /// For HTTPS.
     pub https: Option<SocketAddr>,
-    /// For lines.
+    /// For line protocol over TCP.
     pub lines: Option<SocketAddr>,
 }
 
 impl Listeners {
-    /// Opens them, and reads certificate and key.
+    /// Opens the sockets, and loads the certificate and key.
     pub async fn open(settings: &Settings, metrics: &Metrics) -> anyhow::Result<Self> {
         let tls = match settings.tls.listen.is_some() || settings.tcp.tls {
             true => Some(Tls::load(files(settings), metrics.clone()).context("setting up TLS")?),
@@ -67,7 +64,7 @@ impl Listeners {
         Ok(Self { http, status: socket(status), https: socket(https), lines: socket(lines), tls, addresses })
     }
 
-    /// Serves on all of them until `told`; over when everything under way is.
+    /// Serves on all listeners until `told` is true. The task ends when all requests under way have ended.
     pub fn serve(
         self,
         settings: &Settings,
@@ -75,10 +72,10 @@ impl Listeners {
         told: &watch::Receiver<bool>,
         hangups: Signal,
     ) -> JoinHandle<()> {
-        let seats = Seats::new(bounds(settings), app.metrics.clone());
+        let limits = ConnectionLimits::new(bounds(settings), app.metrics.clone());
         let protocol = protocol(settings);
         let cors = Arc::new(Cors::of(&settings.cors.origins));
-        // The other half is for the shards and the store.
+        // The other half of the time is for the flush and for closing.
         let finish = settings.server.shutdown_timeout / 2;
         let plain = |tcp| Listener { tcp, tls: None, idle: None, finish };
         let by_tls = |names: &[&str]| self.tls.as_ref().map(|tls| tls.acceptor(names));
@@ -87,57 +84,57 @@ impl Listeners {
             let tls = settings.tcp.tls.then(|| by_tls(&[])).flatten();
             let listener = Listener { tls, idle: Some(settings.tcp.idle_timeout), ..plain(tcp) };
             let service = lines_service(settings, &app, self.addresses.http);
-            serving.spawn(tcp::serve(listener, seats.clone(), service, told.clone()));
+            serving.spawn(tcp::serve(listener, limits.clone(), service, told.clone()));
         }
         if let Some(tcp) = self.status {
-            let service = http::Service::new(app.clone(), Serves::Status, cors.clone());
-            // Seats of its own: whoever fills the others does not keep health from being seen.
-            let seats = Seats::new(bounds(settings), app.metrics.clone());
-            let serve = http::serve(plain(tcp), seats.clone(), service, protocol.clone(), told.clone());
-            serving.spawn(while_kept(seats, serve));
+            let service = http::HttpService::new(app.clone(), Serves::Status, cors.clone());
+            // Its own connection limits, so that health checks work even if the other listeners are full.
+            let limits = ConnectionLimits::new(bounds(settings), app.metrics.clone());
+            let serve = http::serve(plain(tcp), limits.clone(), service, protocol.clone(), told.clone());
+            serving.spawn(while_kept(limits, serve));
         }
         let serves = if self.addresses.status.is_some() { Serves::AllButStatus } else { Serves::All };
-        let service = http::Service::new(app, serves, cors);
+        let service = http::HttpService::new(app, serves, cors);
         if let Some(tcp) = self.https {
             let listener = Listener { tls: by_tls(protocol.names()), ..plain(tcp) };
-            serving.spawn(http::serve(listener, seats.clone(), service.clone(), protocol.clone(), told.clone()));
+            serving.spawn(http::serve(listener, limits.clone(), service.clone(), protocol.clone(), told.clone()));
         }
-        serving.spawn(http::serve(plain(self.http), seats.clone(), service, protocol, told.clone()));
+        serving.spawn(http::serve(plain(self.http), limits.clone(), service, protocol, told.clone()));
         let all = async move { while serving.join_next().await.is_some() {} };
         let tls = self.tls;
         tokio::spawn(async move {
             tokio::select! {
-                () = while_kept(seats, all) => {}
+                () = while_kept(limits, all) => {}
                 () = follow(tls, hangups) => {}
             }
         })
     }
 }
 
-/// Serves, and keeps the seats' deadlines for as long.
-async fn while_kept(seats: Arc<Seats>, serve: impl Future<Output = ()>) {
+/// Serves, and meanwhile enforces the connections' deadlines.
+async fn while_kept(limits: Arc<ConnectionLimits>, serve: impl Future<Output = ()>) {
     tokio::select! {
-        () = seats.keep() => {}
+        () = limits.keep() => {}
         () = serve => {}
     }
 }
 
-fn lines_service(settings: &Settings, app: &App, http: SocketAddr) -> tcp::Service {
-    let options = tcp::Options {
+fn lines_service(settings: &Settings, app: &App, http: SocketAddr) -> tcp::TcpService {
+    let options = tcp::TcpOptions {
         database: settings.tcp.database.clone(),
         precision: settings.tcp.precision,
         batch_bytes: settings.limits.body_bytes,
         line_bytes: settings.limits.line_bytes,
         http,
     };
-    tcp::Service::new(app.ingest.clone(), (app.access.clone(), app.audit.clone()), options, app.metrics.clone())
+    tcp::TcpService::new(app.ingest.clone(), (app.access.clone(), app.audit.clone()), options, app.metrics.clone())
 }
 
 async fn listen(address: SocketAddr, key: &str) -> anyhow::Result<(TcpListener, SocketAddr)> {
     let listener = TcpListener::bind(address)
         .await
-        .with_context(|| format!("listening on {address}: is another process there? Choose a free one with {key}"))?;
-    let address = listener.local_addr().context("asking for the address")?;
+        .with_context(|| format!("listening on {address}: is it in use? Choose a free address with {key}"))?;
+    let address = listener.local_addr().context("reading the listener's address")?;
     Ok((listener, address))
 }
 
@@ -148,7 +145,7 @@ async fn optional(address: Option<SocketAddr>, key: &str) -> anyhow::Result<Opti
     }
 }
 
-/// Keeps certificate and key fresh, for ever: by the files' changes, and at once on SIGHUP.
+/// Reloads the certificate and key whenever their files change, and at once on SIGHUP. Never returns.
 async fn follow(tls: Option<Arc<Tls>>, mut hangups: Signal) {
     let changes = async {
         if let Some(tls) = tls.clone() {
@@ -159,7 +156,7 @@ async fn follow(tls: Option<Arc<Tls>>, mut hangups: Signal) {
         while hangups.recv().await.is_some() {
             match &tls {
                 Some(tls) => tls.reload(),
-                None => tracing::info!("SIGHUP: there is no certificate to read anew"),
+                None => tracing::info!("SIGHUP: there is no certificate to reload"),
             }
         }
     };

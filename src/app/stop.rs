@@ -1,5 +1,5 @@
-//! The end: nothing more is accepted, what was begun is finished, what is in the log is brought to the store, and all is
-//! closed. What becomes of it is the process's exit status.
+//! The shutdown: accepts nothing more, finishes the requests under way, flushes the WAL to the store, and closes
+//! everything. The outcome is the exit status of the process.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -14,22 +14,22 @@ use crate::config::Settings;
 use crate::http::App;
 use crate::ingest::Closing;
 
-/// Exit status when the log still has records that the store does not (`EX_TEMPFAIL` of sysexits.h): nothing is lost as
-/// long as the folder is kept.
+/// Exit status if the WAL still has records that the store lacks (`EX_TEMPFAIL` of sysexits.h). Nothing is lost as long
+/// as the folder stays.
 const EXIT_LEFT: u8 = 75;
 
-/// How a run has ended.
+/// How a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ending {
-    /// Everything that was acked is in the store, or in the dead-letter file; the log is empty.
+pub enum RunEnd {
+    /// Everything acked is in the store or in the dead-letter file; the WAL is empty.
     Complete,
-    /// So many records are left in the log.
+    /// This many records are left in the WAL.
     Left(u64),
-    /// Something else was not done; the reason is logged.
+    /// Something else failed; the reason is logged.
     Failed,
 }
 
-impl Ending {
+impl RunEnd {
     /// The exit status.
     pub fn code(self) -> ExitCode {
         match self {
@@ -40,8 +40,8 @@ impl Ending {
     }
 }
 
-/// Finishes requests, drains the log into the store and closes both, all by `server.shutdown_timeout`, with names for
-/// who is late. Whatever was acked is in the log before any of this begins.
+/// Finishes requests, flushes the WAL to the store and closes both, all within `server.shutdown_timeout`. Logs the name
+/// of each part that takes longer. Everything acked is in the WAL before any of this begins.
 pub async fn shut_down(
     settings: &Settings,
     stopping: watch::Sender<bool>,
@@ -49,35 +49,36 @@ pub async fn shut_down(
     app: Arc<App>,
     closing: Closing,
     store: Arc<dyn Store>,
-) -> Ending {
+) -> RunEnd {
     let timeout = settings.server.shutdown_timeout;
     let deadline = Instant::now() + timeout;
     stopping.send_replace(true);
     let finished = timeout_at(deadline, server).await;
     let is_finished = matches!(finished, Ok(Ok(())));
     if !is_finished {
-        late("requests under way");
+        late("requests");
     }
     let patience = timeout / 3;
-    // An eighth is kept for what closes.
+    // An eighth of the time is for closing.
     if timeout_at(deadline - timeout / 8, app.ingest.drain(Some(patience))).await.is_err() {
-        late("the backlog of the log");
+        late("flush of the WAL");
     }
-    // With the last handle of ingest gone, the shards finish their queues and end.
+    // Dropping the last handle of `Ingest` makes the shards finish their queues and end.
     drop(app);
     let ending = close(settings, (closing, is_finished), store, deadline).await;
-    tracing::info!(complete = ending == Ending::Complete, "stopped");
+    tracing::info!(complete = ending == RunEnd::Complete, "stopped");
     ending
 }
 
-/// Lets the shards end, and closes log and store. To be called with the last handle of ingest gone, and every request
-/// finished: if not, one may still be acked.
+/// Waits for the shards to end, and closes the WAL and the store. Call it only after the last handle of `Ingest` is
+/// dropped. `is_finished` says whether all requests are finished; if not, one of them may still be acked, so the
+/// outcome is [`RunEnd::Failed`].
 pub async fn close(
     settings: &Settings,
     (mut closing, is_finished): (Closing, bool),
     store: Arc<dyn Store>,
     deadline: Instant,
-) -> Ending {
+) -> RunEnd {
     let mut done = is_finished;
     for shard in std::mem::take(&mut closing.shards) {
         match timeout_at(deadline, shard).await {
@@ -88,21 +89,21 @@ pub async fn close(
     }
     let left = closing.records_left();
     if left > 0 {
-        let folder = settings.log_dir();
+        let folder = settings.wal_dir();
         tracing::warn!(
             records = left,
             folder = %folder.display(),
-            "records stay in the log that the store does not have: keep the folder, and start again or run hourglass flush-wal"
+            "records stay in the log and are not yet in the store: keep the folder, and start again or run hourglass flush-wal"
         );
     }
-    // What the disk still has to do is waited for, and not much longer than asked.
+    // Closing waits for the disk, even if that takes a little longer than the timeout.
     let deadline = deadline.max(Instant::now() + GRACE);
     if left == 0 && done && timeout_at(deadline, closing.leave()).await.is_err() {
-        late("the registry");
+        late("leaving the registry");
     }
     for (who, closed) in [
-        ("the log", timeout_at(deadline, closing.close_log()).await.is_ok()),
-        ("the store", timeout_at(deadline, store.close()).await.is_ok()),
+        ("closing the WAL", timeout_at(deadline, closing.close_wal()).await.is_ok()),
+        ("closing the store", timeout_at(deadline, store.close()).await.is_ok()),
     ] {
         if !closed {
             late(who);
@@ -110,15 +111,15 @@ pub async fn close(
         }
     }
     match left {
-        _ if !done => Ending::Failed,
-        0 => Ending::Complete,
-        left => Ending::Left(left),
+        _ if !done => RunEnd::Failed,
+        0 => RunEnd::Complete,
+        left => RunEnd::Left(left),
     }
 }
 
-/// Time for closing when there is none left.
+/// Minimum time for closing, when the timeout is over.
 const GRACE: Duration = Duration::from_secs(1);
 
 fn late(who: &str) {
-    tracing::error!(who, "not done by server.shutdown_timeout; stopping all the same");
+    tracing::error!(who, "not finished within server.shutdown_timeout; stopping anyway");
 }

@@ -1,5 +1,5 @@
-//! `hourglass token`: tokens created, listed, rotated and revoked where the service with the same settings finds them,
-//! whether it runs or not; and opened for that service.
+//! `hourglass token`: creates, lists, rotates and revokes tokens where the service with the same settings reads them,
+//! also while it runs. Also opens the tokens for that service.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -7,14 +7,15 @@ use std::sync::Arc;
 use anyhow::{Context, bail};
 
 use crate::access::{
-    Audit, Event, Mode, Quota, Registry, Scopes, Secret, Token, TokenChange, TokenFile, TokenStore, TokenStoreError,
+    Audit, Event, Mode, Quota, Scopes, Secret, Token, TokenChange, TokenFile, TokenRegistry, TokenStore,
+    TokenStoreError,
 };
 use crate::clock::now_seconds;
 use crate::config::{AuthRequired, Settings};
 use crate::store::MongoStore;
 use crate::telemetry::logs;
 
-/// Does it. What is shown once goes to the standard output, and nothing else with it.
+/// Applies the change. A new token's text is the only thing that `create` and `rotate` print to stdout.
 #[must_use]
 pub fn tokens(settings: &Settings, change: TokenChange) -> ExitCode {
     logs::start("warn", settings.telemetry.log_format);
@@ -51,35 +52,36 @@ async fn apply(settings: &Settings, change: TokenChange) -> anyhow::Result<()> {
         TokenChange::Rotate { name, keep } => rotated(find(&tokens, &name)?, now, keep)?,
     };
     if !store.put(&token, replaces).await? {
-        bail!("the token {:?} was just changed by somebody else: look at it again", token.name);
+        bail!("the token {:?} was changed by another process meanwhile: list the tokens and try again", token.name);
     }
     Audit::new(directory).note(&Event::Token { action, name: &token.name });
     match shown {
         Some(text) => println!("{text}"),
-        None => eprintln!("hourglass: the token {:?} is {action}; services know within seconds", token.name),
+        None => eprintln!("hourglass: the token {:?} is {action}; running services notice within seconds", token.name),
     }
     Ok(())
 }
 
-/// A token as it is to be, and the `rev` of the one in whose place it comes.
+/// A token to write.
 struct Changed {
     token: Token,
+    /// The `rev` of the token that it replaces.
     replaces: Option<i64>,
-    /// What was done, for people.
+    /// For messages and the audit log.
     action: &'static str,
-    /// What is shown once.
+    /// The token's text with its new secret, to be shown once.
     shown: Option<String>,
 }
 
 fn find(tokens: &[Token], name: &str) -> anyhow::Result<Token> {
     let found = tokens.iter().find(|token| token.name == *name && token.revoked.is_none());
-    found.cloned().with_context(|| format!("there is no token named {name:?}: `hourglass token list` names them"))
+    found.cloned().with_context(|| format!("there is no token named {name:?}: `hourglass token list` lists all tokens"))
 }
 
 fn created(before: Option<&Token>, (token, text): (Token, String)) -> anyhow::Result<Changed> {
     let name = &token.name;
     if before.is_some_and(|token| token.revoked.is_none()) {
-        bail!("there is a token named {name:?} already: choose another name, or `hourglass token rotate {name}`");
+        bail!("a token named {name:?} exists already: choose another name, or run `hourglass token rotate {name}`");
     }
     let replaces = before.map(|before| before.rev);
     let rev = replaces.map_or(1, |rev| rev + 1);
@@ -92,7 +94,7 @@ fn revoked(token: Token, now: i64) -> Changed {
     Changed { token, replaces, action: "revoked", shown: None }
 }
 
-/// With another secret; the latest one before it counts for some seconds more.
+/// Gives the token a new secret; the last secret before it stays valid for `keep` seconds.
 fn rotated(mut token: Token, now: i64, keep: i64) -> anyhow::Result<Changed> {
     let (secret, text) = Secret::generate().context("asking for random bytes")?;
     let last = token.secrets.pop().filter(|_| keep > 0);
@@ -108,7 +110,7 @@ fn new_token(name: &str, scopes: Scopes, quota: Quota, expires: Option<i64>) -> 
     Ok((Token { name, secrets, scopes, quota, created, expires, revoked: None, rev: 1 }, text))
 }
 
-/// A token in a line: its name, whether it counts, what it may do, and what it is known by; never its secret.
+/// One line: the token's name, whether it is valid, its rights and quotas, and the public id of its secret.
 fn described(token: &Token, now: i64) -> String {
     let time =
         |seconds: i64| jiff::Timestamp::from_second(seconds).map_or_else(|_| "?".to_owned(), |time| time.to_string());
@@ -116,7 +118,7 @@ fn described(token: &Token, now: i64) -> String {
         (Some(revoked), _) => format!("revoked {}", time(revoked)),
         (None, Some(expires)) if now >= expires => format!("expired {}", time(expires)),
         (None, Some(expires)) => format!("until {}", time(expires)),
-        (None, None) => "live".to_owned(),
+        (None, None) => "valid".to_owned(),
     };
     let Scopes { write, read, admin, metrics, pins } = &token.scopes;
     let mut parts = vec![format!("{:24} {state:32} created {}", token.name, time(token.created))];
@@ -135,42 +137,43 @@ fn described(token: &Token, now: i64) -> String {
     parts.join("  ")
 }
 
-/// The tokens of a service, and the text of its first one when that was just made.
+/// Opens the tokens of a service. Returns the text of the first token too, if this call created it.
 pub(super) async fn open(
     settings: &Settings,
     mongo: Option<Arc<MongoStore>>,
-) -> anyhow::Result<(Arc<Registry>, Option<String>)> {
+) -> anyhow::Result<(Arc<TokenRegistry>, Option<String>)> {
     let directory = &settings.server.data_dir;
     let needed = settings.exposed().is_some() || settings.auth.required == AuthRequired::Always;
     let mode = if needed { Mode::Always } else { Mode::OnceThereIsAToken };
     let registry = match mongo {
-        Some(mongo) => Registry::of_store(mongo, TokenFile::cache(directory), mode),
-        None => Registry::of_file(TokenFile::own(directory), mode),
+        Some(mongo) => TokenRegistry::of_store(mongo, TokenFile::cache(directory), mode),
+        None => TokenRegistry::of_file(TokenFile::own(directory), mode),
     };
     let loaded = registry.load().await;
     match &loaded {
         Ok(()) => {}
-        // What cannot be read may hold tokens: nobody is let in by that.
+        // An unreadable file may contain tokens, so it must not make the service open to everybody.
         Err(error @ TokenStoreError::Unreadable { .. }) => {
-            return Err(error.clone()).context("the tokens are not known");
+            return Err(error.clone()).context("reading the tokens");
         }
-        Err(error) if needed => return Err(error.clone()).context("tokens are needed at this address"),
-        // MongoDB is away at the very first start, and what is at loopback is open until there is a token.
-        Err(error) => tracing::warn!(%error, "whether there are tokens is not known yet"),
+        Err(error) if needed => return Err(error.clone()).context("tokens are required, but cannot be read"),
+        // MongoDB is unavailable and there is no cache of its tokens yet. The service is on loopback only, and open
+        // until it finds a token.
+        Err(error) => tracing::warn!(%error, "tokens cannot be read yet; requests need none until one is found"),
     }
     let mut first = None;
     if settings.auth.first_token && loaded.is_ok() && registry.is_empty() {
         let scopes = Scopes { admin: vec!["*".to_owned()], ..Scopes::default() };
         let (token, text) = new_token("first", scopes, Quota::default(), None)?;
-        first = registry.make_first(token, text).await.context("making the first token")?;
+        first = registry.make_first(token, text).await.context("creating the first token")?;
         if first.is_some() {
             Audit::new(directory).note(&Event::Token { action: "created", name: "first" });
         }
     }
     if needed && !registry.has_live(now_seconds()) && first.is_none() {
         bail!(
-            "{} lets other machines in, or auth.required says so, and there is no token that counts. Make one first: \
-             hourglass token create --name first --admin '*'{}",
+            "tokens are required, because other machines may reach {} or because of auth.required, and there is no valid \
+             token. Create one first: hourglass token create --name first --admin '*'{}",
             settings.exposed().unwrap_or(settings.server.listen),
             if settings.store.uri.is_embedded() { " (with the same --data-dir)" } else { " (with the same --store)" },
         );

@@ -1,4 +1,4 @@
-//! `hourglass verify`: the store opened without a service around it, checked, closed.
+//! `hourglass verify`: opens the store, checks it, and closes it.
 
 use std::process::ExitCode;
 
@@ -7,14 +7,14 @@ use anyhow::Context;
 use crate::config::Settings;
 use crate::store::embedded::FILE_NAME;
 use crate::telemetry::logs;
-use crate::verify::{self, Options, PageBounds, Progress, unflushed_records};
+use crate::verify::{self, PageBounds, ProgressBar, VerifyOptions, unflushed_records};
 
-/// The check came to an end and something is wrong.
+/// The check was completed and found differences.
 const EXIT_DIFFERENT: u8 = 1;
-/// The check did not come to an end.
+/// The check was not completed.
 const EXIT_INCOMPLETE: u8 = 2;
 
-/// Checks everything in the store, and with `repair` mends what can be.
+/// Checks everything in the store. With `repair`, repairs what it can.
 #[must_use]
 pub fn verify(settings: &Settings, repair: bool) -> ExitCode {
     logs::start(&settings.telemetry.log_level, settings.telemetry.log_format);
@@ -33,17 +33,17 @@ pub fn verify(settings: &Settings, repair: bool) -> ExitCode {
 async fn check(settings: &Settings, repair: bool) -> anyhow::Result<bool> {
     let directory = &settings.server.data_dir;
     if settings.store.uri.is_embedded() {
-        // Opening it would make one.
+        // Checked first, because opening the store would create one.
         let file = directory.join(FILE_NAME);
         std::fs::metadata(&file).with_context(|| format!("there is no store: {}", file.display()))?;
     }
-    let log = unflushed_records(&settings.log_dir()).context("reading the log")?;
+    let log = unflushed_records(&settings.wal_dir()).context("reading the log")?;
     let (store, _, _) = super::open_store(settings).await?;
     store.check().await?;
     let bounds = PageBounds { max_readings: settings.page.max_readings, hard_bytes: settings.page.hard_bytes };
-    let options = Options { bounds, recent: settings.sensors.recent, repair };
+    let options = VerifyOptions { bounds, recent: settings.sensors.recent, repair };
     let mut out = std::io::stdout();
-    let checked = verify::run(&*store, &options, log.as_ref(), &mut Progress::default(), &mut out).await;
+    let checked = verify::run(&*store, &options, log.as_ref(), &mut ProgressBar::default(), &mut out).await;
     store.close().await;
     Ok(checked?)
 }

@@ -1,40 +1,41 @@
-//! A settled set of readings as bytes, column by column: what a hot bucket is in memory, and what the embedded store
-//! keeps of a page. Knows no names. What was stored may be damaged, so nothing in the bytes is trusted here.
+//! The columnar byte format of a sorted set of readings: the bucket cache holds it in memory, and the embedded store
+//! writes it to its file. Column names are stored elsewhere. Stored bytes may be damaged, so the decoder trusts nothing
+//! in them.
 //!
 //! ```text
-//! set    := count:varint [times column…]           as many columns as the reader knows names; nothing more of an empty set
+//! set    := count:varint [times column…]           as many columns as the caller expects; none if count is 0
 //! times  := unit:u8 (0 s, 1 ms, 2 µs, 3 ns)  difference…
-//!           each a zigzag varint, in units: by how much the interval to the time before differs from the interval before it
+//!           delta of deltas in units, zigzag varint: this interval minus the previous interval
 //! column := run…                                   one cell per reading
-//! run    := head:varint (cells - 1 << 3 | kind)  what the kind says
-//! kind   := 0 nothing there
-//!         | 1 decimals: places:u8 (0..=9)  zigzag varint… (the value times 10^places, less that of the cell before)
-//!         | 2 floats: (count:u8 bytes)… (of the eight, the highest first, without the zeros at the end)
-//!         | 3 integers: zigzag varint… (less the cell before)  | 4 unsigned: varint…
+//! run    := head:varint ((cells - 1) << 3 | kind)  payload of that kind
+//! kind   := 0 empty cells
+//!         | 1 decimals: places:u8 (0..=9)  zigzag varint… (value * 10^places, minus that of the previous cell)
+//!         | 2 floats: (count:u8 bytes)… (the f64's big-endian bytes without trailing zero bytes)
+//!         | 3 integers: zigzag varint… (minus the previous cell)  | 4 unsigned: varint…
 //!         | 5 booleans: u8…  | 6 texts: (length:varint bytes)…
 //! ```
 //!
-//! The embedded store's files have it: a change of it is a new form of their pages.
+//! The embedded store's files contain this format: changing it requires a new form of their pages.
 
 use crate::reading::Value;
 use crate::reading::time::MILLI_NS;
 use crate::reading::varint::{put_varint, take_varint, unzigzag, zigzag};
 
-/// What a reading has in one column.
+/// A reading's value in one column; `None` if the reading lacks the field.
 pub type Cell = Option<Value>;
 
-/// Times, and as many columns as were asked for, each with a cell per time.
-pub type Unpacked = (Vec<i64>, Vec<Vec<Cell>>);
+/// Times, and the requested number of columns, each with a cell per time.
+pub type UnpackedColumns = (Vec<i64>, Vec<Vec<Cell>>);
 
-/// Units of time in nanoseconds, the coarsest first.
+/// Units of time in nanoseconds, coarsest first.
 const UNITS: [i64; 4] = [1_000 * MILLI_NS, MILLI_NS, MILLI_NS / 1_000, 1];
-/// Places behind the point, as the power of ten that brings them before it; all of them are exact.
+/// The power of ten for each number of decimal places; all are exact as floats.
 const POWERS: [f64; 10] = [1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9];
-/// Whole numbers below this are exact as floats.
+/// Integers below this are exact as floats.
 const EXACT: u64 = 1 << 53;
 
-/// Most cells, empty ones included, of a set that is read back from a store: it bounds what damaged bytes can ask for.
-/// Four times what a page of a mebibyte may have.
+/// Maximum number of cells, empty ones included, of a set decoded from a store. It bounds the memory that damaged bytes
+/// can demand. Four times what a page of 1 MiB may have.
 pub const CELLS_MAX: usize = 1 << 20;
 
 const NOTHING: u64 = 0;
@@ -45,48 +46,48 @@ const UNSIGNED: u64 = 4;
 const BOOLEANS: u64 = 5;
 const TEXTS: u64 = 6;
 
-/// Why bytes are not those of a set.
+/// Why bytes cannot be decoded as a set of readings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Damage {
-    /// They end, or a number in them has more than 64 bits.
-    #[error("its bytes do not go on as they should at byte {at} of {len}")]
+pub enum ColumnsDamage {
+    /// The bytes end early, or a number has more than 64 bits.
+    #[error("the bytes end early, or a number is too large, at byte {at} of {len}")]
     Cut {
-        /// Where.
+        /// The position of the damage.
         at: usize,
-        /// How many there are.
+        /// The length of the bytes.
         len: usize,
     },
-    /// There are more than there should be.
-    #[error("{left} bytes are left over")]
+    /// Bytes follow the end of the set.
+    #[error("{left} unexpected bytes follow the end")]
     Left {
-        /// How many.
+        /// The number of extra bytes.
         left: usize,
     },
-    /// More readings or fields than its bytes can hold.
-    #[error("it says that it has {readings} readings of {columns} fields")]
+    /// The declared readings and fields do not fit into the bytes, or exceed [`CELLS_MAX`].
+    #[error("the declared size, {readings} readings of {columns} fields, is too large")]
     Large {
-        /// Readings.
+        /// The declared number of readings.
         readings: u64,
-        /// Fields.
+        /// The number of fields.
         columns: usize,
     },
-    /// A number stands where only others may.
-    #[error("{what} is {found}")]
+    /// A number has an invalid value.
+    #[error("invalid value {found} for {what}")]
     Unknown {
-        /// Of what.
+        /// What the number describes.
         what: &'static str,
-        /// Which one.
+        /// The invalid value.
         found: u64,
     },
-    /// A time that nanoseconds cannot say.
+    /// A time does not fit into `i64` nanoseconds.
     #[error("a time is out of range")]
     Time,
-    /// A text that is no UTF-8.
-    #[error("a text is no UTF-8")]
+    /// A text is not UTF-8.
+    #[error("a text is not valid UTF-8")]
     Text,
 }
 
-/// Times and columns as bytes. Every column has a cell per time.
+/// Encodes times and columns. Every column has a cell per time.
 pub fn pack<'a>(times: &[i64], columns: impl Iterator<Item = &'a [Cell]>) -> Vec<u8> {
     let mut out = Vec::with_capacity(16 + times.len() * 8);
     put_varint(&mut out, times.len() as u64);
@@ -99,27 +100,27 @@ pub fn pack<'a>(times: &[i64], columns: impl Iterator<Item = &'a [Cell]>) -> Vec
     out
 }
 
-/// Times, and a column per name, again.
+/// Decodes times and `columns` columns.
 ///
 /// # Errors
-/// [`Damage`], also for more than [`CELLS_MAX`] cells.
-pub fn unpack(bytes: &[u8], columns: usize) -> Result<Unpacked, Damage> {
+/// [`ColumnsDamage`] for invalid bytes, and for more than [`CELLS_MAX`] cells.
+pub fn unpack(bytes: &[u8], columns: usize) -> Result<UnpackedColumns, ColumnsDamage> {
     unpack_up_to(CELLS_MAX, bytes, columns)
 }
 
-/// As [`unpack`], for bytes that never left this process, of any size.
+/// Like [`unpack`] without the limit on cells, for bytes that never left this process.
 ///
 /// # Errors
-/// [`Damage`]
-pub fn unpack_own(bytes: &[u8], columns: usize) -> Result<Unpacked, Damage> {
+/// [`ColumnsDamage`] for invalid bytes.
+pub fn unpack_own(bytes: &[u8], columns: usize) -> Result<UnpackedColumns, ColumnsDamage> {
     unpack_up_to(usize::MAX, bytes, columns)
 }
 
-fn unpack_up_to(cells_max: usize, bytes: &[u8], columns: usize) -> Result<Unpacked, Damage> {
-    let mut bytes = Bytes::new(bytes);
+fn unpack_up_to(cells_max: usize, bytes: &[u8], columns: usize) -> Result<UnpackedColumns, ColumnsDamage> {
+    let mut bytes = PackedBytes::new(bytes);
     let readings = bytes.varint()?;
-    let large = Damage::Large { readings, columns };
-    // Every time takes a byte, and so does every column.
+    let large = ColumnsDamage::Large { readings, columns };
+    // Every time takes at least one byte, so `count` cannot exceed the bytes left.
     let count = usize::try_from(readings).ok().filter(|count| *count <= bytes.left()).ok_or(large)?;
     if count.checked_mul(columns).is_none_or(|cells| cells > cells_max) {
         return Err(large);
@@ -145,21 +146,22 @@ fn put_times(out: &mut Vec<u8>, times: &[i64]) {
     }
 }
 
-fn take_times(bytes: &mut Bytes<'_>, count: usize) -> Result<Vec<i64>, Damage> {
+fn take_times(bytes: &mut PackedBytes<'_>, count: usize) -> Result<Vec<i64>, ColumnsDamage> {
     let unit = bytes.byte()?;
-    let unit =
-        UNITS.get(usize::from(unit)).ok_or(Damage::Unknown { what: "a unit of time", found: u64::from(unit) })?;
+    let unit = UNITS
+        .get(usize::from(unit))
+        .ok_or(ColumnsDamage::Unknown { what: "a unit of time", found: u64::from(unit) })?;
     let mut times = Vec::with_capacity(count);
     let (mut time, mut interval) = (0_i64, 0_i64);
     for _ in 0..count {
         interval = interval.wrapping_add(unzigzag(bytes.varint()?));
         time = time.wrapping_add(interval);
-        times.push(time.checked_mul(*unit).ok_or(Damage::Time)?);
+        times.push(time.checked_mul(*unit).ok_or(ColumnsDamage::Time)?);
     }
     Ok(times)
 }
 
-/// Adds one column. `room` is for whoever packs many.
+/// Appends one column. `room` is scratch memory that the caller reuses between columns.
 pub fn put_cells(out: &mut Vec<u8>, cells: &[Cell], room: &mut Vec<i64>) {
     let (mut rest, mut places) = (cells, 0);
     while let Some(first) = rest.first() {
@@ -171,7 +173,7 @@ pub fn put_cells(out: &mut Vec<u8>, cells: &[Cell], room: &mut Vec<i64>) {
     }
 }
 
-/// Adds the cells that are of the first one's kind, which is no float; tells how many.
+/// Appends the leading cells that have the first cell's kind, which is not float; returns how many.
 fn put_run(out: &mut Vec<u8>, cells: &[Cell]) -> usize {
     let kind = cells.first().map_or(NOTHING, kind);
     let run = cells.iter().take_while(|cell| self::kind(cell) == kind).count();
@@ -189,15 +191,15 @@ fn put_run(out: &mut Vec<u8>, cells: &[Cell]) -> usize {
                 put_varint(out, v.len() as u64);
                 out.extend_from_slice(v.as_bytes());
             }
-            // Its kind is another one.
+            // Unreachable: floats are another kind.
             Value::Float(_) => {}
         }
     }
     run
 }
 
-/// Adds floats: as decimals while they are some, with as many places as the first has, and never fewer than `places`;
-/// otherwise until one is a decimal again. Tells how many.
+/// Appends leading floats and returns how many. If the first is a decimal with at least `places` places, the run takes
+/// floats while they are exact with that many places; otherwise it takes floats up to the next decimal.
 fn put_floats(out: &mut Vec<u8>, first: f64, cells: &[Cell], places: &mut usize, room: &mut Vec<i64>) -> usize {
     let Some(found) = (*places..POWERS.len()).find(|places| scaled(first, *places).is_some()) else {
         let is_none = |cell: &&Cell| float(cell).is_some_and(|v| scaled(v, *places).is_none());
@@ -230,16 +232,17 @@ fn put_float(out: &mut Vec<u8>, value: f64) {
     out.extend_from_slice(&bytes[..count]);
 }
 
-/// The whole number that, with so many places behind the point, is this float to the bit.
-#[expect(clippy::cast_possible_truncation, reason = "what does not fit is another float when it is read back")]
+/// The integer that, divided by 10^`places`, is exactly this float, bit for bit.
+#[expect(clippy::cast_possible_truncation, reason = "a truncated number is another float when it is scaled back")]
 fn scaled(value: f64, places: usize) -> Option<i64> {
     let number = (value * POWERS[places] + 0.5_f64.copysign(value)) as i64;
     let is_same = number.unsigned_abs() < EXACT && decimal(number, places).to_bits() == value.to_bits();
     is_same.then_some(number)
 }
 
-/// As [`scaled`] had it. A quotient of two exact floats is the nearest one to the decimal, which is what a parser makes of it.
-#[expect(clippy::cast_precision_loss, reason = "what was scaled is exact")]
+/// The inverse of [`scaled`]. The quotient of two exact floats is the float nearest to the decimal, as a parser yields
+/// it.
+#[expect(clippy::cast_precision_loss, reason = "numbers below 2^53 are exact")]
 fn decimal(number: i64, places: usize) -> f64 {
     number as f64 / POWERS[places]
 }
@@ -262,26 +265,26 @@ fn kind(cell: &Cell) -> u64 {
     }
 }
 
-/// Takes a column of so many cells, a number that the bytes have been found to have room for.
+/// Decodes a column of `count` cells. The caller has checked that `count` is plausible: it is allocated up front.
 ///
 /// # Errors
-/// [`Damage`]
-pub fn take_cells(bytes: &mut Bytes<'_>, count: usize) -> Result<Vec<Cell>, Damage> {
+/// [`ColumnsDamage`] for invalid bytes.
+pub fn take_cells(bytes: &mut PackedBytes<'_>, count: usize) -> Result<Vec<Cell>, ColumnsDamage> {
     let mut cells = Vec::with_capacity(count);
     while cells.len() < count {
         let head = bytes.varint()?;
-        let too_long = Damage::Unknown { what: "a run of cells", found: head };
+        let too_long = ColumnsDamage::Unknown { what: "a run of cells", found: head };
         let run = usize::try_from(head >> 3).ok().filter(|run| *run < count - cells.len()).ok_or(too_long)? + 1;
         take_run(bytes, head & 7, run, &mut cells)?;
     }
     Ok(cells)
 }
 
-fn take_run(bytes: &mut Bytes<'_>, kind: u64, run: usize, cells: &mut Vec<Cell>) -> Result<(), Damage> {
+fn take_run(bytes: &mut PackedBytes<'_>, kind: u64, run: usize, cells: &mut Vec<Cell>) -> Result<(), ColumnsDamage> {
     let mut before = 0_i64;
     let places = if kind == DECIMALS { usize::from(bytes.byte()?) } else { 0 };
     if places >= POWERS.len() {
-        return Err(Damage::Unknown { what: "a number of places", found: places as u64 });
+        return Err(ColumnsDamage::Unknown { what: "a number of places", found: places as u64 });
     }
     for _ in 0..run {
         cells.push(match kind {
@@ -298,100 +301,100 @@ fn take_run(bytes: &mut Bytes<'_>, kind: u64, run: usize, cells: &mut Vec<Cell>)
             UNSIGNED => Some(Value::Unsigned(bytes.varint()?)),
             BOOLEANS => match bytes.byte()? {
                 truth @ 0..=1 => Some(Value::Boolean(truth == 1)),
-                other => return Err(Damage::Unknown { what: "a boolean", found: u64::from(other) }),
+                other => return Err(ColumnsDamage::Unknown { what: "a boolean", found: u64::from(other) }),
             },
             TEXTS => Some(Value::String(bytes.text()?.into())),
-            found => return Err(Damage::Unknown { what: "a kind of cells", found }),
+            found => return Err(ColumnsDamage::Unknown { what: "a kind of cells", found }),
         });
     }
     Ok(())
 }
 
-fn take_float(bytes: &mut Bytes<'_>) -> Result<f64, Damage> {
+fn take_float(bytes: &mut PackedBytes<'_>) -> Result<f64, ColumnsDamage> {
     let count = bytes.byte()?;
     let mut float = [0; 8];
     let part = float.get_mut(..usize::from(count));
-    let part = part.ok_or(Damage::Unknown { what: "a float's number of bytes", found: u64::from(count) })?;
+    let part = part.ok_or(ColumnsDamage::Unknown { what: "a float's number of bytes", found: u64::from(count) })?;
     part.copy_from_slice(bytes.take(usize::from(count))?);
     Ok(f64::from_bits(u64::from_be_bytes(float)))
 }
 
-/// Bytes that are read from their beginning on.
+/// A reader over bytes.
 #[derive(Debug, Clone)]
-pub struct Bytes<'a> {
+pub struct PackedBytes<'a> {
     bytes: &'a [u8],
     at: usize,
 }
 
-impl<'a> Bytes<'a> {
-    /// From the first one on.
+impl<'a> PackedBytes<'a> {
+    /// A reader at the first byte.
     #[must_use]
     pub fn new(bytes: &'a [u8]) -> Self {
         Self { bytes, at: 0 }
     }
 
-    /// How many were not read yet.
+    /// The number of unread bytes.
     #[must_use]
     pub fn left(&self) -> usize {
         self.bytes.len() - self.at
     }
 
-    /// All that were not read yet.
+    /// The unread bytes.
     #[must_use]
     pub fn rest(&self) -> &'a [u8] {
         &self.bytes[self.at..]
     }
 
-    /// That all were read.
+    /// Checks that all bytes were read.
     ///
     /// # Errors
-    /// [`Damage::Left`]
-    pub fn end(&self) -> Result<(), Damage> {
+    /// [`ColumnsDamage::Left`] if some were not.
+    pub fn end(&self) -> Result<(), ColumnsDamage> {
         match self.left() {
             0 => Ok(()),
-            left => Err(Damage::Left { left }),
+            left => Err(ColumnsDamage::Left { left }),
         }
     }
 
-    /// The next number.
+    /// Reads the next varint.
     ///
     /// # Errors
-    /// [`Damage::Cut`]
-    pub fn varint(&mut self) -> Result<u64, Damage> {
+    /// [`ColumnsDamage::Cut`] if there is no whole one of at most 64 bits.
+    pub fn varint(&mut self) -> Result<u64, ColumnsDamage> {
         take_varint(self.bytes, &mut self.at).ok_or_else(|| self.cut())
     }
 
-    /// The next byte.
+    /// Reads the next byte.
     ///
     /// # Errors
-    /// [`Damage::Cut`]
-    pub fn byte(&mut self) -> Result<u8, Damage> {
+    /// [`ColumnsDamage::Cut`] at the end.
+    pub fn byte(&mut self) -> Result<u8, ColumnsDamage> {
         let byte = *self.bytes.get(self.at).ok_or_else(|| self.cut())?;
         self.at += 1;
         Ok(byte)
     }
 
-    /// The next so many bytes.
+    /// Reads the next `count` bytes.
     ///
     /// # Errors
-    /// [`Damage::Cut`]
-    pub fn take(&mut self, count: usize) -> Result<&'a [u8], Damage> {
+    /// [`ColumnsDamage::Cut`] if there are fewer.
+    pub fn take(&mut self, count: usize) -> Result<&'a [u8], ColumnsDamage> {
         let taken = self.rest().get(..count).ok_or_else(|| self.cut())?;
         self.at += count;
         Ok(taken)
     }
 
-    /// A text behind its length.
+    /// Reads a length-prefixed text.
     ///
     /// # Errors
-    /// [`Damage::Cut`], [`Damage::Text`]
-    pub fn text(&mut self) -> Result<&'a str, Damage> {
+    /// [`ColumnsDamage::Cut`] if it ends early, [`ColumnsDamage::Text`] if it is not UTF-8.
+    pub fn text(&mut self) -> Result<&'a str, ColumnsDamage> {
         let length = usize::try_from(self.varint()?).unwrap_or(usize::MAX);
-        std::str::from_utf8(self.take(length)?).map_err(|_| Damage::Text)
+        std::str::from_utf8(self.take(length)?).map_err(|_| ColumnsDamage::Text)
     }
 
-    fn cut(&self) -> Damage {
-        Damage::Cut { at: self.at, len: self.bytes.len() }
+    fn cut(&self) -> ColumnsDamage {
+        ColumnsDamage::Cut { at: self.at, len: self.bytes.len() }
     }
 }
 

@@ -1,7 +1,7 @@
-//! Deletions that are remembered: what they cover is gone, whoever brings it to the store once more.
+//! Remembered deletions: cells that a deletion covers stay deleted, even if an instance stores them again later.
 //!
-//! A deletion covers every cell of the sensors and times that it names whose stamp is smaller than its own. It is
-//! remembered from before it is carried out until no log has anything older, and the store neither.
+//! A deletion covers every cell of its sensors and times whose stamp is below its own. It is remembered from before it
+//! is executed until neither a WAL nor the store can hold a covered cell.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -10,23 +10,24 @@ use std::sync::{Arc, PoisonError, RwLock};
 use super::readings::Readings;
 use crate::reading::{Hour, Sensor, Stamp};
 
-/// A deletion as all members of a store know it.
+/// A deletion, as listed in the member registry.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Remembered {
-    /// What is older is deleted.
+pub struct RememberedDeletion {
+    /// Cells with a stamp below this are deleted.
     pub stamp: Stamp,
-    /// In which database.
+    /// The database.
     pub database: String,
-    /// Which sensors, as a statement that was asked; `None` for all of the database, which goes itself.
+    /// The `InfluxQL` statement that selects the sensors; `None` if the database itself is dropped.
     pub statement: Option<String>,
-    /// Which times, in nanoseconds.
+    /// The range of times, in nanoseconds.
     pub range: Range<i64>,
-    /// What was there has been removed once. What comes later and is older is hidden, and removed before it is forgotten.
+    /// Whether the deletion was executed once. Covered cells stored after that are hidden from queries, and removed
+    /// before the deletion is forgotten.
     pub done: bool,
 }
 
-impl Remembered {
-    /// Whether it is the same deletion, be it done or not.
+impl RememberedDeletion {
+    /// Whether both are the same deletion, regardless of `done`.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         let key = |of: &Self| (of.stamp, of.range.start, of.range.end);
@@ -34,22 +35,23 @@ impl Remembered {
     }
 }
 
-/// Whether a deletion is about a sensor.
+/// Tests whether a deletion selects a sensor.
 pub type SensorTest = Arc<dyn Fn(&Sensor) -> bool + Send + Sync>;
 
-/// Makes a test of a statement. One that it does not understand is about no sensor, which is said where it is made.
+/// Compiles a statement to a test. It returns `None`, and reports it, for a statement that it cannot parse; such a
+/// deletion selects no sensor.
 pub type Understand = Arc<dyn Fn(&str) -> Option<SensorTest> + Send + Sync>;
 
-/// All deletions that are remembered at a moment.
+/// A snapshot of all remembered deletions.
 #[derive(Clone, Default)]
 pub struct Deletions {
-    /// By database, in the order of their stamps.
-    by_database: HashMap<String, Vec<Known>>,
+    /// Keyed by database; ordered as given, which is by stamp.
+    by_database: HashMap<String, Vec<KnownDeletion>>,
 }
 
 #[derive(Clone)]
-struct Known {
-    deletion: Remembered,
+struct KnownDeletion {
+    deletion: RememberedDeletion,
     test: Option<SensorTest>,
 }
 
@@ -60,31 +62,31 @@ impl std::fmt::Debug for Deletions {
     }
 }
 
-/// The deletions that are remembered now, shared by whoever reads and writes.
+/// The current remembered deletions, shared by readers and writers of the store.
 #[derive(Debug, Clone, Default)]
 pub struct Masks(Arc<RwLock<Arc<Deletions>>>);
 
 impl Masks {
-    /// As they are now.
+    /// The current snapshot.
     #[must_use]
     pub fn now(&self) -> Arc<Deletions> {
         self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Others from now on.
+    /// Replaces the snapshot.
     pub fn set(&self, deletions: Deletions) {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(deletions);
     }
 }
 
-/// What is deleted of one sensor: ranges of times, each with the stamp below which it is.
+/// The deleted parts of one sensor: ranges of times in nanoseconds, each with the stamp below which cells are deleted.
 pub type Covers = Vec<(Range<i64>, Stamp)>;
 
 impl Deletions {
-    /// These.
+    /// A snapshot of these deletions.
     #[must_use]
-    pub fn new(all: &[Remembered], understand: &Understand) -> Self {
-        let mut by_database: HashMap<String, Vec<Known>> = HashMap::new();
+    pub fn new(all: &[RememberedDeletion], understand: &Understand) -> Self {
+        let mut by_database: HashMap<String, Vec<KnownDeletion>> = HashMap::new();
         for deletion in all {
             let test = deletion.statement.as_deref().map(|statement| understand(statement));
             let test = match test {
@@ -92,30 +94,30 @@ impl Deletions {
                 Some(Some(test)) => Some(test),
                 Some(None) => continue,
             };
-            let known = Known { deletion: deletion.clone(), test };
+            let known = KnownDeletion { deletion: deletion.clone(), test };
             by_database.entry(deletion.database.clone()).or_default().push(known);
         }
         Self { by_database }
     }
 
-    /// Whether there is none.
+    /// Whether there are no deletions.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.by_database.is_empty()
     }
 
-    /// Whether there is one of a database.
+    /// Whether there are deletions in a database.
     #[must_use]
     pub fn is_about(&self, database: &str) -> bool {
         !self.by_database.is_empty() && self.by_database.contains_key(database)
     }
 
-    /// What is deleted of a sensor's hours.
+    /// The deleted parts that overlap a sensor's hours.
     #[must_use]
     pub fn of(&self, database: &str, sensor: &Sensor, hours: &Range<Hour>) -> Covers {
         let Some(known) = self.by_database.get(database) else { return Covers::new() };
         let range = hours.start.start_ns()..hours.end.start_ns();
-        let is_about = |known: &&Known| {
+        let is_about = |known: &&KnownDeletion| {
             let times = &known.deletion.range;
             times.start < range.end && range.start < times.end && known.test.as_ref().is_none_or(|test| test(sensor))
         };
@@ -124,13 +126,13 @@ impl Deletions {
     }
 }
 
-/// Whether a reading that comes with a stamp is deleted.
+/// Whether a reading with this stamp is deleted.
 #[must_use]
 pub fn covers(covers: &Covers, time: i64, stamp: Stamp) -> bool {
     covers.iter().any(|(range, before)| stamp < *before && range.contains(&time))
 }
 
-/// Takes what is deleted out of a set; whether there was anything.
+/// Removes the deleted cells from a set; returns whether there were any.
 pub fn cut(readings: &mut Readings, covers: &Covers) -> bool {
     covers.iter().fold(false, |cut, (range, before)| readings.delete(range, *before) > 0 || cut)
 }

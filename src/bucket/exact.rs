@@ -1,9 +1,10 @@
-//! Sums that lose nothing: integers and floats are added exactly, and the sum is rounded once, when somebody looks.
-//! Knows no summary and no stored form.
+//! Exact sums: integers and floats are added without rounding, and the sum is rounded once, when it is read.
+//! Independent of summaries and stored forms.
 //!
-//! Every finite double is a whole multiple of 2^-1074, so a sum of doubles and integers is one whole number at some scale.
-//! Nearly always 127 bits at a scale near the values are enough: then an addition is a shift and an addition of integers.
-//! Where they are not, what they hold moves into a number wide enough for any sum, and they begin anew.
+//! Every finite double is an integer multiple of 2^-1074, so a sum of doubles and integers is one integer at some
+//! scale. Nearly always a window of 127 bits at a scale near the values is enough; an addition is then a shift and an
+//! integer addition. When a value does not fit, the window's content moves to a number wide enough for any sum, and the
+//! window starts over.
 
 mod wide;
 
@@ -11,48 +12,49 @@ use std::fmt;
 
 use self::wide::Wide;
 
-/// The exponent that the biased exponent of a double is above: `double = significand * 2^(biased - BIAS)`.
+/// The exponent bias of a double with an integer significand: `double = significand * 2^(biased - BIAS)`.
 const BIAS: i32 = 1075;
-/// The least biased exponent, of the unit 2^-1074.
+/// The least biased exponent; its unit is 2^-1074.
 const LEAST: i32 = 1;
 const FRACTION: u64 = (1 << 52) - 1;
 const HIDDEN: u64 = 1 << 52;
-/// How far a significand of 53 bits may be shifted within the window, its sign and a carry left aside.
+/// How far a significand of 53 bits can be shifted within the window, with a bit for the sign and one for a carry.
 const SHIFT_MAX: i32 = 73;
-/// The greatest scale of a window: what is infinite or no number never seems to fit.
+/// The greatest scale of a window, so that infinities and NaN (biased exponent 2047) never fit into it.
 const UNIT_MAX: i32 = 2046 - SHIFT_MAX;
-/// No scale: nothing seems to fit.
+/// The scale of an empty window: no value fits.
 const NO_UNIT: i32 = 4096;
-/// Bits kept free below the value that a window begins with, for those with smaller units that come after it. Decimals of one
-/// sensor rarely differ by more in magnitude.
+/// Bits left free below the first value of a window, for later values with smaller units. Decimals of one sensor rarely
+/// differ by more in magnitude.
 const SLACK: i32 = 24;
-/// A number below this, and what it rounds to, stay within 128 bits.
+/// A number below this, and its rounding, fit into an `i128`.
 const ROUNDABLE: u128 = 1 << 126;
-/// Parts of stored sums have no bits at or above this exponent: 2^50 times the greatest double stays below.
+/// Parts of stored sums have no bits at or above this exponent; a sum of 2^50 greatest doubles stays below it.
 const EXPONENT_END: i32 = 1076;
 
-/// A sum of any doubles and integers. Two are equal when they are the same number, however they came about.
+/// An exact sum of doubles and integers. Two sums are equal if they are the same number, whatever their addends.
 #[derive(Clone)]
 pub struct ExactSum {
-    /// The sum is `window * 2^(unit - BIAS)`, and what is in `wide`.
+    /// The sum is `window * 2^(unit - BIAS)` plus the content of `wide`.
     window: i128,
     unit: i32,
     wide: Option<Box<Wide>>,
 }
 
-/// One part of a sum: an odd whole number of at most 53 bits times a power of two.
+/// One part of a sum: an odd integer of at most 53 bits times a power of two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Part {
+pub struct SumPart {
     significand: i64,
     exponent: i32,
 }
 
-/// What rounding leaves of a sum: the rounding of what remains, then that of what remains beyond it, until nothing does. Nearly
-/// always it is one part, of a few bits. Of a sum beyond the range of doubles, which rounds to an infinity, it is the whole sum.
+/// The rounding error of a sum, as parts: the error rounded to 53 bits, then the error of that rounding, and so on
+/// until the rest is zero. Nearly always one part of a few bits. For a sum beyond the range of doubles, which rounds to
+/// an infinity, the parts are the whole sum.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Rest {
-    first: Option<Part>,
-    more: Vec<Part>,
+pub struct SumRest {
+    first: Option<SumPart>,
+    more: Vec<SumPart>,
 }
 
 impl Default for ExactSum {
@@ -62,9 +64,9 @@ impl Default for ExactSum {
 }
 
 impl ExactSum {
-    /// The sum that was rounded to this double and left this rest.
+    /// Restores the sum that was rounded to this double with this rest.
     #[must_use]
-    pub fn of_rounded(sum: f64, rest: &Rest) -> Self {
+    pub fn of_rounded(sum: f64, rest: &SumRest) -> Self {
         let mut exact = Self::default();
         if sum.is_finite() || rest.is_empty() {
             exact.add(sum);
@@ -102,7 +104,7 @@ impl ExactSum {
         self.add_scaled(other.window, other.unit);
     }
 
-    /// The double nearest to the sum, of two that are as near the even one; an infinity beyond their range. Zero is positive.
+    /// The sum rounded to the nearest double, ties to even; an infinity beyond the range of doubles. Zero is positive.
     #[must_use]
     pub fn rounded(&self) -> f64 {
         match (&self.wide, self.window) {
@@ -112,31 +114,31 @@ impl ExactSum {
         }
     }
 
-    /// The sum rounded once, and what that leaves. Both depend on the sum alone.
+    /// The sum rounded once, and the rounding error. Both depend on the exact sum only.
     #[must_use]
-    pub fn parts(&self) -> (f64, Rest) {
+    pub fn parts(&self) -> (f64, SumRest) {
         let mut parts = Vec::new();
         if self.wide.is_none() && self.window.unsigned_abs() < ROUNDABLE {
             let mut left = self.window;
-            let mut one = || Part::take(&mut left, self.unit - BIAS);
-            let Some(first) = one() else { return (0.0, Rest::default()) };
+            let mut one = || SumPart::take(&mut left, self.unit - BIAS);
+            let Some(first) = one() else { return (0.0, SumRest::default()) };
             let second = one();
             parts.extend(std::iter::from_fn(one));
-            return Rest::behind(first, second, parts);
+            return SumRest::behind(first, second, parts);
         }
         let mut wide = self.wide.as_deref().cloned().unwrap_or_default();
         wide.add(self.window, self.unit);
         if wide.beyond() != 0.0 {
-            return (wide.beyond(), Rest::default());
+            return (wide.beyond(), SumRest::default());
         }
         parts.extend(std::iter::from_fn(|| wide.take_part()));
         let mut parts = parts.into_iter();
-        let Some(first) = parts.next() else { return (0.0, Rest::default()) };
+        let Some(first) = parts.next() else { return (0.0, SumRest::default()) };
         let second = parts.next();
-        Rest::behind(first, second, parts.collect())
+        SumRest::behind(first, second, parts.collect())
     }
 
-    /// Bytes of memory that it takes beside its own size.
+    /// Bytes of memory beyond `size_of::<Self>()`.
     #[must_use]
     pub fn memory(&self) -> usize {
         self.wide.as_ref().map_or(0, |_| size_of::<Wide>())
@@ -165,7 +167,7 @@ impl ExactSum {
         if number == 0 || self.add_at(self.unit, number, unit) {
             return;
         }
-        // The greatest scale at which both are whole numbers. All are whole at that of 2^-1074.
+        // The greatest scale at which both are integers. At the scale 2^-1074 every number is one.
         let finest = |number: i128, unit: i32| unit + number.trailing_zeros().cast_signed();
         let own = if self.window == 0 { NO_UNIT } else { finest(self.window, self.unit) };
         let common = own.min(finest(number, unit)).min(UNIT_MAX);
@@ -180,7 +182,7 @@ impl ExactSum {
         }
     }
 
-    /// Adds a number where that goes at this scale, which becomes that of the window.
+    /// Adds a number if it and the window fit at this scale, which becomes the window's scale.
     fn add_at(&mut self, scale: i32, number: i128, unit: i32) -> bool {
         let sum = match (shifted(self.window, self.unit - scale), shifted(number, unit - scale)) {
             (Some(window), Some(number)) => window.checked_add(number),
@@ -198,7 +200,7 @@ impl ExactSum {
 }
 
 impl fmt::Debug for ExactSum {
-    /// The same of equal sums: what it rounds to, and what that leaves.
+    /// The rounded sum and its rest; equal sums print the same.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (rounded, rest) = self.parts();
         f.debug_list().entry(&rounded).entries(rest.doubles(rounded)).finish()
@@ -212,7 +214,7 @@ impl PartialEq for ExactSum {
     }
 }
 
-/// A number times a power of two, where that is whole and has at most 127 bits.
+/// `number * 2^by`, if that is an integer of at most 127 bits.
 fn shifted(number: i128, by: i32) -> Option<i128> {
     if number == 0 {
         return Some(0);
@@ -224,19 +226,19 @@ fn shifted(number: i128, by: i32) -> Option<i128> {
     (number.unsigned_abs().leading_zeros() > places).then(|| number << places)
 }
 
-#[expect(clippy::cast_precision_loss, reason = "the nearest double is what is wanted")]
+#[expect(clippy::cast_precision_loss, reason = "rounding to the nearest double is intended")]
 fn nearest(number: i128) -> f64 {
     number as f64
 }
 
-/// A double times a power of two: exact, or an infinity. It has no bits below 2^-1074.
+/// `double * 2^exponent`: exact, or an infinity. The result must not need bits below 2^-1074.
 fn scaled(double: f64, exponent: i32) -> f64 {
     let power = |exponent: i32| f64::from_bits(u64::from((exponent + 1023).clamp(1, 2046).unsigned_abs()) << 52);
     let half = exponent / 2;
     double * power(half) * power(exponent - half)
 }
 
-impl Part {
+impl SumPart {
     fn new(number: i128, exponent: i32) -> Option<Self> {
         if number == 0 {
             return None;
@@ -246,7 +248,7 @@ impl Part {
         Some(Self { significand, exponent: exponent + zeros.cast_signed() })
     }
 
-    /// The odd number times two to the exponent: `None` for what no sum has as a part.
+    /// The part `significand * 2^exponent`; `None` if no sum can have it as a part.
     #[must_use]
     pub fn of(significand: i64, exponent: i32) -> Option<Self> {
         let is_odd = significand & 1 == 1;
@@ -255,7 +257,7 @@ impl Part {
         (is_odd && bits <= 53 && is_within).then_some(Self { significand, exponent })
     }
 
-    /// The odd number.
+    /// The odd significand.
     #[must_use]
     pub fn significand(self) -> i64 {
         self.significand
@@ -267,15 +269,15 @@ impl Part {
         self.exponent
     }
 
-    /// Takes what a number rounds to, at 53 bits, out of it.
-    #[expect(clippy::cast_possible_truncation, reason = "a double made of a number below 2^126 is a whole one")]
+    /// Rounds a number to 53 bits, and subtracts the result from it.
+    #[expect(clippy::cast_possible_truncation, reason = "the number is below 2^126, so its rounding fits an i128")]
     fn take(number: &mut i128, exponent: i32) -> Option<Self> {
         let rounded = nearest(*number) as i128;
         *number -= rounded;
         Self::new(rounded, exponent)
     }
 
-    /// Of a double; `None` of zero and of what is not finite.
+    /// The part `double * 2^scale`; `None` for zero and for values that are not finite.
     fn of_double(double: f64, scale: i32) -> Option<Self> {
         let mut sum = ExactSum::default();
         sum.add(double);
@@ -289,47 +291,47 @@ impl Part {
     }
 }
 
-/// The power of two that the first part of a sum beyond the range of doubles is divided by, to be written as a double.
+/// The first part of a sum beyond the range of doubles is divided by two to this power, so that it fits a double.
 const BEYOND: i32 = 64;
 
-impl Rest {
-    /// Whether rounding left nothing.
+impl SumRest {
+    /// Whether the sum was rounded without an error.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.first.is_none()
     }
 
-    /// Its parts, the greatest first.
-    pub fn parts(&self) -> impl Iterator<Item = Part> {
+    /// The parts, greatest first.
+    pub fn parts(&self) -> impl Iterator<Item = SumPart> {
         self.first.into_iter().chain(self.more.iter().copied())
     }
 
-    /// Adds a part, smaller than those before it.
-    pub fn push(&mut self, part: Part) {
+    /// Appends a part, which must be smaller than the earlier ones.
+    pub fn push(&mut self, part: SumPart) {
         match self.first {
             None => self.first = Some(part),
             Some(_) => self.more.push(part),
         }
     }
 
-    /// Its parts as doubles, beside the double that the sum was rounded to. Where that is an infinity the first is divided by
-    /// 2^64, or it would be one too.
+    /// The parts as doubles; `sum` is the rounded sum. If that is an infinity, the first part is divided by 2^64,
+    /// because it would be an infinity too.
     pub fn doubles(&self, sum: f64) -> impl Iterator<Item = f64> {
         let scale = move |place| if place == 0 && sum.is_infinite() { -BEYOND } else { 0 };
         self.parts().enumerate().map(move |(place, part)| part.double(scale(place)))
     }
 
-    /// Of its parts as doubles; `None` where one is no part.
+    /// The inverse of [`SumRest::doubles`]; `None` if a double is not a valid part.
     pub fn of_doubles(sum: f64, doubles: impl Iterator<Item = f64>) -> Option<Self> {
         let mut rest = Self::default();
         for double in doubles {
             let scale = if rest.is_empty() && sum.is_infinite() { BEYOND } else { 0 };
-            rest.push(Part::of_double(double, scale)?);
+            rest.push(SumPart::of_double(double, scale)?);
         }
         Some(rest)
     }
 
-    fn behind(first: Part, second: Option<Part>, more: Vec<Part>) -> (f64, Self) {
+    fn behind(first: SumPart, second: Option<SumPart>, more: Vec<SumPart>) -> (f64, Self) {
         let sum = first.double(0);
         if sum.is_finite() {
             return (sum, Self { first: second, more });

@@ -1,4 +1,4 @@
-//! Merging readings into a bucket, and what must be written after it, in which order.
+//! Merges readings into a bucket, and determines which page writes the store then needs and in which order.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -6,53 +6,53 @@ use std::sync::Arc;
 use super::legacy;
 use super::page::{Page, StoredPage};
 use super::readings::{Merged, PackedReadings, Reading, Readings};
-use crate::faults::{self, Bug};
 use crate::reading::time::MILLI_NS;
 use crate::reading::{Stamp, Value};
 
-/// When a page is full. Config section `[page]`.
+/// Page size limits, from the config section `[page]`.
 #[derive(Debug, Clone, Copy)]
 pub struct Caps {
-    /// Most readings on one page.
+    /// Maximum number of readings on one page.
     pub max_readings: usize,
-    /// Most stored bytes of readings on one page that still takes new ones.
+    /// Maximum stored bytes of readings on an open page; a reading beyond it goes to a new page.
     pub max_bytes: usize,
-    /// Most stored bytes that overwrites may grow a page to; beyond, it is split.
+    /// Maximum stored bytes to which overwrites may grow a page; a larger page is split.
     pub hard_bytes: usize,
 }
 
-/// By what readings are merged into a bucket.
+/// Parameters of [`Bucket::apply`].
 #[derive(Debug, Clone, Copy)]
 pub struct MergeOptions<'a> {
-    /// When a page is full.
+    /// Page size limits.
     pub caps: &'a Caps,
-    /// No log has anything unflushed at or below this.
+    /// The registry's floor: no WAL has unflushed readings at or below this stamp.
     pub floor: Stamp,
-    /// Whether equal values that were said later are to be written: others may have older ones that are unflushed.
+    /// Whether to store the newer stamp of an unchanged value. Needed while other instances may hold unflushed older
+    /// values, which would otherwise win over it.
     pub restamps: bool,
-    /// The own log's name, for records of the form before stamps.
+    /// The name of this instance's WAL, for WAL records that predate stamps.
     pub log: &'a str,
 }
 
-/// No stored cell takes fewer bytes (a type, a name of one letter, a boolean), so a page of cells
-/// that are all filled is full by its bytes first. Where every reading names other fields, the
-/// empty cells beside them would take far more memory than the page does in the store.
+/// The smallest stored cell: a type byte, a one-letter name with its terminator, a boolean. `max_bytes` divided by this
+/// bounds the cells of a page, empty ones included. A page without empty cells reaches `max_bytes` first; where every
+/// reading has different fields, the empty cells would take far more memory than the page takes in the store.
 const CELL_BYTES_MIN: usize = 4;
 
-/// Most bytes of readings on new pages that are inserted in one group, unless they were split off
-/// one page: a transaction must be over long before a command's deadline.
+/// Maximum bytes of readings on the new pages that one group inserts, except pages split off a stored page: the
+/// transaction must finish well before the command's deadline.
 const INSERT_BYTES: usize = 8 << 20;
 
-/// One incoming reading: a time and cells that name their field by index.
+/// One incoming reading; its cells name their field by index.
 #[derive(Debug, Clone, Copy)]
 pub struct Row<'a> {
     /// Nanoseconds since the epoch.
     pub time: i64,
-    /// Its record's stamp.
+    /// The stamp of the WAL record that holds the reading.
     pub stamp: Stamp,
-    /// The fields' names.
+    /// The field names.
     pub names: &'a [Arc<str>],
-    /// Index into `names`, and the value; each field at most once.
+    /// Indexes into `names`, and the values; each field at most once.
     pub cells: &'a [(u16, Value)],
 }
 
@@ -63,28 +63,28 @@ impl<'a> Row<'a> {
     }
 }
 
-/// A bucket for as long as nobody works on it: its readings are bytes.
+/// A bucket whose readings are packed into bytes, as the bucket cache holds it.
 #[derive(Debug)]
 pub struct PackedBucket {
     pages: Vec<(Page, PackedReadings)>,
 }
 
 impl PackedBucket {
-    /// The bucket again.
+    /// Restores the bucket.
     #[must_use]
     pub fn unpack(self) -> Bucket {
         let unpack = |(page, readings): (Page, PackedReadings)| Page { readings: readings.unpack(), ..page };
         Bucket { pages: self.pages.into_iter().map(unpack).collect(), set_aside: Vec::new() }
     }
 
-    /// The memory it takes, in bytes.
+    /// Bytes of memory.
     #[must_use]
     pub fn memory(&self) -> usize {
         let of = |(page, readings): &(Page, PackedReadings)| page.memory() + size_of_val(readings) + readings.memory();
         self.pages.iter().map(of).sum::<usize>() + size_of::<Self>()
     }
 
-    /// About what [`PackedBucket::unpack`] will take, in bytes.
+    /// The approximate memory of the unpacked bucket, in bytes.
     #[must_use]
     pub fn unpacked_memory(&self) -> usize {
         self.pages.iter().map(|(page, readings)| page.memory() + readings.unpacked_memory()).sum()
@@ -99,19 +99,19 @@ impl PackedBucket {
     }
 }
 
-/// What became of the readings of one merge. Each is one of new, duplicate, overwritten or set aside.
+/// Counts of one merge. Every reading counts as exactly one of new, duplicate, overwritten or set aside.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Applied {
-    /// Timestamps the bucket had not.
+    /// Readings whose timestamp the bucket did not have.
     pub new: u64,
-    /// Readings that changed nothing: what is there is the same, or was said later.
+    /// Readings that changed no value: the bucket has the same values, or values with greater stamps.
     pub duplicate: u64,
-    /// Readings that changed or added a field of one that was there.
+    /// Readings that changed or added a field of an existing reading.
     pub overwritten: u64,
-    /// How many of the new ones lie before the latest that the bucket already had.
+    /// New readings that lie before the bucket's previous latest reading.
     pub late: u64,
-    /// Readings at or below the floor that say something else than the bucket, which keeps what it has: nobody knows which
-    /// is later. [`Bucket::set_aside`] tells which they are.
+    /// Readings at or below the floor that conflict with the bucket. It is unknown which value is later, so the bucket
+    /// keeps its own. [`Bucket::set_aside`] returns their places.
     pub set_aside: u64,
 }
 
@@ -125,7 +125,7 @@ impl std::ops::AddAssign for Applied {
     }
 }
 
-/// One sensor's hour: its pages in order of their numbers. At most one of them is open.
+/// One sensor's hour: its pages, ordered by number. At most one page is open.
 #[derive(Debug, Clone, Default)]
 pub struct Bucket {
     pages: Vec<Page>,
@@ -133,8 +133,8 @@ pub struct Bucket {
 }
 
 impl Bucket {
-    /// The bucket that these stored pages make up. Without pages: one that the store is assumed
-    /// not to have, which its first write will confirm or refute.
+    /// The bucket that consists of these stored pages. Without pages, the bucket is assumed to be missing in the store;
+    /// its first write confirms or refutes that.
     #[must_use]
     pub fn from_stored(pages: impl IntoIterator<Item = StoredPage>) -> Self {
         let mut pages: Vec<Page> = pages.into_iter().map(Page::from).collect();
@@ -147,27 +147,27 @@ impl Bucket {
         bucket
     }
 
-    /// The places, among the rows of the last [`Bucket::apply`], of those that were set aside.
+    /// The indexes of the rows that the last [`Bucket::apply`] set aside.
     #[must_use]
     pub fn set_aside(&self) -> &[usize] {
         &self.set_aside
     }
 
-    /// The pages, in order of their numbers.
+    /// The pages, ordered by number.
     #[must_use]
     pub fn pages(&self) -> &[Page] {
         &self.pages
     }
 
-    /// Whether these are the pages that the store had when this bucket was last the same.
+    /// Whether the stored pages known here have exactly these numbers and revs.
     #[must_use]
     pub fn has_revs(&self, revs: &[(u32, u64)]) -> bool {
         let stored = self.pages.iter().filter(|page| page.stored.is_some());
         stored.clone().count() == revs.len() && stored.into_iter().all(|page| revs.contains(&(page.number, page.rev())))
     }
 
-    /// Makes every stored page due for a write that says anew what can be said of its readings, and
-    /// the marks true: page 0 is marked when there are several pages, and no other page is.
+    /// Schedules a write of every stored page, which recomputes its summaries and stamp order, and corrects the
+    /// overflow mark: page 0 has it if there are several pages, no other page has it. Used to repair stored pages.
     pub fn mark_anew(&mut self, several: bool) {
         for page in &mut self.pages {
             page.has_overflow = page.number == 0 && (page.has_overflow || several);
@@ -175,7 +175,8 @@ impl Bucket {
         }
     }
 
-    /// Makes the last page page 0 of a bucket that has lost it, or never got it: without one no query finds the others.
+    /// Turns the last page into page 0 of a bucket whose page 0 is missing: without page 0, queries do not find the
+    /// other pages.
     pub fn make_first(&mut self) {
         let several = self.pages.len() > 1;
         let Some(last) = self.pages.last_mut().filter(|last| last.number > 0) else { return };
@@ -184,7 +185,7 @@ impl Bucket {
         self.pages.insert(0, Page { readings, closed, applied, has_overflow: several, ..Page::new(0) });
     }
 
-    /// Packs it; what is left of its pages is what the store has.
+    /// Packs the readings. The pages keep their state; the places of rows set aside are dropped.
     #[must_use]
     pub fn pack(self) -> PackedBucket {
         let pack = |mut page: Page| {
@@ -208,23 +209,23 @@ impl Bucket {
 
     /// Merges rows, given in time order.
     ///
-    /// A timestamp that a page holds is merged there, closed or not, by the rows' stamps; a new one goes to the open page,
-    /// or, where a cap is reached, closes it and opens the next.
+    /// A timestamp that some page holds, open or closed, is merged there by stamp. A new timestamp goes to the open
+    /// page; if that page is full, it is closed and the next one is opened.
     pub fn apply<'a>(&mut self, rows: impl Iterator<Item = Row<'a>>, options: &MergeOptions<'_>) -> Applied {
         self.set_aside.clear();
         self.pages.iter_mut().for_each(|page| page.raise_floor(options.floor));
-        // Rows are mostly new, and mostly of one page.
+        // Most rows are new and go to one page.
         let expected = rows.size_hint().0.min(options.caps.max_readings);
         if let Some(open) = self.pages.iter_mut().find(|page| !page.closed) {
             open.readings.reserve(expected);
         }
-        let mut pass = Pass {
+        let mut pass = MergePass {
             stored_last_ms: self.pages.iter().filter_map(Page::stored_last_ms).max(),
             last: self.pages.iter().filter_map(|page| page.readings.times().last().copied()).max(),
             touched: vec![(false, false); self.pages.len()],
             expected,
         };
-        let (mut applied, mut group) = (Applied::default(), Group::default());
+        let (mut applied, mut group) = (Applied::default(), CountGroup::default());
         let mut rows = rows.enumerate().peekable();
         while let Some((number, row)) = rows.next() {
             let has_more = rows.peek().is_some_and(|(_, next)| counts_together(&row, next, options.floor));
@@ -237,7 +238,7 @@ impl Bucket {
             }
             group.add(number, row.cells, self.what_says(&row, &group.cells));
             if !has_more {
-                let Group { cells, places, said } = std::mem::take(&mut group);
+                let CountGroup { cells, places, said } = std::mem::take(&mut group);
                 match self.take(&Row { cells: &cells, ..row }, options, &mut pass) {
                     Some(one) => applied += Applied { late: one.late, ..said },
                     None => self.set_aside.extend(places),
@@ -246,14 +247,14 @@ impl Bucket {
         }
         applied.set_aside = self.set_aside.len() as u64;
         for (page, (_, rewritten)) in self.pages.iter_mut().zip(&pass.touched).filter(|(_, (touched, _))| *touched) {
-            page.readings.settle(*rewritten && !faults::has(Bug::StaleSummary));
+            page.readings.settle(*rewritten);
         }
         self.split_oversized(options.caps);
         applied
     }
 
-    /// Merges one row; `None` where the bucket keeps what it has, and nobody knows which is later.
-    fn take(&mut self, row: &Row<'_>, options: &MergeOptions<'_>, pass: &mut Pass) -> Option<Applied> {
+    /// Merges one row; `None` if the row must be set aside.
+    fn take(&mut self, row: &Row<'_>, options: &MergeOptions<'_>, pass: &mut MergePass) -> Option<Applied> {
         if let Some((p, index)) = self.locate(row.time) {
             return match self.merge(p, index, row, options) {
                 Merged::Landed => Some(Applied { new: 1, ..Applied::default() }),
@@ -270,15 +271,15 @@ impl Bucket {
         pass.touched[p].0 = true;
         let page = &mut self.pages[p];
         page.readings.push(row.time, row.stamp, row.fields());
-        // Only what lies after every stored reading, as others see them, may be appended.
+        // A reading may be appended only if its stored millisecond lies after that of every stored reading.
         page.rewritten |=
             page.stored.is_some() && pass.stored_last_ms.is_some_and(|last| row.time.div_euclid(MILLI_NS) <= last);
         let is_late = pass.last.is_some_and(|last| row.time < last);
         Some(Applied { new: 1, late: u64::from(is_late), ..Applied::default() })
     }
 
-    /// Deletes what is older than a stamp in a range of times; tells how many readings lost something. Pages that have
-    /// none left go, and their places are taken by those behind them, so that the numbers have no gap.
+    /// Deletes the cells in a time range whose stamp is below `before`; returns how many readings lost a cell. Emptied
+    /// pages are removed, and later pages take their numbers, so that the numbers have no gap.
     pub fn delete(&mut self, range: &Range<i64>, before: Stamp) -> usize {
         let mut deleted = 0;
         for page in &mut self.pages {
@@ -303,9 +304,9 @@ impl Bucket {
         }
     }
 
-    /// What a line says, after others of its request about its time.
+    /// What a row counts as, given the cells of earlier rows of the same group.
     fn what_says(&self, row: &Row<'_>, earlier: &[(u16, Value)]) -> Applied {
-        // What has this very record already counts as it did then.
+        // A reading that this same record wrote in an earlier attempt counts as it did then.
         let has_landed = |(p, index): &(usize, usize)| self.pages[*p].readings.has_of(*index, row.stamp);
         let at = self.locate(row.time).filter(|at| !has_landed(at));
         if at.is_none() && earlier.is_empty() {
@@ -323,9 +324,6 @@ impl Bucket {
     }
 
     fn locate(&self, time: i64) -> Option<(usize, usize)> {
-        if faults::has(Bug::SkipDedupe) {
-            return None;
-        }
         self.pages.iter().enumerate().rev().find_map(|(p, page)| Some((p, page.readings.find(time)?)))
     }
 
@@ -334,8 +332,7 @@ impl Bucket {
         if legacy::has_landed(page, index, options.log, row.stamp) {
             return Merged::Landed;
         }
-        let stamp = if faults::has(Bug::ArrivalWins) { Stamp::MAX >> 2 } else { row.stamp };
-        let merged = page.readings.merge(index, stamp, row.fields());
+        let merged = page.readings.merge(index, row.stamp, row.fields());
         match merged {
             Merged::Changed => page.rewritten |= page.has_stored(index),
             Merged::Restamped => page.touched |= options.restamps && page.has_stored(index),
@@ -344,7 +341,7 @@ impl Bucket {
         merged
     }
 
-    /// The open page, when it has room for the row; else the next page, the open one being closed.
+    /// The open page if it has room for the row; otherwise closes it and opens the next page.
     fn page_with_room(&mut self, row: &Row<'_>, options: &MergeOptions<'_>, expected: usize) -> usize {
         let caps = options.caps;
         if let Some(p) = self.pages.iter().position(|page| !page.closed && !page.removed) {
@@ -358,7 +355,7 @@ impl Bucket {
             }
             page.closed = true;
         }
-        // One that a deletion has emptied and that is still stored, so that the numbers have no gap.
+        // Reuse a page that a deletion emptied and that is still stored, so that the numbers have no gap.
         if let Some(p) = self.pages.iter().position(|page| page.removed) {
             let page = &mut self.pages[p];
             (page.removed, page.closed, page.rewritten) = (false, false, true);
@@ -379,7 +376,7 @@ impl Bucket {
         self.pages.len() - 1
     }
 
-    /// Moves the later half of every page that overwrites made too large to a page of its own.
+    /// Splits every page that overwrites grew beyond the hard limit: its later half moves to a new page.
     fn split_oversized(&mut self, caps: &Caps) {
         let before = self.pages.len();
         let mut p = 0;
@@ -404,12 +401,12 @@ impl Bucket {
         }
     }
 
-    /// Numbers the pages that were never stored in the order in which they are to be: those split
-    /// off stored pages, then those that are new, the open one last.
+    /// Numbers the pages that were never stored in the order in which they are to be stored: pages split off stored
+    /// pages first, then other new pages, the open page last.
     ///
-    /// The store then never has a gap in its numbers. A writer with an old view could fill it with
-    /// an open page while another, who sees the later pages, opens one behind them. And nothing
-    /// waits behind the open page, where it would wait until that is closed.
+    /// The stored numbers then never have a gap. In a gap, a writer with an outdated view could insert an open page
+    /// while another writer, who sees the later pages, opens one after them. And no page comes after the open one,
+    /// where it could not be inserted until the open page is closed.
     fn number_unstored(&mut self) {
         self.pages.sort_by_key(|page| match page.stored {
             Some(_) => 0,
@@ -424,19 +421,19 @@ impl Bucket {
         }
     }
 
-    /// The writes that may go to the store now, each a group of page indexes that must succeed or
-    /// fail together. Empty when the store has everything. The indexes hold until the next
-    /// [`Bucket::apply`].
+    /// The writes that may go to the store now: groups of page indexes, each of which must succeed or fail as a whole.
+    /// Empty when the store has everything. The indexes are valid until the next [`Bucket::apply`].
     ///
-    /// A page beyond the first is inserted in one group with page 0, whose rev so grows with every
-    /// page that is made: whoever has an old view of the bucket, or none, or deletes it meanwhile,
-    /// and whoever makes the page, cannot both succeed. The page that closes for it is in the same
-    /// group, so that no other writer can put a timestamp there that the new page holds too.
+    /// A new page other than page 0 is inserted in one group with page 0, whose rev therefore grows with every new
+    /// page: of the writer that inserts the page and a writer with an outdated view of the bucket, or one that deletes
+    /// it, only one can succeed. The page that is closed in favor of the new one is in the same group, so that no other
+    /// writer can add a timestamp there that the new page holds too.
     ///
-    /// All pages that were split, and all that was split off them, are in that group: apart, one of
-    /// them could fail and leave a gap in the numbers.
+    /// All split pages and the pages split off them are in that group too: written separately, one of them could fail
+    /// and leave a gap in the numbers.
     ///
-    /// Where a page goes, or readings took its place, so does all that was moved because of it, in one group.
+    /// When a deletion removed or refilled pages, all pending writes form one group, because readings moved between
+    /// pages.
     #[must_use]
     pub fn next_writes(&self) -> Vec<Vec<usize>> {
         let pending = (0..self.pages.len()).filter(|p| self.pages[*p].pending().is_some());
@@ -463,8 +460,8 @@ impl Bucket {
         groups
     }
 
-    /// The pages that are inserted next, if there are others than page 0 to insert: all that was split
-    /// off stored pages, and of the others, in order, as many as one transaction should carry.
+    /// The pages to insert next, if any other than page 0 is new: all pages split off stored pages, and as many of the
+    /// others, in order, as [`INSERT_BYTES`] allows.
     fn next_inserts(&self) -> Vec<usize> {
         let unstored = (0..self.pages.len()).filter(|p| self.pages[*p].stored.is_none());
         if !unstored.clone().any(|p| self.pages[p].number > 0) {
@@ -480,7 +477,7 @@ impl Bucket {
         unstored.take_while(fits).collect()
     }
 
-    /// Notes that the store took these pages as they are now.
+    /// Records that the store holds these pages in their current state.
     pub fn mark_written(&mut self, group: &[usize]) {
         for p in group {
             self.pages[*p].mark_written();
@@ -489,36 +486,37 @@ impl Bucket {
     }
 }
 
-/// What one merge knows of the bucket as it was before.
-struct Pass {
-    /// The millisecond of the latest reading as others see it in the store.
+/// The state of one [`Bucket::apply`] call.
+struct MergePass {
+    /// The millisecond of the latest stored reading, before the merge.
     stored_last_ms: Option<i64>,
-    /// The time of the latest reading.
+    /// The time of the latest reading before the merge, in nanoseconds.
     last: Option<i64>,
-    /// Per page whether it was touched, and whether settled readings changed. Those beyond its end were not.
+    /// Per page: whether readings were added or changed, and whether existing readings changed. Pages beyond its end
+    /// are unchanged.
     touched: Vec<(bool, bool)>,
-    /// How many readings there are to come.
+    /// The expected number of new readings on a page, for reserving memory.
     expected: usize,
 }
 
-/// Whether a row and the next one are laid together, field by field, before they are merged: lines of one request about one
-/// time, and what comes at or below the floor, where one log's order is known and nothing else.
+/// Whether a row and the next one are combined, field by field, before they are merged: rows of one time that come from
+/// one request, or that lie at or below the floor. Of the latter only their order in their own WAL is known.
 fn counts_together(row: &Row<'_>, next: &Row<'_>, floor: Stamp) -> bool {
     row.time == next.time && (row.stamp == next.stamp || row.stamp.max(next.stamp) <= floor)
 }
 
-/// Rows that count together so far.
+/// Rows of one time that are combined before they are merged.
 #[derive(Default)]
-struct Group {
+struct CountGroup {
     cells: Vec<(u16, Value)>,
-    /// Their places among all rows.
+    /// The indexes of the rows.
     places: Vec<usize>,
-    /// What each is counted as, if they are merged.
+    /// What the rows count as, unless they are set aside.
     said: Applied,
 }
 
-impl Group {
-    /// Lays a row's cells over the earlier ones, field by field.
+impl CountGroup {
+    /// Adds a row; its cells replace earlier cells of the same fields.
     fn add(&mut self, place: usize, later: &[(u16, Value)], said: Applied) {
         self.places.push(place);
         self.said += said;

@@ -1,16 +1,15 @@
-//! The law: a bucket is a set of readings keyed by timestamp; merging is set union, and where two
-//! readings share a timestamp the later one wins, field by field; every summary is a fold over
-//! that set. Pure: no clock, no runtime, no driver. Stores are reached only through the [`Store`]
-//! trait declared here.
+//! The data model. A bucket is a set of readings keyed by timestamp. Merging is set union; where two readings share a
+//! timestamp, the later one wins, field by field. Every summary is a fold over that set. This module uses no clock, no
+//! runtime and no driver, and reaches stores only through the [`Store`] trait declared here.
 
-pub mod changes;
+pub mod cache;
 pub mod columns;
 pub mod deletions;
 pub mod exact;
-pub mod hot;
-pub mod kept;
+pub mod hour_versions;
 pub mod packed;
 pub mod page;
+pub mod raw;
 pub mod readings;
 pub mod registry;
 pub mod stamps;
@@ -21,10 +20,10 @@ pub mod unflushed;
 mod legacy;
 mod merge;
 
-pub use changes::Changes;
+pub use hour_versions::HourVersions;
 pub use merge::{Applied, Bucket, Caps, MergeOptions, PackedBucket, Row};
 pub use page::{Page, StoredPage, WriteKind};
 pub use readings::{Reading, Readings};
 pub use store::{BucketId, SensorDocument, StorageError, Store};
 pub use summary::Summary;
-pub use unflushed::{Behind, Met, MetVersion, UnflushedHour, UnflushedReadings};
+pub use unflushed::{Behind, CatalogSensor, CatalogVersion, UnflushedHour, UnflushedReadings};

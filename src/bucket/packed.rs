@@ -1,13 +1,13 @@
-//! Readings of one sensor packed into bytes, each with its record's stamp: what waits in memory takes about 16 bytes a
-//! reading of two numbers, and 100 as values. Lives in memory only, so the format may change at any time; what is merged
-//! is packed by [`super::columns`].
+//! The memtable's row format: readings of one sensor in WAL order, each with its record's stamp. A reading of two
+//! numbers takes about 16 bytes, against 100 as values. The format exists in memory only and may change at any time.
+//! Merged readings are packed by [`super::columns`] instead.
 //!
 //! ```text
-//! row   := head:varint (milliseconds of the stamp behind the row before it << 2 | 2 where it is another record's
-//!          | 1 where the shape is a new one)  [low:varint (zigzag; the stamp's other bits, less those of the first row)]
-//!          [shape]  time:varint (zigzag; by how many ns the interval differs from the one before)  value…
+//! row   := head:varint (stamp milliseconds minus those of the previous row << 2 | 2 if the stamp differs
+//!          | 1 if a new shape follows)  [low:varint (zigzag; low bits of the stamp minus those of the first row)]
+//!          [shape]  time:varint (zigzag; delta of deltas in ns)  value…
 //! shape := count:varint cell…                     cell := varint (field's index << 3 | kind)
-//! value := 0 float: count:u8 bytes (of the eight, the highest first, without the zeros at the end)
+//! value := 0 float: count:u8 bytes (the f64's big-endian bytes without trailing zero bytes)
 //!        | 1 integer: zigzag varint | 2 unsigned: varint | 3 boolean: u8 | 4 text: length:varint bytes
 //! ```
 
@@ -18,28 +18,28 @@ use crate::reading::stamp::{first_of, low_of, millis_of};
 use crate::reading::varint::{put_varint, take_varint, unzigzag, zigzag};
 use crate::reading::{Stamp, Value};
 
-/// Readings in the order in which they were pushed, each with its record's stamp.
+/// Packed readings in push order, each with its record's stamp.
 #[derive(Debug, Clone, Default)]
 pub struct Packed {
     bytes: Vec<u8>,
     rows: u32,
-    /// Where the next row is told from.
+    /// The state that the next row is encoded against.
     end: Before,
 }
 
-/// What a row is told from: the row before it.
+/// The state that a row is encoded against: the previous row.
 #[derive(Debug, Clone, Copy, Default)]
 struct Before {
     stamp: Stamp,
-    /// The lower bits of the first row's stamp: later ones of one opening of the log differ little.
+    /// The low bits of the first row's stamp; later stamps from the same opening of the WAL differ little.
     low: u64,
     time: i64,
     interval: i64,
-    /// Where in the bytes its shape stands; behind every shape there is.
+    /// The position of the row's shape in the bytes: the last shape written.
     shape: u32,
 }
 
-/// Packed readings as values again. The room is kept from one use to the next.
+/// Decoded readings. Its memory is reused from one use to the next.
 #[derive(Debug, Default)]
 pub struct Unpacked {
     rows: Vec<UnpackedRow>,
@@ -54,13 +54,13 @@ struct UnpackedRow {
 }
 
 impl Packed {
-    /// How many readings.
+    /// The number of readings.
     #[must_use]
     pub fn len(&self) -> usize {
         self.rows as usize
     }
 
-    /// Whether there is none.
+    /// Whether there are no readings.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rows == 0
@@ -72,7 +72,7 @@ impl Packed {
         self.bytes.capacity()
     }
 
-    /// Adds a reading, whose record is not before the last one's in the log.
+    /// Appends a reading. Its record must not come before the last reading's record in the WAL.
     pub fn push<'a>(
         &mut self,
         stamp: Stamp,
@@ -109,9 +109,10 @@ impl Packed {
         }
     }
 
-    /// A quarter at a time: there are very many of these, and doubling would leave a third of their memory unused.
+    /// Grows by a quarter at a time: a memtable has very many of these, and doubling would leave a third of the memory
+    /// unused.
     fn make_room(&mut self) {
-        /// A first reading of a few numbers, with its shape.
+        /// Bytes of a first reading with a few numbers, including its shape.
         const FEW: usize = 40;
         if self.bytes.capacity() - self.bytes.len() < FEW / 2 {
             self.bytes.reserve_exact((self.bytes.len() / 4).max(FEW));
@@ -142,7 +143,7 @@ impl Packed {
         }
     }
 
-    /// Adds readings that were logged later.
+    /// Appends readings that come later in the WAL.
     pub fn append(&mut self, later: &Self) {
         let mut unpacked = Unpacked::default();
         unpacked.unpack([later]);
@@ -151,7 +152,7 @@ impl Packed {
         }
     }
 
-    /// Takes out the readings that are not to be kept, by time and stamp.
+    /// Removes and returns the readings for which `goes(time, stamp)` holds.
     pub fn take_out(&mut self, goes: impl Fn(i64, Stamp) -> bool) -> Self {
         let mut unpacked = Unpacked::default();
         unpacked.unpack([&*self]);
@@ -164,14 +165,15 @@ impl Packed {
         gone
     }
 
-    /// Looks at what the next push will need: the end of the bytes, and the shape there.
+    /// Reads the memory that the next push will need (the end of the bytes and the last shape), to bring it into the
+    /// CPU's cache.
     #[must_use]
     pub fn touch(&self) -> u8 {
         let shape = self.bytes.get(self.end.shape as usize);
         self.bytes.last().zip(shape).map_or(0, |(last, shape)| last ^ shape)
     }
 
-    /// The readings' stamps, in order.
+    /// The readings' stamps, in push order.
     pub fn stamps(&self) -> impl Iterator<Item = Stamp> {
         let mut walk = Walk::new(self);
         iter::from_fn(move || {
@@ -181,7 +183,7 @@ impl Packed {
     }
 }
 
-/// A cell's field and the kind of its value.
+/// A cell of a shape: the field's index and the kind of the value.
 fn head((field, value): (u16, &Value)) -> u64 {
     let kind = match value {
         Value::Float(_) => 0,
@@ -193,7 +195,7 @@ fn head((field, value): (u16, &Value)) -> u64 {
     u64::from(field) << 3 | kind
 }
 
-/// A way through packed readings.
+/// A decoder over packed readings.
 struct Walk<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -205,7 +207,7 @@ impl<'a> Walk<'a> {
         Self { bytes: &packed.bytes, at: 0, before: Before::default() }
     }
 
-    /// The next row's stamp and time; each value is for the caller to read, or to pass over.
+    /// Decodes the next row's stamp and time. The callback must read or skip each value.
     fn row(&mut self, mut value: impl FnMut(u16, &[u8], &mut usize, u64)) -> Option<(Stamp, i64)> {
         if self.at == self.bytes.len() {
             return None;
@@ -237,10 +239,10 @@ impl<'a> Walk<'a> {
 }
 
 impl Unpacked {
-    /// Takes over packed readings, in the order of their times; those of one time stay in the order given.
+    /// Decodes packed readings, replacing earlier content, and sorts them by time; the sort is stable.
     pub fn unpack_in_time_order<'p>(&mut self, packed: impl IntoIterator<Item = &'p Packed>) {
         self.unpack(packed);
-        // Mostly they are.
+        // Most are sorted already.
         if !self.rows.is_sorted_by_key(|row| row.time) {
             self.rows.sort_by_key(|row| row.time);
         }
@@ -264,7 +266,7 @@ impl Unpacked {
         }
     }
 
-    /// The readings, their cells naming fields of `names`.
+    /// The readings; their cells index `names`.
     pub fn rows<'a>(&'a self, names: &'a [std::sync::Arc<str>]) -> impl ExactSizeIterator<Item = Row<'a>> {
         let row = |row: &'a UnpackedRow| Row {
             time: row.time,
@@ -310,14 +312,14 @@ fn skip(bytes: &[u8], at: &mut usize, kind: u64) {
     }
 }
 
-/// Bytes behind their count. That of a float's is below 128, and so a varint too.
+/// Reads length-prefixed bytes. The u8 count of a float is below 128 and therefore also a varint.
 fn take_counted<'a>(bytes: &'a [u8], at: &mut usize) -> &'a [u8] {
     let count = usize::try_from(varint(bytes, at)).unwrap_or(usize::MAX);
     *at += count;
     &bytes[*at - count..*at]
 }
 
-/// A number that this module has written.
+/// Reads a varint that this module wrote, so it is always valid.
 fn varint(bytes: &[u8], at: &mut usize) -> u64 {
     let number = take_varint(bytes, at);
     debug_assert!(number.is_some(), "packed here");

@@ -1,4 +1,4 @@
-//! One page of a bucket in memory: its readings, its marks, and what of it the store has.
+//! One page of a bucket in memory: its readings, its marks, and what the store is known to hold of it.
 
 use std::sync::Arc;
 
@@ -6,79 +6,78 @@ use super::readings::{PackedReadings, Readings};
 use crate::reading::Stamp;
 use crate::reading::time::MILLI_NS;
 
-/// A page as a store returns it.
+/// A page as read from a store.
 #[derive(Debug, Clone)]
 pub struct StoredPage {
-    /// 0 in `buckets`, 1 and up in `overflow`.
+    /// The page number: 0 in the collection `buckets`, 1 and up in `overflow`.
     pub number: u32,
-    /// Grows by one with every write; every write names the one it expects.
+    /// The revision. It grows by one with every write, and every write names the rev that it expects.
     pub rev: u64,
-    /// Takes no new timestamps any more.
+    /// Whether the page is closed to new timestamps.
     pub closed: bool,
-    /// On page 0: the bucket has, or is about to have, further pages.
+    /// On page 0: whether the bucket has, or is about to have, further pages.
     pub has_overflow: bool,
-    /// The readings with their stamps, and with summaries made anew from them.
+    /// The readings with their stamps; their summaries are recomputed, not read.
     pub readings: Readings,
-    /// Of a page that a version without stamps wrote: the highest sequence merged into it, per log. See [`super::legacy`].
+    /// On a page from a version without stamps: per WAL, the highest record number merged into the page. See
+    /// [`super::legacy`].
     pub applied: Vec<(Arc<str>, u64)>,
-    /// A deletion that is remembered has taken readings out of it that the store still has.
+    /// Whether a remembered deletion removed readings here that the store still holds.
     pub cut: bool,
 }
 
-/// A page, and what the store is known to hold of it.
+/// A page in memory, and the state in which the store is known to hold it.
 #[derive(Debug, Clone)]
 pub struct Page {
-    /// 0 in `buckets`, 1 and up in `overflow`.
+    /// The page number: 0 in the collection `buckets`, 1 and up in `overflow`.
     pub number: u32,
-    /// Takes no new timestamps any more.
+    /// Whether the page is closed to new timestamps.
     pub closed: bool,
-    /// On page 0: the bucket has, or is about to have, further pages.
+    /// On page 0: whether the bucket has, or is about to have, further pages.
     pub has_overflow: bool,
     /// The readings.
     pub readings: Readings,
-    /// As in [`StoredPage`]; written back as it is.
+    /// As in [`StoredPage`]; written back unchanged.
     pub applied: Vec<(Arc<str>, u64)>,
-    /// `None` while the page was never stored.
-    pub(super) stored: Option<Stored>,
-    /// Stored readings changed, or new ones came that may not be appended.
+    /// `None` if the page was never stored.
+    pub(super) stored: Option<StoredState>,
+    /// Stored readings changed, or new readings were added that must not be appended.
     pub(super) rewritten: bool,
-    /// The page is to be written whether any value changed or not: its stamps did, or what it says of its readings is to
-    /// be said anew.
+    /// The page must be written although no value changed: its stamps did, or a repair recomputes its summaries.
     pub(super) touched: bool,
-    /// Nothing is left in it: it is to go from the store.
+    /// The page must be removed from the store: a deletion emptied it, or its readings moved to another page.
     pub(super) removed: bool,
-    /// Readings of another stored page are here, or its own are in another one, since a deletion left a gap: until all such
-    /// pages are in the store, they must be written in one transaction.
+    /// The page's readings moved to or from another stored page to close a gap that a deletion left. All such pages
+    /// must be written in one transaction.
     pub(super) displaced: bool,
-    /// The stored page that this one's readings were split off from: until both are in the store,
-    /// they must be written in one transaction.
+    /// The number of the stored page from which this page was split off. Both must be written in one transaction.
     pub(super) moved_from: Option<u32>,
 }
 
-/// What the store holds of a page.
+/// The state in which the store holds a page.
 #[derive(Debug, Clone)]
-pub(super) struct Stored {
+pub(super) struct StoredState {
     pub(super) rev: u64,
     pub(super) count: usize,
-    /// The last reading's time.
+    /// The last reading's time, in nanoseconds.
     last: Option<i64>,
     pub(super) closed: bool,
     pub(super) has_overflow: bool,
 }
 
-/// The cheapest write that brings the store up to a page.
+/// The cheapest write that brings the store up to date.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WriteKind {
-    /// The page is new.
+    /// Insert the new page.
     Insert,
-    /// Readings from this index on are new and later than all stored; the marks may have changed.
+    /// Append readings that are later than all stored ones, possibly none, and update the marks.
     Append {
-        /// Index of the first reading the store has not.
+        /// The index of the first reading that the store does not have.
         from: usize,
     },
-    /// Everything is written.
+    /// Replace the whole page.
     Replace,
-    /// The page goes.
+    /// Remove the page.
     Remove,
 }
 
@@ -99,16 +98,16 @@ impl Page {
         }
     }
 
-    /// The rev that the store must hold for a write to go through; 0 for a page never stored.
+    /// The rev that the store must hold for a write to succeed; 0 for a page never stored.
     #[must_use]
     pub fn rev(&self) -> u64 {
         self.stored.as_ref().map_or(0, |stored| stored.rev)
     }
 
-    /// The rev that the page has once it is written as it is now.
+    /// The rev that the page has after its next write.
     ///
-    /// The first rev of a page is its greatest stamp, so that whoever still knows a page of the same name that was deleted
-    /// meanwhile cannot take this one for it.
+    /// A page's first rev is its greatest stamp. A writer that still knows a deleted page with the same id therefore
+    /// cannot mistake the new page for it.
     #[must_use]
     pub fn next_rev(&self) -> u64 {
         match &self.stored {
@@ -117,7 +116,7 @@ impl Page {
         }
     }
 
-    /// The write that the store needs, if any.
+    /// The write that the page needs, if any.
     #[must_use]
     pub fn pending(&self) -> Option<WriteKind> {
         let Some(stored) = &self.stored else { return Some(WriteKind::Insert) };
@@ -133,34 +132,34 @@ impl Page {
         }
     }
 
-    /// The write of a page that is in a group: where nothing of it changed, its rev grows all the same.
+    /// The write of a page that belongs to a group: an unchanged page is written too, so that its rev grows.
     #[must_use]
     pub fn write_in_group(&self) -> WriteKind {
         let from = self.stored.as_ref().map_or(0, |stored| stored.count);
         self.pending().unwrap_or(WriteKind::Append { from })
     }
 
-    /// The memory it takes, in bytes.
+    /// Bytes of memory.
     pub(super) fn memory(&self) -> usize {
         size_of::<Self>() + self.readings.memory() + self.applied.capacity() * size_of::<(Arc<str>, u64)>()
     }
 
-    /// The last stored reading's time in whole milliseconds, as other writers see it.
+    /// The last stored reading's time in whole milliseconds, the resolution of a stored date.
     pub(super) fn stored_last_ms(&self) -> Option<i64> {
         self.stored.as_ref()?.last.map(|time| time.div_euclid(MILLI_NS))
     }
 
-    /// Whether the store had the reading at `index` when the page was last written or read.
+    /// Whether the store had the reading at `index` at the last read or write of the page.
     pub(super) fn has_stored(&self, index: usize) -> bool {
         self.stored.as_ref().is_some_and(|stored| index < stored.count)
     }
 
-    /// Settles every cell at or below a floor.
+    /// See [`Readings::raise_floor`].
     pub(super) fn raise_floor(&mut self, floor: Stamp) {
         self.readings.raise_floor(floor);
     }
 
-    /// Takes the place of the last page, whose readings come here.
+    /// Takes over the readings of the last page, to fill the gap that this emptied page would leave.
     pub(super) fn take_over(&mut self, readings: Readings, closed: bool) {
         self.readings = readings;
         self.closed = closed;
@@ -168,13 +167,13 @@ impl Page {
         self.displaced = true;
     }
 
-    /// Its readings, packed; the page has none meanwhile.
+    /// Moves the readings out and packs them.
     pub(super) fn pack(&mut self) -> PackedReadings {
         std::mem::take(&mut self.readings).pack()
     }
 
     pub(super) fn mark_written(&mut self) {
-        self.stored = Some(Stored {
+        self.stored = Some(StoredState {
             rev: self.next_rev(),
             count: self.readings.len(),
             last: self.readings.times().last().copied(),
@@ -191,7 +190,7 @@ impl Page {
 impl From<StoredPage> for Page {
     fn from(page: StoredPage) -> Self {
         Self {
-            stored: Some(Stored {
+            stored: Some(StoredState {
                 rev: page.rev,
                 count: page.readings.len(),
                 last: page.readings.times().last().copied(),

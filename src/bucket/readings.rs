@@ -1,17 +1,16 @@
-//! A set of readings as columns: times in order, and per field a column of values beside them.
+//! A set of readings in columns: sorted times, and per field a column of values. This is a page's content in memory.
 
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
-use super::columns::{self, Cell, Damage};
+use super::columns::{self, Cell, ColumnsDamage};
 use super::stamps::Stamps;
 use super::summary::Summary;
-use crate::faults::{self, Bug};
 use crate::reading::stamp::SETTLED;
 use crate::reading::time::MILLI_NS;
 use crate::reading::{Stamp, Value};
 
-/// One reading by itself, as queries and sensor documents hand it around.
+/// A single reading, as queries and sensor documents use it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Reading {
     /// Nanoseconds since the epoch.
@@ -20,51 +19,51 @@ pub struct Reading {
     pub fields: Vec<(Arc<str>, Value)>,
 }
 
-/// What became of a reading whose time a set holds already.
+/// The outcome of merging a reading whose time the set already holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Merged {
     /// A value changed, or was added.
     Changed,
-    /// The values are the same, and now known to have been said later.
+    /// The values are unchanged; at least one has a greater stamp now.
     Restamped,
-    /// The set has this very reading, from an earlier try.
+    /// The set already has this record's reading, from an earlier attempt.
     Landed,
-    /// The set has later values, or the same ones.
+    /// The set has the same values, or later ones.
     Same,
-    /// It lies at or below the floor and says something else: by then its log was taken to have nothing left, so it is
-    /// not known which is later. Nothing changed.
+    /// The reading's stamp is at or below the floor and its values differ. Stamps at or below the floor are not stored,
+    /// so it is unknown which values are later. Nothing changed.
     Outdated,
 }
 
-/// A set of readings, distinct in time. Between [`Readings::push`] and [`Readings::settle`] the
-/// newly pushed ones form a tail; otherwise all is in time order and every summary is current.
+/// A set of readings with distinct times. After [`Readings::push`] the new readings form a tail; [`Readings::settle`]
+/// sorts it in and updates the summaries. Otherwise all readings are in time order and every summary is current.
 #[derive(Debug, Clone, Default)]
 pub struct Readings {
     times: Vec<i64>,
-    /// Which records wrote them.
+    /// The stamps of the WAL records that wrote the cells.
     stamps: Stamps,
-    columns: Vec<Column>,
-    /// Readings before this index are in time order, and those from it on are too.
+    columns: Vec<FieldColumn>,
+    /// Splits the readings into two parts that are each in time order: before this index, and from it on.
     settled: usize,
     /// Stored size of all readings in bytes, by [`reading_bytes`].
     bytes: usize,
-    /// Bytes of all text values.
+    /// Bytes of all text values in memory.
     texts: usize,
-    /// For how many readings a new column has room at first.
+    /// The initial capacity of a new column, in readings.
     expected: usize,
-    /// The settled set as bytes, once somebody has asked: a store that writes them, and then whoever keeps them hot.
+    /// The packed set, computed on first use and shared by the store's write and the bucket cache; cleared by changes.
     packed: OnceLock<Box<[u8]>>,
 }
 
 #[derive(Debug, Clone)]
-struct Column {
+struct FieldColumn {
     name: Arc<str>,
     /// One cell per reading.
     cells: Vec<Cell>,
     summary: Option<Summary>,
 }
 
-/// A settled set of readings as bytes, for as long as nobody looks at it.
+/// A set of readings packed into bytes.
 #[derive(Debug, Clone, Default)]
 pub struct PackedReadings {
     columns: Vec<(Arc<str>, Option<Summary>)>,
@@ -76,25 +75,25 @@ pub struct PackedReadings {
     texts: usize,
 }
 
-/// Why columns are no set of readings.
+/// Why columns do not form a set of readings.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NoSet {
-    /// A reading does not lie after the one before it.
-    #[error("the reading at {time} ns is out of order or there twice")]
+    /// A reading's time is not after that of the reading before it.
+    #[error("the reading at {time} ns is out of order or a duplicate")]
     Order {
-        /// When it is.
+        /// The reading's time, in nanoseconds.
         time: i64,
     },
-    /// Two columns have one name.
-    #[error("the field {name} is there twice")]
+    /// Two columns have the same name.
+    #[error("duplicate field {name}")]
     Twice {
-        /// Which name.
+        /// The duplicate name.
         name: Arc<str>,
     },
 }
 
-/// Bytes that a reading takes in a stored page: an array element (type, index, document) with a
-/// date, its sub-millisecond rest, and its fields, as the BSON specification counts them.
+/// Bytes that a reading takes in a stored page, by the BSON specification: an array element (type, index, document)
+/// with a date, its sub-millisecond part and its fields.
 #[must_use]
 pub fn reading_bytes<'a>(time: i64, fields: impl Iterator<Item = (&'a str, &'a Value)>) -> usize {
     const ELEMENT: usize = 7 + 5;
@@ -122,76 +121,76 @@ fn text_bytes(value: &Value) -> usize {
 }
 
 impl Readings {
-    /// How many readings.
+    /// The number of readings.
     #[must_use]
     pub fn len(&self) -> usize {
         self.times.len()
     }
 
-    /// Whether there is none.
+    /// Whether the set is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.times.is_empty()
     }
 
-    /// The times, in order once settled.
+    /// The times in nanoseconds, sorted once settled.
     #[must_use]
     pub fn times(&self) -> &[i64] {
         &self.times
     }
 
-    /// The stored size of all readings, in bytes.
+    /// The stored size of all readings in bytes, by [`reading_bytes`].
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The memory that all readings take here, in bytes, texts included.
+    /// Bytes of memory, texts included.
     #[must_use]
     pub fn memory(&self) -> usize {
         let cells = self.columns.iter().map(|c| c.cells.capacity()).sum::<usize>() * size_of::<Option<Value>>();
         let times = self.times.capacity() * size_of::<i64>() + self.stamps.memory();
-        times + cells + self.columns.capacity() * size_of::<Column>() + self.texts
+        times + cells + self.columns.capacity() * size_of::<FieldColumn>() + self.texts
     }
 
-    /// The stamps of its cells.
+    /// The stamps of the cells.
     #[must_use]
     pub fn stamps(&self) -> &Stamps {
         &self.stamps
     }
 
-    /// Whether a record of this stamp wrote any cell of a reading.
+    /// Whether the record with this stamp wrote any cell of the reading at `index`.
     #[must_use]
     pub fn has_of(&self, index: usize, stamp: Stamp) -> bool {
         (0..self.columns.len()).any(|column| self.stamps.of(index, column) == stamp)
     }
 
-    /// The stamps as bytes, but for the floor.
+    /// Encodes the stamps, without the floor.
     #[must_use]
     pub fn encode_stamps(&self) -> Vec<u8> {
         self.stamps.encode(|column| &self.columns[column].name)
     }
 
-    /// Takes over stamps that were encoded, for a set that has none yet.
+    /// Replaces the stamps by decoded ones.
     ///
     /// # Errors
-    /// [`Damage`]
-    pub fn decode_stamps(&mut self, floor: Stamp, bytes: &[u8]) -> Result<(), Damage> {
+    /// [`ColumnsDamage`] for invalid bytes.
+    pub fn decode_stamps(&mut self, floor: Stamp, bytes: &[u8]) -> Result<(), ColumnsDamage> {
         let column = |name: &str| self.columns.iter().position(|column| *column.name == *name);
         self.stamps = Stamps::decode(bytes, floor, self.times.len(), column)?;
         Ok(())
     }
 
-    /// Settles every cell at or below a floor, of a settled set.
+    /// Raises the floor: cells at or below it become [`SETTLED`]. Requires a sorted set.
     pub fn raise_floor(&mut self, floor: Stamp) {
         self.stamps.raise(floor);
     }
 
-    /// How many cells, empty ones included, there would be with one more reading of these fields.
+    /// The number of cells, empty ones included, after adding a reading with these fields; an upper bound below 1024.
     #[must_use]
     pub fn cells_with<'a>(&self, names: impl ExactSizeIterator<Item = &'a Arc<str>>) -> usize {
         let readings = self.times.len() + 1;
-        // Most pages are so far from any bound that the exact number of new columns is not worth looking for.
+        // Most pages are far from any limit; the exact number of new columns does not matter there.
         let bound = readings * (self.columns.len() + names.len());
         if bound < 1024 {
             return bound;
@@ -205,17 +204,17 @@ impl Readings {
         self.columns.iter().filter_map(move |c| c.cells[index].as_ref().map(|value| (&c.name, value)))
     }
 
-    /// The reading at `index` by itself.
+    /// A copy of the reading at `index`.
     #[must_use]
     pub fn reading(&self, index: usize) -> Reading {
         let fields = self.fields(index).map(|(name, value)| (name.clone(), value.clone())).collect();
         Reading { time: self.times[index], fields }
     }
 
-    /// A set from columns, each with a cell per time; summaries are made anew, and nothing is known of stamps.
+    /// A set from columns, each with a cell per time. Summaries are computed; all cells are [`SETTLED`].
     ///
     /// # Errors
-    /// [`NoSet`]
+    /// [`NoSet`] for unsorted or duplicate times, and for duplicate columns.
     pub fn from_columns(
         times: Vec<i64>,
         columns: impl IntoIterator<Item = (Arc<str>, Vec<Cell>)>,
@@ -233,12 +232,12 @@ impl Readings {
             set.bytes += cells.iter().flatten().map(|value| cell_bytes(&name, value)).sum::<usize>();
             set.texts += cells.iter().flatten().map(text_bytes).sum::<usize>();
             let summary = Summary::fold(cells.iter().flatten());
-            set.columns.push(Column { name, cells, summary });
+            set.columns.push(FieldColumn { name, cells, summary });
         }
         Ok(set)
     }
 
-    /// The settled set as [`columns::pack`] has it: made once, and kept until something changes.
+    /// The sorted set encoded by [`columns::pack`]; cached until the set changes.
     #[must_use]
     pub fn packed(&self) -> &[u8] {
         self.packed.get_or_init(|| self.pack_columns())
@@ -249,7 +248,7 @@ impl Readings {
         columns::pack(&self.times, self.columns.iter().map(|column| &*column.cells)).into()
     }
 
-    /// How many cells there are, empty ones included.
+    /// The number of cells, empty ones included.
     #[must_use]
     pub fn cells_in_all(&self) -> usize {
         self.times.len() * self.columns.len()
@@ -260,13 +259,13 @@ impl Readings {
         self.columns.iter().map(|column| (&column.name, &*column.cells))
     }
 
-    /// Leaves these columns alone. A reading that has none of them stays, without a value.
+    /// Removes all other columns. A reading without any remaining value stays in the set.
     pub fn keep(&mut self, is_wanted: impl Fn(&str) -> bool) {
         if self.columns.iter().all(|column| is_wanted(&column.name)) {
             return;
         }
         let mut left = 0..;
-        let place = |column: &Column| if is_wanted(&column.name) { left.next() } else { None };
+        let place = |column: &FieldColumn| if is_wanted(&column.name) { left.next() } else { None };
         let places: Vec<Option<usize>> = self.columns.iter().map(place).collect();
         self.stamps.renumber(&places);
         self.columns.retain(|column| is_wanted(&column.name));
@@ -277,7 +276,7 @@ impl Readings {
         self.packed = OnceLock::new();
     }
 
-    /// Makes room for so many more readings.
+    /// Reserves memory for this many more readings.
     pub fn reserve(&mut self, readings: usize) {
         self.times.reserve(readings);
         self.stamps.reserve(readings);
@@ -285,44 +284,45 @@ impl Readings {
         self.expected = self.times.len() + readings;
     }
 
-    /// A field's column: a cell per reading.
+    /// The column of a field, with a cell per reading.
     #[must_use]
     pub fn cells(&self, name: &str) -> Option<&[Cell]> {
         self.columns.iter().find(|column| *column.name == *name).map(|column| &*column.cells)
     }
 
-    /// The summary of each field that holds a number.
+    /// The summary of each field that has numbers.
     pub fn summaries(&self) -> impl Iterator<Item = (&Arc<str>, &Summary)> {
         self.columns.iter().filter_map(|c| c.summary.as_ref().map(|s| (&c.name, s)))
     }
 
-    /// As [`Readings::summaries`], each by itself.
+    /// Copies of [`Readings::summaries`].
     #[must_use]
     pub fn owned_summaries(&self) -> Vec<(Arc<str>, Summary)> {
         self.summaries().map(|(name, summary)| (name.clone(), summary.clone())).collect()
     }
 
-    /// As [`Readings::summaries`], each with the number of its column.
+    /// Like [`Readings::summaries`], with column numbers instead of names.
     pub fn numbered_summaries(&self) -> impl Iterator<Item = (usize, &Summary)> {
         self.columns.iter().enumerate().filter_map(|(number, c)| Some((number, c.summary.as_ref()?)))
     }
 
-    /// Where the reading of this time stands.
+    /// The index of the reading with this time.
     #[must_use]
     pub fn find(&self, time: i64) -> Option<usize> {
         let (head, tail) = self.times.split_at(self.settled);
-        // Most readings are new and later than all before them.
+        // Most readings are new and later than all others.
         let in_head = if head.last().is_some_and(|last| *last >= time) { head.binary_search(&time).ok() } else { None };
         in_head.or_else(|| tail.binary_search(&time).ok().map(|i| i + self.settled))
     }
 
-    /// Adds a reading whose time is not held yet, after any pushed since the last settling.
+    /// Appends a reading whose time the set does not have, and which is later than any pushed since the last
+    /// [`Readings::settle`].
     pub fn push<'a>(&mut self, time: i64, stamp: Stamp, fields: impl Iterator<Item = (&'a Arc<str>, &'a Value)>) {
         self.stamps.push(stamp);
         self.push_cells(time, fields);
     }
 
-    /// Adds a reading of another set, whose time is not held yet.
+    /// Appends a reading of another set, with a time that this set does not have.
     fn push_from(&mut self, other: &Self, row: usize) {
         self.push_cells(other.times[row], other.fields(row));
         let columns = &self.columns;
@@ -353,8 +353,8 @@ impl Readings {
         }
     }
 
-    /// Merges what a record with this stamp says of the reading at `index`: field by field the greater stamp wins, and
-    /// of equal stamps the greater value.
+    /// Merges fields from a record with this stamp into the reading at `index`. Field by field, the greater stamp wins;
+    /// of equal stamps the greater value ([`Value::is_greater`]).
     pub fn merge<'a>(
         &mut self,
         index: usize,
@@ -372,10 +372,7 @@ impl Readings {
             landed &= held.is_some_and(|(of, _)| of == stamp);
             let (wins, differs) = match held {
                 None => (true, true),
-                Some((of, old)) => {
-                    let is_greater = || value.is_greater(old) || faults::has(Bug::EqualStampsByArrival);
-                    (stamp > of || (stamp == of && is_greater()), old != value)
-                }
+                Some((of, old)) => (stamp > of || (stamp == of && value.is_greater(old)), old != value),
             };
             if !wins {
                 continue;
@@ -402,7 +399,7 @@ impl Readings {
         let is_there = |(name, value): (&Arc<str>, &Value)| {
             let column = self.columns.iter().position(|column| column.name == *name);
             let cell = column.and_then(|at| Some((at, self.columns[at].cells.get(index)?.as_ref()?)));
-            // A cell above the floor is later, whatever it says.
+            // A cell above the floor is later, whatever its value.
             cell.is_some_and(|(at, held)| held == value || self.stamps.of(index, at) != SETTLED)
         };
         if fields.all(is_there) { Merged::Same } else { Merged::Outdated }
@@ -419,7 +416,7 @@ impl Readings {
         self.packed.take();
     }
 
-    /// Where all cells of a reading have one stamp, it is the reading's.
+    /// Stores one stamp for the whole reading if all its cells have the same.
     fn unite_stamps(&mut self, index: usize) {
         let there = self.columns.iter().enumerate();
         let there = there.filter(|(_, column)| column.cells.get(index).is_some_and(Option::is_some));
@@ -430,7 +427,7 @@ impl Readings {
         }
     }
 
-    /// Merges another settled set into this settled one; tells whether anything changed but stamps.
+    /// Merges another sorted set into this sorted one; returns whether any reading or value changed, beyond stamps.
     pub fn merge_set(&mut self, other: &Self) -> bool {
         let (mut changed, mut added) = (false, false);
         for (row, time) in other.times.iter().enumerate() {
@@ -452,8 +449,8 @@ impl Readings {
         changed || added
     }
 
-    /// Brings all into time order and the summaries up to date. `rewritten` tells that settled
-    /// readings were overwritten, so that no summary can be continued from where it was.
+    /// Sorts the readings and updates the summaries. `rewritten` means that existing readings changed, so that
+    /// summaries must be computed from scratch instead of being continued.
     pub fn settle(&mut self, rewritten: bool) {
         let from = self.settled;
         self.settled = self.times.len();
@@ -472,15 +469,12 @@ impl Readings {
         }
     }
 
-    /// Takes the later part, from `index` on, into a set of its own.
+    /// Moves the readings from `index` on into a new set.
     #[must_use]
     pub fn split_off(&mut self, index: usize) -> Self {
         let mut later = Self { stamps: Stamps::settled(0, self.stamps.floor()), ..Self::default() };
         for i in index..self.times.len() {
             later.push_from(self, i);
-        }
-        if faults::has(Bug::SplitLosesStamps) {
-            later.stamps = Stamps::settled(later.times.len(), self.stamps.floor());
         }
         self.times.truncate(index);
         self.stamps.truncate(index);
@@ -495,10 +489,10 @@ impl Readings {
         later
     }
 
-    /// Deletes the cells of a range of times that are older than a stamp, readings that have none left, and fields that
-    /// no reading has any more; tells how many readings lost something.
+    /// Deletes the cells in a time range whose stamp is below `before`, then readings without cells and fields without
+    /// readings; returns how many readings lost a cell.
     ///
-    /// Settled cells are as old as the floor: whoever raises it deletes first what is to be deleted below it.
+    /// Settled cells count as being as old as the floor. Therefore apply pending deletions before raising the floor.
     pub fn delete(&mut self, range: &Range<i64>, before: Stamp) -> usize {
         let within = self.times.partition_point(|time| *time < range.start)
             ..self.times.partition_point(|time| *time < range.end);
@@ -534,7 +528,7 @@ impl Readings {
         cut
     }
 
-    /// Packs a settled set.
+    /// Packs a sorted set.
     #[must_use]
     pub fn pack(mut self) -> PackedReadings {
         let packed = self.packed.take().unwrap_or_else(|| self.pack_columns());
@@ -544,14 +538,14 @@ impl Readings {
     }
 
     fn column(&mut self, name: &Arc<str>, hint: usize) -> usize {
-        // A sensor sends its fields in one order, so the field is nearly always where it was last.
-        let same = |c: &Column| Arc::ptr_eq(&c.name, name) || c.name == *name;
+        // A sensor sends its fields in a fixed order, so the hint is nearly always right.
+        let same = |c: &FieldColumn| Arc::ptr_eq(&c.name, name) || c.name == *name;
         if self.columns.get(hint).is_some_and(same) {
             return hint;
         }
         self.columns.iter().position(same).unwrap_or_else(|| {
             let cells = Vec::with_capacity(self.expected);
-            self.columns.push(Column { name: name.clone(), cells, summary: None });
+            self.columns.push(FieldColumn { name: name.clone(), cells, summary: None });
             self.columns.len() - 1
         })
     }
@@ -568,8 +562,8 @@ impl Readings {
 }
 
 impl PackedReadings {
-    fn unpacked(&self) -> columns::Unpacked {
-        let unpacked: Result<_, Damage> = columns::unpack_own(&self.packed, self.columns.len());
+    fn unpacked(&self) -> columns::UnpackedColumns {
+        let unpacked: Result<_, ColumnsDamage> = columns::unpack_own(&self.packed, self.columns.len());
         debug_assert!(unpacked.is_ok(), "packed here: {unpacked:?}");
         unpacked.unwrap_or_default()
     }
@@ -586,11 +580,11 @@ impl PackedReadings {
         times.iter().enumerate().skip(times.len().saturating_sub(count)).map(reading).collect()
     }
 
-    /// The set again.
+    /// Restores the set.
     #[must_use]
     pub fn unpack(self) -> Readings {
         let (times, columns) = self.unpacked();
-        let column = |((name, summary), cells)| Column { name, cells, summary };
+        let column = |((name, summary), cells)| FieldColumn { name, cells, summary };
         let columns = self.columns.into_iter().zip(columns).map(column).collect();
         let packed = OnceLock::from(self.packed);
         let (settled, stamps) = (times.len(), Stamps::default());
@@ -601,14 +595,14 @@ impl PackedReadings {
         set
     }
 
-    /// The memory that it takes, in bytes.
+    /// Bytes of memory.
     #[must_use]
     pub fn memory(&self) -> usize {
         let columns = self.columns.capacity() * size_of::<(Arc<str>, Option<Summary>)>();
         self.packed.len() + self.stamps.len() + columns
     }
 
-    /// About what [`PackedReadings::unpack`] will take, in bytes.
+    /// The approximate memory of the unpacked set, in bytes.
     #[must_use]
     pub fn unpacked_memory(&self) -> usize {
         self.len * (2 * size_of::<i64>() + self.columns.len() * size_of::<Cell>()) + self.texts
@@ -616,7 +610,7 @@ impl PackedReadings {
 }
 
 impl FromIterator<Reading> for Readings {
-    /// A set from readings in time order, distinct in time, of whose stamps nothing is known.
+    /// A set from readings in time order with distinct times; all cells are [`SETTLED`].
     fn from_iter<I: IntoIterator<Item = Reading>>(readings: I) -> Self {
         let mut set = Self::default();
         for reading in readings {
@@ -628,7 +622,7 @@ impl FromIterator<Reading> for Readings {
 }
 
 impl PartialEq for Readings {
-    /// The same readings, whatever the order of their columns.
+    /// Compares times and values; the order of columns and the stamps do not matter.
     fn eq(&self, other: &Self) -> bool {
         let same_fields = |i: usize| {
             let holds = |set: &Self, name: &str, value: &Value| set.fields(i).any(|(n, v)| **n == *name && v == value);

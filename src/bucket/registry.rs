@@ -1,81 +1,80 @@
-//! What the members of one store have agreed on, as one small document that all of them change by compare-and-set: which
-//! logs there are and how far each has come, the floor that follows from it, and which deletions are remembered. Pure: time
-//! comes as an argument.
+//! The member registry: one small document in the store that all instances change by compare-and-set. It lists the WALs
+//! with their watermarks, the floor that follows from them, and the remembered deletions. Pure: the time is an
+//! argument.
 //!
-//! A log's **watermark** lies below every stamp that it gave out and that may not be in the store yet, and the log gives
-//! out no stamp at or below it. The **floor** is the least watermark and never falls. Whoever knows a floor knows every
-//! deletion below it, since both are read from one document, and a deletion's own log stays below it until it is in here.
+//! A WAL's **watermark** is below every stamp that the WAL assigned and whose readings may not be in the store yet; the
+//! WAL assigns no stamp at or below its watermark. The **floor** is the least watermark and never falls. An instance
+//! that knows a floor also knows every deletion below it: both are read from one document, and the watermark of the WAL
+//! that holds a deletion stays below the deletion's stamp until the registry lists the deletion.
+//!
+//! An **opening** is one use of a WAL by one process, from start to end.
 
-use super::deletions::Remembered;
-use crate::faults::{self, Bug};
+use super::deletions::RememberedDeletion;
 use crate::reading::Stamp;
 use crate::reading::stamp::{SETTLED, first_of};
 
-/// Most logs that are kept, with those that were taken over.
+/// Maximum number of WALs listed, including those taken over.
 const LOGS_MAX: usize = 1000;
 
-/// The document.
+/// The registry document.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Registry {
-    /// Grows by one with every write; 0 while there is none.
+pub struct MemberRegistry {
+    /// The revision; grows by one with every write, 0 if no document is stored.
     pub rev: u64,
-    /// No log has anything unflushed at or below it.
+    /// No WAL has unflushed readings at or below this stamp.
     pub floor: Stamp,
-    /// All logs that were seen lately, each opening of one by itself.
+    /// The recently seen WALs, one entry per opening.
     pub logs: Vec<Registered>,
-    /// In the order of their stamps.
-    pub deletions: Vec<Remembered>,
+    /// The remembered deletions, ordered by stamp.
+    pub deletions: Vec<RememberedDeletion>,
 }
 
-/// One opening of a log: a process from its start to its end.
+/// The entry of one opening of a WAL.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Registered {
-    /// Random, new at every opening.
+    /// A random id, new for every opening.
     pub opening: u64,
-    /// The log's name, which copies of its folder share.
+    /// The WAL's id, shared by copies of its folder.
     pub log: u64,
-    /// The folder it lies in, which copies do not share.
+    /// The id of the WAL's folder, not shared by copies of it.
     pub folder: u64,
-    /// Everything that this opening gave out up to here is in the store.
+    /// Every record of this opening with a stamp up to here is in the store.
     pub watermark: Stamp,
-    /// Grows while the process lives.
+    /// A counter that grows while the process is alive.
     pub beat: u64,
-    /// When it last did, in milliseconds by the store's clock as whoever wrote it knew it.
+    /// When `beat` last grew: milliseconds since the epoch, by the writing instance's estimate of the store's clock.
     pub seen_ms: u64,
-    /// Whoever has its records now. It holds the floor no more.
-    pub taken: Option<Taken>,
-    /// For people: the host and the process id.
+    /// The opening that took over this one's records. An entry taken over no longer holds down the floor.
+    pub taken: Option<TakenOver>,
+    /// The host and the process id, for people.
     pub host: String,
 }
 
-/// That another opening has the records of one that is over.
+/// States that another opening took over the records of an opening that ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Taken {
-    /// The later opening, or itself where it ended with nothing left.
+pub struct TakenOver {
+    /// The later opening; the ended opening itself if it left no unflushed records.
     pub by: u64,
-    /// Up to where that one has them, or had them before they were stored.
+    /// The last stamp that the later opening took over: it has, or has already stored, the records up to here.
     pub through: Stamp,
 }
 
-impl Registry {
-    /// The log of that opening.
+impl MemberRegistry {
+    /// The entry of an opening.
     #[must_use]
     pub fn log(&self, opening: u64) -> Option<&Registered> {
         self.logs.iter().find(|log| log.opening == opening)
     }
 
-    /// Whether logs of other openings hold the floor too: somebody else may have older values that are unflushed.
+    /// Whether other openings hold down the floor too: other instances may then have unflushed older values.
     #[must_use]
     pub fn has_others(&self, opening: u64) -> bool {
         self.logs.iter().any(|log| log.opening != opening && log.taken.is_none())
     }
 
-    /// Registers an opening, or brings its watermark and beat up to date. A watermark never falls. One below the floor says
-    /// what it says: the log has readings that came too late, and the floor stays where it is until they are stored.
+    /// Registers an opening, or updates its entry. A watermark never falls. A new watermark may be below the floor:
+    /// such a WAL has readings that are too late, and the floor does not rise until they are stored.
     pub fn publish(&mut self, mut entry: Registered) {
-        if faults::has(Bug::FloorRaisesWatermark) {
-            entry.watermark = entry.watermark.max(self.floor);
-        }
         match self.logs.iter_mut().find(|log| log.opening == entry.opening) {
             Some(log) => {
                 entry.watermark = entry.watermark.max(log.watermark);
@@ -85,59 +84,54 @@ impl Registry {
         }
     }
 
-    /// Notes that an opening has the records of those before it in the same folder, whose processes are gone: it holds the
-    /// folder's lock. `last` is the last of its folder's records when it began.
+    /// Records that an opening took over the earlier openings of the same folder. Their processes have ended, because
+    /// this opening holds the folder's lock. `last` is the stamp of the folder's last record when the opening began.
     pub fn take_over(&mut self, by: u64, last: Stamp) {
         let Some((log, folder)) = self.log(by).map(|log| (log.log, log.folder)) else { return };
         let is_earlier = |other: &&mut Registered| {
-            let is_here = other.folder == folder || faults::has(Bug::CopyAnswersForAll);
-            other.log == log && is_here && other.opening != by && other.taken.is_none()
+            other.log == log && other.folder == folder && other.opening != by && other.taken.is_none()
         };
-        let through = if faults::has(Bug::CopyAnswersForAll) { Stamp::MAX } else { last };
-        self.logs.iter_mut().filter(is_earlier).for_each(|earlier| earlier.taken = Some(Taken { by, through }));
+        let taken = TakenOver { by, through: last };
+        self.logs.iter_mut().filter(is_earlier).for_each(|earlier| earlier.taken = Some(taken));
     }
 
-    /// Notes that nobody but this opening can have the store: no other holds the floor. What a log in another folder has is
-    /// stored as far as it said itself.
+    /// Records that this opening uses the store alone (an embedded store), so that no other opening holds down the
+    /// floor. A WAL with another id counts as stored only up to its own watermark.
     pub fn take_all_over(&mut self, by: u64, last: Stamp) {
         let Some(own) = self.log(by).map(|log| log.log) else { return };
         for other in self.logs.iter_mut().filter(|other| other.opening != by && other.taken.is_none()) {
             let through = if other.log == own { last } else { SETTLED };
-            other.taken = Some(Taken { by, through });
+            other.taken = Some(TakenOver { by, through });
         }
     }
 
-    /// Notes that an opening has ended with nothing left: everything it gave out is in the store.
+    /// Records that an opening ended with all its records in the store.
     pub fn take_over_self(&mut self, opening: u64) {
         if let Some(log) = self.logs.iter_mut().find(|log| log.opening == opening) {
-            log.taken = Some(Taken { by: opening, through: log.watermark });
+            log.taken = Some(TakenOver { by: opening, through: log.watermark });
         }
     }
 
-    /// Lets logs go that were silent for longer than the horizon, and raises the floor. A log that comes back after that
-    /// finds its records below it.
+    /// Removes WALs not seen for longer than the horizon, and raises the floor. If such a WAL returns, its records may
+    /// lie at or below the floor.
     pub fn settle(&mut self, now_ms: u64, horizon_ms: u64) {
         self.logs.retain(|log| now_ms.saturating_sub(log.seen_ms) <= horizon_ms);
         if self.logs.len() > LOGS_MAX {
-            // Of those that hold nothing the longest unseen go first.
+            // Entries that were taken over are removed, the longest unseen first.
             self.logs.sort_by_key(|log| (log.taken.is_none(), log.seen_ms));
             let taken = self.logs.iter().take_while(|log| log.taken.is_some()).count();
             let surplus = self.logs.len() - LOGS_MAX;
             self.logs.drain(..surplus.min(taken));
         }
         let holding = self.logs.iter().filter(|log| log.taken.is_none()).map(|log| log.watermark);
-        let least = if faults::has(Bug::FloorFollowsGreatest) { holding.max() } else { holding.min() };
-        self.floor = self.floor.max(least.unwrap_or_default());
+        self.floor = self.floor.max(holding.min().unwrap_or_default());
     }
 
-    /// Up to where everything is in the store of what an opening gave out, whoever brought it there; `None` where nobody
-    /// remembers.
+    /// The stamp up to which all records of an opening are in the store, whichever instance stored them; `None` for an
+    /// opening that is no longer listed.
     #[must_use]
     pub fn stored_through(&self, opening: u64) -> Option<Stamp> {
         let mut log = self.log(opening)?;
-        if faults::has(Bug::TakenOverIsStored) && log.taken.is_some() {
-            return Some(Stamp::MAX);
-        }
         let (mut through, mut had) = (log.watermark, Stamp::MAX);
         for _ in 0..self.logs.len() {
             let Some(taken) = log.taken else { break };
@@ -149,8 +143,8 @@ impl Registry {
         Some(through)
     }
 
-    /// Remembers a deletion, or that it is done.
-    pub fn remember(&mut self, deletion: Remembered) {
+    /// Adds a deletion, or marks a listed one as done.
+    pub fn remember(&mut self, deletion: RememberedDeletion) {
         match self.deletions.iter_mut().find(|known| known.is_same(&deletion)) {
             Some(known) => known.done |= deletion.done,
             None => self.deletions.push(deletion),
@@ -158,33 +152,31 @@ impl Registry {
         self.deletions.sort_by_key(|deletion| deletion.stamp);
     }
 
-    /// Takes back a deletion that the store has refused: what is left of it stays.
-    pub fn give_up(&mut self, deletion: &Remembered) {
+    /// Removes a deletion that the store permanently refused; what it has not deleted yet stays.
+    pub fn give_up(&mut self, deletion: &RememberedDeletion) {
         self.deletions.retain(|known| !known.is_same(deletion));
     }
 
-    /// Forgets deletions at or below a stamp that the floor has passed and that nothing is left of.
-    pub fn forget(&mut self, gone: &[Remembered]) {
-        let floor = if faults::has(Bug::DeletionForgottenEarly) { Stamp::MAX } else { self.floor };
-        let is_gone = |deletion: &Remembered| gone.iter().any(|gone| gone.is_same(deletion));
-        self.deletions.retain(|deletion| deletion.stamp > floor || !is_gone(deletion));
+    /// Removes those of these deletions whose stamp the floor has reached. The caller has completed them.
+    pub fn forget(&mut self, gone: &[RememberedDeletion]) {
+        let is_gone = |deletion: &RememberedDeletion| gone.iter().any(|gone| gone.is_same(deletion));
+        self.deletions.retain(|deletion| deletion.stamp > self.floor || !is_gone(deletion));
     }
 
-    /// The deletions that the floor has passed.
+    /// The deletions at or below the floor.
     #[must_use]
-    pub fn passed(&self) -> Vec<Remembered> {
-        let has_passed = |stamp: Stamp| stamp <= self.floor || faults::has(Bug::DeletionForgottenEarly);
-        self.deletions.iter().filter(|deletion| has_passed(deletion.stamp)).cloned().collect()
+    pub fn passed(&self) -> Vec<RememberedDeletion> {
+        self.deletions.iter().filter(|deletion| deletion.stamp <= self.floor).cloned().collect()
     }
 
-    /// The greatest stamp that any log has said it gave out.
+    /// The greatest watermark of all WALs, at least the floor.
     #[must_use]
     pub fn greatest(&self) -> Stamp {
         self.logs.iter().map(|log| log.watermark).max().unwrap_or_default().max(self.floor)
     }
 }
 
-/// How much earlier than now a watermark is put that nothing holds: whole milliseconds.
+/// The last stamp before this millisecond: the watermark of a WAL without unflushed readings.
 #[must_use]
 pub fn settled_before(now_ms: u64) -> Stamp {
     first_of(now_ms).saturating_sub(1)
@@ -200,7 +192,7 @@ mod tests {
 
     #[test]
     fn the_floor_is_the_least_watermark_and_never_falls() {
-        let mut registry = Registry::default();
+        let mut registry = MemberRegistry::default();
         registry.publish(entry(1, 100, 0));
         registry.publish(entry(2, 50, 0));
         registry.settle(0, 1000);
@@ -214,13 +206,13 @@ mod tests {
         assert_eq!(
             (registry.floor, registry.stored_through(3)),
             (80, Some(10)),
-            "what came too late is not stored yet"
+            "readings that came too late are not stored yet"
         );
     }
 
     #[test]
     fn a_silent_log_holds_the_floor_until_the_horizon_and_one_that_leaves_does_not() {
-        let mut registry = Registry::default();
+        let mut registry = MemberRegistry::default();
         registry.publish(entry(1, 10, 0));
         registry.publish(entry(2, 500, 900));
         registry.settle(900, 1000);
@@ -235,7 +227,7 @@ mod tests {
 
     #[test]
     fn what_was_taken_over_is_stored_as_far_as_whoever_took_it_over_says() {
-        let mut registry = Registry::default();
+        let mut registry = MemberRegistry::default();
         registry.publish(entry(1, 10, 0));
         registry.publish(entry(2, 10, 0));
         assert!(registry.has_others(2));
@@ -252,22 +244,22 @@ mod tests {
         assert_eq!(registry.stored_through(1), Some(40), "a copy of its folder may come back");
     }
 
-    /// A copy of a folder, started while the original was down for a moment, took the original's log over: what that had
-    /// logged after it was copied was then taken for stored.
+    /// Regression: a copy of a folder, started while the original was down for a moment, took over the original's WAL.
+    /// Records logged by the original after the copy was made then counted as stored.
     #[test]
     fn a_copy_of_a_folder_takes_nothing_over() {
-        let mut registry = Registry::default();
+        let mut registry = MemberRegistry::default();
         registry.publish(entry(1, 10, 0));
         registry.publish(Registered { folder: 2, ..entry(2, 90, 0) });
         registry.take_over(2, 70);
         assert_eq!((registry.stored_through(1), registry.has_others(2)), (Some(10), true));
     }
 
-    /// The embedded file was opened with another log while the first one was put aside with acked records. When that came
-    /// back, its records counted as stored, and were released.
+    /// Regression: the embedded file was opened with another WAL, while the first WAL was put aside with acked records.
+    /// When the first WAL came back, its records counted as stored and were truncated.
     #[test]
     fn a_log_that_was_put_aside_is_stored_as_far_as_it_said_itself() {
-        let mut registry = Registry::default();
+        let mut registry = MemberRegistry::default();
         registry.publish(entry(1, 10, 0));
         registry.publish(Registered { log: 2, folder: 2, ..entry(2, 0, 0) });
         registry.take_all_over(2, 0);

@@ -1,72 +1,71 @@
-//! The stamps of a page's readings: which record wrote each cell. Nearly always all cells of a reading came with one
-//! record, and nearly all readings of a page are settled: their stamps lie at or below the page's floor, below which no
-//! log has anything unflushed, and are not kept.
+//! The stamps of a page's readings: the stamp of the WAL record that wrote each cell. Nearly always one record wrote
+//! all cells of a reading. Nearly all readings of a page are settled: their stamps are at or below the page's floor, at
+//! or below which no WAL has unflushed readings, and are therefore not stored.
 //!
-//! As bytes, in both stores and in memory:
+//! The byte format, in both stores and in memory:
 //!
 //! ```text
-//! stamps := [run… cells]                  nothing where all is settled
-//! run    := head:varint [length:varint] [low:varint]        so many readings, in time order
-//! head   := (length << 1) where they are settled
-//!         | (zigzag(milliseconds, as the difference of differences) << 3 | low as before << 2 | a single one << 1 | 1)
-//! cells  := count:varint name…  count:varint cell…          those whose stamp is not their reading's
+//! stamps := [run… cells]                  empty if all cells are settled
+//! run    := head:varint [length:varint] [low:varint]        consecutive readings with one stamp, in time order
+//! head   := (length << 1) if they are settled
+//!         | (zigzag(milliseconds, delta of deltas) << 3 | same low bits << 2 | single reading << 1 | 1)
+//! cells  := count:varint name…  count:varint cell…          cells whose stamp differs from their reading's
 //! name   := text                          cell := reading:varint name:varint millis:varint low:varint
 //! ```
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use super::columns::{Bytes, Damage};
-use crate::faults::{self, Bug};
+use super::columns::{ColumnsDamage, PackedBytes};
 use crate::reading::stamp::{LOW_BITS, SETTLED, Stamp, first_of, low_of, millis_of};
 use crate::reading::varint::{put_varint, unzigzag, zigzag};
 
-/// What a stored page says of its stamps.
+/// The stamps of a stored page.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Order<'a> {
-    /// Every settled cell's stamp is at or below this.
+pub struct StampOrder<'a> {
+    /// The page's floor: every settled cell's stamp is at or below it.
     pub floor: Stamp,
-    /// [`Stamps::oldest`].
+    /// See [`Stamps::oldest`].
     pub oldest: Stamp,
-    /// [`Stamps::greatest`].
+    /// See [`Stamps::greatest`].
     pub last: Stamp,
-    /// [`Stamps::encode`].
+    /// See [`Stamps::encode`].
     pub stamps: Cow<'a, [u8]>,
 }
 
-impl Order<'_> {
-    /// Its own copy.
+impl StampOrder<'_> {
+    /// A copy that owns its bytes.
     #[must_use]
-    pub fn into_owned(self) -> Order<'static> {
+    pub fn into_owned(self) -> StampOrder<'static> {
         let Self { floor, oldest, last, stamps } = self;
-        Order { floor, oldest, last, stamps: Cow::Owned(stamps.into_owned()) }
+        StampOrder { floor, oldest, last, stamps: Cow::Owned(stamps.into_owned()) }
     }
 }
 
-/// Stamps of readings by their place, and of cells by the numbers of reading and column.
+/// Stamps per reading, and per cell where a cell's stamp differs from its reading's.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Stamps {
     floor: Stamp,
     /// One per reading; [`SETTLED`] at or below the floor.
     rows: Vec<Stamp>,
-    /// Of cells that have another one than their reading.
+    /// The stamps of cells that differ from their reading's, by index of reading and column.
     cells: BTreeMap<(u32, u16), Stamp>,
 }
 
 impl Stamps {
-    /// So many readings, all settled.
+    /// Stamps for this many readings, all settled.
     #[must_use]
     pub fn settled(readings: usize, floor: Stamp) -> Self {
         Self { floor, rows: vec![SETTLED; readings], cells: BTreeMap::new() }
     }
 
-    /// Every settled cell's stamp is at or below this.
+    /// The page's floor: every settled cell's stamp is at or below it.
     #[must_use]
     pub fn floor(&self) -> Stamp {
         self.floor
     }
 
-    /// Settles every cell at or below a floor. A floor never falls.
+    /// Raises the floor and settles every cell at or below it. A lower floor is ignored.
     pub fn raise(&mut self, floor: Stamp) {
         if floor <= self.floor {
             return;
@@ -86,47 +85,47 @@ impl Stamps {
         self.cells.retain(|(row, _), stamp| *stamp != rows[*row as usize]);
     }
 
-    /// What a deletion's stamp must be above to cover any cell: the least stamp, or the floor where a cell is settled. Whoever
-    /// raises a floor deletes first what is deleted below it.
+    /// The least stamp, or the floor if any cell is settled: only a deletion with a greater stamp can cover a cell.
+    /// Pending deletions are applied before the floor is raised above them.
     #[must_use]
     pub fn oldest(&self) -> Stamp {
         let least = self.rows.iter().chain(self.cells.values()).min().copied().unwrap_or(SETTLED);
         if least == SETTLED { self.oldest_settled() } else { least }
     }
 
-    /// As old as a settled cell counts.
+    /// The stamp that a settled cell counts as.
     #[must_use]
     pub fn oldest_settled(&self) -> Stamp {
-        if faults::has(Bug::SettledIsOlderThanAll) { SETTLED } else { self.floor }
+        self.floor
     }
 
-    /// The greatest stamp; the floor where all are settled.
+    /// The greatest stamp; the floor if all cells are settled.
     #[must_use]
     pub fn greatest(&self) -> Stamp {
         self.rows.iter().chain(self.cells.values()).max().map_or(self.floor, |greatest| self.floor.max(*greatest))
     }
 
-    /// Whether no cell's stamp is kept.
+    /// Whether all cells are settled.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         self.cells.is_empty() && self.rows.iter().all(|stamp| *stamp == SETTLED)
     }
 
-    /// A cell's stamp; [`SETTLED`] at or below the floor.
+    /// A cell's stamp; [`SETTLED`] if it is at or below the floor.
     #[must_use]
     pub fn of(&self, row: usize, column: usize) -> Stamp {
-        if self.cells.is_empty() || faults::has(Bug::CellTakesItsReadingsStamp) {
+        if self.cells.is_empty() {
             return self.rows[row];
         }
         self.cells.get(&key(row, column)).copied().unwrap_or(self.rows[row])
     }
 
-    /// Whether all of a reading's cells have its own stamp.
+    /// Whether all cells of a reading have the reading's stamp.
     fn is_uniform(&self, row: usize) -> bool {
         self.cells.is_empty() || self.cells.range(key(row, 0)..=key(row, usize::from(u16::MAX))).next().is_none()
     }
 
-    /// Columns have other numbers now; those without one are gone.
+    /// Renumbers the columns: `places` maps old to new numbers, `None` for removed columns.
     pub fn renumber(&mut self, places: &[Option<usize>]) {
         let moved = |((row, column), stamp): ((u32, u16), Stamp)| {
             let place = places.get(usize::from(column)).copied().flatten()?;
@@ -135,17 +134,17 @@ impl Stamps {
         self.cells = std::mem::take(&mut self.cells).into_iter().filter_map(moved).collect();
     }
 
-    /// Makes room for so many more readings.
+    /// Reserves memory for this many more readings.
     pub fn reserve(&mut self, readings: usize) {
         self.rows.reserve(readings);
     }
 
-    /// Adds a reading.
+    /// Appends a reading whose cells all have this stamp.
     pub fn push(&mut self, stamp: Stamp) {
         self.rows.push(if stamp <= self.floor { SETTLED } else { stamp });
     }
 
-    /// Adds a reading that another set has at `row`; `column` says which of its columns is which here.
+    /// Appends the reading at `row` of another set; `column` maps the other set's columns to this set's.
     pub fn push_from(&mut self, other: &Self, row: usize, column: impl Fn(usize) -> Option<usize>) {
         let at = self.rows.len();
         self.rows.push(other.rows[row]);
@@ -156,7 +155,7 @@ impl Stamps {
         }
     }
 
-    /// Gives a cell a stamp above the floor.
+    /// Sets a cell's stamp, which must be above the floor or [`SETTLED`].
     pub fn set(&mut self, row: usize, column: usize, stamp: Stamp) {
         if stamp == self.rows[row] {
             self.cells.remove(&key(row, column));
@@ -165,7 +164,7 @@ impl Stamps {
         }
     }
 
-    /// Gives all cells of a reading one stamp.
+    /// Sets the stamp of all cells of a reading.
     pub fn set_row(&mut self, row: usize, stamp: Stamp) {
         self.rows[row] = stamp;
         if !self.is_uniform(row) {
@@ -173,14 +172,14 @@ impl Stamps {
         }
     }
 
-    /// Puts readings into another order: at each place the one that was at `order`'s.
+    /// Reorders the readings: place i gets the reading that was at `order[i]`.
     pub fn permute(&mut self, order: &[u32]) {
         let old = std::mem::replace(self, Self { floor: self.floor, ..Self::default() });
         self.rows.reserve(order.len());
         order.iter().for_each(|row| self.push_from(&old, *row as usize, Some));
     }
 
-    /// Keeps the first so many readings.
+    /// Keeps the first `readings` readings.
     pub fn truncate(&mut self, readings: usize) {
         self.rows.truncate(readings);
         self.cells.retain(|(row, _), _| (*row as usize) < readings);
@@ -192,13 +191,13 @@ impl Stamps {
         self.rows.capacity() * size_of::<Stamp>() + self.cells.len() * 2 * size_of::<((u32, u16), Stamp)>()
     }
 
-    /// As bytes; none where all is settled. The floor is kept apart.
+    /// Encodes the stamps, without the floor; empty if all cells are settled.
     pub fn encode<'a>(&self, name: impl Fn(usize) -> &'a str) -> Vec<u8> {
         let mut out = Vec::new();
         if self.is_settled() {
             return out;
         }
-        let mut before = Run::default();
+        let mut before = StampRun::default();
         for run in self.rows.chunk_by(|a, b| a == b) {
             before.put(&mut out, run[0], run.len());
         }
@@ -221,28 +220,29 @@ impl Stamps {
         out
     }
 
-    /// From bytes that may be damaged, for a set of so many readings; `column` finds a name's column.
+    /// Decodes stamps for a set of `readings` readings from bytes that may be damaged; `column` maps a name to its
+    /// column.
     ///
     /// # Errors
-    /// [`Damage`]
+    /// [`ColumnsDamage`] for invalid bytes.
     pub fn decode(
         bytes: &[u8],
         floor: Stamp,
         readings: usize,
         column: impl Fn(&str) -> Option<usize>,
-    ) -> Result<Self, Damage> {
+    ) -> Result<Self, ColumnsDamage> {
         let mut stamps = Self { floor, rows: Vec::with_capacity(readings), cells: BTreeMap::new() };
         if bytes.is_empty() {
             stamps.rows.resize(readings, SETTLED);
             return Ok(stamps);
         }
-        let mut bytes = Bytes::new(bytes);
-        let mut before = Run::default();
+        let mut bytes = PackedBytes::new(bytes);
+        let mut before = StampRun::default();
         while stamps.rows.len() < readings {
             let (stamp, length) = before.take(&mut bytes)?;
             let length = usize::try_from(length).ok().filter(|length| *length <= readings - stamps.rows.len());
             let length = length.filter(|length| *length > 0);
-            let length = length.ok_or(Damage::Unknown { what: "a run of stamps", found: stamp })?;
+            let length = length.ok_or(ColumnsDamage::Unknown { what: "a run of stamps", found: stamp })?;
             stamps.rows.resize(stamps.rows.len() + length, stamp);
         }
         let mut columns = Vec::new();
@@ -255,7 +255,7 @@ impl Stamps {
             let column = usize::try_from(name).ok().and_then(|name| *columns.get(name)?);
             let row = usize::try_from(row).ok().filter(|row| *row < readings);
             let (Some(row), Some(column)) = (row, column) else {
-                return Err(Damage::Unknown { what: "a stamp's cell", found: name });
+                return Err(ColumnsDamage::Unknown { what: "a stamp's cell", found: name });
             };
             stamps.cells.insert(key(row, column), stamp);
         }
@@ -270,22 +270,22 @@ fn key(row: usize, column: usize) -> (u32, u16) {
     (u32::try_from(row).unwrap_or(u32::MAX), u16::try_from(column).unwrap_or(u16::MAX))
 }
 
-fn stamp_of(millis: u64, low: u64) -> Result<Stamp, Damage> {
+fn stamp_of(millis: u64, low: u64) -> Result<Stamp, ColumnsDamage> {
     if millis >> (u64::BITS - LOW_BITS) != 0 || low >> LOW_BITS != 0 {
-        return Err(Damage::Unknown { what: "a stamp", found: millis });
+        return Err(ColumnsDamage::Unknown { what: "a stamp", found: millis });
     }
     Ok(first_of(millis) | low)
 }
 
-/// What the next run of stamps is told from.
+/// The state that the next run of stamps is encoded against.
 #[derive(Default)]
-struct Run {
+struct StampRun {
     millis: i64,
     step: i64,
     low: u64,
 }
 
-impl Run {
+impl StampRun {
     #[expect(clippy::cast_possible_wrap, reason = "milliseconds have 44 bits")]
     fn put(&mut self, out: &mut Vec<u8>, stamp: Stamp, length: usize) {
         if stamp == SETTLED {
@@ -305,7 +305,7 @@ impl Run {
         *self = Self { millis, step, low };
     }
 
-    fn take(&mut self, bytes: &mut Bytes<'_>) -> Result<(Stamp, u64), Damage> {
+    fn take(&mut self, bytes: &mut PackedBytes<'_>) -> Result<(Stamp, u64), ColumnsDamage> {
         let head = bytes.varint()?;
         if head & 1 == 0 {
             return Ok((SETTLED, head >> 1));
@@ -314,7 +314,7 @@ impl Run {
         let low = if head & 4 == 0 { bytes.varint()? } else { self.low };
         let step = self.step.wrapping_add(unzigzag(head >> 3));
         let millis = self.millis.wrapping_add(step);
-        let unknown = Damage::Unknown { what: "a stamp", found: head };
+        let unknown = ColumnsDamage::Unknown { what: "a stamp", found: head };
         let stamp = stamp_of(u64::try_from(millis).map_err(|_| unknown)?, low)?;
         *self = Self { millis, step, low };
         Ok((stamp, length))
@@ -348,7 +348,7 @@ mod tests {
         assert_eq!(Stamps::settled(60, 7).encode(|_| "a"), Vec::<u8>::new());
         let mut stamps = Stamps::default();
         for minute in 0..60 {
-            // 60 s apart, give or take 50 ms, each a record of its own.
+            // One record per reading, 60 s apart with a jitter of up to 100 ms.
             stamps.push(first_of(1_800_000_000_000 + minute * 60_000 + minute * 37 % 100) | 5 << 12);
         }
         assert!(stamps.encode(|_| "a").len() <= 60 * 5 / 2 + 12, "{}", stamps.encode(|_| "a").len());

@@ -1,32 +1,32 @@
-//! The storage trait: all that ingest and queries ask of a store, declared beside the model.
-//! Two stores implement it and pass one contract suite (`tests/it/store_contract.rs`).
+//! The storage trait that ingest and queries use. Two stores (MongoDB and embedded) implement it and pass one contract
+//! suite (`tests/it/store_contract.rs`).
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use async_trait::async_trait;
 
-use super::kept::{Cursor, KeptBucket, KeptSensor, Walked};
 use super::merge::Bucket;
 use super::page::StoredPage;
+use super::raw::{Cursor, RawBucket, RawSensor, Walked};
 use super::readings::{Reading, Readings};
-use super::registry::Registry;
+use super::registry::MemberRegistry;
 use super::summary::Summary;
 use crate::reading::{Family, Hour, Sensor, Stamp};
 
-/// Which bucket: a sensor and an hour.
+/// Identifies a bucket: a sensor and an hour.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BucketId {
-    /// Whose readings.
+    /// The sensor whose readings the bucket holds.
     pub sensor: Arc<Sensor>,
-    /// Of which hour.
+    /// The hour that the readings lie in.
     pub hour: Hour,
 }
 
-/// Pages of one bucket to be written together or not at all: nearly always one page.
+/// Pages of one bucket that the store writes all or none of: nearly always one page.
 #[derive(Debug, Clone)]
 pub struct PageWrite<'a> {
-    /// Whose page.
+    /// The bucket's id.
     pub id: &'a BucketId,
     /// The bucket that holds the pages.
     pub bucket: &'a Bucket,
@@ -34,86 +34,87 @@ pub struct PageWrite<'a> {
     pub group: Vec<usize>,
 }
 
-/// What became of one write.
+/// The outcome of one write.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Written {
-    /// It is in the store, durably: `{w: majority, j: true}`, or an fsynced commit.
+    /// The write is durable: `{w: majority, j: true}` in MongoDB, an fsynced commit in the embedded store.
     Yes,
-    /// Nothing was written: the store holds another rev. Read, merge, write again.
+    /// The store holds another rev and wrote nothing. The caller reads, merges and writes again.
     Conflict,
-    /// It was not written, or may have been: the error tells.
+    /// The write failed, or its outcome is unknown ([`StorageError::Unknown`]).
     Failed(StorageError),
 }
 
-/// Why a store did not do what was asked.
+/// Why a store operation failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StorageError {
-    /// The store cannot be reached or has no primary; nothing was written.
+    /// The store is unreachable or has no primary; nothing was written.
     #[error("the store is unavailable: {detail}")]
     Unavailable {
-        /// What was seen.
+        /// The cause.
         detail: String,
     },
-    /// The connection was cut, the deadline passed, or the primary changed under the command: it
-    /// may have been applied. Resending is safe by the law.
-    #[error("the store's answer is unknown: {detail}")]
+    /// The connection broke, the deadline passed, or the primary changed during the command, which may have been
+    /// applied. Sending it again is safe, because merging is idempotent.
+    #[error("the store did not confirm the command: {detail}")]
     Unknown {
-        /// What was seen.
+        /// The cause.
         detail: String,
     },
-    /// Other writers were faster again and again; it was not written.
-    #[error("the document was changed by others again and again: {detail}")]
+    /// Every attempt lost the compare-and-set to another writer; nothing was written.
+    #[error("the document was not written, because other writers kept changing it: {detail}")]
     Contended {
-        /// Which document.
+        /// The document.
         detail: String,
     },
-    /// Another transaction holds the document, or was faster; nothing was written. It passes: a
-    /// transaction that nobody ends is ended by the store.
-    #[error("the document is held by another transaction: {detail}")]
+    /// Another transaction has locked the document or committed first; nothing was written. The condition is
+    /// temporary: MongoDB aborts transactions that nobody commits.
+    #[error("the document is locked by another transaction: {detail}")]
     Busy {
-        /// What was seen.
+        /// The cause.
         detail: String,
     },
-    /// The store did not write this one document, for a reason that is not known here and may pass;
-    /// nothing was written.
+    /// The store did not write this one document, for an unrecognized and possibly temporary reason; nothing was
+    /// written.
     #[error("the store failed to write the document: {detail}")]
     Failing {
-        /// What was seen.
+        /// The cause.
         detail: String,
     },
-    /// The store will never take this document, by its content: it is too large, or its validator
-    /// said no of this very document. No other failure is ever called a refusal.
+    /// The store permanently refuses this document because of its content: the document is too large, or the
+    /// collection's validator rejected it. No other failure may be reported as this variant: refused readings go to
+    /// the dead letters.
     #[error("the store refused the document: {detail}")]
     Refused {
-        /// What was seen.
+        /// The cause.
         detail: String,
     },
-    /// Credentials or rights are missing.
+    /// Credentials or permissions are missing.
     #[error("the store denied access: {detail}")]
     Denied {
-        /// What was seen.
+        /// The cause.
         detail: String,
     },
-    /// The store answered, and what it said is about this database's collections: they are not what they
-    /// should be, or cannot be used at present. Of a write a part may have been applied.
+    /// The store reported that this database's collections are not as expected, or are not usable at present. A write
+    /// may have been applied in part.
     #[error("the store failed on this database: {detail}")]
     Database {
-        /// What was seen.
+        /// The cause.
         detail: String,
     },
-    /// A document is damaged, or of a schema version this program does not know.
+    /// A document is damaged, or its schema version is unknown to this program.
     #[error("unreadable document {id}: {detail}")]
     Unreadable {
-        /// Its id.
+        /// The document's id.
         id: String,
-        /// What is wrong with it.
+        /// What is wrong with the document.
         detail: String,
     },
 }
 
 impl StorageError {
-    /// Whether it is the store that fails, or a database of it, and not the document: the next command to
-    /// this database would most likely fail too.
+    /// Whether the store or one of its databases fails, and not the document alone: the next command to this database
+    /// would most likely fail too.
     #[must_use]
     pub fn is_away(&self) -> bool {
         match self {
@@ -126,20 +127,20 @@ impl StorageError {
         }
     }
 
-    /// Whether only others who write at the same time are in the way, which passes by itself.
+    /// Whether the cause is only a concurrent writer: a retry succeeds in time.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         matches!(self, Self::Contended { .. } | Self::Busy { .. })
     }
 
-    /// Whether the store itself cannot be reached, and with it none of its databases. Of anything else only
-    /// this is known, that one database met it: a deadline may be missed because one collection is locked.
+    /// Whether the whole store is unreachable, and not just one database. Every other error may concern one database
+    /// only: a deadline, for example, may pass because one collection is locked.
     #[must_use]
     pub fn is_of_store(&self) -> bool {
         matches!(self, Self::Unavailable { .. })
     }
 
-    /// The metric label of the class.
+    /// The value of the metric label `class`.
     #[must_use]
     pub fn class(&self) -> &'static str {
         match self {
@@ -156,64 +157,64 @@ impl StorageError {
     }
 }
 
-/// A page as a query reads it.
+/// A page as a scan returns it to a query.
 #[derive(Debug, Clone)]
 pub struct ScannedPage {
-    /// Of which hour.
+    /// The bucket's hour.
     pub hour: Hour,
-    /// 0 in `buckets`, 1 and up in `overflow`.
+    /// The page number: 0 in the collection `buckets`, 1 and up in `overflow`.
     pub number: u32,
     /// The stored summary per numeric field.
     pub summary: Vec<(Arc<str>, Summary)>,
-    /// What a deletion's stamp must be above to cover any of its cells.
+    /// A lower bound of the cells' stamps: only a deletion with a greater stamp can cover any cell.
     pub oldest: Stamp,
-    /// The readings; `None` when only summaries were asked for.
+    /// The readings; `None` if the projection asks for summaries only.
     pub readings: Option<Readings>,
 }
 
 impl ScannedPage {
-    /// What an [`Extent`] counts for a page of so many bytes as they are stored: these, or where its readings take more
-    /// than [`GROWTH`] times as much in memory, as do those of a few cells in many columns, that part of it.
+    /// The bytes that an [`Extent`] counts for a page whose stored form takes `stored` bytes: `stored`, or the memory
+    /// of its readings divided by [`GROWTH`] where that is more (readings with few cells in many columns).
     #[must_use]
     pub fn bytes(&self, stored: usize) -> usize {
         stored.max(self.readings.as_ref().map_or(0, Readings::memory) / GROWTH)
     }
 }
 
-/// Bytes of memory that a byte of readings, as stored, mostly becomes while it is looked at.
+/// Bytes of memory that one stored byte of readings typically takes once it is decoded.
 pub const GROWTH: usize = 4;
 
-/// What a scan of one sensor came to.
+/// The result of a scan of one sensor.
 #[derive(Debug, Clone)]
 pub struct Scanned {
-    /// In the scan's order.
+    /// The pages, in the scan's order.
     pub pages: Vec<ScannedPage>,
-    /// The hours that it did not come to: none where there was no page.
+    /// The hours not scanned yet; empty once the scan has covered its whole range.
     pub rest: Range<Hour>,
 }
 
-/// What of each page a scan gives.
+/// Which parts of each page a scan returns.
 #[derive(Debug, Clone)]
 pub struct Projection {
-    /// Whether with readings, or summaries alone.
+    /// Whether the scan returns readings; without them it returns summaries only.
     pub readings: bool,
-    /// Columns and summaries of these fields alone; of all without.
+    /// The fields whose columns and summaries are returned; `None` for all fields.
     pub fields: Option<Arc<[Arc<str>]>>,
 }
 
 impl Projection {
-    /// Everything.
+    /// All readings and all summaries.
     pub const ALL: Self = Self { readings: true, fields: None };
     /// The summaries of all fields.
     pub const SUMMARIES: Self = Self { readings: false, fields: None };
 
-    /// Which pages there are, without any field.
+    /// No field at all: the scan only tells which pages exist.
     #[must_use]
     pub fn places() -> Self {
         Self { readings: false, fields: Some(Arc::new([])) }
     }
 
-    /// What it leaves of a page's readings.
+    /// Reduces a page's readings to the projected fields.
     #[must_use]
     pub fn of(&self, mut readings: Readings) -> Readings {
         if let Some(fields) = &self.fields {
@@ -222,42 +223,42 @@ impl Projection {
         readings
     }
 
-    /// Whether it has a field.
+    /// Whether the field is projected.
     #[must_use]
     pub fn has(&self, name: &str) -> bool {
         self.fields.as_ref().is_none_or(|fields| fields.iter().any(|field| **field == *name))
     }
 }
 
-/// How much a scan gives at a time.
+/// How much a scan returns in one call.
 #[derive(Debug, Clone, Copy)]
 pub struct Extent {
-    /// It stops after the hour that brings it to so many pages,
+    /// The scan stops after the hour that brings its result to this many pages.
     pub pages: usize,
-    /// or to so many bytes, as [`ScannedPage::bytes`] counts them.
+    /// The scan stops after the hour that brings its result to this many bytes, by [`ScannedPage::bytes`].
     pub bytes: usize,
 }
 
 impl Extent {
-    /// No end but that of the hours.
+    /// No bound.
     pub const ALL: Self = Self::pages(usize::MAX);
 
-    /// So many pages, however large.
+    /// At most `pages` pages (the last hour is returned whole), of any size.
     #[must_use]
     pub const fn pages(pages: usize) -> Self {
         Self { pages, bytes: usize::MAX }
     }
 }
 
-/// What a sensor's document says.
+/// The content of a sensor's document.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SensorDocument {
-    /// Whose.
+    /// The sensor.
     pub sensor: Arc<Sensor>,
-    /// The rev the store holds, 0 for a document never stored; a write goes through only if it
-    /// still does, and then makes it one more.
+    /// The rev that the store holds; 0 for a document never stored. A write succeeds only if the store still holds it,
+    /// and increments it.
     pub rev: u64,
-    /// Field names and the family of their values, in the order they were first seen.
+    /// Field names with the family of their values, in the order of first appearance.
     pub fields: Vec<(Arc<str>, Family)>,
     /// The earliest reading's time, in nanoseconds.
     pub first_seen: Option<i64>,
@@ -266,48 +267,47 @@ pub struct SensorDocument {
     /// The latest readings, in time order, at most `sensors.recent` of them (MongoDB's Subset
     /// pattern). The last of them is the sensor's latest reading.
     pub recent: Vec<Reading>,
-    /// Set while the sensor outgrows its pages.
+    /// Set while hours of the sensor need more than one page.
     pub outlier: Option<Outlier>,
 }
 
 /// MongoDB's Outlier pattern: a sensor whose hour outgrew one page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Outlier {
-    /// When it was first seen to, by the clock, in nanoseconds.
+    /// When such an hour was first observed: wall-clock time in nanoseconds.
     pub since: i64,
-    /// When it last was, by the clock, in nanoseconds.
+    /// When such an hour was last observed: wall-clock time in nanoseconds.
     pub seen: i64,
     /// The latest hour of readings that took more than one page.
     pub last_hour: Hour,
-    /// Pages of that hour.
+    /// The number of pages of that hour.
     pub pages: u32,
 }
 
-/// Which sensors to list.
+/// Selects the sensors to list.
 #[derive(Debug, Clone, Default)]
 pub struct SensorFilter {
     /// Only keys after this one.
     pub after: Option<String>,
     /// Only sensors with an outlier mark.
     pub outliers: bool,
-    /// At most so many.
+    /// Maximum number of sensors returned.
     pub limit: usize,
 }
 
-/// A store of pages and sensor documents, by database. Every method has a deadline of its own.
+/// A store of pages and sensor documents, by database. Every method applies its own deadline.
 #[async_trait]
 pub trait Store: Send + Sync + std::fmt::Debug {
-    /// Writes pages, each group by compare-and-set on the revs its pages know. On return every
-    /// group has its own outcome, in the order given; groups are independent of each other.
+    /// Writes pages, each group by compare-and-set on the revs of its pages. Returns one outcome per group, in the
+    /// order given; groups succeed or fail independently.
     async fn write_pages(&self, database: &str, writes: &[PageWrite<'_>]) -> Vec<Written>;
 
-    /// All pages of these buckets, per bucket in the order given; none for a bucket not stored.
-    /// No bucket is asked for twice in one call.
-    /// What a write was confirmed for before the call is in it.
+    /// Reads all pages of each bucket, in the order given; no pages for a bucket that is not stored. `ids` holds no
+    /// duplicates. The result contains every write confirmed before the call.
     async fn read_buckets(&self, database: &str, ids: &[BucketId]) -> Result<Vec<Vec<StoredPage>>, StorageError>;
 
-    /// Pages of one sensor in hour order, all pages of an hour together, from `hours.start` on
-    /// and before `hours.end`, as far as the extent goes. Returns whole hours only.
+    /// Reads pages of one sensor in hour order, starting at `hours.start`, until `hours.end` or the extent is reached.
+    /// Returns whole hours only, all pages of an hour together.
     async fn scan(
         &self,
         database: &str,
@@ -317,8 +317,8 @@ pub trait Store: Send + Sync + std::fmt::Debug {
         extent: Extent,
     ) -> Result<Scanned, StorageError>;
 
-    /// As [`Store::scan`], from the hour before `hours.end` back to `hours.start`: hours in falling order, the pages
-    /// of an hour together and in rising order.
+    /// Like [`Store::scan`], but backwards from the last hour before `hours.end`: hours in descending order, the pages
+    /// of an hour together and in ascending order.
     async fn scan_back(
         &self,
         database: &str,
@@ -328,9 +328,9 @@ pub trait Store: Send + Sync + std::fmt::Debug {
         extent: Extent,
     ) -> Result<Scanned, StorageError>;
 
-    /// All pages of several sensors in a range of hours, per sensor in the order given and each in hour
-    /// order, as [`Store::scan`] gives them. `None` where they have more than `bytes_max` bytes, as they are
-    /// stored: the caller asks for fewer sensors then.
+    /// Reads all pages of several sensors in a range of hours: per sensor in the order given, each in hour order like
+    /// [`Store::scan`]. Returns `None` if the stored pages exceed `bytes_max` bytes; the caller then asks for fewer
+    /// sensors.
     async fn scan_sensors(
         &self,
         database: &str,
@@ -340,23 +340,24 @@ pub trait Store: Send + Sync + std::fmt::Debug {
         bytes_max: usize,
     ) -> Result<Option<Vec<Vec<ScannedPage>>>, StorageError>;
 
-    /// The documents of those of these sensors that have one, in any order.
+    /// Reads the documents of these sensors, in any order; sensors without a document are left out.
     async fn read_sensors(&self, database: &str, keys: &[&str]) -> Result<Vec<SensorDocument>, StorageError>;
 
-    /// Sensor documents in key order.
+    /// Lists sensor documents in key order.
     async fn list_sensors(&self, database: &str, filter: &SensorFilter) -> Result<Vec<SensorDocument>, StorageError>;
 
-    /// Writes sensor documents, each by compare-and-set on its rev; outcomes in the order given.
+    /// Writes sensor documents, each by compare-and-set on its rev. Returns the outcomes in the order given.
     async fn write_sensors(&self, database: &str, documents: &[SensorDocument]) -> Vec<Written>;
 
-    /// The databases, in name order.
+    /// Lists the databases in name order.
     async fn databases(&self) -> Result<Vec<String>, StorageError>;
 
-    /// Makes the database known. On return it is listed; doing it twice changes nothing.
+    /// Creates the database. On return it is listed. Idempotent.
     async fn create_database(&self, database: &str) -> Result<(), StorageError>;
 
-    /// Removes whole buckets of these sensors and hours in which every cell is older than a stamp; those of several pages
-    /// may be left to be cut page by page. What a failed call has removed is gone; calling again goes on.
+    /// Removes the buckets of these sensors and hours in which every cell's stamp is below `before`. An implementation
+    /// may leave out buckets of several pages; the caller cuts those page by page. A failed call may have removed some
+    /// buckets; calling again continues.
     async fn remove_buckets(
         &self,
         database: &str,
@@ -365,59 +366,59 @@ pub trait Store: Send + Sync + std::fmt::Debug {
         before: Stamp,
     ) -> Result<(), StorageError>;
 
-    /// Removes these sensors' documents, where there are any.
+    /// Removes the documents of these sensors that exist.
     async fn remove_sensors(&self, database: &str, keys: &[&str]) -> Result<(), StorageError>;
 
-    /// Removes everything of a database, which is not listed any more, whatever others write to it meanwhile.
+    /// Removes all content of a database and unlists it, even if other processes write to it meanwhile.
     async fn drop_database(&self, database: &str) -> Result<(), StorageError>;
 
-    /// Lists a database no more; what is left in it stays.
+    /// Unlists a database without removing its content.
     async fn unlist_database(&self, database: &str) -> Result<(), StorageError>;
 
-    /// What the members of the store have agreed on; an empty one where nobody has yet.
-    async fn read_registry(&self) -> Result<Registry, StorageError>;
+    /// Reads the member registry; an empty one if none is stored yet.
+    async fn read_registry(&self) -> Result<MemberRegistry, StorageError>;
 
-    /// Writes it by compare-and-set on its rev, which grows by one.
-    async fn write_registry(&self, registry: &Registry) -> Written;
+    /// Writes the member registry by compare-and-set on its rev, which grows by one.
+    async fn write_registry(&self, registry: &MemberRegistry) -> Written;
 
-    /// The store's clock in milliseconds since the epoch; `None` where it has none of its own.
+    /// The store's clock in milliseconds since the epoch; `None` for a store without a clock of its own.
     async fn clock_ms(&self) -> Result<Option<u64>, StorageError> {
         Ok(None)
     }
 
-    /// Looks at a database anew from which another process has deleted something.
+    /// Drops what this store cached about a database and checks it again, after another process deleted from it.
     async fn revisit(&self, _database: &str) -> Result<(), StorageError> {
         Ok(())
     }
 
-    /// Whole buckets as they lie in the store, in the order of its keys, from a cursor on: about
-    /// `pages_max` pages or a few megabytes, and at least one bucket while there is one. The pages
-    /// of a bucket are of one moment. A document that cannot be read hides no other.
+    /// Reads whole buckets exactly as stored, in key order, starting at the cursor: about `pages_max` pages or a few
+    /// megabytes, and at least one bucket unless none is left. The pages of a bucket come from one snapshot. An
+    /// unreadable document is an error of its own and does not hide others.
     async fn walk_buckets(
         &self,
         database: &str,
         from: Option<&Cursor>,
         pages_max: usize,
-    ) -> Result<Walked<KeptBucket>, StorageError>;
+    ) -> Result<Walked<RawBucket>, StorageError>;
 
-    /// As [`Store::walk_buckets`], for at most `max` sensors' documents.
+    /// Like [`Store::walk_buckets`], for at most `max` sensor documents.
     async fn walk_sensors(
         &self,
         database: &str,
         from: Option<&Cursor>,
         max: usize,
-    ) -> Result<Walked<KeptSensor>, StorageError>;
+    ) -> Result<Walked<RawSensor>, StorageError>;
 
-    /// About how many pages there are in all databases, so that a walk can tell how far it is.
+    /// The approximate number of pages in all databases; a walk reports its progress with it.
     async fn estimate_pages(&self) -> Result<u64, StorageError>;
 
-    /// Whether other processes may write to it at the same time. If so, what is known of a page
-    /// from before proves nothing until a compare-and-set or a read confirms it.
+    /// Whether other processes may write to this store at the same time. If so, cached knowledge of a page is only
+    /// confirmed by a compare-and-set or a read.
     fn is_shared(&self) -> bool;
 
     /// Whether the store answers.
     async fn check(&self) -> Result<(), StorageError>;
 
-    /// Ends the connection, or closes the file. Nothing is asked of the store afterwards.
+    /// Closes the connection or the file. No method may be called afterwards.
     async fn close(&self);
 }

@@ -1,14 +1,14 @@
-//! The running summary of one numeric field: a fold over its values. Its sum is exact, so that neither the order of the values
-//! nor how they are parted changes it by a bit.
+//! The summary of one numeric field: a fold over its values. The sum is exact, so neither the order of the values nor
+//! their division into pages changes a single bit of it.
 
-use super::exact::{ExactSum, Rest};
+use super::exact::{ExactSum, SumRest};
 use crate::reading::Value;
 
-/// Count, min, max, sum, first and last of the numbers a field holds on one page.
+/// Count, min, max, sum, first and last of the numbers that a field has on one page.
 ///
-/// Integers alone are folded in `i128`. As soon as one float is among the values, each of them counts as the `f64` nearest to it
-/// for min, max, first and last: the least of numbers rounded is the least of the numbers, rounded. The sum is that of the
-/// values themselves, integers too, rounded once.
+/// If all values are integers, they are folded in `i128`. If at least one is a float, min, max, first and last treat
+/// each value as its nearest `f64`; rounding preserves order, so the minimum of the rounded values is the rounded
+/// minimum. The sum is the exact sum of the unrounded values, rounded once.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Summary {
     /// Every value was an integer.
@@ -17,16 +17,16 @@ pub enum Summary {
     Floats(Fold<f64, ExactSum>),
 }
 
-/// One fold, in the kind of number it was made with.
+/// The fold's figures; `T` is the type of the values and `S` that of the sum.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Fold<T, S = T> {
-    /// How many values.
+    /// The number of values.
     pub count: u64,
     /// The least value.
     pub min: T,
     /// The greatest value.
     pub max: T,
-    /// The values added up.
+    /// The sum.
     pub sum: S,
     /// The earliest value.
     pub first: T,
@@ -51,7 +51,7 @@ impl Fold<i128> {
         self.count = self.count.saturating_add(later.count);
         self.min = self.min.min(later.min);
         self.max = self.max.max(later.max);
-        // No count of readings brings it to the end; what a damaged document says may.
+        // No real number of readings overflows an i128; a damaged document may.
         self.sum = self.sum.saturating_add(later.sum);
         self.last = later.last;
     }
@@ -82,7 +82,7 @@ impl Fold<f64, ExactSum> {
         self.meet(as_float(value));
     }
 
-    /// All but the sum.
+    /// Folds a value into everything but the sum.
     #[inline]
     fn meet(&mut self, value: f64) {
         self.count += 1;
@@ -100,32 +100,32 @@ impl Fold<f64, ExactSum> {
     }
 }
 
-/// Of the two zeros the negative one, whichever came first.
+/// The lesser value. Treats -0.0 as less than 0.0, so that the order of the values does not matter.
 #[inline]
 fn least(held: f64, value: f64) -> f64 {
     if value <= held && (value < held || value.is_sign_negative()) { value } else { held }
 }
 
-/// Of the two zeros the positive one, whichever came first.
+/// The greater value. Treats 0.0 as greater than -0.0, so that the order of the values does not matter.
 #[inline]
 fn greatest(held: f64, value: f64) -> f64 {
     if value >= held && (value > held || value.is_sign_positive()) { value } else { held }
 }
 
-/// A summary as documents hold it. Two are equal when they are in every bit.
+/// A summary as stored in documents. Equality compares all bits.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Figures {
-    /// How many values.
+    /// The number of values.
     pub count: u64,
     /// The least value.
     pub min: Value,
     /// The greatest value.
     pub max: Value,
-    /// The values added up; integers beyond 64 bits as the nearest double.
+    /// The sum; an integer sum beyond 64 bits is the nearest double.
     pub sum: Value,
-    /// What rounding left of the sum; empty where it is an integer. `None` where nobody knows: a program that added doubles one
-    /// by one wrote it.
-    pub rest: Option<Rest>,
+    /// The rounding error of the sum; empty if the sum is an integer. `None` if unknown: an older version that added
+    /// doubles one by one wrote the document.
+    pub rest: Option<SumRest>,
     /// The mean.
     pub avg: Value,
     /// The earliest value.
@@ -135,26 +135,26 @@ pub struct Figures {
 }
 
 impl Figures {
-    /// These figures, with the mean that sum and count make.
+    /// Figures with the mean computed from sum and count.
     #[must_use]
-    pub fn with_mean(count: u64, [min, max, first, last]: [Value; 4], sum: Value, rest: Option<Rest>) -> Self {
+    pub fn with_mean(count: u64, [min, max, first, last]: [Value; 4], sum: Value, rest: Option<SumRest>) -> Self {
         let avg = Value::Float(mean(value_as_float(&sum), count));
         Self { count, min, max, sum, rest, avg, first, last }
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "the mean is a double, and a count is far below 2^53")]
+#[expect(clippy::cast_precision_loss, reason = "a count is far below 2^53")]
 fn mean(sum: f64, count: u64) -> f64 {
     sum / count as f64
 }
 
-/// An integer as the `f64` nearest to it.
-#[expect(clippy::cast_precision_loss, reason = "the nearest double is what is wanted")]
+/// The `f64` nearest to an integer.
+#[expect(clippy::cast_precision_loss, reason = "rounding to the nearest double is intended")]
 fn as_float(integer: i128) -> f64 {
     integer as f64
 }
 
-/// A number as the `f64` nearest to it; what is none as not a number.
+/// The `f64` nearest to a number; NaN for booleans and texts.
 fn value_as_float(value: &Value) -> f64 {
     match value {
         Value::Float(v) => *v,
@@ -172,25 +172,25 @@ fn as_integer(value: &Value) -> Option<i128> {
     }
 }
 
-/// An integer in the kind of value that readings have it in.
+/// An integer as the [`Value`] variant that readings use for it.
 fn whole_value(integer: i128) -> Value {
     match (i64::try_from(integer), u64::try_from(integer)) {
         (Ok(v), _) => Value::Integer(v),
         (Err(_), Ok(v)) => Value::Unsigned(v),
-        // No reading holds such a one.
+        // No reading has such a value.
         (Err(_), Err(_)) => Value::Float(as_float(integer)),
     }
 }
 
-/// The integer that was rounded to a double and left this rest.
+/// The integer that was rounded to this double with this rest.
 #[expect(clippy::cast_possible_truncation, reason = "a sum of integers is a whole number within i128")]
-fn whole_sum(sum: f64, rest: &Rest) -> i128 {
+fn whole_sum(sum: f64, rest: &SumRest) -> i128 {
     let whole = |part: f64| part as i128;
     rest.doubles(sum).fold(whole(sum), |sum, part| sum.saturating_add(whole(part)))
 }
 
 impl Summary {
-    /// The fold over `values` in the given order; `None` when there is no number among them.
+    /// Folds `values` in the given order; `None` if there is no number among them.
     pub fn fold<'a>(values: impl Iterator<Item = &'a Value>) -> Option<Self> {
         let mut summary: Option<Self> = None;
         for value in values {
@@ -209,7 +209,7 @@ impl Summary {
         }
     }
 
-    /// The summary that says these figures; `None` where what they leave out was not kept.
+    /// Restores a summary from its figures; `None` if they lack the rest that the exact sum needs.
     #[must_use]
     pub fn of_figures(figures: &Figures) -> Option<Self> {
         let Figures { count, min, max, sum, rest, first, last, avg: _ } = figures;
@@ -240,7 +240,7 @@ impl Summary {
         }
     }
 
-    /// How many numbers were folded.
+    /// The number of numbers folded.
     #[must_use]
     pub fn count(&self) -> u64 {
         match self {
@@ -249,7 +249,7 @@ impl Summary {
         }
     }
 
-    /// The mean: the sum, rounded once, over the count.
+    /// The mean: the sum, rounded once, divided by the count.
     #[must_use]
     pub fn avg(&self) -> f64 {
         match self {
@@ -258,15 +258,15 @@ impl Summary {
         }
     }
 
-    /// What a document says of it.
+    /// The figures to store in a document.
     #[must_use]
     pub fn figures(&self) -> Figures {
         match self {
             Self::Integers(f) => {
                 let values = [f.min, f.max, f.first, f.last].map(whole_value);
-                // A sum stays an integer only while it is a signed one, as most readers of documents know no other.
+                // Most readers of documents know only signed 64-bit integers, so a larger sum is stored as a double.
                 let (sum, rest) = match i64::try_from(f.sum) {
-                    Ok(sum) => (Value::Integer(sum), Rest::default()),
+                    Ok(sum) => (Value::Integer(sum), SumRest::default()),
                     Err(_) => {
                         let (sum, rest) = f.floats().sum.parts();
                         (Value::Float(sum), rest)
@@ -291,7 +291,7 @@ impl Summary {
         }
     }
 
-    /// Takes in the summary of a disjoint set, of which `later` is taken to lie after `self`.
+    /// Merges in the summary of a disjoint set whose values are taken to be later: `last` comes from it.
     pub fn unite(&mut self, later: &Self) {
         match (&mut *self, later) {
             (Self::Integers(fold), Self::Integers(later)) => fold.unite(later),
@@ -305,14 +305,14 @@ impl Summary {
         }
     }
 
-    /// The summary of two disjoint sets, of which `later` is taken to lie after `self`.
+    /// Like [`Summary::unite`], by value.
     #[must_use]
     pub fn union(mut self, later: &Self) -> Self {
         self.unite(later);
         self
     }
 
-    /// Bytes of memory that it takes beside its own size.
+    /// Bytes of memory beyond `size_of::<Self>()`.
     #[must_use]
     pub fn memory(&self) -> usize {
         match self {
@@ -348,7 +348,7 @@ mod tests {
         }
     }
 
-    /// All bits of it, so that `0.0` and `-0.0` differ.
+    /// All bits of a summary, so that `0.0` and `-0.0` differ.
     fn bits(summary: Option<Summary>) -> String {
         match summary {
             Some(Summary::Floats(f)) => {
@@ -396,7 +396,7 @@ mod tests {
             let fold = floats(&values);
             assert_eq!((fold.max, fold.sum.rounded(), fold.min), (nearest, nearest, 0.0));
         }
-        // Two of them are a double, which the sum of both as doubles is not.
+        // Twice the value is exact as a double; adding it twice as a rounded double is not.
         let fold = floats(&[odd.clone(), odd, Value::Float(0.0)]);
         assert_eq!(fold.sum.rounded(), nearest + nearest + 2.0);
         assert_eq!(floats(&[Value::Unsigned(u64::MAX), Value::Float(1.0)]).max, 18_446_744_073_709_551_616.0);
@@ -411,8 +411,8 @@ mod tests {
         }
     }
 
-    /// The sum of 2^63-1 twice and 1 was stored as the double 2^64, so that the sum with -(2^63-1) twice was 1 before a
-    /// flush and 0 after it.
+    /// Regression: twice 2^63-1 plus 1 was stored as the double 2^64 and nothing else. Adding -(2^63-1) twice then gave
+    /// 1 before a flush and 0 after it.
     #[test]
     fn a_sum_of_integers_beyond_64_bits_comes_back_from_its_figures() {
         let max = Value::Integer(i64::MAX);

@@ -1,59 +1,59 @@
-//! What is acked and not in the store yet, as queries ask for it.
+//! The interface through which queries read the memtable: readings that are acked and not in the store yet.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use async_trait::async_trait;
 
-use super::changes::Changes;
+use super::hour_versions::HourVersions;
 use super::merge::{Bucket, Caps, MergeOptions};
 use super::packed::{Packed, Unpacked};
 use super::readings::Readings;
 use crate::reading::stamp::SETTLED;
 use crate::reading::{Family, Hour, Sensor, Stamp, Value};
 
-/// Nobody can tell: acked readings that this is about are in the log, and not in memory yet.
+/// The memtable is incomplete: acked readings that the question concerns are in the WAL and not in memory yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("acked readings that the answer must have are still being read back from the log, and were so for query.wait")]
+#[error("acked readings that the answer needs are still being replayed from the WAL; retry later, or raise query.wait")]
 pub struct Behind;
 
-/// An hour's unflushed readings of one sensor, packed as the memtable has them: a sixth of what they take as values.
+/// An hour's unflushed readings of one sensor, packed as in the memtable: about a sixth of their size as values.
 #[derive(Debug, Clone)]
 pub struct UnflushedHour {
-    /// Which hour.
+    /// The hour that the readings lie in.
     pub hour: Hour,
     packed: Vec<Arc<Packed>>,
     names: Arc<[Arc<str>]>,
 }
 
 impl UnflushedHour {
-    /// Of readings in log order, one part behind the other, whose cells name fields of `names`; `None` without any.
+    /// From packed readings in WAL order whose cells index `names`; `None` if there are no readings.
     #[must_use]
     pub fn new(hour: Hour, packed: impl IntoIterator<Item = Arc<Packed>>, names: &Arc<[Arc<str>]>) -> Option<Self> {
         let packed: Vec<Arc<Packed>> = packed.into_iter().filter(|packed| !packed.is_empty()).collect();
         (!packed.is_empty()).then(|| Self { hour, packed, names: names.clone() })
     }
 
-    /// Bytes of memory.
+    /// Bytes of memory in packed form.
     #[must_use]
     pub fn memory(&self) -> usize {
         self.packed.iter().map(|packed| packed.memory()).sum::<usize>() + size_of::<Self>()
     }
 
-    /// How many readings were written: of some of one time the later one counts.
+    /// The number of readings as written; several may share a time.
     #[must_use]
     pub fn written(&self) -> usize {
         self.packed.iter().map(|packed| packed.len()).sum()
     }
 
-    /// Bytes of memory that [`UnflushedHour::readings`] takes, at most.
+    /// Upper bound of the memory that [`UnflushedHour::readings`] takes, in bytes.
     #[must_use]
     pub fn unpacked_memory(&self) -> usize {
         let reading = size_of::<i64>() + size_of::<Stamp>() + self.names.len() * size_of::<Option<Value>>();
         self.written() * reading + self.memory()
     }
 
-    /// The readings, merged among themselves, with their stamps.
+    /// The readings with their stamps, merged by stamp.
     #[must_use]
     pub fn readings(&self) -> Readings {
         let mut unpacked = Unpacked::default();
@@ -66,35 +66,36 @@ impl UnflushedHour {
     }
 }
 
-/// A sensor and its fields with the family of their values.
+/// A sensor as the catalog knows it: its fields with the family of their values.
 #[derive(Debug, Clone)]
-pub struct Met {
-    /// Whose.
+pub struct CatalogSensor {
+    /// The sensor.
     pub sensor: Arc<Sensor>,
-    /// In the order they were first seen.
+    /// Field names with their families, in the order of first appearance.
     pub fields: Vec<(Arc<str>, Family)>,
-    /// Whether its document is known to be stored: these are all its fields then, unless others write to the store.
+    /// Whether the sensor's document is known to be stored. `fields` is then complete, unless other instances write to
+    /// the store.
     pub is_stored: bool,
 }
 
-/// What was met and deleted by a moment, as numbers that grow.
+/// A version of the catalog: counters that only grow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct MetVersion {
-    /// Sensors and fields met.
+pub struct CatalogVersion {
+    /// Counts new sensors and fields.
     pub met: u64,
-    /// Deletions, other instances' included: what was read from the store before may not be there any more.
+    /// Counts deletions, including those by other instances. Sensors listed before a deletion may no longer exist.
     pub deletions: u64,
 }
 
-/// Who knows what is acked and not in the store yet. To be asked before the store is: what is
-/// flushed in between is then seen twice, which changes nothing, and never missed.
+/// Access to the memtable and the sensor catalog. A query reads these before it reads the store: readings flushed in
+/// between are then seen twice, which is harmless, and never missed.
 #[async_trait]
 pub trait UnflushedReadings: Send + Sync + std::fmt::Debug {
-    /// Each of these sensors' unflushed readings in a range of hours, hour by hour: merged with what the store has they
-    /// are what is acked.
+    /// The unflushed readings of each sensor in a range of hours, hour by hour. Merged with the stored readings, they
+    /// are all acked readings.
     ///
     /// # Errors
-    /// When acked readings may be missing from it.
+    /// When the memtable may lack acked readings of these sensors and hours.
     async fn unflushed(
         &self,
         database: &str,
@@ -102,23 +103,24 @@ pub trait UnflushedReadings: Send + Sync + std::fmt::Debug {
         hours: Range<Hour>,
     ) -> Result<Vec<Vec<UnflushedHour>>, Behind>;
 
-    /// The sensors of a database that a list may lack which the store gave after `since`: those that have
-    /// unflushed readings, and those whose documents came to the store later.
-    fn met(&self, database: &str, since: MetVersion) -> Vec<Met>;
+    /// The sensors of a database that may be missing in a list that was read from the store after `since`: sensors with
+    /// unflushed readings, and sensors whose documents were stored later.
+    fn met(&self, database: &str, since: CatalogVersion) -> Vec<CatalogSensor>;
 
-    /// A sensor, if it has unflushed readings or its document is known to be stored.
-    fn met_one(&self, database: &str, sensor: &str) -> Option<Met>;
+    /// A sensor that has unflushed readings, or whose document is known to be stored.
+    fn catalog_sensor(&self, database: &str, sensor: &str) -> Option<CatalogSensor>;
 
-    /// The names of the databases that have unflushed readings.
+    /// The names of databases that have unflushed readings.
     fn databases(&self) -> Vec<String>;
 
-    /// What was met and deleted by now.
+    /// The catalog's current version.
     ///
     /// # Errors
-    /// When there may be sensors of the database, or without one databases, that were not met yet.
-    fn met_version(&self, database: Option<&str>) -> Result<MetVersion, Behind>;
+    /// When WAL records not replayed yet may contain unknown sensors of the database or, without a database, unknown
+    /// databases.
+    fn catalog_version(&self, database: Option<&str>) -> Result<CatalogVersion, Behind>;
 
-    /// What this instance has changed in the store. A change is noted before its readings stop being
-    /// unflushed; those of a write whose outcome is not known stay unflushed until it is.
-    fn changes(&self) -> &Changes;
+    /// The hours that this instance has changed in the store. A change is noted before its readings leave the memtable.
+    /// Readings of a write with an unknown outcome stay in the memtable until the outcome is known.
+    fn changes(&self) -> &HourVersions;
 }

@@ -1,5 +1,5 @@
-//! The raw input: what each layer says about each key, with where it says so. Values keep the type
-//! they were written in; what they mean and which are allowed is for `resolve.rs`.
+//! The raw input: each layer's value of each key, with its source. Values keep the type that they were written in;
+//! `resolve.rs` interprets and validates them.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -9,51 +9,52 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::nearest::nearest;
-use super::problem::{Problem, Reason, Source, show_text};
+use super::problem::{ConfigSource, Problem, ProblemReason, show_text};
+use super::renamed::{RenamedKey, new_name, old_names, was_section};
 use super::{DEFAULT, Overrides};
 
-/// How the variables that set keys begin.
+/// Prefix of the variables that set keys.
 const PREFIX: &str = "HOURGLASS_";
 
-/// The variables of the tests; they set no keys.
+/// Prefix of the tests' own variables, which set no keys.
 const TEST_PREFIX: &str = "HOURGLASS_TEST_";
 
 /// Each key's values, the lowest layer first. The defaults hold every key, so their keys are the
 /// known ones.
 pub struct Layers {
-    entries: BTreeMap<String, Vec<Entry>>,
-    /// Whether a file could not be read as a whole, so that values may be missing.
+    entries: BTreeMap<String, Vec<LayerEntry>>,
+    /// Whether a file could not be read completely, so that values may be missing.
     pub torn: bool,
+    /// The keys that a layer set by an old name.
+    pub renamed: Vec<RenamedKey>,
 }
 
 /// One layer's value of one key.
 #[derive(Debug, Clone)]
-pub struct Entry {
-    /// The value as written.
-    pub value: RawValue,
-    /// Where.
-    pub source: Source,
+pub struct LayerEntry {
+    pub value: WrittenValue,
+    pub source: ConfigSource,
 }
 
 /// A value as it was written.
 #[derive(Debug, Clone)]
-pub enum RawValue {
+pub enum WrittenValue {
     /// A TOML string.
     Text(String),
-    /// A TOML integer; at the ends of `i128` when it is beyond.
+    /// A TOML integer; one that does not fit becomes the least or greatest `i128`.
     Integer(i128),
     /// A TOML boolean.
     Bool(bool),
-    /// A variable's or a flag's text, to be read by the key's type.
+    /// The text of a variable or flag, which the key's type interprets.
     Bare(String),
     /// A flag's path.
     Path(PathBuf),
-    /// Another TOML type, which no key has.
+    /// A TOML type that no key has, by name.
     Other(&'static str),
 }
 
-impl RawValue {
-    /// The value as a problem shows it.
+impl WrittenValue {
+    /// The value as error messages show it.
     pub fn show(&self) -> String {
         match self {
             Self::Text(text) | Self::Bare(text) => show_text(text),
@@ -66,80 +67,95 @@ impl RawValue {
 }
 
 impl Layers {
-    /// Only the defaults.
     pub fn defaults() -> Self {
-        let mut layers = Self { entries: BTreeMap::new(), torn: false };
+        let mut layers = Self { entries: BTreeMap::new(), torn: false, renamed: Vec::new() };
         let (table, errors) = DeTable::parse_recoverable(DEFAULT);
         assert!(errors.is_empty(), "config/default.toml: {errors:?}");
         for leaf in leaves(table.get_ref(), "") {
             if let Leaf::Key { key, value, .. } = leaf {
-                layers.entries.insert(key, vec![Entry { value, source: Source::Default }]);
+                layers.entries.insert(key, vec![LayerEntry { value, source: ConfigSource::Default }]);
             }
         }
         layers
     }
 
-    /// What the layers say about a known key, the lowest first.
+    /// All layers' values of a known key, the lowest layer first.
     ///
     /// # Panics
-    /// When the key does not stand in `config/default.toml`, which is a fault of the build.
-    pub fn entries(&self, key: &str) -> &[Entry] {
+    /// If `config/default.toml` lacks the key, which is a bug.
+    pub fn entries(&self, key: &str) -> &[LayerEntry] {
         self.entries.get(key).unwrap_or_else(|| panic!("config/default.toml lacks {key}"))
     }
 
-    /// Where the value that counts comes from.
-    pub fn source(&self, key: &str) -> &Source {
-        self.entries(key).last().map_or(&Source::Default, |entry| &entry.source)
+    /// The source of the effective value: the highest layer that sets the key.
+    pub fn source(&self, key: &str) -> &ConfigSource {
+        self.entries(key).last().map_or(&ConfigSource::Default, |entry| &entry.source)
     }
 
-    /// Lays a file's text on top.
+    /// Adds a file as the highest layer so far.
     pub fn add_file(&mut self, path: &Path, text: &str, problems: &mut Vec<Problem>) {
-        let at = |line| Source::File { path: path.to_owned(), line };
+        let at = |line| ConfigSource::File { path: path.to_owned(), line };
         let (table, errors) = DeTable::parse_recoverable(text);
-        // What can be rescued from a torn file may be anything, so it is not judged.
+        // The parser recovers some values from invalid TOML; they may be wrong, so they are not checked.
         if !errors.is_empty() {
             self.torn = true;
             problems.extend(errors.iter().map(|error| Problem {
                 source: at(error.span().map_or(0, |span| line_of(text, &span))),
-                reason: Reason::Syntax { message: error.message().to_owned() },
+                reason: ProblemReason::Syntax { message: error.message().to_owned() },
             }));
             return;
         }
-        for leaf in leaves(table.get_ref(), "") {
+        let mut leaves = leaves(table.get_ref(), "");
+        // Old names last, so that `push_old` finds the new name of the same key, whatever their order in the file.
+        leaves.sort_by_key(|leaf| matches!(leaf, Leaf::Key { key, .. } if new_name(key).is_some()));
+        for leaf in leaves {
             let (reason, span) = match leaf {
                 Leaf::Key { key, value, span } if self.entries.contains_key(&key) => {
                     self.push(&key, value, at(line_of(text, &span)));
                     continue;
                 }
-                Leaf::Key { key, span, .. } if self.is_section(&key) => (Reason::NotASection { section: key }, span),
-                Leaf::EmptyTable { key, .. } if self.is_section(&key) => continue,
+                Leaf::Key { key, value, span } if new_name(&key).is_some() => {
+                    self.push_old(&key, value, at(line_of(text, &span)), problems);
+                    continue;
+                }
+                Leaf::Key { key, span, .. } if self.is_section(&key) => {
+                    (ProblemReason::NotASection { section: key }, span)
+                }
+                Leaf::EmptyTable { key, .. } if self.is_section(&key) || was_section(&key) => continue,
                 Leaf::EmptyTable { key, span } if self.entries.contains_key(&key) => {
-                    self.push(&key, RawValue::Other("table"), at(line_of(text, &span)));
+                    self.push(&key, WrittenValue::Other("table"), at(line_of(text, &span)));
                     continue;
                 }
                 Leaf::Key { key, span, .. } | Leaf::EmptyTable { key, span } => {
                     let nearest = nearest(&key, self.known());
-                    (Reason::UnknownKey { key, nearest }, span)
+                    (ProblemReason::UnknownKey { key, nearest }, span)
                 }
             };
             problems.push(Problem { source: at(line_of(text, &span)), reason });
         }
     }
 
-    /// Lays the environment on top.
+    /// Adds the environment as the highest layer so far.
     pub fn add_environment(&mut self, variables: impl Iterator<Item = (String, String)>, problems: &mut Vec<Problem>) {
+        // Old names last, as in a file.
+        let mut variables: Vec<_> = variables.collect();
+        variables.sort_by_key(|(name, _)| old_names().any(|old| variable_of(old) == *name));
         for (name, value) in variables {
             let Some(path) = name.strip_prefix(PREFIX).filter(|_| !name.starts_with(TEST_PREFIX)) else {
                 continue;
             };
             let known = self.known().find(|key| variable_of(key) == name).map(str::to_owned);
             if let Some(key) = known {
-                self.push(&key, RawValue::Bare(value), Source::Variable { name });
+                self.push(&key, WrittenValue::Bare(value), ConfigSource::Variable { name });
                 continue;
             }
-            // Without `__` a variable is somebody else's (an orchestrator sets HOURGLASS_PORT for a
-            // service of that name), unless it spells a key with one underscore too few: a store
-            // forgotten that way would send the readings elsewhere.
+            if let Some(old) = old_names().find(|key| variable_of(key) == name) {
+                self.push_old(old, WrittenValue::Bare(value), ConfigSource::Variable { name }, problems);
+                continue;
+            }
+            // A variable without `__` belongs to something else (Kubernetes sets HOURGLASS_PORT for a service named
+            // hourglass) and is ignored, unless it is a key with one underscore too few: ignoring HOURGLASS_STORE_URI
+            // would send the readings to the wrong store.
             let nearest = if path.contains("__") {
                 nearest(&path.to_lowercase().replace("__", "."), self.known()).map(|key| variable_of(&key))
             } else {
@@ -149,25 +165,44 @@ impl Layers {
                 }
                 meant
             };
-            problems.push(Problem { source: Source::Variable { name }, reason: Reason::UnknownVariable { nearest } });
+            problems.push(Problem {
+                source: ConfigSource::Variable { name },
+                reason: ProblemReason::UnknownVariable { nearest },
+            });
         }
     }
 
-    /// Lays the flags on top.
+    /// Adds the flags as the highest layer.
     pub fn add_flags(&mut self, flags: &Overrides) {
         if let Some(listen) = &flags.listen {
-            self.push("server.listen", RawValue::Bare(listen.clone()), Source::Flag { name: "--listen" });
+            self.push("server.listen", WrittenValue::Bare(listen.clone()), ConfigSource::Flag { name: "--listen" });
         }
         if let Some(data_dir) = &flags.data_dir {
-            self.push("server.data_dir", RawValue::Path(data_dir.clone()), Source::Flag { name: "--data-dir" });
+            self.push(
+                "server.data_dir",
+                WrittenValue::Path(data_dir.clone()),
+                ConfigSource::Flag { name: "--data-dir" },
+            );
         }
         if let Some(store) = &flags.store {
-            self.push("store.uri", RawValue::Bare(store.clone()), Source::Flag { name: "--store" });
+            self.push("store.uri", WrittenValue::Bare(store.clone()), ConfigSource::Flag { name: "--store" });
         }
     }
 
-    fn push(&mut self, key: &str, value: RawValue, source: Source) {
-        self.entries.entry(key.to_owned()).or_default().push(Entry { value, source });
+    fn push(&mut self, key: &str, value: WrittenValue, source: ConfigSource) {
+        self.entries.entry(key.to_owned()).or_default().push(LayerEntry { value, source });
+    }
+
+    /// Adds a value of a key that is set by its old name. It is a problem if the same layer sets the new name too.
+    fn push_old(&mut self, old: &str, value: WrittenValue, source: ConfigSource, problems: &mut Vec<Problem>) {
+        let Some(new) = new_name(old) else { return };
+        self.push(new, value, source.clone());
+        let old = old.to_owned();
+        if self.entries(new).iter().filter(|entry| entry.source.same_layer(&source)).count() > 1 {
+            problems
+                .push(Problem { source: source.clone(), reason: ProblemReason::TwoNames { old: old.clone(), new } });
+        }
+        self.renamed.push(RenamedKey { source, old, new });
     }
 
     fn known(&self) -> impl Iterator<Item = &str> {
@@ -179,19 +214,18 @@ impl Layers {
     }
 }
 
-/// The name of the variable that sets the key.
 fn variable_of(key: &str) -> String {
     format!("{PREFIX}{}", key.to_uppercase().replace('.', "__"))
 }
 
-/// The line that a span begins on, from 1.
+/// The line on which a span begins, counted from 1.
 fn line_of(text: &str, span: &Range<usize>) -> usize {
     text.as_bytes()[..span.start.min(text.len())].iter().filter(|byte| **byte == b'\n').count() + 1
 }
 
-/// What stands at the ends of a tree of tables, with its dotted name and the place of its last part.
+/// A leaf of the tree of tables, with its dotted name and the span of that name's last part.
 enum Leaf {
-    Key { key: String, value: RawValue, span: Range<usize> },
+    Key { key: String, value: WrittenValue, span: Range<usize> },
     EmptyTable { key: String, span: Range<usize> },
 }
 
@@ -209,14 +243,14 @@ fn leaves(table: &DeTable<'_>, prefix: &str) -> Vec<Leaf> {
     found
 }
 
-fn raw(value: &Spanned<DeValue<'_>>) -> RawValue {
+fn raw(value: &Spanned<DeValue<'_>>) -> WrittenValue {
     match value.get_ref() {
-        DeValue::String(text) => RawValue::Text(text.to_string()),
-        DeValue::Boolean(truth) => RawValue::Bool(*truth),
+        DeValue::String(text) => WrittenValue::Text(text.to_string()),
+        DeValue::Boolean(truth) => WrittenValue::Bool(*truth),
         DeValue::Integer(number) => {
             let end = if number.as_str().starts_with('-') { i128::MIN } else { i128::MAX };
-            RawValue::Integer(i128::from_str_radix(number.as_str(), number.radix()).unwrap_or(end))
+            WrittenValue::Integer(i128::from_str_radix(number.as_str(), number.radix()).unwrap_or(end))
         }
-        other => RawValue::Other(other.type_str()),
+        other => WrittenValue::Other(other.type_str()),
     }
 }

@@ -1,10 +1,10 @@
-//! What hourglass is told before it starts: built-in defaults, a file, the environment and flags,
-//! laid over each other and judged as a whole. Opens nothing but the config file and the file that
-//! `store.uri_file` names; knows no part that is configured.
+//! Configuration: built-in defaults, a file, environment variables and flags, merged and validated together. Reads only
+//! the config file and the file that `store.uri_file` names, and does not depend on the parts that it configures.
 
 mod layers;
 mod nearest;
 mod problem;
+mod renamed;
 mod resolve;
 mod settings;
 mod store_uri;
@@ -18,20 +18,20 @@ use std::path::{Path, PathBuf};
 
 use layers::Layers;
 
-pub use problem::{Fault, Problem, Reason, Source};
+pub use problem::{ConfigSource, Problem, ProblemReason, ValueFault};
+pub use renamed::RenamedKey;
 pub use settings::{
     AckSetting, AuthRequired, AuthSettings, ClientAuthSetting, CorsSettings, EmbeddedSettings, FlushSettings,
-    HotSettings, IngestSettings, LimitsSettings, LogFormat, LogSettings, PageSettings, QuerySettings, QuotaSettings,
+    IngestSettings, LimitsSettings, LogFormat, MemtableSettings, PageSettings, QuerySettings, QuotaSettings,
     SensorsSettings, ServerSettings, Settings, StatusSettings, StoreSettings, TcpSettings, TelemetrySettings,
-    TlsSettings,
+    TlsSettings, WalSettings,
 };
 pub use store_uri::{StoreUri, redact_uri};
 
-/// Every key with its meaning, unit, default and bounds; what `hourglass config default` prints, and
-/// the lowest layer.
+/// The lowest layer: every key with its meaning, unit, default and bounds. `hourglass config default` prints it.
 pub const DEFAULT: &str = include_str!("../../config/default.toml");
 
-/// The flags of `hourglass serve` that set keys: the highest layer.
+/// The highest layer: the flags of `hourglass serve` that set keys.
 #[derive(Debug, Clone, Default)]
 pub struct Overrides {
     /// `--listen`: `server.listen`.
@@ -42,17 +42,16 @@ pub struct Overrides {
     pub store: Option<String>,
 }
 
-/// Lays the defaults, the file, the variables and the flags over each other.
-///
-/// Of `env`, only `HOURGLASS_SECTION__KEY` is looked at; see [`environment`].
+/// Merges the defaults, the file, the variables and the flags. Returns the settings and the keys that were set by an
+/// old name. Of `env`, only variables of the form `HOURGLASS_SECTION__KEY` count; see [`environment`].
 ///
 /// # Errors
-/// All problems at once, in the order of the layers and of the file's lines.
+/// All problems at once, ordered by layer and by line of the file.
 pub fn load(
     file: Option<&Path>,
     env: impl Iterator<Item = (String, String)>,
     flags: &Overrides,
-) -> Result<Settings, Vec<Problem>> {
+) -> Result<(Settings, Vec<RenamedKey>), Vec<Problem>> {
     let mut problems = Vec::new();
     let mut layers = Layers::defaults();
     if let Some(path) = file {
@@ -60,8 +59,8 @@ pub fn load(
             Ok(text) => layers.add_file(path, &text, &mut problems),
             Err(error) => {
                 layers.torn = true;
-                let source = Source::File { path: path.to_owned(), line: 0 };
-                problems.push(Problem { source, reason: Reason::Unreadable { error: error.to_string() } });
+                let source = ConfigSource::File { path: path.to_owned(), line: 0 };
+                problems.push(Problem { source, reason: ProblemReason::Unreadable { error: error.to_string() } });
             }
         }
     }
@@ -69,11 +68,11 @@ pub fn load(
     layers.add_flags(flags);
     let settings = resolve::resolve(&layers, &mut problems);
     problems.sort_by(|one, other| one.source.cmp(&other.source));
-    if problems.is_empty() { Ok(settings) } else { Err(problems) }
+    if problems.is_empty() { Ok((settings, layers.renamed)) } else { Err(problems) }
 }
 
-/// This process's environment for [`load`]. Bytes that are no UTF-8 become replacement characters,
-/// where `std::env::vars` would panic on a variable that is none of ours.
+/// This process's environment, for [`load`]. Invalid UTF-8 becomes replacement characters; `std::env::vars` would panic
+/// on it, even in a variable that is not for hourglass.
 pub fn environment() -> impl Iterator<Item = (String, String)> {
     std::env::vars_os().map(|(name, value)| (name.to_string_lossy().into_owned(), value.to_string_lossy().into_owned()))
 }

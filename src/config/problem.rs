@@ -1,5 +1,5 @@
-//! What is wrong with a configuration, as data; shown as one line that says where, what and how to
-//! mend it. No line shows credentials.
+//! What is wrong with a configuration, as data; displayed as one line that says where, what and what would be right. No
+//! line shows credentials.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -7,28 +7,27 @@ use std::path::PathBuf;
 use super::redact_uri;
 use super::units::UnitError;
 
-/// How many characters of a value a line repeats.
+/// Maximum number of characters of a value that a line quotes.
 const VALUE_CHARS_MAX: usize = 120;
 
-/// One thing that keeps hourglass from starting.
+/// A problem of the configuration, because of which hourglass does not start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
     /// Where the value, or the unknown key, comes from.
-    pub source: Source,
-    /// What is wrong there.
-    pub reason: Reason,
+    pub source: ConfigSource,
+    pub reason: ProblemReason,
 }
 
-/// Where a value comes from. Ordered as the layers are: a greater source overrides a lesser one.
+/// Where a value comes from. Sources are ordered like the layers: a greater source overrides a lesser one.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Source {
+pub enum ConfigSource {
     /// `config/default.toml`, as compiled in.
     Default,
     /// The file given by `--config`.
     File {
-        /// As it was given.
+        /// As given on the command line.
         path: PathBuf,
-        /// The line, from 1; 0 when the file as a whole is meant.
+        /// Counted from 1; 0 for the file as a whole.
         line: usize,
     },
     /// An environment variable.
@@ -43,8 +42,8 @@ pub enum Source {
     },
 }
 
-impl Source {
-    /// Whether both are of one layer, so that neither overrides the other.
+impl ConfigSource {
+    /// Whether both belong to the same layer, so that neither overrides the other.
     #[must_use]
     pub fn same_layer(&self, other: &Self) -> bool {
         std::mem::discriminant(self) == std::mem::discriminant(other)
@@ -53,104 +52,100 @@ impl Source {
 
 /// What is wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Reason {
-    /// A file cannot be read.
+pub enum ProblemReason {
+    /// The file cannot be read.
     Unreadable {
-        /// The system's explanation.
+        /// The operating system's message.
         error: String,
     },
-    /// The file is no TOML.
+    /// The file is not valid TOML.
     Syntax {
-        /// The decoder's explanation.
+        /// The parser's message.
         message: String,
     },
-    /// No such key. Its value is not shown: what is unknown may be a secret.
+    /// An unknown key. Its value is not shown, because it may be a secret.
     UnknownKey {
-        /// Its dotted name.
+        /// The dotted name.
         key: String,
         /// The known key that it resembles.
         nearest: Option<String>,
     },
-    /// No such variable.
+    /// A variable that names no key.
     UnknownVariable {
         /// The variable that it resembles.
         nearest: Option<String>,
     },
-    /// A section's name with something else than a section behind it.
-    NotASection {
-        /// The section.
-        section: String,
-    },
-    /// A value that its key cannot have.
+    /// The name of a section, used as a key.
+    NotASection { section: String },
+    /// A value that the key does not accept.
     Invalid {
         /// The dotted name.
         key: &'static str,
-        /// The value, fit to be shown.
+        /// By [`show_text`].
         value: String,
-        /// What is wrong with it.
-        fault: Fault,
+        fault: ValueFault,
         /// What the key accepts, with its bounds.
         expected: String,
     },
-    /// The file that `store.uri_file` names is of no use.
+    /// The file that `store.uri_file` names is unusable.
     UriFile {
-        /// The file's name, fit to be shown.
+        /// By [`show_text`].
         file: String,
-        /// Why; never shows what the file holds.
-        fault: Fault,
+        /// Never shows the file's content.
+        fault: ValueFault,
     },
-    /// Both `store.uri` and `store.uri_file` in one layer.
+    /// One layer sets both `store.uri` and `store.uri_file`.
     TwoUris,
-    /// A value that must not be below another one.
+    /// A value that must not be below that of another key.
     Below {
         /// The key that is too small, and its value.
         low: (&'static str, String),
-        /// The key that it must at least equal, and its value.
+        /// The key that is its lower bound, and its value.
         floor: (&'static str, String),
     },
-    /// A key that is of no use without another one.
+    /// One layer sets a key both by its old name and by its new one.
+    TwoNames { old: String, new: &'static str },
+    /// A key has no effect without another key.
     Needs {
         /// The key that is set.
         key: &'static str,
-        /// The key that is not.
+        /// The key that is missing.
         needed: &'static str,
     },
 }
 
 /// What is wrong with one value.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Fault {
-    /// Another type of TOML value.
+pub enum ValueFault {
+    /// A TOML value of another type.
     WrongType,
-    /// Below or above the bounds.
     OutOfBounds,
     /// Not all digits.
     NotWhole,
-    /// No duration, or no size.
+    /// Not a duration, or not a size.
     Unit(UnitError),
-    /// Nothing where something is needed.
+    /// Empty, where a value is required.
     Empty,
-    /// No address and port.
+    /// Not an IP address and port.
     NotAnAddress,
-    /// No origin as a browser writes it.
+    /// Not an origin as a browser writes it.
     NotAnOrigin,
     /// None of the words that the key accepts.
     UnknownWord,
-    /// No store that there is.
     UnknownStore,
-    /// One directive of a log level is not understood.
+    /// One directive of a log level is invalid.
     LogDirective {
-        /// The directive, fit to be shown.
+        /// By [`show_text`].
         directive: String,
     },
     /// The file cannot be read.
     Unreadable {
-        /// The system's explanation.
+        /// The operating system's message.
         error: String,
     },
 }
 
-/// The text as a problem may repeat it: without credentials, quoted, and not too long.
+/// The text as an error message may quote it: without credentials, in quotation marks, and shortened.
 #[must_use]
 pub fn show_text(text: &str) -> String {
     let redacted = redact_uri(text);
@@ -169,7 +164,7 @@ impl fmt::Display for Problem {
 
 impl std::error::Error for Problem {}
 
-impl fmt::Display for Source {
+impl fmt::Display for ConfigSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Default => f.write_str("default"),
@@ -181,7 +176,7 @@ impl fmt::Display for Source {
     }
 }
 
-impl fmt::Display for Reason {
+impl fmt::Display for ProblemReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unreadable { error } => write!(f, "cannot be read: {error}"),
@@ -201,8 +196,9 @@ impl fmt::Display for Reason {
             Self::UriFile { file, fault } => write!(f, "store.uri_file = {file}: {fault}"),
             Self::TwoUris => f.write_str("store.uri and store.uri_file are both set; keep one of them"),
             Self::Below { low, floor } => {
-                write!(f, "{} = {} must not be below {} = {}", low.0, low.1, floor.0, floor.1)
+                write!(f, "{} ({}) must be at least {} ({})", low.0, low.1, floor.0, floor.1)
             }
+            Self::TwoNames { old, new } => write!(f, "{old} is the old name of {new}, and both are set; keep {new}"),
             Self::Needs { key, needed } => write!(f, "{key} needs {needed}, which is not set"),
         }
     }
@@ -212,7 +208,7 @@ fn write_nearest(f: &mut fmt::Formatter<'_>, nearest: Option<&str>) -> fmt::Resu
     nearest.map_or(Ok(()), |nearest| write!(f, "; did you mean {nearest}?"))
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for ValueFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::WrongType => f.write_str("wrong type"),
@@ -243,10 +239,10 @@ mod tests {
 
     #[test]
     fn sources_are_ordered_as_layers() {
-        let file = |line| Source::File { path: "a.toml".into(), line };
-        let variable = Source::Variable { name: "HOURGLASS_PAGE__MAX_BYTES".into() };
-        let ordered = [Source::Default, file(2), file(10), variable, Source::Flag { name: "--listen" }];
+        let file = |line| ConfigSource::File { path: "a.toml".into(), line };
+        let variable = ConfigSource::Variable { name: "HOURGLASS_PAGE__MAX_BYTES".into() };
+        let ordered = [ConfigSource::Default, file(2), file(10), variable, ConfigSource::Flag { name: "--listen" }];
         assert!(ordered.is_sorted());
-        assert!(file(2).same_layer(&file(10)) && !file(2).same_layer(&Source::Default));
+        assert!(file(2).same_layer(&file(10)) && !file(2).same_layer(&ConfigSource::Default));
     }
 }

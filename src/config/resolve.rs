@@ -1,18 +1,17 @@
-//! From raw layers to `Settings`: each key's type and bounds, and the relations between keys. A key
-//! is added here, in `settings.rs` and in `config/default.toml`; the compiler and the tests see to
-//! it that none is forgotten.
+//! From raw layers to `Settings`: each key's type and bounds, and the relations between keys. To add a key, edit this
+//! file, `settings.rs` and `config/default.toml`; the compiler and the tests notice if one of them is missing.
 
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::layers::{Layers, RawValue};
-use super::problem::{Fault, Problem, Reason, show_text};
+use super::layers::{Layers, WrittenValue};
+use super::problem::{Problem, ProblemReason, ValueFault, show_text};
 use super::settings::{
     AckSetting, AuthRequired, AuthSettings, ClientAuthSetting, CorsSettings, EmbeddedSettings, FlushSettings,
-    HotSettings, IngestSettings, LimitsSettings, LogSettings, PageSettings, QuerySettings, QuotaSettings,
-    SensorsSettings, ServerSettings, StatusSettings, StoreSettings, TcpSettings, TelemetrySettings, TlsSettings,
+    IngestSettings, LimitsSettings, MemtableSettings, PageSettings, QuerySettings, QuotaSettings, SensorsSettings,
+    ServerSettings, StatusSettings, StoreSettings, TcpSettings, TelemetrySettings, TlsSettings, WalSettings,
 };
 use super::units::{GIB, KIB, MIB, parse_duration, parse_size, show_duration, show_size};
 use super::{LogFormat, Settings, StoreUri};
@@ -24,19 +23,19 @@ const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(60 * 60);
 
-/// 292 years: the times that nanoseconds can tell, from one end to the middle.
+/// 292 years: from 1970 to the first or last timestamp that 64-bit nanoseconds can represent.
 const SPAN_MOST: Duration = Duration::from_secs(292 * 365 * 24 * 60 * 60);
 
-/// More than this is no bound.
+/// A larger quota would not limit anything.
 const QUOTA_MOST: usize = 1_000_000_000;
 
-/// The shortest deadline: below it nothing could ever be answered.
+/// The shortest timeout: below it, no request could ever be answered.
 const TICK: Duration = Duration::from_millis(10);
 
-/// Judges every layer's value of every key, also of those that a higher layer overrides: a file is
-/// right or wrong whatever the environment says. The settings are of use only when no problem came up.
+/// Validates every layer's value of every key, including overridden ones, so that whether a file is valid does not
+/// depend on the environment. The settings may be used only if there is no problem.
 pub fn resolve(layers: &Layers, problems: &mut Vec<Problem>) -> Settings {
-    let mut reader = Reader { layers, problems };
+    let mut reader = KeyReader { layers, problems };
     let settings = Settings {
         server: ServerSettings {
             listen: reader.address("server.listen"),
@@ -84,13 +83,13 @@ pub fn resolve(layers: &Layers, problems: &mut Vec<Problem>) -> Settings {
             ack_timeout: reader.duration("ingest.ack_timeout", TICK..=10 * MINUTE),
             database_share: reader.count("ingest.database_share", 1..=100),
         },
-        log: LogSettings {
-            dir: reader.read("log.dir", "a path, or nothing", path_of),
-            segment_bytes: reader.size("log.segment_bytes", 64 * KIB..=GIB),
-            budget_bytes: reader.size("log.budget_bytes", 128 * KIB..=TIB),
-            queue_bytes: reader.size("log.queue_bytes", 64 * KIB..=GIB),
-            compress: reader.truth("log.compress"),
-            horizon: reader.duration("log.horizon", MINUTE..=365 * 24 * HOUR),
+        wal: WalSettings {
+            dir: reader.read("wal.dir", "a path, or nothing", path_of),
+            segment_bytes: reader.size("wal.segment_bytes", 64 * KIB..=GIB),
+            budget_bytes: reader.size("wal.budget_bytes", 128 * KIB..=TIB),
+            queue_bytes: reader.size("wal.queue_bytes", 64 * KIB..=GIB),
+            compress: reader.truth("wal.compress"),
+            horizon: reader.duration("wal.horizon", MINUTE..=365 * 24 * HOUR),
         },
         clock: ClockBounds {
             tolerance: reader.duration("clock.tolerance", Duration::from_millis(1)..=MINUTE),
@@ -99,14 +98,14 @@ pub fn resolve(layers: &Layers, problems: &mut Vec<Problem>) -> Settings {
         flush: FlushSettings {
             interval: reader.duration("flush.interval", TICK..=HOUR),
             quiet: reader.duration("flush.quiet", TICK..=10 * MINUTE),
-            flights: reader.count("flush.flights", 1..=16),
+            tasks: reader.count("flush.tasks", 1..=16),
         },
         page: PageSettings {
             max_readings: reader.count("page.max_readings", 1..=100_000),
             max_bytes: reader.size("page.max_bytes", KIB..=4 * MIB),
             hard_bytes: reader.size("page.hard_bytes", KIB..=12 * MIB),
         },
-        hot: HotSettings { max_bytes: reader.size("hot.max_bytes", MIB..=TIB) },
+        memtable: MemtableSettings { max_bytes: reader.size("memtable.max_bytes", MIB..=TIB) },
         sensors: SensorsSettings {
             recent: reader.count("sensors.recent", 1..=1000),
             write_interval: reader.duration("sensors.write_interval", TICK..=24 * HOUR),
@@ -155,18 +154,18 @@ pub fn resolve(layers: &Layers, problems: &mut Vec<Problem>) -> Settings {
     settings
 }
 
-/// Takes keys out of the layers and notes what is wrong with them.
-struct Reader<'a> {
+/// Reads keys from the layers and collects problems.
+struct KeyReader<'a> {
     layers: &'a Layers,
     problems: &'a mut Vec<Problem>,
 }
 
-impl Reader<'_> {
+impl KeyReader<'_> {
     fn truth(&mut self, key: &'static str) -> bool {
         self.read(key, "true or false", |value| match value {
-            RawValue::Bool(truth) => Ok(*truth),
-            RawValue::Bare(text) => text.parse().map_err(|_| Fault::UnknownWord),
-            _ => Err(Fault::WrongType),
+            WrittenValue::Bool(truth) => Ok(*truth),
+            WrittenValue::Bare(text) => text.parse().map_err(|_| ValueFault::UnknownWord),
+            _ => Err(ValueFault::WrongType),
         })
     }
 
@@ -174,11 +173,11 @@ impl Reader<'_> {
         let expected = format!("a whole number, {} to {}", bounds.start(), bounds.end());
         self.read(key, &expected, |value| {
             let number = match value {
-                RawValue::Integer(number) => *number,
-                RawValue::Bare(text) => text.parse().map_err(|_| Fault::NotWhole)?,
-                _ => return Err(Fault::WrongType),
+                WrittenValue::Integer(number) => *number,
+                WrittenValue::Bare(text) => text.parse().map_err(|_| ValueFault::NotWhole)?,
+                _ => return Err(ValueFault::WrongType),
             };
-            within(usize::try_from(number).map_err(|_| Fault::OutOfBounds)?, &bounds)
+            within(usize::try_from(number).map_err(|_| ValueFault::OutOfBounds)?, &bounds)
         })
     }
 
@@ -186,11 +185,11 @@ impl Reader<'_> {
         let expected = format!("a size, {} to {}", show_size(*bounds.start()), show_size(*bounds.end()));
         self.read(key, &expected, |value| {
             let bytes = match value {
-                RawValue::Integer(number) => u64::try_from(*number).map_err(|_| Fault::OutOfBounds)?,
-                RawValue::Text(text) | RawValue::Bare(text) => parse_size(text).map_err(Fault::Unit)?,
-                _ => return Err(Fault::WrongType),
+                WrittenValue::Integer(number) => u64::try_from(*number).map_err(|_| ValueFault::OutOfBounds)?,
+                WrittenValue::Text(text) | WrittenValue::Bare(text) => parse_size(text).map_err(ValueFault::Unit)?,
+                _ => return Err(ValueFault::WrongType),
             };
-            within(usize::try_from(bytes).map_err(|_| Fault::OutOfBounds)?, &bounds)
+            within(usize::try_from(bytes).map_err(|_| ValueFault::OutOfBounds)?, &bounds)
         })
     }
 
@@ -198,23 +197,23 @@ impl Reader<'_> {
         let expected = format!("a duration, {} to {}", show_duration(*bounds.start()), show_duration(*bounds.end()));
         self.read(key, &expected, |value| {
             let text = match value {
-                RawValue::Text(text) | RawValue::Bare(text) => text.clone(),
-                // A number alone fails for its unit, as it does in the environment.
-                RawValue::Integer(number) => number.to_string(),
-                _ => return Err(Fault::WrongType),
+                WrittenValue::Text(text) | WrittenValue::Bare(text) => text.clone(),
+                // A bare number fails because it has no unit, as it does in a variable.
+                WrittenValue::Integer(number) => number.to_string(),
+                _ => return Err(ValueFault::WrongType),
             };
-            within(parse_duration(&text).map_err(Fault::Unit)?, &bounds)
+            within(parse_duration(&text).map_err(ValueFault::Unit)?, &bounds)
         })
     }
 
     fn address(&mut self, key: &'static str) -> SocketAddr {
-        self.read(key, "an IP address and port", |value| text_of(value)?.parse().map_err(|_| Fault::NotAnAddress))
+        self.read(key, "an IP address and port", |value| text_of(value)?.parse().map_err(|_| ValueFault::NotAnAddress))
     }
 
     fn optional_address(&mut self, key: &'static str) -> Option<SocketAddr> {
         self.read(key, "an IP address and port, or nothing", |value| match text_of(value)? {
             "" => Ok(None),
-            text => text.parse().map(Some).map_err(|_| Fault::NotAnAddress),
+            text => text.parse().map(Some).map_err(|_| ValueFault::NotAnAddress),
         })
     }
 
@@ -222,20 +221,20 @@ impl Reader<'_> {
         self.read(key, r#""auto" or "always""#, |value| match text_of(value)? {
             "auto" => Ok(AuthRequired::Auto),
             "always" => Ok(AuthRequired::Always),
-            _ => Err(Fault::UnknownWord),
+            _ => Err(ValueFault::UnknownWord),
         })
     }
 
     fn text(&mut self, key: &'static str) -> String {
         self.read(key, "text", |value| match text_of(value)? {
-            "" => Err(Fault::Empty),
+            "" => Err(ValueFault::Empty),
             text => Ok(text.to_owned()),
         })
     }
 
     fn precision(&mut self, key: &'static str) -> Precision {
         self.read(key, r#""auto", "ns", "us", "ms", "s", "m" or "h""#, |value| {
-            Precision::from_name(text_of(value)?).ok_or(Fault::UnknownWord)
+            Precision::from_name(text_of(value)?).ok_or(ValueFault::UnknownWord)
         })
     }
 
@@ -244,7 +243,7 @@ impl Reader<'_> {
             "off" => Ok(ClientAuthSetting::Off),
             "optional" => Ok(ClientAuthSetting::Optional),
             "required" => Ok(ClientAuthSetting::Required),
-            _ => Err(Fault::UnknownWord),
+            _ => Err(ValueFault::UnknownWord),
         })
     }
 
@@ -252,14 +251,14 @@ impl Reader<'_> {
         self.read(key, "origins, comma-separated, or nothing", |value| {
             let origins = text_of(value)?.split(',').map(str::trim).filter(|origin| !origin.is_empty());
             origins
-                .map(|origin| if is_origin(origin) { Ok(origin.to_owned()) } else { Err(Fault::NotAnOrigin) })
+                .map(|origin| if is_origin(origin) { Ok(origin.to_owned()) } else { Err(ValueFault::NotAnOrigin) })
                 .collect()
         })
     }
 
     fn data_dir(&mut self, key: &'static str) -> PathBuf {
         self.read(key, "a path", |value| match path_of(value)? {
-            path if path.as_os_str().is_empty() => Err(Fault::Empty),
+            path if path.as_os_str().is_empty() => Err(ValueFault::Empty),
             path => Ok(path),
         })
     }
@@ -269,7 +268,7 @@ impl Reader<'_> {
         self.read(key, expected, |value| {
             let directives: Vec<&str> = text_of(value)?.split(',').map(str::trim).collect();
             match directives.iter().find(|directive| !is_log_directive(directive)) {
-                Some(directive) => Err(Fault::LogDirective { directive: show_text(directive) }),
+                Some(directive) => Err(ValueFault::LogDirective { directive: show_text(directive) }),
                 None => Ok(directives.join(",")),
             }
         })
@@ -280,7 +279,7 @@ impl Reader<'_> {
             "auto" => Ok(LogFormat::Auto),
             "text" => Ok(LogFormat::Text),
             "json" => Ok(LogFormat::Json),
-            _ => Err(Fault::UnknownWord),
+            _ => Err(ValueFault::UnknownWord),
         })
     }
 
@@ -288,14 +287,14 @@ impl Reader<'_> {
         self.read(key, r#""log" or "store""#, |value| match text_of(value)? {
             "log" => Ok(AckSetting::Log),
             "store" => Ok(AckSetting::Store),
-            _ => Err(Fault::UnknownWord),
+            _ => Err(ValueFault::UnknownWord),
         })
     }
 
-    /// The store of `store.uri` or `store.uri_file`, whichever the higher layer sets.
+    /// The store of `store.uri` or of `store.uri_file`, whichever a higher layer sets.
     fn store(&mut self) -> StoreUri {
         let uri = self.read("store.uri", r#""embedded", mongodb://… or mongodb+srv://…"#, |value| {
-            StoreUri::parse(text_of(value)?).ok_or(Fault::UnknownStore)
+            StoreUri::parse(text_of(value)?).ok_or(ValueFault::UnknownStore)
         });
         let file = self.read("store.uri_file", "a path, or nothing", path_of);
         let (uri_source, file_source) = (self.layers.source("store.uri"), self.layers.source("store.uri_file"));
@@ -304,47 +303,56 @@ impl Reader<'_> {
             return uri;
         }
         let reason = if one_layer && !uri.is_embedded() {
-            Reason::TwoUris
+            ProblemReason::TwoUris
         } else {
             match read_uri_file(&file) {
                 Ok(uri) => return uri,
-                // Somebody may put the URI itself in the file's place.
-                Err(fault) => Reason::UriFile { file: show_text(&file.to_string_lossy()), fault },
+                // `show_text`, because the value may be a URI with credentials in place of a path.
+                Err(fault) => ProblemReason::UriFile { file: show_text(&file.to_string_lossy()), fault },
             }
         };
         self.problems.push(Problem { source: file_source.clone(), reason });
         uri
     }
 
-    /// Reads one key. A value with a problem leaves the lower layer's in place, so that the other
-    /// keys can be judged too.
-    fn read<T>(&mut self, key: &'static str, expected: &str, parse: impl Fn(&RawValue) -> Result<T, Fault>) -> T {
+    /// Reads one key. An invalid value leaves the lower layer's value in effect, so that the other keys can be checked.
+    fn read<T>(
+        &mut self,
+        key: &'static str,
+        expected: &str,
+        parse: impl Fn(&WrittenValue) -> Result<T, ValueFault>,
+    ) -> T {
         let mut read = None;
         for entry in self.layers.entries(key) {
             match parse(&entry.value) {
                 Ok(value) => read = Some(value),
                 Err(fault) => self.problems.push(Problem {
                     source: entry.source.clone(),
-                    reason: Reason::Invalid { key, value: entry.value.show(), fault, expected: expected.to_owned() },
+                    reason: ProblemReason::Invalid {
+                        key,
+                        value: entry.value.show(),
+                        fault,
+                        expected: expected.to_owned(),
+                    },
                 }),
             }
         }
-        read.unwrap_or_else(|| panic!("config/default.toml has no sound value of {key}: {:?}", self.problems))
+        read.unwrap_or_else(|| panic!("config/default.toml has no valid value of {key}: {:?}", self.problems))
     }
 
-    /// What keys must be to each other; judged only between values that are sound by themselves.
+    /// Checks relations between keys, but only where both values are valid on their own.
     fn judge_relations(&mut self, settings: &Settings) {
-        let Settings { ingest, log, page, limits, query, .. } = settings;
+        let Settings { ingest, wal, page, limits, query, .. } = settings;
         let sizes = [
             ("page.hard_bytes", page.hard_bytes, "page.max_bytes", page.max_bytes),
             // A body and the readings made of it are in memory at the same time.
             ("ingest.bytes_in_flight", ingest.bytes_in_flight / 2, "limits.body_bytes", limits.body_bytes),
-            ("log.budget_bytes", log.budget_bytes / 2, "log.segment_bytes", log.segment_bytes),
+            ("wal.budget_bytes", wal.budget_bytes / 2, "wal.segment_bytes", wal.segment_bytes),
             ("query.bytes", query.bytes, "query.request_bytes", query.request_bytes),
         ];
         for (low, room, floor, floor_bytes) in sizes {
             if room < floor_bytes && self.are_sound(&[low, floor]) {
-                let half = if matches!(low, "page.hard_bytes" | "query.bytes") { "" } else { "half of it, " };
+                let half = if matches!(low, "page.hard_bytes" | "query.bytes") { "" } else { "half of it is " };
                 self.note_below((low, format!("{half}{}", show_size(room))), (floor, show_size(floor_bytes)));
             }
         }
@@ -355,7 +363,7 @@ impl Reader<'_> {
         self.judge_needs(settings);
     }
 
-    /// Keys that are of no use without others.
+    /// Checks keys that require other keys.
     fn judge_needs(&mut self, settings: &Settings) {
         let Settings { tls, tcp, .. } = settings;
         let speaks_tls = [("tls.listen", tls.listen.is_some()), ("tcp.tls", tcp.tls)];
@@ -370,50 +378,50 @@ impl Reader<'_> {
         for (key, needed, path) in needs {
             if path.as_os_str().is_empty() && self.are_sound(&[key, needed]) {
                 let source = self.layers.source(key).clone();
-                self.problems.push(Problem { source, reason: Reason::Needs { key, needed } });
+                self.problems.push(Problem { source, reason: ProblemReason::Needs { key, needed } });
             }
         }
     }
 
-    /// Blames the higher layer: it is the one that broke what the lower ones had right.
+    /// Reports the problem at the higher of the two sources: the lower layers were consistent without it.
     fn note_below(&mut self, low: (&'static str, String), floor: (&'static str, String)) {
         let source = self.layers.source(low.0).max(self.layers.source(floor.0)).clone();
-        self.problems.push(Problem { source, reason: Reason::Below { low, floor } });
+        self.problems.push(Problem { source, reason: ProblemReason::Below { low, floor } });
     }
 
     fn are_sound(&self, keys: &[&str]) -> bool {
         let is_blamed =
-            |problem: &Problem| matches!(problem.reason, Reason::Invalid { key, .. } if keys.contains(&key));
+            |problem: &Problem| matches!(problem.reason, ProblemReason::Invalid { key, .. } if keys.contains(&key));
         !self.layers.torn && !self.problems.iter().any(is_blamed)
     }
 }
 
-fn within<T: PartialOrd>(value: T, bounds: &RangeInclusive<T>) -> Result<T, Fault> {
-    if bounds.contains(&value) { Ok(value) } else { Err(Fault::OutOfBounds) }
+fn within<T: PartialOrd>(value: T, bounds: &RangeInclusive<T>) -> Result<T, ValueFault> {
+    if bounds.contains(&value) { Ok(value) } else { Err(ValueFault::OutOfBounds) }
 }
 
-fn text_of(value: &RawValue) -> Result<&str, Fault> {
+fn text_of(value: &WrittenValue) -> Result<&str, ValueFault> {
     match value {
-        RawValue::Text(text) | RawValue::Bare(text) => Ok(text),
-        _ => Err(Fault::WrongType),
+        WrittenValue::Text(text) | WrittenValue::Bare(text) => Ok(text),
+        _ => Err(ValueFault::WrongType),
     }
 }
 
-/// A scheme, a host and perhaps a port, and nothing that a browser would not write.
+/// Whether it is a scheme, a host and possibly a port, with only the characters that browsers write in an origin.
 fn is_origin(text: &str) -> bool {
     let host = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
     let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b".-_:[]".contains(&byte);
     host.is_some_and(|host| !host.is_empty() && host.bytes().all(fits))
 }
 
-fn path_of(value: &RawValue) -> Result<PathBuf, Fault> {
+fn path_of(value: &WrittenValue) -> Result<PathBuf, ValueFault> {
     match value {
-        RawValue::Path(path) => Ok(path.clone()),
+        WrittenValue::Path(path) => Ok(path.clone()),
         _ => text_of(value).map(PathBuf::from),
     }
 }
 
-/// Stricter than the subscriber, which takes a mistyped level for a target and then logs nothing.
+/// Stricter than `tracing_subscriber`, which takes a mistyped level for a target and then logs nothing.
 fn is_log_directive(directive: &str) -> bool {
     let is_level = |text: &str| {
         ["off", "error", "warn", "info", "debug", "trace"].iter().any(|level| level.eq_ignore_ascii_case(text))
@@ -427,10 +435,10 @@ fn is_log_directive(directive: &str) -> bool {
     }
 }
 
-fn read_uri_file(path: &Path) -> Result<StoreUri, Fault> {
-    let text = std::fs::read_to_string(path).map_err(|error| Fault::Unreadable { error: error.to_string() })?;
+fn read_uri_file(path: &Path) -> Result<StoreUri, ValueFault> {
+    let text = std::fs::read_to_string(path).map_err(|error| ValueFault::Unreadable { error: error.to_string() })?;
     match text.trim() {
-        "" => Err(Fault::Empty),
-        uri => StoreUri::parse(uri).ok_or(Fault::UnknownStore),
+        "" => Err(ValueFault::Empty),
+        uri => StoreUri::parse(uri).ok_or(ValueFault::UnknownStore),
     }
 }

@@ -1,31 +1,28 @@
-//! Which store is meant, and how its address is shown without its credentials.
+//! The store's address, and how to show it without credentials.
 
 use std::fmt;
 
-/// Stands where something was hidden.
+/// Replaces what is hidden.
 const HIDDEN: &str = "***";
 
-/// The store's address: the word `embedded`, or a MongoDB URI, whose credentials neither `Debug`
-/// nor `Display` show.
+/// The store's address: the word `embedded`, or a MongoDB URI. `Debug` and `Display` hide its credentials.
 #[derive(Clone, PartialEq, Eq)]
 pub struct StoreUri(String);
 
 impl StoreUri {
-    /// `None` when the text names no store that there is. What stands behind the scheme is for the
-    /// driver to judge.
+    /// `None` if the text is neither `embedded` nor begins with a scheme of MongoDB. The driver checks the rest.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let address = text.strip_prefix("mongodb://").or_else(|| text.strip_prefix("mongodb+srv://"));
         (text == "embedded" || address.is_some_and(|rest| !rest.is_empty())).then(|| Self(text.to_owned()))
     }
 
-    /// Whether the embedded store is meant.
     #[must_use]
     pub fn is_embedded(&self) -> bool {
         self.0 == "embedded"
     }
 
-    /// The text with its credentials: for the driver only, never for a log.
+    /// The text with its credentials: only for the driver, never for a log.
     #[must_use]
     pub fn expose(&self) -> &str {
         &self.0
@@ -33,8 +30,8 @@ impl StoreUri {
 }
 
 impl StoreUri {
-    /// Which store it is, without credentials and options, in a form that does not depend on the
-    /// order of the hosts: a log that feeds one store is not to feed another.
+    /// Identifies the store, without credentials and options and with sorted hosts. The WAL records it, so that its
+    /// readings are never flushed to another store.
     #[must_use]
     pub fn identity(&self) -> String {
         let text = redact_uri(&self.0).replace(&format!("{HIDDEN}@"), "");
@@ -59,11 +56,10 @@ impl fmt::Debug for StoreUri {
     }
 }
 
-/// The text without `user:password@`, and without the values of options that carry secrets.
+/// The text without `user:password@`, and without the values of options that contain secrets.
 ///
-/// It must not leak from a URI with a mistake in it either, so everything up to the last `@` is
-/// hidden: a password may hold an unescaped `@`, `/` or `?`. The price is that a URI with an `@` in
-/// an option shows nothing but its scheme.
+/// A URI with a mistake must not leak its password either: a password may contain an unescaped `@`, `/` or `?`, so
+/// everything up to the last `@` is hidden. A URI with an `@` in an option therefore shows only its scheme.
 #[must_use]
 pub fn redact_uri(uri: &str) -> String {
     let Some(at) = uri.rfind('@') else {
@@ -72,7 +68,7 @@ pub fn redact_uri(uri: &str) -> String {
     let scheme = uri.find("://").map_or("", |end| &uri[..end + "://".len()]);
     let is_scheme = scheme.trim_end_matches("://").bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'+');
     let scheme = if is_scheme { scheme } else { "" };
-    // Behind a `?`, the `@` may stand within an option's secret, whose rest would follow it.
+    // An `@` after a `?` may be part of a secret option; the rest of that secret would follow it.
     let rest = if uri[..at].contains('?') { "" } else { &uri[at..] };
     format!("{scheme}{HIDDEN}{}", redact_options(rest))
 }

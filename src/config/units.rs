@@ -1,4 +1,4 @@
-//! Durations and sizes as people write them: "30s", "64MiB". Knows no key and no file.
+//! Parses and formats durations and sizes such as "30s" and "64MiB".
 
 use std::fmt;
 use std::time::Duration;
@@ -10,10 +10,10 @@ pub const MIB: usize = 1 << 20;
 /// 1024 MiB.
 pub const GIB: usize = 1 << 30;
 
-/// Units of a duration with their milliseconds, longest last.
+/// Units of durations, in milliseconds, longest last.
 const DURATION_UNITS: [(&str, u64); 4] = [("ms", 1), ("s", 1000), ("m", 60 * 1000), ("h", 60 * 60 * 1000)];
 
-/// Units of a size with their bytes. The binary ones, which sizes are shown in, come first, longest last.
+/// Units of sizes, in bytes. The binary ones, in which sizes are displayed, come first, largest last.
 const SIZE_UNITS: [(&str, u64); 10] = [
     ("B", 1),
     ("KiB", 1 << 10),
@@ -28,31 +28,31 @@ const SIZE_UNITS: [(&str, u64); 10] = [
 ];
 const BINARY_UNITS: usize = 5;
 
-/// Why a text is no duration or no size.
+/// Why a text is not a duration or not a size.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UnitError {
-    /// Nothing stands in front of the unit, or something that is not all digits, such as `1.5` or `-3`.
+    /// The part before the unit is empty or not all digits, such as `1.5` or `-3`.
     NotWhole {
-        /// The text in the number's place.
+        /// The text before the unit.
         number: String,
     },
-    /// A duration is a bare number; which unit was meant cannot be known.
+    /// A duration without a unit.
     NoUnit,
-    /// A unit that does not exist. Case matters, and no space stands before it.
+    /// An unknown unit. Units are case-sensitive and follow the number without a space.
     UnknownUnit {
-        /// The text in the unit's place.
+        /// The unknown unit.
         unit: String,
-        /// The units there are, comma-separated.
+        /// The known units, comma-separated.
         units: &'static str,
     },
-    /// More than 64 bits of milliseconds or bytes.
+    /// The milliseconds or bytes do not fit into 64 bits.
     TooLarge,
 }
 
-/// Reads a duration: a whole number and one of `ms`, `s`, `m`, `h`.
+/// Parses a duration: a whole number followed by `ms`, `s`, `m` or `h`.
 ///
 /// # Errors
-/// When the number or the unit is missing, unknown or too large.
+/// If the number or the unit is missing or invalid, or if the duration is too long.
 pub fn parse_duration(text: &str) -> Result<Duration, UnitError> {
     let (number, unit) = split(text)?;
     if unit.is_empty() {
@@ -62,35 +62,34 @@ pub fn parse_duration(text: &str) -> Result<Duration, UnitError> {
     Ok(Duration::from_millis(millis))
 }
 
-/// Reads a size: a whole number of bytes, or one with `B`, `KiB`, `MiB`, `GiB`, `TiB` (powers of
-/// 1024) or `KB`, `MB`, `GB`, `TB` (powers of 1000).
+/// Parses a size: a whole number of bytes, or one followed by `B`, `KiB`, `MiB`, `GiB`, `TiB` (powers of 1024) or `KB`,
+/// `MB`, `GB`, `TB` (powers of 1000).
 ///
 /// # Errors
-/// When the number or the unit is missing, unknown or too large.
+/// If the number is missing, the unit is unknown, or the size is too large.
 pub fn parse_size(text: &str) -> Result<u64, UnitError> {
     let (number, unit) = split(text)?;
     let unit = if unit.is_empty() { "B" } else { unit };
     scale(number, unit, &SIZE_UNITS, "B, KiB, MiB, GiB, TiB, KB, MB, GB, TB")
 }
 
-/// The duration in its longest exact unit, as [`parse_duration`] reads it.
+/// Formats a duration for [`parse_duration`], in the longest unit that is exact.
 #[must_use]
 pub fn show_duration(duration: Duration) -> String {
     let millis = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
     if millis == 0 { "0s".to_owned() } else { show(millis, &DURATION_UNITS) }
 }
 
-/// The size in its longest exact binary unit, as [`parse_size`] reads it.
+/// Formats a size for [`parse_size`], in the largest binary unit that is exact.
 #[must_use]
 pub fn show_size(bytes: usize) -> String {
     show(bytes as u64, &SIZE_UNITS[..BINARY_UNITS])
 }
 
-/// Parts the digits from the unit behind them.
 fn split(text: &str) -> Result<(&str, &str), UnitError> {
     let unit_start = text.find(char::is_alphabetic).unwrap_or(text.len());
     let (number, unit) = text.split_at(unit_start);
-    // "30 s" is refused for its space, by naming the number "30 ".
+    // The error for "30 s" quotes the number as "30 ", to show the space.
     if number.is_empty() || !number.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(UnitError::NotWhole { number: number.to_owned() });
     }
@@ -101,7 +100,7 @@ fn scale(number: &str, unit: &str, table: &[(&str, u64)], units: &'static str) -
     let Some((_, factor)) = table.iter().find(|(name, _)| *name == unit) else {
         return Err(UnitError::UnknownUnit { unit: unit.to_owned(), units });
     };
-    // All digits, so the only way to fail is to be too long.
+    // `number` is all digits, so parsing fails only if it is too large.
     let number: u64 = number.parse().map_err(|_| UnitError::TooLarge)?;
     number.checked_mul(*factor).ok_or(UnitError::TooLarge)
 }
@@ -115,7 +114,7 @@ fn show(amount: u64, table: &[(&str, u64)]) -> String {
 impl fmt::Display for UnitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotWhole { number } if number.is_empty() => f.write_str("no number in front"),
+            Self::NotWhole { number } if number.is_empty() => f.write_str("no number before the unit"),
             Self::NotWhole { number } => write!(f, "{number:?} is not a whole number"),
             Self::NoUnit => f.write_str("no unit (ms, s, m or h)"),
             Self::UnknownUnit { unit, units } => write!(f, "unknown unit {unit:?} (known are {units})"),
@@ -169,8 +168,8 @@ mod tests {
     #[test]
     fn what_is_no_duration_says_why() {
         let cases = [
-            ("", "no number in front"),
-            ("s", "no number in front"),
+            ("", "no number before the unit"),
+            ("s", "no number before the unit"),
             ("30", "no unit (ms, s, m or h)"),
             ("1.5s", "\"1.5\" is not a whole number"),
             ("-3s", "\"-3\" is not a whole number"),
@@ -189,8 +188,8 @@ mod tests {
     fn what_is_no_size_says_why() {
         let known = "(known are B, KiB, MiB, GiB, TiB, KB, MB, GB, TB)";
         let cases = [
-            ("", "no number in front".to_owned()),
-            ("MiB", "no number in front".to_owned()),
+            ("", "no number before the unit".to_owned()),
+            ("MiB", "no number before the unit".to_owned()),
             ("1.5GiB", "\"1.5\" is not a whole number".to_owned()),
             ("64M", format!("unknown unit \"M\" {known}")),
             ("64mib", format!("unknown unit \"mib\" {known}")),

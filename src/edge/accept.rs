@@ -1,4 +1,5 @@
-//! The accept loop: a seat for each connection, TLS where it is wanted, and an orderly end.
+//! The accept loop: enforces the connection limits, does the TLS handshake if the listener has TLS, and drains
+//! connections at shutdown.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -9,47 +10,43 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::certificate;
+use super::connection_limits::{ConnectionLimits, ConnectionPermit};
+use super::connection_state::ConnectionState;
 use super::io::Io;
 use super::peer::Peer;
-use super::seats::{Seat, Seats};
 use super::stream::Stream;
 use super::tls::Acceptor;
-use super::watch::Watch;
 
-/// How long accepting pauses after it failed, as it does when file descriptors run out.
+/// The pause after a failed `accept`, for example when file descriptors run out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Where connections come in.
 #[derive(Debug)]
 pub struct Listener {
-    /// The socket.
     pub tcp: TcpListener,
-    /// TLS, where it is spoken here.
+    /// `None` for a plain listener.
     pub tls: Option<Acceptor>,
-    /// How long its connections may be idle, where that is not as for all.
+    /// Overrides [`Bounds::idle`](super::Bounds::idle) for the connections of this listener.
     pub idle: Option<Duration>,
-    /// Longest wait for what is under way at a stop.
+    /// At shutdown, how long requests in progress may take to finish.
     pub finish: Duration,
 }
 
-/// An open connection.
+/// An accepted connection, after its TLS handshake if there is one.
 #[derive(Debug)]
 pub struct Connection {
-    /// Its bytes.
     pub stream: Stream,
-    /// Who is at the other end.
     pub peer: Arc<Peer>,
-    /// To be told how far it is.
-    pub watch: Arc<Watch>,
-    /// Whether it came in by TLS.
+    /// The handler reports the progress of its requests here.
+    pub watch: Arc<ConnectionState>,
+    /// Whether the connection uses TLS.
     pub secure: bool,
 }
 
-/// Hands connections on until `stop` turns true, then accepts nothing more and waits until all have ended, for as
-/// long as `finish` allows; what has not by then is cut off.
+/// Accepts connections and passes each to `handle` until `stop` turns true. Then accepts no more and waits up to
+/// `finish` for the open ones to end; those that have not ended by then are aborted.
 pub async fn serve<Handled>(
     listener: Listener,
-    seats: Arc<Seats>,
+    limits: Arc<ConnectionLimits>,
     mut stop: watch::Receiver<bool>,
     handle: impl Fn(Connection) -> Handled + Clone + Send + 'static,
 ) where
@@ -59,65 +56,71 @@ pub async fn serve<Handled>(
     let mut tasks = JoinSet::new();
     loop {
         while tasks.try_join_next().is_some() {}
-        let (stream, address, seat, watch) = tokio::select! {
+        let (stream, address, permit, watch) = tokio::select! {
             () = stopped(&mut stop) => break,
-            seated = next(&tcp, &seats, tls.is_some(), idle) => match seated {
+            seated = next(&tcp, &limits, tls.is_some(), idle) => match seated {
                 Some(seated) => seated,
                 None => continue,
             },
         };
-        // Answers are small: none should wait to be filled up.
+        // Answers are small: Nagle's algorithm would only delay them.
         let _ = stream.set_nodelay(true);
-        let (id, tls, handle) = (seat.id(), tls.clone(), handle.clone());
+        let (id, tls, handle) = (permit.id(), tls.clone(), handle.clone());
         let task = tasks.spawn(async move {
-            let _seat = seat;
+            let _permit = permit;
             if let Some(connection) = open(stream, address, tls, watch).await {
                 handle(connection).await;
             }
         });
-        seats.sits(id, task);
+        limits.sits(id, task);
     }
     drop(tcp);
     let ended = async { while tasks.join_next().await.is_some() {} };
     if tokio::time::timeout(finish, ended).await.is_err() {
-        tracing::warn!(connections = tasks.len(), "requests that did not come to an end were cut off");
+        tracing::warn!(connections = tasks.len(), "shutdown time is over; open connections were aborted");
     }
     tasks.shutdown().await;
 }
 
-/// Resolves when `stop` is true, or nobody is left who could say so.
+/// Resolves when `stop` is true or its sender is gone.
 pub async fn stopped(stop: &mut watch::Receiver<bool>) {
     let _ = stop.wait_for(|stop| *stop).await;
 }
 
-/// The next connection that has a seat. `None` when there is none: it failed, or its address has enough of them.
+/// The next connection that gets a permit. `None` if `accept` failed or the client's address has reached
+/// `server.connections_per_address`.
 async fn next(
     tcp: &TcpListener,
-    seats: &Arc<Seats>,
+    limits: &Arc<ConnectionLimits>,
     secure: bool,
     idle: Option<Duration>,
-) -> Option<(TcpStream, SocketAddr, Seat, Arc<Watch>)> {
+) -> Option<(TcpStream, SocketAddr, ConnectionPermit, Arc<ConnectionState>)> {
     let (stream, address) = match tcp.accept().await {
         Ok(accepted) => accepted,
         Err(error) => {
-            tracing::warn!(%error, "a connection could not be accepted");
+            tracing::warn!(%error, "accepting a connection failed");
             tokio::time::sleep(ACCEPT_PAUSE).await;
             return None;
         }
     };
     loop {
-        if seats.is_full_for(address.ip()) {
+        if limits.is_full_for(address.ip()) {
             return None;
         }
-        if let Some((seat, watch)) = seats.take(address.ip(), secure, idle) {
-            return Some((stream, address, seat, watch));
+        if let Some((permit, watch)) = limits.take(address.ip(), secure, idle) {
+            return Some((stream, address, permit, watch));
         }
-        seats.freed().await;
+        limits.freed().await;
     }
 }
 
-/// The handshake, where there is one, and who it is with.
-async fn open(stream: TcpStream, address: SocketAddr, tls: Option<Acceptor>, watch: Arc<Watch>) -> Option<Connection> {
+/// Does the TLS handshake if the listener has TLS, and identifies the peer.
+async fn open(
+    stream: TcpStream,
+    address: SocketAddr,
+    tls: Option<Acceptor>,
+    watch: Arc<ConnectionState>,
+) -> Option<Connection> {
     let address = address.ip().to_canonical();
     let secure = tls.is_some();
     let (io, certificate_names) = match tls {
@@ -129,7 +132,7 @@ async fn open(stream: TcpStream, address: SocketAddr, tls: Option<Acceptor>, wat
                 (Io::Tls(Box::new(stream)), names)
             }
             Err(error) => {
-                tracing::debug!(%address, %error, "a TLS handshake failed");
+                tracing::debug!(%address, %error, "TLS handshake failed");
                 return None;
             }
         },

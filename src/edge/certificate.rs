@@ -1,28 +1,25 @@
-//! What certificates say: the names of a client's, which may be believed since the handshake judged it before, and the
-//! end of our own. The form is that of [RFC 5280](https://www.rfc-editor.org/rfc/rfc5280#section-4.1).
+//! Reads X.509 certificates: the names in a client's certificate, which the handshake has verified already, and the
+//! expiry of the server's own. Format: [RFC 5280](https://www.rfc-editor.org/rfc/rfc5280#section-4.1).
 
 use rustls_pki_types::CertificateDer;
 
-/// Tag of a SEQUENCE.
+// DER tags.
 const SEQUENCE: u8 = 0x30;
-/// Tag of a SET.
 const SET: u8 = 0x31;
-/// Tag of an INTEGER.
 const INTEGER: u8 = 0x02;
-/// Tag of the version, which may be missing.
+/// The version field, which is optional.
 const VERSION: u8 = 0xa0;
-/// Tag of a time whose year has two digits, until 2049.
+/// A time with a two-digit year: 1950 to 2049.
 const UTC_TIME: u8 = 0x17;
-/// Tag of a time whose year has four.
+/// A time with a four-digit year.
 const GENERALIZED_TIME: u8 = 0x18;
-/// Tag of an OBJECT IDENTIFIER.
 const OBJECT_IDENTIFIER: u8 = 0x06;
-/// Tags of the strings that hold ASCII or UTF-8: UTF8String, PrintableString, IA5String.
+/// String types that hold ASCII or UTF-8: UTF8String, PrintableString, IA5String.
 const STRINGS: [u8; 3] = [0x0c, 0x13, 0x16];
-/// 2.5.4.3, the common name.
+/// OID 2.5.4.3, the common name.
 const COMMON_NAME: [u8; 3] = [0x55, 0x04, 0x03];
 
-/// The certificate's DNS names, and its common name where that is another one.
+/// The certificate's DNS names, and its common name if that is not among them.
 pub fn names(certificate: &CertificateDer<'_>) -> Vec<Box<str>> {
     let Ok(certificate) = webpki::EndEntityCert::try_from(certificate) else { return Vec::new() };
     let mut names: Vec<Box<str>> = certificate.valid_dns_names().map(Box::from).collect();
@@ -34,7 +31,8 @@ pub fn names(certificate: &CertificateDer<'_>) -> Vec<Box<str>> {
     names
 }
 
-/// The first common name of a subject, which is given without its own tag: a sequence of sets of pairs.
+/// The first common name of a subject: a sequence of sets of pairs. `subject` is the content of the outer sequence,
+/// without its tag and length.
 fn common_name(subject: &[u8]) -> Option<&str> {
     let mut sets = subject;
     while let Some((SET, mut pairs, rest)) = element(sets) {
@@ -53,7 +51,7 @@ fn common_name(subject: &[u8]) -> Option<&str> {
     None
 }
 
-/// The second since the epoch after which a certificate is no longer valid.
+/// The expiry of a certificate (`notAfter`), in seconds since the epoch.
 pub fn not_after(certificate: &CertificateDer<'_>) -> Option<i64> {
     let expect = |der, tag| element(der).filter(|found| found.0 == tag).map(|(_, content, rest)| (content, rest));
     let (certificate, _) = expect(certificate, SEQUENCE)?;
@@ -68,7 +66,7 @@ pub fn not_after(certificate: &CertificateDer<'_>) -> Option<i64> {
     seconds(tag, std::str::from_utf8(text).ok()?)
 }
 
-/// The second of a time such as `491231235959Z` or `20491231235959Z`.
+/// Seconds since the epoch of a time such as `491231235959Z` or `20491231235959Z`.
 fn seconds(tag: u8, text: &str) -> Option<i64> {
     let text = match tag {
         UTC_TIME if *text < *"50" => format!("20{text}"),
@@ -80,7 +78,7 @@ fn seconds(tag: u8, text: &str) -> Option<i64> {
     Some(time.duration_since(jiff::civil::date(1970, 1, 1).at(0, 0, 0, 0)).as_secs())
 }
 
-/// The first element in DER: its tag, its content, and what comes behind it.
+/// The first DER element: its tag, its content, and the bytes after it.
 fn element(der: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (tag, rest) = der.split_first()?;
     let (first, rest) = rest.split_first()?;

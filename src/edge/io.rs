@@ -1,4 +1,4 @@
-//! A connection's bytes as they go over the wire: plain, or through TLS.
+//! A connection's socket: plain TCP or TLS.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -8,11 +8,10 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 
-/// The one or the other.
 #[derive(Debug)]
 pub enum Io {
     Plain(TcpStream),
-    /// Large, and rarely moved.
+    /// Boxed because it is large.
     Tls(Box<TlsStream<TcpStream>>),
 }
 

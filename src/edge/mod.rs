@@ -1,19 +1,19 @@
-//! Connections before anybody knows what is spoken on them: who may have one and for how long, TLS, and streams
-//! that tell how they are getting on. Knows no HTTP and nothing of readings; `http` and `tcp` say what is under way.
+//! Connections below any protocol: connection limits, deadlines, TLS, and streams that track their own progress.
+//! Knows neither HTTP nor readings; `http` and `tcp` report the requests in progress.
 
 mod accept;
 mod certificate;
+mod connection_limits;
+mod connection_state;
+mod files_version;
 mod io;
 mod peer;
-mod seats;
-mod stamp;
 mod stream;
 mod tls;
-mod watch;
 
 pub use accept::{Connection, Listener, serve, stopped};
+pub use connection_limits::{Bounds, ConnectionLimits};
+pub use connection_state::{ConnectionState, SendingAnswer};
 pub use peer::Peer;
-pub use seats::{Bounds, Seats};
 pub use stream::Stream;
 pub use tls::{Acceptor, ClientAuth, Files, Tls, TlsError};
-pub use watch::{Sending, Watch};

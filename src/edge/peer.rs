@@ -1,17 +1,17 @@
-//! Who is at the other end, as far as the connection itself tells.
+//! The client of a connection, as far as the connection itself identifies it.
 
 use std::net::{IpAddr, Ipv6Addr};
 
-/// The other end of a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Peer {
-    /// Its address; an IPv4 address is one also where it came in through an IPv6 socket.
+    /// In canonical form: an IPv4 client of an IPv6 socket has its IPv4 address here.
     pub address: IpAddr,
-    /// The DNS names and the common name of its certificate, which was verified; none without one.
+    /// The DNS names and the common name of its verified certificate; empty without one.
     pub certificate_names: Vec<Box<str>>,
 }
 
-/// Whom an address counts for: an IPv6 network of 64 bits is one customer's, who may use all of its addresses.
+/// The address that counts for the limit per address: an IPv6 /64 network belongs to one customer, who may use all of
+/// its addresses.
 pub(super) fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX))),

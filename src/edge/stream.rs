@@ -1,4 +1,4 @@
-//! A connection's stream, which tells its watch what goes in and out.
+//! A connection's stream, which reports reads and writes to its [`ConnectionState`].
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -7,23 +7,22 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use super::connection_state::ConnectionState;
 use super::io::Io;
-use super::watch::Watch;
 
-/// A watched stream.
 #[derive(Debug)]
 pub struct Stream {
     io: Io,
-    watch: Arc<Watch>,
+    state: Arc<ConnectionState>,
 }
 
 impl Stream {
-    pub(super) fn new(io: Io, watch: Arc<Watch>) -> Self {
-        Self { io, watch }
+    pub(super) fn new(io: Io, state: Arc<ConnectionState>) -> Self {
+        Self { io, state }
     }
 
     fn noted<T>(&self, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
-        self.watch.wrote(written.is_pending());
+        self.state.wrote(written.is_pending());
         written
     }
 }
@@ -31,12 +30,12 @@ impl Stream {
 impl AsyncRead for Stream {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        this.watch.rests();
+        this.state.rests();
         let before = buf.filled().len();
         let read = Pin::new(&mut this.io).poll_read(cx, buf);
         let bytes = &buf.filled()[before..];
         if !bytes.is_empty() {
-            this.watch.read(bytes);
+            this.state.read(bytes);
         }
         read
     }
@@ -66,7 +65,7 @@ impl AsyncWrite for Stream {
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let flushed = Pin::new(&mut this.io).poll_flush(cx);
-        this.watch.flushed(flushed.is_pending());
+        this.state.flushed(flushed.is_pending());
         flushed
     }
 

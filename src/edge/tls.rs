@@ -1,5 +1,5 @@
-//! TLS: certificate and key from files that may change while we serve. What is bad when it changes is not taken: the
-//! old ones stay, the log says so once, and open connections notice nothing.
+//! TLS: certificate and key from files that may change while the service runs. An invalid new certificate or key is
+//! ignored and logged once; the old ones stay in use. Open connections are not affected.
 
 use std::io;
 use std::os::unix::fs::PermissionsExt;
@@ -18,68 +18,66 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use super::certificate;
-use super::stamp::Stamp;
+use super::files_version::FilesVersion;
 use crate::telemetry::Metrics;
 
-/// How often the files are looked at.
+/// How often the files are checked for changes.
 const LOOK_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Whether clients show a certificate.
+/// Whether clients must present a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClientAuth {
-    /// None is asked for.
+    /// No certificate is requested.
     Off,
-    /// One that is shown must be good.
+    /// A certificate is optional; an invalid one is refused.
     Optional,
-    /// Without a good one there is no connection.
+    /// A connection needs a valid certificate.
     Required,
 }
 
-/// Where certificates and keys lie, as PEM.
+/// The PEM files of certificates and keys.
 #[derive(Debug, Clone)]
 pub struct Files {
-    /// The certificate, with those between it and the root.
+    /// The certificate chain, without the root.
     pub certificate: PathBuf,
-    /// Its key.
+    /// The certificate's private key.
     pub key: PathBuf,
-    /// Who signs clients' certificates.
+    /// The authorities that sign clients' certificates.
     pub client_ca: PathBuf,
-    /// Whether clients show one.
     pub client_auth: ClientAuth,
 }
 
-/// Why files are of no use.
+/// Why the files cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// A file that cannot be read, or holds something else.
-    #[error("reading {key} = {file}: {reason}")]
+    /// A file is missing, unreadable or not PEM of the expected kind.
+    #[error("cannot read {key} = {file}: {reason}")]
     File {
-        /// The config key that names it.
+        /// The config key that names the file.
         key: &'static str,
-        /// The file.
         file: String,
-        /// What is wrong with it; never what it holds.
+        /// What is wrong; never contains the file's content.
         reason: String,
     },
-    /// Certificate and key that do not go together, or that cannot be used.
-    #[error("using tls.cert_file and tls.key_file: {0}")]
+    /// Certificate and key do not match or are unusable.
+    #[error("cannot use tls.cert_file with tls.key_file: {0}")]
     Pair(rustls::Error),
-    /// Certificates of signers that cannot be used.
-    #[error("using tls.client_ca_file: {0}")]
+    /// The authorities' certificates are unusable.
+    #[error("cannot use tls.client_ca_file: {0}")]
     ClientCa(String),
 }
 
-/// What is served with at the moment.
+/// The TLS configuration in use, and the files it comes from.
 #[derive(Debug)]
 pub struct Tls {
     files: Files,
     current: RwLock<Arc<ServerConfig>>,
     metrics: Metrics,
-    /// Somebody wants the files looked at now.
+    /// Signals that a reload was requested.
     wanted: Notify,
 }
 
-/// How one listener speaks TLS.
+/// The TLS side of one listener.
 #[derive(Debug, Clone)]
 pub struct Acceptor {
     tls: Arc<Tls>,
@@ -87,38 +85,36 @@ pub struct Acceptor {
 }
 
 impl Tls {
-    /// Loads the files.
-    ///
     /// # Errors
-    /// What is wrong with which of them.
+    /// When a file cannot be read or used.
     pub fn load(files: Files, metrics: Metrics) -> Result<Arc<Self>, TlsError> {
         let (config, not_after) = load(&files)?;
         metrics.certificate(not_after);
         let others_read = |file: &Path| std::fs::metadata(file).is_ok_and(|of| of.permissions().mode() & 0o004 != 0);
         if others_read(&files.key) {
-            tracing::warn!(file = %files.key.display(), "everybody on this machine can read tls.key_file");
+            tracing::warn!(file = %files.key.display(), "tls.key_file is readable by every user of this machine; remove that permission");
         }
         Ok(Arc::new(Self { files, current: RwLock::new(Arc::new(config)), metrics, wanted: Notify::new() }))
     }
 
-    /// For a listener whose clients choose among these protocols by ALPN.
+    /// For a listener that offers these protocols by ALPN.
     #[must_use]
     pub fn acceptor(self: &Arc<Self>, protocols: &[&str]) -> Acceptor {
         let protocols = protocols.iter().map(|name| name.as_bytes().to_vec()).collect();
         Acceptor { tls: self.clone(), protocols }
     }
 
-    /// Has the files loaded again soon, whether they changed or not.
+    /// Requests a reload of the files, whether they changed or not.
     pub fn reload(&self) {
         self.wanted.notify_one();
     }
 
-    /// Takes files that changed, for ever. Those that have changed since the last look may still be at it, so they
-    /// are left alone until the next one.
+    /// Reloads changed files; runs until it is cancelled. Files that changed since the last check may still be in the
+    /// middle of a change, so they are loaded only once two checks in a row see the same state.
     pub async fn follow(self: Arc<Self>) {
         let stamp = || {
             let Files { certificate, key, client_ca, .. } = &self.files;
-            Stamp::of([certificate, key, client_ca].into_iter().map(PathBuf::as_path))
+            FilesVersion::of([certificate, key, client_ca].into_iter().map(PathBuf::as_path))
         };
         let (mut taken, mut last) = (stamp(), stamp());
         loop {
@@ -138,11 +134,11 @@ impl Tls {
                 self.metrics.certificate(not_after);
                 *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
                 self.metrics.tls_loaded(true);
-                tracing::info!("certificate and key were loaded anew");
+                tracing::info!("TLS certificate and key reloaded");
             }
             Err(error) => {
                 self.metrics.tls_loaded(false);
-                tracing::error!(%error, "certificate and key were not loaded anew; the old ones stay in use");
+                tracing::error!(%error, "reloading TLS certificate and key failed; the old ones stay in use");
             }
         }
     }
@@ -151,12 +147,12 @@ impl Tls {
 impl Acceptor {
     pub(super) async fn accept(&self, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
         let current = self.tls.current.read().unwrap_or_else(PoisonError::into_inner).clone();
-        // What is large in it is shared.
+        // The large parts are reference-counted, so this clone is cheap.
         let mut config = ServerConfig::clone(&current);
         config.alpn_protocols.clone_from(&self.protocols);
         let accepted = TlsAcceptor::from(Arc::new(config)).accept(stream).await;
         accepted.inspect_err(|error| {
-            // Whoever only looks whether somebody listens leaves in the middle of it.
+            // Port checks disconnect during the handshake; they are not counted.
             if !matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset) {
                 self.tls.metrics.connection_closed("tls");
             }
@@ -164,7 +160,7 @@ impl Acceptor {
     }
 }
 
-/// How to serve, and the second since the epoch at which the certificate ends.
+/// The server configuration, and the certificate's expiry in seconds since the epoch.
 fn load(files: &Files) -> Result<(ServerConfig, Option<i64>), TlsError> {
     let chain = certificates("tls.cert_file", &files.certificate)?;
     let not_after = chain.first().and_then(certificate::not_after);

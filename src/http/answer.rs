@@ -1,5 +1,5 @@
-//! A whole answer on its way out: its format, the cursor of the next part, and what a cache may do with it. It is built
-//! before its status is sent: what fails before is an error status, never a body that breaks off.
+//! A complete answer: its format, the cursor of the next part, and its caching headers. The body is built before the
+//! status is sent, so a failure gives an error status, never a body that breaks off.
 
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -8,27 +8,27 @@ use super::format::Format;
 use super::text::Text;
 use crate::query::QueryError;
 
-/// Where the next part begins, for formats that have no place for it in the body.
+/// The version reported to clients, which choose their protocol by it: this service speaks that of 1.x.
+pub const INFLUX_VERSION: &str = "1.8.10";
+
+/// The cursor of the next part, for formats whose body has no place for it.
 const NEXT_HEADER: &str = "x-next-cursor";
 
-/// An answer.
 pub struct Answer {
-    /// How its body is written.
     pub format: Format,
-    /// All of it.
     pub body: Text,
-    /// Where the next part begins.
+    /// The cursor of the next part.
     pub next: Option<String>,
-    /// Whether it is of a range that is over, so that only late data can change it.
+    /// Whether the range ends in the past, so that only late data can change the answer.
     pub is_past: bool,
 }
 
 impl Answer {
-    /// What the client gets: 304 when it has exactly this already. A cache must ask each time, because late data
-    /// may come at any moment; what reaches up to now is not worth keeping.
+    /// The response: 304 if the client has exactly this answer already. Answers about the past are cached with
+    /// revalidation, because late data may arrive at any moment; answers up to now are not cached.
     ///
     /// # Errors
-    /// When the budget is spent.
+    /// When the query's budget is used up.
     pub fn respond(mut self, request: &HeaderMap) -> Result<Response, QueryError> {
         let tag = if self.is_past { Some(self.tag()?) } else { None };
         let is_known = tag.as_deref().is_some_and(|tag| knows(request, tag));
@@ -51,7 +51,7 @@ impl Answer {
         Ok(response)
     }
 
-    /// Weak, as the same answer has other bytes when it is compressed. Every instance says the same.
+    /// The ETag: weak, since the same answer has different bytes when compressed. All instances compute the same tag.
     fn tag(&mut self) -> Result<String, QueryError> {
         let hash = self.body.hash()?;
         let next = rapidhash::v3::rapidhash_v3(self.next.as_deref().unwrap_or_default().as_bytes());
@@ -59,7 +59,7 @@ impl Answer {
     }
 }
 
-/// Whether the client has what this tag stands for (RFC 9110, 13.1.2).
+/// Whether the client has the answer with this tag (RFC 9110, 13.1.2).
 fn knows(request: &HeaderMap, tag: &str) -> bool {
     let plain = |tag: &str| tag.trim().trim_start_matches("W/").to_owned();
     let sent = request.get_all(header::IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());

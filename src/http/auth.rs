@@ -1,5 +1,5 @@
-//! Who a request comes from: the token in its headers or its URL, in every form that clients have, or its connection's
-//! certificate. What is found is never logged and never answered.
+//! Extracts the token from a request's headers or URL, in every form that clients use. The token is never logged and
+//! never part of an answer.
 
 use std::borrow::Cow;
 
@@ -9,38 +9,38 @@ use base64::engine::GeneralPurpose;
 use base64::engine::general_purpose::GeneralPurposeConfig;
 use percent_encoding::percent_decode_str;
 
-/// Padding is forgotten by some clients.
+/// Padding is optional, since some clients omit it.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &base64::alphabet::STANDARD,
     GeneralPurposeConfig::new().with_decode_padding_mode(base64::engine::DecodePaddingMode::Indifferent),
 );
 
-/// What a request must be allowed before it is looked at any further. Which database it is about is judged where that is
-/// known.
+/// What an endpoint requires of the caller before anything else of the request is read. Access to a database is
+/// checked where the database is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Needs {
-    /// Nothing: it is for everybody.
+    /// Open to everybody.
     Nothing,
-    /// A token; what it may do is judged by database.
+    /// Any valid token; access is checked per database.
     Token,
-    /// A token for metrics.
+    /// A token with the metrics scope.
     Metrics,
-    /// A token for all databases.
+    /// A token that is admin of all databases.
     Admin,
 }
 
-/// The token that a request carries, as text; an empty one when there is something that can be none.
+/// The text of the request's token; `?`, which is never valid, if the `Authorization` header is unusable.
 pub fn token<'a>(headers: &'a HeaderMap, uri: &'a Uri) -> Option<Cow<'a, str>> {
     if let Some(value) = headers.get(header::AUTHORIZATION) {
         return Some(value.to_str().ok().and_then(of_header).unwrap_or(Cow::Borrowed("?")));
     }
-    // InfluxDB 1.x: `u` is not looked at.
+    // As in InfluxDB 1.x, where `u` is the user, which is ignored here.
     let pairs = uri.query()?.split('&').filter_map(|pair| pair.split_once('='));
     let password = pairs.filter(|(name, _)| *name == "p").map(|(_, value)| value).next()?;
     Some(percent_decode_str(password).decode_utf8_lossy())
 }
 
-/// `Token x`, `Bearer x`, `Basic base64(user:x)`; and `Token user:x`, which clients of 2.x send to a server of 1.x.
+/// `Token x`, `Bearer x`, `Basic base64(user:x)`; and `Token user:x`, which 2.x clients send to a 1.x server.
 fn of_header(value: &str) -> Option<Cow<'_, str>> {
     let (scheme, rest) = value.trim().split_once(' ')?;
     let rest = rest.trim();
@@ -78,7 +78,7 @@ mod tests {
             (None, "/write?p=", Some("")),
             (None, "/write?db=x", None),
             (None, "/write", None),
-            // A header counts more than the URL.
+            // The header has precedence over the URL.
             (Some("Token abc"), "/write?p=other", Some("abc")),
         ];
         for (sent, uri, expected) in cases {

@@ -1,5 +1,5 @@
-//! A request's body, read under three bounds: bytes on the wire and after decompression, bytes in
-//! flight in the whole service, and time. Nothing is allocated from a length that a client claims.
+//! Reads a request's body under three limits: its bytes (on the wire and decompressed), the bytes in flight of the
+//! whole service, and time. No memory is allocated from a length that a client claims.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -15,46 +15,45 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use super::App;
 use super::decompress::{Decoding, Encoding, Keep};
 use super::errors::ApiError;
-use crate::ingest::Admission;
+use crate::ingest::BytesInFlight;
 
-/// How long a body may come as slowly as it likes.
+/// For this long a body may arrive at any rate.
 const GRACE: Duration = Duration::from_secs(10);
-/// Bytes per second that must have come on average after that.
+/// The least average rate after that, in bytes per second.
 const RATE: u64 = 1024;
-/// How often that is looked at.
+/// How often the rate is checked.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Reads and decompresses a body. The returned place in the bytes in flight covers it.
-pub async fn read(app: &App, headers: &HeaderMap, body: &mut Body) -> Result<(Bytes, Admission), ApiError> {
+/// Reads and decompresses a body. The returned admission covers its decompressed bytes.
+pub async fn read(app: &App, headers: &HeaderMap, body: &mut Body) -> Result<(Bytes, BytesInFlight), ApiError> {
     let (limit, timeout) = (app.options.body_bytes, app.options.body_timeout);
-    let empty = || Kept { bytes: BytesMut::new(), admission: app.ingest.admission(), limit };
+    let empty = || BodyBytes { bytes: BytesMut::new(), admission: app.ingest.admission(), limit };
     let mut decoding = Decoding::new(Encoding::of(headers)?, empty())?;
     let on_the_wire = receive(headers, body, &mut decoding, (limit, timeout)).await?;
     app.metrics.body_bytes.increment(on_the_wire as u64);
-    // Clients that say gzip of every body send an empty one as nothing at all.
+    // Clients that declare gzip for every body send an empty body as zero bytes.
     let kept = if on_the_wire == 0 { empty() } else { decoding.finish()? };
     Ok((kept.bytes.freeze(), kept.admission))
 }
 
-/// Takes the rest of a refused request's body and forgets it: many clients do not look for an
-/// answer while they still send, and see a broken connection instead. A client that waits to be
-/// told to go on has sent nothing.
+/// Reads and drops the rest of a refused request's body: many clients read no answer while they send, and would see a
+/// broken connection instead. A client that sent `Expect: 100-continue` has sent no body.
 pub async fn discard(app: &App, headers: &HeaderMap, mut body: Body) {
     if headers.contains_key(header::EXPECT) {
         return;
     }
-    // When the time is over the connection is closed under the client after all.
+    // If this times out, the connection is closed while the client sends.
     let mut pace = Pace::new(app.options.body_timeout);
     while let Ok(Some(Ok(frame))) = pace.frame(&mut body).await {
         pace.count += frame.data_ref().map_or(0, |data| data.len() as u64);
     }
 }
 
-/// Takes all frames, and tells how many bytes they had.
+/// Passes all frames to the decoder; returns the number of bytes on the wire.
 async fn receive(
     headers: &HeaderMap,
     body: &mut Body,
-    decoding: &mut Decoding<Kept>,
+    decoding: &mut Decoding<BodyBytes>,
     (limit, timeout): (usize, Duration),
 ) -> Result<usize, ApiError> {
     let claimed = headers.get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()?.parse::<usize>().ok());
@@ -64,7 +63,7 @@ async fn receive(
     let mut count = 0;
     let mut pace = Pace::new(timeout);
     while let Some(frame) = pace.frame(body).await? {
-        let frame = frame.map_err(|error| ApiError::Bad(format!("the body broke off: {error}")))?;
+        let frame = frame.map_err(|error| ApiError::Bad(format!("reading the body failed: {error}")))?;
         let Ok(data) = frame.into_data() else { continue };
         count += data.len();
         pace.count = count as u64;
@@ -76,12 +75,12 @@ async fn receive(
     Ok(count)
 }
 
-/// How fast a body comes. What is there already is taken without a look at the clock.
+/// Enforces the deadline and the least rate of a body. Frames that are ready are taken without reading the clock.
 struct Pace {
     timeout: Duration,
-    /// Bytes that have come.
+    /// Bytes received.
     count: u64,
-    /// Since when it is waited for, and until when it is not looked at, once something was not there.
+    /// When the first wait for a frame began, and the timer of the next check; `None` before the first wait.
     waiting: Option<(Instant, Pin<Box<Sleep>>)>,
 }
 
@@ -112,7 +111,7 @@ impl Pace {
     }
 }
 
-/// When a body of which so much has come is to be looked at again; `None` when it is too slow.
+/// The time of the next check, counted from the start like `elapsed`; `None` if the body is too slow.
 fn next_look(elapsed: Duration, count: u64, timeout: Duration) -> Option<Duration> {
     if elapsed >= timeout || (elapsed >= GRACE && count < RATE * elapsed.as_secs()) {
         return None;
@@ -120,14 +119,14 @@ fn next_look(elapsed: Duration, count: u64, timeout: Duration) -> Option<Duratio
     Some((elapsed + LOOK_INTERVAL).max(GRACE).min(timeout))
 }
 
-/// The bytes of a body so far, each counted before it is kept.
-struct Kept {
+/// The body so far. Bytes are admitted before they are stored.
+struct BodyBytes {
     bytes: BytesMut,
-    admission: Admission,
+    admission: BytesInFlight,
     limit: usize,
 }
 
-impl Keep for Kept {
+impl Keep for BodyBytes {
     fn keep(&mut self, data: &[u8]) -> Result<(), ApiError> {
         if self.bytes.len() + data.len() > self.limit {
             return Err(ApiError::TooLarge { limit: self.limit });

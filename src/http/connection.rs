@@ -1,5 +1,5 @@
-//! What a connection calls with every request, around the service: the watch is told how far the request is, heads
-//! that two readers could read differently are refused, and what goes onto every answer of the connection is added.
+//! Wraps the service for one connection: reports the progress of requests to the connection's state, refuses ambiguous
+//! request heads, and adds the headers that depend on the connection.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -9,69 +9,69 @@ use axum::body::{Body, Bytes};
 use axum::http::{HeaderValue, Request, Response, Version, header};
 use hyper::body::{Frame, Incoming, SizeHint};
 
-use super::Service;
+use super::HttpService;
 use super::errors::{ApiError, Dialect};
 use super::head;
 use super::server::Protocol;
 use super::text::Length;
-use crate::edge::{Sending, Watch};
+use crate::edge::{ConnectionState, SendingAnswer};
 
-/// One connection's side of the service. Cheap to clone.
+/// The service for one connection. Cheap to clone.
 #[derive(Clone)]
 pub struct Connected(Arc<Shared>);
 
 struct Shared {
-    service: Service,
-    watch: Arc<Watch>,
+    service: HttpService,
+    state: Arc<ConnectionState>,
     secure: bool,
     protocol: Arc<Protocol>,
 }
 
-/// The connection was given up before its request began.
+/// The connection was closed, to make room or for a deadline, before its request began.
 #[derive(Debug, thiserror::Error)]
-#[error("the connection was given up before the request began")]
-pub struct GivenUp;
+#[error("the connection was closed before the request began")]
+pub struct AbandonedConnection;
 
 impl Connected {
-    pub fn new(service: Service, watch: Arc<Watch>, secure: bool, protocol: Arc<Protocol>) -> Self {
-        Self(Arc::new(Shared { service, watch, secure, protocol }))
+    pub fn new(service: HttpService, state: Arc<ConnectionState>, secure: bool, protocol: Arc<Protocol>) -> Self {
+        Self(Arc::new(Shared { service, state, secure, protocol }))
     }
 }
 
 impl hyper::service::Service<Request<Incoming>> for Connected {
-    type Response = Response<Answer>;
-    type Error = GivenUp;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, GivenUp>> + Send>>;
+    type Response = Response<WatchedBody>;
+    type Error = AbandonedConnection;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, AbandonedConnection>> + Send>>;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let shared = self.0.clone();
         let multiplexed = request.version() == Version::HTTP_2;
         if multiplexed {
-            shared.watch.multiplex();
+            shared.state.multiplex();
         }
         let has_body = !hyper::body::Body::is_end_stream(request.body());
-        let begun = shared.watch.begin(has_body);
-        let ending = multiplexed.then(|| Ending(shared.clone()));
+        let begun = shared.state.begin(has_body);
+        let ending = multiplexed.then(|| ConnectionEnd(shared.clone()));
         Box::pin(async move {
             if !begun {
-                return Err(GivenUp);
+                return Err(AbandonedConnection);
             }
             let response = shared.answer(request, has_body).await;
-            shared.watch.answered();
+            shared.state.answered();
             let length = response.extensions().get::<Length>().map_or(0, |length| length.0);
-            let sending = shared.watch.sends(length);
-            Ok(response.map(|body| Answer { body, ending, sending }))
+            let sending = shared.state.sends(length);
+            Ok(response.map(|body| WatchedBody { body, ending, sending }))
         })
     }
 }
 
 impl Shared {
     async fn answer(self: &Arc<Self>, request: Request<Incoming>, has_body: bool) -> Response<Body> {
-        if let Some(unsound) = head::unsound(&request, &self.watch) {
-            tracing::debug!(reason = %unsound, "a request's head was refused");
+        if let Some(unsound) = head::unsound(&request, &self.state) {
+            tracing::debug!(reason = %unsound, "request head refused");
             let mut response = ApiError::Bad(unsound.to_string()).respond(Dialect::V1);
             *response.status_mut() = unsound.status();
-            // Nobody knows where the next request would begin.
+            // The start of the next request is uncertain.
             if request.version() != Version::HTTP_2 {
                 response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
             }
@@ -91,7 +91,7 @@ impl Shared {
     }
 }
 
-/// A request's body, which says when all of it is there or nobody wants the rest.
+/// A request's body, which reports when it is complete or dropped.
 struct Moving {
     body: Incoming,
     shared: Arc<Shared>,
@@ -105,7 +105,7 @@ impl http_body::Body for Moving {
         let this = self.get_mut();
         let polled = Pin::new(&mut this.body).poll_frame(cx);
         if polled.is_ready() && this.body.is_end_stream() {
-            this.shared.watch.body_is_in();
+            this.shared.state.body_is_in();
         }
         polled
     }
@@ -121,33 +121,33 @@ impl http_body::Body for Moving {
 
 impl Drop for Moving {
     fn drop(&mut self) {
-        self.shared.watch.body_is_in();
+        self.shared.state.body_is_in();
     }
 }
 
-/// An answer's body. Where several requests may be under way, it says when it has left.
-pub struct Answer {
+/// An answer's body, which reports its progress, and on a multiplexed connection its end.
+pub struct WatchedBody {
     body: Body,
-    ending: Option<Ending>,
-    sending: Option<Sending>,
+    ending: Option<ConnectionEnd>,
+    sending: Option<SendingAnswer>,
 }
 
-struct Ending(Arc<Shared>);
+struct ConnectionEnd(Arc<Shared>);
 
-impl Drop for Ending {
+impl Drop for ConnectionEnd {
     fn drop(&mut self) {
-        self.0.watch.ended();
+        self.0.state.ended();
     }
 }
 
-impl http_body::Body for Answer {
+impl http_body::Body for WatchedBody {
     type Data = Bytes;
     type Error = axum::Error;
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         let this = self.get_mut();
         if let Some(ending) = &this.ending {
-            ending.0.watch.moved();
+            ending.0.state.moved();
         }
         if let Some(sending) = &mut this.sending {
             sending.moved();

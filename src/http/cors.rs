@@ -1,41 +1,42 @@
-//! Web pages of other origins. Those of a list may ask from within a browser, and never with the browser's own
-//! credentials, so that a page can do nothing that it could not do from anywhere else. All others change nothing: what a
-//! browser sends for any page reaches a service on its own machine, which may trust whoever does.
+//! Web pages of other origins (CORS). Pages of the origins in `cors.origins` may send requests from a browser, but
+//! without the browser's own credentials, so a page can do no more than any other client. Pages of all other origins
+//! may change nothing: a browser sends their requests even to a service on its own machine, which may require no token
+//! there.
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
-/// What a page may send.
+/// Request headers that a page may send.
 const HEADERS: &str = "authorization, content-encoding, content-type, if-none-match, x-hourglass-ack, x-request-id";
-/// What a page may read of an answer.
+/// Answer headers that a page may read.
 const EXPOSED: &str =
     "etag, retry-after, x-hourglass-ack, x-hourglass-warning, x-influxdb-error, x-next-cursor, x-request-id";
-/// Seconds for which a browser need not ask again.
+/// Seconds for which a browser may cache a preflight answer.
 const MAX_AGE: &str = "600";
-/// How the browser itself compares a page's origin with the address that it asks.
+/// Set by the browser: how the page's origin relates to the requested address.
 static SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// Who may ask.
+/// The allowed origins.
 #[derive(Debug, Clone, Default)]
 pub struct Cors {
     origins: Vec<HeaderValue>,
 }
 
 impl Cors {
-    /// For these origins. What no header can carry is no origin.
+    /// For these origins. Texts that are not valid header values are ignored.
     #[must_use]
     pub fn of(origins: &[String]) -> Self {
         Self { origins: origins.iter().filter_map(|origin| HeaderValue::from_str(origin).ok()).collect() }
     }
 
-    /// The origin that asks, when it may.
+    /// The request's origin, if it is allowed.
     pub(super) fn origin_of(&self, headers: &HeaderMap) -> Option<HeaderValue> {
         let origin = headers.get(header::ORIGIN)?;
         self.origins.iter().find(|known| *known == origin).cloned()
     }
 
-    /// The origin of a page that is neither ours nor of the list, when it would change something. Browsers name the
-    /// origin with whatever is not sent by GET or HEAD; other clients name none.
+    /// The request's origin, if it is foreign (neither this service's own nor allowed) and the request may change data.
+    /// Browsers send the origin with every request but GET and HEAD; other clients send none.
     pub(super) fn stranger<'a, B>(&self, request: &'a Request<B>) -> Option<&'a str> {
         let headers = request.headers();
         let origin = headers.get(header::ORIGIN)?;
@@ -54,7 +55,7 @@ impl Cors {
         (!is_ours).then_some(origin)
     }
 
-    /// The answer to a browser that asks what it may ask; to no other request.
+    /// The answer to a preflight request of an allowed origin; `None` for all other requests.
     pub(super) fn preflight(
         &self,
         method: &Method,
@@ -70,7 +71,7 @@ impl Cors {
         Some(response)
     }
 
-    /// Says on an answer who may read it, and that another origin may be told something else.
+    /// Adds the CORS headers to an answer.
     pub(super) fn mark(&self, headers: &mut HeaderMap, origin: Option<HeaderValue>) {
         if self.origins.is_empty() {
             return;

@@ -1,51 +1,46 @@
-//! Tables as RFC 4180 has them: a header row, lines that end with CR LF, quotes where they are needed.
+//! CSV rows by RFC 4180: lines that end with CR LF, quotes where needed.
 
 use super::json::{self, Times};
 use crate::reading::Value;
 use crate::reading::time::write_rfc3339;
 
-/// Ends a row.
 const LINE_END: &str = "\r\n";
 
-/// A row: cells with commas between them.
-pub fn row<'a>(out: &mut String, cells: impl IntoIterator<Item = Cell<'a>>, times: Times) {
+pub fn row<'a>(out: &mut String, cells: impl IntoIterator<Item = CsvCell<'a>>, times: Times) {
     for (number, cell) in cells.into_iter().enumerate() {
         if number > 0 {
             out.push(',');
         }
         match cell {
-            Cell::Nothing => {}
-            Cell::Text(text) => string(out, text),
-            Cell::Time(time) => match times {
+            CsvCell::Nothing => {}
+            CsvCell::Text(text) => string(out, text),
+            CsvCell::Time(time) => match times {
                 Times::Text => write_rfc3339(out, time),
                 Times::Epoch(unit) => out.push_str(&time.div_euclid(unit).to_string()),
             },
-            Cell::Value(Value::String(text)) => string(out, text),
-            Cell::Wide(sum) => out.push_str(&sum.to_string()),
-            // Sums may overflow: what is not finite is not there.
-            Cell::Value(Value::Float(value)) if !value.is_finite() => {}
-            Cell::Value(value) => json::value(out, value),
+            CsvCell::Value(Value::String(text)) => string(out, text),
+            CsvCell::Wide(sum) => out.push_str(&sum.to_string()),
+            // A sum may overflow: a value that is not finite is an empty cell.
+            CsvCell::Value(Value::Float(value)) if !value.is_finite() => {}
+            CsvCell::Value(value) => json::value(out, value),
         }
     }
     out.push_str(LINE_END);
 }
 
-/// What stands in a row.
 #[derive(Debug, Clone, Copy)]
-pub enum Cell<'a> {
-    /// Nothing, which is not the same as an empty text.
+pub enum CsvCell<'a> {
+    /// An absent value, written differently from an empty text.
     Nothing,
-    /// A name.
     Text(&'a str),
-    /// Nanoseconds, written as the query asks for.
+    /// Nanoseconds since the epoch.
     Time(i64),
-    /// A field's value.
     Value(&'a Value),
-    /// A sum of many integers.
+    /// A sum of integers that may exceed 64 bits.
     Wide(i128),
 }
 
-/// Empty text is quoted, so that it is told from nothing.
+/// Empty text is quoted, to distinguish it from an absent value.
 fn string(out: &mut String, text: &str) {
     if !text.is_empty() && !text.contains([',', '"', '\n', '\r']) {
         out.push_str(text);
@@ -64,10 +59,15 @@ mod tests {
     fn cells_are_quoted_where_they_must_be() {
         let mut out = String::new();
         let text = Value::String("a \"b\"".into());
-        let cells =
-            [Cell::Text("a,b"), Cell::Value(&text), Cell::Nothing, Cell::Text(""), Cell::Value(&Value::Boolean(true))];
+        let cells = [
+            CsvCell::Text("a,b"),
+            CsvCell::Value(&text),
+            CsvCell::Nothing,
+            CsvCell::Text(""),
+            CsvCell::Value(&Value::Boolean(true)),
+        ];
         row(&mut out, cells, Times::Text);
-        row(&mut out, [Cell::Time(1), Cell::Value(&Value::Integer(-3)), Cell::Text("é\n")], Times::Epoch(1));
+        row(&mut out, [CsvCell::Time(1), CsvCell::Value(&Value::Integer(-3)), CsvCell::Text("é\n")], Times::Epoch(1));
         assert_eq!(out, "\"a,b\",\"a \"\"b\"\"\",,\"\",true\r\n1,-3,\"é\n\"\r\n");
     }
 }

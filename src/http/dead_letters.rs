@@ -1,4 +1,4 @@
-//! What could not be stored, as it lies in this instance's dead-letter file.
+//! Lists this instance's dead-letter file: readings that could not be stored.
 
 use std::sync::Arc;
 
@@ -10,15 +10,15 @@ use serde_json::{Value, json};
 
 use super::App;
 use super::errors::{ApiError, Dialect};
-use super::known;
 use super::parameters::{Pairs, Parameters};
-use super::write::By;
+use super::params;
 use crate::access::Caller;
-use crate::ingest::dead_letters::{Lot, Outstanding};
+use crate::http::parameters::By;
+use crate::ingest::dead_letters::{Chunk, Outstanding};
 
-/// Most bytes of one lot's lines, and of an answer's.
+/// Most bytes of lines per chunk, and per answer.
 const BYTES: (usize, usize) = (16 << 10, 1 << 20);
-/// Most lots of an answer, when nothing else is asked for and at all.
+/// Chunks per answer: by default, and at most.
 const LOTS: (usize, usize) = (100, 1000);
 
 /// `GET /api/v1/dead-letters`.
@@ -30,39 +30,39 @@ pub async fn list(State(app): State<Arc<App>>, Extension(by): By, query: Pairs) 
 }
 
 async fn listed(app: &App, by: Caller, query: Pairs) -> Result<Value, ApiError> {
-    let parameters = Parameters::of(query, known::DEAD_LETTERS, by)?;
-    let lots_max = parameters.limit(LOTS.0, LOTS.1, "1000 lots")?;
+    let parameters = Parameters::of(query, params::DEAD_LETTERS, by)?;
+    let lots_max = parameters.limit(LOTS.0, LOTS.1, "the fixed maximum")?;
     let cursor = parameters.get("cursor").filter(|cursor| !cursor.is_empty()).map_or(Ok(0), str::parse);
-    let cursor = cursor.map_err(|_| ApiError::Bad("parameter cursor: it is none of ours".to_owned()))?;
+    let cursor = cursor.map_err(|_| ApiError::Bad("parameter cursor: pass next on as it was given".to_owned()))?;
     let letters = app.ingest.dead_letters();
     let unreadable = |error: std::io::Error| ApiError::Unreadable(format!("the dead-letter file: {error}"));
     let outstanding = letters.outstanding().await.map_err(unreadable)?;
-    let (lots, next) = letters.page(cursor, lots_max, BYTES).await.map_err(unreadable)?;
+    let (chunks, next) = letters.page(cursor, lots_max, BYTES).await.map_err(unreadable)?;
     Ok(json!({
         "readings": outstanding.readings(),
         "databases": outstanding.0,
-        "lots": lots.iter().map(shown).collect::<Vec<_>>(),
+        "lots": chunks.iter().map(shown).collect::<Vec<_>>(),
         "next": next.map(|next| next.to_string()),
     }))
 }
 
-fn shown(lot: &Lot) -> Value {
-    // Up to the last whole line, which also keeps a character whole.
-    let end = if lot.is_cut {
-        lot.lines.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1)
+fn shown(chunk: &Chunk) -> Value {
+    // Cut after the last whole line, so never inside a character.
+    let end = if chunk.is_cut {
+        chunk.lines.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1)
     } else {
-        lot.lines.len()
+        chunk.lines.len()
     };
     json!({
-        "database": lot.head.database, "readings": lot.head.readings, "kept": lot.head.kept, "reason": lot.head.reason,
-        "lines": String::from_utf8_lossy(&lot.lines[..end]), "is_cut": lot.is_cut,
+        "database": chunk.head.database, "readings": chunk.head.readings, "kept": chunk.head.kept, "reason": chunk.head.reason,
+        "lines": String::from_utf8_lossy(&chunk.lines[..end]), "is_cut": chunk.is_cut,
     })
 }
 
-/// What a flush is told that brought all to the store but these.
+/// The answer to a flush that stored everything except dead letters.
 pub fn not_stored(outstanding: &Outstanding) -> Response {
     let error = format!(
-        "not all that was acked is in the store: {} are dead letters (GET /api/v1/dead-letters)",
+        "not all acked readings are in the store: {} are dead letters (GET /api/v1/dead-letters lists them)",
         outstanding.described()
     );
     (StatusCode::CONFLICT, Json(json!({ "error": error, "dead_letters": outstanding.0 }))).into_response()

@@ -1,5 +1,5 @@
-//! What a body came compressed with, taken apart piece by piece as it arrives: nothing is held but what came out, which
-//! is counted before it is kept, and no room is taken because of a length that a client claims.
+//! Decompresses a body piece by piece as it arrives. Holds only the output, which is counted before it is stored;
+//! no memory is allocated from a length that a client claims.
 
 use std::io::{self, Write};
 
@@ -10,27 +10,25 @@ use zstd::stream::raw::{DParameter, Decoder, Operation};
 
 use super::errors::ApiError;
 
-/// Bytes that come out at a time.
+/// Output buffer size in bytes.
 const PIECE: usize = 16 << 10;
-/// The farthest that zstd may look back: 2^23 bytes, 8 MiB, which its decoder keeps. What the program `zstd` makes up
-/// to level 19 needs no more.
+/// The largest zstd window: 2^23 bytes (8 MiB) of decoder memory. The program `zstd` needs no more up to level 19.
 const ZSTD_WINDOW_LOG: u32 = 23;
 
-/// What a body may be compressed with.
+/// A `Content-Encoding`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Encoding {
-    /// Nothing.
     Identity,
-    /// gzip, of one member or several.
+    /// One or several members.
     Gzip,
-    /// zlib, as it should be, or bare deflate, as some send.
+    /// zlib, as the standard says, or bare deflate, as some clients send.
     Deflate,
-    /// zstd, of one frame or several.
+    /// One or several frames.
     Zstd,
 }
 
 impl Encoding {
-    /// What the headers say: one encoding, or none.
+    /// The encoding that the headers name; several at once are refused.
     pub fn of(headers: &HeaderMap) -> Result<Self, ApiError> {
         let mut values = headers.get_all(header::CONTENT_ENCODING).iter();
         let Some(value) = values.next() else { return Ok(Self::Identity) };
@@ -60,13 +58,13 @@ impl Encoding {
     }
 }
 
-/// Where what came out goes.
+/// Receives the decompressed bytes.
 pub trait Keep {
-    /// Takes bytes, or refuses them.
+    /// Stores bytes, or refuses them.
     fn keep(&mut self, data: &[u8]) -> Result<(), ApiError>;
 }
 
-/// A body on its way through its encoding.
+/// The decoder of one body.
 pub enum Decoding<K: Keep> {
     Identity(K),
     Gzip(Box<MultiGzDecoder<Refusing<K>>>),
@@ -75,7 +73,6 @@ pub enum Decoding<K: Keep> {
 }
 
 impl<K: Keep> Decoding<K> {
-    /// At a body's beginning.
     pub fn new(encoding: Encoding, kept: K) -> Result<Self, ApiError> {
         Ok(match encoding {
             Encoding::Identity => Self::Identity(kept),
@@ -90,7 +87,7 @@ impl<K: Keep> Decoding<K> {
         })
     }
 
-    /// Takes the next piece.
+    /// Decodes the next piece.
     pub fn take(&mut self, data: &[u8]) -> Result<(), ApiError> {
         match self {
             Self::Identity(kept) => kept.keep(data),
@@ -100,7 +97,7 @@ impl<K: Keep> Decoding<K> {
         }
     }
 
-    /// What was kept, when the body was whole.
+    /// Returns the receiver if the body was complete.
     pub fn finish(self) -> Result<K, ApiError> {
         match self {
             Self::Identity(kept) => Ok(kept),
@@ -110,14 +107,14 @@ impl<K: Keep> Decoding<K> {
                 Ok(finished.kept)
             }
             Self::Deflate(deflate) if deflate.ended => Ok(deflate.kept),
-            Self::Deflate(_) => Err(Encoding::Deflate.damaged("it ends too early")),
+            Self::Deflate(_) => Err(Encoding::Deflate.damaged("it is truncated")),
             Self::Zstd(zstd) if zstd.complete => Ok(zstd.kept),
-            Self::Zstd(_) => Err(Encoding::Zstd.damaged("it ends too early")),
+            Self::Zstd(_) => Err(Encoding::Zstd.damaged("it is truncated")),
         }
     }
 }
 
-/// Carries a refusal past `io::Error`, which cannot.
+/// Carries an [`ApiError`] past the `Write` interface, which only knows `io::Error`.
 pub struct Refusing<K: Keep> {
     kept: K,
     refused: Option<ApiError>,
@@ -139,12 +136,12 @@ impl<K: Keep> Write for Refusing<K> {
     }
 }
 
-/// Why a decoder stopped: its output was refused, or its input is no gzip.
+/// Why the decoder stopped: its output was refused, or its input is not valid gzip.
 fn gzip_refusal<K: Keep>(decoder: &mut MultiGzDecoder<Refusing<K>>, error: &io::Error) -> ApiError {
     decoder.get_mut().refused.take().unwrap_or_else(|| Encoding::Gzip.damaged(error))
 }
 
-/// zlib or bare deflate, told apart by the first two bytes.
+/// zlib or bare deflate, distinguished by the first two bytes.
 pub struct Deflate<K: Keep> {
     kept: K,
     first: Vec<u8>,
@@ -171,7 +168,7 @@ impl<K: Keep> Deflate<K> {
         let mut piece = [0; PIECE];
         loop {
             if self.ended {
-                let rest = if data.is_empty() { Ok(()) } else { Err("something follows its end") };
+                let rest = if data.is_empty() { Ok(()) } else { Err("data follows its end") };
                 return rest.map_err(|reason| Encoding::Deflate.damaged(reason));
             }
             let (before_in, before_out) = (inflate.total_in(), inflate.total_out());
@@ -183,28 +180,28 @@ impl<K: Keep> Deflate<K> {
             self.kept.keep(&piece[..written])?;
             data = &data[read..];
             self.ended = status == Status::StreamEnd;
-            // With room left in the piece and nothing more to read, the rest is still to come.
+            // All input is consumed and the buffer was not filled: the decoder holds no more output.
             if !self.ended && data.is_empty() && written < PIECE {
                 return Ok(());
             }
             if !self.ended && read == 0 && written == 0 {
-                return Err(Encoding::Deflate.damaged("it goes no further"));
+                return Err(Encoding::Deflate.damaged("the decoder makes no progress"));
             }
         }
     }
 }
 
-/// The head of zlib: deflate with a window it knows, and a checksum over both bytes. A bare stream begins like that
-/// only with a stored block whose padding is not zero, which nobody makes.
+/// Whether the bytes are a zlib header: method deflate, a valid window size, and the header checksum. A bare deflate
+/// stream begins like this only with a stored block whose padding bits are not zero, which no encoder writes.
 fn is_zlib([first, second]: [u8; 2]) -> bool {
     first & 0x0f == 8 && first >> 4 <= 7 && (u16::from(first) << 8 | u16::from(second)) % 31 == 0
 }
 
-/// Frames of zstd, one after the other.
+/// One or several zstd frames.
 pub struct Zstd<K: Keep> {
     kept: K,
     decoder: Decoder<'static>,
-    /// Whether no frame is half there.
+    /// Whether the input so far ends at the end of a frame.
     complete: bool,
 }
 
@@ -219,7 +216,7 @@ impl<K: Keep> Zstd<K> {
             if status.bytes_read > 0 || status.bytes_written > 0 {
                 self.complete = status.remaining == 0;
             }
-            // More may come out of what is in the decoder only when the piece was filled.
+            // The decoder can hold more output only if the buffer was filled.
             if data.is_empty() && status.bytes_written < PIECE {
                 return Ok(());
             }
@@ -250,7 +247,7 @@ mod tests {
         }
     }
 
-    /// The same bytes by every way of packing them.
+    /// The same bytes in every encoding.
     fn packed(plain: &[u8]) -> Vec<(Encoding, Vec<u8>)> {
         macro_rules! by {
             ($encoder:ident) => {{
@@ -306,7 +303,7 @@ mod tests {
                 assert!(matches!(three, ApiError::TooLarge { .. }), "{encoding:?}: {three:?}");
             }
         }
-        // A frame that is to be skipped holds anything.
+        // A skippable frame may hold anything.
         let mut skipped = vec![0x50, 0x2a, 0x4d, 0x18, 3, 0, 0, 0, 1, 2, 3];
         skipped.extend(zstd::stream::encode_all(&b"m v=1"[..], 3).unwrap());
         assert_eq!(unpack(Encoding::Zstd, &[&skipped]).unwrap(), b"m v=1");
@@ -318,7 +315,7 @@ mod tests {
             let bomb = unpack(encoding, &[&bytes]).unwrap_err();
             assert!(matches!(bomb, ApiError::TooLarge { .. }), "{encoding:?}: {bomb:?}");
         }
-        // A frame that claims a window of 1 GiB gets none.
+        // A frame that declares a window of 1 GiB is refused.
         let claim = [0x28, 0xb5, 0x2f, 0xfd, 0x00, 0xa0, 0x01, 0x00, 0x00];
         assert!(matches!(unpack(Encoding::Zstd, &[&claim]), Err(ApiError::Bad(_))));
     }

@@ -1,5 +1,5 @@
-//! The one list of endpoints. Routes, what `GET /` says of them, the labels of their metrics and `/openapi.json` are all
-//! made of it: what is served is described, and the other way round.
+//! The list of endpoints. Routes, the text of `GET /`, metric labels and `/openapi.json` are all generated from it, so
+//! an endpoint is served exactly if it is described.
 
 use std::sync::Arc;
 
@@ -12,123 +12,120 @@ use tower_http::compression::predicate::SizeAbove;
 
 use super::auth::Needs;
 use super::errors::Dialect;
-use super::known::{self, Parameter};
+use super::params::{self, Parameter};
 use super::{App, dead_letters, influx_query, lists, openapi, readings, sensors, status, summary, write};
 
-/// An endpoint.
 pub struct Endpoint {
-    /// GET or POST.
+    /// `GET` or `POST`; `HEAD` is derived from `GET`.
     pub method: &'static str,
-    /// With names in braces for what varies.
+    /// Variable parts are names in braces.
     pub path: &'static str,
-    /// In one sentence.
+    /// One phrase, shown by `GET /` and as the OpenAPI summary.
     pub what: &'static str,
-    /// What it takes in the URL.
+    /// Query parameters.
     pub query: &'static [Parameter],
-    /// What it takes as a body: media types, each with the name of its schema.
-    pub body: &'static [Content],
-    /// What it may answer.
-    pub answers: &'static [&'static [Answer]],
-    /// Whether its answers are worth compressing.
+    /// Media types of the request body, each with the name of its schema.
+    pub body: &'static [MediaType],
+    pub answers: &'static [&'static [DescribedAnswer]],
+    /// Whether answers are compressed if the client accepts it.
     pub compressed: bool,
-    /// What whoever asks must be allowed.
+    /// What the caller must be allowed to do.
     pub needs: Needs,
-    /// Who answers.
-    pub by: By,
+    pub by: Handler,
 }
 
-/// Who answers an endpoint's requests.
-pub enum By {
-    /// Its route.
+/// How requests reach the code that answers them.
+pub enum Handler {
+    /// Through the router.
     Route(fn() -> MethodRouter<Arc<App>>),
-    /// Whoever takes line protocol, by a short way: many devices send a single reading per request, and finding its route
-    /// would take as long as judging it.
+    /// Directly to the line protocol handler: many devices send one reading per request, and routing would take as long
+    /// as validating it.
     Lines(Dialect),
 }
 
 /// A media type, and the name of its schema.
-pub type Content = (&'static str, &'static str);
+pub type MediaType = (&'static str, &'static str);
 
-/// A status with what it means and the bodies it comes with.
-pub type Answer = (u16, &'static str, &'static [Content]);
+/// A status, its description, and the media types of its body.
+pub type DescribedAnswer = (u16, &'static str, &'static [MediaType]);
 
 const JSON: &str = "application/json";
 const NDJSON: &str = "application/x-ndjson";
 const CSV: &str = "text/csv";
 const TEXT: &str = "text/plain";
 
-const fn json(schema: &'static str) -> Content {
+const fn json(schema: &'static str) -> MediaType {
     (JSON, schema)
 }
 
-const LINES: &[Content] = &[(TEXT, "Text")];
-const FORM: &[Content] = &[("application/x-www-form-urlencoded", "Form")];
+const LINES: &[MediaType] = &[(TEXT, "Text")];
+const FORM: &[MediaType] = &[("application/x-www-form-urlencoded", "Form")];
 /// The body of most failures.
-pub const FAILED: &[Content] = &[json("Error")];
-/// What every question may come to.
-const ASKED: &[Answer] = &[
-    (400, "A parameter that cannot be used, or a limit; the text names it.", FAILED),
-    (503, "The answer cannot be complete now: try again.", FAILED),
+pub const FAILED: &[MediaType] = &[json("Error")];
+/// Failures of every read endpoint.
+const ASKED: &[DescribedAnswer] = &[
+    (400, "A parameter is invalid or a limit is exceeded; the text names it.", FAILED),
+    (503, "A complete answer is not available now: try again.", FAILED),
 ];
-/// Of ranges that are over.
-pub const KNOWN: &[Answer] = &[(304, "The client has this answer already (`If-None-Match`).", &[])];
-const READ: &[Answer] = &[(
+/// For ranges that end in the past.
+pub const NOT_MODIFIED: &[DescribedAnswer] = &[(304, "The client has this answer already (`If-None-Match`).", &[])];
+const READ: &[DescribedAnswer] = &[(
     200,
-    "Readings. In NDJSON and CSV the header X-Next-Cursor has `next`; of ranges that are over there is an ETag.",
+    "Readings. In NDJSON and CSV the header X-Next-Cursor has `next`. Ranges that end in the past have an ETag.",
     &[json("Readings"), (NDJSON, "Text"), (CSV, "Text")],
 )];
-const WINDOWS: &[Answer] =
-    &[(200, "Windows; of ranges that are over with an ETag.", &[json("Windows"), (NDJSON, "Text"), (CSV, "Text")])];
-const NOTHING: &[Answer] = &[(404, "No such endpoint.", FAILED)];
-const ELSEWHERE: &[Answer] = &[(404, "It has an address of its own (status.listen).", FAILED)];
-const KEPT: &[Answer] = &[(204, "All readings are kept.", &[])];
-/// What every write may come to, but for its own shape of errors.
-const WRITTEN: &[Answer] = &[
-    (400, "Some readings were not kept, or a parameter cannot be used.", FAILED),
+const WINDOWS: &[DescribedAnswer] =
+    &[(200, "Windows. Ranges that end in the past have an ETag.", &[json("Windows"), (NDJSON, "Text"), (CSV, "Text")])];
+const NOTHING: &[DescribedAnswer] = &[(404, "No such endpoint.", FAILED)];
+const ELSEWHERE: &[DescribedAnswer] = &[(404, "Served only on the status address (status.listen).", FAILED)];
+const KEPT: &[DescribedAnswer] = &[(204, "All readings are stored durably.", &[])];
+/// Failures of every write; the endpoints differ in the shape of error bodies.
+const WRITTEN: &[DescribedAnswer] = &[
+    (400, "Some readings were rejected, or a parameter is invalid.", FAILED),
     (413, "The body is too large (limits.body_bytes).", FAILED),
-    (415, "An encoding that is not known.", FAILED),
-    (429, "A quota is used up: try again when `Retry-After` says.", FAILED),
-    (503, "Nothing is promised: send it again.", FAILED),
+    (415, "Content-Encoding is not supported.", FAILED),
+    (429, "A quota is used up: try again after the time in `Retry-After`.", FAILED),
+    (503, "The write is not acknowledged: send it again.", FAILED),
 ];
-const FAILED_V2: &[Content] = &[json("ErrorV2")];
-const WRITTEN_V2: &[Answer] = &[
-    (400, "Some readings were not kept, or a parameter cannot be used.", FAILED_V2),
+const FAILED_V2: &[MediaType] = &[json("ErrorV2")];
+const WRITTEN_V2: &[DescribedAnswer] = &[
+    (400, "Some readings were rejected, or a parameter is invalid.", FAILED_V2),
     (413, "The body is too large (limits.body_bytes).", FAILED_V2),
-    (415, "An encoding that is not known.", FAILED_V2),
-    (422, "Some fields were of another type than they had been.", FAILED_V2),
-    (429, "A quota is used up: try again when `Retry-After` says.", FAILED_V2),
-    (503, "Nothing is promised: send it again.", FAILED_V2),
+    (415, "Content-Encoding is not supported.", FAILED_V2),
+    (422, "Some fields have another type than before.", FAILED_V2),
+    (429, "A quota is used up: try again after the time in `Retry-After`.", FAILED_V2),
+    (503, "The write is not acknowledged: send it again.", FAILED_V2),
 ];
-const FAILED_V3: &[Content] = &[json("ErrorV3")];
-const WRITTEN_V3: &[Answer] = &[
-    (400, "Some readings were not kept, or a parameter cannot be used.", FAILED_V3),
+const FAILED_V3: &[MediaType] = &[json("ErrorV3")];
+const WRITTEN_V3: &[DescribedAnswer] = &[
+    (400, "Some readings were rejected, or a parameter is invalid.", FAILED_V3),
     (413, "The body is too large (limits.body_bytes).", FAILED_V3),
-    (415, "An encoding that is not known.", FAILED_V3),
-    (429, "A quota is used up: try again when `Retry-After` says.", FAILED_V3),
-    (503, "Nothing is promised: send it again.", FAILED_V3),
+    (415, "Content-Encoding is not supported.", FAILED_V3),
+    (429, "A quota is used up: try again after the time in `Retry-After`.", FAILED_V3),
+    (503, "The write is not acknowledged: send it again.", FAILED_V3),
 ];
-const ACKED: &[Answer] = &[
-    (200, "All readings are kept.", &[json("Ack")]),
-    (400, "Some readings were not kept, or a parameter cannot be used.", &[json("AckOrError")]),
+const ACKED: &[DescribedAnswer] = &[
+    (200, "All readings are stored durably.", &[json("Ack")]),
+    (400, "Some readings were rejected, or a parameter is invalid.", &[json("AckOrError")]),
     (403, "The token does not allow this.", &[json("AckOrError")]),
     (413, "The body is too large (limits.body_bytes).", FAILED),
-    (415, "An encoding that is not known.", FAILED),
-    (429, "A quota is used up: try again when `Retry-After` says.", FAILED),
-    (503, "Nothing is promised: send it again.", FAILED),
+    (415, "Content-Encoding is not supported.", FAILED),
+    (429, "A quota is used up: try again after the time in `Retry-After`.", FAILED),
+    (503, "The write is not acknowledged: send it again.", FAILED),
 ];
-const RESULTS: &[Answer] = &[
-    (200, "A result per statement.", &[json("Results"), (CSV, "Text"), ("application/csv", "Text")]),
+const RESULTS: &[DescribedAnswer] = &[
+    (200, "One result per statement.", &[json("Results"), (CSV, "Text"), ("application/csv", "Text")]),
     (400, "The statements cannot be parsed.", &[json("Error"), (CSV, "Text"), ("application/csv", "Text")]),
-    (503, "The answer cannot be complete now: try again.", FAILED),
+    (503, "A complete answer is not available now: try again.", FAILED),
 ];
-const FORM_READ: &[Answer] =
-    &[(413, "The body is too large (limits.body_bytes).", FAILED), (415, "An encoding that is not known.", FAILED)];
-const HEALTHY: &[Answer] =
+const FORM_READ: &[DescribedAnswer] =
+    &[(413, "The body is too large (limits.body_bytes).", FAILED), (415, "Content-Encoding is not supported.", FAILED)];
+const HEALTHY: &[DescribedAnswer] =
     &[(200, "Writes are acked.", &[json("Health")]), (503, "Writes are not acked.", &[json("Health")])];
 
 macro_rules! endpoints {
-    (@by lines $dialect:ident) => { By::Lines(Dialect::$dialect) };
-    (@by route $route:expr) => { By::Route(|| $route) };
+    (@by lines $dialect:ident) => { Handler::Lines(Dialect::$dialect) };
+    (@by route $route:expr) => { Handler::Route(|| $route) };
     ($($method:literal $path:literal, $needs:ident, $what:literal, $query:expr, $body:expr, $answers:expr, $compressed:expr, $how:ident $by:tt;)*) => {
         &[$(Endpoint {
             method: $method, path: $path, what: $what, query: $query, body: $body, answers: $answers,
@@ -137,68 +134,67 @@ macro_rules! endpoints {
     };
 }
 
-/// Every endpoint.
 pub const ENDPOINTS: &[Endpoint] = endpoints! {
-    "GET" "/", Nothing, "this list", &[], &[], &[&[(200, "A line per endpoint.", LINES)]], true, route (get(status::endpoints));
-    "GET" "/openapi.json", Nothing, "this list for programs: OpenAPI 3.1", &[], &[],
-        &[&[(200, "This.", &[json("Anything")])]], true, route (get(openapi::document));
-    "POST" "/api/v1/readings", Token, "write JSON readings: one object, an array, or NDJSON", known::WRITE,
+    "GET" "/", Nothing, "this list", &[], &[], &[&[(200, "One line per endpoint.", LINES)]], true, route (get(status::endpoints));
+    "GET" "/openapi.json", Nothing, "this list as OpenAPI 3.1", &[], &[],
+        &[&[(200, "This document.", &[json("Anything")])]], true, route (get(openapi::document));
+    "POST" "/api/v1/readings", Token, "write JSON readings: one object, an array, or NDJSON", params::WRITE,
         &[json("Written"), (NDJSON, "Text")], &[ACKED], false, route (post(write::native));
-    "GET" "/api/v1/readings", Token, "raw readings", known::READINGS, &[], &[READ, KNOWN, ASKED], true, route (get(readings::readings));
-    "GET" "/api/v1/summary", Token, "windows: summaries by step", known::SUMMARY, &[], &[WINDOWS, KNOWN, ASKED], true,
+    "GET" "/api/v1/readings", Token, "raw readings", params::READINGS, &[], &[READ, NOT_MODIFIED, ASKED], true, route (get(readings::readings));
+    "GET" "/api/v1/summary", Token, "summaries of readings per time window", params::SUMMARY, &[], &[WINDOWS, NOT_MODIFIED, ASKED], true,
         route (get(summary::summary));
-    "GET" "/api/v1/sensors", Token, "sensors with their fields, latest reading and outlier mark", known::SENSORS, &[],
+    "GET" "/api/v1/sensors", Token, "sensors with their fields, latest reading and outlier flag", params::SENSORS, &[],
         &[&[(200, "Sensors.", &[json("Sensors")])], ASKED], true, route (get(sensors::sensors));
-    "GET" "/api/v1/latest", Token, "the latest reading of each sensor", known::LATEST, &[], &[READ, ASKED], true,
+    "GET" "/api/v1/latest", Token, "the latest reading of each sensor", params::LATEST, &[], &[READ, ASKED], true,
         route (get(sensors::latest));
-    "GET" "/api/v1/measurements", Token, "measurements with how many sensors they have", known::LISTS, &[],
+    "GET" "/api/v1/measurements", Token, "measurements, each with its number of sensors", params::LISTS, &[],
         &[&[(200, "Measurements.", &[json("Measurements")])], ASKED], true, route (get(lists::measurements));
-    "GET" "/api/v1/tags", Token, "tag keys with how many values and sensors they have", known::LISTS, &[],
+    "GET" "/api/v1/tags", Token, "tag keys, each with its number of values and sensors", params::LISTS, &[],
         &[&[(200, "Tag keys.", &[json("Tags")])], ASKED], true, route (get(lists::tags));
-    "GET" "/api/v1/tags/{key}", Token, "a tag's values with how many sensors they have", known::LISTS, &[],
+    "GET" "/api/v1/tags/{key}", Token, "the values of a tag, each with its number of sensors", params::LISTS, &[],
         &[&[(200, "Values.", &[json("Values")])], NOTHING, ASKED], true, route (get(lists::tag_values));
-    "GET" "/api/v1/fields", Token, "fields with the type of their values", known::LISTS, &[],
+    "GET" "/api/v1/fields", Token, "fields, each with the type of its values", params::LISTS, &[],
         &[&[(200, "Fields.", &[json("Fields")])], ASKED], true, route (get(lists::fields));
-    "POST" "/api/v1/flush", Admin, "204 when all that was acked before is in the store", &[], &[],
-        &[&[(204, "It is.", &[]), (409, "All but dead letters, which cannot be stored.", &[json("NotStored")]),
-            (503, "It is not yet.", FAILED)]], false, route (post(write::flush));
-    "GET" "/api/v1/dead-letters", Admin, "readings that could not be stored, by lots with the reason", known::DEAD_LETTERS,
-        &[], &[&[(200, "Lots.", &[json("DeadLetters")])], ASKED], true, route (get(dead_letters::list));
-    "GET" "/api/v1/status", Metrics, "how far the store is behind: readings, seconds, bytes of the log", &[], &[],
-        &[&[(200, "So far.", &[json("Status")])], ELSEWHERE], true, route (get(status::status));
-    "POST" "/write", Token, "line protocol, as InfluxDB 1.x takes it", known::WRITE, LINES, &[KEPT, WRITTEN], false,
+    "POST" "/api/v1/flush", Admin, "store all acked readings now: 204 when done", &[], &[],
+        &[&[(204, "All readings acked before are in the store.", &[]), (409, "All are in the store except dead letters.", &[json("NotStored")]),
+            (503, "Not all are in the store yet: try again.", FAILED)]], false, route (post(write::flush));
+    "GET" "/api/v1/dead-letters", Admin, "dead letters: readings that could not be stored, with the reason", params::DEAD_LETTERS,
+        &[], &[&[(200, "Dead letters in chunks, each with its reason.", &[json("DeadLetters")])], ASKED], true, route (get(dead_letters::list));
+    "GET" "/api/v1/status", Metrics, "how far the store is behind the log: readings, seconds, bytes", &[], &[],
+        &[&[(200, "The status.", &[json("Status")])], ELSEWHERE], true, route (get(status::status));
+    "POST" "/write", Token, "write line protocol, compatible with InfluxDB 1.x", params::WRITE, LINES, &[KEPT, WRITTEN], false,
         lines V1;
-    "POST" "/api/v2/write", Token, "line protocol, as InfluxDB 2.x takes it", known::WRITE_V2, LINES, &[KEPT, WRITTEN_V2], false,
+    "POST" "/api/v2/write", Token, "write line protocol, compatible with InfluxDB 2.x", params::WRITE_V2, LINES, &[KEPT, WRITTEN_V2], false,
         lines V2;
-    "POST" "/api/v3/write_lp", Token, "line protocol, as InfluxDB 3 takes it", known::WRITE_V3, LINES, &[KEPT, WRITTEN_V3], false,
+    "POST" "/api/v3/write_lp", Token, "write line protocol, compatible with InfluxDB 3", params::WRITE_V3, LINES, &[KEPT, WRITTEN_V3], false,
         lines V3;
-    "GET" "/query", Token, "InfluxQL: SELECT, SHOW", known::QUERY, &[], &[RESULTS], true, route (get(influx_query::by_get));
-    "POST" "/query", Token, "InfluxQL, CREATE DATABASE too; parameters in the URL or in a form", known::QUERY, FORM, &[RESULTS, FORM_READ], true,
+    "GET" "/query", Token, "InfluxQL: SELECT, SHOW", params::QUERY, &[], &[RESULTS], true, route (get(influx_query::by_get));
+    "POST" "/query", Token, "InfluxQL, also CREATE, DROP and DELETE; parameters in the URL or in a form", params::QUERY, FORM, &[RESULTS, FORM_READ], true,
         route (post(influx_query::by_post));
-    "GET" "/ping", Nothing, "204, or the version with ?verbose=true", known::PING, &[],
-        &[&[(204, "Here.", &[]), (200, "The version.", &[json("Version")])]], false, route (get(status::ping));
-    "GET" "/health", Nothing, "whether writes are acked, and how the store does", &[], &[], &[HEALTHY], false, route (get(status::health));
+    "GET" "/ping", Nothing, "204, or the version with ?verbose=true", params::PING, &[],
+        &[&[(204, "The service is running.", &[]), (200, "The version.", &[json("Version")])]], false, route (get(status::ping));
+    "GET" "/health", Nothing, "whether writes are acked, and the state of log, store and databases", &[], &[], &[HEALTHY], false, route (get(status::health));
     "GET" "/ready", Nothing, "200 while writes are acked, 503 otherwise", &[], &[],
         &[&[(200, "Writes are acked.", &[json("Ready")]), (503, "Writes are not acked.", &[json("Ready")])]], false,
         route (get(status::ready));
-    "GET" "/settings", Nothing, "what QuestDB's clients ask before they write", &[], &[],
-        &[&[(200, "Versions of line protocol.", &[json("Settings")])]], false, route (get(status::settings));
+    "GET" "/settings", Nothing, "settings that QuestDB clients read before they write", &[], &[],
+        &[&[(200, "Supported versions of line protocol.", &[json("Settings")])]], false, route (get(status::settings));
     "GET" "/metrics", Metrics, "metrics for Prometheus", &[], &[], &[&[(200, "Metrics.", LINES)], ELSEWHERE], true, route (get(status::metrics));
 };
 
-/// What there is at a path.
+/// The result of [`find`].
 #[derive(Clone, Copy)]
-pub struct Found {
-    /// The endpoint for the method; `None` where there is none.
+pub struct MatchedEndpoint {
+    /// `None` if no endpoint has this path and method.
     pub endpoint: Option<&'static Endpoint>,
-    /// The pattern that the path fits, or `other`: never the path as sent.
+    /// The pattern that matches the path, or `other`; never the path as sent.
     pub route: &'static str,
 }
 
-/// What a request is about.
-pub fn find(method: &Method, path: &str) -> Found {
+/// Finds the endpoint of a request.
+pub fn find(method: &Method, path: &str) -> MatchedEndpoint {
     let method = if *method == Method::HEAD { "GET" } else { method.as_str() };
-    let mut found = Found { endpoint: None, route: "other" };
+    let mut found = MatchedEndpoint { endpoint: None, route: "other" };
     for endpoint in ENDPOINTS.iter().filter(|endpoint| endpoint.is_at(path)) {
         found.route = endpoint.path;
         if endpoint.method == method {
@@ -209,14 +205,14 @@ pub fn find(method: &Method, path: &str) -> Found {
     found
 }
 
-/// The methods that a path is answered to.
+/// The methods that a path supports.
 pub fn methods(path: &str) -> Vec<&'static str> {
     let here = ENDPOINTS.iter().filter(|endpoint| endpoint.is_at(path)).map(|endpoint| endpoint.method);
     here.flat_map(|method| if method == "GET" { vec!["GET", "HEAD"] } else { vec![method] }).collect()
 }
 
 impl Endpoint {
-    /// Whether its pattern takes a path.
+    /// Whether the pattern matches a path.
     pub fn is_at(&self, path: &str) -> bool {
         match self.path.split_once('{') {
             None => self.path == path,
@@ -225,20 +221,19 @@ impl Endpoint {
     }
 }
 
-/// An answer of fewer bytes is sent as it is: it fits into a packet anyway.
+/// Smaller answers are not compressed: they fit into one packet anyway.
 const COMPRESSED_FROM: u64 = 1024;
 
-/// All routes.
 pub fn router(app: Arc<App>) -> Router {
-    // Fast, as answers are built and compressed while others wait; writes are not touched.
+    // The fastest level, since compression shares the CPU with other requests. Request bodies are not affected.
     let compression =
         CompressionLayer::new().quality(CompressionLevel::Fastest).compress_when(SizeAbove::new(COMPRESSED_FROM));
     let mut router = Router::new();
     for endpoint in ENDPOINTS {
         let route = match endpoint.by {
-            By::Route(route) => route(),
-            // Here for those alone who ask by another method.
-            By::Lines(_) => MethodRouter::new(),
+            Handler::Route(route) => route(),
+            // Registered only so that other methods on this path get 405.
+            Handler::Lines(_) => MethodRouter::new(),
         };
         let route = if endpoint.compressed { route.layer(compression.clone()) } else { route };
         router = router.route(endpoint.path, route);

@@ -1,5 +1,5 @@
-//! What goes wrong in a request, and how each kind of client is told: the status, the body's
-//! shape and the headers that their libraries look for.
+//! Errors of requests, and how each kind of client receives them: the status, the shape of the body, and the headers
+//! that client libraries evaluate.
 
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
@@ -12,21 +12,21 @@ use crate::ingest::{AckLevel, IngestError, Rejected};
 use crate::query::{Passing, QueryError};
 use crate::reading::Rejection;
 
-/// Seconds that a client is asked to wait before it tries again.
+/// Seconds in `Retry-After` of a 503.
 const RETRY_AFTER: &str = "1";
-/// What clients without a token are asked for; some send one only when asked.
+/// Sent with 401: some clients send credentials only after a challenge.
 const CHALLENGE: &str = "Basic realm=\"hourglass\"";
-/// Tells of what is kept and yet not as it should be: quotas nearly used up, timestamps that look odd.
+/// Carries warnings of a successful write: quotas nearly used up, timestamps that look wrong.
 pub const WARNING_HEADER: &str = "x-hourglass-warning";
-/// Names the level that an ack reached, and that a request asks for.
+/// In a request the ack level asked for, in an answer the level reached.
 pub const ACK_HEADER: &str = "x-hourglass-ack";
-/// How much of an error text goes into a header.
+/// Most bytes of an error text in a header.
 const HEADER_BYTES_MAX: usize = 1024;
 
-/// Whose shape an answer has.
+/// The client family whose format an answer has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dialect {
-    /// `{"error": "…"}`, as `InfluxDB` 1.x answers; also our own API's.
+    /// `{"error": "…"}`, as `InfluxDB` 1.x answers; also the native API.
     V1,
     /// `{"code": "…", "message": "…"}`, as `InfluxDB` 2.x answers.
     V2,
@@ -34,25 +34,24 @@ pub enum Dialect {
     V3,
 }
 
-/// Why a request was not answered as asked.
 #[derive(Debug, Clone)]
 pub enum ApiError {
-    /// A parameter or header that cannot be used; the text names it and says what would do.
+    /// An invalid parameter or header; the text names it and says what is valid.
     Bad(String),
-    /// A body, or what it decompresses to, over `limits.body_bytes`.
+    /// The body exceeds `limits.body_bytes`, on the wire or decompressed.
     TooLarge {
-        /// The limit's value.
+        /// In bytes.
         limit: usize,
     },
-    /// A body that did not arrive in time. Not 408, on which Telegraf drops its readings.
+    /// The body did not arrive in time. The status is not 408, on which Telegraf drops its readings.
     BodyTimeout,
-    /// A body in an encoding not known here.
+    /// The body's encoding is not supported.
     Encoding(String),
-    /// What was asked for lies on a disk that does not give it.
+    /// A file cannot be read; the text names it.
     Unreadable(String),
-    /// Nobody knows who sent it.
+    /// The sender is not authenticated.
     Denied(Denied),
-    /// Who sent it may not do this; the text names what.
+    /// The sender may not do this; the text says what.
     Forbidden(String),
     /// Writing failed.
     Ingest(IngestError),
@@ -87,7 +86,7 @@ impl From<QueryError> for ApiError {
 }
 
 impl ApiError {
-    /// The status: 503 for what waiting mends, never 5xx for data that can never be accepted.
+    /// The status: 503 if a retry may succeed, never 5xx for data that can never be accepted.
     pub fn status(&self) -> StatusCode {
         match self {
             Self::Bad(_) => StatusCode::BAD_REQUEST,
@@ -134,7 +133,7 @@ impl ApiError {
         }
     }
 
-    /// What the client is told.
+    /// The text for the client.
     pub fn message(&self) -> String {
         match self {
             Self::Bad(message) => message.clone(),
@@ -147,13 +146,13 @@ impl ApiError {
                 "the body did not arrive in time (server.body_timeout, and 1 KiB/s after 10 s)".to_owned()
             }
             Self::Encoding(encoding) => {
-                format!("content encoding {encoding:?} is not known: use one of gzip, deflate and zstd, or none")
+                format!("content encoding {encoding:?} is not supported: use gzip, deflate, zstd or none")
             }
-            Self::Unreadable(what) => format!("not readable at present: {what}"),
-            // What of it was wrong is for nobody to know but the audit log.
-            Self::Denied(Denied::Unavailable) => "the tokens are not known at present".to_owned(),
+            Self::Unreadable(what) => format!("cannot read {what}"),
+            // The client is not told what was wrong with the token; the audit log has the reason.
+            Self::Denied(Denied::Unavailable) => "the tokens are not loaded yet: try again later".to_owned(),
             Self::Denied(_) => {
-                "authorization failed: send a token that counts (Authorization: Token …, Bearer …, Basic, or ?p=)"
+                "authorization failed: send a valid token (Authorization: Token …, Bearer … or Basic, or the parameter p)"
                     .to_owned()
             }
             Self::Forbidden(what) => format!("forbidden: {what}"),
@@ -162,7 +161,6 @@ impl ApiError {
         }
     }
 
-    /// The answer in a dialect.
     pub fn respond(&self, dialect: Dialect) -> Response {
         let (status, message) = (self.status(), self.message());
         let body = match dialect {
@@ -184,7 +182,7 @@ impl ApiError {
             }
             _ => {}
         }
-        // The readings are safe; only the level that was asked for was not reached.
+        // The write is in the WAL; only the requested ack level was not reached.
         if matches!(self, Self::Ingest(IngestError::StoreTimeout(_) | IngestError::DeletionTimeout(_))) {
             response.headers_mut().insert(ACK_HEADER, HeaderValue::from_static(AckLevel::Log.name()));
         }
@@ -231,14 +229,14 @@ fn error_response(status: StatusCode, message: &str, body: &Value, dialect: Dial
     response
 }
 
-/// A text as far as a header can hold it: no line ends, nothing beyond ASCII.
+/// A text as a header value: shortened, with a space for each character that is not printable ASCII.
 pub fn in_header(text: &str) -> Option<HeaderValue> {
     let shown: String =
         text.chars().take(HEADER_BYTES_MAX).map(|c| if c.is_ascii_graphic() { c } else { ' ' }).collect();
     HeaderValue::from_str(shown.trim()).ok()
 }
 
-/// The answer to a write of which something was not kept; what was kept is acked.
+/// The answer to a write with rejected readings; the accepted ones are acked.
 pub fn respond_partial(dialect: Dialect, accepted: usize, rejected: &Rejected) -> Response {
     if is_forbidden(accepted, rejected) {
         return ApiError::Forbidden(v1_message(accepted, rejected)).respond(dialect);
@@ -269,12 +267,12 @@ pub fn respond_partial(dialect: Dialect, accepted: usize, rejected: &Rejected) -
     }
 }
 
-/// Whether nothing was kept because the sender may write none of it.
+/// Whether all readings were rejected because the sender may not write them.
 pub fn is_forbidden(accepted: usize, rejected: &Rejected) -> bool {
     accepted == 0 && rejected.count > 0 && rejected.reasons.keys().all(|reason| *reason == "forbidden")
 }
 
-/// The words that 1.x clients look for: `unable to parse` and `partial write`, with `dropped=`.
+/// Contains the words that 1.x clients look for: `unable to parse`, and `partial write` with `dropped=`.
 fn v1_message(accepted: usize, rejected: &Rejected) -> String {
     let explain = |rejection: &Rejection| {
         if rejection.reason.keeps_the_rest() {

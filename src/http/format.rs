@@ -1,11 +1,11 @@
-//! How an answer is written: by `format=`, or else by what the client accepts.
+//! The format of an answer: by `format=`, or else by the `Accept` header.
 
 use axum::http::{HeaderMap, header};
 
 use super::errors::ApiError;
 use super::parameters::Parameters;
 
-/// How an answer is written.
+/// The format of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     /// One JSON object.
@@ -16,7 +16,7 @@ pub enum Format {
     Csv,
 }
 
-/// What each is called in `format=` and in headers. The first of those that a client likes equally well is taken.
+/// The names of each format in `format=` and in headers. Among equally preferred formats the first one wins.
 const NAMES: [(Format, &str, &[&str]); 3] = [
     (Format::Json, "json", &["application/json"]),
     (Format::Lines, "ndjson", &["application/x-ndjson", "application/ndjson", "application/jsonl"]),
@@ -24,7 +24,8 @@ const NAMES: [(Format, &str, &[&str]); 3] = [
 ];
 
 impl Format {
-    /// What a request asks for. `format=` wins; a client that accepts none of them gets JSON, as its errors are.
+    /// The format that a request asks for. `format=` has precedence; a client that accepts none of them gets JSON, the
+    /// format of errors.
     pub fn of(parameters: &Parameters, headers: &HeaderMap) -> Result<Self, ApiError> {
         let Some(name) = parameters.get("format") else {
             let accept = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
@@ -33,10 +34,9 @@ impl Format {
         let named = NAMES.iter().find(|(_, known, _)| *known == name);
         named
             .map(|(format, ..)| *format)
-            .ok_or_else(|| ApiError::Bad(format!("parameter format: {name:?} is none of json, ndjson, csv")))
+            .ok_or_else(|| ApiError::Bad(format!("parameter format: {name:?} is not one of json, ndjson, csv")))
     }
 
-    /// As the header has it.
     pub fn media_type(self) -> &'static str {
         match self {
             Self::Json => "application/json",
@@ -46,7 +46,8 @@ impl Format {
     }
 }
 
-/// The format that is liked best. A range such as `text/*` says less of a type than its own name does (RFC 9110, 12.5.1).
+/// The format with the highest weight in an `Accept` header. A specific type has precedence over a range such as
+/// `text/*` (RFC 9110, 12.5.1).
 fn accepted(accept: &str) -> Format {
     let ranges: Vec<(&str, f32)> = accept.split(',').map(weighed).collect();
     let liking = |types: &[&str]| {
@@ -67,7 +68,7 @@ fn accepted(accept: &str) -> Format {
     best
 }
 
-/// A media range and its weight, 1 where none is said.
+/// A media range and its weight, 1 by default.
 fn weighed(range: &str) -> (&str, f32) {
     let mut parts = range.split(';').map(str::trim);
     let name = parts.next().unwrap_or_default();
@@ -75,7 +76,7 @@ fn weighed(range: &str) -> (&str, f32) {
     (name, weight.and_then(|weight| weight.parse().ok()).unwrap_or(1.0))
 }
 
-/// How exactly a range names a type, if it does.
+/// How specifically a range matches a type; `None` if it does not.
 fn specificity(range: &str, name: &str) -> Option<u8> {
     let family = |text: &str| text.split('/').next().unwrap_or_default().to_ascii_lowercase();
     if range.eq_ignore_ascii_case(name) {

@@ -1,12 +1,12 @@
-//! Heads that two readers could read differently: a proxy in front of us that takes another end of a request than we
-//! do hands us somebody's body as somebody else's request. Hyper refuses most of these (a space before a colon, a
-//! folded line, lengths that differ); the rest is refused here.
+//! Refuses ambiguous request heads (request smuggling): if a proxy in front of the service sees another end of a
+//! request than the service does, part of one client's body is taken for another client's request. Hyper refuses most
+//! of these heads (a space before a colon, a folded line, lengths that differ); the rest is refused here.
 
 use std::fmt;
 
 use axum::http::{Request, StatusCode, Version, header};
 
-use crate::edge::Watch;
+use crate::edge::ConnectionState;
 
 /// Most headers of a request.
 const HEADERS_MAX: usize = 64;
@@ -14,18 +14,17 @@ const HEADERS_MAX: usize = 64;
 /// Why a head is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unsound {
-    /// HTTP/1.1 without a host, or with several.
+    /// HTTP/1.1 without a `Host` header, or any version with several.
     Host,
-    /// Another transfer encoding than `chunked`, or several.
+    /// A transfer encoding other than `chunked`, or several.
     TransferEncoding,
-    /// A length beside a transfer encoding, or one cannot tell.
+    /// A length beside a transfer encoding, or the head's bytes are not available to tell.
     Length,
     /// Too many headers.
     Headers,
 }
 
 impl Unsound {
-    /// The answer's status.
     pub fn status(self) -> StatusCode {
         match self {
             Self::Headers => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
@@ -37,17 +36,17 @@ impl Unsound {
 impl fmt::Display for Unsound {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Host => f.write_str("a request needs one Host header"),
-            Self::TransferEncoding => f.write_str("Transfer-Encoding: only chunked is known, and once"),
-            Self::Length => f.write_str("a chunked request states no Content-Length and follows no other unasked"),
-            Self::Headers => write!(f, "a request has at most {HEADERS_MAX} headers"),
+            Self::Host => f.write_str("the request must have exactly one Host header"),
+            Self::TransferEncoding => f.write_str("Transfer-Encoding must be chunked, and given only once"),
+            Self::Length => f.write_str("a chunked request must have no Content-Length and must not be pipelined"),
+            Self::Headers => write!(f, "the request has more than {HEADERS_MAX} headers"),
         }
     }
 }
 
-/// What is wrong with a request's head, if anything. Hyper drops a `Content-Length` that stands beside
-/// `Transfer-Encoding`, so that the bytes of the head have to be looked at again; only for those that are chunked.
-pub fn unsound<B>(request: &Request<B>, watch: &Watch) -> Option<Unsound> {
+/// What is wrong with a request's head, if anything. Hyper drops a `Content-Length` beside `Transfer-Encoding`, so the
+/// bytes of the head are checked again, for chunked requests only.
+pub fn unsound<B>(request: &Request<B>, watch: &ConnectionState) -> Option<Unsound> {
     let headers = request.headers();
     if headers.len() > HEADERS_MAX {
         return Some(Unsound::Headers);
@@ -69,9 +68,9 @@ pub fn unsound<B>(request: &Request<B>, watch: &Watch) -> Option<Unsound> {
     (!is_chunked_alone(&opening, request)).then_some(Unsound::Length)
 }
 
-/// Whether the bytes begin with this request's head, which is chunked and states no length.
+/// Whether the bytes begin with this request's head, and that head is chunked and has no length.
 fn is_chunked_alone<B>(opening: &[u8], request: &Request<B>) -> bool {
-    // What has no end is cut off, not empty.
+    // A last line without a newline is dropped: it may be cut off.
     let ended = opening.split_inclusive(|byte| *byte == b'\n').filter_map(|line| line.strip_suffix(b"\n"));
     let mut lines = ended.map(|line| line.strip_suffix(b"\r").unwrap_or(line));
     // Empty lines before a request are skipped.
@@ -91,7 +90,7 @@ fn is_chunked_alone<B>(opening: &[u8], request: &Request<B>) -> bool {
         }
         chunked |= name.eq_ignore_ascii_case(b"transfer-encoding");
     }
-    // A head that did not end among what is kept.
+    // The head does not end within the recorded bytes.
     false
 }
 

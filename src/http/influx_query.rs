@@ -1,4 +1,4 @@
-//! `/query`: statements of InfluxQL in, one result each out, in the order in which they were asked.
+//! `/query`: runs InfluxQL statements in order and returns one result per statement.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -12,22 +12,25 @@ use serde::Deserialize;
 
 use super::App;
 use super::errors::{ApiError, Dialect};
-use super::influx_render::{Format, Outcome, Style, refusal, render};
-use super::write::{By, stays_away};
+use super::influx_render::{InfluxFormat, RenderStyle, StatementResult, refusal, render};
+use super::write::stays_away;
 use crate::access::{Caller, Event, cut};
 use crate::clock::now_ns;
-use crate::influxql::{self, Expr, Literal, Options, Params, Statement};
+use crate::http::parameters::By;
+use crate::influxql::{self, Expr, Literal, Params, ParseOptions, Statement};
 use crate::ingest::{IngestError, check_database_name};
-use crate::query::influx::{Answer, Asked, Doomed, StatementFailure, is_zone, pattern_fault};
+use crate::query::influx::{
+    DeleteTargets, StatementAnswer, StatementContext, StatementFailure, is_zone, pattern_fault,
+};
 
 /// Most statements in one query.
 const STATEMENTS_MAX: usize = 100;
-/// Bytes of memory that a byte of text may become, as a tree.
+/// Estimated bytes of syntax tree per byte of query text.
 const PARSED_BYTES: usize = 64;
 /// Rows of a chunk when the client does not say.
 const CHUNK_ROWS: usize = 10_000;
 
-/// What `/query` takes; what it does not know it ignores.
+/// The parameters of `/query`; unknown ones are ignored.
 #[derive(Debug, Default, Deserialize)]
 pub struct QueryParameters {
     q: Option<String>,
@@ -41,7 +44,7 @@ pub struct QueryParameters {
 }
 
 impl QueryParameters {
-    /// These, and where they say nothing those.
+    /// These parameters, with `other` for missing ones.
     fn or(self, other: Self) -> Self {
         Self {
             q: self.q.or(other.q),
@@ -58,10 +61,10 @@ impl QueryParameters {
 
 type Url = Result<Query<QueryParameters>, QueryRejection>;
 
-/// Where a request comes from: put there by the service, beside who asks.
+/// The client's address, added to the request by the service.
 pub type Address = Extension<Option<IpAddr>>;
 
-/// Who sent a request, and how.
+/// The sender of a request, and the parts of the request that statements need.
 #[derive(Clone, Copy)]
 struct Sender<'a> {
     by: &'a Caller,
@@ -112,7 +115,7 @@ async fn form(app: &App, request: axum::extract::Request) -> Result<QueryParamet
     let (body, _admission) = super::body::read(app, &parts.headers, &mut body).await?;
     let request = axum::extract::Request::from_parts(parts, body.into());
     let form = <Form<QueryParameters> as axum::extract::FromRequest<()>>::from_request(request, &()).await;
-    // A body that is no form says nothing.
+    // A body that is not a form counts as empty.
     Ok(form.map(|form| form.0).unwrap_or_default())
 }
 
@@ -137,18 +140,23 @@ async fn answered(app: &App, sender: Sender<'_>, parameters: QueryParameters) ->
     let now = now_ns();
     let mut outcomes = Vec::with_capacity(statements.len());
     for statement in &statements {
-        // Once one has failed, InfluxDB runs no other.
-        if outcomes.last().is_some_and(|outcome: &Outcome| outcome.series.is_err()) {
-            outcomes.push(Outcome { series: Err("not executed".to_owned()), zone: None });
+        // As in InfluxDB: after a failed statement the others are not run.
+        if outcomes.last().is_some_and(|outcome: &StatementResult| outcome.series.is_err()) {
+            outcomes.push(StatementResult { series: Err("not executed".to_owned()), zone: None });
             continue;
         }
         let said = |text: &'_ Option<String>| text.as_deref().filter(|text| !text.is_empty()).map(str::to_owned);
         let (database, policy) = (said(&parameters.db), said(&parameters.rp));
-        let asked =
-            Asked { database: database.as_deref(), policy: policy.as_deref(), now, budget: &budget, by: sender.by };
+        let asked = StatementContext {
+            database: database.as_deref(),
+            policy: policy.as_deref(),
+            now,
+            budget: &budget,
+            by: sender.by,
+        };
         let series = match run(app, sender, statement, asked).await {
             Ok(series) => Ok(series),
-            // What waiting mends, and what is not allowed, must not look like an answer.
+            // These two must not look like an answer: a retry may succeed, or the sender is not allowed.
             Err(error) if matches!(error.status(), StatusCode::SERVICE_UNAVAILABLE | StatusCode::FORBIDDEN) => {
                 return Err(error);
             }
@@ -158,7 +166,7 @@ async fn answered(app: &App, sender: Sender<'_>, parameters: QueryParameters) ->
             Statement::Select(select) => select.zone.clone(),
             _ => None,
         };
-        outcomes.push(Outcome { series, zone });
+        outcomes.push(StatementResult { series, zone });
     }
     let style = style(&parameters, sender.headers);
     let text = render(&budget, &outcomes, &style).await?;
@@ -167,7 +175,7 @@ async fn answered(app: &App, sender: Sender<'_>, parameters: QueryParameters) ->
     Ok(text.respond(style.format.media_type())?)
 }
 
-fn style(parameters: &QueryParameters, headers: &HeaderMap) -> Style {
+fn style(parameters: &QueryParameters, headers: &HeaderMap) -> RenderStyle {
     let is_true = |text: &Option<String>| text.as_deref() == Some("true");
     let unit = match parameters.epoch.as_deref() {
         None | Some("") => None,
@@ -180,17 +188,17 @@ fn style(parameters: &QueryParameters, headers: &HeaderMap) -> Style {
     };
     let accepted = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
     let format = match accepted {
-        "application/csv" | "text/csv" => Format::Csv,
-        _ => Format::Json { pretty: is_true(&parameters.pretty) },
+        "application/csv" | "text/csv" => InfluxFormat::Csv,
+        _ => InfluxFormat::Json { pretty: is_true(&parameters.pretty) },
     };
     let rows = parameters.chunk_size.as_deref().and_then(|size| size.parse().ok()).filter(|rows| *rows > 0);
     let chunk = is_true(&parameters.chunked).then(|| rows.unwrap_or(CHUNK_ROWS));
-    Style { unit, format, chunk }
+    RenderStyle { unit, format, chunk }
 }
 
 fn statements(q: &str, params: Option<&str>) -> Result<Vec<Statement>, ApiError> {
     let params = bound(params)?;
-    let options = Options { params: &params, known_zone: &is_zone, regex_error: &pattern_fault };
+    let options = ParseOptions { params: &params, known_zone: &is_zone, regex_error: &pattern_fault };
     let statements =
         influxql::parse(q, &options).map_err(|error| ApiError::Bad(format!("error parsing query: {error}")))?;
     if statements.len() > STATEMENTS_MAX {
@@ -225,8 +233,8 @@ async fn run(
     app: &App,
     sender: Sender<'_>,
     statement: &Statement,
-    asked: Asked<'_>,
-) -> Result<Option<Answer>, ApiError> {
+    asked: StatementContext<'_>,
+) -> Result<Option<StatementAnswer>, ApiError> {
     match app.query.statement(statement, asked).await {
         Ok(Some(answer)) => Ok(Some(answer)),
         Ok(None) => {
@@ -247,7 +255,7 @@ fn of_statement(failed: StatementFailure) -> ApiError {
     }
 }
 
-/// Writes down who changed what.
+/// Writes a change to the audit log.
 fn note_change(
     app: &App,
     sender: Sender<'_>,
@@ -259,7 +267,7 @@ fn note_change(
         Statement::CreateDatabase { name, .. } | Statement::DropDatabase { name } => name,
         _ => database.unwrap_or_default(),
     };
-    // Attempts that come to nothing are told as other refusals are, of which there may be many.
+    // Forbidden attempts are logged as denials, whose number per second is limited; invalid ones are not logged.
     if matches!(changed, Err(ApiError::Forbidden(_) | ApiError::Bad(_))) {
         return;
     }
@@ -268,7 +276,7 @@ fn note_change(
     app.audit.note(&Event::Change { by: sender.by.name(), address: sender.address, statement, database, outcome });
 }
 
-/// Whoever deletes must be allowed to; whoever writes to a database may create it.
+/// Checks that the caller may run the statement: who may write to a database may also create it.
 fn check_change(by: &Caller, statement: &Statement, database: &str) -> Result<(), ApiError> {
     let creates = matches!(statement, Statement::CreateDatabase { .. });
     if by.may_manage(database) || (creates && by.may_write(database)) {
@@ -277,11 +285,11 @@ fn check_change(by: &Caller, statement: &Statement, database: &str) -> Result<()
     Err(ApiError::Forbidden(format!("{} may not {} in database {database:?}", by.name(), keywords(statement))))
 }
 
-/// What changes something comes by POST.
+/// Statements that change data must be sent with POST.
 fn may_change(method: &Method, statement: &Statement) -> Result<(), ApiError> {
     match *method {
         Method::POST => Ok(()),
-        _ => Err(ApiError::Bad(format!("{} changes something: send it by POST", keywords(statement)))),
+        _ => Err(ApiError::Bad(format!("{} must be sent with POST", keywords(statement)))),
     }
 }
 
@@ -289,7 +297,7 @@ fn keywords(statement: &Statement) -> String {
     statement.to_string().split_whitespace().take(2).collect::<Vec<_>>().join(" ")
 }
 
-async fn change(app: &App, statement: &Statement, asked: Asked<'_>) -> Result<(), ApiError> {
+async fn change(app: &App, statement: &Statement, asked: StatementContext<'_>) -> Result<(), ApiError> {
     match statement {
         Statement::CreateDatabase { name, .. } if name.is_empty() => Err(ApiError::Bad("invalid name".to_owned())),
         Statement::CreateDatabase { name, .. } => {
@@ -309,9 +317,9 @@ async fn change(app: &App, statement: &Statement, asked: Asked<'_>) -> Result<()
     }
 }
 
-async fn delete(app: &App, statement: &Statement, asked: Asked<'_>) -> Result<(), ApiError> {
-    match app.query.doomed(statement, asked).await {
-        Ok(Some(Doomed { database, sensors, range })) => {
+async fn delete(app: &App, statement: &Statement, asked: StatementContext<'_>) -> Result<(), ApiError> {
+    match app.query.delete_targets(statement, asked).await {
+        Ok(Some(DeleteTargets { database, sensors, range })) => {
             let (timeout, text) = (app.options.flush_timeout, statement.to_string());
             patiently(app, app.ingest.delete((&database, asked.now), (&sensors, &text), range, timeout)).await
         }
@@ -320,7 +328,7 @@ async fn delete(app: &App, statement: &Statement, asked: Asked<'_>) -> Result<()
     }
 }
 
-/// Waits for a deletion as for a flush: longer for a store that is slow than for one that stays away.
+/// Waits for a deletion: up to `flush_timeout` while the store answers, up to `flush_away` while it is unavailable.
 async fn patiently(app: &App, deletion: impl Future<Output = Result<(), IngestError>>) -> Result<(), ApiError> {
     let patience = app.options.flush_away;
     tokio::select! {

@@ -1,46 +1,41 @@
-//! Results of statements as InfluxDB 1.x writes them: JSON, whole or in chunks, and CSV.
+//! Writes statement results in the formats of InfluxDB 1.x: JSON, whole or in chunks, and CSV.
 
 use std::fmt::Write;
 
 use super::json;
 use super::text::Text;
-use crate::query::influx::{Answer, Cell, Series, zone_offset};
+use crate::query::influx::{ResultCell, ResultSeries, StatementAnswer, zone_offset};
 use crate::query::{Budget, QueryError};
 use crate::reading::Value;
 use crate::reading::time::write_rfc3339;
 
-/// What one statement came to.
-pub struct Outcome {
-    /// Its series, if it has any to show, or why there is no result.
-    pub series: Result<Option<Answer>, String>,
-    /// The zone of its `tz()`.
+/// The result of one statement.
+pub struct StatementResult {
+    /// The series (`None` if the statement has none to show), or the error text.
+    pub series: Result<Option<StatementAnswer>, String>,
+    /// The time zone of `tz()`.
     pub zone: Option<String>,
 }
 
-/// How results are written.
-pub struct Style {
-    /// Nanoseconds of a unit of time; RFC 3339 without one.
+/// The requested format.
+pub struct RenderStyle {
+    /// The unit of timestamps in nanoseconds; `None` for RFC 3339.
     pub unit: Option<i64>,
-    /// JSON or CSV.
-    pub format: Format,
-    /// Rows of a chunk, if it is to be chunks.
+    pub format: InfluxFormat,
+    /// Rows per chunk; `None` for one whole document.
     pub chunk: Option<usize>,
 }
 
-/// JSON or CSV.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Format {
-    /// With line breaks and indentation for people.
+pub enum InfluxFormat {
     Json {
-        /// Whether it is for people.
+        /// With line breaks and indentation.
         pretty: bool,
     },
-    /// A header and a line per row.
     Csv,
 }
 
-impl Format {
-    /// As the header has it.
+impl InfluxFormat {
     pub fn media_type(self) -> &'static str {
         match self {
             Self::Json { .. } => "application/json",
@@ -49,41 +44,41 @@ impl Format {
     }
 }
 
-/// All results.
+/// Writes all results.
 ///
 /// # Errors
-/// When the budget is spent.
-pub async fn render(budget: &Budget, outcomes: &[Outcome], style: &Style) -> Result<Text, QueryError> {
+/// When the query's budget is used up.
+pub async fn render(budget: &Budget, outcomes: &[StatementResult], style: &RenderStyle) -> Result<Text, QueryError> {
     let mut text = match style.format {
-        Format::Json { pretty: true } => {
+        InfluxFormat::Json { pretty: true } => {
             let mut indents = Indents::default();
             Text::styled(budget, move |piece| indents.of(piece))?
         }
         _ => Text::new(budget)?,
     };
     match (style.format, style.chunk) {
-        (Format::Csv, _) => csv(&mut text, outcomes, style).await?,
-        (Format::Json { .. }, Some(rows)) => chunks(&mut text, outcomes, rows, style).await?,
-        (Format::Json { .. }, None) => whole(&mut text, outcomes, style).await?,
+        (InfluxFormat::Csv, _) => csv(&mut text, outcomes, style).await?,
+        (InfluxFormat::Json { .. }, Some(rows)) => chunks(&mut text, outcomes, rows, style).await?,
+        (InfluxFormat::Json { .. }, None) => whole(&mut text, outcomes, style).await?,
     }
     text.row().await?;
     Ok(text)
 }
 
-/// A part of a series: its rows from one number on and before another.
-struct Piece<'a> {
-    series: &'a Series,
+/// A range of a series' rows.
+struct SeriesPiece<'a> {
+    series: &'a ResultSeries,
     rows: std::ops::Range<usize>,
     is_last: bool,
 }
 
-impl Outcome {
-    fn all(&self) -> &[Series] {
+impl StatementResult {
+    fn all(&self) -> &[ResultSeries] {
         self.series.as_ref().ok().and_then(Option::as_ref).map_or(&[], |answer| &answer.series)
     }
 }
 
-async fn whole(text: &mut Text, outcomes: &[Outcome], style: &Style) -> Result<(), QueryError> {
+async fn whole(text: &mut Text, outcomes: &[StatementResult], style: &RenderStyle) -> Result<(), QueryError> {
     if outcomes.is_empty() {
         text.out.push_str("{}\n");
         return Ok(());
@@ -92,16 +87,21 @@ async fn whole(text: &mut Text, outcomes: &[Outcome], style: &Style) -> Result<(
     for (id, outcome) in outcomes.iter().enumerate() {
         json::comma(&mut text.out, id);
         let all = outcome.all().iter();
-        let pieces: Vec<Piece<'_>> =
-            all.map(|series| Piece { series, rows: 0..series.rows.len(), is_last: true }).collect();
+        let pieces: Vec<SeriesPiece<'_>> =
+            all.map(|series| SeriesPiece { series, rows: 0..series.rows.len(), is_last: true }).collect();
         result(text, id, outcome, &pieces, false, style).await?;
     }
     text.out.push_str("]}\n");
     Ok(())
 }
 
-/// A line for each chunk of so many rows; a chunk is of one series.
-async fn chunks(text: &mut Text, outcomes: &[Outcome], rows: usize, style: &Style) -> Result<(), QueryError> {
+/// Writes one line per chunk of up to `rows` rows; a chunk holds one series.
+async fn chunks(
+    text: &mut Text,
+    outcomes: &[StatementResult],
+    rows: usize,
+    style: &RenderStyle,
+) -> Result<(), QueryError> {
     for (id, outcome) in outcomes.iter().enumerate() {
         let mut left = outcome.all().len();
         if left == 0 {
@@ -109,13 +109,13 @@ async fn chunks(text: &mut Text, outcomes: &[Outcome], rows: usize, style: &Styl
         }
         for series in outcome.all() {
             left -= 1;
-            // A list is one piece, however long.
+            // A series without times is a list, which is never split.
             let is_list = series.columns.first().is_none_or(|column| column != "time");
             let all = series.rows.len();
             let size = if is_list { all } else { rows }.clamp(1, all.max(1));
             for from in (0..all.max(1)).step_by(size) {
                 let to = from.saturating_add(size).min(all);
-                let piece = Piece { series, rows: from..to, is_last: to == all };
+                let piece = SeriesPiece { series, rows: from..to, is_last: to == all };
                 let partial = left > 0 || to < all;
                 line(text, id, outcome, &[piece], partial, style).await?;
             }
@@ -127,10 +127,10 @@ async fn chunks(text: &mut Text, outcomes: &[Outcome], rows: usize, style: &Styl
 async fn line(
     text: &mut Text,
     id: usize,
-    outcome: &Outcome,
-    pieces: &[Piece<'_>],
+    outcome: &StatementResult,
+    pieces: &[SeriesPiece<'_>],
     partial: bool,
-    style: &Style,
+    style: &RenderStyle,
 ) -> Result<(), QueryError> {
     text.out.push_str("{\"results\":[");
     result(text, id, outcome, pieces, partial, style).await?;
@@ -141,10 +141,10 @@ async fn line(
 async fn result(
     text: &mut Text,
     id: usize,
-    outcome: &Outcome,
-    pieces: &[Piece<'_>],
+    outcome: &StatementResult,
+    pieces: &[SeriesPiece<'_>],
     partial: bool,
-    style: &Style,
+    style: &RenderStyle,
 ) -> Result<(), QueryError> {
     let _ = write!(text.out, "{{\"statement_id\":{id}");
     if !pieces.is_empty() {
@@ -166,7 +166,12 @@ async fn result(
     Ok(())
 }
 
-async fn series(text: &mut Text, piece: &Piece<'_>, zone: Option<&str>, style: &Style) -> Result<(), QueryError> {
+async fn series(
+    text: &mut Text,
+    piece: &SeriesPiece<'_>,
+    zone: Option<&str>,
+    style: &RenderStyle,
+) -> Result<(), QueryError> {
     series_head(&mut text.out, piece.series);
     let rows = &piece.series.rows[piece.rows.clone()];
     if !rows.is_empty() {
@@ -187,7 +192,7 @@ async fn series(text: &mut Text, piece: &Piece<'_>, zone: Option<&str>, style: &
     Ok(())
 }
 
-fn series_head(out: &mut String, series: &Series) {
+fn series_head(out: &mut String, series: &ResultSeries) {
     out.push('{');
     if let Some(name) = &series.name {
         out.push_str("\"name\":");
@@ -208,14 +213,14 @@ fn series_head(out: &mut String, series: &Series) {
     out.push(']');
 }
 
-fn write_cell(out: &mut String, cell: &Cell, zone: Option<&str>, style: &Style) {
+fn write_cell(out: &mut String, cell: &ResultCell, zone: Option<&str>, style: &RenderStyle) {
     match (cell, style.unit) {
-        (Cell::Null, _) => out.push_str("null"),
-        (Cell::Value(Value::Float(value)), _) => float(out, *value),
-        (Cell::Value(value), _) => json::value(out, value),
-        // Towards zero, as InfluxDB has it.
-        (Cell::Time(time), Some(unit)) => drop(write!(out, "{}", time / unit)),
-        (Cell::Time(time), None) => {
+        (ResultCell::Null, _) => out.push_str("null"),
+        (ResultCell::Value(Value::Float(value)), _) => float(out, *value),
+        (ResultCell::Value(value), _) => json::value(out, value),
+        // Rounds towards zero, like InfluxDB.
+        (ResultCell::Time(time), Some(unit)) => drop(write!(out, "{}", time / unit)),
+        (ResultCell::Time(time), None) => {
             out.push('"');
             write_time(out, *time, zone);
             out.push('"');
@@ -223,7 +228,7 @@ fn write_cell(out: &mut String, cell: &Cell, zone: Option<&str>, style: &Style) 
     }
 }
 
-/// A float as InfluxDB writes it: very large and very small ones with a signed exponent of two digits or more.
+/// A float as InfluxDB writes it: very large and very small ones have a signed exponent of at least two digits.
 fn float(out: &mut String, value: f64) {
     let size = value.abs();
     if !value.is_finite() {
@@ -238,11 +243,11 @@ fn float(out: &mut String, value: f64) {
     }
 }
 
-/// RFC 3339, with the offset of the zone where there is one.
+/// RFC 3339, with the zone's offset if there is a zone.
 fn write_time(out: &mut String, time: i64, zone: Option<&str>) {
     let offset = zone.map_or(0, |zone| zone_offset(zone, time));
     write_rfc3339(out, time.saturating_add(offset));
-    // As many digits of a second as it takes, and no more.
+    // Removes the Z and the trailing zeros of the fraction.
     out.pop();
     if time.rem_euclid(1_000_000_000) != 0 {
         out.truncate(out.trim_end_matches('0').len());
@@ -256,9 +261,9 @@ fn write_time(out: &mut String, time: i64, zone: Option<&str>) {
     let _ = write!(out, "{sign}{:02}:{:02}", minutes / 60, minutes % 60);
 }
 
-async fn csv(text: &mut Text, outcomes: &[Outcome], style: &Style) -> Result<(), QueryError> {
+async fn csv(text: &mut Text, outcomes: &[StatementResult], style: &RenderStyle) -> Result<(), QueryError> {
     let mut columns: Option<&[String]> = None;
-    // Between tables, and before an error, is an empty line.
+    // An empty line precedes each table and each error but the first.
     let mut is_first = true;
     for outcome in outcomes {
         if let Err(error) = &outcome.series {
@@ -295,31 +300,31 @@ async fn csv(text: &mut Text, outcomes: &[Outcome], style: &Style) -> Result<(),
     Ok(())
 }
 
-fn csv_cell(out: &mut String, cell: &Cell, style: &Style) {
+fn csv_cell(out: &mut String, cell: &ResultCell, style: &RenderStyle) {
     match cell {
-        Cell::Null => {}
-        Cell::Time(time) => drop(write!(out, "{}", time / style.unit.unwrap_or(1))),
-        Cell::Value(Value::String(text)) => csv_text(out, text),
-        Cell::Value(Value::Float(value)) => drop(write!(out, "{value}")),
-        Cell::Value(value) => json::value(out, value),
+        ResultCell::Null => {}
+        ResultCell::Time(time) => drop(write!(out, "{}", time / style.unit.unwrap_or(1))),
+        ResultCell::Value(Value::String(text)) => csv_text(out, text),
+        ResultCell::Value(Value::Float(value)) => drop(write!(out, "{value}")),
+        ResultCell::Value(value) => json::value(out, value),
     }
 }
 
-/// A tag's key or value as in line protocol.
+/// A tag key or value, escaped as in line protocol.
 fn escaped(text: &str) -> String {
     text.replace(',', "\\,").replace('=', "\\=").replace(' ', "\\ ")
 }
 
-/// A request that has no results at all.
-pub fn refusal(error: &str, style: &Style) -> String {
+/// The body for a request that fails as a whole.
+pub fn refusal(error: &str, style: &RenderStyle) -> String {
     let mut out = String::new();
     match style.format {
-        Format::Csv => {
+        InfluxFormat::Csv => {
             out.push_str("error\n");
             csv_text(&mut out, error);
             out.push('\n');
         }
-        Format::Json { pretty } => {
+        InfluxFormat::Json { pretty } => {
             out.push_str("{\"error\":");
             json::string(&mut out, error);
             out.push_str("}\n");
@@ -331,7 +336,7 @@ pub fn refusal(error: &str, style: &Style) -> String {
     out
 }
 
-/// Quoted where it must be, by RFC 4180.
+/// Quotes the text if necessary, by RFC 4180 (and before a leading space).
 fn csv_text(out: &mut String, text: &str) {
     if !text.contains([',', '"', '\n', '\r']) && !text.starts_with(' ') {
         out.push_str(text);
@@ -342,7 +347,7 @@ fn csv_text(out: &mut String, text: &str) {
     out.push('"');
 }
 
-/// JSON for people, made of JSON that comes piece by piece; a piece ends behind a bracket.
+/// Indents JSON that arrives in pieces; each piece ends after a bracket.
 #[derive(Default)]
 struct Indents {
     depth: usize,

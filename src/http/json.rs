@@ -1,4 +1,4 @@
-//! Answers as JSON, written straight into text.
+//! Writes answers as JSON directly into a string.
 
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -8,30 +8,19 @@ use crate::ingest::Ack;
 use crate::reading::Value;
 use crate::reading::time::write_rfc3339;
 
-/// How times are written.
+/// The form of timestamps in answers.
 #[derive(Debug, Clone, Copy)]
 pub enum Times {
     /// RFC 3339.
     Text,
-    /// Integers of so many nanoseconds each, floored.
+    /// Integers in units of this many nanoseconds, rounded down.
     Epoch(i64),
 }
 
 /// A JSON string.
 pub fn string(out: &mut String, text: &str) {
-    out.push('"');
-    for c in text.chars() {
-        match c {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            '\t' => out.push_str("\\t"),
-            c if c.is_control() && c.is_ascii() => put(out, format_args!("\\u{:04x}", u32::from(c))),
-            c => out.push(c),
-        }
-    }
-    out.push('"');
+    // Serializing a string cannot fail.
+    out.push_str(&serde_json::to_string(text).unwrap_or_default());
 }
 
 fn put(out: &mut String, text: std::fmt::Arguments<'_>) {
@@ -39,7 +28,6 @@ fn put(out: &mut String, text: std::fmt::Arguments<'_>) {
     let _ = out.write_fmt(text);
 }
 
-/// A time.
 pub fn time(out: &mut String, time: i64, times: Times) {
     match times {
         Times::Text => {
@@ -51,8 +39,8 @@ pub fn time(out: &mut String, time: i64, times: Times) {
     }
 }
 
-/// The shortest text that reads back as the same float; whole numbers without a point. What is
-/// not finite (a sum may overflow) is null.
+/// The shortest text that reads back as the same float; whole numbers without a point. Values that are not finite
+/// (a sum may overflow) are null.
 fn float(out: &mut String, value: f64) {
     let size = value.abs();
     if !value.is_finite() {
@@ -64,7 +52,6 @@ fn float(out: &mut String, value: f64) {
     }
 }
 
-/// A field's value.
 pub fn value(out: &mut String, value: &Value) {
     match value {
         Value::Float(v) => float(out, *v),
@@ -75,8 +62,9 @@ pub fn value(out: &mut String, value: &Value) {
     }
 }
 
-/// The name under which a field stands beside others that are taken: itself, or with its first byte escaped, as `%74s` for
-/// `ts`. A field whose own name reads as such an escape has its `%` escaped in turn, so that no two are written alike.
+/// A field's name in an object whose other names are taken: unchanged, or with its first byte percent-encoded, as
+/// `%74s` for `ts`. A name that already reads as such an escape gets its `%` encoded as `%25`, so that no two fields
+/// get the same name.
 pub fn field_name(name: &str, is_taken: impl Fn(&str) -> bool) -> Cow<'_, str> {
     let Some(escape) = name.strip_prefix('%') else {
         return match name.chars().next() {
@@ -86,7 +74,7 @@ pub fn field_name(name: &str, is_taken: impl Fn(&str) -> bool) -> Cow<'_, str> {
             _ => name.into(),
         };
     };
-    // Only a first byte is ever escaped.
+    // Only the first byte of a name is ever escaped.
     let meant = || {
         let (first, rest) = escape.trim_start_matches("25").split_at_checked(2)?;
         let first = u8::from_str_radix(first, 16).ok().filter(u8::is_ascii)?;
@@ -98,7 +86,7 @@ pub fn field_name(name: &str, is_taken: impl Fn(&str) -> bool) -> Cow<'_, str> {
     }
 }
 
-/// `{"ts":"…","temp":22.1}`, with [other names](field_name) for fields that are called `ts` or like its escape.
+/// `{"ts":"…","temp":22.1}`; fields named `ts`, or like its escape, are [renamed](field_name).
 pub fn reading(out: &mut String, reading: &Reading, times: Times) {
     out.push_str("{\"ts\":");
     time(out, reading.time, times);
@@ -111,14 +99,14 @@ pub fn reading(out: &mut String, reading: &Reading, times: Times) {
     out.push('}');
 }
 
-/// What stands before an item of a list, by its number.
+/// The comma before each item of a list but the first; `number` counts from 0.
 pub fn comma(out: &mut String, number: usize) {
     if number > 0 {
         out.push(',');
     }
 }
 
-/// Items with commas between them.
+/// Items separated by commas.
 pub fn list<T>(out: &mut String, items: impl IntoIterator<Item = T>, mut write: impl FnMut(&mut String, T)) {
     for (number, item) in items.into_iter().enumerate() {
         comma(out, number);
@@ -126,14 +114,14 @@ pub fn list<T>(out: &mut String, items: impl IntoIterator<Item = T>, mut write: 
     }
 }
 
-/// The end of a list in an answer that has further parts: `],"next":"…"}`.
+/// The end of a list, with the cursor of the next part or null: `],"next":"…"}`.
 pub fn end_with_next(out: &mut String, next: Option<&str>) {
     out.push_str("],\"next\":");
     optional(out, next, string);
     out.push('}');
 }
 
-/// The beginning of a series, by what it is of: `{"sensor":"…","tags":{…}`, or `{"measurement":"…","tags":{…}`.
+/// The beginning of a series: `{"sensor":"…","tags":{…}`, or `{"measurement":"…","tags":{…}`; `by` is the first key.
 pub fn head<'a>(out: &mut String, by: &str, name: &str, tags: impl Iterator<Item = (&'a str, &'a str)>) {
     out.push('{');
     pair(out, by, name);
@@ -188,7 +176,7 @@ fn optional<T>(out: &mut String, item: Option<T>, write: impl FnOnce(&mut String
     }
 }
 
-/// `{"accepted":n,"rejected":[…]}`; when more was rejected than is told, `rejected_total` counts.
+/// `{"accepted":n,"rejected":[…]}`; `rejected_total` is added if more was rejected than is listed.
 pub fn ack_json(ack: &Ack) -> String {
     let mut out = String::new();
     put(&mut out, format_args!("{{\"accepted\":{},\"rejected\":[", ack.accepted));
@@ -226,7 +214,7 @@ mod tests {
         assert_eq!(out, "45null");
     }
 
-    /// `ts` and `%74s` of one reading were both written `%74s`.
+    /// Regression: fields `ts` and `%74s` of one reading were both written as `%74s`.
     #[test]
     fn fields_have_names_of_their_own_beside_those_that_are_taken() {
         let named = |name| field_name(name, |taken| ["sensor", "ts", "tag.%41"].contains(&taken)).into_owned();

@@ -1,4 +1,4 @@
-//! What there is to ask about: measurements, tags and fields, each with how many sensors have it.
+//! Lists of measurements, tags and fields, each with its number of sensors.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,11 +12,11 @@ use super::App;
 use super::errors::{ApiError, Dialect};
 use super::format::Format;
 use super::json::comma;
-use super::known;
 use super::parameters::{Pairs, Parameters};
+use super::params;
 use super::text::Text;
-use super::write::By;
 use crate::access::Caller;
+use crate::http::parameters::By;
 use crate::query::native::many::Vocabulary;
 
 async fn list<I: Iterator<Item = Value>>(
@@ -36,10 +36,10 @@ async fn read<I: Iterator<Item = Value>>(
     name: &str,
     items: impl FnOnce(Vocabulary) -> I,
 ) -> Result<Response, ApiError> {
-    let parameters = Parameters::of(query, known::LISTS, by)?;
+    let parameters = Parameters::of(query, params::LISTS, by)?;
     let budget = parameters.budget(app);
-    let (database, choice) = (parameters.database()?, parameters.choice_or_all(app)?);
-    let mut words = app.query.vocabulary(&budget, &database, &choice).await?;
+    let (database, selector) = (parameters.database()?, parameters.selector_or_all(app)?);
+    let mut words = app.query.vocabulary(&budget, &database, &selector).await?;
     let held = words.held.take();
     let mut text = Text::new(&budget)?;
     text.out = format!("{{\"{name}\":[");

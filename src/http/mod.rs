@@ -1,5 +1,5 @@
-//! HTTP: routes, what clients send and expect byte by byte, and the connections. Judges nothing of
-//! a reading itself and reaches no store: it calls ingest and query.
+//! HTTP: routes, client-compatible requests and answers, and HTTP connections. Validates no readings itself and does
+//! not access the store: it calls `ingest` and `query`.
 
 mod answer;
 mod auth;
@@ -16,10 +16,10 @@ mod head;
 mod influx_query;
 mod influx_render;
 mod json;
-mod known;
 mod lists;
 mod openapi;
 mod parameters;
+mod params;
 mod readings;
 mod sensors;
 mod series;
@@ -37,62 +37,55 @@ use tokio::sync::watch;
 
 pub use cors::Cors;
 pub use server::{Protocol, serve};
-pub use service::{Serves, Service};
+pub use service::{HttpService, Serves};
 
-use crate::access::{Audit, Registry};
+use crate::access::{Audit, TokenRegistry};
 use crate::ingest::Ingest;
 use crate::query::Query;
 use crate::telemetry::Metrics;
 
-/// How requests are bounded. From the config sections `[server]`, `[limits]` and `[query]`.
+/// Limits of requests. From the config sections `[server]`, `[limits]` and `[query]`.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct HttpOptions {
     /// Longest wait for a request's body.
     pub body_timeout: Duration,
-    /// Longest wait for a flush that was asked for.
+    /// Longest wait for a requested flush.
     pub flush_timeout: Duration,
-    /// How long the store may stay away during such a flush.
+    /// Longest time the store may be unavailable during such a flush.
     pub flush_away: Duration,
-    /// Most bytes of a body, on the wire and again after decompression.
+    /// Most bytes of a body, on the wire and separately after decompression.
     pub body_bytes: usize,
-    /// Readings in an answer when the query states no limit.
+    /// Default number of readings in an answer.
     pub limit_default: usize,
     /// Most readings in an answer.
     pub limit_max: usize,
     /// Most sensors in an answer.
     pub sensors_max: usize,
-    /// Bounds on the names in a sensor's key.
+    /// Limits of the names in a sensor's key.
     pub limits: crate::reading::Limits,
 }
 
-/// What the service can say of itself at any moment.
+/// The state of the service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Health {
-    /// Reads and writes are answered.
+    /// Reads and writes work.
     Ready,
-    /// The store does not answer, for this reason; writes are acked from the log.
+    /// The store is unavailable, for this reason; writes are still acked from the WAL.
     StoreAway(String),
-    /// The service is stopping.
     Stopping,
 }
 
-/// What every handler is given.
+/// The state shared by all handlers.
 #[derive(Debug)]
 pub struct App {
-    /// The write path.
     pub ingest: Arc<Ingest>,
-    /// The read path.
     pub query: Query,
-    /// Who may ask for what.
-    pub access: Arc<Registry>,
-    /// Where it is written down who did what.
+    pub access: Arc<TokenRegistry>,
     pub audit: Arc<Audit>,
-    /// The registry behind `/metrics`.
     pub metrics: Metrics,
-    /// Kept up to date by `app`.
+    /// Updated by `app`.
     pub health: watch::Receiver<Health>,
-    /// Bounds on requests.
-    pub options: Options,
-    /// When the service started, by the clock and monotonically.
+    pub options: HttpOptions,
+    /// When the service started: nanoseconds since the epoch, and the monotonic clock.
     pub started: (i64, Instant),
 }

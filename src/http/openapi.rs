@@ -1,4 +1,4 @@
-//! `/openapi.json`: the list of endpoints as OpenAPI 3.1. Schemas of bodies stand in `openapi/schemas.json`.
+//! `/openapi.json`: the list of endpoints as OpenAPI 3.1. The schemas of bodies are in `openapi/schemas.json`.
 
 use std::sync::OnceLock;
 
@@ -7,38 +7,38 @@ use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value, json};
 
 use super::auth::Needs;
-use super::endpoints::{Answer, Content, ENDPOINTS, Endpoint, FAILED, KNOWN};
-use super::known::{Parameter, TAG_NAME};
+use super::endpoints::{DescribedAnswer, ENDPOINTS, Endpoint, FAILED, MediaType, NOT_MODIFIED};
+use super::params::{Parameter, TAG_NAME};
 
 const SCHEMAS: &str = include_str!("openapi/schemas.json");
 
-/// What everybody may be answered who has to have a token.
+/// Answers of every endpoint that needs a token.
 const REFUSED: &[(u16, &str)] = &[
-    (401, "A token is needed, and there is none that counts."),
+    (401, "The request has no valid token."),
     (403, "The token does not allow this."),
-    (503, "The tokens are not known at present: try again."),
+    (503, "The tokens are not loaded yet: try again."),
 ];
-/// What a request may be answered whatever it asks for; those that end in the parser have no body.
+/// Answers of every endpoint, given before routing; those of the HTTP parser have no body.
 const UNREAD: &[(u16, &str)] = &[
-    (400, "The request's head can be read in two ways, or not at all."),
-    (431, "The request's head is larger than server.header_bytes, or has more than 64 headers."),
+    (400, "The request's head is ambiguous or invalid."),
+    (431, "The request's head is larger than server.header_bytes or has more than 64 headers."),
 ];
 
-const ABOUT: &str = "Readings in, exact hourly buckets kept, ranges and summaries out. \
-    Request bodies may be compressed (Content-Encoding: gzip, deflate or zstd), and answers over 1 KiB are for those who \
-    accept gzip. Every answer of an endpoint has the request's id in X-Request-Id, the client's own if it sent one.";
+const ABOUT: &str = "Stores time series in hourly buckets with exact summaries, and answers range queries. \
+    Request bodies may be compressed (Content-Encoding: gzip, deflate or zstd). Answers over 1 KiB are compressed for \
+    clients that accept gzip. Every answer has the request's id in X-Request-Id; the client may choose the id.";
 
-/// The headers that answers have with some statuses, each with what it means.
+/// Answer headers that depend on the status, with their descriptions.
 const HEADERS: &[(&str, &str)] = &[
-    ("ETag", "Of a range that is over: for If-None-Match."),
-    ("Retry-After", "Seconds after which it is worth sending again."),
-    ("WWW-Authenticate", "What a browser is to ask for."),
-    ("X-Hourglass-Ack", "The level that was reached, where readings were kept or something is safe in the log."),
+    ("ETag", "For If-None-Match; only if the range ends in the past."),
+    ("Retry-After", "Seconds to wait before a retry."),
+    ("WWW-Authenticate", "The challenge for browsers."),
+    ("X-Hourglass-Ack", "The ack level reached: `log` or `store`."),
     (
         "X-Hourglass-Warning",
-        "Quotas that are nearly used up, and timestamps that look like another unit than was declared.",
+        "Quotas that are nearly used up, and timestamps that look like another unit than the declared one.",
     ),
-    ("X-Next-Cursor", "In NDJSON and CSV the cursor of the next part, if there is one."),
+    ("X-Next-Cursor", "In NDJSON and CSV: the cursor of the next part, if there is one."),
 ];
 
 /// `GET /openapi.json`.
@@ -70,8 +70,8 @@ fn describe() -> Value {
                 "token": {
                     "type": "apiKey", "in": "header", "name": "Authorization", "description": "`Token …` or `Bearer …`.",
                 },
-                "basic": { "type": "http", "scheme": "basic", "description": "Any user; the token is the password." },
-                "password": { "type": "apiKey", "in": "query", "name": "p", "description": "As clients of InfluxDB 1.x have it." },
+                "basic": { "type": "http", "scheme": "basic", "description": "The token is the password; the user is ignored." },
+                "password": { "type": "apiKey", "in": "query", "name": "p", "description": "The token, as InfluxDB 1.x clients send the password." },
             },
         },
     })
@@ -89,7 +89,7 @@ fn operation(endpoint: &Endpoint) -> Value {
             response["content"] = by_type(content);
         }
         let unread = UNREAD.iter().any(|(unread, _)| *unread == status);
-        // Nobody has looked at the route yet, so that these have one shape everywhere.
+        // Given before routing, so these have the same shape for all endpoints.
         if unread && content != FAILED {
             let schema = &mut response["content"]["application/json"]["schema"];
             *schema = json!({ "anyOf": [schema.take(), reference("Error")] });
@@ -110,7 +110,7 @@ fn operation(endpoint: &Endpoint) -> Value {
         "responses": responses,
     });
     if endpoint.needs != Needs::Nothing {
-        // The last one: where no token is needed.
+        // The empty alternative: a service that requires no token.
         operation["security"] = json!([{ "token": [] }, { "basic": [] }, { "password": [] }, {}]);
     }
     if !endpoint.body.is_empty() {
@@ -119,10 +119,10 @@ fn operation(endpoint: &Endpoint) -> Value {
     operation
 }
 
-/// Its own answers, and those that it shares with others and does not describe itself.
-fn answers(endpoint: &Endpoint) -> Vec<Answer> {
-    let mut answers: Vec<Answer> = endpoint.answers.iter().copied().flatten().copied().collect();
-    // Failures have the shape that its clients know.
+/// The endpoint's own answers, and the shared ones that it does not describe itself.
+fn answers(endpoint: &Endpoint) -> Vec<DescribedAnswer> {
+    let mut answers: Vec<DescribedAnswer> = endpoint.answers.iter().copied().flatten().copied().collect();
+    // Shared failures have the error shape of this endpoint's clients.
     let failed = answers.iter().find(|(status, ..)| *status == 503).map_or(FAILED, |(_, _, content)| content);
     let refused =
         REFUSED.iter().filter(|_| endpoint.needs != Needs::Nothing).map(|(status, what)| (*status, *what, failed));
@@ -135,9 +135,9 @@ fn answers(endpoint: &Endpoint) -> Vec<Answer> {
     answers
 }
 
-/// The headers that an answer of this status may have.
+/// The headers that an answer with this status may have.
 fn headers_of(endpoint: &Endpoint, status: u16) -> impl Iterator<Item = &'static str> {
-    let (token, past) = (endpoint.needs != Needs::Nothing, endpoint.answers.contains(&KNOWN));
+    let (token, past) = (endpoint.needs != Needs::Nothing, endpoint.answers.contains(&NOT_MODIFIED));
     let writes = endpoint.method == "POST" && !endpoint.body.is_empty() && endpoint.path != "/query";
     let changes = endpoint.method == "POST";
     let taken = writes && matches!(status, 200 | 204 | 400 | 422);
@@ -166,15 +166,15 @@ fn in_query(parameter: &Parameter) -> Value {
         "name": parameter.name, "in": "query", "description": parameter.what, "schema": parsed(parameter.schema),
     });
     if parameter.name == TAG_NAME {
-        // Each property is a parameter of its own.
+        // Each property of the object is a separate parameter.
         described["style"] = json!("form");
         described["explode"] = json!(true);
     }
     described
 }
 
-fn by_type(content: &[Content]) -> Value {
-    let of_type = |(media, schema): &Content| ((*media).to_owned(), json!({ "schema": reference(schema) }));
+fn by_type(content: &[MediaType]) -> Value {
+    let of_type = |(media, schema): &MediaType| ((*media).to_owned(), json!({ "schema": reference(schema) }));
     content.iter().map(of_type).collect::<Map<_, _>>().into()
 }
 
@@ -182,7 +182,7 @@ fn reference(schema: &str) -> Value {
     json!({ "$ref": format!("#/components/schemas/{schema}") })
 }
 
-/// A constant of this program; a test reads all of them.
+/// Parses a constant of this program; a test parses all of them, so the default is never used.
 fn parsed(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! Parameters of the read endpoints: each by its name, checked, and named in the error when it cannot be used.
+//! Parses and checks the query parameters of the read endpoints. Every error names its parameter.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -9,26 +9,32 @@ use axum::extract::Query;
 use super::App;
 use super::errors::ApiError;
 use super::json::Times;
-use super::known::{Parameter, TAG_NAME};
-use super::write::DEFAULT_DATABASE;
+use super::params::{Parameter, TAG_NAME};
 use crate::access::{Caller, Pin};
 use crate::clock::now_ns;
 use crate::ingest::check_database_name;
 use crate::query::Budget;
-use crate::query::choice::{Choice, TagFilter, TagTest};
 use crate::query::influx::pattern_fault;
 use crate::query::native::Selection;
+use crate::query::selector::{Selector, TagFilter, TagTest};
 use crate::reading::time::{TIMESTAMP_MAX, TIMESTAMP_MIN, parse_rfc3339};
 use crate::reading::{Precision, Sensor};
 use crate::wire::line_protocol::parse_series;
+use axum::Extension;
 
-/// The nanosecond behind the last that a reading can have, as a client may write it.
+/// The database of a request that names none.
+pub const DEFAULT_DATABASE: &str = "default";
+
+/// The caller, added by the service to every request that has an endpoint.
+pub type By = Extension<Caller>;
+
+/// One nanosecond after the last possible timestamp, as a client may write it.
 const END: &str = "9223372036854775807";
 const END_RFC3339: &str = "2262-04-11T23:47:16.854775807Z";
 
 pub type Pairs = Result<Query<Vec<(String, String)>>, axum::extract::rejection::QueryRejection>;
 
-/// Parameters by name, each at most once and each known to the endpoint.
+/// Parameters by name, each known to the endpoint and given at most once.
 pub struct Parameters {
     by: Caller,
     plain: HashMap<String, String>,
@@ -42,7 +48,7 @@ impl Parameters {
         let is_known = |name: &str| names.contains(&name);
         let (mut plain, mut tags) = (HashMap::new(), Vec::new());
         for (name, value) in pairs {
-            // Credentials as clients of 1.x give them; whoever asks is known by now.
+            // Credentials of 1.x clients; the caller is authenticated already.
             if matches!(&*name, "u" | "p") {
                 continue;
             }
@@ -51,16 +57,16 @@ impl Parameters {
                 continue;
             }
             if !is_known(&name) {
-                return Err(ApiError::Bad(format!("unknown parameter {name:?}; known are {}", names.join(", "))));
+                return Err(ApiError::Bad(format!("unknown parameter {name:?}; use one of {}", names.join(", "))));
             }
             if plain.insert(name.clone(), value).is_some() {
-                return Err(ApiError::Bad(format!("parameter {name} is there twice")));
+                return Err(ApiError::Bad(format!("parameter {name} is given twice")));
             }
         }
         Ok(Self { by, plain, tags })
     }
 
-    /// The budget of a request that asks for this.
+    /// Starts the query's budget, described by the parameters.
     pub fn budget(&self, app: &App) -> Budget {
         let mut text: Vec<String> = self.plain.iter().map(|(name, value)| format!("{name}={value}")).collect();
         text.extend(self.tags.iter().map(|tag| format!("tag.{}", tag.key)));
@@ -72,7 +78,7 @@ impl Parameters {
         self.plain.get(name).map(String::as_str).filter(|value| !value.is_empty())
     }
 
-    /// The database, if they may read it.
+    /// The database, if the caller may read it.
     pub fn database(&self) -> Result<String, ApiError> {
         let name = self.get("db").unwrap_or(DEFAULT_DATABASE);
         check_database_name(name)?;
@@ -82,10 +88,10 @@ impl Parameters {
         Ok(name.to_owned())
     }
 
-    /// The sensor that is asked about by its key.
+    /// The sensor named by `sensor=`, if the caller may read it.
     pub fn sensor(&self, app: &App) -> Result<Sensor, ApiError> {
         let text = self.get("sensor").ok_or_else(|| {
-            ApiError::Bad("parameter sensor is missing: give its key, e.g. sensor=climate,sensor=temp-01".to_owned())
+            ApiError::Bad("parameter sensor is missing: give a key, e.g. sensor=climate,sensor=temp-01".to_owned())
         })?;
         let sensor = parse_series(text, &app.options.limits)
             .map_err(|error| ApiError::Bad(format!("parameter sensor, column {}: {}", error.column, error.reason)))?;
@@ -97,39 +103,39 @@ impl Parameters {
         }
     }
 
-    /// What every sensor must have that they may read.
+    /// The tag values that every sensor the caller reads must have.
     pub fn pins(&self) -> &[Pin] {
         self.by.pins()
     }
 
-    /// Range and fields, of the sensor that is named if one is.
+    /// Database, range and fields; the sensor's key is empty if none is named.
     pub fn selection(&self, app: &App) -> Result<Selection, ApiError> {
         let sensor = self.get("sensor").map(|_| self.sensor(app)).transpose()?;
         let sensor = sensor.map_or_else(String::new, |sensor| sensor.key.into());
         Ok(Selection { database: self.database()?, sensor, range: self.range()?, fields: self.names("fields") })
     }
 
-    /// Whether a range is over: only late data can change what it holds.
+    /// Whether a range ends in the past, so that only late data can change it.
     pub fn is_past(range: &Range<i64>) -> bool {
         range.end <= now_ns()
     }
 
-    /// Names with commas between them; none when the parameter is missing.
+    /// Names separated by commas; empty if the parameter is missing.
     pub fn names(&self, name: &str) -> Vec<String> {
         self.get(name).map(|names| names.split(',').map(str::to_owned).collect()).unwrap_or_default()
     }
 
-    /// `from` and `to`: half open, and all of time where nothing is said.
+    /// The range from `from` up to but not including `to`; a missing bound is unlimited.
     pub fn range(&self) -> Result<Range<i64>, ApiError> {
         let range = self.time("from", TIMESTAMP_MIN)?..self.end("to")?;
         if range.start > range.end {
-            return Err(ApiError::Bad("parameter from lies after to".to_owned()));
+            return Err(ApiError::Bad("parameter from is later than to".to_owned()));
         }
         Ok(range)
     }
 
     /// One sensor by `sensor=`, or many by `measurement=` and `tag.KEY=`.
-    pub fn choice(&self, app: &App) -> Result<Choice, ApiError> {
+    pub fn selector(&self, app: &App) -> Result<Selector, ApiError> {
         let measurement = self.get("measurement").map(str::to_owned);
         if self.get("sensor").is_some() {
             if measurement.is_some() || !self.tags.is_empty() {
@@ -137,30 +143,30 @@ impl Parameters {
                     "parameter sensor names one sensor: leave out measurement and tag.…".to_owned(),
                 ));
             }
-            return Ok(Choice::Sensor(Arc::new(self.sensor(app)?)));
+            return Ok(Selector::Sensor(Arc::new(self.sensor(app)?)));
         }
         if measurement.is_none() && self.tags.is_empty() {
             return Err(ApiError::Bad(
-                "which sensors? Give sensor=climate,sensor=temp-01, or measurement=climate, or tag.KEY=value"
+                "no sensors selected: give sensor=climate,sensor=temp-01, or measurement=climate, or tag.KEY=value"
                     .to_owned(),
             ));
         }
         Ok(self.matching(measurement))
     }
 
-    /// As [`Parameters::choice`], and all sensors when nothing is said.
-    pub fn choice_or_all(&self, app: &App) -> Result<Choice, ApiError> {
+    /// As [`Parameters::selector`], but all sensors if none are selected.
+    pub fn selector_or_all(&self, app: &App) -> Result<Selector, ApiError> {
         match (self.get("sensor"), self.get("measurement"), &*self.tags) {
             (None, None, []) => Ok(self.matching(None)),
-            _ => self.choice(app),
+            _ => self.selector(app),
         }
     }
 
-    fn matching(&self, measurement: Option<String>) -> Choice {
-        Choice::Matching { measurement, tags: self.tags.clone(), pins: self.pins().to_vec() }
+    fn matching(&self, measurement: Option<String>) -> Selector {
+        Selector::Matching { measurement, tags: self.tags.clone(), pins: self.pins().to_vec() }
     }
 
-    /// A time before which a range ends: one nanosecond more than a reading can have is the end of all of them.
+    /// The exclusive end of a range; also accepts one nanosecond after the last possible timestamp.
     fn end(&self, name: &str) -> Result<i64, ApiError> {
         let is_nanoseconds = matches!(self.get("precision"), None | Some("auto" | "n" | "ns"));
         match self.get(name) {
@@ -183,12 +189,12 @@ impl Parameters {
         };
         time.ok_or_else(|| {
             ApiError::Bad(format!(
-                "parameter {name}: {text:?} is neither RFC 3339 nor an integer in range (precision={unit:?}), nor like now or -24h"
+                "parameter {name}: {text:?} is neither RFC 3339 nor an integer in range (precision={unit:?}), now or a duration such as -24h"
             ))
         })
     }
 
-    /// A number from 1 to the value of a config key.
+    /// A number from 1 to `max`; `key` is the config key of that limit, for the error.
     pub fn count(&self, name: &str, max: usize, key: &str) -> Result<Option<usize>, ApiError> {
         let Some(text) = self.get(name) else { return Ok(None) };
         match text.parse() {
@@ -208,20 +214,21 @@ impl Parameters {
             Some("u" | "us" | "µ") => Ok(Times::Epoch(1_000)),
             Some("ms") => Ok(Times::Epoch(1_000_000)),
             Some("s") => Ok(Times::Epoch(1_000_000_000)),
-            Some(other) => Err(ApiError::Bad(format!("parameter epoch: {other:?} is none of ns, u, ms, s"))),
+            Some(other) => Err(ApiError::Bad(format!("parameter epoch: {other:?} is not one of ns, u, ms, s"))),
         }
     }
 }
 
-/// `tag.site=lab`, `tag.site!=lab`, `tag.room=~^r[0-9]+$`, `tag.room!~^r`: what stands behind `tag.`, split at the first `=`.
+/// Parses `tag.site=lab`, `tag.site!=lab`, `tag.room=~^r[0-9]+$` or `tag.room!~^r`, given as the text after `tag.`,
+/// split at the first `=`.
 fn tag_filter(name: &str, value: &str) -> Result<TagFilter, ApiError> {
     let pattern = |key: &str, pattern: &str, negated: bool| {
-        let bad = |why: String| ApiError::Bad(format!("parameter tag.{key}: {pattern:?} is no pattern: {why}"));
+        let bad = |why: String| ApiError::Bad(format!("parameter tag.{key}: {pattern:?} is not a valid regex: {why}"));
         let test = TagTest::Matches(pattern.to_owned());
         pattern_fault(pattern).map_or(Ok(TagFilter { key: key.to_owned(), test, negated }), |why| Err(bad(why)))
     };
     if let Some((key, start)) = name.split_once("!~") {
-        // A `=` within the pattern was taken for the one behind the name.
+        // The split at the first `=` may have cut the pattern.
         let rest = if value.is_empty() { start.to_owned() } else { format!("{start}={value}") };
         return pattern(key, &rest, true);
     }
@@ -232,7 +239,7 @@ fn tag_filter(name: &str, value: &str) -> Result<TagFilter, ApiError> {
     }
 }
 
-/// `now`, `-24h` or `now-24h`: how long before now, in nanoseconds.
+/// Parses `now`, `-24h` or `now-24h` to the nanoseconds before now.
 fn relative(text: &str) -> Option<i64> {
     let back = text.strip_prefix("now").unwrap_or(text);
     match back.strip_prefix('-') {
@@ -241,7 +248,7 @@ fn relative(text: &str) -> Option<i64> {
     }
 }
 
-/// A step in nanoseconds, from a duration such as `15m`, `1h` or `1d`.
+/// Parses a duration such as `15m`, `1h` or `1d` to nanoseconds.
 pub fn step(text: &str) -> Result<i64, ApiError> {
     let bad = || ApiError::Bad(format!("parameter step: {text:?} is not a duration such as 30s, 15m, 1h or 1d"));
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();

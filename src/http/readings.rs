@@ -1,4 +1,4 @@
-//! `GET /api/v1/readings`: raw readings of one sensor or of many, part by part, or as few as a chart needs.
+//! `GET /api/v1/readings`: raw readings of one sensor or many, in parts with a cursor, or thinned for a chart.
 
 use std::sync::Arc;
 
@@ -10,39 +10,39 @@ use super::App;
 use super::answer::Answer;
 use super::errors::{ApiError, Dialect};
 use super::format::Format;
-use super::known;
 use super::parameters::{Pairs, Parameters};
-use super::series::{self, Columns, Readings};
+use super::params;
+use super::series::{self, SensorReadings, TableColumns};
 use super::text::Text;
-use super::write::By;
 use crate::access::Caller;
-use crate::query::choice::Choice;
+use crate::http::parameters::By;
 use crate::query::native::Selection;
 use crate::query::native::many::ManySelection;
-use crate::query::native::readings::Order;
+use crate::query::native::readings::TimeOrder;
 use crate::query::native::thinning::Thinned;
-use crate::query::{Budget, Held};
+use crate::query::selector::Selector;
+use crate::query::{Budget, HeldBytes};
 
 /// `GET /api/v1/readings`.
 pub async fn readings(State(app): State<Arc<App>>, Extension(by): By, headers: HeaderMap, query: Pairs) -> Response {
     read(&app, by, &headers, query).await.unwrap_or_else(|error| error.respond(Dialect::V1))
 }
 
-/// What was asked, taken apart.
-struct Asked {
-    choice: Choice,
+/// The parsed parameters.
+struct ReadingsQuery {
+    selector: Selector,
     selection: Selection,
-    order: Order,
+    order: TimeOrder,
     limit: usize,
     cursor: Option<String>,
 }
 
 async fn read(app: &App, by: Caller, headers: &HeaderMap, query: Pairs) -> Result<Response, ApiError> {
-    let parameters = Parameters::of(query, known::READINGS, by)?;
+    let parameters = Parameters::of(query, params::READINGS, by)?;
     let budget = parameters.budget(app);
     let (format, times) = (Format::of(&parameters, headers)?, parameters.times()?);
-    let asked = Asked {
-        choice: parameters.choice(app)?,
+    let asked = ReadingsQuery {
+        selector: parameters.selector(app)?,
         selection: parameters.selection(app)?,
         order: order(&parameters)?,
         limit: parameters.limit(app.options.limit_default, app.options.limit_max, "query.limit_max")?,
@@ -51,15 +51,15 @@ async fn read(app: &App, by: Caller, headers: &HeaderMap, query: Pairs) -> Resul
     let (range, fields) = (asked.selection.range.clone(), asked.selection.fields.clone());
     let columns = match format {
         Format::Csv => {
-            Columns::of(app.query.vocabulary(&budget, &asked.selection.database, &asked.choice).await?, fields)
+            TableColumns::of(app.query.vocabulary(&budget, &asked.selection.database, &asked.selector).await?, fields)
         }
-        Format::Json | Format::Lines => Columns::default(),
+        Format::Json | Format::Lines => TableColumns::default(),
     };
     let points_max = parameters.count("max_points", app.options.limit_max, "query.limit_max")?;
-    let Found { series, next, held } = match (&asked.choice, points_max) {
+    let ReadingsPart { series, next, held } = match (&asked.selector, points_max) {
         (_, Some(points_max)) => for_a_chart(app, &budget, &parameters, asked, points_max).await?,
-        (Choice::Sensor(_), None) => one_sensor(app, &budget, &parameters, asked).await?,
-        (Choice::Matching { .. }, None) => many_sensors(app, &budget, asked).await?,
+        (Selector::Sensor(_), None) => one_sensor(app, &budget, &parameters, asked).await?,
+        (Selector::Matching { .. }, None) => many_sensors(app, &budget, asked).await?,
     };
     let mut body = Text::new(&budget)?;
     series::readings(&mut body, format, &series, columns, times, next.as_deref()).await?;
@@ -68,23 +68,28 @@ async fn read(app: &App, by: Caller, headers: &HeaderMap, query: Pairs) -> Resul
     Ok(Answer { format, body, next, is_past: Parameters::is_past(&range) }.respond(headers)?)
 }
 
-fn order(parameters: &Parameters) -> Result<Order, ApiError> {
+fn order(parameters: &Parameters) -> Result<TimeOrder, ApiError> {
     match parameters.get("order") {
-        None | Some("asc") => Ok(Order::Ascending),
-        Some("desc") => Ok(Order::Descending),
+        None | Some("asc") => Ok(TimeOrder::Ascending),
+        Some("desc") => Ok(TimeOrder::Descending),
         Some(other) => Err(ApiError::Bad(format!("parameter order: {other:?} is neither asc nor desc"))),
     }
 }
 
-/// A part of the answer, and what it takes.
-struct Found {
-    series: Vec<Readings>,
+/// One part of the answer, and the memory it holds.
+struct ReadingsPart {
+    series: Vec<SensorReadings>,
     next: Option<String>,
-    held: Held,
+    held: HeldBytes,
 }
 
-async fn one_sensor(app: &App, budget: &Budget, parameters: &Parameters, asked: Asked) -> Result<Found, ApiError> {
-    let Asked { mut selection, order, limit, cursor, .. } = asked;
+async fn one_sensor(
+    app: &App,
+    budget: &Budget,
+    parameters: &Parameters,
+    asked: ReadingsQuery,
+) -> Result<ReadingsPart, ApiError> {
+    let ReadingsQuery { mut selection, order, limit, cursor, .. } = asked;
     if let Some(cursor) = cursor {
         let time = time(&cursor).filter(|time| selection.range.contains(time));
         selection.range = order.rest(&selection.range, time.ok_or_else(|| bad_cursor(&cursor))?);
@@ -93,11 +98,15 @@ async fn one_sensor(app: &App, budget: &Budget, parameters: &Parameters, asked: 
     // Opaque to clients: the time of the next reading, in hexadecimal.
     let next = part.next.map(|time| format!("{time:x}"));
     let sensor = Arc::new(parameters.sensor(app)?);
-    Ok(Found { series: part.known.then_some((sensor, part.readings)).into_iter().collect(), next, held: part.held })
+    Ok(ReadingsPart {
+        series: part.known.then_some((sensor, part.readings)).into_iter().collect(),
+        next,
+        held: part.held,
+    })
 }
 
-async fn many_sensors(app: &App, budget: &Budget, asked: Asked) -> Result<Found, ApiError> {
-    let Asked { choice, selection: of_each, order, limit, cursor } = asked;
+async fn many_sensors(app: &App, budget: &Budget, asked: ReadingsQuery) -> Result<ReadingsPart, ApiError> {
+    let ReadingsQuery { selector, selection: of_each, order, limit, cursor } = asked;
     // Opaque to clients: the time of the next reading, in hexadecimal, and its sensor's key.
     let from = match cursor {
         None => None,
@@ -107,29 +116,29 @@ async fn many_sensors(app: &App, budget: &Budget, asked: Asked) -> Result<Found,
             Some((key.to_owned(), time.ok_or_else(|| bad_cursor(&cursor))?))
         }
     };
-    let part = app.query.many_readings(budget, &ManySelection { choice, of_each, order, from }, limit).await?;
+    let part = app.query.many_readings(budget, &ManySelection { selector, of_each, order, from }, limit).await?;
     let next = part.next.map(|(key, time)| format!("{time:x}.{key}"));
-    Ok(Found { series: part.series, next, held: part.held })
+    Ok(ReadingsPart { series: part.series, next, held: part.held })
 }
 
 async fn for_a_chart(
     app: &App,
     budget: &Budget,
     parameters: &Parameters,
-    asked: Asked,
+    asked: ReadingsQuery,
     points_max: usize,
-) -> Result<Found, ApiError> {
+) -> Result<ReadingsPart, ApiError> {
     for name in ["limit", "cursor"] {
         if parameters.get(name).is_some() {
-            return Err(ApiError::Bad(format!("parameter max_points gives the whole range: leave out {name}")));
+            return Err(ApiError::Bad(format!("parameter max_points covers the whole range: leave out {name}")));
         }
     }
-    let Asked { choice, selection: of_each, order, .. } = asked;
-    let is_one = matches!(choice, Choice::Sensor(_));
-    let selection = ManySelection { choice, of_each, order, from: None };
+    let ReadingsQuery { selector, selection: of_each, order, .. } = asked;
+    let is_one = matches!(selector, Selector::Sensor(_));
+    let selection = ManySelection { selector, of_each, order, from: None };
     let Thinned { mut series, held } = app.query.thinned(budget, &selection, points_max).await?;
     series.retain(|(_, readings)| is_one || !readings.is_empty());
-    Ok(Found { series, next: None, held })
+    Ok(ReadingsPart { series, next: None, held })
 }
 
 fn time(text: &str) -> Option<i64> {

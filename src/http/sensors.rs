@@ -1,4 +1,4 @@
-//! Sensors, each as it is now: their list, and the latest reading of each.
+//! The list of sensors in their current state, and the latest reading of each.
 
 use std::sync::Arc;
 
@@ -11,25 +11,26 @@ use super::answer::Answer;
 use super::errors::{ApiError, Dialect};
 use super::format::Format;
 use super::json;
-use super::known;
 use super::parameters::{Pairs, Parameters};
-use super::series::{self, Columns};
+use super::params;
+use super::series::{self, TableColumns};
 use super::text::Text;
-use super::write::{By, flag};
+use super::write::flag;
 use crate::access::Caller;
 use crate::bucket::store::SensorFilter;
 use crate::bucket::{SensorDocument, UnflushedReadings};
+use crate::http::parameters::By;
 use crate::ingest::IngestError;
-use crate::query::{Budget, Held, document_bytes, first_lot, next_lot};
+use crate::query::{Budget, HeldBytes, document_bytes, first_batch, next_batch};
 
-/// A part of the list of sensors, each as it is now, and the key behind which the next part begins.
+/// One batch of sensors, including unflushed changes, and the key after which the next batch begins.
 async fn listed(
     app: &App,
     budget: &Budget,
     database: &str,
     filter: &SensorFilter,
 ) -> Result<(Vec<SensorDocument>, Option<String>), ApiError> {
-    let since = app.ingest.met_version(Some(database)).map_err(IngestError::from)?;
+    let since = app.ingest.catalog_version(Some(database)).map_err(IngestError::from)?;
     let stored = app.query.sensors(budget, database, filter).await?;
     let stored_last = stored.last().filter(|_| stored.len() == filter.limit).map(|last| last.sensor.key.to_string());
     let documents = app.ingest.sensors(database, filter, (stored, since)).await?;
@@ -38,31 +39,32 @@ async fn listed(
     Ok((documents, next))
 }
 
-/// What is asked for of a list.
-struct Wanted {
+/// The parameters of a list of sensors.
+struct SensorListQuery {
     database: String,
     after: Option<String>,
     outliers: bool,
-    /// Whether all recent readings are, or the latest alone.
+    /// Whether to include all recent readings, or only the latest.
     recent: bool,
     limit: usize,
 }
 
-type Found = (Vec<SensorDocument>, Option<String>, Held);
+type SensorPages = (Vec<SensorDocument>, Option<String>, HeldBytes);
 
-/// The sensors that are taken, read in lots and held, and the cursor behind them: the others' keys are not told.
+/// Reads sensors in batches until `limit` of them pass `takes`. Returns them with the next cursor and the memory they
+/// hold. The cursor is the key of a returned sensor, so it never reveals a sensor that `takes` excludes.
 async fn chosen(
     app: &App,
     budget: &Budget,
-    wanted: Wanted,
+    wanted: SensorListQuery,
     takes: impl Fn(&SensorDocument) -> bool,
-) -> Result<Found, ApiError> {
-    let Wanted { database, after, outliers, recent, limit } = wanted;
-    let mut filter = SensorFilter { after, outliers, ..first_lot() };
+) -> Result<SensorPages, ApiError> {
+    let SensorListQuery { database, after, outliers, recent, limit } = wanted;
+    let mut filter = SensorFilter { after, outliers, ..first_batch() };
     let (mut found, mut held) = (Vec::new(), budget.hold(0)?);
     loop {
         let (documents, next) = app.query.patiently(|| listed(app, budget, &database, &filter)).await?;
-        filter.limit = next_lot(filter.limit, &documents);
+        filter.limit = next_batch(filter.limit, &documents);
         for mut document in documents.into_iter().filter(&takes) {
             if !recent {
                 document.recent = document.recent.pop().into_iter().collect();
@@ -86,21 +88,21 @@ pub async fn latest(State(app): State<Arc<App>>, Extension(by): By, headers: Hea
     read_latest(&app, by, &headers, query).await.unwrap_or_else(|error| error.respond(Dialect::V1))
 }
 
-/// The latest reading of each sensor chosen, from its document, brought up to what is acked.
+/// Answers with the latest reading of each selected sensor, from its document plus unflushed readings.
 async fn read_latest(app: &App, by: Caller, headers: &HeaderMap, query: Pairs) -> Result<Response, ApiError> {
-    let parameters = Parameters::of(query, known::LATEST, by)?;
+    let parameters = Parameters::of(query, params::LATEST, by)?;
     let budget = parameters.budget(app);
     let format = Format::of(&parameters, headers)?;
     let max = app.options.sensors_max;
     let (limit, times) = (parameters.limit(max, max, "query.sensors_max")?, parameters.times()?);
-    let (database, choice) = (parameters.database()?, parameters.choice_or_all(app)?);
+    let (database, selector) = (parameters.database()?, parameters.selector_or_all(app)?);
     let after = parameters.get("cursor").map(str::to_owned);
-    let wanted = Wanted { database: database.clone(), after, outliers: false, recent: false, limit };
-    let chooser = choice.compile(&budget)?;
+    let wanted = SensorListQuery { database: database.clone(), after, outliers: false, recent: false, limit };
+    let chooser = selector.compile(&budget)?;
     let (found, next, _held) = chosen(app, &budget, wanted, |document| chooser.takes(&document.sensor)).await?;
     let columns = match format {
-        Format::Csv => Columns::of(app.query.vocabulary(&budget, &database, &choice).await?, Vec::new()),
-        Format::Json | Format::Lines => Columns::default(),
+        Format::Csv => TableColumns::of(app.query.vocabulary(&budget, &database, &selector).await?, Vec::new()),
+        Format::Json | Format::Lines => TableColumns::default(),
     };
     let series = |document: SensorDocument| Some((document.sensor, vec![document.recent.into_iter().next_back()?]));
     let series: Vec<_> = found.into_iter().filter_map(series).collect();
@@ -116,7 +118,7 @@ pub async fn sensors(State(app): State<Arc<App>>, Extension(by): By, query: Pair
 }
 
 async fn read_sensors(app: &App, by: Caller, query: Pairs) -> Result<Response, ApiError> {
-    let parameters = Parameters::of(query, known::SENSORS, by)?;
+    let parameters = Parameters::of(query, params::SENSORS, by)?;
     let budget = parameters.budget(app);
     let max = app.options.sensors_max;
     let (limit, times) = (parameters.limit(max, max, "query.sensors_max")?, parameters.times()?);
@@ -125,11 +127,11 @@ async fn read_sensors(app: &App, by: Caller, query: Pairs) -> Result<Response, A
     let database = parameters.database()?;
     let after = parameters.get("cursor").map(str::to_owned);
     let pins = parameters.pins();
-    // A mark that has expired is still stored until the document is written again.
+    // The store may still have an outlier mark that has expired, until the document is written again.
     let takes = |document: &SensorDocument| {
         pins.iter().all(|pin| pin.matches(&document.sensor)) && (!outliers || document.outlier.is_some())
     };
-    let wanted = Wanted { database, after, outliers, recent, limit };
+    let wanted = SensorListQuery { database, after, outliers, recent, limit };
     let (documents, next, _held) = chosen(app, &budget, wanted, takes).await?;
     let mut text = Text::new(&budget)?;
     text.out.push_str("{\"sensors\":[");

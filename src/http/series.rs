@@ -1,32 +1,32 @@
-//! Series of readings and of windows, in every format: one shape whatever was asked. JSON nests them, NDJSON has a
-//! line per reading or window, CSV a row.
+//! Writes series of readings and of windows in every format: JSON nests them, NDJSON has a line per reading or window,
+//! CSV a row.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::csv::{self, Cell};
+use super::csv::{self, CsvCell};
 use super::format::Format;
 use super::json::{self, Times};
 use super::text::Text;
 use crate::bucket::Reading;
 use crate::query::QueryError;
-use crate::query::native::aggregate::{Aggregate, Aggregated, WindowSeries};
+use crate::query::native::aggregate::{Aggregated, NativeAggregate, WindowSeries};
 use crate::query::native::many::Vocabulary;
 use crate::reading::Sensor;
 
 /// One sensor's readings.
-pub type Readings = (Arc<Sensor>, Vec<Reading>);
+pub type SensorReadings = (Arc<Sensor>, Vec<Reading>);
 
 /// The columns of a table of readings.
 #[derive(Debug, Default)]
-pub struct Columns {
+pub struct TableColumns {
     tags: Vec<String>,
     fields: Vec<String>,
 }
 
-impl Columns {
-    /// Of all sensors chosen, so that every part of an answer has the same; the fields asked for stand in the order in
-    /// which they were.
+impl TableColumns {
+    /// The columns of all selected sensors, so that every part of an answer has the same ones. Requested fields keep
+    /// their order.
     pub fn of(words: Vocabulary, fields: Vec<String>) -> Self {
         let mut seen = BTreeSet::new();
         let asked: Vec<String> = fields.into_iter().filter(|field| seen.insert(field.clone())).collect();
@@ -34,8 +34,9 @@ impl Columns {
         Self { tags: words.tags.into_keys().collect(), fields }
     }
 
-    /// What another instance has stored a moment ago may have more.
-    fn with(mut self, series: &[Readings]) -> Self {
+    /// Adds columns that only the readings have: another instance may have stored new tags or fields since the columns
+    /// were read.
+    fn with(mut self, series: &[SensorReadings]) -> Self {
         let tags = series.iter().flat_map(|(sensor, _)| sensor.tags.iter().map(|(key, _)| &**key));
         add_missing(&mut self.tags, tags);
         let fields = series.iter().flat_map(|(_, readings)| readings).flat_map(|reading| &reading.fields);
@@ -54,15 +55,15 @@ fn add_missing<'a>(known: &mut Vec<String>, names: impl Iterator<Item = &'a str>
     }
 }
 
-/// Writes the body of an answer of readings. In JSON a cursor ends it.
+/// Writes the body of an answer with readings. JSON ends with the cursor `next`.
 ///
 /// # Errors
-/// When the budget is spent.
+/// When the query's budget is used up.
 pub async fn readings(
     text: &mut Text,
     format: Format,
-    series: &[Readings],
-    columns: Columns,
+    series: &[SensorReadings],
+    columns: TableColumns,
     times: Times,
     next: Option<&str>,
 ) -> Result<(), QueryError> {
@@ -104,29 +105,35 @@ fn head(out: &mut String, sensor: &Sensor) {
     json::head(out, "sensor", &sensor.key, sensor.tags.iter().map(|(key, value)| (&**key, &**value)));
 }
 
-async fn table(text: &mut Text, series: &[Readings], columns: &Columns, times: Times) -> Result<(), QueryError> {
+async fn table(
+    text: &mut Text,
+    series: &[SensorReadings],
+    columns: &TableColumns,
+    times: Times,
+) -> Result<(), QueryError> {
     let mut names = vec!["sensor".to_owned()];
     names.extend(columns.tags.iter().map(|tag| format!("tag.{tag}")));
     names.push("ts".to_owned());
     let is_taken = |name: &str| names.iter().any(|taken| taken == name);
     let fields: Vec<String> =
         columns.fields.iter().map(|field| json::field_name(field, is_taken).into_owned()).collect();
-    csv::row(&mut text.out, names.iter().chain(&fields).map(|name| Cell::Text(name)), times);
+    csv::row(&mut text.out, names.iter().chain(&fields).map(|name| CsvCell::Text(name)), times);
     for (sensor, readings) in series {
-        let tags: Vec<Cell<'_>> =
-            columns.tags.iter().map(|key| sensor.tag(key).map_or(Cell::Nothing, Cell::Text)).collect();
+        let tags: Vec<CsvCell<'_>> =
+            columns.tags.iter().map(|key| sensor.tag(key).map_or(CsvCell::Nothing, CsvCell::Text)).collect();
         for reading in readings {
             let field = |name: &String| reading.fields.iter().find(|(known, _)| **known == **name);
-            let fields = columns.fields.iter().map(|name| field(name).map_or(Cell::Nothing, |(_, v)| Cell::Value(v)));
-            let start = [Cell::Text(&sensor.key)].into_iter().chain(tags.iter().copied());
-            csv::row(&mut text.out, start.chain([Cell::Time(reading.time)]).chain(fields), times);
+            let fields =
+                columns.fields.iter().map(|name| field(name).map_or(CsvCell::Nothing, |(_, v)| CsvCell::Value(v)));
+            let start = [CsvCell::Text(&sensor.key)].into_iter().chain(tags.iter().copied());
+            csv::row(&mut text.out, start.chain([CsvCell::Time(reading.time)]).chain(fields), times);
             text.row().await?;
         }
     }
     Ok(())
 }
 
-/// A field's name in JSON, and its columns, each with its function's name.
+/// A field's name as JSON text, and its columns, each with its function's name as JSON text.
 type JsonField = (String, Vec<(usize, String)>);
 
 fn window(out: &mut String, (series, row): (&WindowSeries, usize), fields: &[JsonField], sparse: bool, times: Times) {
@@ -153,21 +160,20 @@ fn window(out: &mut String, (series, row): (&WindowSeries, usize), fields: &[Jso
     out.push_str("}}");
 }
 
-/// Windows as they are written.
-pub struct Windows {
-    /// What was found.
+/// Windows, and how to write them.
+pub struct WindowTable {
     pub found: Aggregated,
-    /// Whether a field that has nothing in a window is left out of it.
+    /// Whether a window leaves out fields without a value.
     pub sparse: bool,
-    /// What the series are of: `sensor`, or `measurement` where sensors were grouped.
+    /// The key of a series' name: `sensor`, or `measurement` if sensors are grouped.
     pub by: &'static str,
 }
 
-impl Windows {
-    /// Writes the body of an answer of windows.
+impl WindowTable {
+    /// Writes the body of an answer with windows.
     ///
     /// # Errors
-    /// When the budget is spent.
+    /// When the query's budget is used up.
     pub async fn write(&self, text: &mut Text, format: Format, times: Times) -> Result<(), QueryError> {
         let fields = self.fields();
         match format {
@@ -207,7 +213,7 @@ impl Windows {
         json::head(out, self.by, series.sensor.as_deref().unwrap_or(&series.measurement), tags);
     }
 
-    /// Each field's name, and its columns with the names of their functions, as JSON writes them.
+    /// The fields with their columns.
     fn fields(&self) -> Vec<JsonField> {
         let word = |name: &str| {
             let mut word = String::new();
@@ -217,13 +223,13 @@ impl Windows {
         };
         let columns: Vec<_> = self.found.columns.iter().enumerate().collect();
         let of_one_field = columns.chunk_by(|(_, a), (_, b)| a.0 == b.0);
-        let columns = |field: &[(usize, &(String, Aggregate))]| {
+        let columns = |field: &[(usize, &(String, NativeAggregate))]| {
             field.iter().map(|(column, (_, function))| (*column, word(&function.name()))).collect()
         };
         of_one_field.map(|field| (word(&field[0].1.0), columns(field))).collect()
     }
 
-    /// A row per window; of each field a column per function, `temp.max`.
+    /// Writes a row per window, with a column per field and function, such as `temp.max`.
     async fn table(&self, text: &mut Text, times: Times) -> Result<(), QueryError> {
         let Aggregated { columns, series, .. } = &self.found;
         let tags: BTreeSet<&str> = series.iter().flat_map(|series| &series.tags).map(|(key, _)| key.as_str()).collect();
@@ -231,23 +237,23 @@ impl Windows {
         names.extend(tags.iter().map(|tag| format!("tag.{tag}")));
         names.extend(["start".to_owned(), "end".to_owned()]);
         let is_taken = |name: &str| names.iter().any(|taken| taken == name);
-        let name = |(field, function): &(String, Aggregate)| {
+        let name = |(field, function): &(String, NativeAggregate)| {
             json::field_name(&format!("{field}.{}", function.name()), is_taken).into_owned()
         };
         let named: Vec<String> = columns.iter().map(name).collect();
-        csv::row(&mut text.out, names.iter().chain(&named).map(|name| Cell::Text(name)), times);
+        csv::row(&mut text.out, names.iter().chain(&named).map(|name| CsvCell::Text(name)), times);
         for series in series {
             let tag = |tag: &&str| series.tags.iter().find(|(key, _)| key == tag);
-            let tags: Vec<Cell<'_>> =
-                tags.iter().map(|key| tag(key).map_or(Cell::Nothing, |(_, value)| Cell::Text(value))).collect();
+            let tags: Vec<CsvCell<'_>> =
+                tags.iter().map(|key| tag(key).map_or(CsvCell::Nothing, |(_, value)| CsvCell::Text(value))).collect();
             let name = series.sensor.as_deref().unwrap_or(&series.measurement);
             for (row, (span, cells)) in series.windows.iter().enumerate() {
                 let cells = cells.iter().enumerate().map(|(column, cell)| match series.wide_sum(row, column) {
-                    Some(sum) => Cell::Wide(sum),
-                    None => cell.as_ref().map_or(Cell::Nothing, Cell::Value),
+                    Some(sum) => CsvCell::Wide(sum),
+                    None => cell.as_ref().map_or(CsvCell::Nothing, CsvCell::Value),
                 });
-                let start = [Cell::Text(name)].into_iter().chain(tags.iter().copied());
-                let start = start.chain([Cell::Time(span.start), Cell::Time(span.end)]);
+                let start = [CsvCell::Text(name)].into_iter().chain(tags.iter().copied());
+                let start = start.chain([CsvCell::Time(span.start), CsvCell::Time(span.end)]);
                 csv::row(&mut text.out, start.chain(cells), times);
                 text.row().await?;
             }

@@ -1,5 +1,5 @@
-//! What is spoken on the connections that come in: HTTP/1.1, and HTTP/2 where it is wanted, with bounds on heads and
-//! streams. What was begun is finished before the service stops. `axum::serve` has none of these bounds.
+//! Serves HTTP/1.1, and HTTP/2 if configured, on incoming connections, with limits on heads and streams that
+//! `axum::serve` does not have. Requests in progress are finished at shutdown.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -11,44 +11,44 @@ use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::GracefulConnection;
 use tokio::sync::watch;
 
-use super::Service;
+use super::HttpService;
 use super::connection::Connected;
-use crate::edge::{self, Connection, Listener, Seats};
+use crate::edge::{self, Connection, ConnectionLimits, Listener};
 
-/// How HTTP is spoken. From the config sections `[server]` and `[tls]`.
+/// From the config sections `[server]` and `[tls]`.
 #[derive(Debug, Clone, Default)]
 pub struct Protocol {
-    /// Most bytes of a request's head.
+    /// Most bytes of a request's head (HTTP/1.1).
     pub header_bytes: usize,
-    /// Whether HTTP/2 is spoken.
+    /// Whether HTTP/2 is served.
     pub http2: bool,
-    /// What goes out as `Strict-Transport-Security` on connections by TLS.
+    /// The `Strict-Transport-Security` header of answers over TLS.
     pub hsts: Option<HeaderValue>,
 }
 
-/// Most requests under way on one connection of HTTP/2.
+/// Most concurrent requests on one HTTP/2 connection.
 const STREAMS_MAX: u32 = 64;
-/// Most bytes of a head in HTTP/2.
+/// Most bytes of an HTTP/2 request's head.
 const HEADER_LIST_BYTES: u32 = 16 << 10;
-/// Most streams that a client may begin and take back before it is sent away.
+/// Most streams that a client may open and reset before its connection is closed (rapid reset attack).
 const RESETS_MAX: usize = 64;
-/// How many bytes may be on their way for one request of HTTP/2, and for all of a connection.
+/// HTTP/2 flow control window of a request and of a connection, in bytes.
 const WINDOW_BYTES: u32 = 256 << 10;
 
 impl Protocol {
-    /// What clients may choose among by ALPN.
+    /// The protocols offered by ALPN.
     #[must_use]
     pub fn names(&self) -> &'static [&'static str] {
         if self.http2 { &["h2", "http/1.1"] } else { &["http/1.1"] }
     }
 }
 
-/// Serves until `stop` turns true, then accepts nothing more and finishes the requests under way, for
-/// as long as the listener allows. A head or a body that is still not there by then is cut off.
+/// Serves until `stop` turns true. Then accepts no more connections and lets requests in progress finish within the
+/// listener's time; requests whose head or body is still incomplete after that are aborted.
 pub async fn serve(
     listener: Listener,
-    seats: Arc<Seats>,
-    service: Service,
+    seats: Arc<ConnectionLimits>,
+    service: HttpService,
     protocol: Protocol,
     stop: watch::Receiver<bool>,
 ) {
@@ -58,7 +58,7 @@ pub async fn serve(
     edge::serve(listener, seats, stop, handle).await;
 }
 
-async fn converse(connection: Connection, service: Service, protocol: Arc<Protocol>, stop: watch::Receiver<bool>) {
+async fn converse(connection: Connection, service: HttpService, protocol: Arc<Protocol>, stop: watch::Receiver<bool>) {
     let Connection { stream, peer, watch, secure } = connection;
     let io = TokioIo::new(stream);
     let (http2, header_bytes) = (protocol.http2, protocol.header_bytes);
@@ -68,16 +68,16 @@ async fn converse(connection: Connection, service: Service, protocol: Arc<Protoc
         until_done(builder.serve_connection(io, connected), stop).await;
     } else {
         let mut builder = http1::Builder::new();
-        // The watch has an eye on slow heads, without a timer for each.
+        // The connection limits close connections with slow heads, without a timer for each.
         builder.header_read_timeout(None).max_header_size(header_bytes);
         until_done(builder.serve_connection(io, connected), stop).await;
     }
 }
 
-/// HTTP/1.1 or HTTP/2, by how the connection begins.
+/// HTTP/1.1 or HTTP/2, detected from the connection's first bytes.
 fn either(header_bytes: usize) -> auto::Builder<TokioExecutor> {
     let mut builder = auto::Builder::new(TokioExecutor::new());
-    // It has no bound of its own for heads; the buffer's is one.
+    // This builder has no limit for heads; the buffer size limits them.
     builder.http1().header_read_timeout(None).max_buf_size(header_bytes);
     builder
         .http2()
@@ -106,6 +106,6 @@ where
         }
     };
     if let Err(error) = ended {
-        tracing::debug!(%error, "a connection ended badly");
+        tracing::debug!(%error, "connection ended with an error");
     }
 }

@@ -1,5 +1,5 @@
-//! What connections call with every request: its id, the headers that `InfluxDB`'s clients look for, its metrics and
-//! its log line, around the one who answers it.
+//! Answers each request: authenticates the caller, calls the endpoint, and adds the request id, the headers that
+//! `InfluxDB` clients look for, metrics and a log message.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -13,9 +13,10 @@ use axum::response::Response;
 use tower::ServiceExt;
 use tracing::Instrument;
 
+use super::answer::INFLUX_VERSION;
 use super::auth::{self, Needs};
 use super::cors::Cors;
-use super::endpoints::{self, By, Endpoint, Found};
+use super::endpoints::{self, Endpoint, Handler, MatchedEndpoint};
 use super::errors::{ApiError, Dialect};
 use super::text::Length;
 use super::{App, body, status, write};
@@ -23,9 +24,7 @@ use crate::access::{Caller, Event, Presented, cut};
 use crate::clock::now_seconds;
 use crate::edge::Peer;
 
-/// The version that clients are told: they choose what to send by it, and ours is that of 1.x.
-pub const INFLUX_VERSION: &str = "1.8.10";
-/// A request that takes longer than this is worth a line in the log.
+/// Requests that take at least this long are logged as slow.
 const SLOW: Duration = Duration::from_secs(1);
 
 static VERSION: HeaderName = HeaderName::from_static("x-influxdb-version");
@@ -33,26 +32,24 @@ static BUILD: HeaderName = HeaderName::from_static("x-influxdb-build");
 static REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
 static X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// Answers requests. Cheap to clone.
+/// Cheap to clone.
 #[derive(Clone)]
-pub struct Service {
+pub struct HttpService {
     app: Arc<App>,
     router: Router,
     serves: Serves,
-    /// Web pages of other origins.
     cors: Arc<Cors>,
-    /// Who is at the other end of the connection; nobody before there is one.
+    /// The client; `None` until the service is bound to a connection.
     peer: Option<Arc<Peer>>,
 }
 
-/// Which endpoints an address has.
+/// The endpoints that a listener serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Serves {
-    /// All.
     All,
-    /// All but those that only concern whoever runs the service, which have an address of their own.
+    /// All except the operator's endpoints, which are served on `status.listen`.
     AllButStatus,
-    /// Those alone, and for everybody who reaches them.
+    /// The operator's endpoints, the health checks and `/ping`, without a token.
     Status,
 }
 
@@ -66,19 +63,17 @@ impl Serves {
     }
 }
 
-impl Service {
-    /// Over these endpoints.
+impl HttpService {
     pub fn new(app: Arc<App>, serves: Serves, cors: Arc<Cors>) -> Self {
         Self { router: endpoints::router(app.clone()), app, serves, cors, peer: None }
     }
 
-    /// For the requests of one connection.
+    /// The service for the requests of one connection.
     #[must_use]
     pub fn for_peer(&self, peer: Arc<Peer>) -> Self {
         Self { peer: Some(peer), ..self.clone() }
     }
 
-    /// Answers one request.
     pub(super) async fn answer(&self, request: Request) -> Response {
         let started = Instant::now();
         let id = request_id(&request);
@@ -94,7 +89,7 @@ impl Service {
         let (took, status) = (started.elapsed(), response.status().as_u16());
         self.app.metrics.request(route, method, status, took);
         let seconds = took.as_secs_f64();
-        // Queries are told by themselves, by `query.log_after`.
+        // Slow queries are logged separately, by `query.log_after`.
         if took >= SLOW && response.extensions().get::<Length>().is_none() {
             let address = self.peer.as_ref().map(|peer| tracing::field::display(peer.address));
             tracing::warn!(id = said, method, route, status, seconds, address, "slow request");
@@ -110,7 +105,7 @@ impl Service {
         response
     }
 
-    async fn hand_on(&self, mut request: Request, Found { endpoint, route }: Found) -> Response {
+    async fn hand_on(&self, mut request: Request, MatchedEndpoint { endpoint, route }: MatchedEndpoint) -> Response {
         if !self.serves.has(request.uri().path()) {
             return status::unknown(request.uri().clone()).await;
         }
@@ -120,15 +115,15 @@ impl Service {
             Err(error) => {
                 let (parts, body) = request.into_parts();
                 body::discard(&self.app, &parts.headers, body).await;
-                return error.respond(if let Some(By::Lines(dialect)) = by { *dialect } else { Dialect::V1 });
+                return error.respond(if let Some(Handler::Lines(dialect)) = by { *dialect } else { Dialect::V1 });
             }
         };
         let response = match by {
-            Some(By::Lines(dialect)) => {
+            Some(Handler::Lines(dialect)) => {
                 let (parts, body) = request.into_parts();
                 write::lines(&self.app, Query::try_from_uri(&parts.uri), &parts.headers, body, *dialect, &caller).await
             }
-            Some(By::Route(_)) | None => {
+            Some(Handler::Route(_)) | None => {
                 request.extensions_mut().insert(caller.clone());
                 request.extensions_mut().insert(self.address());
                 self.router.clone().oneshot(request).await.unwrap_or_else(|never| match never {})
@@ -140,9 +135,9 @@ impl Service {
         response
     }
 
-    /// Who asks, if they may ask this at all.
+    /// Authenticates the caller and checks that it may use the endpoint.
     fn caller(&self, request: &Request, endpoint: Option<&Endpoint>) -> Result<Caller, ApiError> {
-        // What there is not is nobody's secret.
+        // Unknown paths need no token: their 404 reveals nothing.
         let Some(endpoint) = endpoint.filter(|endpoint| endpoint.needs != Needs::Nothing) else {
             return Ok(Caller::Anybody);
         };
@@ -152,7 +147,7 @@ impl Service {
         if let Some(origin) = self.cors.stranger(request) {
             self.note_denied("origin", endpoint.path, None);
             let origin = cut(origin);
-            return Err(ApiError::Forbidden(format!("a page of {origin} changes nothing here (cors.origins)")));
+            return Err(ApiError::Forbidden(format!("pages of {origin} may not change data (cors.origins)")));
         }
         let presented = auth::token(request.headers(), request.uri());
         let caller = self.app.access.caller(presented.as_deref(), self.certified(), now_seconds());
@@ -171,10 +166,10 @@ impl Service {
         }
         self.note_denied("forbidden", endpoint.path, Some(caller.name()));
         let scope = if endpoint.needs == Needs::Metrics { "--metrics" } else { "--admin '*'" };
-        Err(ApiError::Forbidden(format!("{} is for tokens that have {scope}", endpoint.path)))
+        Err(ApiError::Forbidden(format!("{} needs a token created with {scope}", endpoint.path)))
     }
 
-    /// The names that the client's certificate was given.
+    /// The names in the client's verified certificate.
     fn certified(&self) -> &[Box<str>] {
         self.peer.as_ref().map_or(&[], |peer| &peer.certificate_names)
     }
@@ -183,7 +178,7 @@ impl Service {
         self.peer.as_ref().map(|peer| peer.address)
     }
 
-    /// `token` is the name of whose it is, or else the id that it says it has.
+    /// `token` is the token's name if it is known, else the id in the text that was sent.
     fn note_denied(&self, reason: &'static str, route: &'static str, token: Option<&str>) {
         self.app.metrics.denied(reason);
         let denied = Event::Denied { reason, address: self.address(), route, token };
@@ -191,7 +186,7 @@ impl Service {
     }
 }
 
-/// The client's own id when it sent a usable one, else a new one.
+/// The client's request id if it sent a usable one, else a new one.
 fn request_id(request: &Request) -> HeaderValue {
     static COUNT: AtomicU64 = AtomicU64::new(1);
     let sent = request.headers().get(&X_REQUEST_ID);

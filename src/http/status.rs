@@ -1,5 +1,5 @@
-//! What the service says of itself: the endpoints clients probe before they write, health for
-//! operators, metrics for Prometheus.
+//! Endpoints about the service itself: those that clients probe before they write, health for operators, metrics for
+//! Prometheus.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -13,14 +13,14 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::endpoints::{self, ENDPOINTS};
-use super::service::INFLUX_VERSION;
 use super::{App, Health};
 use crate::clock::now_ns;
+use crate::http::answer::INFLUX_VERSION;
 use crate::ingest::{FailingDatabase, Ledger};
 use crate::reading::time::write_rfc3339;
-use crate::telemetry::{Account, Backlog};
+use crate::telemetry::{Account, LagMetrics};
 
-/// `GET /`: the endpoints, a line each.
+/// `GET /`: one line per endpoint.
 pub async fn endpoints() -> String {
     let mut text = format!("hourglass {}\n\n", env!("CARGO_PKG_VERSION"));
     for endpoint in ENDPOINTS {
@@ -32,14 +32,13 @@ pub async fn endpoints() -> String {
     text
 }
 
-/// What `/ping` takes.
 #[derive(Debug, Deserialize)]
 pub struct PingParameters {
     verbose: Option<String>,
 }
 
-/// `GET /ping`: 204; with `?verbose=true` 200 and the version, unless a client asks for that in a
-/// header, as EMQX does, which wants 204 all the same.
+/// `GET /ping`: 204; with `?verbose=true` 200 and the version. A client that also sends a `verbose` header, as EMQX
+/// does, expects 204.
 pub async fn ping(headers: HeaderMap, query: Result<Query<PingParameters>, QueryRejection>) -> Response {
     let verbose = query.is_ok_and(|Query(query)| matches!(query.verbose.as_deref(), Some("true" | "1")));
     if verbose && !headers.contains_key("verbose") {
@@ -48,11 +47,11 @@ pub async fn ping(headers: HeaderMap, query: Result<Query<PingParameters>, Query
     StatusCode::NO_CONTENT.into_response()
 }
 
-/// `GET /health`: in the shape of `InfluxDB`'s, which clients check before they write: it passes
-/// while writes are acked. How the store does is among the checks, and the log warns while acked
-/// readings may be missing from it.
+/// `GET /health`: in the format of `InfluxDB`, which clients check before they write. It passes while writes are
+/// acked. The state of the store is one of the checks; the check `log` warns while acked readings may be missing from
+/// the WAL.
 pub async fn health(State(app): State<Arc<App>>) -> Response {
-    let (health, lag) = (app.health.borrow().clone(), Lagging::of(&app));
+    let (health, lag) = (app.health.borrow().clone(), StoreLag::of(&app));
     let behind = format!("{} readings pending, the oldest for {:.0} s", lag.readings, lag.oldest_seconds);
     let (store, store_message) = match &health {
         Health::StoreAway(reason) => ("fail", format!("{reason}; {behind}")),
@@ -64,14 +63,14 @@ pub async fn health(State(app): State<Arc<App>>) -> Response {
     let (status, word, message) = match &refusal {
         Some(reason) => (StatusCode::SERVICE_UNAVAILABLE, "fail", reason.as_str()),
         None if store == "fail" => {
-            (StatusCode::OK, "pass", "writes are acked; the store is away, so queries are not answered")
+            (StatusCode::OK, "pass", "writes are acked; the store is unavailable, so queries are not answered")
         }
         None if !failing.is_empty() => (StatusCode::OK, "pass", some_fail),
         None => (StatusCode::OK, "pass", "ready for queries and writes"),
     };
     let blocked = app.ingest.blocked();
     let documents = if blocked.is_some() { "fail" } else { "pass" };
-    let blocked = blocked.unwrap_or_else(|| "no readings wait for a document of their own".to_owned());
+    let blocked = blocked.unwrap_or_else(|| "no readings are blocked by a single document".to_owned());
     let (log, log_message) = lag.log(word);
     let mut checks = vec![
         json!({ "name": "log", "status": log, "message": log_message }),
@@ -86,12 +85,12 @@ pub async fn health(State(app): State<Arc<App>>) -> Response {
     (status, Json(body)).into_response()
 }
 
-/// A warning, when readings could not be stored.
+/// A check that warns if there are dead letters.
 async fn dead_letters(app: &App) -> Option<serde_json::Value> {
     let message = match app.ingest.dead_letters().outstanding().await {
         Ok(outstanding) if outstanding.readings() == 0 => return None,
         Ok(outstanding) => {
-            // Everybody may ask: no names.
+            // This endpoint needs no token, so the text has no names of databases.
             format!("{} readings could not be stored: GET /api/v1/dead-letters lists them", outstanding.readings())
         }
         Err(error) => format!("the dead-letter file cannot be read: {error}"),
@@ -99,17 +98,17 @@ async fn dead_letters(app: &App) -> Option<serde_json::Value> {
     Some(json!({ "name": "dead_letters", "status": "warn", "message": message }))
 }
 
-/// A database that the store fails on, as one of the checks.
+/// The failed check of a database whose readings cannot be stored.
 fn of_database(failing: &FailingDatabase) -> serde_json::Value {
     let FailingDatabase { name, cause, since, unflushed_bytes, wal_bytes, .. } = failing;
     let waits = format!(
-        "{unflushed_bytes} bytes wait for {:.0} s, and {wal_bytes} bytes of the log stay for them",
+        "{unflushed_bytes} bytes have waited for {:.0} s and keep {wal_bytes} bytes of the log from being truncated",
         age(Some(*since))
     );
     json!({ "name": format!("database {name}"), "status": "fail", "message": format!("{cause}; {waits}") })
 }
 
-/// `GET /ready`: 200 while writes are acked, with the store or without.
+/// `GET /ready`: 200 while writes are acked, whether or not the store is available.
 pub async fn ready(State(app): State<Arc<App>>) -> Response {
     let health = app.health.borrow().clone();
     let mut started = String::new();
@@ -124,7 +123,7 @@ pub async fn ready(State(app): State<Arc<App>>) -> Response {
     }
 }
 
-/// Why writes are not acked, if they are not.
+/// Why writes are not acked; `None` while they are.
 fn refusal(app: &App, health: &Health) -> Option<String> {
     match health {
         Health::Stopping => Some("shutting down".to_owned()),
@@ -132,34 +131,34 @@ fn refusal(app: &App, health: &Health) -> Option<String> {
     }
 }
 
-/// How far the store is behind, all of one moment.
-struct Lagging {
+/// How far the store is behind the WAL.
+struct StoreLag {
     readings: i64,
     oldest_seconds: f64,
-    log_bytes: u64,
-    log_segments: usize,
-    /// What the log may have lost, if anything.
+    wal_bytes: u64,
+    wal_segments: usize,
+    /// Damage found in the WAL, in words; `None` if there is none.
     log_trouble: Option<String>,
 }
 
-impl Lagging {
+impl StoreLag {
     fn of(app: &App) -> Self {
-        let (lag, log) = (app.ingest.lag(), app.ingest.log_stats());
-        let (log_bytes, log_segments, found) = (log.bytes, log.segments, log.found);
+        let (lag, log) = (app.ingest.lag(), app.ingest.wal_stats());
+        let (wal_bytes, wal_segments, found) = (log.bytes, log.segments, log.found);
         let log_trouble = (found.damaged + found.in_doubt > 0).then(|| {
             format!(
-                "acked readings may be missing: {} places with {} bytes are damaged, {} with {} at its end are in \
-                 doubt; the bytes lie in its folder quarantine",
+                 "acked readings may be missing: {} places with {} bytes are damaged, and {} with {} bytes at the end of \
+                 the log are in doubt; the bytes are in the log's folder quarantine",
                 found.damaged, found.damaged_bytes, found.in_doubt, found.in_doubt_bytes
             )
         });
         let readings = lag.ledger.pending.max(0);
-        Self { readings, oldest_seconds: age(lag.oldest), log_bytes, log_segments, log_trouble }
+        Self { readings, oldest_seconds: age(lag.oldest), wal_bytes, wal_segments, log_trouble }
     }
 
-    /// How the log does: as the service, but for what it may have lost.
+    /// The status and message of the check `log`: as the service, but a warning if the WAL was damaged.
     fn log(&self, word: &'static str) -> (&'static str, String) {
-        let size = format!("{} bytes in {} segments", self.log_bytes, self.log_segments);
+        let size = format!("{} bytes in {} segments", self.wal_bytes, self.wal_segments);
         match &self.log_trouble {
             Some(trouble) => (if word == "pass" { "warn" } else { word }, format!("{size}; {trouble}")),
             None => (word, size),
@@ -167,7 +166,7 @@ impl Lagging {
     }
 }
 
-/// Seconds since that time, in nanoseconds by the clock.
+/// Seconds since a time in nanoseconds since the epoch; 0 for `None`.
 #[expect(clippy::cast_precision_loss, reason = "for people and metrics")]
 fn age(since: Option<i64>) -> f64 {
     since.map_or(0.0, |since| now_ns().saturating_sub(since).max(0) as f64 / 1e9)
@@ -175,7 +174,7 @@ fn age(since: Option<i64>) -> f64 {
 
 /// `GET /api/v1/status`.
 pub async fn status(State(app): State<Arc<App>>) -> Response {
-    let (lag, log, health) = (app.ingest.lag(), app.ingest.log_stats(), app.health.borrow().clone());
+    let (lag, log, health) = (app.ingest.lag(), app.ingest.wal_stats(), app.health.borrow().clone());
     let store = match &health {
         Health::StoreAway(reason) => json!({ "away": true, "reason": reason }),
         Health::Ready | Health::Stopping => json!({ "away": false }),
@@ -196,7 +195,7 @@ pub async fn status(State(app): State<Arc<App>>) -> Response {
         "log_damaged": log.found.damaged,
         "log_in_doubt": log.found.in_doubt,
         "log_torn": log.found.torn,
-        "hot_bytes": app.ingest.hot_bytes(),
+        "hot_bytes": app.ingest.bucket_cache_bytes(),
         "unflushed_bytes": lag.unflushed_bytes,
         "feeding": !lag.live,
         "blocked": lag.blocked,
@@ -213,7 +212,7 @@ pub async fn status(State(app): State<Arc<App>>) -> Response {
     .into_response()
 }
 
-/// `GET /settings`: tells QuestDB's clients to speak version 1 of their line protocol.
+/// `GET /settings`: tells QuestDB clients to use version 1 of their line protocol.
 pub async fn settings() -> Response {
     Json(json!({ "config": { "line.proto.support.versions": [1] } })).into_response()
 }
@@ -222,7 +221,7 @@ pub async fn settings() -> Response {
 pub async fn metrics(State(app): State<Arc<App>>) -> Response {
     let outstanding = app.ingest.dead_letters().outstanding().await;
     let _scraping = app.metrics.scraping();
-    let (lag, log) = (app.ingest.lag(), app.ingest.log_stats());
+    let (lag, log) = (app.ingest.lag(), app.ingest.wal_stats());
     let Ledger { accepted, replayed, stored, duplicate, overwritten, deleted, dead_lettered, pending } = lag.ledger;
     let account = Account { accepted, replayed, stored, duplicate, overwritten, deleted, dead_lettered, pending };
     app.metrics.account(&account);
@@ -231,9 +230,9 @@ pub async fn metrics(State(app): State<Arc<App>>) -> Response {
     let classes: Vec<&'static str> = app.ingest.failing().iter().map(|failing| failing.class).collect();
     app.metrics.databases_failing(&classes);
     app.metrics.tokens.set(u32::try_from(app.access.len()).unwrap_or(u32::MAX));
-    app.metrics.backlog(&Backlog {
-        log_segments: log.segments,
-        log_bytes: log.bytes,
+    app.metrics.backlog(&LagMetrics {
+        wal_segments: log.segments,
+        wal_bytes: log.bytes,
         waiting_bytes: log.waiting_bytes,
         writable: log.unwritable.is_none(),
         oldest_pending_seconds: age(lag.oldest),
@@ -250,15 +249,15 @@ pub async fn metrics(State(app): State<Arc<App>>) -> Response {
     ([("content-type", "text/plain; version=0.0.4; charset=utf-8")], app.metrics.render()).into_response()
 }
 
-/// Any path not known.
+/// The answer for an unknown path.
 pub async fn unknown(uri: Uri) -> Response {
     let path: String = uri.path().chars().take(128).collect();
     (StatusCode::NOT_FOUND, Json(json!({ "error": format!("no endpoint {path:?}: GET / lists them") }))).into_response()
 }
 
-/// A known path, asked in a way it does not answer.
+/// The answer for a known path with a method it does not support.
 pub async fn wrong_method(method: Method, uri: Uri) -> Response {
-    let error = format!("{} is not answered to {method}: GET / lists the endpoints", uri.path());
+    let error = format!("{} does not support {method}: GET / lists the endpoints", uri.path());
     let allowed = endpoints::methods(uri.path()).join(",");
     (StatusCode::METHOD_NOT_ALLOWED, [(header::ALLOW, allowed)], Json(json!({ "error": error }))).into_response()
 }

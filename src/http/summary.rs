@@ -1,4 +1,4 @@
-//! `GET /api/v1/summary`: windows of one sensor or of many.
+//! `GET /api/v1/summary`: aggregates per time window of one sensor or many.
 
 use std::sync::Arc;
 
@@ -10,17 +10,17 @@ use super::App;
 use super::answer::Answer;
 use super::errors::{ApiError, Dialect};
 use super::format::Format;
-use super::known;
 use super::parameters::{Pairs, Parameters, step};
-use super::series::Windows;
+use super::params;
+use super::series::WindowTable;
 use super::text::Text;
-use super::write::By;
 use crate::access::Caller;
+use crate::http::parameters::By;
 use crate::influxql::Fill;
 use crate::query::Budget;
-use crate::query::choice::Choice;
 use crate::query::influx::is_zone;
-use crate::query::native::aggregate::{Aggregate, Aggregation, GroupBy};
+use crate::query::native::aggregate::{Aggregation, GroupBy, NativeAggregate};
+use crate::query::selector::Selector;
 
 /// `GET /api/v1/summary`.
 pub async fn summary(State(app): State<Arc<App>>, Extension(caller): By, headers: HeaderMap, query: Pairs) -> Response {
@@ -28,13 +28,13 @@ pub async fn summary(State(app): State<Arc<App>>, Extension(caller): By, headers
 }
 
 async fn read(app: &App, caller: Caller, headers: &HeaderMap, query: Pairs) -> Result<Response, ApiError> {
-    let parameters = Parameters::of(query, known::SUMMARY, caller)?;
+    let parameters = Parameters::of(query, params::SUMMARY, caller)?;
     let budget = parameters.budget(app);
     let (format, times) = (Format::of(&parameters, headers)?, parameters.times()?);
-    let (choice, is_past) = (parameters.choice(app)?, Parameters::is_past(&parameters.range()?));
+    let (selector, is_past) = (parameters.selector(app)?, Parameters::is_past(&parameters.range()?));
     let group_by = group_by(&parameters);
     let by = if group_by == GroupBy::Sensor { "sensor" } else { "measurement" };
-    let windows = aggregated(app, &budget, &parameters, choice, (group_by, by)).await?;
+    let windows = aggregated(app, &budget, &parameters, selector, (group_by, by)).await?;
     let mut body = Text::new(&budget)?;
     windows.write(&mut body, format, times).await?;
     budget.answered();
@@ -53,20 +53,20 @@ async fn aggregated(
     app: &App,
     budget: &Budget,
     parameters: &Parameters,
-    choice: Choice,
+    selector: Selector,
     (group_by, by): (GroupBy, &'static str),
-) -> Result<Windows, ApiError> {
+) -> Result<WindowTable, ApiError> {
     let functions = match parameters.get("agg") {
-        None => Aggregate::USUAL.to_vec(),
+        None => NativeAggregate::USUAL.to_vec(),
         Some(names) => names.split(',').map(aggregate).collect::<Result<_, _>>()?,
     };
     let zone = parameters.get("tz").map(str::to_owned);
     if let Some(zone) = zone.as_deref().filter(|zone| !is_zone(zone)) {
-        return Err(ApiError::Bad(format!("parameter tz: {zone:?} is no time zone such as Europe/Berlin")));
+        return Err(ApiError::Bad(format!("parameter tz: {zone:?} is not a time zone such as Europe/Berlin")));
     }
     let asked = Aggregation {
         database: parameters.database()?,
-        choice,
+        selector,
         range: parameters.range()?,
         has_start: parameters.get("from").is_some(),
         fields: parameters.names("fields"),
@@ -77,12 +77,12 @@ async fn aggregated(
         fill: fill(parameters.get("fill"))?,
     };
     let found = app.query.aggregate(budget, &asked).await?;
-    Ok(Windows { found, sparse: asked.fill == Fill::None, by })
+    Ok(WindowTable { found, sparse: asked.fill == Fill::None, by })
 }
 
-fn aggregate(name: &str) -> Result<Aggregate, ApiError> {
-    let known = "count, min, max, sum, avg, first, last, stddev, median, mode, or a percentile such as p95";
-    Aggregate::from_name(name).ok_or_else(|| ApiError::Bad(format!("parameter agg: {name:?} is none of {known}")))
+fn aggregate(name: &str) -> Result<NativeAggregate, ApiError> {
+    let known = "one of count, min, max, sum, avg, first, last, stddev, median, mode, or a percentile such as p95";
+    NativeAggregate::from_name(name).ok_or_else(|| ApiError::Bad(format!("parameter agg: {name:?} is not {known}")))
 }
 
 fn fill(text: Option<&str>) -> Result<Fill, ApiError> {
@@ -96,7 +96,7 @@ fn fill(text: Option<&str>) -> Result<Fill, ApiError> {
             (Err(_), Ok(float)) if float.is_finite() => Fill::Float(float),
             _ => {
                 return Err(ApiError::Bad(format!(
-                    "parameter fill: {number:?} is none of none, null, previous, linear, or a number"
+                    "parameter fill: {number:?} is not one of none, null, previous, linear, or a number"
                 )));
             }
         },

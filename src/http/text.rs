@@ -1,5 +1,5 @@
-//! An answer's text: written row by row and counted, and given away piece by piece. What a piece takes is given back when
-//! the connection has written it.
+//! The text of an answer: written row by row, counted against the query's memory budget, and sent piece by piece. A
+//! piece's memory is returned to the budget once the connection has written it.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -11,25 +11,24 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use hyper::body::{Frame, SizeHint};
 
-use crate::query::{Budget, Held, QueryError};
+use crate::query::{Budget, HeldBytes, QueryError};
 
-/// Bytes after which a piece ends with its row.
+/// A piece ends with the first row that brings it to this many bytes.
 const PIECE: usize = 64 << 10;
 
-/// A text that is being written.
 pub struct Text {
-    /// Its end, which is still written to.
+    /// The current piece, to which callers append.
     pub out: String,
-    /// What `out` takes.
-    held: Held,
+    /// The memory of `out`.
+    held: HeldBytes,
     pieces: VecDeque<Bytes>,
     length: u64,
     hash: u64,
-    /// Rewrites each piece that is done.
+    /// Rewrites each complete piece.
     style: Option<Style>,
 }
 
-/// How many bytes of a body go out, if nothing makes them fewer on the way. Beside an answer.
+/// The bytes of an answer's body before compression. Attached to the response as an extension.
 #[derive(Debug, Clone, Copy)]
 pub struct Length(pub u64);
 
@@ -37,7 +36,7 @@ type Style = Box<dyn FnMut(&str) -> String + Send>;
 
 struct Piece {
     text: String,
-    _held: Held,
+    _held: HeldBytes,
 }
 
 impl AsRef<[u8]> for Piece {
@@ -47,27 +46,25 @@ impl AsRef<[u8]> for Piece {
 }
 
 impl Text {
-    /// An empty one.
-    ///
     /// # Errors
-    /// When the budget is spent.
+    /// When the query's budget is used up.
     pub fn new(budget: &Budget) -> Result<Self, QueryError> {
         let held = budget.hold(0)?;
         Ok(Self { out: String::new(), held, pieces: VecDeque::new(), length: 0, hash: 0, style: None })
     }
 
-    /// As [`Text::new`], each piece rewritten when it is done.
+    /// As [`Text::new`], but `style` rewrites each complete piece.
     ///
     /// # Errors
-    /// When the budget is spent.
+    /// When the query's budget is used up.
     pub fn styled(budget: &Budget, style: impl FnMut(&str) -> String + Send + 'static) -> Result<Self, QueryError> {
         Ok(Self { style: Some(Box::new(style)), ..Self::new(budget)? })
     }
 
-    /// Counts what was written; a row is done.
+    /// To be called after each row: counts the memory, and ends the piece if it is full.
     ///
     /// # Errors
-    /// When the budget is spent, of bytes or of time.
+    /// When the query's budget of bytes or of time is used up.
     pub async fn row(&mut self) -> Result<(), QueryError> {
         if self.out.len() < PIECE {
             return self.held.set(self.out.capacity());
@@ -92,10 +89,10 @@ impl Text {
         Ok(())
     }
 
-    /// What the same text has in common everywhere.
+    /// A hash of the text, the same on every instance.
     ///
     /// # Errors
-    /// When the budget is spent.
+    /// When the query's budget is used up.
     pub fn hash(&mut self) -> Result<u64, QueryError> {
         if !self.out.is_empty() {
             self.seal()?;
@@ -103,10 +100,10 @@ impl Text {
         Ok(self.hash)
     }
 
-    /// The answer; nothing is computed for it any more.
+    /// The finished response.
     ///
     /// # Errors
-    /// When the budget is spent.
+    /// When the query's budget is used up.
     pub fn respond(mut self, media_type: &'static str) -> Result<Response, QueryError> {
         self.hash()?;
         let length = self.length;
@@ -118,7 +115,7 @@ impl Text {
     }
 }
 
-/// Pieces on their way out.
+/// The body: pieces that are not sent yet.
 struct Outgoing {
     pieces: VecDeque<Bytes>,
     left: u64,

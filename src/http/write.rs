@@ -1,5 +1,5 @@
-//! The write endpoints: what each family of clients sends, and 204 with nothing else when all of
-//! it was kept.
+//! The write endpoints, in the format of each client family; line protocol is answered with an empty 204 if all of it
+//! was accepted.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,6 +16,7 @@ use super::dead_letters::not_stored;
 use super::errors::{ACK_HEADER, ApiError, Dialect, WARNING_HEADER, in_header, is_forbidden, respond_partial};
 use super::influx_query::Address;
 use super::json::ack_json;
+use super::parameters::{By, DEFAULT_DATABASE};
 use super::{App, Health};
 use crate::access::{Caller, Event};
 use crate::clock::now_ns;
@@ -24,11 +25,8 @@ use crate::reading::Precision;
 use crate::wire::json::Items;
 use crate::wire::line_protocol::Lines;
 
-/// The database of a write that names none.
-pub const DEFAULT_DATABASE: &str = "default";
-
-/// What the write endpoints take in the query; what they do not know they ignore, as `InfluxDB`
-/// does, since clients send much that means nothing here (`org`, `consistency`, `u`, `p`).
+/// The query parameters of the write endpoints. Unknown ones are ignored, as in `InfluxDB`, since clients send some
+/// that have no meaning here (`org`, `consistency`, `u`, `p`).
 #[derive(Debug, Default, Deserialize)]
 pub struct WriteParameters {
     db: Option<String>,
@@ -39,12 +37,9 @@ pub struct WriteParameters {
     ack: Option<String>,
 }
 
-/// Who asks: put there by the service, for every request that has an endpoint.
-pub type By = Extension<Caller>;
-
 type Parameters = Result<Query<WriteParameters>, axum::extract::rejection::QueryRejection>;
 
-/// Line protocol, as the clients of a dialect send it.
+/// Handles line protocol in the format of a client family.
 pub async fn lines(
     app: &App,
     query: Parameters,
@@ -118,8 +113,8 @@ async fn take_json(
     Ok(app.ingest.take(arrival, |limits| Items::new(&body, precision, limits), admission).await?)
 }
 
-/// `POST /api/v1/flush`: 204 when all that was acked before the call is in the store; 409 when dead letters are not. A store that
-/// is slow is waited for longer than one that stays away.
+/// `POST /api/v1/flush`: 204 once all readings acked before the call are in the store; 409 if all but dead letters
+/// are. Waits up to `flush_timeout` for a slow store, and up to `flush_away` for an unavailable one.
 pub async fn flush(State(app): State<Arc<App>>, Extension(by): By, Extension(address): Address) -> Response {
     let patience = app.options.flush_away;
     let flushed = tokio::select! {
@@ -129,10 +124,10 @@ pub async fn flush(State(app): State<Arc<App>>, Extension(by): By, Extension(add
     let refused = app.ingest.dead_letters().outstanding().await;
     let outcome = match (&flushed, &refused) {
         (Err(error), _) => error.to_string(),
-        (Ok(()), Ok(refused)) if refused.readings() > 0 => format!("done but for {}", refused.described()),
+        (Ok(()), Ok(refused)) if refused.readings() > 0 => format!("done, except for {}", refused.described()),
         (Ok(()), _) => "done".to_owned(),
     };
-    // Where nobody has to say who they are it is no news.
+    // Without access control flushes are not audited.
     if let Caller::Holder(_) = by {
         app.audit.note(&Event::Change { by: by.name(), address, statement: "FLUSH".to_owned(), database: "", outcome });
     }
@@ -144,10 +139,10 @@ pub async fn flush(State(app): State<Arc<App>>, Extension(by): By, Extension(add
     }
 }
 
-/// Returns once the store has been away all the time for so long.
+/// Returns once the store has been unavailable for `patience` without interruption.
 pub(super) async fn stays_away(mut health: watch::Receiver<Health>, patience: Duration) {
     let is_away = |health: &Health| matches!(health, Health::StoreAway(_));
-    // An error means that the sender is gone: nobody tells any more, and the flush has its own end.
+    // An error means that the health sender is gone; the flush ends by its own timeout.
     while health.wait_for(is_away).await.is_ok() {
         let back = tokio::time::timeout(patience, health.wait_for(|health| !is_away(health))).await;
         match back {
@@ -159,7 +154,8 @@ pub(super) async fn stays_away(mut health: watch::Receiver<Health>, patience: Du
     std::future::pending().await
 }
 
-/// The error answer; a shed request is counted by the limit that was reached.
+/// Reads the rest of the body and answers with the error. A request refused for overload is counted under the limit
+/// that was reached.
 async fn refuse(app: &App, headers: &HeaderMap, body: Body, error: &ApiError, dialect: Dialect) -> Response {
     if let ApiError::Ingest(IngestError::DatabaseFailing { .. }) = error {
         app.metrics.shed("ingest.database_share");
@@ -173,7 +169,7 @@ async fn refuse(app: &App, headers: &HeaderMap, body: Body, error: &ApiError, di
     error.respond(dialect)
 }
 
-/// Says what the ack promises, and what the sender should look into.
+/// Adds the headers with the ack level and warnings.
 fn with_notes(mut response: Response, ack: &Ack) -> Response {
     if ack.accepted > 0 {
         response.headers_mut().insert(ACK_HEADER, HeaderValue::from_static(ack.level.name()));
@@ -186,7 +182,7 @@ fn with_notes(mut response: Response, ack: &Ack) -> Response {
     response
 }
 
-/// The level asked for by `ack` in the query, or else by the header.
+/// The level requested by `ack` in the query, or else by the header.
 fn ack_level(parameters: &WriteParameters, headers: &HeaderMap) -> Result<Option<AckLevel>, ApiError> {
     let header = headers.get(ACK_HEADER).map(|value| value.to_str().unwrap_or("?"));
     let asked = parameters.ack.as_deref().or(header).filter(|name| !name.is_empty());
@@ -198,7 +194,7 @@ fn parameters(query: Parameters) -> Result<WriteParameters, ApiError> {
     query.map(|Query(parameters)| parameters).map_err(|error| ApiError::Bad(error.body_text()))
 }
 
-/// `db`, or the part of `bucket` before a slash, if they may write there. There is one retention policy, `autogen`.
+/// `db`, or the part of `bucket` before a slash, if the caller may write to it. The only retention policy is `autogen`.
 fn database(parameters: &WriteParameters, by: &Caller) -> Result<String, ApiError> {
     let (bucket, bucket_policy) = match parameters.bucket.as_deref() {
         Some(bucket) => bucket.split_once('/').unwrap_or((bucket, "")),
@@ -231,7 +227,6 @@ fn precision(name: Option<&str>, dialect: Dialect) -> Result<Precision, ApiError
     })
 }
 
-/// A boolean parameter.
 pub fn flag(name: &str, value: Option<&str>) -> Result<Option<bool>, ApiError> {
     match value {
         None => Ok(None),

@@ -1,11 +1,11 @@
-//! What a query says, as data. Nothing here knows storage or a clock: `now()` is a [`Call`](Expr::Call) like any
-//! other. `Display` writes a statement as InfluxDB prints it; what it writes parses to the same tree.
+//! The syntax tree of a query. It needs no storage and no clock: `now()` is a [`Call`](Expr::Call) like any other.
+//! `Display` writes a statement as InfluxDB prints it; the text parses to the same tree.
 
 mod display;
 mod expr;
 mod named;
 
-pub use expr::{Expr, Kind, Literal, Operator, WildcardKind};
+pub use expr::{Expr, Literal, Operator, ReferenceKind, WildcardKind};
 
 /// One statement of a query.
 #[derive(Debug, Clone, PartialEq)]
@@ -16,7 +16,7 @@ pub enum Statement {
     ShowDatabases,
     /// `SHOW RETENTION POLICIES [ON database]`
     ShowRetentionPolicies {
-        /// The database, else the request's.
+        /// The database; the request's if `None`.
         database: Option<String>,
     },
     /// `SHOW MEASUREMENTS [ON database] [WITH MEASUREMENT …]`; its listing has no sources.
@@ -30,7 +30,7 @@ pub enum Statement {
     ShowSeries(Listing),
     /// `SHOW TAG KEYS …`
     ShowTagKeys {
-        /// `WITH KEY …`, which InfluxDB knows from 1.8 on.
+        /// `WITH KEY …`, supported by InfluxDB from 1.8 on.
         keys: Option<KeyFilter>,
         /// The common clauses.
         listing: Listing,
@@ -47,10 +47,10 @@ pub enum Statement {
     /// `SHOW … [EXACT] CARDINALITY …`
     ShowCardinality {
         /// What is counted.
-        of: Counted,
-        /// Counted one by one, not estimated.
+        of: CardinalityOf,
+        /// `EXACT`: counted, not estimated.
         exact: bool,
-        /// `WITH KEY …`, which only tag values have.
+        /// `WITH KEY …`, only for tag values.
         keys: Option<KeyFilter>,
         /// The common clauses.
         listing: Listing,
@@ -61,7 +61,7 @@ pub enum Statement {
     CreateDatabase {
         /// The database.
         name: String,
-        /// The retention policy to make with it.
+        /// The retention policy to create with it.
         policy: Option<NewPolicy>,
     },
     /// `DROP DATABASE name`
@@ -77,20 +77,20 @@ pub enum Statement {
     /// `DROP SERIES [FROM …] [WHERE …]`
     DropSeries {
         /// The measurements; all when empty.
-        sources: Vec<Source>,
-        /// Which of their series.
+        sources: Vec<FromSource>,
+        /// Which of their series; all if `None`.
         condition: Option<Expr>,
     },
     /// `DELETE [FROM …] [WHERE …]`
     Delete {
         /// The measurements; all when empty.
-        sources: Vec<Source>,
-        /// Which of their readings.
+        sources: Vec<FromSource>,
+        /// Which of their readings; all if `None`.
         condition: Option<Expr>,
     },
-    /// A statement that InfluxDB has and that is not carried further than its name.
+    /// A statement of InfluxDB that is recognized by its keywords only.
     Unsupported {
-        /// Its keywords, such as `CREATE USER`.
+        /// The keywords, such as `CREATE USER`.
         what: &'static str,
     },
 }
@@ -99,20 +99,20 @@ pub enum Statement {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Select {
     /// What is selected; never empty.
-    pub columns: Vec<Column>,
+    pub columns: Vec<SelectColumn>,
     /// `INTO …`
     pub into: Option<Measurement>,
     /// `FROM …`; never empty.
-    pub sources: Vec<Source>,
-    /// `WHERE …`, time and all. [`split`](super::conditions::split) takes it apart.
+    pub sources: Vec<FromSource>,
+    /// `WHERE …`, including its conditions on time, which [`split`](super::conditions::split) separates.
     pub condition: Option<Expr>,
-    /// `GROUP BY …`: references, wildcards, regexes and `time(…)`. [`check`](super::check::check) reads them.
+    /// `GROUP BY …`: references, wildcards, regexes and `time(…)`, interpreted by [`check`](super::check::check).
     pub group_by: Vec<Expr>,
     /// `fill(…)`
     pub fill: Fill,
-    /// `ORDER BY …`, which is about time and nothing else.
-    pub order: Option<Order>,
-    /// `LIMIT n`: rows of a series, 0 for all.
+    /// `ORDER BY …`; only time is allowed.
+    pub order: Option<OrderBy>,
+    /// `LIMIT n`: rows per series, 0 for all.
     pub limit: u64,
     /// `OFFSET n`
     pub offset: u64,
@@ -125,7 +125,7 @@ pub struct Select {
 }
 
 impl Select {
-    /// Whether there is no call among the columns: readings as they are.
+    /// Whether no column contains a call, so that the rows are readings as they are.
     #[must_use]
     pub fn is_raw(&self) -> bool {
         !self.columns.iter().any(|column| column.expr.any(&|expr| matches!(expr, Expr::Call { .. })))
@@ -140,16 +140,16 @@ impl Select {
 
 /// One column of a SELECT.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Column {
-    /// What it is made of.
+pub struct SelectColumn {
+    /// The column's expression.
     pub expr: Expr,
     /// `AS alias`
     pub alias: Option<String>,
 }
 
-/// Where a SELECT takes its rows from.
+/// A source of rows.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Source {
+pub enum FromSource {
     /// A measurement, or all that match a regex.
     Measurement(Measurement),
     /// Another SELECT.
@@ -159,9 +159,9 @@ pub enum Source {
 /// `database.policy.name`, where the first two may be absent.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Measurement {
-    /// The database, else the request's.
+    /// The database; the request's if `None`.
     pub database: Option<String>,
-    /// The retention policy, else the default one.
+    /// The retention policy; the default one if `None`.
     pub policy: Option<String>,
     /// Which measurement.
     pub name: MeasurementName,
@@ -170,11 +170,11 @@ pub struct Measurement {
 /// Which measurement.
 #[derive(Debug, Clone, PartialEq)]
 pub enum MeasurementName {
-    /// This one.
+    /// The measurement of this name.
     Exact(String),
-    /// All that match.
+    /// All measurements that match.
     Regex(String),
-    /// The one that the rows come from: `INTO policy.:MEASUREMENT`.
+    /// The measurement that the rows come from: `INTO policy.:MEASUREMENT`.
     OfSource,
 }
 
@@ -184,11 +184,11 @@ pub enum Fill {
     /// Null.
     #[default]
     Null,
-    /// They are left out.
+    /// Empty windows are left out.
     None,
-    /// What the window before shows.
+    /// The value of the window before.
     Previous,
-    /// The straight line between their neighbours.
+    /// Linear interpolation between the neighbouring windows.
     Linear,
     /// An integer.
     Integer(i64),
@@ -198,24 +198,24 @@ pub enum Fill {
 
 /// `ORDER BY [time] [ASC|DESC]`
 #[derive(Debug, Clone, PartialEq)]
-pub struct Order {
-    /// Whether a field was named, which is time in a SELECT. InfluxDB prints what was written.
+pub struct OrderBy {
+    /// The field, if one was named; in a SELECT always `time`. InfluxDB prints it only if it was written.
     pub field: Option<String>,
-    /// The earliest first.
+    /// Whether the earliest rows come first.
     pub ascending: bool,
 }
 
-/// The clauses that the `SHOW` statements share. Which of them a statement may have, the parser knows.
+/// The clauses that the `SHOW` statements share. The parser decides which of them a statement may have.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Listing {
-    /// `ON database`, else the request's.
+    /// `ON database`; the request's if `None`.
     pub database: Option<String>,
-    /// `FROM …`; all when empty. No subqueries.
-    pub sources: Vec<Source>,
+    /// `FROM …` without subqueries; all measurements if empty.
+    pub sources: Vec<FromSource>,
     /// `WHERE …`
     pub condition: Option<Expr>,
     /// `ORDER BY …`
-    pub order: Option<Order>,
+    pub order: Option<OrderBy>,
     /// `LIMIT n`, 0 for all.
     pub limit: u64,
     /// `OFFSET n`
@@ -226,7 +226,7 @@ pub struct Listing {
     pub soffset: u64,
 }
 
-/// `WITH KEY …`: the tags asked for.
+/// `WITH KEY …`: a filter on tag keys.
 #[derive(Debug, Clone, PartialEq)]
 pub enum KeyFilter {
     /// `= key`
@@ -243,7 +243,7 @@ pub enum KeyFilter {
 
 /// What a `SHOW … CARDINALITY` counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Counted {
+pub enum CardinalityOf {
     /// Measurements.
     Measurements,
     /// Series.

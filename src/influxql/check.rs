@@ -1,57 +1,58 @@
-//! What can be said of a SELECT before its data are looked at: InfluxDB's errors in InfluxDB's order, and what the
-//! clauses come to. Types of fields are not known here; a `sum` of strings passes.
+//! Checks a SELECT before its data are read: finds InfluxDB's errors in InfluxDB's order, and computes the time range,
+//! condition, windows and tags. Types of fields are unknown here, so a `sum` of strings passes.
 
 mod functions;
 
-use super::ast::{Expr, Fill, Literal, Operator, Select, Source};
-use super::conditions::{MAX_TIME, MIN_TIME, TimeRange, split};
+use super::ast::{Expr, Fill, FromSource, Literal, Operator, Select};
+use super::conditions::{TimeRange, split};
 use super::error::StatementError;
 use super::fold::{Clock, fold};
+use crate::influxql::civil::{MAX_TIME, MIN_TIME};
 use functions::is_math;
 
 type Check<T> = Result<T, StatementError>;
 
-/// What the clauses of a SELECT come to.
+/// The clauses of a SELECT, checked and computed.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Checked {
-    /// The first time, included.
+    /// The first time, inclusive.
     pub min: i64,
-    /// The last time, included. With windows and nothing said it is now, else the last there is.
+    /// The last time, inclusive. Without a stated end it is now if there are windows, else the latest possible time.
     pub max: i64,
-    /// The condition without time.
+    /// The condition without its time range.
     pub condition: Option<Expr>,
     /// The dimensions.
     pub grouping: Grouping,
-    /// What empty windows show: in a subquery with windows nothing where null was meant.
+    /// What empty windows show. In a subquery with windows, `fill(null)` becomes `fill(none)`.
     pub fill: Fill,
-    /// The same of each subquery among the sources, in their order. Its times lie in these, its windows are these
-    /// if it has none.
+    /// The same for each subquery among the sources, in order. A subquery's range lies within this one's; a subquery
+    /// without windows of its own inherits these.
     pub subqueries: Vec<Checked>,
 }
 
-/// What a GROUP BY comes to.
+/// The dimensions of a GROUP BY.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Grouping {
     /// The width of a window in nanoseconds; 0 without windows.
     pub every: i64,
-    /// By how much windows start behind multiples of their width; less than the width, and of its sign.
+    /// By how much windows start after multiples of their width; less than the width, and possibly negative.
     pub offset: i64,
-    /// Whether the windows are those of the statement around this one.
+    /// Whether the windows are inherited from the outer statement.
     pub inherited: bool,
-    /// References, wildcards and regexes, which name tags.
+    /// References, wildcards and regexes that name tags.
     pub tags: Vec<Expr>,
 }
 
-/// Checks a SELECT and its subqueries. The clock's zone does not matter: each SELECT has its own. `is_aggregate` knows the
-/// names of aggregates of one field of which this language has nothing more to say.
+/// Checks a SELECT and its subqueries. The clock's zone is ignored: each SELECT has its own. `is_aggregate` tells which
+/// further names are aggregates of one field.
 ///
 /// # Errors
-/// The first that InfluxDB would answer.
+/// The first error that InfluxDB would report.
 pub fn check(select: &Select, clock: &Clock<'_>, is_aggregate: &dyn Fn(&str) -> bool) -> Check<Checked> {
     compile(select, prepare(select, clock)?, clock, is_aggregate)
 }
 
-/// Condition and dimensions.
+/// Checks the condition and the dimensions.
 fn prepare(select: &Select, clock: &Clock<'_>) -> Check<Checked> {
     let clock = clock.in_zone(select.zone.as_deref());
     let (range, condition) = split(select.condition.as_ref(), &clock)?;
@@ -69,7 +70,7 @@ fn prepare(select: &Select, clock: &Clock<'_>) -> Check<Checked> {
     })
 }
 
-/// Columns, then subqueries: these are looked at last because they inherit.
+/// Checks the columns, then the subqueries, which inherit from this SELECT.
 fn compile(
     select: &Select,
     mut checked: Checked,
@@ -82,7 +83,7 @@ fn compile(
         .filter(|column| !matches!(&column.expr, Expr::Reference { name, .. } if name == "time"))
         .map(|column| fold(&column.expr, None))
         .collect();
-    let mut columns = Columns::new(select, &checked, is_aggregate);
+    let mut columns = ColumnKinds::new(select, &checked, is_aggregate);
     for expr in &folded {
         columns.count += 1;
         columns.wildcard = true;
@@ -90,7 +91,7 @@ fn compile(
     }
     columns.together()?;
     for source in &select.sources {
-        let Source::Subquery(inner) = source else { continue };
+        let FromSource::Subquery(inner) = source else { continue };
         let mut within = prepare(inner, clock)?;
         if inner.order.is_some() && inner.is_descending() != select.is_descending() {
             return Err(StatementError::Combination(
@@ -112,10 +113,10 @@ fn compile(
     Ok(checked)
 }
 
-/// A condition may compute, but not aggregate.
+/// Checks a condition: functions of single values are allowed, aggregates are not.
 fn valid_condition(condition: &Expr) -> Check<()> {
     match condition {
-        // `a =~ /x/ + 1` parses, and InfluxDB panics over it.
+        // `a =~ /x/ + 1` parses; InfluxDB panics on it.
         Expr::Binary { operator: Operator::EqRegex | Operator::NotEqRegex, right, .. }
             if !matches!(right.as_ref(), Expr::Literal(Literal::Regex(_))) =>
         {
@@ -153,7 +154,7 @@ fn grouping(select: &Select, clock: &Clock<'_>) -> Check<Grouping> {
                 if grouping.every != 0 {
                     return fault("multiple time dimensions not allowed");
                 }
-                // InfluxDB makes one window of a width below zero, too.
+                // InfluxDB also makes a single window if the width is negative.
                 grouping.every = every.max(0);
                 if let Some(offset) = args.get(1) {
                     grouping.offset = window_offset(offset, grouping.every, clock)?;
@@ -184,7 +185,8 @@ fn window_offset(offset: &Expr, every: i64, clock: &Clock<'_>) -> Check<i64> {
     }
 }
 
-/// How far `time` lies behind the last multiple of `every`, counted as Go counts: from the first day of the year 1.
+/// How far `time` lies after the last multiple of `every`, counted like Go's `time.Truncate`: from the first day of the
+/// year 1.
 fn since_window_start(time: i128, every: i64) -> i64 {
     const YEAR_ONE: i128 = -62_135_596_800 * 1_000_000_000;
     if every == 0 {
@@ -193,31 +195,31 @@ fn since_window_start(time: i128, every: i64) -> i64 {
     i64::try_from((time - YEAR_ONE).rem_euclid(every.into())).unwrap_or(0)
 }
 
-/// What the columns of a statement have in them, gathered from one after the other.
-#[expect(clippy::struct_excessive_bools, reason = "they are independent observations")]
-struct Columns<'s> {
+/// What was found in the columns of a SELECT, column by column.
+#[expect(clippy::struct_excessive_bools, reason = "independent findings")]
+struct ColumnKinds<'s> {
     is_aggregate: &'s dyn Fn(&str) -> bool,
     windows: bool,
     inherited: bool,
     fill: Fill,
     limit: u64,
     into: bool,
-    /// Columns but time.
+    /// The number of columns, not counting time.
     count: usize,
     calls: usize,
-    /// All functions are selectors: they pick a reading.
+    /// Whether all functions are selectors, which pick a reading.
     only_selectors: bool,
-    /// A `distinct` that no other function is around.
+    /// Whether there is a `distinct` that is not an argument of another function.
     distinct: bool,
-    /// `top` or `bottom`.
+    /// `top` or `bottom`, if one was found.
     top_bottom: Option<&'s str>,
-    /// A field or a tag outside of all functions.
+    /// Whether there is a field or a tag outside of all functions.
     bare: bool,
-    /// Whether the column at hand may have a wildcard: it may not inside of arithmetic.
+    /// Whether the current column may contain a wildcard; it may not inside arithmetic.
     wildcard: bool,
 }
 
-impl<'s> Columns<'s> {
+impl<'s> ColumnKinds<'s> {
     fn new(select: &Select, checked: &Checked, is_aggregate: &'s dyn Fn(&str) -> bool) -> Self {
         Self {
             is_aggregate,
@@ -270,7 +272,7 @@ impl<'s> Columns<'s> {
         Ok(())
     }
 
-    /// What the columns must not be together.
+    /// Checks the combination of columns.
     fn together(&self) -> Check<()> {
         let fault = |text| Err(StatementError::Combination(text));
         if self.count == 0 {

@@ -1,55 +1,44 @@
-//! Dates and times of the calendar, by hand.
+//! Parses and prints times as InfluxQL writes them: a date with an optional time of day, or RFC 3339.
+
+use jiff::SignedDuration;
+use jiff::civil::DateTime;
 
 const NS: i128 = 1_000_000_000;
-const DAY_SECONDS: i64 = 86_400;
+/// 1970-01-01 00:00:00.
+const EPOCH: DateTime = DateTime::constant(1970, 1, 1, 0, 0, 0, 0);
+
+/// The earliest time at which a range can start.
+pub const MIN_TIME: i64 = i64::MIN + 2;
+/// The latest time at which a range can end.
+pub const MAX_TIME: i64 = i64::MAX - 1;
 
 /// A date and a time of day without a zone.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct CivilTime {
-    /// 0 to 9999.
-    pub year: i32,
-    /// From 1.
-    pub month: u8,
-    /// From 1.
-    pub day: u8,
-    /// 0 to 23.
-    pub hour: u8,
-    /// 0 to 59.
-    pub minute: u8,
-    /// 0 to 59.
-    pub second: u8,
-    /// The part below a second.
-    pub nanosecond: u32,
+pub type CivilTime = DateTime;
+
+/// Nanoseconds since 1970, taking the time as UTC.
+#[must_use]
+pub fn utc(civil: CivilTime) -> i128 {
+    civil.duration_since(EPOCH).as_nanos()
 }
 
-impl CivilTime {
-    /// Nanoseconds since 1970 if the time is meant as UTC.
-    #[must_use]
-    pub fn utc(&self) -> i128 {
-        let of_day = i64::from(self.hour) * 3600 + i64::from(self.minute) * 60 + i64::from(self.second);
-        let seconds = days_since_1970(self.year, self.month, self.day) * DAY_SECONDS + of_day;
-        i128::from(seconds) * NS + i128::from(self.nanosecond)
-    }
-
-    fn is_real(&self) -> bool {
-        (1..=12).contains(&self.month)
-            && (1..=days_of_month(self.year, self.month)).contains(&self.day)
-            && self.hour < 24
-            && self.minute < 60
-            && self.second < 60
-    }
+/// The date and time of an instant in UTC, clamped to the range of [`DateTime`].
+fn date_time(nanoseconds: i128) -> DateTime {
+    let seconds =
+        i64::try_from(nanoseconds.div_euclid(NS)).unwrap_or(if nanoseconds < 0 { i64::MIN } else { i64::MAX });
+    let rest = i32::try_from(nanoseconds.rem_euclid(NS)).unwrap_or_default();
+    EPOCH.saturating_add(SignedDuration::from_secs(seconds).saturating_add(SignedDuration::new(0, rest)))
 }
 
-/// A text that was read as a time.
+/// A text parsed as a time.
 #[derive(Debug, PartialEq)]
 pub(super) enum TimeText {
-    /// It says its zone: nanoseconds since 1970.
+    /// With a zone: nanoseconds since 1970.
     Instant(i128),
-    /// It does not.
+    /// Without a zone.
     Civil(CivilTime),
 }
 
-/// Whether `text` is to be read as a time: it begins with a date.
+/// Whether `text` must be parsed as a time: it starts with a date.
 pub(super) fn looks_like_time(text: &str) -> bool {
     let bytes = text.as_bytes();
     bytes.len() >= 10
@@ -60,41 +49,32 @@ pub(super) fn looks_like_time(text: &str) -> bool {
         && bytes.get(10) != Some(&b'\n')
 }
 
-/// Reads `2024-02-29`, `2024-02-29 12:30:00.5` and RFC 3339.
+/// Parses `2024-02-29`, `2024-02-29 12:30:00.5` and RFC 3339.
 pub(super) fn parse(text: &str) -> Option<TimeText> {
     let mut digits = Digits(text);
     let (year, month, day) = (digits.fixed(4)?, digits.after('-')?, digits.after('-')?);
-    let mut civil = CivilTime {
-        year: i32::try_from(year).ok()?,
-        month: u8::try_from(month).ok()?,
-        day: u8::try_from(day).ok()?,
-        hour: 0,
-        minute: 0,
-        second: 0,
-        nanosecond: 0,
-    };
+    let date =
+        jiff::civil::Date::new(i16::try_from(year).ok()?, i8::try_from(month).ok()?, i8::try_from(day).ok()?).ok()?;
     if digits.0.is_empty() {
-        return Some(TimeText::Civil(civil)).filter(|_| civil.is_real());
+        return Some(TimeText::Civil(date.into()));
     }
     let zoned = digits.take('T');
     if !zoned && !digits.take(' ') {
         return None;
     }
-    civil.hour = u8::try_from(digits.one_or_two()?).ok()?;
-    civil.minute = u8::try_from(digits.after(':')?).ok()?;
-    civil.second = u8::try_from(digits.after(':')?).ok()?;
-    civil.nanosecond = digits.fraction();
-    if !civil.is_real() {
-        return None;
-    }
+    let (hour, minute, second) = (digits.one_or_two()?, digits.after(':')?, digits.after(':')?);
+    let part = |number: u32| i8::try_from(number).ok();
+    let nanosecond = i32::try_from(digits.fraction()).ok()?;
+    let time = jiff::civil::Time::new(part(hour)?, part(minute)?, part(second)?, nanosecond).ok()?;
+    let civil = date.to_datetime(time);
     if !zoned {
         return Some(TimeText::Civil(civil)).filter(|_| digits.0.is_empty());
     }
     let offset_seconds = digits.zone()?;
-    Some(TimeText::Instant(civil.utc() - i128::from(offset_seconds) * NS)).filter(|_| digits.0.is_empty())
+    Some(TimeText::Instant(utc(civil) - i128::from(offset_seconds) * NS)).filter(|_| digits.0.is_empty())
 }
 
-/// What is left of a text from which numbers are taken.
+/// The rest of a text that numbers are parsed from.
 struct Digits<'t>(&'t str);
 
 impl Digits<'_> {
@@ -110,7 +90,7 @@ impl Digits<'_> {
         taken.parse().ok()
     }
 
-    /// Two digits behind a separator.
+    /// A separator and two digits.
     fn after(&mut self, separator: char) -> Option<u32> {
         if self.take(separator) { self.fixed(2) } else { None }
     }
@@ -119,7 +99,7 @@ impl Digits<'_> {
         self.fixed(2).or_else(|| self.fixed(1))
     }
 
-    /// Up to nine digits behind a dot, as nanoseconds; 0 if there are none.
+    /// A dot and up to nine digits, as nanoseconds; 0 if there are none.
     fn fraction(&mut self) -> u32 {
         let Some(rest) = self.0.strip_prefix('.') else { return 0 };
         let count = rest.bytes().take(9).take_while(u8::is_ascii_digit).count();
@@ -128,7 +108,7 @@ impl Digits<'_> {
         (count..9).fold(value, |value, _| value * 10)
     }
 
-    /// Seconds east of UTC.
+    /// A zone offset, in seconds east of UTC.
     fn zone(&mut self) -> Option<i64> {
         if self.take('Z') {
             return Some(0);
@@ -145,59 +125,14 @@ impl Digits<'_> {
     }
 }
 
-fn is_leap(year: i32) -> bool {
-    year % 4 == 0 && (year % 100 != 0 || year % 400 == 0)
-}
-
-fn days_of_month(year: i32, month: u8) -> u8 {
-    match month {
-        2 if is_leap(year) => 29,
-        2 => 28,
-        4 | 6 | 9 | 11 => 30,
-        _ => 31,
-    }
-}
-
-/// Counted in years that start in March, so that the leap day is the last of its year.
-fn days_since_1970(year: i32, month: u8, day: u8) -> i64 {
-    let year = i64::from(year) - i64::from(month < 3);
-    let from_march = (i64::from(month) + 9) % 12;
-    let of_year = (153 * from_march + 2) / 5 + i64::from(day) - 1;
-    let leaps = year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400);
-    // 719,468 days lie between 1 March of the year 0 and 1970.
-    year * 365 + leaps + of_year - 719_468
-}
-
-/// The date of a day since 1970.
-fn date(days: i64) -> (i64, i64, i64) {
-    let days = days + 719_468;
-    let era = days.div_euclid(146_097);
-    let of_era = days.rem_euclid(146_097);
-    let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let from_march = (5 * of_year + 2) / 153;
-    let month = (from_march + 2) % 12 + 1;
-    (era * 400 + year_of_era + i64::from(month < 3), month, of_year - (153 * from_march + 2) / 5 + 1)
-}
-
-/// RFC 3339 in UTC, with as many decimal places as it takes.
+/// RFC 3339 in UTC, with as many decimal places as needed.
 pub(super) fn rfc3339(nanoseconds: i128) -> String {
-    let whole = rfc3339_seconds(nanoseconds);
-    let fraction = nanoseconds.rem_euclid(NS);
-    if fraction == 0 {
-        return whole;
-    }
-    let places = format!("{fraction:09}");
-    format!("{}.{}Z", whole.trim_end_matches('Z'), places.trim_end_matches('0'))
+    format!("{}Z", date_time(nanoseconds))
 }
 
-/// RFC 3339 in UTC to the second.
+/// RFC 3339 in UTC, to the second.
 pub(super) fn rfc3339_seconds(nanoseconds: i128) -> String {
-    // No time that can be written or computed is so far away that its days do not fit.
-    let seconds = i64::try_from(nanoseconds.div_euclid(NS)).unwrap_or(0);
-    let (year, month, day) = date(seconds.div_euclid(DAY_SECONDS));
-    let of_day = seconds.rem_euclid(DAY_SECONDS);
-    format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z", of_day / 3600, of_day / 60 % 60, of_day % 60)
+    rfc3339(nanoseconds.div_euclid(NS).saturating_mul(NS))
 }
 
 #[cfg(test)]
@@ -207,7 +142,7 @@ mod tests {
     fn instant(text: &str) -> Option<i128> {
         parse(text).map(|parsed| match parsed {
             TimeText::Instant(nanoseconds) => nanoseconds,
-            TimeText::Civil(civil) => civil.utc(),
+            TimeText::Civil(civil) => utc(civil),
         })
     }
 
@@ -282,7 +217,7 @@ mod tests {
     #[test]
     fn every_day_of_eight_centuries_comes_back_from_its_text() {
         for day in (-135_140..157_055).step_by(1) {
-            let nanoseconds = i128::from(day) * i128::from(DAY_SECONDS) * NS + 1;
+            let nanoseconds = i128::from(day) * 86_400 * NS + 1;
             let text = rfc3339(nanoseconds);
             assert_eq!(instant(&text), Some(nanoseconds), "{text}");
         }

@@ -1,19 +1,15 @@
-//! A condition taken apart: the time range it allows, and what it asks besides.
+//! Splits a condition into the time range that it allows and the rest.
 //!
-//! InfluxDB knows one range for a whole statement. Whatever a condition says of time narrows it, whether joined by
-//! AND or by OR, so that `time < 10 OR time > 20` allows nothing; this does the same.
+//! InfluxDB has one time range per statement. Every condition on time narrows it, whether joined by AND or by OR, so
+//! that `time < 10 OR time > 20` allows nothing. This module does the same.
 
 use super::ast::{Expr, Literal, Operator};
 use super::civil;
+use super::civil::MAX_TIME;
 use super::error::StatementError;
 use super::fold::{self, Clock, fold, in_range};
 
-/// The earliest time that a range can start at.
-pub const MIN_TIME: i64 = i64::MIN + 2;
-/// The latest time that a range can end at.
-pub const MAX_TIME: i64 = i64::MAX - 1;
-
-/// Times in nanoseconds, both ends included. `None` where nothing was said.
+/// Times in nanoseconds, both ends inclusive; `None` means not stated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TimeRange {
     /// The first.
@@ -23,7 +19,7 @@ pub struct TimeRange {
 }
 
 impl TimeRange {
-    /// The times that are in both.
+    /// The times that are in both ranges.
     #[must_use]
     pub fn intersect(self, other: Self) -> Self {
         let min = self.min.max(other.min);
@@ -35,11 +31,12 @@ impl TimeRange {
     }
 }
 
-/// The time range of a condition, and the rest of it with its constants computed; `None` when nothing is left or
-/// the rest is always true.
+/// The time range of a condition, and the rest of it with constants folded; `None` if nothing is left or the rest is
+/// always true.
 ///
 /// # Errors
-/// Where InfluxDB has one: a part that is no condition, and a time that is compared to none or by `!=`.
+/// As in InfluxDB: for a part that is not a condition, and for `time` compared to something that is not a time or by
+/// `!=`.
 pub fn split(condition: Option<&Expr>, clock: &Clock<'_>) -> Result<(TimeRange, Option<Expr>), StatementError> {
     let Some(condition) = condition else { return Ok((TimeRange::default(), None)) };
     let (range, rest) = part(condition, clock)?;
@@ -80,7 +77,7 @@ fn part(condition: &Expr, clock: &Clock<'_>) -> Result<(TimeRange, Option<Expr>)
     }
 }
 
-/// The operator for sides that change places.
+/// The operator after exchanging its sides.
 fn swapped(operator: Operator) -> Operator {
     match operator {
         Operator::Greater => Operator::Less,

@@ -1,6 +1,6 @@
-//! Durations: `1h30m`, `500ms`, `2w`.
+//! Parses and prints durations: `1h30m`, `500ms`, `2w`.
 
-/// The units from the largest, by nanoseconds. `u` is what InfluxDB prints for microseconds.
+/// The units from the largest, in nanoseconds. InfluxDB prints `u` for microseconds.
 const UNITS: [(i64, &str); 8] = [
     (7 * 24 * 3600 * 1_000_000_000, "w"),
     (24 * 3600 * 1_000_000_000, "d"),
@@ -12,7 +12,7 @@ const UNITS: [(i64, &str); 8] = [
     (1, "ns"),
 ];
 
-/// Nanoseconds of a duration like `1h30m`, or what InfluxDB says is wrong with it.
+/// The nanoseconds of a duration such as `1h30m`, or InfluxDB's error.
 pub(super) fn parse(text: &str) -> Result<i64, String> {
     let invalid = || "invalid duration".to_owned();
     let mut rest = text.strip_prefix('-').unwrap_or(text);
@@ -34,7 +34,7 @@ pub(super) fn parse(text: &str) -> Result<i64, String> {
     Ok(if text.starts_with('-') { -sum } else { sum })
 }
 
-/// The unit that `text` starts with: the bytes it takes and its name in [`UNITS`].
+/// The unit that `text` starts with: its length in bytes and its name in [`UNITS`].
 fn unit_at(text: &str) -> Option<(usize, &'static str)> {
     for (written, name) in
         [("ns", "ns"), ("ms", "ms"), ("u", "u"), ("µ", "u"), ("m", "m"), ("s", "s"), ("h", "h"), ("d", "d"), ("w", "w")]
@@ -46,7 +46,7 @@ fn unit_at(text: &str) -> Option<(usize, &'static str)> {
     None
 }
 
-/// A duration in the largest unit that divides it, as InfluxDB prints it.
+/// Prints a duration in the largest unit that divides it, as InfluxDB does.
 pub(super) fn format(nanoseconds: i64) -> String {
     if nanoseconds == 0 {
         return "0s".to_owned();

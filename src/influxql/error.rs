@@ -1,69 +1,68 @@
-//! The two kinds of error. A [`ParseError`] refuses the whole query (InfluxDB answers HTTP 400), a
-//! [`StatementError`] one statement of it (HTTP 200, the error in that statement's result).
+//! The two kinds of error. A [`ParseError`] rejects the whole query (InfluxDB answers HTTP 400), a [`StatementError`]
+//! one statement of it (HTTP 200, with the error in that statement's result).
 
 use thiserror::Error;
 
 use super::token::Position;
 
-/// Why a query is none. The text is InfluxDB's without its prefix: whoever answers puts `error parsing query: `
-/// before it, once.
+/// Why a query does not parse. The text is InfluxDB's without its prefix: the caller adds `error parsing query: ` once.
 #[derive(Debug, Clone, PartialEq, Error)]
 pub enum ParseError {
-    /// Another token had to stand there.
+    /// A token that cannot follow the tokens before it.
     #[error("found {found}, expected {} at {at}", expected.join(", "))]
     Unexpected {
-        /// What stands there.
+        /// The token's text.
         found: String,
-        /// What could stand there.
+        /// The tokens that could follow.
         expected: Vec<&'static str>,
-        /// Where.
+        /// The token's position.
         at: Position,
     },
-    /// A token that cannot be what it has to be.
+    /// A token with an invalid value.
     #[error("{message} at {at}")]
     Invalid {
         /// What is wrong with it.
         message: String,
-        /// Where it stands.
+        /// The token's position.
         at: Position,
     },
-    /// A comparison among the columns of a SELECT.
+    /// A comparison in a column of a SELECT.
     #[error("invalid operator {operator} in SELECT clause at {at}; operator is intended for WHERE clause")]
     Operator {
         /// The operator.
         operator: &'static str,
-        /// Where the column starts.
+        /// The position where the column starts.
         at: Position,
     },
-    /// A clause that says something impossible; InfluxDB gives no position for these.
+    /// An impossible clause; InfluxDB gives no position for these.
     #[error("{0}")]
     Clause(String),
-    /// A parameter that the request did not send.
+    /// A bound parameter without a value in the request.
     #[error("missing parameter: {name}")]
     MissingParameter {
         /// Its name, without the dollar sign.
         name: String,
     },
-    /// A zone that nobody knows.
+    /// An unknown time zone.
     #[error("unable to find time zone {name}")]
     UnknownZone {
         /// The zone as written.
         name: String,
     },
-    /// A limit that InfluxDB does not have: it keeps the stack from overflowing.
+    /// A limit that InfluxDB does not have; it keeps recursion from overflowing the stack.
     #[error("{what} of the query is over the limit of {limit}")]
     Limit {
-        /// What there is too much of.
+        /// The quantity that is limited.
         what: &'static str,
-        /// The most there may be.
+        /// Its maximum.
         limit: usize,
     },
 }
 
-/// Why a statement that parsed cannot be run. The texts are InfluxDB's.
+/// Why a statement that parsed cannot run. The texts are InfluxDB's.
 #[derive(Debug, Clone, PartialEq, Error)]
 pub enum StatementError {
-    /// No such function.
+    /// An unknown function.
     #[error("undefined function {name}()")]
     UndefinedFunction {
         /// The name as written, in lower case.
@@ -74,63 +73,63 @@ pub enum StatementError {
     ArgumentCount {
         /// The function.
         name: String,
-        /// How many it takes.
+        /// The number of arguments it takes, as text.
         expected: String,
-        /// How many there are.
+        /// The number of arguments given.
         got: usize,
     },
-    /// An argument that is not of the kind the function takes.
+    /// An argument of a kind that the function does not accept.
     #[error("{0}")]
     Argument(String),
-    /// A function that needs windows in a statement without them.
+    /// A function that needs windows, in a statement without windows.
     #[error("{name} aggregate requires a GROUP BY interval")]
     NeedsInterval {
         /// The function.
         name: String,
     },
-    /// A function over windows whose argument is a bare field.
+    /// A function over windows whose argument is a plain field.
     #[error("aggregate function required inside the call to {name}")]
     NeedsAggregate {
         /// The function.
         name: String,
     },
-    /// `top()` or `bottom()` beside another function.
+    /// `top()` or `bottom()` together with another function.
     #[error("selector function {name}() cannot be combined with other functions")]
     NotCombinable {
         /// `top` or `bottom`.
         name: String,
     },
-    /// Columns, dimensions or fills that do not go together.
+    /// Columns, dimensions or fills that cannot be combined.
     #[error("{0}")]
     Combination(&'static str),
-    /// A condition that is none.
+    /// An expression that cannot be a condition.
     #[error("invalid condition expression: {expression}")]
     Condition {
         /// The expression.
         expression: String,
     },
-    /// A function where there is nothing to aggregate.
+    /// A function in a condition, where there is nothing to aggregate.
     #[error("invalid function call in condition: {call}")]
     CallInCondition {
         /// The call.
         call: String,
     },
-    /// `time` compared to something that is no time.
+    /// `time` compared to something that is not a time.
     #[error("invalid operation: time and *influxql.{kind} are not compatible")]
     NotATime {
         /// InfluxDB's name for the kind of expression.
         kind: &'static str,
     },
-    /// `time` compared by an operator that makes no range.
+    /// `time` compared by an operator that does not define a range.
     #[error("invalid time comparison operator: {operator}")]
     TimeOperator {
         /// The operator.
         operator: &'static str,
     },
-    /// A text that looks like a time and is none.
+    /// A text that looks like a time but is not one.
     #[error("invalid timestamp string")]
     Timestamp,
-    /// A time outside of 64-bit nanoseconds.
+    /// A time outside the range of 64-bit nanoseconds.
     #[error("time {time} {direction} time literal")]
     TimeRange {
         /// The time.

@@ -1,20 +1,20 @@
-//! Constants are computed before a condition or a column is looked at: `now() - 1h`, `2 * 3`, `'2024-01-01' + 1d`.
-//! What may be computed and what comes of it is InfluxDB's: an integer beside a duration or a time is nanoseconds,
-//! a division by zero is zero, integers wrap.
+//! Folds constants in conditions and columns: `now() - 1h`, `2 * 3`, `'2024-01-01' + 1d`. The rules are InfluxDB's: an
+//! integer next to a duration or a time means nanoseconds, division by zero gives zero, integers wrap.
 
 use super::ast::{Expr, Literal, Operator};
 use super::civil::{self, CivilTime, TimeText};
-use super::conditions::{MAX_TIME, MIN_TIME};
+use crate::influxql::civil::{MAX_TIME, MIN_TIME};
 
-/// What a statement's times depend on.
+/// The current time and the zone for a statement's times.
 #[derive(Clone, Copy)]
 pub struct Clock<'a> {
     /// `now()` in nanoseconds since 1970.
     pub now: i64,
     /// The zone of the statement's `tz()`.
     pub zone: Option<&'a str>,
-    /// Makes nanoseconds since 1970 of a civil time in a zone. Asked only for zones that `tz()` named and
-    /// [`Options::known_zone`](super::Options::known_zone) let pass; what to do in a gap or a fold is its matter.
+    /// Converts a local time in a zone to nanoseconds since 1970. Called only for zones named by `tz()` that
+    /// [`ParseOptions::known_zone`](super::ParseOptions::known_zone) accepted. It decides about times that clocks skip
+    /// or show twice.
     pub resolve: &'a dyn Fn(&str, CivilTime) -> i128,
 }
 
@@ -25,7 +25,7 @@ impl<'a> Clock<'a> {
         Self { zone, ..self }
     }
 
-    /// The instant that a text names, if it looks like a time; `Err` if it does and is none.
+    /// The instant that a text names, if the text looks like a time; `Err` if it looks like one but is not.
     pub(super) fn instant(&self, text: &str) -> Option<Result<i128, ()>> {
         if !civil::looks_like_time(text) {
             return None;
@@ -33,13 +33,13 @@ impl<'a> Clock<'a> {
         Some(civil::parse(text).ok_or(()).map(|parsed| match (parsed, self.zone) {
             (TimeText::Instant(nanoseconds), _) => nanoseconds,
             (TimeText::Civil(civil), Some(zone)) => (self.resolve)(zone, civil),
-            (TimeText::Civil(civil), None) => civil.utc(),
+            (TimeText::Civil(civil), None) => civil::utc(civil),
         }))
     }
 }
 
-/// `expr` with its constants computed and outer parentheses gone. Without a clock `now()` stays, and texts are read
-/// as UTC.
+/// `expr` with constants folded and outer parentheses removed. Without a clock, `now()` stays and texts are read as
+/// UTC.
 #[must_use]
 pub fn fold(expr: &Expr, clock: Option<&Clock<'_>>) -> Expr {
     match inner(expr, clock) {
@@ -48,7 +48,7 @@ pub fn fold(expr: &Expr, clock: Option<&Clock<'_>>) -> Expr {
     }
 }
 
-/// [`fold`] that keeps the outer parentheses.
+/// As [`fold`], but keeps the outer parentheses.
 pub(super) fn inner(expr: &Expr, clock: Option<&Clock<'_>>) -> Expr {
     match expr {
         Expr::Binary { operator, left, right } => join(*operator, inner(left, clock), inner(right, clock), clock),
@@ -67,7 +67,7 @@ pub(super) fn inner(expr: &Expr, clock: Option<&Clock<'_>>) -> Expr {
     }
 }
 
-/// `left operator right`, computed if that can be.
+/// `left operator right`, computed if possible.
 pub(super) fn join(operator: Operator, left: Expr, right: Expr, clock: Option<&Clock<'_>>) -> Expr {
     if let Some(decided) = logical(operator, &left, &right) {
         return decided;
@@ -80,7 +80,7 @@ pub(super) fn join(operator: Operator, left: Expr, right: Expr, clock: Option<&C
     Expr::binary(operator, left, right)
 }
 
-/// AND and OR beside a boolean.
+/// AND and OR with a boolean constant on either side.
 fn logical(operator: Operator, left: &Expr, right: &Expr) -> Option<Expr> {
     let deciding = match operator {
         Operator::And => false,
@@ -130,7 +130,7 @@ fn literals(operator: Operator, left: &Literal, right: &Literal, clock: Option<&
 }
 
 fn instant(text: &str, clock: Option<&Clock<'_>>) -> Option<i128> {
-    let utc = Clock { now: 0, zone: None, resolve: &|_, civil| civil.utc() };
+    let utc = Clock { now: 0, zone: None, resolve: &|_, civil| civil::utc(civil) };
     clock.unwrap_or(&utc).instant(text)?.ok()
 }
 
@@ -173,7 +173,8 @@ fn integers(operator: Operator, a: i64, b: i64) -> Option<Literal> {
     }))
 }
 
-/// An integer with an unsigned one; `swapped` if the integer stands on the right. A negative one is below all.
+/// An integer and an unsigned one; `swapped` if the integer is on the right. A negative integer is below all unsigned
+/// ones.
 fn mixed(operator: Operator, integer: i64, other: u64, swapped: bool) -> Option<Literal> {
     let below = matches!(operator, Operator::Less | Operator::LessEq);
     if integer < 0 && (below || matches!(operator, Operator::Greater | Operator::GreaterEq)) {
@@ -233,7 +234,7 @@ fn moved(operator: Operator, time: i128, by: i64) -> Option<Literal> {
 
 fn times(operator: Operator, a: i128, b: i128) -> Option<Literal> {
     if operator == Operator::Sub {
-        // A difference that no duration holds is the longest one.
+        // A difference that does not fit into a duration becomes the longest one.
         let between = (a - b).clamp(i64::MIN.into(), i64::MAX.into());
         return i64::try_from(between).ok().map(Literal::Duration);
     }
@@ -251,7 +252,7 @@ fn strings(operator: Operator, a: &str, b: &str, clock: Option<&Clock<'_>>) -> O
     }
 }
 
-/// Whether InfluxDB takes a point in time as one: its lowest numbers mean something else.
+/// Whether InfluxDB accepts a point in time; it reserves the lowest numbers.
 pub(super) fn in_range(time: i128) -> bool {
     (i128::from(MIN_TIME) + 1..=i128::from(MAX_TIME)).contains(&time)
 }

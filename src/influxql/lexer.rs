@@ -1,23 +1,23 @@
-//! Text into tokens. The parser asks for one token after the other and says where a regex may stand, since only it
-//! can tell a regex from a division.
+//! Splits text into tokens. The parser requests one token at a time and says where a regex may start, since only the
+//! parser can tell a regex from a division.
 //!
-//! Positions are those that InfluxDB reports, with its habits: a string is placed at the character in front of its
-//! opening quote, an escape at the character behind its backslash, and the end of the text moves on by one when a
-//! word, white space or a look ahead ran into it.
+//! Positions are those that InfluxDB reports, including its quirks: a string is placed at the character before its
+//! opening quote, an escape at the character after its backslash, and the end of the text moves on by one once a word,
+//! white space or a lookahead has reached it.
 
-use super::token::{Lexeme, Position, Token};
+use super::token::{Lexeme, Position, TokenKind};
 
-/// Reads characters and keeps their positions. A CR, with or without LF, is one LF.
+/// Reads characters and tracks positions. A CR, with or without LF, counts as one LF.
 #[derive(Debug)]
-struct Reader<'q> {
+struct CharReader<'q> {
     rest: std::str::Chars<'q>,
     next: Position,
     last: Position,
-    /// Whether the end was read, not just seen. It is counted as one character then, once.
+    /// Whether the end was read, not only peeked at. It counts as one character, once.
     ended: bool,
 }
 
-impl<'q> Reader<'q> {
+impl<'q> CharReader<'q> {
     fn new(text: &'q str) -> Self {
         let start = Position { line: 1, char: 1 };
         Self { rest: text.chars(), next: start, last: start, ended: false }
@@ -60,7 +60,7 @@ impl<'q> Reader<'q> {
         Some(found)
     }
 
-    /// Moves characters that are `wanted` into `text`.
+    /// Reads characters into `text` while they are `wanted`.
     fn take_all(&mut self, text: &mut String, wanted: impl Fn(char) -> bool) {
         while let Some(found) = self.take_if(&wanted) {
             text.push(found);
@@ -68,26 +68,26 @@ impl<'q> Reader<'q> {
     }
 }
 
-/// What went wrong between two quotes.
+/// What is wrong with a quoted text.
 enum BadQuote {
-    /// A line's end or the text's end came first.
+    /// The line or the text ended before the closing quote.
     Open(String),
-    /// A backslash before a character that needs none.
+    /// A backslash before a character that cannot be escaped.
     Escape(String),
 }
 
-/// The tokens of a query.
+/// Reads the tokens of a query.
 #[derive(Debug)]
 pub(super) struct Lexer<'q> {
-    reader: Reader<'q>,
+    reader: CharReader<'q>,
 }
 
 impl<'q> Lexer<'q> {
     pub(super) fn new(text: &'q str) -> Self {
-        Self { reader: Reader::new(text) }
+        Self { reader: CharReader::new(text) }
     }
 
-    /// The character behind the last token. Looking past the end of the text counts as reading it.
+    /// The character after the last token. Peeking past the end of the text counts as reading it.
     pub(super) fn peek_char(&mut self) -> Option<char> {
         let found = self.reader.peek();
         if found.is_none() {
@@ -102,7 +102,7 @@ impl<'q> Lexer<'q> {
         let at = self.reader.next;
         let Some(first) = self.reader.peek() else {
             self.reader.read();
-            return lexeme(Token::Eof, at, "");
+            return lexeme(TokenKind::Eof, at, "");
         };
         match first {
             _ if is_space(first) => self.space(at),
@@ -118,18 +118,18 @@ impl<'q> Lexer<'q> {
         }
     }
 
-    /// The regex that starts at the slash which comes next.
+    /// The regex that starts at the slash that comes next.
     pub(super) fn regex(&mut self) -> Lexeme {
         let at = self.reader.last;
         if !self.reader.take('/') {
-            return lexeme(Token::BadRegex, at, "");
+            return lexeme(TokenKind::BadRegex, at, "");
         }
         let mut text = String::new();
         loop {
             match self.reader.read() {
-                Some('/') => return Lexeme { token: Token::Regex, at, text },
-                None | Some('\n') => return lexeme(Token::BadRegex, at, ""),
-                // Only a slash needs the backslash for our sake. Any other belongs to the regex.
+                Some('/') => return Lexeme { token: TokenKind::Regex, at, text },
+                None | Some('\n') => return lexeme(TokenKind::BadRegex, at, ""),
+                // Only the escape of a slash is ours; any other backslash belongs to the regex.
                 Some('\\') if self.reader.take('/') => text.push('/'),
                 Some(found) => text.push(found),
             }
@@ -144,7 +144,7 @@ impl<'q> Lexer<'q> {
         let mut text = String::new();
         self.reader.take_all(&mut text, is_space);
         self.note_end();
-        Lexeme { token: Token::Whitespace, at, text }
+        Lexeme { token: TokenKind::Whitespace, at, text }
     }
 
     /// Counts the end of the text as read if it comes next.
@@ -156,55 +156,55 @@ impl<'q> Lexer<'q> {
 
     fn word(&mut self, at: Position) -> Lexeme {
         let bare = match self.identifier() {
-            Ok(Name::Bare(text)) => text,
-            Ok(Name::Quoted(text)) => return Lexeme { token: Token::Ident, at, text },
+            Ok(LexedName::Bare(text)) => text,
+            Ok(LexedName::Quoted(text)) => return Lexeme { token: TokenKind::Ident, at, text },
             Err(bad) => return bad,
         };
-        match Token::keyword(&bare) {
+        match TokenKind::keyword(&bare) {
             Some(token) => lexeme(token, at, ""),
-            None => Lexeme { token: Token::Ident, at, text: bare },
+            None => Lexeme { token: TokenKind::Ident, at, text: bare },
         }
     }
 
     fn bound_parameter(&mut self, at: Position) -> Lexeme {
         self.reader.read();
         match self.identifier() {
-            Ok(Name::Bare(text) | Name::Quoted(text)) => {
-                Lexeme { token: Token::BoundParam, at, text: format!("${text}") }
+            Ok(LexedName::Bare(text) | LexedName::Quoted(text)) => {
+                Lexeme { token: TokenKind::BoundParam, at, text: format!("${text}") }
             }
             Err(bad) => Lexeme { text: format!("${}", bad.text), at, ..bad },
         }
     }
 
-    /// Letters and digits, or what stands in double quotes. A quote that follows a bare word replaces it, as it
-    /// does in InfluxDB.
-    fn identifier(&mut self) -> Result<Name, Lexeme> {
+    /// Letters and digits, or a quoted text. A quoted text directly after a bare word replaces the word, as in
+    /// InfluxDB.
+    fn identifier(&mut self) -> Result<LexedName, Lexeme> {
         let mut text = String::new();
         self.reader.take_all(&mut text, is_word);
         match self.reader.peek() {
             Some('"') => {
                 let before = self.reader.last;
-                self.quoted().map(Name::Quoted).map_err(|bad| self.bad_quote(bad, before))
+                self.quoted().map(LexedName::Quoted).map_err(|bad| self.bad_quote(bad, before))
             }
-            Some(_) => Ok(Name::Bare(text)),
+            Some(_) => Ok(LexedName::Bare(text)),
             None => {
                 self.note_end();
-                Ok(Name::Bare(text))
+                Ok(LexedName::Bare(text))
             }
         }
     }
 
     fn string(&mut self, before: Position) -> Lexeme {
         match self.quoted() {
-            Ok(text) => Lexeme { token: Token::String, at: before, text },
+            Ok(text) => Lexeme { token: TokenKind::String, at: before, text },
             Err(bad) => self.bad_quote(bad, before),
         }
     }
 
     fn bad_quote(&self, bad: BadQuote, before: Position) -> Lexeme {
         match bad {
-            BadQuote::Open(text) => Lexeme { token: Token::BadString, at: before, text },
-            BadQuote::Escape(text) => Lexeme { token: Token::BadEscape, at: self.reader.last, text },
+            BadQuote::Open(text) => Lexeme { token: TokenKind::BadString, at: before, text },
+            BadQuote::Escape(text) => Lexeme { token: TokenKind::BadEscape, at: self.reader.last, text },
         }
     }
 
@@ -226,7 +226,7 @@ impl<'q> Lexer<'q> {
         }
     }
 
-    /// A number, or a duration when letters follow the digits at once.
+    /// A number, or a duration if letters follow the digits immediately.
     fn number(&mut self, at: Position) -> Lexeme {
         let mut text = String::new();
         self.reader.take_all(&mut text, |found| found.is_ascii_digit());
@@ -235,70 +235,70 @@ impl<'q> Lexer<'q> {
                 text.push('.');
                 self.reader.take_all(&mut text, |found| found.is_ascii_digit());
             }
-            return Lexeme { token: Token::Number, at, text };
+            return Lexeme { token: TokenKind::Number, at, text };
         }
-        let Some(unit) = self.reader.take_if(is_unit) else { return Lexeme { token: Token::Integer, at, text } };
+        let Some(unit) = self.reader.take_if(is_unit) else { return Lexeme { token: TokenKind::Integer, at, text } };
         text.push(unit);
         self.reader.take_all(&mut text, |found| is_unit(found) || found.is_ascii_digit());
-        Lexeme { token: Token::DurationValue, at, text }
+        Lexeme { token: TokenKind::DurationValue, at, text }
     }
 
-    /// What starts with `first`, which was read.
+    /// The token that starts with `first`, which has been read.
     fn symbol(&mut self, first: char, at: Position) -> Lexeme {
         let token = match first {
-            '.' => Token::Dot,
-            '+' => Token::Add,
+            '.' => TokenKind::Dot,
+            '+' => TokenKind::Add,
             '-' if self.reader.take('-') => self.line_comment(),
-            '-' => Token::Sub,
-            '*' => Token::Mul,
+            '-' => TokenKind::Sub,
+            '*' => TokenKind::Mul,
             '/' if self.reader.take('*') => self.block_comment(),
-            '/' => Token::Div,
-            '%' => Token::Mod,
-            '&' => Token::BitAnd,
-            '|' => Token::BitOr,
-            '^' => Token::BitXor,
-            '=' if self.reader.take('~') => Token::EqRegex,
-            '=' => Token::Eq,
-            '!' if self.reader.take('=') => Token::NotEq,
-            '!' if self.reader.take('~') => Token::NotEqRegex,
-            '>' if self.reader.take('=') => Token::GreaterEq,
-            '>' => Token::Greater,
-            '<' if self.reader.take('=') => Token::LessEq,
-            '<' if self.reader.take('>') => Token::NotEq,
-            '<' => Token::Less,
-            '(' => Token::LeftParen,
-            ')' => Token::RightParen,
-            ',' => Token::Comma,
-            ';' => Token::Semicolon,
-            ':' if self.reader.take(':') => Token::DoubleColon,
-            ':' => Token::Colon,
-            other => return Lexeme { token: Token::Illegal, at, text: other.to_string() },
+            '/' => TokenKind::Div,
+            '%' => TokenKind::Mod,
+            '&' => TokenKind::BitAnd,
+            '|' => TokenKind::BitOr,
+            '^' => TokenKind::BitXor,
+            '=' if self.reader.take('~') => TokenKind::EqRegex,
+            '=' => TokenKind::Eq,
+            '!' if self.reader.take('=') => TokenKind::NotEq,
+            '!' if self.reader.take('~') => TokenKind::NotEqRegex,
+            '>' if self.reader.take('=') => TokenKind::GreaterEq,
+            '>' => TokenKind::Greater,
+            '<' if self.reader.take('=') => TokenKind::LessEq,
+            '<' if self.reader.take('>') => TokenKind::NotEq,
+            '<' => TokenKind::Less,
+            '(' => TokenKind::LeftParen,
+            ')' => TokenKind::RightParen,
+            ',' => TokenKind::Comma,
+            ';' => TokenKind::Semicolon,
+            ':' if self.reader.take(':') => TokenKind::DoubleColon,
+            ':' => TokenKind::Colon,
+            other => return Lexeme { token: TokenKind::Illegal, at, text: other.to_string() },
         };
         lexeme(token, at, "")
     }
 
-    fn line_comment(&mut self) -> Token {
+    fn line_comment(&mut self) -> TokenKind {
         while self.reader.read().is_some_and(|found| found != '\n') {}
-        Token::Comment
+        TokenKind::Comment
     }
 
-    fn block_comment(&mut self) -> Token {
+    fn block_comment(&mut self) -> TokenKind {
         loop {
             match self.reader.read() {
-                None => return Token::Illegal,
-                Some('*') if self.reader.take('/') => return Token::Comment,
+                None => return TokenKind::Illegal,
+                Some('*') if self.reader.take('/') => return TokenKind::Comment,
                 Some(_) => {}
             }
         }
     }
 }
 
-enum Name {
+enum LexedName {
     Bare(String),
     Quoted(String),
 }
 
-fn lexeme(token: Token, at: Position, text: &str) -> Lexeme {
+fn lexeme(token: TokenKind, at: Position, text: &str) -> Lexeme {
     Lexeme { token, at, text: text.to_owned() }
 }
 
@@ -314,9 +314,9 @@ fn is_unit(found: char) -> bool {
     found.is_ascii_alphabetic() || found == 'µ'
 }
 
-/// Whether an identifier must be quoted to be read as one.
+/// Whether an identifier must be quoted.
 pub(super) fn needs_quotes(name: &str) -> bool {
-    Token::keyword(name).is_some()
+    TokenKind::keyword(name).is_some()
         || name.starts_with(|first: char| !(first.is_ascii_alphabetic() || first == '_'))
         || !name.chars().all(is_word)
 }

@@ -1,16 +1,17 @@
-//! InfluxQL, the language of InfluxDB 1.x: text into [`Statement`]s. By itself: no storage, no HTTP, no clock.
+//! InfluxQL, the query language of InfluxDB 1.x: parses text into [`Statement`]s. Needs no storage, no HTTP and no
+//! clock.
 //!
 //! ```text
 //! text ──parse──→ Statement ──check──→ Checked: time range, condition without time, windows and tags
 //! ```
 //!
-//! * [`parse`] makes statements or a [`ParseError`], whose text has no `error parsing query: ` prefix.
-//! * [`check()`] says what InfluxDB would say of a SELECT before it looks at any data, as a [`StatementError`].
-//! * [`split`] takes a condition of any other statement apart into its time range and the rest.
-//! * [`column_names`] names the columns of an answer.
+//! * [`parse`] returns statements or a [`ParseError`], whose text lacks the prefix `error parsing query: `.
+//! * [`check()`] finds the errors in a SELECT that InfluxDB reports without reading data, as a [`StatementError`].
+//! * [`split`] separates the condition of any other statement into its time range and the rest.
+//! * [`column_names`] names the columns of a result.
 //!
-//! `now()` stays a call and a text like `'2024-01-01 12:00:00'` stays a text until a [`Clock`] is given: it knows
-//! the time, and how a civil time in a `tz()` zone becomes UTC.
+//! `now()` stays a call, and a text such as `'2024-01-01 12:00:00'` stays a text, until a [`Clock`] resolves them: it
+//! knows the time and converts local times of a `tz()` zone to UTC.
 
 mod ast;
 mod check;
@@ -28,14 +29,14 @@ mod token;
 mod tests;
 
 pub use ast::{
-    Column, Counted, Expr, Fill, KeyFilter, Kind, Listing, Literal, Measurement, MeasurementName, NewPolicy, Operator,
-    Order, Select, Source, Statement, WildcardKind,
+    CardinalityOf, Expr, Fill, FromSource, KeyFilter, Listing, Literal, Measurement, MeasurementName, NewPolicy,
+    Operator, OrderBy, ReferenceKind, Select, SelectColumn, Statement, WildcardKind,
 };
 pub use check::{Checked, Grouping, check};
-pub use civil::CivilTime;
-pub use conditions::{MAX_TIME, MIN_TIME, TimeRange, split};
+pub use civil::{CivilTime, MAX_TIME, MIN_TIME, utc};
+pub use conditions::{TimeRange, split};
 pub use error::{ParseError, StatementError};
 pub use fold::{Clock, fold};
 pub use names::column_names;
-pub use parser::{MAX_HEIGHT, MAX_NESTING, MAX_QUERY_BYTES, Options, Params, parse};
+pub use parser::{MAX_HEIGHT, MAX_NESTING, MAX_QUERY_BYTES, Params, ParseOptions, parse};
 pub use token::Position;

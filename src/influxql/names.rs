@@ -1,12 +1,12 @@
-//! What the columns of an answer are called.
+//! Names the columns of a result.
 
 use std::collections::HashMap;
 
-use super::ast::{Column, Expr, Literal};
+use super::ast::{Expr, Literal, SelectColumn};
 
-impl Column {
-    /// The alias, else the function, else the field; for arithmetic all of these joined, as in `mean_max`. Empty
-    /// where there is none.
+impl SelectColumn {
+    /// The alias, else the function, else the field; for arithmetic their names joined, as in `mean_max`. Empty if
+    /// there are none.
     #[must_use]
     pub fn name(&self) -> String {
         self.alias.clone().unwrap_or_else(|| name_of(&self.expr))
@@ -27,7 +27,7 @@ fn name_of(expr: &Expr) -> String {
     }
 }
 
-/// The functions and fields of an expression from left to right. Arguments do not count.
+/// Collects the functions and fields of an expression from left to right, without the arguments of calls.
 fn collect<'e>(expr: &'e Expr, names: &mut Vec<&'e str>) {
     match expr {
         Expr::Call { name, .. } | Expr::Reference { name, .. } => names.push(name),
@@ -40,10 +40,10 @@ fn collect<'e>(expr: &'e Expr, names: &mut Vec<&'e str>) {
     }
 }
 
-/// The names of all columns but time. Wildcards must be expanded before, `time` taken out. Behind `top(f, tag, n)`
-/// and `bottom` come columns for the tags. A name that was met gets `_1`, `_2` and so on, where aliases come first.
+/// The names of all columns except time. Wildcards must have been expanded and `time` removed. `top(f, tag, n)` and
+/// `bottom` are followed by a column per tag. A duplicate name gets `_1`, `_2` and so on; aliases are assigned first.
 #[must_use]
-pub fn column_names(columns: &[Column]) -> Vec<String> {
+pub fn column_names(columns: &[SelectColumn]) -> Vec<String> {
     let mut wanted: Vec<(bool, String)> = Vec::with_capacity(columns.len());
     for column in columns {
         wanted.push((column.alias.is_some(), column.name()));
@@ -61,7 +61,7 @@ pub fn column_names(columns: &[Column]) -> Vec<String> {
     wanted.into_iter().map(|(is_alias, name)| if is_alias { name } else { resolve(name, &mut met) }).collect()
 }
 
-/// `name`, or the first of `name_1`, `name_2`, … that is free.
+/// `name`, or the first of `name_1`, `name_2`, … that is unused.
 fn resolve(name: String, met: &mut HashMap<String, usize>) -> String {
     let Some(&count) = met.get(&name) else {
         met.insert(name.clone(), 1);

@@ -1,8 +1,8 @@
-//! The recursive descent. This file holds the token window and the statements' first words; the clauses are in the
-//! files below.
+//! A recursive-descent parser. This file has the token buffer and dispatches statements by their first word; the
+//! clauses are in the modules below.
 //!
-//! The order in which tokens are looked at is InfluxDB's, since its messages name what was found at the first place
-//! where nothing fitted, and so is the care for white space: `mean (x)` is no call.
+//! Tokens are examined in InfluxDB's order, because its messages list what was expected at the first place where
+//! nothing matched. White space matters as in InfluxDB: `mean (x)` is not a call.
 
 mod expressions;
 mod manage;
@@ -15,35 +15,36 @@ use super::ast::{Expr, Literal, Statement};
 use super::duration;
 use super::error::ParseError;
 use super::lexer::{Lexer, is_space};
-use super::token::{Lexeme, Position, Token};
+use super::token::{Lexeme, Position, TokenKind};
 
 type Parsed<T> = Result<T, ParseError>;
 
-/// The longest query in bytes.
+/// The longest query, in bytes.
 pub const MAX_QUERY_BYTES: usize = 1 << 20;
-/// How deep parentheses, calls and subqueries may stand in each other.
+/// How deep parentheses, calls and subqueries may nest.
 pub const MAX_NESTING: usize = 100;
-/// The most levels an expression may have: each operator of a chain is one. Whatever walks the tree may recurse.
+/// The height limit of an expression tree (each operator of a chain adds a level), so that code may walk the tree
+/// recursively.
 pub const MAX_HEIGHT: usize = 1_000;
 
-/// Values for `$name`, by name. A literal stands for itself, a reference for an identifier.
+/// Values for `$name`, by name. A literal is a value, a reference an identifier.
 pub type Params = HashMap<String, Expr>;
 
 /// What parsing depends on besides the text.
-pub struct Options<'a> {
-    /// The values of bound parameters.
+pub struct ParseOptions<'a> {
+    /// Values of bound parameters.
     pub params: &'a Params,
-    /// Whether there is such a time zone.
+    /// Whether a time zone exists.
     pub known_zone: &'a dyn Fn(&str) -> bool,
     /// What is wrong with a regex, if anything.
     pub regex_error: &'a dyn Fn(&str) -> Option<String>,
 }
 
-/// The statements of a query.
+/// Parses a query. White space around it is ignored, also in positions.
 ///
 /// # Errors
-/// If the text is no query. White space around it does not count, not even in positions. One bad statement refuses all, as it does in InfluxDB.
-pub fn parse(text: &str, options: &Options<'_>) -> Parsed<Vec<Statement>> {
+/// If any statement is invalid: as in InfluxDB, one bad statement rejects the whole query.
+pub fn parse(text: &str, options: &ParseOptions<'_>) -> Parsed<Vec<Statement>> {
     if text.len() > MAX_QUERY_BYTES {
         return Err(ParseError::Limit { what: "the length in bytes", limit: MAX_QUERY_BYTES });
     }
@@ -53,8 +54,8 @@ pub fn parse(text: &str, options: &Options<'_>) -> Parsed<Vec<Statement>> {
     loop {
         let lexeme = parser.next();
         match lexeme.token {
-            Token::Eof => return Ok(statements),
-            Token::Semicolon => separated = true,
+            TokenKind::Eof => return Ok(statements),
+            TokenKind::Semicolon => separated = true,
             _ if !separated => return Err(unexpected(&lexeme, &[";"])),
             _ => {
                 parser.put_back(lexeme);
@@ -67,9 +68,9 @@ pub fn parse(text: &str, options: &Options<'_>) -> Parsed<Vec<Statement>> {
 
 struct Parser<'q, 'o> {
     lexer: Lexer<'q>,
-    /// Tokens that were looked at and not used, the next one last.
+    /// Tokens that were put back; the next one is the last.
     returned: Vec<Lexeme>,
-    options: &'o Options<'o>,
+    options: &'o ParseOptions<'o>,
     nesting: usize,
 }
 
@@ -77,17 +78,17 @@ impl Parser<'_, '_> {
     fn statement(&mut self) -> Parsed<Statement> {
         let first = self.next();
         match first.token {
-            Token::Select => Ok(Statement::Select(Box::new(self.select()?))),
-            Token::Delete => self.delete(),
-            Token::Show => self.show(),
-            Token::Create => self.create(),
-            Token::Drop => self.drop_statement(),
-            Token::Explain => self.explain(),
-            Token::Grant => self.unsupported("GRANT", &[]),
-            Token::Revoke => self.unsupported("REVOKE", &[]),
-            Token::Alter => self.unsupported("ALTER RETENTION POLICY", &[Token::Retention, Token::Policy]),
-            Token::Set => self.unsupported("SET PASSWORD", &[Token::Password, Token::For]),
-            Token::Kill => self.unsupported("KILL QUERY", &[Token::Query]),
+            TokenKind::Select => Ok(Statement::Select(Box::new(self.select()?))),
+            TokenKind::Delete => self.delete(),
+            TokenKind::Show => self.show(),
+            TokenKind::Create => self.create(),
+            TokenKind::Drop => self.drop_statement(),
+            TokenKind::Explain => self.explain(),
+            TokenKind::Grant => self.unsupported("GRANT", &[]),
+            TokenKind::Revoke => self.unsupported("REVOKE", &[]),
+            TokenKind::Alter => self.unsupported("ALTER RETENTION POLICY", &[TokenKind::Retention, TokenKind::Policy]),
+            TokenKind::Set => self.unsupported("SET PASSWORD", &[TokenKind::Password, TokenKind::For]),
+            TokenKind::Kill => self.unsupported("KILL QUERY", &[TokenKind::Query]),
             _ => Err(unexpected(
                 &first,
                 &["SELECT", "DELETE", "SHOW", "CREATE", "DROP", "EXPLAIN", "GRANT", "REVOKE", "ALTER", "SET", "KILL"],
@@ -95,7 +96,7 @@ impl Parser<'_, '_> {
         }
     }
 
-    /// The next token of any kind, a bound parameter already as its value.
+    /// The next token of any kind; a bound parameter is replaced by its value.
     fn raw(&mut self) -> Lexeme {
         let lexeme = match self.returned.pop() {
             Some(lexeme) => lexeme,
@@ -108,7 +109,7 @@ impl Parser<'_, '_> {
     fn next(&mut self) -> Lexeme {
         loop {
             let lexeme = self.raw();
-            if !matches!(lexeme.token, Token::Whitespace | Token::Comment) {
+            if !matches!(lexeme.token, TokenKind::Whitespace | TokenKind::Comment) {
                 return lexeme;
             }
         }
@@ -119,7 +120,7 @@ impl Parser<'_, '_> {
     }
 
     /// Takes the next token if it is `wanted`.
-    fn accept(&mut self, wanted: Token) -> bool {
+    fn accept(&mut self, wanted: TokenKind) -> bool {
         let lexeme = self.next();
         let found = lexeme.token == wanted;
         if !found {
@@ -128,8 +129,8 @@ impl Parser<'_, '_> {
         found
     }
 
-    /// Takes the next token if it is `wanted` and nothing stands before it.
-    fn accept_raw(&mut self, wanted: Token) -> bool {
+    /// Takes the next token if it is `wanted` and no white space or comment precedes it.
+    fn accept_raw(&mut self, wanted: TokenKind) -> bool {
         let lexeme = self.raw();
         let found = lexeme.token == wanted;
         if !found {
@@ -138,27 +139,27 @@ impl Parser<'_, '_> {
         found
     }
 
-    fn expect(&mut self, wanted: Token) -> Parsed<()> {
+    fn expect(&mut self, wanted: TokenKind) -> Parsed<()> {
         let lexeme = self.next();
         if lexeme.token == wanted { Ok(()) } else { Err(unexpected(&lexeme, &[wanted.as_str()])) }
     }
 
-    /// A parameter with a value becomes the token that the value would be in the text.
+    /// Replaces a parameter by the token that its value would be in the text.
     fn bind(&self, lexeme: Lexeme) -> Lexeme {
-        if lexeme.token != Token::BoundParam {
+        if lexeme.token != TokenKind::BoundParam {
             return lexeme;
         }
         let (token, text) = match self.options.params.get(parameter_name(&lexeme)) {
-            Some(Expr::Reference { name, .. }) => (Token::Ident, name.clone()),
+            Some(Expr::Reference { name, .. }) => (TokenKind::Ident, name.clone()),
             Some(Expr::Literal(literal)) => match literal {
-                Literal::Integer(value) => (Token::Integer, value.to_string()),
-                Literal::Unsigned(value) => (Token::Integer, value.to_string()),
-                Literal::Number(value) => (Token::Number, value.to_string()),
-                Literal::String(value) => (Token::String, value.clone()),
-                Literal::Boolean(true) => (Token::True, String::new()),
-                Literal::Boolean(false) => (Token::False, String::new()),
-                Literal::Duration(value) => (Token::DurationValue, duration::format(*value)),
-                Literal::Regex(pattern) => (Token::Regex, pattern.clone()),
+                Literal::Integer(value) => (TokenKind::Integer, value.to_string()),
+                Literal::Unsigned(value) => (TokenKind::Integer, value.to_string()),
+                Literal::Number(value) => (TokenKind::Number, value.to_string()),
+                Literal::String(value) => (TokenKind::String, value.clone()),
+                Literal::Boolean(true) => (TokenKind::True, String::new()),
+                Literal::Boolean(false) => (TokenKind::False, String::new()),
+                Literal::Duration(value) => (TokenKind::DurationValue, duration::format(*value)),
+                Literal::Regex(pattern) => (TokenKind::Regex, pattern.clone()),
                 Literal::Time(_) => return lexeme,
             },
             _ => return lexeme,
@@ -168,12 +169,12 @@ impl Parser<'_, '_> {
 
     fn identifier(&mut self) -> Parsed<String> {
         let lexeme = self.next();
-        if lexeme.token == Token::Ident { Ok(lexeme.text) } else { Err(unexpected(&lexeme, &["identifier"])) }
+        if lexeme.token == TokenKind::Ident { Ok(lexeme.text) } else { Err(unexpected(&lexeme, &["identifier"])) }
     }
 
     fn identifiers(&mut self) -> Parsed<Vec<String>> {
         let mut names = vec![self.identifier()?];
-        while self.accept(Token::Comma) {
+        while self.accept(TokenKind::Comma) {
             names.push(self.identifier()?);
         }
         Ok(names)
@@ -181,27 +182,27 @@ impl Parser<'_, '_> {
 
     fn string(&mut self) -> Parsed<String> {
         let lexeme = self.next();
-        if lexeme.token == Token::String { Ok(lexeme.text) } else { Err(unexpected(&lexeme, &["string"])) }
+        if lexeme.token == TokenKind::String { Ok(lexeme.text) } else { Err(unexpected(&lexeme, &["string"])) }
     }
 
-    /// A duration, where `INF` is none.
+    /// A duration; `INF` is 0.
     fn duration(&mut self) -> Parsed<i64> {
         let lexeme = self.next();
         match lexeme.token {
-            Token::Inf => Ok(0),
-            Token::DurationValue => duration::parse(&lexeme.text).map_err(|message| invalid(&lexeme, message)),
+            TokenKind::Inf => Ok(0),
+            TokenKind::DurationValue => duration::parse(&lexeme.text).map_err(|message| invalid(&lexeme, message)),
             _ => Err(unexpected(&lexeme, &["duration"])),
         }
     }
 
-    /// Names joined by dots, with nothing between: `policy.measurement`, `database..measurement`. Ends behind a dot
-    /// when what follows is no name: a regex or `:MEASUREMENT`.
+    /// Names joined by dots without white space: `policy.measurement`, `database..measurement`. Stops after a dot if a
+    /// regex or `:MEASUREMENT` follows.
     fn segments(&mut self, first: Option<String>) -> Parsed<Vec<String>> {
         let mut names = vec![match first {
             Some(first) => first,
             None => self.identifier()?,
         }];
-        while self.accept_raw(Token::Dot) {
+        while self.accept_raw(TokenKind::Dot) {
             match self.lexer.peek_char() {
                 Some('/' | ':') => break,
                 Some('.') => names.push(String::new()),
@@ -215,19 +216,19 @@ impl Parser<'_, '_> {
         Ok(names)
     }
 
-    /// A regex, if one comes next. Only white space may stand before it, no comment.
+    /// A regex, if one comes next. White space may precede it, but no comment.
     fn regex(&mut self) -> Parsed<Option<String>> {
         if self.lexer.peek_char().is_some_and(is_space) {
             let lexeme = self.raw();
-            if lexeme.token != Token::Whitespace {
+            if lexeme.token != TokenKind::Whitespace {
                 self.put_back(lexeme);
             }
         }
         let lexeme = match self.lexer.peek_char() {
-            // A parameter may stand for a regex.
+            // A parameter may hold a regex.
             Some('$') => {
                 let lexeme = self.raw();
-                if lexeme.token != Token::Regex {
+                if lexeme.token != TokenKind::Regex {
                     self.put_back(lexeme);
                     return Ok(None);
                 }
@@ -240,8 +241,8 @@ impl Parser<'_, '_> {
             _ => return Ok(None),
         };
         match lexeme.token {
-            Token::Regex => self.checked_regex(lexeme).map(Some),
-            Token::BadRegex => Err(invalid(&lexeme, format!("bad regex: {}", lexeme.text))),
+            TokenKind::Regex => self.checked_regex(lexeme).map(Some),
+            TokenKind::BadRegex => Err(invalid(&lexeme, format!("bad regex: {}", lexeme.text))),
             _ => Err(unexpected(&lexeme, &["regex"])),
         }
     }
@@ -253,7 +254,7 @@ impl Parser<'_, '_> {
         }
     }
 
-    /// Runs `inner` one level deeper.
+    /// Runs `inner` one nesting level deeper.
     fn nested<T>(&mut self, inner: impl FnOnce(&mut Self) -> Parsed<T>) -> Parsed<T> {
         if self.nesting == MAX_NESTING {
             return Err(ParseError::Limit { what: "the depth of nesting", limit: MAX_NESTING });
@@ -265,10 +266,10 @@ impl Parser<'_, '_> {
     }
 }
 
-/// The position of errors that InfluxDB reports without looking where they are.
+/// The position in errors that InfluxDB reports without the actual one.
 const START: Position = Position { line: 1, char: 1 };
 
-/// Names with dots between, all but the last in quotes, as InfluxDB prints them.
+/// The names joined by dots, all but the last in quotes, as InfluxDB prints them.
 fn quoted_segments(names: &[String]) -> String {
     let Some((last, heads)) = names.split_last() else { return String::new() };
     let mut text = String::new();

@@ -1,6 +1,6 @@
-//! The parser and the checks against InfluxDB. The tables beside this file were answered by InfluxDB v1.6.7~rc0:
-//! which statements it takes, and the text of every error to the character. What a statement prints is ours; the
-//! printed forms of `printed_as_influxdb_prints` are InfluxDB's, too, as are the column names.
+//! Compares the parser and the checks with InfluxDB. The tables beside this file hold the answers of InfluxDB
+//! v1.6.7~rc0: which statements it accepts, and the exact text of every error. Printed statements are ours, except that
+//! those in `printed_as_influxdb_prints`, like the column names, are InfluxDB's.
 
 mod limits;
 mod names;
@@ -9,12 +9,12 @@ mod random;
 mod tables;
 mod times;
 
-use super::{Clock, Options, Params, ParseError, Statement, check, parse};
+use super::{Clock, Params, ParseError, ParseOptions, Statement, check, parse};
 
 /// `now()` of the tests.
 const NOW: i64 = 1_700_000_000_000_000_000;
 
-/// Parses without parameters. One zone is unknown, and no regex is bad but the one that says so.
+/// Parses without parameters. Zones that start with `Mars` are unknown, and a regex is bad if it contains `bad(`.
 fn parsed(text: &str) -> Result<Vec<Statement>, ParseError> {
     parsed_with(text, &Params::new())
 }
@@ -22,19 +22,19 @@ fn parsed(text: &str) -> Result<Vec<Statement>, ParseError> {
 fn parsed_with(text: &str, params: &Params) -> Result<Vec<Statement>, ParseError> {
     let known_zone = |zone: &str| !zone.starts_with("Mars");
     let regex_error = |pattern: &str| pattern.contains("bad(").then(|| "missing closing )".to_owned());
-    parse(text, &Options { params, known_zone: &known_zone, regex_error: &regex_error })
+    parse(text, &ParseOptions { params, known_zone: &known_zone, regex_error: &regex_error })
 }
 
-/// Those that InfluxDB has, and the language knows nothing more of.
+/// The aggregates that the engine adds.
 fn is_aggregate(name: &str) -> bool {
     matches!(name, "median" | "mode")
 }
 
 fn utc() -> Clock<'static> {
-    Clock { now: NOW, zone: None, resolve: &|_, civil| civil.utc() }
+    Clock { now: NOW, zone: None, resolve: &|_, civil| super::utc(civil) }
 }
 
-/// What would be answered: `400` and a parse error, or for each statement `200` and its error, or its text.
+/// The expected answer: `400` and a parse error, or per statement `200` and its error, or `ok` and its text.
 fn answer(text: &str) -> String {
     let statements = match parsed(text) {
         Err(error) => return format!("400 {error}"),
@@ -54,7 +54,7 @@ fn answer(text: &str) -> String {
     answers.collect::<Vec<_>>().join(" ;; ")
 }
 
-/// The one statement that `text` is.
+/// The only statement of `text`.
 fn one(text: &str) -> Statement {
     let mut statements = parsed(text).unwrap_or_else(|error| panic!("{text}: {error}"));
     assert_eq!(statements.len(), 1, "{text}");
@@ -64,6 +64,6 @@ fn one(text: &str) -> Statement {
 fn select(text: &str) -> super::Select {
     match one(text) {
         Statement::Select(select) => *select,
-        other => panic!("{other} is no SELECT"),
+        other => panic!("{other} is not a SELECT"),
     }
 }

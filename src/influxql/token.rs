@@ -1,22 +1,22 @@
-//! The tokens of InfluxQL and the text by which error messages name them.
+//! The tokens of InfluxQL and their names in error messages.
 
 use std::fmt;
 
-/// Makes the enum, the text of each token, and the list of those that are keywords.
+/// Defines the enum, the name of each token, and the list of keywords.
 macro_rules! tokens {
     (plain { $($plain:ident => $text:literal),* $(,)? } keywords { $($keyword:ident => $word:literal),* $(,)? }) => {
-        /// What kind of token stands at a place.
+        /// The kinds of tokens.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-        pub(super) enum Token { $($plain,)* $($keyword,)* }
+        pub(super) enum TokenKind { $($plain,)* $($keyword,)* }
 
-        impl Token {
-            /// The text by which messages name the token when it has none of its own.
+        impl TokenKind {
+            /// The token's name in messages, used if it carries no text.
             pub(super) fn as_str(self) -> &'static str {
-                match self { $(Token::$plain => $text,)* $(Token::$keyword => $word,)* }
+                match self { $(TokenKind::$plain => $text,)* $(TokenKind::$keyword => $word,)* }
             }
         }
 
-        const KEYWORDS: &[(&str, Token)] = &[$(($word, Token::$keyword)),*];
+        const KEYWORDS: &[(&str, TokenKind)] = &[$(($word, TokenKind::$keyword)),*];
     };
 }
 
@@ -55,14 +55,14 @@ tokens! {
     }
 }
 
-impl Token {
-    /// The keyword that `word` is in any case of its letters.
-    pub(super) fn keyword(word: &str) -> Option<Token> {
+impl TokenKind {
+    /// The keyword that `word` is, in upper or lower case.
+    pub(super) fn keyword(word: &str) -> Option<TokenKind> {
         KEYWORDS.iter().find(|(keyword, _)| keyword.eq_ignore_ascii_case(word)).map(|&(_, token)| token)
     }
 }
 
-/// Where a character stands in the query. Both numbers count from 1, characters and not bytes.
+/// A position in the query. Both numbers start at 1; characters are counted, not bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Position {
     /// The line.
@@ -77,16 +77,16 @@ impl fmt::Display for Position {
     }
 }
 
-/// A token with its place and the text it carries: empty for keywords and operators.
+/// A token with its position and text; the text is empty for keywords and operators.
 #[derive(Debug, Clone)]
 pub(super) struct Lexeme {
-    pub(super) token: Token,
+    pub(super) token: TokenKind,
     pub(super) at: Position,
     pub(super) text: String,
 }
 
 impl Lexeme {
-    /// How a message names what was found.
+    /// The token as an error message names it.
     pub(super) fn found(&self) -> &str {
         if self.text.is_empty() { self.token.as_str() } else { &self.text }
     }

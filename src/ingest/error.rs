@@ -1,131 +1,112 @@
-//! Why a write or a flush is not done as asked.
+//! Errors of writes, flushes and deletions.
 
 use std::time::Duration;
 
 use crate::access::Exhausted;
 use crate::bucket::{Behind, StorageError};
-use crate::log::AppendError;
+use crate::wal::AppendError;
 
-/// Why a request was not acked as asked. Resending is harmless.
+/// Why a request was not acked as asked. Resending it is harmless.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum IngestError {
-    /// A queue or buffer is full.
-    #[error("the service is at its limit of {limit} ({key})")]
+    /// A queue or buffer is full; resending later helps.
+    #[error("the service is at its limit of {limit} bytes ({key}): retry later")]
     Overloaded {
-        /// The limit's value.
+        /// In bytes.
         limit: usize,
         /// The limit's config key.
         key: &'static str,
     },
-    /// A single request that takes more memory than all requests together may, or more than a
-    /// record of the log holds.
+    /// One request needs more memory than all requests together may take, or more bytes than a WAL record holds.
     #[error("the request takes more than {limit} bytes ({key}): send smaller batches")]
     TooLarge {
-        /// The limit's value.
+        /// In bytes.
         limit: usize,
         /// The limit's config key.
         key: &'static str,
     },
-    /// The log does not take the record.
+    /// The WAL refused the record.
     #[error(transparent)]
     Log(AppendError),
-    /// The record was not durable in time; it may be yet.
-    #[error("the log did not confirm the readings within {0:?} (ingest.ack_timeout)")]
+    /// The record was not durable in time; it may still become durable.
+    #[error("the request did not complete within {0:?} (ingest.ack_timeout): retry")]
     Timeout(Duration),
-    /// The readings are in the log; the store, which was asked for, was not reached in time.
-    #[error("the readings are safe in the log; the store did not confirm them within {0:?} (ingest.ack_timeout)")]
+    /// The readings are in the WAL; the ack level `store` was not reached in time.
+    #[error("the store did not confirm the readings within {0:?} (ingest.ack_timeout): they are safe in the WAL")]
     StoreTimeout(Duration),
-    /// The deletion is in the log; it was not done in time.
-    #[error("the deletion is safe in the log and follows; the store has not done it within {0:?}")]
+    /// The deletion is in the WAL; it was not carried out in time.
+    #[error("the store did not carry out the deletion within {0:?}: it is safe in the WAL and follows")]
     DeletionTimeout(Duration),
-    /// The readings are in the log, and the store refuses some of them for good.
+    /// The readings are in the WAL, and the store refuses some of them for good.
     #[error(transparent)]
     Storage(#[from] StorageError),
-    /// Acked readings are still being fed from the log.
+    /// Acked readings are still being replayed from the WAL.
     #[error(transparent)]
     Behind(#[from] Behind),
-    /// A database beyond the limit.
+    /// The limit on databases is reached.
     #[error("a new database {name:?} is over the limit of {limit} (limits.databases)")]
-    TooManyDatabases {
-        /// Its name.
-        name: String,
-        /// The limit's value.
-        limit: usize,
-    },
-    /// Something of the database is being deleted.
-    #[error("something of the database {name:?} is being deleted: it can be created when that is done")]
-    BeingDeleted {
-        /// Its name.
-        name: String,
-    },
-    /// The store fails on this database alone, and what waits of it must not fill what others need, too.
+    TooManyDatabases { name: String, limit: usize },
+    /// The database cannot be created during a deletion in it.
+    #[error("a deletion in database {name:?} is in progress: create the database when it is done")]
+    BeingDeleted { name: String },
+    /// The store fails on this database alone. Its unflushed readings must not fill the WAL and the memory that other
+    /// databases need.
     #[error(
-        "the database {name:?} cannot be stored, and what waits of it takes its share of {percent} % \
+        "the store fails on database {name:?} and its unflushed readings exceed their share of {percent} % \
          (ingest.database_share): {cause}"
     )]
     DatabaseFailing {
-        /// Its name.
         name: String,
-        /// The share.
+        /// In percent.
         percent: usize,
-        /// Why it cannot be stored.
         cause: String,
     },
-    /// The floor does not wait for this log yet.
+    /// This instance is not yet in the registry, so the floor does not wait for its WAL.
     #[error(
-        "this instance is not registered with the others of its store yet, so that nobody can tell what is later: it takes writes when MongoDB answers"
+        "this instance is not in the store's registry yet, so its writes cannot be ordered among those \
+         of others: retry when MongoDB answers"
     )]
     NotJoined,
-    /// The statements of the deletions that are remembered would be longer, together, than their document may be.
+    /// The statements of all remembered deletions must fit into the registry's document.
     #[error(
-        "the deletions that are still remembered would take {bytes} bytes, more than {limit}: each is forgotten when every log has passed it"
+        "the statements of remembered deletions would take {bytes} bytes, more than {limit}: retry later; a \
+         deletion is forgotten when every instance has stored what it logged before it"
     )]
     LongDeletions {
-        /// Theirs and the new one's.
+        /// Those of the remembered deletions and of the new one.
         bytes: usize,
-        /// At most.
         limit: usize,
     },
-    /// As many deletions are remembered as may be.
+    /// The limit on remembered deletions is reached.
     #[error(
-        "{limit} deletions are still remembered (limits.deletions): each is forgotten when every log has passed it"
+        "{limit} deletions are still remembered (limits.deletions): retry later; a deletion is forgotten when every \
+         instance has stored what it logged before it"
     )]
-    TooManyDeletions {
-        /// The limit's value.
-        limit: usize,
-    },
-    /// The clock is too far from the store's for stamps to be compared.
+    TooManyDeletions { limit: usize },
+    /// The clock is too far from the store's for stamps of different instances to be compared.
     #[error(
         "this machine's clock is {offset_ms} ms from the store's, more than {limit:?} (clock.max_offset): set the clock"
     )]
     Clock {
-        /// By how many milliseconds the store's is ahead.
+        /// Positive when the store's clock is ahead.
         offset_ms: i64,
-        /// The limit's value.
         limit: Duration,
     },
-    /// The log has stamps that the store's clock has not come to yet.
+    /// The WAL has stamps that the store's clock has not reached yet.
     #[error(
-        "this log's last records are {ahead:?} ahead of MongoDB's clock, more than {limit:?} (clock.max_offset): a wrong \
-         clock made them while MongoDB was away; wait until they are passed, or stop with everything stored (exit \
-         status 0) and start with a new data folder"
+        "the last stamps of this WAL are {ahead:?} ahead of MongoDB's clock, more than {limit:?} (clock.max_offset): a \
+         wrong clock made them while MongoDB was away; wait until its clock passes them, or stop with everything \
+         stored (exit status 0) and start with a new data folder"
     )]
-    Ahead {
-        /// By how much.
-        ahead: Duration,
-        /// The limit's value.
-        limit: Duration,
-    },
-    /// A quota is used up; waiting mends it.
+    Ahead { ahead: Duration, limit: Duration },
+    /// A quota is used up; waiting helps.
     #[error("{0}")]
     OverQuota(Exhausted),
-    /// A database name that cannot be one.
-    #[error("database name {name:?}: 1 to 64 bytes without control characters are wanted")]
+    #[error("invalid database name {name:?}: use 1 to 64 bytes without control characters")]
     DatabaseName {
-        /// The name.
+        /// At most its first 64 characters.
         name: String,
     },
-    /// The service is stopping.
     #[error("the service is shutting down")]
     Stopping,
 }

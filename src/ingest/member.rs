@@ -1,94 +1,107 @@
-//! This process as a member of its store: its log's entry in the registry, kept up to date for as long as it lives. It
-//! publishes how far the log is stored, raises the floor, learns what others deleted, takes over what earlier openings of
-//! the log left, looks at the store's clock, and sweeps up after deletions.
+//! This process as a member of its store: a task that keeps the WAL's entry in the registry up to date. It publishes
+//! how far the WAL is stored, raises the floor, learns of other instances' deletions, takes over what earlier openings
+//! of the WAL left, compares the clock with the store's, and repeats deletions before they are forgotten.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::agreed::{Agreed, FRESH};
 use super::catalog::Catalog;
-use super::deletion::Deleter;
-use super::membership::Mark;
-use super::progress::Progress;
-use crate::bucket::deletions::Remembered;
-use crate::bucket::registry::{Registered, Registry, settled_before};
+use super::deleter::Deleter;
+use super::error::IngestError;
+use super::membership::folder_mark::FolderMark;
+use super::membership::registry_view::{FRESH, RegistryView};
+use super::positions::WalPositions;
+use crate::bucket::deletions::RememberedDeletion;
+use crate::bucket::registry::{MemberRegistry, Registered, settled_before};
 use crate::bucket::store::Written;
-use crate::bucket::{Changes, StorageError, Store};
+use crate::bucket::{HourVersions, StorageError, Store};
 use crate::clock::{ClockSample, StampClock, wall_ms};
-use crate::faults::{self, Bug};
-use crate::log::Log;
 use crate::reading::Stamp;
-use crate::reading::stamp::{SETTLED, millis_of};
+use crate::reading::stamp::millis_of;
 use crate::telemetry::Metrics;
+use crate::wal::Wal;
 
-/// How often a member looks at the registry, where others write to it, and where nobody else does.
+/// How often the registry is read and written where other instances share the store, and where none does.
 const BEAT: Duration = Duration::from_secs(1);
 const BEAT_ALONE: Duration = Duration::from_secs(5);
-/// A member that was seen so long ago is gone or stalled.
+/// A member whose entry is older than this is gone or stalled.
 const SILENCE: Duration = Duration::from_secs(15);
-/// How often others may be faster before a change of the registry waits for the next beat.
+/// How often a change of the registry is tried against concurrent writers before it waits for the next beat.
 const ATTEMPTS_MAX: usize = 8;
-/// How often the store's clock is looked at, and how many looks make one.
+/// Every how many beats the clock is compared with the store's, and how many samples one comparison takes.
 const CLOCK_BEATS: u64 = 10;
 const CLOCK_LOOKS: usize = 3;
-/// How long a member that is new waits for the others to have seen it, at most: who has not read the registry for
-/// [`FRESH`] counts with members that are new.
+/// How long a new member waits, at most, until the others have seen its entry. An instance that has not read the
+/// registry for [`FRESH`] assumes new members by itself, so a wait longer than that is enough.
 const SEEN_WITHIN: Duration = Duration::from_millis(2_500);
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
-/// This process as a member.
 pub struct Member {
-    /// Where the registry is.
     pub store: Arc<dyn Store>,
-    /// Whose entry it is.
-    pub log: Arc<Log>,
-    /// The log's id, and this opening's.
+    /// The WAL that the registry entry is about.
+    pub log: Arc<Wal>,
+    /// The WAL's id, and this opening's.
     pub ids: (u64, u64),
-    /// How far its readings have come.
-    pub progress: Arc<Progress>,
-    /// What is known of the registry.
-    pub agreed: Arc<Agreed>,
-    /// What stamps are made by.
+    pub positions: Arc<WalPositions>,
+    pub registry_view: Arc<RegistryView>,
+    /// The clock that stamps are made from.
     pub clock: Arc<StampClock>,
-    /// What is known of sensors.
     pub catalog: Arc<Catalog>,
-    /// What is remembered of stored hours.
-    pub changes: Arc<Changes>,
-    /// Counters.
+    /// Versions of stored hours; outdated when another instance has deleted something.
+    pub changes: Arc<HourVersions>,
     pub metrics: Metrics,
-    /// How long a log may be silent before its readings hold the floor no more.
+    /// `wal.horizon`: how long a WAL may be silent before its entry is dropped and no longer holds the floor.
     pub horizon: Duration,
-    /// The last record of its log when it was opened.
+    /// The last record of the WAL when it was opened.
     pub last: Stamp,
-    /// What of the membership outlives the process.
-    pub mark: Mark,
-    /// For people who look at the registry.
+    /// What outlives the process: the mark in the WAL's folder.
+    pub mark: FolderMark,
+    /// Host and process id, for people who look at the registry.
     pub host: String,
-    /// Removes once more what a deletion was about, before it is forgotten.
+    /// Repeats deletions before they are forgotten.
     pub deleter: Arc<Deleter>,
 }
 
-/// What a member knows from one beat to the next.
+/// State between two beats.
 #[derive(Default)]
-struct Watch {
+struct BeatState {
     beat: u64,
     stored: u64,
-    /// Why the registry could not be brought up to date the last time.
+    /// Why the last update of the registry failed.
     trouble: Option<String>,
 }
 
 impl Member {
-    /// Joins the others, before anything is acked: until then nobody knows what this log's stamps must lie above. Not waited
-    /// for longer than this: a store that is away is joined when it is there.
-    pub async fn join(&self, longest: Duration) {
-        match tokio::time::timeout(longest, self.beat(&mut Watch::default())).await {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::warn!(%error, "the registry cannot be read yet; queries wait for it"),
-            Err(_) => tracing::warn!("the registry was not read in time; queries wait for it"),
+    /// Whether this process may ack: its stamps are comparable with others', and the floor waits for them.
+    ///
+    /// # Errors
+    /// Why it may not ack now.
+    pub fn check(&self) -> Result<(), IngestError> {
+        let clock = &self.clock;
+        if !clock.is_right() {
+            return Err(IngestError::Clock { offset_ms: clock.offset_ms(), limit: clock.max_offset() });
+        }
+        let ahead = self.registry_view.ahead();
+        if ahead > clock.max_offset() {
+            return Err(IngestError::Ahead { ahead, limit: clock.max_offset() });
+        }
+        match self.registry_view.is_joined() {
+            true => Ok(()),
+            false => Err(IngestError::NotJoined),
         }
     }
 
-    /// Works until it is aborted.
+    /// Registers with the other members. Must precede the first ack: until then the floor does not wait for this WAL's
+    /// stamps. Waits at most `longest`; if the store is away, a later beat registers.
+    pub async fn join(&self, longest: Duration) {
+        match tokio::time::timeout(longest, self.beat(&mut BeatState::default())).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(%error, "registry read failed; queries wait for it"),
+            Err(_) => tracing::warn!("registry read timed out; queries wait for it"),
+        }
+    }
+
+    /// Runs until the task is aborted.
     pub async fn run(self: Arc<Self>) {
         tokio::join!(self.beats(), self.sweeps());
     }
@@ -101,31 +114,31 @@ impl Member {
     }
 
     async fn beats(&self) {
-        let mut watch = Watch::default();
+        let mut watch = BeatState::default();
         loop {
             watch.beat += 1;
             let trouble = self.beat(&mut watch).await.err().map(|error| error.to_string());
-            // Told once: whoever needs the store notices too that it is away.
+            // Only the first failure in a row is logged: requests that need the store report its absence too.
             if let Some(error) = trouble.as_ref().filter(|_| watch.trouble.is_none()) {
-                tracing::warn!(%error, "the registry cannot be brought up to date; it is tried again");
+                tracing::warn!(%error, "registry update failed; retrying");
             }
             watch.trouble = trouble;
-            // Until something is known queries wait for it.
-            let pause = if self.agreed.is_known() { self.pause() } else { self.pause() / 10 };
+            // Queries wait until the registry was read once, so retry faster until then.
+            let pause = if self.registry_view.is_known() { self.pause() } else { self.pause() / 10 };
             tokio::time::sleep(pause).await;
         }
     }
 
-    async fn beat(&self, watch: &mut Watch) -> Result<(), StorageError> {
+    async fn beat(&self, watch: &mut BeatState) -> Result<(), StorageError> {
         if self.store.is_shared() && (watch.beat.is_multiple_of(CLOCK_BEATS) || !self.clock.is_known()) {
             self.look_at_clock().await;
         }
         for _ in 0..ATTEMPTS_MAX {
             let read = Instant::now();
             let registry = self.store.read_registry().await?;
-            self.learn(&registry, read).await;
+            self.adopt(&registry, read).await;
             if !self.is_clock_right() {
-                // What it says of now must not drop others or raise the floor.
+                // A wrong "now" would drop other members' entries or raise the floor.
                 return Ok(());
             }
             self.look_at_lead();
@@ -143,11 +156,12 @@ impl Member {
         Ok(())
     }
 
-    /// Stamps that a wrong clock made while the store was away are ahead of all others, and what comes now would be too.
+    /// Notes how far the last stamp is ahead of the store's clock. A wrong clock may have made it while the store was
+    /// away, and every later stamp lies above it.
     fn look_at_lead(&self) {
         if self.store.is_shared() {
             let ahead = millis_of(self.log.durable()).saturating_sub(self.clock.now_ms());
-            self.agreed.note_ahead(Duration::from_millis(ahead));
+            self.registry_view.note_ahead(Duration::from_millis(ahead));
         }
     }
 
@@ -155,23 +169,23 @@ impl Member {
         !self.store.is_shared() || (self.clock.is_known() && self.clock.is_right())
     }
 
-    /// Where nobody else reads it, the registry need not say that nothing happened.
-    fn is_worth_writing(&self, before: &Registry, next: &Registry, watch: &mut Watch) -> bool {
+    /// In a store that nobody shares, no heartbeat is needed: the registry is written only when something was stored.
+    fn is_worth_writing(&self, before: &MemberRegistry, next: &MemberRegistry, watch: &mut BeatState) -> bool {
         if self.store.is_shared() || before.log(self.ids.1).is_none() || !next.deletions.is_empty() {
             return before != next;
         }
-        let ledger = self.progress.lag().ledger;
+        let ledger = self.positions.lag().ledger;
         let stored = ledger.stored + ledger.overwritten + ledger.duplicate;
         std::mem::replace(&mut watch.stored, stored) != stored || next.floor < before.greatest()
     }
 
-    /// Waits, once, until the others know that this one writes, and marks the folder.
+    /// Marks the folder, and waits, once, until every live member has written a beat since, which follows a read.
     async fn be_seen(&self) -> Result<(), StorageError> {
-        if self.agreed.is_joined() {
+        if self.registry_view.is_joined() {
             return Ok(());
         }
         if let Err(error) = self.mark.set() {
-            tracing::warn!(%error, "the log's folder cannot be marked; a start without MongoDB will take no writes");
+            tracing::warn!(%error, "cannot write the mark `joined` to the WAL folder; a start without MongoDB will refuse writes");
         }
         let (start, mut before) = (Instant::now(), None);
         while start.elapsed() < SEEN_WITHIN {
@@ -186,7 +200,7 @@ impl Member {
             }
             tokio::time::sleep(LOOK_AGAIN).await;
         }
-        self.agreed.note_joined();
+        self.registry_view.note_joined();
         Ok(())
     }
 
@@ -196,26 +210,23 @@ impl Member {
         Registered { opening, log, folder, watermark, beat, seen_ms, taken: None, host: self.host.clone() }
     }
 
-    /// A stamp at or below which everything is stored that this log gave out, and none will be given out any more. Not
-    /// ahead of the clock by more than that may be off: others' stamps rise above it.
+    /// The watermark: everything that this WAL gave out up to it is stored, and nothing at or below it will be given
+    /// out any more. At most `clock.max_offset` ahead of the clock, because other instances' stamps rise above it.
     fn watermark(&self) -> Stamp {
         let now_ms = self.clock.now_ms();
-        let settled = if faults::has(Bug::StampsCountOn) { SETTLED } else { settled_before(now_ms) };
+        let settled = settled_before(now_ms);
         let mut closed = self.log.close_below(settled);
         if self.store.is_shared() {
             closed = closed.min(settled_before(now_ms.saturating_add(millis(self.clock.max_offset()))));
         }
-        if faults::has(Bug::WatermarkIgnoresUnflushed) {
-            return closed;
-        }
-        self.progress.stored_through(closed)
+        self.positions.stored_through(closed)
     }
 
-    async fn write(&self, next: Registry) -> Result<bool, StorageError> {
+    async fn write(&self, next: MemberRegistry) -> Result<bool, StorageError> {
         let read = Instant::now();
         match self.store.write_registry(&next).await {
             Written::Yes => {
-                self.learn(&Registry { rev: next.rev + 1, ..next }, read).await;
+                self.adopt(&MemberRegistry { rev: next.rev + 1, ..next }, read).await;
                 Ok(true)
             }
             Written::Conflict => Ok(false),
@@ -223,9 +234,9 @@ impl Member {
         }
     }
 
-    async fn learn(&self, registry: &Registry, read: Instant) {
+    async fn adopt(&self, registry: &MemberRegistry, read: Instant) {
         self.clock.rise_above(registry.floor);
-        let new = self.agreed.learn(registry, self.ids.1, read);
+        let new = self.registry_view.adopt(registry, self.ids.1, read);
         self.metrics.registry(registry.logs.len(), registry.deletions.len(), registry.floor);
         if new.is_empty() {
             return;
@@ -236,7 +247,7 @@ impl Member {
             if deletion.statement.is_none()
                 && let Err(error) = self.store.revisit(&deletion.database).await
             {
-                tracing::warn!(database = %deletion.database, %error, "the collections of a dropped database could not be looked at");
+                tracing::warn!(database = %deletion.database, %error, "cannot look up the collections of a dropped database");
             }
         }
     }
@@ -244,16 +255,16 @@ impl Member {
     async fn sweeps(&self) {
         loop {
             tokio::time::sleep(self.pause()).await;
-            if self.agreed.remembered() > 0
+            if self.registry_view.remembered() > 0
                 && let Err(error) = self.sweep().await
             {
-                tracing::debug!(%error, "a deletion cannot be forgotten at present");
+                tracing::debug!(%error, "cleanup after a deletion failed; retrying");
             }
         }
     }
 
-    /// Removes once more what deletions were about that every log has passed, and forgets them. Of the members that are
-    /// awake the one whose opening comes first does it for all. What fails for one database stays its own.
+    /// Repeats deletions that every WAL has passed, then forgets them. The live member with the least opening does it
+    /// for all. A failure in one database does not stop the others.
     async fn sweep(&self) -> Result<(), StorageError> {
         let registry = self.store.read_registry().await?;
         let lately = self.clock.now_ms().saturating_sub(millis(SILENCE));
@@ -271,7 +282,7 @@ impl Member {
         failed
     }
 
-    async fn forget(&self, deletion: &Remembered) -> Result<(), StorageError> {
+    async fn forget(&self, deletion: &RememberedDeletion) -> Result<(), StorageError> {
         for _ in 0..ATTEMPTS_MAX {
             let mut registry = self.store.read_registry().await?;
             registry.forget(std::slice::from_ref(deletion));
@@ -282,7 +293,8 @@ impl Member {
         Ok(())
     }
 
-    /// Looks at the store's clock. Where this machine's is too far off, somebody may have set it since it was read.
+    /// Compares the clock with the store's. Beyond `clock.max_offset`, the wall clock may have been corrected since the
+    /// process read it: the current one is adopted if it fits.
     async fn look_at_clock(&self) {
         let Some(sample) = self.compare_clocks(|| self.clock.own_ms()).await else { return };
         self.clock.observe(sample);
@@ -295,7 +307,7 @@ impl Member {
         self.metrics.clock_offset(self.clock.offset_ms());
     }
 
-    /// The most certain of some looks; `None` when the store cannot be asked, or has no clock of its own.
+    /// The most certain of several samples; `None` when the store does not answer or has no clock of its own.
     async fn compare_clocks(&self, own_ms: impl Fn() -> i64) -> Option<ClockSample> {
         let mut best: Option<ClockSample> = None;
         for _ in 0..CLOCK_LOOKS {
@@ -309,7 +321,8 @@ impl Member {
         best
     }
 
-    /// Says that this opening has nothing left, once everything is stored: it holds the floor no more.
+    /// Notes in the registry that this opening has nothing left, so that it no longer holds the floor. Requires that
+    /// everything is stored.
     pub async fn leave(&self) {
         if !self.is_clock_right() || self.mark.clear().is_err() {
             return;

@@ -1,19 +1,17 @@
-//! How ingest is set up: plain values that the config resolves to.
+//! How ingest is set up: plain values, resolved from the config.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::terms::Window;
 use crate::access::Quota;
 use crate::bucket::Caps;
-use crate::reading::Limits;
+use crate::reading::{Limits, Reason};
 
-/// What an ack promises.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AckLevel {
-    /// The request's record is in the log, durably.
+    /// The request's record is durable in the WAL.
     Log,
-    /// Its readings are in the store, durably.
+    /// Its readings are durable in the store.
     Store,
 }
 
@@ -27,46 +25,45 @@ impl AckLevel {
         }
     }
 
-    /// The level of that name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         [Self::Log, Self::Store].into_iter().find(|level| level.name() == name)
     }
 }
 
-/// How ingest is set up. From the config sections `[ingest]`, `[page]`, `[hot]`, `[flush]`,
-/// `[sensors]` and `[limits]`.
+/// Options of ingest. From the config sections `[ingest]`, `[wal]`, `[page]`, `[memtable]`, `[flush]`, `[sensors]`,
+/// `[limits]` and `[quota]`.
 #[derive(Debug, Clone)]
-pub struct Options {
-    /// Workers; each sensor belongs to one.
+pub struct IngestOptions {
+    /// Shards; each sensor belongs to one.
     pub shards: usize,
     /// Most bytes of request bodies, and of the batches made of them, admitted and not yet acked.
     pub bytes_in_flight: usize,
-    /// What a request is acked for that asks for nothing else.
+    /// The ack level of requests that name none.
     pub ack: AckLevel,
     /// Longest wait of a request for its ack.
     pub ack_timeout: Duration,
-    /// When a page is full.
     pub caps: Caps,
-    /// Memory for hot buckets and unflushed readings, all shards together.
-    pub hot_bytes: usize,
-    /// Longest time that a reading waits for its flush, unless the store is too slow for that.
+    /// Memory for unflushed readings and the bucket cache, all shards together, in bytes.
+    pub memtable_bytes: usize,
+    /// Longest time between the arrival of a reading and its flush, unless the store is too slow for that.
     pub flush_interval: Duration,
-    /// How long nothing must have come for an hour that is over, before it is flushed.
+    /// An hour that is over is flushed when no reading of it has come for so long.
     pub flush_quiet: Duration,
-    /// Most flights under way at once, per shard.
-    pub flights: usize,
-    /// The log's folder, which a mark is kept in.
-    pub log_dir: PathBuf,
-    /// How long a log may be silent before its readings hold the floor no more.
+    /// Most flush tasks at once, per shard.
+    pub flushes: usize,
+    /// The WAL's folder, which holds the mark `joined`.
+    pub wal_dir: PathBuf,
+    /// How long a WAL may be silent before its entry in the registry is dropped and no longer holds the floor.
     pub horizon: Duration,
-    /// Most deletions that are remembered at a time.
+    /// Most deletions remembered in the registry.
     pub deletions: usize,
-    /// The disk budget of the log, in bytes.
-    pub log_bytes: u64,
-    /// How much of the log and of [`Options::hot_bytes`] one database may take that the store fails on, in percent.
+    /// The disk budget of the WAL, in bytes.
+    pub wal_bytes: u64,
+    /// How much of the WAL and of [`IngestOptions::memtable_bytes`] a database may take while the store fails on it, in
+    /// percent.
     pub database_share: usize,
-    /// Where readings are kept that the store refuses for good.
+    /// The file for readings that the store refuses for good.
     pub dead_letters: PathBuf,
     /// How many recent readings a sensor's document holds.
     pub recent: usize,
@@ -74,22 +71,18 @@ pub struct Options {
     pub sensor_interval: Duration,
     /// How long after its last overflow page a sensor stays marked as an outlier.
     pub outlier_ttl: Duration,
-    /// Bounds on one reading.
     pub limits: Limits,
     /// Most fields of one sensor, over all its readings.
     pub sensor_fields: usize,
-    /// Most sensors.
     pub sensors: usize,
-    /// Most databases.
     pub databases: usize,
-    /// How much one database may take in.
+    /// The quota of each database.
     pub database_quota: Quota,
-    /// Which times are taken.
-    pub window: Window,
+    pub window: AcceptedTimes,
 }
 
-impl Options {
-    /// [`Options::outlier_ttl`] in nanoseconds.
+impl IngestOptions {
+    /// [`IngestOptions::outlier_ttl`] in nanoseconds.
     #[must_use]
     pub fn outlier_ttl_ns(&self) -> i64 {
         i64::try_from(self.outlier_ttl.as_nanos()).unwrap_or(i64::MAX)
@@ -97,8 +90,7 @@ impl Options {
 }
 
 #[cfg(test)]
-impl Options {
-    /// Small ones, for tests.
+impl IngestOptions {
     pub fn small() -> Self {
         Self {
             shards: 2,
@@ -106,13 +98,13 @@ impl Options {
             ack: AckLevel::Log,
             ack_timeout: Duration::from_secs(5),
             caps: Caps { max_readings: 10, max_bytes: 1 << 20, hard_bytes: 4 << 20 },
-            hot_bytes: 1 << 20,
+            memtable_bytes: 1 << 20,
             flush_interval: Duration::from_secs(60),
             flush_quiet: Duration::from_secs(5),
-            flights: 2,
-            log_bytes: 1 << 30,
+            flushes: 2,
+            wal_bytes: 1 << 30,
             database_share: 25,
-            log_dir: PathBuf::new(),
+            wal_dir: PathBuf::new(),
             horizon: Duration::from_secs(3600),
             deletions: 1000,
             dead_letters: PathBuf::from("dead-letters.lp"),
@@ -124,7 +116,33 @@ impl Options {
             sensors: 1000,
             databases: 10,
             database_quota: Quota::default(),
-            window: Window::default(),
+            window: AcceptedTimes::default(),
+        }
+    }
+}
+
+/// In nanoseconds.
+const SECOND: i64 = 1_000_000_000;
+
+/// Which timestamps are accepted, relative to when the request was received (`limits.max_past`, `limits.max_future`).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct AcceptedTimes {
+    /// Nanoseconds before it; `None` is unbounded.
+    pub past: Option<i64>,
+    /// Nanoseconds after it; `None` is unbounded.
+    pub future: Option<i64>,
+}
+
+impl AcceptedTimes {
+    /// Why a timestamp is refused; `None` if it is accepted.
+    #[must_use]
+    pub fn refusal(&self, time: i64, received: i64) -> Option<Reason> {
+        let outside =
+            |bound: i64, ahead: bool| Reason::OutsideWindow { time, ahead, seconds: (bound / SECOND).unsigned_abs() };
+        match (self.past, self.future) {
+            (Some(past), _) if time < received.saturating_sub(past) => Some(outside(past, false)),
+            (_, Some(future)) if time > received.saturating_add(future) => Some(outside(future, true)),
+            _ => None,
         }
     }
 }

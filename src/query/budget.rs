@@ -1,5 +1,5 @@
-//! What a request may take: bytes of memory, counted before they are there; time; and the processor, a few milliseconds at
-//! a time. All statements of a request have one budget, and so has its answer until the last byte of it has left.
+//! The budget of a request: memory, counted before it is allocated; time; and processor turns of a few milliseconds.
+//! All statements of a request share one budget, which also covers the answer until its last byte is sent.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -10,33 +10,34 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
 
-use super::{Options, QueryError};
+use super::{QueryError, QueryOptions};
 use crate::access::Caller;
 
-/// How long a query computes before it lets others go first.
+/// How long a query computes before it yields to others.
 const SLICE: Duration = Duration::from_millis(2);
-/// Bytes of its text that go into the log.
+/// How many bytes of the query's text are logged.
 const TEXT_BYTES: usize = 200;
 
 /// The budgets of all requests.
 #[derive(Debug)]
 pub struct Budgets {
-    options: Options,
+    options: QueryOptions,
     used: AtomicUsize,
-    /// What the requests of each token use; of tokens that have one under way.
+    /// Bytes in use per token; an entry lives as long as the token has a request running.
     tokens: Mutex<HashMap<Box<str>, Weak<AtomicUsize>>>,
-    /// Queries under way. One that was told to pause is not.
+    /// Permits for running queries (`query.concurrent`). A query that paused has returned its permit.
     turns: Arc<Semaphore>,
-    /// Queries that go on after a pause: one fewer than there are cores, so that one is free for what is short.
+    /// Permits for queries that continue after a pause: one fewer than there are cores, which keeps one core for short
+    /// queries.
     long: Arc<Semaphore>,
 }
 
-/// One request's budget. Cheap to clone; given back with the last clone.
+/// One request's budget. Cheap to clone; the last clone to be dropped returns it.
 #[derive(Debug, Clone)]
-pub struct Budget(Arc<Request>);
+pub struct Budget(Arc<RequestBudget>);
 
 #[derive(Debug)]
-struct Request {
+struct RequestBudget {
     all: Arc<Budgets>,
     token: Option<Arc<AtomicUsize>>,
     who: String,
@@ -47,29 +48,28 @@ struct Request {
     read_bytes: AtomicU64,
     read_readings: AtomicU64,
     is_answered: AtomicBool,
-    turn: Mutex<Turn>,
+    turn: Mutex<ComputeTurn>,
 }
 
-/// What a request computes with.
+/// The processor permits of a request.
 #[derive(Debug)]
-struct Turn {
-    /// It goes on until then.
+struct ComputeTurn {
+    /// The request pauses after this.
     until: Instant,
     turn: Option<OwnedSemaphorePermit>,
     long: Option<OwnedSemaphorePermit>,
 }
 
-/// Bytes that are taken, and given back when this is dropped.
+/// Reserved bytes, returned on drop.
 #[derive(Debug)]
-pub struct Held {
+pub struct HeldBytes {
     budget: Budget,
     bytes: usize,
 }
 
 impl Budgets {
-    /// All of it free.
     #[must_use]
-    pub fn new(options: Options) -> Arc<Self> {
+    pub fn new(options: QueryOptions) -> Arc<Self> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let (turns, long) = (Semaphore::new(options.concurrent), Semaphore::new(cores.saturating_sub(1).max(1)));
         Arc::new(Self {
@@ -81,13 +81,13 @@ impl Budgets {
         })
     }
 
-    /// For a request that begins now: who asks, and what, as far as it is written down where that takes long.
+    /// Begins a request. The caller's name and the text (its first 200 bytes) are logged if the request is slow.
     #[must_use]
     pub fn begin(self: &Arc<Self>, by: &Caller, text: &str) -> Budget {
         let token = matches!(by, Caller::Holder(_)).then(|| self.of_token(by.name()));
         let now = Instant::now();
         let ends = text.char_indices().map(|(at, c)| at + c.len_utf8());
-        Budget(Arc::new(Request {
+        Budget(Arc::new(RequestBudget {
             all: self.clone(),
             token,
             who: by.name().to_owned(),
@@ -98,7 +98,7 @@ impl Budgets {
             read_bytes: AtomicU64::new(0),
             read_readings: AtomicU64::new(0),
             is_answered: AtomicBool::new(false),
-            turn: Mutex::new(Turn { until: now + SLICE, turn: None, long: None }),
+            turn: Mutex::new(ComputeTurn { until: now + SLICE, turn: None, long: None }),
         }))
     }
 
@@ -115,19 +115,19 @@ impl Budgets {
 }
 
 impl Budget {
-    /// Takes bytes, before there is anything in them.
+    /// Reserves bytes before they are allocated.
     ///
     /// # Errors
-    /// When the request, its token or all together would use too many.
-    pub fn hold(&self, bytes: usize) -> Result<Held, QueryError> {
-        let mut held = Held { budget: self.clone(), bytes: 0 };
+    /// If the request, its token or all requests together would exceed their limit.
+    pub fn hold(&self, bytes: usize) -> Result<HeldBytes, QueryError> {
+        let mut held = HeldBytes { budget: self.clone(), bytes: 0 };
         held.grow(bytes)?;
         Ok(held)
     }
 
     fn take(&self, bytes: usize) -> Result<(), QueryError> {
-        let Request { all, token, used, most, .. } = &*self.0;
-        let Options { request_bytes, bytes: all_bytes, token_bytes, .. } = all.options;
+        let RequestBudget { all, token, used, most, .. } = &*self.0;
+        let QueryOptions { request_bytes, bytes: all_bytes, token_bytes, .. } = all.options;
         if !add(used, bytes, request_bytes) {
             return Err(QueryError::TooLarge { limit: request_bytes });
         }
@@ -145,28 +145,28 @@ impl Budget {
     }
 
     fn give_back(&self, bytes: usize) {
-        let Request { all, token, used, .. } = &*self.0;
+        let RequestBudget { all, token, used, .. } = &*self.0;
         for counter in [used, &all.used].into_iter().chain(token.as_deref()) {
             counter.fetch_sub(bytes, Ordering::Relaxed);
         }
     }
 
-    /// Notes what was read for the request: bytes as they are stored, and readings.
+    /// Records what was read for the request: stored bytes and readings.
     pub fn note_read(&self, bytes: usize, readings: usize) {
         self.0.read_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
         self.0.read_readings.fetch_add(readings as u64, Ordering::Relaxed);
     }
 
-    /// When the request must have its answer.
+    /// When the request times out.
     #[must_use]
     pub fn deadline(&self) -> Instant {
         self.0.began + self.0.all.options.timeout
     }
 
-    /// Waits until it is the request's turn.
+    /// Waits for a permit to run.
     ///
     /// # Errors
-    /// When it is not by its deadline, or that is over: those before it in the request have had its time.
+    /// If there is none before the deadline, or if earlier statements of the request have used up its time.
     pub(super) async fn turn(&self) -> Result<(), QueryError> {
         let Budgets { options, turns, .. } = &*self.0.all;
         if Instant::now() >= self.deadline() {
@@ -179,10 +179,10 @@ impl Budget {
         Ok(())
     }
 
-    /// Lets others go first, once the request has computed for a while; to be called every so many thousand steps.
+    /// Yields to other queries once the request's slice of time is used up. Call it every few thousand steps.
     ///
     /// # Errors
-    /// When its time is over.
+    /// If the request has timed out.
     pub async fn pause(&self) -> Result<(), QueryError> {
         if Instant::now() < self.state().until { Ok(()) } else { self.go_on_later().await }
     }
@@ -197,11 +197,11 @@ impl Budget {
         tokio::task::yield_now().await;
         let turns = async { (long.clone().acquire_owned().await, turns.clone().acquire_owned().await) };
         let (long, turn) = timeout_at(self.deadline(), turns).await.map_err(|_| over())?;
-        *self.state() = Turn { until: Instant::now() + SLICE, turn: turn.ok(), long: long.ok() };
+        *self.state() = ComputeTurn { until: Instant::now() + SLICE, turn: turn.ok(), long: long.ok() };
         Ok(())
     }
 
-    /// Waits for a store: meanwhile another may compute.
+    /// Awaits the store; another long query may compute meanwhile.
     pub async fn waiting<T>(&self, answer: impl Future<Output = T>) -> T {
         self.state().long = None;
         let answer = answer.await;
@@ -209,30 +209,31 @@ impl Budget {
         answer
     }
 
-    /// Does what has no place for a pause, such as sorting: where it is much, other requests of its thread go to another.
+    /// Runs work that cannot pause, such as sorting. Above 50,000 steps the runtime moves this thread's other tasks to
+    /// another thread.
     pub fn at_length<T>(&self, steps: usize, work: impl FnOnce() -> T) -> T {
         let has_threads = || Handle::try_current().is_ok_and(|on| on.runtime_flavor() == RuntimeFlavor::MultiThread);
         if steps > 50_000 && has_threads() { tokio::task::block_in_place(work) } else { work() }
     }
 
-    /// The request computes no more, for now.
+    /// Returns the processor permits until the next turn or pause.
     pub fn rest(&self) {
         let mut state = self.state();
         (state.turn, state.long) = (None, None);
     }
 
-    /// The answer is there: it goes into the log if it took long.
+    /// Notes that the answer is complete, and logs the request if it was slow.
     pub fn answered(&self) {
         self.rest();
         self.0.end("answered");
     }
 
-    fn state(&self) -> MutexGuard<'_, Turn> {
+    fn state(&self) -> MutexGuard<'_, ComputeTurn> {
         self.0.turn.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Request {
+impl RequestBudget {
     fn end(&self, outcome: &'static str) {
         let took = self.began.elapsed();
         if self.is_answered.swap(true, Ordering::Relaxed) || took < self.all.options.log_after {
@@ -245,14 +246,14 @@ impl Request {
     }
 }
 
-impl Drop for Request {
+impl Drop for RequestBudget {
     fn drop(&mut self) {
         self.end("given up");
     }
 }
 
-impl Held {
-    /// Takes more.
+impl HeldBytes {
+    /// Reserves more.
     ///
     /// # Errors
     /// As [`Budget::hold`].
@@ -264,7 +265,7 @@ impl Held {
         Ok(())
     }
 
-    /// Holds just so many from now on.
+    /// Changes the reservation to exactly this many bytes.
     ///
     /// # Errors
     /// As [`Budget::hold`].
@@ -279,25 +280,23 @@ impl Held {
         }
     }
 
-    /// Holds what another did, of the same budget.
+    /// Takes over another reservation of the same budget.
     pub fn add(&mut self, mut other: Self) {
         self.bytes += std::mem::take(&mut other.bytes);
     }
 
-    /// How many bytes it holds.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Whose it is.
     #[must_use]
     pub fn budget(&self) -> &Budget {
         &self.budget
     }
 }
 
-impl Drop for Held {
+impl Drop for HeldBytes {
     fn drop(&mut self) {
         self.budget.give_back(self.bytes);
     }
@@ -312,13 +311,13 @@ fn add(counter: &AtomicUsize, bytes: usize, most: usize) -> bool {
 mod tests {
     use super::*;
 
-    /// The statements of a request behind one that took all of its time were told, where others had the turns, that there
-    /// are too many queries, and where not, they computed.
+    /// Later statements of a request that had used up its time failed with "too many queries" if no permit was free,
+    /// and ran if one was. Both must be a timeout.
     #[tokio::test]
     async fn a_request_whose_time_is_over_has_no_turn() {
         let (none, most) = (Duration::ZERO, usize::MAX);
         for concurrent in [0, 1] {
-            let budgets = Budgets::new(Options {
+            let budgets = Budgets::new(QueryOptions {
                 request_bytes: most,
                 bytes: most,
                 token_bytes: most,

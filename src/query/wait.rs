@@ -1,23 +1,25 @@
-//! What passes by itself is waited for, up to `query.wait`, without holding a place among the queries under way.
+//! Retries of queries that failed for a passing reason, for up to `query.wait`. A query that waits here holds no permit
+//! to run.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::error::QueryError;
 use super::influx::StatementFailure;
-use super::{Options, QueryError};
+use super::options::QueryOptions;
 use crate::bucket::StorageError;
 
-/// How long after a vain try the next one begins, at first and at most. A try that took longer is given as much rest,
-/// so that those who wait take half of the time at most from those who are answered.
+/// The pause before a retry, at first and at most. It is at least as long as the failed try took, so that waiting
+/// queries use at most half of the time and leave the rest to others.
 const PAUSE: std::ops::Range<Duration> = Duration::from_millis(10)..Duration::from_millis(200);
 
-/// An error of which some pass by themselves.
+/// Errors that may pass by themselves.
 pub trait Passing {
-    /// Whether this one does: what is asked for is read back from the log, or the store may come back.
+    /// Whether a retry may succeed: readings are still being read back from the WAL, or the store is unavailable.
     fn is_passing(&self) -> bool;
 
-    /// The store's error, where it is one.
+    /// The store's error, if it is one.
     fn of_store(&self) -> Option<&StorageError>;
 }
 
@@ -41,17 +43,17 @@ impl Passing for StatementFailure {
     }
 }
 
-/// Asks until it is answered, or fails for good, or `query.wait` is over: then with the last error. There is so much time
-/// left for the answer.
+/// Calls `ask` until it succeeds, fails for good, or `query.wait` is over; `left` is the time until the request's
+/// deadline.
 ///
 /// # Errors
-/// Those of what is asked.
+/// The last error.
 pub async fn patiently<T, E: Passing, F: Future<Output = Result<T, E>>>(
-    options: &Options,
+    options: &QueryOptions,
     left: Duration,
     ask: impl Fn() -> F,
 ) -> Result<T, E> {
-    // Never all of it: the error is to say what was waited for.
+    // Waits for at most nine tenths of the time left, so that the client gets the actual error and not a timeout.
     let until = Instant::now() + options.wait.min(left / 10 * 9);
     let mut pause = PAUSE.start;
     loop {

@@ -1,16 +1,16 @@
-//! The limits on one reading's shape. Each is a key under `[limits]` in the config, and the
-//! error at a limit names that key.
+//! Limits on the shape of one reading. Each is a key in the config section `[limits]`; the error for an exceeded limit
+//! names that key.
 
-/// Bounds that the parsers enforce. Lengths are in bytes of UTF-8, after unescaping.
+/// Limits that the parsers enforce. Lengths are in bytes of UTF-8; those of names count after unescaping.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// `limits.line_bytes`: one line of line protocol, or one JSON reading.
+    /// `limits.line_bytes`: maximum length of a line of line protocol, or of a JSON reading.
     pub line_bytes: usize,
-    /// `limits.tags`: tags of one sensor.
+    /// `limits.tags`: maximum number of tags of a sensor.
     pub tags: usize,
-    /// `limits.fields`: fields of one reading.
+    /// `limits.fields`: maximum number of fields of a reading.
     pub fields: usize,
-    /// `limits.name_bytes`: a measurement, tag key, tag value or field key.
+    /// `limits.name_bytes`: maximum length of a measurement, tag key, tag value or field key.
     pub name_bytes: usize,
 }
 

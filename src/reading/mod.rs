@@ -1,5 +1,5 @@
-//! What a device says: one sensor's field values at one timestamp. Pure words of the domain,
-//! shared by every other room; knows nothing of wires, stores or HTTP.
+//! The domain types that all other modules share. A reading is one sensor's field values at one timestamp. Independent
+//! of wire formats, stores and HTTP.
 
 pub mod limits;
 pub mod rejection;

@@ -1,29 +1,29 @@
-//! What was not kept, and why: data for the sender's error body, the metrics' reason label and
-//! the log.
+//! Rejected lines and the reasons, for the sender's error body, the metric label `reason` and the service's log
+//! messages.
 
 use std::fmt;
 
 use super::Family;
 
-/// How many characters of the offending text an answer repeats.
+/// Maximum number of characters of the rejected line that an answer repeats.
 const TEXT_CHARS_MAX: usize = 256;
 
-/// One line (or JSON reading) of a request that was not kept, or not wholly.
+/// A line (or JSON reading) of a request that was rejected, in whole or in part.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rejection {
-    /// Which line of the body, from 1; for a JSON array, which element.
+    /// The line of the body, counted from 1; for a JSON array, the element.
     pub line: usize,
-    /// Byte column in that line where the trouble is, from 1; 0 when the whole line is meant.
+    /// The byte column of the error in that line, counted from 1; 0 if the reason concerns the whole line.
     pub column: usize,
-    /// The line as sent, cut to a length fit for an error body.
+    /// The line as sent, truncated to 256 characters.
     pub text: String,
-    /// Why.
+    /// The reason.
     pub reason: Reason,
 }
 
 impl Rejection {
-    /// A rejection that repeats at most [`TEXT_CHARS_MAX`] characters of `line_text`; bytes that
-    /// are no UTF-8 are shown as the replacement character.
+    /// A rejection that repeats at most [`TEXT_CHARS_MAX`] characters of `line_text`; invalid UTF-8 becomes the
+    /// replacement character.
     #[must_use]
     pub fn new(line: usize, column: usize, line_text: &[u8], reason: Reason) -> Self {
         let shown = &line_text[..line_text.len().min(4 * TEXT_CHARS_MAX)];
@@ -34,7 +34,7 @@ impl Rejection {
         Self { line, column, text, reason }
     }
 
-    /// The reason with its place, as one sentence for a sender: `line 2, column 7: …`.
+    /// The reason with its position, for the sender: `line 2, column 7: …`.
     #[must_use]
     pub fn message(&self) -> String {
         match self.column {
@@ -44,26 +44,26 @@ impl Rejection {
     }
 }
 
-/// Why a line, or one field of it, was not kept.
+/// Why a line, or one field of it, was rejected.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Reason {
-    /// Something else was expected here.
+    /// A syntax error.
     Syntax {
-        /// What the grammar allows at this place, e.g. `'=' after the tag key`.
+        /// What the grammar allows here, e.g. `'=' after the tag key`.
         expected: &'static str,
-        /// The character found, or `None` at the end of the line.
+        /// The character found; `None` at the end of the line.
         found: Option<char>,
     },
-    /// A line with a measurement but no field.
+    /// A line with a measurement but without fields.
     MissingFields,
-    /// The same tag key twice.
+    /// A tag key appears twice.
     DuplicateTag {
         /// The key, unescaped.
         key: String,
     },
-    /// A number that is not written as one.
+    /// A malformed number.
     InvalidNumber {
-        /// The text in the number's place.
+        /// The text found instead of a number.
         text: String,
     },
     /// An integer or float beyond its type's range.
@@ -71,93 +71,93 @@ pub enum Reason {
         /// The text of the number.
         text: String,
     },
-    /// NaN or an infinity: no summary could be kept over it.
+    /// NaN or an infinity; summaries cannot include them.
     NotFinite {
         /// The text of the number.
         text: String,
     },
     /// A timestamp that is neither an integer nor (in JSON) RFC 3339.
     InvalidTimestamp {
-        /// The text in the timestamp's place.
+        /// The text found instead of a timestamp.
         text: String,
     },
-    /// A timestamp that nanoseconds in an `i64` cannot hold.
+    /// A timestamp that does not fit into `i64` nanoseconds.
     TimeOutOfRange {
         /// The text of the timestamp.
         text: String,
     },
     /// Bytes that are not UTF-8.
     NotUtf8,
-    /// A control character where names and values may not have one.
+    /// A control character where none is allowed.
     ControlCharacter {
-        /// Its code point.
+        /// The code point.
         code: u32,
     },
-    /// A name that ends in a backslash, which would escape whatever follows it.
+    /// A name that ends in a backslash, which would escape the following separator.
     TrailingBackslash,
-    /// More or longer than a limit allows.
+    /// A limit is exceeded.
     Limit {
-        /// What there is too much of, e.g. `tags`.
+        /// What exceeds the limit, e.g. `tags`.
         what: &'static str,
-        /// How much there was.
+        /// The number found.
         found: usize,
         /// The limit's value.
         limit: usize,
         /// The limit's config key.
         key: &'static str,
     },
-    /// The field holds values of another family; the reading's other fields were kept.
+    /// The field already has values of another family; the reading's other fields were accepted.
     FamilyConflict {
         /// The field's name.
         field: String,
-        /// The measurement it belongs to.
+        /// The measurement of the reading.
         measurement: String,
-        /// The family sent.
+        /// The family of the value sent.
         sent: Family,
-        /// The family the sensor's field has.
+        /// The family of the sensor's field.
         stored: Family,
     },
-    /// A field beyond the number that one sensor may have; the reading's other fields were kept.
+    /// A new field beyond the limit per sensor; the reading's other fields were accepted.
     TooManyFields {
         /// The field's name.
         field: String,
-        /// The limit's value, config key `limits.sensor_fields`.
+        /// The value of `limits.sensor_fields`.
         limit: usize,
     },
-    /// A new sensor beyond the number that may be known.
+    /// A new sensor beyond a limit or quota.
     TooManySensors {
         /// The measurement of the new sensor.
         measurement: String,
-        /// The tag of that measurement that has most values, which is mostly the one that should not be a tag.
+        /// The tag of that measurement with the most values: most likely it should not be a tag.
         widest_tag: Option<String>,
-        /// The bound: a limit with its config key, or a quota with whose it is.
+        /// The bound in words: a limit with its config key, or a quota with its owner.
         bound: String,
     },
     /// A sensor that the sender's token may not write.
     OtherSensor {
-        /// The tag by which it is not.
+        /// The key of the tag that the token requires.
         tag: String,
-        /// The value that the token asks for.
+        /// The tag value that the token requires.
         required: String,
     },
-    /// A time that lies too far before or after now.
+    /// A timestamp too far in the past or the future.
     OutsideWindow {
         /// The timestamp in nanoseconds.
         time: i64,
-        /// Whether it lies after now.
+        /// Whether the timestamp is in the future.
         ahead: bool,
-        /// The bound in whole seconds.
+        /// The maximum distance from now, in whole seconds.
         seconds: u64,
     },
-    /// JSON that is not JSON, or not of a reading's shape.
+    /// Invalid JSON, or JSON that is not a reading.
     Json {
-        /// The decoder's or our own explanation.
+        /// The explanation.
         message: String,
     },
 }
 
 impl Reason {
-    /// The metric label: one of a small fixed set.
+    /// The value of the metric label `reason`: one of a small fixed set.
     #[must_use]
     pub fn label(&self) -> &'static str {
         match self {
@@ -179,7 +179,7 @@ impl Reason {
         }
     }
 
-    /// Whether the reading's other fields were kept.
+    /// Whether the reading's other fields were accepted.
     #[must_use]
     pub fn keeps_the_rest(&self) -> bool {
         matches!(self, Self::FamilyConflict { .. } | Self::TooManyFields { .. })
@@ -194,7 +194,7 @@ impl fmt::Display for Reason {
             Self::MissingFields => {
                 write!(f, "missing fields: a line is 'measurement[,tag=value…] field=value[,…] [timestamp]'")
             }
-            Self::DuplicateTag { key } => write!(f, "duplicate tags: the key {key:?} stands twice"),
+            Self::DuplicateTag { key } => write!(f, "duplicate tags: the key {key:?} appears twice"),
             Self::InvalidNumber { text } => write!(
                 f,
                 "invalid number {text:?}: write 1.5 or 1 (float), 1i (integer), 1u (unsigned), true or false, or \"text\""
@@ -204,7 +204,7 @@ impl fmt::Display for Reason {
             Self::InvalidTimestamp { text } => {
                 write!(
                     f,
-                    "bad timestamp {text:?}: an integer in the request's precision is wanted (in JSON also RFC 3339)"
+                    "bad timestamp {text:?}: use an integer in the request's precision; JSON also allows RFC 3339"
                 )
             }
             Self::TimeOutOfRange { text } => {
@@ -228,16 +228,16 @@ impl fmt::Display for Reason {
             Self::TooManySensors { measurement, widest_tag, bound } => {
                 write!(f, "a new sensor of measurement {measurement:?} is over {bound}")?;
                 match widest_tag {
-                    Some(tag) => write!(f, "; its tag {tag:?} has most values"),
+                    Some(tag) => write!(f, "; its tag {tag:?} has the most values"),
                     None => Ok(()),
                 }
             }
             Self::OtherSensor { tag, required } => {
-                write!(f, "the token is for sensors with the tag {tag}={required} only")
+                write!(f, "the token may only write sensors with the tag {tag}={required}")
             }
             Self::OutsideWindow { time, ahead, seconds } => {
                 let (side, key) = if *ahead { ("ahead of", "max_future") } else { ("before", "max_past") };
-                write!(f, "the timestamp {time} ns lies more than {seconds} s {side} now (limits.{key})")
+                write!(f, "the timestamp {time} ns is more than {seconds} s {side} now (limits.{key})")
             }
             Self::Json { message } => write!(f, "{message}"),
         }

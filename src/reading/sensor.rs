@@ -1,25 +1,25 @@
-//! A sensor: one measurement and its sorted tags. Its key is the canonical line-protocol text,
+//! A sensor: a measurement and its sorted tags. Its key is the canonical line-protocol text, e.g.
 //! `climate,room=lab,sensor=s1`.
 
 use std::borrow::Cow;
 use std::fmt::Write;
 
-/// One series: a measurement and its tags, sorted bytewise by key.
+/// A sensor (`InfluxDB` calls it a series): a measurement and its tags, sorted bytewise by key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sensor {
-    /// The canonical key: names escaped as in line protocol, tags sorted.
+    /// The canonical key: parts escaped as in line protocol, tags sorted.
     pub key: Box<str>,
     /// The measurement, unescaped.
     pub measurement: Box<str>,
-    /// Tag keys and values, unescaped, sorted by key, keys distinct.
+    /// Tag keys and values, unescaped, sorted by key; keys are distinct.
     pub tags: Box<[(Box<str>, Box<str>)]>,
 }
 
 impl Sensor {
-    /// The sensor of this measurement and these tags, in any order.
+    /// The sensor with this measurement and these tags, given in any order.
     ///
     /// # Errors
-    /// The key that stands twice, if one does.
+    /// A tag key that appears twice.
     pub fn new<S: AsRef<str>>(measurement: &str, tags: impl IntoIterator<Item = (S, S)>) -> Result<Self, String> {
         let mut tags: Vec<(Box<str>, Box<str>)> =
             tags.into_iter().map(|(k, v)| (k.as_ref().into(), v.as_ref().into())).collect();
@@ -30,13 +30,13 @@ impl Sensor {
         Ok(Self { key: canonical_key(measurement, &tags).into(), measurement: measurement.into(), tags: tags.into() })
     }
 
-    /// The value of a tag, if the sensor has it.
+    /// The value of a tag.
     #[must_use]
     pub fn tag(&self, key: &str) -> Option<&str> {
         self.tags.iter().find(|(name, _)| **name == *key).map(|(_, value)| &**value)
     }
 
-    /// The sensor of a key, where nothing else tells its parts. Of a part that ends in a backslash it is wrong.
+    /// Parses a key whose part lengths are unknown. Wrong if a part ends in a backslash; see [`Sensor::part_lengths`].
     #[must_use]
     pub fn of_key(key: &str) -> Option<Self> {
         let mut lengths = Vec::new();
@@ -55,8 +55,8 @@ impl Sensor {
         Self::new(measurement, tags.chunks_exact(2).map(|tag| (&*tag[0], &*tag[1]))).ok()
     }
 
-    /// How many bytes of the key each part of it takes: the measurement, then each tag's name and value. Without
-    /// them a key can be cut in more ways than one, since a part may end in a backslash.
+    /// The length in bytes of each part of the key: the measurement, then each tag's name and value. Without the
+    /// lengths a key is ambiguous, because a part may end in a backslash.
     pub fn part_lengths(&self) -> impl Iterator<Item = usize> {
         let tags = self.tags.iter().flat_map(|(name, value)| [(name, TAG), (value, TAG)]);
         std::iter::once((&self.measurement, MEASUREMENT)).chain(tags).map(|(part, separators)| {
@@ -64,7 +64,7 @@ impl Sensor {
         })
     }
 
-    /// The parts of these lengths that a key has, unescaped; `None` where it has no such parts.
+    /// Splits a key into parts of these lengths and unescapes them; `None` if the lengths do not fit the key.
     #[must_use]
     pub fn parts_of<'k>(key: &'k str, lengths: &[u64]) -> Option<Vec<Cow<'k, str>>> {
         let (mut rest, mut parts) = (key, Vec::new());
@@ -84,9 +84,9 @@ impl Sensor {
     }
 }
 
-/// What is escaped in a measurement.
+/// Characters that are escaped in a measurement.
 const MEASUREMENT: &[char] = &[',', ' '];
-/// What is escaped in a tag's name or value.
+/// Characters that are escaped in a tag's name or value.
 const TAG: &[char] = &[',', '=', ' '];
 
 fn canonical_key(measurement: &str, tags: &[(Box<str>, Box<str>)]) -> String {
@@ -101,7 +101,7 @@ fn canonical_key(measurement: &str, tags: &[(Box<str>, Box<str>)]) -> String {
     key
 }
 
-/// Line protocol puts a backslash before its separators; a backslash itself stands as it is.
+/// Escapes a name: line protocol puts a backslash before separators, and leaves backslashes unescaped.
 fn escape_into(out: &mut String, name: &str, separators: &[char]) {
     for c in name.chars() {
         if separators.contains(&c) {
@@ -112,7 +112,7 @@ fn escape_into(out: &mut String, name: &str, separators: &[char]) {
     }
 }
 
-/// Where the first separator stands that is not escaped, or the end.
+/// The position of the first separator that is not escaped; the length if there is none.
 fn end_of_part(text: &str, separators: &[char]) -> usize {
     let mut escaped = false;
     let is_end = |c: char| {
@@ -123,7 +123,7 @@ fn end_of_part(text: &str, separators: &[char]) -> usize {
     text.find(is_end).unwrap_or(text.len())
 }
 
-/// What [`escape_into`] made this of.
+/// The inverse of [`escape_into`].
 fn unescaped<'p>(part: &'p str, separators: &[char]) -> Cow<'p, str> {
     if !part.contains('\\') {
         return Cow::Borrowed(part);

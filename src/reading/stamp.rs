@@ -1,24 +1,25 @@
-//! Stamps: "later" as a value. Every record of the log has one, a stored cell knows that of the record that wrote it,
-//! and of two values for one cell the greater stamp wins, whatever the order in which they come to the store.
+//! Stamps decide which of two writes is later. Every WAL record has a stamp, and a stored cell has the stamp of the
+//! record that wrote it. Of two values for one cell the one with the greater stamp wins, in whatever order they reach
+//! the store.
 //!
 //! ```text
-//! stamp := milliseconds since the epoch (44 bits)  random bits of this opening of the log (8)  counter (12)
+//! stamp := milliseconds since the epoch (44 bits)  random bits of this opening of the WAL (8)  counter (12)
 //! ```
 //!
-//! A stamp is the record's sequence in its log: no two records of one log have the same. Logs of the form before this one
-//! counted from 1; such a sequence is a stamp too, older than every real one.
+//! A stamp is also the record's sequence in its WAL: no two records of one WAL have the same stamp. Older versions
+//! numbered records from 1; such a sequence counts as a stamp that is older than every real one.
 
-/// When a record was logged, for comparison. Milliseconds in the upper 44 bits.
+/// The write order of a WAL record; the upper 44 bits are milliseconds since the epoch.
 pub type Stamp = u64;
 
-/// Older than every stamp: of cells that were stored at or below their page's floor, or before there were stamps.
+/// Older than every stamp: marks cells at or below their page's floor, and cells stored without stamps.
 pub const SETTLED: Stamp = 0;
 
 /// Bits below the milliseconds.
 pub const LOW_BITS: u32 = 20;
-/// Bits of the counter.
+/// Bits of the counter, which carries into the random bits.
 const COUNTER_BITS: u32 = 12;
-/// Sequences of the older form lie below: February 1970.
+/// Sequences from older versions are below this, which as a stamp is in February 1970.
 const SEQUENCES_END: Stamp = 1 << 52;
 
 /// The first stamp of a millisecond since the epoch.
@@ -27,25 +28,25 @@ pub const fn first_of(millis: u64) -> Stamp {
     millis << LOW_BITS
 }
 
-/// The millisecond that a stamp lies in.
+/// The milliseconds since the epoch of a stamp.
 #[must_use]
 pub const fn millis_of(stamp: Stamp) -> u64 {
     stamp >> LOW_BITS
 }
 
-/// What a stamp has below its milliseconds.
+/// The bits of a stamp below the milliseconds.
 #[must_use]
 pub const fn low_of(stamp: Stamp) -> u64 {
     stamp & ((1 << LOW_BITS) - 1)
 }
 
-/// The first stamp of a millisecond that an opening of a log with these random bits gives out.
+/// The first stamp of a millisecond for an opening of a WAL with these random bits.
 #[must_use]
 pub const fn first_for(millis: u64, random: u8) -> Stamp {
     first_of(millis) | (random as u64) << COUNTER_BITS
 }
 
-/// Whether it is a sequence of a log of the older form, which had no stamps.
+/// Whether the stamp is a sequence from an older version, which had no stamps.
 #[must_use]
 pub const fn is_sequence(stamp: Stamp) -> bool {
     stamp < SEQUENCES_END

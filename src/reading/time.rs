@@ -1,5 +1,4 @@
-//! Time as hourglass keeps it: `i64` nanoseconds since the epoch, and hours counted from it.
-//! No clock is read here; "now" is an argument wherever it matters.
+//! Timestamps (`i64` nanoseconds since the epoch), hours and precisions. Nothing here reads a clock.
 
 use std::fmt::Write;
 
@@ -8,9 +7,9 @@ const HOUR_NS: i64 = 3_600_000_000_000;
 /// Nanoseconds in a millisecond: the resolution of a BSON date.
 pub const MILLI_NS: i64 = 1_000_000;
 
-/// The least timestamp kept, in nanoseconds: `InfluxDB`'s own bound (`models/time.go`).
+/// The least valid timestamp, in nanoseconds: the same bound as `InfluxDB`'s (`models/time.go`).
 pub const TIMESTAMP_MIN: i64 = i64::MIN + 2;
-/// The greatest timestamp kept, in nanoseconds.
+/// The greatest valid timestamp, in nanoseconds.
 pub const TIMESTAMP_MAX: i64 = i64::MAX - 1;
 
 /// A bucket's hour, counted from the epoch; start inclusive, end exclusive.
@@ -18,13 +17,13 @@ pub const TIMESTAMP_MAX: i64 = i64::MAX - 1;
 pub struct Hour(pub i64);
 
 impl Hour {
-    /// The hour that holds a timestamp. Floors, so that -1 ns lies in hour -1.
+    /// The hour that contains a timestamp. Rounds down: -1 ns is in hour -1.
     #[must_use]
     pub const fn of(timestamp_ns: i64) -> Self {
         Self(timestamp_ns.div_euclid(HOUR_NS))
     }
 
-    /// The first nanosecond of the hour; saturates where an `i64` ends within the hour.
+    /// The first nanosecond of the hour; saturates if it does not fit into an `i64`.
     #[must_use]
     pub fn start_ns(self) -> i64 {
         self.0.saturating_mul(HOUR_NS)
@@ -36,13 +35,13 @@ impl Hour {
         (self.0 + 1).saturating_mul(HOUR_NS)
     }
 
-    /// The hour's start in milliseconds since the epoch: exact for every hour.
+    /// The hour's start in milliseconds since the epoch. Unlike [`Hour::start_ns`] it is exact for every hour.
     #[must_use]
     pub fn start_ms(self) -> i64 {
         self.0 * (HOUR_NS / MILLI_NS)
     }
 
-    /// The hour that starts at this many milliseconds since the epoch.
+    /// The hour that contains this time, in milliseconds since the epoch.
     #[must_use]
     pub fn of_ms(start_ms: i64) -> Self {
         Self(start_ms.div_euclid(HOUR_NS / MILLI_NS))
@@ -75,7 +74,7 @@ pub enum Precision {
 }
 
 impl Precision {
-    /// The precision of that name; `None` for a name nobody uses.
+    /// Parses a precision name as used in requests.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Some(match name {
@@ -90,7 +89,7 @@ impl Precision {
         })
     }
 
-    /// Its shortest name.
+    /// The shortest unambiguous name.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -104,8 +103,8 @@ impl Precision {
         }
     }
 
-    /// Nanoseconds of one unit; for [`Precision::Auto`] of the unit that `value`'s size suggests
-    /// (below 5e9 seconds, 5e12 milliseconds, 5e15 microseconds, else nanoseconds; the rule of
+    /// The nanoseconds of one unit. [`Precision::Auto`] chooses the unit by the magnitude of `value`: below 5e9
+    /// seconds, below 5e12 milliseconds, below 5e15 microseconds, otherwise nanoseconds (as in
     /// `influxdb3_types/src/write.rs`).
     #[must_use]
     pub fn unit_ns(self, value: i64) -> i64 {
@@ -125,7 +124,7 @@ impl Precision {
         }
     }
 
-    /// `value` in this precision as nanoseconds, or `None` when out of range.
+    /// Converts `value` to nanoseconds; `None` if the result is out of range.
     #[must_use]
     pub fn to_ns(self, value: i64) -> Option<i64> {
         let ns = value.checked_mul(self.unit_ns(value))?;
@@ -133,7 +132,7 @@ impl Precision {
     }
 }
 
-/// A timestamp as RFC 3339 in UTC, with as many fractional digits as it needs (none, 3, 6 or 9).
+/// Appends a timestamp as RFC 3339 in UTC, with as many fractional digits as needed (none, 3, 6 or 9).
 pub fn write_rfc3339(out: &mut String, timestamp_ns: i64) {
     let fraction = timestamp_ns.rem_euclid(1_000_000_000);
     write_seconds(out, timestamp_ns.div_euclid(1_000_000_000));
@@ -147,31 +146,18 @@ pub fn write_rfc3339(out: &mut String, timestamp_ns: i64) {
     out.push('Z');
 }
 
-/// Seconds since the epoch as `2026-01-15T14:00:00`, in UTC and without a zone.
+/// Appends seconds since the epoch as `2026-01-15T14:00:00`, in UTC and without a zone.
 pub fn write_seconds(out: &mut String, seconds: i64) {
-    let (year, month, day) = civil_from_days(seconds.div_euclid(86_400));
-    let second_of_day = seconds.rem_euclid(86_400);
-    let (hour, minute, second) = (second_of_day / 3600, second_of_day / 60 % 60, second_of_day % 60);
+    let instant = jiff::Timestamp::from_second(seconds).unwrap_or_default();
+    let time = jiff::tz::Offset::UTC.to_datetime(instant);
+    let (year, month, day) = (time.year(), time.month(), time.day());
+    let (hour, minute, second) = (time.hour(), time.minute(), time.second());
     // Writing to a String cannot fail.
     let _ = write!(out, "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}");
 }
 
-/// Year, month and day of a count of days since 1970-01-01 in the proleptic Gregorian calendar
-/// (Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms", `civil_from_days`).
-fn civil_from_days(days: i64) -> (i64, i64, i64) {
-    let shifted = days + 719_468;
-    let era = shifted.div_euclid(146_097);
-    let day_of_era = shifted.rem_euclid(146_097);
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
-    (year_of_era + era * 400 + i64::from(month <= 2), month, day)
-}
-
-/// The timestamp that an RFC 3339 text names, in nanoseconds; `None` when it is no such text or
-/// out of range. Any offset is accepted; digits beyond nanoseconds are not.
+/// Parses an RFC 3339 text to nanoseconds; `None` if it is invalid or out of range. Any offset is accepted; more than
+/// nine fractional digits are not.
 #[must_use]
 pub fn parse_rfc3339(text: &str) -> Option<i64> {
     let timestamp: jiff::Timestamp = text.parse().ok()?;

@@ -1,11 +1,11 @@
-//! Field values: the five types of line protocol, and the families that may not be mixed.
+//! Field values: the five types of line protocol, and their families. A field cannot mix families.
 
 use std::borrow::Cow;
 
-/// A field's value as a bucket keeps it.
+/// A field's value as a bucket stores it.
 ///
-/// An unsigned number that an `i64` can hold is an [`Value::Integer`]: stores have one integer
-/// type, so `5u` and `5i` must be the same value here too.
+/// An unsigned number that fits an `i64` is a [`Value::Integer`]: stores have one integer type, so `5u` and `5i` must
+/// be equal here too.
 #[derive(Debug, Clone)]
 pub enum Value {
     /// A finite 64-bit float.
@@ -20,7 +20,7 @@ pub enum Value {
     String(Box<str>),
 }
 
-/// A field's value as it was parsed, borrowing its text from the request body where it can.
+/// A parsed field value that borrows its text from the request body if possible.
 #[derive(Debug, Clone, PartialEq)]
 pub enum RawValue<'a> {
     /// A finite 64-bit float.
@@ -36,7 +36,7 @@ pub enum RawValue<'a> {
 }
 
 impl RawValue<'_> {
-    /// The value as a bucket keeps it.
+    /// The value as a bucket stores it.
     #[must_use]
     pub fn into_value(self) -> Value {
         match self {
@@ -48,7 +48,7 @@ impl RawValue<'_> {
         }
     }
 
-    /// The family this value belongs to.
+    /// The value's family.
     #[must_use]
     pub fn family(&self) -> Family {
         match self {
@@ -60,8 +60,8 @@ impl RawValue<'_> {
 }
 
 impl PartialEq for Value {
-    /// Same kind and same bits: `0.0` and `-0.0` differ, as do `5` and `5.0`. A resent reading is
-    /// a duplicate exactly when storing it again would change nothing.
+    /// Equal means the same type and the same bits: `0.0` and `-0.0` differ, as do `5` and `5.0`. A reading is
+    /// therefore a duplicate exactly if storing it again would change nothing.
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Float(a), Self::Float(b)) => a.to_bits() == b.to_bits(),
@@ -75,8 +75,8 @@ impl PartialEq for Value {
 }
 
 impl Value {
-    /// Whether it comes behind the other one in an order of all values, by kind and bits: what decides between two records
-    /// with one stamp, so that the same one wins everywhere.
+    /// Compares by an arbitrary total order of type and bits. It decides between two records with equal stamps, so that
+    /// every instance chooses the same value.
     #[must_use]
     pub fn is_greater(&self, other: &Self) -> bool {
         let kind = |value: &Self| match value {
@@ -92,7 +92,7 @@ impl Value {
         }
     }
 
-    /// The family this value belongs to.
+    /// The value's family.
     #[must_use]
     pub fn family(&self) -> Family {
         match self {
@@ -103,7 +103,7 @@ impl Value {
     }
 }
 
-/// Values of one family can be folded and compared; a field keeps the family of its first value.
+/// The family of a value. Values of one family can be aggregated together; a field keeps the family of its first value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Family {
     /// Floats and integers.
@@ -115,7 +115,7 @@ pub enum Family {
 }
 
 impl Family {
-    /// The name used in sensor documents and in error texts.
+    /// The name, as used in sensor documents and error texts.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -125,7 +125,7 @@ impl Family {
         }
     }
 
-    /// The family of that name, if there is one.
+    /// The family with this name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         [Self::Number, Self::Boolean, Self::String].into_iter().find(|f| f.name() == name)

@@ -1,8 +1,8 @@
-//! Whole numbers in as few bytes as they need: LEB128, seven bits a byte, low bits first; signed ones zigzag. The log's
-//! records and packed readings have them.
+//! Variable-length integers: LEB128, seven bits per byte, low bits first; signed integers are zigzag-encoded. WAL
+//! records and packed readings use them.
 
-/// Adds a number.
-#[expect(clippy::cast_possible_truncation, reason = "seven bits at a time")]
+/// Appends a varint.
+#[expect(clippy::cast_possible_truncation, reason = "only the low seven bits are written")]
 pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push(value as u8 | 0x80);
@@ -11,9 +11,9 @@ pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-/// Reads a number at `at`, and moves on; `None` when there is no whole one of 64 bits.
+/// Reads a varint at `at` and advances `at`; `None` if the bytes end early or the number exceeds 64 bits.
 pub fn take_varint(bytes: &[u8], at: &mut usize) -> Option<u64> {
-    // Most of them are small.
+    // Most numbers take one byte.
     let first = *bytes.get(*at)?;
     *at += 1;
     if first < 0x80 {
@@ -31,15 +31,15 @@ pub fn take_varint(bytes: &[u8], at: &mut usize) -> Option<u64> {
     None
 }
 
-/// A signed number as an unsigned one that is small where the signed one is near zero.
-#[expect(clippy::cast_sign_loss, reason = "the sign goes into the lowest bit")]
+/// Zigzag-encodes a signed number: numbers near zero become small.
+#[expect(clippy::cast_sign_loss, reason = "zigzag moves the sign into the lowest bit")]
 #[must_use]
 pub fn zigzag(value: i64) -> u64 {
     ((value << 1) ^ (value >> 63)) as u64
 }
 
-/// The signed number again.
-#[expect(clippy::cast_possible_wrap, reason = "the sign comes from the lowest bit")]
+/// The inverse of [`zigzag`].
+#[expect(clippy::cast_possible_wrap, reason = "zigzag keeps the sign in the lowest bit")]
 #[must_use]
 pub fn unzigzag(value: u64) -> i64 {
     (value >> 1) as i64 ^ -((value & 1) as i64)

@@ -1,5 +1,5 @@
-//! A store in which what a remembered deletion covers is gone, also where it still lies there: every read of readings and
-//! summaries goes through here. Walks do not: whoever checks the store sees it as it is.
+//! A store wrapper that hides what remembered deletions cover, even where the store still has it: every read of
+//! readings and summaries goes through here. Walks do not, so that a check sees the store as it is.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -7,14 +7,14 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use crate::bucket::deletions::{Covers, Deletions, Masks, cut};
-use crate::bucket::kept::{Cursor, KeptBucket, KeptSensor, Walked};
 use crate::bucket::page::StoredPage;
-use crate::bucket::registry::Registry;
+use crate::bucket::raw::{Cursor, RawBucket, RawSensor, Walked};
+use crate::bucket::registry::MemberRegistry;
 use crate::bucket::store::{BucketId, Extent, PageWrite, Projection, Scanned, ScannedPage, SensorFilter, Written};
 use crate::bucket::{SensorDocument, StorageError, Store};
 use crate::reading::{Hour, Sensor, Stamp};
 
-/// A store behind the deletions that are remembered.
+/// A store seen through the remembered deletions.
 #[derive(Debug)]
 pub struct Masked {
     store: Arc<dyn Store>,
@@ -22,13 +22,13 @@ pub struct Masked {
 }
 
 impl Masked {
-    /// This store behind these deletions.
+    /// Wraps the store so that these deletions apply to reads.
     #[must_use]
     pub fn new(store: Arc<dyn Store>, masks: Masks) -> Self {
         Self { store, masks }
     }
 
-    /// The sensor of a key: its document knows its parts best.
+    /// The sensor of a key, from its document if there is one: the document has its exact parts.
     async fn sensor(&self, database: &str, key: &str) -> Result<Option<Arc<Sensor>>, StorageError> {
         match self.store.read_sensors(database, &[key]).await {
             Ok(found) => {
@@ -40,8 +40,8 @@ impl Masked {
         }
     }
 
-    /// Takes what is deleted out of a sensor's scanned pages. Of a page that was read without its readings, and of which
-    /// something may be deleted, the hour is read once more with them: its summary counts no more.
+    /// Removes deleted readings from a sensor's scanned pages. If a deletion may touch a page that was read without its
+    /// readings, its hour is read again with them, since the stored summary no longer holds.
     async fn mask(
         &self,
         deletions: &Deletions,
@@ -77,7 +77,7 @@ fn is_touched(page: &ScannedPage, covers: &Covers) -> bool {
     covers.iter().any(|(range, before)| page.oldest < *before && range.start < hour.end && hour.start < range.end)
 }
 
-/// A page without what is deleted; `None` when nothing is left of it.
+/// Removes deleted readings from a page; `None` when nothing is left.
 fn masked_page(mut page: ScannedPage, covers: &Covers, with_readings: bool) -> Option<ScannedPage> {
     if !is_touched(&page, covers) {
         return Some(page);
@@ -123,7 +123,7 @@ impl Store for Masked {
         if !deletions.is_about(database) {
             return self.store.scan(database, sensor, hours, projection, extent).await;
         }
-        // A part without pages says that there is nothing left, so one that has none because of a deletion is passed over.
+        // A part without pages means that nothing is left, so a part that a deletion emptied is skipped.
         let mut rest = hours.clone();
         loop {
             let scanned = self.store.scan(database, sensor, rest, projection, extent).await?;
@@ -221,11 +221,11 @@ impl Store for Masked {
         self.store.unlist_database(database).await
     }
 
-    async fn read_registry(&self) -> Result<Registry, StorageError> {
+    async fn read_registry(&self) -> Result<MemberRegistry, StorageError> {
         self.store.read_registry().await
     }
 
-    async fn write_registry(&self, registry: &Registry) -> Written {
+    async fn write_registry(&self, registry: &MemberRegistry) -> Written {
         self.store.write_registry(registry).await
     }
 
@@ -242,7 +242,7 @@ impl Store for Masked {
         database: &str,
         from: Option<&Cursor>,
         pages_max: usize,
-    ) -> Result<Walked<KeptBucket>, StorageError> {
+    ) -> Result<Walked<RawBucket>, StorageError> {
         self.store.walk_buckets(database, from, pages_max).await
     }
 
@@ -251,7 +251,7 @@ impl Store for Masked {
         database: &str,
         from: Option<&Cursor>,
         max: usize,
-    ) -> Result<Walked<KeptSensor>, StorageError> {
+    ) -> Result<Walked<RawSensor>, StorageError> {
         self.store.walk_sensors(database, from, max).await
     }
 

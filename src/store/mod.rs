@@ -1,5 +1,5 @@
-//! The two stores behind the trait that `bucket` declares, and the documents that both keep.
-//! Only this room knows `bson`, `mongodb` and `redb`.
+//! The two stores that implement `bucket::Store`, and the documents both keep. Only this room knows `bson`, `mongodb`
+//! and `redb`.
 
 pub mod document;
 pub mod embedded;
@@ -14,22 +14,21 @@ pub use embedded::EmbeddedStore;
 pub use masked::Masked;
 pub use mongo::{MongoOptions, MongoStore};
 
-/// How many bytes a scan may still read, by all the threads and commands that it is made of.
+/// Bytes that a scan may still read, shared by all its threads and commands.
 #[derive(Debug, Clone)]
-pub(crate) struct Room(Arc<AtomicUsize>);
+pub(crate) struct ScanBudget(Arc<AtomicUsize>);
 
-impl Room {
-    /// For so many.
+impl ScanBudget {
     pub fn new(bytes: usize) -> Self {
         Self(Arc::new(AtomicUsize::new(bytes)))
     }
 
-    /// How many are left.
+    /// Bytes left.
     pub fn left(&self) -> usize {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Takes so many, if these are left.
+    /// Takes this many bytes; false, and nothing taken, if fewer are left.
     pub fn take(&self, bytes: usize) -> bool {
         let less = |left: usize| left.checked_sub(bytes);
         self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()

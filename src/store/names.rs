@@ -1,15 +1,15 @@
-//! Names that BSON keys and collection names cannot carry, escaped reversibly with `%XX`.
+//! Escapes names that BSON keys and collection names cannot hold, reversibly, with `%XX`.
 
 use std::borrow::Cow;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
-/// What a BSON key must not hold if paths, operators and drivers are to leave it alone.
+/// Characters that have a meaning in BSON keys to paths, operators or drivers.
 const KEY: &AsciiSet = &AsciiSet::EMPTY.add(b'%').add(b'.').add(b'$').add(0);
 /// Everything but letters, digits, `_` and `-`.
 const COLLECTION: &AsciiSet = &NON_ALPHANUMERIC.remove(b'_').remove(b'-');
 
-/// A field or tag name as a BSON key: `%`, `.`, `$` and NUL escaped, and the reserved `ts` and `ns`.
+/// A field or tag name as a BSON key: escapes `%`, `.`, `$` and NUL, and the reserved names `ts` and `ns`.
 #[must_use]
 pub fn key(name: &str) -> Cow<'_, str> {
     match name {
@@ -19,14 +19,14 @@ pub fn key(name: &str) -> Cow<'_, str> {
     }
 }
 
-/// The name that [`key`] made a BSON key of.
+/// Reverses [`key`].
 #[must_use]
 pub fn from_key(key: &str) -> Cow<'_, str> {
     percent_decode_str(key).decode_utf8_lossy()
 }
 
-/// A database name as the first part of its collections' names: what is not a letter, a digit,
-/// `_` or `-` is escaped, and the name `system`, which MongoDB keeps for itself.
+/// A database name as the prefix of its collections' names: escapes everything that is not a letter, a digit, `_` or
+/// `-`, and the name `system`, which MongoDB reserves.
 #[must_use]
 pub fn collection_prefix(database: &str) -> Cow<'_, str> {
     match database {

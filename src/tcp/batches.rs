@@ -1,16 +1,16 @@
-//! Bytes as they come, cut into whole lines. Holds at most a batch and the beginning of a line: a line that is too
-//! long is forgotten up to its end.
+//! Cuts received bytes into whole lines. Buffers at most one batch and the beginning of a line; drops a line that is
+//! too long while its rest is still arriving.
 
 use bytes::{Bytes, BytesMut};
 
-/// What has come and was not handed over.
+/// Received bytes that were not yet passed to ingest.
 #[derive(Debug)]
 pub struct Batches {
     bytes: BytesMut,
-    /// Where the last whole line ends.
+    /// The end of the last whole line in `bytes`.
     whole: usize,
     line_bytes: usize,
-    /// Whether we are within a line that is too long.
+    /// Whether incoming bytes belong to a line that is too long.
     skipping: bool,
     too_long: u64,
 }
@@ -20,7 +20,6 @@ impl Batches {
         Self { bytes: BytesMut::new(), whole: 0, line_bytes, skipping: false, too_long: 0 }
     }
 
-    /// Takes what came.
     pub fn push(&mut self, mut data: &[u8]) {
         if self.skipping {
             let Some(end) = memchr::memchr(b'\n', data) else { return };
@@ -31,7 +30,7 @@ impl Batches {
         if let Some(end) = memchr::memrchr(b'\n', data) {
             self.whole = self.bytes.len() - data.len() + end + 1;
         }
-        // A whole line that is too long is refused, and counted, with the others of its batch.
+        // A too-long line that arrived whole is rejected and counted with the others of its batch.
         if self.bytes.len() - self.whole > self.line_bytes {
             self.bytes.truncate(self.whole);
             self.skipping = true;
@@ -39,12 +38,11 @@ impl Batches {
         }
     }
 
-    /// The first line without its end, once it is whole.
+    /// The first line without its newline, once it is whole.
     pub fn first_line(&self) -> Option<&[u8]> {
         memchr::memchr(b'\n', &self.bytes).map(|end| &self.bytes[..end])
     }
 
-    /// Forgets the first line.
     pub fn drop_first_line(&mut self) {
         if let Some(end) = memchr::memchr(b'\n', &self.bytes) {
             let _ = self.bytes.split_to(end + 1);
@@ -52,42 +50,41 @@ impl Batches {
         }
     }
 
-    /// All that is held, whole or not.
+    /// All buffered bytes, including an unfinished line.
     pub fn held(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// Bytes of whole lines.
+    /// The number of bytes in whole lines.
     pub fn whole(&self) -> usize {
         self.whole
     }
 
-    /// Whether a line has begun that has not ended, nor become too long.
+    /// Whether an unfinished line is buffered.
     pub fn is_torn(&self) -> bool {
         self.bytes.len() > self.whole
     }
 
-    /// All whole lines.
+    /// Removes and returns all whole lines.
     pub fn take(&mut self) -> Bytes {
         let lines = self.bytes.split_to(std::mem::take(&mut self.whole)).freeze();
-        // What stays is the beginning of a line; its batch would keep all of the old memory.
+        // Copied, since the unfinished line would otherwise keep the whole old allocation alive.
         let rest = std::mem::take(&mut self.bytes);
         self.bytes.extend_from_slice(&rest);
         lines
     }
 
-    /// How many lines were forgotten since it was last asked.
+    /// The number of lines dropped as too long since the last call.
     pub fn take_too_long(&mut self) -> u64 {
         std::mem::take(&mut self.too_long)
     }
 }
 
-/// How many lines these are.
 pub fn count(lines: &[u8]) -> u64 {
     memchr::memchr_iter(b'\n', lines).count() as u64
 }
 
-/// Two halves of some lines, each of whole lines; `None` when it is one line.
+/// Splits lines near the middle, at a line's end; `None` for a single line.
 pub fn halves(lines: &Bytes) -> Option<(Bytes, Bytes)> {
     let middle = lines.len() / 2;
     let end = memchr::memrchr(b'\n', &lines[..middle])

@@ -1,5 +1,5 @@
-//! One connection, from its first byte to its last: reads, gathers, hands over, and reads again only when that is
-//! done. While there is no room for its lines they are offered again and again, and nothing more is read.
+//! One connection: reads lines, gathers a batch, passes it to ingest, and reads on only once ingest has accepted it.
+//! While ingest is overloaded the batch is retried and nothing more is read, which slows the sender down.
 
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -10,38 +10,39 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::batches::{Batches, count, halves};
-use super::hello::{self, Hello, Opening};
-use super::{Service, Shared};
+use super::hello::{self, FirstLine, Hello};
+use super::{TcpService, TcpShared};
 use crate::access::{Caller, Rate};
 use crate::bucket::StorageError;
 use crate::clock::now_ns;
 use crate::edge::{self, Connection, Stream};
-use crate::ingest::{AckLevel, Admission, Arrival, IngestError};
+use crate::ingest::{AckLevel, Arrival, BytesInFlight, IngestError};
 use crate::reading::Precision;
 use crate::wire::line_protocol::Lines;
 
-/// Bytes that suit to be handed over together.
+/// Largest batch in bytes, unless `limits.body_bytes` is less.
 const BATCH_BYTES: usize = 256 << 10;
-/// Bytes of which no less are offered where there is no room for more.
+/// A batch of at most this many bytes is not split when ingest is overloaded, only retried.
 const SMALL_BYTES: usize = 4 << 10;
-/// How long lines wait for others.
+/// How long a batch waits for more lines.
 const GATHER: Duration = Duration::from_millis(50);
-/// Bytes that are read at a time.
+/// Bytes per read.
 const READ_BYTES: usize = 16 << 10;
-/// How long is waited before lines are offered again; doubled up to the longest wait.
+/// The pause before a retry, doubled up to the longest pause.
 const AGAIN: Duration = Duration::from_millis(20);
 const AGAIN_LONGEST: Duration = Duration::from_millis(500);
-/// How long the rest of what a stranger says is read, so that the answer is not lost to a reset.
+/// After an error line, how long input is still read and discarded: closing a socket with unread input sends a reset,
+/// which may destroy the error line.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// Where a connection's lines go.
+/// The settings of a connection, from its first line or the defaults.
 struct Session {
     token: Option<String>,
     database: String,
     precision: Precision,
 }
 
-/// What came of a read.
+/// The result of a read.
 #[derive(PartialEq, Eq)]
 enum Came {
     Bytes,
@@ -49,20 +50,19 @@ enum Came {
     End,
 }
 
-/// A connection at work.
 struct Conversation {
     connection: Connection,
-    service: Service,
+    service: TcpService,
     stop: watch::Receiver<bool>,
     batches: Batches,
-    /// Covers the bytes that are held.
-    admission: Admission,
+    /// Admission for the buffered bytes.
+    admission: BytesInFlight,
     piece: BytesMut,
 }
 
-/// Takes all lines of a connection.
-pub async fn converse(connection: Connection, service: Service, stop: watch::Receiver<bool>) {
-    // Bytes alone mean nothing here; lines that are being handed over do.
+/// Serves one connection to its end.
+pub async fn converse(connection: Connection, service: TcpService, stop: watch::Receiver<bool>) {
+    // Received bytes are not progress of a request here; only batches passed to ingest are.
     connection.watch.multiplex();
     let shared = &service.0;
     let (batches, admission) = (Batches::new(shared.options.line_bytes), shared.ingest.admission());
@@ -74,7 +74,7 @@ pub async fn converse(connection: Connection, service: Service, stop: watch::Rec
 }
 
 impl Conversation {
-    fn shared(&self) -> &Shared {
+    fn shared(&self) -> &TcpShared {
         &self.service.0
     }
 
@@ -82,7 +82,7 @@ impl Conversation {
         self.shared().options.batch_bytes.min(BATCH_BYTES)
     }
 
-    /// What the first line says. `None` when there is nothing to go on with.
+    /// Reads the first line and authorizes the sender. `None` if the connection is to be closed.
     async fn open(&mut self) -> Option<Session> {
         let opening = loop {
             if hello::is_tls(self.batches.held()) {
@@ -96,16 +96,16 @@ impl Conversation {
             }
         };
         let hello = match opening {
-            Opening::Lines => Hello::default(),
-            Opening::Hello(hello) => {
+            FirstLine::Lines => Hello::default(),
+            FirstLine::Hello(hello) => {
                 self.batches.drop_first_line();
                 hello
             }
-            Opening::Wrong(reason) => {
+            FirstLine::Wrong(reason) => {
                 self.refuse(&reason).await;
                 return None;
             }
-            Opening::Http => {
+            FirstLine::Http => {
                 self.point_to_http().await;
                 return None;
             }
@@ -133,7 +133,7 @@ impl Conversation {
         }
     }
 
-    /// Waits for lines, and then a moment for more of them. False when no more will come.
+    /// Waits for a line, then up to [`GATHER`] for more. Returns false once the input has ended.
     async fn gather(&mut self) -> bool {
         while self.batches.whole() == 0 {
             if self.read(None).await == Came::End {
@@ -151,7 +151,7 @@ impl Conversation {
         true
     }
 
-    /// Reads a piece. A stop is an end: what is still in the kernel was not taken.
+    /// Reads a piece. Shutdown counts as the end of the input: bytes still in the kernel are not read.
     async fn read(&mut self, deadline: Option<Instant>) -> Came {
         self.piece.clear();
         self.piece.reserve(READ_BYTES);
@@ -180,8 +180,8 @@ impl Conversation {
         }
     }
 
-    /// Takes a place in the bytes in flight, when there is one. What is held otherwise is a piece that was read
-    /// already and little else: lines that wait are handed over first.
+    /// Adds the read bytes to the admission, retrying for a while. If that fails the bytes are buffered without
+    /// admission; this is little more than one read, since whole lines are passed to ingest first.
     async fn make_room(&mut self, bytes: usize) {
         let mut wait = AGAIN;
         while self.admission.grow(bytes).is_err() {
@@ -193,22 +193,22 @@ impl Conversation {
         }
     }
 
-    /// Gives back the room of what is no longer held: lines that were handed over, or forgotten as too long.
+    /// Reduces the admission to the bytes still buffered.
     fn settle(&mut self) {
         let held = self.batches.held().len();
         if self.admission.size() > held {
             self.admission = self.service.0.ingest.admission();
-            // Of the room that was just given back there may be none any more; it is the beginning of a line at most.
+            // This may fail if others took the room meanwhile; the uncovered rest is one unfinished line at most.
             let _ = self.admission.grow(held);
         }
     }
 
-    /// Hands the whole lines over. Breaks when the connection cannot go on.
+    /// Passes all whole lines to ingest. Breaks when the connection must be closed.
     async fn hand_over(&mut self, session: &Session) -> ControlFlow<()> {
         if !self.connection.watch.begin(false) {
             return ControlFlow::Break(());
         }
-        // Once more, since connections outlive tokens.
+        // Authorized for each batch, since a token may end during a connection.
         let caller = self.shared().authorize(session.token.as_deref(), &self.connection.peer, &session.database);
         let caller = match caller {
             Ok(caller) => caller,
@@ -223,16 +223,17 @@ impl Conversation {
         let flow = self.offer_in_parts(session, &caller, lines).await;
         self.connection.watch.ended();
         if flow.is_break() {
-            self.refuse("the lines could not be taken").await;
+            self.refuse("the lines could not be accepted; the service's log says why").await;
         }
         flow
     }
 
-    /// Offers lines, and halves of them where there is no room for all. Breaks when the connection cannot go on.
+    /// Passes lines to ingest, split into halves while they are too large or ingest is overloaded. Breaks when the
+    /// connection must be closed.
     async fn offer_in_parts(&self, session: &Session, caller: &Caller, lines: Bytes) -> ControlFlow<()> {
         let mut waiting = vec![lines];
         while let Some(lines) = waiting.pop() {
-            // Of what is larger than a body may be nobody knows whether there is ever room for it.
+            // Ingest need not be able to admit more than the largest body, so a larger batch is always split.
             let limit = self.batch_bytes();
             let offered = match lines.len() > limit {
                 true => Err(IngestError::TooLarge { limit, key: "limits.body_bytes" }),
@@ -243,7 +244,7 @@ impl Conversation {
                 Err(IngestError::TooLarge { .. } | IngestError::Overloaded { .. }) if halves(&lines).is_some() => {
                     waiting.extend(halves(&lines).into_iter().flat_map(|(first, second)| [second, first]));
                 }
-                // One line that is larger than suits is offered as it is, again and again.
+                // A single line cannot be split: it is retried until it is accepted.
                 Err(IngestError::Overloaded { .. }) => waiting.push(lines),
                 Err(error) => self.give_up(&lines, &error)?,
             }
@@ -251,17 +252,17 @@ impl Conversation {
         ControlFlow::Continue(())
     }
 
-    /// Counts lines that are not offered again, and tells why. Breaks when it would be the same with others.
+    /// Counts dropped lines and logs the reason. Breaks if later lines would fail the same way.
     fn give_up(&self, lines: &[u8], error: &IngestError) -> ControlFlow<()> {
         let (metrics, address) = (&self.shared().metrics, self.connection.peer.address);
         let count = count(lines);
         match error {
-            // All of new sensors, of which there may be no more for up to an hour: those behind them do not wait.
+            // These lines are of new sensors only, and the quota may stay used up for an hour: later lines go on.
             IngestError::OverQuota(_) => metrics.tcp_dropped("quota", count),
             _ => {
                 metrics.tcp_dropped("refused", count);
-                tracing::warn!(%address, %error, count, "lines over TCP could not be taken");
-                // One line that is too large for all the room there is; others are not.
+                tracing::warn!(%address, %error, count, "lines over TCP were dropped");
+                // TooLarge: one line is larger than ingest can ever admit; other lines are not.
                 if !matches!(error, IngestError::TooLarge { .. }) {
                     return ControlFlow::Break(());
                 }
@@ -270,7 +271,8 @@ impl Conversation {
         ControlFlow::Continue(())
     }
 
-    /// Offers lines until they are taken, or refused for good; where there is no room for many, only once.
+    /// Passes lines to ingest and retries until they are accepted or refused for good. If ingest is overloaded, more
+    /// than [`SMALL_BYTES`] are tried only once, so that the caller can split them.
     async fn offer(&self, session: &Session, by: &Caller, lines: &Bytes) -> Result<(), IngestError> {
         let ingest = &self.shared().ingest;
         let mut wait = AGAIN;
@@ -307,13 +309,13 @@ impl Conversation {
                         self.shared().metrics.shed("ingest.database_share");
                     }
                     tokio::time::sleep(wait).await;
-                    // There may be room for less, all the time.
+                    // A smaller batch may be admitted at once.
                     if lines.len() > SMALL_BYTES && matches!(error, IngestError::Overloaded { .. }) {
                         return Err(error);
                     }
                     wait = (wait * 2).min(AGAIN_LONGEST);
                 }
-                // As nobody else's lines are read from here meanwhile, this is all that the quota asks for.
+                // Nothing is read from this connection while it waits, so waiting is all that the quota requires.
                 Err(IngestError::OverQuota(exhausted)) if exhausted.rate == Rate::Readings => {
                     tokio::time::sleep(exhausted.retry_after.max(AGAIN)).await;
                 }
@@ -328,7 +330,7 @@ impl Conversation {
         self.shared().metrics.tcp_dropped("torn", u64::from(self.batches.is_torn()));
     }
 
-    /// Says in a line why the connection is closed.
+    /// Sends the reason as one line and closes the connection.
     async fn refuse(&mut self, reason: &str) {
         say_goodbye(&mut self.connection.stream, &format!("ERROR {reason}\n")).await;
     }
@@ -336,7 +338,7 @@ impl Conversation {
     async fn point_to_http(&mut self) {
         let address = self.shared().options.http;
         let text = format!(
-            "this port takes lines of line protocol without HTTP (tcp.listen); HTTP is served on http://{address}\n"
+            "this port accepts lines in line protocol, without HTTP (tcp.listen); HTTP is served on http://{address}\n"
         );
         let answer = format!(
             "HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{text}",
@@ -346,7 +348,7 @@ impl Conversation {
     }
 }
 
-/// Writes, closes, and reads what is on its way for a moment.
+/// Writes `text`, shuts the stream down, and reads the remaining input for up to [`FAREWELL`].
 async fn say_goodbye(stream: &mut Stream, text: &str) {
     let goodbye = async {
         stream.write_all(text.as_bytes()).await?;
@@ -355,11 +357,11 @@ async fn say_goodbye(stream: &mut Stream, text: &str) {
         while stream.read(&mut rest).await? > 0 {}
         std::io::Result::Ok(())
     };
-    // Who does not listen does not hear it.
+    // A client that does not read gets no reason.
     let _ = tokio::time::timeout(FAREWELL, goodbye).await;
 }
 
-/// Whether waiting and offering the lines again mends it.
+/// Whether a retry of the same lines may succeed.
 fn passes(error: &IngestError) -> bool {
     match error {
         IngestError::Overloaded { .. }

@@ -1,56 +1,53 @@
-//! What a connection begins with: perhaps a line that says who it is and where its lines belong, perhaps something
-//! that belongs to another port.
+//! The first line of a connection: `auth TOKEN [db=NAME] [precision=s]`, a reading, or another protocol that belongs
+//! on another port.
 
 use crate::reading::Precision;
 
-/// What the first line asks for; nothing when it is a reading already.
+/// The settings in an `auth` line; all `None` if the first line is a reading.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Hello {
-    /// Who it says it is.
     pub token: Option<String>,
-    /// Where its lines go.
     pub database: Option<String>,
-    /// How its times are to be read.
     pub precision: Option<Precision>,
 }
 
-/// What a connection turns out to be by its first line.
+/// The kind of a connection, by its first line.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Opening {
-    /// Lines, the first of them included.
+pub enum FirstLine {
+    /// Line protocol, the first line included.
     Lines,
-    /// Lines after the first one, which says how.
+    /// An `auth` line, then line protocol.
     Hello(Hello),
-    /// A first line that says so wrongly.
+    /// An invalid `auth` line, with the reason.
     Wrong(String),
-    /// A request of HTTP.
+    /// An HTTP request.
     Http,
 }
 
-/// Why a connection's lines are not taken.
+/// Why a connection may not send lines.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Refused(pub String);
 
-/// Methods that HTTP clients begin with.
+/// Methods that an HTTP request starts with; `PRI` starts HTTP/2.
 const METHODS: [&str; 7] = ["GET", "POST", "PUT", "HEAD", "OPTIONS", "DELETE", "PRI"];
 
-/// Whether these first bytes are TLS: a handshake record of any version of it.
+/// Whether the first bytes are TLS: a handshake record of any version.
 pub fn is_tls(first: &[u8]) -> bool {
     first.starts_with(&[0x16, 0x03])
 }
 
-/// Judges the first line, without its end.
-pub fn opening(line: &[u8]) -> Opening {
+/// Classifies the first line, given without its newline.
+pub fn opening(line: &[u8]) -> FirstLine {
     let line = line.strip_suffix(b"\r").unwrap_or(line);
-    let Ok(text) = std::str::from_utf8(line) else { return Opening::Lines };
+    let Ok(text) = std::str::from_utf8(line) else { return FirstLine::Lines };
     let method = text.split(' ').next().unwrap_or_default();
     if METHODS.contains(&method) && text.rsplit(' ').next().is_some_and(|last| last.starts_with("HTTP/")) {
-        return Opening::Http;
+        return FirstLine::Http;
     }
     match text.strip_prefix("auth ") {
-        None => Opening::Lines,
-        Some(rest) => hello(rest).map_or_else(Opening::Wrong, Opening::Hello),
+        None => FirstLine::Lines,
+        Some(rest) => hello(rest).map_or_else(FirstLine::Wrong, FirstLine::Hello),
     }
 }
 
@@ -65,7 +62,7 @@ fn hello(rest: &str) -> Result<Hello, String> {
                 let unknown = || format!("invalid precision {name:?} (use auto, ns, us, ms, s, m or h)");
                 hello.precision = Some(Precision::from_name(name).ok_or_else(unknown)?);
             }
-            // What it says may be a part of the token.
+            // The error does not quote the word: it may be part of the token.
             _ => return Err("only db=NAME and precision=s may follow the token".to_owned()),
         }
     }
@@ -80,14 +77,14 @@ mod tests {
     fn the_first_line_says_what_follows() {
         let hello = |token: &str, database: Option<&str>, precision| {
             let (token, database) = (Some(token.to_owned()), database.map(str::to_owned));
-            Opening::Hello(Hello { token, database, precision })
+            FirstLine::Hello(Hello { token, database, precision })
         };
-        let wrong = |text: &str| Opening::Wrong(text.to_owned());
+        let wrong = |text: &str| FirstLine::Wrong(text.to_owned());
         let cases = [
-            ("m v=1", Opening::Lines),
-            ("", Opening::Lines),
-            ("auth,site=a v=1", Opening::Lines),
-            ("GET v=1", Opening::Lines),
+            ("m v=1", FirstLine::Lines),
+            ("", FirstLine::Lines),
+            ("auth,site=a v=1", FirstLine::Lines),
+            ("GET v=1", FirstLine::Lines),
             ("auth t0k", hello("t0k", None, None)),
             ("auth t0k db=plant precision=s\r", hello("t0k", Some("plant"), Some(Precision::Seconds))),
             ("auth t0k precision=ms", hello("t0k", None, Some(Precision::Milliseconds))),
@@ -95,14 +92,14 @@ mod tests {
             ("auth t db=", wrong("only db=NAME and precision=s may follow the token")),
             ("auth t secret", wrong("only db=NAME and precision=s may follow the token")),
             ("auth t precision=d", wrong("invalid precision \"d\" (use auto, ns, us, ms, s, m or h)")),
-            ("GET / HTTP/1.1\r", Opening::Http),
-            ("POST /write?db=d HTTP/1.0", Opening::Http),
-            ("PRI * HTTP/2.0\r", Opening::Http),
+            ("GET / HTTP/1.1\r", FirstLine::Http),
+            ("POST /write?db=d HTTP/1.0", FirstLine::Http),
+            ("PRI * HTTP/2.0\r", FirstLine::Http),
         ];
         for (line, expected) in cases {
             assert_eq!(opening(line.as_bytes()), expected, "{line:?}");
         }
-        assert_eq!(opening(b"\xff\xfe"), Opening::Lines);
+        assert_eq!(opening(b"\xff\xfe"), FirstLine::Lines);
         assert!(is_tls(&[0x16, 0x03, 0x01, 0x02]) && !is_tls(b"m v=1"));
     }
 }

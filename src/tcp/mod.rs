@@ -1,5 +1,6 @@
-//! Lines of line protocol over plain TCP, for those who cannot speak HTTP. Nothing is acked: what was sent when a
-//! connection broke may be lost. A sender is slowed down by not being read, and never told to come again.
+//! Line protocol over plain TCP, for clients that cannot use HTTP. Nothing is acked: lines sent shortly before a
+//! connection breaks may be lost. Under overload the service stops reading, which slows the sender down; it never
+//! asks the sender to retry.
 
 mod batches;
 mod conversation;
@@ -13,70 +14,73 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 use self::hello::Refused;
-use crate::access::{Audit, Caller, Event, Presented, Registry};
+use crate::access::{Audit, Caller, Event, Presented, TokenRegistry};
 use crate::clock::now_seconds;
-use crate::edge::{self, Listener, Seats};
+use crate::edge::{self, ConnectionLimits, Listener};
 use crate::ingest::{Ingest, Rejected};
 use crate::reading::Precision;
 use crate::telemetry::Metrics;
 
-/// How lines are taken. From the config sections `[tcp]`, `[limits]` and `[server]`.
+/// From the config sections `[tcp]`, `[limits]` and `[server]`.
 #[derive(Debug, Clone)]
-pub struct Options {
-    /// The database of those who name none.
+pub struct TcpOptions {
+    /// The database of connections that name none.
     pub database: String,
-    /// The precision of those who name none.
+    /// The precision of connections that name none.
     pub precision: Precision,
-    /// Most bytes that are handed over together, if that is less than what suits: as of a request's body.
+    /// Most bytes of a batch, as of an HTTP body (`limits.body_bytes`); the batch size has a smaller fixed limit, too.
     pub batch_bytes: usize,
-    /// Most bytes of a line.
     pub line_bytes: usize,
-    /// Where HTTP is served, for those who came to the wrong port.
+    /// Where HTTP is served, for the answer to HTTP requests on this port.
     pub http: SocketAddr,
 }
 
-/// What all connections share. Cheap to clone.
+/// State shared by all connections. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct Service(Arc<Shared>);
+pub struct TcpService(Arc<TcpShared>);
 
 #[derive(Debug)]
-struct Shared {
+struct TcpShared {
     ingest: Arc<Ingest>,
-    access: Arc<Registry>,
+    access: Arc<TokenRegistry>,
     audit: Arc<Audit>,
-    options: Options,
+    options: TcpOptions,
     metrics: Metrics,
     started: Instant,
-    /// When refused lines were last told of, in milliseconds since the start, plus one.
+    /// When refused lines were last logged, in milliseconds since `started`, plus one; 0 for never.
     told: AtomicU64,
 }
 
-/// How often refused lines are told of in the log.
+/// Shortest time between two log messages about refused lines.
 const TELL_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Takes lines until `stop` turns true; what was read by then is handed over.
-pub async fn serve(listener: Listener, seats: Arc<Seats>, service: Service, stop: watch::Receiver<bool>) {
+/// Serves connections until `stop` turns true; lines read by then still go to ingest.
+pub async fn serve(listener: Listener, seats: Arc<ConnectionLimits>, service: TcpService, stop: watch::Receiver<bool>) {
     let stopping = stop.clone();
     let handle = move |connection| conversation::converse(connection, service.clone(), stopping.clone());
     edge::serve(listener, seats, stop, handle).await;
 }
 
-impl Service {
-    /// Over the write path, for those who may.
+impl TcpService {
     #[must_use]
-    pub fn new(ingest: Arc<Ingest>, who: (Arc<Registry>, Arc<Audit>), options: Options, metrics: Metrics) -> Self {
+    pub fn new(
+        ingest: Arc<Ingest>,
+        who: (Arc<TokenRegistry>, Arc<Audit>),
+        options: TcpOptions,
+        metrics: Metrics,
+    ) -> Self {
         let (started, told) = (Instant::now(), AtomicU64::new(0));
         let (access, audit) = who;
-        Self(Arc::new(Shared { ingest, access, audit, options, metrics, started, told }))
+        Self(Arc::new(TcpShared { ingest, access, audit, options, metrics, started, told }))
     }
 }
 
-impl Shared {
-    /// Who sends lines into a database, if they may.
+impl TcpShared {
+    /// The sender, if it may write to the database.
     fn authorize(&self, token: Option<&str>, peer: &edge::Peer, database: &str) -> Result<Caller, Refused> {
         let caller = self.access.caller(token, &peer.certificate_names, now_seconds()).map_err(|denied| {
             self.note_denied(denied.label(), token, peer);
-            Refused("authorization failed: begin with a line of 'auth TOKEN', of a token that counts".to_owned())
+            Refused("authorization failed: start with the line 'auth TOKEN' and a valid token".to_owned())
         })?;
         if caller.may_write(database) {
             return Ok(caller);
@@ -92,7 +96,8 @@ impl Shared {
         self.audit.note_denied(&denied, Instant::now());
     }
 
-    /// Tells of refused lines, of one now and then: their sender is not told, and may go on for ever.
+    /// Logs one refused line as an example, at most once per [`TELL_INTERVAL`]: the sender gets no answer and may go on
+    /// for ever.
     fn tell(&self, rejected: &Rejected, peer: &edge::Peer) {
         let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
         let now = millis(self.started.elapsed()) + 1;
@@ -104,7 +109,7 @@ impl Shared {
         let example = rejected.told.first();
         let reason = example.map(crate::reading::Rejection::message).unwrap_or_default();
         let line = example.map(|rejection| rejection.text.as_str()).unwrap_or_default();
-        // A secret that came too late to be one.
+        // An `auth` line that was not the first line still holds a token.
         let line = if line.starts_with("auth ") { "auth ***" } else { line };
         tracing::warn!(address = %peer.address, count = rejected.count, reason, line, "lines over TCP were refused");
     }

@@ -1,5 +1,4 @@
-//! Logs: text for people, JSON for machines, on stderr. Knows the level and the format it is given;
-//! what is logged, and where, is for the other parts.
+//! Sets up logging to stderr, as text for people or JSON for machines.
 
 use std::io::{self, IsTerminal};
 
@@ -11,8 +10,8 @@ use tracing_subscriber::{EnvFilter, Layer, fmt, registry};
 
 use crate::config::LogFormat;
 
-/// Sends everything logged from here on to stderr, filtered by `level` (`telemetry.log_level`, which
-/// the config has judged). A second call changes nothing.
+/// Sends all log messages from now on to stderr, filtered by `level` (`telemetry.log_level`, already validated). A
+/// second call has no effect.
 pub fn start(level: &str, format: LogFormat) {
     let is_terminal = io::stderr().is_terminal();
     let is_json = match format {
@@ -20,14 +19,14 @@ pub fn start(level: &str, format: LogFormat) {
         LogFormat::Text => false,
         LogFormat::Json => true,
     };
-    // By https://no-color.org, any value but the empty one asks for plain text.
+    // https://no-color.org: any non-empty value asks for output without colours.
     let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-    // An error says only that somebody already receives the logs, in a test for example.
+    // Fails only if a subscriber is set already, for example in a test.
     let _ = subscriber(level, is_json, is_terminal && !plain, io::stderr).try_init();
 }
 
-/// The receiver of logs. In JSON the event's fields stand at the top, and those of its innermost span
-/// (the request, with its id) under `span`; in text the spans stand in front of the message.
+/// In JSON, the fields of the event are at the top level, and those of its innermost span (the request, with its id)
+/// are under `span`. In text, the spans precede the message.
 fn subscriber<W>(level: &str, is_json: bool, colours: bool, writer: W) -> impl Subscriber + Send + Sync
 where
     W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
@@ -38,7 +37,7 @@ where
     } else {
         lines.with_ansi(colours).boxed()
     };
-    // In their traces there are heads of requests, and tokens in those.
+    // At lower levels these crates log request heads, which contain tokens.
     let filter = [level, "h2=info", "hyper=info", "hyper_util=info"].join(",");
     registry().with(EnvFilter::new(filter)).with(lines)
 }
@@ -63,7 +62,7 @@ mod tests {
         }
     }
 
-    /// What one request logs that says one thing at info and one at debug.
+    /// The log of a request that logs one message at info and one at debug.
     fn logged(level: &str, is_json: bool) -> String {
         let captured = Captured::default();
         let writer = captured.clone();

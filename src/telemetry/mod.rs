@@ -1,7 +1,6 @@
-//! What the service says about itself: metrics for Prometheus, logs for people. A leaf: every
-//! room may use it, it uses none.
+//! Metrics for Prometheus, and logs. Every module may use this one; it uses only `config`.
 
 pub mod logs;
 pub mod metrics;
 
-pub use metrics::{Account, Backlog, Metrics};
+pub use metrics::{Account, LagMetrics, Metrics};

@@ -1,51 +1,49 @@
-//! What a check may find: differences, which are wrong, and notes, which are lawful and worth knowing.
+//! What a check may find: differences, which are errors, and notes, which are allowed states worth knowing.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// A document is not what it should be.
+/// An error in a stored document.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Difference {
     /// The id of the page, or the key of the sensor.
     pub document: String,
-    /// What about it.
     pub what: What,
-    /// What should be there.
     pub expected: String,
-    /// What is there.
     pub found: String,
 }
 
-/// What about a document is wrong.
+/// The part of a document that is wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum What {
-    /// It cannot be read.
+    /// The document cannot be read.
     Unreadable,
-    /// Key, `_id`, sensor, start, end, number and the place where it stands contradict each other.
+    /// Key, `_id`, sensor, start, end, page number and collection contradict each other.
     Identity,
-    /// A reading is of another hour.
+    /// A reading belongs to another hour.
     Hour,
-    /// Readings are out of order, or one is there twice, or has a field twice.
+    /// Readings are out of order, or a timestamp occurs twice, or a reading has a field twice.
     Order,
-    /// A timestamp stands on two pages.
+    /// A timestamp is on two pages.
     TwoPages,
-    /// It has no readings.
+    /// The page has no readings.
     Empty,
     /// `count`, `first` or `last`.
     Count,
     /// The summary of a field.
     Summary,
-    /// What it says of its stamps. Made anew, its readings are taken for older than every stamp above the last that it names.
+    /// The stored stamps. If they are unreadable, a repair settles all readings of the page: they count as older than
+    /// any stamp above the page's last one.
     Stamps,
-    /// It is larger than a page may be.
+    /// The page is larger than `page.hard_bytes`.
     Size,
     /// More than one page of the bucket is open.
     Open,
     /// `hasOverflow`.
     Overflow,
-    /// A page of the bucket is missing, or there twice.
+    /// A page of the bucket is missing or occurs twice.
     Numbers,
-    /// The bucket has pages and no page 0, by which all others are found.
+    /// The bucket has pages but no page 0, without which queries do not find the others.
     NoFirst,
     /// A sensor with pages has no document.
     NoSensor,
@@ -54,7 +52,7 @@ pub enum What {
 }
 
 impl What {
-    /// Whether it can be made anew from what is there, without a reading being changed.
+    /// Whether a repair can recompute it from the readings, without changing a reading.
     #[must_use]
     pub fn is_mendable(self) -> bool {
         matches!(
@@ -87,63 +85,60 @@ impl fmt::Display for What {
     }
 }
 
-/// What is lawful and worth knowing.
+/// An allowed state that is worth knowing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Note {
-    /// `page.max_readings` may have been another when the page was filled.
+    /// The page has more than `page.max_readings`, which may have been larger when the page was filled.
     ManyReadings,
-    /// A process ended between the mark and the further page.
+    /// Page 0 has the overflow mark, but there is no second page: a process ended between the two writes.
     MarkedAhead,
-    /// First or last seen are not what the pages say.
+    /// `firstSeen` or `lastSeen` is behind the pages.
     SeenLags,
-    /// The pages have a later reading than the recent ones.
+    /// The recent readings are behind the pages.
     RecentLags,
     /// A field has another family in the pages than in the document.
     Family,
-    /// An older program has added up sums: queries read the readings instead, until the page is written again.
+    /// An older version computed the sums, which are not exact. Queries read the readings instead, until the page is
+    /// written again.
     OlderSums,
-    /// Its stamps are wrong, and a deletion that may be about it is remembered.
+    /// The stamps are wrong, but are not repaired while a deletion in this database is remembered.
     Deletion,
 }
 
 impl fmt::Display for Note {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::ManyReadings => "page has more readings than page.max_readings, which may have been changed",
-            Self::MarkedAhead => "page 0 is marked hasOverflow and there is no further page yet",
-            Self::SeenLags => "sensor document lags behind in firstSeen or lastSeen",
-            Self::RecentLags => "sensor document lags behind in its recent readings",
-            Self::OlderSums => "page has sums that an older version added up, so queries read its readings",
+            Self::ManyReadings => "page has more readings than page.max_readings, which may have been changed since",
+            Self::MarkedAhead => "page 0 is marked hasOverflow, but there is no second page yet",
+            Self::SeenLags => "sensor document: firstSeen or lastSeen is behind the pages",
+            Self::RecentLags => "sensor document: the recent readings are behind the pages",
+            Self::OlderSums => "page has inexact sums of an older version, so queries read its readings instead",
             Self::Deletion => {
-                "page with wrong stamps is left until no deletion is remembered: keep an instance running, repair again"
+                "page with wrong stamps is not repaired while a deletion is remembered: keep an instance running, retry"
             }
-            Self::Family => "field is of another family in the pages than in the sensor's document",
+            Self::Family => "field has another type (family) in the pages than in the sensor document",
         })
     }
 }
 
-/// All that was found.
+/// Everything that a check found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Findings {
-    /// What is wrong.
     pub differences: Vec<Difference>,
-    /// How often each note was made, and about which document first.
+    /// For each note, the number of documents, and the first of them.
     pub notes: BTreeMap<Note, (u64, String)>,
 }
 
 impl Findings {
-    /// One more difference.
     pub fn differs(&mut self, document: &str, what: What, expected: impl Into<String>, found: impl Into<String>) {
         let (expected, found) = (expected.into(), found.into());
         self.differences.push(Difference { document: document.to_owned(), what, expected, found });
     }
 
-    /// One more note.
     pub fn note(&mut self, document: &str, note: Note) {
         self.notes.entry(note).or_insert_with(|| (0, document.to_owned())).0 += 1;
     }
 
-    /// Takes in what was found elsewhere.
     pub fn add(&mut self, other: Self) {
         self.differences.extend(other.differences);
         for (note, (count, first)) in other.notes {

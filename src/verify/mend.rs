@@ -1,11 +1,11 @@
-//! Makes anew what can be, by compare-and-set: what a page says of its readings, marks, and sensors'
-//! documents; and gives a bucket a page 0 that has none. No reading is changed or deleted.
+//! Repairs what the readings determine, by compare-and-set: a page's counts, summaries, stamps and marks, and sensor
+//! documents. Also gives a bucket without page 0 one. Never changes or deletes a reading.
 
+use super::finding::Findings;
 use super::finding::What;
 use super::pages::{PageBounds, check_bucket, is_sound, set_of};
-use super::sensors::Seen;
-use super::walk::mendable;
-use crate::bucket::kept::{Cursor, KeptBucket, KeptPage};
+use super::sensors::SeenSensor;
+use crate::bucket::raw::{Cursor, RawBucket, RawPage};
 use crate::bucket::store::{BucketId, PageWrite, Written};
 use crate::bucket::{Bucket, SensorDocument, StorageError, Store, StoredPage};
 use crate::clock;
@@ -13,27 +13,27 @@ use crate::reading::Hour;
 use crate::reading::stamp::first_of;
 use crate::reading::time::MILLI_NS;
 
-/// How often others may be faster before a document is left as it is.
+/// How often a repair of a document is tried while others write to it.
 const ATTEMPTS_MAX: usize = 5;
 
-/// The bucket as it is now, all pages of one moment; without pages when it is gone.
-pub(super) async fn read_again(store: &dyn Store, database: &str, from: &Cursor) -> Result<KeptBucket, StorageError> {
+/// Reads the bucket again, all pages at the same moment. A bucket that is gone has no pages.
+pub(super) async fn read_again(store: &dyn Store, database: &str, from: &Cursor) -> Result<RawBucket, StorageError> {
     let part = store.walk_buckets(database, Some(from), 1).await?;
     let found = part.found.into_iter().find(|bucket| bucket.from == *from);
-    Ok(found.unwrap_or_else(|| KeptBucket { from: from.clone(), pages: Vec::new() }))
+    Ok(found.unwrap_or_else(|| RawBucket { from: from.clone(), pages: Vec::new() }))
 }
 
-/// Writes the pages of which something can be made anew, and gives the bucket as it is then.
+/// Writes the pages that can be repaired, and returns the bucket as it is stored afterwards.
 pub(super) async fn mend_bucket(
     store: &dyn Store,
     database: &str,
-    mut bucket: KeptBucket,
+    mut bucket: RawBucket,
     bounds: &PageBounds,
-) -> Result<KeptBucket, StorageError> {
+) -> Result<RawBucket, StorageError> {
     for _ in 0..ATTEMPTS_MAX {
         let findings = check_bucket(&bucket, bounds);
         let numbers = mendable(&bucket, &findings);
-        let sound: Vec<&KeptPage> = bucket.pages.iter().flatten().filter(|page| is_sound(page)).collect();
+        let sound: Vec<&RawPage> = bucket.pages.iter().flatten().filter(|page| is_sound(page)).collect();
         let sound_all = sound.len() == bucket.pages.len();
         let Some(first) = sound.first().filter(|_| !numbers.is_empty()) else { break };
         let id = BucketId { sensor: first.sensor.clone(), hour: first.hour() };
@@ -52,7 +52,7 @@ pub(super) async fn mend_bucket(
         for written in store.write_pages(database, &writes).await {
             match written {
                 Written::Failed(error) if error.is_away() => return Err(error),
-                // What was not written is still wrong when it is read again.
+                // The bucket is read again, so a page that was not written is found wrong again.
                 Written::Yes | Written::Conflict | Written::Failed(_) => {}
             }
         }
@@ -61,10 +61,10 @@ pub(super) async fn mend_bucket(
     Ok(bucket)
 }
 
-fn stored(page: &KeptPage) -> StoredPage {
+fn stored(page: &RawPage) -> StoredPage {
     let mut readings = set_of(page);
     if page.order.is_err() {
-        // Nobody knows how old its cells are: what is written from now on is later.
+        // The ages of the cells are unknown, so they count as older than anything that is written from now on.
         readings.raise_floor(first_of(u64::try_from(clock::now_ns() / MILLI_NS).unwrap_or_default()));
     }
     StoredPage {
@@ -78,12 +78,12 @@ fn stored(page: &KeptPage) -> StoredPage {
     }
 }
 
-/// Makes the document that a sensor with pages lacks, or adds the fields that it lacks; whether
-/// there is one with all of them at the end.
+/// Creates the missing document of a sensor with pages, or adds the missing fields to it. Returns whether the sensor
+/// now has a document with all fields.
 pub(super) async fn mend_sensor(
     store: &dyn Store,
     database: &str,
-    seen: &Seen,
+    seen: &SeenSensor,
     recent: usize,
 ) -> Result<bool, StorageError> {
     for _ in 0..ATTEMPTS_MAX {
@@ -110,11 +110,11 @@ pub(super) async fn mend_sensor(
     Ok(false)
 }
 
-/// What the pages say, with the latest readings of the latest hour.
+/// A document by what the pages say, with the most recent readings of the latest hour.
 async fn new_document(
     store: &dyn Store,
     database: &str,
-    seen: &Seen,
+    seen: &SeenSensor,
     recent: usize,
 ) -> Result<SensorDocument, StorageError> {
     let mut tail = Vec::new();
@@ -125,7 +125,7 @@ async fn new_document(
                 tail = buckets.into_iter().flat_map(|pages| Bucket::from_stored(pages).tail(recent)).collect()
             }
             Err(error) if error.is_away() => return Err(error),
-            // Without them the document lags behind, which is lawful.
+            // Without them the document is behind the pages, which is allowed.
             Err(_) => {}
         }
     }
@@ -138,4 +138,11 @@ async fn new_document(
         recent: tail,
         outlier: None,
     })
+}
+
+/// The numbers of the sound pages with something that can be repaired.
+pub(super) fn mendable(bucket: &RawBucket, findings: &Findings) -> Vec<u32> {
+    let is_meant = |key: &str| findings.differences.iter().any(|d| d.what.is_mendable() && d.document == *key);
+    let sound = bucket.pages.iter().flatten().filter(|page| is_sound(page));
+    sound.filter(|page| is_meant(&page.key)).map(|page| page.number).collect()
 }

@@ -1,6 +1,5 @@
-//! Whether everything in a store is what it should be: every page and every sensor's document is
-//! read and checked, and what can be made anew is, if asked. Checks (`pages`, `sensors`) are pure;
-//! `walk` reads, `mend` writes, `print` tells. Knows no store but by the trait.
+//! Checks every page and every sensor document of a store, and repairs what it can if asked. The checks (`pages`,
+//! `sensors`) are pure; `walk` reads, `mend` writes, `print` reports. Uses the store only through the trait.
 
 pub mod finding;
 pub mod pages;
@@ -8,39 +7,29 @@ pub mod sensors;
 
 mod mend;
 mod print;
+mod progress_bar;
 mod unflushed;
 mod walk;
 
 use std::io::Write;
 
 pub use self::pages::PageBounds;
-pub use self::print::Progress;
 pub use self::unflushed::unflushed_records;
-pub use self::walk::{DatabaseReport, Tally};
+pub use self::walk::{DatabaseReport, Tally, VerifyOptions};
+pub use crate::verify::progress_bar::ProgressBar;
 
 use crate::bucket::{StorageError, Store};
-use crate::log::Inspected;
+use crate::wal::Inspected;
 
-/// What to check against, and whether to mend.
-#[derive(Debug, Clone, Copy)]
-pub struct Options {
-    /// The bounds of a page.
-    pub bounds: PageBounds,
-    /// Most recent readings in a sensor's document.
-    pub recent: usize,
-    /// Whether what can be made anew is.
-    pub repair: bool,
-}
-
-/// Checks all databases and tells on `out` what was found; whether nothing is wrong any more.
+/// Checks all databases and prints the findings to `out`. Returns true if nothing is wrong (any more).
 ///
 /// # Errors
-/// The store does not answer, and the check was not completed. What had been found was told.
+/// If the store fails. The check is then incomplete; what it found so far is printed.
 pub async fn run(
     store: &dyn Store,
-    options: &Options,
+    options: &VerifyOptions,
     log: Option<&Inspected>,
-    progress: &mut Progress,
+    progress: &mut ProgressBar,
     out: &mut (dyn Write + Send),
 ) -> Result<bool, StorageError> {
     progress.begin(store.estimate_pages().await?);

@@ -1,27 +1,26 @@
-//! Checks of a bucket's pages: pure, documents in, findings out.
+//! Pure checks of a bucket's pages.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Display;
 
 use super::finding::{Findings, Note, What};
-use crate::bucket::kept::{KeptBucket, KeptPage};
+use crate::bucket::raw::{RawBucket, RawPage};
 use crate::bucket::summary::Figures;
 use crate::bucket::{Readings, StorageError};
 use crate::reading::time::{MILLI_NS, write_rfc3339, write_seconds};
 use crate::reading::{Hour, Value};
 
-/// The bounds of a page. Config section `[page]`.
+/// Two keys of the config section `[page]`.
 #[derive(Debug, Clone, Copy)]
 pub struct PageBounds {
-    /// Readings at which a page closes.
     pub max_readings: usize,
-    /// Bytes that no page of several readings goes past.
+    /// A page of a single reading may be larger.
     pub hard_bytes: usize,
 }
 
-/// Checks every page by itself, and all of them together.
+/// Checks each page on its own, and all pages together.
 #[must_use]
-pub fn check_bucket(bucket: &KeptBucket, bounds: &PageBounds) -> Findings {
+pub fn check_bucket(bucket: &RawBucket, bounds: &PageBounds) -> Findings {
     let mut findings = Findings::default();
     for page in &bucket.pages {
         match page {
@@ -32,8 +31,8 @@ pub fn check_bucket(bucket: &KeptBucket, bounds: &PageBounds) -> Findings {
             Err(error) => findings.differs("a page", What::Unreadable, "a page that can be read", error.to_string()),
         }
     }
-    let pages: Vec<&KeptPage> = bucket.pages.iter().flatten().collect();
-    // A page that cannot be read may be any.
+    let pages: Vec<&RawPage> = bucket.pages.iter().flatten().collect();
+    // An unreadable page may have any number.
     let all_read = pages.len() == bucket.pages.len();
     if all_read {
         check_numbers(&pages, &mut findings);
@@ -43,21 +42,20 @@ pub fn check_bucket(bucket: &KeptBucket, bounds: &PageBounds) -> Findings {
     findings
 }
 
-/// Whether a page is what its key says, and its readings a set in time order: whatever else is
-/// wrong with it can then be made anew.
+/// Whether a page fits its key and its readings are a set in time order. Then everything else can be recomputed.
 #[must_use]
-pub fn is_sound(page: &KeptPage) -> bool {
+pub fn is_sound(page: &RawPage) -> bool {
     let mut findings = Findings::default();
     check_identity(page, &mut findings);
     check_order(page, &mut findings);
     findings.differences.is_empty() && !page.readings.is_empty()
 }
 
-/// The readings of a sound page as a set with their stamps, and with summaries made anew. Where the stamps cannot be read,
-/// every cell is as old as the last of them may be: what is not flushed anywhere and older is then set aside and told, and
-/// wins over nothing.
+/// The readings of a sound page with their stamps and recomputed summaries. If the stamps are unreadable, all cells
+/// become settled at the page's last stamp: an older unflushed reading then never overwrites one of them, but becomes a
+/// dead letter.
 #[must_use]
-pub fn set_of(page: &KeptPage) -> Readings {
+pub fn set_of(page: &RawPage) -> Readings {
     let mut set: Readings = page.readings.iter().cloned().collect();
     if let Ok(Some(order)) = &page.order
         && set.decode_stamps(order.floor, &order.stamps).is_err()
@@ -67,14 +65,14 @@ pub fn set_of(page: &KeptPage) -> Readings {
     set
 }
 
-fn check_page(page: &KeptPage, bounds: &PageBounds, findings: &mut Findings) {
+fn check_page(page: &RawPage, bounds: &PageBounds, findings: &mut Findings) {
     check_identity(page, findings);
     check_order(page, findings);
     let hour = page.hour();
     let mut strangers = page.readings.iter().map(|reading| reading.time).filter(|time| Hour::of(*time) != hour);
     if let Some(first) = strangers.next() {
         let (expected, more) = (span(page), strangers.count());
-        findings.differs(&page.key, What::Hour, expected, format!("{} and {more} more outside of it", time(first)));
+        findings.differs(&page.key, What::Hour, expected, format!("{} and {more} more outside this hour", time(first)));
     }
     if page.readings.is_empty() {
         findings.differs(&page.key, What::Empty, "at least one reading", "none");
@@ -93,15 +91,15 @@ fn check_page(page: &KeptPage, bounds: &PageBounds, findings: &mut Findings) {
     }
 }
 
-fn check_identity(page: &KeptPage, findings: &mut Findings) {
+fn check_identity(page: &RawPage, findings: &mut Findings) {
     let mut same = |what: &str, found: &str, expected: &str| {
         if found != expected {
             findings.differs(&page.key, What::Identity, format!("{what} {expected}"), found.to_owned());
         }
     };
     same("_id", &page.id, &page.key);
-    same("sensor, start and page that make", &page.own_id, &page.key);
-    same("measurement and tags that make", &page.sensor.key, &page.sensor_key);
+    same("sensor, start and page that give", &page.own_id, &page.key);
+    same("measurement and tags that give", &page.sensor.key, &page.sensor_key);
     let hour = page.hour();
     same("start", &millis(page.start_ms), &millis(hour.start_ms()));
     same("end", &millis(page.end_ms), &millis(hour.next().start_ms()));
@@ -111,7 +109,7 @@ fn check_identity(page: &KeptPage, findings: &mut Findings) {
     }
 }
 
-fn check_order(page: &KeptPage, findings: &mut Findings) {
+fn check_order(page: &RawPage, findings: &mut Findings) {
     for pair in page.readings.windows(2) {
         let (before, at) = (pair[0].time, pair[1].time);
         if before >= at {
@@ -131,12 +129,12 @@ fn check_order(page: &KeptPage, findings: &mut Findings) {
     }
 }
 
-fn check_count(page: &KeptPage, readings: &Readings, findings: &mut Findings) {
+fn check_count(page: &RawPage, readings: &Readings, findings: &mut Findings) {
     let times = readings.times();
     let floored = |time: Option<&i64>| time.map(|time| time.div_euclid(MILLI_NS));
     let mut same = |name: &str, expected: Option<String>, found: Option<String>| {
         if expected != found {
-            let text = |value: Option<String>| value.unwrap_or_else(|| "nothing of the kind".to_owned());
+            let text = |value: Option<String>| value.unwrap_or_else(|| "no valid value".to_owned());
             findings.differs(&page.key, What::Count, format!("{name} {}", text(expected)), text(found));
         }
     };
@@ -145,7 +143,7 @@ fn check_count(page: &KeptPage, readings: &Readings, findings: &mut Findings) {
     same("last", floored(times.last()).map(millis), page.last_ms.map(millis));
 }
 
-fn check_summary(page: &KeptPage, readings: &Readings, findings: &mut Findings) {
+fn check_summary(page: &RawPage, readings: &Readings, findings: &mut Findings) {
     let mut stored: BTreeMap<&str, Option<&Figures>> = BTreeMap::new();
     for (name, figures) in &page.summary {
         if stored.insert(name, figures.as_ref()).is_some() {
@@ -162,19 +160,19 @@ fn check_summary(page: &KeptPage, readings: &Readings, findings: &mut Findings) 
             continue;
         }
         if found.flatten() != Some(&expected) {
-            let text = found.map_or_else(|| "none".into(), |f| f.map_or_else(|| "no summary".into(), figures));
+            let text = found.map_or_else(|| "none".into(), |f| f.map_or_else(|| "malformed".into(), figures));
             findings.differs(&page.key, What::Summary, format!("{name}: {}", figures(&expected)), text);
         }
     }
     for (name, found) in stored {
-        let text = found.map_or_else(|| "something else".into(), figures);
-        findings.differs(&page.key, What::Summary, format!("{name}: none, since it has no number"), text);
+        let text = found.map_or_else(|| "a malformed summary".into(), figures);
+        findings.differs(&page.key, What::Summary, format!("{name}: none, since it has no numeric value"), text);
     }
 }
 
-fn check_stamps(page: &KeptPage, readings: &Readings, findings: &mut Findings) {
+fn check_stamps(page: &RawPage, readings: &Readings, findings: &mut Findings) {
     let mut differs =
-        |found: String| findings.differs(&page.key, What::Stamps, "an order that its readings have", found);
+        |found: String| findings.differs(&page.key, What::Stamps, "stamps that are those of its readings", found);
     let order = match &page.order {
         Ok(None) => return,
         Ok(Some(order)) => order,
@@ -188,13 +186,13 @@ fn check_stamps(page: &KeptPage, readings: &Readings, findings: &mut Findings) {
         [("first", order.oldest, set.stamps().oldest()), ("last", order.last, set.stamps().greatest())]
     {
         if said != is {
-            differs(format!("{name} {said}, and its stamps say {is}"));
+            differs(format!("{name} {said}, but by its stamps {is}"));
         }
     }
 }
 
-/// Whether it is the summary that an older program has made of these cells: its floats added up one by one, integers beside
-/// them as the doubles nearest to them.
+/// Whether an older version computed this summary of these cells. It added floats one by one, and integers among them
+/// as their nearest doubles.
 fn is_of_older(found: &Figures, expected: &Figures, cells: &[Option<Value>]) -> bool {
     if found.rest.is_some() {
         return false;
@@ -205,7 +203,7 @@ fn is_of_older(found: &Figures, expected: &Figures, cells: &[Option<Value>]) -> 
     let sum = sum.unwrap_or_else(|| expected.sum.clone());
     let values = |of: &Figures| [of.min.clone(), of.max.clone(), of.first.clone(), of.last.clone()];
     let same = Figures::with_mean(expected.count, values(expected), sum, None);
-    // Of two zeros it took the first one for the least and for the greatest.
+    // Of 0.0 and -0.0, it took the first one as the minimum and as the maximum.
     let is_zero = |value: &Value| double(value) == Some(0.0);
     let alike = |a: &Value, b: &Value| a == b || (is_zero(a) && is_zero(b));
     alike(&found.min, &same.min)
@@ -213,7 +211,7 @@ fn is_of_older(found: &Figures, expected: &Figures, cells: &[Option<Value>]) -> 
         && *found == Figures { min: found.min.clone(), max: found.max.clone(), ..same }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "the nearest double is what it counted with")]
+#[expect(clippy::cast_precision_loss, reason = "the older version used the nearest double")]
 fn double(value: &Value) -> Option<f64> {
     match value {
         Value::Float(v) => Some(*v),
@@ -223,7 +221,7 @@ fn double(value: &Value) -> Option<f64> {
     }
 }
 
-fn check_numbers(pages: &[&KeptPage], findings: &mut Findings) {
+fn check_numbers(pages: &[&RawPage], findings: &mut Findings) {
     let mut numbers: Vec<u32> = pages.iter().map(|page| page.number).collect();
     numbers.sort_unstable();
     if !numbers.iter().zip(0..).all(|(number, place)| *number == place) {
@@ -233,7 +231,7 @@ fn check_numbers(pages: &[&KeptPage], findings: &mut Findings) {
     }
 }
 
-fn check_marks(pages: &[&KeptPage], several: bool, findings: &mut Findings) {
+fn check_marks(pages: &[&RawPage], several: bool, findings: &mut Findings) {
     let open: Vec<u32> = pages.iter().filter(|page| !page.closed).map(|page| page.number).collect();
     if open.len() > 1 {
         findings.differs(&pages[0].key, What::Open, "at most one open page", format!("open: pages {}", list(&open)));
@@ -241,17 +239,17 @@ fn check_marks(pages: &[&KeptPage], several: bool, findings: &mut Findings) {
     for page in pages {
         match (page.number, page.has_overflow) {
             (0, false) if several => {
-                findings.differs(&page.key, What::Overflow, "true, since there are further pages", "false");
+                findings.differs(&page.key, What::Overflow, "true, since there are more pages", "false");
             }
             (0, true) if !several => findings.note(&page.key, Note::MarkedAhead),
-            (1.., true) => findings.differs(&page.key, What::Overflow, "false but on page 0", "true"),
+            (1.., true) => findings.differs(&page.key, What::Overflow, "false on every page but 0", "true"),
             (_, _) => {}
         }
     }
 }
 
-/// Times that stand on two pages, told once per pair of pages.
-fn check_times(pages: &[&KeptPage], findings: &mut Findings) {
+/// Finds timestamps that are on two pages; one difference per pair of pages.
+fn check_times(pages: &[&RawPage], findings: &mut Findings) {
     if pages.len() < 2 {
         return;
     }
@@ -266,7 +264,7 @@ fn check_times(pages: &[&KeptPage], findings: &mut Findings) {
         }
     }
     for ((first, p), (count, at)) in pairs {
-        let found = format!("{count} also on page {}, {} for one", pages[first].number, time(at));
+        let found = format!("{count} also on page {}, for example {}", pages[first].number, time(at));
         findings.differs(&pages[p].key, What::TwoPages, "every timestamp on one page", found);
     }
 }
@@ -275,8 +273,8 @@ fn list(numbers: &[impl Display]) -> String {
     numbers.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
-fn span(page: &KeptPage) -> String {
-    format!("readings from {} on and before {}", millis(page.start_ms), millis(page.end_ms))
+fn span(page: &RawPage) -> String {
+    format!("readings from {} to before {}", millis(page.start_ms), millis(page.end_ms))
 }
 
 fn time(time: i64) -> String {
@@ -285,7 +283,7 @@ fn time(time: i64) -> String {
     text
 }
 
-/// From milliseconds, since an hour may begin before the range of nanoseconds.
+/// Takes milliseconds, because an hour may begin before the first timestamp that nanoseconds can represent.
 fn millis(ms: i64) -> String {
     let mut text = String::new();
     write_seconds(&mut text, ms.div_euclid(1000));
@@ -299,7 +297,7 @@ fn millis(ms: i64) -> String {
 fn figures(figures: &Figures) -> String {
     let Figures { count, min, max, sum, rest, avg, first, last } = figures;
     let rest = match (sum, rest) {
-        (_, None) => " without a rest".to_owned(),
+        (_, None) => " without rest of the exact sum".to_owned(),
         (Value::Float(sum), Some(rest)) => {
             rest.doubles(*sum).map(|part| format!(" and {part:?}")).collect::<Vec<_>>().concat()
         }
@@ -309,7 +307,7 @@ fn figures(figures: &Figures) -> String {
     format!("count {count}, min {min}, max {max}, sum {sum}{rest}, avg {avg}, first {first}, last {last}")
 }
 
-/// So that no two values that differ look alike.
+/// Formats a value such that different values never look the same.
 fn value(value: &Value) -> String {
     match value {
         Value::Float(v) => format!("{v:?}"),

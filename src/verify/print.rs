@@ -1,71 +1,15 @@
-//! What a person sees: how far it is, a table by database, and the first differences in full.
+//! The output for people: a progress bar, a table of the databases, and the first differences in full.
 
 use std::fmt::Arguments;
-use std::io::{IsTerminal, Write};
-use std::time::{Duration, Instant};
+use std::io::Write;
 
 use super::finding::Difference;
 use super::walk::{DatabaseReport, FULL_MAX, Tally};
-use crate::log::{Damage, Inspected, Verdict};
+use crate::wal::{Damage, Inspected, Verdict};
 
-const BAR: usize = 30;
-/// No eye follows more.
-const REDRAWN_AFTER: Duration = Duration::from_millis(100);
-
-/// A bar on the standard error, when that is a terminal.
-#[derive(Debug)]
-pub struct Progress {
-    is_shown: bool,
-    all: u64,
-    /// Pages of the databases that are done.
-    done: u64,
-    drawn: Option<Instant>,
-}
-
-impl Default for Progress {
-    fn default() -> Self {
-        Self { is_shown: std::io::stderr().is_terminal(), all: 0, done: 0, drawn: None }
-    }
-}
-
-impl Progress {
-    pub(super) fn begin(&mut self, all: u64) {
-        self.all = all;
-    }
-
-    pub(super) fn pages(&mut self, database: &str, pages: u64) {
-        if !self.is_shown || self.drawn.is_some_and(|drawn| drawn.elapsed() < REDRAWN_AFTER) {
-            return;
-        }
-        self.drawn = Some(Instant::now());
-        let (read, all) = (self.done + pages, self.all.max(self.done + pages).max(1));
-        let full = usize::try_from(read * BAR as u64 / all).unwrap_or(BAR);
-        let percent = read * 100 / all;
-        // `\x1b[K` takes away what is left of a longer line.
-        let bar = format!("{}{}", "#".repeat(full), ".".repeat(BAR - full));
-        draw(&format!("\r[{bar}] {percent:3} %  {read} of {all} pages  {database}\x1b[K"));
-    }
-
-    pub(super) fn database_done(&mut self, pages: u64) {
-        self.done += pages;
-    }
-
-    pub(super) fn end(&mut self) {
-        if self.drawn.take().is_some() {
-            draw("\r\x1b[K");
-        }
-    }
-}
-
-fn draw(text: &str) {
-    let mut err = std::io::stderr();
-    // Nobody is there to be told that nobody is there.
-    let _ = err.write_all(text.as_bytes()).and_then(|()| err.flush());
-}
-
-/// The table, the notes, and what was repaired and what is wrong.
+/// Prints the table, the notes, the repairs, the differences and the state of the WAL.
 pub(super) fn report(out: &mut dyn Write, reports: &[DatabaseReport], log: Option<&Inspected>, repair: bool) {
-    // A report that nobody reads any more is no reason to stop.
+    // The check goes on if stdout is closed.
     let mut line = |text: Arguments<'_>| drop(writeln!(out, "{text}"));
     let width = reports.iter().map(|report| report.name.chars().count()).max().unwrap_or(0).max("database".len());
     let repaired = |text: String| if repair { format!(" {text:>12}") } else { String::new() };
@@ -88,16 +32,16 @@ pub(super) fn report(out: &mut dyn Write, reports: &[DatabaseReport], log: Optio
     tally(&mut line, "repaired", reports, |report| &report.repaired);
     tally(&mut line, "difference", reports, |report| &report.differences);
     match log {
-        None => line(format_args!("log: there is none")),
+        None => line(format_args!("log: none")),
         Some(log) => {
-            line(format_args!("log: {} records that are not released, {} bytes", log.records, log.bytes));
+            line(format_args!("log: {} records that may not be in the store yet, {} bytes", log.records, log.bytes));
             for Damage { segment, offset, bytes, verdict, .. } in log.damage.iter().take(FULL_MAX) {
                 let what = match verdict {
                     Verdict::Damaged => "damaged bytes",
-                    Verdict::InDoubt => "bytes that hold no record and may have been acked",
-                    Verdict::Torn => "bytes of a write that was cut short and was not acked,",
+                    Verdict::InDoubt => "unreadable bytes that may have been acked",
+                    Verdict::Torn => "bytes of an interrupted write, which was not acked,",
                 };
-                line(format_args!("note: log: {bytes} {what} at {offset} of {segment}"));
+                line(format_args!("note: log: {bytes} {what} at offset {offset} of {segment}"));
             }
         }
     }
@@ -122,7 +66,7 @@ fn tally(
     }
 }
 
-/// One sentence at the end.
+/// Prints the last line: how much was repaired and how much is wrong.
 pub(super) fn verdict(out: &mut dyn Write, reports: &[DatabaseReport]) {
     let count = |of: fn(&DatabaseReport) -> &Tally| reports.iter().map(|report| of(report).count).sum::<u64>();
     let (wrong, repaired) = (count(|report| &report.differences), count(|report| &report.repaired));
@@ -132,6 +76,6 @@ pub(super) fn verdict(out: &mut dyn Write, reports: &[DatabaseReport]) {
         1 => "1 difference".to_owned(),
         more => format!("{more} differences"),
     };
-    // As above.
+    // As in `report`.
     let _ = writeln!(out, "{repaired}{verdict}");
 }

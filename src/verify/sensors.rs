@@ -1,36 +1,35 @@
-//! What the pages say of each sensor, and checks of its document against that. Pure.
+//! Pure checks of sensor documents against what the pages say.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use super::finding::{Findings, Note, What};
-use crate::bucket::kept::{KeptPage, KeptSensor};
+use crate::bucket::raw::{RawPage, RawSensor};
 use crate::bucket::{SensorDocument, StorageError};
 use crate::reading::time::MILLI_NS;
 use crate::reading::{Family, Sensor};
 
 /// What the pages say of one sensor.
 #[derive(Debug, Clone)]
-pub struct Seen {
-    /// Who.
+pub struct SeenSensor {
     pub sensor: Arc<Sensor>,
-    /// The fields of all its readings, with a family that each has.
+    /// All fields of its readings, each with the first family found.
     pub fields: BTreeMap<Arc<str>, Family>,
-    /// The earliest and the latest reading's time.
+    /// The times of the earliest and of the latest reading.
     pub times: Option<(i64, i64)>,
 }
 
-/// What the pages say of all sensors of a database, by key.
+/// What the pages say of all sensors of a database, by sensor key.
 #[derive(Debug, Default)]
-pub struct AllSeen(HashMap<Box<str>, Seen>);
+pub struct AllSeen(HashMap<Box<str>, SeenSensor>);
 
 impl AllSeen {
-    /// Takes a page in. One whose measurement and tags are another sensor's than its key says tells nothing.
-    pub fn add(&mut self, page: &KeptPage) {
+    /// Adds a page, unless its measurement and tags contradict its sensor key.
+    pub fn add(&mut self, page: &RawPage) {
         if page.sensor.key != page.sensor_key {
             return;
         }
-        let new = || Seen { sensor: page.sensor.clone(), fields: BTreeMap::new(), times: None };
+        let new = || SeenSensor { sensor: page.sensor.clone(), fields: BTreeMap::new(), times: None };
         let seen = self.0.entry(page.sensor_key.clone()).or_insert_with(new);
         for reading in &page.readings {
             seen.times = Some(seen.times.map_or((reading.time, reading.time), |(first, last)| {
@@ -44,21 +43,21 @@ impl AllSeen {
         }
     }
 
-    /// What the pages say of the sensor that a document is kept for; it is then no more among those without one.
-    pub fn take(&mut self, key: &str) -> Option<Seen> {
+    /// Removes and returns what the pages say of a sensor that has a document.
+    pub fn take(&mut self, key: &str) -> Option<SeenSensor> {
         self.0.remove(key)
     }
 
-    /// The sensors that no document was met for, by key.
+    /// The sensors that were not taken, so have no document, sorted by key.
     #[must_use]
-    pub fn into_rest(self) -> Vec<Seen> {
-        let mut rest: Vec<Seen> = self.0.into_values().collect();
+    pub fn into_rest(self) -> Vec<SeenSensor> {
+        let mut rest: Vec<SeenSensor> = self.0.into_values().collect();
         rest.sort_unstable_by(|a, b| a.sensor.key.cmp(&b.sensor.key));
         rest
     }
 }
 
-impl Seen {
+impl SeenSensor {
     /// The fields that a document lacks.
     pub fn missing_in<'a>(&'a self, document: &'a SensorDocument) -> impl Iterator<Item = (&'a Arc<str>, Family)> {
         let known = |name: &str| document.fields.iter().any(|(field, _)| **field == *name);
@@ -66,9 +65,9 @@ impl Seen {
     }
 }
 
-/// Checks one document; `seen` is what the pages of its sensor say, if it has any.
+/// Checks one document. `seen` is what the pages of its sensor say, if it has pages.
 #[must_use]
-pub fn check_sensor(kept: &KeptSensor, seen: Option<&Seen>) -> Findings {
+pub fn check_sensor(kept: &RawSensor, seen: Option<&SeenSensor>) -> Findings {
     let mut findings = Findings::default();
     let document = match &kept.document {
         Ok(document) => document,
@@ -77,12 +76,12 @@ pub fn check_sensor(kept: &KeptSensor, seen: Option<&Seen>) -> Findings {
                 StorageError::Unreadable { detail, .. } => detail.clone(),
                 other => other.to_string(),
             };
-            findings.differs(&kept.key, What::Unreadable, "a sensor's document that can be read", found);
+            findings.differs(&kept.key, What::Unreadable, "a sensor document that can be read", found);
             return findings;
         }
     };
     if *document.sensor.key != *kept.key {
-        let expected = format!("measurement and tags that make {}", kept.key);
+        let expected = format!("measurement and tags that give {}", kept.key);
         findings.differs(&kept.key, What::Identity, expected, document.sensor.key.to_string());
     }
     if let Some(seen) = seen {
@@ -92,20 +91,20 @@ pub fn check_sensor(kept: &KeptSensor, seen: Option<&Seen>) -> Findings {
     findings
 }
 
-/// The difference that a sensor without a document is.
+/// The finding for a sensor without a document.
 #[must_use]
-pub fn no_document(seen: &Seen) -> Findings {
+pub fn no_document(seen: &SeenSensor) -> Findings {
     let mut findings = Findings::default();
     findings.differs(&seen.sensor.key, What::NoSensor, "a document, since the sensor has pages", "none");
     findings
 }
 
-fn check_fields(document: &SensorDocument, seen: &Seen, findings: &mut Findings) {
+fn check_fields(document: &SensorDocument, seen: &SeenSensor, findings: &mut Findings) {
     let key = &document.sensor.key;
     let missing: Vec<&str> = seen.missing_in(document).map(|(name, _)| &**name).collect();
     if !missing.is_empty() {
         let known: Vec<&str> = document.fields.iter().map(|(name, _)| &**name).collect();
-        let expected = format!("the fields that its pages have, {} among them", missing.join(", "));
+        let expected = format!("all fields of its pages, including {}", missing.join(", "));
         findings.differs(key, What::Fields, expected, known.join(", "));
     }
     let other_family = |(name, family): &(Arc<str>, Family)| seen.fields.get(name).is_some_and(|seen| seen != family);
@@ -114,7 +113,7 @@ fn check_fields(document: &SensorDocument, seen: &Seen, findings: &mut Findings)
     }
 }
 
-fn check_lag(document: &SensorDocument, seen: &Seen, findings: &mut Findings) {
+fn check_lag(document: &SensorDocument, seen: &SeenSensor, findings: &mut Findings) {
     let Some((first, last)) = seen.times else { return };
     let whole = |time: i64| time.div_euclid(MILLI_NS);
     let lags = |seen: Option<i64>, is_beyond: &dyn Fn(i64) -> bool| seen.is_none_or(|seen| is_beyond(whole(seen)));

@@ -1,15 +1,15 @@
-//! What the log holds that the store need not have yet.
+//! The records of a WAL that may not be in the store yet.
 
 use std::path::Path;
 
-use crate::log::{Folder, Inspected, OpenError, inspect};
+use crate::wal::{Folder, Inspected, WalOpenError, inspect};
 
-/// What of the log in this folder is not released, or `None` where there is no log. Opens it for
-/// reading only and takes no lock, so that a service may run meanwhile.
+/// Inspects the records of the WAL in this folder that are not truncated; `None` if there is no WAL. Opens it read-only
+/// and without a lock, so that a service may run meanwhile.
 ///
 /// # Errors
-/// The log cannot be read, or is of a later program.
-pub fn unflushed_records(folder: &Path) -> Result<Option<Inspected>, OpenError> {
+/// If the WAL cannot be read, or if a later version wrote it.
+pub fn unflushed_records(folder: &Path) -> Result<Option<Inspected>, WalOpenError> {
     if !folder.is_dir() {
         return Ok(None);
     }

@@ -1,47 +1,52 @@
-//! Reads everything a database has, a part at a time, and has it checked.
+//! Reads all documents of a database, part by part, and checks them.
 
 use std::collections::BTreeMap;
 
 use super::finding::{Difference, Findings, Note, What};
-use super::pages::{check_bucket, is_sound};
-use super::print::Progress;
+use super::mend;
+use super::pages::{PageBounds, check_bucket};
 use super::sensors::{AllSeen, check_sensor, no_document};
-use super::{Options, mend};
-use crate::bucket::kept::{Cursor, KeptBucket};
+use crate::bucket::raw::{Cursor, RawBucket};
 use crate::bucket::{StorageError, Store};
+use crate::verify::progress_bar::ProgressBar;
 
-/// Pages that are asked for at a time.
+#[derive(Debug, Clone, Copy)]
+pub struct VerifyOptions {
+    pub bounds: PageBounds,
+    /// Config key `sensors.recent`.
+    pub recent: usize,
+    pub repair: bool,
+}
+
+/// Pages per read.
 const PART_PAGES: usize = 500;
-/// Sensors' documents that are asked for at a time.
+/// Sensor documents per read.
 const PART_SENSORS: usize = 500;
-/// How many differences are told in full.
+/// Number of differences that are printed in full.
 pub(super) const FULL_MAX: usize = 20;
 
-/// Differences counted, the first of them in full.
+/// The number of differences, and the first of them in full.
 #[derive(Debug, Clone, Default)]
 pub struct Tally {
-    /// How many.
     pub count: u64,
-    /// The first of them.
+    /// At most [`FULL_MAX`].
     pub first: Vec<Difference>,
 }
 
-/// What was found in one database.
+/// What a check found in one database.
 #[derive(Debug, Clone)]
 pub struct DatabaseReport {
-    /// Its name.
     pub name: String,
-    /// Pages, unreadable ones too.
+    /// Includes unreadable pages.
     pub pages: u64,
-    /// Readings on them.
+    /// On readable pages.
     pub readings: u64,
-    /// Sensors' documents.
+    /// The number of sensor documents.
     pub sensors: u64,
-    /// How often each note was made, and about which document first.
+    /// For each note, the number of documents, and the first of them.
     pub notes: BTreeMap<Note, (u64, String)>,
-    /// What is wrong.
+    /// What is wrong and was not repaired.
     pub differences: Tally,
-    /// What was wrong and is not any more.
     pub repaired: Tally,
 }
 
@@ -70,12 +75,12 @@ impl DatabaseReport {
     }
 }
 
-/// Checks all pages, then all sensors' documents. In this order: a document is stored before the
-/// first page that needs it, so none that is missing at the end was there when its pages were.
+/// Checks all pages, then all sensor documents. The order matters: a sensor's document is stored before its first page,
+/// so a document that is missing afterwards is really missing, even if a service writes meanwhile.
 pub(super) async fn check_database(
     store: &dyn Store,
-    options: &Options,
-    progress: &mut Progress,
+    options: &VerifyOptions,
+    progress: &mut ProgressBar,
     report: &mut DatabaseReport,
 ) -> Result<(), StorageError> {
     let mut seen = AllSeen::default();
@@ -100,15 +105,15 @@ pub(super) async fn check_database(
     check_sensors(store, options, report, seen).await
 }
 
-/// Checks a bucket, and gives it as it is at last.
+/// Checks a bucket, repairs it if asked, and returns it as it is stored at the end.
 async fn check_one(
     store: &dyn Store,
-    options: &Options,
+    options: &VerifyOptions,
     report: &mut DatabaseReport,
-    mut bucket: KeptBucket,
-) -> Result<KeptBucket, StorageError> {
+    mut bucket: RawBucket,
+) -> Result<RawBucket, StorageError> {
     let mut findings = check_bucket(&bucket, &options.bounds);
-    // Where others write, what looked wrong may have been right by now, or be gone.
+    // An instance may write meanwhile, so what looked wrong may be right now, or gone.
     if !findings.differences.is_empty() && store.is_shared() {
         bucket = mend::read_again(store, &report.name, &bucket.from).await?;
         findings = check_bucket(&bucket, &options.bounds);
@@ -117,7 +122,7 @@ async fn check_one(
     if let Some(document) = stamps.filter(|_| options.repair).map(|difference| difference.document.clone())
         && store.read_registry().await?.deletions.iter().any(|deletion| deletion.database == report.name)
     {
-        // Made anew, its readings may count as later than the deletion, which then hides them no more.
+        // With repaired stamps, deleted readings may count as later than the deletion, which would no longer hide them.
         findings.note(&document, Note::Deletion);
     } else if options.repair && findings.differences.iter().any(|difference| difference.what.is_mendable()) {
         let before = std::mem::take(&mut findings.differences);
@@ -132,7 +137,7 @@ async fn check_one(
 
 async fn check_sensors(
     store: &dyn Store,
-    options: &Options,
+    options: &VerifyOptions,
     report: &mut DatabaseReport,
     mut seen: AllSeen,
 ) -> Result<(), StorageError> {
@@ -158,9 +163,9 @@ async fn check_sensors(
 
 async fn mend_and_add(
     store: &dyn Store,
-    options: &Options,
+    options: &VerifyOptions,
     report: &mut DatabaseReport,
-    seen: Option<&super::sensors::Seen>,
+    seen: Option<&super::sensors::SeenSensor>,
     mut findings: Findings,
 ) -> Result<(), StorageError> {
     let mendable = findings.differences.iter().any(|difference| difference.what.is_mendable());
@@ -174,11 +179,4 @@ async fn mend_and_add(
     }
     report.add(findings);
     Ok(())
-}
-
-/// The pages of a bucket that are sound, with what is wrong about each that can be made anew.
-pub(super) fn mendable(bucket: &KeptBucket, findings: &Findings) -> Vec<u32> {
-    let is_meant = |key: &str| findings.differences.iter().any(|d| d.what.is_mendable() && d.document == *key);
-    let sound = bucket.pages.iter().flatten().filter(|page| is_sound(page));
-    sound.filter(|page| is_meant(&page.key)).map(|page| page.number).collect()
 }

@@ -1,12 +1,12 @@
-//! The rule for a field that a reading names twice: the last one wins, in the first one's place.
+//! The rule for a field that a reading has twice: the last value wins, in the first one's place.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-/// Up to here looking for equal keys pair by pair is the quickest way.
+/// Up to this many fields, comparing all pairs is the fastest way to find equal keys.
 const PAIRWISE_MAX: usize = 16;
 
-/// Applies the rule. `by_key` is scratch space, so that a list without equal keys allocates nothing.
+/// Applies the rule. `by_key` is scratch space that avoids an allocation for lists without equal keys.
 pub(super) fn keep_last_of_equal_keys<'a, V>(list: &mut Vec<(Cow<'a, str>, V)>, by_key: &mut Vec<usize>) {
     if !has_equal_keys(list, by_key) {
         return;

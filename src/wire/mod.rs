@@ -1,5 +1,5 @@
-//! What arrives: line protocol and JSON in, points and rejections out. Knows the formats and their limits; knows no
-//! database, no store and no HTTP.
+//! Parses request bodies: line protocol and JSON in, points and rejections out. Knows the formats and their limits;
+//! knows no database, no store and no HTTP.
 
 pub mod json;
 pub mod line_protocol;
@@ -8,4 +8,4 @@ mod fields;
 mod names;
 mod point;
 
-pub use point::{Point, Points, Series};
+pub use point::{Point, PointSeries, Points};

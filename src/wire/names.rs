@@ -1,14 +1,13 @@
-//! What a measurement, tag key, tag value or field key may be, whatever format brought it.
-//! Knows no format: offsets are into the name itself.
+//! Rules for measurements, tag keys, tag values and field keys in every format. Offsets are relative to the name.
 
 use crate::reading::{Limits, Reason};
 
-/// Which name it is, in the words of the errors about it.
+/// The kind of a name, with its texts for errors.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Name {
-    /// What is missing when the name is empty.
+    /// The expected thing when the name is empty.
     pub wanted: &'static str,
-    /// What there is too much of when it is too long.
+    /// The counted thing when the name is too long.
     pub bytes_of: &'static str,
 }
 
@@ -18,7 +17,7 @@ pub(super) const TAG_VALUE: Name = Name { wanted: "a tag value", bytes_of: "byte
 pub(super) const FIELD_KEY: Name = Name { wanted: "a field key", bytes_of: "bytes of a field key" };
 
 impl Name {
-    /// Whether this may be such a name.
+    /// Checks a name, given unescaped.
     pub fn check(self, name: &str, limits: &Limits) -> Result<(), Reason> {
         if name.is_empty() {
             return Err(Reason::Syntax { expected: self.wanted, found: Some('"') });
@@ -35,12 +34,13 @@ impl Name {
         self.check_length(name, limits)
     }
 
-    /// A sensor's key is a line's start, so a measurement may not look like a comment.
+    /// Whether the name is a measurement that begins like a comment. A sensor's key is the start of a line, so such a
+    /// line would read as a comment.
     pub fn starts_a_comment(self, name: &str) -> bool {
         self.wanted == MEASUREMENT.wanted && name.starts_with('#')
     }
 
-    /// Whether the name, unescaped, is short enough.
+    /// Checks the length of a name, given unescaped.
     pub fn check_length(self, name: &str, limits: &Limits) -> Result<(), Reason> {
         if name.len() <= limits.name_bytes {
             return Ok(());
@@ -59,12 +59,10 @@ pub(super) fn control_character(name: &str) -> Option<(usize, u32)> {
     name.char_indices().find(|(_, c)| c.is_control()).map(|(at, c)| (at, u32::from(c)))
 }
 
-/// How many tags or fields there are, against their limit.
 pub(super) fn check_tags(count: usize, limits: &Limits) -> Result<(), Reason> {
     check_count("tags", count, limits.tags, "limits.tags")
 }
 
-/// See [`check_tags`].
 pub(super) fn check_fields(count: usize, limits: &Limits) -> Result<(), Reason> {
     check_count("fields", count, limits.fields, "limits.fields")
 }
@@ -73,7 +71,7 @@ fn check_count(what: &'static str, found: usize, limit: usize, key: &'static str
     if found <= limit { Ok(()) } else { Err(Reason::Limit { what, found, limit, key }) }
 }
 
-/// Text for an error, cut: one reason must not carry a body's worth of it.
+/// Text for an error, cut to a bounded length: a reason must not quote a whole body.
 pub(super) fn shown(text: &str) -> String {
     const SHOWN_CHARS_MAX: usize = 64;
     match text.char_indices().nth(SHOWN_CHARS_MAX) {

@@ -1,5 +1,5 @@
-//! What every format yields: points, one after the other, each with its place in the body. A new format is a type that
-//! yields them, and an endpoint that hands it on; whoever judges and keeps them knows no format.
+//! The common output of all formats: a sequence of points, each with its place in the body. A new format needs a type
+//! that implements [`Points`] and an endpoint that uses it; validation and storage do not depend on the format.
 
 use std::borrow::Cow;
 
@@ -7,76 +7,76 @@ use super::line_protocol::{SeriesError, parse_series};
 use crate::reading::value::RawValue;
 use crate::reading::{Limits, Reason, Rejection, Sensor};
 
-/// One good reading of a body, which it borrows from.
+/// One valid reading of a body; it borrows from the body.
 #[derive(Debug)]
 pub struct Point<'s, 'a> {
-    /// Its place in the body, from 1: the physical line where it starts, or the element.
+    /// The place in the body, from 1: the physical line where the reading starts, or the array element.
     pub number: usize,
-    /// As sent: what a [`Rejection`] quotes.
+    /// The text as sent, which a [`Rejection`] quotes.
     pub text: &'a [u8],
-    /// Whose reading it is.
-    pub series: Series<'s, 'a>,
-    /// The fields in the order sent; at least one. Of two with one key the last wins, in the first's place.
+    /// The sensor.
+    pub series: PointSeries<'s, 'a>,
+    /// The fields in the order sent; at least one. Of two with the same key the last value wins, in the first's place.
     pub fields: &'s [(Cow<'a, str>, RawValue<'a>)],
-    /// The timestamp in nanoseconds, if it has one.
+    /// The timestamp in nanoseconds since the epoch, if the reading has one.
     pub timestamp: Option<i64>,
 }
 
-/// The sensor of a point, as far as its format has read it.
+/// The sensor of a point, parsed or not, depending on the format.
 #[derive(Debug, Clone, Copy)]
-pub enum Series<'s, 'a> {
-    /// `measurement[,tag=value…]` as line protocol writes it: UTF-8, else unchecked. The same text mostly names a sensor that
-    /// is known, and is not read again.
+pub enum PointSeries<'s, 'a> {
+    /// `measurement[,tag=value…]` in line protocol: valid UTF-8, otherwise unchecked. The caller usually knows the text
+    /// already, so it is parsed only for new sensors.
     Text {
         /// Exactly as sent.
         text: &'a str,
-        /// The byte column in the point's text where it starts, from 1.
+        /// The byte column in the point's text where the series starts, from 1.
         column: usize,
     },
-    /// Read.
+    /// A parsed sensor.
     Read(&'s Sensor),
 }
 
-/// The points of a body.
+/// Yields the points of a body.
 pub trait Points<'a> {
-    /// The next point, or why it is none; `None` at the end of the body. It lends what it reads into, hence no
-    /// [`Iterator`].
+    /// The next point, or why it was rejected; `None` at the end of the body. The point borrows the parser's buffers,
+    /// so this cannot be an [`Iterator`].
     fn next(&mut self) -> Option<Result<Point<'_, 'a>, Rejection>>;
 }
 
 impl Point<'_, '_> {
-    /// How the sensor is spelt: one spelling is one sensor.
+    /// The sensor as spelled in the body. Equal spellings name the same sensor; one sensor may have several.
     #[must_use]
     pub fn spelling(&self) -> &str {
         match self.series {
-            Series::Text { text, .. } => text,
-            Series::Read(sensor) => &sensor.key,
+            PointSeries::Text { text, .. } => text,
+            PointSeries::Read(sensor) => &sensor.key,
         }
     }
 
-    /// Its sensor.
+    /// The parsed sensor.
     ///
     /// # Errors
-    /// What the grammar or a limit refuses about its series.
+    /// When the series is invalid or exceeds a limit.
     pub fn sensor(&self, limits: &Limits) -> Result<Cow<'_, Sensor>, Rejection> {
         match self.series {
-            Series::Text { text, column } => {
+            PointSeries::Text { text, column } => {
                 parse_series(text, limits).map(Cow::Owned).map_err(|error| self.refuse_series(column, error))
             }
-            Series::Read(sensor) => Ok(Cow::Borrowed(sensor)),
+            PointSeries::Read(sensor) => Ok(Cow::Borrowed(sensor)),
         }
     }
 
-    /// Why all of it is not kept, for what its sensor is.
+    /// A rejection of the whole point because of its sensor.
     #[must_use]
     pub fn refuse_sensor(&self, reason: Reason) -> Rejection {
         match self.series {
-            Series::Text { column, .. } => self.refuse(column, reason),
-            Series::Read(_) => self.refuse(0, reason),
+            PointSeries::Text { column, .. } => self.refuse(column, reason),
+            PointSeries::Read(_) => self.refuse(0, reason),
         }
     }
 
-    /// Why it is not kept, with the byte column in its text, from 1; 0 when all of it is meant.
+    /// A rejection at a byte column of the point's text, from 1; 0 for the whole point.
     #[must_use]
     pub fn refuse(&self, column: usize, reason: Reason) -> Rejection {
         Rejection::new(self.number, column, self.text, reason)
@@ -87,7 +87,7 @@ impl Point<'_, '_> {
             0 => 0,
             column => start + column - 1,
         };
-        // Where the series ends, the line goes on with a space.
+        // At the end of the series the line continues with a space.
         let reason = match error.reason {
             Reason::Syntax { expected, found: None } => Reason::Syntax { expected, found: Some(' ') },
             reason => reason,
@@ -106,13 +106,13 @@ mod tests {
     use crate::bucket::deletions::Masks;
     use crate::bucket::{Store, UnflushedReadings};
     use crate::clock::{ClockBounds, StampClock};
-    use crate::ingest::{Arrival, Ingest, Options, Stores};
-    use crate::log::{self, Folder, Log};
+    use crate::ingest::{Arrival, Ingest, IngestOptions, Stores};
     use crate::reading::{Hour, Precision, Value};
     use crate::store::{EmbeddedStore, Masked};
     use crate::telemetry::Metrics;
+    use crate::wal::{self, Folder, Wal};
 
-    /// A format that nobody has: `measurement;field;number;nanoseconds`, a reading per line.
+    /// An invented format: `measurement;field;number;nanoseconds`, one reading per line.
     struct Semicolons<'a> {
         lines: std::iter::Enumerate<std::str::Lines<'a>>,
         sensor: Option<Sensor>,
@@ -138,7 +138,7 @@ mod tests {
             Some(Ok(Point {
                 number: at + 1,
                 text: line.as_bytes(),
-                series: Series::Read(sensor),
+                series: PointSeries::Read(sensor),
                 fields: &self.fields,
                 timestamp: Some(time),
             }))
@@ -151,13 +151,13 @@ mod tests {
         let store = Arc::new(Masked::new(raw.clone(), masks.clone()));
         let stores = Stores { store, raw, masks, understand: Arc::new(|_: &str| None) };
         let disk = Folder::new(folder.join("log")).expect("a folder");
-        let (log, recovery) = Log::open(disk, log::Options::new("toy")).expect("a log in a new folder");
+        let (log, recovery) = Wal::open(disk, wal::WalOptions::new("toy")).expect("a log in a new folder");
         let bounds = ClockBounds { tolerance: Duration::from_millis(250), max_offset: Duration::from_secs(60) };
         let opened = (log, &recovery, Arc::new(StampClock::new(bounds)));
-        Ingest::start(Options::small(), stores, opened, Metrics::new("toy", "embedded").expect("metrics")).0
+        Ingest::start(IngestOptions::small(), stores, opened, Metrics::new("toy", "embedded").expect("metrics")).0
     }
 
-    /// A format costs what it is: nothing of what judges and keeps its points is written for it.
+    /// A new format needs only a parser; validation and storage work unchanged.
     #[tokio::test]
     async fn a_format_is_a_type_that_yields_points() {
         let folder = tempfile::tempdir().expect("a folder");

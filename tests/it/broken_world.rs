@@ -32,8 +32,8 @@ const RECOVERY: Duration = Duration::from_secs(15);
 /// The default `ingest.ack_timeout` of 15 s, and some time for a body to come in on a busy machine.
 const ANSWER_MAX: Duration = Duration::from_secs(15 + 5);
 /// The most memory the server may take with the default configuration, while 50 clients send 5,000 lines each, again
-/// and again, and nothing can be stored: `hot.max_bytes` is 256 MiB of it, `ingest.bytes_in_flight` 128 MiB and
-/// `log.queue_bytes` 64 MiB.
+/// and again, and nothing can be stored: `memtable.max_bytes` is 256 MiB of it, `ingest.bytes_in_flight` 128 MiB and
+/// `wal.queue_bytes` 64 MiB.
 const MEMORY_MAX: u64 = 512 << 20;
 /// Clients that ask for the store wait for it.
 const ACK_STORE: &str = "[ingest]\nack = \"store\"\n";
@@ -143,7 +143,11 @@ fn an_instance_that_was_never_registered_takes_no_writes_until_the_store_answers
     let mut server = Server::start(&mongod.uri(&fresh_database_name()));
     let write = |server: &Server| post(&server.url("/write"), "early x=1 1768485600000000000", &[]);
     let refused = write(&server).expect(503);
-    assert!(refused.text().contains("not registered") && refused.header("retry-after").is_some(), "{}", refused.text());
+    assert!(
+        refused.text().contains("not in the store") && refused.header("retry-after").is_some(),
+        "{}",
+        refused.text()
+    );
     assert_eq!(ready(&server), Some(503));
     mongod.restart();
     eventually("writes are taken", RECOVERY, || (write(&server).status == 204).then_some(()));

@@ -67,9 +67,9 @@ fn config_default_prints_the_documented_file_and_that_file_is_sound() {
     let file = folder.file("default.toml");
     std::fs::write(&file, printed).unwrap();
     let file = file.to_str().unwrap();
-    let sound = format!("{file}: the configuration is sound\n");
+    let sound = format!("{file}: the configuration is valid\n");
     assert_eq!(run(&["check-config", "--config", file], &[]), (0, sound, String::new()));
-    assert_eq!(run(&["check-config"], &[]), (0, "the configuration is sound\n".to_owned(), String::new()));
+    assert_eq!(run(&["check-config"], &[]), (0, "the configuration is valid\n".to_owned(), String::new()));
 }
 
 #[test]
@@ -136,8 +136,8 @@ fn an_address_beyond_loopback_needs_a_token() {
     let refused = Launch::embedded().listen("0.0.0.0:0").run_to_end();
     assert_eq!(refused.status.code(), Some(1));
     assert_eq!(refused.stdout, "");
-    let said = "hourglass: 0.0.0.0:0 lets other machines in, or auth.required says so, and there is no token that counts. \
-                Make one first: hourglass token create --name first --admin '*'";
+    let said = "hourglass: tokens are required, because other machines may reach 0.0.0.0:0 or because of auth.required, and \
+                there is no valid token. Create one first: hourglass token create --name first --admin '*'";
     assert!(refused.stderr.contains(said), "{}", refused.stderr);
     let always = Launch::embedded().env("HOURGLASS_AUTH__REQUIRED", "always").run_to_end();
     assert!(always.status.code() == Some(1) && always.stderr.contains("hourglass token create"), "{}", always.stderr);
@@ -149,9 +149,8 @@ fn a_port_that_is_taken_is_named_with_the_way_out() {
     let address = taken.local_addr().unwrap();
     let refused = Launch::embedded().listen(address).run_to_end();
     assert_eq!(refused.status.code(), Some(1));
-    let start = format!(
-        "hourglass: listening on {address}: is another process there? Choose a free one with --listen ADDR:PORT: "
-    );
+    let start =
+        format!("hourglass: listening on {address}: is it in use? Choose a free address with --listen ADDR:PORT: ");
     assert!(refused.stderr.starts_with(&start), "{}", refused.stderr);
     assert_eq!(refused.stderr.lines().count(), 1, "{}", refused.stderr);
 }

@@ -30,7 +30,7 @@ const EXCEEDED_TIME_LIMIT: i32 = 262;
 const CONFIG: &str = r#"
 [page]
 max_readings = 8
-[hot]
+[memtable]
 max_bytes = "1MiB"
 [flush]
 interval = "200ms"
@@ -163,7 +163,7 @@ fn what_changes_something_comes_by_post_and_from_no_other_page() {
     for statement in ["DELETE FROM m", "DROP SERIES FROM m", "DROP MEASUREMENT m", "DROP DATABASE doomed"] {
         let q = utf8_percent_encode(statement, NON_ALPHANUMERIC);
         let answer = get(&server.url(&format!("/query?db={DATABASE}&q={q}"))).expect(200);
-        assert!(answer.text().contains("send it by POST"), "{}", answer.text());
+        assert!(answer.text().contains("must be sent with POST"), "{}", answer.text());
         let foreign = [("origin", "https://elsewhere.example")];
         let answer = post(&server.url(&format!("/query?db={DATABASE}&q={q}")), "", &foreign).expect(403);
         assert!(answer.text().contains("elsewhere.example"), "{}", answer.text());

@@ -109,12 +109,12 @@ fn values_of_every_type() {
     ] {
         check([(format!(r#"{{"fields":{{"f":{sent}}}}}"#), vec![good(&format!("1 readings f={value} -"))])]);
     }
-    let wanted = |kind| format!("field \"f\": a number, a string or a boolean is wanted, not {kind}");
+    let wanted = |kind| format!("field \"f\": expected a number, a string or a boolean, not {kind}");
     check([
         (r#"{"fields":{"f":{"g":1}}}"#, vec![bad(1, 16, &wanted("an object"))]),
         (r#"{"fields":{"f":[1]}}"#, vec![bad(1, 16, &wanted("an array"))]),
         (r#"{"value":1e400}"#, vec![Bad(1, 10, Reason::NumberOutOfRange { text: "1e400".to_owned() })]),
-        (r#"{"value":"\ud800"}"#, vec![bad(1, 17, "no valid JSON: unexpected end of hex escape")]),
+        (r#"{"value":"\ud800"}"#, vec![bad(1, 17, "invalid JSON: unexpected end of hex escape")]),
     ]);
     // What Python's and other writers make of what is no finite number.
     for (word, column) in [("NaN", 14), ("Infinity", 14), ("-Infinity", 14), ("nan", 14), ("-inf", 14)] {
@@ -154,7 +154,7 @@ fn timestamps() {
 fn shapes_that_are_no_reading() {
     let syntax = |column, expected, found| vec![Bad(1, column, Reason::Syntax { expected, found: Some(found) })];
     let missing = |why: &str| vec![bad(1, 0, &format!("missing fields: {why}"))];
-    let nothing = "\"fields\" or \"value\" is wanted";
+    let nothing = "expected \"fields\" or \"value\"";
     check([
         ("{}", missing(nothing)),
         (r#"{"sensor":"s","fields":{}}"#, missing(nothing)),
@@ -164,8 +164,8 @@ fn shapes_that_are_no_reading() {
             r#"{"sensor":"s","valu":1}"#,
             vec![bad(1, 15, "unknown key \"valu\": a reading has measurement, tags, sensor, ts, fields and value")],
         ),
-        (r#"{"value":1, "value":2}"#, vec![bad(1, 13, "the key \"value\" stands twice")]),
-        (r#"{"fields":{"value":1},"value":2}"#, vec![bad(1, 23, "the field \"value\" also stands in \"fields\"")]),
+        (r#"{"value":1, "value":2}"#, vec![bad(1, 13, "the key \"value\" is given twice")]),
+        (r#"{"fields":{"value":1},"value":2}"#, vec![bad(1, 23, "the field \"value\" is also in \"fields\"")]),
         (
             r#"{"sensor":"a","tags":{"sensor":"b"},"value":2}"#,
             vec![Bad(1, 2, Reason::DuplicateTag { key: "sensor".to_owned() })],
@@ -174,11 +174,11 @@ fn shapes_that_are_no_reading() {
             r#"{"tags":{"a":"1", "b":"2" , "a":"1"},"value":2}"#,
             vec![Bad(1, 29, Reason::DuplicateTag { key: "a".to_owned() })],
         ),
-        (r#"{"sensor":5,"value":1}"#, vec![bad(1, 11, "\"sensor\": a string is wanted, not a number")]),
-        (r#"{"tags":{"a":true},"value":1}"#, vec![bad(1, 14, "\"a\": a string is wanted, not a boolean")]),
-        (r#"{"tags":["a"],"value":1}"#, vec![bad(1, 9, "tags: an object is wanted, not an array")]),
-        (r#"{"fields":1}"#, vec![bad(1, 11, "fields: an object is wanted, not a number")]),
-        (r#"{"measurement":null,"value":1}"#, vec![bad(1, 16, "\"measurement\": a string is wanted, not null")]),
+        (r#"{"sensor":5,"value":1}"#, vec![bad(1, 11, "\"sensor\": expected a string, not a number")]),
+        (r#"{"tags":{"a":true},"value":1}"#, vec![bad(1, 14, "\"a\": expected a string, not a boolean")]),
+        (r#"{"tags":["a"],"value":1}"#, vec![bad(1, 9, "tags: expected an object, not an array")]),
+        (r#"{"fields":1}"#, vec![bad(1, 11, "fields: expected an object, not a number")]),
+        (r#"{"measurement":null,"value":1}"#, vec![bad(1, 16, "\"measurement\": expected a string, not null")]),
         (r#"{"measurement":"","value":1}"#, syntax(16, "a measurement", '"')),
         (r##"{"measurement":"#m","value":1}"##, syntax(16, "a measurement", '#')),
         (r#"{"tags":{"":"x"},"value":1}"#, syntax(10, "a tag key", '"')),
@@ -187,9 +187,9 @@ fn shapes_that_are_no_reading() {
         (r#"{"sensor":"a\nb","value":1}"#, vec![Bad(1, 11, Reason::ControlCharacter { code: 10 })]),
         (r#"{"fields":{"a\u0000":1}}"#, vec![Bad(1, 12, Reason::ControlCharacter { code: 0 })]),
         (r#"{"fields":{"a\\":1}}"#, vec![Bad(1, 12, Reason::TrailingBackslash)]),
-        ("42", vec![bad(1, 1, "a reading: an object is wanted, not a number")]),
-        ("climate temp=1", vec![bad(1, 1, "no valid JSON: expected value")]),
-        (r#"{"value":1}{"value":2}"#, vec![bad(1, 12, "no valid JSON: trailing characters")]),
+        ("42", vec![bad(1, 1, "a reading: expected an object, not a number")]),
+        ("climate temp=1", vec![bad(1, 1, "invalid JSON: expected value")]),
+        (r#"{"value":1}{"value":2}"#, vec![bad(1, 12, "invalid JSON: trailing characters")]),
     ]);
 }
 
@@ -225,37 +225,37 @@ fn a_bad_reading_hides_no_good_one() {
             vec![
                 value(1),
                 value(3),
-                bad(4, 10, "no valid JSON: EOF while parsing a value"),
+                bad(4, 10, "invalid JSON: EOF while parsing a value"),
                 value(5),
-                bad(6, 1, "no valid JSON: expected value"),
+                bad(6, 1, "invalid JSON: expected value"),
                 value(7),
             ],
         ),
         (b"{\"value\":1}\n{\"sensor\":\"\xff\"}\n{\"value\":3}", vec![value(1), Bad(2, 12, Reason::NotUtf8), value(3)]),
         // The same when it is the first line that is cut off.
-        (b"{\"value\":\n{\"value\":2}", vec![bad(1, 10, "no valid JSON: EOF while parsing a value"), value(2)]),
-        (b"{\"sensor\":\"s\n{\"value\":2}\n", vec![bad(1, 13, "no valid JSON: EOF while parsing a string"), value(2)]),
+        (b"{\"value\":\n{\"value\":2}", vec![bad(1, 10, "invalid JSON: EOF while parsing a value"), value(2)]),
+        (b"{\"sensor\":\"s\n{\"value\":2}\n", vec![bad(1, 13, "invalid JSON: EOF while parsing a string"), value(2)]),
         // Readings over several lines, and one of them bad: its line is where it starts.
         (b"{\n \"value\": 1\n}", vec![value(1)]),
         (b"{\n \"value\":\n1\n}\n\n{\n\"value\":6}\n{\"value\":8}", vec![value(1), value(6), value(8)]),
         (
             b"{\n \"value\":\n1\n}\n{\n \"value\": x\n}\n{\n\"value\":8}",
-            vec![value(1), bad(5, 13, "no valid JSON: expected value"), value(8)],
+            vec![value(1), bad(5, 13, "invalid JSON: expected value"), value(8)],
         ),
-        (b"{\n \"value\": 1,\n}", vec![bad(1, 16, "no valid JSON: trailing comma")]),
-        (b"{\n \"value\": 1\n", vec![bad(1, 15, "no valid JSON: EOF while parsing an object")]),
+        (b"{\n \"value\": 1,\n}", vec![bad(1, 16, "invalid JSON: trailing comma")]),
+        (b"{\n \"value\": 1\n", vec![bad(1, 15, "invalid JSON: EOF while parsing an object")]),
         // In an array a bad element costs itself as long as its brackets and quotes match.
         (b"[{\"value\":1},\n\t{\"value\":2}\n]\n", vec![value(1), value(2)]),
         (
             b"[{\"value\":1}, {\"value\":1,}, 3, \"x\", {\"value\":5}, {\"value\":\"\xff\"}, , {\"value\":8}]",
             vec![
                 value(1),
-                bad(2, 12, "no valid JSON: trailing comma"),
-                bad(3, 1, "a reading: an object is wanted, not a number"),
-                bad(4, 1, "a reading: an object is wanted, not a string"),
+                bad(2, 12, "invalid JSON: trailing comma"),
+                bad(3, 1, "a reading: expected an object, not a number"),
+                bad(4, 1, "a reading: expected an object, not a string"),
                 value(5),
                 Bad(6, 11, Reason::NotUtf8),
-                bad(7, 1, "no valid JSON: EOF while parsing a value"),
+                bad(7, 1, "invalid JSON: EOF while parsing a value"),
                 value(8),
             ],
         ),

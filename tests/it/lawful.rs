@@ -29,7 +29,7 @@ max_readings = 20
 max_bytes = "2KiB"
 hard_bytes = "3KiB"
 
-[hot]
+[memtable]
 max_bytes = "1MiB"
 
 [store]
@@ -96,7 +96,10 @@ fn any_traffic_is_a_plain_map(mut world: World) {
     check_counters(&world.server, &writers);
     check_answers(&world.server, &writers);
     let buckets = writers.iter().map(|writer| writer.model.buckets()).sum::<usize>();
-    assert!(metric(&world.server, "hourglass_hot_buckets") < double(buckets), "none of {buckets} was forgotten");
+    assert!(
+        metric(&world.server, "hourglass_bucket_cache_buckets") < double(buckets),
+        "none of {buckets} was forgotten"
+    );
     assert!(world.server.stop().success());
     check_documents(&world.stored, &writers, Sensors::Known);
 }

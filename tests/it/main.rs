@@ -23,7 +23,7 @@
 //! | `sums` | sums of whatever arrived in whatever order are the exact ones, rounded once; Python's fractions say so too |
 //! | `many` | questions about many sensors, against a plain map; what there is to ask about |
 //! | `metrics` | what `/metrics` says, and `promtool`'s opinion of it |
-//! | `readme` | every snippet of the README does what it says |
+//! | `readme` | every snippet of README and `docs/` does what it says; links lead somewhere; README is short |
 //! | `verify` | `hourglass verify`: every kind of damage is found and named, and mended where it can be |
 //! | `tidy` | the arrows between rooms, and other rules that a test can hold |
 #![allow(clippy::unwrap_used, missing_docs)]

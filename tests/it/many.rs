@@ -472,13 +472,13 @@ fn what_there_is_to_ask_about_is_listed() {
         json!([{"field": "f", "type": "number", "sensors": 1}, {"field": "g", "type": "string", "sensors": 1}]);
     assert_eq!(list("/api/v1/fields?db=d&tag.y=2")["fields"], fields);
     for (path, told) in [
-        ("/api/v1/tags?tag.x=~[", "parameter tag.x: \"[\" is no pattern"),
-        ("/api/v1/summary?measurement=a&agg=modus", "parameter agg: \"modus\" is none of"),
-        ("/api/v1/summary?measurement=a&tz=Mars/Olympus", "parameter tz: \"Mars/Olympus\" is no time zone"),
-        ("/api/v1/summary?measurement=a&fill=much", "parameter fill: \"much\" is none of"),
+        ("/api/v1/tags?tag.x=~[", "parameter tag.x: \"[\" is not a valid regex"),
+        ("/api/v1/summary?measurement=a&agg=modus", "parameter agg: \"modus\" is not one of"),
+        ("/api/v1/summary?measurement=a&tz=Mars/Olympus", "parameter tz: \"Mars/Olympus\" is not a time zone"),
+        ("/api/v1/summary?measurement=a&fill=much", "parameter fill: \"much\" is not one of"),
         ("/api/v1/readings?measurement=a&sensor=a", "parameter sensor names one sensor"),
         ("/api/v1/readings?measurement=a&cursor=x", "parameter cursor: \"x\" is not of this range"),
-        ("/api/v1/readings", "which sensors?"),
+        ("/api/v1/readings", "no sensors selected"),
     ] {
         let error = get(&server.url(path)).expect(400).json()["error"].as_str().expect("an error").to_owned();
         assert!(error.starts_with(told), "{path}: {error}");

@@ -26,7 +26,7 @@ fn scrape(server: &Server) -> BTreeMap<String, f64> {
 }
 
 /// What a step of a test is to change, by the samples' names; whatever is not named here may change.
-type Changes<'a> = &'a [(&'a str, f64)];
+type HourVersions<'a> = &'a [(&'a str, f64)];
 
 struct Watched {
     server: Server,
@@ -42,7 +42,7 @@ impl Watched {
     /// Panics unless exactly so much was added to each since the last time. The readings' counters must all be named
     /// that changed.
     #[track_caller]
-    fn changed(&mut self, what: &str, changes: Changes<'_>) {
+    fn changed(&mut self, what: &str, changes: HourVersions<'_>) {
         let now = scrape(&self.server);
         let of = |samples: &BTreeMap<String, f64>, name: &str| samples.get(name).copied().unwrap_or(0.0);
         for (name, by) in changes {
@@ -186,7 +186,10 @@ fn a_503_at_a_limit_is_counted_by_the_limits_key() {
     for _ in 0..3 {
         let answer = http::post(&server.url("/write?db=d"), &line, &[]).expect(503);
         assert!(answer.header("retry-after").is_some_and(|seconds| seconds.parse::<u32>().is_ok()));
-        assert_eq!(answer.json(), json!({"error": "the service is at its limit of 8192 (ingest.bytes_in_flight)"}));
+        assert_eq!(
+            answer.json(),
+            json!({"error": "the service is at its limit of 8192 bytes (ingest.bytes_in_flight): retry later"})
+        );
     }
     for mut stream in under_way {
         stream.write_all(&comment.as_bytes()[length - 1..]).unwrap();
@@ -228,7 +231,8 @@ fn buckets_that_were_let_go_are_not_taken_for_new_ones() {
         http::post(&server.url("/write?ack=store"), lines(value), &[]).expect(204);
     }
     let seen = scrape(&server);
-    let hot: f64 = seen.iter().filter(|(name, _)| name.starts_with("hourglass_hot_buckets")).map(|(_, n)| n).sum();
+    let hot: f64 =
+        seen.iter().filter(|(name, _)| name.starts_with("hourglass_bucket_cache_buckets")).map(|(_, n)| n).sum();
     assert!(hot < 600.0, "{hot}: some were let go");
     assert_eq!(seen.get("hourglass_store_conflicts_total").copied().unwrap_or(0.0), 0.0);
     assert_eq!(seen["hourglass_ingest_readings_stored_total"], 1800.0);
@@ -281,7 +285,10 @@ fn no_label_names_a_sensor_and_every_name_says_whose_it_is() {
     at_least(&format!("hourglass_build_info{{version=\"{version}\",store=\"embedded\"}}"), 1.0);
     let held =
         |name: &str| samples.iter().filter(|(key, _)| key.starts_with(name)).map(|(_, value)| value).sum::<f64>();
-    assert!(held("hourglass_hot_buckets{") >= 2.0 && held("hourglass_hot_bytes{") > 100.0, "{samples:#?}");
+    assert!(
+        held("hourglass_bucket_cache_buckets{") >= 2.0 && held("hourglass_bucket_cache_bytes{") > 100.0,
+        "{samples:#?}"
+    );
 }
 
 #[test]

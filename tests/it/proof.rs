@@ -13,8 +13,8 @@ mod pair;
 mod proxy;
 mod replica_set;
 mod several_instances;
+mod shortest;
 mod tampered;
-mod teeth;
 
 use std::os::unix::process::ExitStatusExt;
 use std::time::Duration;
@@ -38,7 +38,7 @@ max_readings = 20
 max_bytes = "2KiB"
 hard_bytes = "3KiB"
 
-[hot]
+[memtable]
 max_bytes = "1MiB"
 
 [store]
@@ -128,14 +128,6 @@ fn cycles() -> usize {
     match std::env::var("HOURGLASS_TEST_CYCLES") {
         Ok(number) => number.parse().expect("HOURGLASS_TEST_CYCLES is a number"),
         Err(_) => 25,
-    }
-}
-
-/// With a bug that is seeded into it, or without.
-fn with_bug(launch: Launch, bug: Option<&str>) -> Launch {
-    match bug {
-        Some(bug) => launch.env("FAULT_BUG", bug),
-        None => launch,
     }
 }
 

@@ -1,6 +1,7 @@
-//! Every snippet of the README does what it says: shell and Python blocks are run, in order, on one
-//! server, and print what the `text` block after them shows; configuration is checked;
-//! Telegraf's is taken as the requests that it sends.
+//! Every snippet of README.md and docs/ does what it says: shell and Python blocks are run, in the order of their
+//! document and on a server of its own, and print what the `text` block after them shows; configuration is checked;
+//! commands that need more than a server have to be ones that hourglass knows; Telegraf's configuration is taken as the
+//! requests that it sends. README stays short, and no link between documents is broken.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,28 +19,53 @@ struct Block {
     shows: Option<String>,
 }
 
-fn readme() -> String {
-    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap()
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }
 
-fn blocks() -> Vec<Block> {
-    let text = readme();
+fn read(document: &str) -> String {
+    fs::read_to_string(root().join(document)).unwrap_or_else(|error| panic!("{document}: {error}"))
+}
+
+/// The documents in a folder, by their paths from the top.
+fn documents_in(folder: &str) -> Vec<String> {
+    let names = fs::read_dir(root().join(folder)).unwrap().map(|entry| entry.unwrap().file_name());
+    let names = names.map(|name| format!("{folder}{}", name.to_str().unwrap()));
+    let mut documents: Vec<String> = names.filter(|name| name.ends_with(".md")).collect();
+    documents.sort();
+    documents
+}
+
+/// README and what it leaves to `docs/`.
+fn documents() -> Vec<String> {
+    let documents = [vec!["README.md".to_owned()], documents_in("docs/")].concat();
+    assert!(documents.len() > 5, "{documents:?}");
+    documents
+}
+
+fn blocks(document: &str) -> Vec<Block> {
+    let text = read(document);
     let mut blocks: Vec<Block> = Vec::new();
     let mut parts = text.split("\n```");
     parts.next();
     while let (Some(block), after) = (parts.next(), parts.next()) {
         let (language, text) = block.split_once('\n').unwrap();
-        let is_output = language == "text";
-        if is_output {
-            blocks.last_mut().unwrap().shows = Some(text.to_owned());
+        if language == "text" {
+            let shown = blocks.last_mut().filter(|block| ["sh", "bash", "python"].contains(&&*block.language));
+            shown.unwrap_or_else(|| panic!("{document}: nothing prints {text}")).shows = Some(text.to_owned());
         } else {
             blocks.push(Block { language: language.to_owned(), text: text.to_owned(), shows: None });
         }
-        assert!(after.is_some(), "an unclosed block");
+        assert!(after.is_some(), "{document}: an unclosed block");
     }
-    let of = |language: &str| blocks.iter().filter(|block| block.language == language).count();
-    assert!(of("sh") >= 4 && of("python") >= 2 && of("toml") >= 2, "the README's snippets are not found");
     blocks
+}
+
+/// The only block of a language in a document.
+fn only_block(document: &str, language: &str) -> Block {
+    let mut found: Vec<Block> = blocks(document).into_iter().filter(|block| block.language == language).collect();
+    assert_eq!(found.len(), 1, "{document}: {language} blocks");
+    found.remove(0)
 }
 
 fn run(mut command: Command, block: &Block) {
@@ -49,43 +75,108 @@ fn run(mut command: Command, block: &Block) {
     assert_eq!(stdout.trim(), block.shows.as_deref().unwrap_or("").trim(), "{}\n{stderr}", block.text);
 }
 
+/// The interpreter for a snippet in Python, if there is one that has what it imports.
+fn python_for(block: &Block) -> Option<PathBuf> {
+    let is_plain = !block.text.contains("influxdb_client");
+    if is_plain { Some(PathBuf::from("python3")) } else { packages::require(Package::InfluxdbClient) }
+}
+
 #[test]
-fn what_the_readme_shows_is_what_happens() {
+fn what_the_documents_show_is_what_happens() {
+    let languages: Vec<String> = documents().iter().flat_map(|document| follow(document)).collect();
+    let of = |language: &str| languages.iter().filter(|each| *each == language).count();
+    assert!(of("sh") >= 8 && of("python") >= 2 && of("toml") >= 3, "the snippets are not found: {languages:?}");
+}
+
+/// Does what a document shows, on a server of its own, and says in which languages that was.
+fn follow(document: &str) -> Vec<String> {
     let server = Server::start("embedded");
     let address = server.address().to_string();
     let with_curl = packages::require(Package::Curl).is_some();
-    for mut block in blocks() {
-        block.text = block.text.replace("127.0.0.1:8086", &address);
+    let mut languages = Vec::new();
+    for mut block in blocks(document) {
+        let is_command = block.language == "console";
+        block.text = if is_command { block.text } else { block.text.replace("127.0.0.1:8086", &address) };
         match block.language.as_str() {
-            "sh" if !with_curl => continue,
+            "sh" if !with_curl => {}
             "sh" => {
                 let mut command = Command::new("sh");
                 command.args(["-ec", &block.text]);
                 run(command, &block);
             }
             "python" => {
-                let python = if block.text.contains("influxdb_client") {
-                    match packages::require(Package::InfluxdbClient) {
-                        Some(python) => python,
-                        None => continue,
-                    }
-                } else {
-                    PathBuf::from("python3")
-                };
-                let mut command = Command::new(python);
-                command.args(["-c", &block.text]);
-                run(command, &block);
+                if let Some(python) = python_for(&block) {
+                    let mut command = Command::new(python);
+                    command.args(["-c", &block.text]);
+                    run(command, &block);
+                }
             }
             "toml" if block.text.contains("outputs.influxdb_v2") => as_telegraf_does(&block.text, &server),
             "toml" => configures(&block.text),
-            // The two commands and the one for MongoDB are run by CI and by every other test here;
-            // the page is compared below.
-            "console" | "json" => {}
-            // On a server of its own, below.
-            "bash" => {}
-            other => panic!("nobody runs {other} blocks:\n{}", block.text),
+            "console" => block.text.lines().for_each(is_known),
+            // Tokens have a server of their own, and the page is compared, both below. For mongosh there is no program
+            // here; a block without a language is a drawing.
+            "bash" | "json" | "js" | "" => {}
+            other => panic!("{document}: nobody runs {other} blocks:\n{}", block.text),
+        }
+        languages.push(block.language);
+    }
+    languages
+}
+
+/// A line for the terminal needs systemd, MongoDB or much time: what it says to hourglass itself is held against the flags
+/// that there are.
+fn is_known(line: &str) {
+    let line = line.split(" #").next().unwrap().trim().replace('\'', "");
+    if let Some(arguments) = line.strip_prefix("hourglass ") {
+        let output = program().args(arguments.split_whitespace()).arg("--help").output().unwrap();
+        assert!(output.status.success(), "{line}\n{}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+/// It grew to 6,666 words once, and nobody who only wanted to try it read them.
+#[test]
+fn the_readme_is_short_and_begins_with_two_commands() {
+    let text = read("README.md");
+    let words = text.split_whitespace().filter(|word| word.chars().any(char::is_alphanumeric)).count();
+    assert!(words <= 1300, "{words} words: what is detail belongs into docs/");
+    for command in ["cargo run --release -- serve", "cargo test --workspace"] {
+        assert!(text.lines().any(|line| line.starts_with(command)), "{command}");
+    }
+}
+
+/// The anchor that GitHub gives a heading.
+fn anchor(heading: &str) -> String {
+    let kept = heading.trim().to_lowercase().replace(' ', "-");
+    kept.chars().filter(|c| c.is_alphanumeric() || ['-', '_'].contains(c)).collect()
+}
+
+fn anchors(document: &Path) -> Vec<String> {
+    let text = fs::read_to_string(document).unwrap();
+    text.lines().filter(|line| line.starts_with('#')).map(|line| anchor(line.trim_start_matches('#'))).collect()
+}
+
+#[test]
+fn links_between_documents_lead_somewhere() {
+    let folders = ["", "docs/", "deploy/", "benches/", "loadtest/"];
+    let documents: Vec<String> = folders.iter().flat_map(|folder| documents_in(folder)).collect();
+    let mut followed = 0;
+    for document in &documents {
+        let folder = root().join(document).parent().unwrap().to_owned();
+        let text = read(document);
+        for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            if link.contains("://") {
+                continue;
+            }
+            let (path, fragment) = link.split_once('#').map_or((link, None), |(path, part)| (path, Some(part)));
+            let target = if path.is_empty() { root().join(document) } else { folder.join(path) };
+            assert!(target.exists(), "{document}: {link}");
+            let is_there = |part: &str| anchors(&target).iter().any(|anchor| anchor == part);
+            assert!(fragment.is_none_or(is_there), "{document}: {link}");
+            followed += 1;
         }
     }
+    assert!(followed > 40, "{followed} links");
 }
 
 /// Telegraf's `outputs.influxdb_v2` POSTs line protocol, compressed unless told otherwise, to
@@ -121,14 +212,14 @@ fn configures(text: &str) {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// Its commands about tokens, on a server and in a folder of their own.
+/// The commands about tokens, on a server and in a folder of their own.
 #[test]
-fn the_tokens_it_makes_may_do_what_it_says() {
+fn the_tokens_they_make_may_do_what_they_say() {
     if packages::require(Package::Curl).is_none() {
         return;
     }
     let server = Server::start("embedded");
-    let block = blocks().into_iter().find(|block| block.language == "bash").expect("the commands about tokens");
+    let block = only_block("docs/security.md", "bash");
     let data = server.data_dir().display().to_string();
     let hourglass = format!("{} token", program().get_program().display());
     let mut script = String::from("waits() { for i in $(seq 100); do sleep 0.1; \\\n  ");
@@ -151,27 +242,34 @@ fn the_tokens_it_makes_may_do_what_it_says() {
 }
 
 #[test]
-fn the_metrics_it_names_are_there() {
+fn the_metrics_they_name_are_there() {
     let server = Server::start("embedded");
     http::post(&server.url("/write"), "m v=1", &[]).expect(204);
     let metrics = http::get(&server.url("/metrics")).expect(200).text().to_owned();
-    let text = readme();
+    // That one has names of the version before, too.
+    let others = documents().into_iter().filter(|document| !document.ends_with("upgrading.md"));
+    let mut text: String = others.map(|document| read(&document)).collect();
+    let upgrading = read("docs/upgrading.md");
+    for row in upgrading.lines().filter(|line| line.starts_with("| `hourglass_")) {
+        let (old, new) = row.trim_matches(['|', ' ']).split_once(" | ").expect("two names");
+        assert!(!metrics.contains(&format!("# HELP {} ", old.trim_matches('`'))), "{old} is exported still");
+        text.push_str(new);
+    }
     let names = text.split('`').filter(|part| part.starts_with("hourglass_"));
     let described =
         |name: &str| metrics.contains(&format!("# HELP {name} ")) || metrics.contains(&format!("# TYPE {name} "));
     // Some appear with their first label only: an error that never happened has no class yet.
-    let source = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("src/telemetry/metrics.rs")).unwrap();
+    let source = read("src/telemetry/metrics.rs");
     for name in names {
         assert!(described(name) || source.contains(&format!("\"{name}\"")), "{name}");
     }
 }
 
 #[test]
-fn the_page_it_shows_has_the_fields_of_a_page() {
-    let block = blocks().into_iter().find(|block| block.language == "json").unwrap();
+fn the_page_they_show_has_the_fields_of_a_page() {
+    let block = only_block("docs/operations.md", "json");
     let shown: serde_json::Value = serde_json::from_str(&block.text).unwrap();
-    let source =
-        fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("src/store/document/encode.rs")).unwrap();
+    let source = read("src/store/document/encode.rs");
     for field in shown.as_object().unwrap().keys() {
         assert!(source.contains(&format!("\"{field}\"")), "{field} is not written");
     }

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use hourglass::bucket::exact::{ExactSum, Rest};
+use hourglass::bucket::exact::{ExactSum, SumRest};
 use mongodb::bson::{Bson, Document};
 use serde_json::json;
 
@@ -257,7 +257,7 @@ fn sums_and_what_rounding_leaves_are_those_of_pythons_fractions() {
         let first = expected.first().copied().unwrap_or(0.0);
         let expected: Vec<u64> = std::iter::once(first).chain(expected.into_iter().skip(1)).map(f64::to_bits).collect();
         assert_eq!(found, expected, "{list:?}");
-        let read = Rest::of_doubles(rounded, rest.doubles(rounded)).expect("parts");
+        let read = SumRest::of_doubles(rounded, rest.doubles(rounded)).expect("parts");
         assert_eq!(ExactSum::of_rounded(rounded, &read), sum);
     }
 }

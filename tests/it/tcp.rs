@@ -195,7 +195,7 @@ fn without_room_lines_wait_and_none_is_lost() {
 fn while_nothing_can_be_taken_the_sender_is_slowed_down() {
     let mut mongod = Mongod::start();
     let config = format!(
-        "{LISTEN}[log]\nsegment_bytes = \"64KiB\"\nbudget_bytes = \"128KiB\"\n[limits]\nbody_bytes = \"64KiB\"\n"
+        "{LISTEN}[wal]\nsegment_bytes = \"64KiB\"\nbudget_bytes = \"128KiB\"\n[limits]\nbody_bytes = \"64KiB\"\n"
     );
     let server = Launch::with_store(mongod.uri(&fresh_database_name())).config(config).start();
     mongod.kill();
@@ -203,7 +203,7 @@ fn while_nothing_can_be_taken_the_sender_is_slowed_down() {
     let mut raw = Raw::open(tcp(&server));
     std::thread::scope(|threads| {
         let sending = threads.spawn(|| raw.send(&text));
-        let shed = || metric(&server, "hourglass_ingest_shed_total{limit=\"log.budget_bytes\"}");
+        let shed = || metric(&server, "hourglass_ingest_shed_total{limit=\"wal.budget_bytes\"}");
         eventually("the log is full", PATIENCE, || (shed() >= 1.0).then_some(()));
         mongod.restart();
         sending.join().unwrap();

@@ -40,7 +40,7 @@ fn arrows_point_one_way() {
     let allowed: &[(&str, &[&str])] = &[
         ("reading", &[]),
         ("access", &["reading"]),
-        ("log", &[]),
+        ("wal", &[]),
         ("bucket", &["reading"]),
         ("wire", &["reading"]),
         ("influxql", &[]),
@@ -48,9 +48,9 @@ fn arrows_point_one_way() {
         ("telemetry", &["config"]),
         ("edge", &["telemetry"]),
         ("store", &["access", "bucket", "reading"]),
-        ("ingest", &["access", "bucket", "log", "reading", "telemetry", "wire"]),
+        ("ingest", &["access", "bucket", "reading", "telemetry", "wal", "wire"]),
         ("query", &["access", "bucket", "influxql", "reading", "telemetry"]),
-        ("verify", &["bucket", "log", "reading"]),
+        ("verify", &["bucket", "reading", "wal"]),
         ("http", &["access", "bucket", "edge", "influxql", "ingest", "query", "reading", "telemetry", "wire"]),
         ("tcp", &["access", "bucket", "edge", "ingest", "reading", "telemetry", "wire"]),
         ("cli", &["access", "config"]),
@@ -91,6 +91,17 @@ fn the_map_is_two_pages_and_has_every_room() {
 }
 
 #[test]
+fn the_files_that_the_map_names_are_there() {
+    let map = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    let files = sources(&root().join("src")).into_iter().chain(sources(&root().join("tests")));
+    let files: Vec<PathBuf> = files.collect();
+    let named = map.split('`').filter(|part| part.ends_with(".rs") && !part.contains(' '));
+    for name in named {
+        assert!(files.iter().any(|file| file.ends_with(name)), "{name} is in ARCHITECTURE.md, and no such file");
+    }
+}
+
+#[test]
 fn drivers_and_frameworks_stay_in_their_rooms() {
     let rules: &[(&str, &[&str])] = &[
         ("mongodb::", &["store"]),
@@ -122,7 +133,9 @@ fn drivers_and_frameworks_stay_in_their_rooms() {
 fn the_law_is_pure() {
     for file in sources(&root().join("src/bucket")).into_iter().chain(sources(&root().join("src/reading"))) {
         let code = code(&file);
-        for impure in ["tokio", "SystemTime", "crate::clock", "Instant", "std::fs", "std::net", "std::env"] {
+        for impure in
+            ["tokio", "SystemTime", "crate::clock", "crate::faults", "Instant", "std::fs", "std::net", "std::env"]
+        {
             assert!(!code.contains(impure), "{} uses {impure}", file.display());
         }
     }
@@ -156,5 +169,30 @@ fn no_member_may_have_unsafe_code() {
         let lints = parsed(&folder);
         let inherits = lints.get("lints").and_then(|lints| lints.get("workspace")).and_then(toml::Value::as_bool);
         assert_eq!(inherits, Some(true), "{member:?}");
+    }
+}
+
+/// A seeded mistake is an edit of a source: when the source changes, the edit must go with it.
+#[test]
+fn each_seeded_mistake_fits_the_sources() {
+    let list: toml::Table = fs::read_to_string(root().join("tests/mutants.toml")).unwrap().parse().expect("TOML");
+    let mutants = list["mutant"].as_array().expect("a list");
+    assert!(mutants.len() > 30);
+    for mutant in mutants {
+        let name = mutant["name"].as_str().expect("a name");
+        for test in mutant["tests"].as_array().expect("a list") {
+            let test = test.as_str().expect("a test").split("::").last().unwrap();
+            let is_there = |folder: &str| {
+                let declared = format!("fn {test}(");
+                sources(&root().join(folder)).iter().any(|file| fs::read_to_string(file).unwrap().contains(&declared))
+            };
+            assert!(is_there("src") || is_there("tests"), "{name}: there is no test {test}");
+        }
+        for edit in mutant["edits"].as_array().expect("a list") {
+            let file = edit["file"].as_str().expect("a file");
+            let text = fs::read_to_string(root().join(file)).unwrap();
+            let find = edit["find"].as_str().expect("a text");
+            assert_eq!(text.matches(find).count(), 1, "{name}: {file} must have this once:\n{find}");
+        }
     }
 }

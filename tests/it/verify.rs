@@ -98,7 +98,7 @@ fn a_clean_volume_has_no_difference(volume: &Volume) {
         let row: Vec<&str> = said.lines().find(|line| line.starts_with("plant")).unwrap().split_whitespace().collect();
         // The service that stops brings its sensors' documents up to date, so there is no note either.
         assert_eq!(row[1..5], ["58", "2700", "26", "0"], "{said}");
-        assert!(said.ends_with("log: 0 records that are not released, 0 bytes\nno difference\n"), "{said}");
+        assert!(said.ends_with("log: 0 records that may not be in the store yet, 0 bytes\nno difference\n"), "{said}");
     }
     assert!(volume.stored.fingerprints() == before, "nothing was written");
 }
@@ -353,20 +353,20 @@ fn a_service_that_writes_meanwhile_is_no_difference() {
 
 #[test]
 fn records_of_the_log_that_are_not_released_are_counted() {
-    use hourglass::log::{Folder, Log, Options};
+    use hourglass::wal::{Folder, Wal, WalOptions};
     let mut server = Server::start("embedded");
     assert!(server.stop().success());
     let folder = server.data_dir().join("log");
-    let (log, _) = Log::open(Folder::new(&folder).unwrap(), Options::new("embedded")).unwrap();
+    let (log, _) = Wal::open(Folder::new(&folder).unwrap(), WalOptions::new("embedded")).unwrap();
     let (tell, told) = std::sync::mpsc::channel();
     for _ in 0..5 {
         let tell = tell.clone();
         log.append(1, vec![7; 100], move |appended| tell.send(appended.unwrap()).unwrap()).unwrap();
     }
     let sequences: Vec<u64> = told.iter().take(5).collect();
-    log.release(sequences[1]).unwrap();
+    log.truncate(sequences[1]).unwrap();
     // The log is still open here.
     let (code, said) = verify("embedded", &server.data_dir(), &[]);
     assert_eq!(code, 0, "{said}");
-    assert!(said.contains("log: 3 records that are not released, "), "{said}");
+    assert!(said.contains("log: 3 records that may not be in the store yet, "), "{said}");
 }

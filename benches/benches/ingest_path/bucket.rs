@@ -1,4 +1,4 @@
-//! The law: packing what waits, and merging it into a bucket.
+//! Packing unflushed readings, and merging them into a bucket.
 
 use divan::counter::ItemsCount;
 use divan::{Bencher, black_box};
@@ -8,7 +8,7 @@ use hourglass::bucket::{Applied, Bucket, MergeOptions};
 use hourglass_benches::Rows;
 use hourglass_benches::rows::CAPS;
 
-/// What a shard does with a reading: 60 of a sensor, from the first on.
+/// What a shard does per reading: packs 60 readings of one sensor.
 #[divan::bench]
 fn take_in(bencher: Bencher<'_, '_>) {
     let rows = Rows::new(60, 1000, 0);
@@ -19,7 +19,7 @@ fn take_in(bencher: Bencher<'_, '_>) {
     });
 }
 
-/// What a flight does first.
+/// The first step of a flush.
 #[divan::bench]
 fn take_out(bencher: Bencher<'_, '_>) {
     let (rows, mut packed, mut room) = (Rows::new(60, 1000, 0), Packed::default(), Unpacked::default());
@@ -30,7 +30,7 @@ fn take_out(bencher: Bencher<'_, '_>) {
     });
 }
 
-/// What a summary does with each value: the exact sum, and at last what it rounds to and what that leaves.
+/// What a summary does with each value: adds it to the exact sum; at the end, rounds the sum and computes the rest.
 #[divan::bench(args = [60, 3600])]
 fn add_up(bencher: Bencher<'_, '_>, readings: usize) {
     let values: Vec<f64> = (0..readings).map(|n| 20.0 + (n * 37 % 100) as f64 / 100.0).collect();
@@ -41,7 +41,7 @@ fn add_up(bencher: Bencher<'_, '_>, readings: usize) {
     });
 }
 
-/// Of a whole bucket, on its way to where hot buckets are kept.
+/// Packs a whole bucket for the bucket cache.
 #[divan::bench(args = [60, 3600])]
 fn pack(bencher: Bencher<'_, '_>, readings: usize) {
     let stored = Rows::new(readings, 1000, 0).stored();
@@ -62,14 +62,14 @@ fn merge_60_into_a_new_bucket(bencher: Bencher<'_, '_>) {
     merge(bencher, &Bucket::default(), &Rows::new(60, 1000, 0), |applied| applied.new == 60);
 }
 
-/// Later than the readings that it has.
+/// New readings after those of the bucket.
 #[divan::bench(args = [60, 3000])]
 fn merge_60_into_a_hot_bucket(bencher: Bencher<'_, '_>, held: usize) {
     let stored = Rows::new(held, 1000, 0).stored();
     merge(bencher, &stored, &Rows::new(60, 1000, 3_000_000), |applied| (applied.new, applied.late) == (60, 0));
 }
 
-/// Between the readings that it has.
+/// New readings between those of the bucket.
 #[divan::bench(args = [60, 3000])]
 fn merge_60_late(bencher: Bencher<'_, '_>, held: usize) {
     let stored = Rows::new(held, 1000, 0).stored();
@@ -84,7 +84,7 @@ fn merge_60_duplicates(bencher: Bencher<'_, '_>, held: usize) {
 
 fn merge(bencher: Bencher<'_, '_>, onto: &Bucket, rows: &Rows, is_right: impl Fn(Applied) -> bool) {
     let options = MergeOptions { caps: &CAPS, floor: 0, restamps: true, log: "" };
-    // Later than the stored ones, or the rows would count as an earlier try's.
+    // A later stamp than the stored readings have, or the rows would count as already applied.
     let apply = |mut bucket: Bucket| (bucket.apply(rows.rows(2), &options), bucket);
     assert!(is_right(apply(onto.clone()).0), "the rows are what the name says");
     bencher.counter(ItemsCount::new(rows.len())).with_inputs(|| onto.clone()).bench_local_values(apply);

@@ -1,4 +1,4 @@
-//! Pages to BSON, as MongoDB has them.
+//! Encoding pages as BSON, as for MongoDB.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ fn page(bencher: Bencher<'_, '_>, readings: usize) {
         .bench_local(|| page_document(black_box(&id), black_box(&bucket.pages()[0])));
 }
 
-/// The last 60 of so many.
+/// The update for the last 60 readings of a page.
 #[divan::bench(args = [120, 3600])]
 fn append_60(bencher: Bencher<'_, '_>, readings: usize) {
     let bucket = Rows::new(readings, 1000, 0).stored();

@@ -1,17 +1,17 @@
-//! Records of the log from the call of `append` to the callback: compression, checksum, queue, writer's thread. The disk is
-//! memory, so what a sync costs is not in it.
+//! WAL records from the call of `append` to the callback: compression, checksum, queue, writer thread. The disk is in
+//! memory, so the cost of a sync is not included.
 
 use std::sync::mpsc;
 
 use divan::Bencher;
 use divan::counter::ItemsCount;
-use hourglass::log::{Log, Options};
+use hourglass::wal::{Wal, WalOptions};
 use hourglass_benches::{Fleet, MemoryDisk, path};
 
-/// The kind of the records; any would do.
+/// Any kind would do.
 const KIND: u8 = 1;
 
-/// By readings of the record: each is written by itself, and waited for.
+/// By readings per record. Each record is written alone and awaited.
 #[divan::bench(args = [1, 100, 5_000])]
 fn append_one(bencher: Bencher<'_, '_>, readings: usize) {
     let (record, log) = (path::record(&Fleet::new(1000).body(readings)), log());
@@ -22,7 +22,8 @@ fn append_one(bencher: Bencher<'_, '_>, readings: usize) {
     });
 }
 
-/// By readings of each record: all wait while another one's callback runs, then they share one write and one sync.
+/// By readings per record. All records wait while the callback of another one runs; then they share one write and one
+/// sync.
 #[divan::bench(args = [1, 100])]
 fn append_64_together(bencher: Bencher<'_, '_>, readings: usize) {
     let (record, log) = (path::record(&Fleet::new(1000).body(readings)), log());
@@ -31,7 +32,7 @@ fn append_64_together(bencher: Bencher<'_, '_>, readings: usize) {
         let (let_go, wait) = mpsc::channel::<()>();
         let hold = move |_| {
             let _ = held.send(());
-            // Until the other end is dropped.
+            // Blocks until the other end is dropped.
             let _ = wait.recv();
         };
         log.append(KIND, vec![0], hold).expect("room in the queue");
@@ -49,7 +50,7 @@ fn append_64_together(bencher: Bencher<'_, '_>, readings: usize) {
     });
 }
 
-fn log() -> Log {
-    let options = Options { budget_bytes: 100 << 30, ..Options::new("bench") };
-    Log::open(MemoryDisk::default(), options).expect("a log in memory").0
+fn log() -> Wal {
+    let options = WalOptions { budget_bytes: 100 << 30, ..WalOptions::new("bench") };
+    Wal::open(MemoryDisk::default(), options).expect("a log in memory").0
 }

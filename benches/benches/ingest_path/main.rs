@@ -1,5 +1,5 @@
-//! The parts of the ingest path by themselves, and the whole of it to the ack. Throughput is in readings: a thousand
-//! divided by millions of items per second is nanoseconds per reading.
+//! Benchmarks of the parts of the ingest path, and of the whole path up to the ack. Throughput is in readings: 1000
+//! divided by million items per second gives nanoseconds per reading.
 
 mod bucket;
 mod document;

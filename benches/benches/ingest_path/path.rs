@@ -1,5 +1,5 @@
-//! Bodies through the whole ingest path. With `lines::parse` taken off, `judge` is what the door costs: finding the
-//! sensor, checking fields, filling the batch.
+//! Bodies through the whole ingest path. `judge` minus `lines::parse` is the cost of admission: finding the sensor,
+//! checking fields, filling the batch.
 
 use divan::Bencher;
 use divan::counter::ItemsCount;
@@ -7,7 +7,7 @@ use hourglass_benches::{Fleet, Path};
 
 const LINES: usize = 5000;
 
-/// By how many sensors there are, all of them known and in turn.
+/// By number of sensors, all known and used in turn.
 #[divan::bench(args = [1_000, 100_000])]
 fn judge(bencher: Bencher<'_, '_>, sensors: usize) {
     let mut fleet = Fleet::new(sensors);
@@ -21,7 +21,7 @@ fn judge(bencher: Bencher<'_, '_>, sensors: usize) {
         .bench_local_values(|body| path.judge(body));
 }
 
-/// To the ack, by sensors and lines of a body. Batches are freed by the shards, in a later turn.
+/// Up to the ack, by number of sensors and lines per body. The shards free the batches later.
 #[divan::bench(args = [(1_000, 5_000), (100_000, 5_000), (1_000, 1)])]
 fn ack(bencher: Bencher<'_, '_>, (sensors, lines): (usize, usize)) {
     let mut fleet = Fleet::new(sensors);

@@ -1,18 +1,18 @@
-//! Compressed bodies: whatever they hold, a request is answered as the same one with what another decoder makes of it.
+//! Compressed bodies: the answer must be the same as to the uncompressed body that a reference decoder produces.
 
 use std::io::{Read, Write};
 
 use crate::served::{self, BODY_BYTES};
 
-/// A content encoding, as the other half of its crate reads and writes it.
+/// A content encoding, with a reference decoder and an encoder.
 struct Encoding {
     name: &'static str,
     encode: fn(&[u8]) -> Vec<u8>,
-    /// At most so many bytes and one more.
+    /// Decodes at most one byte more than the limit.
     decode: fn(&[u8], usize) -> std::io::Result<Vec<u8>>,
 }
 
-/// A new encoding is a line here.
+/// To add an encoding, add a line here.
 const ENCODINGS: [Encoding; 4] = [
     Encoding {
         name: "gzip",
@@ -28,7 +28,7 @@ const ENCODINGS: [Encoding; 4] = [
             let mut encoder = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::fast());
             encoder.write_all(plain).and_then(|()| encoder.finish()).expect("memory")
         },
-        // Bare deflate where the first two bytes are no head of zlib: RFC 1950, 2.2.
+        // Raw deflate if the first two bytes are not a zlib header (RFC 1950, 2.2).
         decode: |sent, limit| match sent {
             [first, second, ..]
                 if first & 0x0f == 8 && first >> 4 <= 7 && u16::from_be_bytes([*first, *second]).is_multiple_of(31) =>
@@ -62,7 +62,7 @@ fn up_to(decoder: impl Read, limit: usize) -> std::io::Result<Vec<u8>> {
     Ok(plain)
 }
 
-/// What was decoded, unless something follows its end.
+/// The decoded bytes, or an error if data follows the end of the stream.
 fn to_the_end(plain: Vec<u8>, rest: &[u8], limit: usize) -> std::io::Result<Vec<u8>> {
     if plain.len() <= limit && !rest.is_empty() {
         return Err(std::io::Error::other("something follows its end"));
@@ -70,28 +70,28 @@ fn to_the_end(plain: Vec<u8>, rest: &[u8], limit: usize) -> std::io::Result<Vec<
     Ok(plain)
 }
 
-/// The first byte chooses encoding and endpoint, the second how the body is cut into chunks, the third whether the rest
-/// is the body as sent, or what is to be compressed.
+/// The first byte selects the encoding and the endpoint, the second how the body is cut into chunks, the third whether
+/// the rest is the compressed body or has to be compressed.
 ///
 /// # Panics
-/// Where the answer is not that to the decoded body.
+/// If the answer differs from that to the decoded body.
 pub fn check(data: &[u8]) {
     let Some(([choice, cut, form], rest)) = data.split_first_chunk::<3>() else { return };
     let encoding = &ENCODINGS[usize::from(choice & 0x0f) % ENCODINGS.len()];
     let path = ["/write", "/api/v2/write", "/api/v3/write_lp", "/api/v1/readings"][usize::from(choice >> 6)];
-    // Repeated, what is to be compressed becomes longer than the limit.
+    // Repeated, so that it can exceed the limit.
     let repeated = || rest.repeat(1 << (form >> 4));
     let sent = if form & 1 == 0 { rest.to_vec() } else { (encoding.encode)(&repeated()) };
     if sent.len() > BODY_BYTES {
         return;
     }
     let found = served::ask(&request(path, encoding.name, &sent, *cut));
-    // Clients that say gzip of every body send an empty one as nothing at all.
+    // Some clients declare gzip for every body and send an empty body without compressing it.
     let decoded = if sent.is_empty() { Ok(Vec::new()) } else { (encoding.decode)(&sent, BODY_BYTES) };
     match decoded {
         Ok(plain) if plain.len() > BODY_BYTES => assert_eq!(found.status, 413, "{}", shown(&found)),
         Ok(plain) => assert_eq!(found, served::ask(&request(path, "identity", &plain, 0)), "{}", shown(&found)),
-        // Damage behind more than is allowed need not be found.
+        // The server need not find damage behind the limit.
         Err(_) => assert!(matches!(found.status, 400 | 413), "{}", shown(&found)),
     }
 }
@@ -100,7 +100,7 @@ fn shown(answer: &served::Answer) -> String {
     format!("{} {}", answer.status, String::from_utf8_lossy(&answer.body))
 }
 
-/// With its length stated, or in chunks of so many bytes.
+/// A request with a Content-Length, or in chunks of `cut` bytes.
 fn request(path: &str, encoding: &str, body: &[u8], cut: u8) -> Vec<u8> {
     let head = format!("POST {path}?db=d HTTP/1.1\r\nhost: h\r\nconnection: close\r\ncontent-encoding: {encoding}\r\n");
     let mut request = head.into_bytes();
@@ -110,7 +110,7 @@ fn request(path: &str, encoding: &str, body: &[u8], cut: u8) -> Vec<u8> {
         return request;
     }
     request.extend(b"transfer-encoding: chunked\r\n\r\n");
-    // A body of single bytes is sent, too, but not of 64 KiB of them.
+    // Chunks of one byte are possible, but at most about 1000 chunks.
     for chunk in body.chunks(usize::from(cut).max(body.len() / 1000)) {
         request.extend(format!("{:x}\r\n", chunk.len()).as_bytes());
         request.extend(chunk);

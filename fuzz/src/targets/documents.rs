@@ -1,5 +1,5 @@
-//! Stored documents: pages and sensors with any names and values are read back as they were, and no bytes break the
-//! reading of a page, nor the folding of what it says.
+//! Stored documents: pages and sensors with any names and values must decode to what was encoded, and no bytes may make
+//! the decoding of a page or the folding of its content panic.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,14 +10,14 @@ use hourglass::bucket::store::Projection;
 use hourglass::bucket::{Bucket, BucketId, Caps, MergeOptions, Reading, Readings, Row, SensorDocument};
 use hourglass::reading::{Family, Hour, Sensor, Stamp, Value};
 use hourglass::store::document::{
-    append_update, decode_kept, decode_kept_sensor, decode_page, decode_scanned, decode_sensor, page_document,
+    append_update, decode_page, decode_raw_page, decode_raw_sensor, decode_scanned, decode_sensor, page_document,
     replace_update, sensor_document,
 };
 
-/// The first byte says what the rest is: a document as it lies there, what a page is made of, or that and damage to it.
+/// The first byte says what the rest is: a document, the source of a page, or such a source with damage.
 ///
 /// # Panics
-/// Where a document does not come back, or reading it does not end well.
+/// If a document does not decode to what was encoded, or if decoding panics.
 pub fn check(data: &[u8]) {
     let Some((first, rest)) = data.split_first() else { return };
     match first % 4 {
@@ -36,11 +36,11 @@ pub fn check(data: &[u8]) {
     }
 }
 
-/// Whatever the bytes are, an answer; and what was read can be folded and printed.
+/// Decodes any bytes; what decodes must also fold and print.
 fn any_document(bytes: &[u8]) {
     let Ok(document) = RawDocument::from_bytes(bytes) else { return };
-    drop(decode_kept(document, "key", None));
-    drop((decode_sensor(document), decode_kept_sensor(document, "key".to_owned())));
+    drop(decode_raw_page(document, "key", None));
+    drop((decode_sensor(document), decode_raw_sensor(document, "key".to_owned())));
     if let Ok(stored) = decode_page(document) {
         let bucket = Bucket::from_stored([stored]);
         drop(page_document(&id("m", Vec::new(), 0), &bucket.pages()[0]));
@@ -53,7 +53,7 @@ fn any_document(bytes: &[u8]) {
     }
 }
 
-/// A page made of the source, read back in every way; its document.
+/// Encodes a page made from the source, checks that every decoder returns it, and returns the document.
 fn page(source: &mut Source<'_>) -> Vec<u8> {
     let hour = Hour::of(i64::from_le_bytes(source.bytes()).clamp(i64::MIN + 2, i64::MAX - 1));
     let count = source.byte() % 8;
@@ -92,7 +92,7 @@ fn page(source: &mut Source<'_>) -> Vec<u8> {
     let told: Vec<String> = scanned.summary.iter().map(|(name, sum)| format!("{name} {:?}", sum.figures())).collect();
     assert_eq!(told, kept);
     assert_eq!(stamps(&read.readings), stamps(&page.readings));
-    let whole = decode_kept(document, "key", Some(false)).unwrap_or_else(|error| panic!("{error}"));
+    let whole = decode_raw_page(document, "key", Some(false)).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!((&whole.id, &*whole.sensor), (&whole.own_id, &*id.sensor));
     for update in [append_update(page, 0), replace_update(page)] {
         let update = RawDocument::from_bytes(&update).expect("a document").to_owned();
@@ -101,7 +101,7 @@ fn page(source: &mut Source<'_>) -> Vec<u8> {
     bytes
 }
 
-/// The floor, and each cell's time, field and stamp. A document has its columns in an order of its own.
+/// The floor, and the stamp of each cell by time and field, because documents order their columns differently.
 fn stamps(readings: &Readings) -> (Stamp, BTreeMap<(i64, &str), Stamp>) {
     let mut found = BTreeMap::new();
     for (column, (name, cells)) in readings.columns().enumerate() {
@@ -148,11 +148,11 @@ fn sensor(source: &mut Source<'_>) {
     };
     let bytes = sensor_document(&document);
     let read = decode_sensor(RawDocument::from_bytes(&bytes).expect("a document"));
-    // Its writing makes the rev one more.
+    // Encoding increments the rev.
     assert_eq!(read, Ok(SensorDocument { rev: document.rev + 1, ..document }));
 }
 
-/// Data as numbers, names and values, and zeros where it ends.
+/// Reads numbers, names and values from the data, and zeros after its end.
 struct Source<'a>(&'a [u8]);
 
 impl<'a> Source<'a> {
@@ -173,7 +173,7 @@ impl<'a> Source<'a> {
         String::from_utf8_lossy(text).into_owned()
     }
 
-    /// Often one that means something somewhere.
+    /// Often a name that has a special meaning somewhere.
     fn name(&mut self) -> String {
         const SPECIAL: [&str; 12] =
             ["ts", "ns", "_id", "$set", "a.b", "%74s", "__proto__", "", "\0", "sensor", "readings", "🌡"];

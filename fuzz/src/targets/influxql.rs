@@ -1,18 +1,19 @@
-//! InfluxQL: no text breaks the parser or the checks, and what parses prints to something that parses to the same.
+//! InfluxQL: no text may make the parser or the checks panic, and a parsed statement must print to a text that parses
+//! to the same statement.
 
-use hourglass::influxql::{Clock, Options, Params, Statement, check as check_select, parse, split};
+use hourglass::influxql::{Clock, Params, ParseOptions, Statement, check as check_select, parse, split};
 
-/// `now()` of the checks.
+/// The value of `now()`.
 const NOW: i64 = 1_700_000_000_000_000_000;
 
 /// The data is the query.
 ///
 /// # Panics
-/// Where a statement does not print to itself.
+/// If a statement does not print to an equal one.
 pub fn check(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     for statement in parsed(&text).unwrap_or_default() {
-        let clock = Clock { now: NOW, zone: None, resolve: &|_, civil| civil.utc() };
+        let clock = Clock { now: NOW, zone: None, resolve: &|_, civil| hourglass::influxql::utc(civil) };
         match &statement {
             Statement::Select(select) => drop(check_select(select, &clock, &|name| name == "median")),
             Statement::Delete { condition, .. } => drop(split(condition.as_ref(), &clock)),
@@ -26,7 +27,7 @@ pub fn check(data: &[u8]) {
 
 fn parsed(text: &str) -> Result<Vec<Statement>, String> {
     let params = Params::new();
-    let options = Options {
+    let options = ParseOptions {
         params: &params,
         known_zone: &|zone| !zone.starts_with("Mars"),
         regex_error: &|pattern| pattern.contains("bad(").then(|| "missing closing )".to_owned()),

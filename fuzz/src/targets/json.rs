@@ -1,4 +1,4 @@
-//! JSON readings: what is taken is JSON by another decoder too and says the same there, and is read back when printed.
+//! JSON readings: an accepted reading must mean the same to another JSON decoder, and must parse again when printed.
 
 use std::collections::BTreeMap;
 
@@ -8,13 +8,13 @@ use hourglass::wire::json::Items;
 use hourglass::wire::{Point, Points};
 use serde_json::{Map, Value, json};
 
-/// Of which the first byte of the data chooses.
+/// The first byte of the data selects one.
 const PRECISIONS: [Precision; 4] = [Precision::Auto, Precision::Nanoseconds, Precision::Milliseconds, Precision::Hours];
 
-/// The first byte says precision and limits, the rest is the body.
+/// The first byte selects precision and limits, the rest is the body.
 ///
 /// # Panics
-/// Where a reading is taken from what is no JSON or says something else, or is not read back.
+/// If a reading is accepted that is not JSON or means something else, or that does not parse again when printed.
 pub fn check(data: &[u8]) {
     let Some((first, body)) = data.split_first() else { return };
     let precision = PRECISIONS[usize::from(*first & 0x7f) % PRECISIONS.len()];
@@ -40,20 +40,20 @@ pub fn check(data: &[u8]) {
             }
         }
     }
-    // What another decoder takes for one array has an outcome for each element; for one object, one.
+    // An array must have one outcome per element, an object exactly one.
     match serde_json::from_slice::<Value>(body) {
         Ok(Value::Array(elements)) => {
             let found: Vec<usize> = numbers.iter().map(|(number, _)| *number).collect();
             assert_eq!(found, (1..=elements.len()).collect::<Vec<_>>());
         }
-        // A good object may be said over several lines.
+        // A valid object may span several lines.
         Ok(Value::Object(_)) => assert_eq!(numbers.len(), 1),
         Ok(_) => assert!(numbers.iter().all(|(_, good)| !good), "no object, no reading"),
         Err(_) => {}
     }
 }
 
-/// The reading as `serde_json::Value` has it.
+/// Compares the reading with `serde_json::Value`.
 fn says_the_same(item: &Point<'_, '_>) {
     let value: Value = serde_json::from_slice(item.text).expect("what was taken is JSON");
     let object = value.as_object().expect("a reading is an object");
@@ -79,7 +79,7 @@ fn says_the_same(item: &Point<'_, '_>) {
 
 fn is_same(found: &RawValue<'_>, said: &Value) -> bool {
     match found {
-        // That decoder rounds some floats to a neighbour.
+        // serde_json rounds some floats to a neighbouring one.
         RawValue::Float(v) => said.as_f64().is_some_and(|said| (said - v).abs() <= v.abs() * 1e-15 + f64::MIN_POSITIVE),
         RawValue::Integer(v) => said.as_i64() == Some(*v),
         RawValue::Unsigned(v) => said.as_u64() == Some(*v),
@@ -88,7 +88,7 @@ fn is_same(found: &RawValue<'_>, said: &Value) -> bool {
     }
 }
 
-/// The reading printed plainly is read back as the same one.
+/// Prints the reading and checks that it parses to the same one.
 fn comes_back(item: &Point<'_, '_>) {
     let sensor = item.sensor(&Limits::default()).expect("it is read");
     let tags: Map<String, Value> = sensor.tags.iter().map(|(key, value)| (key.to_string(), json!(value))).collect();

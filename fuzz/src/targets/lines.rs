@@ -1,4 +1,4 @@
-//! Line protocol: both parsers say the same of every line, and what is printed is read back.
+//! Line protocol: both parsers must agree on every line, and a printed line must parse again.
 
 use hourglass::reading::value::RawValue;
 use hourglass::reading::{Limits, Precision, Sensor, Value};
@@ -7,7 +7,7 @@ use hourglass::wire::line_protocol::{Lines, write_line};
 
 use crate::second;
 
-/// Of which the first byte of the data chooses.
+/// The first byte of the data selects one.
 const PRECISIONS: [Precision; 7] = [
     Precision::Nanoseconds,
     Precision::Microseconds,
@@ -18,10 +18,10 @@ const PRECISIONS: [Precision; 7] = [
     Precision::Auto,
 ];
 
-/// The first byte says precision and limits, the rest is the body.
+/// The first byte selects precision and limits, the rest is the body.
 ///
 /// # Panics
-/// Where the two parsers differ, or a line is not read back as it was printed.
+/// If the parsers disagree, or if a printed line does not parse to the same reading.
 pub fn check(data: &[u8]) {
     let Some((first, body)) = data.split_first() else { return };
     let precision = PRECISIONS[usize::from(*first & 0x7f) % PRECISIONS.len()];
@@ -38,7 +38,7 @@ pub fn check(data: &[u8]) {
     }
 }
 
-/// What the parser under test says.
+/// The outcomes of the parser under test.
 fn first_parser(body: &[u8], precision: Precision, limits: &Limits) -> Vec<second::Outcome> {
     let mut lines = Lines::new(body, precision, *limits);
     let mut outcomes = Vec::new();
@@ -83,7 +83,7 @@ fn point(
     }
 }
 
-/// The line printed by our own writer, as for dead letters, is read back as the same reading.
+/// Prints the line as for dead letters, and checks that it parses to the same reading.
 fn comes_back(read: &second::Point) {
     let sensor = Sensor::new(&read.measurement, read.tags.iter().cloned()).expect("the keys are distinct");
     let kept = |value: &second::Value| match value.clone() {

@@ -1,22 +1,22 @@
-//! Recovery of the log: over any damage to files that the real writer wrote, no panic, no invented record, every record
-//! that was not hit there in order, every one that was hit and left a trace told of, and new ones taken, under new
-//! sequences.
+//! Recovery of the WAL from any damage to files that the real writer wrote: no panic; no invented record; every
+//! undamaged record present and in order; every damaged record that left a trace reported; and new records accepted,
+//! with new sequences.
 
 use std::sync::{OnceLock, mpsc};
 
-use hourglass::log::{Disk, Log, OpenError, Options, Record};
+use hourglass::wal::{Disk, Record, Wal, WalOpenError, WalOptions};
 use hourglass_benches::MemoryDisk;
 
-// The format as `src/log/format.rs` draws it, read here a second time.
-/// Bytes of a segment's header, which holds the same twice.
+// The format is documented in `src/wal/format.rs`; this is a second implementation.
+/// Bytes of a segment's header, which contains two copies of the same data.
 const HEADER: usize = 4096;
-/// Bytes of a record before its payload; at 4 stands how long that is, at 8 the sequence.
+/// Bytes of a record's head. The length of the payload is at offset 4, the sequence at offset 8.
 const HEAD: usize = 32;
 
-/// The first byte chooses a log; then come changes, eight bytes each.
+/// The first byte selects a WAL; then follow changes of eight bytes each.
 ///
 /// # Panics
-/// Where the log that is found is not what is left of the one that was written.
+/// If recovery does not return what is left of the written WAL.
 pub fn check(data: &[u8]) {
     let Some((first, rest)) = data.split_first() else { return };
     let sample = &samples()[usize::from(*first) % SAMPLES];
@@ -30,10 +30,10 @@ pub fn check(data: &[u8]) {
         }
     }
     let damaged = fork(&disk);
-    let (log, recovery) = match Log::open(disk.clone(), options(sample.compress)) {
+    let (log, recovery) = match Wal::open(disk.clone(), options(sample.compress)) {
         Ok(opened) => opened,
-        // Segments of another log among those of this one are not judged, but refused.
-        Err(OpenError::Mixed { .. }) if foreign => return,
+        // A WAL with segments of another WAL is refused as a whole.
+        Err(WalOpenError::Mixed { .. }) if foreign => return,
         Err(error) => panic!("{error}"),
     };
     let found = all(&log);
@@ -43,7 +43,7 @@ pub fn check(data: &[u8]) {
         assert_eq!(record, known, "a record that was never written so");
     }
     for (record, place) in sample.records.iter().filter(|_| !foreign && !copied) {
-        let lost = record.sequence > recovery.released && !found.contains(record);
+        let lost = record.sequence > recovery.truncated && !found.contains(record);
         assert!(!lost || !is_whole(&sample.disk, &damaged, place), "{} of {place:?} is lost", record.sequence);
         assert!(
             !lost || !leaves_a_trace(&sample.disk, &damaged, place) || is_told(&log, place),
@@ -56,7 +56,7 @@ pub fn check(data: &[u8]) {
     assert_eq!(all(&log).last().map(|record| &*record.payload), Some(&b"afterwards"[..]));
 }
 
-/// A log that was written, and where its records stand.
+/// A written WAL, with the places of its records.
 struct Sample {
     disk: MemoryDisk,
     compress: bool,
@@ -64,7 +64,7 @@ struct Sample {
     records: Vec<(Record, Place)>,
 }
 
-/// Bytes of a file.
+/// A range of bytes of a file.
 #[derive(Debug, Clone)]
 struct Place {
     file: String,
@@ -74,28 +74,28 @@ struct Place {
 
 const SAMPLES: usize = 6;
 
-/// Short and long records, packed and not, one that was released in part, one that was opened anew in between.
+/// WALs with short and long records, compressed or not; one is partly truncated, one was reopened in between.
 fn samples() -> &'static [Sample] {
     static SAMPLES_MADE: OnceLock<Vec<Sample>> = OnceLock::new();
     SAMPLES_MADE.get_or_init(|| (0..SAMPLES).map(sample).collect())
 }
 
-fn options(compress: bool) -> Options {
-    Options { segment_bytes: 16 << 10, budget_bytes: 1 << 20, compress, ..Options::new("fuzz") }
+fn options(compress: bool) -> WalOptions {
+    WalOptions { segment_bytes: 16 << 10, budget_bytes: 1 << 20, compress, ..WalOptions::new("fuzz") }
 }
 
 fn sample(number: usize) -> Sample {
     let (disk, compress) = (MemoryDisk::default(), number.is_multiple_of(2));
     let (mut written, mut id) = (Vec::new(), 0);
     for half in 0..2 {
-        let (log, recovery) = Log::open(disk.clone(), options(compress)).expect("a log in memory");
+        let (log, recovery) = Wal::open(disk.clone(), options(compress)).expect("a log in memory");
         id = recovery.log;
         for count in 0..=6 * (1 + number / 2) {
             let payload = payload(number * 100 + half * 50 + count, [40, 900, 5000][(number + count) % 3]);
             written.push(Record { sequence: append(&log, 1, &payload), kind: 1, payload });
         }
         if number == 3 && half == 0 {
-            log.release(written[2].sequence).expect("memory");
+            log.truncate(written[2].sequence).expect("memory");
         }
         log.close();
     }
@@ -104,13 +104,13 @@ fn sample(number: usize) -> Sample {
         let (_, place) = places.iter().find(|(sequence, _)| *sequence == record.sequence)?;
         Some((record, place.clone()))
     };
-    // What was released may be gone.
+    // Truncated records may be gone.
     let records: Vec<_> = written.into_iter().filter_map(placed).collect();
     assert!(records.len() > 8, "a log of records");
     Sample { disk, compress, log: id, records }
 }
 
-/// Where the records of an undamaged segment stand.
+/// The places of the records in an undamaged segment.
 fn places(disk: &MemoryDisk, name: &str) -> Vec<(u64, Place)> {
     let (held, mut start, mut places) = (bytes(disk, name), HEADER, Vec::new());
     while is_segment(name)
@@ -137,13 +137,13 @@ fn payload(seed: usize, bytes: usize) -> Vec<u8> {
     (0..bytes).map(|at| if at % 4 == 0 { random.next() as u8 } else { (at / 64) as u8 }).collect()
 }
 
-fn append(log: &Log, kind: u8, payload: &[u8]) -> u64 {
+fn append(log: &Wal, kind: u8, payload: &[u8]) -> u64 {
     let (done, durable) = mpsc::channel();
     log.append(kind, payload.to_vec(), move |sequence| drop(done.send(sequence))).expect("room in the queue");
     durable.recv().expect("a callback").expect("memory takes it")
 }
 
-fn all(log: &Log) -> Vec<Record> {
+fn all(log: &Wal) -> Vec<Record> {
     let (mut reader, mut records) = (log.reader(1), Vec::new());
     while let Some(record) = reader.next().expect("memory can be read") {
         records.push(record);
@@ -151,7 +151,8 @@ fn all(log: &Log) -> Vec<Record> {
     records
 }
 
-/// Whether its bytes are the same, and one half of the header of the file they are in now. A file may have another name.
+/// Whether the record's bytes are unchanged, and at least one half of its file's header. The file may have another
+/// name.
 fn is_whole(before: &MemoryDisk, after: &MemoryDisk, place: &Place) -> bool {
     let old = bytes(before, &place.file);
     let range = place.start..place.start + place.bytes;
@@ -162,8 +163,8 @@ fn is_whole(before: &MemoryDisk, after: &MemoryDisk, place: &Place) -> bool {
     })
 }
 
-/// Whether its file goes by its name with a header of its own, and a byte of the record stands where it stood, in the head
-/// or in the payload behind a head of which something is left.
+/// Whether the file has its own name and header, and some byte of the record is still in its place: in the head, or in
+/// the payload behind a head that is not completely gone.
 fn leaves_a_trace(before: &MemoryDisk, after: &MemoryDisk, place: &Place) -> bool {
     let (old, new) = (bytes(before, &place.file), bytes(after, &place.file));
     let is_same = |range: std::ops::Range<usize>| new.get(range.clone()).is_some_and(|part| *part == old[range]);
@@ -171,21 +172,21 @@ fn leaves_a_trace(before: &MemoryDisk, after: &MemoryDisk, place: &Place) -> boo
     has_header && new.get(place.start..place.start + 8).is_some_and(|part| part.iter().any(|byte| *byte != 0))
 }
 
-/// Whether the log tells of damage that covers its beginning, or of the whole segment.
-fn is_told(log: &Log, place: &Place) -> bool {
+/// Whether the WAL reports damage that covers the record's beginning, or the whole segment.
+fn is_told(log: &Wal, place: &Place) -> bool {
     let covers = |offset: u64, bytes: u64| (offset..offset + bytes).contains(&(place.start as u64));
     log.damage()
         .iter()
         .any(|damage| damage.segment == place.file && (damage.offset == 0 || covers(damage.offset, damage.bytes)))
 }
 
-/// What a change may cost.
+/// Which records a change may destroy.
 enum Kind {
-    /// The records whose bytes it hit.
+    /// The records whose bytes it changed.
     Damage,
-    /// Perhaps others too: what stands a second time, where a write or a copy went astray, may hide what it stands before.
+    /// Possibly others too: a misplaced copy of a record may hide the records in front of which it is.
     Copied,
-    /// Anything: it brought in a file of another log.
+    /// Any: it added a file of another WAL.
     Foreign,
 }
 
@@ -204,7 +205,7 @@ fn apply(disk: &MemoryDisk, change: &[u8]) -> Kind {
     match byte(0) % 9 {
         0 if !held.is_empty() => held[at] ^= 1 << (byte(6) % 8),
         1 => held.truncate(at),
-        // A torn write: zeros, or what stood elsewhere.
+        // A torn write: zeros, or bytes from elsewhere.
         2 => held[at..end].fill(0),
         3 => {
             let to = held.len().saturating_sub(end - at.min(end)) / 2;
@@ -212,7 +213,7 @@ fn apply(disk: &MemoryDisk, change: &[u8]) -> Kind {
             kind = Kind::Copied;
         }
         4 => held.extend(std::iter::repeat_n(byte(6), length)),
-        // Swapped, or one over the other.
+        // Swaps two files, or overwrites one by the other.
         which @ 5..=6 => {
             let other = &names[usize::from(byte(6)) % names.len()];
             let of_other = bytes(disk, other);

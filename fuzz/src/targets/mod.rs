@@ -1,4 +1,4 @@
-//! One function of bytes for each door through which something comes from outside, with the seeds from which to mutate.
+//! One fuzz target for each kind of input from outside, with its seeds.
 
 pub mod body;
 pub mod documents;
@@ -15,17 +15,16 @@ mod seeds;
 /// A target.
 #[derive(Debug, Clone, Copy)]
 pub struct Target {
-    /// As the command line has it.
+    /// The name on the command line.
     pub name: &'static str,
-    /// Panics where something does not hold.
+    /// Panics if a property does not hold.
     pub check: fn(&[u8]),
-    /// Whence mutation begins.
+    /// The inputs at which mutation begins.
     pub seeds: fn() -> Vec<Vec<u8>>,
-    /// What mutation puts in.
+    /// Words that mutation inserts.
     pub words: &'static [&'static str],
 }
 
-/// All of them.
 pub const ALL: [Target; 9] = [
     Target { name: "lines", check: lines::check, seeds: seeds::lines, words: seeds::LINES },
     Target { name: "json", check: json::check, seeds: seeds::json, words: seeds::JSON },

@@ -1,11 +1,12 @@
-//! Names of fields, tags and databases as BSON keys and names of collections: each comes back, and no two are one.
+//! Names of fields, tags and databases, encoded as BSON keys and collection names: each must decode to itself, and no
+//! two may have the same encoding.
 
 use hourglass::store::names::{collection_prefix, from_key, key};
 
-/// The data is two names, apart by its first LF.
+/// The data is two names, separated by the first LF.
 ///
 /// # Panics
-/// Where a name does not come back, or what stands for it may not stand there.
+/// If a name does not decode to itself, or if its encoding is not allowed in its place.
 pub fn check(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let (one, other) = text.split_once('\n').unwrap_or((&text, ""));
@@ -20,7 +21,7 @@ pub fn check(data: &[u8]) {
         assert!(collection.chars().all(plain), "{collection:?}");
         assert_ne!(collection, "system");
         assert_eq!(from_key(&collection), name);
-        // What another program wrote as a key is read too, whatever it is.
+        // A key that another program wrote must decode too.
         assert_eq!(from_key(&key(&from_key(name))), from_key(name));
     }
     if one != other {

@@ -1,10 +1,10 @@
-//! Whence mutation begins, and what it puts in: whole inputs of every kind that the targets know.
+//! The seeds of the targets, and the words that mutation inserts.
 
 use std::io::Write;
 
 use super::http::PREFACE;
 
-/// What means something in line protocol, and numbers at the edges.
+/// Words of line protocol, and numbers at the limits of their types.
 pub const LINES: &[&str] = &[
     "\n",
     "\r\n",
@@ -46,7 +46,7 @@ pub const LINES: &[&str] = &[
     "00000000000000000000001",
     "0.30000000000000004",
 ];
-/// What means something in JSON, and in a reading.
+/// Words of JSON and of readings.
 pub const JSON: &[&str] = &[
     "{",
     "}",
@@ -79,7 +79,7 @@ pub const JSON: &[&str] = &[
     "[[[[[[[[",
     "{\"a\":{\"a\":",
 ];
-/// What means something in a request.
+/// Words of HTTP requests.
 pub const HTTP: &[&str] = &[
     "\r\n",
     "\r\n\r\n",
@@ -132,7 +132,7 @@ pub const HTTP: &[&str] = &[
     "&step=1ns",
     "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
 ];
-/// What means something in InfluxQL.
+/// Words of InfluxQL.
 pub const INFLUXQL: &[&str] = &[
     "select ",
     " from ",
@@ -215,7 +215,7 @@ pub const INFLUXQL: &[&str] = &[
     "\n",
     "((((",
 ];
-/// What means something in a name, or in a document.
+/// Characters and words with a special meaning in names or documents.
 pub const NAMES: &[&str] = &[
     "$",
     ".",
@@ -255,7 +255,7 @@ pub fn lines() -> Vec<Vec<u8>> {
     bodies.iter().flat_map(|body| firsts.map(|first| [&[first], *body].concat())).collect()
 }
 
-/// Bodies of JSON readings, and deep ones.
+/// Bodies of JSON readings, including deeply nested ones.
 pub fn json() -> Vec<Vec<u8>> {
     let bodies = [
         r#"{"sensor":"temp-01","value":22.5}"#,
@@ -273,7 +273,7 @@ pub fn json() -> Vec<Vec<u8>> {
     all.flat_map(|body| [0, 1, 0x82].map(|first| [&[first], body.as_bytes()].concat())).collect()
 }
 
-/// Compressed bodies, whole, cut, in two members, and what is to be compressed.
+/// Compressed bodies: whole, cut off, of two members; and bodies to be compressed.
 pub fn body() -> Vec<Vec<u8>> {
     let gzip = |plain: &[u8]| {
         let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
@@ -303,7 +303,7 @@ pub fn body() -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Lines as they come over TCP, some after a first line that says whose they are.
+/// Lines over TCP, some after a first line with a token.
 pub fn tcp() -> Vec<Vec<u8>> {
     let hellos: [&[u8]; 5] = [
         b"auth hg_0123456789ab_0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef db=d precision=s\n",
@@ -316,7 +316,6 @@ pub fn tcp() -> Vec<Vec<u8>> {
     begun.chain(lines()).collect()
 }
 
-/// Requests of every kind.
 pub fn http() -> Vec<Vec<u8>> {
     let gets = [
         "/",
@@ -352,16 +351,16 @@ pub fn http() -> Vec<Vec<u8>> {
         requests.push([chunked.as_bytes(), b"GET /health HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\r\n"].concat());
     }
     requests.push(b"DELETE /api/v1/readings?sensor=m&from=0&to=1 HTTP/1.0\r\n\r\n".to_vec());
-    // The preface is among the words: where it comes first, frames are the answer.
+    // With the HTTP/2 preface at the beginning, the answer consists of frames.
     requests.push(PREFACE.to_vec());
     let settings: &[u8] = b"\0\0\0\x04\0\0\0\0\0";
-    // GET / of the scheme http and the authority h, by the static table of HPACK.
+    // GET / with scheme http and authority h, by the static table of HPACK.
     let get: &[u8] = b"\0\0\x06\x01\x05\0\0\0\x01\x82\x84\x86\x41\x01h";
     requests.push([PREFACE, settings, get].concat());
     requests
 }
 
-/// Changes of every kind to every log.
+/// Every kind of change to every WAL.
 pub fn log() -> Vec<Vec<u8>> {
     let change = |kind: u8, place: u8| vec![kind, place, place.wrapping_mul(37), place % 20, 200, 0, place, 1];
     (0..6_u8)
@@ -371,7 +370,7 @@ pub fn log() -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// The statements of the parser's own tables.
+/// The statements of the parser's own tests.
 pub fn influxql() -> Vec<Vec<u8>> {
     let tables = [
         include_str!("../../../src/influxql/tests/clauses.txt"),
@@ -404,7 +403,7 @@ pub fn names() -> Vec<Vec<u8>> {
     .to_vec()
 }
 
-/// What documents are made of: any bytes do.
+/// Sources of documents; any bytes will do.
 pub fn documents() -> Vec<Vec<u8>> {
     let mut random = crate::random::Random::new(7);
     let mut seeds = Vec::new();

@@ -1,12 +1,12 @@
-//! Raw bytes on the port for lines without HTTP: no thread panics, whoever is answered is told why they are closed, and
-//! HTTP is still served.
+//! Raw bytes on the port for lines over TCP: no thread may panic, every answer must say why the connection closes, and
+//! HTTP must still work.
 
 use crate::served;
 
-/// The data is what a client sends.
+/// The data is what the client sends.
 ///
 /// # Panics
-/// Where the server panics, hangs, answers what it should not, or is not well afterwards.
+/// If the server panics or hangs, sends a wrong answer, or does not work afterwards.
 pub fn check(data: &[u8]) {
     let answered = served::raw(served::addresses().lines, data);
     let is_told = answered.starts_with(b"ERROR ") || answered.starts_with(b"HTTP/1.1 400 ");

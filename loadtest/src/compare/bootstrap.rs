@@ -1,20 +1,20 @@
-//! Between what a ratio of two figures lies: runs, and blocks of seconds in them, are drawn again and again with
-//! replacement, and the ratio is taken of each draw.
+//! Bootstrap interval of the ratio of two figures: draws runs, and blocks of seconds in them, with replacement, many
+//! times, and takes the ratio of each draw.
 
 use super::figures::Figure;
 use crate::report::results::{Results, SecondRow};
 use crate::run::random::Random;
 
-/// Draws. The 99 % interval is told by the 5 on each side.
+/// Number of draws. Leaving out 5 on each side gives the 99 % interval.
 const DRAWS: usize = 1000;
-/// The share of draws left out on each side.
+/// Number of draws left out on each side.
 const TAIL: usize = 5;
-/// Seconds drawn together: a second is like those beside it, so that single ones would look more certain than they are.
+/// Seconds per block. Neighbouring seconds are correlated, so drawing single seconds would give too narrow an interval.
 const BLOCK: usize = 5;
-/// Seconds at the beginning that are not drawn: connections are new, and sensors.
+/// Seconds at the start that are left out, because connections and sensors are new.
 const WARM_UP: usize = 2;
 
-/// The least and the greatest ratio of new over old, but for the most extreme draws.
+/// The interval of the ratio of new to old, without the most extreme draws.
 pub fn interval(figure: &Figure, old: &[Results], new: &[Results], seed: u64) -> (f64, f64) {
     let mut random = Random::new(seed, &[crate::run::random::hash(figure.name.as_bytes())]);
     let mut ratios: Vec<f64> = (0..DRAWS)
@@ -26,12 +26,12 @@ pub fn interval(figure: &Figure, old: &[Results], new: &[Results], seed: u64) ->
     ratios.sort_by(f64::total_cmp);
     match (ratios.get(TAIL), ratios.len().checked_sub(TAIL + 1).and_then(|at| ratios.get(at))) {
         (Some(least), Some(most)) => (*least, *most),
-        // Nothing is known: everything may be.
+        // Without data, any ratio is possible.
         _ => (0.0, f64::INFINITY),
     }
 }
 
-/// The median over runs drawn, each made of blocks drawn.
+/// The median over drawn runs, each made of drawn blocks.
 fn drawn(figure: &Figure, runs: &[Results], random: &mut Random) -> Option<f64> {
     let figures = (0..runs.len()).filter_map(|_| {
         let run = &runs[below(random, runs.len())];
@@ -43,7 +43,8 @@ fn drawn(figure: &Figure, runs: &[Results], random: &mut Random) -> Option<f64> 
     median(figures.collect())
 }
 
-/// As many seconds as there are, block by block. Those after the duration, with stragglers alone, belong to the last.
+/// As many seconds as the run has, block by block. Seconds after the duration, with only stragglers, belong to the last
+/// block.
 fn blocks<'a>(seconds: &'a [SecondRow], duration_s: f64, random: &mut Random) -> Vec<&'a SecondRow> {
     let whole = seconds.iter().enumerate().filter(|(at, _)| crate::stats::to_f64(*at) < duration_s).count();
     let warm = if whole > WARM_UP * 2 { WARM_UP } else { 0 };
@@ -61,7 +62,7 @@ fn below(random: &mut Random, count: usize) -> usize {
     usize::try_from(random.below(u64::try_from(count).unwrap_or(0))).unwrap_or(0)
 }
 
-/// The one in the middle, or the mean of the two in the middle.
+/// The median.
 pub fn median(figures: Vec<f64>) -> Option<f64> {
     (!figures.is_empty()).then(|| crate::stats::median(figures))
 }

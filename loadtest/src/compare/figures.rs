@@ -1,4 +1,4 @@
-//! The figures that are compared, and how each comes about from seconds and from whole runs.
+//! The figures that are compared, and how to compute each from seconds or from whole runs.
 
 use std::collections::BTreeMap;
 
@@ -10,30 +10,29 @@ use crate::run::senders::DROPPED;
 /// Which way is better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wanted {
-    /// The more the better.
+    /// Higher is better.
     More,
-    /// The less the better.
+    /// Lower is better.
     Less,
 }
 
-/// How a figure is made from any seconds of a run.
+/// Computes a figure from some seconds of a run.
 pub type OfSeconds = fn(&[&SecondRow]) -> Option<f64>;
 
-/// Something to compare.
+/// A figure to compare.
 pub struct Figure {
-    /// With its unit.
+    /// The name, with the unit.
     pub name: &'static str,
     /// Which way is better.
     pub wanted: Wanted,
-    /// Of a whole run, as its results tell.
+    /// The figure of a whole run.
     pub of: fn(&Results) -> Option<f64>,
-    /// The least change that counts where a side has fewer than three runs and seconds do not tell.
+    /// The minimum change that counts if a side has fewer than three runs and there are no figures per second.
     pub floor_of_few: f64,
-    /// Of any seconds of runs, where it can be made from these: then seconds are resampled, else only runs.
+    /// The figure of some seconds, if it can be computed from them. Then seconds are resampled too, else only runs.
     pub of_seconds: Option<OfSeconds>,
 }
 
-/// All of them.
 pub const FIGURES: [Figure; 9] = [
     Figure {
         name: "achieved readings/s",
@@ -88,7 +87,7 @@ pub const FIGURES: [Figure; 9] = [
     Figure { name: "tries failed, share", wanted: Wanted::Less, of: error_share, floor_of_few: 0.5, of_seconds: None },
 ];
 
-/// Milliseconds, over all POSTs that were acked in these seconds.
+/// A percentile in milliseconds, over all POSTs acked in these seconds.
 pub fn percentile(seconds: &[&SecondRow], share: f64) -> Option<f64> {
     let mut classes: BTreeMap<u32, u64> = BTreeMap::new();
     for (class, of_class) in seconds.iter().flat_map(|second| &second.classes) {
@@ -97,7 +96,7 @@ pub fn percentile(seconds: &[&SecondRow], share: f64) -> Option<f64> {
     percentile_of_classes(classes.iter(), share)
 }
 
-/// CPU of the servers over readings acked, in the seconds in which CPU is known.
+/// CPU microseconds per acked reading, over the seconds for which CPU is known.
 fn cpu_us(seconds: &[&SecondRow]) -> Option<f64> {
     let known = seconds.iter().filter_map(|second| Some((second.cpu_s?, second.acked)));
     let (cpu_s, acked) = known.fold((0.0, 0), |(cpu_s, acked), (more, readings)| (cpu_s + more, acked + readings));

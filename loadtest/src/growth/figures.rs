@@ -1,4 +1,4 @@
-//! What is measured at a point, and the file that holds it.
+//! The figures of a point, and the file format of the results.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,33 +13,31 @@ use crate::report::machine::Machine;
 use crate::run::target::Start;
 use crate::servers::programs::Programs;
 
-/// All that a run found.
+/// The results of a run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Results {
     /// The load tester's version.
     pub loadtest_version: String,
-    /// When the run began, as RFC 3339.
+    /// The time when the run began, in RFC 3339.
     pub began: String,
-    /// Where it ran.
     pub machine: Machine,
-    /// Which store hourglass had.
+    /// The store of hourglass.
     pub store: String,
-    /// What hourglass says it is.
+    /// The version that hourglass reports.
     pub version: String,
-    /// What mongod says it is, if there was one.
+    /// The version that mongod reports, if one was used.
     pub mongod_version: Option<String>,
-    /// By what all sizes were multiplied: 1 unless it was a look whether it works.
+    /// The factor of all sizes: 1, or less for a quick test.
     pub scale: f64,
-    /// What was varied.
     pub series: Vec<SeriesRow>,
 }
 
-/// A quantity that was varied, all else being the same.
+/// A series of points, in which one quantity is varied.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct SeriesRow {
     /// Its name.
     pub name: String,
-    /// What was varied, in words.
+    /// A description of the quantity.
     pub varied: String,
     /// In order.
     pub points: Vec<Figures>,
@@ -50,59 +48,57 @@ pub struct SeriesRow {
 pub struct Figures {
     /// The varied quantity.
     pub at: usize,
-    /// How many sensors.
     pub sensors: usize,
     /// Readings per POST.
     pub lines: usize,
-    /// Connections, each with one POST under way.
+    /// Number of connections, each with one POST at a time.
     pub connections: usize,
-    /// What hourglass was told by its environment.
+    /// The environment variables of hourglass.
     pub variables: BTreeMap<String, String>,
-    /// Readings that were in the store before.
+    /// Readings in the store before the measured part.
     pub stored_before: usize,
     /// Readings acked in the measured part.
     pub readings: usize,
-    /// From the first try to the last ack, in seconds.
+    /// Seconds from the first attempt to the last ack.
     pub seconds: f64,
     /// Readings per second in that time.
     pub acked_per_s: f64,
-    /// Readings per second until all were in the store.
+    /// Readings per second until all of them were in the store.
     pub drained_per_s: f64,
-    /// CPU of each process per reading until then, in microseconds.
+    /// CPU microseconds per reading until then, by process.
     pub cpu_us: BTreeMap<String, f64>,
-    /// Half of the acks came within this.
+    /// Median time to the ack, in milliseconds.
     pub p50_ms: f64,
-    /// 99 of 100 acks did.
+    /// The 99th percentile of the same.
     pub p99_ms: f64,
-    /// The most memory that was resident in the measured part, by process, in MiB.
+    /// Peak resident memory in the measured part, by process, in MiB.
     pub peak_mib: BTreeMap<String, f64>,
-    /// What was resident when all was in the store.
+    /// Resident memory when everything was in the store.
     pub resident_mib: BTreeMap<String, f64>,
-    /// What all files took on the disk then, in bytes: store, log and the servers' own logs, of mongod also its journal.
+    /// Disk usage at that time, in bytes: store, WAL, the servers' logs, and mongod's journal.
     pub disk_bytes: f64,
-    /// Answers that said to come back later.
+    /// Number of 503 answers.
     pub refused: usize,
-    /// How the store was filled before, part by part.
+    /// The figures of filling the store before, part by part.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub filling: Vec<Filled>,
-    /// The load average before, over 1, 5 and 15 minutes.
     pub load_average_before: String,
 }
 
-/// A part of filling a store. Parts follow each other without waiting for the store.
+/// One part of filling a store. The next part starts without waiting for the store.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Filled {
-    /// Readings acked by its end.
+    /// Total readings acked at its end.
     pub stored: usize,
     /// Readings per second to its last ack.
     pub acked_per_s: f64,
     /// CPU of all processes per reading, in microseconds.
     pub cpu_us: f64,
-    /// 99 of 100 acks came within this.
+    /// The 99th percentile of the time to the ack, in milliseconds.
     pub p99_ms: f64,
-    /// What was resident at its end, all processes, in MiB.
+    /// Resident memory of all processes at its end, in MiB.
     pub resident_mib: f64,
-    /// What all files took on the disk then, in bytes.
+    /// Disk usage at its end, in bytes.
     pub disk_bytes: f64,
 }
 

@@ -1,5 +1,5 @@
-//! Load in a closed loop, of bodies that are made when they are sent: nothing of a hundred million readings is held in
-//! memory. Making a line takes some 50 ns of the load tester's thread, and is in no latency.
+//! A closed-loop load that generates each body when it sends it, so that a hundred million readings need no memory.
+//! Generating a line takes about 50 ns of the load tester's time, which is not part of any latency.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,33 +17,30 @@ use crate::servers::http::Product;
 /// What is sent.
 #[derive(Debug, Clone)]
 pub struct Load {
-    /// Whose readings.
     pub fleet: Fleet,
-    /// The number of the first one.
+    /// The number of the first reading.
     pub first: usize,
-    /// How many at most.
+    /// Maximum number of readings.
     pub readings: usize,
-    /// Per POST.
+    /// Lines per POST.
     pub lines: usize,
-    /// Each with one POST under way.
+    /// Number of connections, each with one POST at a time.
     pub connections: usize,
-    /// After this no POST is begun.
+    /// After this time no new POST starts.
     pub longest: Duration,
 }
 
-/// What came of it.
+/// The results of a load.
 pub struct Loaded {
-    /// Readings that were acked.
     pub readings: usize,
-    /// Answers that said to come back later.
+    /// Number of 503 answers.
     pub refused: usize,
-    /// From the first try of all to the last ack.
+    /// Time from the first attempt to the last ack.
     pub took: Duration,
-    /// From the first try of each POST to its ack, in microseconds.
+    /// Times from the first attempt of each POST to its ack, in microseconds.
     pub acks: Histogram<u64>,
 }
 
-/// What all connections share.
 struct Shared {
     load: Load,
     begun: Instant,
@@ -52,13 +49,12 @@ struct Shared {
 }
 
 impl Load {
-    /// The next POST's first reading, counted from the first of all, and how many it has; nothing when all is over.
+    /// The first reading of this POST, relative to the first of all, and its number of readings; `None` at the end.
     fn part(&self, number: usize, elapsed: Duration) -> Option<(usize, usize)> {
         let before = number.checked_mul(self.lines)?;
         (before < self.readings && elapsed < self.longest).then(|| (before, self.lines.min(self.readings - before)))
     }
 
-    /// Sends it.
     pub async fn send(self, target: &str) -> Result<Loaded> {
         ensure!(self.lines > 0 && self.connections > 0 && self.fleet.sensors > 0, "nothing to send");
         let mut connections = Vec::with_capacity(self.connections);

@@ -1,4 +1,4 @@
-//! The results as one page that needs nothing else: plots of what each quantity costs, and the tables below.
+//! Renders the results as a self-contained HTML page: plots of the cost of each quantity, and the tables.
 
 use std::collections::BTreeMap;
 
@@ -46,7 +46,7 @@ fn line<'a>(name: &'a str, class: &'a str, points: Vec<(f64, Option<f64>)>) -> L
 }
 
 fn plots(series: &SeriesRow) -> String {
-    // What is 0 somewhere has no place among decades.
+    // A logarithmic axis cannot show 0.
     let x = if series.points.iter().any(|point| point.at == 0) { Across::Plain } else { Across::Log };
     let points = |of: &dyn Fn(&Figures) -> f64| -> Vec<(f64, Option<f64>)> {
         series.points.iter().map(|point| (to_f64(point.at), Some(of(point)))).collect()
@@ -59,7 +59,7 @@ fn plots(series: &SeriesRow) -> String {
         let known = [("hourglass", "one"), ("mongod", "two")].into_iter().filter(|(name, _)| is_there(name));
         known.map(|(name, class)| line(name, class, of_process(figures, name))).collect::<Vec<_>>()
     };
-    // Many times as much, and as little: differences of a few readings per POST would not be seen else.
+    // A logarithmic axis if the values differ by a large factor; otherwise small values could not be told apart.
     let (most, least) = series.points.iter().fold((0.0_f64, f64::INFINITY), |(most, least), point| {
         (most.max(point.acked_per_s), least.min(point.acked_per_s))
     });

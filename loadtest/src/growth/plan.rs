@@ -1,4 +1,4 @@
-//! Which points are measured, and with what: what is varied, and all else.
+//! Plans the points: the varied quantity, and all others.
 
 use std::time::Duration;
 
@@ -10,17 +10,17 @@ use crate::stats::to_f64;
 
 /// Seconds between two readings of a sensor.
 const INTERVAL_S: i64 = 60;
-/// Readings of a point that ends with them.
+/// Number of readings of a point that is not limited by time.
 const READINGS: usize = 2_000_000;
-/// A point that ends with its readings is cut off after this. A store that takes 30,000 readings/s gets through.
+/// Maximum time of such a point. It is enough at 30,000 readings/s.
 const LONGEST: Duration = Duration::from_secs(60);
-/// The same for filling the store: that of 100 million readings takes minutes.
+/// Maximum time for filling the store; 100 million readings take minutes.
 const LONGEST_FILLING: Duration = Duration::from_secs(1200);
-/// How many sensors and connections hourglass takes as it is configured by default.
+/// The default limits of hourglass for sensors and connections.
 const SENSORS_BY_DEFAULT: usize = 1_000_000;
 const CONNECTIONS_BY_DEFAULT: usize = 1024;
 const CONNECTIONS_PER_ADDRESS_BY_DEFAULT: usize = 256;
-/// Connections by which a server is told and asked things.
+/// Additional connections, for administration and queries.
 const CONNECTIONS_BESIDES: usize = 16;
 
 /// What is varied.
@@ -36,45 +36,44 @@ pub enum Series {
     Stored,
 }
 
-/// How much there is of everything.
+/// The sizes of the run.
 #[derive(Debug, Clone, Args)]
 pub struct Sizes {
-    /// Readings that the store is filled with.
+    /// Number of readings to fill the store with.
     #[arg(long, default_value_t = 100_000_000)]
     pub filled: usize,
-    /// Sensors, readings and seconds times this: small for a look whether it works.
+    /// Factor of sensors, readings and seconds; use a small one for a quick test.
     #[arg(long, default_value_t = 1.0)]
     pub scale: f64,
 }
 
-/// What is measured at once, by a hourglass of its own.
+/// One point, which is measured with a fresh hourglass.
 #[derive(Debug, Clone)]
 pub struct Point {
     /// The varied quantity.
     pub at: usize,
-    /// Whose readings.
     pub fleet: Fleet,
     /// Readings per POST.
     pub lines: usize,
-    /// Each with one POST under way.
+    /// Number of connections, each with one POST at a time.
     pub connections: usize,
-    /// Readings that are in the store before.
+    /// Readings in the store before the measured part.
     pub filled: usize,
-    /// Filling takes so long at most.
+    /// Maximum time for filling.
     pub longest_filling: Duration,
-    /// Readings that are measured, at most.
+    /// Maximum number of measured readings.
     pub readings: usize,
-    /// For so long at most.
+    /// Maximum time of the measured part.
     pub longest: Duration,
 }
 
 impl Series {
-    /// All of them, or the only one.
+    /// All series, or only this one.
     pub fn all(only: Option<Self>) -> impl Iterator<Item = Self> {
         Self::value_variants().iter().copied().filter(move |series| only.is_none_or(|only| only == *series))
     }
 
-    /// What it is called in flags and results.
+    /// The name in flags and results.
     pub fn name(self) -> &'static str {
         match self {
             Self::Sensors => "sensors",
@@ -84,7 +83,7 @@ impl Series {
         }
     }
 
-    /// What is varied, in words.
+    /// A description of the varied quantity.
     pub fn varied(self) -> &'static str {
         match self {
             Self::Sensors => "sensors",
@@ -126,14 +125,14 @@ impl Sizes {
 }
 
 impl Point {
-    /// With as many readings as there is time for, as gateways send them.
+    /// A point with as many readings as there is time for, in batches like those of a gateway.
     fn of(at: usize, sensors: usize, filled: usize, longest: Duration) -> Self {
         let fleet = Fleet { sensors, interval_s: INTERVAL_S };
         let longest_filling = LONGEST_FILLING;
         Self { at, fleet, lines: 5000, connections: 8, filled, longest_filling, readings: usize::MAX, longest }
     }
 
-    /// What hourglass must be told: everything is as it is by default, unless a bound would end the point.
+    /// The environment variables for hourglass: the defaults, except for limits that the point would exceed.
     pub fn variables(&self) -> Vec<(&'static str, String)> {
         let (sensors, connections) = (self.fleet.sensors, self.connections + CONNECTIONS_BESIDES);
         let mut variables = Vec::new();

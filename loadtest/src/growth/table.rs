@@ -1,4 +1,4 @@
-//! The results as tables for people, in Markdown.
+//! Renders the results as Markdown tables.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -6,7 +6,7 @@ use std::fmt::Write;
 use super::figures::{Figures, Filled, Results, SeriesRow};
 use crate::stats::{three_digits, to_f64};
 
-/// Of the parts of filling a store every fifth is shown; the page has all.
+/// The table shows every fifth part of filling a store; the HTML page shows all.
 const SHOWN: usize = 5;
 
 /// All tables.
@@ -63,7 +63,7 @@ fn filling(parts: &[Filled]) -> String {
     text
 }
 
-/// hourglass', and mongod's where there is one, to so many decimals at most.
+/// The figure of hourglass, and that of mongod if there is one, with at most this many decimals.
 fn by_process(figures: &BTreeMap<String, f64>, decimals: i32) -> String {
     let unit = 10_f64.powi(decimals);
     let rounded = |value: f64| (value * unit).round() / unit;
@@ -84,7 +84,7 @@ mod tests {
     use crate::growth::figures::SeriesRow;
     use crate::report::machine::Machine;
 
-    /// Results with a bit of everything.
+    /// Example results with a value for everything.
     pub fn results() -> Results {
         let two = |hourglass, mongod| {
             let of = [("hourglass".to_owned(), hourglass), ("mongod".to_owned(), mongod)];

@@ -1,4 +1,5 @@
-//! A point: a fresh hourglass, perhaps filled, is given as much as it takes, and watched until all is in the store.
+//! Measures a point: starts a fresh hourglass, fills it if needed, loads it as fast as possible, and waits until
+//! everything is in the store.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -14,31 +15,30 @@ use crate::run::target::{Start, Target};
 use crate::servers::programs::Programs;
 use crate::stats::to_f64;
 
-/// A store is filled in so many parts, to see how cost grows meanwhile.
+/// Number of parts in which a store is filled, to see how cost grows meanwhile.
 const PARTS: usize = 20;
-/// How long it may take after the last ack until all is in the store.
+/// Maximum time from the last ack until everything is in the store.
 const LONGEST_DRAIN: Duration = Duration::from_secs(600);
 
-/// What points are measured on.
 pub struct Bench {
     /// The store.
     pub store: Start,
     /// The programs.
     pub programs: Programs,
-    /// Where folders are made.
+    /// The parent folder of the temporary folders.
     pub folder: PathBuf,
 }
 
-/// A point's figures, and whose they are.
+/// The figures of a point, and the server's version.
 pub struct Measured {
-    /// What hourglass says it is.
+    /// The version that hourglass reports.
     pub version: String,
     /// The figures.
     pub figures: Figures,
 }
 
 impl Bench {
-    /// Starts the servers, measures, and ends them.
+    /// Starts the servers, measures, and stops them.
     pub async fn point(&self, point: &Point) -> Result<Measured> {
         let figures = Figures::before(point);
         let target = Target::start_with(self.store, &self.programs, &self.folder, &point.variables()).await?;
@@ -51,7 +51,7 @@ impl Bench {
         let cpu_before = cpu_s(&target)?;
         let load = load(point, stored_before, point.readings, point.longest);
         let loaded = load.send(&target.address).await?;
-        // Opening a thousand connections takes seconds, and is in no figure but the CPU's.
+        // Opening a thousand connections takes seconds; only the CPU figures include that.
         let acked = Instant::now();
         drain(&target).await?;
         let (drained, cpu_after) = (loaded.took + acked.elapsed(), cpu_s(&target)?);
@@ -70,7 +70,7 @@ impl Bench {
             p50_ms: ack_ms(&loaded, 0.5),
             p99_ms: ack_ms(&loaded, 0.99),
             peak_mib: of_each(&target, |pid| Ok(f64::from(u32::try_from(process::resident_mib(pid)?)?)))?,
-            // Whole MiB, as the peak is.
+            // Whole MiB, like the peak.
             resident_mib: of_each(&target, |pid| Ok(process::resident_now_mib(pid)?.floor()))?,
             disk_bytes: target.disk_bytes()?,
             refused: loaded.refused,
@@ -83,15 +83,15 @@ impl Bench {
     }
 }
 
-/// Fills the store as the point wants it, or as far as there is time.
+/// Fills the store as far as the point requires, or as the time allows.
 async fn fill(target: &Target, point: &Point) -> Result<Vec<Filled>> {
     let mut parts = Vec::new();
     let (begun, mut stored) = (Instant::now(), 0);
-    // Whole POSTs, so that parts follow each other without a gap.
+    // Whole POSTs, so that there is no gap between parts.
     let part = point.filled.div_ceil(PARTS).next_multiple_of(point.lines);
     while stored < point.filled && begun.elapsed() < point.longest_filling {
         let cpu_before: f64 = cpu_s(target)?.values().sum();
-        // A part that was begun is sent as a whole: what follows begins where it ends.
+        // A started part is sent completely, because the next one begins where it ends.
         let load = load(point, stored, part.min(point.filled - stored), Duration::MAX);
         let loaded = load.send(&target.address).await?;
         let cpu_s: f64 = cpu_s(target)?.values().sum();

@@ -1,25 +1,25 @@
-//! Who takes part, and what each promises.
+//! The systems that are compared, and what an ack of each promises.
 
 use super::work::{Shape, Work};
 use crate::servers::http::Product;
 
-/// A server, or a way to use one.
+/// A system: a server, or a way to use one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Contender {
-    /// hourglass with its store in MongoDB.
+    /// hourglass with MongoDB.
     HourglassOnMongodb,
-    /// hourglass with its own store.
+    /// hourglass with the embedded store.
     HourglassEmbedded,
     /// InfluxDB 1.x.
     Influx,
     /// VictoriaMetrics.
     Victoria,
-    /// A time-series collection of MongoDB, fed by a driver.
+    /// A time-series collection of MongoDB, written to by a driver.
     Native,
 }
 
-/// When what was released, as far as it has been looked up: by how its version begins. Of InfluxDB 1.6.7 there is only a
-/// candidate; the release before it is of February 2019.
+/// Release years by prefix of the version, as far as known. Of InfluxDB 1.6.7 there is only a release candidate; the
+/// release before it is from February 2019.
 const YEARS: [(&str, u32); 4] = [("0.1.", 2026), ("1.6.7", 2019), ("1.79.5", 2022), ("6.0.5", 2023)];
 
 impl Contender {
@@ -27,7 +27,7 @@ impl Contender {
     pub const ALL: [Self; 5] =
         [Self::HourglassOnMongodb, Self::HourglassEmbedded, Self::Influx, Self::Victoria, Self::Native];
 
-    /// What it is called in tables.
+    /// The name in tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::HourglassOnMongodb => "hourglass, MongoDB",
@@ -38,7 +38,7 @@ impl Contender {
         }
     }
 
-    /// What it is if it is spoken to over HTTP. Only those are compared at one offered rate.
+    /// The product, if it is used over HTTP. Only these are compared at an offered rate.
     pub fn product(self) -> Option<Product> {
         match self {
             Self::HourglassOnMongodb | Self::HourglassEmbedded => Some(Product::Hourglass),
@@ -48,7 +48,7 @@ impl Contender {
         }
     }
 
-    /// Which program's version is its own, as [`crate::servers::programs::Programs::machine`] calls it.
+    /// The key of its version in [`crate::servers::programs::Programs::machine`].
     pub fn program(self) -> &'static str {
         match self {
             Self::HourglassOnMongodb | Self::HourglassEmbedded => "hourglass",
@@ -58,7 +58,7 @@ impl Contender {
         }
     }
 
-    /// What has happened to a reading when it is acked.
+    /// What an ack means for a reading.
     pub fn durability(self) -> &'static str {
         match self {
             Self::HourglassOnMongodb | Self::HourglassEmbedded => "synced to its log",
@@ -68,18 +68,18 @@ impl Contender {
         }
     }
 
-    /// Whether the work is given to it: nobody who uses a driver inserts readings one by one.
+    /// Whether it runs this workload: with a driver, nobody inserts readings one by one.
     pub fn takes(self, work: &Work) -> bool {
         self != Self::Native || work.shape != Shape::DevicePosts
     }
 
-    /// How many of its readings.
+    /// The number of readings of the workload that it gets.
     pub fn share(self, work: &Work) -> usize {
         if self == Self::Native { work.native_readings } else { work.readings }
     }
 }
 
-/// The year in which a version came out.
+/// The release year of a version.
 pub fn year(version: &str) -> Option<u32> {
     YEARS.iter().find(|(beginning, _)| version.starts_with(beginning)).map(|(_, year)| *year)
 }

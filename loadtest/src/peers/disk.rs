@@ -1,4 +1,4 @@
-//! What goes to the disk, and what is on it.
+//! Measures bytes written to the disk, and disk usage.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -9,7 +9,7 @@ use crate::process;
 use crate::servers::usage::bytes_below;
 use crate::stats::to_f64;
 
-/// The folders of a turn's servers, and the disk below them.
+/// The folders of a turn's servers, and the state of their disk before it.
 pub struct Disk {
     folders: Vec<PathBuf>,
     written_before: u64,
@@ -17,19 +17,18 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// Before anything is sent: what servers have by then, such as files of a fixed size, is not counted.
+    /// Call it before anything is sent: files that exist by then, such as those of a fixed size, do not count.
     pub fn before(folders: Vec<PathBuf>) -> Result<Self> {
         let (written_before, taken_before) = (synced_bytes(&folders)?, taken(&folders)?);
         Ok(Self { folders, written_before, taken_before })
     }
 
-    /// What the disk has been given to write since, with all that the system still held back: by everybody, so that
-    /// others must do nothing meanwhile.
+    /// Bytes written to the disk since then, after a sync. Includes those of other processes, so these must be idle.
     pub fn written(&self) -> Result<f64> {
         Ok(to_f64(usize::try_from(synced_bytes(&self.folders)? - self.written_before)?))
     }
 
-    /// By how much the folders have grown since.
+    /// Growth of the folders since then, in bytes.
     pub fn grown(&self) -> Result<f64> {
         Ok(taken(&self.folders)? - self.taken_before)
     }

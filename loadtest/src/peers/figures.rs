@@ -1,4 +1,4 @@
-//! What is measured, its medians, and the file that holds it.
+//! The figures, their medians, and the file format of the results.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -15,41 +15,40 @@ use crate::stats::{median, percentile_ms, to_f64};
 pub struct Figures {
     /// Readings per second to the last ack.
     pub acked_per_s: f64,
-    /// Readings per second until all are where they are kept.
+    /// Readings per second until all of them are in their final storage.
     pub drained_per_s: f64,
-    /// CPU of all server processes per reading until then, in microseconds.
+    /// CPU microseconds of all server processes per reading until then.
     pub cpu_us: f64,
-    /// Bytes that the disk was given to write per reading until then, and to sync what the system held back.
+    /// Bytes written to the disk per reading until then, including a final sync.
     pub written_bytes: f64,
-    /// Bytes that the processes have made dirty per reading until then, as the kernel counts it for them.
+    /// Bytes of page cache that the processes dirtied per reading until then.
     pub dirtied_bytes: f64,
-    /// Half of the acks came within this.
+    /// Median time to the ack, in milliseconds.
     pub p50_ms: f64,
-    /// 99 of 100 acks did.
+    /// The 99th percentile of the same.
     pub p99_ms: f64,
-    /// Most resident memory of the server that is not mongod.
+    /// Peak resident memory of the server other than mongod.
     pub server_mib: Option<f64>,
-    /// Most resident memory of mongod.
+    /// Peak resident memory of mongod.
     pub mongod_mib: Option<f64>,
-    /// Bytes by which their folders have grown per reading when all has settled and everybody was stopped.
+    /// Growth of the folders per reading, in bytes, after all servers have stopped.
     pub kept_bytes: f64,
-    /// Tries that were answered 503.
+    /// Number of 503 answers.
     pub refused: f64,
 }
 
-/// Most resident memory.
+/// Peak resident memory.
 pub struct Memory {
-    /// Of the server that is not mongod.
+    /// Of the server other than mongod.
     pub server_mib: Option<u64>,
     /// Of mongod.
     pub mongod_mib: Option<u64>,
 }
 
-/// What the disk had to do with it.
 pub struct DiskBytes {
-    /// What it was given to write.
+    /// Bytes written.
     pub written: f64,
-    /// By how much the folders have grown.
+    /// Growth of the folders.
     pub kept: f64,
 }
 
@@ -102,14 +101,14 @@ impl Figures {
     }
 }
 
-/// What one server did with one work.
+/// The figures of one server for one workload.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Row {
-    /// The work's name.
+    /// The name of the workload.
     pub work: String,
-    /// The server's.
+    /// The name of the server.
     pub server: String,
-    /// How many readings it was given.
+    /// The number of readings.
     pub readings: usize,
     /// Over the rounds, figure by figure.
     pub median: Figures,

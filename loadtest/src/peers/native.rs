@@ -1,4 +1,4 @@
-//! A time-series collection of MongoDB, fed with `insert_many` of documents that were made before.
+//! A time-series collection of MongoDB, filled by `insert_many` with documents that were built before.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::stats::to_f64;
 /// The documents of one command.
 type Batch = Vec<RawDocumentBuf>;
 
-/// The same readings as in the first bodies, in the same batches, grouped by sensor as its manual advises.
+/// The readings of the first bodies, in the same batches, grouped by sensor as MongoDB's manual recommends.
 pub fn batches(work: &Work) -> Result<Arc<Vec<Batch>>> {
     let numbers: Vec<usize> = (0..work.native_readings).collect();
     let batches = numbers.chunks(work.lines).map(|numbers| {
@@ -31,7 +31,6 @@ pub fn batches(work: &Work) -> Result<Arc<Vec<Batch>>> {
     Ok(Arc::new(batches.collect::<Result<_>>()?))
 }
 
-/// Somebody who inserts.
 struct Inserter {
     collection: Collection<RawDocumentBuf>,
     batches: Arc<Vec<Batch>>,
@@ -47,7 +46,7 @@ impl Sender for Inserter {
     }
 }
 
-/// Makes the collection.
+/// Creates the collection.
 pub async fn create(mongod: &Mongod) -> Result<()> {
     let options = TimeseriesOptions::builder()
         .time_field("ts".to_owned())
@@ -61,13 +60,13 @@ fn collection(mongod: &Mongod) -> Collection<RawDocumentBuf> {
     mongod.client().database("native").collection("climate")
 }
 
-/// Inserts all batches, so many at a time.
+/// Inserts all batches, `at_once` of them concurrently.
 pub async fn insert_all(mongod: &Mongod, batches: &Arc<Vec<Batch>>, at_once: usize) -> Result<Sent> {
     let inserter = || Inserter { collection: collection(mongod), batches: batches.clone() };
     send_all((0..at_once).map(|_| inserter()).collect(), batches.len()).await
 }
 
-/// An error unless it has every reading.
+/// Fails unless the collection has every reading.
 pub async fn check(mongod: &Mongod, work: &Work) -> Result<()> {
     let count = collection(mongod).count_documents(doc! {}).await?;
     ensure!(usize::try_from(count)? == work.native_readings, "{count} readings instead of {}", work.native_readings);

@@ -1,5 +1,5 @@
-//! Everybody at one rate, which does not wait for them: half of what the slowest took as fast as it could. At its own top
-//! each is late by its own queues; latencies compare only where all have the same to do.
+//! Offers every server the same rate, in an open loop: half the maximum rate of the slowest. At maximum rate, latencies
+//! depend mostly on each server's queues; they compare only at the same load.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -19,31 +19,31 @@ use crate::run::senders::{Sending, send_all, with};
 use crate::servers::spawn::Folder;
 use crate::stats::{median, to_f64};
 
-/// Fewer turns would not show how much they differ.
+/// Minimum number of turns, to show how much they differ.
 pub const TURNS_LEAST: usize = 3;
-/// What is offered, as a share of what the slowest took.
+/// The offered rate, as a share of the maximum rate of the slowest.
 const SHARE: f64 = 0.5;
-/// From the beginning to the first POST: by then all connections are open.
+/// Time before the first POST, in which connections are opened.
 const HEAD_START: Duration = Duration::from_millis(500);
-/// Longest wait for an answer.
+/// Maximum wait for an answer.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What a turn at the offered rate showed, or the medians of several.
+/// The figures of a turn at the offered rate, or the medians of several turns.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct OfferedFigures {
     /// Readings due per second.
     pub per_s: f64,
     /// For how long, in seconds.
     pub seconds: f64,
-    /// Half of the acks came within this, from the moment at which each POST was due.
+    /// Median time from when a POST was due to its ack, in milliseconds.
     pub p50_ms: f64,
-    /// 99 of 100 acks did; where POSTs were never acked, the longest of all.
+    /// The 99th percentile of the same; if some POSTs were never acked, the maximum.
     pub p99_ms: f64,
-    /// POSTs that were never acked, or never sent because those before them were not.
+    /// POSTs that were never acked, or never sent because earlier ones were not acked.
     pub never_acked: f64,
-    /// Tries that failed and were made again.
+    /// Failed attempts, which were repeated.
     pub failed: f64,
-    /// 99 of 100 POSTs were sent by the load tester within this of the moment at which they could have been.
+    /// The 99th percentile of the delays that the load tester itself caused.
     pub own_lag_p99_ms: f64,
 }
 
@@ -78,7 +78,7 @@ impl OfferedFigures {
     }
 }
 
-/// Readings per second to offer everybody with this work: by the medians of those that take part.
+/// The rate for this workload, in readings per second, from the medians of the servers that take part.
 pub fn rate(rows: &[Row], work: &Work) -> Option<f64> {
     let takes_part = |row: &&Row| {
         Contender::ALL.into_iter().any(|one| one.product().is_some() && row.is_of(work, one) && !row.rounds.is_empty())
@@ -87,7 +87,7 @@ pub fn rate(rows: &[Row], work: &Work) -> Option<f64> {
     tops.min_by(f64::total_cmp).map(|slowest| slowest * SHARE)
 }
 
-/// The first bodies, each due by the readings before it, for as long as they last.
+/// POSTs from the first bodies, due at the given rate, until there are no more.
 fn posts(work: &Work, schedule: Schedule) -> Vec<Post> {
     let lines = work.lines.max(1);
     let post = |(number, body): (usize, &bytes::Bytes)| {
@@ -100,8 +100,8 @@ fn posts(work: &Work, schedule: Schedule) -> Vec<Post> {
 }
 
 impl Bench {
-    /// Starts the server, offers it the work at that rate of readings for so long at most, checks that it has what it
-    /// acked, and ends it.
+    /// Starts the server, offers the workload at this rate for a limited time, checks that the server has what it
+    /// acked, and stops it.
     pub async fn offered_turn(
         &self,
         contender: Contender,
@@ -192,7 +192,7 @@ mod tests {
             let due = Duration::from_secs(number);
             let place = usize::try_from(number).unwrap();
             let post = Post { number: place, lines: 1, due, reached: 0, body: bytes::Bytes::new() };
-            // Sent 10 s late, and acked a millisecond times its number after that.
+            // Sent 10 s late; POST number n is acked n milliseconds after that.
             let tried = begin + due + Duration::from_secs(10);
             recorder.acked(&post, tried, tried + Duration::from_millis(number));
         }

@@ -1,4 +1,4 @@
-//! How many readings a server says it has: nobody is timed on what was lost.
+//! Checks that a server has all readings, so that no result includes lost ones.
 
 use anyhow::{Context, Result, ensure};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
@@ -11,7 +11,7 @@ use crate::servers::http::{HttpServer, Product};
 /// The fields of a reading.
 const FIELDS: [&str; 2] = ["temp", "humidity"];
 
-/// An error unless it has every field of the first so many readings.
+/// Fails unless the server has every field of the first `readings` readings.
 pub async fn check(server: &mut HttpServer, work: &Work, readings: usize) -> Result<()> {
     for field in FIELDS {
         let count = count(server, work.end_s(readings), field).await?;
@@ -24,7 +24,7 @@ async fn count(server: &mut HttpServer, end_s: i64, field: &str) -> Result<Strin
     let encoded = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
     let path = match server.product() {
         Product::Hourglass | Product::Influx => {
-            // Over all of time hourglass on MongoDB would read 100,000 sensors for longer than a query may take.
+            // Without a range, hourglass on MongoDB would need longer for 100,000 sensors than a query may take.
             let range = format!("time >= {START_S}s AND time < {end_s}s");
             format!("/query?db=bench&q={}", encoded(&format!("SELECT count({field}) FROM climate WHERE {range}")))
         }

@@ -1,4 +1,4 @@
-//! The results as tables for people, in Markdown.
+//! Renders the results as Markdown tables.
 
 use std::fmt::Write;
 
@@ -7,26 +7,18 @@ use super::figures::{Figures, Results, Row, WorkSize};
 use super::offered::OfferedFigures;
 use crate::stats::{three_digits as figure, to_f64};
 
-/// Those that all others are compared with.
+/// The systems with which all others are compared.
 const AGAINST: [Contender; 2] = [Contender::Victoria, Contender::Influx];
 
-/// What the columns are.
-const LEGEND: &str = "\
-Medians; in parentheses times VictoriaMetrics, times InfluxDB. Readings/s to the last ack, and until all is in the store
-(InfluxDB, VictoriaMetrics, MongoDB: until they rest); until then the CPU of all server processes and what the disk was
-given to write, per reading; by how much the folders have grown per reading when everybody was stopped, with oplog and WAL.
-*Ack* is from a POST to its ack while each server is given as much as it takes (closed loop), so a faster one has more to do.
-*Offered* is at one rate for all, half of what the slowest of those spoken to over HTTP took, from the moment at which a POST
-was due (open loop). MongoDB's own collections take no part in that, nor in the choice of the rate: it would be one at which
-the others have nothing to do.
-
+/// The head of the first table. `docs/benchmarks.md` explains the columns.
+const HEAD: &str = "\
 | | acked/s | drained/s | CPU µs | written B | ack p50 ms | p99 ms | offered p50 ms | p99 ms | peak MiB | kept B |
+|---|---|---|---|---|---|---|---|---|---|---|
 ";
 
-/// What was measured, with ratios, then who was measured.
+/// The figures with ratios, then the systems.
 pub fn markdown(results: &Results) -> String {
-    let mut text = LEGEND.to_owned();
-    text += "|---|---|---|---|---|---|---|---|---|---|---|\n";
+    let mut text = HEAD.to_owned();
     for work in &results.works {
         let rows: Vec<&Row> = results.rows.iter().filter(|row| row.work == work.name).collect();
         let offered = rows.iter().find_map(|row| row.offered.as_ref()).map_or_else(String::new, |offered| {
@@ -46,7 +38,7 @@ pub fn markdown(results: &Results) -> String {
             text += &line(row, work, &rows);
         }
     }
-    text += "\n| | version | year | at the ack a reading is |\n|---|---|---|---|\n";
+    text += "\n### Versions\n\n| | version | year | at the ack a reading is |\n|---|---|---|---|\n";
     for server in &results.servers {
         let year = server.year.map_or_else(|| "not known".to_owned(), |year| year.to_string());
         let _ = writeln!(text, "| {} | {} | {year} | {} |", server.name, server.version, server.durability);
@@ -85,7 +77,7 @@ fn line(row: &Row, work: &WorkSize, rows: &[&Row]) -> String {
     )
 }
 
-/// A figure, and how many times the figure of each of those that all are compared with it is.
+/// A figure, and its ratio to that of each system in [`AGAINST`].
 fn with_ratios(row: &Row, rows: &[&Row], of: impl Fn(&Row) -> Option<f64>) -> String {
     let Some(value) = of(row) else { return "–".to_owned() };
     let ratio = |other: &Contender| {

@@ -1,4 +1,4 @@
-//! A turn: one server, alone and on a fresh folder, is given one work.
+//! A turn: one server runs one workload, alone and with a fresh folder.
 
 use std::path::PathBuf;
 
@@ -17,15 +17,14 @@ use crate::servers::programs::Programs;
 use crate::servers::spawn::{Folder, free_port};
 use crate::servers::usage::Usage;
 
-/// What servers are made of.
+/// The programs, and the place for their folders.
 pub struct Bench {
     /// The programs.
     pub programs: Programs,
-    /// Where their folders are made.
     pub folder: PathBuf,
 }
 
-/// What was seen of a server before it was stopped.
+/// The figures taken before a server is stopped.
 struct Seen {
     sent: Sent,
     before: Usage,
@@ -36,15 +35,15 @@ struct Seen {
 }
 
 impl Bench {
-    /// Starts the server, gives it the work, waits until that is where it is kept, checks that all of it is, and ends
-    /// the server.
+    /// Starts the server, runs the workload, waits until everything is in its final storage, checks that it is, and
+    /// stops the server.
     pub async fn turn(&self, contender: Contender, work: &Work) -> Result<Figures> {
         let folder = Folder::new(&self.folder, "peers")?;
         let seen = match contender.product() {
             Some(product) => over_http(self.start(contender, product, &folder).await?, &folder, work).await?,
             None => self.native(&folder, work).await?,
         };
-        // Everybody was stopped in order, and has written what was to be written.
+        // All servers have stopped in order and written everything.
         let disk = DiskBytes { written: seen.written_bytes, kept: seen.disk.grown()? };
         let (readings, used) = (contender.share(work), (&seen.before, &seen.drained));
         Ok(Figures::new(readings, &seen.sent, used, seen.memory, disk))
@@ -54,7 +53,7 @@ impl Bench {
         Mongod::start(&self.programs.mongod, free_port()?, &folder.sub("mongod")?).await
     }
 
-    /// A contender's servers, ready for writes.
+    /// Starts a system's servers, ready for writes.
     pub async fn start(&self, contender: Contender, product: Product, folder: &Folder) -> Result<Started> {
         let mongod = match contender {
             Contender::HourglassOnMongodb => Some(self.mongod(folder).await?),
@@ -88,9 +87,9 @@ impl Bench {
     }
 }
 
-/// Servers that run.
+/// Running servers.
 pub struct Started {
-    /// The one that is spoken to.
+    /// The server that receives the writes.
     pub server: HttpServer,
     mongod: Option<Mongod>,
 }
@@ -112,7 +111,7 @@ async fn over_http(mut started: Started, folder: &Folder, work: &Work) -> Result
     let sent = post_all(server.address(), &path, &work.bodies, work.connections).await?;
     server.flush().await?;
     let drained = match server.product() {
-        // Its flush is answered when everything is in the store; the others are watched.
+        // hourglass answers a flush when everything is in the store; for the others, wait until they are idle.
         Product::Hourglass => Usage::now(&pids)?,
         Product::Influx | Product::Victoria => Usage::at_rest(&pids).await?,
     };

@@ -1,4 +1,4 @@
-//! The shapes of work, and their bodies, which everybody is given.
+//! The workloads and their bodies, the same for all systems.
 
 use std::sync::Arc;
 
@@ -11,19 +11,19 @@ use crate::bodies::Fleet;
 /// Seconds between two readings of a sensor.
 const INTERVAL_S: i64 = 60;
 
-/// How readings come.
+/// The kind of workload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Shape {
     /// 1,000 sensors, 5,000 lines per POST.
     GatewayBatches,
-    /// 100,000 sensors, 5,000 lines per POST, one tick of all after the other.
+    /// 100,000 sensors in turn, 5,000 lines per POST.
     WideFleet,
     /// One reading per POST, many connections.
     DevicePosts,
 }
 
 impl Shape {
-    /// What it is called in flags and tables.
+    /// The name in flags and tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::GatewayBatches => "gateway-batches",
@@ -33,46 +33,44 @@ impl Shape {
     }
 }
 
-/// How much there is of each.
+/// The sizes of the workloads.
 #[derive(Debug, Args)]
 pub struct Sizes {
-    /// Readings of each of the 1,000 sensors of gateway-batches.
+    /// Readings per sensor in gateway-batches, which has 1,000 sensors.
     #[arg(long, default_value_t = 2000)]
     gateway_ticks: usize,
-    /// Readings of each of the 100,000 sensors of wide-fleet.
+    /// Readings per sensor in wide-fleet, which has 100,000 sensors.
     #[arg(long, default_value_t = 60)]
     wide_ticks: usize,
-    /// POSTs of device-posts.
+    /// Number of POSTs in device-posts.
     #[arg(long, default_value_t = 100_000)]
     device_posts: usize,
-    /// The native collection is given only the first of so many parts of the bodies: it would take most of the run.
+    /// The MongoDB time-series collection gets only one part in this many of the bodies, because it would take most of
+    /// the run.
     #[arg(long, default_value_t = 5)]
     native_part: usize,
-    /// The same for wide-fleet, of which it makes a bucket per sensor, at 12,000 readings/s on 2 cores.
+    /// The same for wide-fleet, for which the collection creates a bucket per sensor, at 12,000 readings/s on 2 cores.
     #[arg(long, default_value_t = 40)]
     wide_native_part: usize,
 }
 
-/// A work with its bodies.
+/// A workload with its bodies.
 pub struct Work {
-    /// Its shape.
     pub shape: Shape,
-    /// Whose readings these are.
     pub fleet: Fleet,
-    /// How many.
     pub readings: usize,
-    /// In a body, at most.
+    /// Maximum lines per body.
     pub lines: usize,
-    /// Connections, each with one POST under way.
+    /// Number of connections, each with one POST at a time.
     pub connections: usize,
-    /// How many of them the native collection is given.
+    /// The number of readings for the MongoDB time-series collection.
     pub native_readings: usize,
-    /// Line protocol.
+    /// Bodies of line protocol.
     pub bodies: Arc<Vec<Bytes>>,
 }
 
 impl Sizes {
-    /// All of them, or the only one, with their bodies.
+    /// All workloads, or only this one, with their bodies.
     pub fn works(&self, only: Option<Shape>) -> Result<Vec<Work>> {
         let is_wanted = |shape: &&Shape| only.is_none_or(|only| only == **shape);
         let works: Vec<Work> =
@@ -96,7 +94,7 @@ impl Sizes {
 }
 
 impl Work {
-    /// A time after so many readings, as early as there is one: whole hours are answered from summaries.
+    /// The first full hour after this many readings, because whole hours are answered from summaries.
     pub fn end_s(&self, readings: usize) -> i64 {
         self.fleet.reading(readings.saturating_sub(1)).time + self.fleet.interval_s
     }

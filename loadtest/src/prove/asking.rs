@@ -1,5 +1,5 @@
-//! A system asked for what it has, each in its own best way (the native API, InfluxQL, export and MetricsQL,
-//! aggregation). Numbers are parsed by the standard library, to the last bit.
+//! Reads everything from a system, each by its best API (native API, InfluxQL, export and MetricsQL, aggregation). The
+//! standard library parses all numbers, to the last bit.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -15,16 +15,16 @@ use crate::client::{Answer, Connection};
 use crate::run::asking::encoded;
 use crate::servers::http::Product;
 
-/// How long a system may answer 503, as one that is reading its WAL does.
+/// How long a system may answer with 503, for example while it replays its WAL.
 const BUSY: Duration = Duration::from_secs(60);
-/// Readings in an answer of hourglass.
+/// Readings per answer of hourglass.
 const LIMIT: usize = 100_000;
 
 /// A number, or a text that is one.
 type Number = Option<Box<RawValue>>;
 
 impl System<'_> {
-    /// Every value that it returns of a range, doubles included.
+    /// Every value that it returns for a range, including duplicates.
     pub async fn samples(&self, range: Range) -> Result<Vec<Sample>> {
         match self.peer.product() {
             Some(Product::Hourglass) => self.hourglass_samples(range).await,
@@ -34,7 +34,7 @@ impl System<'_> {
         }
     }
 
-    /// Every value as somebody sees it who asks for the value at a time, of timestamps so far apart.
+    /// The values at each step, as a client sees them that queries single timestamps.
     pub async fn values(&self, range: Range, step_s: i64) -> Result<Vec<Sample>> {
         if self.peer.product() != Some(Product::Victoria) {
             return self.samples(range).await;
@@ -50,7 +50,7 @@ impl System<'_> {
         Ok(samples)
     }
 
-    /// Count, sum and mean of each field of each sensor by the hour, of whole hours.
+    /// Count, sum and mean per hour of each field of each sensor. The range must be whole hours.
     pub async fn windows(&self, range: Range) -> Result<Vec<Window>> {
         match self.peer.product() {
             Some(Product::Hourglass) => self.hourglass_windows(range).await,
@@ -204,7 +204,7 @@ impl System<'_> {
             timestamps: Vec<i64>,
         }
         let of = encoded("{__name__=~\"climate_.*\"}");
-        // Both ends of its ranges belong to them; without a fraction a number counts seconds.
+        // Ranges include both ends; a number without a fraction is in seconds.
         let seconds = |ms: i64| format!("{}.{:03}", ms.div_euclid(1000), ms.rem_euclid(1000));
         let (start, end) = (seconds(from), seconds(to - 1));
         let answer = self.ask(&format!("/api/v1/export?match[]={of}&start={start}&end={end}")).await?;
@@ -223,7 +223,7 @@ impl System<'_> {
         Ok(samples)
     }
 
-    /// Sensor, time and value of every point, at every step from the one to the other.
+    /// Sensor, time and value of every point, at every step of the range.
     async fn victoria_query(&self, query: &str, range: Range, step_s: i64) -> Result<Vec<(String, i64, f64)>> {
         #[derive(Deserialize)]
         struct Said {
@@ -239,7 +239,7 @@ impl System<'_> {
             values: Vec<(i64, Number)>,
         }
         let (start, end) = (range.from / 1000, range.to / 1000);
-        // What it documents for those who ask after they have filled in old samples.
+        // VictoriaMetrics documents this for queries after a backfill.
         let cache = if self.is_cached { "" } else { "&nocache=1" };
         let path = format!("/api/v1/query_range?start={start}&end={end}&step={step_s}{cache}&query={}", encoded(query));
         let said: Said = serde_json::from_slice(&self.ask(&path).await?.body)?;
@@ -256,7 +256,7 @@ impl System<'_> {
     async fn victoria_windows(&self, Range { from, to }: Range) -> Result<Vec<Window>> {
         let mut windows = Vec::new();
         for field in FIELDS {
-            // A window is named by its end.
+            // A window is labelled by its end.
             let ends = Range { from: from + HOUR_MS, to };
             let mut by_place: BTreeMap<(String, i64), [f64; 3]> = BTreeMap::new();
             for (place, function) in ["count", "sum", "avg"].iter().enumerate() {

@@ -1,5 +1,5 @@
-//! Corrections that win: another value for the same timestamps, sent later, of one of two fields; while the first is
-//! in memory, and after a stop in order. Read several times, and again after another stop.
+//! Checks that corrections win: sends another value of one of two fields for the same timestamps, while the first value
+//! is in memory, and after an orderly stop. Reads the result several times, and again after another stop.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -10,14 +10,14 @@ use serde::{Deserialize, Serialize};
 use super::reading::{FIELDS, Range, Reading, Sample, sensor_name, yesterday};
 use super::system::System;
 
-/// Timestamps of each kind: below 50, from which on VictoriaMetrics may move the ends of a range to be asked.
+/// Timestamps of each kind. Below 50, because from there on VictoriaMetrics may adjust the ends of a queried range.
 const EACH: u32 = 40;
-/// From one to the next.
+/// Seconds between two timestamps.
 const STEP_S: i64 = 60;
-/// How often it is read after each step.
+/// Number of reads after each step.
 const READS: usize = 5;
 
-/// A kind of correction. Its place among them is its sensor.
+/// A kind of correction. Its index is the number of its sensor.
 #[derive(Debug, Clone, Copy)]
 struct Kind {
     name: &'static str,
@@ -32,29 +32,26 @@ const KINDS: [Kind; 4] = [
     Kind { name: "lowered after a restart", is_raised: false, is_later: true },
 ];
 
-/// What became of the corrections of a kind.
+/// The results of one kind of correction.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Corrected {
-    /// Whether values were raised or lowered, and when.
     pub kind: String,
-    /// How many there were.
     pub corrections: u64,
-    /// Of them are what is read first after the ack.
+    /// Corrections that the first read after the ack returns.
     pub read_first: u64,
-    /// Of them are what is read at last, after a stop in order.
+    /// Corrections that the last read returns, after an orderly stop.
     pub read_at_last: u64,
-    /// Timestamps that do not read the same every time since they were corrected.
+    /// Timestamps for which reads after the correction differ from each other.
     pub unstable: u64,
-    /// Timestamps at which both values are returned at last.
+    /// Timestamps for which the last read returns both values.
     pub both_returned: u64,
-    /// Timestamps whose other field, which no correction was about, is returned as it was.
+    /// Timestamps whose other, uncorrected field is unchanged.
     pub other_field_kept: u64,
 }
 
 /// The value of the corrected field, by sensor and time.
 type Values = BTreeMap<(String, i64), f64>;
 
-/// Corrects, and reads.
 pub async fn prove(system: &mut System<'_>) -> Result<Vec<Corrected>> {
     let from = yesterday();
     let range = Range { from, to: from + i64::from(EACH) * STEP_S * 1000 };
@@ -99,7 +96,7 @@ async fn read(system: &mut System<'_>, range: Range, reads: &mut Vec<Values>) ->
     for _ in 0..READS {
         let samples = system.values(range, STEP_S).await?;
         let of_temp = samples.into_iter().filter(|sample| sample.field == FIELDS[0]);
-        // Where both are returned a client takes the one that comes last.
+        // If both are returned, a client takes the last one.
         reads.push(of_temp.map(|sample| ((sample.sensor, sample.time), sample.value)).collect());
         tokio::time::sleep(Duration::from_millis(200)).await;
     }

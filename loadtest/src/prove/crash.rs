@@ -1,5 +1,5 @@
-//! Acked and lost: a steady stream of writes, `kill -9` at a random moment, a start, everything read back. What was not
-//! acked is sent again after the start, as a careful client does.
+//! Checks that acked readings survive: a steady stream of writes, `kill -9` at a random moment, a restart, and
+//! everything is read back. What was not acked is sent again after the restart, as a careful client does.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -15,82 +15,81 @@ use super::reading::{FIELDS, Range, Reading, Sample, sensor_name, yesterday};
 use super::system::{System, Victim, Writer};
 use crate::run::random::Random;
 
-/// Who writes at the same time, each to sensors of its own.
+/// Number of concurrent writers, each with its own sensors.
 const WRITERS: u32 = 4;
-/// Sensors of a writer.
+/// Sensors per writer.
 const SENSORS: u32 = 5;
 /// Seconds of readings in a batch, one per sensor and second.
 const SECONDS: i64 = 4;
-/// From one batch of a writer to its next.
+/// Time between two batches of a writer.
 const PACE: Duration = Duration::from_millis(20);
-/// How long the stream runs before the kill at least, in milliseconds.
+/// Minimum time of the stream before the kill, in milliseconds.
 const STREAM_LEAST_MS: i64 = 1000;
-/// How long it goes on where the service survives the kill.
+/// How long the stream continues if the service survives the kill.
 const OUTAGE: Duration = Duration::from_millis(500);
-/// How long what was written after the start may take to be seen: VictoriaMetrics remembers for some seconds that there
-/// was nothing.
+/// Maximum time until readings written after the restart are visible: VictoriaMetrics caches for some seconds that
+/// there were none.
 const VISIBLE: Duration = Duration::from_secs(60);
-/// Whatever is still missing so long after that is lost.
+/// A reading that is still missing this long after that is lost.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// What a kill did.
+/// The results of one kill.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Cycle {
     /// Which process was killed.
     pub killed: String,
-    /// After how many milliseconds of the stream.
+    /// Milliseconds from the start of the stream to the kill.
     pub after_ms: u64,
-    /// From the start to when it takes writes and answers.
+    /// Milliseconds from the restart until it accepts writes and answers.
     pub back_after_ms: u64,
     /// Readings that were acked before the kill, or by a service that survived it.
     pub acked: u64,
-    /// Readings whose write had no answer, and were sent again after the start, with one more of each sensor.
+    /// Readings that were not answered and were sent again after the restart, with one more of each sensor.
     pub sent_again: u64,
-    /// Of them are not there, or not whole, a minute after their ack.
+    /// Of these, readings that are missing or incomplete one minute after their ack.
     pub sent_again_lost: u64,
-    /// Readings acked before the kill that are not there, or not whole, when what was sent again is there.
+    /// Readings acked before the kill that are missing or incomplete when those that were sent again are visible.
     pub lost: u64,
-    /// How long before the kill the oldest of these was acked, in milliseconds.
+    /// Milliseconds from the ack of the oldest of these to the kill.
     pub lost_acked_ms_before: u64,
-    /// Readings that are there with another value.
+    /// Readings with another value.
     pub different: u64,
-    /// Readings that are there more than once.
+    /// Readings that are returned more than once.
     pub twice: u64,
 }
 
-/// What all of them did.
+/// The results of all kills.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Crashes {
-    /// Kill by kill.
     pub cycles: Vec<Cycle>,
-    /// Acked readings that are not there after the last cycle and a stop in order.
+    /// Acked readings that are missing after the last cycle and an orderly stop.
     pub lost_at_last: u64,
-    /// Readings that are there more than once then.
+    /// Readings that are then returned more than once.
     pub twice_at_last: u64,
 }
 
-/// What was sent in a cycle: when each reading was acked before the kill, if it was.
+/// The readings sent in a cycle, each with the time of its ack before the kill, if it was acked.
 #[derive(Default)]
 struct Sent(BTreeMap<(String, i64), (Reading, Option<Instant>)>);
 
-/// How what is there differs from what was acked.
+/// The differences between what is stored and what was acked.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Found {
     lost: u64,
     sent_again_lost: u64,
     different: u64,
     twice: u64,
-    /// When the oldest reading that is lost was acked.
+    /// When the oldest lost reading was acked.
     oldest: Option<Instant>,
 }
 
-/// What a writer did before it was to stop.
+/// The writes of one writer.
 struct Written {
     acked: Vec<(Instant, Vec<Reading>)>,
     unanswered: Vec<Reading>,
 }
 
-/// Kills it so many times, each after a stream of that length at most.
+/// Kills the system `cycles` times, each after a stream of at most this length.
 pub async fn prove(system: &mut System<'_>, cycles: usize, stream: Duration, seed: u64) -> Result<Crashes> {
     let longest = i64::try_from(stream.as_millis())?.max(STREAM_LEAST_MS);
     let mut random = Random::new(seed, &[1]);
@@ -114,7 +113,7 @@ pub async fn prove(system: &mut System<'_>, cycles: usize, stream: Duration, see
     Ok(crashes)
 }
 
-/// One cycle from a time on. Returns what was sent, too, and the time after it.
+/// Runs one cycle with timestamps from `from` on. Also returns what was sent, and the time after it.
 async fn one(system: &mut System<'_>, from: i64, victim: Victim, stream_ms: u64) -> Result<(Cycle, Sent, i64)> {
     let is_over = Rc::new(Cell::new(false));
     let mut writers = Vec::new();
@@ -134,7 +133,7 @@ async fn one(system: &mut System<'_>, from: i64, victim: Victim, stream_ms: u64)
     }
     let started = Instant::now();
     system.start_again().await.context("starting again after kill -9")?;
-    // One more of each sensor shows when what was written after the start is seen.
+    // One more reading of each sensor shows when writes after the restart become visible.
     let times = sent.0.keys().map(|(_, time)| *time).chain(again.iter().map(|reading| reading.time));
     let last = times.max().unwrap_or(from) + 1000;
     again.extend((0..WRITERS).flat_map(|writer| batch_of(writer, last)).filter(|reading| reading.time == last));
@@ -162,7 +161,7 @@ async fn one(system: &mut System<'_>, from: i64, victim: Victim, stream_ms: u64)
     Ok((cycle, sent, to))
 }
 
-/// Who is killed in that cycle: of hourglass on MongoDB one after the other, and both.
+/// Which process is killed in this cycle: for hourglass on MongoDB, each in turn, and both.
 fn victim(system: &System<'_>, cycle: usize) -> Victim {
     match (system.peer.product(), system.peer.has_mongod()) {
         (Some(_), true) => [Victim::Server, Victim::Mongod, Victim::All][cycle % 3],
@@ -171,7 +170,7 @@ fn victim(system: &System<'_>, cycle: usize) -> Victim {
     }
 }
 
-/// Lets the writers write, kills, and gathers what they did.
+/// Runs the writers, kills, and collects their results.
 async fn kill(
     system: &mut System<'_>,
     victim: Victim,
@@ -195,7 +194,7 @@ async fn kill(
     Ok((killed_at, written))
 }
 
-/// Writes a batch every [`PACE`] until it is over; an error before that is one of the run.
+/// Writes a batch every [`PACE`] until the kill. An earlier error is an error of the run.
 async fn stream(mut writer: Writer, number: u32, from: i64, is_over: Rc<Cell<bool>>) -> Result<Written> {
     let mut pace = tokio::time::interval(PACE);
     pace.set_missed_tick_behavior(MissedTickBehavior::Skip);
@@ -206,7 +205,7 @@ async fn stream(mut writer: Writer, number: u32, from: i64, is_over: Rc<Cell<boo
             break;
         }
         let readings = batch_of(number, from + batch * SECONDS * 1000);
-        // A driver would look for another primary for half a minute.
+        // The driver would look for another primary for half a minute.
         let outcome = tokio::select! {
             outcome = writer.write(&readings) => outcome,
             () = ended(&is_over) => return Ok(Written { acked, unanswered: readings }),
@@ -220,7 +219,7 @@ async fn stream(mut writer: Writer, number: u32, from: i64, is_over: Rc<Cell<boo
     Ok(Written { acked, unanswered: Vec::new() })
 }
 
-/// Returns a moment after it is over: what was answered before the kill has been read by then.
+/// Returns a moment after the kill, so that all answers from before it are read.
 async fn ended(is_over: &Cell<bool>) {
     while !is_over.get() {
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -228,7 +227,7 @@ async fn ended(is_over: &Cell<bool>) {
     tokio::time::sleep(Duration::from_millis(500)).await;
 }
 
-/// The readings of a writer from a time on. No two readings of a sensor have the same value for long.
+/// A batch of a writer from a time on. The values of a sensor repeat only after a long time.
 fn batch_of(writer: u32, from: i64) -> Vec<Reading> {
     let at = |second: i64| {
         (0..SENSORS).map(move |sensor| {
@@ -241,7 +240,7 @@ fn batch_of(writer: u32, from: i64) -> Vec<Reading> {
     (0..SECONDS).flat_map(at).collect()
 }
 
-/// Waits until what was written after the start is seen, and compares.
+/// Waits until writes after the restart are visible, and compares.
 async fn found(system: &mut System<'_>, sent: &Sent, range: Range) -> Result<Found> {
     let deadline = Instant::now() + VISIBLE;
     let mut seen = None;
@@ -266,7 +265,7 @@ impl Sent {
         }
     }
 
-    /// What was sent again was acked at last, so that all of it must be there, every value once.
+    /// Expects every reading exactly once, because those that were sent again are acked now.
     fn compare(&self, samples: &[Sample]) -> Found {
         let mut there: BTreeMap<(&str, i64, &str), Vec<f64>> = BTreeMap::new();
         for sample in samples {
@@ -310,7 +309,7 @@ mod tests {
             }
         }
         assert_eq!(sent.compare(&samples), Found::default());
-        // One without its humidity, one with another value, one twice.
+        // One reading without humidity, one with another value, one twice.
         samples.remove(1);
         samples[1].value += 1.0;
         samples.push(samples[9].clone());

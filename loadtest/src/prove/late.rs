@@ -1,5 +1,5 @@
-//! Late data in aggregates: readings of hours that have been asked about, and stopped in order, before they came.
-//! Counts, sums and means are compared with the exact ones.
+//! Checks aggregates with late data: readings arrive for hours that were queried before, and after an orderly stop.
+//! Compares counts, sums and means with the exact ones.
 
 use std::time::{Duration, Instant};
 
@@ -10,31 +10,30 @@ use super::oracle::{Judged, Oracle};
 use super::reading::{HOUR_MS, Range, Reading, yesterday};
 use super::system::System;
 
-/// Whose readings are sent.
+/// Number of sensors.
 const SENSORS: u32 = 4;
-/// Of how many hours: below 50, from which on VictoriaMetrics may move the ends of a range to be asked.
+/// Number of hours. Below 50, because from there on VictoriaMetrics may adjust the ends of a queried range.
 const HOURS: u32 = 24;
-/// Minute by minute; every sixth comes late.
+/// One reading per minute; every sixth is late.
 const LATE: u32 = 6;
-/// How long a system may take until its answers are right. VictoriaMetrics looks every few seconds whether to drop what it remembers.
+/// Maximum time until the answers are right. VictoriaMetrics checks every few seconds whether to drop its cache.
 const LONGEST: Duration = Duration::from_secs(35);
 
-/// What a system says at each step.
+/// The answers at each step.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Late {
-    /// Readings that came late.
     pub late_readings: u64,
-    /// What it says before anything is late, asked twice.
+    /// The answers before any late reading, queried twice.
     pub on_time: Judged,
-    /// What it says as soon as late readings are acked and visible.
+    /// The answers as soon as the late readings are acked and visible.
     pub at_once: Judged,
-    /// After how many seconds it says nothing wrong; nothing where it still did at the end of the patience.
+    /// Seconds until no answer is wrong; `None` if some still were at the end.
     pub right_after_s: Option<f64>,
-    /// What it says after a stop in order.
+    /// The answers after an orderly stop.
     pub after_restart: Judged,
 }
 
-/// Tells it late.
+/// Runs the check.
 pub async fn prove(system: &mut System<'_>) -> Result<Late> {
     system.is_cached = true;
     let from = yesterday();
@@ -72,7 +71,7 @@ pub async fn prove(system: &mut System<'_>) -> Result<Late> {
     Ok(Late { late_readings, on_time: judged_on_time, at_once, right_after_s, after_restart })
 }
 
-/// Half a minute past, so that no reading lies on the border of two hours.
+/// Half a minute past each minute, so that no reading is on the border of two hours.
 fn reading(from: i64, sensor: u32, minute: u32) -> Reading {
     let temp = f64::from(1600 + (minute * 7 + sensor * 131) % 1500) / 100.0;
     let humidity = Some(f64::from((minute + sensor) % 100));

@@ -1,4 +1,4 @@
-//! What is right, computed here: sums are the exact sums of the values, rounded once. Talks to nobody.
+//! Computes the right answers: sums are the exact sums of the values, rounded once.
 
 use std::collections::BTreeMap;
 
@@ -6,19 +6,19 @@ use serde::{Deserialize, Serialize};
 
 use super::reading::{FIELDS, HOUR_MS, Reading, Window, sensor_name};
 
-/// Values are kept as multiples of 2^-60, which those of the tests are exactly: the last bit of 16 is worth 2^-48.
+/// Values are integers in units of 2^-60, which is exact for those of the tests: the last bit of 16 is 2^-48.
 const SCALE: f64 = (1_u64 << 60) as f64;
-/// Beyond so much, relative to the right one, a sum or mean is wrong and not only rounded otherwise.
+/// A sum or mean with a greater relative error is wrong, not only rounded differently.
 const ROUNDING: f64 = 1e-9;
 
-/// How many answers there were, and how they differ from the right ones.
+/// The number of answers, and of those that differ from the right ones.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Judged {
-    /// Counts, sums and means that there must be.
+    /// Expected counts, sums and means.
     pub aggregates: u64,
-    /// Of them are missing, or wrong beyond rounding.
+    /// Of these, missing or wrong beyond rounding.
     pub wrong: u64,
-    /// Of them are right but for their last bits.
+    /// Of these, right except for the last bits.
     pub rounded: u64,
 }
 
@@ -39,12 +39,12 @@ impl Oracle {
         }
     }
 
-    /// Compares what a system says with what is right.
+    /// Compares a system's answers with the right ones.
     pub fn judge(&self, windows: &[Window]) -> Judged {
         let mut told: BTreeMap<(&str, i64, &str), &Window> = BTreeMap::new();
         let mut judged = Judged::default();
         for window in windows.iter().filter(|window| window.count > 0.0) {
-            // An hour told twice, or one that nobody wrote to.
+            // An hour that is returned twice, or one without readings.
             let place = (window.sensor.as_str(), window.start, window.field.as_str());
             let is_known = FIELDS
                 .iter()

@@ -1,4 +1,4 @@
-//! Who is asked to prove what, and what each documents of it: what is by design is told beside what was found.
+//! The systems under test, and what the documentation of each says, which is reported beside the findings.
 
 use std::path::Path;
 
@@ -8,12 +8,12 @@ use clap::ValueEnum;
 use crate::servers::http::Product;
 use crate::servers::programs::{Programs, version};
 
-/// A system under the oracle.
+/// A system under test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Peer {
-    /// hourglass with its store in MongoDB.
+    /// hourglass with MongoDB.
     HourglassMongodb,
-    /// hourglass with its own store.
+    /// hourglass with the embedded store.
     HourglassEmbedded,
     /// InfluxDB 1.x.
     Influxdb,
@@ -24,7 +24,7 @@ pub enum Peer {
 }
 
 impl Peer {
-    /// What it is called in tables.
+    /// The name in tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::HourglassMongodb => "hourglass, MongoDB",
@@ -35,7 +35,7 @@ impl Peer {
         }
     }
 
-    /// What it is if it is spoken to over HTTP.
+    /// The product, if it is used over HTTP.
     pub fn product(self) -> Option<Product> {
         match self {
             Self::HourglassMongodb | Self::HourglassEmbedded => Some(Product::Hourglass),
@@ -45,17 +45,17 @@ impl Peer {
         }
     }
 
-    /// Whether it is held to the law, and not only asked.
+    /// Whether a violation is a failure, and not only reported.
     pub fn is_hourglass(self) -> bool {
         self.product() == Some(Product::Hourglass)
     }
 
-    /// Whether a mongod runs for it.
+    /// Whether it needs a mongod.
     pub fn has_mongod(self) -> bool {
         matches!(self, Self::HourglassMongodb | Self::MongodbTimeseries)
     }
 
-    /// The program that it is spoken to over HTTP with, if there is one.
+    /// The program with the HTTP API, if there is one.
     pub fn program(self, programs: &Programs) -> Option<&Path> {
         Some(match self.product()? {
             Product::Hourglass => &programs.hourglass,
@@ -64,7 +64,7 @@ impl Peer {
         })
     }
 
-    /// The versions of its programs, as they say them.
+    /// The versions that its programs report.
     pub fn version(self, programs: &Programs) -> Result<String> {
         let mut versions = Vec::new();
         if let Some(program) = self.program(programs) {
@@ -81,7 +81,7 @@ impl Peer {
         Ok(versions.join(", "))
     }
 
-    /// How it is written to, and what its documentation says of an ack, of equal timestamps and of late data.
+    /// How it is used, and what its documentation says about acks, equal timestamps and late data.
     pub fn by_design(self) -> &'static [&'static str] {
         match self {
             Self::HourglassMongodb | Self::HourglassEmbedded => &[

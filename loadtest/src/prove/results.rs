@@ -1,4 +1,4 @@
-//! What is found, and the file that holds it.
+//! The results, and their file format.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,42 +8,36 @@ use super::late::Late;
 use super::peer::Peer;
 use super::retries::Retries;
 
-/// What was found of a peer.
+/// The results of one system.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Proof {
     /// Its name.
     pub peer: String,
     /// The versions of its programs.
     pub version: String,
-    /// What its documentation says, and how it is used.
     pub by_design: Vec<String>,
-    /// Acked and lost.
     pub crashes: Crashes,
-    /// Duplicates kept.
     pub retries: Retries,
-    /// Corrections that win.
     pub corrections: Vec<Corrected>,
-    /// Late data in aggregates.
     pub late: Late,
 }
 
-/// All that a run found.
+/// The results of a run.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Results {
-    /// What was run.
+    /// The command line.
     pub command: String,
     /// Of the machine.
     pub cores: usize,
     /// Of the machine.
     pub memory_gib: u64,
-    /// What the random moments come from.
     pub seed: u64,
     /// Peer by peer.
     pub proofs: Vec<Proof>,
 }
 
 impl Proof {
-    /// What breaks the law that hourglass is held to.
+    /// The violations by hourglass.
     pub fn broken(&self) -> Vec<String> {
         let Self { crashes, retries, corrections, late, .. } = self;
         let mut broken = Vec::new();
@@ -69,7 +63,6 @@ impl Proof {
         broken
     }
 
-    /// What it is about.
     pub fn is_of(&self, peer: Peer) -> bool {
         self.peer == peer.name()
     }

@@ -1,4 +1,5 @@
-//! Duplicates kept: the same batch twice, as after an answer that was lost, and once more after a stop in order.
+//! Checks that retries create no duplicates: sends the same batch twice, as after a lost answer, and once more after an
+//! orderly stop.
 
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
@@ -6,29 +7,29 @@ use serde::{Deserialize, Serialize};
 use super::reading::{FIELDS, HOUR_MS, Range, Reading, yesterday};
 use super::system::System;
 
-/// Whose readings are sent.
+/// Number of sensors.
 const SENSORS: u32 = 10;
-/// How many of each, one per minute.
+/// Number of readings per sensor, one per minute.
 const MINUTES: u32 = 100;
 
-/// How many readings a system counts.
+/// The numbers of readings that a system counts.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Retries {
-    /// How many there are.
+    /// Distinct readings.
     pub readings: u64,
-    /// How many it counts after it was sent them twice.
+    /// Count after sending twice.
     pub counted_after_retry: f64,
-    /// How many it counts after a stop in order, a start, and the same once more.
+    /// Count after an orderly restart and sending once more.
     pub counted_after_restart: f64,
-    /// How many of one field it returns then.
+    /// Values of one field that it then returns.
     pub returned: u64,
 }
 
-/// Sends the same three times.
+/// Sends the same readings three times.
 pub async fn prove(system: &mut System<'_>) -> Result<Retries> {
     let from = yesterday();
     let range = Range { from, to: from + 2 * HOUR_MS };
-    // Half a minute past, so that no reading lies on the border of two hours.
+    // Half a minute past each minute, so that no reading is on the border of two hours.
     let reading = |number: u32| Reading {
         sensor: number % SENSORS,
         time: from + i64::from(number / SENSORS) * 60_000 + 30_000,

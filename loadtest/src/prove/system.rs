@@ -1,4 +1,4 @@
-//! A system with its servers and its folder: started, written to, killed, stopped, started again on what it has.
+//! A system with its servers and its folder: starts, writes to, kills, stops and restarts it.
 
 use std::path::Path;
 
@@ -15,10 +15,10 @@ use crate::servers::mongod::Mongod;
 use crate::servers::programs::Programs;
 use crate::servers::spawn::{Folder, free_port};
 
-/// Which of its processes are killed.
+/// Which processes to kill.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Victim {
-    /// The one that is written to.
+    /// The server that receives the writes.
     Server,
     /// The mongod behind it, which the service survives.
     Mongod,
@@ -27,7 +27,7 @@ pub enum Victim {
 }
 
 impl Victim {
-    /// What it is called in results.
+    /// The name in results.
     pub fn name(self) -> &'static str {
         match self {
             Self::Server => "server",
@@ -39,10 +39,9 @@ impl Victim {
 
 /// A peer's servers. Dropping it kills them and removes the folder.
 pub struct System<'a> {
-    /// What it is.
     pub peer: Peer,
-    /// Whether VictoriaMetrics is asked as it is shipped, out of its response cache where it has one. It drops that
-    /// some seconds after old samples have come; else it is asked past it.
+    /// Whether queries to VictoriaMetrics use its response cache, as by default. It drops the cache some seconds after
+    /// old samples arrive. If false, queries bypass the cache.
     pub is_cached: bool,
     programs: &'a Programs,
     server: Option<HttpServer>,
@@ -51,7 +50,7 @@ pub struct System<'a> {
     folder: Folder,
 }
 
-/// Somebody who writes: over a connection of its own, or by the driver.
+/// A writer: over its own connection, or by the driver.
 pub enum Writer {
     /// Line protocol, to a path.
     Http(Connection, String),
@@ -60,7 +59,7 @@ pub enum Writer {
 }
 
 impl<'a> System<'a> {
-    /// Starts it on a fresh folder, ready for writes.
+    /// Starts the system with a fresh folder, ready for writes.
     pub async fn start(peer: Peer, programs: &'a Programs, within: &Path) -> Result<Self> {
         let folder = Folder::new(within, "prove")?;
         let mut system =
@@ -73,7 +72,7 @@ impl<'a> System<'a> {
         Ok(system)
     }
 
-    /// Starts what does not run, on what it has.
+    /// Starts the servers that do not run, with their existing data.
     pub async fn start_again(&mut self) -> Result<()> {
         if self.peer.has_mongod() && self.mongod.is_none() {
             let folder = self.folder.sub("mongod")?;
@@ -106,12 +105,12 @@ impl<'a> System<'a> {
         self.mongod.as_ref().context("mongod does not run")
     }
 
-    /// Where it listens for HTTP.
+    /// The HTTP address.
     pub fn address(&self) -> Result<&str> {
         Ok(self.server.as_ref().context("the server does not run")?.address())
     }
 
-    /// Who writes to it.
+    /// A new writer.
     pub async fn writer(&self) -> Result<Writer> {
         Ok(match self.peer.product() {
             Some(product) => Writer::Http(Connection::open(self.address()?).await?, product.write_path("ms")),
@@ -119,7 +118,7 @@ impl<'a> System<'a> {
         })
     }
 
-    /// Writes all of it, a thousand a time.
+    /// Writes all readings, a thousand at a time.
     pub async fn write(&self, readings: &[Reading]) -> Result<()> {
         let mut writer = self.writer().await?;
         for readings in readings.chunks(1000) {
@@ -143,7 +142,7 @@ impl<'a> System<'a> {
         Ok(())
     }
 
-    /// Stops it in order and starts it again: what was in memory is where it is kept.
+    /// Stops and restarts it in order, so that nothing is only in memory.
     pub async fn restart(&mut self) -> Result<()> {
         if let Some(server) = self.server.take() {
             server.stop()?;
@@ -154,7 +153,7 @@ impl<'a> System<'a> {
         self.start_again().await
     }
 
-    /// Has what was acked seen by queries, where that takes more than the ack.
+    /// Makes acked readings visible to queries, for systems where the ack does not mean that.
     pub async fn make_visible(&mut self) -> Result<()> {
         match &mut self.server {
             Some(server) if server.product() == Product::Victoria => server.flush().await,
@@ -164,7 +163,7 @@ impl<'a> System<'a> {
 }
 
 impl Writer {
-    /// Returns when it is acked.
+    /// Writes readings, and returns when they are acked.
     pub async fn write(&mut self, readings: &[Reading]) -> Result<()> {
         match self {
             Self::Http(connection, path) => {

@@ -1,4 +1,4 @@
-//! What was found as tables for people, in Markdown.
+//! Renders the results as Markdown tables.
 
 use std::fmt::Write;
 
@@ -7,7 +7,7 @@ use super::crash::Cycle;
 use super::results::{Proof, Results};
 use crate::stats::{median, three_digits as figure, to_f64};
 
-/// The findings, then who was asked.
+/// The findings, then the systems.
 pub fn markdown(results: &Results) -> String {
     let mut text =
         "| | kills -9 | acked before | acked and lost | acked how long before | there twice | back after s, median |\n"
@@ -65,7 +65,7 @@ fn crashes(Proof { peer, crashes, .. }: &Proof) -> String {
     )
 }
 
-/// How many corrections are read, at first and at last where that differs, and what is amiss with them.
+/// The number of corrections read, first and last if they differ, and what is wrong with them.
 fn corrected(of: &Corrected) -> String {
     let mut text = format!("{} of {}", of.read_at_last, of.corrections);
     if of.read_first != of.read_at_last {

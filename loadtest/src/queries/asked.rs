@@ -1,4 +1,4 @@
-//! A server that is loaded with the questions' data and asked over HTTP.
+//! A server that is queried over HTTP, after loading the data.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -12,16 +12,16 @@ use crate::servers::http::{HttpServer, Product};
 /// Minutes of readings per POST: 5,000 lines.
 const LOT: usize = 5;
 
-/// A running one.
+/// A running server.
 pub struct Asked(HttpServer);
 
 impl Asked {
-    /// Starts it on what is in the folder and waits until it answers. `store` is for hourglass alone.
+    /// Starts the server with the data in the folder, and waits until it answers. Only hourglass uses `store`.
     pub async fn start(product: Product, program: &Path, store: &str, folder: &Path) -> Result<Self> {
         Ok(Self(HttpServer::start(product, program, store, folder).await?))
     }
 
-    /// Gives it all readings, and waits until they are where it keeps them.
+    /// Writes all readings, and waits until they are in its final storage.
     pub async fn load(&mut self) -> Result<()> {
         self.0.create_database().await?;
         let path = self.0.product().write_path("s");
@@ -32,7 +32,7 @@ impl Asked {
         self.0.flush().await
     }
 
-    /// Has it forget answers that it has kept on disk over its restart, where it does that: the next one is worked out.
+    /// Clears a response cache that survives restarts, so that the next answer is computed.
     pub async fn forget_answers(&mut self) -> Result<()> {
         if self.0.product() == Product::Victoria {
             self.0.connection().deliver("/internal/resetRollupResultCache", Bytes::new()).await?;
@@ -40,7 +40,7 @@ impl Asked {
         Ok(())
     }
 
-    /// Asks once. The time is from the first byte sent to the last one received.
+    /// Runs a query. The time is from the first byte sent to the last byte received.
     pub async fn ask(&mut self, question: Question) -> Result<(Duration, Answer)> {
         let product = self.0.product();
         let path = product.path(question);
@@ -51,7 +51,6 @@ impl Asked {
         Ok((took, product.parse(question, &body)?))
     }
 
-    /// Stops it.
     pub fn stop(self) -> Result<()> {
         self.0.stop()
     }

@@ -1,4 +1,4 @@
-//! The data that every server is given, the questions, and what their answers must be.
+//! The data for every server, the queries, and the expected answers.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -6,23 +6,21 @@ use std::ops::Range;
 
 /// The first hour: 2026-01-15T00:00:00Z.
 const START_S: i64 = 1_768_435_200;
-/// Readings come in the midst of each minute: an hour holds the same ones whichever of its ends belongs to it.
+/// Readings are in the middle of each minute, so that it does not matter which end of an hour belongs to it.
 const WITHIN_MINUTE_S: i64 = 30;
 const HOURS: i64 = 26;
 const MINUTES_PER_HOUR: i64 = 60;
 
-/// How many sensors there are.
 pub const SENSORS: i64 = 1000;
-/// How many sites they are at.
+/// Number of sites of the sensors.
 pub const SITES: i64 = 10;
-/// The sensor that single ones are asked about.
+/// The sensor of queries for a single sensor.
 pub const SENSOR: i64 = 500;
 /// Minutes of data, each with a reading of every sensor.
 pub const MINUTES: i64 = HOURS * MINUTES_PER_HOUR;
-/// What is asked about: a day.
+/// The queried range: one day.
 pub const ASKED_S: Range<i64> = START_S + 3600..START_S + 25 * 3600;
 
-/// What is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Question {
     /// Hourly means of one sensor's temperature.
@@ -34,10 +32,9 @@ pub enum Question {
 }
 
 impl Question {
-    /// All of them.
     pub const ALL: [Self; 3] = [Self::Windows, Self::Raw, Self::BySite];
 
-    /// What it is called in tables.
+    /// The name in tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::Windows => "24 hourly means of one sensor",
@@ -52,11 +49,11 @@ pub type Answer = BTreeMap<String, Vec<(i64, f64)>>;
 
 /// A reading.
 pub struct Reading {
-    /// Its sensor's tag.
+    /// The value of the tag `sensor`.
     pub sensor: String,
-    /// Its sensor's other tag.
+    /// The value of the tag `site`.
     pub site: String,
-    /// Seconds.
+    /// In seconds since the epoch.
     pub time: i64,
     /// Two decimals.
     pub temp: f64,
@@ -99,7 +96,7 @@ pub fn lines(minutes: Range<i64>) -> String {
     body
 }
 
-/// What the right answer is.
+/// The expected answer.
 pub fn expected(question: Question) -> Answer {
     let mut gathered: BTreeMap<(String, i64), (f64, f64)> = BTreeMap::new();
     let is_asked = |reading: &Reading| {
@@ -128,7 +125,7 @@ pub fn expected(question: Question) -> Answer {
     answer
 }
 
-/// What is wrong with an answer, if anything is.
+/// The difference between two answers, if there is one.
 pub fn difference(expected: &Answer, found: &Answer) -> Option<String> {
     if !expected.keys().eq(found.keys()) {
         return Some(format!("series {:?} instead of {:?}", found.keys(), expected.keys()));

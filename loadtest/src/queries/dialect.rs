@@ -1,4 +1,4 @@
-//! How each HTTP server is asked in its own best way (the native API, InfluxQL, MetricsQL), and what its answers mean.
+//! The queries in the best API of each HTTP server (native API, InfluxQL, MetricsQL), and parsers of the answers.
 
 use anyhow::{Context, Result, ensure};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
@@ -8,7 +8,7 @@ use super::data::{ASKED_S, Answer, Question, SENSOR, SITES, sensor_name};
 use crate::servers::http::Product;
 
 impl Product {
-    /// The path of a question.
+    /// The path of a query.
     pub fn path(self, question: Question) -> String {
         let (from, to) = (ASKED_S.start, ASKED_S.end);
         let sensor = sensor_name(SENSOR);
@@ -35,7 +35,7 @@ impl Product {
                 format!("/query?db=bench&epoch=s&q={}", encoded(&statement))
             }
             Self::Victoria => {
-                // A window is named by its end.
+                // A window is labelled by its end.
                 let range = format!("start={}&end={to}&step=3600", from + 3600);
                 let windows = |query: &str| format!("/api/v1/query_range?{range}&query={}", encoded(query));
                 match question {
@@ -50,7 +50,7 @@ impl Product {
         }
     }
 
-    /// What an answer says.
+    /// Parses an answer.
     pub fn parse(self, question: Question, body: &str) -> Result<Answer> {
         match self {
             Self::Hourglass => hourglass(question, &serde_json::from_str(body)?),

@@ -1,4 +1,4 @@
-//! A time-series collection of MongoDB, asked by aggregation.
+//! A time-series collection of MongoDB, queried by aggregation.
 
 use std::time::{Duration, Instant};
 
@@ -13,12 +13,12 @@ use crate::servers::mongod::Mongod;
 /// Minutes of readings per command.
 const LOT: usize = 10;
 
-/// The collection that it makes of documents with a time and a sensor.
+/// The time-series collection.
 pub fn collection(mongod: &Mongod) -> Collection<Document> {
     mongod.client().database("native").collection("climate")
 }
 
-/// Makes the collection, with the index that single sensors are found by, and gives it all readings.
+/// Creates the collection with an index by sensor, and inserts all readings.
 pub async fn load(mongod: &Mongod) -> Result<()> {
     let database = mongod.client().database("native");
     let options = TimeseriesOptions::builder()
@@ -41,7 +41,7 @@ pub async fn load(mongod: &Mongod) -> Result<()> {
     Ok(())
 }
 
-/// Asks once. The time is until the last document is read.
+/// Runs a query. The time is until the last document is read.
 pub async fn ask(collection: &Collection<Document>, question: Question) -> Result<(Duration, Answer)> {
     let pipeline = pipeline(question);
     let started = Instant::now();

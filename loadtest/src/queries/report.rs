@@ -1,4 +1,4 @@
-//! Times gathered, and shown as a table and as JSON.
+//! Collects times, and renders them as a table and as JSON.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::stats::percentile_ms;
 
-/// Times of one question, by server.
+/// The times of one query, by server.
 #[derive(Debug, Default)]
 pub struct Report {
     rows: Vec<Row>,
@@ -28,7 +28,7 @@ impl Report {
         }
     }
 
-    /// A row per question and server, milliseconds.
+    /// A row per query and server, in milliseconds.
     pub fn table(&self) -> String {
         let mut table = "| question | server | runs | p50 ms | p99 ms |\n|---|---|---|---|---|\n".to_owned();
         for row in self.sorted() {
@@ -38,7 +38,7 @@ impl Report {
         table
     }
 
-    /// The same with what it was measured on.
+    /// The same as JSON, with the machine and the data.
     pub fn json(&self, machine: &Value, data: &Value) -> Value {
         let rounded = |ms: f64| (ms * 1000.0).round() / 1000.0;
         let row = |row: &Row| {
@@ -48,7 +48,7 @@ impl Report {
         json!({"machine": machine, "data": data, "results": self.sorted().into_iter().map(row).collect::<Vec<_>>()})
     }
 
-    /// Question by question, in the order in which they came first.
+    /// Rows by query, in the order of their first occurrence.
     fn sorted(&self) -> Vec<&Row> {
         let place = |question: &str| self.rows.iter().position(|row| row.question == question);
         let mut rows: Vec<&Row> = self.rows.iter().collect();

@@ -1,4 +1,4 @@
-//! The results as one page that needs nothing else: figures in tables, plots as SVG.
+//! Renders the results as a self-contained HTML page: tables, and plots as SVG.
 
 use super::results::{Latencies, Results, SecondRow};
 use super::style::STYLE;
@@ -6,7 +6,6 @@ use super::svg::{Across, Line, Plot};
 use super::text::figure;
 use crate::stats::to_f64;
 
-/// The page.
 pub fn page(results: &Results) -> String {
     let body = format!(
         "{}{}<div class=\"plots\">\n{}</div>\n{}{}",
@@ -19,7 +18,7 @@ pub fn page(results: &Results) -> String {
     framed(&results.scenario.name, &body)
 }
 
-/// A page of that name with this in it.
+/// A page with this title and body.
 pub fn framed(name: &str, body: &str) -> String {
     let name = escaped(name);
     format!(
@@ -29,7 +28,7 @@ pub fn framed(name: &str, body: &str) -> String {
     )
 }
 
-/// A text as it stands on a page.
+/// Escapes a text for HTML.
 pub fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
@@ -179,7 +178,7 @@ fn plots(results: &Results) -> String {
     plots.iter().map(Plot::html).collect()
 }
 
-/// Seconds within the duration, and those after it but the last, which is seldom whole.
+/// The seconds of the run, without the last one after the duration, which is rarely complete.
 fn whole_seconds(results: &Results) -> Vec<SecondRow> {
     let count = results.seconds.len();
     let is_whole = |at: usize| to_f64(at + 1) <= results.scenario.duration_s || at + 1 < count;

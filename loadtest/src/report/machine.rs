@@ -1,24 +1,23 @@
-//! What the machine is, from `proc(5)`.
+//! Describes the machine, from `proc(5)`.
 
 use serde::{Deserialize, Serialize};
 
-/// What the load tester runs on.
+/// The machine of the load tester.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Machine {
-    /// Cores that it may use.
+    /// Number of cores that it may use.
     pub cores: usize,
-    /// What they are.
+    /// The CPU model.
     pub cpu: String,
     /// Memory in GiB.
     pub memory_gib: u64,
-    /// The system's kernel.
+    /// The kernel version.
     pub kernel: String,
-    /// How busy it was before the run, over 1, 5 and 15 minutes.
     pub load_average_before: String,
 }
 
 impl Machine {
-    /// This one. What is not told stays empty.
+    /// This machine. Unknown values stay empty.
     pub fn this() -> Self {
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         let (cpus, memory) = (read("/proc/cpuinfo"), read("/proc/meminfo"));

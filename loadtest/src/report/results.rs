@@ -1,5 +1,4 @@
-//! The results of a run as they stand in its JSON file. A change that older files or programs would misread makes
-//! [`FORMAT`] one more.
+//! The JSON format of the results of a run. An incompatible change must increment [`FORMAT`].
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,238 +9,202 @@ use serde::{Deserialize, Serialize};
 
 use super::machine::Machine;
 
-/// The version of the file.
+/// The version of the format.
 pub const FORMAT: u32 = 1;
 
-/// Everything.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Results {
-    /// [`FORMAT`] when it was written.
+    /// The [`FORMAT`] of the file.
     pub format: u32,
-    /// The load tester's version.
     pub loadtest_version: String,
-    /// When the run began, as RFC 3339.
+    /// The time when the run began, in RFC 3339.
     pub began: String,
-    /// What was done.
     pub scenario: ScenarioFacts,
-    /// Where the load tester ran.
+    /// The machine of the load tester.
     pub machine: Machine,
-    /// What it talked to.
     pub server: ServerFacts,
-    /// Readings and POSTs.
     pub totals: Totals,
-    /// Tries that failed, by status or kind.
+    /// Failed attempts, by status or kind.
     pub errors: BTreeMap<String, u64>,
-    /// From the moment at which a POST was due to its ack.
+    /// Time from when a POST was due to its ack.
     pub ack_ms: Latencies,
-    /// From its last try to its ack: what a load tester would say that waits for its turn.
+    /// Time from the last attempt to the ack, which is what a closed-loop load tester would report.
     pub service_ms: Latencies,
-    /// By how much the load tester was late itself.
+    /// Delays that the load tester itself caused.
     pub own_lag_ms: Latencies,
-    /// Percentile and milliseconds from due to ack.
+    /// Percentiles of `ack_ms`: percentile and milliseconds.
     pub curve: Vec<(f64, f64)>,
-    /// Percentile and milliseconds from the last try.
+    /// Percentiles of `service_ms`: percentile and milliseconds.
     pub service_curve: Vec<(f64, f64)>,
-    /// Second by second.
     pub seconds: Vec<SecondRow>,
-    /// What was asked meanwhile.
     pub queries: Vec<QueryRow>,
-    /// What the server used, where that is known.
+    /// The resources that the server used, if known.
     pub usage: Option<UsageRow>,
-    /// What was expected, and whether it came true.
+    /// The bounds of the scenario, and whether the run met them.
     pub slo: Vec<Judged>,
-    /// What was read back, if it was.
+    /// The result of reading everything back, if requested.
     pub verified: Option<Verified>,
 }
 
-/// What was done.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ScenarioFacts {
-    /// Its name.
     pub name: String,
-    /// What it is for.
     pub description: String,
-    /// A number for its text: other texts have other ones.
+    /// A hash of the scenario's text.
     pub fingerprint: String,
-    /// What all that is random depended on.
     pub seed: u64,
-    /// The time of the first readings, in nanoseconds.
+    /// The timestamp of the first readings, in nanoseconds.
     pub start_ns: i64,
-    /// Readings per second on the wall.
+    /// Readings per second of real time.
     pub rate_per_s: f64,
-    /// Seconds of readings per second on the wall.
+    /// Seconds of reading time per second of real time.
     pub speed: f64,
-    /// For how long POSTs were due.
+    /// How long POSTs were due.
     pub duration_s: f64,
-    /// How many.
     pub connections: usize,
     /// Readings per POST.
     pub lines: usize,
-    /// Whether bodies were compressed.
     pub gzip: bool,
-    /// What an ack promised.
     pub ack: String,
-    /// Devices of each measurement.
+    /// Number of devices, by measurement.
     pub devices: BTreeMap<String, u32>,
 }
 
-/// What was talked to.
+/// The server of the run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ServerFacts {
-    /// `embedded` or `mongodb` where the load tester started it, else `running`.
+    /// `embedded` or `mongodb` if the load tester started it, else `running`.
     pub how: String,
-    /// What it says it is.
+    /// The version that the server reports.
     pub version: String,
-    /// How its CPU and memory were learnt: `processes`, `metrics` or `unknown`.
+    /// The source of CPU and memory usage: `processes`, `metrics` or `unknown`.
     pub watched_by: String,
 }
 
-/// Readings and POSTs.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Totals {
-    /// Readings that were due.
     pub offered_readings: u64,
-    /// POSTs tried at least once.
+    /// POSTs with at least one attempt.
     pub tried_posts: u64,
-    /// Readings in them.
+    /// Readings in the attempted POSTs.
     pub tried_readings: u64,
-    /// Bytes of their bodies.
+    /// Bytes of their bodies, each counted once.
     pub tried_bytes: u64,
-    /// All tries.
+    /// All attempts.
     pub tries: u64,
-    /// POSTs acked.
     pub acked_posts: u64,
-    /// Readings acked.
     pub acked_readings: u64,
     /// Readings acked within the duration, per second.
     pub achieved_per_s: f64,
-    /// Readings due per second.
     pub offered_per_s: f64,
-    /// POSTs that were given up: refused for good, or still not acked when the grace was over.
+    /// POSTs that were rejected permanently, or still not acked at the end of the grace period.
     pub given_up_posts: u64,
-    /// Readings that were due and never tried: the server was that far behind.
+    /// Readings that were due but never sent, because the server was too far behind.
     pub unsent_readings: u64,
-    /// Connections opened again.
     pub reconnects: u64,
-    /// How long it took after that to bring all of it to the store.
+    /// Time after the last ack until everything was in the store.
     pub drain_s: f64,
 }
 
 /// Percentiles in milliseconds.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Latencies {
-    /// How many.
     pub count: u64,
-    /// Their mean.
     pub mean: f64,
-    /// Half are below.
     pub p50: f64,
-    /// 90 of 100.
     pub p90: f64,
-    /// 99 of 100.
     pub p99: f64,
-    /// 999 of 1000.
     pub p999: f64,
-    /// The longest.
     pub max: f64,
 }
 
-/// What one second saw.
+/// The figures of one second.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct SecondRow {
-    /// Readings acked.
     pub acked: u64,
-    /// Tries that failed.
+    /// Failed attempts.
     pub errors: u64,
-    /// Half of the POSTs acked in it were within this, from due to ack.
+    /// Median time from due to ack, of the POSTs acked in this second.
     pub p50_ms: Option<f64>,
-    /// 99 of 100 were.
+    /// The 99th percentile of the same.
     pub p99_ms: Option<f64>,
-    /// CPU seconds that the servers used.
     pub cpu_s: Option<f64>,
-    /// What they had in memory at its end, in MiB.
+    /// Resident memory of the servers at the end of the second, in MiB.
     pub resident_mib: Option<f64>,
-    /// Latencies by class: class `n` is around 1.03^n microseconds.
+    /// Number of latencies by class; class `n` is about 1.03^n microseconds.
     pub classes: Vec<(u32, u64)>,
 }
 
-/// A query that was asked again and again.
+/// The results of a repeated query.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct QueryRow {
-    /// Its name.
     pub name: String,
-    /// Queries due per second.
     pub offered_per_s: f64,
-    /// Answers that were not 200, or none.
+    /// Answers with another status than 200, and missing answers, by kind.
     pub errors: BTreeMap<String, u64>,
-    /// Bytes of an answer, on average.
+    /// Average size of an answer.
     pub answer_bytes: f64,
-    /// From due to the last byte.
+    /// Time from when the query was due to the last byte of its answer.
     pub answer_ms: Latencies,
 }
 
-/// What the servers used.
+/// The resources that the servers used.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct UsageRow {
     /// CPU seconds until the last ack.
     pub cpu_sending_s: f64,
-    /// CPU seconds until all was in the store.
+    /// CPU seconds until everything was in the store.
     pub cpu_drained_s: f64,
-    /// The same per acked reading, in microseconds.
+    /// `cpu_drained_s` per acked reading, in microseconds.
     pub cpu_us_per_reading: f64,
-    /// Most memory resident, by process, in MiB.
+    /// Peak resident memory by process, in MiB.
     pub peak_mib: BTreeMap<String, f64>,
-    /// Bytes made dirty in files per acked reading.
+    /// Bytes written to files (page cache) per acked reading.
     pub written_bytes_per_reading: Option<f64>,
 }
 
-/// Something that was expected.
+/// A bound of the scenario, and whether the run met it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Judged {
-    /// The scenario's key.
+    /// The key in the scenario.
     pub what: String,
-    /// The bound.
     pub bound: f64,
-    /// What was found.
+    /// The measured value.
     pub found: f64,
-    /// Whether it kept to the bound.
     pub met: bool,
 }
 
-/// What was read back.
+/// The result of comparing what was read back with what was sent.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Verified {
-    /// Sensors that had to be there.
+    /// Expected sensors.
     pub sensors: u64,
-    /// Readings that had to be there: acked, each timestamp of a sensor once.
+    /// Expected readings: acked, each timestamp of a sensor counted once.
     pub expected: u64,
-    /// Readings that were read back.
     pub stored: u64,
-    /// Readings that were sent and never acked, and are stored all the same; that is allowed.
+    /// Readings that are stored although they were not acked, which is allowed.
     pub stored_unacked: u64,
-    /// Acked readings that are not there.
+    /// Acked readings that are not stored.
     pub missing: u64,
-    /// Readings that are there and were never sent, or twice.
+    /// Readings that are stored but were never sent, or are stored twice.
     pub extra: u64,
     /// Readings with other values.
     pub different: u64,
-    /// Where the server's own counts differ from what it answers.
+    /// Sensors for which the server's counts differ from its readings.
     pub counts_wrong: u64,
-    /// The first differences.
     pub first: Vec<String>,
-    /// How long it took.
     pub took_s: f64,
 }
 
 impl Verified {
-    /// Whether acked is stored, exactly.
+    /// Whether exactly the acked readings are stored.
     pub fn is_exact(&self) -> bool {
         self.missing == 0 && self.extra == 0 && self.different == 0 && self.counts_wrong == 0
     }
 }
 
 impl Latencies {
-    /// Of a histogram of microseconds.
+    /// From a histogram of microseconds.
     pub fn of(histogram: &Histogram<u64>) -> Self {
         let at = |share| ms(histogram.value_at_quantile(share));
         let max = if histogram.is_empty() { 0.0 } else { ms(histogram.max()) };
@@ -257,13 +220,13 @@ impl Latencies {
     }
 }
 
-/// Percentile and milliseconds, from the median on ever finer towards 100.
+/// Percentiles and milliseconds, from the median on, ever closer to 100.
 pub fn curve(histogram: &Histogram<u64>) -> Vec<(f64, f64)> {
     if histogram.is_empty() {
         return Vec::new();
     }
     let mut curve = vec![(0.0, ms(histogram.min()))];
-    // Beyond that the greatest alone is left.
+    // Beyond this percentile, only the maximum is left.
     let last = 100.0 - 100.0 / crate::run::schedule::count(histogram.len());
     let points = histogram.iter_quantiles(8).map(|step| (round(step.percentile()), ms(step.value_iterated_to())));
     curve.extend(points.filter(|(percentile, _)| *percentile <= last));
@@ -275,13 +238,12 @@ fn ms(us: u64) -> f64 {
     round(crate::run::schedule::count(us) / 1000.0)
 }
 
-/// To six digits after the point: no more are known, and files stay short.
+/// Rounds to six decimals, which keeps the files small.
 pub fn round(value: f64) -> f64 {
     (value * 1e6).round() / 1e6
 }
 
 impl Results {
-    /// From a file.
     pub fn read(path: &Path) -> Result<Self> {
         let text = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
         let format: Format = serde_json::from_str(&text)
@@ -295,18 +257,17 @@ impl Results {
         serde_json::from_str(&text).with_context(|| format!("reading {}", path.display()))
     }
 
-    /// To a file.
     pub fn write(&self, path: &Path) -> Result<()> {
         let text = serde_json::to_string(self)? + "\n";
         std::fs::write(path, text).with_context(|| format!("writing {}", path.display()))
     }
 
-    /// Whether the run says what it was to say: everything expected came true, and nothing was lost.
+    /// Whether the run met all its bounds, and nothing acked was lost.
     pub fn is_good(&self) -> bool {
         self.slo.iter().all(|judged| judged.met) && self.verified.as_ref().is_none_or(Verified::is_exact)
     }
 
-    /// What is wrong with the run itself, if anything: then its figures say less about the server.
+    /// Why the figures may say little about the server, if there is a reason.
     pub fn doubt(&self) -> Option<String> {
         let lag = &self.own_lag_ms;
         (lag.p99 > OWN_LAG_MAX_MS).then(|| {
@@ -319,7 +280,7 @@ impl Results {
     }
 }
 
-/// By how much the load tester may be late itself, for 99 of 100 POSTs.
+/// Maximum delay by the load tester itself, at the 99th percentile.
 const OWN_LAG_MAX_MS: f64 = 10.0;
 
 #[derive(Deserialize)]
@@ -331,7 +292,6 @@ struct Format {
 pub mod tests {
     use super::*;
 
-    /// A short run in which nothing happened.
     pub fn results() -> Results {
         Results {
             format: FORMAT,

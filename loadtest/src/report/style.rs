@@ -1,6 +1,6 @@
-//! How the page looks, in light and in dark.
+//! The CSS of the page, for light and dark mode.
 
-/// Between the tags `style`.
+/// The content of the `style` element.
 pub const STYLE: &str = "
 :root { color-scheme: light dark;
   --page: #f6f7f9; --card: #ffffff; --text: #1c2430; --faint: #66717f; --line: #dfe3e8; --grid: #eceff2;

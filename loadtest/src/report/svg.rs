@@ -1,60 +1,58 @@
-//! Plots as SVG: lines over an axis of seconds or of percentiles.
+//! Draws line plots as SVG.
 
 use std::fmt::Write;
 
-/// The whole picture, in units of the picture.
+/// The width of the picture, in SVG units.
 const WIDTH: f64 = 540.0;
 const HEIGHT: f64 = 262.0;
-/// What is left for labels.
+/// The space on the left for labels.
 const LEFT: f64 = 58.0;
 const RIGHT: f64 = 12.0;
 const TOP: f64 = 12.0;
 const BOTTOM: f64 = 42.0;
-/// About how many ticks an axis has.
+/// Approximate number of ticks per axis.
 const TICKS: f64 = 5.0;
 
-/// A plot.
 pub struct Plot<'a> {
-    /// What stands above it.
     pub title: &'a str,
-    /// What the axes mean, with units.
+    /// The label of the lower axis, with its unit.
     pub x_label: &'a str,
-    /// The upright one.
+    /// The label of the upright axis, with its unit.
     pub y_label: &'a str,
-    /// How places are found along the lower axis.
+    /// The scale of the lower axis.
     pub x: Across,
-    /// Where the lower axis ends at least; else where the points do.
+    /// Minimum end of the lower axis. By default it ends at the last point.
     pub x_most: Option<f64>,
-    /// Whether each step of the upright axis is ten times the one before.
+    /// Whether the upright axis is logarithmic.
     pub is_log: bool,
-    /// What is drawn; the first lies below the others.
+    /// The lines; the first one is drawn below the others.
     pub lines: Vec<Line<'a>>,
 }
 
-/// The lower axis.
+/// The scale of the lower axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Across {
-    /// From 0 on.
+    /// Linear, from 0 on.
     Plain,
-    /// Each step ten times the one before, from the decade of the least value, which is above 0.
+    /// Logarithmic, from the decade of the least value, which must be above 0.
     Log,
-    /// Percentiles, each nine as far as the next.
+    /// Percentiles: 90, 99, 99.9 and so on at equal distances.
     Percentile,
 }
 
 /// A line.
 pub struct Line<'a> {
-    /// What it is called.
+    /// The name in the legend.
     pub name: &'a str,
-    /// Its colour's class.
+    /// The CSS class of the colour.
     pub class: &'a str,
-    /// Whether what is below it is filled.
+    /// Whether the area below the line is filled.
     pub is_filled: bool,
-    /// In the order of x; a gap where there is no value.
+    /// The points, ordered by x; `None` is a gap.
     pub points: Vec<(f64, Option<f64>)>,
 }
 
-/// From values to places in the picture.
+/// Converts values to coordinates.
 struct Scale {
     x: Across,
     is_log: bool,
@@ -62,7 +60,7 @@ struct Scale {
     up: (f64, f64),
 }
 
-/// The nines that a percentile axis ends with, at most.
+/// Maximum number of nines of a percentile axis.
 const NINES_MAX: f64 = 5.0;
 
 impl Scale {
@@ -80,7 +78,7 @@ impl Scale {
         let up = if plot.is_log {
             decades(values())
         } else {
-            // Some room above, so that a line along the top is seen.
+            // Leaves some space above, so that a line at the top is visible.
             let step = step(most * 1.04);
             (0.0, (most * 1.04 / step).ceil().max(1.0) * step)
         };
@@ -119,7 +117,7 @@ impl Scale {
     }
 }
 
-/// The decades in which the values above 0 lie, one at least.
+/// The decades of the values above 0, at least one.
 fn decades(values: impl Iterator<Item = f64> + Clone) -> (f64, f64) {
     let least = values.clone().filter(|value| *value > 0.0).fold(f64::INFINITY, f64::min);
     let least = if least.is_finite() { least.log10().floor() } else { 0.0 };
@@ -134,7 +132,7 @@ fn tick(value: f64) -> (f64, String) {
     (value, short(value))
 }
 
-/// How far along a percentile axis: 90 is at 1, 99 at 2; along one of decades: 10 at 1. Elsewhere the value itself.
+/// The position on an axis. Percentiles: 90 is at 1, 99 at 2. Logarithmic: 10 is at 1. Linear: the value itself.
 fn nines(value: f64, x: Across) -> f64 {
     match x {
         Across::Plain => value,
@@ -143,7 +141,7 @@ fn nines(value: f64, x: Across) -> f64 {
     }
 }
 
-/// 1, 2 or 5 times a power of ten, so that there are about [`TICKS`] up to the most.
+/// The distance of ticks: 1, 2 or 5 times a power of ten, so that there are about [`TICKS`].
 fn step(most: f64) -> f64 {
     let rough = (most / TICKS).max(1e-6);
     let power = 10_f64.powf(rough.log10().floor());
@@ -155,7 +153,7 @@ fn every(step: f64, most: f64) -> impl Iterator<Item = f64> {
     (0..100_u32).map(move |tick| f64::from(tick) * step).take_while(move |tick| *tick <= most * 1.0001)
 }
 
-/// A number for a tick.
+/// Formats a number for a tick.
 fn short(value: f64) -> String {
     let trimmed = |value: f64, decimals: usize| {
         let text = format!("{value:.decimals$}");
@@ -169,7 +167,7 @@ fn short(value: f64) -> String {
 }
 
 impl Plot<'_> {
-    /// The plot with its title and legend. All texts are the program's own.
+    /// The plot with its title and legend. Texts are not escaped, because they come from the program itself.
     pub fn html(&self) -> String {
         let legend: Vec<String> = self
             .lines
@@ -218,7 +216,7 @@ impl Plot<'_> {
     }
 }
 
-/// A path per run of points without a gap.
+/// One SVG path per sequence of points without a gap.
 fn drawn(line: &Line, scale: &Scale) -> String {
     let mut svg = String::new();
     let floor = HEIGHT - BOTTOM;

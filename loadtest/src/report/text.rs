@@ -1,11 +1,11 @@
-//! The results for a terminal.
+//! Formats the results for a terminal.
 
 use std::fmt::Write;
 
 use super::results::{Latencies, Results, Verified};
 use crate::run::Planned;
 
-/// Before a run.
+/// Printed before a run.
 pub fn heading(planned: &Planned, how: &str, version: &str) -> String {
     let scenario = &planned.scenario;
     let devices: u64 = scenario.measurements.iter().map(|one| u64::from(one.devices)).sum();
@@ -22,7 +22,7 @@ pub fn heading(planned: &Planned, how: &str, version: &str) -> String {
     )
 }
 
-/// After it.
+/// Printed after a run.
 pub fn summary(results: &Results) -> String {
     let totals = &results.totals;
     let mut text = String::new();
@@ -102,7 +102,7 @@ fn told(verified: &Verified) -> String {
     text
 }
 
-/// Why a run is not good.
+/// Why a run failed.
 pub fn verdict(results: &Results) -> String {
     let missed: Vec<&str> =
         results.slo.iter().filter(|judged| !judged.met).map(|judged| judged.what.as_str()).collect();
@@ -116,7 +116,7 @@ pub fn verdict(results: &Results) -> String {
     said.join("; ")
 }
 
-/// About four digits that count, thousands apart.
+/// Formats with about four significant digits and separated thousands.
 pub fn figure(value: f64) -> String {
     let decimals = match value.abs() {
         below if below >= 100.0 || below.fract() == 0.0 => 0,

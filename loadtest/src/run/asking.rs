@@ -1,4 +1,4 @@
-//! Dashboards that ask while readings are written: also an open loop, each query due at its moment.
+//! Queries while readings are written: an open loop too, in which each query is due at its own time.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,10 +19,10 @@ use super::senders::{GRACE, Sending, Shared, with};
 use super::trying::{Line, Tried};
 use crate::report::results::{Latencies, QueryRow, round};
 
-/// Queries that wait for a connection, at most; then the next one waits to be due.
+/// Maximum number of due queries that wait for a connection. At the limit, later queries are held back.
 const WAITING: usize = 4096;
 
-/// What was seen of a template.
+/// The results of one template.
 struct Seen {
     latencies: Histogram<u64>,
     errors: BTreeMap<String, u64>,
@@ -30,10 +30,9 @@ struct Seen {
     bytes: u64,
 }
 
-/// A query to ask: the template's place, when it is due, and its number.
+/// A query to send: the index of its template, when it is due, and its number.
 type Due = (usize, Duration, u64);
 
-/// Who asks.
 struct Asker {
     queries: Queries,
     readings: Readings,
@@ -45,7 +44,7 @@ struct Asker {
     seen: Mutex<Vec<Seen>>,
 }
 
-/// Asks everything that is due within the duration, and returns what was seen.
+/// Sends every query that is due within the duration, and returns the results.
 pub async fn ask_all(
     scenario: Scenario,
     seed: u64,
@@ -82,7 +81,7 @@ pub async fn ask_all(
 }
 
 impl Asker {
-    /// Starts a thread that hands over each query when it is due.
+    /// Starts a thread that sends each query to the channel when it is due.
     fn start(&self) -> Receiver<Due> {
         let (on_time, taken) = channel(WAITING);
         let rates: Vec<f64> = self.queries.templates.iter().map(|template| template.rate).collect();
@@ -155,7 +154,7 @@ impl Asker {
     }
 }
 
-/// Every query within the duration in the order in which they are due, those of a rate evenly apart.
+/// All queries within the duration, ordered by when they are due. Those of one template are evenly spaced.
 fn all_due(rates: &[f64], duration: Duration) -> impl Iterator<Item = Due> + use<> {
     let rates = rates.to_vec();
     let mut numbers = vec![0_u64; rates.len()];
@@ -168,7 +167,7 @@ fn all_due(rates: &[f64], duration: Duration) -> impl Iterator<Item = Due> + use
     })
 }
 
-/// A text as part of a query.
+/// Escapes a text for use in a URL's query.
 pub fn encoded(text: &str) -> String {
     utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
 }

@@ -1,15 +1,15 @@
-//! What a scenario must keep to beyond its form; each error names the key.
+//! Validates a parsed scenario; each error names the key.
 
 use anyhow::{Result, ensure};
 
 use super::scenario::{Constant, Faults, Field, Measurement, Number, Queries, Scenario, Tag};
 
-/// The most digits after the point: greater numbers of the smallest unit would not fit.
+/// Maximum number of decimals; with more, values in the smallest unit would not fit into an i64.
 const DECIMALS_MAX: u32 = 9;
-/// Floats hold every whole number up to 2^53; beyond, what comes back need not be what was sent.
+/// A double represents every integer up to 2^53 exactly; beyond, the server may return another number than was sent.
 const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
 
-/// An error that names the first key that is out of bounds.
+/// Fails at the first key that is out of bounds, and names it.
 pub fn check(scenario: &Scenario) -> Result<()> {
     ensure!(!scenario.description.contains('\n'), "description: must be one line");
     ensure!(!scenario.duration.0.is_zero(), "duration: must not be 0");
@@ -28,7 +28,7 @@ pub fn check(scenario: &Scenario) -> Result<()> {
     scenario.queries.as_ref().map_or(Ok(()), |asked| queries(asked, scenario))
 }
 
-/// Whether their sensors might be the same: their tags have the same keys and the same prefixes of numbers.
+/// Whether two measurements may have the same sensors: their tags have the same keys and the same number prefixes.
 fn is_alike(one: &Measurement, other: &Measurement) -> bool {
     let shape = |of: &Measurement| -> Vec<(String, String)> {
         let about = |tag: &Tag| match tag {
@@ -90,7 +90,7 @@ fn field(owner: &Measurement, name: &str, field: &Field) -> Result<()> {
     }
 }
 
-/// `takes` are the keys beyond those that every number has.
+/// `takes` lists the allowed keys beyond those of every number.
 fn number(name: &str, number: &Number, takes: &[&str]) -> Result<()> {
     let Number { least, most, decimals, integer, step, changes, period } = *number;
     ensure!(least <= most, "{name}.least: must not be above most");

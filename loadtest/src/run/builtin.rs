@@ -1,6 +1,6 @@
-//! The scenarios that the program carries with it.
+//! The built-in scenarios.
 
-/// Name and text of each.
+/// Names and texts.
 const ALL: [(&str, &str); 9] = [
     ("iot-steady", include_str!("../../scenarios/iot-steady.toml")),
     ("gateway-batches", include_str!("../../scenarios/gateway-batches.toml")),
@@ -13,12 +13,11 @@ const ALL: [(&str, &str); 9] = [
     ("tsbs-iot", include_str!("../../scenarios/tsbs-iot.toml")),
 ];
 
-/// What the one of that name says.
+/// The text of the scenario with this name.
 pub fn text(name: &str) -> Option<&'static str> {
     ALL.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)
 }
 
-/// All names.
 pub fn names() -> Vec<&'static str> {
     ALL.iter().map(|(name, _)| *name).collect()
 }

@@ -1,4 +1,4 @@
-//! The run itself: everything is started, watched second by second, and waited for until all is in the store.
+//! The run itself: starts everything, samples resource usage every second, and waits until everything is in the store.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
@@ -17,43 +17,39 @@ use super::watching::{Sample, Watched};
 use crate::report::machine::Machine;
 use crate::report::results::QueryRow;
 
-/// From the beginning of the run to the first POST: by then all connections are open and bodies lie ready.
+/// Time before the first POST, in which connections are opened and bodies are generated.
 const HEAD_START: Duration = Duration::from_millis(500);
 
-/// What a run left.
+/// The raw results of a run.
 pub struct Driven {
-    /// The machine as it was before.
+    /// The machine's state before the run.
     pub machine: Machine,
-    /// When the first POST was due.
     pub began: SystemTime,
-    /// When what is due.
     pub schedule: Schedule,
-    /// What senders saw.
+    /// The results of the senders.
     pub recorder: Recorder,
-    /// What queries saw.
     pub queries: Vec<QueryRow>,
-    /// What the servers used, by second; the first is before anything was sent.
+    /// The servers' resource usage by second; the first sample is from before the first POST.
     pub samples: Vec<Option<Sample>>,
-    /// When the last ack had come.
+    /// The sample after the last ack.
     pub sent: Option<Sample>,
-    /// When all was in the store.
+    /// The sample when everything was in the store.
     pub drained: Option<Sample>,
-    /// How long it took to bring it there after that.
+    /// The time between these two.
     pub drain: Duration,
-    /// How it was watched.
+    /// The source of the samples.
     pub watched: Watched,
-    /// Bytes that the servers made dirty in files meanwhile.
+    /// Bytes that the servers wrote to files during the run.
     pub dirtied_bytes: Option<u64>,
 }
 
-/// Runs what is planned.
 pub async fn drive(planned: &Planned, target: &Target) -> Result<Driven> {
     let machine = Machine::this();
     let mut watched = target.watched();
     let scenario = &planned.scenario;
     let schedule = Schedule { rate: scenario.rate(), duration: scenario.duration.0 };
     let posts = Posts::new(scenario, schedule, planned.seed, planned.start);
-    // Making a hundred thousand devices takes a while; the clock starts after that.
+    // Read the clock only here: creating a hundred thousand devices takes a while.
     let (begin, began) = (Instant::now() + HEAD_START, SystemTime::now() + HEAD_START);
     let shared = Arc::new(Mutex::new(Recorder::new(begin, schedule.duration, planned.start)));
     let sending = sending(planned, target, begin);
@@ -67,7 +63,7 @@ pub async fn drive(planned: &Planned, target: &Target) -> Result<Driven> {
         () = watch(&mut watched, begin, &shared, &progress, &mut samples) => {}
     }
     let queries = asking.await??;
-    // The end of the last second.
+    // Waits for the end of the last second.
     tokio::time::sleep_until((begin + schedule.duration).into()).await;
     let sent = watched.sample(begin.elapsed()).await;
     samples.push(sent);
@@ -99,7 +95,7 @@ fn sending(planned: &Planned, target: &Target, begin: Instant) -> Sending {
     }
 }
 
-/// Looks at the end of every second, for ever.
+/// Samples at the end of every second. Never returns.
 async fn watch(
     watched: &mut Watched,
     begin: Instant,

@@ -1,5 +1,5 @@
-//! What goes wrong with readings on their way: lines and batches of lines that never come, or come late. The same ones
-//! in every run of a seed.
+//! Simulates faults between the devices and the server: lines and batches of lines are missing or late. A seed
+//! determines which.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -8,28 +8,28 @@ use super::random::Random;
 use super::readings::{Entry, Readings, Sensor};
 use super::scenario::{Faults, Scenario};
 
-/// The chance that something late comes each time that something is to be sent, where no time is given: TSBS's.
+/// The chance that a delayed item is sent instead of the next one, if there is no `late_by`. As in TSBS.
 const COMES: f64 = 0.5;
 
-/// Lines as they are sent: some are missing, some late.
+/// The lines to send: some are missing, some late.
 pub struct Lines {
     readings: Readings,
     faults: Faults,
     random: Random,
-    /// How many lines of the batch have been made, and what happens to it.
+    /// The number of lines generated of the current batch, and its fate.
     in_batch: u32,
     fate: Fate,
-    /// The latest time that any reading has.
+    /// The latest timestamp so far.
     now: i64,
-    /// Late lines with a time to come at.
+    /// Late lines that are due at a reading time.
     timed: BinaryHeap<Reverse<Timed>>,
     held: u64,
-    /// Late lines and batches that come by chance.
+    /// Late lines and batches that are sent at random.
     entries: VecDeque<Held>,
     batches: VecDeque<Vec<Held>>,
-    /// Whether a line was sent at its time since one was last held: before that what comes would not be late.
+    /// Whether a line was sent in time since the last one was delayed; otherwise the delayed one would not be late.
     is_overtaken: bool,
-    /// Lines that come now, before all others.
+    /// Delayed lines to send now, before all others.
     coming: VecDeque<Held>,
     scratch: Vec<u8>,
 }
@@ -38,7 +38,7 @@ pub struct Lines {
 enum Fate {
     Sent,
     Missing,
-    /// Until that time of readings, if there is one.
+    /// Delayed until this reading time, or at random.
     Late(Option<i64>),
 }
 
@@ -47,7 +47,7 @@ struct Held {
     line: Box<[u8]>,
 }
 
-/// Due at a time; of equal times the one that was held first comes first.
+/// Ordered by time; of equal times, the line that was delayed first is first.
 struct Timed {
     due: i64,
     number: u64,
@@ -75,7 +75,6 @@ impl Ord for Timed {
 }
 
 impl Lines {
-    /// Those of a scenario.
     pub fn new(scenario: &Scenario, seed: u64, start: i64) -> Self {
         Self {
             readings: Readings::new(scenario, seed, start),
@@ -94,7 +93,7 @@ impl Lines {
         }
     }
 
-    /// Appends the next line that is sent.
+    /// Appends the next line to send.
     pub fn next_line(&mut self, out: &mut Vec<u8>) -> Entry {
         loop {
             if let Some(held) = self.comes_now() {
@@ -125,12 +124,11 @@ impl Lines {
         }
     }
 
-    /// The latest time that any reading has, in nanoseconds.
+    /// The latest timestamp so far, in nanoseconds.
     pub fn now(&self) -> i64 {
         self.now
     }
 
-    /// The key of a sensor.
     pub fn key(&self, sensor: Sensor) -> String {
         self.readings.key(sensor)
     }
@@ -149,7 +147,7 @@ impl Lines {
         if self.random.is(missing) {
             return Fate::Missing;
         }
-        // Of those that are left: `late` is a share of all.
+        // `late` is a share of all lines, but the missing ones are already excluded here.
         if !self.random.is(late / (1.0 - missing)) {
             return Fate::Sent;
         }
@@ -212,7 +210,6 @@ mod tests {
         Scenario::parse(&text).unwrap()
     }
 
-    /// The entries of so many lines.
     fn entries(faults: &str, count: usize) -> Vec<Entry> {
         let mut lines = Lines::new(&scenario(faults), 5, 0);
         (0..count).map(|_| lines.next_line(&mut Vec::new())).collect()
@@ -245,7 +242,7 @@ mod tests {
         assert!(of_each.len() == 100 && of_each.values().all(|count| *count == 10));
     }
 
-    /// How many were made and not sent, and how many came after a later one, as shares of all that were made.
+    /// The shares of generated lines that were not sent, and that came after a later line.
     fn missing_and_late(faults: &str) -> (f64, f64) {
         let count = 200_000;
         let entries = entries(faults, count);
@@ -278,7 +275,7 @@ mod tests {
             ("entry_late = 0.3", 0.0, 0.3),
             ("batch_late = 0.05", 0.0, 0.05),
             ("entry_late = 0.2\nlate_by = \"30s\"", 0.0, 0.2),
-            // TSBS's: entries are missing and late of batches that are neither.
+            // As in TSBS, lines are missing or late only in batches that are neither.
             (
                 "batch_missing = 0.01\nbatch_late = 0.05\nentry_missing = 0.1\nentry_late = 0.3",
                 0.01 + 0.94 * 0.1,

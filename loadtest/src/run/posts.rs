@@ -1,5 +1,5 @@
-//! POSTs made of lines, each with the moment at which it is due, and the threads that make them ahead of their time and
-//! hand them over on time: whoever sends them does nothing else.
+//! Builds POSTs from lines, each with the time when it is due. Threads build them in advance and hand them over on
+//! time, so that the senders only send.
 
 use std::io::Write;
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -17,11 +17,11 @@ use super::readings::{Entry, Sensor};
 use super::scenario::Scenario;
 use super::schedule::Schedule;
 
-/// Bytes that may lie ready, about.
+/// Approximate maximum size of all POSTs that are built in advance.
 const AHEAD_BYTES: usize = 32 << 20;
-/// POSTs that may, at least and at most.
+/// Minimum and maximum number of POSTs that are built in advance.
 const AHEAD: (usize, usize) = (16, 16_384);
-/// A line has about so many bytes.
+/// Approximate size of a line.
 const LINE_BYTES: usize = 128;
 
 /// A request to send.
@@ -29,17 +29,17 @@ const LINE_BYTES: usize = 128;
 pub struct Post {
     /// Counted from 0.
     pub number: usize,
-    /// Its readings.
+    /// The number of readings.
     pub lines: u64,
     /// When it is due, since the run began.
     pub due: Duration,
-    /// The latest time that readings have reached with it, in nanoseconds.
+    /// The latest timestamp up to this POST, in nanoseconds.
     pub reached: i64,
-    /// Line protocol, perhaps compressed.
+    /// Line protocol, possibly compressed.
     pub body: Bytes,
 }
 
-/// All POSTs of a run, one after the other.
+/// All POSTs of a run, in order.
 pub struct Posts {
     lines: Lines,
     schedule: Schedule,
@@ -49,13 +49,12 @@ pub struct Posts {
     random: Random,
     number: usize,
     lines_before: u64,
-    /// What is sent a second time; its entries are those that were made last.
+    /// The POST to send again, if there is one; its entries are those of the last one built.
     last: Option<Post>,
     entries: Vec<Entry>,
 }
 
 impl Posts {
-    /// Those of a scenario.
     pub fn new(scenario: &Scenario, schedule: Schedule, seed: u64, start: i64) -> Self {
         Self {
             lines: Lines::new(scenario, seed, start),
@@ -71,7 +70,7 @@ impl Posts {
         }
     }
 
-    /// The next one, unless the run is over, with what is known of its lines.
+    /// The next POST with the entries of its lines; `None` at the end of the run.
     pub fn next(&mut self) -> Result<Option<(Post, &[Entry])>> {
         let Some(due) = self.schedule.due(self.lines_before) else { return Ok(None) };
         let (post, is_copy) = match self.last.take() {
@@ -86,7 +85,6 @@ impl Posts {
         Ok(Some((post, &self.entries)))
     }
 
-    /// The key of a sensor.
     pub fn key(&self, sensor: Sensor) -> String {
         self.lines.key(sensor)
     }
@@ -110,7 +108,7 @@ fn compressed(body: &[u8]) -> Result<Bytes> {
     Ok(Bytes::from(encoder.finish()?))
 }
 
-/// Starts two threads: one makes the POSTs, as many ahead as fit, the other hands each over when it is due.
+/// Starts two threads: one builds POSTs in advance, up to the limits, the other hands each over when it is due.
 pub fn start(mut posts: Posts, begin: Instant) -> mpsc::Receiver<Post> {
     let ahead = (AHEAD_BYTES / (posts.lines_per_post * LINE_BYTES)).clamp(AHEAD.0, AHEAD.1);
     let (made, ready) = sync_channel(ahead);
@@ -118,16 +116,16 @@ pub fn start(mut posts: Posts, begin: Instant) -> mpsc::Receiver<Post> {
     start_made(ready, begin)
 }
 
-/// Starts a thread that hands over what is made, each when it is due. A sleep of tokio's is only as exact as a
-/// millisecond; a thread's is exact to some 50 µs.
+/// Starts a thread that hands over each POST when it is due. A thread's sleep is accurate to about 50 µs, tokio's only
+/// to a millisecond.
 pub fn start_made(ready: impl IntoIterator<Item = Post> + Send + 'static, begin: Instant) -> mpsc::Receiver<Post> {
-    // What nobody takes at once waits here; the moment at which it was due goes with it.
+    // POSTs wait here if no sender is free; each keeps the time when it was due.
     let (on_time, taken) = mpsc::channel(AHEAD.0);
     std::thread::spawn(move || hand_over(ready, &on_time, begin));
     taken
 }
 
-/// Ends when all are made, or nobody wants them any more.
+/// Ends when all POSTs are built, or when the receiver is gone.
 fn make_all(posts: &mut Posts, made: &SyncSender<Post>) {
     while let Ok(Some((post, _))) = posts.next() {
         if made.send(post).is_err() {

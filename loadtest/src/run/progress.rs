@@ -1,4 +1,4 @@
-//! How far a run is: a bar on a terminal, else a line every few seconds.
+//! Shows the progress of a run: a bar on a terminal, else a line every few seconds.
 
 use std::io::IsTerminal;
 use std::time::Duration;
@@ -8,17 +8,15 @@ use indicatif::{ProgressBar, ProgressStyle};
 use super::recorder::{Recorder, percentile_of_classes};
 use super::schedule::count;
 
-/// Seconds between two lines where there is no bar.
+/// Seconds between two lines, without a bar.
 const EVERY_S: usize = 5;
 
-/// Where it is shown.
 pub struct Progress {
     bar: Option<ProgressBar>,
     duration_s: u64,
 }
 
 impl Progress {
-    /// Before the beginning.
     pub fn new(duration: Duration) -> Self {
         let duration_s = duration.as_secs().max(1);
         let bar = std::io::stdout().is_terminal().then(|| {
@@ -30,7 +28,7 @@ impl Progress {
         Self { bar, duration_s }
     }
 
-    /// Shows the second that is just over, counted from 0.
+    /// Shows the figures of the second that just ended, counted from 0.
     pub fn second(&self, at: usize, recorder: &Recorder) {
         let Some(second) = recorder.seconds.get(at) else { return };
         let p99 = percentile_of_classes(second.classes.iter(), 0.99);
@@ -47,7 +45,7 @@ impl Progress {
         }
     }
 
-    /// Says what is done now.
+    /// Shows what the program is doing.
     pub fn says(&self, what: &str) {
         match &self.bar {
             Some(bar) => bar.set_message(what.to_owned()),
@@ -55,7 +53,7 @@ impl Progress {
         }
     }
 
-    /// Takes the bar away.
+    /// Removes the bar.
     pub fn end(&self) {
         self.bar.iter().for_each(ProgressBar::finish_and_clear);
     }

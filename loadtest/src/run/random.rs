@@ -1,12 +1,12 @@
-//! Random numbers that depend on the seed and on what they are for, and on nothing else: the same run can be made
-//! again, on any machine and in any number of parts (splitmix64).
+//! Random numbers (splitmix64) that depend only on the seed and on their purpose, so that a run can be repeated on any
+//! machine and in any order.
 
-/// Numbers in a row.
+/// A sequence of numbers.
 #[derive(Debug, Clone)]
 pub struct Random(u64);
 
 impl Random {
-    /// Those for what the parts name.
+    /// The sequence for the purpose that `parts` names.
     pub fn new(seed: u64, parts: &[u64]) -> Self {
         Self(parts.iter().fold(mix(seed ^ GOLDEN), |state, part| mix(state ^ part.wrapping_mul(GOLDEN))))
     }
@@ -17,36 +17,36 @@ impl Random {
         mix(self.0)
     }
 
-    /// One of 0 to `count` - 1, each as likely as the others; 0 when there is none.
+    /// A uniformly distributed number from 0 to `count` - 1; 0 if `count` is 0.
     pub fn below(&mut self, count: u64) -> u64 {
         let product = u128::from(self.bits()) * u128::from(count);
         u64::try_from(product >> 64).unwrap_or(0)
     }
 
-    /// One of `least` to `most`, both included.
+    /// A uniformly distributed number from `least` to `most`, inclusive.
     pub fn between(&mut self, least: i64, most: i64) -> i64 {
         let count = most.saturating_sub(least).saturating_add(1);
         least + i64::try_from(self.below(u64::try_from(count).unwrap_or(0))).unwrap_or(0)
     }
 
-    /// True for that share of all calls, which is 0 to 1.
+    /// True with this probability, 0 to 1.
     #[expect(clippy::cast_precision_loss, reason = "53 bits are kept, which a float holds exactly")]
     pub fn is(&mut self, share: f64) -> bool {
-        // Nothing is drawn for what never or always happens.
+        // Draws no number for a probability of 0 or 1.
         share >= 1.0 || (share > 0.0 && ((self.bits() >> 11) as f64) < share * (1_u64 << 53) as f64)
     }
 }
 
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Spreads every bit over all others.
+/// Mixes the bits: each input bit affects all output bits.
 pub fn mix(bits: u64) -> u64 {
     let bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     bits ^ (bits >> 31)
 }
 
-/// A number for a text (FNV-1a, spread).
+/// A hash of a text (FNV-1a, then mixed).
 pub fn hash(text: &[u8]) -> u64 {
     mix(text
         .iter()

@@ -1,25 +1,24 @@
-//! The readings of all devices in the order of time: tick after tick of each measurement, device after device. What a
-//! reading holds depends on the scenario and the seed alone.
+//! Generates the readings of all devices in time order: tick by tick of each measurement, device by device. The
+//! readings depend only on the scenario and the seed.
 
 use super::random::Random;
 use super::scenario::{Faults, Measurement, Scenario};
 use super::values::{Maker, escaped, field_fingerprint, tag_value};
 
-/// The number of a sensor: a device of a measurement, with all its tags or with one of them missing.
+/// The number of a sensor: a device with all its tags, or with one of them missing.
 pub type Sensor = u64;
 
-/// What is known of a line beside its text.
+/// The reading of a line, for the later comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Entry {
-    /// Whose it is.
     pub sensor: Sensor,
-    /// Its timestamp, in nanoseconds.
+    /// The timestamp, in nanoseconds.
     pub time: i64,
-    /// Of all its fields.
+    /// The fingerprint of all fields.
     pub fingerprint: u64,
 }
 
-/// An endless row of readings.
+/// An endless sequence of readings.
 pub struct Readings {
     seed: u64,
     start: i64,
@@ -34,27 +33,27 @@ struct Fleet {
     jitter: i64,
     makers: Vec<Maker>,
     devices: Vec<Device>,
-    /// What is remembered of each field of each device, device after device.
+    /// The state of each field of each device, ordered by device.
     states: Vec<i64>,
     /// The number of the first sensor.
     first_sensor: Sensor,
     tags: usize,
-    /// Where its next reading is.
+    /// The tick of the next reading.
     tick: i64,
     device: usize,
 }
 
-/// What a device's lines begin with.
+/// The part of a device's lines before the fields.
 struct Device {
     series: Vec<u8>,
-    /// Where each tag begins in it, with the comma; and where the last one ends.
+    /// The offsets of the tags, each with its comma, and the end of the last one.
     tags: Vec<usize>,
-    /// Which one names the device.
+    /// The index of the tag that identifies the device.
     naming: usize,
 }
 
 impl Readings {
-    /// Those of a scenario from that time on, in nanoseconds.
+    /// The readings of a scenario from `start` on, in nanoseconds.
     pub fn new(scenario: &Scenario, seed: u64, start: i64) -> Self {
         let mut fleets: Vec<Fleet> = Vec::new();
         let mut first_sensor = 0;
@@ -82,7 +81,7 @@ impl Readings {
         fleet.line(self.start, (self.field_missing, self.tag_missing), &mut random, sensor, line)
     }
 
-    /// The key of a sensor, as the server has it.
+    /// The server's key of a sensor.
     pub fn key(&self, sensor: Sensor) -> String {
         let Some(fleet) = self.fleets.iter().rev().find(|fleet| fleet.first_sensor <= sensor) else {
             return String::new();
@@ -94,7 +93,7 @@ impl Readings {
         String::from_utf8_lossy(&series).into_owned()
     }
 
-    /// The key of one of the devices of the measurement of that number, with all its tags.
+    /// The key of a random device of a measurement, with all its tags.
     pub fn any_key(&self, measurement: usize, random: &mut Random) -> String {
         let fleet = &self.fleets[measurement];
         let device = random.below(u64::try_from(fleet.devices.len()).unwrap_or(0));
@@ -166,19 +165,19 @@ impl Fleet {
         Entry { sensor: sensor + u64::try_from(missing_tag).unwrap_or(0), time, fingerprint }
     }
 
-    /// 0, or the number of the tag that is missing, counted from 1.
+    /// The number of the missing tag, counted from 1; 0 if none is missing.
     fn missing_tag(&self, share: f64, random: &mut Random) -> usize {
         if self.tags < 2 || !random.is(share) {
             return 0;
         }
         let others = u64::try_from(self.tags - 1).unwrap_or(0);
         let place = usize::try_from(random.below(others)).unwrap_or(0);
-        // The one that names the device is never missing: else readings of several devices would be one sensor's.
+        // Skips the tag that identifies the device; without it, several devices would be the same sensor.
         let place = if place >= self.devices[self.device].naming { place + 1 } else { place };
         place + 1
     }
 
-    /// Which field is missing. One always stays.
+    /// The index of the missing field, if any. At least one field stays.
     fn missing_field(&self, share: f64, random: &mut Random) -> Option<usize> {
         let count = u64::try_from(self.makers.len()).unwrap_or(0);
         (count > 1 && random.is(share)).then(|| usize::try_from(random.below(count)).unwrap_or(0))

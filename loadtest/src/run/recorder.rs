@@ -1,4 +1,4 @@
-//! What senders saw: latencies, second by second too, tries that failed, and which POSTs were acked.
+//! Records the results of the senders: latencies, in total and by second, failed attempts, and which POSTs were acked.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -8,84 +8,81 @@ use hdrhistogram::Histogram;
 use super::posts::Post;
 use super::schedule::count;
 
-/// The longest latency that is told from longer ones: an hour, in microseconds.
+/// The longest latency that is recorded exactly: one hour, in microseconds.
 const LONGEST_US: u64 = 3_600_000_000;
-/// Latencies of a second are kept in classes, each so much wider than the one before: 3 %.
+/// The latencies of a second are counted in classes; each is 3 % wider than the one before.
 pub const CLASS: f64 = 1.03;
 
-/// What became of a POST.
+/// The outcome of a POST.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Outcome {
-    /// It was not sent.
+    /// Not sent.
     #[default]
     Unsent,
-    /// It was sent, and may be stored or not.
+    /// Sent, but not acked: it may be stored or not.
     Unknown,
-    /// It was acked.
     Acked,
 }
 
-/// What one second saw, by the moment of the ack.
+/// The figures of one second, by the time of the ack.
 #[derive(Debug, Default)]
 pub struct Second {
-    /// Readings acked.
+    /// Acked readings.
     pub readings: u64,
-    /// Tries that failed.
+    /// Failed attempts.
     pub errors: u64,
-    /// How many latencies from due to ack are in each class that has any, by the class's number.
+    /// The number of latencies, from due to ack, by class.
     pub classes: BTreeMap<u32, u64>,
 }
 
-/// Everything about a run so far.
 pub struct Recorder {
     begin: Instant,
     duration: Duration,
-    /// By number.
+    /// By the number of the POST.
     pub outcomes: Vec<Outcome>,
-    /// From due to ack, in microseconds.
+    /// Latencies from due to ack, in microseconds.
     pub corrected: Histogram<u64>,
-    /// From the last try to its ack.
+    /// Latencies from the last attempt to the ack.
     pub service: Histogram<u64>,
-    /// By how much the load tester itself was late: from due, or when there was a free connection, to the first try.
+    /// Delays by the load tester itself: from when a POST was due and a connection was free, to the first attempt.
     pub own_lag: Histogram<u64>,
-    /// By second since the beginning.
+    /// By second since the start.
     pub seconds: Vec<Second>,
-    /// Tries that failed, by status or kind.
+    /// Failed attempts, by status or kind.
     pub errors: BTreeMap<String, u64>,
-    /// POSTs, readings and bytes that were tried.
+    /// Attempted POSTs, readings and bytes, each counted once.
     pub tried_posts: u64,
     pub tried_readings: u64,
     pub tried_bytes: u64,
-    /// All tries.
+    /// All attempts.
     pub tries: u64,
-    /// POSTs and readings acked, and readings acked within the duration.
+    /// Acked POSTs and readings, and readings acked within the duration.
     pub acked_posts: u64,
     pub acked_readings: u64,
     pub acked_in_time: u64,
     /// Connections opened after the first ones.
     pub reconnects: u64,
-    /// POSTs that were given up.
+    /// POSTs that were given up; see `given_up_posts` in the results.
     pub given_up: u64,
-    /// The latest time that readings have reached that were tried, in nanoseconds.
+    /// The latest timestamp in any attempted POST, in nanoseconds.
     pub reached: i64,
-    /// The last ack.
+    /// The time of the last ack.
     pub last_ack: Duration,
 }
 
-/// An empty histogram of three digits.
+/// An empty histogram with three significant digits.
 pub fn histogram() -> Histogram<u64> {
-    // These bounds are sound: the longest is more than twice the shortest, and digits are between 0 and 5.
+    // Cannot fail: the upper bound is at least twice the lower one, and the digits are between 0 and 5.
     let new = Histogram::new_with_bounds(1, LONGEST_US, 3);
     new.unwrap_or_else(|error| unreachable!("a histogram's bounds: {error}"))
 }
 
-/// Microseconds, rounded up so that nothing takes no time.
+/// In microseconds, rounded up so that no duration is 0.
 pub fn microseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos().div_ceil(1000)).unwrap_or(u64::MAX).max(1)
 }
 
 impl Recorder {
-    /// Before the beginning.
     pub fn new(begin: Instant, duration: Duration, reached: i64) -> Self {
         Self {
             begin,
@@ -110,7 +107,7 @@ impl Recorder {
         }
     }
 
-    /// A POST is tried for the first time, by somebody who was free for it at that moment.
+    /// Records the first attempt of a POST, by a sender that was free since `free`.
     pub fn tried(&mut self, post: &Post, free: Instant, now: Instant) {
         self.set(post.number, Outcome::Unknown);
         self.tried_posts += 1;
@@ -121,13 +118,13 @@ impl Recorder {
         self.own_lag.saturating_record(microseconds(now.saturating_duration_since(possible)));
     }
 
-    /// A try has failed.
+    /// Records a failed attempt.
     pub fn failed(&mut self, how: &str, now: Instant) {
         *self.errors.entry(how.to_owned()).or_default() += 1;
         self.second(now).errors += 1;
     }
 
-    /// A POST is acked, after a last try at that moment.
+    /// Records an ack; the last attempt was at `tried`.
     pub fn acked(&mut self, post: &Post, tried: Instant, now: Instant) {
         self.set(post.number, Outcome::Acked);
         let since_begin = now.saturating_duration_since(self.begin);
@@ -145,7 +142,7 @@ impl Recorder {
         *second.classes.entry(class(corrected)).or_default() += 1;
     }
 
-    /// Tries that failed.
+    /// Failed attempts.
     pub fn error_count(&self) -> u64 {
         self.errors.values().sum()
     }
@@ -167,7 +164,7 @@ impl Recorder {
     }
 }
 
-/// The least latency in milliseconds that this share of all does not exceed, to 1.5 %.
+/// A percentile in milliseconds, accurate to 1.5 %.
 pub fn percentile_of_classes<'a>(classes: impl Iterator<Item = (&'a u32, &'a u64)> + Clone, share: f64) -> Option<f64> {
     let all: u64 = classes.clone().map(|(_, of_class)| of_class).sum();
     let mut below = 0;

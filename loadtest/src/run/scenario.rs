@@ -1,5 +1,5 @@
-//! A scenario: what is sent, how, and what is expected of the server, as a TOML file says it. Every key is described
-//! in `loadtest/README.md`. Knows nothing of how any of it is done.
+//! The TOML format of scenarios: what is sent, how, and what is expected of the server. `loadtest/README.md` describes
+//! every key.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,46 +12,45 @@ use serde::Deserialize;
 
 use super::builtin;
 
-/// A whole scenario.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scenario {
-    /// What it is for, in a line.
+    /// The purpose, in one line.
     pub description: String,
-    /// All that is random depends on it.
+    /// Determines everything that is random.
     #[serde(default = "one")]
     pub seed: u64,
     /// The time of the first readings.
     #[serde(default)]
     pub start: Start,
-    /// For how long POSTs are sent, by the clock on the wall.
+    /// How long POSTs are sent, in real time.
     pub duration: Span,
-    /// Readings per second by the clock on the wall; else what the devices send at `speed`.
+    /// Readings per second of real time. Without it, the rate of the devices times `speed`.
     pub rate: Option<f64>,
-    /// Seconds of readings per second on the wall, where no rate is given.
+    /// Seconds of reading time per second of real time, if no rate is given.
     #[serde(default = "unit")]
     pub speed: f64,
-    /// Connections, each with one POST under way at most.
+    /// Number of connections, each with at most one POST at a time.
     pub connections: usize,
     /// Readings per POST.
     pub lines: usize,
-    /// Whether bodies are compressed.
+    /// Whether bodies are compressed with gzip.
     #[serde(default)]
     pub gzip: bool,
     /// What an ack promises.
     #[serde(default)]
     pub ack: Ack,
-    /// Longest time that an answer is waited for.
+    /// Maximum wait for an answer.
     #[serde(default = "timeout")]
     pub timeout: Span,
-    /// Who sends what.
+    /// The kinds of devices.
     pub measurements: Vec<Measurement>,
-    /// What goes wrong on the way.
+    /// What goes wrong between the devices and the server.
     #[serde(default)]
     pub faults: Faults,
-    /// Who asks meanwhile.
+    /// Queries to run at the same time.
     pub queries: Option<Queries>,
-    /// What is expected.
+    /// Bounds that the run must meet.
     #[serde(default)]
     pub slo: Slo,
 }
@@ -60,144 +59,124 @@ pub struct Scenario {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Measurement {
-    /// The measurement's name.
     pub name: String,
-    /// How many there are.
+    /// The number of devices.
     pub devices: u32,
-    /// Between two readings of one.
+    /// The time between two readings of one device.
     pub interval: Span,
-    /// Readings are late by a random part of this.
+    /// Each reading's timestamp is later by a random part of this.
     #[serde(default)]
     pub jitter: Span,
-    /// By key.
     pub tags: BTreeMap<String, Tag>,
-    /// By key.
     pub fields: BTreeMap<String, Field>,
 }
 
-/// How a device's tag is found.
+/// How the value of a device's tag is chosen.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Tag {
-    /// The prefix and the device's number: this names the device.
+    /// The prefix and the number of the device. This tag identifies the device.
     Numbered {
-        /// What comes before the number.
         prefix: String,
-        /// Zeros are put before the number until it has so many.
+        /// Minimum number of digits; shorter numbers get leading zeros.
         #[serde(default)]
         digits: usize,
     },
-    /// One of these, by chance, for each device for ever.
-    Choice {
-        /// Of which one is taken.
-        values: Vec<String>,
-    },
-    /// The same for all.
-    Fixed {
-        /// What it is.
-        value: String,
-    },
+    /// A random one of these values, constant for each device.
+    Choice { values: Vec<String> },
+    /// The same value for all devices.
+    Fixed { value: String },
 }
 
-/// How the values of a field come about. `least`, `most` and `step` are in the field's unit.
+/// How the values of a field are generated. `least`, `most` and `step` are in the unit of the field.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Field {
-    /// Each value is the one before, give or take up to `step`.
+    /// A random walk: each value differs from the one before by at most `step`.
     Walk(Number),
-    /// A sine of a `period`, each device at its own place in it.
+    /// A sine wave of length `period`, with a random phase for each device.
     Wave(Number),
-    /// Any value, all as likely.
+    /// Uniformly distributed random values.
     Uniform(Number),
-    /// Falls by up to `step` each time, and when it is empty it is full again.
+    /// Falls by up to `step` each time, and jumps back to `most` at the end.
     Drain(Number),
-    /// One of these each time.
+    /// A random one of these values each time.
     Choice {
-        /// Of which one is taken.
         values: Vec<Constant>,
-        /// The share of readings in which it changes.
+        /// The share of readings in which the value changes.
         #[serde(default = "unit")]
         changes: f64,
     },
     /// True or false.
     Flag {
-        /// How often it is true.
+        /// The share of readings in which it is true.
         share: f64,
     },
-    /// What belongs to the value that the device has for a tag.
+    /// A value that depends on the value of one of the device's tags.
     ByTag {
-        /// The tag's key.
+        /// The key of the tag.
         tag: String,
-        /// By the tag's value.
+        /// By the value of the tag.
         values: BTreeMap<String, Constant>,
     },
-    /// Always the same.
-    Fixed {
-        /// What it is.
-        value: Constant,
-    },
+    /// A constant value.
+    Fixed { value: Constant },
 }
 
-/// What numbers look like, and how they change.
+/// The range and format of numbers, and how they change.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Number {
-    /// The least value.
     pub least: f64,
-    /// The greatest.
     pub most: f64,
     /// Digits after the point.
     #[serde(default)]
     pub decimals: u32,
-    /// Whether it is sent as an integer (`7i`).
+    /// Whether the field is an integer (`7i`).
     #[serde(default)]
     pub integer: bool,
-    /// The most by which it changes: of `walk` and `drain`.
+    /// Maximum change, for `walk` and `drain`.
     pub step: Option<f64>,
-    /// The share of readings in which it changes at all: of `walk` and `uniform`; else 1.
+    /// The share of readings in which the value changes, for `walk` and `uniform`; 1 by default.
     pub changes: Option<f64>,
-    /// Of a whole wave, in time of readings: of `wave`.
+    /// The length of a wave in reading time, for `wave`.
     pub period: Option<Span>,
 }
 
-/// A value that stands in the scenario.
+/// A constant in a scenario.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(untagged)]
 pub enum Constant {
-    /// Sent as `true` or `false`.
     Bool(bool),
-    /// Sent as an integer.
     Integer(i64),
-    /// Sent as a float.
     Float(f64),
-    /// Sent in quotation marks.
     Text(String),
 }
 
-/// What goes wrong on the way from the devices. Shares are 0 to 1.
+/// What goes wrong between the devices and the server. Shares are 0 to 1.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Faults {
-    /// Lines in a batch that is missing or late as a whole.
+    /// Lines per batch; whole batches can be missing or late.
     pub batch: u32,
     /// The share of batches that are never sent.
     pub batch_missing: f64,
-    /// The share of batches that come later.
+    /// The share of batches that are sent late.
     pub batch_late: f64,
     /// The share of lines that are never sent.
     pub entry_missing: f64,
-    /// The share of lines that come later.
+    /// The share of lines that are sent late.
     pub entry_late: f64,
-    /// How much later at most, in time of readings; else as TSBS has it: whatever waits comes with an even chance each
-    /// time that something is to be sent.
+    /// Maximum delay in reading time. Without it, as in TSBS: whenever something is sent, a delayed line or batch is
+    /// sent instead with a chance of one half.
     pub late_by: Option<Span>,
     /// The share of readings in which one field is missing.
     pub field_missing: f64,
-    /// The share of readings in which one tag is missing, but never the one that names the device.
+    /// The share of readings in which one tag is missing, except the one that identifies the device.
     pub tag_missing: f64,
-    /// The share of POSTs that are sent twice, as when an ack was lost.
+    /// The share of POSTs that are sent twice, as after a lost ack.
     pub posts_twice: f64,
-    /// All connections are dropped at once, whatever is under way, each time that so long has gone by on the wall.
+    /// The interval of real time at which all connections are dropped at once, even with requests under way.
     pub reconnect_every: Option<Span>,
 }
 
@@ -218,45 +197,44 @@ impl Default for Faults {
     }
 }
 
-/// Queries while readings are written.
+/// Queries that run while readings are written.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Queries {
-    /// Connections, each with one query under way at most.
+    /// Number of connections, each with at most one query at a time.
     pub connections: usize,
-    /// What is asked.
     pub templates: Vec<Template>,
 }
 
-/// A query that is asked again and again.
+/// A query that is repeated at a rate.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Template {
-    /// What it is called in results.
+    /// The name in the results.
     pub name: String,
-    /// The path, in which `{db}`, `{sensor}` (of a random device), `{from}` and `{to}` (nanoseconds) are filled in.
+    /// The path, with the placeholders `{db}`, `{sensor}` (a random device), `{from}` and `{to}` (nanoseconds).
     pub path: String,
-    /// The same for the statement of InfluxQL that is appended, encoded, as `q`.
+    /// An InfluxQL statement with the same placeholders, appended as the parameter `q`.
     pub influxql: Option<String>,
-    /// The measurement whose devices `{sensor}` is taken from; else the first.
+    /// The measurement of the devices for `{sensor}`; the first one by default.
     pub measurement: Option<String>,
     /// Queries per second.
     pub rate: f64,
-    /// How far `{from}` lies before `{to}`, the latest time that readings have reached.
+    /// The time from `{from}` to `{to}`, which is the latest timestamp sent so far.
     pub range: Span,
 }
 
-/// What is expected; what is not named is not judged.
+/// Bounds that the run must meet; those that are not given are not checked.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Slo {
-    /// 99 of 100 acks come within so many milliseconds of the time at which their POST was due.
+    /// Bound of the 99th percentile of the time from when a POST was due to its ack, in milliseconds.
     pub ack_p99_ms: Option<f64>,
-    /// 99 of 100 answers to queries do.
+    /// Bound of the 99th percentile of the time from when a query was due to its answer, in milliseconds.
     pub query_p99_ms: Option<f64>,
-    /// The greatest share of tries that may fail, 503 among them.
+    /// Maximum share of failed attempts, including 503.
     pub errors_max: Option<f64>,
-    /// The least share of the offered readings that must be acked within the duration.
+    /// Minimum share of the offered readings that must be acked within the duration.
     pub achieved_min: Option<f64>,
 }
 
@@ -264,15 +242,15 @@ pub struct Slo {
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Ack {
-    /// The readings are in the server's log.
+    /// The readings are in the server's WAL.
     #[default]
     Log,
-    /// They are in the store.
+    /// The readings are in the store.
     Store,
 }
 
 impl Ack {
-    /// As the server calls it.
+    /// The server's name for it.
     pub fn name(self) -> &'static str {
         match self {
             Self::Log => "log",
@@ -284,7 +262,7 @@ impl Ack {
 /// The time of the first readings.
 #[derive(Debug, Clone, Copy)]
 pub enum Start {
-    /// When the run begins, in whole seconds.
+    /// The time when the run begins, in whole seconds.
     Now,
     /// Nanoseconds since 1970.
     At(i64),
@@ -292,7 +270,7 @@ pub enum Start {
 
 impl Default for Start {
     fn default() -> Self {
-        // 2026-01-15T00:00:00Z: over for long, and the same in every run.
+        // 2026-01-15T00:00:00Z: in the past, and the same in every run.
         Self::At(1_768_435_200_000_000_000)
     }
 }
@@ -313,7 +291,6 @@ impl<'de> Deserialize<'de> for Start {
 pub struct Span(pub Duration);
 
 impl Span {
-    /// In nanoseconds.
     pub fn nanoseconds(self) -> i64 {
         i64::try_from(self.0.as_nanos()).unwrap_or(i64::MAX)
     }
@@ -348,7 +325,7 @@ fn timeout() -> Span {
 }
 
 impl Scenario {
-    /// The built-in one of that name, or the one in the file of that path, and what it is called.
+    /// Returns the name and text of a scenario: a built-in one of that name, or else the file at that path.
     pub fn find(name_or_path: &str) -> Result<(String, String)> {
         if let Some(text) = builtin::text(name_or_path) {
             return Ok((name_or_path.to_owned(), text.to_owned()));
@@ -361,20 +338,20 @@ impl Scenario {
         Ok((name, text))
     }
 
-    /// What the text says, with everything in bounds.
+    /// Parses a scenario and checks all bounds.
     pub fn parse(text: &str) -> Result<Self> {
         let scenario: Self = toml::from_str(text)?;
         super::bounds::check(&scenario)?;
         Ok(scenario)
     }
 
-    /// Readings per second of readings' time that all devices make.
+    /// Readings that all devices generate per second of reading time.
     pub fn natural_rate(&self) -> f64 {
         let of = |one: &Measurement| f64::from(one.devices) / one.interval.0.as_secs_f64();
         self.measurements.iter().map(of).sum()
     }
 
-    /// Readings per second on the wall.
+    /// Readings per second of real time.
     pub fn rate(&self) -> f64 {
         self.rate.unwrap_or_else(|| self.natural_rate() * self.speed)
     }

@@ -1,31 +1,30 @@
-//! When what is due: an open loop. POSTs follow each other at the scenario's rate whether or not the server keeps up, and
-//! latencies count from the moment at which a POST was due, so that one slow answer does not hide that others waited.
+//! The schedule of an open loop: POSTs are due at the scenario's rate even if the server does not keep up. Latencies
+//! count from when a POST was due, so that a slow answer does not hide that later POSTs had to wait.
 
 use std::time::Duration;
 
-/// A constant rate for a while.
+/// A constant rate for some time.
 #[derive(Debug, Clone, Copy)]
 pub struct Schedule {
     /// Readings per second.
     pub rate: f64,
-    /// For how long.
     pub duration: Duration,
 }
 
 impl Schedule {
-    /// When the POST is due that comes after so many readings; nothing when the run is over by then.
+    /// When the POST after this many readings is due; `None` after the end of the run.
     pub fn due(&self, readings_before: u64) -> Option<Duration> {
         let due = Duration::from_secs_f64(count(readings_before) / self.rate);
         (due < self.duration).then_some(due)
     }
 
-    /// Readings that are offered in all, about: the last POST may be whole or not.
+    /// Approximate number of all readings due: the last POST may be incomplete.
     pub fn offered(&self) -> f64 {
         self.rate * self.duration.as_secs_f64()
     }
 }
 
-/// A count as a number to reckon with.
+/// A count as a float.
 #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
 pub fn count(count: u64) -> f64 {
     count as f64

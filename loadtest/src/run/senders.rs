@@ -1,5 +1,4 @@
-//! Connections that send POSTs when they are due, each one at a time and until it is acked. Knows nothing of what is in
-//! them.
+//! Sends POSTs when they are due, one at a time per connection, and repeats each until it is acked.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -11,47 +10,43 @@ use super::posts::Post;
 use super::recorder::Recorder;
 use super::trying::{Line, Tried};
 
-/// How long a client waits after a broken connection, and after a 503 that does not say how long.
+/// Wait after a broken connection, and after a 503 without `Retry-After`.
 const BACK_OFF: Duration = Duration::from_millis(100);
-/// The longest wait that a `Retry-After` may ask for here.
+/// Maximum wait by a `Retry-After`; longer values are shortened.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(10);
-/// How long after the duration POSTs that are behind are still sent, and those under way sent again.
+/// Grace period after the duration, in which overdue POSTs are still sent and repeated.
 pub const GRACE: Duration = Duration::from_secs(15);
 
-/// How a try failed whose connection the scenario dropped: no error of the server's.
+/// The kind of failure when the scenario dropped the connection, which is not an error of the server.
 pub const DROPPED: &str = "dropped by the scenario";
 
-/// What senders need to know.
 #[derive(Debug, Clone)]
 pub struct Sending {
     /// Host and port.
     pub target: String,
-    /// Where to, with everything in the query.
+    /// Path and query.
     pub path: String,
     /// Whether bodies are compressed.
     pub gzip: bool,
-    /// How many connections.
     pub connections: usize,
-    /// Longest wait for an answer.
+    /// Maximum wait for an answer.
     pub timeout: Duration,
-    /// When all connections are dropped, again and again.
+    /// The interval at which all connections are dropped.
     pub reconnect_every: Option<Duration>,
-    /// When it all began.
+    /// The start of the run.
     pub begin: Instant,
-    /// For how long POSTs are due.
+    /// How long POSTs are due.
     pub duration: Duration,
 }
 
-/// What senders share.
 pub type Shared = Arc<Mutex<Recorder>>;
 
-/// Does something with what is shared.
 pub fn with<T>(shared: &Shared, work: impl FnOnce(&mut Recorder) -> T) -> T {
-    // A thread that panicked has ended the run anyway.
+    // A panic ends the run anyway, so poisoning does not matter.
     work(&mut shared.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// Sends all that is handed over, until there is no more or the grace is over.
+/// Sends all POSTs from the channel, until it is closed or the grace period ends.
 pub async fn send_all(sending: &Sending, posts: Receiver<Post>, shared: &Shared) -> anyhow::Result<()> {
     let posts = Arc::new(tokio::sync::Mutex::new(posts));
     let mut tasks = JoinSet::new();
@@ -74,11 +69,10 @@ struct Sender {
     sending: Sending,
     shared: Shared,
     line: Line,
-    /// When the connection is dropped next.
     drop_at: Option<Instant>,
 }
 
-/// What a client does after a try.
+/// What to do after an attempt.
 enum Then {
     Done,
     Again(Duration),
@@ -87,12 +81,12 @@ enum Then {
 
 impl Sender {
     async fn work(mut self, posts: Arc<tokio::sync::Mutex<Receiver<Post>>>) {
-        // Before anything is due: connecting is no part of the first latency.
+        // Connects before anything is due, so that connecting is not part of the first latency.
         let _ = self.line.ready().await;
         let end = self.sending.begin + self.sending.duration + GRACE;
         loop {
             let free = Instant::now();
-            // One waits for the next POST, the others for their turn to wait.
+            // One sender waits on the channel, the others for the lock.
             let taken = tokio::time::timeout_at(end.into(), async { posts.lock().await.recv().await }).await;
             let Ok(Some(post)) = taken else { break };
             if Instant::now() >= end {
@@ -104,7 +98,7 @@ impl Sender {
         with(&self.shared, |recorder| recorder.reconnects += reconnects);
     }
 
-    /// Sends it until it is acked, refused for good, or the grace is over.
+    /// Sends a POST until it is acked or rejected permanently, or until the grace period ends.
     async fn deliver(&mut self, post: &Post, free: Instant, end: Instant) {
         self.drop_if_due(Instant::now());
         with(&self.shared, |recorder| recorder.tried(post, free, Instant::now()));
@@ -139,7 +133,7 @@ impl Sender {
                 with(&self.shared, |recorder| recorder.failed(&answer.status.to_string(), now));
                 let asked = answer.header("retry-after").and_then(|seconds| seconds.parse().ok());
                 let wait = asked.map_or(BACK_OFF, Duration::from_secs).min(RETRY_AFTER_MAX);
-                // What a client may send again: it was not taken, or nobody knows.
+                // A client may send again if the readings were not accepted, or if the outcome is unknown.
                 if matches!(answer.status, 429 | 500..) { Then::Again(wait) } else { Then::GiveUp }
             }
             Tried::Broken(_) if self.drop_if_due(now) => {
@@ -155,7 +149,7 @@ impl Sender {
         Then::Again(BACK_OFF)
     }
 
-    /// Drops the connection when it is time to, and says whether it was.
+    /// Drops the connection if that is due; returns whether it was.
     fn drop_if_due(&mut self, now: Instant) -> bool {
         let (Some(drop_at), Some(every)) = (self.drop_at, self.sending.reconnect_every) else { return false };
         if now < drop_at {

@@ -1,4 +1,4 @@
-//! The results of a run from what was seen in it.
+//! Computes the results of a run from what was recorded.
 
 use jiff::Timestamp;
 
@@ -14,7 +14,7 @@ use crate::report::results::{
     FORMAT, Judged, Latencies, QueryRow, Results, ScenarioFacts, SecondRow, ServerFacts, Totals, UsageRow, curve, round,
 };
 
-/// All of them, but what is read back afterwards.
+/// All results, except those of reading back.
 pub fn results(planned: &Planned, target: &Target, driven: &Driven) -> Results {
     let recorder = &driven.recorder;
     let totals = totals(driven);
@@ -68,7 +68,7 @@ fn facts(planned: &Planned) -> ScenarioFacts {
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count of readings")]
 fn totals(driven: &Driven) -> Totals {
     let (recorder, schedule) = (&driven.recorder, driven.schedule);
-    // The last POST is whole even where only a part of it was due.
+    // The last POST is complete even if only a part of it was due.
     let offered_readings = recorder.tried_readings.max(schedule.offered().round() as u64);
     let duration_s = schedule.duration.as_secs_f64();
     Totals {
@@ -88,19 +88,19 @@ fn totals(driven: &Driven) -> Totals {
     }
 }
 
-/// The share of tries that failed, without connections that the scenario dropped itself.
+/// The share of failed attempts, without those whose connection the scenario dropped.
 fn error_share(driven: &Driven) -> f64 {
     let dropped = driven.recorder.errors.get(DROPPED).copied().unwrap_or(0);
     let failed = driven.recorder.error_count() - dropped;
     count(failed) / count(driven.recorder.tries.max(1))
 }
 
-/// A row for each second that has any, with what the servers used in it.
+/// A row for each second with data, with the resources that the servers used in it.
 fn seconds(seconds: &[Second], samples: &[Option<Sample>]) -> Vec<SecondRow> {
     let row = |(at, second): (usize, &Second)| {
         let (before, after) = (samples.get(at).copied().flatten(), samples.get(at + 1).copied().flatten());
         let cpu_s = before.zip(after).map(|(before, after)| {
-            // Looks are not exactly a second apart.
+            // Samples are not exactly one second apart.
             round((after.cpu_s - before.cpu_s).max(0.0) / (after.at - before.at).as_secs_f64().max(0.1))
         });
         let of = |share| percentile_of_classes(second.classes.iter(), share).map(round);
@@ -137,7 +137,7 @@ fn usage(driven: &Driven) -> Option<UsageRow> {
     })
 }
 
-/// Every bound that the scenario names, with what was found.
+/// Every bound of the scenario, with the measured value.
 fn judged(slo: &Slo, totals: &Totals, ack_ms: &Latencies, errors: f64, queries: &[QueryRow]) -> Vec<Judged> {
     let most = |what: &str, bound: Option<f64>, found: f64| {
         bound.map(|bound| Judged { what: what.to_owned(), bound, found: round(found), met: found <= bound })
@@ -147,10 +147,10 @@ fn judged(slo: &Slo, totals: &Totals, ack_ms: &Latencies, errors: f64, queries: 
         what: "achieved_min".to_owned(),
         bound,
         found: round(achieved),
-        // What was due in the last moment can hardly be acked in time.
+        // POSTs that were due at the very end can hardly be acked within the duration.
         met: round(achieved) >= bound,
     });
-    // What was never acked was not acked in time either.
+    // A POST that was never acked exceeds any bound.
     let is_complete = totals.unsent_readings == 0 && totals.given_up_posts == 0;
     let ack_p99 = if is_complete { ack_ms.p99 } else { ack_ms.p99.max(ack_ms.max) };
     let query_p99 = queries.iter().map(|row| row.answer_ms.p99).fold(0.0, f64::max);

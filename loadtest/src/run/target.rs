@@ -1,4 +1,4 @@
-//! The server that is loaded: one that runs already, or one that is started for the run on a fresh folder.
+//! The server under load: a running one, or one started for the run with a fresh folder.
 
 use std::path::Path;
 use std::time::Duration;
@@ -17,20 +17,20 @@ use crate::servers::programs::Programs;
 use crate::servers::spawn::{Folder, free_port};
 use crate::servers::usage::bytes_below;
 
-/// How often a flush is tried that is answered 503.
+/// Maximum number of flush attempts that are answered with 503.
 const FLUSHES: usize = 600;
 
-/// What is started.
+/// The server to start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Start {
-    /// hourglass with its own store.
+    /// hourglass with the embedded store.
     Embedded,
-    /// hourglass with its store in a MongoDB that is started, too.
+    /// hourglass with MongoDB, which is started too.
     Mongodb,
 }
 
 impl Start {
-    /// What it is called in flags and results.
+    /// The name in flags and results.
     pub fn name(self) -> &'static str {
         match self {
             Self::Embedded => "embedded",
@@ -45,17 +45,17 @@ pub struct Target {
     pub address: String,
     /// `embedded`, `mongodb` or `running`.
     pub how: &'static str,
-    /// What it says it is.
+    /// The version that the server reports.
     pub version: String,
     server: Option<HttpServer>,
     mongod: Option<Mongod>,
     processes: Vec<(String, u32)>,
-    /// Gone at the end, after the servers.
+    /// Removed at the end, after the servers have stopped.
     folder: Option<Folder>,
 }
 
 impl Target {
-    /// One that runs, and processes of it, if they are on this machine.
+    /// A running server, and its processes if they are on this machine.
     pub async fn running(url: &str, pids: &[u32]) -> Result<Self> {
         let address = address(url)?;
         let version = version(&address).await.with_context(|| format!("asking {address} what it is"))?;
@@ -63,14 +63,14 @@ impl Target {
         Ok(Self { address, how: "running", version, server: None, mongod: None, processes, folder: None })
     }
 
-    /// One of its own.
+    /// Starts a server.
     pub async fn start(start: Start, programs: &Programs, within: &Path) -> Result<Self> {
-        // All of a scenario's devices are at one address here.
+        // All devices of a scenario have the same address here.
         let variables = [("HOURGLASS_SERVER__CONNECTIONS_PER_ADDRESS", "65536".to_owned())];
         Self::start_with(start, programs, within, &variables).await
     }
 
-    /// One of its own, configured by variables in its environment.
+    /// Starts a server, configured by environment variables.
     pub async fn start_with(
         start: Start,
         programs: &Programs,
@@ -93,7 +93,7 @@ impl Target {
         Ok(Self { address, how, version, server: Some(server), mongod, processes, folder: Some(folder) })
     }
 
-    /// How it is watched: by its processes where they are known.
+    /// The source of resource usage: the processes, if known.
     pub fn watched(&self) -> Watched {
         match self.processes.as_slice() {
             [] => Watched::Metrics(Line::new(&self.address)),
@@ -101,17 +101,17 @@ impl Target {
         }
     }
 
-    /// Its processes of this machine, by name.
+    /// The server's processes on this machine, by name.
     pub fn processes(&self) -> &[(String, u32)] {
         &self.processes
     }
 
-    /// What its files take on the disk; 0 when it was not started here.
+    /// Disk usage of its files; 0 if it was not started here.
     pub fn disk_bytes(&self) -> Result<f64> {
         self.folder.as_ref().map_or(Ok(0.0), |folder| bytes_below(folder.path()))
     }
 
-    /// Waits until all that it has taken is in the store.
+    /// Waits until everything that it accepted is in the store.
     pub async fn flush(&self) -> Result<()> {
         let mut connection = Connection::open(&self.address).await?;
         for _ in 0..FLUSHES {
@@ -124,7 +124,7 @@ impl Target {
         bail!("the store has not caught up: /api/v1/flush was answered 503 again and again")
     }
 
-    /// Ends what was started.
+    /// Stops what was started.
     pub fn stop(self) -> Result<()> {
         self.server.map_or(Ok(()), HttpServer::stop)?;
         self.mongod.map_or(Ok(()), Mongod::stop)
@@ -134,11 +134,11 @@ impl Target {
 /// The host and the port of a URL.
 fn address(url: &str) -> Result<String> {
     if url.starts_with("https://") {
-        bail!("{url}: only http is spoken; put the load tester beside the server, or a tunnel between");
+        bail!("{url}: only http is supported; run the load tester on the same machine as the server, or use a tunnel");
     }
     let rest = url.trim_start_matches("http://").trim_end_matches('/');
     if rest.is_empty() || rest.contains('/') {
-        bail!("{url}: wanted is a host and a port, such as http://127.0.0.1:8086");
+        bail!("{url}: expected a host and a port, such as http://127.0.0.1:8086");
     }
     let port = rest.rsplit(']').next().unwrap_or_default();
     Ok(if port.contains(':') { rest.to_owned() } else { format!("{rest}:80") })

@@ -1,4 +1,4 @@
-//! Runs of scenarios against servers that are made here, and the scenarios that the program carries with it.
+//! Runs scenarios against fake servers, and checks the built-in scenarios.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use super::scenario::Scenario;
 use super::schedule::Schedule;
 use super::senders::{DROPPED, Sending, send_all};
 
-/// A scenario with a few devices and these keys more.
+/// A scenario with a few devices and these additional keys.
 fn scenario(keys: &str) -> String {
     format!(
         r#"
@@ -102,8 +102,8 @@ async fn recorded(keys: &str, target: String) -> Recorder {
     Arc::into_inner(shared).unwrap().into_inner().unwrap()
 }
 
-/// A server that answers nothing for 600 ms in the middle: the four POSTs under way wait, and the sixty that are due
-/// meanwhile. A closed loop sees four slow ones of two hundred.
+/// A server that does not answer for 600 ms: the four POSTs under way wait, and so do the sixty that become due
+/// meanwhile. A closed loop would see only four slow ones of two hundred.
 #[tokio::test]
 async fn a_stall_is_seen_by_all_that_were_due_meanwhile() {
     let (from, to) = (Duration::from_millis(700), Duration::from_millis(1300));
@@ -132,7 +132,7 @@ async fn a_503_is_sent_again_and_its_latency_counts_from_the_first_time() {
     assert!(recorder.corrected.max() >= 1_000_000 && recorder.service.max() < 900_000);
 }
 
-/// All connections break while all of them wait for an answer: the outcomes are unknown, and every POST is sent again.
+/// All connections break while they wait for an answer: the outcomes are unknown, and every POST is sent again.
 #[tokio::test]
 async fn a_broken_connection_is_opened_again_and_its_post_sent_again() {
     let waits = |_, _| ("204 No Content", Duration::from_millis(30));
@@ -201,7 +201,7 @@ fn every_scenario_is_sound_and_makes_line_protocol() {
     }
 }
 
-/// None of the built-in scenarios needs a backslash.
+/// No built-in scenario needs a backslash.
 fn assert_is_line(name: &str, line: &str) {
     let [series, fields, time] = line.split(' ').collect::<Vec<_>>()[..] else { panic!("{name}: {line}") };
     let tags: Vec<&str> = series.split(',').skip(1).collect();

@@ -1,4 +1,4 @@
-//! One try of a request over a connection that is opened when there is none, and what came of it.
+//! One attempt of a request, over a connection that is opened if needed.
 
 use std::io::ErrorKind;
 use std::time::{Duration, Instant};
@@ -7,25 +7,24 @@ use bytes::Bytes;
 
 use crate::client::{Answer, Connection};
 
-/// A place for a connection.
+/// A connection, if one is open.
 pub struct Line {
     target: String,
     connection: Option<Connection>,
-    /// How often one was opened.
+    /// How often a connection was opened.
     pub opened: u64,
 }
 
-/// What came of a try.
+/// The result of an attempt.
 #[derive(Debug)]
 pub enum Tried {
-    /// An answer, whatever it says.
+    /// An answer with any status.
     Answered(Answer),
-    /// The request may have arrived or not.
+    /// The connection broke; the request may have arrived or not.
     Broken(String),
 }
 
 impl Line {
-    /// A place without one.
     pub fn new(target: &str) -> Self {
         Self { target: target.to_owned(), connection: None, opened: 0 }
     }
@@ -35,7 +34,7 @@ impl Line {
         self.connection = None;
     }
 
-    /// Opens a connection unless there is one that the server has not closed.
+    /// Opens a connection, unless one is open that the server has not closed.
     pub async fn ready(&mut self) -> Result<(), String> {
         if self.connection.as_ref().is_some_and(|connection| !connection.is_closed()) {
             return Ok(());
@@ -45,14 +44,14 @@ impl Line {
         Ok(())
     }
 
-    /// Posts once, and waits for the answer until `end` at most.
+    /// Sends one POST, and waits for the answer until `end`.
     pub async fn post(&mut self, path: &str, body: Bytes, gzip: bool, end: Instant) -> Tried {
         let Some(connection) = &mut self.connection else { return Tried::Broken("not connected".to_owned()) };
         let answer = tokio::time::timeout_at(end.into(), connection.post(path, body, gzip)).await;
         self.tried(answer)
     }
 
-    /// Asks once, within so long.
+    /// Sends one GET, and waits for the answer for `within`.
     pub async fn ask(&mut self, path: &str, within: Duration) -> Tried {
         if let Err(how) = self.ready().await {
             return Tried::Broken(how);
@@ -73,7 +72,7 @@ impl Line {
     }
 }
 
-/// What kind of error of the connection it was.
+/// The kind of connection error.
 fn kind(error: &anyhow::Error) -> String {
     let io = error.chain().find_map(|cause| cause.downcast_ref::<std::io::Error>());
     let hyper = error.chain().find_map(|cause| cause.downcast_ref::<hyper::Error>());

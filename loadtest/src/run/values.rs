@@ -1,5 +1,5 @@
-//! Tags and field values of devices, by chance and yet the same in every run: how they are made, how they are written
-//! in line protocol, and a number that tells whether what was read back is the same.
+//! Generates random tags and field values, the same in every run of a seed; writes them as line protocol; and computes
+//! fingerprints to compare what was read back.
 
 use std::collections::BTreeMap;
 
@@ -9,15 +9,12 @@ use super::scenario::{Constant, Field, Number, Tag};
 /// The value of a field.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value {
-    /// So many of the smallest unit, with so many digits after the point.
+    /// A number in units of its last decimal, and the number of decimals.
     Decimal(i64, u32),
-    /// Whole.
     Integer(i64),
-    /// True or false.
     Bool(bool),
-    /// Any text.
     Text(String),
-    /// A float as the scenario has it.
+    /// A float of the scenario.
     Float(f64),
 }
 
@@ -35,7 +32,7 @@ impl From<&Constant> for Value {
 }
 
 impl Value {
-    /// As line protocol has it.
+    /// Writes the value as line protocol.
     pub fn write(&self, line: &mut Vec<u8>) {
         match self {
             Self::Decimal(units, decimals) => write_decimal(line, *units, *decimals),
@@ -58,10 +55,11 @@ impl Value {
         }
     }
 
-    /// The same for equal values, however they are written.
+    /// A hash that is the same for equal values, regardless of their form.
     pub fn fingerprint(&self) -> u64 {
         match self {
-            // Both are held exactly, so that the quotient is rounded as the text of the number is: to the nearest float.
+            // Both operands are exact, so the quotient is the float nearest to the decimal number, as when parsing its
+            // text.
             Self::Decimal(units, decimals) => number_fingerprint(to_f64(*units) / to_f64(power(*decimals))),
             Self::Integer(value) => number_fingerprint(to_f64(*value)),
             Self::Float(value) => number_fingerprint(*value),
@@ -71,32 +69,31 @@ impl Value {
     }
 }
 
-/// Of a number. Integers and floats are one family, as in the server.
+/// The fingerprint of a number. Integers and floats are one family, as in the server.
 pub fn number_fingerprint(value: f64) -> u64 {
     mix(value.to_bits() ^ 1)
 }
 
-/// Of a boolean.
 pub fn bool_fingerprint(value: bool) -> u64 {
     mix(2 + u64::from(value))
 }
 
-/// Of a text.
 pub fn text_fingerprint(value: &str) -> u64 {
     mix(hash(value.as_bytes()) ^ 4)
 }
 
-/// Of a field with its value; those of a reading are added up, since fields have no order.
+/// The fingerprint of a field. A reading's fingerprint is the sum of these, because the order of fields does not
+/// matter.
 pub fn field_fingerprint(key: u64, value: u64) -> u64 {
     mix(key ^ value.rotate_left(17))
 }
 
-/// A field, ready to make values.
+/// A generator of a field's values.
 #[derive(Debug)]
 pub struct Maker {
-    /// As it stands in a line, with the equals sign.
+    /// The key as in a line, with the equals sign.
     pub key: Vec<u8>,
-    /// The number of its name.
+    /// The hash of the key.
     pub key_hash: u64,
     kind: Kind,
 }
@@ -113,7 +110,7 @@ enum Kind {
     Fixed(Value),
 }
 
-/// A number's bounds in its smallest unit.
+/// The bounds of a number, in units of its last decimal.
 #[derive(Debug, Clone, Copy)]
 struct Units {
     least: i64,
@@ -134,7 +131,6 @@ impl Units {
 }
 
 impl Maker {
-    /// For a field of a scenario.
     pub fn new(key: &str, field: &Field) -> Self {
         let step = |number: &Number| units(number.step.unwrap_or(1.0), number.decimals).max(1);
         let changes = |number: &Number| number.changes.unwrap_or(1.0);
@@ -163,13 +159,13 @@ impl Maker {
         Self { key: in_line, key_hash: hash(key.as_bytes()), kind }
     }
 
-    /// What is remembered of a device before its first reading. `tags` are the device's.
+    /// The state of a device before its first reading. `tags` are those of the device.
     pub fn first_state(&self, random: &mut Random, tags: &[(String, String)]) -> i64 {
         match &self.kind {
             Kind::Walk { number, .. } | Kind::Uniform { number, .. } | Kind::Drain { number, .. } => {
                 random.between(number.least, number.most)
             }
-            // Its place in the wave, in millionths.
+            // The phase, in millionths.
             Kind::Wave { .. } => random.between(0, 999_999),
             Kind::Choice { values, .. } => place(random, values.len()),
             Kind::ByTag { tag, values } => {
@@ -181,7 +177,7 @@ impl Maker {
         }
     }
 
-    /// The next value of a device at that time, by what was remembered and is changed here.
+    /// The next value of a device at this time. Updates its state.
     pub fn next(&self, state: &mut i64, random: &mut Random, time_ns: i64) -> Value {
         match &self.kind {
             Kind::Walk { number, step, changes } => {
@@ -222,7 +218,6 @@ impl Maker {
     }
 }
 
-/// A device's tag.
 pub fn tag_value(tag: &Tag, device: u32, random: &mut Random) -> String {
     match tag {
         Tag::Numbered { prefix, digits } => format!("{prefix}{device:0digits$}"),
@@ -234,7 +229,7 @@ pub fn tag_value(tag: &Tag, device: u32, random: &mut Random) -> String {
     }
 }
 
-/// A text with a backslash before each of these.
+/// Escapes each of the special characters with a backslash.
 pub fn escaped(text: &str, special: &[u8]) -> Vec<u8> {
     let mut escaped = Vec::with_capacity(text.len());
     for byte in text.bytes() {
@@ -246,9 +241,9 @@ pub fn escaped(text: &str, special: &[u8]) -> Vec<u8> {
     escaped
 }
 
-/// A whole number with a point before its last digits.
+/// Writes a whole number with a decimal point before its last digits.
 fn write_decimal(line: &mut Vec<u8>, units: i64, decimals: u32) {
-    /// The longest i64, its point and its sign.
+    /// The length of the longest i64 with its sign and a decimal point, rounded up.
     const LONGEST: usize = 24;
     let mut digits = [b'0'; LONGEST];
     let (mut at, mut rest, mut written) = (LONGEST, units.unsigned_abs(), 0);

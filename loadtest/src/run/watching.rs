@@ -1,5 +1,4 @@
-//! What the servers use, second by second: from the kernel where their processes are known, else from the target's
-//! metrics.
+//! Samples the servers' resource usage: from the kernel if their processes are known, else from the target's metrics.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,30 +8,30 @@ use anyhow::Result;
 use super::trying::{Line, Tried};
 use crate::process;
 
-/// How long the metrics are waited for.
+/// Maximum wait for the metrics.
 const PATIENCE: Duration = Duration::from_millis(900);
 
-/// Who is watched, and how.
+/// The source of the samples.
 pub enum Watched {
     /// Processes of this machine, by name.
     Processes(Vec<(String, u32)>),
-    /// Whoever answers `/metrics` there.
+    /// The endpoint `/metrics`.
     Metrics(Line),
 }
 
-/// What they had used by a moment.
+/// Resource usage up to a moment.
 #[derive(Debug, Clone, Copy)]
 pub struct Sample {
-    /// The moment, since the run began.
+    /// The time since the start of the run.
     pub at: Duration,
-    /// CPU seconds of all.
+    /// CPU seconds of all processes.
     pub cpu_s: f64,
-    /// Resident memory of all, in MiB.
+    /// Resident memory of all processes, in MiB.
     pub resident_mib: f64,
 }
 
 impl Watched {
-    /// How, in a word.
+    /// The name of the source.
     pub fn how(&self) -> &'static str {
         match self {
             Self::Processes(_) => "processes",
@@ -40,7 +39,7 @@ impl Watched {
         }
     }
 
-    /// What they have used by now; nothing when that could not be learnt.
+    /// Takes a sample; `None` if that fails.
     pub async fn sample(&mut self, at: Duration) -> Option<Sample> {
         match self {
             Self::Processes(processes) => {
@@ -64,7 +63,7 @@ impl Watched {
         }
     }
 
-    /// The most memory each had, where the kernel says it.
+    /// Peak memory of each process, if the kernel reports it.
     pub fn peaks(&self) -> Result<BTreeMap<String, f64>> {
         let Self::Processes(processes) = self else { return Ok(BTreeMap::new()) };
         let peak = |(name, pid): &(String, u32)| {
@@ -74,14 +73,14 @@ impl Watched {
         processes.iter().map(peak).collect()
     }
 
-    /// Bytes they have made dirty in files, where the kernel says it.
+    /// Bytes that the processes wrote to files, if the kernel reports it.
     pub fn dirtied_bytes(&self) -> Option<u64> {
         let Self::Processes(processes) = self else { return None };
         processes.iter().map(|(_, pid)| process::dirtied_bytes(*pid).ok()).sum()
     }
 }
 
-/// A metric without labels.
+/// The value of a metric without labels.
 fn metric(text: &str, name: &str) -> Option<f64> {
     let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
     value?.trim().parse().ok()

@@ -1,4 +1,4 @@
-//! A server that is spoken to over HTTP: started on loopback, made ready for writes, stopped.
+//! A server with an HTTP API: starts it on loopback, prepares it for writes, and stops it.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,10 +10,9 @@ use bytes::Bytes;
 use super::spawn::{Spawned, free_port};
 use crate::client::Connection;
 
-/// How long a start may take.
+/// Maximum time for a start.
 const START: Duration = Duration::from_secs(60);
 
-/// What is started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Product {
     /// hourglass.
@@ -25,7 +24,7 @@ pub enum Product {
 }
 
 impl Product {
-    /// Where line protocol with timestamps of that precision is posted.
+    /// The path for POSTs of line protocol with this precision.
     pub fn write_path(self, precision: &str) -> String {
         match self {
             Self::Hourglass | Self::Influx => format!("/write?db=bench&precision={precision}"),
@@ -33,7 +32,7 @@ impl Product {
         }
     }
 
-    /// What brings all that it has taken to where it keeps it, if it can be told to.
+    /// The path of the request that flushes everything to its storage, if there is one.
     fn flush_path(self) -> Option<&'static str> {
         match self {
             Self::Hourglass => Some("/api/v1/flush"),
@@ -43,7 +42,7 @@ impl Product {
     }
 }
 
-/// A running one.
+/// A running server.
 pub struct HttpServer {
     product: Product,
     address: String,
@@ -52,12 +51,13 @@ pub struct HttpServer {
 }
 
 impl HttpServer {
-    /// Starts it on what is in the folder's `data` and waits until it answers. `store` is for hourglass alone.
+    /// Starts the server with the folder `data` inside `folder`, and waits until it answers. Only hourglass uses
+    /// `store`.
     pub async fn start(product: Product, program: &Path, store: &str, folder: &Path) -> Result<Self> {
         Self::start_with(product, program, store, folder, &[]).await
     }
 
-    /// The same with variables in its environment, by which hourglass is configured.
+    /// The same with environment variables, which configure hourglass.
     pub async fn start_with(
         product: Product,
         program: &Path,
@@ -78,7 +78,7 @@ impl HttpServer {
                 command.args(["run", "-config"]).arg(folder.join("influxdb.conf"));
             }
             Product::Victoria => {
-                // The data are of a day that may be longer ago than the month that it keeps else.
+                // The readings may be older than the default retention of one month.
                 command.arg(format!("-httpListenAddr={address}")).arg("-retentionPeriod=100y");
                 command.arg(format!("-storageDataPath={}", folder.join("data").display()));
             }
@@ -88,27 +88,24 @@ impl HttpServer {
         Ok(Self { product, address, process, connection })
     }
 
-    /// What it is.
     pub fn product(&self) -> Product {
         self.product
     }
 
-    /// Where it listens.
     pub fn address(&self) -> &str {
         &self.address
     }
 
-    /// Its process.
     pub fn pid(&self) -> u32 {
         self.process.pid()
     }
 
-    /// The connection over which it is told and asked things.
+    /// The connection for administration and queries.
     pub fn connection(&mut self) -> &mut Connection {
         &mut self.connection
     }
 
-    /// Makes the database that is written to, where that must be done.
+    /// Creates the database, for servers that need that.
     pub async fn create_database(&mut self) -> Result<()> {
         if self.product == Product::Influx {
             self.connection.deliver("/query?q=CREATE%20DATABASE%20bench", Bytes::new()).await?;
@@ -116,7 +113,7 @@ impl HttpServer {
         Ok(())
     }
 
-    /// Has it bring all that it has taken to where it keeps it, where it can be told to.
+    /// Flushes everything to its storage, for servers that can be told to.
     pub async fn flush(&mut self) -> Result<()> {
         if let Some(path) = self.product.flush_path() {
             self.connection.deliver(path, Bytes::new()).await?;
@@ -124,13 +121,12 @@ impl HttpServer {
         Ok(())
     }
 
-    /// Stops it.
     pub fn stop(self) -> Result<()> {
         drop(self.connection);
         self.process.stop()
     }
 
-    /// Ends it as `kill -9` does.
+    /// Kills it with SIGKILL.
     pub fn kill(self) -> Result<()> {
         self.process.kill()
     }
@@ -158,7 +154,7 @@ async fn ready(product: Product, address: &str, process: &mut Spawned) -> Result
     Err(anyhow::anyhow!("{product:?} did not answer within {START:?}")).context("starting a server")
 }
 
-/// As the package's own, without what runs by the clock.
+/// The package's configuration, without periodic jobs.
 fn influx_config(folder: &Path, port: u16, rpc: u16) -> String {
     let path = |name: &str| folder.join("data").join(name).display().to_string();
     format!(

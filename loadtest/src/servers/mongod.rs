@@ -10,7 +10,7 @@ use mongodb::bson::doc;
 
 use super::spawn::Spawned;
 
-/// How long a start may take.
+/// Maximum time for a start.
 const START: Duration = Duration::from_secs(60);
 
 /// A running mongod.
@@ -21,9 +21,9 @@ pub struct Mongod {
 }
 
 impl Mongod {
-    /// Starts it on what is in the folder's `data`, for the same folder always with the same port, and waits until it
-    /// takes writes. Its cache is the same in every run, whatever the machine has, and it compresses as deploy/compose.yaml
-    /// has it.
+    /// Starts mongod with the folder `data` inside `folder`, and waits until it accepts writes. A folder must always
+    /// get the same port. The cache has a fixed size, so that runs compare; the compression is that of
+    /// deploy/compose.yaml.
     pub async fn start(program: &Path, port: u16, folder: &Path) -> Result<Self> {
         let data = folder.join("data");
         std::fs::create_dir_all(&data).with_context(|| format!("creating {}", data.display()))?;
@@ -38,27 +38,24 @@ impl Mongod {
         Ok(Self { process, port, client })
     }
 
-    /// Where a database of it is found.
+    /// The URI of a database.
     pub fn uri(&self, database: &str) -> String {
         uri(self.port, database)
     }
 
-    /// Its process.
     pub fn pid(&self) -> u32 {
         self.process.pid()
     }
 
-    /// A driver's connections to it.
     pub fn client(&self) -> &Client {
         &self.client
     }
 
-    /// Stops it.
     pub fn stop(self) -> Result<()> {
         self.process.stop()
     }
 
-    /// Ends it as `kill -9` does.
+    /// Kills it with SIGKILL.
     pub fn kill(self) -> Result<()> {
         self.process.kill()
     }
@@ -73,7 +70,7 @@ async fn primary(client: &Client, port: u16, process: &mut Spawned) -> Result<()
     let hello = admin.run_command(doc! { "hello": 1 }).await?;
     if !hello.contains_key("setName") {
         let members = vec![doc! { "_id": 0, "host": format!("127.0.0.1:{port}") }];
-        // One that has been a replica set before refuses, and is one again in a moment.
+        // Fails if the folder has been a replica set before; then it will be one again in a moment.
         let _ = admin.run_command(doc! { "replSetInitiate": { "_id": "loadtest", "members": members } }).await;
     }
     loop {

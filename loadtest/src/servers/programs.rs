@@ -1,4 +1,4 @@
-//! The programs that are run, found by flags, and what they and the machine say they are.
+//! The programs to run, given by flags, and the versions that they and the machine report.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,7 +13,7 @@ pub struct ProgramOptions {
     /// The hourglass to run.
     #[arg(long, default_value = "target/release/hourglass")]
     hourglass: PathBuf,
-    /// The mongod to run, of 6.0 or newer; else the one on PATH, else the one that the tests installed.
+    /// The mongod to run, 6.0 or newer. Default: the one on PATH, else the one that the tests installed.
     #[arg(long)]
     mongod: Option<PathBuf>,
     /// The InfluxDB 1.x to run.
@@ -24,7 +24,7 @@ pub struct ProgramOptions {
     victoria: PathBuf,
 }
 
-/// Programs that can be run from any folder.
+/// Paths of the programs, valid from any working directory.
 pub struct Programs {
     /// hourglass.
     pub hourglass: PathBuf,
@@ -49,12 +49,12 @@ impl ProgramOptions {
 }
 
 impl Programs {
-    /// The version that mongod says it is.
+    /// The version that mongod reports.
     pub fn mongod_version(&self) -> Result<String> {
         version(&self.mongod, "--version")
     }
 
-    /// Cores and memory, and the versions that the programs say they are.
+    /// Cores, memory, and the versions that the programs report.
     pub fn machine(&self) -> Result<Value> {
         let (cores, gib) = cores_and_memory()?;
         let versions = json!({
@@ -67,7 +67,7 @@ impl Programs {
     }
 }
 
-/// How many cores the machine has, and how many GiB of memory.
+/// The machine's number of cores, and its memory in GiB.
 pub fn cores_and_memory() -> Result<(usize, u64)> {
     let memory = std::fs::read_to_string("/proc/meminfo")?;
     let kib = memory.lines().find_map(|line| line.strip_prefix("MemTotal:")).context("no MemTotal")?;
@@ -81,7 +81,7 @@ fn default_mongod() -> PathBuf {
     if is_on_path { "mongod".into() } else { "target/mongod/fiftyone/db/bin/mongod".into() }
 }
 
-/// A path as seen from anywhere; names without a folder are looked for in PATH when they are run.
+/// Makes a path absolute. A name without a folder stays, and is looked up in PATH when it is run.
 fn from_anywhere(program: &Path) -> PathBuf {
     match program.components().count() {
         1 => program.to_owned(),
@@ -89,7 +89,8 @@ fn from_anywhere(program: &Path) -> PathBuf {
     }
 }
 
-/// The first word that looks like a version. Some builds say none: then what Debian's package is.
+/// The first word of the output that looks like a version. For builds that print none, the version of the Debian
+/// package.
 pub fn version(program: &Path, flag: &str) -> Result<String> {
     let said = Command::new(program).arg(flag).output().with_context(|| format!("running {}", program.display()))?;
     let said = String::from_utf8_lossy(&said.stdout).into_owned();

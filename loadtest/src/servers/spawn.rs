@@ -1,5 +1,4 @@
-//! Programs that are started and the folders they are given: both are gone when their owner is,
-//! however that comes.
+//! Started programs and their folders. Both are cleaned up when their owner is dropped.
 
 use std::fs::File;
 use std::net::{Ipv4Addr, TcpListener};
@@ -10,9 +9,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-/// How long a program has to end when it is asked to.
+/// Maximum time for a program to end after SIGTERM.
 const STOP: Duration = Duration::from_secs(60);
-/// The signal's number, the same on every Linux.
 const SIGKILL: i32 = 9;
 
 /// A running program. Dropping it kills it.
@@ -22,7 +20,7 @@ pub struct Spawned {
 }
 
 impl Spawned {
-    /// Starts it with its output in a file of the folder.
+    /// Starts a program with its output in a file of the folder.
     pub fn start(command: &mut Command, folder: &Path) -> Result<Self> {
         let name = command.get_program().to_string_lossy().into_owned();
         let log = || File::options().create(true).append(true).open(folder.join("output.log"));
@@ -35,7 +33,7 @@ impl Spawned {
         self.child.id()
     }
 
-    /// An error once it has ended by itself.
+    /// Fails if the program has ended.
     pub fn check(&mut self) -> Result<()> {
         match self.child.try_wait()? {
             Some(status) => bail!("{} ended: {status}", self.name),
@@ -43,7 +41,7 @@ impl Spawned {
         }
     }
 
-    /// SIGTERM, and waits until it is gone.
+    /// Sends SIGTERM, and waits until the program ends.
     pub fn stop(mut self) -> Result<()> {
         let pid = self.child.id().to_string();
         Command::new("kill").args(["-TERM", &pid]).status().context("asking a program to end")?;
@@ -57,7 +55,7 @@ impl Spawned {
         Ok(())
     }
 
-    /// SIGKILL, and waits until it is gone. An error unless that is what ended it.
+    /// Sends SIGKILL, and waits until the program ends. Fails if it had ended before.
     pub fn kill(mut self) -> Result<()> {
         self.child.kill().with_context(|| format!("killing {}", self.name))?;
         match self.child.wait()?.signal() {
@@ -79,19 +77,18 @@ impl Drop for Spawned {
 pub struct Folder(PathBuf);
 
 impl Folder {
-    /// A folder of that name and this process within another one.
+    /// Creates a folder inside `within`, named by `name` and the id of this process.
     pub fn new(within: &Path, name: &str) -> Result<Self> {
         let path = std::path::absolute(within)?.join(format!("{name}-{}", std::process::id()));
         std::fs::create_dir_all(&path).with_context(|| format!("creating {}", path.display()))?;
         Ok(Self(path))
     }
 
-    /// Where it is.
     pub fn path(&self) -> &Path {
         &self.0
     }
 
-    /// The folder of that name in it, created unless it is there.
+    /// A folder inside it, created if missing.
     pub fn sub(&self, name: &str) -> Result<PathBuf> {
         let path = self.0.join(name);
         std::fs::create_dir_all(&path).with_context(|| format!("creating {}", path.display()))?;
@@ -107,12 +104,12 @@ impl Drop for Folder {
     }
 }
 
-/// A loopback port that nobody has at the moment.
+/// A loopback port that is free at the moment.
 pub fn free_port() -> Result<u16> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
 }
 
-/// Does the work unless SIGINT or SIGTERM comes first: then all that it owns is dropped, and with it what it started.
+/// Does the work, or drops it at SIGINT or SIGTERM, which stops everything that it started.
 pub async fn unless_told_to_stop(work: impl Future<Output = Result<()>>) -> Result<()> {
     let mut terminated = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
     tokio::select! {

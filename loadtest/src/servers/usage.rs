@@ -1,4 +1,4 @@
-//! What processes have used, when they have come to rest, and what their files take.
+//! CPU and write usage of processes, when they become idle, and the disk usage of their files.
 
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
@@ -10,28 +10,27 @@ use anyhow::{Context, Result, ensure};
 use crate::process;
 use crate::stats::to_f64;
 
-/// Who uses no more than [`NOISE_S`] of CPU for so long has come to rest.
+/// Processes are idle if they use no more than [`NOISE_S`] of CPU for this long.
 const QUIET: Duration = Duration::from_secs(1);
-/// What servers use in that time that have nothing to do; the kernel counts in hundredths of a second.
+/// CPU seconds that idle servers use in that time; the kernel counts in hundredths of a second.
 const NOISE_S: f64 = 0.03;
-/// How long they may take to come to rest.
+/// Maximum time for them to become idle.
 const LONGEST: Duration = Duration::from_secs(60);
-/// Between two looks.
+/// Time between two checks.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// What several processes have used together until a moment.
+/// The total usage of several processes up to a moment.
 #[derive(Debug, Clone, Copy)]
 pub struct Usage {
-    /// The moment.
     pub at: Instant,
-    /// CPU, user and system.
+    /// CPU seconds, user and system.
     pub cpu_s: f64,
-    /// Made dirty in files, see [`process::dirtied_bytes`].
+    /// See [`process::dirtied_bytes`].
     pub dirtied_bytes: u64,
 }
 
 impl Usage {
-    /// Until now.
+    /// The usage up to now.
     pub fn now(pids: &[u32]) -> Result<Self> {
         let cpu_s = process::cpu_seconds(pids)?.iter().sum();
         let mut dirtied_bytes = 0;
@@ -41,7 +40,7 @@ impl Usage {
         Ok(Self { at: Instant::now(), cpu_s, dirtied_bytes })
     }
 
-    /// Waits until they have come to rest, and returns what they had used when they did.
+    /// Waits until the processes are idle, and returns their usage at the moment when they became idle.
     pub async fn at_rest(pids: &[u32]) -> Result<Self> {
         let begun = Instant::now();
         let mut busy = Self::now(pids)?;
@@ -57,9 +56,9 @@ impl Usage {
     }
 }
 
-/// What the files below a folder take on the disk.
+/// Disk usage of the files in a folder and its subfolders.
 pub fn bytes_below(folder: &Path) -> Result<f64> {
-    /// The unit of `st_blocks`, whatever the file system's own is.
+    /// The unit of `st_blocks`, regardless of the file system's block size.
     const BLOCK: usize = 512;
     let mut bytes = 0.0;
     for entry in std::fs::read_dir(folder).with_context(|| format!("reading {}", folder.display()))? {
@@ -67,7 +66,7 @@ pub fn bytes_below(folder: &Path) -> Result<f64> {
         bytes += match entry.metadata() {
             Ok(about) if about.is_dir() => bytes_below(&entry.path())?,
             Ok(about) => to_f64(usize::try_from(about.blocks())? * BLOCK),
-            // A server that runs removes files.
+            // A running server may remove files meanwhile.
             Err(error) if error.kind() == ErrorKind::NotFound => 0.0,
             Err(error) => return Err(error).with_context(|| format!("reading {}", entry.path().display())),
         };

@@ -1,4 +1,4 @@
-//! What must be stored, and the comparison with what is, sensor by sensor. Talks to nobody.
+//! Computes which readings must be stored, and compares them with those that are, sensor by sensor.
 
 use std::collections::HashMap;
 
@@ -10,26 +10,26 @@ use crate::run::posts::Posts;
 use crate::run::readings::{Entry, Sensor};
 use crate::run::recorder::Outcome;
 
-/// Differences that are told one by one.
+/// Maximum number of differences that are described.
 const TOLD: usize = 10;
 
 /// A reading that was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Sent {
     time: i64,
-    /// Whether any POST that had it was acked; if not, it may be stored or not.
+    /// Whether a POST with this reading was acked. If not, it may be stored or not.
     acked: bool,
     fingerprint: u64,
 }
 
-/// Everything that was sent, by sensor: about 24 bytes a reading.
+/// All sent readings by sensor, about 24 bytes each.
 pub struct Expected {
     sensors: HashMap<String, Vec<Sent>>,
     found: Verified,
 }
 
 impl Expected {
-    /// Makes again what was sent.
+    /// Generates the sent readings again.
     pub fn replay(mut posts: Posts, outcomes: &[Outcome]) -> Result<Self> {
         let mut by_number: HashMap<Sensor, Vec<Sent>> = HashMap::new();
         for outcome in outcomes {
@@ -42,10 +42,10 @@ impl Expected {
         Ok(Self { sensors: sensors.collect(), found: Verified::default() }.settled())
     }
 
-    /// Each timestamp once, in order, and counted.
+    /// Sorts the readings, keeps each timestamp once, and counts.
     fn settled(mut self) -> Self {
         for sent in self.sensors.values_mut() {
-            // What was acked once counts as acked: it comes last of those that are alike.
+            // A reading that was acked once counts as acked; among equal ones, it sorts last.
             sent.sort_unstable();
             sent.reverse();
             sent.dedup_by_key(|sent| sent.time);
@@ -57,7 +57,7 @@ impl Expected {
         self
     }
 
-    /// Compares a sensor's readings, which are given in the order of time, with what must be there.
+    /// Compares the stored readings of a sensor, in time order, with the expected ones.
     pub fn compare(&mut self, sensor: &str, stored: &[(i64, u64)]) {
         self.found.stored += u64::try_from(stored.len()).unwrap_or(0);
         let sent = self.sensors.remove(sensor).unwrap_or_default();
@@ -90,7 +90,7 @@ impl Expected {
         rest.for_each(|sent| self.lost(sensor, sent));
     }
 
-    /// What was found, when all sensors that are stored have been compared: all others are not there.
+    /// The result, after all stored sensors were compared; all others are missing.
     pub fn end(mut self) -> Verified {
         let mut unseen: Vec<(String, Vec<Sent>)> = std::mem::take(&mut self.sensors).into_iter().collect();
         unseen.sort_unstable();
@@ -126,7 +126,7 @@ fn add(by_number: &mut HashMap<Sensor, Vec<Sent>>, entries: &[Entry], acked: boo
 mod tests {
     use super::*;
 
-    /// Three readings of a sensor, the last of which was sent and never acked; the first was sent twice.
+    /// Three readings of a sensor: the first was sent twice, the last was not acked.
     fn expected() -> Expected {
         let sent = |time, acked| Sent { time, acked, fingerprint: time.unsigned_abs() };
         let sensors =

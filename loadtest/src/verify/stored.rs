@@ -1,4 +1,4 @@
-//! Readings read back, answer by answer, and the counts that the server's summaries tell.
+//! Reads readings back, answer by answer, and the counts of the server's summaries.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -16,24 +16,24 @@ use crate::run::asking::encoded;
 use crate::run::random::hash;
 use crate::run::values::{bool_fingerprint, field_fingerprint, number_fingerprint, text_fingerprint};
 
-/// Readings in an answer: as many as a server gives at most, unless it is configured otherwise.
+/// Readings per answer: the server's default maximum.
 const LIMIT: usize = 100_000;
-/// How often a question is asked that is answered 503.
+/// Maximum attempts of a query that is answered with 503.
 const TRIES: usize = 30;
 
-/// Values by field, of those whose values are numbers: summaries are of these.
+/// Number of values by numeric field; only these have summaries.
 pub type Counts = BTreeMap<String, u64>;
 
-/// From the one to the other, in nanoseconds.
+/// A time range, in nanoseconds.
 #[derive(Debug, Clone, Copy)]
 pub struct Range {
-    /// The first.
+    /// Inclusive.
     pub from: i64,
-    /// After the last.
+    /// Exclusive.
     pub to: i64,
 }
 
-/// Who reads.
+/// Reads back from a server.
 pub struct Reader {
     address: String,
     db: String,
@@ -51,12 +51,11 @@ struct Line<'a> {
 }
 
 impl Reader {
-    /// Of a database.
     pub fn new(address: &str, db: &str, range: Range) -> Self {
         Self { address: address.to_owned(), db: db.to_owned(), range, connection: None }
     }
 
-    /// Compares all readings of a measurement, and returns how many values each field of numbers has.
+    /// Compares all readings of a measurement, and returns the number of values of each numeric field.
     pub async fn readings(&mut self, measurement: &str, expected: &mut Expected) -> Result<Counts> {
         let mut counts = Counts::new();
         let mut sensor = String::new();
@@ -86,7 +85,7 @@ impl Reader {
         Ok(counts)
     }
 
-    /// How many values each field of a measurement has by the server's summaries.
+    /// The number of values of each field of a measurement, by the server's summaries.
     pub async fn counts(&mut self, measurement: &str) -> Result<Counts> {
         let path = self.path("summary", measurement) + "&agg=count&group_by=*";
         let answer = self.ask(&path).await?;
@@ -111,7 +110,7 @@ impl Reader {
 
     async fn ask(&mut self, path: &str) -> Result<Answer> {
         for _ in 0..TRIES {
-            // The server closes a connection on which nothing came for a minute.
+            // The server closes idle connections (server.idle_timeout).
             let mut connection = match self.connection.take().filter(|connection| !connection.is_closed()) {
                 Some(connection) => connection,
                 None => Connection::open(&self.address).await?,
@@ -140,13 +139,13 @@ fn end_of(sensor: &str, of_sensor: &mut Vec<(i64, u64)>, expected: &mut Expected
     }
 }
 
-/// A reading's time and fingerprint; its fields are counted.
+/// The time and fingerprint of a reading. Counts its fields.
 fn reading(text: &str, counts: &mut Counts) -> Result<(i64, u64)> {
     let fields = Fields { counts };
     fields.deserialize(&mut serde_json::Deserializer::from_str(text)).with_context(|| format!("the reading {text}"))
 }
 
-/// Takes the fields of a reading as they come.
+/// Deserializes the fields of a reading one by one.
 struct Fields<'a> {
     counts: &'a mut Counts,
 }
@@ -186,7 +185,7 @@ impl<'de> Visitor<'de> for Fields<'_> {
     }
 }
 
-/// And whether it is a number.
+/// The fingerprint of a value, and whether it is a number.
 fn value_fingerprint(text: &str) -> Result<(u64, bool)> {
     Ok(match text.as_bytes().first() {
         Some(b'"') => (text_fingerprint(&serde_json::from_str::<String>(text)?), false),

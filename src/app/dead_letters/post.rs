@@ -1,4 +1,4 @@
-//! A POST over plain HTTP, and its answer: all that the command needs of a client.
+//! A minimal HTTP client, which sends a POST without TLS and reads the answer.
 
 use std::fmt;
 use std::io::{Read, Write};
@@ -8,42 +8,40 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
-/// Longest silence of a service; a flush takes as long as that.
+/// Maximum time without data from the service. It must be longer than a flush request may take.
 const TIMEOUT: Duration = Duration::from_secs(330);
-/// Most bytes of an answer that are read.
+/// Maximum number of bytes of an answer that are read.
 const ANSWER_BYTES: u64 = 1 << 20;
 
-/// A service, and who asks it.
+/// The address of a service, and the token for it.
 pub struct Target {
     host: String,
     token: Option<String>,
 }
 
-/// What it answers.
 #[derive(Debug)]
-pub struct Answer {
-    /// The status.
+pub struct PostAnswer {
     pub status: u16,
     /// The body.
     pub text: String,
 }
 
-impl fmt::Display for Answer {
+impl fmt::Display for PostAnswer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the service answers {}: {}", self.status, self.text.trim())
+        write!(f, "the service answered {}: {}", self.status, self.text.trim())
     }
 }
 
-/// A text as a parameter's value.
+/// Escapes a text for use as the value of a URL parameter.
 pub fn escaped(text: &str) -> String {
     utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
 }
 
 impl Target {
-    /// From `http://HOST:PORT`.
+    /// Parses `http://HOST:PORT`.
     pub fn parse(url: &str, token: Option<&str>) -> anyhow::Result<Self> {
         let Some(host) = url.strip_prefix("http://") else {
-            bail!("{url:?}: http://HOST:PORT is wanted; of a service with TLS the plain listener on its own machine");
+            bail!("{url:?}: expected http://HOST:PORT; if it has TLS, use its plain listener on its own machine");
         };
         let host = host.trim_end_matches('/');
         let is_port = |port: &str| !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
@@ -53,20 +51,20 @@ impl Target {
         };
         let is_plain = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic());
         if host.contains(['/', '?', '#', '@']) || !is_plain(&host) {
-            bail!("{url:?}: http://HOST:PORT is wanted, and no more");
+            bail!("{url:?}: expected http://HOST:PORT and nothing else");
         }
         if token.is_some_and(|token| !is_plain(token)) {
-            bail!("the token has characters that none has");
+            bail!("the token contains characters that are not allowed in tokens");
         }
         Ok(Self { host, token: token.map(str::to_owned) })
     }
 
-    /// Sends it and reads the answer, on a connection of its own.
-    pub fn post(&self, path: &str, body: &[u8]) -> anyhow::Result<Answer> {
-        self.exchange(path, body).with_context(|| format!("asking http://{}", self.host))
+    /// Sends the request and reads the answer, on a new connection.
+    pub fn post(&self, path: &str, body: &[u8]) -> anyhow::Result<PostAnswer> {
+        self.exchange(path, body).with_context(|| format!("sending to http://{}", self.host))
     }
 
-    fn exchange(&self, path: &str, body: &[u8]) -> anyhow::Result<Answer> {
+    fn exchange(&self, path: &str, body: &[u8]) -> anyhow::Result<PostAnswer> {
         let address = self.host.to_socket_addrs()?.next().context("the host has no address")?;
         let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(10))?;
         stream.set_read_timeout(Some(TIMEOUT))?;
@@ -78,7 +76,7 @@ impl Target {
             authorization.unwrap_or_default(),
             body.len()
         );
-        // It may answer, and close, before it has read all: the answer counts.
+        // The service may answer and close before it has read everything. Then sending fails, but the answer counts.
         let sent = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body));
         let mut answer = Vec::new();
         let read = stream.take(ANSWER_BYTES).read_to_end(&mut answer);
@@ -87,10 +85,10 @@ impl Target {
         let Some(status) = status else {
             sent?;
             read?;
-            bail!("the answer is none of HTTP");
+            bail!("the answer is not HTTP/1.1");
         };
         let text = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body).to_owned();
-        Ok(Answer { status, text })
+        Ok(PostAnswer { status, text })
     }
 }
 

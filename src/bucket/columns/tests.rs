@@ -1,4 +1,4 @@
-//! What is packed comes back, every value to the bit; what is no set is an error, whatever it is.
+//! Tests that packed columns decode to the same values, bit for bit, and that invalid bytes are always an error.
 
 use proptest::prelude::*;
 
@@ -18,7 +18,7 @@ fn values() -> impl Strategy<Value = Value> {
     ]
 }
 
-/// A column in which neighbours are often of one kind.
+/// A column in which neighboring cells often have the same kind.
 fn column(count: usize) -> impl Strategy<Value = Vec<Cell>> {
     let run = (prop::option::weighted(0.8, values()), values(), 1..9_usize);
     prop::collection::vec(run, 1..8).prop_map(move |runs| {
@@ -53,7 +53,7 @@ proptest! {
 
     #[test]
     fn what_is_packed_comes_back(set in sets()) {
-        // Values are equal when all their bits are.
+        // Values are equal only if all their bits are.
         prop_assert_eq!(&unpack(&packed(&set), set.1.len()), &Ok(set.clone()));
         let one_more = unpack(&packed(&set), set.1.len() + 1);
         prop_assert!(set.0.is_empty() || one_more.is_err(), "of another number of columns");
@@ -89,18 +89,18 @@ proptest! {
 fn a_claim_of_more_than_there_is_takes_no_memory() {
     let mut many = Vec::new();
     put_varint(&mut many, u64::MAX);
-    assert!(matches!(unpack(&many, 1), Err(Damage::Large { readings: u64::MAX, columns: 1 })));
-    // A run of empty cells takes two bytes, so many columns of many readings could take the square of the bytes.
+    assert!(matches!(unpack(&many, 1), Err(ColumnsDamage::Large { readings: u64::MAX, columns: 1 })));
+    // A run of empty cells takes few bytes, so the decoded cells could number the square of the bytes.
     let cells = vec![None; 5000];
     let columns = vec![&*cells; 5000];
     let times: Vec<i64> = (0..5000).collect();
     let wide = pack(&times, columns.into_iter());
-    assert!(matches!(unpack(&wide, 5000), Err(Damage::Large { readings: 5000, columns: 5000 })));
+    assert!(matches!(unpack(&wide, 5000), Err(ColumnsDamage::Large { readings: 5000, columns: 5000 })));
     assert!(unpack(&wide, usize::MAX).is_err());
     assert!(unpack_own(&wide, 5000).is_ok(), "it never left the process");
     let mut run = pack(&[1, 2, 3], std::iter::empty());
     put_varint(&mut run, u64::MAX);
-    assert_eq!(unpack(&run, 1), Err(Damage::Unknown { what: "a run of cells", found: u64::MAX }));
+    assert_eq!(unpack(&run, 1), Err(ColumnsDamage::Unknown { what: "a run of cells", found: u64::MAX }));
 }
 
 #[test]

@@ -1,17 +1,17 @@
-//! Against an oracle that has no line in common: a binary number as a row of digits.
+//! Tests exact sums against an independent oracle: binary numbers as rows of digits.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// What is added to a sum.
+/// An addend of a sum.
 #[derive(Debug, Clone, Copy)]
 enum Addend {
     Double(f64),
     Integer(i128),
 }
 
-/// A number of units of 2^-1074 by its binary digits, the lowest first; a digit may be any number until it is carried.
+/// An integer in units of 2^-1074 as binary digits, lowest first; before carrying, a digit may be any integer.
 struct Digits(Vec<i64>);
 
 impl Digits {
@@ -34,7 +34,7 @@ impl Digits {
         Self(digits)
     }
 
-    /// Whether it is below zero; and its magnitude's digits, carried.
+    /// Whether the number is negative, and the digits of its magnitude after carrying.
     fn carried(&self) -> (bool, Vec<bool>) {
         let carry = |sign: i64| {
             let mut over = 0;
@@ -54,7 +54,7 @@ impl Digits {
         }
     }
 
-    /// What it rounds to, as an odd number (or zero) and an exponent, and what that leaves.
+    /// Rounds to an odd integer (or zero) and an exponent, and subtracts the result.
     fn round(&mut self) -> (i64, i32) {
         let (is_negative, digits) = self.carried();
         let Some(top) = digits.iter().rposition(|digit| *digit) else { return (0, 0) };
@@ -77,10 +77,10 @@ fn expected(addends: &[Addend]) -> Vec<(i64, i32)> {
     std::iter::from_fn(|| Some(digits.round()).filter(|part| part.0 != 0)).collect()
 }
 
-/// All parts of a sum, the one that it is rounded to first.
+/// All parts of a sum, starting with the rounded sum.
 fn parts(sum: &ExactSum) -> Vec<(i64, i32)> {
     let (rounded, rest) = sum.parts();
-    let first = Part::of_double(rounded, 0).into_iter();
+    let first = SumPart::of_double(rounded, 0).into_iter();
     first.chain(rest.parts()).map(|part| (part.significand(), part.exponent())).collect()
 }
 
@@ -145,7 +145,7 @@ proptest! {
             united.add_sum(&part);
             let (rounded, rest) = part.parts();
             let doubles: Vec<f64> = rest.doubles(rounded).collect();
-            let read = Rest::of_doubles(rounded, doubles.into_iter());
+            let read = SumRest::of_doubles(rounded, doubles.into_iter());
             prop_assert_eq!(read.as_ref(), Some(&rest), "as doubles");
             stored.add_sum(&ExactSum::of_rounded(rounded, &rest));
         }
@@ -177,10 +177,10 @@ fn beyond_the_range_of_doubles_the_exact_sum_is_kept() {
     (0..4).for_each(|_| read.add(-f64::MAX));
     assert_eq!(
         read.parts(),
-        ExactSum::of_rounded(f64::MAX, &Rest::of_doubles(f64::MAX, [5e-324].into_iter()).unwrap()).parts()
+        ExactSum::of_rounded(f64::MAX, &SumRest::of_doubles(f64::MAX, [5e-324].into_iter()).unwrap()).parts()
     );
     read.add(-f64::MAX);
-    assert_eq!(read.parts(), (5e-324, Rest::default()));
+    assert_eq!(read.parts(), (5e-324, SumRest::default()));
 }
 
 #[test]
@@ -196,7 +196,7 @@ fn halfway_goes_to_the_even_one_and_a_bit_below_decides() {
 fn what_is_not_finite_is_added_as_doubles_are() {
     let of = |values: &[f64]| sum(&values.iter().map(|v| Addend::Double(*v)).collect::<Vec<_>>());
     let (infinite, undefined) = (of(&[1.0, f64::INFINITY, 2.0]), of(&[f64::INFINITY, f64::NEG_INFINITY]));
-    assert_eq!(infinite.parts(), (f64::INFINITY, Rest::default()));
+    assert_eq!(infinite.parts(), (f64::INFINITY, SumRest::default()));
     assert_ne!(infinite, of(&[f64::MAX, f64::MAX]), "whose rest is kept");
     assert!(undefined.rounded().is_nan());
     assert_eq!(undefined, of(&[f64::NAN]));
@@ -207,9 +207,9 @@ fn parts_that_no_sum_has_are_refused() {
     for (significand, exponent) in
         [(0, 0), (2, 0), (1, -1075), (1, 1076), ((1 << 53) + 1, 0), (i64::MIN, 0), (1, i32::MIN), (3, i32::MAX)]
     {
-        assert_eq!(Part::of(significand, exponent), None, "{significand} {exponent}");
+        assert_eq!(SumPart::of(significand, exponent), None, "{significand} {exponent}");
     }
     for doubles in [[0.0], [f64::NAN], [f64::INFINITY]] {
-        assert_eq!(Rest::of_doubles(1.0, doubles.into_iter()), None);
+        assert_eq!(SumRest::of_doubles(1.0, doubles.into_iter()), None);
     }
 }

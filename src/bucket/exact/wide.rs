@@ -1,15 +1,16 @@
-//! A sum of any doubles and integers in one number that is wide enough: slow, and rarely needed.
+//! A number wide enough for any sum of doubles and integers: slow, and rarely needed.
 
-use super::{BIAS, LEAST, Part};
+use super::{BIAS, LEAST, SumPart};
 
-/// Words of a wide sum: from 2^-1074 up to 2^1100, where a stored part may be, and 64 bits more for that many of them.
+/// 64-bit words of a wide sum: bits from 2^-1074 up to 2^1100, which covers every stored part, plus more than 64 bits
+/// of headroom for adding many of them.
 const WORDS: usize = 36;
 
-/// A whole number of units of 2^-1074, in two's complement, the lowest word first.
+/// An integer in units of 2^-1074, in two's complement, lowest word first.
 #[derive(Debug, Clone)]
 pub(super) struct Wide {
     words: [u64; WORDS],
-    /// What is not finite, added up: admission lets none in, a damaged document may have it.
+    /// The sum of non-finite values. Admission rejects them, but a damaged document may contain some.
     beyond: f64,
 }
 
@@ -22,7 +23,7 @@ impl Default for Wide {
 impl Wide {
     /// Adds `number * 2^(unit - BIAS)`.
     pub(super) fn add(&mut self, number: i128, unit: i32) {
-        // Below 2^-1074 there are only zeros.
+        // Bits below 2^-1074 are zero.
         let below = (LEAST - unit).max(0);
         let number = if below < 128 { number >> below } else { 0 };
         let at = (unit - LEAST).max(0).unsigned_abs();
@@ -43,14 +44,14 @@ impl Wide {
         self.add_beyond(other.beyond);
     }
 
-    /// Adds what is not finite.
+    /// Adds a non-finite value.
     pub(super) fn add_beyond(&mut self, value: f64) {
         let beyond = self.beyond + value;
-        // One not-a-number is as good as another.
+        // All NaNs count as one, so that equal sums have equal bits.
         self.beyond = if beyond.is_nan() { f64::NAN } else { beyond };
     }
 
-    /// What was added that is not finite; else zero.
+    /// The sum of the non-finite values; zero if there are none.
     pub(super) fn beyond(&self) -> f64 {
         self.beyond
     }
@@ -70,13 +71,13 @@ impl Wide {
         negated
     }
 
-    /// Takes what it rounds to, at 53 bits, out of it.
-    pub(super) fn take_part(&mut self) -> Option<Part> {
+    /// Rounds the number to 53 bits, and subtracts the result from it.
+    pub(super) fn take_part(&mut self) -> Option<SumPart> {
         let is_negative = self.words[WORDS - 1] >> 63 == 1;
         let size = if is_negative { self.negated() } else { self.clone() };
         let top = size.words.iter().rposition(|word| *word != 0)?;
         let bits = top * 64 + 63 - size.words[top].leading_zeros() as usize;
-        // The highest 63 bits, of which the last one tells of all below it: they round as the whole number does.
+        // The highest 63 bits. The lowest of them is set if any bit below is, so that they round like the whole number.
         let from = bits.saturating_sub(62);
         let (word, shift) = (from / 64, from % 64);
         let high = size.words.get(word + 1).copied().unwrap_or(0);
@@ -86,7 +87,7 @@ impl Wide {
         let highest = i128::from(highest as u64 & (u64::MAX >> 1)) | i128::from(below);
         let mut left = if is_negative { -highest } else { highest };
         let unit = i32::try_from(from).unwrap_or(0) + LEAST;
-        let part = Part::take(&mut left, unit - BIAS)?;
+        let part = SumPart::take(&mut left, unit - BIAS)?;
         self.add(-i128::from(part.significand), part.exponent + BIAS);
         Some(part)
     }

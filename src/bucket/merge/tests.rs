@@ -1,4 +1,4 @@
-//! The law against a plain map: merges alone, then whole writers racing on a simulated store.
+//! Tests merging against a plain map: single merges first, then racing writers on a simulated store.
 
 mod simulated;
 mod splits;
@@ -34,7 +34,7 @@ fn fields() -> impl Strategy<Value = Vec<(&'static str, Value)>> {
     (names, prop::collection::vec(values(), 3)).prop_map(|(names, values)| names.into_iter().zip(values).collect())
 }
 
-/// Times of few milliseconds at either end of an hour, so that they meet often.
+/// Times from few milliseconds at either end of an hour, so that they collide often.
 fn times() -> impl Strategy<Value = i64> {
     let within = prop_oneof![0..14_i64, 3_599_996..3_600_000_i64];
     (within, prop::sample::select(vec![0, 0, 1, 500_000, 999_999])).prop_map(|(ms, rest)| ms * MILLI_NS + rest)
@@ -52,7 +52,7 @@ fn caps() -> impl Strategy<Value = Caps> {
     })
 }
 
-/// Jobs of one or two merges, placed in an hour before, at or after the epoch.
+/// Jobs of one or two merges each.
 fn batches(jobs: usize) -> impl Strategy<Value = Vec<Vec<Vec<Given>>>> {
     prop::collection::vec(prop::collection::vec(rows(1..7), 1..=2), 0..jobs)
 }
@@ -72,7 +72,7 @@ fn roomy() -> Caps {
     Caps { max_readings: 3600, max_bytes: 1 << 20, hard_bytes: 4 << 20 }
 }
 
-/// Of a writer that is alone.
+/// The origin of rows from the only writer.
 fn at(stamp: Stamp) -> Origin {
     Origin { stamp, shared: false }
 }
@@ -89,7 +89,7 @@ fn bytes_of((time, fields): &Given) -> usize {
     reading_bytes(*time, fields.iter().map(|(name, value)| (*name, value)))
 }
 
-/// Merges of one log, each with a stamp of its own.
+/// A bucket after merges from one WAL, each with its own stamp.
 fn merged(merges: &[Vec<Given>], caps: &Caps) -> (Bucket, Vec<Applied>) {
     let mut bucket = Bucket::default();
     let applied = (1..).zip(merges).map(|(stamp, rows)| apply(&mut bucket, rows, caps, at(stamp)));
@@ -97,12 +97,12 @@ fn merged(merges: &[Vec<Given>], caps: &Caps) -> (Bucket, Vec<Applied>) {
     (bucket, applied)
 }
 
-/// Writes until nothing is left; every write has to go through.
+/// Writes until no write is pending; every write must succeed.
 fn store_all(store: &mut SimulatedStore, bucket: &mut Bucket) {
     loop {
         let groups = bucket.next_writes();
         if groups.is_empty() {
-            assert_eq!(union(bucket), union(&store.load()), "what needs no write is stored");
+            assert_eq!(union(bucket), union(&store.load()), "without pending writes everything is stored");
             return;
         }
         for group in groups {
@@ -200,7 +200,7 @@ proptest! {
 proptest! {
     #![proptest_config(cases(400))]
 
-    /// One writer; the network fails it in every way. The store ends as the model says, exactly.
+    /// One writer under every kind of network fault: the store ends up equal to the model.
     #[test]
     fn one_writer_stores_the_model(caps in caps(), mut batches in batches(8), hour in hours(), choices: Vec<u8>) {
         place(&mut batches, hour);
@@ -211,7 +211,7 @@ proptest! {
         prop_assert_eq!(union(&world.store.load()), model);
     }
 
-    /// Several writers race, each with a view as old as it may be.
+    /// Several writers race, each with an arbitrarily outdated view.
     #[test]
     fn racing_writers_lose_and_double_nothing(
         caps in caps(),
@@ -223,7 +223,7 @@ proptest! {
         race(caps, batches, choices);
     }
 
-    /// The same over few times and values, so that corrections and corrections of them abound.
+    /// Like the previous test, with few times and values, so that most writes are corrections.
     #[test]
     fn what_is_written_after_an_ack_wins(
         caps in caps(),
@@ -282,7 +282,7 @@ fn a_page_takes_exactly_its_cap_of_bytes() {
         assert_eq!(bucket.pages()[0].readings.len(), first, "{max_bytes} bytes");
         assert_eq!(bucket.pages()[0].readings.bytes(), first * one);
     }
-    // A reading larger than a page has a page to itself, and does not get in the way of others.
+    // A reading larger than a page gets a page of its own, and does not affect other readings.
     let large = [text(0, 10), text(MILLI_NS, 5000), text(2 * MILLI_NS, 10), text(3 * MILLI_NS, 10)];
     let (bucket, _) = merged(&[large.to_vec()], &Caps { max_bytes: 200, hard_bytes: 800, ..roomy() });
     let found: Vec<usize> = bucket.pages().iter().map(|page| page.readings.len()).collect();
@@ -318,7 +318,7 @@ fn a_resent_merge_never_runs_over_a_newer_correction() {
     let rows = [float(1, 1.0), float(2, 1.0)];
     let mut bucket = Bucket::default();
     apply(&mut bucket, &rows, &roomy(), at(5));
-    assert!(store.write(&bucket, &[0]), "it lands, but the answer is lost");
+    assert!(store.write(&bucket, &[0]), "the write is applied, but the answer is lost");
     let mut other = store.load();
     let correction = apply(&mut other, &[float(2, 9.0)], &roomy(), at(6));
     assert_eq!(correction.overwritten, 1);
@@ -327,14 +327,15 @@ fn a_resent_merge_never_runs_over_a_newer_correction() {
     let mut reloaded = store.load();
     let resent = apply(&mut reloaded, &rows, &roomy(), at(5));
     let expected = Applied { new: 1, duplicate: 1, ..Applied::default() };
-    assert_eq!(resent, expected, "the earlier try brought them, and one was corrected since");
+    assert_eq!(resent, expected, "the earlier attempt stored them, and one was corrected since");
     assert!(reloaded.next_writes().is_empty());
     let later = apply(&mut reloaded, &rows, &roomy(), at(7));
-    assert_eq!(later, Applied { duplicate: 1, overwritten: 1, ..Applied::default() }, "a new merge is a new word");
+    assert_eq!(later, Applied { duplicate: 1, overwritten: 1, ..Applied::default() }, "a new stamp overwrites");
 }
 
-/// A acked v=1, B acked v=2 and stored it, and A flushed: v=1 stood for good, and no fault was needed. And an equal value
-/// that was said later left nothing behind, so that somebody's older unflushed value won over it.
+/// Regression: instance A acked v=1, instance B acked v=2 and stored it, then A flushed, and v=1 was stored for good,
+/// without any fault. Also: a later write of an equal value did not store its stamp, so another instance's older
+/// unflushed value won over it.
 #[test]
 fn the_greater_stamp_wins_in_any_order_and_an_equal_value_counts_too() {
     let mut bucket = Bucket::default();
@@ -344,7 +345,7 @@ fn the_greater_stamp_wins_in_any_order_and_an_equal_value_counts_too() {
     let mut store = SimulatedStore::new(roomy());
     store_all(&mut store, &mut bucket);
     let equal = apply(&mut bucket, &[float(1, 2.0)], &roomy(), Origin { stamp: 40, shared: true });
-    assert_eq!((equal.duplicate, bucket.next_writes()), (1, vec![vec![0]]), "its stamp is to be written");
+    assert_eq!((equal.duplicate, bucket.next_writes()), (1, vec![vec![0]]), "its stamp must be written");
     store_all(&mut store, &mut bucket);
     let mut other = store.load();
     apply(&mut other, &[float(1, 3.0)], &roomy(), at(30));
@@ -363,7 +364,7 @@ fn of_lines_of_one_request_the_last_counts() {
     assert_eq!((again.new, union(&bucket)), (1, once), "and again at a replay");
 }
 
-/// What lies at or below the floor came from a log that nobody waited for any more.
+/// Rows at or below the floor come from a WAL that the floor no longer waited for.
 #[test]
 fn below_the_floor_only_what_is_absent_is_merged() {
     let mut bucket = Bucket::default();
@@ -381,9 +382,9 @@ fn below_the_floor_only_what_is_absent_is_merged() {
     assert!(bucket.pages()[0].readings.stamps().is_settled());
 }
 
-/// A log that came back below the floor lost against itself: of its value and its correction the first one stood, and of two
-/// fields that it had sent one after the other only the first was stored. Where the bucket had something else, one of
-/// several lines of one request was told as set aside, and the others were nowhere.
+/// Regression: a WAL that returned below the floor conflicted with itself. Of a value and its correction the first one
+/// was stored, and of two fields sent one after the other only the first. Where the bucket had other values, only one
+/// of several lines of a request was reported as set aside, and the others were lost.
 #[test]
 fn below_the_floor_what_one_log_says_of_a_time_is_merged_or_set_aside_together() {
     let mut bucket = Bucket::default();
@@ -405,8 +406,8 @@ fn stored_page(closed: bool, readings: Readings) -> StoredPage {
     StoredPage { number: 0, rev: 3, closed, has_overflow: false, readings, applied: Vec::new(), cut: false }
 }
 
-/// A page was inserted by itself, after the page before it was closed: where another instance deleted the bucket
-/// between the two, the page stood in the store without its page 0, and no query found it.
+/// Regression: a page was inserted by a separate write, after the write that closed the page before it. If another
+/// instance deleted the bucket between the two, the store had a page without page 0, which no query found.
 #[test]
 fn a_new_page_goes_with_a_compare_and_set_on_page_0() {
     let readings: Readings = [Reading { time: 0, fields: vec![("v".into(), Value::Float(1.0))] }].into_iter().collect();
@@ -419,11 +420,11 @@ fn a_new_page_goes_with_a_compare_and_set_on_page_0() {
     assert_eq!((bucket.pages()[0].rev(), bucket.pages()[1].rev()), (4, first_rev));
     assert!(bucket.next_writes().is_empty());
 
-    // Also where nothing of page 0 changes any more, and beside a write of a page that has no part in it.
+    // Also if page 0 itself does not change, and beside an independent write of another page.
     let caps = Caps { max_readings: 1, ..roomy() };
     let mut store = SimulatedStore::new(caps);
     let (mut bucket, _) = merged(&[(0..3).map(|i| float(i, 1.0)).collect()], &caps);
-    assert_eq!(bucket.next_writes(), [[0, 1, 2]], "a bucket that nobody has seen is inserted whole");
+    assert_eq!(bucket.next_writes(), [[0, 1, 2]], "a new bucket is inserted as one group");
     store_all(&mut store, &mut bucket);
     let rev = bucket.pages()[0].rev();
     apply(&mut bucket, &[float(1, 2.0), float(3, 1.0)], &caps, at(2));
@@ -433,7 +434,7 @@ fn a_new_page_goes_with_a_compare_and_set_on_page_0() {
     assert_eq!((bucket.pages()[0].rev(), union(&store.load()).len()), (rev + 1, 4));
 }
 
-/// A month-long backlog of a fast sensor's hour must not become one transaction that no deadline can hold.
+/// A large backlog of one hour must not become one transaction that cannot finish within the deadline.
 #[test]
 fn many_new_pages_are_inserted_in_groups_of_a_bounded_size() {
     let caps = Caps { max_readings: 1, ..roomy() };
@@ -467,7 +468,7 @@ fn a_field_changes_its_kind_amid_a_page() {
         apply(&mut bucket, &[(i, vec![("v", value.clone())])], &roomy(), at(i.unsigned_abs() + 1));
         check_summaries(&bucket.pages()[0].readings);
     }
-    // With the float gone the integers are exact again.
+    // Once the float is overwritten, the sum is an integer again.
     apply(&mut bucket, &[(3, vec![("v", Value::Integer(0))])], &roomy(), at(9));
     check_summaries(&bucket.pages()[0].readings);
     let (_, summary) = bucket.pages()[0].readings.summaries().next().expect("a number field");

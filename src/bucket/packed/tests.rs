@@ -1,4 +1,4 @@
-//! What is packed comes back: every value to the bit, in the order it was given.
+//! Tests that packed readings decode to the same values, bit for bit, in the same order.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A reading: how many places behind the one before it in the log, its time, its cells.
+/// A reading: the distance from the previous reading's stamp, the time, the cells.
 type Given = (u64, i64, Vec<(u16, Value)>);
 
 fn values() -> impl Strategy<Value = Value> {
@@ -36,7 +36,7 @@ fn pack(given: &[Given]) -> Packed {
     packed
 }
 
-/// What the readings say, with their places in the log.
+/// The readings with their stamps, times and cells as text.
 fn said(packed: &Packed, in_time_order: bool) -> Vec<(u64, i64, String)> {
     let mut unpacked = Unpacked::default();
     if in_time_order {

@@ -1,4 +1,4 @@
-//! Sets of readings against a plain map, and their bytes against the BSON specification.
+//! Tests sets of readings against a plain map, and their stored size against the BSON specification.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ fn text(len: usize) -> Value {
     Value::String("x".repeat(len).into())
 }
 
-/// A reading as the BSON specification lays it out, in an array at a five-digit index.
+/// A reading encoded by the BSON specification, as an array element with a five-digit index.
 fn as_bson(time: i64, fields: &Fields) -> Vec<u8> {
     fn element(out: &mut Vec<u8>, kind: u8, name: &str, value: &[u8]) {
         out.push(kind);
@@ -103,8 +103,8 @@ fn sets_are_equal_whatever_the_order_of_their_columns() {
     assert_ne!(set(&[a.clone(), ("b", Value::Float(0.0))]), set(&[a, ("b", Value::Float(-0.0))]));
 }
 
-/// Texts were counted with a quarter of their stored size, so that readings of long texts took
-/// up to four times the memory that the budget allowed for.
+/// Regression: texts were counted with a quarter of their stored size, so readings with long texts took up to four
+/// times the memory that the budget allowed.
 #[test]
 fn memory_counts_texts_in_full() {
     let mut set = Readings::default();
@@ -120,7 +120,7 @@ fn memory_counts_texts_in_full() {
     assert!(set.memory() < 10_000, "what was overwritten is not counted any more: {}", set.memory());
 }
 
-/// One thing that may happen to a set.
+/// One operation on a set.
 #[derive(Debug, Clone)]
 enum Step {
     Merge(BTreeMap<i64, Fields>),
@@ -185,7 +185,7 @@ fn check(set: &Readings, model: &BTreeMap<i64, BTreeMap<String, Value>>) {
     assert_eq!(summaries(set), summaries(&whole));
     let cells: usize = model.values().map(BTreeMap::len).sum();
     assert!(set.memory() >= set.len() * size_of::<i64>() + cells * size_of::<Value>() + set.texts);
-    // What was packed before a change must not be taken for what is there after it.
+    // A change must invalidate the packed bytes.
     let _ = set.packed();
     let again = set.clone().pack().unpack();
     assert_eq!(again, *set, "packed and unpacked it is the same");

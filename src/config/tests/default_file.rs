@@ -1,4 +1,4 @@
-//! `config/default.toml` against the code: the same keys, the same defaults, the same bounds.
+//! `config/default.toml` and the code have the same keys, defaults and bounds.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,8 +8,8 @@ use crate::clock::ClockBounds;
 use crate::config::units::{KIB, MIB, parse_duration, parse_size};
 use crate::config::*;
 
-/// What each key of the defaults expects, by giving each a date, which none accepts. A key that the
-/// code does not read would be missing here; one that the defaults lack would stop `resolve`.
+/// What each key of the default file expects. To find out, it sets each key to a date, which none accepts. A key that
+/// the code does not read is missing here; for one that the default file lacks, `resolve` panics.
 fn expectations() -> BTreeMap<&'static str, String> {
     let dated: Vec<String> = DEFAULT
         .lines()
@@ -23,13 +23,13 @@ fn expectations() -> BTreeMap<&'static str, String> {
     std::fs::write(&path, dated.join("\n")).unwrap();
     let problems = load(Some(&path), owned(&[]), &Overrides::default()).unwrap_err();
     let expectation = |problem: Problem| match problem.reason {
-        Reason::Invalid { key, fault: Fault::WrongType, expected, .. } => (key, expected),
+        ProblemReason::Invalid { key, fault: ValueFault::WrongType, expected, .. } => (key, expected),
         _ => panic!("{problem}"),
     };
     problems.into_iter().map(expectation).collect()
 }
 
-/// The keys of `config/default.toml` with their written values and the comment lines above them.
+/// The keys of `config/default.toml` with their values as written and the comment lines above them.
 fn documented() -> Vec<(String, &'static str, Vec<&'static str>)> {
     let (mut section, mut comment, mut found) = ("", Vec::new(), Vec::new());
     for line in DEFAULT.lines() {
@@ -94,7 +94,7 @@ fn bounds_are_inclusive_and_nothing_beyond_them_is_accepted() {
         bounded += 1;
         let is_refused = |value: &str| {
             let problems = load(None, owned(&[(&variable, value)]), &Overrides::default()).err().unwrap_or_default();
-            problems.iter().any(|problem| matches!(problem.reason, Reason::Invalid { .. }))
+            problems.iter().any(|problem| matches!(problem.reason, ProblemReason::Invalid { .. }))
         };
         assert!(!is_refused(low) && !is_refused(high), "{key}: {low} and {high} are allowed");
         for beyond in below_above {
@@ -151,7 +151,7 @@ fn the_defaults_are_these() {
             ack_timeout: seconds(15),
             database_share: 25,
         },
-        log: LogSettings {
+        wal: WalSettings {
             dir: "".into(),
             segment_bytes: 64 * MIB,
             budget_bytes: 10 * 1024 * MIB,
@@ -160,9 +160,9 @@ fn the_defaults_are_these() {
             horizon: seconds(7 * 24 * 3600),
         },
         clock: ClockBounds { tolerance: Duration::from_millis(250), max_offset: seconds(60) },
-        flush: FlushSettings { interval: seconds(60), quiet: seconds(5), flights: 2 },
+        flush: FlushSettings { interval: seconds(60), quiet: seconds(5), tasks: 2 },
         page: PageSettings { max_readings: 3600, max_bytes: MIB, hard_bytes: 4 * MIB },
-        hot: HotSettings { max_bytes: 256 * MIB },
+        memtable: MemtableSettings { max_bytes: 256 * MIB },
         sensors: SensorsSettings { recent: 10, write_interval: seconds(60), outlier_ttl: seconds(24 * 3600) },
         limits: LimitsSettings {
             body_bytes: 25 * MIB,
@@ -197,5 +197,5 @@ fn the_defaults_are_these() {
         telemetry: TelemetrySettings { log_level: "info".into(), log_format: LogFormat::Auto },
     };
     assert_eq!(Settings::default(), expected);
-    assert_eq!(load(None, owned(&[]), &Overrides::default()).unwrap(), expected);
+    assert_eq!(load(None, owned(&[]), &Overrides::default()).unwrap(), (expected, Vec::new()));
 }

@@ -1,21 +1,34 @@
-//! The layers together: what overrides what, and every class of problem.
+//! All layers together: which layer overrides which, and every class of problem.
 
 mod default_file;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
 use super::units::{GIB, KIB, MIB};
 use super::*;
 
-/// Loads a file of this text, these variables and these flags; problems as they are printed, with
-/// the folder of the file left out.
+/// Loads a file of this text, these variables and these flags. Problems are returned as printed, without the file's
+/// folder.
 fn load_all(file: &str, variables: &[(&str, &str)], flags: &Overrides) -> Result<Settings, Vec<String>> {
+    load_with_old_names(file, variables, flags).map(|(settings, _)| settings)
+}
+
+/// As [`load_all`], with the warnings about old names.
+fn load_with_old_names(
+    file: &str,
+    variables: &[(&str, &str)],
+    flags: &Overrides,
+) -> Result<(Settings, Vec<String>), Vec<String>> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("my.toml");
     std::fs::write(&path, file).unwrap();
-    let shown = |problem: Problem| problem.to_string().replace(&format!("{}/", folder.path().display()), "");
-    load(Some(&path), owned(variables), flags).map_err(|problems| problems.into_iter().map(shown).collect())
+    let shown = |text: String| text.replace(&format!("{}/", folder.path().display()), "");
+    let loaded = load(Some(&path), owned(variables), flags);
+    let (settings, renamed) =
+        loaded.map_err(|problems| Vec::from_iter(problems.iter().map(|problem| shown(problem.to_string()))))?;
+    Ok((settings, renamed.iter().map(|renamed| shown(renamed.to_string())).collect()))
 }
 
 fn owned(variables: &[(&str, &str)]) -> impl Iterator<Item = (String, String)> {
@@ -102,12 +115,12 @@ fn a_wrong_value_says_where_what_and_what_would_be_right() {
             "my.toml:1: flush.quiet = \"2ms\": out of bounds; expected a duration, 10ms to 10m".into(),
         ),
         (
-            "hot.max_bytes = '1 GiB'",
-            "my.toml:1: hot.max_bytes = \"1 GiB\": \"1 \" is not a whole number; expected a size, 1MiB to 1TiB".into(),
+            "memtable.max_bytes = '1 GiB'",
+            "my.toml:1: memtable.max_bytes = \"1 GiB\": \"1 \" is not a whole number; expected a size, 1MiB to 1TiB".into(),
         ),
         (
-            "hot.max_bytes = 1000",
-            "my.toml:1: hot.max_bytes = 1000: out of bounds; expected a size, 1MiB to 1TiB".into(),
+            "memtable.max_bytes = 1000",
+            "my.toml:1: memtable.max_bytes = 1000: out of bounds; expected a size, 1MiB to 1TiB".into(),
         ),
         (
             "auth.first_token = 'yes'",
@@ -177,10 +190,10 @@ fn an_unknown_variable_stops_the_start_when_it_must_be_ours() {
     let ours = "HOURGLASS_INGEST__SHRADS";
     check_variable(ours, "3", &[&format!("variable {ours}: names no key; did you mean HOURGLASS_INGEST__SHARDS?")]);
     check_variable("HOURGLASS_CLUSTER__SIZE", "3", &["variable HOURGLASS_CLUSTER__SIZE: names no key"]);
-    // One underscore too few, and the readings would go to the embedded store.
+    // If a variable with one underscore too few were ignored, the readings would go to the embedded store.
     let single = "HOURGLASS_STORE_URI";
     check_variable(single, "x", &[&format!("variable {single}: names no key; did you mean HOURGLASS_STORE__URI?")]);
-    // Set by orchestrators, by the tests, by others.
+    // Variables of orchestrators, of the tests, and of other programs.
     for foreign in ["HOURGLASS_PORT", "HOURGLASS_SERVICE_HOST", "HOURGLASS_TEST_MONGOD", "HOURGLASS_TEST_A__B", "X__Y"]
     {
         check_variable(foreign, "3", &[]);
@@ -208,13 +221,14 @@ fn files_that_cannot_be_read_or_are_no_toml_say_so() {
 
 #[test]
 fn all_problems_are_reported_at_once_in_the_order_of_the_layers() {
-    let file = "[page]\nmax_readings = 0\nmax_byte = 1\n\n[hot]\nmax_bytes = \"1X\"\n[server]\nlisten = \"0.0.0.0\"\n";
+    let file =
+        "[page]\nmax_readings = 0\nmax_byte = 1\n\n[memtable]\nmax_bytes = \"1X\"\n[server]\nlisten = \"0.0.0.0\"\n";
     let variables = [("HOURGLASS_PAGE__MAX_READINGS", "many"), ("HOURGLASS_NO__SUCH", "1")];
     let found = load_all(file, &variables, &with_store("redis://h")).unwrap_err();
     let starts = [
         "my.toml:2: page.max_readings = 0: out of bounds",
         "my.toml:3: unknown key page.max_byte; did you mean page.max_bytes?",
-        "my.toml:6: hot.max_bytes = \"1X\": unknown unit \"X\"",
+        "my.toml:6: memtable.max_bytes = \"1X\": unknown unit \"X\"",
         "my.toml:8: server.listen = \"0.0.0.0\": not an address and port",
         "variable HOURGLASS_NO__SUCH: names no key",
         "variable HOURGLASS_PAGE__MAX_READINGS: page.max_readings = \"many\": not a whole number",
@@ -230,19 +244,19 @@ fn all_problems_are_reported_at_once_in_the_order_of_the_layers() {
 fn relations_between_keys_hold() {
     check_file(
         "[page]\nmax_bytes = '2MiB'\nhard_bytes = '1MiB'",
-        &["my.toml:3: page.hard_bytes = 1MiB must not be below page.max_bytes = 2MiB"],
+        &["my.toml:3: page.hard_bytes (1MiB) must be at least page.max_bytes (2MiB)"],
     );
     check_file(
         "limits.body_bytes = '65MiB'",
-        &["my.toml:1: ingest.bytes_in_flight = half of it, 64MiB must not be below limits.body_bytes = 65MiB"],
+        &["my.toml:1: ingest.bytes_in_flight (half of it is 64MiB) must be at least limits.body_bytes (65MiB)"],
     );
     check_file(
         "query.limit_max = 10",
-        &["my.toml:1: query.limit_max = 10 must not be below query.limit_default = 1000"],
+        &["my.toml:1: query.limit_max (10) must be at least query.limit_default (1000)"],
     );
     let equal = "page.max_bytes = '2MiB'\npage.hard_bytes = '2MiB'\nquery.limit_max = 1000";
     assert!(load_all(equal, &[], &Overrides::default()).is_ok());
-    // A value that is wrong by itself is not compared.
+    // A value that is invalid on its own is not compared.
     let one = load_all("[page]\nmax_bytes = '3MiB'\nhard_bytes = '1KB'", &[], &Overrides::default()).unwrap_err();
     assert!(one.len() == 1 && one[0].contains("out of bounds"), "{one:?}");
 }
@@ -262,7 +276,7 @@ fn the_uri_may_come_from_a_file() {
     assert_eq!(uri(&by_file, &[], &none), from_file);
     assert_eq!(uri(&format!("{by_file}uri = 'embedded'"), &[], &none), from_file, "the default beside it");
     assert_eq!(uri("store.uri = 'mongodb://a'", &[("HOURGLASS_STORE__URI_FILE", secret)], &none), from_file);
-    // The higher layer counts, and so a flag can lead away from the file.
+    // The higher layer wins, so a flag can override the file.
     assert_eq!(uri(&by_file, &[], &with_store("embedded")), Ok("embedded".into()));
     assert_eq!(uri(&by_file, &[("HOURGLASS_STORE__URI", "mongodb://b")], &none), Ok("mongodb://b".into()));
     assert_eq!(uri(&by_file, &[("HOURGLASS_STORE__URI_FILE", "")], &none), Ok("embedded".into()));
@@ -318,4 +332,43 @@ fn no_problem_shows_credentials() {
             assert!(!shown.contains("user:pw"), "{file}: {shown}");
         }
     }
+}
+
+#[test]
+fn an_old_name_of_a_key_works_and_is_told_with_the_new_one() {
+    let file = "[log]\ndir = \"/var/log\"\ncompress = false\n[flush]\nflights = 3\n";
+    let variables = [("HOURGLASS_HOT__MAX_BYTES", "64MiB")];
+    let (settings, told) = load_with_old_names(file, &variables, &Overrides::default()).unwrap();
+    assert_eq!(settings.wal.dir, Path::new("/var/log"));
+    assert!(!settings.wal.compress);
+    assert_eq!((settings.flush.tasks, settings.memtable.max_bytes), (3, 64 * MIB));
+    let next = |old: &str| format!("; the next version will not accept {old}");
+    let expected = [
+        format!("my.toml:5: warning: flush.flights is now named flush.tasks{}", next("flush.flights")),
+        format!("my.toml:2: warning: log.dir is now named wal.dir{}", next("log.dir")),
+        format!("my.toml:3: warning: log.compress is now named wal.compress{}", next("log.compress")),
+        format!(
+            "variable HOURGLASS_HOT__MAX_BYTES: warning: hot.max_bytes is now named memtable.max_bytes{}",
+            next("hot.max_bytes")
+        ),
+    ];
+    assert_eq!(BTreeSet::from_iter(told), BTreeSet::from(expected));
+
+    // A higher layer overrides it by either name.
+    let variables = [("HOURGLASS_WAL__DIR", "/new")];
+    let settings = load_all("[log]\ndir = \"/old\"\n", &variables, &Overrides::default()).unwrap();
+    assert_eq!(settings.wal.dir, Path::new("/new"));
+    let variables = [("HOURGLASS_LOG__DIR", "/old")];
+    let settings = load_all("[wal]\ndir = \"/new\"\n", &variables, &Overrides::default()).unwrap();
+    assert_eq!(settings.wal.dir, Path::new("/old"));
+}
+
+#[test]
+fn both_names_of_a_key_in_one_layer_are_a_problem() {
+    let problem = "log.dir is the old name of wal.dir, and both are set; keep wal.dir";
+    check_file("[log]\ndir = \"/a\"\n[wal]\ndir = \"/b\"\n", &[&format!("my.toml:2: {problem}")]);
+    check_file("[wal]\ndir = \"/b\"\n[log]\ndir = \"/a\"\n", &[&format!("my.toml:4: {problem}")]);
+    let variables = [("HOURGLASS_WAL__DIR", "/b"), ("HOURGLASS_LOG__DIR", "/a")];
+    let found = load_all("", &variables, &Overrides::default()).unwrap_err();
+    assert_eq!(found, [format!("variable HOURGLASS_LOG__DIR: {problem}")]);
 }

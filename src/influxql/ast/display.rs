@@ -1,4 +1,4 @@
-//! Statements and expressions as text.
+//! Prints statements and expressions.
 
 use std::fmt::{self, Display, Formatter, Write};
 
@@ -6,11 +6,11 @@ use super::super::civil;
 use super::super::duration;
 use super::super::lexer::needs_quotes;
 use super::{
-    Column, Counted, Expr, Fill, KeyFilter, Listing, Literal, Measurement, MeasurementName, NewPolicy, Operator, Order,
-    Select, Source, Statement, WildcardKind,
+    CardinalityOf, Expr, Fill, FromSource, KeyFilter, Listing, Literal, Measurement, MeasurementName, NewPolicy,
+    Operator, OrderBy, Select, SelectColumn, Statement, WildcardKind,
 };
 
-/// An identifier, quoted when it has to be.
+/// An identifier, quoted if necessary.
 pub(super) struct Identifier<'a>(pub(super) &'a str);
 
 impl Display for Identifier<'_> {
@@ -36,7 +36,7 @@ fn regex(f: &mut Formatter<'_>, pattern: &str) -> fmt::Result {
     write!(f, "/{}/", pattern.replace('/', "\\/"))
 }
 
-/// Items with commas between.
+/// Writes items separated by commas.
 fn list<T: Display>(f: &mut Formatter<'_>, items: impl IntoIterator<Item = T>) -> fmt::Result {
     for (index, item) in items.into_iter().enumerate() {
         write!(f, "{}{item}", if index == 0 { "" } else { ", " })?;
@@ -50,7 +50,7 @@ impl Display for Literal {
             Literal::Integer(value) => write!(f, "{value}"),
             Literal::Unsigned(value) => write!(f, "{value}"),
             Literal::Number(value) => {
-                // InfluxDB always prints three places. Where they are not the whole number, all are printed.
+                // InfluxDB always prints three decimal places. All are printed if three would change the number.
                 let short = format!("{value:.3}");
                 if short.parse() == Ok(*value) { f.write_str(&short) } else { write!(f, "{value}") }
             }
@@ -85,7 +85,7 @@ impl Display for Expr {
                 f.write_char(')')
             }
             Expr::Call { name, args } => {
-                // A keyword in itself, but the one that may be called.
+                // `distinct` is a keyword, but as a function name it is not quoted.
                 if name == "distinct" { f.write_str(name) } else { Identifier(name).fmt(f) }?;
                 f.write_char('(')?;
                 list(f, args)?;
@@ -99,8 +99,8 @@ impl Display for Expr {
     }
 }
 
-/// The sign and the rest of a right operand that was written with one. The parser makes a product of it (`-a` is
-/// `-1 * a`), and behind an operator that binds as tightly such a product is only read back by its sign.
+/// The sign and the operand of a right operand that was written with a sign. The parser turns `-a` into `-1 * a`; after
+/// an operator that binds at least as tightly, only the form with the sign parses to the same tree.
 fn sign(before: Operator, right: &Expr) -> Option<(char, &Expr)> {
     let Expr::Binary { operator, left, right } = right else { return None };
     match **left {
@@ -111,7 +111,7 @@ fn sign(before: Operator, right: &Expr) -> Option<(char, &Expr)> {
     }
 }
 
-impl Display for Column {
+impl Display for SelectColumn {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         self.expr.fmt(f)?;
         optional(f, " AS ", self.alias.as_deref())
@@ -137,16 +137,16 @@ impl Display for Measurement {
     }
 }
 
-impl Display for Source {
+impl Display for FromSource {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
-            Source::Measurement(measurement) => measurement.fmt(f),
-            Source::Subquery(select) => write!(f, "({select})"),
+            FromSource::Measurement(measurement) => measurement.fmt(f),
+            FromSource::Subquery(select) => write!(f, "({select})"),
         }
     }
 }
 
-impl Display for Order {
+impl Display for OrderBy {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         if let Some(field) = &self.field {
             write!(f, "{} ", Identifier(field))?;
@@ -190,7 +190,7 @@ fn optional(f: &mut Formatter<'_>, before: &str, name: Option<&str>) -> fmt::Res
     name.map_or(Ok(()), |name| write!(f, "{before}{}", Identifier(name)))
 }
 
-fn sources(f: &mut Formatter<'_>, sources: &[Source]) -> fmt::Result {
+fn sources(f: &mut Formatter<'_>, sources: &[FromSource]) -> fmt::Result {
     if sources.is_empty() {
         return Ok(());
     }
@@ -235,14 +235,14 @@ impl Display for KeyFilter {
     }
 }
 
-impl Display for Counted {
+impl Display for CardinalityOf {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Counted::Measurements => "MEASUREMENT",
-            Counted::Series => "SERIES",
-            Counted::TagKeys => "TAG KEY",
-            Counted::TagValues => "TAG VALUES",
-            Counted::FieldKeys => "FIELD KEY",
+            CardinalityOf::Measurements => "MEASUREMENT",
+            CardinalityOf::Series => "SERIES",
+            CardinalityOf::TagKeys => "TAG KEY",
+            CardinalityOf::TagValues => "TAG VALUES",
+            CardinalityOf::FieldKeys => "FIELD KEY",
         })
     }
 }
@@ -264,7 +264,7 @@ impl Display for NewPolicy {
 }
 
 impl Listing {
-    /// `between` stands behind the sources: what the statement has of its own.
+    /// Writes the clauses. `between` follows the sources: the clause that only this statement has.
     fn write(&self, f: &mut Formatter<'_>, between: Option<String>, dimensions: &[Expr]) -> fmt::Result {
         optional(f, " ON ", self.database.as_deref())?;
         sources(f, &self.sources)?;

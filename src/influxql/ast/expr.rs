@@ -1,14 +1,14 @@
-//! Expressions.
+//! The syntax tree of expressions.
 
 /// An expression of any clause.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Expr {
-    /// A field, a tag or `time`. Segments written with dots are joined.
+    /// A field, a tag or `time`. Segments separated by dots are joined into one name.
     Reference {
         /// Its name.
         name: String,
-        /// `::kind`
-        kind: Option<Kind>,
+        /// `::kind`, if stated.
+        kind: Option<ReferenceKind>,
     },
     /// A constant.
     Literal(Literal),
@@ -21,7 +21,7 @@ pub enum Expr {
         /// The right side.
         right: Box<Expr>,
     },
-    /// `(…)`, kept so that what is printed says the same.
+    /// `(…)`, kept so that the expression prints as it was written.
     Paren(Box<Expr>),
     /// `name(args…)`, the name in lower case.
     Call {
@@ -41,7 +41,7 @@ pub enum Expr {
 pub enum Literal {
     /// `1`
     Integer(i64),
-    /// An integer above the signed ones.
+    /// An integer above `i64::MAX`.
     Unsigned(u64),
     /// `1.5`
     Number(f64),
@@ -53,14 +53,14 @@ pub enum Literal {
     Duration(i64),
     /// `/pattern/`
     Regex(String),
-    /// A point in time in nanoseconds. No text parses to it: it comes of folding, such as of `now() - 1h`, and is
-    /// wide enough for every year that can be written.
+    /// A point in time in nanoseconds. No text parses to it: folding makes it, for example of `now() - 1h`. `i128`
+    /// holds every year that can be written.
     Time(i128),
 }
 
-/// What a reference is said to be.
+/// The stated type of a reference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum ReferenceKind {
     /// A float field.
     Float,
     /// An integer field.
@@ -77,7 +77,7 @@ pub enum Kind {
     Tag,
 }
 
-/// What a wildcard stands for.
+/// What a wildcard expands to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WildcardKind {
     /// Fields and tags.
@@ -88,7 +88,7 @@ pub enum WildcardKind {
     Tag,
 }
 
-/// Operators, the loosest first.
+/// Binary operators, from the loosest to the tightest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names say it")]
 pub enum Operator {
@@ -113,7 +113,7 @@ pub enum Operator {
 }
 
 impl Operator {
-    /// How tightly it binds. All operators bind to the left.
+    /// How tightly it binds. All operators are left-associative.
     pub(in super::super) fn precedence(self) -> u8 {
         match self {
             Operator::Or => 1,
@@ -124,13 +124,13 @@ impl Operator {
         }
     }
 
-    /// Whether it says yes or no.
+    /// Whether the result is a boolean.
     #[must_use]
     pub fn is_boolean(self) -> bool {
         self.precedence() < 4
     }
 
-    /// As it is written. `==` is `=`, `<>` is `!=`.
+    /// The operator's text; `==` prints as `=`, `<>` as `!=`.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -156,30 +156,30 @@ impl Operator {
     }
 }
 
-impl Kind {
-    /// As it is written.
+impl ReferenceKind {
+    /// The kind's text.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
-            Kind::Float => "float",
-            Kind::Integer => "integer",
-            Kind::Unsigned => "unsigned",
-            Kind::String => "string",
-            Kind::Boolean => "boolean",
-            Kind::Field => "field",
-            Kind::Tag => "tag",
+            ReferenceKind::Float => "float",
+            ReferenceKind::Integer => "integer",
+            ReferenceKind::Unsigned => "unsigned",
+            ReferenceKind::String => "string",
+            ReferenceKind::Boolean => "boolean",
+            ReferenceKind::Field => "field",
+            ReferenceKind::Tag => "tag",
         }
     }
 }
 
 impl Expr {
-    /// A reference of no stated kind.
+    /// A reference without a kind.
     #[must_use]
     pub fn reference(name: &str) -> Self {
         Expr::Reference { name: name.to_owned(), kind: None }
     }
 
-    /// `left operator right`
+    /// The expression `left operator right`.
     #[must_use]
     pub fn binary(operator: Operator, left: Expr, right: Expr) -> Self {
         Expr::Binary { operator, left: Box::new(left), right: Box::new(right) }
@@ -196,7 +196,7 @@ impl Expr {
             }
     }
 
-    /// Whether it is the reference `time`, in any case of its letters.
+    /// Whether it is the reference `time`, in upper or lower case.
     #[must_use]
     pub fn is_time(&self) -> bool {
         matches!(self, Expr::Reference { name, .. } if name.eq_ignore_ascii_case("time"))

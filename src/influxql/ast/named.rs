@@ -1,9 +1,9 @@
-//! What a statement names somewhere in it: regular expressions, and databases.
+//! The regular expressions and databases that a statement names.
 
-use super::{Expr, KeyFilter, Listing, Literal, Measurement, MeasurementName, Select, Source, Statement};
+use super::{Expr, FromSource, KeyFilter, Listing, Literal, Measurement, MeasurementName, Select, Statement};
 
 impl Statement {
-    /// The texts of its regular expressions, in any order; one that stands in it twice may come twice.
+    /// The texts of its regular expressions, in any order; duplicates are possible.
     #[must_use]
     pub fn patterns(&self) -> Vec<&str> {
         let mut found = Vec::new();
@@ -38,7 +38,8 @@ impl Statement {
 }
 
 impl Statement {
-    /// The databases that it reads: each measurement's of a SELECT and the one of a list, `None` for the request's.
+    /// Passes the databases that the statement reads to `take`: one per measurement of a SELECT, or that of a listing;
+    /// `None` means the request's.
     pub fn each_database(&self, take: &mut impl FnMut(Option<&str>)) {
         match self {
             Self::Select(select) => databases_of(select, take),
@@ -57,8 +58,8 @@ impl Statement {
 fn databases_of(select: &Select, take: &mut impl FnMut(Option<&str>)) {
     for source in &select.sources {
         match source {
-            Source::Measurement(measurement) => take(measurement.database.as_deref()),
-            Source::Subquery(inner) => databases_of(inner, take),
+            FromSource::Measurement(measurement) => take(measurement.database.as_deref()),
+            FromSource::Subquery(inner) => databases_of(inner, take),
         }
     }
 }
@@ -74,11 +75,11 @@ fn of_listing<'a>(listing: &'a Listing, found: &mut Vec<&'a str>) {
     listing.condition.iter().for_each(|condition| of_expr(condition, found));
 }
 
-fn of_sources<'a>(sources: &'a [Source], found: &mut Vec<&'a str>) {
+fn of_sources<'a>(sources: &'a [FromSource], found: &mut Vec<&'a str>) {
     for source in sources {
         match source {
-            Source::Measurement(measurement) => of_measurement(measurement, found),
-            Source::Subquery(select) => of_select(select, found),
+            FromSource::Measurement(measurement) => of_measurement(measurement, found),
+            FromSource::Subquery(select) => of_select(select, found),
         }
     }
 }

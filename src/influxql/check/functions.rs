@@ -1,12 +1,12 @@
-//! The functions: how many arguments each takes and of what kind.
+//! Checks function calls: how many arguments each function takes, and of what kind.
 
 use super::super::ast::{Expr, Literal};
 use super::super::conditions::kind_name;
 use super::super::duration;
 use super::super::error::StatementError;
-use super::{Check, Columns};
+use super::{Check, ColumnKinds};
 
-/// Functions of single values. They stand anywhere and aggregate nothing.
+/// Functions of single values. They are allowed anywhere and aggregate nothing.
 const MATH: [&str; 18] = [
     "abs", "sin", "cos", "tan", "asin", "acos", "atan", "atan2", "exp", "log", "ln", "log2", "log10", "sqrt", "pow",
     "floor", "ceil", "round",
@@ -46,7 +46,7 @@ fn integer(arg: &Expr) -> Option<i64> {
     }
 }
 
-/// A unit: a duration above zero. `not_one` is what to say of anything else.
+/// Checks a unit, which is a duration above zero. `not_one` makes the error for any other argument.
 fn unit(arg: Option<&Expr>, not_one: impl Fn(&str) -> String) -> Check<()> {
     match arg {
         Some(Expr::Literal(Literal::Duration(unit))) if *unit <= 0 => {
@@ -57,7 +57,7 @@ fn unit(arg: Option<&Expr>, not_one: impl Fn(&str) -> String) -> Check<()> {
     }
 }
 
-impl<'s> Columns<'s> {
+impl<'s> ColumnKinds<'s> {
     pub(super) fn call(&mut self, name: &'s str, args: &'s [Expr]) -> Check<()> {
         if is_math(name) {
             math_arguments(name, args)?;
@@ -123,7 +123,7 @@ impl<'s> Columns<'s> {
         }
     }
 
-    /// An argument that names fields.
+    /// Checks an argument that names fields.
     fn symbol(&mut self, name: &str, arg: &Expr) -> Check<()> {
         match arg {
             Expr::Reference { .. } => {}
@@ -192,14 +192,14 @@ impl<'s> Columns<'s> {
             if !matches!(tag, Expr::Reference { .. }) {
                 return fault(format!("only fields or tags are allowed in {name}(), found {tag}"));
             }
-            // It is a column of its own, unless the rows are written somewhere, where it stays a tag.
+            // A tag becomes a column, except with INTO, where it stays a tag.
             self.bare |= !self.into;
         }
         self.top_bottom = Some(name);
         Ok(())
     }
 
-    /// The first argument of a function that goes from row to row: with windows an aggregate, else a field.
+    /// Checks the first argument of a transformation: an aggregate if there are windows, else a field.
     fn over_windows(&mut self, name: &str, arg: &'s Expr) -> Check<()> {
         self.only_selectors = false;
         match arg {
@@ -222,7 +222,7 @@ impl<'s> Columns<'s> {
         }
     }
 
-    /// The averages and indices of chart readers: a period, a time to hold and a way to warm up.
+    /// Checks a technical-analysis function: a period, a hold period and a warm-up type.
     fn technical(&mut self, name: &str, args: &'s [Expr], most: usize) -> Check<()> {
         between(name, 2, most, args)?;
         match integer(&args[1]) {

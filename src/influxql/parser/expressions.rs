@@ -1,12 +1,12 @@
-//! Expressions: operators by precedence, operands, calls.
+//! Parses expressions: operators by precedence, operands, calls.
 
-use super::super::ast::{Expr, Kind, Literal, Operator, WildcardKind};
+use super::super::ast::{Expr, Literal, Operator, ReferenceKind, WildcardKind};
 use super::super::duration;
 use super::super::error::ParseError;
-use super::super::token::{Lexeme, Token};
+use super::super::token::{Lexeme, TokenKind};
 use super::{MAX_HEIGHT, Parsed, Parser, invalid, parameter_name, unexpected};
 
-/// An expression and how many levels it has.
+/// An expression and the height of its tree.
 struct Tree {
     expr: Expr,
     height: usize,
@@ -48,7 +48,7 @@ impl Parser<'_, '_> {
         })
     }
 
-    /// Goes on from `left` over all operators that bind at least as tightly as `loosest`.
+    /// Precedence climbing: extends `left` by all following operators that bind at least as tightly as `loosest`.
     fn climb(&mut self, mut left: Tree, loosest: u8) -> Parsed<Tree> {
         loop {
             let lexeme = self.next();
@@ -79,63 +79,69 @@ impl Parser<'_, '_> {
     fn operand(&mut self) -> Parsed<Tree> {
         let lexeme = self.next();
         let literal = match lexeme.token {
-            Token::LeftParen => {
+            TokenKind::LeftParen => {
                 let inner = self.tree()?;
-                self.expect(Token::RightParen)?;
+                self.expect(TokenKind::RightParen)?;
                 return inner.over(|expr| Expr::Paren(Box::new(expr)));
             }
-            Token::Ident => return self.named(lexeme.text),
-            Token::Distinct => return self.distinct(),
-            Token::Mul => return self.wildcard(),
-            Token::Add | Token::Sub => return self.signed(lexeme.token == Token::Sub),
-            Token::String => Literal::String(lexeme.text),
-            Token::Number => number(&lexeme)?,
-            Token::Integer => integer(&lexeme)?,
-            Token::True => Literal::Boolean(true),
-            Token::False => Literal::Boolean(false),
-            Token::DurationValue => Literal::Duration(duration::parse(&lexeme.text).map_err(ParseError::Clause)?),
-            Token::Regex => Literal::Regex(self.checked_regex(lexeme)?),
-            Token::BoundParam => return Err(unbound(&lexeme)),
+            TokenKind::Ident => return self.named(lexeme.text),
+            TokenKind::Distinct => return self.distinct(),
+            TokenKind::Mul => return self.wildcard(),
+            TokenKind::Add | TokenKind::Sub => return self.signed(lexeme.token == TokenKind::Sub),
+            TokenKind::String => Literal::String(lexeme.text),
+            TokenKind::Number => number(&lexeme)?,
+            TokenKind::Integer => integer(&lexeme)?,
+            TokenKind::True => Literal::Boolean(true),
+            TokenKind::False => Literal::Boolean(false),
+            TokenKind::DurationValue => Literal::Duration(duration::parse(&lexeme.text).map_err(ParseError::Clause)?),
+            TokenKind::Regex => Literal::Regex(self.checked_regex(lexeme)?),
+            TokenKind::BoundParam => return Err(unbound(&lexeme)),
             _ => return Err(unexpected(&lexeme, &["identifier", "string", "number", "bool"])),
         };
         Ok(Expr::Literal(literal).into())
     }
 
-    /// What starts with a name: a call when a parenthesis follows at once, else a reference.
+    /// Parses what starts with a name: a call if a parenthesis follows immediately, else a reference.
     fn named(&mut self, name: String) -> Parsed<Tree> {
-        if self.accept_raw(Token::LeftParen) { self.call(&name) } else { self.reference(name).map(Tree::from) }
+        if self.accept_raw(TokenKind::LeftParen) { self.call(&name) } else { self.reference(name).map(Tree::from) }
     }
 
     fn reference(&mut self, first: String) -> Parsed<Expr> {
         let name = self.segments(Some(first))?.join(".");
-        let kind = if self.accept_raw(Token::DoubleColon) { Some(self.kind()?) } else { None };
+        let kind = if self.accept_raw(TokenKind::DoubleColon) { Some(self.kind()?) } else { None };
         Ok(Expr::Reference { name, kind })
     }
 
-    fn kind(&mut self) -> Parsed<Kind> {
-        const KINDS: [Kind; 5] = [Kind::Float, Kind::Integer, Kind::Unsigned, Kind::String, Kind::Boolean];
+    fn kind(&mut self) -> Parsed<ReferenceKind> {
+        const KINDS: [ReferenceKind; 5] = [
+            ReferenceKind::Float,
+            ReferenceKind::Integer,
+            ReferenceKind::Unsigned,
+            ReferenceKind::String,
+            ReferenceKind::Boolean,
+        ];
         let lexeme = self.raw();
         match lexeme.token {
-            Token::Field => Ok(Kind::Field),
-            Token::Tag => Ok(Kind::Tag),
-            Token::Ident => {
+            TokenKind::Field => Ok(ReferenceKind::Field),
+            TokenKind::Tag => Ok(ReferenceKind::Tag),
+            TokenKind::Ident => {
                 let kind = KINDS.into_iter().find(|kind| kind.as_str().eq_ignore_ascii_case(&lexeme.text));
                 let expected = ["float", "integer", "unsigned", "string", "boolean", "field", "tag"];
                 kind.ok_or_else(|| unexpected(&lexeme, &expected))
             }
-            // InfluxDB leaves one out when what stands there is no name.
+            // InfluxDB's message for a token that is not a name lacks `unsigned`.
             _ => Err(unexpected(&lexeme, &["float", "integer", "string", "boolean", "field", "tag"])),
         }
     }
 
     fn wildcard(&mut self) -> Parsed<Tree> {
-        if !self.accept_raw(Token::DoubleColon) {
+        if !self.accept_raw(TokenKind::DoubleColon) {
             return Ok(Expr::Wildcard(WildcardKind::All).into());
         }
         let lexeme = self.raw();
         match lexeme.token {
-            Token::Field => Ok(Expr::Wildcard(WildcardKind::Field).into()),
-            Token::Tag => Ok(Expr::Wildcard(WildcardKind::Tag).into()),
+            TokenKind::Field => Ok(Expr::Wildcard(WildcardKind::Field).into()),
+            TokenKind::Tag => Ok(Expr::Wildcard(WildcardKind::Tag).into()),
             _ => Err(unexpected(&lexeme, &["field", "tag"])),
         }
     }
@@ -144,18 +150,18 @@ impl Parser<'_, '_> {
     fn distinct(&mut self) -> Parsed<Tree> {
         let lexeme = self.raw();
         match lexeme.token {
-            Token::LeftParen => self.call("distinct"),
-            Token::Whitespace => self.identifier().map(|name| Expr::Distinct(name).into()),
+            TokenKind::LeftParen => self.call("distinct"),
+            TokenKind::Whitespace => self.identifier().map(|name| Expr::Distinct(name).into()),
             _ => Err(unexpected(&lexeme, &["(", "identifier"])),
         }
     }
 
-    /// What stands behind a sign. A constant takes it, anything else is multiplied by 1 or -1.
+    /// Parses what follows a sign. The sign of a constant is applied; anything else is multiplied by 1 or -1.
     fn signed(&mut self, negative: bool) -> Parsed<Tree> {
         let lexeme = self.next();
         if !matches!(
             lexeme.token,
-            Token::Number | Token::Integer | Token::DurationValue | Token::LeftParen | Token::Ident
+            TokenKind::Number | TokenKind::Integer | TokenKind::DurationValue | TokenKind::LeftParen | TokenKind::Ident
         ) {
             return Err(unexpected(&lexeme, &["identifier", "number", "duration", "("]));
         }
@@ -176,7 +182,7 @@ impl Parser<'_, '_> {
         Ok(Expr::Literal(literal).into())
     }
 
-    /// The arguments of a call, whose opening parenthesis was taken.
+    /// Parses the arguments of a call after its opening parenthesis.
     fn call(&mut self, name: &str) -> Parsed<Tree> {
         let name = name.to_lowercase();
         let mut args = Vec::new();
@@ -184,18 +190,18 @@ impl Parser<'_, '_> {
         loop {
             let arg = match self.regex()? {
                 Some(pattern) => Expr::Literal(Literal::Regex(pattern)).into(),
-                None if args.is_empty() && self.accept_raw(Token::RightParen) => {
+                None if args.is_empty() && self.accept_raw(TokenKind::RightParen) => {
                     return Ok(Expr::Call { name, args }.into());
                 }
                 None => self.tree()?,
             };
             height = height.max(arg.height);
             args.push(arg.expr);
-            if !self.accept(Token::Comma) {
+            if !self.accept(TokenKind::Comma) {
                 break;
             }
         }
-        self.expect(Token::RightParen)?;
+        self.expect(TokenKind::RightParen)?;
         checked(Tree { expr: Expr::Call { name, args }, height: height + 1 })
     }
 }
@@ -219,26 +225,26 @@ fn unbound(lexeme: &Lexeme) -> ParseError {
     }
 }
 
-fn operator(token: Token) -> Option<Operator> {
+fn operator(token: TokenKind) -> Option<Operator> {
     Some(match token {
-        Token::Or => Operator::Or,
-        Token::And => Operator::And,
-        Token::Eq => Operator::Eq,
-        Token::NotEq => Operator::NotEq,
-        Token::EqRegex => Operator::EqRegex,
-        Token::NotEqRegex => Operator::NotEqRegex,
-        Token::Less => Operator::Less,
-        Token::LessEq => Operator::LessEq,
-        Token::Greater => Operator::Greater,
-        Token::GreaterEq => Operator::GreaterEq,
-        Token::Add => Operator::Add,
-        Token::Sub => Operator::Sub,
-        Token::BitOr => Operator::BitOr,
-        Token::BitXor => Operator::BitXor,
-        Token::Mul => Operator::Mul,
-        Token::Div => Operator::Div,
-        Token::Mod => Operator::Mod,
-        Token::BitAnd => Operator::BitAnd,
+        TokenKind::Or => Operator::Or,
+        TokenKind::And => Operator::And,
+        TokenKind::Eq => Operator::Eq,
+        TokenKind::NotEq => Operator::NotEq,
+        TokenKind::EqRegex => Operator::EqRegex,
+        TokenKind::NotEqRegex => Operator::NotEqRegex,
+        TokenKind::Less => Operator::Less,
+        TokenKind::LessEq => Operator::LessEq,
+        TokenKind::Greater => Operator::Greater,
+        TokenKind::GreaterEq => Operator::GreaterEq,
+        TokenKind::Add => Operator::Add,
+        TokenKind::Sub => Operator::Sub,
+        TokenKind::BitOr => Operator::BitOr,
+        TokenKind::BitXor => Operator::BitXor,
+        TokenKind::Mul => Operator::Mul,
+        TokenKind::Div => Operator::Div,
+        TokenKind::Mod => Operator::Mod,
+        TokenKind::BitAnd => Operator::BitAnd,
         _ => return None,
     })
 }

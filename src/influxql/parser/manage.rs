@@ -1,19 +1,19 @@
-//! Statements that change what there is, and those that go no further than their name.
+//! Parses statements that change something, and those of which only the keywords are recognized.
 
-use super::super::ast::{NewPolicy, Source, Statement};
+use super::super::ast::{FromSource, NewPolicy, Statement};
 use super::super::error::ParseError;
-use super::super::token::{Lexeme, Token};
+use super::super::token::{Lexeme, TokenKind};
 use super::{Parsed, Parser, START, invalid, unexpected};
 
 impl Parser<'_, '_> {
     pub(super) fn create(&mut self) -> Parsed<Statement> {
         let lexeme = self.next();
         match lexeme.token {
-            Token::Continuous => self.unsupported("CREATE CONTINUOUS QUERY", &[Token::Query]),
-            Token::Database => self.create_database(),
-            Token::User => self.unsupported("CREATE USER", &[]),
-            Token::Retention => self.unsupported("CREATE RETENTION POLICY", &[Token::Policy]),
-            Token::Subscription => self.unsupported("CREATE SUBSCRIPTION", &[]),
+            TokenKind::Continuous => self.unsupported("CREATE CONTINUOUS QUERY", &[TokenKind::Query]),
+            TokenKind::Database => self.create_database(),
+            TokenKind::User => self.unsupported("CREATE USER", &[]),
+            TokenKind::Retention => self.unsupported("CREATE RETENTION POLICY", &[TokenKind::Policy]),
+            TokenKind::Subscription => self.unsupported("CREATE SUBSCRIPTION", &[]),
             _ => Err(unexpected(&lexeme, &["CONTINUOUS", "DATABASE", "USER", "RETENTION", "SUBSCRIPTION"])),
         }
     }
@@ -21,14 +21,14 @@ impl Parser<'_, '_> {
     pub(super) fn drop_statement(&mut self) -> Parsed<Statement> {
         let lexeme = self.next();
         match lexeme.token {
-            Token::Continuous => self.unsupported("DROP CONTINUOUS QUERY", &[Token::Query]),
-            Token::Database => Ok(Statement::DropDatabase { name: self.identifier()? }),
-            Token::Measurement => Ok(Statement::DropMeasurement { name: self.identifier()? }),
-            Token::Retention => self.unsupported("DROP RETENTION POLICY", &[Token::Policy]),
-            Token::Series => self.drop_series(),
-            Token::Shard => self.unsupported("DROP SHARD", &[]),
-            Token::Subscription => self.unsupported("DROP SUBSCRIPTION", &[]),
-            Token::User => self.unsupported("DROP USER", &[]),
+            TokenKind::Continuous => self.unsupported("DROP CONTINUOUS QUERY", &[TokenKind::Query]),
+            TokenKind::Database => Ok(Statement::DropDatabase { name: self.identifier()? }),
+            TokenKind::Measurement => Ok(Statement::DropMeasurement { name: self.identifier()? }),
+            TokenKind::Retention => self.unsupported("DROP RETENTION POLICY", &[TokenKind::Policy]),
+            TokenKind::Series => self.drop_series(),
+            TokenKind::Shard => self.unsupported("DROP SHARD", &[]),
+            TokenKind::Subscription => self.unsupported("DROP SUBSCRIPTION", &[]),
+            TokenKind::User => self.unsupported("DROP USER", &[]),
             _ => Err(unexpected(
                 &lexeme,
                 &["CONTINUOUS", "DATABASE", "MEASUREMENT", "RETENTION", "SERIES", "SHARD", "SUBSCRIPTION", "USER"],
@@ -36,51 +36,53 @@ impl Parser<'_, '_> {
         }
     }
 
-    /// Passes over the rest of a statement that begins with `words`. Its text is not kept: it may be a password.
-    pub(super) fn unsupported(&mut self, what: &'static str, words: &[Token]) -> Parsed<Statement> {
+    /// Skips the rest of a statement that starts with `words`. Its text is not kept: it may contain a password.
+    pub(super) fn unsupported(&mut self, what: &'static str, words: &[TokenKind]) -> Parsed<Statement> {
         words.iter().try_for_each(|&token| self.expect(token))?;
         loop {
             let lexeme = self.next();
             match lexeme.token {
-                Token::Semicolon | Token::Eof => {
+                TokenKind::Semicolon | TokenKind::Eof => {
                     self.put_back(lexeme);
                     return Ok(Statement::Unsupported { what });
                 }
-                Token::Illegal | Token::BadString | Token::BadEscape => return Err(unexpected(&lexeme, &[";"])),
+                TokenKind::Illegal | TokenKind::BadString | TokenKind::BadEscape => {
+                    return Err(unexpected(&lexeme, &[";"]));
+                }
                 _ => {}
             }
         }
     }
 
     pub(super) fn explain(&mut self) -> Parsed<Statement> {
-        self.accept(Token::Analyze);
-        self.expect(Token::Select)?;
+        self.accept(TokenKind::Analyze);
+        self.expect(TokenKind::Select)?;
         self.select()?;
         Ok(Statement::Unsupported { what: "EXPLAIN" })
     }
 
     fn create_database(&mut self) -> Parsed<Statement> {
         let name = self.identifier()?;
-        if !self.accept(Token::With) {
+        if !self.accept(TokenKind::With) {
             return Ok(Statement::CreateDatabase { name, policy: None });
         }
         let first = self.next();
-        if !matches!(first.token, Token::Duration | Token::Name | Token::Replication | Token::Shard) {
+        if !matches!(first.token, TokenKind::Duration | TokenKind::Name | TokenKind::Replication | TokenKind::Shard) {
             return Err(unexpected(&first, &["DURATION", "NAME", "REPLICATION", "SHARD"]));
         }
         self.put_back(first);
         let mut policy = NewPolicy::default();
-        if self.accept(Token::Duration) {
+        if self.accept(TokenKind::Duration) {
             policy.duration = Some(self.duration()?);
         }
-        if self.accept(Token::Replication) {
+        if self.accept(TokenKind::Replication) {
             policy.replication = Some(self.replication()?);
         }
-        if self.accept(Token::Shard) {
-            self.expect(Token::Duration)?;
+        if self.accept(TokenKind::Shard) {
+            self.expect(TokenKind::Duration)?;
             policy.shard_duration = Some(self.duration()?);
         }
-        if self.accept(Token::Name) {
+        if self.accept(TokenKind::Name) {
             policy.name = Some(self.identifier()?);
         }
         Ok(Statement::CreateDatabase { name, policy: Some(policy) })
@@ -89,7 +91,7 @@ impl Parser<'_, '_> {
     fn replication(&mut self) -> Parsed<u32> {
         let most = i32::MAX;
         let lexeme = self.next();
-        if lexeme.token != Token::Integer {
+        if lexeme.token != TokenKind::Integer {
             return Err(unexpected(&lexeme, &["integer"]));
         }
         let value: i64 = lexeme
@@ -102,7 +104,7 @@ impl Parser<'_, '_> {
             .ok_or_else(|| invalid(&lexeme, format!("invalid value {value}: must be 1 <= n <= {most}")))
     }
 
-    /// `DELETE`, whose first word was taken.
+    /// Parses DELETE after its first word.
     pub(super) fn delete(&mut self) -> Parsed<Statement> {
         let (first, sources) = self.deleted_sources()?;
         not_qualified(&sources)?;
@@ -123,10 +125,10 @@ impl Parser<'_, '_> {
         Ok(Statement::DropSeries { sources, condition })
     }
 
-    /// `FROM …` and the token where it would start.
-    fn deleted_sources(&mut self) -> Parsed<(Lexeme, Vec<Source>)> {
+    /// Parses `FROM …`; also returns the token at which it would start.
+    fn deleted_sources(&mut self) -> Parsed<(Lexeme, Vec<FromSource>)> {
         let first = self.next();
-        if first.token == Token::From {
+        if first.token == TokenKind::From {
             return Ok((first, self.sources(false)?));
         }
         self.put_back(first.clone());
@@ -134,11 +136,11 @@ impl Parser<'_, '_> {
     }
 }
 
-/// Deleting works on the request's database, and on series of all policies.
-fn not_qualified(sources: &[Source]) -> Parsed<()> {
+/// Rejects databases and policies: deletions apply to the request's database and to series of all policies.
+fn not_qualified(sources: &[FromSource]) -> Parsed<()> {
     let mut problem = None;
     for source in sources {
-        let Source::Measurement(measurement) = source else { continue };
+        let FromSource::Measurement(measurement) = source else { continue };
         if measurement.database.is_some() {
             problem = Some("database not supported");
         }

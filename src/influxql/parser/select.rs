@@ -1,16 +1,18 @@
-//! SELECT and the clauses that other statements share with it.
+//! Parses SELECT and the clauses that it shares with other statements.
 
-use super::super::ast::{Column, Expr, Fill, Literal, Measurement, MeasurementName, Operator, Order, Select, Source};
+use super::super::ast::{
+    Expr, Fill, FromSource, Literal, Measurement, MeasurementName, Operator, OrderBy, Select, SelectColumn,
+};
 use super::super::error::ParseError;
-use super::super::token::Token;
+use super::super::token::TokenKind;
 use super::{Parsed, Parser, unexpected};
 
 impl Parser<'_, '_> {
-    /// A SELECT whose first word was taken.
+    /// Parses a SELECT after its first word.
     pub(super) fn select(&mut self) -> Parsed<Select> {
         let columns = self.columns()?;
         let into = self.target()?;
-        self.expect(Token::From)?;
+        self.expect(TokenKind::From)?;
         Ok(Select {
             columns,
             into,
@@ -19,25 +21,25 @@ impl Parser<'_, '_> {
             group_by: self.group_by()?,
             fill: self.fill()?,
             order: self.order()?,
-            limit: self.count(Token::Limit)?,
-            offset: self.count(Token::Offset)?,
-            slimit: self.count(Token::SLimit)?,
-            soffset: self.count(Token::SOffset)?,
+            limit: self.count(TokenKind::Limit)?,
+            offset: self.count(TokenKind::Offset)?,
+            slimit: self.count(TokenKind::SLimit)?,
+            soffset: self.count(TokenKind::SOffset)?,
             zone: self.zone()?,
         })
     }
 
-    fn columns(&mut self) -> Parsed<Vec<Column>> {
+    fn columns(&mut self) -> Parsed<Vec<SelectColumn>> {
         let mut columns = Vec::new();
         loop {
             columns.push(self.column()?);
-            if !self.accept_raw(Token::Comma) {
+            if !self.accept_raw(TokenKind::Comma) {
                 return Ok(columns);
             }
         }
     }
 
-    fn column(&mut self) -> Parsed<Column> {
+    fn column(&mut self) -> Parsed<SelectColumn> {
         let expr = if let Some(pattern) = self.regex()? {
             Expr::Literal(Literal::Regex(pattern))
         } else {
@@ -50,19 +52,19 @@ impl Parser<'_, '_> {
             }
             expr
         };
-        let alias = if self.accept(Token::As) { Some(self.identifier()?) } else { None };
-        self.accept_raw(Token::Whitespace);
-        Ok(Column { expr, alias })
+        let alias = if self.accept(TokenKind::As) { Some(self.identifier()?) } else { None };
+        self.accept_raw(TokenKind::Whitespace);
+        Ok(SelectColumn { expr, alias })
     }
 
     fn target(&mut self) -> Parsed<Option<Measurement>> {
-        if !self.accept(Token::Into) {
+        if !self.accept(TokenKind::Into) {
             return Ok(None);
         }
         let mut names = self.segments(None)?;
         let name = if names.len() < 3 && self.lexer.peek_char() == Some(':') {
-            self.expect(Token::Colon)?;
-            self.expect(Token::Measurement)?;
+            self.expect(TokenKind::Colon)?;
+            self.expect(TokenKind::Measurement)?;
             MeasurementName::OfSource
         } else {
             MeasurementName::Exact(names.pop().unwrap_or_default())
@@ -70,31 +72,31 @@ impl Parser<'_, '_> {
         Ok(Some(measurement(names, name)))
     }
 
-    /// What stands behind FROM.
-    pub(super) fn sources(&mut self, subqueries: bool) -> Parsed<Vec<Source>> {
+    /// The sources, after FROM.
+    pub(super) fn sources(&mut self, subqueries: bool) -> Parsed<Vec<FromSource>> {
         let mut sources = Vec::new();
         loop {
             sources.push(self.source(subqueries)?);
-            if !self.accept(Token::Comma) {
+            if !self.accept(TokenKind::Comma) {
                 return Ok(sources);
             }
         }
     }
 
-    fn source(&mut self, subqueries: bool) -> Parsed<Source> {
+    fn source(&mut self, subqueries: bool) -> Parsed<FromSource> {
         if let Some(pattern) = self.regex()? {
-            return Ok(Source::Measurement(measurement(Vec::new(), MeasurementName::Regex(pattern))));
+            return Ok(FromSource::Measurement(measurement(Vec::new(), MeasurementName::Regex(pattern))));
         }
-        if subqueries && self.accept(Token::LeftParen) {
-            self.expect(Token::Select)?;
+        if subqueries && self.accept(TokenKind::LeftParen) {
+            self.expect(TokenKind::Select)?;
             let select = self.nested(Self::select)?;
-            self.expect(Token::RightParen)?;
-            return Ok(Source::Subquery(Box::new(select)));
+            self.expect(TokenKind::RightParen)?;
+            return Ok(FromSource::Subquery(Box::new(select)));
         }
-        self.named_measurement().map(Source::Measurement)
+        self.named_measurement().map(FromSource::Measurement)
     }
 
-    /// A measurement by name or regex, with database and policy or without.
+    /// A measurement by name or regex, optionally with database and policy.
     pub(super) fn measurement(&mut self) -> Parsed<Measurement> {
         if let Some(pattern) = self.regex()? {
             return Ok(measurement(Vec::new(), MeasurementName::Regex(pattern)));
@@ -102,7 +104,7 @@ impl Parser<'_, '_> {
         self.named_measurement()
     }
 
-    /// Names, or names and a regex behind the last dot.
+    /// Names, or names and a regex after the last dot.
     fn named_measurement(&mut self) -> Parsed<Measurement> {
         let mut names = self.segments(None)?;
         if names.len() < 3
@@ -116,34 +118,34 @@ impl Parser<'_, '_> {
 
     /// `WHERE …`
     pub(super) fn condition(&mut self) -> Parsed<Option<Expr>> {
-        if self.accept(Token::Where) { self.expression().map(Some) } else { Ok(None) }
+        if self.accept(TokenKind::Where) { self.expression().map(Some) } else { Ok(None) }
     }
 
     /// `GROUP BY …`
     pub(super) fn group_by(&mut self) -> Parsed<Vec<Expr>> {
         let mut dimensions = Vec::new();
-        if !self.accept(Token::Group) {
+        if !self.accept(TokenKind::Group) {
             return Ok(dimensions);
         }
-        self.expect(Token::By)?;
+        self.expect(TokenKind::By)?;
         loop {
             dimensions.push(if let Some(pattern) = self.regex()? {
                 Expr::Literal(Literal::Regex(pattern))
             } else {
                 let dimension = self.expression()?;
-                self.accept_raw(Token::Whitespace);
+                self.accept_raw(TokenKind::Whitespace);
                 dimension
             });
-            if !self.accept_raw(Token::Comma) {
+            if !self.accept_raw(TokenKind::Comma) {
                 return Ok(dimensions);
             }
         }
     }
 
-    /// A clause that is written like a call of `name`; `None` if it does not come next.
+    /// Parses a clause that is written like a call of `name`; `None` if it does not come next.
     fn clause_call(&mut self, name: &str) -> Parsed<Option<Expr>> {
         let lexeme = self.next();
-        let comes = lexeme.token == Token::Ident && lexeme.text.eq_ignore_ascii_case(name);
+        let comes = lexeme.token == TokenKind::Ident && lexeme.text.eq_ignore_ascii_case(name);
         self.put_back(lexeme);
         if !comes {
             return Ok(None);
@@ -180,26 +182,26 @@ impl Parser<'_, '_> {
         Err(ParseError::Clause(problem.to_owned()))
     }
 
-    /// `ORDER BY …`, where InfluxDB knows time alone.
-    pub(super) fn order(&mut self) -> Parsed<Option<Order>> {
-        if !self.accept(Token::Order) {
+    /// `ORDER BY …`; InfluxDB allows time only.
+    pub(super) fn order(&mut self) -> Parsed<Option<OrderBy>> {
+        if !self.accept(TokenKind::Order) {
             return Ok(None);
         }
-        self.expect(Token::By)?;
+        self.expect(TokenKind::By)?;
         let first = self.next();
         let order = match first.token {
-            Token::Asc | Token::Desc => Order { field: None, ascending: first.token == Token::Asc },
-            Token::Ident => {
+            TokenKind::Asc | TokenKind::Desc => OrderBy { field: None, ascending: first.token == TokenKind::Asc },
+            TokenKind::Ident => {
                 let ascending = self.direction();
                 if first.text != "time" {
                     return Err(only_time());
                 }
-                Order { field: Some(first.text), ascending }
+                OrderBy { field: Some(first.text), ascending }
             }
             _ => return Err(unexpected(&first, &["identifier", "ASC", "DESC"])),
         };
         let mut others = false;
-        while self.accept(Token::Comma) {
+        while self.accept(TokenKind::Comma) {
             self.identifier()?;
             self.direction();
             others = true;
@@ -208,19 +210,19 @@ impl Parser<'_, '_> {
     }
 
     fn direction(&mut self) -> bool {
-        self.accept(Token::Asc) || !self.accept(Token::Desc)
+        self.accept(TokenKind::Asc) || !self.accept(TokenKind::Desc)
     }
 
-    /// `word n`; 0 when it does not come next.
-    pub(super) fn count(&mut self, word: Token) -> Parsed<u64> {
+    /// `word n`; 0 if it does not come next.
+    pub(super) fn count(&mut self, word: TokenKind) -> Parsed<u64> {
         if !self.accept(word) {
             return Ok(0);
         }
         let lexeme = self.next();
-        if lexeme.token != Token::Integer {
+        if lexeme.token != TokenKind::Integer {
             return Err(unexpected(&lexeme, &["integer"]));
         }
-        // InfluxDB reads a number above 63 bits as the largest one. A sign comes of a parameter only.
+        // InfluxDB reads a number above 63 bits as the largest one. A sign can only come from a parameter.
         if lexeme.text.starts_with('-') {
             return Err(super::invalid(&lexeme, format!("{} must be >= 0", word.as_str())));
         }
@@ -234,7 +236,7 @@ fn measurement(qualifiers: Vec<String>, name: MeasurementName) -> Measurement {
     Measurement { database: qualifiers.next().flatten(), policy, name }
 }
 
-/// The arguments of a call; `None` if it is none.
+/// The arguments of a call; `None` if the expression is not a call.
 fn arguments(call: &Expr) -> Option<&[Expr]> {
     match call {
         Expr::Call { args, .. } => Some(args),
@@ -261,7 +263,7 @@ fn only_time() -> ParseError {
     ParseError::Clause("only ORDER BY time supported at this time".to_owned())
 }
 
-/// The last operator that says yes or no, not counting what stands inside of one.
+/// The last operator with a boolean result, not counting those nested in another.
 fn last_comparison(expr: &Expr) -> Option<Operator> {
     match expr {
         Expr::Binary { operator, .. } if operator.is_boolean() => Some(*operator),

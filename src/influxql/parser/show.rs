@@ -1,36 +1,36 @@
-//! SHOW.
+//! Parses SHOW statements.
 
-use super::super::ast::{Counted, KeyFilter, Listing, Statement};
-use super::super::token::Token;
+use super::super::ast::{CardinalityOf, KeyFilter, Listing, Statement};
+use super::super::token::TokenKind;
 use super::{Parsed, Parser, unexpected};
 
 impl Parser<'_, '_> {
     pub(super) fn show(&mut self) -> Parsed<Statement> {
         let lexeme = self.next();
         match lexeme.token {
-            Token::Continuous => self.shown("SHOW CONTINUOUS QUERIES", &[Token::Queries]),
-            Token::Databases => Ok(Statement::ShowDatabases),
-            Token::Diagnostics => self.shown_for_module("SHOW DIAGNOSTICS"),
-            Token::Field => self.show_field(),
-            Token::Grants => {
-                self.expect(Token::For)?;
+            TokenKind::Continuous => self.shown("SHOW CONTINUOUS QUERIES", &[TokenKind::Queries]),
+            TokenKind::Databases => Ok(Statement::ShowDatabases),
+            TokenKind::Diagnostics => self.shown_for_module("SHOW DIAGNOSTICS"),
+            TokenKind::Field => self.show_field(),
+            TokenKind::Grants => {
+                self.expect(TokenKind::For)?;
                 self.identifier()?;
                 Ok(Statement::Unsupported { what: "SHOW GRANTS" })
             }
-            Token::Measurement => self.show_measurement(),
-            Token::Measurements => self.show_measurements(),
-            Token::Queries => self.shown("SHOW QUERIES", &[]),
-            Token::Retention => {
-                self.expect(Token::Policies)?;
+            TokenKind::Measurement => self.show_measurement(),
+            TokenKind::Measurements => self.show_measurements(),
+            TokenKind::Queries => self.shown("SHOW QUERIES", &[]),
+            TokenKind::Retention => {
+                self.expect(TokenKind::Policies)?;
                 Ok(Statement::ShowRetentionPolicies { database: self.on_database()? })
             }
-            Token::Series => self.show_series(),
-            Token::Shard => self.shown("SHOW SHARD GROUPS", &[Token::Groups]),
-            Token::Shards => self.shown("SHOW SHARDS", &[]),
-            Token::Stats => self.shown_for_module("SHOW STATS"),
-            Token::Subscriptions => self.shown("SHOW SUBSCRIPTIONS", &[]),
-            Token::Tag => self.show_tag(),
-            Token::Users => self.shown("SHOW USERS", &[]),
+            TokenKind::Series => self.show_series(),
+            TokenKind::Shard => self.shown("SHOW SHARD GROUPS", &[TokenKind::Groups]),
+            TokenKind::Shards => self.shown("SHOW SHARDS", &[]),
+            TokenKind::Stats => self.shown_for_module("SHOW STATS"),
+            TokenKind::Subscriptions => self.shown("SHOW SUBSCRIPTIONS", &[]),
+            TokenKind::Tag => self.show_tag(),
+            TokenKind::Users => self.shown("SHOW USERS", &[]),
             _ => Err(unexpected(
                 &lexeme,
                 &[
@@ -55,25 +55,25 @@ impl Parser<'_, '_> {
         }
     }
 
-    /// A statement that is complete behind `rest`.
-    fn shown(&mut self, what: &'static str, rest: &[Token]) -> Parsed<Statement> {
+    /// Parses a statement that ends after `rest`.
+    fn shown(&mut self, what: &'static str, rest: &[TokenKind]) -> Parsed<Statement> {
         rest.iter().try_for_each(|&token| self.expect(token))?;
         Ok(Statement::Unsupported { what })
     }
 
     fn shown_for_module(&mut self, what: &'static str) -> Parsed<Statement> {
-        if self.accept(Token::For) {
+        if self.accept(TokenKind::For) {
             self.string()?;
         }
         Ok(Statement::Unsupported { what })
     }
 
     fn on_database(&mut self) -> Parsed<Option<String>> {
-        if self.accept(Token::On) { self.identifier().map(Some) } else { Ok(None) }
+        if self.accept(TokenKind::On) { self.identifier().map(Some) } else { Ok(None) }
     }
 
     fn sources_clause(&mut self, listing: &mut Listing) -> Parsed<()> {
-        if self.accept(Token::From) {
+        if self.accept(TokenKind::From) {
             listing.sources = self.sources(false)?;
         }
         Ok(())
@@ -89,18 +89,18 @@ impl Parser<'_, '_> {
     /// `ORDER BY … LIMIT … OFFSET …`
     fn order_and_limits(&mut self, listing: &mut Listing) -> Parsed<()> {
         listing.order = self.order()?;
-        listing.limit = self.count(Token::Limit)?;
-        listing.offset = self.count(Token::Offset)?;
+        listing.limit = self.count(TokenKind::Limit)?;
+        listing.offset = self.count(TokenKind::Offset)?;
         Ok(())
     }
 
     fn show_measurements(&mut self) -> Parsed<Statement> {
         let mut listing = Listing { database: self.on_database()?, ..Listing::default() };
         let mut matching = None;
-        if self.accept(Token::With) {
-            self.expect(Token::Measurement)?;
+        if self.accept(TokenKind::With) {
+            self.expect(TokenKind::Measurement)?;
             let lexeme = self.next();
-            if !matches!(lexeme.token, Token::Eq | Token::EqRegex) {
+            if !matches!(lexeme.token, TokenKind::Eq | TokenKind::EqRegex) {
                 return Err(unexpected(&lexeme, &["=", "=~"]));
             }
             matching = Some(self.measurement()?);
@@ -113,19 +113,19 @@ impl Parser<'_, '_> {
     fn show_measurement(&mut self) -> Parsed<Statement> {
         let lexeme = self.next();
         match lexeme.token {
-            Token::Exact => {
-                self.expect(Token::Cardinality)?;
-                self.cardinality(Counted::Measurements, true)
+            TokenKind::Exact => {
+                self.expect(TokenKind::Cardinality)?;
+                self.cardinality(CardinalityOf::Measurements, true)
             }
-            Token::Cardinality => self.cardinality(Counted::Measurements, false),
+            TokenKind::Cardinality => self.cardinality(CardinalityOf::Measurements, false),
             _ => Err(unexpected(&lexeme, &["EXACT", "CARDINALITY"])),
         }
     }
 
     fn show_series(&mut self) -> Parsed<Statement> {
-        let exact = self.accept(Token::Exact);
-        if self.accept(Token::Cardinality) {
-            return self.cardinality(Counted::Series, exact);
+        let exact = self.accept(TokenKind::Exact);
+        if self.accept(TokenKind::Cardinality) {
+            return self.cardinality(CardinalityOf::Series, exact);
         }
         let mut listing = self.scope()?;
         listing.condition = self.condition()?;
@@ -136,8 +136,8 @@ impl Parser<'_, '_> {
     fn show_field(&mut self) -> Parsed<Statement> {
         let lexeme = self.next();
         match lexeme.token {
-            Token::Key => self.key_cardinality(Counted::FieldKeys),
-            Token::Keys => {
+            TokenKind::Key => self.key_cardinality(CardinalityOf::FieldKeys),
+            TokenKind::Keys => {
                 let mut listing = self.scope()?;
                 self.order_and_limits(&mut listing)?;
                 Ok(Statement::ShowFieldKeys(listing))
@@ -149,80 +149,80 @@ impl Parser<'_, '_> {
     fn show_tag(&mut self) -> Parsed<Statement> {
         let lexeme = self.next();
         match lexeme.token {
-            Token::Key => self.key_cardinality(Counted::TagKeys),
-            Token::Keys => self.show_tag_keys(),
-            Token::Values => self.show_tag_values(),
+            TokenKind::Key => self.key_cardinality(CardinalityOf::TagKeys),
+            TokenKind::Keys => self.show_tag_keys(),
+            TokenKind::Values => self.show_tag_values(),
             _ => Err(unexpected(&lexeme, &["KEY", "KEYS", "VALUES"])),
         }
     }
 
     fn show_tag_keys(&mut self) -> Parsed<Statement> {
         let mut listing = self.scope()?;
-        let keys = if self.accept(Token::With) { Some(self.key_filter()?) } else { None };
+        let keys = if self.accept(TokenKind::With) { Some(self.key_filter()?) } else { None };
         listing.condition = self.condition()?;
         self.order_and_limits(&mut listing)?;
-        listing.slimit = self.count(Token::SLimit)?;
-        listing.soffset = self.count(Token::SOffset)?;
+        listing.slimit = self.count(TokenKind::SLimit)?;
+        listing.soffset = self.count(TokenKind::SOffset)?;
         Ok(Statement::ShowTagKeys { keys, listing })
     }
 
     fn show_tag_values(&mut self) -> Parsed<Statement> {
-        if self.accept(Token::Exact) {
-            self.expect(Token::Cardinality)?;
-            return self.cardinality(Counted::TagValues, true);
+        if self.accept(TokenKind::Exact) {
+            self.expect(TokenKind::Cardinality)?;
+            return self.cardinality(CardinalityOf::TagValues, true);
         }
-        if self.accept(Token::Cardinality) {
-            return self.cardinality(Counted::TagValues, false);
+        if self.accept(TokenKind::Cardinality) {
+            return self.cardinality(CardinalityOf::TagValues, false);
         }
         let mut listing = self.scope()?;
-        self.expect(Token::With)?;
+        self.expect(TokenKind::With)?;
         let keys = self.key_filter()?;
         listing.condition = self.condition()?;
         self.order_and_limits(&mut listing)?;
         Ok(Statement::ShowTagValues { keys, listing })
     }
 
-    fn key_cardinality(&mut self, of: Counted) -> Parsed<Statement> {
-        let exact = self.accept(Token::Exact);
+    fn key_cardinality(&mut self, of: CardinalityOf) -> Parsed<Statement> {
+        let exact = self.accept(TokenKind::Exact);
         let lexeme = self.next();
         match lexeme.token {
-            Token::Cardinality => self.cardinality(of, exact),
+            TokenKind::Cardinality => self.cardinality(of, exact),
             _ if exact => Err(unexpected(&lexeme, &["CARDINALITY"])),
             _ => Err(unexpected(&lexeme, &["EXACT", "CARDINALITY"])),
         }
     }
 
-    /// What stands behind CARDINALITY.
-    fn cardinality(&mut self, of: Counted, exact: bool) -> Parsed<Statement> {
+    /// Parses what follows CARDINALITY.
+    fn cardinality(&mut self, of: CardinalityOf, exact: bool) -> Parsed<Statement> {
         let mut listing = self.scope()?;
-        let keys = if of == Counted::TagValues {
-            self.expect(Token::With)?;
+        let keys = if of == CardinalityOf::TagValues {
+            self.expect(TokenKind::With)?;
             Some(self.key_filter()?)
         } else {
             None
         };
         listing.condition = self.condition()?;
         let group_by = self.group_by()?;
-        listing.limit = self.count(Token::Limit)?;
-        listing.offset = self.count(Token::Offset)?;
+        listing.limit = self.count(TokenKind::Limit)?;
+        listing.offset = self.count(TokenKind::Offset)?;
         Ok(Statement::ShowCardinality { of, exact, keys, listing, group_by })
     }
 
-    /// `KEY …` behind WITH.
+    /// Parses `KEY …`, after WITH.
     fn key_filter(&mut self) -> Parsed<KeyFilter> {
-        self.expect(Token::Key)?;
+        self.expect(TokenKind::Key)?;
         let lexeme = self.next();
         match lexeme.token {
-            Token::In => {
-                self.expect(Token::LeftParen)?;
+            TokenKind::In => {
+                self.expect(TokenKind::LeftParen)?;
                 let keys = self.identifiers()?;
-                self.expect(Token::RightParen)?;
+                self.expect(TokenKind::RightParen)?;
                 Ok(KeyFilter::In(keys))
             }
-            Token::Eq => self.identifier().map(KeyFilter::Is),
-            Token::NotEq => self.identifier().map(KeyFilter::IsNot),
-            Token::EqRegex => self.key_pattern().map(KeyFilter::Matches),
-            Token::NotEqRegex => self.key_pattern().map(KeyFilter::MatchesNot),
+            TokenKind::Eq => self.identifier().map(KeyFilter::Is),
+            TokenKind::NotEq => self.identifier().map(KeyFilter::IsNot),
+            TokenKind::EqRegex => self.key_pattern().map(KeyFilter::Matches),
+            TokenKind::NotEqRegex => self.key_pattern().map(KeyFilter::MatchesNot),
             _ => Err(unexpected(&lexeme, &["IN", "=", "=~"])),
         }
     }

@@ -1,5 +1,5 @@
-//! Queries that are too long, too deep or too wide get an error that names the limit, and what is within the limits
-//! can be walked on a thread's stack.
+//! Queries that are too long, too deep or too high get an error that names the limit; queries within the limits can be
+//! walked on a thread's stack.
 
 use super::super::{MAX_HEIGHT, MAX_NESTING, MAX_QUERY_BYTES};
 use super::{answer, parsed, select, utc};
@@ -36,14 +36,14 @@ fn the_length_is_limited() {
     assert_eq!(answer(&text), error);
 }
 
-/// A runtime's thread has 2 MiB; half of it must do, as the tests are built.
+/// A runtime thread's stack has 2 MiB; half of it must be enough, without optimization.
 #[test]
 fn the_highest_tree_can_be_walked_on_a_small_stack() {
     let walk = || {
         let chain = format!("v > 0{}", " and v > 1".repeat(MAX_HEIGHT - 110));
         let (open, close) = ("(".repeat(95), ")".repeat(95));
         let tree = select(&format!("select v{} from m where {open}{chain}{close}", " + v".repeat(MAX_HEIGHT - 2)));
-        let checked = super::super::check(&tree, &utc(), &super::is_aggregate).expect("it is fine");
+        let checked = super::super::check(&tree, &utc(), &super::is_aggregate).expect("valid");
         let printed = tree.to_string();
         assert_eq!(select(&printed), tree.clone());
         drop((tree, checked));

@@ -1,7 +1,9 @@
-//! Statements print as InfluxDB v1.6.7~rc0 prints them in its own messages, trees have the expected shape, and bound
-//! parameters become what they stand for.
+//! Statements print as InfluxDB v1.6.7~rc0 prints them in its messages, trees have the expected shape, and bound
+//! parameters are replaced by their values.
 
-use super::super::{Expr, Fill, KeyFilter, Kind, Literal, Measurement, MeasurementName, Operator, Params, Source};
+use super::super::{
+    Expr, Fill, FromSource, KeyFilter, Literal, Measurement, MeasurementName, Operator, Params, ReferenceKind,
+};
 use super::{ParseError, Statement, one, parsed, parsed_with, select};
 
 #[test]
@@ -39,8 +41,8 @@ fn numbers_print_so_that_they_are_read_back() {
     assert_eq!(condition.map(|condition| condition.to_string()), Some("v > 1.23456".to_owned()));
 }
 
-/// Found by fuzzing: `d % -a` printed as `d % -1 * a`, which is `(d % -1) * a` when it is read back, and as such it would be
-/// in whatever keeps a statement as its text. InfluxDB prints it so to this day.
+/// Found by fuzzing: `d % -a` was printed as `d % -1 * a`, which parses as `(d % -1) * a`; a statement stored as text
+/// would change its meaning. InfluxDB still prints it so.
 #[test]
 fn a_sign_behind_an_operator_is_read_back() {
     for condition in ["d % -a = 1", "d / +((a)) > 2", "d * -a * -mean(b) = 3"] {
@@ -48,7 +50,7 @@ fn a_sign_behind_an_operator_is_read_back() {
         assert_eq!(statement.to_string(), format!("SELECT v FROM m WHERE {condition}"));
         assert_eq!(one(&statement.to_string()), statement);
     }
-    // Where it is read back all the same, it prints as it does there.
+    // Where the product parses to the same tree, it prints as in InfluxDB.
     assert_eq!(one("select a - -b from m").to_string(), "SELECT a - -1 * b FROM m");
 }
 
@@ -89,7 +91,7 @@ fn the_tree_of_a_select_holds_what_was_written() {
         Expr::Call {
             name: "top".to_owned(),
             args: vec![
-                Expr::Reference { name: "v".to_owned(), kind: Some(Kind::Float) },
+                Expr::Reference { name: "v".to_owned(), kind: Some(ReferenceKind::Float) },
                 Expr::reference("Host"),
                 Expr::Literal(Literal::Integer(3)),
             ],
@@ -99,7 +101,7 @@ fn the_tree_of_a_select_holds_what_was_written() {
     let name = MeasurementName::Exact("m".to_owned());
     assert_eq!(
         select.sources,
-        [Source::Measurement(Measurement { database: Some("db".to_owned()), policy: None, name })]
+        [FromSource::Measurement(Measurement { database: Some("db".to_owned()), policy: None, name })]
     );
     assert_eq!(
         (select.fill, select.limit, select.is_descending(), select.is_raw()),

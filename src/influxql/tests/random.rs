@@ -1,10 +1,10 @@
-//! Whatever is thrown at the parser and the checks, they answer: no panic, and what parses prints to something that
-//! parses to the same.
+//! On random input, the parser and the checks do not panic, and what parses prints as text that parses to the same
+//! tree.
 
 use super::super::{Statement, check, split};
 use super::{is_aggregate, parsed, utc};
 
-/// xorshift, so that every run throws the same.
+/// xorshift with a fixed seed, so that all runs are equal.
 struct Random(u64);
 
 impl Random {
@@ -99,7 +99,7 @@ const WORDS: [&str; 72] = [
     "*/",
 ];
 
-/// Everything that can be done to a text without data.
+/// Does everything that can be done to a text without data.
 fn answers(text: &str) {
     for statement in parsed(text).unwrap_or_default() {
         match &statement {

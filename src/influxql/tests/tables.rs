@@ -1,9 +1,8 @@
-//! Every statement of the tables is answered as InfluxDB v1.6.7~rc0 answers it, and what is printed of a statement
-//! says the same.
+//! Every statement of the tables gets InfluxDB v1.6.7~rc0's answer, and a statement's printed form means the same.
 
 use super::{answer, parsed};
 
-/// Statements and answers of a table.
+/// The statements and answers of a table.
 fn rows(table: &'static str) -> impl Iterator<Item = (String, String)> {
     table.lines().filter(|line| !line.starts_with('#')).map(|line| {
         let (statement, answer) = line.split_once('\t').unwrap_or_else(|| panic!("no tab: {line}"));
@@ -11,7 +10,7 @@ fn rows(table: &'static str) -> impl Iterator<Item = (String, String)> {
     })
 }
 
-/// Answers all of a table; how many there were.
+/// Checks all rows of a table and returns their number.
 fn holds(table: &'static str) -> usize {
     let mut wrong = Vec::new();
     let mut count = 0;
@@ -68,13 +67,13 @@ fn what_is_printed_parses_to_the_same_statement() {
     assert!(count > 400, "{count}");
 }
 
-/// Where we differ from InfluxDB 1.6, and why.
+/// Where hourglass differs from InfluxDB 1.6, and why.
 #[test]
 fn the_known_differences_are_these() {
     for (statement, expected) in [
-        // 1.8 has it, 1.6 not yet.
+        // 1.8 has it, 1.6 does not.
         ("show tag keys with key = host", "ok SHOW TAG KEYS WITH KEY = host"),
-        // It is documented; 1.6 answers `invalid time dimension offset: '2000-01-01'`.
+        // Documented; 1.6 answers `invalid time dimension offset: '2000-01-01'`.
         (
             "select mean(v) from m group by time(1m, '2000-01-01')",
             "ok SELECT mean(v) FROM m GROUP BY time(1m, '2000-01-01')",
@@ -82,9 +81,9 @@ fn the_known_differences_are_these() {
         // 1.6 panics.
         ("select v from m where a =~ /x/ + 1", "200 invalid condition expression: a =~ /x/ + 1"),
         ("select mean(v) from m group by time(0s, 1s)", "ok SELECT mean(v) FROM m GROUP BY time(0s, 1s)"),
-        // 1.6 reads no further than the NUL.
+        // 1.6 stops reading at the NUL.
         ("show databases\0", "400 found \0, expected ; at line 1, char 15"),
-        // The rest of statements that are refused anyway is passed over.
+        // The rest of an unsupported statement is skipped.
         ("create user", "ok CREATE USER"),
         ("create user bob with password 'x'; show databases", "ok CREATE USER ;; ok SHOW DATABASES"),
         ("grant all to bob", "ok GRANT"),

@@ -1,5 +1,5 @@
-//! Conditions fall apart into the range of time they allow and the rest, windows get the offsets InfluxDB gives them,
-//! and subqueries inherit.
+//! Conditions split into the time range they allow and the rest, windows get InfluxDB's offsets, and subqueries
+//! inherit.
 
 use super::super::{Checked, CivilTime, Clock, MAX_TIME, MIN_TIME, TimeRange, check, split};
 use super::{NOW, is_aggregate, select, utc};
@@ -22,7 +22,7 @@ fn conditions_fall_apart_into_time_and_the_rest() {
         ("time >= '1970-01-01' + 1h", Some(HOUR), None, ""),
         ("time >= 5.9", Some(5), None, ""),
         ("time > 9223372036854775807", Some(i64::MAX), None, ""),
-        // There is one range, whatever joins its ends.
+        // There is one range, whatever operator joins its ends.
         ("time > 3 or time < 9", Some(4), Some(8), ""),
         ("host = 'a' or time > 3", Some(4), None, "host = 'a'"),
         ("host = 'a' and time > 3", Some(4), None, "host = 'a'"),
@@ -38,7 +38,7 @@ fn conditions_fall_apart_into_time_and_the_rest() {
         ("(time > 5) = true", None, None, "(time > 5) = true"),
     ] {
         let text = format!("select v from m where {condition}");
-        let (range, left) = split(select(&text).condition.as_ref(), &utc()).expect("the condition is one");
+        let (range, left) = split(select(&text).condition.as_ref(), &utc()).expect("valid condition");
         assert_eq!(range, TimeRange { min, max }, "{condition}");
         assert_eq!(left.map(|left| left.to_string()).unwrap_or_default(), rest, "{condition}");
     }
@@ -47,12 +47,12 @@ fn conditions_fall_apart_into_time_and_the_rest() {
 #[test]
 fn a_civil_time_is_resolved_in_the_zone_of_its_own_select() {
     fn resolve(zone: &str, civil: CivilTime) -> i128 {
-        civil.utc() - if zone == "Europe/Paris" { i128::from(HOUR) } else { 0 }
+        crate::influxql::utc(civil) - if zone == "Europe/Paris" { i128::from(HOUR) } else { 0 }
     }
     let clock = Clock { resolve: &resolve, ..utc() };
     let text = "select v from (select v from m where time >= '2024-01-01' tz('UTC')) \
                 where time >= '2024-01-01' and time < '2024-01-02T00:00:00Z' tz('Europe/Paris')";
-    let checked = check(&select(text), &clock, &is_aggregate).expect("it is fine");
+    let checked = check(&select(text), &clock, &is_aggregate).expect("valid");
     let midnight = 1_704_067_200_000_000_000;
     assert_eq!((checked.min, checked.max), (midnight - HOUR, midnight + 24 * HOUR - 1));
     assert_eq!(checked.subqueries[0].min, midnight);
@@ -79,7 +79,7 @@ fn windows_are_shifted_by_their_offset() {
         ("time(1h, -90m)", HOUR, -30 * MINUTE),
         ("time(1m * 2, 1s)", 2 * MINUTE, 1_000_000_000),
         ("time(1h, now())", HOUR, NOW % HOUR),
-        // Weeks start on Mondays here: the first day of the year 1 was one.
+        // Weeks start on Mondays: the first day of the year 1 was one.
         ("time(1w, '2024-01-02')", week, 24 * HOUR),
         ("time(0s, 1s)", 0, 0),
         ("time(-1m)", 0, 0),

@@ -1,7 +1,7 @@
-//! What the catalog makes of deletions.
+//! Deletions in the catalog, in three steps.
 //!
-//! What a deletion is about is looked up before it is logged, by whoever asks for it. At its place in the log that is only
-//! marked as gone, which is all that the log's thread does; whoever carries the deletion out takes it out of the catalog.
+//! The request looks up the delete targets before it logs the deletion. At the deletion's place in the WAL, the WAL's
+//! thread only marks them as gone. The `Deleter` removes them from the catalog later.
 
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
@@ -11,23 +11,23 @@ use super::spellings::Spellings;
 use super::{Catalog, Database, KnownSensor};
 use crate::ingest::deletion::{Deletion, Scope};
 
-/// What of the catalog a deletion is about.
+/// The delete targets: what a deletion removes from the catalog.
 #[derive(Debug, Default)]
-pub struct Doomed {
-    /// The database, as it is known to those who wrote to it before.
+pub struct DeletedSensors {
+    /// The database when the targets were looked up; `None` if it was unknown.
     pub database: Option<Arc<Database>>,
-    /// The numbers of its sensors that are named; none where all of it goes.
+    /// Ids of the named sensors; empty when the whole database is deleted.
     pub ids: HashSet<u32>,
     sensors: Vec<Arc<KnownSensor>>,
-    learnt: u64,
+    additions: u64,
 }
 
 impl Catalog {
-    /// Looks up what a deletion is about.
-    pub fn doomed(&self, deletion: &Deletion) -> Doomed {
-        let Some(database) = self.database(&deletion.database) else { return Doomed::default() };
-        // Before the sensors: what becomes known meanwhile is noticed.
-        let learnt = database.learnt.load(Ordering::SeqCst);
+    /// Looks up the delete targets.
+    pub fn deleted_sensors(&self, deletion: &Deletion) -> DeletedSensors {
+        let Some(database) = self.database(&deletion.database) else { return DeletedSensors::default() };
+        // Load this before the sensors, so that a sensor that becomes known in between is noticed.
+        let additions = database.additions.load(Ordering::SeqCst);
         let sensors: Vec<Arc<KnownSensor>> = match &deletion.scope {
             Scope::Database => Vec::new(),
             Scope::Readings { sensors, .. } => {
@@ -36,68 +36,70 @@ impl Catalog {
             }
         };
         let ids = sensors.iter().map(|known| known.id).collect();
-        Doomed { database: Some(database), ids, sensors, learnt }
+        DeletedSensors { database: Some(database), ids, sensors, additions }
     }
 
-    /// Takes notice of a deletion at its place in the log: what is deleted as a whole is to be met anew. No more work than
-    /// its record is long, and no lock that others hold while they look at sensors. `false`, and nothing is done, when
-    /// something became known since it was looked up what it is about.
-    pub fn begin_deletion(&self, deletion: &Deletion, doomed: &Doomed) -> bool {
+    /// Marks the delete targets as gone, at the deletion's place in the WAL; requests that come later look the sensors
+    /// up again. Runs on the WAL's thread: its work is linear in the record's length, and it takes no lock that readers
+    /// of sensors hold. Returns `false` and marks nothing if the targets are outdated, because a sensor became known
+    /// since the lookup.
+    pub fn begin_deletion(&self, deletion: &Deletion, targets: &DeletedSensors) -> bool {
         *self.deleting.lock().unwrap_or_else(PoisonError::into_inner).entry(deletion.database.clone()).or_default() +=
             1;
-        if !self.is_still(deletion, doomed) {
+        if !self.is_still(deletion, targets) {
             self.end_deletion(&deletion.database);
             return false;
         }
-        if let Some(database) = &doomed.database {
+        if let Some(database) = &targets.database {
             database.deletions.fetch_add(1, Ordering::Relaxed);
             if deletion.scope == Scope::Database {
                 database.superseded.store(true, Ordering::Release);
                 self.databases.write().unwrap_or_else(PoisonError::into_inner).remove(&database.name);
             } else if deletion.is_of_all_times() {
-                doomed.sensors.iter().for_each(|known| known.superseded.store(true, Ordering::Release));
+                targets.sensors.iter().for_each(|known| known.superseded.store(true, Ordering::Release));
             }
         }
         self.met.version.fetch_add(1, Ordering::Relaxed);
         true
     }
 
-    fn is_still(&self, deletion: &Deletion, doomed: &Doomed) -> bool {
-        match (self.database(&deletion.database), &doomed.database) {
+    fn is_still(&self, deletion: &Deletion, targets: &DeletedSensors) -> bool {
+        match (self.database(&deletion.database), &targets.database) {
             (None, None) => true,
             (Some(now), Some(then)) if Arc::ptr_eq(&now, then) => {
-                deletion.scope == Scope::Database || then.learnt.load(Ordering::SeqCst) == doomed.learnt
+                deletion.scope == Scope::Database || then.additions.load(Ordering::SeqCst) == targets.additions
             }
             _ => false,
         }
     }
 
-    /// The same for a deletion that is read back: nothing behind it is met before.
-    pub fn begin_deletion_read_back(&self, deletion: &Deletion) -> Doomed {
+    /// As [`Catalog::begin_deletion`], for a deletion that is read back from the WAL: looks the targets up until they
+    /// are current.
+    pub fn begin_deletion_read_back(&self, deletion: &Deletion) -> DeletedSensors {
         loop {
-            let doomed = self.doomed(deletion);
-            if self.begin_deletion(deletion, &doomed) {
-                return doomed;
+            let targets = self.deleted_sensors(deletion);
+            if self.begin_deletion(deletion, &targets) {
+                return targets;
             }
         }
     }
 
-    /// Takes out what a deletion that has begun is about as a whole. A database's sensors are returned, so that they may be
-    /// freed where nobody waits for it.
-    pub fn forget_deleted(&self, deletion: &Deletion, doomed: &Doomed) -> Spellings {
-        let Some(database) = &doomed.database else { return Spellings::default() };
+    /// Removes the sensors that a deletion covers for all times. Returns the sensors of a dropped database, so that the
+    /// caller can free them where nothing waits for it.
+    pub fn forget_deleted(&self, deletion: &Deletion, targets: &DeletedSensors) -> Spellings {
+        let Some(database) = &targets.database else { return Spellings::default() };
         let mut sensors = database.sensors.write().unwrap_or_else(PoisonError::into_inner);
         if deletion.scope == Scope::Database {
             self.count.fetch_sub(database.known.swap(0, Ordering::Relaxed), Ordering::Relaxed);
             return std::mem::take(&mut *sensors);
         }
         if deletion.is_of_all_times() {
-            doomed.sensors.iter().for_each(|known| self.take_out(database, &mut sensors, known));
+            targets.sensors.iter().for_each(|known| self.take_out(database, &mut sensors, known));
         }
         Spellings::default()
     }
 
-    /// Takes notice that a deletion is done, or given up.
+    /// Ends what [`Catalog::begin_deletion`] began: the deletion is done or was given up.
     pub fn end_deletion(&self, database: &str) {
         let mut deleting = self.deleting.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(count) = deleting.get_mut(database) {
@@ -108,12 +110,12 @@ impl Catalog {
         }
     }
 
-    /// Whether something of a database is being deleted.
+    /// Whether a deletion in the database is in progress.
     pub fn is_deleting(&self, database: &str) -> bool {
         self.deleting.lock().unwrap_or_else(PoisonError::into_inner).contains_key(database)
     }
 
-    /// Takes notice that what documents said of these sensors of a database, or of all of them, may not be so any more.
+    /// Notes that documents of these sensors, or with `None` of all sensors of the database, may no longer be stored.
     pub fn doubt(&self, database: &str, keys: Option<&[&str]>) {
         self.deletions.fetch_add(1, Ordering::Relaxed);
         let Some(database) = self.database(database) else { return };
@@ -133,67 +135,67 @@ impl Catalog {
 mod tests {
     use super::*;
     use crate::access::Allowance;
-    use crate::ingest::Options;
+    use crate::ingest::IngestOptions;
+    use crate::ingest::catalog::{LookupResult, WantedSensor};
     use crate::ingest::deletion::ALWAYS;
-    use crate::ingest::learn::{Found, Wanted};
     use crate::reading::Sensor;
 
     fn sensor(number: usize) -> Sensor {
         Sensor::new("m", [("s".to_owned(), number.to_string())]).expect("distinct keys")
     }
 
-    fn learn(catalog: &Catalog, database: &Database, numbers: std::ops::Range<usize>) {
-        let wanted = |number| Wanted { sensor: sensor(number), payer: Allowance::default() };
-        let found = Found { deletions: database.deletions(), ..Found::default() };
-        catalog.learn(database, numbers.map(wanted).collect(), found, usize::MAX);
+    fn add_sensors(catalog: &Catalog, database: &Database, numbers: std::ops::Range<usize>) {
+        let wanted = |number| WantedSensor { sensor: sensor(number), payer: Allowance::default() };
+        let found = LookupResult { deletions: database.deletions(), ..LookupResult::default() };
+        catalog.add_sensors(database, numbers.map(wanted).collect(), found, usize::MAX);
     }
 
     fn deletion(scope: Scope) -> Deletion {
         Deletion { received: 0, database: "d".to_owned(), scope }
     }
 
-    /// What is deleted is looked up before it is logged: a sensor that others had written to in between would have kept
-    /// its number and its fields.
+    /// Targets are looked up before the deletion is logged: a sensor that a write made known in between would keep its
+    /// id and its fields.
     #[test]
     fn what_became_known_since_it_was_looked_up_is_looked_up_anew() {
-        let catalog = Catalog::new(&Options::small());
+        let catalog = Catalog::new(&IngestOptions::small());
         let database = catalog.enlist_database("d");
-        learn(&catalog, &database, 0..2);
+        add_sensors(&catalog, &database, 0..2);
         let scope = Scope::Readings { sensors: vec![sensor(0), sensor(2)], range: ALWAYS, statement: None };
         let deletion = deletion(scope);
-        let doomed = catalog.doomed(&deletion);
-        learn(&catalog, &database, 2..3);
-        assert!(!catalog.begin_deletion(&deletion, &doomed) && !catalog.is_deleting("d"));
+        let targets = catalog.deleted_sensors(&deletion);
+        add_sensors(&catalog, &database, 2..3);
+        assert!(!catalog.begin_deletion(&deletion, &targets) && !catalog.is_deleting("d"));
         let is_known = |number: usize| catalog.sensor(&database, &sensor(number).key).is_some();
         assert!(is_known(0) && is_known(2));
-        let doomed = catalog.begin_deletion_read_back(&deletion);
-        assert!(doomed.ids.len() == 2 && catalog.is_deleting("d"));
+        let targets = catalog.begin_deletion_read_back(&deletion);
+        assert!(targets.ids.len() == 2 && catalog.is_deleting("d"));
         assert_eq!([0, 1, 2].map(is_known), [false, true, false]);
-        // One is met anew before the other is taken out.
-        learn(&catalog, &database, 0..1);
+        // Sensor 0 becomes known again before the deleted one is removed.
+        add_sensors(&catalog, &database, 0..1);
         let anew = catalog.sensor(&database, &sensor(0).key).expect("it is met anew");
-        assert!(!doomed.ids.contains(&anew.id));
-        drop(catalog.forget_deleted(&deletion, &doomed));
+        assert!(!targets.ids.contains(&anew.id));
+        drop(catalog.forget_deleted(&deletion, &targets));
         assert_eq!([0, 1, 2].map(is_known), [true, true, false]);
         assert_eq!((catalog.len(), database.known()), (2, 2));
     }
 
     #[test]
     fn a_dropped_database_is_another_one_at_once_and_is_counted_off_later() {
-        let catalog = Catalog::new(&Options::small());
+        let catalog = Catalog::new(&IngestOptions::small());
         let before = catalog.enlist_database("d");
-        learn(&catalog, &before, 0..3);
+        add_sensors(&catalog, &before, 0..3);
         let deletion = deletion(Scope::Database);
-        let doomed = catalog.doomed(&deletion);
-        assert!(catalog.begin_deletion(&deletion, &doomed));
+        let targets = catalog.deleted_sensors(&deletion);
+        assert!(catalog.begin_deletion(&deletion, &targets));
         assert!(before.is_superseded() && catalog.database("d").is_none());
         let since = catalog.enlist_database("d");
         assert_ne!(since.number, before.number);
-        learn(&catalog, &since, 0..2);
-        // Whoever was about to write to the one that is gone.
-        learn(&catalog, &before, 3..4);
+        add_sensors(&catalog, &since, 0..2);
+        // A request that still holds the dropped database.
+        add_sensors(&catalog, &before, 3..4);
         assert_eq!(catalog.len(), 5);
-        drop(catalog.forget_deleted(&deletion, &doomed));
+        drop(catalog.forget_deleted(&deletion, &targets));
         assert_eq!((catalog.len(), since.known(), before.known()), (2, 2, 0));
     }
 }

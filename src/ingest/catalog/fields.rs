@@ -1,27 +1,28 @@
-//! A sensor's fields, kept once for all sensors that have the same: mostly those of a measurement do.
+//! A sensor's fields. Sensors with equal fields, which most sensors of a measurement have, share one copy.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::reading::Family;
 
-/// A sensor's fields, in the order this process met them. Only ever grows.
+/// A sensor's fields, in the order in which this process first saw them. Firm fields are never removed; the others, at
+/// the end, are removed when no request claims them any more.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
-pub struct Fields {
-    /// Their names; a cell names its field by index.
+pub struct SensorFields {
+    /// A cell names its field by its index here.
     pub names: Vec<Arc<str>>,
-    /// The family of each.
+    /// The family of each field.
     pub families: Vec<Family>,
-    /// How many of them a record or a document has: those behind may be forgotten again.
+    /// How many fields, from the first on, are firm: a WAL record or the sensor's document has them.
     pub firm: usize,
-    /// How many of them the stored document is known to have: all before this index.
+    /// How many fields, from the first on, the stored document is known to have.
     pub saved: usize,
     /// Whether the sensor's document is known to be stored.
     pub stored: bool,
 }
 
-impl Fields {
-    /// The index of a field; `hint` is where it is most likely to be.
+impl SensorFields {
+    /// The index of a field; `hint` is the most likely index.
     pub fn find(&self, name: &str, hint: usize) -> Option<usize> {
         if self.names.get(hint).is_some_and(|n| **n == *name) {
             return Some(hint);
@@ -29,7 +30,7 @@ impl Fields {
         self.names.iter().position(|n| **n == *name)
     }
 
-    /// These fields and one more, unless it is among them; `None` when there are `max` others.
+    /// These fields and one more, unless it is there already; `None` when there are `max` others.
     pub fn with(&self, name: &str, family: Family, max: usize) -> Option<Self> {
         let mut grown = self.clone();
         if self.find(name, usize::MAX).is_some() {
@@ -43,27 +44,27 @@ impl Fields {
         Some(grown)
     }
 
-    /// Whether the stored document lacks something that pages are about to need.
+    /// Whether the stored document lacks something that pages to be written need.
     pub fn unsaved(&self) -> bool {
         !self.stored || self.saved < self.firm
     }
 
-    /// Those that a record or a document has.
+    /// The firm fields.
     pub fn firm(&self) -> impl Iterator<Item = (&Arc<str>, &Family)> {
         self.names.iter().zip(&self.families).take(self.firm)
     }
 }
 
-/// How many sets of fields are remembered; those that nobody has any more go first.
+/// Most sets of fields that are shared. Beyond it, unused sets are dropped first, then all.
 const KEPT_MAX: usize = 4096;
 
-/// The sets of fields that sensors have.
+/// The distinct sets of fields.
 #[derive(Debug, Default)]
-pub struct Shapes(Mutex<HashSet<Arc<Fields>>>);
+pub struct FieldSets(Mutex<HashSet<Arc<SensorFields>>>);
 
-impl Shapes {
-    /// The same fields, as others have them.
-    pub fn shared(&self, fields: Fields) -> Arc<Fields> {
+impl FieldSets {
+    /// The shared copy of equal fields.
+    pub fn shared(&self, fields: SensorFields) -> Arc<SensorFields> {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(shared) = kept.get(&fields) {
             return shared.clone();
@@ -84,16 +85,16 @@ impl Shapes {
 mod tests {
     use super::*;
 
-    fn fields(name: String) -> Fields {
-        Fields { names: vec![name.into()], families: vec![Family::Number], firm: 1, saved: 0, stored: false }
+    fn fields(name: String) -> SensorFields {
+        SensorFields { names: vec![name.into()], families: vec![Family::Number], firm: 1, saved: 0, stored: false }
     }
 
     #[test]
     fn equal_fields_are_one_and_their_number_is_bounded() {
-        let shapes = Shapes::default();
+        let shapes = FieldSets::default();
         let one = shapes.shared(fields("temp".to_owned()));
         assert!(Arc::ptr_eq(&one, &shapes.shared(fields("temp".to_owned()))));
-        assert!(!Arc::ptr_eq(&one, &shapes.shared(Fields { saved: 1, ..fields("temp".to_owned()) })));
+        assert!(!Arc::ptr_eq(&one, &shapes.shared(SensorFields { saved: 1, ..fields("temp".to_owned()) })));
         for number in 0..2 * KEPT_MAX {
             shapes.shared(fields(number.to_string()));
         }

@@ -1,5 +1,5 @@
-//! A database's sensors by their spellings. Most clients send their sensors in the same order time and again, so that each
-//! remembers which one came behind it: of very many sensors a look into a map waits for memory, and the guess does not.
+//! A database's sensors by spelling. Most clients send their sensors in the same order every time, so each sensor
+//! remembers which one followed it: with very many sensors a hash lookup waits for memory, which a right guess avoids.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,17 +7,17 @@ use std::sync::atomic::Ordering;
 
 use rapidhash::fast::RandomState;
 
-use super::KnownSensor;
+use super::sensor::KnownSensor;
 
-/// Sensors by canonical key, and by other spellings of it.
+/// Sensors by canonical key and by other spellings of it.
 #[derive(Debug, Default)]
 pub struct Spellings {
     known: HashMap<Box<str>, Arc<KnownSensor>, RandomState>,
     /// Each sensor once, at its [`place`](KnownSensor::place).
     places: Vec<Option<Arc<KnownSensor>>>,
-    /// By their places, other spellings than the key of those that have some.
+    /// The other spellings of sensors that have some, by the sensor's place.
     others: HashMap<u32, Vec<Box<str>>>,
-    /// Places of sensors that were deleted.
+    /// Places of sensors that were deleted, for reuse.
     free: Vec<u32>,
 }
 
@@ -27,46 +27,46 @@ impl Spellings {
         self.known.get(spelling).filter(|known| !known.is_superseded())
     }
 
-    /// The sensor of that spelling, also one that was deleted and is still to be taken out.
+    /// The sensor of that spelling, including one that is marked as deleted and not yet removed.
     pub fn get_even_deleted(&self, spelling: &str) -> Option<&Arc<KnownSensor>> {
         self.known.get(spelling)
     }
 
-    /// The sensor of that spelling, when it is the one that last came behind another one.
+    /// The sensor of that spelling, if it is the one that last followed `before`.
     pub fn get_behind(&self, before: &KnownSensor, spelling: &str) -> Option<&Arc<KnownSensor>> {
         let guess = self.places.get(before.behind.load(Ordering::Relaxed) as usize)?.as_ref()?;
         (*guess.sensor.key == *spelling && !guess.is_superseded()).then_some(guess)
     }
 
-    /// All spellings of sensors that were not deleted.
+    /// All spellings of sensors that are not deleted.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Arc<KnownSensor>)> {
         let known = self.known.iter().map(|(spelling, known)| (&**spelling, known));
         known.filter(|(_, known)| !known.is_superseded())
     }
 
-    /// All sensors, some of them several times, and some that were deleted.
+    /// All sensors, once per spelling, including those that are marked as deleted.
     pub fn values(&self) -> impl Iterator<Item = &Arc<KnownSensor>> {
         self.known.values()
     }
 
-    /// Adds a sensor, which is told its place.
+    /// Adds a sensor, which is made with its place.
     pub fn add(&mut self, key: Box<str>, known: impl FnOnce(u32) -> KnownSensor) {
         let place = self.free.pop().unwrap_or_else(|| {
             self.places.push(None);
-            u32::try_from(self.places.len() - 1).expect("numbers of sensors have 32 bits too")
+            u32::try_from(self.places.len() - 1).expect("sensor ids have 32 bits, so places fit in 32 bits")
         });
         let known = Arc::new(known(place));
         self.places[place as usize] = Some(known.clone());
         self.known.insert(key, known);
     }
 
-    /// Adds another spelling of a sensor that is there.
+    /// Adds another spelling of a sensor that is in the map.
     pub fn add_spelling(&mut self, spelling: &str, known: &Arc<KnownSensor>) {
         self.known.insert(spelling.into(), known.clone());
         self.others.entry(known.place).or_default().push(spelling.into());
     }
 
-    /// Takes a sensor out; whether it was there.
+    /// Removes a sensor; returns whether it was in the map.
     pub fn remove(&mut self, gone: &KnownSensor) -> bool {
         let Self { known, places, others, free } = self;
         let Some(place) = places.get_mut(gone.place as usize) else { return false };
@@ -74,7 +74,7 @@ impl Spellings {
         free.push(gone.place);
         let spellings = others.remove(&gone.place).unwrap_or_default();
         for spelling in spellings.iter().chain([&gone.sensor.key]) {
-            // Somebody else may go by it since.
+            // The spelling may belong to a newer sensor by now.
             if known.get(spelling).is_some_and(|there| there.id == gone.id) {
                 known.remove(spelling);
             }
@@ -97,8 +97,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever came and went in whatever order, and whoever is remembered behind whom: a guess is the sensor of that
-        /// spelling, or none.
+        /// In any order of additions and removals, and for any remembered successor, a guess is the sensor of that
+        /// spelling or none.
         #[test]
         fn a_guess_is_right_or_none(steps in proptest::collection::vec((0..4_u8, 0..12_u8, 0..12_u8), 0..200)) {
             let (mut spellings, mut model) = (Spellings::default(), BTreeMap::new());

@@ -1,4 +1,4 @@
-//! What instances answer while all goes on.
+//! Checks what instances answer while steps go on.
 
 use std::rc::Rc;
 
@@ -10,7 +10,8 @@ use super::world::{KEYS, World};
 use crate::bucket::Readings;
 
 impl World {
-    /// What an instance answers of a bucket: the store behind the deletions it knows, and its unflushed readings over it.
+    /// What an instance answers about a bucket: the store without the deletions it knows, and its unflushed readings on
+    /// top.
     fn view(&self, instance: &Instance, key: Key) -> Readings {
         let pages = self.store.read(key, &instance.covers(key));
         let mut sets = pages.iter().map(|page| &page.readings);
@@ -22,8 +23,8 @@ impl World {
         all
     }
 
-    /// Checks an instance's answers: nothing that nobody said, nothing older than what it has acked itself, nothing that
-    /// it has deleted.
+    /// Checks an instance's answers: no value that was never written, none older than what it has acked itself, none
+    /// that it has deleted.
     pub(super) fn look(&self, slot: usize) {
         let Some(instance) = &self.running[slot] else { return };
         for key in KEYS {
@@ -33,12 +34,12 @@ impl World {
                 let is_own = |record: &Rc<Record>| instance.own.iter().any(|own| Rc::ptr_eq(own, record));
                 let is_late = |record: &Rc<Record>| self.oracle.late.contains(&record.id);
                 let own = said.iter().rfind(|said| is_own(&said.record) && !is_late(&said.record));
-                // While a deletion is under way, what it is about may be there or not.
+                // While a deletion is under way, what it covers may be there or not.
                 let own_gone = own.is_some_and(|own| {
                     self.oracle.is_deleted(&own.record, at, |_| true) || self.oracle.is_perhaps_gone(own, &said, at)
                 });
                 let least = own.filter(|_| !own_gone).map_or(0, |own| own.record.stamp);
-                let is_gone = |said: &super::oracle::Said| {
+                let is_gone = |said: &crate::ingest::law::oracle::Said| {
                     let is_known = |by: &Record| {
                         is_own_done(instance, by) && self.oracle.is_done(by) && !self.oracle.late.contains(&by.id)
                     };
@@ -53,7 +54,7 @@ impl World {
                 };
                 assert!(is_right, "{key:?} {cell:?}: answered {found:?}, acked {:?}", own.map(|own| &own.record));
             }
-            assert!(found.is_empty(), "nobody ever said {found:?}");
+            assert!(found.is_empty(), "never written: {found:?}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! One process of the model's world: an opening of a log, what it has in memory, and its clock.
+//! One process of the model's world: an opening of a WAL, what it has in memory, and its clock.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
@@ -8,41 +8,40 @@ use std::time::Instant;
 use super::oracle::{Given, Gone, Record};
 use super::store::Key;
 use super::{DATABASE, names};
-use crate::bucket::deletions::{Masks, Remembered, SensorTest, Understand};
+use crate::bucket::deletions::{Masks, RememberedDeletion, SensorTest, Understand};
 use crate::bucket::packed::Packed;
-use crate::bucket::registry::{Registered, Registry, settled_before};
+use crate::bucket::registry::{MemberRegistry, Registered, settled_before};
 use crate::bucket::{Bucket, Readings, UnflushedHour};
-use crate::faults::{self, Bug};
-use crate::ingest::agreed::{Agreed, Fate, Judge};
-use crate::log::Recovery;
+use crate::ingest::membership::registry_view::{Fate, FateOfReadings, RegistryView};
 use crate::reading::stamp::{SETTLED, first_for};
 use crate::reading::{Hour, Sensor, Stamp};
+use crate::wal::Recovery;
 
-/// A log that is silent for so long holds the floor no more.
+/// A WAL that is silent for longer no longer holds the floor.
 pub(super) const HORIZON_MS: u64 = 600_000;
-/// An instance whose clock is further off takes no writes, and judges nobody.
+/// An instance whose clock is further off accepts no writes and leaves the registry alone.
 const MAX_OFFSET_MS: i64 = 60_000;
 
-/// A log's folder. It can be copied.
+/// A WAL's folder. It can be copied.
 #[derive(Debug, Clone)]
 pub(super) struct Folder {
     pub(super) log: u64,
-    /// Which a copy does not share.
+    /// A copy gets another one.
     pub(super) id: u64,
     pub(super) records: BTreeMap<Stamp, Rc<Record>>,
-    /// Replay begins behind it.
-    pub(super) released: Stamp,
-    /// Segments are gone up to here.
+    /// Replay starts after it.
+    pub(super) truncated: Stamp,
+    /// Segments up to here are removed.
     pub(super) gone: Stamp,
 }
 
 impl Folder {
     pub(super) fn new(log: u64) -> Self {
-        Self { log, id: log, records: BTreeMap::new(), released: 0, gone: 0 }
+        Self { log, id: log, records: BTreeMap::new(), truncated: 0, gone: 0 }
     }
 
     fn last(&self) -> Stamp {
-        self.records.last_key_value().map_or(0, |(stamp, _)| *stamp).max(self.released)
+        self.records.last_key_value().map_or(0, |(stamp, _)| *stamp).max(self.truncated)
     }
 
     fn openings(&self) -> Vec<(u64, Stamp)> {
@@ -57,20 +56,20 @@ impl Folder {
     }
 }
 
-/// A bucket on its way to the store.
+/// A bucket in flush.
 #[derive(Debug)]
-pub(super) struct Flight {
+pub(super) struct LawFlush {
     pub(super) rows: Arc<Packed>,
     pub(super) bucket: Bucket,
-    /// Groups of the present round that are still to be written.
+    /// Groups of the current round that are not written yet.
     pub(super) round: Vec<Vec<usize>>,
     pub(super) is_stale: bool,
-    pub(super) from_hot: bool,
-    /// Stamp and time of what is set aside.
+    pub(super) from_cache: bool,
+    /// Stamp and time of each reading that is set aside.
     pub(super) set_aside: Vec<(Stamp, i64)>,
-    /// Stamps and times of what is passed over as stored.
+    /// Stamps of the readings that are skipped as stored.
     pub(super) passed_over: Vec<Stamp>,
-    /// Stamps of what was merged at or below the floor.
+    /// Stamps of the readings that were merged at or below the floor.
     pub(super) below: Vec<Stamp>,
 }
 
@@ -83,28 +82,27 @@ pub(super) struct Deleting {
     pub(super) bucket: Option<Bucket>,
 }
 
-/// A process.
 pub(super) struct Instance {
     pub(super) folder: usize,
     pub(super) ids: (u64, u64),
     folder_id: u64,
-    /// Of the folder's records when it was opened.
+    /// The folder's last record when it was opened.
     last: Stamp,
     random: u8,
-    /// By how much its clock is ahead.
+    /// How far its clock is ahead, in milliseconds.
     pub(super) offset: i64,
-    pub(super) agreed: Agreed,
+    pub(super) registry_view: RegistryView,
     next: Stamp,
     above: Stamp,
     pub(super) memtable: BTreeMap<Key, Packed>,
-    pub(super) flights: BTreeMap<Key, Flight>,
+    pub(super) flushes: BTreeMap<Key, LawFlush>,
     held: BTreeMap<Stamp, usize>,
     pub(super) deletions: VecDeque<Rc<Record>>,
     pub(super) deleting: Option<Deleting>,
-    pub(super) hot: BTreeMap<Key, Bucket>,
+    pub(super) cache: BTreeMap<Key, Bucket>,
     beat: u64,
-    pub(super) swept: Vec<Remembered>,
-    /// Records that it was told are durable.
+    pub(super) swept: Vec<RememberedDeletion>,
+    /// Records of its WAL, all durable.
     pub(super) own: Vec<Rc<Record>>,
 }
 
@@ -117,14 +115,14 @@ fn understand() -> Understand {
 }
 
 impl Instance {
-    /// Opens a folder, and reads back what is not released.
+    /// Opens a folder, and replays what is not truncated.
     pub(super) fn open(place: usize, folder: &Folder, opening: u64, random: u8, offset: i64) -> Self {
         let recovery = Recovery {
             log: folder.log,
             opening,
             openings: folder.openings(),
             last: folder.last(),
-            released: folder.released,
+            truncated: folder.truncated,
             damage: Vec::new(),
             unwritable: None,
         };
@@ -135,24 +133,24 @@ impl Instance {
             last: folder.last(),
             random,
             offset,
-            agreed: Agreed::new(Masks::default(), understand(), &recovery, true),
+            registry_view: RegistryView::new(Masks::default(), understand(), &recovery, true),
             next: folder.last() + 16,
             above: 0,
             memtable: BTreeMap::new(),
-            flights: BTreeMap::new(),
+            flushes: BTreeMap::new(),
             held: BTreeMap::new(),
             deletions: VecDeque::new(),
             deleting: None,
-            hot: BTreeMap::new(),
+            cache: BTreeMap::new(),
             beat: 0,
             swept: Vec::new(),
             own: Vec::new(),
         };
-        folder.records.range(folder.released + 1..).for_each(|(_, record)| instance.feed(record));
+        folder.records.range(folder.truncated + 1..).for_each(|(_, record)| instance.dispatch(record));
         instance
     }
 
-    /// Milliseconds by its clock.
+    /// Its clock, in milliseconds.
     fn now_ms(&self, now: u64) -> u64 {
         now.saturating_add_signed(self.offset)
     }
@@ -163,14 +161,14 @@ impl Instance {
 
     /// The stamp of the next record.
     pub(super) fn stamp(&mut self, now: u64, above: Stamp) -> Stamp {
-        let floor = self.agreed.view().floor.max(self.above).max(above);
+        let floor = self.registry_view.view().floor.max(self.above).max(above);
         let stamp = first_for(self.now_ms(now), self.random).max(floor + 1).max(self.next);
         self.next = stamp + 1;
         stamp
     }
 
-    /// Takes a record of its log in.
-    pub(super) fn feed(&mut self, record: &Rc<Record>) {
+    /// Takes in a record of its WAL.
+    pub(super) fn dispatch(&mut self, record: &Rc<Record>) {
         self.own.push(record.clone());
         if record.deletion.is_some() {
             self.held.insert(record.stamp, 1);
@@ -185,9 +183,9 @@ impl Instance {
         }
     }
 
-    pub(super) fn let_go(&mut self, stamps: impl Iterator<Item = Stamp>) {
+    pub(super) fn release(&mut self, stamps: impl Iterator<Item = Stamp>) {
         for stamp in stamps {
-            let held = self.held.get_mut(&stamp).expect("held until it is let go");
+            let held = self.held.get_mut(&stamp).expect("each reading is let go once");
             *held -= 1;
             if *held == 0 {
                 self.held.remove(&stamp);
@@ -195,12 +193,12 @@ impl Instance {
         }
     }
 
-    /// Whether nothing of its log is left to be stored.
+    /// Whether everything in its WAL is stored.
     pub(super) fn is_empty(&self) -> bool {
         self.held.is_empty()
     }
 
-    /// The first record that the log must keep.
+    /// The first record that the WAL must keep.
     pub(super) fn first_held(&self) -> Option<Stamp> {
         self.held.keys().next().copied()
     }
@@ -208,9 +206,6 @@ impl Instance {
     pub(super) fn watermark(&mut self, now: u64) -> Stamp {
         self.above = self.above.max(settled_before(self.now_ms(now)));
         let closed = self.above.max(self.next.saturating_sub(1));
-        if faults::has(Bug::WatermarkIgnoresUnflushed) {
-            return closed;
-        }
         self.first_held().map_or(closed, |first| (first - 1).min(closed))
     }
 
@@ -220,10 +215,10 @@ impl Instance {
         Registered { opening, log, folder, watermark, beat: self.beat, seen_ms, taken: None, host: String::new() }
     }
 
-    /// Looks at the registry and writes it anew.
-    pub(super) fn beat(&mut self, registry: &mut Registry, now: u64) {
+    /// Reads the registry, and writes it back updated.
+    pub(super) fn beat(&mut self, registry: &mut MemberRegistry, now: u64) {
         self.beat += 1;
-        self.learn(registry);
+        self.adopt(registry);
         if !self.is_clock_right() {
             return;
         }
@@ -232,48 +227,48 @@ impl Instance {
         registry.settle(self.now_ms(now), HORIZON_MS);
         registry.forget(&std::mem::take(&mut self.swept));
         registry.rev += 1;
-        self.learn(registry);
+        self.adopt(registry);
     }
 
-    pub(super) fn learn(&mut self, registry: &Registry) {
-        self.agreed.learn(registry, self.ids.1, Instant::now());
+    pub(super) fn adopt(&mut self, registry: &MemberRegistry) {
+        self.registry_view.adopt(registry, self.ids.1, Instant::now());
     }
 
-    /// Ends with nothing left.
-    pub(super) fn leave(&mut self, registry: &mut Registry, now: u64) {
+    /// Leaves the registry with nothing left to store.
+    pub(super) fn leave(&mut self, registry: &mut MemberRegistry, now: u64) {
         registry.publish(self.entry(now));
         registry.take_over_self(self.ids.1);
         registry.rev += 1;
     }
 
-    /// What its deletion is, as all are told.
-    pub(super) fn remembered(record: &Record, gone: &Gone) -> Remembered {
+    /// A deletion as the registry remembers it.
+    pub(super) fn remembered(record: &Record, gone: &Gone) -> RememberedDeletion {
         let keys: Vec<String> = gone.sensors.iter().map(|sensor| names().sensors[*sensor].key.to_string()).collect();
         let (stamp, database, range) = (record.stamp, DATABASE.to_owned(), gone.range.clone());
-        Remembered { stamp, database, statement: Some(keys.join(" ")), range, done: false }
+        RememberedDeletion { stamp, database, statement: Some(keys.join(" ")), range, done: false }
     }
 
-    /// What is unflushed of a bucket, as answers lay it over the store.
+    /// A bucket's unflushed readings, as answers merge them onto the store.
     pub(super) fn unflushed(&self, key: Key) -> Readings {
-        let in_flight = self.flights.get(&key).map(|flight| &*flight.rows);
-        let judge = self.judge(key);
+        let in_flush = self.flushes.get(&key).map(|flush| &*flush.rows);
+        let fates = self.fates(key);
         let merged = |rows: &Packed| {
             let mut rows = rows.clone();
-            rows.take_out(|time, stamp| judge.fate(time, stamp) != Fate::Merged);
+            rows.take_out(|time, stamp| fates.fate(time, stamp) != Fate::Merged);
             Arc::new(rows)
         };
-        let packed = in_flight.into_iter().chain(self.memtable.get(&key)).map(merged);
+        let packed = in_flush.into_iter().chain(self.memtable.get(&key)).map(merged);
         let fields = names().fields.as_slice().into();
         UnflushedHour::new(Hour(key.1), packed, &fields).map(|hour| hour.readings()).unwrap_or_default()
     }
 
-    /// What is known of a bucket's unflushed readings.
-    pub(super) fn judge(&self, (sensor, hour): Key) -> Judge {
-        self.agreed.judge(DATABASE, &names().sensors[sensor], Hour(hour), SETTLED)
+    /// What decides the fate of a bucket's unflushed readings.
+    pub(super) fn fates(&self, (sensor, hour): Key) -> FateOfReadings {
+        self.registry_view.fates(DATABASE, &names().sensors[sensor], Hour(hour), SETTLED)
     }
 
-    /// What is deleted of a bucket, as far as it knows.
+    /// What is deleted of a bucket, as far as the instance knows.
     pub(super) fn covers(&self, (sensor, hour): Key) -> crate::bucket::deletions::Covers {
-        self.agreed.covers(DATABASE, &names().sensors[sensor], Hour(hour))
+        self.registry_view.covers(DATABASE, &names().sensors[sensor], Hour(hour))
     }
 }

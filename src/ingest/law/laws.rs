@@ -1,4 +1,4 @@
-//! Merging by itself, over random sets: it commutes, it associates, and to do it again changes nothing.
+//! Merging random sets: it commutes, it associates, and a repeated merge changes nothing.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,9 +9,9 @@ use super::{names, runner};
 use crate::bucket::{Bucket, Caps, MergeOptions, Readings, Row};
 use crate::reading::{Stamp, Value};
 
-/// What a record says: its stamp, and per time and field a value.
+/// A record: its stamp, and a value per time and field.
 type Said = (Stamp, BTreeMap<(i64, u16), i64>);
-/// What a set has: per time and field the stamp and the value.
+/// A set's cells: stamp and value per time and field.
 type Cells = BTreeMap<(i64, String), (Stamp, String)>;
 
 fn said() -> impl Strategy<Value = Vec<Said>> {
@@ -63,7 +63,7 @@ fn merged(one: &Readings, other: &Readings) -> Readings {
     merged.pack().unpack()
 }
 
-/// The greatest stamp of each cell, and of equal ones the greatest value.
+/// The value with the greatest stamp for each cell; of equal stamps, the greatest value.
 fn greatest(all: &[Said]) -> BTreeMap<(i64, Arc<str>), (Stamp, Value)> {
     let mut greatest: BTreeMap<(i64, Arc<str>), (Stamp, Value)> = BTreeMap::new();
     for (stamp, cells) in all {
@@ -78,7 +78,7 @@ fn greatest(all: &[Said]) -> BTreeMap<(i64, Arc<str>), (Stamp, Value)> {
     greatest
 }
 
-/// A column's number does not tell which field it is, so sets are compared by name.
+/// Sets are compared by field name, since a column's number does not identify its field.
 fn run() {
     let mut runner = runner(1_000_000);
     let floors = prop_oneof![2 => Just(0), 1 => 1..5_u64];

@@ -1,10 +1,10 @@
-//! A model of the law: instances with logs, memtables, bucket caches and clocks, one store, and random steps. Whatever is
-//! killed, cloned, restored, resent or late, the store ends with the greatest stamp of every cell, less what was deleted
-//! with a greater one, bit for bit.
+//! A model-based test of the merge law: instances with WALs, memtables, bucket caches and clocks, one store, and random
+//! steps. Whatever is killed, cloned, restored, resent or late, the store ends with the greatest stamp of every cell,
+//! less what was deleted with a greater one, bit for bit.
 //!
-//! The code's own pages, merges, stamps, registry and deletions are at work here; only the log, the network and the tasks are
-//! the model's. `HOURGLASS_LAW_CASES` says how many cases are run of each test, `HOURGLASS_LAW_SEED` which; without them merging
-//! by itself is tried a million times, and some 27,000 worlds go through about a million steps, the same in every run.
+//! Pages, merges, stamps, registry and deletions are the real code; the WAL, the network and the tasks are modelled.
+//! `HOURGLASS_LAW_CASES` sets how many cases each test runs, `HOURGLASS_LAW_SEED` which. By default merging alone is
+//! tried a million times, and some 27,000 worlds go through about a million steps, the same in every run.
 
 mod answers;
 mod instance;
@@ -12,7 +12,6 @@ mod laws;
 mod oracle;
 mod steps;
 mod store;
-mod teeth;
 mod world;
 
 use std::sync::{Arc, OnceLock};
@@ -22,10 +21,10 @@ use proptest::test_runner::{RngAlgorithm, TestRng, TestRunner};
 
 use crate::reading::Sensor;
 
-/// The one database.
+/// The only database of the model.
 const DATABASE: &str = "plant";
 
-/// Runs so many cases by default, the same in every run with one seed.
+/// Runs `by_default` cases unless `HOURGLASS_LAW_CASES` says otherwise, the same in every run with one seed.
 fn runner(by_default: u32) -> TestRunner {
     let asked = |variable: &str| std::env::var(variable).ok().map(|text| text.parse::<u32>().expect("a number"));
     let cases = asked("HOURGLASS_LAW_CASES").unwrap_or(by_default);
@@ -35,7 +34,7 @@ fn runner(by_default: u32) -> TestRunner {
     TestRunner::new_with_rng(config, rng)
 }
 
-/// The sensors and fields that there are.
+/// All sensors and fields of the model.
 struct Names {
     sensors: [Arc<Sensor>; 2],
     fields: [Arc<str>; 3],

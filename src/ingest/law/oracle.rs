@@ -1,12 +1,13 @@
-//! What is right: of all that was logged, the greatest stamp of each cell, less what was deleted with a greater one. It
-//! also keeps the books on what a log says after it was silent for longer than the horizon: that alone may be set aside.
+//! What is right: of all that was logged, the value with the greatest stamp of each cell, less what was deleted with a
+//! greater stamp. Also tracks the records of WALs that were silent for longer than the horizon: only these may be set
+//! aside.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::rc::Rc;
 
 use super::store::{Cell, Key};
-use crate::bucket::registry::Registry;
+use crate::bucket::registry::MemberRegistry;
 use crate::reading::{Hour, Stamp, Value};
 
 /// A logged request: readings, or a deletion.
@@ -27,7 +28,7 @@ pub(super) struct Given {
     pub(super) cells: Vec<(u16, Value)>,
 }
 
-/// What a deletion is about.
+/// What a deletion covers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Gone {
     pub(super) sensors: Vec<usize>,
@@ -47,29 +48,29 @@ impl Record {
     }
 }
 
-/// Something that was said of a cell.
+/// A value that a record has for a cell.
 pub(super) struct Said {
     pub(super) record: Rc<Record>,
     pub(super) value: Value,
 }
 
-/// All that was logged, and how far it has come.
+/// Everything that was logged, and how far it has come.
 #[derive(Debug, Default)]
 pub(super) struct Oracle {
     pub(super) records: Vec<Rc<Record>>,
-    /// Rows that are in the store, or deleted before they came there: record, sensor and time.
+    /// Rows that are in the store, or were deleted before: record, sensor and time.
     stored: BTreeSet<(usize, usize, i64)>,
-    /// Deletions that were carried out: two instances that delete the same with the same stamp delete it once.
+    /// Deletions that were carried out. Two instances that delete the same with the same stamp count as one.
     done: Vec<(Stamp, Gone)>,
-    /// Openings that were let go while they held the floor.
+    /// Openings that the registry dropped while they held the floor.
     lost: BTreeSet<u64>,
-    /// Openings of which nobody knows any more what is stored.
+    /// Openings that the registry has dropped: it no longer knows what they stored.
     forgotten: BTreeSet<u64>,
-    /// Openings that were taken over, and by whom.
+    /// Openings that were taken over, and by which.
     taken: BTreeMap<u64, u64>,
-    /// Records of lost openings that the floor has passed, and such as came back.
+    /// Records of lost openings that the floor has passed, and those that were merged at or below the floor.
     pub(super) late: BTreeSet<usize>,
-    /// Rows that were set aside, and told.
+    /// Rows that were set aside and reported.
     pub(super) told: BTreeSet<(usize, usize, i64)>,
 }
 
@@ -88,31 +89,31 @@ impl Oracle {
         self.done.extend(record.deletion.clone().map(|gone| (record.stamp, gone)));
     }
 
-    /// Whether a record is in the store with all that it says.
+    /// Whether all of a record is in the store.
     pub(super) fn is_stored(&self, record: &Record) -> bool {
         let is_stored = |row: &Given| self.stored.contains(&(record.id, row.sensor, row.time));
         record.rows.iter().all(is_stored) && (record.deletion.is_none() || self.is_done(record))
     }
 
-    /// Somebody passes a record over because the registry says that it is stored.
+    /// An instance skips a record because the registry says that it is stored.
     pub(super) fn check_passed_over(&self, record: &Record) {
-        assert!(self.is_stored(record), "passed over as stored, and it is not: {record:?}");
+        assert!(self.is_stored(record), "skipped as stored, but it is not: {record:?}");
     }
 
-    /// Somebody merges a record at or below the floor.
+    /// An instance merges a record at or below the floor.
     pub(super) fn note_below(&mut self, record: &Record) {
         let may = self.is_lost(record.opening) || self.forgotten.contains(&record.opening);
         assert!(may, "merged at or below the floor, of a log that was never silent: {record:?}");
         self.late.insert(record.id);
     }
 
-    /// Whether an opening was let go while it held the floor, or whoever had taken it over was.
+    /// Whether the registry dropped an opening, or the one that took it over, while it held the floor.
     fn is_lost(&self, opening: u64) -> bool {
         self.lost.contains(&opening) || self.taken.get(&opening).is_some_and(|by| self.is_lost(*by))
     }
 
-    /// The registry has changed.
-    pub(super) fn note_registry(&mut self, before: &Registry, after: &Registry) {
+    /// Follows a change of the registry.
+    pub(super) fn note_registry(&mut self, before: &MemberRegistry, after: &MemberRegistry) {
         for gone in before.logs.iter().filter(|log| after.log(log.opening).is_none()) {
             self.forgotten.insert(gone.opening);
             if gone.taken.is_none() {
@@ -136,7 +137,7 @@ impl Oracle {
         }
     }
 
-    /// All that was said of a bucket's cells.
+    /// All values that were logged for a bucket's cells, in order of their stamps.
     pub(super) fn said(&self, key: Key, names: &[&str]) -> BTreeMap<Cell, Vec<Said>> {
         let mut said: BTreeMap<Cell, Vec<Said>> = BTreeMap::new();
         for record in &self.records {
@@ -162,12 +163,12 @@ impl Oracle {
         said
     }
 
-    /// Whether what a record says is deleted, by a deletion that passes a test.
+    /// Whether a deletion that passes a test covers what a record has at a sensor and time.
     pub(super) fn is_deleted(&self, of: &Record, (sensor, time): (usize, i64), test: impl Fn(&Record) -> bool) -> bool {
         self.records.iter().any(|record| record.covers(sensor, time, of.stamp) && test(record))
     }
 
-    /// Checks what the store has of a bucket when everything has come to rest.
+    /// Checks what the store has of a bucket at the very end.
     pub(super) fn check_final(&self, key: Key, names: &[&str], mut found: BTreeMap<Cell, Value>) {
         for (cell, said) in self.said(key, names) {
             let (found, at) = (found.remove(&cell), (key.0, cell.0));
@@ -178,7 +179,7 @@ impl Oracle {
             let right = |said: Option<&Said>| found.as_ref().is_some_and(|found| same(found, said.map(|s| &s.value)));
             let is_right = right(winner) || found.is_none() && winner.is_none();
             let least = winner.map_or(0, |winner| winner.record.stamp);
-            // A late reading may be there instead, and a late deletion may have taken it; nothing else.
+            // Instead, there may be a late reading, or a late deletion may have removed the value; nothing else.
             let is_late_value = said.iter().filter(is_late).any(|late| late.record.stamp >= least && right(Some(late)));
             let is_perhaps_deleted = found.is_none() && winner.is_some_and(|winner| is_perhaps_gone(&winner));
             let is_deleted_late = winner.is_some_and(|winner| is_perhaps_gone(&winner))
@@ -190,24 +191,24 @@ impl Oracle {
             );
             self.check_told(key, cell.0, &said, found.as_ref());
         }
-        assert!(found.is_empty(), "nobody ever said {found:?}");
+        assert!(found.is_empty(), "never written: {found:?}");
     }
 
-    /// The latest of what is late is in the store, deleted, or told of.
+    /// If the latest value is late, it is in the store, deleted, or reported.
     fn check_told(&self, (sensor, _): Key, time: i64, said: &[Said], found: Option<&Value>) {
         let Some(last) = said.last().filter(|last| self.late.contains(&last.record.id)) else { return };
         let is_there = found.is_some_and(|found| same(found, Some(&last.value)));
         let is_deleted = self.is_deleted(&last.record, (sensor, time), |_| true);
         let is_told = self.told.contains(&(last.record.id, sensor, time));
-        assert!(is_there || is_deleted || is_told, "set aside and not told: {:?}", last.record);
+        assert!(is_there || is_deleted || is_told, "set aside and not reported: {:?}", last.record);
     }
 
     pub(super) fn is_done(&self, record: &Record) -> bool {
         self.done.iter().any(|(stamp, gone)| *stamp == record.stamp && record.deletion.as_ref() == Some(gone))
     }
 
-    /// Whether a deletion that came too late may have taken what a record says: from its own stamp on it is safe, and where
-    /// somebody had said the same before, and nobody was left to tell the difference to, from that one's.
+    /// Whether a late deletion may have removed a value. Not with a stamp below the value's own, unless an earlier
+    /// record has the same value: while no other instance was there, the store kept that record's stamp.
     pub(super) fn is_perhaps_gone(&self, of: &Said, said: &[Said], at: (usize, i64)) -> bool {
         let is_late = |by: &Record| self.late.contains(&by.id);
         let is_same = |other: &&Said| other.record.stamp <= of.record.stamp && same(&other.value, Some(&of.value));
@@ -215,7 +216,7 @@ impl Oracle {
     }
 }
 
-/// The same to the bit: `0.0` and `-0.0` differ.
+/// The same bit for bit: `0.0` and `-0.0` differ.
 pub(super) fn same(one: &Value, other: Option<&Value>) -> bool {
     other.is_some_and(|other| !one.is_greater(other) && !other.is_greater(one))
 }

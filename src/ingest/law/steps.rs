@@ -1,4 +1,4 @@
-//! Random steps, and the rest that they come to.
+//! Random steps, and the final state that they must lead to.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -15,9 +15,9 @@ use crate::reading::{Hour, Value};
 #[derive(Debug, Clone)]
 enum Step {
     Write(usize, Vec<Given>),
-    Launch(usize, usize, u8),
-    Fly(usize, usize, Network),
-    /// A bucket all the way to the store.
+    StartFlush(usize, usize, u8),
+    FlushBucket(usize, usize, Network),
+    /// A whole flush of a bucket, without failures.
     Flush(usize, usize),
     Beat(usize),
     Tick(u64),
@@ -30,7 +30,7 @@ enum Step {
     CarryOn(usize, Network),
     Sweep(usize),
     Forget(usize, usize),
-    LandLate(usize),
+    CompleteLate(usize),
     Look(usize),
     ClockJump(usize, i64),
 }
@@ -77,7 +77,7 @@ fn fates() -> impl Strategy<Value = Network> {
     ]
 }
 
-/// Writes with each (sensor, time) once or more, as admission leaves them.
+/// Random steps. A write may have the same sensor and time more than once, as admission lets them through.
 fn steps(with_horizon: bool) -> impl Strategy<Value = Vec<Step>> {
     let slot = || prop_oneof![3 => Just(0_usize), 3 => Just(1), 1 => Just(2)];
     let key = || prop_oneof![4 => Just(0_usize), 1 => 1..KEYS.len()];
@@ -87,8 +87,8 @@ fn steps(with_horizon: bool) -> impl Strategy<Value = Vec<Step>> {
         if with_horizon { vec![0, -200, 70_000, -70_000, 700_000, 2_000_000] } else { vec![0, -200, 200, 61_000] };
     let step = prop_oneof![
         10 => (slot(), prop::collection::vec(given(), 1..3)).prop_map(|(slot, rows)| Step::Write(slot, rows)),
-        5 => (slot(), key(), 0..3_u8).prop_map(|(slot, key, how)| Step::Launch(slot, key, how)),
-        8 => (slot(), key(), fates()).prop_map(|(slot, key, fate)| Step::Fly(slot, key, fate)),
+        5 => (slot(), key(), 0..3_u8).prop_map(|(slot, key, how)| Step::StartFlush(slot, key, how)),
+        8 => (slot(), key(), fates()).prop_map(|(slot, key, fate)| Step::FlushBucket(slot, key, fate)),
         5 => (slot(), key()).prop_map(|(slot, key)| Step::Flush(slot, key)),
         8 => slot().prop_map(Step::Beat),
         3 => prop::sample::select(tick).prop_map(Step::Tick),
@@ -101,7 +101,7 @@ fn steps(with_horizon: bool) -> impl Strategy<Value = Vec<Step>> {
         6 => (slot(), fates()).prop_map(|(slot, fate)| Step::CarryOn(slot, fate)),
         2 => slot().prop_map(Step::Sweep),
         2 => (slot(), key()).prop_map(|(slot, key)| Step::Forget(slot, key)),
-        1 => any::<usize>().prop_map(Step::LandLate),
+        1 => any::<usize>().prop_map(Step::CompleteLate),
         3 => slot().prop_map(Step::Look),
         1 => (slot(), prop::sample::select(jump)).prop_map(|(slot, by)| Step::ClockJump(slot, by)),
     ];
@@ -112,8 +112,8 @@ impl World {
     fn take(&mut self, step: Step) {
         match step {
             Step::Write(slot, rows) => self.write(slot, rows),
-            Step::Launch(slot, key, how) => self.launch(slot, KEYS[key], how),
-            Step::Fly(slot, key, fate) => self.fly(slot, KEYS[key], fate),
+            Step::StartFlush(slot, key, how) => self.start_flush(slot, KEYS[key], how),
+            Step::FlushBucket(slot, key, fate) => self.flush_bucket(slot, KEYS[key], fate),
             Step::Flush(slot, key) => self.flush(slot, key),
             Step::Beat(slot) => self.beat(slot),
             Step::Tick(ms) => self.now += ms,
@@ -121,31 +121,31 @@ impl World {
             Step::Leave(slot) => self.leave(slot),
             Step::Start(slot, folder, bits, offset) => self.start(slot, folder, bits, offset),
             Step::Copy(folder) => self.copy(folder),
-            Step::Release(slot, with_segments) => self.release(slot, with_segments),
+            Step::Release(slot, with_segments) => self.truncate(slot, with_segments),
             Step::Delete(slot, gone) => self.delete(slot, gone),
             Step::CarryOn(slot, fate) => self.carry_on(slot, fate),
             Step::Sweep(slot) => self.sweep(slot),
-            Step::Forget(slot, key) => drop(self.running[slot].as_mut().map(|i| i.hot.remove(&KEYS[key]))),
-            Step::LandLate(at) => self.land_late(at),
+            Step::Forget(slot, key) => drop(self.running[slot].as_mut().map(|i| i.cache.remove(&KEYS[key]))),
+            Step::CompleteLate(at) => self.complete_late(at),
             Step::Look(slot) => self.look(slot),
             Step::ClockJump(slot, by) => self.running[slot].iter_mut().for_each(|instance| instance.offset += by),
         }
     }
 
     fn flush(&mut self, slot: usize, key: usize) {
-        self.launch(slot, KEYS[key], 0);
+        self.start_flush(slot, KEYS[key], 0);
         let is_under_way =
-            |world: &Self| world.running[slot].as_ref().is_some_and(|i| i.flights.contains_key(&KEYS[key]));
+            |world: &Self| world.running[slot].as_ref().is_some_and(|i| i.flushes.contains_key(&KEYS[key]));
         for _ in 0..100 {
             if !is_under_way(self) {
                 return;
             }
-            self.fly(slot, KEYS[key], Network::Answered);
+            self.flush_bucket(slot, KEYS[key], Network::Answered);
         }
-        assert!(!is_under_way(self), "a flush comes to no end");
+        assert!(!is_under_way(self), "a flush never ends");
     }
 
-    /// Brings everything that an instance has to the store.
+    /// Stores everything that an instance has, deletions included.
     fn drain(&mut self, slot: usize) {
         for _ in 0..1000 {
             let Some(instance) = &self.running[slot] else { return };
@@ -155,10 +155,10 @@ impl World {
             (0..KEYS.len()).for_each(|key| self.flush(slot, key));
             self.carry_on(slot, Network::Answered);
         }
-        panic!("an instance comes to no rest");
+        panic!("an instance never drains");
     }
 
-    /// All folders are started, everything is replayed, stored, deleted, swept and forgotten; then the store is checked.
+    /// Starts all folders; replays, stores, deletes, sweeps and forgets everything; then checks the store.
     fn rest(&mut self) {
         self.lose_delayed();
         let idle = |world: &Self, at: usize| !world.running.iter().flatten().any(|i| i.folder == at);
@@ -175,7 +175,7 @@ impl World {
                 self.beat(slot);
                 self.look(slot);
                 self.drain(slot);
-                self.release(slot, false);
+                self.truncate(slot, false);
                 self.beat(slot);
                 self.sweep(slot);
                 self.beat(slot);
@@ -191,7 +191,7 @@ impl World {
 }
 
 impl World {
-    /// The floor has passed every deletion: all folders are at work.
+    /// With all folders running, the floor has passed every deletion.
     fn check_floor(&self) {
         let registry = &self.store.registry;
         if self.running.iter().flatten().next().is_some() {
@@ -237,13 +237,13 @@ fn run_all(with_horizon: bool, by_default: u32) {
     }
 }
 
-/// Nothing that is acked is lost, revived or set aside.
+/// No acked reading is lost, revived or set aside.
 #[test]
 fn the_greatest_stamp_of_every_cell_stands() {
     run_all(false, 18_000);
 }
 
-/// Logs that are silent for longer than the horizon: what they say then may be set aside, is told, and nothing else is.
+/// Readings of WALs that were silent for longer than the horizon may be set aside and reported, and no others.
 #[test]
 fn only_what_was_silent_beyond_the_horizon_is_set_aside() {
     run_all(true, 9000);

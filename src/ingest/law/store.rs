@@ -1,12 +1,12 @@
-//! The one store of the model's world: pages by compare-and-set, and the registry. It checks every write, and knows
-//! nothing of how readings are merged.
+//! The model's store: pages by compare-and-set, and the registry. It checks every write, and knows nothing of how
+//! readings are merged.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::bucket::deletions::{Covers, cut};
 use crate::bucket::page::StoredPage;
-use crate::bucket::registry::Registry;
+use crate::bucket::registry::MemberRegistry;
 use crate::bucket::{Bucket, Page, Readings, Summary, WriteKind};
 use crate::reading::{Stamp, Value};
 
@@ -23,17 +23,17 @@ struct Document {
     readings: Readings,
 }
 
-/// What all instances share.
+/// The store that all instances share.
 #[derive(Debug, Default)]
 pub(super) struct SharedStore {
     pages: BTreeMap<Key, BTreeMap<u32, Document>>,
-    pub(super) registry: Registry,
-    /// Most pages that a bucket ever had.
+    pub(super) registry: MemberRegistry,
+    /// The most pages that any bucket ever had.
     pub(super) pages_max: usize,
 }
 
 impl SharedStore {
-    /// A bucket's pages behind what is deleted, as every read of an instance sees them.
+    /// A bucket's pages without what is deleted, as every read of an instance sees them.
     pub(super) fn read(&self, key: Key, covers: &Covers) -> Vec<StoredPage> {
         let page = |(number, document): (&u32, &Document)| {
             let mut readings = document.readings.clone().pack().unpack();
@@ -44,7 +44,7 @@ impl SharedStore {
         self.pages.get(&key).into_iter().flatten().map(page).collect()
     }
 
-    /// All of the group by compare-and-set, or nothing; `false` is a conflict.
+    /// Writes the whole group by compare-and-set, or nothing; `false` is a conflict.
     pub(super) fn write(&mut self, key: Key, bucket: &Bucket, group: &[usize]) -> bool {
         let pages: Vec<&Page> = group.iter().map(|p| &bucket.pages()[*p]).collect();
         let held = self.pages.entry(key).or_default();
@@ -69,7 +69,7 @@ impl SharedStore {
         true
     }
 
-    /// Removes a whole bucket in which every cell is older than a stamp.
+    /// Removes a whole bucket if every cell in it is older than a stamp.
     pub(super) fn remove_older(&mut self, key: Key, before: Stamp) {
         let is_old = |document: &Document| document.readings.stamps().greatest() < before;
         if self.pages.get(&key).is_some_and(|pages| pages.values().all(is_old)) {
@@ -86,12 +86,12 @@ impl SharedStore {
         for document in pages.values() {
             let times = document.readings.times();
             assert!(times.is_sorted_by(|a, b| a < b), "a page is sorted");
-            assert!(times.iter().all(|time| seen.insert(*time)), "a timestamp stands on two pages");
+            assert!(times.iter().all(|time| seen.insert(*time)), "a timestamp is on two pages");
             check_summaries(&document.readings);
         }
     }
 
-    /// Every stored cell as it lies there.
+    /// Every stored cell of a bucket.
     pub(super) fn cells(&self, key: Key) -> BTreeMap<Cell, Value> {
         let pages = self.pages.get(&key).into_iter().flatten();
         pages.flat_map(|(_, document)| cells_of(&document.readings)).collect()
@@ -105,7 +105,7 @@ impl Document {
     }
 }
 
-/// What is appended comes after what is stored, which stays as it is.
+/// Checks that an append keeps what is stored, and adds behind it.
 fn is_continued(stored: &Readings, page: &Page, from: usize) {
     assert_eq!(stored.len(), from, "what is appended comes after all that is stored");
     for at in 0..from {
@@ -117,7 +117,6 @@ fn is_continued(stored: &Readings, page: &Page, from: usize) {
     }
 }
 
-/// The cells of a set.
 pub(super) fn cells_of(readings: &Readings) -> Vec<(Cell, Value)> {
     let of = |(at, time): (usize, &i64)| {
         readings.fields(at).map(|(name, value)| ((*time, name.to_string()), value.clone())).collect::<Vec<_>>()

@@ -1,32 +1,31 @@
-//! The model's world, and what one step does to it.
+//! The model's world, and the effect of each step.
 
 use std::sync::Arc;
 
-use super::instance::{Deleting, Flight, Folder, Instance};
+use super::instance::{Deleting, Folder, Instance, LawFlush};
 use super::names;
 use super::oracle::{Given, Gone, Oracle, Record};
 use super::store::{Key, SharedStore};
 use crate::bucket::deletions::Covers;
-use crate::bucket::deletions::Remembered;
+use crate::bucket::deletions::RememberedDeletion;
 use crate::bucket::packed::Unpacked;
-use crate::bucket::registry::{Registered, Registry};
+use crate::bucket::registry::{MemberRegistry, Registered};
 use crate::bucket::{Bucket, Caps, MergeOptions};
-use crate::faults::{self, Bug};
-use crate::ingest::agreed::Fate;
+use crate::ingest::membership::registry_view::Fate;
 use crate::reading::Hour;
 
-/// What the network makes of one write.
+/// The outcome of one write over the network.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Network {
     Answered,
     Unavailable,
     LostUnknown,
     LandedUnknown,
-    /// It lands at a later moment, or never.
+    /// The write takes effect later, or never.
     Delayed,
 }
 
-/// All buckets there are.
+/// All buckets of the model.
 pub(super) const KEYS: [Key; 4] = [(0, 0), (0, 1), (1, 0), (1, 1)];
 const FOLDERS_MAX: usize = 6;
 
@@ -39,7 +38,7 @@ pub(super) struct World {
     caps: Caps,
     ids: u64,
     delayed: Vec<(Key, Bucket, Vec<usize>)>,
-    /// Merges of a bucket.
+    /// How many merges of buckets there were.
     pub(super) merges: u64,
 }
 
@@ -70,7 +69,7 @@ impl World {
         self.oracle.note_registry(&before, &self.store.registry);
     }
 
-    /// Starts a folder that nobody is at work with, or a new one, and joins the others.
+    /// Starts an idle folder, or a new one, and joins the others.
     pub(super) fn start(&mut self, slot: usize, folder: usize, random: u8, offset: i64) {
         if self.running[slot].is_some() {
             return;
@@ -89,8 +88,8 @@ impl World {
         let opening = self.id();
         self.running[slot] = Some(Instance::open(place, &self.folders[place], opening, random, offset));
         self.beat(slot);
-        // Before it acks anything the others have seen it, or know that they have not looked for too long: one that was alone
-        // when it looked last leaves no stamp of an equal value.
+        // Before it acks, each of the others must have seen it or know that its own view is too old: an instance that
+        // believes to be alone records no stamp for an equal value.
         (0..self.running.len()).for_each(|slot| self.beat(slot));
     }
 
@@ -98,14 +97,14 @@ impl World {
         self.with_registry(slot, |instance, store, now| instance.beat(&mut store.registry, now));
     }
 
-    /// What is in memory is gone; writes under way may still land.
+    /// Drops what is in memory; writes under way may still take effect.
     pub(super) fn kill(&mut self, slot: usize) {
         self.running[slot] = None;
     }
 
     pub(super) fn leave(&mut self, slot: usize) {
         if self.running[slot].as_ref().is_some_and(|instance| instance.is_empty() && instance.is_clock_right()) {
-            self.release(slot, false);
+            self.truncate(slot, false);
             self.with_registry(slot, |instance, store, now| instance.leave(&mut store.registry, now));
             self.running[slot] = None;
         }
@@ -120,21 +119,21 @@ impl World {
         }
     }
 
-    /// Lets records go from the log.
-    pub(super) fn release(&mut self, slot: usize, with_segments: bool) {
+    /// Truncates the WAL.
+    pub(super) fn truncate(&mut self, slot: usize, with_segments: bool) {
         let Some(instance) = &self.running[slot] else { return };
         let folder = &mut self.folders[instance.folder];
         let before = instance.first_held().unwrap_or(u64::MAX);
         let through = folder.records.range(..before).next_back().map_or(0, |(stamp, _)| *stamp);
-        folder.released = folder.released.max(through);
+        folder.truncated = folder.truncated.max(through);
         if with_segments {
             // The newest segment stays.
             let newest = folder.records.last_key_value().map_or(0, |(stamp, _)| stamp - 1);
-            folder.gone = folder.released.min(newest);
+            folder.gone = folder.truncated.min(newest);
         }
     }
 
-    /// A request is logged and acked.
+    /// Logs and acks a request.
     pub(super) fn write(&mut self, slot: usize, rows: Vec<Given>) {
         self.log(slot, rows, None);
     }
@@ -145,152 +144,151 @@ impl World {
 
     fn log(&mut self, slot: usize, rows: Vec<Given>, deletion: Option<Gone>) {
         let Some(instance) = self.running[slot].as_mut().filter(|instance| instance.is_clock_right()) else { return };
-        let above = if deletion.is_some() { instance.agreed.greatest() } else { 0 };
+        let above = if deletion.is_some() { instance.registry_view.greatest() } else { 0 };
         let stamp = instance.stamp(self.now, above);
         let record = self.oracle.log(stamp, instance.ids.1, rows, deletion);
-        instance.feed(&record);
+        instance.dispatch(&record);
         self.folders[instance.folder].records.insert(stamp, record);
     }
 
-    /// Takes a bucket's readings for the store: onto the cached bucket, or onto none, or read first.
-    pub(super) fn launch(&mut self, slot: usize, key: Key, how: u8) {
+    /// Takes a bucket's readings for a flush. `how`: 0 merges onto the cached bucket, 1 onto an empty one, 2 reads it
+    /// first.
+    pub(super) fn start_flush(&mut self, slot: usize, key: Key, how: u8) {
         let Some(instance) = &mut self.running[slot] else { return };
-        if !instance.deletions.is_empty() || instance.flights.contains_key(&key) {
+        if !instance.deletions.is_empty() || instance.flushes.contains_key(&key) {
             return;
         }
         let Some(rows) = instance.memtable.remove(&key) else { return };
-        let cached = if how == 0 { instance.hot.remove(&key) } else { None };
-        let from_hot = cached.is_some();
-        let flight = Flight {
+        let cached = if how == 0 { instance.cache.remove(&key) } else { None };
+        let from_cache = cached.is_some();
+        let flush = LawFlush {
             rows: Arc::new(rows),
             bucket: cached.unwrap_or_default(),
             round: Vec::new(),
             is_stale: how == 2,
-            from_hot,
+            from_cache,
             set_aside: Vec::new(),
             passed_over: Vec::new(),
             below: Vec::new(),
         };
-        instance.flights.insert(key, flight);
+        instance.flushes.insert(key, flush);
         if how != 2 {
             self.merge(slot, key);
         }
     }
 
-    /// Merges a flight's readings as the code does.
+    /// Merges a flush's readings as the real code does.
     fn merge(&mut self, slot: usize, key: Key) {
         let Some(instance) = &mut self.running[slot] else { return };
-        let view = instance.agreed.view();
-        let judge = instance.judge(key);
-        let Some(flight) = instance.flights.get_mut(&key) else { return };
-        for (range, before) in &judge.covers {
-            flight.bucket.delete(range, *before);
+        let view = instance.registry_view.view();
+        let fates = instance.fates(key);
+        let Some(flush) = instance.flushes.get_mut(&key) else { return };
+        for (range, before) in &fates.covers {
+            flush.bucket.delete(range, *before);
         }
-        let restamps = view.restamps && !faults::has(Bug::DuplicateLeavesNoStamp);
+        let restamps = view.restamps;
         let options = MergeOptions { caps: &self.caps, floor: view.floor, restamps, log: "" };
         let mut unpacked = Unpacked::default();
-        unpacked.unpack_in_time_order([&*flight.rows]);
+        unpacked.unpack_in_time_order([&*flush.rows]);
         let (mut kept, mut places) = (Vec::new(), Vec::new());
-        (flight.passed_over, flight.below) = (Vec::new(), Vec::new());
+        (flush.passed_over, flush.below) = (Vec::new(), Vec::new());
         for row in unpacked.rows(&names().fields) {
-            match judge.fate(row.time, row.stamp) {
+            match fates.fate(row.time, row.stamp) {
                 Fate::Deleted => {}
-                Fate::Stored => flight.passed_over.push(row.stamp),
+                Fate::Stored => flush.passed_over.push(row.stamp),
                 Fate::Merged => {
-                    flight.below.extend(Some(row.stamp).filter(|stamp| *stamp <= view.floor));
+                    flush.below.extend(Some(row.stamp).filter(|stamp| *stamp <= view.floor));
                     kept.push(row);
                     places.push((row.stamp, row.time));
                 }
             }
         }
-        let applied = flight.bucket.apply(kept.iter().copied(), &options);
+        let applied = flush.bucket.apply(kept.iter().copied(), &options);
         let all = applied.new + applied.duplicate + applied.overwritten + applied.set_aside;
         assert_eq!(all, kept.len() as u64, "each reading is counted once");
-        flight.set_aside = flight.bucket.set_aside().iter().map(|place| places[*place]).collect();
-        flight.is_stale = flight.from_hot && !flight.set_aside.is_empty();
-        flight.round.clear();
+        flush.set_aside = flush.bucket.set_aside().iter().map(|place| places[*place]).collect();
+        flush.is_stale = flush.from_cache && !flush.set_aside.is_empty();
+        flush.round.clear();
         self.merges += 1;
     }
 
-    /// One step of a flight: a group is written, or the bucket is read and merged anew, or it has landed.
-    pub(super) fn fly(&mut self, slot: usize, key: Key, fate: Network) {
+    /// One step of a flush: writes a group, or reads and merges the bucket again, or completes.
+    pub(super) fn flush_bucket(&mut self, slot: usize, key: Key, fate: Network) {
         let Some(instance) = &mut self.running[slot] else { return };
         let covers = instance.covers(key);
-        let Some(flight) = instance.flights.get_mut(&key) else { return };
-        if flight.is_stale {
-            flight.bucket = Bucket::from_stored(self.store.read(key, &covers));
-            (flight.from_hot, flight.is_stale) = (false, false);
+        let Some(flush) = instance.flushes.get_mut(&key) else { return };
+        if flush.is_stale {
+            flush.bucket = Bucket::from_stored(self.store.read(key, &covers));
+            (flush.from_cache, flush.is_stale) = (false, false);
             return self.merge(slot, key);
         }
-        if flight.round.is_empty() {
-            flight.round = flight.bucket.next_writes();
+        if flush.round.is_empty() {
+            flush.round = flush.bucket.next_writes();
         }
-        let Some(group) = flight.round.pop() else { return self.land(slot, key) };
+        let Some(group) = flush.round.pop() else { return self.complete(slot, key) };
         match fate {
-            Network::Answered if self.store.write(key, &flight.bucket, &group) => flight.bucket.mark_written(&group),
-            Network::Answered | Network::LostUnknown => flight.is_stale = true,
+            Network::Answered if self.store.write(key, &flush.bucket, &group) => flush.bucket.mark_written(&group),
+            Network::Answered | Network::LostUnknown => flush.is_stale = true,
             Network::Unavailable => self.give_back(slot, key),
             Network::LandedUnknown => {
-                self.store.write(key, &flight.bucket, &group);
-                flight.is_stale = true;
+                self.store.write(key, &flush.bucket, &group);
+                flush.is_stale = true;
             }
             Network::Delayed => {
-                self.delayed.push((key, flight.bucket.clone(), group));
-                flight.is_stale = true;
+                self.delayed.push((key, flush.bucket.clone(), group));
+                flush.is_stale = true;
             }
         }
     }
 
-    /// Not now: what is in memory says nothing of the store any more.
+    /// The flush failed: the bucket in memory says nothing about the store any more.
     fn give_back(&mut self, slot: usize, key: Key) {
         let Some(instance) = &mut self.running[slot] else { return };
-        let Some(flight) = instance.flights.remove(&key) else { return };
-        let mut rows = Arc::unwrap_or_clone(flight.rows);
+        let Some(flush) = instance.flushes.remove(&key) else { return };
+        let mut rows = Arc::unwrap_or_clone(flush.rows);
         if let Some(since) = instance.memtable.get(&key) {
             rows.append(since);
         }
         instance.memtable.insert(key, rows);
     }
 
-    fn land(&mut self, slot: usize, key: Key) {
+    fn complete(&mut self, slot: usize, key: Key) {
         let Some(instance) = &mut self.running[slot] else { return };
-        let Some(flight) = instance.flights.remove(&key) else { return };
+        let Some(flush) = instance.flushes.remove(&key) else { return };
         let records = &self.folders[instance.folder].records;
-        flight.passed_over.iter().for_each(|stamp| self.oracle.check_passed_over(&records[stamp]));
-        flight.below.iter().for_each(|stamp| self.oracle.note_below(&records[stamp]));
-        for (stamp, time) in &flight.set_aside {
+        flush.passed_over.iter().for_each(|stamp| self.oracle.check_passed_over(&records[stamp]));
+        flush.below.iter().for_each(|stamp| self.oracle.note_below(&records[stamp]));
+        for (stamp, time) in &flush.set_aside {
             self.oracle.told.insert((records[stamp].id, key.0, *time));
         }
         let mut unpacked = Unpacked::default();
-        unpacked.unpack_in_time_order([&*flight.rows]);
+        unpacked.unpack_in_time_order([&*flush.rows]);
         unpacked.rows(&names().fields).for_each(|row| self.oracle.note_stored(&records[&row.stamp], key.0, row.time));
-        instance.let_go(flight.rows.stamps());
-        instance.hot.insert(key, flight.bucket.pack().unpack());
+        instance.release(flush.rows.stamps());
+        instance.cache.insert(key, flush.bucket.pack().unpack());
     }
 
-    /// One step of the first deletion of an instance.
+    /// One step of an instance's first pending deletion.
     pub(super) fn carry_on(&mut self, slot: usize, fate: Network) {
         let Some(instance) = &mut self.running[slot] else { return };
         let Some(deleting) = &mut instance.deleting else { return self.arrive(slot) };
         let record = deleting.record.clone();
         let Some(gone) = &record.deletion else { return };
-        if instance.agreed.is_stored(record.stamp) || instance.agreed.is_done(&Instance::remembered(&record, gone)) {
+        if instance.registry_view.is_stored(record.stamp)
+            || instance.registry_view.is_done(&Instance::remembered(&record, gone))
+        {
             self.oracle.check_passed_over(&record);
             return self.end_deletion(slot, &record);
         }
         if !deleting.is_remembered {
             deleting.is_remembered = true;
-            if !faults::has(Bug::DeletionNotRemembered) {
-                let remembered = Instance::remembered(&record, gone);
-                self.change_deletions(slot, |registry| registry.remember(remembered));
-            }
+            let remembered = Instance::remembered(&record, gone);
+            self.change_deletions(slot, |registry| registry.remember(remembered));
             return;
         }
         let Some(key) = deleting.left.last().copied() else {
-            let done = Remembered { done: true, ..Instance::remembered(&record, gone) };
-            if !faults::has(Bug::DeletionNotRemembered) {
-                self.change_deletions(slot, |registry| registry.remember(done));
-            }
+            let done = RememberedDeletion { done: true, ..Instance::remembered(&record, gone) };
+            self.change_deletions(slot, |registry| registry.remember(done));
             return self.end_deletion(slot, &record);
         };
         let hour = Hour(key.1).start_ns()..Hour(key.1).end_ns();
@@ -306,7 +304,7 @@ impl World {
         }
     }
 
-    /// Takes a deletion's range out of one bucket, in one write, or tries to.
+    /// Removes a deletion's range from one bucket, by one write; returns whether nothing was left to write.
     fn cut(&mut self, slot: usize, key: Key, covers: &Covers, (record, gone): (&Record, &Gone), fate: Network) -> bool {
         let deleting = self.running[slot].as_mut().and_then(|instance| instance.deleting.as_mut());
         let held = deleting.and_then(|deleting| deleting.bucket.take());
@@ -316,7 +314,7 @@ impl World {
         match fate {
             Network::Answered | Network::LandedUnknown => drop(self.store.write(key, &bucket, &group)),
             Network::LostUnknown | Network::Unavailable => {}
-            // Read now, and written at a later step.
+            // Read now, written at a later step.
             Network::Delayed => {
                 let deleting = self.running[slot].as_mut().and_then(|instance| instance.deleting.as_mut());
                 deleting.into_iter().for_each(|deleting| deleting.bucket = Some(bucket.clone()));
@@ -325,29 +323,29 @@ impl World {
         false
     }
 
-    fn change_deletions(&mut self, slot: usize, change: impl FnOnce(&mut Registry)) {
+    fn change_deletions(&mut self, slot: usize, change: impl FnOnce(&mut MemberRegistry)) {
         self.with_registry(slot, |instance, store, _| {
             change(&mut store.registry);
             store.registry.rev += 1;
-            instance.learn(&store.registry);
+            instance.adopt(&store.registry);
         });
     }
 
-    /// A deletion meets no flight any more: what is unflushed of it is dropped.
+    /// When no flush is under way, drops the unflushed readings that the first pending deletion covers.
     fn arrive(&mut self, slot: usize) {
-        let Some(instance) = self.running[slot].as_mut().filter(|instance| instance.flights.is_empty()) else { return };
+        let Some(instance) = self.running[slot].as_mut().filter(|instance| instance.flushes.is_empty()) else { return };
         let Some(record) = instance.deletions.front().cloned() else { return };
         let Some(gone) = &record.deletion else { return };
         let keys: Vec<Key> = KEYS.into_iter().filter(|(sensor, _)| gone.sensors.contains(sensor)).collect();
         for key in &keys {
-            instance.hot.remove(key);
+            instance.cache.remove(key);
             let Some(rows) = instance.memtable.get_mut(key) else { continue };
             let dropped = rows.take_out(|time, stamp| gone.range.contains(&time) && stamp < record.stamp);
             let mut unpacked = Unpacked::default();
             unpacked.unpack_in_time_order([&dropped]);
             let records = &self.folders[instance.folder].records;
             unpacked.rows(&names().fields).for_each(|r| self.oracle.note_stored(&records[&r.stamp], key.0, r.time));
-            instance.let_go(dropped.stamps());
+            instance.release(dropped.stamps());
         }
         instance.memtable.retain(|_, rows| !rows.is_empty());
         instance.deleting = Some(Deleting { record, is_remembered: false, left: keys, bucket: None });
@@ -357,11 +355,11 @@ impl World {
         let Some(instance) = &mut self.running[slot] else { return };
         instance.deleting = None;
         instance.deletions.pop_front();
-        instance.let_go(std::iter::once(record.stamp));
+        instance.release(std::iter::once(record.stamp));
         self.oracle.note_done(record);
     }
 
-    /// Removes once more what the floor has passed; with the next beat it is forgotten.
+    /// Removes once more what deletions below the floor cover; the next beat forgets them.
     pub(super) fn sweep(&mut self, slot: usize) {
         let registry = self.store.registry.clone();
         let is_awake = |log: &&Registered| self.running.iter().flatten().any(|running| running.ids.1 == log.opening);
@@ -369,7 +367,7 @@ impl World {
         let Some(instance) = self.running[slot].as_mut().filter(|instance| Some(instance.ids.1) == first) else {
             return;
         };
-        instance.learn(&registry);
+        instance.adopt(&registry);
         let passed = registry.passed();
         for key in KEYS {
             let covers = instance.covers(key);
@@ -383,8 +381,8 @@ impl World {
             }
         }
         instance.swept = passed;
-        // No command to the store outlives a deletion's memory: not one that was thought lost, and none of a process that
-        // was silent for so long that it holds the floor no more.
+        // No command to the store outlives the memory of a deletion: neither one that was thought lost, nor one of a
+        // process that was silent for so long that it no longer holds the floor.
         self.delayed.clear();
         for slot in 0..self.running.len() {
             let Some(instance) = &self.running[slot] else { continue };
@@ -394,8 +392,8 @@ impl World {
         }
     }
 
-    /// A write that was thought lost lands.
-    pub(super) fn land_late(&mut self, at: usize) {
+    /// A write that was thought lost takes effect.
+    pub(super) fn complete_late(&mut self, at: usize) {
         if !self.delayed.is_empty() {
             let (key, bucket, group) = self.delayed.swap_remove(at % self.delayed.len());
             self.store.write(key, &bucket, &group);

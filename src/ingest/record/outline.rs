@@ -1,4 +1,4 @@
-//! What a record is about, without its values: read where all of them are to be read once more.
+//! A record without its values, for the scan of the backlog, which reads records that are decoded again later.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -6,39 +6,35 @@ use std::sync::Arc;
 
 use rapidhash::fast::RandomState;
 
-use super::{Bytes, KIND_READINGS, RecordError, VERSION};
+use super::{KIND_READINGS, PayloadReader, RecordError, VERSION};
 use crate::reading::varint::unzigzag;
 use crate::reading::{Family, Hour, Sensor};
 
-/// A record's database and sensors.
 #[derive(Debug, PartialEq)]
 pub struct Outline {
-    /// The database's name.
     pub database: String,
-    /// Its sensors.
+    /// The sensors that have readings in the record.
     pub sensors: Vec<Outlined>,
 }
 
-/// A sensor of a record.
 #[derive(Debug, PartialEq)]
 pub struct Outlined {
-    /// Which.
     pub sensor: Sensor,
-    /// Hours of its readings: each at least once, neighbours mostly together.
+    /// The hours of its readings: each at least once, neighbours usually merged.
     pub hours: Vec<Range<Hour>>,
-    /// Its fields, with the family that the first value of each has.
+    /// Its fields, with the family of the first value of each.
     pub fields: Vec<(Arc<str>, Family)>,
 }
 
-/// Reads what a record's payload is about.
+/// Decodes the outline of a record's payload.
 ///
 /// # Errors
-/// When another program wrote it.
+/// When the kind or version is unknown, or the payload is malformed.
 pub fn outline(kind: u8, payload: &[u8]) -> Result<Outline, RecordError> {
-    Bytes::read((kind, KIND_READINGS), (payload, VERSION), Bytes::outline)
+    PayloadReader::read((kind, KIND_READINGS), (payload, VERSION), PayloadReader::outline)
 }
 
-impl Bytes<'_> {
+impl PayloadReader<'_> {
     fn outline(&mut self) -> Option<Outline> {
         self.text()?;
         self.varint()?;
@@ -58,7 +54,7 @@ impl Bytes<'_> {
                 let head = self.varint()?;
                 let name = usize::try_from(head >> 3).ok()?;
                 let family = self.skip_value(head & 7)?;
-                // Mostly its readings have the same fields in the same order.
+                // Usually a sensor's readings have the same fields in the same order.
                 let usual = usize::try_from(place).ok().and_then(|place| sensor.fields.get(place));
                 let text = names.get(name)?;
                 if usual.is_none_or(|(known, _)| !Arc::ptr_eq(known, text)) && met.insert((number, name)) {

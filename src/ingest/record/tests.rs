@@ -1,15 +1,15 @@
-//! Records there and back, and what no record is.
+//! Records encoded and decoded, and payloads that are not records.
 
 use proptest::prelude::*;
 
 use super::*;
 use crate::access::Allowance;
 use crate::ingest::catalog::Catalog;
-use crate::ingest::learn::{Found, Wanted};
-use crate::ingest::options::Options;
+use crate::ingest::catalog::{LookupResult, WantedSensor};
+use crate::ingest::options::IngestOptions;
 use crate::reading::Family;
 
-/// A row: its sensor's number, its time, its cells by the field's number.
+/// A row: the sensor's number, the timestamp, the cells by field number.
 type Given = (usize, i64, Vec<(usize, Value)>);
 
 fn values() -> impl Strategy<Value = Value> {
@@ -32,12 +32,12 @@ fn sensor(number: usize) -> Sensor {
     Sensor::new("my climate", tags.map(|(key, value)| (key.to_owned(), value))).expect("distinct keys")
 }
 
-/// The batches, one per shard, that a door would make of the rows.
+/// The batches, one per shard, that admission would make of the rows.
 fn batches(rows: &[Given], shards: usize) -> Vec<Batch> {
-    let catalog = Catalog::new(&Options { shards, ..Options::small() });
+    let catalog = Catalog::new(&IngestOptions { shards, ..IngestOptions::small() });
     let database = catalog.enlist_database("d");
-    let wanted = |number| Wanted { sensor: sensor(number), payer: Allowance::default() };
-    catalog.learn(&database, (0..5).map(wanted).collect(), Found::default(), usize::MAX);
+    let wanted = |number| WantedSensor { sensor: sensor(number), payer: Allowance::default() };
+    catalog.add_sensors(&database, (0..5).map(wanted).collect(), LookupResult::default(), usize::MAX);
     let mut batches: Vec<Batch> = (0..shards).map(|_| Batch::default()).collect();
     let mut places: HashMap<usize, u32> = HashMap::new();
     for (number, time, cells) in rows {
@@ -58,7 +58,7 @@ fn batches(rows: &[Given], shards: usize) -> Vec<Batch> {
     batches
 }
 
-/// Rows in words, sensor by sensor in the order they were accepted.
+/// Rows as text, sensor by sensor in the order they were accepted.
 fn said(rows: impl Iterator<Item = (String, i64, Vec<(String, Value)>)>) -> Vec<String> {
     let mut rows: Vec<_> = rows.collect();
     rows.sort_by(|a, b| a.0.cmp(&b.0));
@@ -87,7 +87,7 @@ proptest! {
     #[test]
     fn an_outline_has_every_sensor_hour_and_field_and_no_other(rows in rows(), shards in 1..4_usize) {
         let payload = encode("my \"db\"", 7, &batches(&rows, shards));
-        let outline = outline(KIND_READINGS, &payload).expect("a record");
+        let outline = outline::outline(KIND_READINGS, &payload).expect("a record");
         prop_assert_eq!(&*outline.database, "my \"db\"");
         let mut read: Vec<String> = Vec::new();
         for of in &outline.sensors {
@@ -111,7 +111,7 @@ proptest! {
     #[test]
     fn no_bytes_make_it_panic_or_take_memory(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         let payload = [&[VERSION], &bytes[..]].concat();
-        let (whole, outlined) = (decode(KIND_READINGS, &payload), outline(KIND_READINGS, &payload));
+        let (whole, outlined) = (decode(KIND_READINGS, &payload), outline::outline(KIND_READINGS, &payload));
         prop_assert!(whole.is_err() || outlined.is_ok());
     }
 
@@ -130,7 +130,7 @@ fn another_kind_or_version_is_left_for_who_knows_it() {
     assert_eq!(decode(KIND_READINGS, &[2]), Err(RecordError::Unknown { kind: KIND_READINGS, version: 2 }));
 }
 
-/// The bytes of a small record, as they have been since version 1.
+/// WAL files hold these bytes: they must not change.
 #[test]
 fn the_format_is_this() {
     let rows = vec![(0, 5, vec![(0, Value::Integer(-1)), (1, Value::Boolean(true))])];

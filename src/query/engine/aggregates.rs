@@ -1,5 +1,5 @@
-//! Aggregates: functions that make one value of all of a field's values in a window. A row of the table here is all that
-//! one needs: InfluxQL and our own API know it by its name.
+//! Aggregates: functions that compute one value from all of a field's values in a window. To add one, add a row to the
+//! table here: InfluxQL and the native API find it by name.
 
 use std::cmp::Ordering;
 
@@ -12,27 +12,24 @@ pub type Timed = (i64, Value);
 /// A function of all values of a window.
 #[derive(Debug)]
 pub struct Aggregate {
-    /// What it is called, in small letters.
+    /// In lower case.
     pub name: &'static str,
-    /// Whether it is for values of a family.
+    /// Whether it accepts values of a family.
     pub takes: fn(Family) -> bool,
-    /// What it makes of a window's values, which come by time, and those of one time in the order of their sensors.
+    /// Computes the result. The values come by time; those of one time in the order of their sensors.
     pub of: fn(&mut [Timed]) -> Option<Value>,
 }
 
-/// All of them.
 pub static AGGREGATES: &[Aggregate] = &[
     Aggregate { name: "median", takes: is_number, of: median },
     Aggregate { name: "mode", takes: |_| true, of: mode },
 ];
 
-/// The aggregate of that name.
 #[must_use]
 pub fn named(name: &str) -> Option<&'static Aggregate> {
     AGGREGATES.iter().find(|aggregate| aggregate.name == name)
 }
 
-/// Whether there is one of that name.
 #[must_use]
 pub fn is_known(name: &str) -> bool {
     named(name).is_some()
@@ -63,8 +60,8 @@ fn median(values: &mut [Timed]) -> Option<Value> {
     Some(Value::Float(low + (high - low) / 2.0))
 }
 
-/// The most frequent value. Of values as frequent the one counts that InfluxDB finds: going by value, a later run takes
-/// the place of the one held when it starts no later than that one ends.
+/// The most frequent value. Ties are resolved as in InfluxDB: going through the values in ascending order, a run
+/// replaces an equally long one if it starts no later than that one ends, and is longer than one reading.
 fn mode(values: &mut [Timed]) -> Option<Value> {
     sort(values);
     let mut best: Option<(usize, i64, &Value)> = None;

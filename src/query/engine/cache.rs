@@ -1,6 +1,5 @@
-//! What is remembered of stored summaries, by sensor and day: so that a dashboard that asks the same
-//! again and again does not have the store tell it again and again. Bounded by bytes. Knows how old
-//! what it remembers may be; not how to read it.
+//! A cache of stored hourly summaries, by sensor and day, for dashboards that repeat their queries. Bounded by bytes.
+//! It knows how old an entry may be, not how to read one.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
@@ -9,31 +8,31 @@ use std::time::{Duration, Instant};
 
 use rapidhash::fast::RandomState;
 
-use crate::bucket::changes::Place;
-use crate::bucket::{Changes, Summary};
+use crate::bucket::hour_versions::Place;
+use crate::bucket::{HourVersions, Summary};
 use crate::reading::Hour;
 use crate::telemetry::Metrics;
 
 const HOURS: i64 = 24;
 
-/// An hour's summary per field; `None` for a field that is known to have no number in it.
-pub type Known = [(Arc<str>, Option<Summary>)];
+/// An hour's summary per field; `None` for a field that is known to have no numbers in that hour.
+pub type HourSummaries = [(Arc<str>, Option<Summary>)];
 
-/// Summaries of hours, over all pages of each.
+/// Caches summaries of hours, each over all pages of the hour.
 #[derive(Debug)]
 pub struct SummaryCache {
     bytes_max: usize,
-    /// How old what is remembered may be, where others write to the store too.
+    /// How old an entry may be if other processes write to the store too.
     max_age: Option<Duration>,
-    state: Mutex<State>,
+    state: Mutex<CacheState>,
     metrics: Metrics,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    /// By place and day. Two that share a key take turns.
+struct CacheState {
+    /// By place and day. If two days have the same key, the later replaces the earlier.
     days: HashMap<u64, Day, RandomState>,
-    /// The keys of all days, in the order in which they may have to go.
+    /// The keys of all days, in the order in which they are considered for eviction.
     order: VecDeque<u64>,
     bytes: usize,
 }
@@ -43,59 +42,55 @@ struct Day {
     database: Box<str>,
     sensor: Box<str>,
     number: i64,
-    hours: [Option<Remembered>; HOURS as usize],
+    hours: [Option<CachedSensor>; HOURS as usize],
     bytes: usize,
-    /// Whether it was asked for since it was last looked at to make room.
+    /// Whether the day was used since it was last considered for eviction.
     was_used: bool,
 }
 
 #[derive(Debug)]
-struct Remembered {
-    moment: Moment,
-    /// Whether all fields are there that have numbers.
+struct CachedSensor {
+    moment: ReadMoment,
+    /// Whether `fields` has all fields that have numbers.
     is_whole: bool,
     fields: Vec<(Arc<str>, Option<Summary>)>,
 }
 
-/// Just before something was read.
+/// The moment just before a read.
 #[derive(Debug, Clone, Copy)]
-pub struct Moment {
-    /// [`Changes::now`] of then.
+pub struct ReadMoment {
+    /// [`HourVersions::now`] at that moment.
     pub changes: u64,
-    /// By the clock.
     pub at: Instant,
 }
 
 /// Hours of one sensor.
 #[derive(Debug, Clone)]
 pub struct Hours<'a> {
-    /// The database's name.
     pub database: &'a str,
-    /// The sensor's key.
     pub sensor: &'a str,
-    /// [`Changes::place`] of the two.
+    /// The sensor's [`HourVersions::place`].
     pub place: Place,
-    /// Which hours.
     pub hours: Range<Hour>,
-    /// Of which fields; all without.
+    /// Only these fields; all if `None`.
     pub fields: Option<&'a [Arc<str>]>,
 }
 
 impl SummaryCache {
-    /// An empty cache of so many bytes; none at all with zero.
+    /// An empty cache; `None` if `bytes_max` is zero.
     pub fn new(bytes_max: usize, max_age: Option<Duration>, metrics: &Metrics) -> Option<Self> {
         (bytes_max > 0).then(|| Self { bytes_max, max_age, state: Mutex::default(), metrics: metrics.clone() })
     }
 
-    /// Gives each hour that is known to `take`, in order, and returns the stretch of hours to be read:
-    /// from the first to the last one that is not known, of which none is given. The `open` ones, in
-    /// order, are neither.
+    /// Passes cached hours to `take`, in order, and returns the hours that must be read: from the first to the last
+    /// that is not cached. None of the hours in between are passed. Hours in `open` (sorted) have unflushed readings;
+    /// they are not passed and do not count as missing.
     pub fn recall(
         &self,
         asked: &Hours<'_>,
         open: &[Hour],
-        at: (&Changes, Instant),
-        mut take: impl FnMut(Hour, &Known),
+        at: (&HourVersions, Instant),
+        mut take: impl FnMut(Hour, &HourSummaries),
     ) -> Range<Hour> {
         let mut state = self.state();
         let mut unknown: Option<Range<Hour>> = None;
@@ -104,7 +99,7 @@ impl SummaryCache {
             for hour in hours.filter(|hour| open.binary_search(hour).is_err()) {
                 let known = day.and_then(|day| day.hours[place_in_day(hour)].as_ref());
                 let is_known =
-                    |known: &Remembered| known.has(asked.fields) && self.is_current(known, asked.place, hour, at);
+                    |known: &CachedSensor| known.has(asked.fields) && self.is_current(known, asked.place, hour, at);
                 if !known.is_some_and(is_known) {
                     unknown = Some(unknown.map_or(hour, |unknown| unknown.start)..hour.next());
                 }
@@ -129,24 +124,30 @@ impl SummaryCache {
         unknown
     }
 
-    fn is_current(&self, known: &Remembered, place: Place, hour: Hour, (changes, now): (&Changes, Instant)) -> bool {
+    fn is_current(
+        &self,
+        known: &CachedSensor,
+        place: Place,
+        hour: Hour,
+        (changes, now): (&HourVersions, Instant),
+    ) -> bool {
         self.max_age.is_none_or(|age| now.saturating_duration_since(known.moment.at) < age)
             && changes.is_unchanged(place, hour, known.moment.changes)
     }
 
-    /// Remembers what the store was found to say of these hours, but for the `open` ones. `found` has, hour
-    /// by hour, what there is of the fields asked for; an hour that it lacks is empty.
+    /// Caches what the store was found to have for these hours, except the `open` ones. `found` has the summaries of
+    /// the wanted fields, hour by hour; an hour that it lacks is empty.
     pub fn remember(
         &self,
         asked: &Hours<'_>,
         open: &[Hour],
-        moment: Moment,
-        changes: &Changes,
+        moment: ReadMoment,
+        changes: &HourVersions,
         found: impl IntoIterator<Item = (Hour, Vec<(Arc<str>, Summary)>)>,
     ) {
         let mut found = found.into_iter().peekable();
         let mut state = self.state();
-        let State { days, order, bytes } = &mut *state;
+        let CacheState { days, order, bytes } = &mut *state;
         for (number, hours) in days_of(asked.hours.clone()) {
             let key = key(asked.place, number);
             let day = days.entry(key).or_insert_with(|| {
@@ -162,9 +163,9 @@ impl SummaryCache {
                 if open.binary_search(&hour).is_ok() {
                     continue;
                 }
-                let mut new = Remembered::new(asked.fields, moment, summaries.unwrap_or_default());
+                let mut new = CachedSensor::new(asked.fields, moment, summaries.unwrap_or_default());
                 let slot = &mut day.hours[place_in_day(hour)];
-                let is_current = |old: &Remembered| self.is_current(old, asked.place, hour, (changes, moment.at));
+                let is_current = |old: &CachedSensor| self.is_current(old, asked.place, hour, (changes, moment.at));
                 if let Some(old) = slot.take().filter(|old| !new.is_whole && is_current(old)) {
                     new.join(old);
                 }
@@ -177,17 +178,18 @@ impl SummaryCache {
         self.metrics.query_cached(state.bytes);
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, CacheState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl CacheState {
     fn day(&self, asked: &Hours<'_>, number: i64) -> Option<&Day> {
         self.days.get(&key(asked.place, number)).filter(|day| day.is_of(asked, number))
     }
 
-    /// Lets days go until the rest fits, oldest first; one that was used since gets a second chance.
+    /// Evicts the oldest days until the rest fits; a day that was used since it was last considered gets a second
+    /// chance.
     fn shrink(&mut self, bytes_max: usize) {
         while self.bytes > bytes_max {
             let Some(key) = self.order.pop_front() else { return };
@@ -213,11 +215,11 @@ impl Day {
     }
 
     fn memory(&self) -> usize {
-        // Its key is kept twice, and tables are not always full.
+        // The key is stored twice, and hash tables are not always full.
         let own = 2 * size_of::<(u64, Self)>() + self.database.len() + self.sensor.len();
         let field =
             |(name, summary): &(Arc<str>, Option<Summary>)| name.len() + summary.as_ref().map_or(0, Summary::memory);
-        let hour = |hour: &Remembered| {
+        let hour = |hour: &CachedSensor| {
             hour.fields.capacity() * size_of::<(Arc<str>, Option<Summary>)>()
                 + hour.fields.iter().map(field).sum::<usize>()
         };
@@ -225,8 +227,8 @@ impl Day {
     }
 }
 
-impl Remembered {
-    fn new(fields: Option<&[Arc<str>]>, moment: Moment, summaries: Vec<(Arc<str>, Summary)>) -> Self {
+impl CachedSensor {
+    fn new(fields: Option<&[Arc<str>]>, moment: ReadMoment, summaries: Vec<(Arc<str>, Summary)>) -> Self {
         let mut known: Vec<_> = Vec::with_capacity(fields.map_or(summaries.len(), <[_]>::len));
         known.extend(summaries.into_iter().map(|(name, summary)| (name, Some(summary))));
         for field in fields.unwrap_or_default() {
@@ -242,9 +244,9 @@ impl Remembered {
         self.is_whole || fields.is_some_and(|fields| fields.iter().all(has))
     }
 
-    /// Adds what another read has beyond this one. The earlier moment, whichever it is, counts for both.
+    /// Adds the fields that another read found beyond this one. The earlier of both moments counts for all of them.
     fn join(&mut self, other: Self) {
-        let has = |fields: &Known, name: &Arc<str>| fields.iter().any(|(known, _)| known == name);
+        let has = |fields: &HourSummaries, name: &Arc<str>| fields.iter().any(|(known, _)| known == name);
         let more: Vec<_> = other.fields.into_iter().filter(|(name, _)| !has(&self.fields, name)).collect();
         self.fields.extend(more);
         self.is_whole |= other.is_whole;
@@ -253,7 +255,7 @@ impl Remembered {
     }
 }
 
-/// The days that hours lie in, each with its hours.
+/// The days that the hours lie in, each with its hours.
 fn days_of(hours: Range<Hour>) -> impl Iterator<Item = (i64, impl Iterator<Item = Hour>)> {
     let Range { start: Hour(start), end: Hour(end) } = hours;
     let days = start.div_euclid(HOURS)..if start < end { (end - 1).div_euclid(HOURS) + 1 } else { i64::MIN };

@@ -1,39 +1,36 @@
-//! The sensors that a question is about, with their fields.
+//! Selects the sensors that a query covers, with their fields.
+
+use std::time::Instant;
 
 use super::Engine;
-use super::directory::{Entry, entry, united};
-use crate::query::choice::Choice;
-use crate::query::{Budget, Held, QueryError};
+use super::directory::{DirectoryEntry, entry, united};
+use super::memory::CHOOSE;
+use crate::query::selector::Selector;
+use crate::query::{Budget, HeldBytes, QueryError};
 
-/// Sensors chosen, in key order.
+/// Selected sensors, in key order.
 #[derive(Debug)]
 pub struct Chosen {
-    /// Each with its fields.
-    pub entries: Vec<Entry>,
-    _held: Held,
+    pub entries: Vec<DirectoryEntry>,
+    _held: HeldBytes,
 }
 
-/// How many sensors are looked at between pauses.
-pub(crate) const CHOOSE: usize = 4096;
-/// What a name takes where those of many sensors are gathered, its letters aside.
-pub(crate) const NAME_BYTES: usize = 128;
-
 impl Chosen {
-    /// Those of many that pass a test, which takes so many steps each time.
+    /// Those sensors that pass a test; each test takes about `steps` comparisons.
     ///
     /// # Errors
-    /// When the budget is spent.
+    /// If the budget is exhausted.
     pub async fn of(
         budget: &Budget,
-        sensors: &[Entry],
+        sensors: &[DirectoryEntry],
         steps: usize,
-        passes: impl Fn(&Entry) -> bool,
+        passes: impl Fn(&DirectoryEntry) -> bool,
     ) -> Result<Self, QueryError> {
         let (mut entries, mut held) = (Vec::new(), budget.hold(0)?);
         for some in sensors.chunks((CHOOSE / steps).max(1)) {
             let before = entries.len();
             entries.extend(some.iter().filter(|entry| passes(entry)).cloned());
-            held.grow((entries.len() - before) * 2 * size_of::<Entry>())?;
+            held.grow((entries.len() - before) * 2 * size_of::<DirectoryEntry>())?;
             budget.pause().await?;
         }
         Ok(Self { entries, _held: held })
@@ -41,44 +38,66 @@ impl Chosen {
 }
 
 impl Engine {
-    /// The sensors chosen, in key order.
+    /// The sensors that a selector selects, in key order.
     ///
     /// # Errors
-    /// When the store does not answer.
-    pub async fn choose(&self, budget: &Budget, database: &str, choice: &Choice) -> Result<Chosen, QueryError> {
-        match choice {
-            Choice::Sensor(sensor) => {
+    /// If the store does not answer, or acked readings that may add sensors are still being read back.
+    pub async fn choose(&self, budget: &Budget, database: &str, selector: &Selector) -> Result<Chosen, QueryError> {
+        match selector {
+            Selector::Sensor(sensor) => {
                 let entries = self.one(database, &sensor.key).await?.into_iter().collect();
                 Ok(Chosen { entries, _held: budget.hold(0)? })
             }
-            Choice::Matching { .. } => {
-                let chooser = choice.compile(budget)?;
+            Selector::Matching { .. } => {
+                let chooser = selector.compile(budget)?;
                 let sensors = self.directory(budget, database, self.options.cache_max_age).await?;
                 Chosen::of(budget, &sensors, 1, |entry| chooser.takes(&entry.sensor)).await
             }
         }
     }
 
-    /// One sensor: a database may have a million others.
-    async fn one(&self, database: &str, key: &str) -> Result<Option<Entry>, QueryError> {
-        // Both before the store is asked: what is flushed in between is then found there. And what is still being
-        // listed at the first question may be missing at the second.
-        let listed = self.hot.met_version(Some(database));
-        let met = self.hot.met_one(database, key).filter(|met| !met.fields.is_empty());
+    /// One sensor, read alone: its database may have a million others.
+    async fn one(&self, database: &str, key: &str) -> Result<Option<DirectoryEntry>, QueryError> {
+        // Both are read before the store: a sensor that is flushed in between is then found there. The version is read
+        // first: if the catalog became complete between the two reads, a sensor that it lacked before would otherwise
+        // seem not to exist.
+        let listed = self.memtables.catalog_version(Some(database));
+        let met = self.memtables.catalog_sensor(database, key).filter(|met| !met.fields.is_empty());
         let is_all = met.as_ref().is_some_and(|met| met.is_stored) && !self.store.is_shared();
-        let stored = if is_all { None } else { self.store.read_sensors(database, &[key]).await?.pop() };
+        let deletions = listed.as_ref().ok().map(|version| version.deletions);
+        let stored = if is_all { None } else { self.stored_sensor(database, key, deletions).await? };
         if met.is_none() && stored.is_none() {
-            // Of a sensor that the store does not know something may still be read back from the log.
+            // A sensor that the store does not have may still be read back from the WAL.
             listed?;
         }
-        let stored = stored.map(|document| entry(document.sensor, document.fields));
         Ok(united(stored.as_slice(), Vec::from_iter(met)).pop())
     }
 
-    /// Whether there is anything of a sensor.
+    /// A sensor as stored, or from the cache if no deletion has happened since. Without `deletions` the cache is not
+    /// used.
+    async fn stored_sensor(
+        &self,
+        database: &str,
+        key: &str,
+        deletions: Option<u64>,
+    ) -> Result<Option<DirectoryEntry>, QueryError> {
+        let cached = deletions.and_then(|deletions| self.sensors.get(database, key, deletions));
+        if cached.is_some() {
+            return Ok(cached);
+        }
+        let at = Instant::now();
+        let document = self.store.read_sensors(database, &[key]).await?.pop();
+        let read = document.map(|document| entry(document.sensor, document.fields));
+        if let (Some(entry), Some(deletions)) = (&read, deletions) {
+            self.sensors.put(database, entry, at, deletions);
+        }
+        Ok(read)
+    }
+
+    /// Whether the sensor exists, in the store or unflushed.
     ///
     /// # Errors
-    /// When the store does not answer.
+    /// If the store does not answer.
     pub async fn is_known(&self, database: &str, key: &str) -> Result<bool, QueryError> {
         Ok(self.one(database, key).await?.is_some())
     }

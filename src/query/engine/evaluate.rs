@@ -1,144 +1,82 @@
-//! A SELECT over readings, series by series as they come, in any order: group by group either the
-//! readings themselves or the windows of each call, and at the end rows.
+//! Evaluates a plan over readings. Series may come in any order; per group it collects either the readings themselves
+//! or the windows of each call, and makes rows of them at the end.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::filter::{Found, Lookup, arithmetic, holds};
-use super::fold::Window;
-use super::limits::Span;
-use super::pattern::Patterns;
-use super::plan::{Call, Function, Input, Node, Part, Plan};
-use super::points::Points;
-use super::rows::{joined, raw};
+use super::filter::{Lookup, ResolvedReference, arithmetic, holds};
+use super::fold::OpenWindow;
+use super::frame::{Frame, GroupContent, GroupRows, ReadingSource, ResultRow, label};
+use super::limits::TimeSpan;
+use super::memory::text_bytes;
+use super::plan::{Call, Function, Input, Node, Plan, ReadingExpr};
+use super::points::PointCursor;
+use super::rows::{raw, result_rows};
 use super::summaries::HourSummary;
-use super::windows::Windows;
-use crate::influxql::{Fill, Kind};
-use crate::query::{Budget, Held, QueryError};
+use crate::influxql::{Fill, ReferenceKind};
+use crate::query::engine::frame::row_bytes;
+use crate::query::pattern::Patterns;
+use crate::query::{Budget, HeldBytes, QueryError};
 use crate::reading::Value;
 
-/// A series that readings are of: a sensor, or a group of a subquery.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Member {
-    /// The measurement.
-    pub name: Arc<str>,
-    /// In key order.
-    pub tags: Vec<(String, String)>,
-}
-
-impl Member {
-    /// A tag's value; empty where there is none.
-    #[must_use]
-    pub fn tag(&self, key: &str) -> &str {
-        self.tags.iter().find(|(name, _)| name == key).map_or("", |(_, value)| value)
-    }
-}
-
-/// The times and windows of a SELECT.
-#[derive(Debug, Clone)]
-pub struct Frame {
-    /// The first time, included; the least there is where none was said.
-    pub min: i64,
-    /// The last time, included.
-    pub max: i64,
-    /// Whether a first time was said.
-    pub has_min: bool,
-    /// `GROUP BY time()`
-    pub windows: Option<Windows>,
-    /// What empty windows show.
-    pub fill: Fill,
-    /// Whether the latest rows come first.
-    pub descending: bool,
-    /// Most rows of a group that are shown, those passed over included; none without a limit.
-    pub rows_max: Option<usize>,
-}
-
-/// A time, and a cell per column.
-pub type Row = (i64, Vec<Option<Value>>);
-
-/// One group's rows.
-#[derive(Debug, Clone, Default)]
-pub struct Group {
-    /// Measurement and tags grouped by.
-    pub member: Member,
-    /// Time, and a cell per column.
-    pub rows: Vec<Row>,
-    /// Sums of whole numbers that no `i64` holds, of which rows have the nearest double: a row's time, the number of the call,
-    /// the sum.
-    pub wide: Vec<(i64, usize, i128)>,
-}
-
-/// Readings that are looked at between pauses, at most, and what is done with them: about so many comparisons.
+/// Per slice between two pauses: most readings, and about how many comparisons.
 const ROWS: usize = 1024;
 const STEPS: usize = 1 << 14;
-/// What a window takes among others.
-const WINDOW_BYTES: usize = 2 * size_of::<(i64, Window)>();
+/// The memory of a window, map entry included.
+const WINDOW_BYTES: usize = 2 * size_of::<(i64, OpenWindow)>();
 
-/// A SELECT under way.
+/// An evaluation in progress.
 pub struct Evaluation<'a> {
-    /// What is asked.
     pub plan: &'a Plan,
     /// Its times and windows.
     pub frame: &'a Frame,
-    /// Its patterns, compiled.
     pub patterns: &'a Patterns,
-    /// What it may take.
     pub budget: &'a Budget,
-    /// What the reads of its statement were about so far, if there were any.
-    pub span: Option<Span>,
-    /// Per call, the one whose windows it reads: what summaries know of a field is gathered once for all calls of it.
+    /// The span of time that earlier reads of the statement covered, if there were any.
+    pub span: Option<TimeSpan>,
+    /// Per call, the call whose windows it reads: calls on one field that summaries answer share one set of windows.
     gathered_by: Arc<[usize]>,
-    /// By measurement and the values of the tags grouped by.
-    groups: BTreeMap<(Arc<str>, Vec<String>), Content>,
-    /// What the groups take.
-    held: Held,
+    /// By measurement and by the values of the tags in `Plan::group_by`.
+    groups: BTreeMap<(Arc<str>, Vec<String>), GroupContent>,
+    /// The memory of the groups.
+    held: HeldBytes,
 }
 
-/// What is gathered of a group.
-#[derive(Debug, Default)]
-pub struct Content {
-    /// Readings shown as they are: time, and a cell per [`Plan::beside`].
-    pub rows: Vec<Row>,
-    /// Per call, the windows that it gathers, by their start.
-    pub windows: Vec<BTreeMap<i64, Window>>,
-    /// Per call, the values that a transformation goes over.
-    pub values: Vec<Vec<(i64, Value)>>,
-}
-
-/// What of the readings fed does not count.
+/// Which readings passed to [`Evaluation::feed`] to ignore.
 #[derive(Debug, Clone, Copy)]
 pub struct Filter {
-    /// That which has none of the fields selected, or lies before the range: a sensor has no reading there, a subquery
-    /// has a row.
+    /// Ignore readings without any selected field, or outside the range. Set for sensors; every row of a subquery
+    /// counts.
     pub of_sensor: bool,
-    /// That which does not fulfil the condition, which is yet to be looked at.
+    /// Ignore readings that do not fulfil the condition. Unset where the condition is known to hold for the whole
+    /// sensor.
     pub of_condition: bool,
 }
 
-struct Reading<'a> {
-    member: &'a Member,
+struct EvaluatedReading<'a> {
+    member: &'a ReadingSource,
     plan: &'a Plan,
-    points: &'a Points,
+    points: &'a PointCursor,
     at: usize,
 }
 
-impl Lookup for Reading<'_> {
-    fn find(&self, name: &str, kind: Option<Kind>) -> Found {
+impl Lookup for EvaluatedReading<'_> {
+    fn find(&self, name: &str, kind: Option<ReferenceKind>) -> ResolvedReference {
         match (self.plan.fields.iter().position(|field| field.is(name, kind)), kind) {
-            (Some(field), _) => Found::Field(self.points.cell(field, self.at).cloned()),
-            (None, None | Some(Kind::Tag)) => Found::Tag(self.member.tag(name).to_owned()),
-            (None, _) => Found::Field(None),
+            (Some(field), _) => ResolvedReference::Field(self.points.cell(field, self.at).cloned()),
+            (None, None | Some(ReferenceKind::Tag)) => ResolvedReference::Tag(self.member.tag(name).to_owned()),
+            (None, _) => ResolvedReference::Field(None),
         }
     }
 }
 
 impl<'a> Evaluation<'a> {
-    /// Nothing yet.
+    /// An evaluation without readings.
     ///
     /// # Errors
-    /// When the budget has nothing left.
+    /// If the budget is exhausted.
     pub fn new(
         plan: &'a Plan,
         frame: &'a Frame,
@@ -154,35 +92,40 @@ impl<'a> Evaluation<'a> {
         Ok(Self { plan, frame, patterns, budget, span: None, gathered_by, groups: BTreeMap::new(), held })
     }
 
-    fn group(&mut self, member: &Member) -> Result<&mut Content, QueryError> {
+    fn group(&mut self, member: &ReadingSource) -> Result<&mut GroupContent, QueryError> {
         let Self { plan, groups, held, .. } = self;
         let tags: Vec<String> = plan.group_by.iter().map(|tag| member.tag(tag).to_owned()).collect();
         let calls = plan.calls.len();
         match groups.entry((member.name.clone(), tags)) {
             Entry::Occupied(known) => Ok(known.into_mut()),
             Entry::Vacant(new) => {
-                // Its tags once more with their names, when it is shown.
+                // The answer holds the tags again, with their names.
                 let names = plan.group_by.iter().zip(&new.key().1).map(|(name, tag)| name.len() + 2 * tag.len());
                 let tags = names.map(|text| text + 3 * size_of::<String>()).sum::<usize>();
-                held.grow(size_of::<Content>() + tags + calls * 2 * size_of::<BTreeMap<i64, Window>>())?;
-                Ok(new.insert(Content::new(calls)))
+                held.grow(size_of::<GroupContent>() + tags + calls * 2 * size_of::<BTreeMap<i64, OpenWindow>>())?;
+                Ok(new.insert(GroupContent::new(calls)))
             }
         }
     }
 
-    /// Has the group of this series counted, whether it has rows or not.
+    /// Creates the series' group, which then counts for `SLIMIT` even if it has no rows.
     ///
     /// # Errors
-    /// When the budget is spent.
-    pub fn count_in(&mut self, member: &Member) -> Result<(), QueryError> {
+    /// If the budget is exhausted.
+    pub fn count_in(&mut self, member: &ReadingSource) -> Result<(), QueryError> {
         self.group(member).map(drop)
     }
 
-    /// Takes readings of one series in, in time order, some at a time.
+    /// Takes in readings of one series, in time order, and pauses in between.
     ///
     /// # Errors
-    /// When the budget is spent.
-    pub async fn feed(&mut self, member: &Member, points: &Points, filter: Filter) -> Result<(), QueryError> {
+    /// If the budget is exhausted.
+    pub async fn feed(
+        &mut self,
+        member: &ReadingSource,
+        points: &PointCursor,
+        filter: Filter,
+    ) -> Result<(), QueryError> {
         let step = (STEPS / self.plan.steps()).clamp(8, ROWS);
         for from in (0..points.times.len()).step_by(step) {
             self.feed_some(member, points, from..points.times.len().min(from + step), filter)?;
@@ -193,8 +136,8 @@ impl<'a> Evaluation<'a> {
 
     fn feed_some(
         &mut self,
-        member: &Member,
-        points: &Points,
+        member: &ReadingSource,
+        points: &PointCursor,
         rows: Range<usize>,
         filter: Filter,
     ) -> Result<(), QueryError> {
@@ -206,7 +149,7 @@ impl<'a> Evaluation<'a> {
         let beside = |at: usize| plan.beside.iter().map(|wanted| part(wanted, member, points, at)).collect::<Vec<_>>();
         self.group(member)?;
         if plan.is_raw() {
-            let rows: Vec<Row> = wanted.iter().map(|at| (points.times[*at], beside(*at))).collect();
+            let rows: Vec<ResultRow> = wanted.iter().map(|at| (points.times[*at], beside(*at))).collect();
             self.held.grow(rows.iter().map(row_bytes).sum())?;
             let group = self.group(member)?;
             group.rows.extend(rows);
@@ -221,12 +164,12 @@ impl<'a> Evaluation<'a> {
         Ok(())
     }
 
-    /// Which of these readings count.
-    fn wanted(&self, member: &Member, points: &Points, rows: Range<usize>, filter: Filter) -> Vec<usize> {
+    /// Which of these rows count.
+    fn wanted(&self, member: &ReadingSource, points: &PointCursor, rows: Range<usize>, filter: Filter) -> Vec<usize> {
         let (plan, patterns) = (self.plan, self.patterns);
         let condition = plan.condition.as_ref().filter(|_| filter.of_condition);
         let is_wanted = |at: usize| {
-            let reading = Reading { member, plan, points, at };
+            let reading = EvaluatedReading { member, plan, points, at };
             condition.is_none_or(|condition| holds(condition, &reading, patterns) == Some(true))
         };
         let has_any = |at: usize| (0..plan.selected).any(|field| points.cell(field, at).is_some());
@@ -234,12 +177,12 @@ impl<'a> Evaluation<'a> {
         rows.filter(|at| selects(*at) && is_wanted(*at)).collect()
     }
 
-    /// Takes readings into the windows of one call. Returns the bytes that these take.
+    /// Adds readings to the windows of one call. Returns the bytes that this takes.
     fn fill_windows(
         &mut self,
         number: usize,
-        member: &Member,
-        points: &Points,
+        member: &ReadingSource,
+        points: &PointCursor,
         wanted: &[usize],
         filter: Filter,
     ) -> Result<usize, QueryError> {
@@ -253,13 +196,13 @@ impl<'a> Evaluation<'a> {
         let single = plan.calls.len() == 1;
         let (inner, field) = innermost(call);
         let picks = single && call.function.is_selector() && (frame.windows.is_none() || !plan.beside.is_empty());
-        // What lies outside of the range is there for a call that looks back, forwards or backwards.
+        // Readings outside the range were read only for a call that looks back (ahead, in descending order).
         let is_bound = filter.of_sensor && !call.looks_back();
         let range =
             if is_bound && frame.has_min { frame.min } else { i64::MIN }..=if is_bound { frame.max } else { i64::MAX };
         let group = self.group(member)?;
         let mut bytes = 0;
-        let mut window: Option<(Range<i64>, &mut Window)> = None;
+        let mut window: Option<(Range<i64>, &mut OpenWindow)> = None;
         for at in wanted {
             let time = points.times[*at];
             let Some(value) = points.cell(field, *at).filter(|_| range.contains(&time)) else { continue };
@@ -273,10 +216,10 @@ impl<'a> Evaluation<'a> {
                 Some(known) => known,
                 None => {
                     let span = frame.windows.as_ref().map_or(i64::MIN..i64::MAX, |windows| windows.around(time));
-                    // One borrow ends before the next begins.
+                    // `window` was taken above, so that the group can be borrowed again.
                     let filling = group.windows[number].entry(span.start).or_insert_with(|| {
                         bytes += WINDOW_BYTES;
-                        Window::new(inner, picks)
+                        OpenWindow::new(inner, picks)
                     });
                     (span, filling)
                 }
@@ -291,11 +234,11 @@ impl<'a> Evaluation<'a> {
         Ok(bytes)
     }
 
-    /// Takes hours of one series in by their summaries.
+    /// Takes in hours of one series by their summaries.
     ///
     /// # Errors
-    /// When the budget is spent.
-    pub fn absorb(&mut self, member: &Member, summaries: &[HourSummary]) -> Result<(), QueryError> {
+    /// If the budget is exhausted.
+    pub fn absorb(&mut self, member: &ReadingSource, summaries: &[HourSummary]) -> Result<(), QueryError> {
         let (plan, frame) = (self.plan, self.frame);
         if summaries.is_empty() {
             return Ok(());
@@ -314,7 +257,7 @@ impl<'a> Evaluation<'a> {
                 for one in of_hour.iter().filter(|one| one.field == field) {
                     let new = || {
                         bytes += WINDOW_BYTES;
-                        Window::new(inner, false)
+                        OpenWindow::new(inner, false)
                     };
                     group.windows[number].entry(window.start).or_insert_with(new).absorb(&one.summary);
                 }
@@ -323,22 +266,22 @@ impl<'a> Evaluation<'a> {
         self.held.grow(bytes)
     }
 
-    /// The rows, group by group, and what they take; some have none.
+    /// The rows of each group (some have none), and the memory they take.
     ///
     /// # Errors
-    /// When the budget is spent.
-    pub async fn finish(self) -> Result<(Vec<Group>, Held), QueryError> {
+    /// If the budget is exhausted.
+    pub async fn finish(self) -> Result<(Vec<GroupRows>, HeldBytes), QueryError> {
         let Self { plan, frame, budget, gathered_by, groups, mut held, .. } = self;
-        let mut finished: Vec<Group> = Vec::with_capacity(groups.len());
+        let mut finished: Vec<GroupRows> = Vec::with_capacity(groups.len());
         for ((name, values), content) in groups {
             let tags = plan.group_by.iter().cloned().zip(values).collect();
-            let member = Member { name, tags };
+            let member = ReadingSource { name, tags };
             let count = content.rows_most(frame);
             let width = plan.columns.len() + 2 * plan.beside.len() + 4 * plan.calls.len();
-            let cells = count.saturating_mul(size_of::<Row>() + width * size_of::<Option<Value>>());
+            let cells = count.saturating_mul(size_of::<ResultRow>() + width * size_of::<Option<Value>>());
             held.grow(cells.saturating_add(content.text_bytes().saturating_mul(plan.most_used())))?;
             let wide = if plan.calls.is_empty() { Vec::new() } else { content.wide_sums(plan, frame, &gathered_by) };
-            let join = |content| joined(content, plan, frame, &gathered_by);
+            let join = |content| result_rows(content, plan, frame, &gathered_by);
             let make = || if plan.is_raw() { raw(content.rows, plan, frame) } else { join(content) };
             let made = budget.at_length(count.saturating_mul(width), make);
             let mut rows = Vec::with_capacity(made.len());
@@ -348,26 +291,26 @@ impl<'a> Evaluation<'a> {
                     budget.pause().await?;
                 }
             }
-            finished.push(Group { member, rows, wide });
+            finished.push(GroupRows { member, rows, wide });
             budget.pause().await?;
         }
         if frame.descending {
             finished.reverse();
         }
         let rows = finished.iter().flat_map(|group| &group.rows).map(row_bytes).sum::<usize>();
-        let members = finished.len() * (size_of::<Group>() + plan.group_by.len() * 3 * size_of::<String>());
+        let members = finished.len() * (size_of::<GroupRows>() + plan.group_by.len() * 3 * size_of::<String>());
         held.set(rows + members)?;
         Ok((finished, held))
     }
 }
 
-impl Content {
+impl GroupContent {
     fn new(calls: usize) -> Self {
         let windows = (0..calls).map(|_| BTreeMap::new()).collect();
         Self { rows: Vec::new(), windows, values: vec![Vec::new(); calls] }
     }
 
-    /// Drops what a limit leaves out, once it is as much as what it leaves in. Returns how many bytes that frees.
+    /// Drops the rows beyond LIMIT once they are at least as many as the rows within it. Returns the bytes freed.
     fn keep_first(&mut self, frame: &Frame, budget: &Budget) -> usize {
         let is_filled = matches!(frame.fill, Fill::Previous | Fill::Integer(_) | Fill::Float(_));
         let Some(most) = frame.rows_max.filter(|_| !is_filled) else { return 0 };
@@ -381,17 +324,17 @@ impl Content {
         })
     }
 
-    /// The memory of all texts.
+    /// The memory of all text values.
     fn text_bytes(&self) -> usize {
         let rows = self.rows.iter().flat_map(|(_, cells)| cells.iter().flatten());
         let values = self.values.iter().flatten().map(|(_, value)| value);
-        let picked = self.windows.iter().flat_map(BTreeMap::values).map(Window::text_bytes).sum::<usize>();
+        let picked = self.windows.iter().flat_map(BTreeMap::values).map(OpenWindow::text_bytes).sum::<usize>();
         rows.chain(values).map(text_bytes).sum::<usize>() + picked
     }
 
-    /// How many rows it comes to at most.
+    /// Upper bound on the number of rows.
     fn rows_most(&self, frame: &Frame) -> usize {
-        let kept = self.windows.iter().flat_map(BTreeMap::values).map(Window::len).sum::<usize>();
+        let kept = self.windows.iter().flat_map(BTreeMap::values).map(OpenWindow::len).sum::<usize>();
         let values = self.values.iter().map(Vec::len).sum::<usize>();
         let filled = match (&frame.windows, frame.fill) {
             (None, _) | (_, Fill::None) => 0,
@@ -404,12 +347,13 @@ impl Content {
         (self.rows.len() + kept + values).max(filled)
     }
 
-    /// The sums of whole numbers that are too large for one: the window's time, the call, the sum.
+    /// Integer sums that exceed `i64`: the window's time, the call's index, the exact sum.
     fn wide_sums(&self, plan: &Plan, frame: &Frame, gathered_by: &[usize]) -> Vec<(i64, usize, i128)> {
         let mut wide = Vec::new();
         for (number, (call, by)) in plan.calls.iter().zip(gathered_by).enumerate() {
             if call.function == Function::Sum {
-                let sum = |(start, window): (&i64, &Window)| Some((label(*start, frame), number, window.wide_sum()?));
+                let sum =
+                    |(start, window): (&i64, &OpenWindow)| Some((label(*start, frame), number, window.wide_sum()?));
                 wide.extend(self.windows[*by].iter().filter_map(sum));
             }
         }
@@ -417,33 +361,12 @@ impl Content {
     }
 }
 
-/// The time that a window's row has.
-pub fn label(start: i64, frame: &Frame) -> i64 {
-    match (&frame.windows, frame.has_min) {
-        (Some(_), _) => start,
-        (None, true) => frame.min,
-        (None, false) => 0,
-    }
-}
-
-/// The memory that a row takes.
-pub fn row_bytes((_, cells): &Row) -> usize {
-    size_of::<Row>()
-        + cells.capacity() * size_of::<Option<Value>>()
-        + cells.iter().flatten().map(text_bytes).sum::<usize>()
-}
-
-/// The memory of a value's text.
-pub fn text_bytes(value: &Value) -> usize {
-    if let Value::String(text) = value { text.len() } else { 0 }
-}
-
-/// The calls that gather windows themselves.
+/// The calls that own a set of windows.
 fn gathering(gathered_by: &[usize]) -> impl Iterator<Item = usize> {
     gathered_by.iter().enumerate().filter(|(number, by)| number == *by).map(|(number, _)| number)
 }
 
-/// The function next to the readings, and its field.
+/// The function that is applied to readings, and its field.
 fn innermost(call: &Call) -> (&Function, usize) {
     match &call.input {
         Input::Field(field) => (&call.function, *field),
@@ -451,18 +374,17 @@ fn innermost(call: &Call) -> (&Function, usize) {
     }
 }
 
-/// A part of one reading.
-fn part(part: &Part, member: &Member, points: &Points, at: usize) -> Option<Value> {
+fn part(part: &ReadingExpr, member: &ReadingSource, points: &PointCursor, at: usize) -> Option<Value> {
     match part {
-        Part::Field(field) => points.cell(*field, at).cloned(),
-        // A sensor has no empty tag; a group of a subquery can have one.
-        Part::Tag(tag) => {
+        ReadingExpr::Field(field) => points.cell(*field, at).cloned(),
+        // A sensor has no empty tags; a group of a subquery can have them.
+        ReadingExpr::Tag(tag) => {
             member.tags.iter().find(|(name, _)| name == tag).map(|(_, value)| Value::String(value.as_str().into()))
         }
     }
 }
 
-/// The columns of a row, by what each call came to and by what the reading has of [`Plan::beside`], if it is one's.
+/// The columns of a row, computed from the results of its calls and from its reading's [`Plan::beside`] parts.
 fn cells_of(plan: &Plan, call: &dyn Fn(usize) -> Option<Value>, beside: &[Option<Value>]) -> Vec<Option<Value>> {
     plan.columns.iter().map(|node| cell(node, call, beside)).collect()
 }

@@ -1,14 +1,14 @@
-//! Windows that are empty, as `fill()` wants them.
+//! Fills empty windows as `fill()` says.
 
 use super::filter::{arithmetic, number};
 use crate::influxql::{Fill, Operator};
 use crate::reading::Value;
 
-/// A window's start, and what it shows.
+/// A window's start and the value shown.
 pub type Filled = (i64, Option<Value>);
 
-/// Every window of `starts`, filled where `values` has none. Both in the same order, by time or against it. A window of
-/// `values` that lies before or behind all of `starts` is shown too, in the place of one of them.
+/// Every window in `starts`, filled if `values` has none. Both are in display order. A value before the current window
+/// takes that window's place; values after the last one are appended.
 #[must_use]
 pub fn fill(fill: Fill, starts: &[i64], values: Vec<(i64, Value)>, counts: bool, descending: bool) -> Vec<Filled> {
     if fill == Fill::None {
@@ -43,12 +43,12 @@ pub fn fill(fill: Fill, starts: &[i64], values: Vec<(i64, Value)>, counts: bool,
     filled
 }
 
-/// A constant fill in the kind of the values beside it.
+/// A constant fill, converted to the type of a neighbouring value.
 #[must_use]
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_precision_loss,
-    reason = "that is what filling an integer with a float means"
+    reason = "a fill is converted to the type of the column"
 )]
 pub fn constant(fill: Fill, like: Option<&Value>) -> Option<Value> {
     let (whole, float) = match fill {
@@ -68,7 +68,7 @@ pub fn constant(fill: Fill, like: Option<&Value>) -> Option<Value> {
     })
 }
 
-/// On the line between two windows, which are counted.
+/// Linear interpolation; the distance is counted in windows.
 #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, reason = "InfluxDB computes with doubles, too")]
 fn between((from, a): &(i64, Value), (to, b): &(i64, Value), at: i64, every: i64) -> Option<Value> {
     let rise = number(&arithmetic(Operator::Sub, b, a)?)?;

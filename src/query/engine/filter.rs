@@ -1,34 +1,33 @@
-//! Expressions computed over one reading: arithmetic of columns, and whether a condition holds. A condition is
-//! also asked about a sensor alone, whose fields nobody knows yet, so that it need not be read in vain.
+//! Evaluates expressions for one reading: arithmetic of columns, and conditions. A condition can also be evaluated for
+//! a sensor whose field values are not known yet, so that sensors that cannot match are not read.
 
-use super::pattern::Patterns;
 use crate::influxql::{Expr, Literal, Operator};
+use crate::query::pattern::Patterns;
 use crate::reading::Value;
 
-/// What a reference comes to.
+/// What a reference resolves to.
 #[derive(Debug, Clone)]
-pub enum Found {
-    /// A field's value, or that it has none.
+pub enum ResolvedReference {
+    /// A field's value; `None` if the reading has none.
     Field(Option<Value>),
-    /// A tag's value; empty where the sensor has no such tag.
+    /// A tag's value; empty if the sensor has no such tag.
     Tag(String),
-    /// A field, and nobody knows yet.
+    /// A field whose value is not known yet.
     Unknown,
 }
 
-/// Looks references up.
+/// Resolves references.
 pub trait Lookup {
-    /// What a name is here.
-    fn find(&self, name: &str, kind: Option<crate::influxql::Kind>) -> Found;
+    fn find(&self, name: &str, kind: Option<crate::influxql::ReferenceKind>) -> ResolvedReference;
 }
 
-/// Whether a condition holds; `None` where that depends on what is unknown.
+/// Whether a condition holds; `None` if that depends on unknown values.
 pub fn holds(condition: &Expr, lookup: &impl Lookup, patterns: &Patterns) -> Option<bool> {
     match condition {
         Expr::Paren(inner) => holds(inner, lookup, patterns),
         Expr::Literal(Literal::Boolean(value)) => Some(*value),
         Expr::Binary { operator: operator @ (Operator::And | Operator::Or), left, right } => {
-            // What one side says alone.
+            // The value of either side that decides the result alone.
             let decides = Some(*operator == Operator::Or);
             let left = holds(left, lookup, patterns);
             if left == decides {
@@ -57,10 +56,10 @@ fn compare(operator: Operator, left: &Expr, right: &Expr, lookup: &impl Lookup, 
     }
     match (operand(left, lookup), operand(right, lookup)) {
         (Operand::Unknown, _) | (_, Operand::Unknown) => None,
-        // A tag is a text, and only the same or not the same as another.
+        // A tag is a text that can only be compared for equality.
         (Operand::Tag(a), Operand::Value(Some(Value::String(b)))) => Some(texts(operator, &a, &b)),
         (Operand::Value(Some(Value::String(a))), Operand::Tag(b)) => Some(texts(operator, &a, &b)),
-        // Two tags that are both absent are not the same.
+        // Two tags that are both absent are not equal.
         (Operand::Tag(a), Operand::Tag(b)) => {
             let same = a == b && !a.is_empty();
             Some(same == (operator == Operator::Eq))
@@ -103,7 +102,7 @@ fn values(operator: Operator, a: &Value, b: &Value) -> bool {
     }
 }
 
-/// The order of two values of one kind; numbers of any kind are compared as such.
+/// The order of two values of one family. Integers compare exactly, other numbers as doubles.
 #[must_use]
 pub fn order(a: &Value, b: &Value) -> Option<std::cmp::Ordering> {
     match (a, b) {
@@ -124,7 +123,6 @@ fn whole(value: &Value) -> Option<i128> {
     }
 }
 
-/// A number as a double.
 #[must_use]
 #[expect(clippy::cast_precision_loss, reason = "InfluxDB computes with doubles, too")]
 pub fn number(value: &Value) -> Option<f64> {
@@ -146,9 +144,9 @@ fn operand(expr: &Expr, lookup: &impl Lookup) -> Operand {
     match expr {
         Expr::Paren(inner) => operand(inner, lookup),
         Expr::Reference { name, kind } => match lookup.find(name, *kind) {
-            Found::Field(value) => Operand::Value(value),
-            Found::Tag(text) => Operand::Tag(text),
-            Found::Unknown => Operand::Unknown,
+            ResolvedReference::Field(value) => Operand::Value(value),
+            ResolvedReference::Tag(text) => Operand::Tag(text),
+            ResolvedReference::Unknown => Operand::Unknown,
         },
         Expr::Literal(literal) => Operand::Value(match literal {
             Literal::Integer(v) | Literal::Duration(v) => Some(Value::Integer(*v)),
@@ -167,8 +165,8 @@ fn operand(expr: &Expr, lookup: &impl Lookup) -> Operand {
     }
 }
 
-/// Arithmetic as InfluxDB 1.6 does it: integers divide to a float, what is divided by zero is zero, and what is no
-/// number any more is nothing.
+/// Arithmetic as in InfluxDB 1.6: integer division gives a float, division by zero gives zero, and a result that is not
+/// finite is null.
 #[must_use]
 pub fn arithmetic(operator: Operator, a: &Value, b: &Value) -> Option<Value> {
     match (a, b) {

@@ -3,26 +3,26 @@
 use std::cmp::Ordering;
 use std::collections::HashSet;
 
-use super::evaluate::text_bytes;
 use super::filter::{number, order};
 use super::plan::Function;
 use crate::bucket::Summary;
 use crate::bucket::summary::Fold;
+use crate::query::engine::memory::text_bytes;
 use crate::reading::Value;
 
-/// A value that a function picked or made.
+/// A value that a function picked or computed.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Pick {
-    /// Its reading's time, where it is one reading's.
+    /// The reading's time, if the value is that of one reading.
     pub time: Option<i64>,
-    /// The value.
     pub value: Value,
-    /// What its reading has of [`Plan::beside`](super::plan::Plan::beside); of a rank by tags, their values behind it.
+    /// The reading's [`Plan::beside`](super::plan::Plan::beside) parts; for `top` and `bottom` by tags, followed by the
+    /// values of those tags.
     pub beside: Vec<Option<Value>>,
 }
 
 impl Pick {
-    /// The memory that it takes among others.
+    /// The memory that it takes in a list.
     fn bytes(&self) -> usize {
         2 * size_of::<Self>() + self.beside.len() * size_of::<Option<Value>>() + self.texts()
     }
@@ -32,31 +32,32 @@ impl Pick {
     }
 }
 
-/// A window being filled.
+/// A window that is being filled.
 #[derive(Debug)]
-pub enum Window {
-    /// Count, sum, least, greatest: what summaries know, too.
+pub enum OpenWindow {
+    /// Count, sum, minimum and maximum: what summaries also hold.
     Summed(Summed),
     /// One reading.
     Picked(Option<Pick>),
-    /// Count, mean and squared distance from it, as Welford has them.
+    /// Count, mean and sum of squared deviations (Welford's algorithm).
     Spread { count: f64, mean: f64, squares: f64 },
-    /// All of them.
+    /// Every reading.
     Kept(Vec<Pick>),
 }
 
-/// What summaries know.
+/// What summaries hold.
 #[derive(Debug, Default)]
 pub struct Summed {
     count: u64,
     numbers: Option<Summary>,
-    /// The least and the greatest, of booleans too.
+    /// Minimum and maximum of booleans and strings; those of numbers are in `numbers`.
     least: Option<Value>,
     greatest: Option<Value>,
 }
 
-impl Window {
-    /// An empty one for this function. With `picks`, the time of a least or greatest value is wanted.
+impl OpenWindow {
+    /// An empty window for this function. With `picks`, the reading of a minimum or maximum is wanted, not only its
+    /// value.
     pub fn new(function: &Function, picks: bool) -> Self {
         match function {
             Function::Min | Function::Max if picks => Self::Picked(None),
@@ -69,7 +70,7 @@ impl Window {
         }
     }
 
-    /// Takes a reading in; `beside` gives its other columns. Tells how many bytes more it takes.
+    /// Adds a reading; `beside` makes its other columns. Returns how many more bytes the window takes.
     pub fn push(
         &mut self,
         function: &Function,
@@ -105,7 +106,7 @@ impl Window {
         0
     }
 
-    /// Takes an hour in by its summary.
+    /// Adds an hour by its summary.
     pub fn absorb(&mut self, summary: &Summary) {
         if let Self::Summed(summed) = self {
             summed.count += summary.count();
@@ -116,7 +117,7 @@ impl Window {
         }
     }
 
-    /// The memory of its texts.
+    /// The memory of its text values.
     pub fn text_bytes(&self) -> usize {
         match self {
             Self::Picked(pick) => pick.iter().map(Pick::texts).sum(),
@@ -125,12 +126,12 @@ impl Window {
         }
     }
 
-    /// How many values it comes to, at most.
+    /// Upper bound on the number of values it yields.
     pub fn len(&self) -> usize {
         if let Self::Kept(kept) = self { kept.len() } else { 1 }
     }
 
-    /// The sum, where it is of whole numbers and too large for one.
+    /// The exact integer sum, if it exceeds `i64`.
     pub fn wide_sum(&self) -> Option<i128> {
         match self {
             Self::Summed(Summed { numbers: Some(Summary::Integers(Fold { sum, .. })), .. }) => {
@@ -140,15 +141,15 @@ impl Window {
         }
     }
 
-    /// Gives what the function makes of it, in order. Readings that it holds it gives away; what summaries know may be asked
-    /// for by several functions.
+    /// Passes the function's values to `give`, in order. Readings are moved out of the window; what summaries hold
+    /// stays, since several functions may share it.
     pub fn finish(&mut self, function: &Function, descending: bool, give: impl FnMut(Pick)) {
         let made = |value: Option<Value>| value.map(|value| Pick { time: None, value, beside: Vec::new() });
         match self {
             Self::Summed(summed) => made(summed.finish(function)).into_iter().for_each(give),
             Self::Picked(pick) => pick.take().into_iter().for_each(give),
             Self::Spread { count, squares, .. } => {
-                // That of one reading is no number, which is shown as null.
+                // The deviation of a single reading is NaN, which is shown as null.
                 let deviation = (*count > 0.0).then(|| Value::Float((*squares / (*count - 1.0)).sqrt()));
                 made(deviation).into_iter().for_each(give);
             }
@@ -191,8 +192,8 @@ impl Summed {
     }
 }
 
-/// Whether a reading takes the place of the one that is held: of equal ones the earlier, and of one time the greater; of
-/// the first booleans, as in InfluxDB, the false one.
+/// Whether a reading replaces the held one. Of equal values the earlier wins; of values at one time the greater, except
+/// that `first()` of booleans takes false, as in InfluxDB.
 fn is_better(function: &Function, (time, value): (i64, &Value), held: &Pick) -> bool {
     let order = order(value, &held.value);
     let earlier = Some(time) < held.time;
@@ -207,7 +208,7 @@ fn is_better(function: &Function, (time, value): (i64, &Value), held: &Pick) -> 
 }
 
 fn of_all(function: &Function, mut kept: Vec<Pick>, descending: bool) -> Vec<Pick> {
-    // By time; readings of one time in the order of their sensors.
+    // By time; readings of one time stay in the order of their sensors.
     kept.sort_by_key(|pick| pick.time);
     let made = |value: Value| vec![Pick { time: None, value, beside: Vec::new() }];
     match function {
@@ -219,9 +220,9 @@ fn of_all(function: &Function, mut kept: Vec<Pick>, descending: bool) -> Vec<Pic
         Function::Percentile(percent) => percentile(kept, *percent),
         Function::Distinct if descending => {
             kept.reverse();
-            let mut last_met = distinct(kept);
-            last_met.reverse();
-            last_met
+            let mut last_seen = distinct(kept);
+            last_seen.reverse();
+            last_seen
         }
         Function::Distinct => distinct(kept),
         Function::CountDistinct => made(Value::Integer(i64::try_from(distinct(kept).len()).unwrap_or(i64::MAX))),
@@ -244,7 +245,7 @@ fn percentile(mut kept: Vec<Pick>, percent: f64) -> Vec<Pick> {
     kept.into_iter().nth(at).into_iter().collect()
 }
 
-/// In the order in which they are first met.
+/// In the order of first appearance.
 fn distinct(kept: Vec<Pick>) -> Vec<Pick> {
     let mut met: Vec<Pick> = Vec::new();
     let mut known = HashSet::new();
@@ -263,7 +264,8 @@ fn distinct(kept: Vec<Pick>) -> Vec<Pick> {
     met
 }
 
-/// The best ones, by time; with tags, which come first among the other columns, the best of each combination of them.
+/// The best values, by time. With `tags`, whose values are the last ones in `beside`, only the best of each
+/// combination.
 fn rank(mut kept: Vec<Pick>, count: usize, tags: usize, best: Ordering) -> Vec<Pick> {
     kept.sort_by(|a, b| {
         let order = order(&a.value, &b.value).unwrap_or(Ordering::Equal);

@@ -1,14 +1,16 @@
-//! The hours of a range, and what is acked of each: its stored pages with what is not flushed yet laid over.
+//! The hours of a range, and the acked readings of each: stored pages with unflushed readings merged in.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::ops::Range;
 
-use super::Unflushed;
 use crate::bucket::store::ScannedPage;
 use crate::bucket::{Readings, UnflushedHour};
 use crate::reading::Hour;
 
-/// The hours that a range of nanoseconds touches.
+/// The unflushed readings of one sensor, by hour.
+pub type UnflushedSensor = BTreeMap<Hour, UnflushedHour>;
+
 pub fn hours_of(range: &Range<i64>) -> Range<Hour> {
     if range.is_empty() {
         return Hour(0)..Hour(0);
@@ -16,11 +18,11 @@ pub fn hours_of(range: &Range<i64>) -> Range<Hour> {
     Hour::of(range.start)..Hour::of(range.end - 1).next()
 }
 
-/// The hours before `scanned` of stored pages and of unflushed readings, in order, each with what
-/// there is of either; the unflushed ones are taken out.
+/// The hours before `scanned`, in order, each with its stored pages and its unflushed readings. Removes these from
+/// `unflushed`.
 pub fn by_hour<'a>(
     pages: &'a [ScannedPage],
-    unflushed: &mut Unflushed,
+    unflushed: &mut UnflushedSensor,
     scanned: Hour,
 ) -> Vec<(Hour, &'a [ScannedPage], Option<UnflushedHour>)> {
     let rest = unflushed.split_off(&scanned);
@@ -28,8 +30,12 @@ pub fn by_hour<'a>(
     beside(pages, taken)
 }
 
-/// Stored pages, an hour's together, and unflushed readings: in order of the hours, each with what there is of either.
-pub fn beside(pages: &[ScannedPage], mut unflushed: Unflushed) -> Vec<(Hour, &[ScannedPage], Option<UnflushedHour>)> {
+/// Joins stored pages, those of an hour next to each other, and unflushed readings: in hour order, with what each hour
+/// has of both.
+pub fn beside(
+    pages: &[ScannedPage],
+    mut unflushed: UnflushedSensor,
+) -> Vec<(Hour, &[ScannedPage], Option<UnflushedHour>)> {
     let mut hours: Vec<_> = pages
         .chunk_by(|a, b| a.hour == b.hour)
         .map(|pages| (pages[0].hour, pages, unflushed.remove(&pages[0].hour)))
@@ -39,11 +45,11 @@ pub fn beside(pages: &[ScannedPage], mut unflushed: Unflushed) -> Vec<(Hour, &[S
     hours
 }
 
-/// The readings of one hour: those of its pages, and over them, by the stamps, what is not flushed yet. Pages share no
-/// timestamp; should a page have been split while they were read, both have the same of it.
+/// The readings of one hour: those of its pages, merged by stamp with the unflushed ones. Pages share no timestamp; if
+/// a page was split while they were read, both copies of a reading are equal.
 pub fn overlay<'a>(pages: &'a [ScannedPage], unflushed: Option<&UnflushedHour>) -> Cow<'a, Readings> {
     let mut sets: Vec<&Readings> = pages.iter().filter_map(|page| page.readings.as_ref()).collect();
-    // One behind the other they are merged by appending.
+    // Sets that follow each other in time merge by appending.
     sets.sort_by_key(|set| set.times().first().copied());
     let unflushed = unflushed.map(UnflushedHour::readings);
     match (&*sets, unflushed) {

@@ -1,5 +1,5 @@
-//! Reads and folds: a plan over sensors, hours and fields, answered from stored summaries where these are exact, else
-//! from stored readings, with what is acked and not flushed yet laid over. Knows of no language that was asked in.
+//! The engine: runs a plan over sensors, hours and fields. It answers from stored summaries where they are exact, else
+//! from stored readings, and merges in readings that are acked but not flushed. It knows no query language.
 
 pub mod aggregates;
 mod cache;
@@ -9,80 +9,92 @@ pub mod evaluate;
 pub mod fill;
 pub mod filter;
 mod fold;
+pub mod frame;
 pub mod hours;
+pub mod kinds;
 pub mod limits;
-pub mod pattern;
+pub mod memory;
 pub mod plan;
 pub mod points;
 pub mod read;
 mod rows;
+mod sensor_cache;
+mod sensors;
 mod summaries;
 mod transform;
 pub mod windows;
 
-use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
 use self::cache::SummaryCache;
 use self::directory::Directory;
-use super::Options;
+use self::sensor_cache::SensorCache;
+use super::QueryOptions;
 use crate::bucket::{Behind, Store, UnflushedHour, UnflushedReadings};
-use crate::faults::{self, Bug};
 use crate::reading::Hour;
 use crate::telemetry::Metrics;
 
-pub use self::hours::hours_of;
+pub use self::hours::{UnflushedSensor, hours_of};
 
-/// What is not in the store of a sensor.
-pub type Unflushed = BTreeMap<Hour, UnflushedHour>;
+/// The sensor cache gets one part in so many of `query.cache_bytes`.
+const SENSORS_SHARE: usize = 8;
 
-/// What answers are made from.
+/// What queries read from.
 #[derive(Debug)]
 pub struct Engine {
-    /// What is stored.
     pub store: Arc<dyn Store>,
-    /// What is acked and not stored yet. It is asked first: what is flushed in between is then found in both.
-    pub hot: Arc<dyn UnflushedReadings>,
-    /// Bounds.
-    pub options: Options,
+    /// Unflushed readings. Read them before the store: readings flushed in between are then found in both, never in
+    /// neither.
+    pub memtables: Arc<dyn UnflushedReadings>,
+    pub options: QueryOptions,
     directory: Directory,
+    sensors: SensorCache,
     cache: Option<SummaryCache>,
 }
 
 impl Engine {
-    /// On this store, and on what is on its way there.
+    /// An engine on this store and these unflushed readings.
     #[must_use]
-    pub fn new(store: Arc<dyn Store>, hot: Arc<dyn UnflushedReadings>, options: Options, metrics: &Metrics) -> Self {
-        // Nobody else writes to a store that is not shared.
+    pub fn new(
+        store: Arc<dyn Store>,
+        memtables: Arc<dyn UnflushedReadings>,
+        options: QueryOptions,
+        metrics: &Metrics,
+    ) -> Self {
+        // A store that is not shared has no other writers: summaries in the cache do not age.
         let cache_max_age = store.is_shared().then_some(options.cache_max_age);
-        let cache = SummaryCache::new(options.cache_bytes, cache_max_age, metrics);
-        Self { store, hot, options, directory: Directory::default(), cache }
+        let sensor_bytes = options.cache_bytes / SENSORS_SHARE;
+        let sensors = SensorCache::new(sensor_bytes, options.cache_max_age);
+        let cache = SummaryCache::new(options.cache_bytes - sensor_bytes, cache_max_age, metrics);
+        Self { store, memtables, options, directory: Directory::default(), sensors, cache }
     }
 
-    /// What of these sensors is not in the store yet, or was not a moment ago; in their order.
+    /// The unflushed readings of these sensors, in the order of `sensors`. Some may have been flushed a moment ago.
     ///
     /// # Errors
-    /// When acked readings may be missing from it.
+    /// If acked readings may be missing from them.
     pub async fn unflushed(
         &self,
         database: &str,
         sensors: &[&str],
         hours: &Range<Hour>,
-    ) -> Result<Vec<Unflushed>, Behind> {
-        if faults::has(Bug::QueryIgnoresHot) {
-            return Ok(vec![BTreeMap::new(); sensors.len()]);
-        }
-        let unflushed = self.hot.unflushed(database, sensors, hours.clone()).await?;
+    ) -> Result<Vec<UnflushedSensor>, Behind> {
+        let unflushed = self.memtables.unflushed(database, sensors, hours.clone()).await?;
         let by_hour = |hours: Vec<UnflushedHour>| hours.into_iter().map(|hour| (hour.hour, hour)).collect();
         Ok(unflushed.into_iter().map(by_hour).collect())
     }
 
-    /// As [`Engine::unflushed`], of one sensor.
+    /// As [`Engine::unflushed`], for one sensor.
     ///
     /// # Errors
     /// The same.
-    pub async fn unflushed_of(&self, database: &str, sensor: &str, hours: &Range<Hour>) -> Result<Unflushed, Behind> {
+    pub async fn unflushed_of(
+        &self,
+        database: &str,
+        sensor: &str,
+        hours: &Range<Hour>,
+    ) -> Result<UnflushedSensor, Behind> {
         Ok(self.unflushed(database, &[sensor], hours).await?.pop().unwrap_or_default())
     }
 }

@@ -1,23 +1,18 @@
-//! The plan of a question: columns as trees over calls and over parts of one reading, calls over fields.
+//! The plan of a query: columns are trees over calls and over parts of one reading; calls are over fields.
 
 use super::aggregates::Aggregate;
-use crate::influxql::{Expr, Kind, Operator};
+use crate::influxql::{Expr, Operator, ReferenceKind};
 use crate::reading::{Family, Value};
 
-/// Most columns of one statement.
-pub const COLUMNS_MAX: usize = 4096;
-
-/// A field, as far as its values are of one family.
+/// A field, restricted to values of one family.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Field {
-    /// Its name.
+pub struct PlannedField {
     pub name: String,
-    /// What its values are.
     pub family: Family,
 }
 
-/// Where a field's values are of several families, which of them its name means: numbers before strings, and those
-/// before booleans, as in InfluxDB.
+/// A field name may have values of several families. The name alone means the family of the lowest rank, as in
+/// InfluxDB: numbers before strings before booleans.
 #[must_use]
 pub fn rank(family: Family) -> u8 {
     match family {
@@ -27,64 +22,62 @@ pub fn rank(family: Family) -> u8 {
     }
 }
 
-impl Field {
-    /// Whether a condition or a column means it.
+impl PlannedField {
+    /// Whether this name with this kind refers to the field.
     #[must_use]
-    pub fn is(&self, name: &str, kind: Option<Kind>) -> bool {
+    pub fn is(&self, name: &str, kind: Option<ReferenceKind>) -> bool {
         let family = match kind {
-            Some(Kind::Tag) => return false,
-            Some(Kind::Float | Kind::Integer | Kind::Unsigned) => Some(Family::Number),
-            Some(Kind::String) => Some(Family::String),
-            Some(Kind::Boolean) => Some(Family::Boolean),
+            Some(ReferenceKind::Tag) => return false,
+            Some(ReferenceKind::Float | ReferenceKind::Integer | ReferenceKind::Unsigned) => Some(Family::Number),
+            Some(ReferenceKind::String) => Some(Family::String),
+            Some(ReferenceKind::Boolean) => Some(Family::Boolean),
             _ => None,
         };
         self.name == name && family.is_none_or(|family| family == self.family)
     }
 }
 
-/// What a reading has by itself.
+/// A part of a reading that is not the result of a call.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Part {
-    /// A field, by its number in [`Plan::fields`].
+pub enum ReadingExpr {
+    /// A field, as an index into [`Plan::fields`].
     Field(usize),
     /// A tag, by its key.
     Tag(String),
 }
 
-/// A column, computed from the parts of a reading or of a row of calls.
+/// A column, computed from parts of a reading or from the results of calls.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Node {
-    /// Nothing, in every row.
+    /// Null in every row.
     Nothing,
-    /// The same in every row.
+    /// The same value in every row.
     Constant(Value),
-    /// A part of the reading, by its number in [`Plan::beside`].
+    /// A part of the reading, as an index into [`Plan::beside`].
     Part(usize),
-    /// A call, by its number in [`Plan::calls`].
+    /// A call, as an index into [`Plan::calls`].
     Call(usize),
     /// Arithmetic.
     Binary(Operator, Box<Node>, Box<Node>),
 }
 
-/// A function that makes one value, or a few, of a window's readings; or of each reading and those before it.
+/// A function that makes one or several values of each window's readings, or a value of each reading and those before
+/// it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Call {
-    /// Which.
     pub function: Function,
-    /// Of what.
     pub input: Input,
 }
 
-/// What a call is of.
+/// The argument of a call.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Input {
-    /// A field, by its number.
+    /// A field, as an index into [`Plan::fields`].
     Field(usize),
-    /// What another call gives, window by window.
+    /// The results of another call, one per window.
     Call(Box<Call>),
 }
 
-/// The functions.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Function {
     Count,
@@ -97,16 +90,16 @@ pub enum Function {
     First,
     Last,
     Stddev,
-    /// One of the table.
+    /// One from the table of aggregates.
     Aggregate(&'static Aggregate),
     Percentile(f64),
     Distinct,
     /// The unit in nanoseconds.
     Integral(i64),
-    /// How many, and best of each combination of these tags.
+    /// How many values, and the tags of which each combination gives its best one.
     Top(usize, Vec<String>),
     Bottom(usize, Vec<String>),
-    /// The unit in nanoseconds, and whether what falls is left out.
+    /// The unit in nanoseconds, and whether negative rates are left out.
     Derivative(Option<i64>, bool),
     Difference(bool),
     MovingAverage(usize),
@@ -115,19 +108,18 @@ pub enum Function {
 }
 
 impl Function {
-    /// Whether it picks readings as they are.
+    /// Whether the function picks readings as they are.
     #[must_use]
     pub fn is_selector(&self) -> bool {
         matches!(self, Self::Min | Self::Max | Self::First | Self::Last | Self::Percentile(_)) || self.is_ranking()
     }
 
-    /// `top` or `bottom`.
     #[must_use]
     pub fn is_ranking(&self) -> bool {
         matches!(self, Self::Top(..) | Self::Bottom(..))
     }
 
-    /// Whether it goes from reading to reading.
+    /// Whether the function goes from value to value.
     #[must_use]
     pub fn is_transformation(&self) -> bool {
         matches!(
@@ -140,49 +132,49 @@ impl Function {
         )
     }
 
-    /// Whether summaries tell it exactly, when no time is asked for.
+    /// Whether summaries answer it exactly, as long as the reading's own time is not wanted.
     #[must_use]
     pub fn is_summarized(&self) -> bool {
         matches!(self, Self::Count | Self::Sum | Self::Mean | Self::Min | Self::Max | Self::Spread)
     }
 }
 
-/// What is asked, whichever language it was asked in.
+/// What a query computes, independent of its language.
 #[derive(Debug, Clone)]
 pub struct Plan {
     /// The names of the columns, `time` first.
     pub names: Vec<String>,
-    /// Each column but time.
+    /// Each column except time.
     pub columns: Vec<Node>,
-    /// What columns need of the reading itself, each part once.
-    pub beside: Vec<Part>,
-    /// The calls of all columns.
+    /// The parts of a reading that columns use, each once.
+    pub beside: Vec<ReadingExpr>,
+    /// The calls of all columns, in column order.
     pub calls: Vec<Call>,
-    /// The fields that columns and condition need, each of one family: what else a sensor has of the name is not meant.
-    pub fields: Vec<Field>,
-    /// How many of them columns need: these come first.
+    /// The fields that columns and condition use. Values of a field that are of another family are ignored.
+    pub fields: Vec<PlannedField>,
+    /// How many of `fields` the columns use; these come first.
     pub selected: usize,
     /// The tags to group by, in key order.
     pub group_by: Vec<String>,
-    /// The condition without time.
+    /// The condition without its time range.
     pub condition: Option<Expr>,
 }
 
 impl Plan {
-    /// Whether readings are shown as they are.
+    /// Whether the query shows readings as they are.
     #[must_use]
     pub fn is_raw(&self) -> bool {
         self.calls.is_empty()
     }
 
-    /// How much is to be done for one reading, in comparisons.
+    /// The approximate work per reading, in comparisons.
     #[must_use]
     pub fn steps(&self) -> usize {
         let columns = self.columns.iter().map(Node::steps).sum::<usize>();
         1 + self.beside.len() + 4 * self.calls.len() + columns + self.condition.as_ref().map_or(0, steps)
     }
 
-    /// How often columns show the part or the call that they show most often.
+    /// How many columns show the part or call that is shown most often.
     #[must_use]
     pub fn most_used(&self) -> usize {
         let (mut parts, mut calls) = (vec![0; self.beside.len()], vec![0; self.calls.len()]);
@@ -190,7 +182,7 @@ impl Plan {
         parts.into_iter().chain(calls).max().unwrap_or(0).max(1)
     }
 
-    /// By how many windows before the range a call looks back.
+    /// Whether a call needs the window before the range.
     #[must_use]
     pub fn looks_back(&self) -> bool {
         self.calls.iter().any(Call::looks_back)
@@ -212,7 +204,7 @@ impl Node {
     }
 }
 
-/// How much is to be done to look at a condition, in comparisons.
+/// The approximate work to evaluate a condition, in comparisons.
 #[must_use]
 pub fn steps(condition: &Expr) -> usize {
     match condition {

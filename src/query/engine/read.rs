@@ -1,38 +1,39 @@
-//! What a plan reads: of whole hours their summaries, where these answer it exactly, and else readings.
+//! Reads what a plan needs: summaries of whole hours where they answer exactly, else readings.
 
 use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
 use super::Engine;
-use super::choose::CHOOSE;
-use super::directory::Entry;
-use super::evaluate::{Evaluation, Filter, Frame, Member};
-use super::filter::{Found, Lookup, holds};
-use super::plan::{Call, Field, Input, Plan};
-use super::points::{Points, Wanted};
+use super::directory::DirectoryEntry;
+use super::evaluate::{Evaluation, Filter};
+use super::filter::{Lookup, ResolvedReference, holds};
+use super::plan::{Call, Input, Plan, PlannedField};
+use super::points::{PointCursor, PointsQuery};
 use super::summaries::HourSummary;
 use super::windows::Windows;
-use crate::influxql::Kind;
+use crate::influxql::ReferenceKind;
 use crate::query::QueryError;
+use crate::query::engine::frame::{Frame, ReadingSource};
+use crate::query::engine::memory::CHOOSE;
 use crate::reading::{Family, Hour, Sensor};
 
 const HOUR: i64 = 3_600_000_000_000;
 
 impl Engine {
-    /// Reads what a plan needs of these sensors, and folds it in.
+    /// Reads what the plan needs of these sensors and adds it to the evaluation.
     ///
     /// # Errors
-    /// When not all of it can be read, or it would be too much.
+    /// If the answer would be incomplete, or a limit is exceeded.
     pub async fn read(
         &self,
         database: &str,
-        entries: &[Entry],
+        entries: &[DirectoryEntry],
         evaluation: &mut Evaluation<'_>,
     ) -> Result<(), QueryError> {
         let Evaluation { plan, frame, patterns, budget, .. } = *evaluation;
         let mut held = budget.hold(0)?;
-        let mut chosen: Vec<(&Entry, bool)> = Vec::new();
+        let mut chosen: Vec<(&DirectoryEntry, bool)> = Vec::new();
         for (number, entry) in entries.iter().enumerate() {
             let has_field = plan.fields[..plan.selected].iter().any(|field| has(entry, field));
             let holds =
@@ -44,14 +45,14 @@ impl Engine {
                 budget.pause().await?;
             }
         }
-        held.grow(chosen.len() * 2 * size_of::<(&Entry, bool)>())?;
+        held.grow(chosen.len() * 2 * size_of::<(&DirectoryEntry, bool)>())?;
         self.check_sensors(chosen.len())?;
         let sensors: Vec<Arc<Sensor>> = chosen.iter().map(|(entry, _)| entry.sensor.clone()).collect();
         let fields: Arc<[Arc<str>]> = plan.fields.iter().map(|field| Arc::from(field.name.as_str())).collect();
         let range = range(plan, frame);
         let mut span = self.span(&range)?;
         evaluation.span.take().map_or(Ok(()), |before| span.join(&before))?;
-        let mut wanted = Wanted { database, sensors: &sensors, range: range.clone(), fields: &fields, budget };
+        let mut wanted = PointsQuery { database, sensors: &sensors, range: range.clone(), fields: &fields, budget };
         let hours = summarized(plan, frame, &chosen, &range);
         let parts = match &hours {
             Some(hours) => vec![range.start..hours.start, hours.end..range.end],
@@ -84,13 +85,13 @@ impl Engine {
     }
 }
 
-/// Has all groups counted that a condition on tags leaves, those too that have nothing in the range.
+/// Creates the groups of all sensors that a condition on tags leaves, including those without readings in the range.
 ///
 /// # Errors
-/// When the budget is spent.
-pub async fn count_groups(entries: &[Entry], evaluation: &mut Evaluation<'_>) -> Result<(), QueryError> {
+/// If the budget is exhausted.
+pub async fn count_groups(entries: &[DirectoryEntry], evaluation: &mut Evaluation<'_>) -> Result<(), QueryError> {
     let Evaluation { plan, patterns, budget, .. } = *evaluation;
-    let is_left = |entry: &&Entry| {
+    let is_left = |entry: &&DirectoryEntry| {
         plan.condition.as_ref().is_none_or(|condition| holds(condition, &Alone(entry, plan), patterns) != Some(false))
     };
     for some in entries.chunks((CHOOSE / plan.steps()).max(1)) {
@@ -100,28 +101,30 @@ pub async fn count_groups(entries: &[Entry], evaluation: &mut Evaluation<'_>) ->
     Ok(())
 }
 
-/// A sensor of which only the tags are known, and which fields it has.
-struct Alone<'a>(&'a Entry, &'a Plan);
+/// A sensor of which only the tags and the names of the fields are known.
+struct Alone<'a>(&'a DirectoryEntry, &'a Plan);
 
 impl Lookup for Alone<'_> {
-    fn find(&self, name: &str, kind: Option<Kind>) -> Found {
+    fn find(&self, name: &str, kind: Option<ReferenceKind>) -> ResolvedReference {
         let Self(entry, plan) = self;
         match (plan.fields.iter().find(|field| field.is(name, kind)), kind) {
-            (Some(field), _) if has(entry, field) => Found::Unknown,
-            (Some(_), _) => Found::Field(None),
-            (None, None | Some(Kind::Tag)) => Found::Tag(entry.sensor.tag(name).unwrap_or_default().to_owned()),
-            (None, _) => Found::Field(None),
+            (Some(field), _) if has(entry, field) => ResolvedReference::Unknown,
+            (Some(_), _) => ResolvedReference::Field(None),
+            (None, None | Some(ReferenceKind::Tag)) => {
+                ResolvedReference::Tag(entry.sensor.tag(name).unwrap_or_default().to_owned())
+            }
+            (None, _) => ResolvedReference::Field(None),
         }
     }
 }
 
-fn has(entry: &Entry, field: &Field) -> bool {
+fn has(entry: &DirectoryEntry, field: &PlannedField) -> bool {
     entry.family(&field.name) == Some(field.family)
 }
 
-/// A sensor's readings without what it has of another family than is meant.
-fn meant<'a>(plan: &Plan, entry: &Entry, points: &'a Points) -> Cow<'a, Points> {
-    let is_other = |field: &Field| entry.family(&field.name).is_some_and(|family| family != field.family);
+/// Removes values whose family differs from the planned field's.
+fn meant<'a>(plan: &Plan, entry: &DirectoryEntry, points: &'a PointCursor) -> Cow<'a, PointCursor> {
+    let is_other = |field: &PlannedField| entry.family(&field.name).is_some_and(|family| family != field.family);
     if !plan.fields.iter().any(is_other) {
         return Cow::Borrowed(points);
     }
@@ -134,12 +137,12 @@ fn meant<'a>(plan: &Plan, entry: &Entry, points: &'a Points) -> Cow<'a, Points> 
     Cow::Owned(points)
 }
 
-fn member(sensor: &Sensor) -> Member {
+fn member(sensor: &Sensor) -> ReadingSource {
     let tags = sensor.tags.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
-    Member { name: Arc::from(&*sensor.measurement), tags }
+    ReadingSource { name: Arc::from(&*sensor.measurement), tags }
 }
 
-/// The times to read: the statement's, and the window before them where a call looks back.
+/// The range to read: the frame's, and one window before it (after it, in descending order) if a call looks back.
 fn range(plan: &Plan, frame: &Frame) -> Range<i64> {
     let lead = frame.windows.as_ref().filter(|_| plan.looks_back()).map_or(0, |windows| windows.every);
     let (before, behind) = if frame.descending { (0, lead) } else { (lead, 0) };
@@ -147,11 +150,16 @@ fn range(plan: &Plan, frame: &Frame) -> Range<i64> {
     start..frame.max.saturating_add(1).saturating_add(behind)
 }
 
-/// The whole hours within the range that summaries answer exactly.
-fn summarized(plan: &Plan, frame: &Frame, chosen: &[(&Entry, bool)], range: &Range<i64>) -> Option<Range<i64>> {
+/// The whole hours of the range, if their summaries answer the plan exactly.
+fn summarized(
+    plan: &Plan,
+    frame: &Frame,
+    chosen: &[(&DirectoryEntry, bool)],
+    range: &Range<i64>,
+) -> Option<Range<i64>> {
     let picks = plan.calls.len() == 1 && frame.windows.is_none() && plan.calls[0].function.is_selector();
     let plain = |call: &Call| call.function.is_summarized() && matches!(call.input, Input::Field(_));
-    let numbers = |entry: &Entry| {
+    let numbers = |entry: &DirectoryEntry| {
         plan.fields.iter().all(|field| entry.family(&field.name).is_none_or(|family| family == Family::Number))
     };
     if plan.is_raw()

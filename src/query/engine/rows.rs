@@ -1,21 +1,21 @@
-//! A group's rows: readings as they are, or the windows of each call, filled, joined by time.
+//! Makes a group's rows: readings as they are, or the windows of each call, filled and joined by time.
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::evaluate::{Content, Frame, Row, label};
 use super::fill::{constant, fill};
 use super::filter::number;
-use super::fold::Window;
+use super::fold::OpenWindow;
 use super::plan::{Call, Function, Input, Plan};
 use super::transform::{integral, transform};
 use crate::influxql::Fill;
+use crate::query::engine::frame::{Frame, GroupContent, ResultRow, label};
 use crate::reading::Value;
 
-/// A row before its columns are computed: its time, what each call comes to, and what its reading has beside.
-pub type Joined = (i64, Vec<Option<Value>>, Vec<Option<Value>>);
+/// A row before its columns are computed: its time, the result of each call, and the reading's `Plan::beside` parts.
+pub type ResultRows = (i64, Vec<Option<Value>>, Vec<Option<Value>>);
 
-/// Readings of all series of a group by time; those of one time in the order of their series.
-pub fn raw(mut readings: Vec<Row>, plan: &Plan, frame: &Frame) -> Vec<Joined> {
+/// The readings of all series of a group, by time; those of one time in the order of their series.
+pub fn raw(mut readings: Vec<ResultRow>, plan: &Plan, frame: &Frame) -> Vec<ResultRows> {
     readings.sort_by_key(|(time, _)| *time);
     if frame.descending {
         readings.reverse();
@@ -24,7 +24,7 @@ pub fn raw(mut readings: Vec<Row>, plan: &Plan, frame: &Frame) -> Vec<Joined> {
     readings.into_iter().map(|(time, beside)| (time, Vec::new(), beside)).collect()
 }
 
-/// Fills what is missing in each column of rows that are in the order in which they are shown.
+/// Applies `fill` to each column of rows in display order.
 fn fill_missing<'r>(fill: Fill, width: usize, rows: impl Iterator<Item = &'r mut Vec<Option<Value>>>) {
     if matches!(fill, Fill::Null | Fill::None | Fill::Linear) {
         return;
@@ -32,7 +32,7 @@ fn fill_missing<'r>(fill: Fill, width: usize, rows: impl Iterator<Item = &'r mut
     let mut rows: Vec<_> = rows.collect();
     for column in 0..width {
         let mut known = rows.iter().filter_map(|cells| cells.get(column)?.as_ref());
-        // A text is filled with the number itself.
+        // A column without numbers is filled with the number as written.
         let mut shown = constant(fill, known.next().filter(|value| number(value).is_some()));
         for cells in &mut rows {
             cells.resize(cells.len().max(width), None);
@@ -45,11 +45,11 @@ fn fill_missing<'r>(fill: Fill, width: usize, rows: impl Iterator<Item = &'r mut
     }
 }
 
-/// What a call shows: a time, a value, and what else its reading has.
+/// A row of one call: a time, a value, and the reading's other parts.
 type Shown = (i64, Option<Value>, Vec<Option<Value>>);
 
 /// The rows of all calls of a group, joined by time.
-pub fn joined(mut content: Content, plan: &Plan, frame: &Frame, gathered_by: &[usize]) -> Vec<Joined> {
+pub fn result_rows(mut content: GroupContent, plan: &Plan, frame: &Frame, gathered_by: &[usize]) -> Vec<ResultRows> {
     let mut shown: Vec<Vec<Shown>> = Vec::with_capacity(plan.calls.len());
     for (number, call) in plan.calls.iter().enumerate() {
         let windows = &mut content.windows[gathered_by[number]];
@@ -67,7 +67,7 @@ pub fn joined(mut content: Content, plan: &Plan, frame: &Frame, gathered_by: &[u
             by_time.entry(time).or_insert_with(|| vec![None; calls])[number] = value;
         }
     }
-    let mut rows: Vec<Row> = by_time.into_iter().collect();
+    let mut rows: Vec<ResultRow> = by_time.into_iter().collect();
     if frame.descending {
         rows.reverse();
     }
@@ -75,10 +75,10 @@ pub fn joined(mut content: Content, plan: &Plan, frame: &Frame, gathered_by: &[u
     rows.into_iter().map(|(time, values)| (time, values, Vec::new())).collect()
 }
 
-/// What a call comes to, in the order in which rows are shown.
+/// The rows of one call, in display order.
 fn show(
     call: &Call,
-    windows: &mut BTreeMap<i64, Window>,
+    windows: &mut BTreeMap<i64, OpenWindow>,
     mut values: Vec<(i64, Value)>,
     single: bool,
     frame: &Frame,
@@ -99,7 +99,7 @@ fn show(
             if frame.descending {
                 values.reverse();
             }
-            // A subquery has the windows of what is around it, if none of its own.
+            // A subquery without windows of its own has those of the outer query.
             let every = frame.windows.as_ref().map(|windows| windows.every);
             transform(function, &values, every).into_iter().map(plain).collect()
         }
@@ -124,14 +124,14 @@ fn show(
     }
 }
 
-fn of_windows(function: &Function, windows: &mut BTreeMap<i64, Window>, single: bool, frame: &Frame) -> Vec<Shown> {
+fn of_windows(function: &Function, windows: &mut BTreeMap<i64, OpenWindow>, single: bool, frame: &Frame) -> Vec<Shown> {
     let Some(first) = windows.keys().next().copied() else { return Vec::new() };
     let keeps_time = function.is_ranking() || (single && frame.windows.is_none() && function.is_selector());
     let mut shown: Vec<Shown> = Vec::new();
     let is_list = function.is_ranking() || *function == Function::Distinct;
-    // The latest window first, and of each its rows by time.
+    // The latest window first; within a window the rows stay in time order.
     let backwards = is_list && frame.descending;
-    let mut windows: Vec<(&i64, &mut Window)> = windows.iter_mut().collect();
+    let mut windows: Vec<(&i64, &mut OpenWindow)> = windows.iter_mut().collect();
     if backwards {
         windows.reverse();
     }
@@ -151,7 +151,7 @@ fn of_windows(function: &Function, windows: &mut BTreeMap<i64, Window>, single: 
     if shown.is_empty() {
         return shown;
     }
-    // A window of a subquery may begin before the first one. Backwards all between them are shown.
+    // A window of a subquery may begin before the range. In descending order all windows from there on are shown.
     let from = match (frame.has_min, frame.descending) {
         (true, false) => frame.min,
         (true, true) => frame.min.min(first),

@@ -1,67 +1,64 @@
-//! Hourly summaries of many sensors, lot by lot: what is remembered of them where that counts, else what
-//! the store says; hours with unflushed readings are folded from readings.
+//! Hourly summaries of many sensors, batch by batch: from the cache where its entries are current, else from the store.
+//! Hours with unflushed readings are folded from readings.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::cache::{Hours, Moment, SummaryCache};
-use super::points::{Points, Wanted};
+use super::cache::{Hours, ReadMoment, SummaryCache};
+use super::points::{PointCursor, PointsQuery};
 use super::{Engine, hours_of};
 use crate::bucket::Summary;
 use crate::bucket::store::{Extent, Projection, Scanned, ScannedPage};
-use crate::faults::{self, Bug};
 use crate::query::QueryError;
 use crate::reading::{Hour, Value};
 
-/// An hour's summary of one field.
 #[derive(Debug, Clone)]
 pub struct HourSummary {
-    /// Which hour.
     pub hour: Hour,
-    /// The field's number among those wanted.
+    /// The index of the field among those wanted.
     pub field: usize,
-    /// Over all its numbers.
+    /// Over all numbers of the field in that hour.
     pub summary: Summary,
 }
 
-/// Summaries that are read at a time.
+/// Most summaries read at a time.
 const SUMMARIES: usize = 24_000;
-/// Bytes of pages without readings, as stored, that are read at a time, and of one summary in memory.
-const LOT_BYTES: usize = 16 << 20;
+/// Most stored bytes of pages without readings per batch, and the memory of one summary.
+const BATCH_BYTES: usize = 16 << 20;
 const SUMMARY_BYTES: usize = size_of::<HourSummary>() * 2;
-/// Hours of the longest range of which anything is remembered, 31 days: of a range without a beginning
-/// most hours are empty, and a year of one sensor would take the place of a day of all.
+/// The longest range that is cached: 31 days. In a range without a start most hours are empty, and one year of one
+/// sensor would displace a day of many.
 const REMEMBERED_HOURS: usize = 31 * 24;
 
 impl Engine {
-    /// Gives the summaries of all whole hours in the range to `take`, with the sensor's place: each
-    /// sensor's in hour order. The range must be of whole hours, and every field wanted a number.
+    /// Passes the summaries of all hours in the range to `take`, with the sensor's index: each sensor's in hour order.
+    /// The range must consist of whole hours, and every wanted field must be numeric.
     ///
     /// # Errors
-    /// When the answer cannot be complete, `take` has one, or the budget is spent.
+    /// If the answer would be incomplete, `take` fails, or the budget is exhausted.
     pub async fn each_summary(
         &self,
-        wanted: &Wanted<'_>,
+        wanted: &PointsQuery<'_>,
         mut take: impl FnMut(usize, &[HourSummary]) -> Result<(), QueryError> + Send,
     ) -> Result<(), QueryError> {
         let most = (self.options.request_bytes / 8 / SUMMARY_BYTES).min(SUMMARIES);
         let hours = most / wanted.fields.len().max(1);
         let count = hours / span(&hours_of(&wanted.range));
-        for (lot, sensors) in wanted.sensors.chunks(count.max(1)).enumerate() {
-            let wanted = Wanted { sensors, ..wanted.clone() };
+        for (batch, sensors) in wanted.sensors.chunks(count.max(1)).enumerate() {
+            let wanted = PointsQuery { sensors, ..wanted.clone() };
             let _held = wanted.budget.hold(expected(&wanted).min(most) * SUMMARY_BYTES)?;
-            let found = if count > 0 { self.summaries_of_lot(&wanted).await? } else { None };
+            let found = if count > 0 { self.summaries_of_batch(&wanted).await? } else { None };
             match found {
                 Some(found) => {
                     for (place, found) in found.iter().enumerate() {
-                        take(lot * count + place, found)?;
+                        take(batch * count + place, found)?;
                     }
                 }
                 None => {
                     self.summaries_one_by_one(&wanted, hours.max(1), |place, found| {
-                        take(lot * count.max(1) + place, found)
+                        take(batch * count.max(1) + place, found)
                     })
                     .await?
                 }
@@ -71,10 +68,11 @@ impl Engine {
         Ok(())
     }
 
-    /// Sensor by sensor, and of each so many hours at a time: nobody knows how many a range without a beginning has.
+    /// Reads sensor by sensor, a limited number of hours at a time: how many hours a range without a start has is
+    /// unknown.
     async fn summaries_one_by_one(
         &self,
-        wanted: &Wanted<'_>,
+        wanted: &PointsQuery<'_>,
         pages: usize,
         mut take: impl FnMut(usize, &[HourSummary]) -> Result<(), QueryError> + Send,
     ) -> Result<(), QueryError> {
@@ -85,7 +83,7 @@ impl Engine {
             let unflushed = self.unflushed_of(wanted.database, &sensor.key, &hours).await?;
             let unflushed: BTreeSet<Hour> = unflushed.into_keys().collect();
             while hours.start < hours.end {
-                let extent = Extent { pages, bytes: LOT_BYTES };
+                let extent = Extent { pages, bytes: BATCH_BYTES };
                 let stored = self.store.scan(wanted.database, &sensor.key, hours.clone(), &projection, extent);
                 let Scanned { pages: stored, rest } = wanted.budget.waiting(stored).await?;
                 let open: Vec<Hour> = unflushed.range(hours.start..rest.start).copied().collect();
@@ -96,7 +94,7 @@ impl Engine {
                     }
                 }
                 let mut found = [found];
-                self.fold_open(&Wanted { sensors: one, ..wanted.clone() }, &[open], &mut found).await?;
+                self.fold_open(&PointsQuery { sensors: one, ..wanted.clone() }, &[open], &mut found).await?;
                 found[0].sort_by_key(|one| (one.hour, one.field));
                 take(place, &found[0])?;
                 hours = rest;
@@ -106,11 +104,11 @@ impl Engine {
         Ok(())
     }
 
-    /// `None` where the pages have too many bytes for a lot.
-    async fn summaries_of_lot(&self, wanted: &Wanted<'_>) -> Result<Option<Vec<Vec<HourSummary>>>, QueryError> {
+    /// `None` if the pages are too large for one batch.
+    async fn summaries_of_batch(&self, wanted: &PointsQuery<'_>) -> Result<Option<Vec<Vec<HourSummary>>>, QueryError> {
         let hours = hours_of(&wanted.range);
         let keys: Vec<&str> = wanted.sensors.iter().map(|sensor| &*sensor.key).collect();
-        // Before what is remembered and what is stored: see `Changes`.
+        // Before the cache and the store are read; `HourVersions` says why.
         let unflushed = self.unflushed(wanted.database, &keys, &hours).await?;
         let open: Vec<Vec<Hour>> = unflushed.into_iter().map(|hours| hours.into_keys().collect()).collect();
         let mut found: Vec<Vec<HourSummary>> = vec![Vec::new(); wanted.sensors.len()];
@@ -131,18 +129,18 @@ impl Engine {
             }
         }
         self.fold_open(wanted, &open, &mut found).await?;
-        // What was remembered, read and folded comes in order again.
+        // Cached, read and folded summaries come in order again.
         found.iter_mut().for_each(|found| found.sort_by_key(|one| (one.hour, one.field)));
         Ok(Some(found))
     }
 
-    fn hours_asked<'a>(&self, wanted: &Wanted<'a>, place: usize, hours: &Range<Hour>) -> Hours<'a> {
+    fn hours_asked<'a>(&self, wanted: &PointsQuery<'a>, place: usize, hours: &Range<Hour>) -> Hours<'a> {
         let (database, sensor) = (wanted.database, &*wanted.sensors[place].key);
-        let at = self.hot.changes().place(database, sensor);
+        let at = self.memtables.changes().place(database, sensor);
         Hours { database, sensor, place: at, hours: hours.clone(), fields: Some(wanted.fields) }
     }
 
-    /// As [`SummaryCache::recall`], field by field with the number of each.
+    /// As [`SummaryCache::recall`], field by field with each field's index.
     fn recall(
         &self,
         asked: &Hours<'_>,
@@ -152,7 +150,7 @@ impl Engine {
     ) -> Range<Hour> {
         let Some(cache) = self.cache_for(&asked.hours) else { return asked.hours.clone() };
         let fields = asked.fields.unwrap_or_default();
-        cache.recall(asked, open, (self.hot.changes(), now), |hour, known| {
+        cache.recall(asked, open, (self.memtables.changes(), now), |hour, known| {
             for (number, field) in fields.iter().enumerate() {
                 if let Some((_, Some(summary))) = known.iter().find(|(name, _)| name == field) {
                     take(hour, number, summary);
@@ -161,19 +159,19 @@ impl Engine {
         })
     }
 
-    /// The cache, unless the range is too long to be remembered.
+    /// The cache, unless the range is too long to be cached.
     pub fn cache_for(&self, hours: &Range<Hour>) -> Option<&SummaryCache> {
         self.cache.as_ref().filter(|_| span(hours) <= REMEMBERED_HOURS)
     }
 
-    /// What a read that begins now may be remembered by.
-    pub fn moment(&self) -> Moment {
-        Moment { changes: self.hot.changes().now(), at: Instant::now() }
+    /// The moment before a read, for its cache entries.
+    pub fn moment(&self) -> ReadMoment {
+        ReadMoment { changes: self.memtables.changes().now(), at: Instant::now() }
     }
 
     async fn read_summaries(
         &self,
-        wanted: &Wanted<'_>,
+        wanted: &PointsQuery<'_>,
         places: &[usize],
         hours: &Range<Hour>,
         open: &[Vec<Hour>],
@@ -182,7 +180,7 @@ impl Engine {
         let projection = Projection { readings: false, fields: Some(wanted.fields.clone()) };
         let keys: Vec<&str> = places.iter().map(|place| &*wanted.sensors[*place].key).collect();
         let moment = self.moment();
-        let stored = self.store.scan_sensors(wanted.database, &keys, hours.clone(), &projection, LOT_BYTES);
+        let stored = self.store.scan_sensors(wanted.database, &keys, hours.clone(), &projection, BATCH_BYTES);
         let Some(stored) = wanted.budget.waiting(stored).await? else { return Ok(false) };
         for (place, pages) in places.iter().zip(stored) {
             let (open, found) = (&open[*place], &mut found[*place]);
@@ -193,16 +191,16 @@ impl Engine {
             }
             if let Some(cache) = self.cache_for(hours) {
                 let asked = self.hours_asked(wanted, *place, hours);
-                cache.remember(&asked, open, moment, self.hot.changes(), read);
+                cache.remember(&asked, open, moment, self.memtables.changes(), read);
             }
         }
         Ok(true)
     }
 
-    /// Folds the hours that are not wholly in the store, those of one hour together.
+    /// Folds the hours that have unflushed readings; sensors with the same such hour are read together.
     async fn fold_open(
         &self,
-        wanted: &Wanted<'_>,
+        wanted: &PointsQuery<'_>,
         open: &[Vec<Hour>],
         found: &mut [Vec<HourSummary>],
     ) -> Result<(), QueryError> {
@@ -212,7 +210,7 @@ impl Engine {
         }
         for (hour, places) in places {
             let sensors: Vec<_> = places.iter().map(|place| wanted.sensors[*place].clone()).collect();
-            let within = Wanted { sensors: &sensors, range: hour.start_ns()..hour.end_ns(), ..wanted.clone() };
+            let within = PointsQuery { sensors: &sensors, range: hour.start_ns()..hour.end_ns(), ..wanted.clone() };
             let mut scan = self.points(&within)?;
             while let Some((place, points)) = scan.next().await? {
                 let folded = fold(&points).into_iter();
@@ -223,14 +221,14 @@ impl Engine {
     }
 }
 
-/// How many summaries there are at most.
-fn expected(wanted: &Wanted<'_>) -> usize {
+/// Upper bound on the number of summaries.
+fn expected(wanted: &PointsQuery<'_>) -> usize {
     let span = span(&hours_of(&wanted.range));
     wanted.sensors.len().saturating_mul(span).saturating_mul(wanted.fields.len())
 }
 
 fn hour_summaries<'a>(
-    wanted: &Wanted<'a>,
+    wanted: &PointsQuery<'a>,
     hour: Hour,
     summaries: &'a [(Arc<str>, Summary)],
 ) -> impl Iterator<Item = HourSummary> + 'a {
@@ -245,7 +243,7 @@ fn span(hours: &Range<Hour>) -> usize {
     usize::try_from(hours.end.0.saturating_sub(hours.start.0)).unwrap_or(usize::MAX).max(1)
 }
 
-fn fold(points: &Points) -> Vec<(usize, Summary)> {
+fn fold(points: &PointCursor) -> Vec<(usize, Summary)> {
     let fold = |(field, cells): (usize, &Vec<Option<Value>>)| Some((field, Summary::fold(cells.iter().flatten())?));
     points.columns.iter().enumerate().filter_map(fold).collect()
 }
@@ -253,7 +251,7 @@ fn fold(points: &Points) -> Vec<(usize, Summary)> {
 /// One hour's summaries over all its pages, of these fields or of all.
 pub fn united(pages: &[ScannedPage], fields: Option<&[Arc<str>]>) -> Vec<(Arc<str>, Summary)> {
     let wanted = |name: &Arc<str>| match fields {
-        // One name for all hours, where there is one.
+        // Shares one allocation of the name among all hours.
         Some(fields) => fields.iter().find(|field| *field == name).cloned(),
         None => Some(name.clone()),
     };
@@ -262,8 +260,7 @@ pub fn united(pages: &[ScannedPage], fields: Option<&[Arc<str>]>) -> Vec<(Arc<st
     }
     let mut united: BTreeMap<Arc<str>, Summary> = BTreeMap::new();
     for page in pages {
-        let twice = page.number > 0 && faults::has(Bug::CountOverflowTwice);
-        for (name, summary) in std::iter::repeat_n(&page.summary, 1 + usize::from(twice)).flatten() {
+        for (name, summary) in &page.summary {
             if let Some(name) = wanted(name) {
                 united.entry(name).and_modify(|sum| sum.unite(summary)).or_insert_with(|| summary.clone());
             }

@@ -1,5 +1,5 @@
-//! Functions that go from value to value: differences, rates, averages over the last few, and the
-//! area under the line. Values come in the order in which they are shown, which may be backwards.
+//! Functions from value to value: differences, rates, moving averages, and the area under the line. Values come in
+//! display order, which may be descending.
 
 use super::filter::{arithmetic, number};
 use super::plan::Function;
@@ -7,7 +7,7 @@ use super::windows::Windows;
 use crate::influxql::Operator;
 use crate::reading::Value;
 
-/// What a transformation makes of values at times. `every` is the windows' width where the values are windows'.
+/// Applies a transformation. `every` is the width of the windows, if the values are results of windows.
 #[must_use]
 pub fn transform(function: &Function, values: &[(i64, Value)], every: Option<i64>) -> Vec<(i64, Value)> {
     const SECOND: i64 = 1_000_000_000;
@@ -32,11 +32,11 @@ pub fn transform(function: &Function, values: &[(i64, Value)], every: Option<i64
         }
         Function::MovingAverage(count) => {
             let (count, value) = ((*count).max(1), |(_, value): &(i64, Value)| number(value).unwrap_or_default());
-            // All the time where that is little work.
+            // How often the sum is computed anew: for up to 64 values always.
             let (mut sum, anew) = (0.0, if count <= 64 { 1 } else { count / 16 });
             let average = |(place, window): (usize, &[(i64, Value)])| {
                 let [.., (last, _)] = window else { return None };
-                // From value to value, and now and then anew, so that what rounding leaves stays small.
+                // A running sum, computed anew now and then to keep rounding errors small.
                 sum = match values.get(place.wrapping_sub(1)).filter(|_| place % anew != 0) {
                     Some(before) => sum - value(before) + value(&window[window.len() - 1]),
                     None => window.iter().map(value).sum(),
@@ -64,7 +64,7 @@ pub fn transform(function: &Function, values: &[(i64, Value)], every: Option<i64
     }
 }
 
-/// Of values at one time only the first counts: joined sensors have no order at one time.
+/// Of several values at one time only the first counts: series in a group have no order among each other.
 fn pairs(values: &[(i64, Value)], change: impl Fn(&(i64, Value), &(i64, Value)) -> Option<Value>) -> Vec<(i64, Value)> {
     let mut made = Vec::new();
     let mut before: Option<&(i64, Value)> = None;
@@ -79,8 +79,8 @@ fn pairs(values: &[(i64, Value)], change: impl Fn(&(i64, Value), &(i64, Value)) 
     made
 }
 
-/// The area under the line through values in time order, window by window; a line from one window to another
-/// counts in the first as far as it lies in it, and for the rest in the other.
+/// The area under the line through the values, in time order, per window. A segment that ends in a later window counts
+/// in its first window up to that window's end, and for the rest in the window where it ends.
 #[must_use]
 pub fn integral(values: &[(i64, Value)], unit: i64, windows: Option<&Windows>) -> Vec<(i64, f64)> {
     let around = |time: i64| windows.map_or(i64::MIN..i64::MAX, |windows| windows.around(time));
@@ -112,7 +112,7 @@ pub fn integral(values: &[(i64, Value)], unit: i64, windows: Option<&Windows>) -
         }
         before = Some((*time, value));
     }
-    // A last reading at the start of its window has no area in it.
+    // A last reading at the very start of its window adds no area to it.
     if let Some((time, _)) = before.filter(|(time, _)| around(*time).start == *time) {
         areas.pop_if(|(window, area)| *window == time && *area == 0.0);
     }

@@ -1,5 +1,5 @@
-//! Windows of `GROUP BY time()` and of the summary endpoint: which window a time lies in, in UTC or by the clocks of a
-//! zone. They are a partition: every time lies in one window, on the days too on which clocks are set.
+//! Windows of `GROUP BY time()` and of the summary endpoint, in UTC or in the local time of a zone. Windows are a
+//! partition: every time lies in exactly one, also on days when clocks change.
 
 use std::ops::Range;
 
@@ -9,22 +9,23 @@ use jiff::tz::TimeZone;
 /// Windows of one width.
 #[derive(Debug, Clone)]
 pub struct Windows {
-    /// Their width in nanoseconds, above zero.
+    /// The width in nanoseconds, above zero.
     pub every: i64,
-    /// By how much they start behind multiples of their width.
+    /// By how much windows start after multiples of their width.
     pub offset: i64,
-    /// The zone whose clocks the multiples are counted on.
+    /// The zone in whose local time the multiples are counted.
     pub zone: Option<TimeZone>,
 }
 
-/// More than any zone's clocks were ever set by.
+/// More than any zone has ever changed its clocks by.
 const SET_MOST: i64 = 26 * 3_600_000_000_000;
 
 impl Windows {
     /// The window that a time lies in.
     ///
-    /// In a zone it begins when the clocks first show its start, and ends when they first show the next one's. Windows
-    /// that are not longer than what clocks are set by end there, and are counted anew.
+    /// In a zone, a window begins when local clocks first show its start, and ends when they first show the next
+    /// window's start. Windows that are no longer than a clock change end at the change, and counting starts anew
+    /// there.
     #[must_use]
     pub fn around(&self, time: i64) -> Range<i64> {
         let Some(zone) = &self.zone else { return self.plain(time, 0) };
@@ -37,14 +38,14 @@ impl Windows {
         }
     }
 
-    /// The window that a time lies in, where clocks are set in it or near it.
+    /// The window that a time lies in, for times in or near a window in which clocks change.
     fn beside_changes(&self, zone: &TimeZone, time: i64, plain: &Range<i64>) -> Range<i64> {
         let time = i128::from(time);
         let far = i128::from(SET_MOST) * 2;
         let stretches = stretches(zone, i128::from(plain.start) - far..i128::from(plain.end) + far);
         let counted = uncut(&stretches, self.every, time);
         let (begin, end) = (counted[0].times.start, counted[counted.len() - 1].times.end);
-        // What the clocks have shown so far: set back, they show less for a while.
+        // The latest local time shown so far: after clocks are set back they repeat earlier times.
         let past = counted.iter().filter(|stretch| stretch.times.start <= time);
         let shown = past.map(|stretch| time.min(stretch.times.end - 1) + stretch.ahead).max().unwrap_or(time);
         let start = shown - (shown - i128::from(self.offset)).rem_euclid(i128::from(self.every));
@@ -67,11 +68,12 @@ impl Windows {
     #[must_use]
     pub fn count(&self, range: Range<i64>) -> usize {
         let whole = (i128::from(range.end) - i128::from(range.start)) / i128::from(self.every);
-        // Where clocks are set there may be more.
+        // Clock changes can add windows.
         usize::try_from(whole.max(0) + 64).unwrap_or(usize::MAX)
     }
 
-    /// The starts of the windows that touch a range, both ends included, in order or backwards; at most so many.
+    /// The starts of the windows that touch the range, both ends included, in ascending or descending order; at most
+    /// `most`.
     #[must_use]
     pub fn starts(&self, from: i64, to: i64, backwards: bool, most: usize) -> Vec<i64> {
         let mut starts = Vec::new();
@@ -79,7 +81,7 @@ impl Windows {
         while starts.len() < most && window.start <= to && window.end > from {
             starts.push(window.start);
             let next = self.around(if backwards { window.start.saturating_sub(1) } else { window.end });
-            // At the ends of time there is none behind.
+            // At the ends of the time range there is no next window.
             if next.start == window.start {
                 break;
             }
@@ -89,15 +91,15 @@ impl Windows {
     }
 }
 
-/// Times during which a zone's clocks are not set.
+/// A stretch of time during which a zone's clocks do not change.
 #[derive(Debug, Clone)]
 struct Stretch {
     times: Range<i128>,
-    /// By how many nanoseconds they are ahead of UTC.
+    /// How many nanoseconds local time is ahead of UTC.
     ahead: i128,
 }
 
-/// The stretches of a zone within a range, which is not empty, in order.
+/// The stretches of a zone within a range that is not empty, in order.
 fn stretches(zone: &TimeZone, range: Range<i128>) -> Vec<Stretch> {
     let from = clamp(range.start);
     let mut stretches = vec![Stretch { times: range.clone(), ahead: i128::from(offset(zone, from)) }];
@@ -107,7 +109,7 @@ fn stretches(zone: &TimeZone, range: Range<i128>) -> Vec<Stretch> {
             break;
         }
         let last = stretches.len() - 1;
-        // Some changes are of a name alone.
+        // Some transitions change only the zone's abbreviation.
         if stretches[last].ahead != ahead {
             stretches[last].times.end = at;
             stretches.push(Stretch { times: at..range.end, ahead });
@@ -116,11 +118,11 @@ fn stretches(zone: &TimeZone, range: Range<i128>) -> Vec<Stretch> {
     stretches
 }
 
-/// Those of the stretches around a time between which no cut is.
+/// The stretches around `time` that are not separated by a change of at least `every`.
 fn uncut(stretches: &[Stretch], every: i64, time: i128) -> &[Stretch] {
     let is_joined = |a: &Stretch, b: &Stretch| (b.ahead - a.ahead).abs() < i128::from(every);
-    let mut joined = stretches.chunk_by(is_joined);
-    joined.find(|joined| joined.iter().any(|stretch| stretch.times.contains(&time))).unwrap_or(stretches)
+    let mut result_rows = stretches.chunk_by(is_joined);
+    result_rows.find(|result_rows| result_rows.iter().any(|stretch| stretch.times.contains(&time))).unwrap_or(stretches)
 }
 
 fn clamp(time: i128) -> i64 {
@@ -131,7 +133,7 @@ fn timestamp(time: i64) -> Timestamp {
     Timestamp::from_nanosecond(i128::from(time)).unwrap_or_default()
 }
 
-/// The zone of a name, if there is one.
+/// The time zone of this name, if there is one.
 #[must_use]
 pub fn zone(name: &str) -> Option<TimeZone> {
     match name {
@@ -140,7 +142,7 @@ pub fn zone(name: &str) -> Option<TimeZone> {
     }
 }
 
-/// By how many nanoseconds a zone's clocks are ahead of UTC.
+/// How many nanoseconds a zone's local time is ahead of UTC.
 #[must_use]
 pub fn offset(zone: &TimeZone, time: i64) -> i64 {
     i64::from(zone.to_offset(timestamp(time)).seconds()) * 1_000_000_000
@@ -166,7 +168,7 @@ mod tests {
 
     #[test]
     fn days_of_a_zone_are_23_and_25_hours_long_where_its_clocks_change() {
-        let zone = TimeZone::get("Europe/Paris").expect("a zone everybody has");
+        let zone = TimeZone::get("Europe/Paris").expect("in the time zone database");
         let days = Windows { every: 24 * HOUR, offset: 0, zone: Some(zone) };
         // 2026-03-29 and 2026-10-25.
         for (noon, hours) in [(1_774_780_000 * 1_000_000_000, 23), (1_792_925_000 * 1_000_000_000, 25)] {
@@ -175,13 +177,13 @@ mod tests {
             assert_eq!(days.around(day.start), day, "its first nanosecond is in it");
         }
     }
-    /// A reading of an hour that clocks show twice was counted in two windows: 480 hourly readings over the end of summer
-    /// time were 481 by windows of two hours, and more by some others.
+    /// Readings in the hour that clocks show twice were once counted in two windows: 480 hourly readings over the end
+    /// of summer time became 481 in windows of two hours, and more in some others.
     #[test]
     fn windows_are_a_partition_whatever_the_clocks_do() {
         const MINUTE: i64 = HOUR / 60;
-        // When clocks were set: Berlin forwards and backwards, Lord Howe by half an hour, Samoa by a day, Casablanca
-        // twice in a month.
+        // Clock changes: Berlin forwards and backwards, Lord Howe by half an hour, Samoa by a day, Casablanca twice in
+        // a month, St John's.
         let changes = [
             ("Europe/Berlin", 1_774_746_000),
             ("Europe/Berlin", 1_792_890_000),
@@ -191,7 +193,7 @@ mod tests {
             ("America/St_Johns", 1_793_507_400),
         ];
         for (name, change) in changes {
-            let zone = TimeZone::get(name).expect("a zone everybody has");
+            let zone = TimeZone::get(name).expect("in the time zone database");
             for every in [1, 7, 20, 30, 45, 60, 90, 120, 180, 300, 420, 1440, 10_080, 43_200, 525_600] {
                 for offset in [0, 20, -75] {
                     let windows = Windows { every: every * MINUTE, offset: offset * MINUTE, zone: Some(zone.clone()) };
@@ -212,7 +214,7 @@ mod tests {
 
     #[test]
     fn windows_of_a_zone_begin_when_its_clocks_first_show_their_start() {
-        let zone = TimeZone::get("Europe/Berlin").expect("a zone everybody has");
+        let zone = TimeZone::get("Europe/Berlin").expect("in the time zone database");
         let lengths = |every: i64, from: i64| -> Vec<i64> {
             let windows = Windows { every: every * HOUR / 60, offset: 0, zone: Some(zone.clone()) };
             let mut starts = windows.starts(from, from + 9 * HOUR, false, 99);

@@ -1,23 +1,24 @@
-//! Expressions of a SELECT into trees over fields, tags and calls, checked against what the sources have.
+//! Builds columns: turns a SELECT's expressions into trees over fields, tags and calls, and checks types against the
+//! sources.
 
-use super::StatementFailure;
 use super::expand::takes;
-use super::plan::Schema;
-use crate::influxql::{Expr, Kind, Literal, Operator};
+use super::statement::StatementFailure;
+use crate::influxql::{Expr, Literal, Operator, ReferenceKind};
 use crate::query::engine::aggregates;
-use crate::query::engine::plan::{Call, Field, Function, Input, Node, Part};
+use crate::query::engine::plan::{Call, Function, Input, Node, PlannedField, ReadingExpr};
+use crate::query::influx::schema::Schema;
 use crate::reading::{Family, Value};
 
-/// Gathers fields and calls as it goes.
+/// Collects the fields, reading parts and calls that the columns use.
 pub(super) struct Builder<'a> {
     pub schema: &'a Schema,
-    pub fields: Vec<Field>,
-    pub beside: Vec<Part>,
+    pub fields: Vec<PlannedField>,
+    pub beside: Vec<ReadingExpr>,
     pub calls: Vec<Call>,
 }
 
 impl Builder<'_> {
-    fn field(&mut self, field: Field) -> usize {
+    fn field(&mut self, field: PlannedField) -> usize {
         let at = self.fields.iter().position(|known| *known == field);
         at.unwrap_or_else(|| {
             self.fields.push(field);
@@ -25,14 +26,14 @@ impl Builder<'_> {
         })
     }
 
-    /// The field that a call is of; of a kind that nobody has it is an empty one.
-    fn argument(&mut self, name: &str, kind: Option<Kind>) -> usize {
-        let absent = || Field { name: name.to_owned(), family: Family::Number };
+    /// The field that a call applies to. A field of a type that no source has counts as an empty one.
+    fn argument(&mut self, name: &str, kind: Option<ReferenceKind>) -> usize {
+        let absent = || PlannedField { name: name.to_owned(), family: Family::Number };
         let field = self.schema.field(name, kind).unwrap_or_else(absent);
         self.field(field)
     }
 
-    fn part(&mut self, part: Part) -> Node {
+    fn part(&mut self, part: ReadingExpr) -> Node {
         let at = self.beside.iter().position(|known| *known == part).unwrap_or_else(|| {
             self.beside.push(part);
             self.beside.len() - 1
@@ -43,14 +44,14 @@ impl Builder<'_> {
     pub fn node(&mut self, expr: &Expr) -> Result<Node, StatementFailure> {
         Ok(match expr {
             Expr::Reference { name, kind } => {
-                let is_tag = *kind == Some(Kind::Tag)
+                let is_tag = *kind == Some(ReferenceKind::Tag)
                     || (kind.is_none() && !self.schema.fields.contains_key(name) && self.schema.tags.contains(name));
                 if is_tag {
-                    return Ok(self.part(Part::Tag(name.clone())));
+                    return Ok(self.part(ReadingExpr::Tag(name.clone())));
                 }
                 let Some(field) = self.schema.field(name, *kind) else { return Ok(Node::Nothing) };
                 let field = self.field(field);
-                self.part(Part::Field(field))
+                self.part(ReadingExpr::Field(field))
             }
             Expr::Literal(Literal::Duration(_)) => Node::Nothing,
             Expr::Literal(literal) => Node::Constant(constant(literal)?),
@@ -102,7 +103,7 @@ impl Builder<'_> {
             }
             (Some(Expr::Reference { name: field, kind }), _) => {
                 let field = self.argument(field, *kind);
-                let Field { name: of, family } = &self.fields[field];
+                let PlannedField { name: of, family } = &self.fields[field];
                 if self.schema.fields.contains_key(of) && !takes(name, *family) {
                     return Err(StatementFailure::WrongKind { function: name.clone(), family: *family });
                 }
@@ -112,7 +113,7 @@ impl Builder<'_> {
         }
     }
 
-    /// The family of what a call gives, where it is not simply numbers.
+    /// The family of a call's values; `None` for numbers.
     fn family_of(&self, call: &Call) -> Option<Family> {
         match (&call.input, &call.function) {
             (Input::Field(field), function)
@@ -126,7 +127,7 @@ impl Builder<'_> {
         }
     }
 
-    /// Whether arithmetic of these is possible, by InfluxDB's rules and in its words.
+    /// Checks the operands' types by InfluxDB's rules.
     fn fitting(&self, operator: Operator, left: &Expr, right: &Expr) -> Result<(), StatementFailure> {
         let (Some((a, a_text)), Some((b, b_text))) = (self.kind_of(left), self.kind_of(right)) else { return Ok(()) };
         let is_number = |kind: &str| kind == "float" || kind == "integer";
@@ -138,7 +139,7 @@ impl Builder<'_> {
         Err(StatementFailure::Types { expression, left: a, right: b })
     }
 
-    /// What kind of thing an operand is, and how InfluxDB writes it.
+    /// The type of an operand, and its text as InfluxDB writes it.
     fn kind_of(&self, expr: &Expr) -> Option<(&'static str, String)> {
         match expr {
             Expr::Reference { name, kind: None } => match self.schema.family(name) {
@@ -158,7 +159,7 @@ impl Builder<'_> {
 
     pub fn condition(&mut self, expr: &Expr) {
         match expr {
-            // A name that nobody has is an absent tag.
+            // A name that is not a field counts as an absent tag.
             Expr::Reference { name, kind } if self.schema.fields.contains_key(name) => {
                 self.schema.field(name, *kind).map(|field| self.field(field));
             }
@@ -219,7 +220,7 @@ fn function(name: &str, args: &[Expr]) -> Result<Function, StatementFailure> {
             Some(Expr::Literal(Literal::Number(p))) => Function::Percentile(*p),
             #[expect(clippy::cast_precision_loss, reason = "a percentage is a small number")]
             Some(Expr::Literal(Literal::Integer(p))) => Function::Percentile(*p as f64),
-            _ => return Err(StatementFailure::Unsupported("a percentile of no number".to_owned())),
+            _ => return Err(StatementFailure::Unsupported("percentile() without a number".to_owned())),
         },
         "integral" => Function::Integral(unit.unwrap_or(SECOND)),
         "top" => Function::Top(count(args.len() - 1), tags()),

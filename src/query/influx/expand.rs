@@ -1,23 +1,23 @@
-//! Columns without wildcards and patterns: `*`, `/regex/`, `mean(*)` become what the sources have.
+//! Expands wildcards: `*`, `/regex/` and `mean(*)` become columns of the fields and tags that the sources have.
 
 use std::collections::BTreeSet;
 
-use super::StatementFailure;
-use super::plan::Schema;
-use crate::influxql::{Column, Expr, Kind, Literal, Select, WildcardKind};
+use super::statement::StatementFailure;
+use crate::influxql::{Expr, Literal, ReferenceKind, Select, SelectColumn, WildcardKind};
 use crate::query::QueryError;
 use crate::query::engine::aggregates;
-use crate::query::engine::pattern::Patterns;
-use crate::query::engine::plan::COLUMNS_MAX;
+use crate::query::influx::schema::Schema;
+use crate::query::options::COLUMNS_MAX;
+use crate::query::pattern::Patterns;
 use crate::reading::Family;
 
-/// Columns without wildcards and patterns.
+/// Fails when there are more than [`COLUMNS_MAX`] columns.
 pub(super) fn expand(
     select: &Select,
     schema: &Schema,
     group_by: &[String],
     patterns: &Patterns,
-) -> Result<Vec<Column>, StatementFailure> {
+) -> Result<Vec<SelectColumn>, StatementFailure> {
     let mut expanded = Vec::new();
     for column in &select.columns {
         if expanded.len() > COLUMNS_MAX {
@@ -31,10 +31,10 @@ pub(super) fn expand(
                 let grouped = |name: &&String| !group_by.contains(name);
                 let fields = schema.fields.keys().filter(|_| *kind != WildcardKind::Tag);
                 let tags = schema.tags.iter().filter(grouped).filter(|_| *kind != WildcardKind::Field);
-                let fields = fields.map(|name| (name, Kind::Field));
+                let fields = fields.map(|name| (name, ReferenceKind::Field));
                 let names: BTreeSet<(&String, bool)> = fields
-                    .chain(tags.map(|name| (name, Kind::Tag)))
-                    .map(|(name, kind)| (name, kind == Kind::Tag))
+                    .chain(tags.map(|name| (name, ReferenceKind::Tag)))
+                    .map(|(name, kind)| (name, kind == ReferenceKind::Tag))
                     .collect();
                 expanded.extend(names.into_iter().map(|(name, is_tag)| plain(name, is_tag)));
             }
@@ -55,9 +55,9 @@ pub(super) fn expand(
     Ok(expanded)
 }
 
-fn plain(name: &str, is_tag: bool) -> Column {
-    let kind = Some(if is_tag { Kind::Tag } else { Kind::Field });
-    Column { expr: Expr::Reference { name: name.to_owned(), kind }, alias: None }
+fn plain(name: &str, is_tag: bool) -> SelectColumn {
+    let kind = Some(if is_tag { ReferenceKind::Tag } else { ReferenceKind::Field });
+    SelectColumn { expr: Expr::Reference { name: name.to_owned(), kind }, alias: None }
 }
 
 fn has_pattern(expr: &Expr) -> bool {
@@ -69,8 +69,8 @@ fn has_pattern(expr: &Expr) -> bool {
     }
 }
 
-/// `mean(*)` as `mean_a`, `mean_b` of the fields that the innermost function is for.
-fn expand_call(column: &Column, schema: &Schema, patterns: &Patterns, expanded: &mut Vec<Column>) {
+/// Expands `mean(*)` into `mean_a`, `mean_b` and so on, for the fields that the innermost function accepts.
+fn expand_call(column: &SelectColumn, schema: &Schema, patterns: &Patterns, expanded: &mut Vec<SelectColumn>) {
     let (mut innermost, mut path) = (&column.expr, Vec::new());
     while let Expr::Call { name, args } = innermost {
         path.push(name.as_str());
@@ -88,7 +88,7 @@ fn expand_call(column: &Column, schema: &Schema, patterns: &Patterns, expanded: 
         }
         let outer = column.alias.as_deref().unwrap_or(path[0]);
         let alias = Some(format!("{outer}_{field}"));
-        expanded.push(Column { expr: with_innermost(&column.expr, field), alias });
+        expanded.push(SelectColumn { expr: with_innermost(&column.expr, field), alias });
     }
 }
 
@@ -102,7 +102,7 @@ fn with_innermost(expr: &Expr, field: &str) -> Expr {
     }
 }
 
-/// Whether a function is for values of a family.
+/// Whether a function accepts values of a family.
 pub(super) fn takes(function: &str, family: Family) -> bool {
     match function {
         "count" | "first" | "last" | "distinct" | "elapsed" => true,

@@ -1,77 +1,20 @@
-//! A SELECT made ready to run: wildcards expanded against the schema, and planned.
+//! Plans a SELECT: expands its wildcards against the schema and builds its columns.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use super::StatementFailure;
 use super::build::Builder;
 use super::expand::expand;
+use super::schema::Schema;
+use super::statement::StatementFailure;
 use crate::influxql::{Checked, column_names, fold};
-use crate::influxql::{Expr, Kind, Literal, Select};
-use crate::query::engine::choose::NAME_BYTES;
-use crate::query::engine::pattern::Patterns;
-use crate::query::engine::plan::{Field, Part, Plan, rank};
-use crate::reading::Family;
+use crate::influxql::{Expr, Literal, Select};
+use crate::query::engine::plan::{Plan, ReadingExpr};
+use crate::query::pattern::Patterns;
 
-/// What the sources of a SELECT have.
-#[derive(Debug, Clone, Default)]
-pub struct Schema {
-    /// Field names with the families of their values, in InfluxDB's order: a name without a kind means the first.
-    pub fields: BTreeMap<String, Vec<Family>>,
-    /// Tag keys.
-    pub tags: BTreeSet<String>,
-    /// Whether there are rows of a subquery, whose tags can be selected without a field.
-    pub has_rows: bool,
-    /// What the names take.
-    pub bytes: usize,
-}
-
-impl Schema {
-    /// Adds a field.
-    pub fn add(&mut self, name: &str, family: Family) {
-        match self.fields.get_mut(name) {
-            Some(known) if known.contains(&family) => {}
-            Some(known) => {
-                known.push(family);
-                known.sort_by_key(|family| rank(*family));
-            }
-            None => {
-                self.bytes += name.len() + NAME_BYTES;
-                self.fields.insert(name.to_owned(), vec![family]);
-            }
-        }
-    }
-
-    /// Adds a tag.
-    pub fn add_tag(&mut self, key: &str) {
-        if !self.tags.contains(key) {
-            self.bytes += key.len() + NAME_BYTES;
-            self.tags.insert(key.to_owned());
-        }
-    }
-
-    /// The family that a field's name means by itself; `None` for no field.
-    #[must_use]
-    pub fn family(&self, name: &str) -> Option<Family> {
-        self.fields.get(name)?.first().copied()
-    }
-
-    /// The field that a name with or without a kind means; `None` where nothing of that kind is there.
-    #[must_use]
-    pub fn field(&self, name: &str, kind: Option<Kind>) -> Option<Field> {
-        let field = |family: &Family| Field { name: name.to_owned(), family: *family };
-        match self.fields.get(name) {
-            Some(families) => families.iter().map(field).find(|field| field.is(name, kind)),
-            // One that nobody has is empty, whatever it is.
-            None => Some(field(&Family::Number)).filter(|field| field.is(name, kind)),
-        }
-    }
-}
-
-/// Plans a SELECT over this schema, grouped also by `outer` tags. `None` when nothing that is
-/// selected exists.
+/// Plans a SELECT over this schema, grouped also by the tags `outer`. `None` if nothing that it selects exists.
 ///
 /// # Errors
-/// Of kinds of fields that a function is not for, and what is not supported.
+/// If a function does not accept a field's type, and for what is not supported.
 pub fn plan(
     select: &Select,
     checked: &Checked,
@@ -93,7 +36,7 @@ pub fn plan(
             }
         }
     }
-    let has_tag = builder.beside.iter().any(|part| matches!(part, Part::Tag(tag) if schema.tags.contains(tag)));
+    let has_tag = builder.beside.iter().any(|part| matches!(part, ReadingExpr::Tag(tag) if schema.tags.contains(tag)));
     let has_field = builder.fields.iter().any(|field| schema.fields.contains_key(&field.name));
     let is_empty = !has_field && (!schema.has_rows || !has_tag);
     if is_empty {

@@ -1,34 +1,40 @@
-//! A SELECT: its sources found, planned against what they have, read by summaries where those are exact, and
-//! shown.
+//! Runs a SELECT: finds its sources, plans it against their fields and tags, reads (from summaries where these are
+//! exact) and makes the rows.
 
-use super::plan::{Schema, plan};
-use super::rows::{Answer, Cell, Series};
-use super::{Asked, StatementFailure, resolve, zone};
+use super::plan::plan;
+use super::rows::{ResultCell, ResultSeries, StatementAnswer};
+use super::statement::{StatementContext, StatementFailure};
+use super::zones::resolve;
 use crate::influxql::Clock;
 use crate::influxql::{Checked, check};
-use crate::influxql::{Expr, Measurement, MeasurementName, Select, Source};
+use crate::influxql::{Expr, FromSource, Measurement, MeasurementName, Select};
 use crate::query::engine::Engine;
 use crate::query::engine::aggregates;
-use crate::query::engine::choose::{CHOOSE, Chosen};
-use crate::query::engine::directory::{Entry, Sensors};
-use crate::query::engine::evaluate::{Evaluation, Filter, Frame, Group, Row, row_bytes};
-use crate::query::engine::limits::Span;
-use crate::query::engine::pattern::Patterns;
+use crate::query::engine::choose::Chosen;
+use crate::query::engine::directory::{DirectoryEntry, Sensors};
+use crate::query::engine::evaluate::{Evaluation, Filter};
+use crate::query::engine::frame::row_bytes;
+use crate::query::engine::frame::{Frame, GroupRows, ResultRow};
+use crate::query::engine::limits::TimeSpan;
+use crate::query::engine::memory::CHOOSE;
 use crate::query::engine::plan::{Input, Plan};
-use crate::query::engine::points::Points;
+use crate::query::engine::points::PointCursor;
 use crate::query::engine::read::count_groups;
 use crate::query::engine::windows::Windows;
-use crate::query::{Budget, Held, QueryError};
+use crate::query::engine::windows::zone;
+use crate::query::influx::schema::Schema;
+use crate::query::pattern::Patterns;
+use crate::query::{Budget, HeldBytes, QueryError};
 use crate::reading::{Family, Value};
 
-/// Rows of a SELECT with the names of their columns, `time` first.
+/// The rows of a SELECT, with the names of their columns, `time` first.
 pub struct Selected {
     names: Vec<String>,
-    groups: Vec<Group>,
-    held: Held,
+    groups: Vec<GroupRows>,
+    held: HeldBytes,
 }
 
-/// What a SELECT reads from.
+/// A source of a SELECT.
 enum Sourced {
     Sensors { database: String, chosen: Chosen },
     Rows(Selected),
@@ -38,19 +44,19 @@ pub async fn select(
     engine: &Engine,
     select: &Select,
     patterns: &Patterns,
-    asked: Asked<'_>,
-) -> Result<Answer, StatementFailure> {
+    asked: StatementContext<'_>,
+) -> Result<StatementAnswer, StatementFailure> {
     if select.into.is_some() {
         return Err(StatementFailure::Unsupported("SELECT … INTO".to_owned()));
     }
     let checked = check(select, &Clock { now: asked.now, zone: None, resolve: &resolve }, &aggregates::is_known)?;
     let Some(selected) = selected(engine, select, &checked, &[], patterns, asked, &mut None).await? else {
-        return Ok(Answer { series: Vec::new(), held: asked.budget.hold(0)? });
+        return Ok(StatementAnswer { series: Vec::new(), held: asked.budget.hold(0)? });
     };
     Ok(shown(selected, !checked.grouping.tags.is_empty()))
 }
 
-/// The rows of a SELECT or a subquery; `None` when nothing that it selects exists. `span` is what its statement was about
+/// Runs a SELECT or a subquery; `None` if nothing that it selects exists. `span` is the time that the statement covered
 /// so far.
 async fn selected(
     engine: &Engine,
@@ -58,16 +64,18 @@ async fn selected(
     checked: &Checked,
     outer: &[String],
     patterns: &Patterns,
-    asked: Asked<'_>,
-    span: &mut Option<Span>,
+    asked: StatementContext<'_>,
+    span: &mut Option<TimeSpan>,
 ) -> Result<Option<Selected>, StatementFailure> {
     let own: Vec<String> = plain_tags(checked).into_iter().chain(outer.iter().cloned()).collect();
     let mut sources = Vec::new();
     let mut subqueries = checked.subqueries.iter();
     for source in &select.sources {
         match source {
-            Source::Measurement(measurement) => sources.push(sensors_of(engine, measurement, patterns, asked).await?),
-            Source::Subquery(inner) => {
+            FromSource::Measurement(measurement) => {
+                sources.push(sensors_of(engine, measurement, patterns, asked).await?)
+            }
+            FromSource::Subquery(inner) => {
                 let Some(within) = subqueries.next() else { continue };
                 let rows = Box::pin(selected(engine, inner, within, &own, patterns, asked, span)).await?;
                 sources.extend(rows.map(Sourced::Rows));
@@ -95,9 +103,9 @@ async fn selected(
     let (groups, mut held) = evaluation.finish().await?;
     let groups = limited(select, groups);
     let rows = groups.iter().flat_map(|group| &group.rows).map(row_bytes).sum::<usize>();
-    // Each series has the names of its columns.
+    // Each series carries the names of its columns.
     let names = plan.names.iter().map(|name| name.len() + size_of::<String>()).sum::<usize>();
-    held.set(rows + groups.len() * (size_of::<Group>() + names))?;
+    held.set(rows + groups.len() * (size_of::<GroupRows>() + names))?;
     Ok(Some(Selected { names: plan.names.clone(), groups, held }))
 }
 
@@ -105,7 +113,7 @@ async fn sensors_of(
     engine: &Engine,
     measurement: &Measurement,
     patterns: &Patterns,
-    asked: Asked<'_>,
+    asked: StatementContext<'_>,
 ) -> Result<Sourced, StatementFailure> {
     let database = measurement.database.as_deref().or(asked.database).ok_or(StatementFailure::NoDatabase)?;
     let sensors = sensors_in(engine, database, asked).await?;
@@ -123,25 +131,29 @@ async fn sensors_of(
     Ok(Sourced::Sensors { database: database.to_owned(), chosen })
 }
 
-/// All sensors of a database; whoever asks may not be allowed to read all of them.
+/// All sensors of a database, including those that the caller may not read.
 pub struct SensorsIn(Sensors);
 
 impl SensorsIn {
-    /// Those that they may read, and that pass a test, which takes so many steps each time.
+    /// Those that the caller may read and that pass a test; each test takes about `steps` comparisons.
     pub async fn choose(
         &self,
-        asked: Asked<'_>,
+        asked: StatementContext<'_>,
         steps: usize,
-        passes: &(dyn Fn(&Entry) -> bool + Sync),
+        passes: &(dyn Fn(&DirectoryEntry) -> bool + Sync),
     ) -> Result<Chosen, QueryError> {
         let pins = asked.by.pins();
-        let is_theirs = |entry: &Entry| pins.iter().all(|pin| pin.matches(&entry.sensor));
+        let is_theirs = |entry: &DirectoryEntry| pins.iter().all(|pin| pin.matches(&entry.sensor));
         Chosen::of(asked.budget, &self.0, steps + pins.len(), |entry| is_theirs(entry) && passes(entry)).await
     }
 }
 
-/// The sensors of a database, which must exist and be one that they may read.
-pub async fn sensors_in(engine: &Engine, database: &str, asked: Asked<'_>) -> Result<SensorsIn, StatementFailure> {
+/// The sensors of a database, which must exist and be readable by the caller.
+pub async fn sensors_in(
+    engine: &Engine,
+    database: &str,
+    asked: StatementContext<'_>,
+) -> Result<SensorsIn, StatementFailure> {
     let by = asked.by;
     if !by.may_read(database) {
         return Err(StatementFailure::Forbidden { by: by.name().to_owned(), database: database.to_owned() });
@@ -161,7 +173,7 @@ fn plain_tags(checked: &Checked) -> Vec<String> {
     checked.grouping.tags.iter().filter_map(tag).collect()
 }
 
-async fn schema(sources: &[Sourced], budget: &Budget) -> Result<(Schema, Held), QueryError> {
+async fn schema(sources: &[Sourced], budget: &Budget) -> Result<(Schema, HeldBytes), QueryError> {
     let (mut schema, mut held) = (Schema::default(), budget.hold(0)?);
     for source in sources {
         match source {
@@ -199,7 +211,7 @@ fn frame(select: &Select, checked: &Checked, plan: &Plan) -> Frame {
         offset: checked.grouping.offset,
         zone,
     });
-    // What a call makes of other windows may leave any of them out.
+    // A call over the results of other windows may skip any of them, so that LIMIT cannot bound the windows.
     let is_nested = plan.calls.iter().any(|call| matches!(call.input, Input::Call(_)));
     let rows_max = usize::try_from(select.limit.saturating_add(select.offset)).unwrap_or(usize::MAX);
     Frame {
@@ -213,8 +225,8 @@ fn frame(select: &Select, checked: &Checked, plan: &Plan) -> Frame {
     }
 }
 
-/// The rows of a subquery as readings. Their times are not looked at again: that of a window that begins before the range
-/// is its start.
+/// Evaluates the rows of a subquery as readings. Their times are not checked again: the row of a window that starts
+/// before the range has the window's start as its time.
 async fn feed_rows(rows: &Selected, plan: &Plan, evaluation: &mut Evaluation<'_>) -> Result<(), QueryError> {
     let places: Vec<Option<usize>> =
         plan.fields.iter().map(|field| rows.names.iter().skip(1).position(|name| *name == field.name)).collect();
@@ -222,13 +234,13 @@ async fn feed_rows(rows: &Selected, plan: &Plan, evaluation: &mut Evaluation<'_>
         let row = 2 * size_of::<i64>() + plan.fields.len() * size_of::<Option<Value>>();
         let _held = evaluation.budget.hold(group.rows.iter().map(row_bytes).sum::<usize>() + group.rows.len() * row)?;
         let in_order = || {
-            let mut in_order: Vec<&Row> = group.rows.iter().collect();
+            let mut in_order: Vec<&ResultRow> = group.rows.iter().collect();
             in_order.sort_by_key(|(time, _)| *time);
             let column = |place: &Option<usize>| match place {
                 Some(place) => in_order.iter().map(|(_, cells)| cells[*place].clone()).collect(),
                 None => Vec::new(),
             };
-            Points {
+            PointCursor {
                 times: in_order.iter().map(|(time, _)| *time).collect(),
                 columns: places.iter().map(column).collect(),
             }
@@ -239,8 +251,9 @@ async fn feed_rows(rows: &Selected, plan: &Plan, evaluation: &mut Evaluation<'_>
     Ok(())
 }
 
-/// `SLIMIT` and `SOFFSET`, which count each measurement's series in ascending order, and `LIMIT` and `OFFSET`.
-fn limited(select: &Select, mut groups: Vec<Group>) -> Vec<Group> {
+/// Applies `SLIMIT` and `SOFFSET`, which count the series of each measurement in ascending order, and `LIMIT` and
+/// `OFFSET`.
+fn limited(select: &Select, mut groups: Vec<GroupRows>) -> Vec<GroupRows> {
     let cut = |all: usize, offset: u64, limit: u64| {
         let from = usize::try_from(offset).unwrap_or(usize::MAX).min(all);
         let count = if limit == 0 { usize::MAX } else { usize::try_from(limit).unwrap_or(usize::MAX) };
@@ -249,7 +262,7 @@ fn limited(select: &Select, mut groups: Vec<Group>) -> Vec<Group> {
     if select.is_descending() {
         groups.reverse();
     }
-    let mut chosen: Vec<Group> = Vec::new();
+    let mut chosen: Vec<GroupRows> = Vec::new();
     for of_measurement in groups.chunk_by_mut(|a, b| a.member.name == b.member.name) {
         let cut = cut(of_measurement.len(), select.soffset, select.slimit);
         chosen.extend(of_measurement[cut].iter_mut().map(std::mem::take));
@@ -266,14 +279,15 @@ fn limited(select: &Select, mut groups: Vec<Group>) -> Vec<Group> {
     chosen
 }
 
-/// The answer.
-fn shown(selected: Selected, grouped: bool) -> Answer {
-    let row = |(time, cells): Row| std::iter::once(Cell::Time(time)).chain(cells.into_iter().map(Cell::from)).collect();
-    let series = |group: Group| Series {
+fn shown(selected: Selected, grouped: bool) -> StatementAnswer {
+    let row = |(time, cells): ResultRow| {
+        std::iter::once(ResultCell::Time(time)).chain(cells.into_iter().map(ResultCell::from)).collect()
+    };
+    let series = |group: GroupRows| ResultSeries {
         name: Some(group.member.name.to_string()),
         tags: if grouped { group.member.tags } else { Vec::new() },
         columns: selected.names.clone(),
         rows: group.rows.into_iter().map(row).collect(),
     };
-    Answer { series: selected.groups.into_iter().map(series).collect(), held: selected.held }
+    StatementAnswer { series: selected.groups.into_iter().map(series).collect(), held: selected.held }
 }

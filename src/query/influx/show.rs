@@ -1,31 +1,35 @@
-//! `SHOW …`: lists of what the sensors of a database have.
+//! `SHOW …`: lists what the sensors of a database have.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::rows::{Answer, Cell, Rows, Series, row_bytes};
+use super::rows::{ResultCell, ResultSeries, Rows, StatementAnswer, row_bytes};
 use super::select::sensors_in;
-use super::{Asked, StatementFailure, resolve};
+use super::statement::{StatementContext, StatementFailure};
+use super::zones::resolve;
 use crate::access::Caller;
 use crate::influxql::{
-    Clock, Counted, Expr, KeyFilter, Kind, Listing, Measurement, MeasurementName, Operator, Source, Statement, split,
+    CardinalityOf, Clock, Expr, FromSource, KeyFilter, Listing, Measurement, MeasurementName, Operator, ReferenceKind,
+    Statement, split,
 };
 use crate::query::engine::Engine;
-use crate::query::engine::choose::{CHOOSE, Chosen, NAME_BYTES};
-use crate::query::engine::directory::{Entry, Kinds};
-use crate::query::engine::filter::{Found, Lookup, holds};
-use crate::query::engine::pattern::Patterns;
+use crate::query::engine::choose::Chosen;
+use crate::query::engine::directory::DirectoryEntry;
+use crate::query::engine::filter::{Lookup, ResolvedReference, holds};
+use crate::query::engine::kinds::Kinds;
+use crate::query::engine::memory::{CHOOSE, NAME_BYTES};
 use crate::query::engine::plan::{rank, steps};
-use crate::query::{Budget, Held, QueryError};
+use crate::query::pattern::Patterns;
+use crate::query::{Budget, HeldBytes, QueryError};
 use crate::reading::Value;
 
-/// What a SHOW lists; `None` for a statement that changes something.
+/// Runs a SHOW; `None` for a statement that changes something.
 pub async fn show(
     engine: &Engine,
     statement: &Statement,
     patterns: &Patterns,
-    asked: Asked<'_>,
-) -> Result<Option<Answer>, StatementFailure> {
-    let mut answer = Answer { series: Vec::new(), held: asked.budget.hold(0)? };
+    asked: StatementContext<'_>,
+) -> Result<Option<StatementAnswer>, StatementFailure> {
+    let mut answer = StatementAnswer { series: Vec::new(), held: asked.budget.hold(0)? };
     let of = |listing| listed(engine, listing, patterns, asked);
     match statement {
         Statement::ShowDatabases => show_databases(engine, asked.by, &mut answer).await?,
@@ -35,7 +39,7 @@ pub async fn show(
             show_policies(&mut answer).await?;
         }
         Statement::ShowMeasurements { matching, listing } => {
-            // A database that nobody knows has no measurements; InfluxDB says no more.
+            // An unknown database has no measurements; InfluxDB does not report an error either.
             match of(listing).await {
                 Ok(listed) => listed.measurements(matching.as_ref(), &mut answer).await?,
                 Err(StatementFailure::UnknownDatabase(_)) => {}
@@ -44,18 +48,18 @@ pub async fn show(
         }
         Statement::ShowSeries(listing) => of(listing).await?.series(&mut answer).await?,
         Statement::ShowTagKeys { keys, listing } => {
-            let all = Gathering { of: Counted::TagKeys, keys: keys.as_ref(), kinds: None };
+            let all = Gathering { of: CardinalityOf::TagKeys, keys: keys.as_ref(), kinds: None };
             of(listing).await?.by_measurement(&["tagKey"], all, &mut answer).await?;
             answer.series = cut(answer.series, listing.soffset, listing.slimit).collect();
         }
         Statement::ShowTagValues { keys, listing } => {
-            let all = Gathering { of: Counted::TagValues, keys: Some(keys), kinds: None };
+            let all = Gathering { of: CardinalityOf::TagValues, keys: Some(keys), kinds: None };
             of(listing).await?.by_measurement(&["key", "value"], all, &mut answer).await?;
         }
         Statement::ShowFieldKeys(listing) => {
             let listed = of(listing).await?;
             let kinds = engine.field_kinds(asked.budget, listed.database, &listed.chosen.entries).await?;
-            let all = Gathering { of: Counted::FieldKeys, keys: None, kinds: Some(&kinds) };
+            let all = Gathering { of: CardinalityOf::FieldKeys, keys: None, kinds: Some(&kinds) };
             listed.by_measurement(&["fieldKey", "fieldType"], all, &mut answer).await?;
         }
         Statement::ShowCardinality { of: counted, exact, keys, listing, .. } => {
@@ -67,29 +71,29 @@ pub async fn show(
     Ok(Some(answer))
 }
 
-/// Those that they may do something with.
-async fn show_databases(engine: &Engine, by: &Caller, answer: &mut Answer) -> Result<(), QueryError> {
+/// Lists the databases that the caller may read or write.
+async fn show_databases(engine: &Engine, by: &Caller, answer: &mut StatementAnswer) -> Result<(), QueryError> {
     let names = engine.all_databases().await?.into_iter().filter(|name| by.may_read(name) || by.may_write(name));
-    let rows: Vec<_> = names.map(|name| vec![Cell::text(name)]).collect();
+    let rows: Vec<_> = names.map(|name| vec![ResultCell::text(name)]).collect();
     answer.held.grow(rows.iter().map(|row| row_bytes(row)).sum())?;
     let (name, columns) = (Some("databases".to_owned()), vec!["name".to_owned()]);
-    answer.series.push(Series { name, columns, rows, ..Series::default() });
+    answer.series.push(ResultSeries { name, columns, rows, ..ResultSeries::default() });
     Ok(())
 }
 
-async fn show_policies(answer: &mut Answer) -> Result<(), QueryError> {
+async fn show_policies(answer: &mut StatementAnswer) -> Result<(), QueryError> {
     let columns = ["name", "duration", "shardGroupDuration", "replicaN", "default"];
-    let yes = Cell::Value(Value::Boolean(true));
-    let row = vec![Cell::text("autogen"), Cell::text("0s"), Cell::text("168h0m0s"), number(1), yes];
+    let yes = ResultCell::Value(Value::Boolean(true));
+    let row = vec![ResultCell::text("autogen"), ResultCell::text("0s"), ResultCell::text("168h0m0s"), number(1), yes];
     answer.list(None, &columns, one(row)).await
 }
 
-/// The sensors that a listing is of.
+/// The sensors that a listing covers.
 async fn listed<'a>(
     engine: &Engine,
     listing: &'a Listing,
     patterns: &'a Patterns,
-    asked: Asked<'a>,
+    asked: StatementContext<'a>,
 ) -> Result<Listed<'a>, StatementFailure> {
     let database = listing.database.as_deref().or(asked.database).ok_or(StatementFailure::NoDatabase)?;
     let sensors = sensors_in(engine, database, asked).await?;
@@ -99,43 +103,44 @@ async fn listed<'a>(
     Ok(Listed { database, chosen, patterns, listing, budget: asked.budget })
 }
 
-/// Whether a sensor is of one of these measurements, of any where none is named, and its tags fulfil a condition; and
-/// how many steps it takes to say so.
+/// A test whether a sensor belongs to one of these measurements (to any if there are none) and its tags fulfil the
+/// condition; and about how many comparisons the test takes.
 pub(super) fn wanted<'a>(
-    sources: &'a [Source],
+    sources: &'a [FromSource],
     condition: Option<&'a Expr>,
     patterns: &'a Patterns,
-) -> Result<(usize, impl Fn(&Entry) -> bool + 'a), StatementFailure> {
+) -> Result<(usize, impl Fn(&DirectoryEntry) -> bool + 'a), StatementFailure> {
     if condition.is_some_and(|condition| !is_of_tags(condition)) {
         return Err(StatementFailure::NotOfTags);
     }
     let measurements: Vec<&Measurement> = sources
         .iter()
-        .filter_map(|source| if let Source::Measurement(measurement) = source { Some(measurement) } else { None })
+        .filter_map(|source| if let FromSource::Measurement(measurement) = source { Some(measurement) } else { None })
         .collect();
-    let is_source = move |entry: &Entry| {
+    let is_source = move |entry: &DirectoryEntry| {
         measurements.is_empty()
             || measurements.iter().any(|source| is_measurement(source, &entry.sensor.measurement, patterns))
     };
-    let holds =
-        move |entry: &Entry| condition.is_none_or(|condition| holds(condition, &Tags(entry), patterns) == Some(true));
+    let holds = move |entry: &DirectoryEntry| {
+        condition.is_none_or(|condition| holds(condition, &Tags(entry), patterns) == Some(true))
+    };
     let steps = condition.map_or(1, steps) * sources.len().max(1);
-    Ok((steps, move |entry: &Entry| is_source(entry) && holds(entry)))
+    Ok((steps, move |entry: &DirectoryEntry| is_source(entry) && holds(entry)))
 }
 
-/// A sensor's tags; a listing knows no fields.
-struct Tags<'a>(&'a Entry);
+/// A sensor's tags; conditions of listings see no fields.
+struct Tags<'a>(&'a DirectoryEntry);
 
 impl Lookup for Tags<'_> {
-    fn find(&self, name: &str, _: Option<Kind>) -> Found {
+    fn find(&self, name: &str, _: Option<ReferenceKind>) -> ResolvedReference {
         if name == "_name" {
-            return Found::Tag(self.0.sensor.measurement.to_string());
+            return ResolvedReference::Tag(self.0.sensor.measurement.to_string());
         }
-        Found::Tag(self.0.sensor.tag(name).unwrap_or_default().to_owned())
+        ResolvedReference::Tag(self.0.sensor.tag(name).unwrap_or_default().to_owned())
     }
 }
 
-/// Whether a condition only asks whether tags are equal or match.
+/// Whether a condition only tests whether tags are equal or match.
 fn is_of_tags(condition: &Expr) -> bool {
     match condition {
         Expr::Paren(inner) => is_of_tags(inner),
@@ -155,22 +160,22 @@ fn is_measurement(measurement: &Measurement, name: &str, patterns: &Patterns) ->
     }
 }
 
-/// Of what a limit of 0 does not bound, the part asked for.
+/// Applies OFFSET and LIMIT; a limit of 0 is none.
 fn cut<T>(rows: impl IntoIterator<Item = T>, offset: u64, limit: u64) -> impl Iterator<Item = T> {
     let offset = usize::try_from(offset).unwrap_or(usize::MAX);
     let limit = if limit == 0 { usize::MAX } else { usize::try_from(limit).unwrap_or(usize::MAX) };
     rows.into_iter().skip(offset).take(limit)
 }
 
-fn one(row: Vec<Cell>) -> Rows<'static> {
+fn one(row: Vec<ResultCell>) -> Rows<'static> {
     Box::new(std::iter::once(row))
 }
 
-fn number(count: usize) -> Cell {
-    Cell::Value(Value::Integer(i64::try_from(count).unwrap_or(i64::MAX)))
+fn number(count: usize) -> ResultCell {
+    ResultCell::Value(Value::Integer(i64::try_from(count).unwrap_or(i64::MAX)))
 }
 
-/// What a listing is of.
+/// A listing with its sensors.
 struct Listed<'a> {
     database: &'a str,
     chosen: Chosen,
@@ -179,17 +184,17 @@ struct Listed<'a> {
     budget: &'a Budget,
 }
 
-/// What is gathered of the sensors.
+/// What to collect from the sensors.
 #[derive(Clone, Copy)]
 struct Gathering<'a> {
-    of: Counted,
-    /// Of which tags.
+    of: CardinalityOf,
+    /// Only these tags.
     keys: Option<&'a KeyFilter>,
-    /// What fields are called beside their names.
+    /// The types of fields, listed beside their names.
     kinds: Option<&'a Kinds>,
 }
 
-/// Names with what stands beside them, once each, by measurement. Between the two is what they are sorted by.
+/// Per measurement, distinct names with the text shown beside them; the number between the two is a sort key.
 type Gathered<'a> = BTreeMap<&'a str, BTreeSet<(&'a str, u8, &'a str)>>;
 
 impl Listed<'_> {
@@ -204,10 +209,13 @@ impl Listed<'_> {
         }
     }
 
-    async fn gathered(&self, Gathering { of, keys, kinds }: Gathering<'_>) -> Result<(Gathered<'_>, Held), QueryError> {
+    async fn gathered(
+        &self,
+        Gathering { of, keys, kinds }: Gathering<'_>,
+    ) -> Result<(Gathered<'_>, HeldBytes), QueryError> {
         let (mut all, mut held, mut count) = (Gathered::new(), self.budget.hold(0)?, 0);
         for some in self.chosen.entries.chunks(CHOOSE) {
-            for Entry { sensor, fields } in some {
+            for DirectoryEntry { sensor, fields } in some {
                 let known = all.entry(&*sensor.measurement).or_default();
                 let before = known.len();
                 let tags = sensor.tags.iter().filter(|(key, _)| self.is_key(keys, key));
@@ -216,11 +224,11 @@ impl Listed<'_> {
                     None => (&**name, 0, ""),
                 });
                 match of {
-                    Counted::TagKeys => known.extend(tags.map(|(key, _)| (&**key, 0, ""))),
-                    Counted::TagValues => known.extend(tags.map(|(key, value)| (&**key, 0, &**value))),
-                    Counted::FieldKeys => known.extend(fields),
-                    Counted::Series => drop(known.insert((&*sensor.key, 0, ""))),
-                    Counted::Measurements => {}
+                    CardinalityOf::TagKeys => known.extend(tags.map(|(key, _)| (&**key, 0, ""))),
+                    CardinalityOf::TagValues => known.extend(tags.map(|(key, value)| (&**key, 0, &**value))),
+                    CardinalityOf::FieldKeys => known.extend(fields),
+                    CardinalityOf::Series => drop(known.insert((&*sensor.key, 0, ""))),
+                    CardinalityOf::Measurements => {}
                 }
                 count += known.len() - before;
             }
@@ -230,17 +238,17 @@ impl Listed<'_> {
         Ok((all, held))
     }
 
-    /// A series for each measurement that has rows.
+    /// Adds a series for each measurement that has rows.
     async fn by_measurement(
         &self,
         columns: &[&str],
         gathering: Gathering<'_>,
-        answer: &mut Answer,
+        answer: &mut StatementAnswer,
     ) -> Result<(), QueryError> {
         let (all, _held) = self.gathered(gathering).await?;
         for (measurement, names) in all {
             let row = move |(name, _, beside): (&str, u8, &str)| {
-                [name, beside][..columns.len()].iter().map(|text| Cell::text(*text)).collect()
+                [name, beside][..columns.len()].iter().map(|text| ResultCell::text(*text)).collect()
             };
             let rows = cut(names, self.listing.offset, self.listing.limit).map(row);
             answer.list(Some(measurement), columns, Box::new(rows)).await?;
@@ -248,26 +256,30 @@ impl Listed<'_> {
         Ok(())
     }
 
-    async fn measurements(&self, matching: Option<&Measurement>, answer: &mut Answer) -> Result<(), QueryError> {
-        let names = Gathering { of: Counted::Measurements, keys: None, kinds: None };
+    async fn measurements(
+        &self,
+        matching: Option<&Measurement>,
+        answer: &mut StatementAnswer,
+    ) -> Result<(), QueryError> {
+        let names = Gathering { of: CardinalityOf::Measurements, keys: None, kinds: None };
         let (names, _held) = self.gathered(names).await?;
         let wanted = |name: &&str| matching.is_none_or(|matching| is_measurement(matching, name, self.patterns));
-        let rows = names.into_keys().filter(wanted).map(|name| vec![Cell::text(name)]);
+        let rows = names.into_keys().filter(wanted).map(|name| vec![ResultCell::text(name)]);
         let rows = Box::new(cut(rows, self.listing.offset, self.listing.limit));
         answer.list(Some("measurements"), &["name"], rows).await
     }
 
-    async fn series(&self, answer: &mut Answer) -> Result<(), QueryError> {
-        let rows = self.chosen.entries.iter().map(|entry| vec![Cell::text(&*entry.sensor.key)]);
+    async fn series(&self, answer: &mut StatementAnswer) -> Result<(), QueryError> {
+        let rows = self.chosen.entries.iter().map(|entry| vec![ResultCell::text(&*entry.sensor.key)]);
         let rows = Box::new(cut(rows, self.listing.offset, self.listing.limit));
         answer.list(None, &["key"], rows).await
     }
 
-    async fn count(&self, exact: bool, all: Gathering<'_>, answer: &mut Answer) -> Result<(), QueryError> {
+    async fn count(&self, exact: bool, all: Gathering<'_>, answer: &mut StatementAnswer) -> Result<(), QueryError> {
         let (names, _held) = self.gathered(all).await?;
         let all = match all.of {
-            Counted::Measurements => names.len(),
-            Counted::Series if !exact => self.chosen.entries.len(),
+            CardinalityOf::Measurements => names.len(),
+            CardinalityOf::Series if !exact => self.chosen.entries.len(),
             _ => {
                 for (measurement, names) in names {
                     answer.list(Some(measurement), &["count"], one(vec![number(names.len())])).await?;

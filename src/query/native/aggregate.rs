@@ -1,59 +1,57 @@
-//! Windows of many sensors: any functions, any step, in any zone, by sensor, by tags or all together.
+//! Windowed aggregates of many sensors: any functions, any step, any zone; per sensor, per combination of tags, or all
+//! together.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 
 use crate::influxql::Fill;
-use crate::query::choice::Choice;
 use crate::query::engine::Engine;
 use crate::query::engine::aggregates::{self, Aggregate as Named};
-use crate::query::engine::choose::{CHOOSE, NAME_BYTES};
-use crate::query::engine::directory::Entry;
-use crate::query::engine::evaluate::{Evaluation, Frame, Group};
-use crate::query::engine::pattern::Patterns;
-use crate::query::engine::plan::{Call, Field, Function, Input, Node, Plan, rank};
+use crate::query::engine::directory::DirectoryEntry;
+use crate::query::engine::evaluate::Evaluation;
+use crate::query::engine::frame::{Frame, GroupRows};
+use crate::query::engine::memory::{CHOOSE, NAME_BYTES};
+use crate::query::engine::plan::{Call, Function, Input, Node, Plan, PlannedField, rank};
 use crate::query::engine::windows::{Windows, zone};
-use crate::query::{Budget, Held, QueryError};
+use crate::query::pattern::Patterns;
+use crate::query::selector::Selector;
+use crate::query::{Budget, HeldBytes, QueryError};
 use crate::reading::{Family, Sensor, Value};
 
-/// What is asked.
+/// What to aggregate.
 #[derive(Debug, Clone)]
 pub struct Aggregation {
-    /// The database's name.
     pub database: String,
-    /// Of which sensors.
-    pub choice: Choice,
+    pub selector: Selector,
     /// In nanoseconds, half open.
     pub range: Range<i64>,
-    /// Whether somebody said where the range begins.
+    /// Whether the client stated the start of the range.
     pub has_start: bool,
-    /// Only these fields; all that the functions are for when empty.
+    /// Only these fields; if empty, all that the functions accept.
     pub fields: Vec<String>,
-    /// The windows' length in nanoseconds; one window over the whole range without it.
+    /// The windows' length in nanoseconds; `None` for one window over the whole range.
     pub step: Option<i64>,
-    /// The zone whose clocks the windows are counted on.
+    /// The zone in whose local time the windows are counted.
     pub zone: Option<String>,
-    /// What of each field.
-    pub functions: Vec<Aggregate>,
-    /// Which sensors go together.
+    /// Applied to each field.
+    pub functions: Vec<NativeAggregate>,
     pub group_by: GroupBy,
-    /// What empty windows show.
     pub fill: Fill,
 }
 
-/// Which sensors go together.
+/// Which sensors form one series.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GroupBy {
-    /// None: each is a series of its own.
+    /// Each sensor is a series.
     Sensor,
-    /// Those of a measurement that have the same values of these tags.
+    /// The sensors of a measurement that have the same values of these tags.
     Tags(Vec<String>),
 }
 
 /// A function by its name in the native API.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[expect(missing_docs, reason = "the names say it")]
-pub enum Aggregate {
+pub enum NativeAggregate {
     Count,
     Min,
     Max,
@@ -62,17 +60,16 @@ pub enum Aggregate {
     First,
     Last,
     Stddev,
-    /// One of the engine's table.
+    /// One from the engine's table.
     Named(&'static Named),
-    /// Of a hundred.
+    /// A percentile, 1 to 99.
     Percentile(u8),
 }
 
-impl Aggregate {
-    /// What the summary endpoint answers when nothing else is asked for.
+impl NativeAggregate {
+    /// The summary endpoint's functions if the client names none.
     pub const USUAL: [Self; 5] = [Self::Count, Self::Min, Self::Max, Self::Sum, Self::Avg];
 
-    /// The function of that name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Some(match name {
@@ -93,7 +90,6 @@ impl Aggregate {
         })
     }
 
-    /// Its name.
     #[must_use]
     pub fn name(self) -> String {
         match self {
@@ -127,47 +123,44 @@ impl Aggregate {
     }
 }
 
-/// Windows of all series, and what they take.
 #[derive(Debug)]
 pub struct Aggregated {
-    /// What each cell of a window is: a field, and a function of it. Those of a field stand together.
-    pub columns: Vec<(String, Aggregate)>,
-    /// In the order of their names and tags.
+    /// The field and the function of each cell of a window. Columns of one field are adjacent.
+    pub columns: Vec<(String, NativeAggregate)>,
+    /// In the order of measurements and tags.
     pub series: Vec<WindowSeries>,
-    /// Given back when the answer has left.
-    pub held: Held,
+    /// The memory of the answer; keep it until the answer is sent.
+    pub held: HeldBytes,
 }
 
-/// One series of windows.
 #[derive(Debug)]
 pub struct WindowSeries {
-    /// The sensor's key, where the series is one sensor's.
+    /// The sensor's key, if the series is one sensor's.
     pub sensor: Option<String>,
-    /// The measurement.
     pub measurement: String,
     /// The sensor's tags, or those grouped by.
     pub tags: Vec<(String, String)>,
-    /// In time order: from the first nanosecond on and before the last, cut to the range asked for; and a cell per column.
+    /// In time order: the window, cut to the requested range, and a cell per column.
     pub windows: Vec<(Range<i64>, Vec<Option<Value>>)>,
-    /// Sums of whole numbers that no `i64` holds, of which cells have the nearest double, by window and column.
+    /// Integer sums that exceed `i64`, by window and column; the cells hold the nearest double.
     pub wide: HashMap<(usize, usize), i128>,
 }
 
 impl WindowSeries {
-    /// The sum that a cell has the nearest double of.
+    /// The exact integer sum of a cell, if it exceeds `i64`.
     #[must_use]
     pub fn wide_sum(&self, window: usize, column: usize) -> Option<i128> {
         self.wide.get(&(window, column)).copied()
     }
 }
 
-/// Windows of all sensors chosen, series after series in the order of their names and tags. A sensor that was
-/// asked for by its key has a series as soon as it is known.
+/// Aggregates all selected sensors; series come in the order of measurements and tags. A sensor selected by its key has
+/// a series as soon as it exists, even without windows.
 ///
 /// # Errors
-/// When the answer cannot be complete, or the budget is spent.
+/// If the answer would be incomplete, or the budget is exhausted.
 pub async fn aggregate(engine: &Engine, budget: &Budget, asked: &Aggregation) -> Result<Aggregated, QueryError> {
-    let chosen = engine.choose(budget, &asked.database, &asked.choice).await?;
+    let chosen = engine.choose(budget, &asked.database, &asked.selector).await?;
     let (plan, columns, planned) = plan(budget, asked, &chosen.entries).await?;
     let (frame, patterns) = (frame(asked), Patterns::default());
     let mut evaluation = Evaluation::new(&plan, &frame, &patterns, budget)?;
@@ -178,7 +171,7 @@ pub async fn aggregate(engine: &Engine, budget: &Budget, asked: &Aggregation) ->
     held.add(planned);
     let groups = groups.into_iter().filter(|group| !group.rows.is_empty());
     let mut series: Vec<WindowSeries> = groups.map(|group| windows_of(group, &frame, asked)).collect();
-    if let (Choice::Sensor(sensor), [_], true) = (&asked.choice, &*chosen.entries, series.is_empty()) {
+    if let (Selector::Sensor(sensor), [_], true) = (&asked.selector, &*chosen.entries, series.is_empty()) {
         let tags = sensor.tags.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
         let (key, measurement) = (Some(sensor.key.to_string()), sensor.measurement.to_string());
         series.push(WindowSeries { sensor: key, measurement, tags, windows: Vec::new(), wide: HashMap::new() });
@@ -186,7 +179,7 @@ pub async fn aggregate(engine: &Engine, budget: &Budget, asked: &Aggregation) ->
     Ok(Aggregated { columns, series, held })
 }
 
-fn windows_of(group: Group, frame: &Frame, asked: &Aggregation) -> WindowSeries {
+fn windows_of(group: GroupRows, frame: &Frame, asked: &Aggregation) -> WindowSeries {
     let tags: Vec<(String, String)> = group.member.tags.into_iter().filter(|(_, value)| !value.is_empty()).collect();
     let measurement = group.member.name.to_string();
     let key = || {
@@ -216,21 +209,21 @@ fn frame(asked: &Aggregation) -> Frame {
         max: asked.range.end.saturating_sub(1),
         has_min: asked.has_start,
         windows: asked.step.map(|every| Windows { every, offset: 0, zone }),
-        // Without windows none is empty.
+        // A single window is never empty.
         fill: asked.step.map_or(Fill::None, |_| asked.fill),
         descending: false,
         rows_max: None,
     }
 }
 
-/// The plan of all functions over all fields, and of which field and function each of its columns is.
+/// The plan of all functions over all fields, with the field and the function of each column.
 async fn plan(
     budget: &Budget,
     asked: &Aggregation,
-    entries: &[Entry],
-) -> Result<(Plan, Vec<(String, Aggregate)>, Held), QueryError> {
+    entries: &[DirectoryEntry],
+) -> Result<(Plan, Vec<(String, NativeAggregate)>, HeldBytes), QueryError> {
     let (known, tags, mut held) = names(budget, asked, entries).await?;
-    let mut functions: Vec<Aggregate> = Vec::new();
+    let mut functions: Vec<NativeAggregate> = Vec::new();
     for function in &asked.functions {
         if !functions.contains(function) {
             functions.push(*function);
@@ -238,13 +231,14 @@ async fn plan(
     }
     let (mut fields, mut calls, mut of_column) = (Vec::new(), Vec::new(), Vec::new());
     for (name, family) in known {
-        let functions: Vec<Aggregate> = functions.iter().copied().filter(|function| function.is_for(family)).collect();
+        let functions: Vec<NativeAggregate> =
+            functions.iter().copied().filter(|function| function.is_for(family)).collect();
         if functions.is_empty() {
             continue;
         }
-        let column = size_of::<(Call, Node, String, Aggregate)>() + name.len();
+        let column = size_of::<(Call, Node, String, NativeAggregate)>() + name.len();
         held.grow(functions.len() * column + NAME_BYTES)?;
-        fields.push(Field { name: name.to_owned(), family });
+        fields.push(PlannedField { name: name.to_owned(), family });
         for function in functions {
             calls.push(Call { function: function.function(), input: Input::Field(fields.len() - 1) });
             of_column.push((name.to_owned(), function));
@@ -261,10 +255,14 @@ async fn plan(
     Ok((plan, of_column, held))
 }
 
-type Names<'a> = (BTreeMap<&'a str, Family>, BTreeSet<&'a str>, Held);
+type Names<'a> = (BTreeMap<&'a str, Family>, BTreeSet<&'a str>, HeldBytes);
 
-/// The fields asked for that there are, and the tags that sensors are told apart by.
-async fn names<'a>(budget: &Budget, asked: &Aggregation, entries: &'a [Entry]) -> Result<Names<'a>, QueryError> {
+/// The requested fields that exist, and, if each sensor is a series, the tags that tell sensors apart.
+async fn names<'a>(
+    budget: &Budget,
+    asked: &Aggregation,
+    entries: &'a [DirectoryEntry],
+) -> Result<Names<'a>, QueryError> {
     let (mut known, mut tags, mut held) = (BTreeMap::new(), BTreeSet::new(), budget.hold(0)?);
     let wanted = |name: &str| asked.fields.is_empty() || asked.fields.iter().any(|field| field == name);
     for some in entries.chunks(CHOOSE) {

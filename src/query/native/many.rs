@@ -1,31 +1,29 @@
-//! Readings of many sensors, sensor after sensor in key order and each in the order asked for, part by part.
+//! Readings of many sensors in parts: sensor by sensor in key order, each sensor's in the requested order.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::Selection;
-use super::readings::{Order, read, room};
+use super::readings::{TimeOrder, read, room};
 use crate::bucket::Reading;
-use crate::query::choice::Choice;
 use crate::query::engine::Engine;
-use crate::query::engine::choose::CHOOSE;
-use crate::query::{Budget, Held, QueryError};
+use crate::query::engine::memory::CHOOSE;
+use crate::query::selector::Selector;
+use crate::query::{Budget, HeldBytes, QueryError};
 use crate::reading::Sensor;
 
-/// Which readings.
 #[derive(Debug, Clone)]
 pub struct ManySelection {
-    /// Of which sensors.
-    pub choice: Choice,
-    /// Range and fields; its sensor does not count.
+    pub selector: Selector,
+    /// Range and fields; its sensor is ignored.
     pub of_each: Selection,
-    /// Which of each sensor's readings come first.
-    pub order: Order,
-    /// Where the part before ended: a sensor's key, and the time of its next reading.
+    /// The order of each sensor's readings.
+    pub order: TimeOrder,
+    /// Where this part starts: a sensor's key, and the time of its next reading.
     pub from: Option<(String, i64)>,
 }
 
-/// What a name takes in a list, its letters aside: a tag has a tree of its values.
+/// The memory per name in a list, not counting its characters. It is large because every tag has a tree of its values.
 const WORD_BYTES: usize = 400;
 
 /// A part of the answer.
@@ -33,16 +31,16 @@ const WORD_BYTES: usize = 400;
 pub struct ManyReadings {
     /// Sensors that have readings in this part.
     pub series: Vec<(Arc<Sensor>, Vec<Reading>)>,
-    /// Where the next part begins, if there is one.
+    /// Where the next part starts, if there is one.
     pub next: Option<(String, i64)>,
-    /// What the part takes.
-    pub held: Held,
+    /// The memory of the part.
+    pub held: HeldBytes,
 }
 
 /// The first `limit` readings of a selection of many sensors.
 ///
 /// # Errors
-/// When the answer cannot be complete.
+/// If the answer would be incomplete.
 pub async fn many_readings(
     engine: &Engine,
     budget: &Budget,
@@ -50,7 +48,7 @@ pub async fn many_readings(
     limit: usize,
 ) -> Result<ManyReadings, QueryError> {
     engine.span(&selection.of_each.range)?;
-    let mut chosen = engine.choose(budget, &selection.of_each.database, &selection.choice).await?;
+    let mut chosen = engine.choose(budget, &selection.of_each.database, &selection.selector).await?;
     let entries = &mut chosen.entries;
     engine.check_sensors(entries.len())?;
     if let Some((key, _)) = &selection.from {
@@ -82,17 +80,17 @@ pub async fn many_readings(
     Ok(part)
 }
 
-/// What the sensors chosen have: their measurements, tags with their values, and fields.
+/// The measurements, tags with their values, and fields of the selected sensors.
 ///
 /// # Errors
-/// When the store does not answer.
+/// If the store does not answer.
 pub async fn vocabulary(
     engine: &Engine,
     budget: &Budget,
     database: &str,
-    choice: &Choice,
+    selector: &Selector,
 ) -> Result<Vocabulary, QueryError> {
-    let chosen = engine.choose(budget, database, choice).await?;
+    let chosen = engine.choose(budget, database, selector).await?;
     let mut words = Vocabulary { held: Some(budget.hold(0)?), ..Vocabulary::default() };
     for some in chosen.entries.chunks(CHOOSE) {
         let mut bytes = 0;
@@ -135,8 +133,8 @@ pub struct Vocabulary {
     pub measurements: BTreeMap<String, usize>,
     /// By tag key and value.
     pub tags: BTreeMap<String, BTreeMap<String, usize>>,
-    /// By field: the family of its values, and how many sensors.
+    /// By field: the family of its values, and the number of sensors.
     pub fields: BTreeMap<String, (&'static str, usize)>,
-    /// What they take.
-    pub held: Option<Held>,
+    /// The memory of the names.
+    pub held: Option<HeldBytes>,
 }

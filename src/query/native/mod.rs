@@ -1,5 +1,4 @@
-//! Questions in the words of our own API: readings of one sensor or of many, part by part or thinned for a chart, and
-//! windows of any functions.
+//! The native API's queries: readings of one or many sensors, in parts or thinned for a chart, and windowed aggregates.
 
 pub mod aggregate;
 pub mod many;
@@ -8,15 +7,14 @@ pub mod thinning;
 
 use std::ops::Range;
 
-/// Which readings: of one sensor, in a half-open range of nanoseconds.
+/// Which readings of one sensor to read.
 #[derive(Debug, Clone)]
 pub struct Selection {
-    /// The database's name.
     pub database: String,
-    /// The sensor's canonical key.
+    /// The canonical key.
     pub sensor: String,
-    /// From the first on and before the last.
+    /// In nanoseconds, half open.
     pub range: Range<i64>,
-    /// Only these fields; all when empty.
+    /// Only these fields; all if empty.
     pub fields: Vec<String>,
 }

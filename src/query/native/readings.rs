@@ -1,4 +1,4 @@
-//! Readings of one sensor, part by part, from the earliest on or from the latest back.
+//! Readings of one sensor in parts, in ascending or descending order of time.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -6,41 +6,43 @@ use std::sync::Arc;
 use super::Selection;
 use crate::bucket::store::{Extent, GROWTH, Projection, Scanned, ScannedPage};
 use crate::bucket::{Reading, Readings, StorageError, UnflushedHour};
-use crate::query::engine::evaluate::text_bytes;
+use crate::query::engine::Engine;
+use crate::query::engine::hours::UnflushedSensor;
 use crate::query::engine::hours::{beside, by_hour, hours_of, overlay};
-use crate::query::engine::{Engine, Unflushed};
-use crate::query::{Budget, Held, QueryError};
-use crate::reading::{Hour, Value};
+use crate::query::engine::memory::memory_of;
+use crate::query::{Budget, HeldBytes, QueryError};
+use crate::reading::Hour;
 
-/// Which readings come first.
+/// The order of readings.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Order {
-    /// The earliest.
+pub enum TimeOrder {
+    /// The earliest first.
     #[default]
     Ascending,
-    /// The latest.
+    /// The latest first.
     Descending,
 }
 
 /// A part of a range of readings.
 #[derive(Debug)]
-pub struct Part {
-    /// In the order asked for.
+pub struct RangePart {
+    /// In the requested order.
     pub readings: Vec<Reading>,
-    /// Where the next part begins, if there is one: no reading before it, in the order asked for, is left.
+    /// The time from which the next part starts in the requested order, if there is one.
     pub next: Option<i64>,
-    /// Whether the sensor is known at all, as its readings show; [`readings`] looks further.
+    /// Whether the sensor exists. `read` only sees readings in the range; [`readings`] also asks the catalog and the
+    /// store.
     pub known: bool,
-    /// What they take.
-    pub held: Held,
+    /// The memory of the readings.
+    pub held: HeldBytes,
 }
 
-/// How many readings a page is guessed to hold when one asks for just enough pages.
+/// A guess at the readings per page, for how many pages to read at a time.
 const READINGS_PER_PAGE: usize = 50;
-/// How many bytes.
+/// A guess at the stored bytes per page.
 const PAGE_BYTES: usize = 32 << 10;
 
-impl Order {
+impl TimeOrder {
     /// What is left of a range from this time on, in this order.
     #[must_use]
     pub fn rest(self, range: &Range<i64>, from: i64) -> Range<i64> {
@@ -50,7 +52,7 @@ impl Order {
         }
     }
 
-    /// The first time of a range, in this order. The range is not empty.
+    /// The first time of a range, in this order. The range must not be empty.
     #[must_use]
     pub fn first(self, range: &Range<i64>) -> i64 {
         match self {
@@ -60,39 +62,41 @@ impl Order {
     }
 }
 
-/// Bounds on the pages read at once with their readings.
+/// Bounds on the pages read at a time.
 const PAGES_WITH_READINGS: Range<usize> = 4..24;
 
 /// The first `limit` readings of a selection.
 ///
 /// # Errors
-/// When the answer cannot be complete.
+/// If the answer would be incomplete.
 pub async fn readings(
     engine: &Engine,
     budget: &Budget,
     selection: &Selection,
-    order: Order,
+    order: TimeOrder,
     limit: usize,
-) -> Result<Part, QueryError> {
+) -> Result<RangePart, QueryError> {
     engine.span(&selection.range)?;
     let mut part = read(engine, budget, selection, order, (limit, room(engine))).await?;
     part.known = !part.readings.is_empty() || engine.is_known(&selection.database, &selection.sensor).await?;
     Ok(part)
 }
 
-/// The memory that the readings of a part may take: what is left of a request's is for reading them, and for their text.
+/// The memory that the readings of a part may take. The rest of the request's memory is for reading them, and for their
+/// text.
 pub(super) fn room(engine: &Engine) -> usize {
     engine.options.request_bytes / 4
 }
 
-/// As [`readings`], of a sensor that is known; at most so many, and so many bytes, but one at least.
+/// As [`readings`], without looking up whether the sensor exists. Stops after `limit` readings or `bytes_max` bytes,
+/// but gives at least one reading if there are any.
 pub(super) async fn read(
     engine: &Engine,
     budget: &Budget,
     selection: &Selection,
-    order: Order,
+    order: TimeOrder,
     (limit, bytes_max): (usize, usize),
-) -> Result<Part, QueryError> {
+) -> Result<RangePart, QueryError> {
     let mut readings: Vec<Reading> = Vec::new();
     let mut hours = hours_of(&selection.range);
     let mut unflushed = engine.unflushed_of(&selection.database, &selection.sensor, &hours).await?;
@@ -101,9 +105,9 @@ pub(super) async fn read(
     let pages_max = (limit / READINGS_PER_PAGE).clamp(PAGES_WITH_READINGS.start, PAGES_WITH_READINGS.end);
     let fields: Vec<Arc<str>> = selection.fields.iter().map(|field| field.as_str().into()).collect();
     let projection = Projection { readings: true, fields: (!fields.is_empty()).then(|| fields.into()) };
-    let extent = Extent { pages: pages_max, bytes: engine.lot_bytes() };
+    let extent = Extent { pages: pages_max, bytes: engine.batch_bytes() };
     while hours.start < hours.end && readings.len() <= limit && bytes <= bytes_max {
-        let lot = budget.hold(engine.lot_bytes().min(pages_max * PAGE_BYTES) * GROWTH)?;
+        let batch = budget.hold(engine.batch_bytes().min(pages_max * PAGE_BYTES) * GROWTH)?;
         let Scanned { pages, rest } =
             budget.waiting(scan(engine, selection, order, &hours, &projection, extent)).await?;
         for (hour, pages, later) in order.scanned(&pages, &rest, &mut unflushed) {
@@ -114,8 +118,8 @@ pub(super) async fn read(
             let _unpacked = budget.hold(later.as_ref().map_or(0, UnflushedHour::unpacked_memory))?;
             let found = overlay(pages, later.as_ref());
             match order {
-                Order::Ascending => readings.extend(selected(&found, selection)),
-                Order::Descending => readings.extend(selected(&found, selection).rev()),
+                TimeOrder::Ascending => readings.extend(selected(&found, selection)),
+                TimeOrder::Descending => readings.extend(selected(&found, selection).rev()),
             }
         }
         if readings.len() <= limit {
@@ -126,7 +130,7 @@ pub(super) async fn read(
         let stored = pages.iter().filter_map(|page| page.readings.as_ref()).map(Readings::bytes).sum();
         budget.note_read(stored, readings.len() - measured);
         measured = readings.len();
-        drop(lot);
+        drop(batch);
         budget.pause().await?;
     }
     let limit = limit.min(fitting(&readings, bytes_max));
@@ -135,25 +139,25 @@ pub(super) async fn read(
     readings.truncate(limit);
     held.set(readings.iter().map(memory_of).sum())?;
     let known = !readings.is_empty();
-    Ok(Part { readings, next, known, held })
+    Ok(RangePart { readings, next, known, held })
 }
 
-/// Pages with readings, from that end of the hours on from which the order goes.
+/// Reads pages from the end of the hours at which the order starts.
 async fn scan(
     engine: &Engine,
     Selection { database, sensor, .. }: &Selection,
-    order: Order,
+    order: TimeOrder,
     hours: &Range<Hour>,
     projection: &Projection,
     extent: Extent,
 ) -> Result<Scanned, StorageError> {
     match order {
-        Order::Ascending => engine.store.scan(database, sensor, hours.clone(), projection, extent).await,
-        Order::Descending => engine.store.scan_back(database, sensor, hours.clone(), projection, extent).await,
+        TimeOrder::Ascending => engine.store.scan(database, sensor, hours.clone(), projection, extent).await,
+        TimeOrder::Descending => engine.store.scan_back(database, sensor, hours.clone(), projection, extent).await,
     }
 }
 
-/// The readings of a set that are selected, in time order.
+/// The selected readings of a set, in time order.
 fn selected<'a>(set: &'a Readings, selection: &'a Selection) -> impl DoubleEndedIterator<Item = Reading> + 'a {
     let wanted = |name: &str| selection.fields.is_empty() || selection.fields.iter().any(|field| field == name);
     let from = set.times().partition_point(|time| *time < selection.range.start);
@@ -166,16 +170,16 @@ fn selected<'a>(set: &'a Readings, selection: &'a Selection) -> impl DoubleEnded
     (from..to).filter_map(cut)
 }
 
-/// An hour with its stored pages and what is not flushed of it.
+/// An hour with its stored pages and its unflushed readings.
 type ScannedHour<'a> = (Hour, &'a [ScannedPage], Option<UnflushedHour>);
 
-impl Order {
-    /// The hours that a scan has gone through, in this order, given those that are left.
+impl TimeOrder {
+    /// The hours that a scan has covered, in this order; `rest` are those that it has not.
     fn scanned<'a>(
         self,
         pages: &'a [ScannedPage],
         rest: &Range<Hour>,
-        unflushed: &mut Unflushed,
+        unflushed: &mut UnflushedSensor,
     ) -> Vec<ScannedHour<'a>> {
         match self {
             Self::Ascending => by_hour(pages, unflushed, rest.start),
@@ -187,7 +191,7 @@ impl Order {
         }
     }
 
-    /// The hours left behind this one.
+    /// The hours that follow this one, in this order.
     fn behind(self, hours: &Range<Hour>, hour: Hour) -> Range<Hour> {
         match self {
             Self::Ascending => hour.next()..hours.end,
@@ -196,13 +200,7 @@ impl Order {
     }
 }
 
-/// The memory that a reading takes, and about what its text takes.
-pub fn memory_of(reading: &Reading) -> usize {
-    let cell = |(name, value): &(Arc<str>, Value)| size_of::<(Arc<str>, Value)>() + name.len() + 2 * text_bytes(value);
-    size_of::<Reading>() + reading.fields.iter().map(cell).sum::<usize>()
-}
-
-/// How many of the readings fit into so many bytes; at least one, so that a cursor moves on.
+/// How many readings fit into so many bytes; at least one, so that a cursor always advances.
 fn fitting(readings: &[Reading], bytes_max: usize) -> usize {
     let mut bytes = 0;
     let fits = |reading: &&Reading| {

@@ -1,5 +1,5 @@
-//! As few readings as a chart needs, of many sensors: per pixel those in which a field has its least or its greatest
-//! value, so that no peak is lost; the first and the last; and all of them where they are few enough.
+//! Thins readings of many sensors for a chart: per pixel, the readings in which a field has its minimum or maximum, so
+//! that no peak is lost; the first and the last reading; and all readings where they are few enough.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,28 +9,30 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::many::ManySelection;
-use super::readings::{Order, memory_of};
+use super::readings::TimeOrder;
 use crate::bucket::Reading;
 use crate::query::engine::Engine;
-use crate::query::engine::directory::Entry;
-use crate::query::engine::points::{Points, Wanted};
-use crate::query::{Budget, Held, QueryError};
+use crate::query::engine::directory::DirectoryEntry;
+use crate::query::engine::memory::memory_of;
+use crate::query::engine::points::{PointCursor, PointsQuery};
+use crate::query::{Budget, HeldBytes, QueryError};
 use crate::reading::{Family, Sensor, Value};
 
-/// Sensors, each with its readings, and what these take.
+/// Sensors with their thinned readings.
 #[derive(Debug)]
 pub struct Thinned {
     /// In key order.
     pub series: Vec<(Arc<Sensor>, Vec<Reading>)>,
-    /// Given back when the answer has left.
-    pub held: Held,
+    /// The memory of the answer; keep it until the answer is sent.
+    pub held: HeldBytes,
 }
 
-/// Readings of a selection of many sensors, at most `points_max` of each: all that there are, or, where there are
-/// more, those that a chart shows. Two per number or boolean of the sensor, and two more, are always shown.
+/// Reads a selection of many sensors, at most `points_max` readings of each: all readings if they are no more, else
+/// those a chart needs. Up to two readings per number or boolean field, and two more, are shown even if `points_max` is
+/// less.
 ///
 /// # Errors
-/// When the answer cannot be complete, or would be too large.
+/// If the answer would be incomplete or too large.
 pub async fn thinned(
     engine: &Engine,
     budget: &Budget,
@@ -39,20 +41,21 @@ pub async fn thinned(
 ) -> Result<Thinned, QueryError> {
     let of_each = &selection.of_each;
     let mut span = engine.span(&of_each.range)?;
-    let chosen = engine.choose(budget, &of_each.database, &selection.choice).await?;
+    let chosen = engine.choose(budget, &of_each.database, &selection.selector).await?;
     let entries = &chosen.entries;
     engine.check_sensors(entries.len())?;
     let wanted = |name: &str| of_each.fields.is_empty() || of_each.fields.iter().any(|field| field == name);
     let names = entries.iter().flat_map(|entry| &*entry.fields).map(|(name, _)| name).filter(|name| wanted(name));
     let fields: Arc<[Arc<str>]> = names.cloned().collect::<BTreeSet<_>>().into_iter().collect();
-    let shown =
-        |entry: &Entry| entry.fields.iter().filter(|(name, family)| wanted(name) && *family != Family::String).count();
+    let shown = |entry: &DirectoryEntry| {
+        entry.fields.iter().filter(|(name, family)| wanted(name) && *family != Family::String).count()
+    };
     let bytes = Arc::default();
     let mut thinned: Vec<Thinning> =
         entries.iter().map(|entry| Thinning::new(points_max, shown(entry), &of_each.range, &bytes)).collect();
     let sensors: Vec<Arc<Sensor>> = entries.iter().map(|entry| entry.sensor.clone()).collect();
     let range = of_each.range.clone();
-    let all = Wanted { database: &of_each.database, sensors: &sensors, range, fields: &fields, budget };
+    let all = PointsQuery { database: &of_each.database, sensors: &sensors, range, fields: &fields, budget };
     let mut held = budget.hold(0)?;
     let mut scan = engine.points(&all)?;
     while let Some((place, points)) = scan.next().await? {
@@ -67,7 +70,7 @@ pub async fn thinned(
     let mut series = Vec::with_capacity(sensors.len());
     for (sensor, thinned) in sensors.into_iter().zip(thinned) {
         let mut readings = thinned.finish();
-        if selection.order == Order::Descending {
+        if selection.order == TimeOrder::Descending {
             readings.reverse();
         }
         series.push((sensor, readings));
@@ -77,83 +80,87 @@ pub async fn thinned(
     Ok(Thinned { series, held })
 }
 
-fn readings<'a>(points: &'a Points, fields: &'a [Arc<str>], rows: Range<usize>) -> impl Iterator<Item = Reading> + 'a {
+fn readings<'a>(
+    points: &'a PointCursor,
+    fields: &'a [Arc<str>],
+    rows: Range<usize>,
+) -> impl Iterator<Item = Reading> + 'a {
     rows.map(move |index| {
         let cell = |(name, column): (&Arc<str>, &Vec<Option<Value>>)| Some((name.clone(), column.get(index)?.clone()?));
         Reading { time: points.times[index], fields: fields.iter().zip(&points.columns).filter_map(cell).collect() }
     })
 }
 
-/// Readings that are looked at between pauses.
+/// Readings looked at between two pauses.
 const ROWS: usize = 1024;
 
-/// The readings of one sensor, thinned while they come in, in time order.
+/// The readings of one sensor, thinned as they come in, in time order.
 struct Thinning {
     /// Most readings.
     max: usize,
-    /// What all readings take that are kept.
+    /// The memory of all readings that are held, over all sensors.
     bytes: Arc<AtomicUsize>,
-    /// While these are few enough.
-    all: Vec<Arc<Kept>>,
+    /// All readings, as long as there are at most `max`.
+    all: Vec<Arc<ShownReading>>,
     pixels: Pixels,
 }
 
-/// A reading that is shown as yet: counted once, however often it is, until it is dropped.
-struct Kept {
+/// A reading that is held. Its memory is counted once, however many references there are, until the last is dropped.
+struct ShownReading {
     reading: Reading,
-    _counted: Counted,
+    _counted: CountedReading,
 }
 
-struct Counted {
+struct CountedReading {
     bytes: usize,
     among: Arc<AtomicUsize>,
 }
 
-/// Stretches of time of the same length, each with the readings that it shows.
+/// Stretches of time of equal length, each with the readings that it shows.
 struct Pixels {
-    /// Most of them.
+    /// Most pixels.
     max: usize,
-    /// Where the first of them begins: no reading is before it, so that two of them become one at some width.
+    /// Where the first pixel starts. No reading is earlier, so that any two pixels become one at some width.
     origin: i128,
-    /// Nanoseconds; doubles as often as it must when there are too many.
+    /// In nanoseconds. Doubles as often as necessary when there are too many pixels.
     width: i128,
     shown: BTreeMap<i128, Pixel>,
-    first: Option<Arc<Kept>>,
-    last: Option<Arc<Kept>>,
+    first: Option<Arc<ShownReading>>,
+    last: Option<Arc<ShownReading>>,
 }
 
-/// Per field, by name, its least and its greatest value, each with its reading: the earlier one where there are several.
+/// Per field, in name order, its minimum and its maximum with their readings; of several equal values the earliest.
 #[derive(Default)]
 struct Pixel {
     extremes: Vec<(Arc<str>, [Extreme; 2])>,
-    /// The first reading, where all are of text alone.
-    any: Option<Arc<Kept>>,
+    /// The first reading, as long as all have only text fields.
+    any: Option<Arc<ShownReading>>,
 }
 
 struct Extreme {
     value: Value,
-    kept: Arc<Kept>,
+    kept: Arc<ShownReading>,
 }
 
-impl Kept {
+impl ShownReading {
     fn new(reading: Reading, among: &Arc<AtomicUsize>) -> Self {
-        // Itself, and its places among the extremes of a pixel.
+        // The reading itself, and its entries in the extremes of a pixel.
         let places = reading.fields.len() * size_of::<(Arc<str>, [Extreme; 2])>();
         let bytes = memory_of(&reading) + size_of::<Self>() + places;
         among.fetch_add(bytes, Relaxed);
-        Self { reading, _counted: Counted { bytes, among: among.clone() } }
+        Self { reading, _counted: CountedReading { bytes, among: among.clone() } }
     }
 }
 
-impl Drop for Counted {
+impl Drop for CountedReading {
     fn drop(&mut self) {
         self.among.fetch_sub(self.bytes, Relaxed);
     }
 }
 
 impl Thinning {
-    /// For this many fields with extremes. The pixels are parts of the range, or, where that has no ends, as long as it
-    /// takes.
+    /// For a sensor with this many fields that have extremes. The pixels divide the range; if the range has no start or
+    /// end, they widen as readings come in.
     fn new(max: usize, fields: usize, range: &Range<i64>, bytes: &Arc<AtomicUsize>) -> Self {
         let pixels_max = (max.saturating_sub(2) / (2 * fields.max(1))).max(1);
         let has_ends = range.start > crate::reading::time::TIMESTAMP_MIN && range.end < i64::MAX;
@@ -165,7 +172,7 @@ impl Thinning {
     }
 
     fn push(&mut self, reading: Reading) {
-        let kept = Arc::new(Kept::new(reading, &self.bytes));
+        let kept = Arc::new(ShownReading::new(reading, &self.bytes));
         if self.pixels.first.is_some() {
             return self.pixels.push(kept);
         }
@@ -180,13 +187,13 @@ impl Thinning {
         let extremes = |pixel: Pixel| pixel.extremes.into_iter().flat_map(|(_, both)| both).map(|extreme| extreme.kept);
         let shown = shown.into_values().flat_map(|mut pixel| pixel.any.take().into_iter().chain(extremes(pixel)));
         let kept = self.all.into_iter().chain(shown).chain(first).chain(last);
-        let by_time: BTreeMap<i64, Arc<Kept>> = kept.map(|kept| (kept.reading.time, kept)).collect();
+        let by_time: BTreeMap<i64, Arc<ShownReading>> = kept.map(|kept| (kept.reading.time, kept)).collect();
         by_time.into_values().filter_map(Arc::into_inner).map(|kept| kept.reading).collect()
     }
 }
 
 impl Pixels {
-    fn push(&mut self, kept: Arc<Kept>) {
+    fn push(&mut self, kept: Arc<ShownReading>) {
         self.first.get_or_insert_with(|| kept.clone());
         let number = (i128::from(kept.reading.time) - self.origin).div_euclid(self.width);
         self.shown.entry(number).or_default().push(&kept);
@@ -196,9 +203,9 @@ impl Pixels {
         }
     }
 
-    /// There is one too many: joins those that are one at the first width at which any two are.
+    /// Joins pixels when there is one too many, at the smallest width at which any two become one.
     fn widen(&mut self) {
-        // Numbers that differ in the lowest bits alone are one without these.
+        // Two pixel numbers that differ only in their lowest bits are equal without these bits.
         let bits = |(a, b): (&i128, &i128)| i128::BITS - (a ^ b).leading_zeros();
         let Some(bits) = self.shown.keys().zip(self.shown.keys().skip(1)).map(bits).min() else { return };
         self.width <<= bits;
@@ -213,7 +220,7 @@ impl Pixel {
         self.extremes.binary_search_by(|(known, _)| (**known).cmp(name))
     }
 
-    fn push(&mut self, kept: &Arc<Kept>) {
+    fn push(&mut self, kept: &Arc<ShownReading>) {
         let fields = &kept.reading.fields;
         if self.extremes.is_empty() {
             self.extremes.reserve_exact(fields.len());
@@ -238,7 +245,7 @@ impl Pixel {
         self.any.take_if(|_| !self.extremes.is_empty());
     }
 
-    /// Takes in a later one.
+    /// Joins a later pixel into this one.
     fn join(&mut self, mut later: Self) {
         if self.extremes.is_empty() {
             std::mem::swap(&mut self.extremes, &mut later.extremes);
@@ -262,7 +269,7 @@ impl Pixel {
     }
 }
 
-/// Which of two values of a field is greater: integers exactly, floats and what is mixed with them as floats. True is
+/// The order of two values of a field: integers compare exactly; a float and another number compare as floats; true is
 /// greater than false.
 fn compare(one: &Value, other: &Value) -> Ordering {
     let whole = |value: &Value| match value {
@@ -271,7 +278,7 @@ fn compare(one: &Value, other: &Value) -> Ordering {
         Value::Boolean(v) => Some(i128::from(*v)),
         Value::Float(_) | Value::String(_) => None,
     };
-    #[expect(clippy::cast_precision_loss, reason = "the nearest double, as summaries count with")]
+    #[expect(clippy::cast_precision_loss, reason = "the nearest double, as in summaries")]
     let float = |value: &Value| match value {
         Value::Float(v) => *v,
         other => whole(other).unwrap_or_default() as f64,
@@ -373,7 +380,7 @@ mod tests {
             let counted = bytes.load(Relaxed);
             let shown = thinning.finish();
             prop_assert_eq!(bytes.load(Relaxed), 0);
-            let _shown: Vec<Kept> = shown.into_iter().map(|reading| Kept::new(reading, &bytes)).collect();
+            let _shown: Vec<ShownReading> = shown.into_iter().map(|reading| ShownReading::new(reading, &bytes)).collect();
             prop_assert_eq!(counted, bytes.load(Relaxed));
         }
 
@@ -384,7 +391,7 @@ mod tests {
             let readings: Vec<Reading> = values.iter().zip(0..).map(|(value, number)| {
                 Reading { time: number * 7, fields: vec![(Arc::from("v"), Value::Integer(*value))] }
             }).collect();
-            let end = 7 * i64::try_from(values.len()).expect("few");
+            let end = 7 * i64::try_from(values.len()).expect("fits");
             let thinned = thin(2 * pixels + 2, 1, 0..end, &readings);
             let width = (end + pixels as i64 - 1) / pixels as i64;
             for pixel in 0..pixels as i64 {
@@ -399,8 +406,8 @@ mod tests {
         }
     }
 
-    /// Pixels that began in 1970 lay on both sides of it: two that no width makes one were joined until the width was too
-    /// large for a number.
+    /// Pixels once began at 1970, and two on different sides of it become one at no width: they were joined until the
+    /// width overflowed.
     #[test]
     fn there_is_one_pixel_of_readings_before_and_after_1970() {
         let at = |time: i64| Reading { time, fields: vec![(Arc::from("v"), Value::Integer(time))] };

@@ -1,5 +1,5 @@
-//! BSON back to pages and sensors. Nothing in a document is trusted: what does not fit is an
-//! [`StorageError::Unreadable`] that names the document.
+//! Decodes pages and sensors from BSON. Documents are not trusted: a malformed one is a [`StorageError::Unreadable`]
+//! that names it.
 
 use std::sync::Arc;
 
@@ -7,9 +7,9 @@ use bson::raw::{RawArray, RawBsonRef, RawDocument};
 
 use super::encode::SCHEMA_VERSION;
 use super::writer::DECIMAL_HIGH;
-use crate::bucket::exact::Rest;
+use crate::bucket::exact::SumRest;
 use crate::bucket::page::StoredPage;
-use crate::bucket::stamps::Order;
+use crate::bucket::stamps::StampOrder;
 use crate::bucket::store::{Outlier, Projection, ScannedPage};
 use crate::bucket::summary::Figures;
 use crate::bucket::{Reading, Readings, SensorDocument, StorageError, Summary};
@@ -20,10 +20,10 @@ use crate::store::names::from_key;
 
 type Summaries = Vec<(Arc<str>, Summary)>;
 
-/// Why a document could not be read, before its id is known.
+/// Why a document could not be read, without its id.
 pub(super) type Trouble = String;
 
-/// A page with its readings; summaries are made anew from them.
+/// A page with its readings; summaries are computed again from them.
 ///
 /// # Errors
 /// [`StorageError::Unreadable`] for another schema version or a damaged document.
@@ -31,23 +31,23 @@ pub fn decode_page(document: &RawDocument) -> Result<StoredPage, StorageError> {
     named(document, page)
 }
 
-/// Whether a page is of the sensor and the hour that its `_id` was asked for by: a write of hourglass fits no other.
+/// Checks that a page belongs to the sensor and hour in the `_id` it was read by: hourglass only writes such pages.
 ///
 /// # Errors
-/// [`StorageError::Unreadable`] where somebody changed it.
+/// [`StorageError::Unreadable`] if its sensor or start was changed.
 pub fn check_owner(document: &RawDocument, sensor: &str, hour: Hour) -> Result<(), StorageError> {
     named(document, |document| {
         let (found, start) = (get(document, "sensor")?.as_str().unwrap_or_default(), date(document, "start")?);
         if found != sensor || start != hour.start_ms() {
-            return Err(format!("its sensor is {found:?} and its start {start} ms, which is not what its _id says"));
+            return Err(format!("its sensor {found:?} or its start {start} ms contradicts its _id"));
         }
         Ok(())
     })
 }
 
-/// What a query wants of a page. Where the summary has a sum that an
-/// older program has added up it is made anew from the readings, and where these were left out there is no answer: the document
-/// is to be read with them.
+/// The parts of a page that a query wants. If a sum in the summary was added up by an older program, the summary is
+/// computed again from the readings; if the document was read without them, the result is `None`, and it must be read
+/// again with them.
 ///
 /// # Errors
 /// As [`decode_page`].
@@ -57,7 +57,7 @@ pub fn decode_scanned(document: &RawDocument, projection: &Projection) -> Result
         let hour = Hour::of_ms(date(document, "start")?);
         let number = u32::try_from(whole(document, "page")?).map_err(|e| e.to_string())?;
         let with_readings = projection.readings;
-        let mut stored = summaries(get(document, "summary")?.as_document().ok_or("summary is no document")?)?;
+        let mut stored = summaries(get(document, "summary")?.as_document().ok_or("summary is not a document")?)?;
         if let Some(stored) = &mut stored {
             stored.retain(|(name, _)| projection.has(name));
         }
@@ -76,7 +76,7 @@ pub fn decode_scanned(document: &RawDocument, projection: &Projection) -> Result
     })
 }
 
-/// The rev of a page or of a sensor's document of the version known here; another one is never written over.
+/// The rev of a page or sensor document. Fails for an unknown schema version, so that it is never overwritten.
 ///
 /// # Errors
 /// As [`decode_page`].
@@ -87,7 +87,7 @@ pub fn document_rev(document: &RawDocument) -> Result<u64, StorageError> {
     })
 }
 
-/// The greatest stamp of a page; of one without stamps that is [`SETTLED`].
+/// The greatest stamp of a page; [`SETTLED`] for a page without stamps.
 ///
 /// # Errors
 /// As [`decode_page`].
@@ -98,7 +98,7 @@ pub fn document_last(document: &RawDocument) -> Result<Stamp, StorageError> {
     })
 }
 
-/// A sensor's document.
+/// Decodes a sensor's document.
 ///
 /// # Errors
 /// As [`decode_page`].
@@ -121,12 +121,12 @@ pub(super) fn get<'a>(document: &'a RawDocument, name: &str) -> Result<RawBsonRe
 }
 
 pub(super) fn date(document: &RawDocument, name: &str) -> Result<i64, Trouble> {
-    let date = get(document, name)?.as_datetime().ok_or_else(|| format!("{name} is no date"))?;
+    let date = get(document, name)?.as_datetime().ok_or_else(|| format!("{name} is not a date"))?;
     Ok(date.timestamp_millis())
 }
 
 pub(super) fn boolean(document: &RawDocument, name: &str) -> Result<bool, Trouble> {
-    get(document, name)?.as_bool().ok_or_else(|| format!("{name} is no boolean"))
+    get(document, name)?.as_bool().ok_or_else(|| format!("{name} is not a boolean"))
 }
 
 pub(super) fn whole(document: &RawDocument, name: &str) -> Result<u64, Trouble> {
@@ -139,13 +139,13 @@ pub(super) fn whole(document: &RawDocument, name: &str) -> Result<u64, Trouble> 
 }
 
 pub(super) fn array<'a>(document: &'a RawDocument, name: &str) -> Result<&'a RawArray, Trouble> {
-    get(document, name)?.as_array().ok_or_else(|| format!("{name} is no array"))
+    get(document, name)?.as_array().ok_or_else(|| format!("{name} is not an array"))
 }
 
 pub(super) fn check_version(document: &RawDocument) -> Result<(), Trouble> {
     match whole(document, "schemaVersion")? {
         SCHEMA_VERSION => Ok(()),
-        other => Err(format!("schema version {other} is not known to this program, which knows {SCHEMA_VERSION}")),
+        other => Err(format!("it has schema version {other}, this program knows only {SCHEMA_VERSION}")),
     }
 }
 
@@ -162,20 +162,19 @@ fn page(document: &RawDocument) -> Result<StoredPage, Trouble> {
     })
 }
 
-/// What a page says of its stamps; `None` where a version that knows none wrote it last, so that every cell is older than
-/// every stamp.
-pub(super) fn order(document: &RawDocument) -> Result<Option<Order<'_>>, Trouble> {
+/// The stamps of a page; `None` if a version without stamps wrote it last: every cell is then older than every stamp.
+pub(super) fn order(document: &RawDocument) -> Result<Option<StampOrder<'_>>, Trouble> {
     let Some(RawBsonRef::Document(order)) = document.get("order").map_err(|e| e.to_string())? else { return Ok(None) };
     if whole(order, "rev")? != whole(document, "rev")? {
         return Ok(None);
     }
     let stamps = match order.get("stamps").map_err(|e| e.to_string())? {
         None => &[],
-        Some(stamps) => stamps.as_binary().ok_or("stamps are no bytes")?.bytes,
+        Some(stamps) => stamps.as_binary().ok_or("order.stamps is not binary data")?.bytes,
     };
     let floor = whole(order, "floor")?;
     let oldest = if matches!(order.get("first"), Ok(Some(_))) { whole(order, "first")? } else { floor };
-    Ok(Some(Order { floor, oldest, last: whole(order, "last")?, stamps: stamps.into() }))
+    Ok(Some(StampOrder { floor, oldest, last: whole(order, "last")?, stamps: stamps.into() }))
 }
 
 /// The readings with their stamps.
@@ -189,20 +188,20 @@ fn stamped(document: &RawDocument) -> Result<Readings, Trouble> {
 
 pub(super) fn applied(document: &RawDocument) -> Result<Vec<(Arc<str>, u64)>, Trouble> {
     let mut applied = Vec::new();
-    for element in get(document, "applied")?.as_document().ok_or("applied is no document")? {
+    for element in get(document, "applied")?.as_document().ok_or("applied is not a document")? {
         let (instance, sequence) = element.map_err(|e| e.to_string())?;
-        let sequence = sequence.as_i64().and_then(|s| u64::try_from(s).ok()).ok_or("applied holds no sequence")?;
+        let sequence = sequence.as_i64().and_then(|s| u64::try_from(s).ok()).ok_or("bad sequence in applied")?;
         applied.push((Arc::from(from_key(instance.as_str())), sequence));
     }
     Ok(applied)
 }
 
-/// The names met so far, so that a page's readings share them. Fields come in the same order in
-/// nearly every reading, so the place of the last find is tried first.
+/// The names seen so far, so that a page's readings share them. Fields have the same order in nearly every reading, so
+/// the position of the field is tried first.
 #[derive(Default)]
-pub(super) struct Names(Vec<(String, Arc<str>)>);
+pub(super) struct NameCache(Vec<(String, Arc<str>)>);
 
-impl Names {
+impl NameCache {
     fn get(&mut self, key: &str, hint: usize) -> Arc<str> {
         let found = self.0.get(hint).filter(|(k, _)| k == key).or_else(|| self.0.iter().find(|(k, _)| k == key));
         if let Some((_, name)) = found {
@@ -215,15 +214,15 @@ impl Names {
 }
 
 fn readings(array: &RawArray) -> Result<Readings, Trouble> {
-    let mut names = Names::default();
+    let mut names = NameCache::default();
     let mut set = Readings::default();
     let mut last = None;
     let mut one = Reading { time: 0, fields: Vec::new() };
     for element in array {
         let element = element.map_err(|e| e.to_string())?;
-        reading_into(&mut one, element.as_document().ok_or("a reading is no document")?, &mut names)?;
+        reading_into(&mut one, element.as_document().ok_or("a reading is not a document")?, &mut names)?;
         if last.is_some_and(|last| last >= one.time) {
-            return Err(format!("the reading at {} ns is out of order or there twice", one.time));
+            return Err(format!("the reading at {} ns is out of order or a duplicate", one.time));
         }
         last = Some(one.time);
         set.push(one.time, SETTLED, one.fields.iter().map(|(name, value)| (name, value)));
@@ -232,7 +231,11 @@ fn readings(array: &RawArray) -> Result<Readings, Trouble> {
     Ok(set)
 }
 
-pub(super) fn reading_into(reading: &mut Reading, document: &RawDocument, names: &mut Names) -> Result<(), Trouble> {
+pub(super) fn reading_into(
+    reading: &mut Reading,
+    document: &RawDocument,
+    names: &mut NameCache,
+) -> Result<(), Trouble> {
     reading.fields.clear();
     let (mut millis, mut rest) = (None, 0);
     for element in document {
@@ -242,14 +245,14 @@ pub(super) fn reading_into(reading: &mut Reading, document: &RawDocument, names:
             ("ns", RawBsonRef::Int32(ns)) => rest = i64::from(ns),
             (key, value) => {
                 let hint = reading.fields.len();
-                let value = field_value(value).ok_or_else(|| format!("the value of {key} is of no type kept here"))?;
+                let value = field_value(value).ok_or_else(|| format!("the value of {key} has an unsupported type"))?;
                 reading.fields.push((names.get(key, hint), value));
             }
         }
     }
     // In i128, because the first millisecond begins before the range of i64 nanoseconds.
     let time = millis.and_then(|ms| i64::try_from(i128::from(ms) * i128::from(MILLI_NS) + i128::from(rest)).ok());
-    reading.time = time.ok_or("a reading has no ts, or one out of range")?;
+    reading.time = time.ok_or("a reading has no ts, or its ts is out of range")?;
     Ok(())
 }
 
@@ -270,14 +273,14 @@ fn whole_decimal(bytes: &[u8; 16]) -> Option<u64> {
     (high == DECIMAL_HIGH.to_le_bytes()).then(|| u64::from_le_bytes(*low))
 }
 
-/// The stored summaries; none at all where an older program has added up a sum.
+/// The stored summaries; `None` if an older program added up one of the sums.
 fn summaries(document: &RawDocument) -> Result<Option<Summaries>, Trouble> {
     let mut summaries = Vec::new();
     for element in document {
         let (field, summary) = element.map_err(|e| e.to_string())?;
-        let summary = summary.as_document().ok_or("a summary is no document")?;
+        let summary = summary.as_document().ok_or("a summary is not a document")?;
         let part = |name: &str| -> Result<Value, Trouble> {
-            field_value(get(summary, name)?).ok_or_else(|| format!("{name} of a summary is no number"))
+            field_value(get(summary, name)?).ok_or_else(|| format!("{name} of a summary is not a number"))
         };
         let (count, sum) = (whole(summary, "count")?, part("sum")?);
         let values = [part("min")?, part("max")?, part("first")?, part("last")?];
@@ -288,17 +291,17 @@ fn summaries(document: &RawDocument) -> Result<Option<Summaries>, Trouble> {
     Ok(Some(summaries))
 }
 
-/// What rounding left of a sum; `None` where nobody knows.
-pub(super) fn rest_of(summary: &RawDocument, sum: &Value) -> Result<Option<Rest>, Trouble> {
-    let Value::Float(sum) = *sum else { return Ok(Some(Rest::default())) };
-    let no_rest = || "rest of a summary is none".to_owned();
+/// The remainder that rounding the sum left; `None` if it is not stored.
+pub(super) fn rest_of(summary: &RawDocument, sum: &Value) -> Result<Option<SumRest>, Trouble> {
+    let Value::Float(sum) = *sum else { return Ok(Some(SumRest::default())) };
+    let no_rest = || "rest of a summary is malformed".to_owned();
     match summary.get("rest").map_err(|e| e.to_string())? {
         None => Ok(None),
-        Some(RawBsonRef::Double(0.0)) => Ok(Some(Rest::default())),
-        Some(RawBsonRef::Double(one)) => Rest::of_doubles(sum, std::iter::once(one)).map(Some).ok_or_else(no_rest),
+        Some(RawBsonRef::Double(0.0)) => Ok(Some(SumRest::default())),
+        Some(RawBsonRef::Double(one)) => SumRest::of_doubles(sum, std::iter::once(one)).map(Some).ok_or_else(no_rest),
         Some(RawBsonRef::Array(parts)) => {
             let parts = parts.into_iter().map(|part| part.ok()?.as_f64()).collect::<Option<Vec<f64>>>();
-            parts.and_then(|parts| Rest::of_doubles(sum, parts.into_iter())).map(Some).ok_or_else(no_rest)
+            parts.and_then(|parts| SumRest::of_doubles(sum, parts.into_iter())).map(Some).ok_or_else(no_rest)
         }
         Some(_) => Err(no_rest()),
     }
@@ -307,17 +310,17 @@ pub(super) fn rest_of(summary: &RawDocument, sum: &Value) -> Result<Option<Rest>
 fn sensor(document: &RawDocument) -> Result<SensorDocument, Trouble> {
     check_version(document)?;
     let mut fields = Vec::new();
-    for element in get(document, "fields")?.as_document().ok_or("fields is no document")? {
+    for element in get(document, "fields")?.as_document().ok_or("fields is not a document")? {
         let (name, family) = element.map_err(|e| e.to_string())?;
-        let family = family.as_str().and_then(Family::from_name).ok_or("a field's family is not known")?;
+        let family = family.as_str().and_then(Family::from_name).ok_or("a field has an unknown family")?;
         fields.push((Arc::from(from_key(name.as_str())), family));
     }
-    let mut names = Names::default();
+    let mut names = NameCache::default();
     let mut recent = Vec::new();
     for element in array(document, "recent")? {
         let element = element.map_err(|e| e.to_string())?;
         let mut reading = Reading { time: 0, fields: Vec::new() };
-        reading_into(&mut reading, element.as_document().ok_or("a recent reading is no document")?, &mut names)?;
+        reading_into(&mut reading, element.as_document().ok_or("a recent reading is not a document")?, &mut names)?;
         recent.push(reading);
     }
     let seen = |name: &str| match document.get(name) {
@@ -335,15 +338,15 @@ fn sensor(document: &RawDocument) -> Result<SensorDocument, Trouble> {
     })
 }
 
-/// The sensor that measurement and tags make.
+/// The sensor with this measurement and these tags.
 pub(super) fn identity(document: &RawDocument) -> Result<Arc<Sensor>, Trouble> {
     let mut tags = Vec::new();
-    for element in get(document, "tags")?.as_document().ok_or("tags is no document")? {
+    for element in get(document, "tags")?.as_document().ok_or("tags is not a document")? {
         let (name, value) = element.map_err(|e| e.to_string())?;
-        tags.push((from_key(name.as_str()).into_owned(), value.as_str().ok_or("a tag is no string")?.to_owned()));
+        tags.push((from_key(name.as_str()).into_owned(), value.as_str().ok_or("a tag is not a string")?.to_owned()));
     }
-    let measurement = get(document, "measurement")?.as_str().ok_or("measurement is no string")?;
-    let sensor = Sensor::new(measurement, tags).map_err(|tag| format!("the tag {tag} is there twice"))?;
+    let measurement = get(document, "measurement")?.as_str().ok_or("measurement is not a string")?;
+    let sensor = Sensor::new(measurement, tags).map_err(|tag| format!("the tag {tag} is a duplicate"))?;
     Ok(Arc::new(sensor))
 }
 

@@ -1,27 +1,27 @@
-//! Pages and sensors to BSON: whole documents, and the updates that bring a stored one up to date.
+//! Encodes pages and sensors as BSON: whole documents, and the updates that bring stored ones up to date.
 
 use std::borrow::Cow;
 use std::ops::Range;
 
 use super::page_id;
-use super::writer::Writer;
-use crate::bucket::exact::Rest;
+use super::writer::BsonWriter;
+use crate::bucket::exact::SumRest;
 use crate::bucket::store::BucketId;
 use crate::bucket::{Page, Reading, Readings, SensorDocument};
 use crate::reading::time::MILLI_NS;
 use crate::reading::{Sensor, Stamp, Value};
 use crate::store::names::key;
 
-/// The version that every document carries.
+/// Schema version of every document.
 pub const SCHEMA_VERSION: u64 = 1;
 
-/// Room for what a page document holds besides its readings: about two keys, marks and summaries.
+/// Estimated bytes of a page document without its readings: about two keys, the marks and the summaries.
 const HEADER_BYTES: usize = 1024;
 
-/// A whole page document, with the rev that its writing makes.
+/// A whole page document, with the rev it has once written.
 #[must_use]
 pub fn page_document(id: &BucketId, page: &Page) -> Vec<u8> {
-    let mut w = Writer::document(HEADER_BYTES + page.readings.bytes());
+    let mut w = BsonWriter::document(HEADER_BYTES + page.readings.bytes());
     w.text("_id", &page_id(&id.sensor.key, id.hour, page.number));
     w.count("schemaVersion", SCHEMA_VERSION);
     w.text("sensor", &id.sensor.key);
@@ -41,11 +41,11 @@ pub fn page_document(id: &BucketId, page: &Page) -> Vec<u8> {
 
 /// The update `{ $set: marks, summary, order; $push: readings from `from` on }`.
 ///
-/// It sets nothing that names the page, so that the validator refuses it as an upsert: a page
-/// deleted meanwhile is not reborn as a torso.
+/// It sets nothing that identifies the page, so the validator refuses it as an upsert: a page deleted meanwhile does
+/// not come back as an incomplete document.
 #[must_use]
 pub fn append_update(page: &Page, from: usize) -> Vec<u8> {
-    let mut w = Writer::document(HEADER_BYTES);
+    let mut w = BsonWriter::document(HEADER_BYTES);
     begin_set(&mut w, page);
     w.end();
     if from < page.readings.len() {
@@ -63,7 +63,7 @@ pub fn append_update(page: &Page, from: usize) -> Vec<u8> {
 /// The update that sets everything but the page's identity.
 #[must_use]
 pub fn replace_update(page: &Page) -> Vec<u8> {
-    let mut w = Writer::document(HEADER_BYTES + page.readings.bytes());
+    let mut w = BsonWriter::document(HEADER_BYTES + page.readings.bytes());
     begin_set(&mut w, page);
     w.begin_array("readings");
     readings(&mut w, &page.readings, 0..page.readings.len());
@@ -72,10 +72,10 @@ pub fn replace_update(page: &Page) -> Vec<u8> {
     w.finish()
 }
 
-/// A whole sensor document, with the rev that its writing makes.
+/// A whole sensor document, with the rev it has once written.
 #[must_use]
 pub fn sensor_document(document: &SensorDocument) -> Vec<u8> {
-    let mut w = Writer::document(HEADER_BYTES);
+    let mut w = BsonWriter::document(HEADER_BYTES);
     w.text("_id", &document.sensor.key);
     w.count("schemaVersion", SCHEMA_VERSION);
     identity(&mut w, &document.sensor);
@@ -86,7 +86,7 @@ pub fn sensor_document(document: &SensorDocument) -> Vec<u8> {
 /// The update that sets everything but the sensor's identity.
 #[must_use]
 pub fn sensor_update(document: &SensorDocument) -> Vec<u8> {
-    let mut w = Writer::document(HEADER_BYTES);
+    let mut w = BsonWriter::document(HEADER_BYTES);
     w.begin("$set");
     sensor_state(&mut w, document);
     w.end();
@@ -98,7 +98,7 @@ pub fn sensor_update(document: &SensorDocument) -> Vec<u8> {
     w.finish()
 }
 
-fn identity(w: &mut Writer, sensor: &Sensor) {
+fn identity(w: &mut BsonWriter, sensor: &Sensor) {
     w.text("measurement", &sensor.measurement);
     w.begin("tags");
     for (name, value) in &sensor.tags {
@@ -107,14 +107,14 @@ fn identity(w: &mut Writer, sensor: &Sensor) {
     w.end();
 }
 
-fn begin_set(w: &mut Writer, page: &Page) {
+fn begin_set(w: &mut BsonWriter, page: &Page) {
     w.begin("$set");
     marks(w, page);
     summaries(w, &page.readings);
     order(w, page);
 }
 
-fn marks(w: &mut Writer, page: &Page) {
+fn marks(w: &mut BsonWriter, page: &Page) {
     let times = page.readings.times();
     w.count("rev", page.next_rev());
     w.boolean("closed", page.closed);
@@ -124,7 +124,7 @@ fn marks(w: &mut Writer, page: &Page) {
     w.boolean("hasOverflow", page.has_overflow);
 }
 
-fn readings(w: &mut Writer, readings: &Readings, range: Range<usize>) {
+fn readings(w: &mut BsonWriter, readings: &Readings, range: Range<usize>) {
     let start = range.start;
     let columns: Vec<(Cow<'_, str>, &[Option<Value>])> =
         readings.columns().map(|(name, cells)| (key(name), cells)).collect();
@@ -140,7 +140,7 @@ fn readings(w: &mut Writer, readings: &Readings, range: Range<usize>) {
     }
 }
 
-fn time(w: &mut Writer, time: i64) {
+fn time(w: &mut BsonWriter, time: i64) {
     w.date("ts", time.div_euclid(MILLI_NS));
     match time.rem_euclid(MILLI_NS) {
         0 => {}
@@ -148,7 +148,7 @@ fn time(w: &mut Writer, time: i64) {
     }
 }
 
-fn summaries(w: &mut Writer, readings: &Readings) {
+fn summaries(w: &mut BsonWriter, readings: &Readings) {
     w.begin("summary");
     for (name, summary) in readings.summaries() {
         let figures = summary.figures();
@@ -174,9 +174,9 @@ fn summaries(w: &mut Writer, readings: &Readings) {
     w.end();
 }
 
-/// What tells later from earlier. It counts only with the rev that it was written with: a version that does not know it
-/// leaves it as it is.
-fn order(w: &mut Writer, page: &Page) {
+/// Writes the stamps. They are valid only together with the rev they were written with: a version that does not know
+/// `order` leaves it as it is.
+fn order(w: &mut BsonWriter, page: &Page) {
     let stamps = page.readings.stamps();
     w.begin("order");
     w.count("rev", page.next_rev());
@@ -192,8 +192,9 @@ fn order(w: &mut Writer, page: &Page) {
     w.end();
 }
 
-/// What rounding left of a sum that is a double: 0 where it left nothing, since a sum without it is an older program's.
-fn rest(w: &mut Writer, sum: f64, rest: &Rest) {
+/// Writes the remainder that rounding a Double sum left. It is written even if it is 0, since a sum without one counts
+/// as an older program's.
+fn rest(w: &mut BsonWriter, sum: f64, rest: &SumRest) {
     let mut doubles = rest.doubles(sum).peekable();
     let first = doubles.next().unwrap_or(0.0);
     if doubles.peek().is_none() {
@@ -206,8 +207,8 @@ fn rest(w: &mut Writer, sum: f64, rest: &Rest) {
     w.end();
 }
 
-/// Of a page that a version without stamps wrote; the field is never left out, since that version asks for it.
-fn applied(w: &mut Writer, page: &Page) {
+/// Kept for pages that a version without stamps wrote. The field is always written, since that version requires it.
+fn applied(w: &mut BsonWriter, page: &Page) {
     w.begin("applied");
     for (instance, sequence) in &page.applied {
         w.long(&key(instance), i64::try_from(*sequence).unwrap_or(i64::MAX));
@@ -219,7 +220,7 @@ fn signed(stamp: Stamp) -> i64 {
     i64::try_from(stamp).unwrap_or(i64::MAX)
 }
 
-fn sensor_state(w: &mut Writer, document: &SensorDocument) {
+fn sensor_state(w: &mut BsonWriter, document: &SensorDocument) {
     w.count("rev", document.rev + 1);
     w.begin("fields");
     for (name, family) in &document.fields {
@@ -253,7 +254,7 @@ fn sensor_state(w: &mut Writer, document: &SensorDocument) {
     }
 }
 
-fn one_reading(w: &mut Writer, reading: &Reading) {
+fn one_reading(w: &mut BsonWriter, reading: &Reading) {
     time(w, reading.time);
     for (name, value) in &reading.fields {
         w.value(&key(name), value);

@@ -1,5 +1,5 @@
-//! The documents both stores keep, drawn field by field. Schema version 1; a field is never
-//! renamed, only added, and what another version wrote is never written over.
+//! The documents both stores keep, field by field. Schema version 1. Fields are added, never renamed, and a document of
+//! an unknown version is never overwritten.
 //!
 //! ```text
 //! page:   { _id: "2026-01-15T14 climate,room=lab,sensor=s1 0", schemaVersion: 1,
@@ -8,51 +8,52 @@
 //!           hasOverflow: false,
 //!           readings: [ { ts: Date, ns: 250 (only when not 0), <field>: <value>, … }, … ],   in time order
 //!           summary: { <field>: { count, min, max, sum, rest, avg, first, last }, … },       numeric fields
-//!           order: { rev: 7, floor: Int64, first: Int64 (only above the floor), last: Int64, stamps: BinData (only if any) },
-//!           applied: {} }                                                                   of versions without stamps
+//!           order: { rev: 7, floor: Int64, first: Int64 (if above the floor), last: Int64, stamps: BinData (if any) },
+//!           applied: {} }                                                            from versions without stamps
 //! sensor: { _id: "<sensor>", schemaVersion: 1, rev: 3, measurement, tags, fields: { <field>: "number" },
 //!           firstSeen: Date, lastSeen: Date, latest: <reading>, recent: [ <reading>, … ],
 //!           outlier: { since: Date, seen: Date, lastHour: Date, pages: 3 } (only while it is one) }
 //! ```
 //!
-//! `sum` is the exact sum of the values, rounded once, and `rest` is what that leaves: 0, nearly always one Double, or an array
-//! of some, each what the remainder rounds to; all together, as fractions, they are the exact sum. Beside a `sum` that is an
-//! infinity the first of them is divided by 2^64. It stands beside every `sum` that is a Double: where it is missing an older
-//! program has added up the sum, and it is made anew from the readings. An Int64 is exact by itself.
+//! `sum` is the exact sum of the values, rounded once; `rest` is the remainder that this rounding leaves. It is 0,
+//! nearly always one Double, or an array of Doubles, each the rounded remainder after the ones before it; `sum` and all
+//! parts add up to the exact sum. If `sum` is an infinity, the parts alone are the exact sum, and the first one is
+//! stored divided by 2^64. Every `sum` that is a Double has a `rest`: where it is missing, an older program added up
+//! the sum, and it is computed again from the readings. An Int64 is exact by itself.
 //!
 //! A page's `rev` begins with its greatest stamp and grows by one with every write: see
-//! [`next_rev`](crate::bucket::Page::next_rev). `order` counts only while its `rev` is the page's: every write sets both, and
-//! a version that does not know it leaves a page without stamps, never with wrong ones. Stamps are milliseconds since the
-//! epoch times 2^20 (see [`stamp`](crate::reading::stamp)); [`stamps`](crate::bucket::stamps) draws their bytes.
+//! [`next_rev`](crate::bucket::Page::next_rev). `order` is valid only if its `rev` equals the page's: every write sets
+//! both, and a version that does not know `order` thus leaves a page without stamps, never with wrong ones. Stamps are
+//! milliseconds since the epoch times 2^20 (see [`stamp`](crate::reading::stamp)); [`stamps`](crate::bucket::stamps)
+//! describes their bytes.
 //!
-//! `_id` is the hour, the sensor's key and the page number. The hour stands first so that new pages
-//! land at one edge of the index and old hours are one range of it; a sensor's range is read
-//! through the index `{sensor: 1, start: 1}`. `ts` is floored to whole milliseconds and `ns`
-//! (0..=999999) is the rest. Integers are Int64 (bookkeeping counts Int32 while they fit), unsigned
-//! values above 2^63-1 Decimal128, floats Double.
+//! `_id` is the hour, the sensor's key and the page number. The hour comes first so that new pages land at one edge of
+//! the index and old hours are one range of it; a sensor's range is read through the index `{sensor: 1, start: 1}`.
+//! `ts` is floored to whole milliseconds and `ns` (0..=999999) is the rest. Integers are Int64 (bookkeeping counts
+//! Int32 while they fit), unsigned values above 2^63-1 Decimal128, floats Double.
 
 mod decode;
 mod encode;
-mod kept;
+mod raw;
 mod registry;
 mod writer;
 
 pub use decode::{check_owner, decode_page, decode_scanned, decode_sensor, document_last, document_rev};
 pub use encode::{SCHEMA_VERSION, append_update, page_document, replace_update, sensor_document, sensor_update};
-pub use kept::{decode_kept, decode_kept_sensor};
+pub use raw::{decode_raw_page, decode_raw_sensor};
 pub use registry::{REGISTRY, decode_registry, registry_document};
-pub use writer::Writer;
+pub use writer::BsonWriter;
 
 use std::fmt::Write;
 
 use crate::reading::Hour;
 use crate::reading::time::write_seconds;
 
-/// A page's `_id`. Hours have four-digit years, so ids sort as times do.
+/// A page's `_id`. Hours have four-digit years, so ids sort by time.
 #[must_use]
 pub fn page_id(sensor: &str, hour: Hour, number: u32) -> String {
     let mut id = String::with_capacity("2026-01-15T14:00:00".len() + sensor.len() + 4);
-    // From seconds: the first hour's start lies before the range of i64 nanoseconds.
+    // From seconds: the first hour starts before the range of i64 nanoseconds.
     write_seconds(&mut id, hour.start_ms().div_euclid(1000));
     id.truncate("2026-01-15T14".len());
     // Writing to a String cannot fail.

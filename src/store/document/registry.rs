@@ -2,23 +2,23 @@
 //!
 //! ```text
 //! { _id: "registry", rev: Int64, floor: Int64,
-//!   logs: [ { opening: "<16 hex>", log: "<16 hex>", folder: "<16 hex>", watermark: Int64, beat: Int64, seen: Date, takenBy: "<16 hex>",
-//!           takenThrough: Int64, host }, … ],
+//!   logs: [ { opening: "<16 hex>", log: "<16 hex>", folder: "<16 hex>", watermark: Int64, beat: Int64, seen: Date,
+//!             takenBy: "<16 hex>", takenThrough: Int64, host }, … ],
 //!   deletions: [ { stamp: Int64, database, statement, from: Int64, to: Int64, done: true }, … ] }
 //! ```
 
 use bson::{Bson, Document, doc};
 
 use crate::bucket::StorageError;
-use crate::bucket::deletions::Remembered;
-use crate::bucket::registry::{Registered, Registry, Taken};
+use crate::bucket::deletions::RememberedDeletion;
+use crate::bucket::registry::{MemberRegistry, Registered, TakenOver};
 
 /// The document's `_id`.
 pub const REGISTRY: &str = "registry";
 
-/// The document, with the rev that its writing makes.
+/// Encodes the registry, with the rev it has once written.
 #[must_use]
-pub fn registry_document(registry: &Registry) -> Document {
+pub fn registry_document(registry: &MemberRegistry) -> Document {
     let log = |log: &Registered| {
         let mut document = doc! {
             "opening": format!("{:016x}", log.opening), "log": format!("{:016x}", log.log),
@@ -26,13 +26,13 @@ pub fn registry_document(registry: &Registry) -> Document {
             "watermark": long(log.watermark), "beat": long(log.beat),
             "seen": bson::DateTime::from_millis(long(log.seen_ms)), "host": &log.host,
         };
-        if let Some(Taken { by, through }) = log.taken {
+        if let Some(TakenOver { by, through }) = log.taken {
             document.insert("takenBy", format!("{by:016x}"));
             document.insert("takenThrough", long(through));
         }
         Bson::from(document)
     };
-    let deletion = |deletion: &Remembered| {
+    let deletion = |deletion: &RememberedDeletion| {
         let mut document = doc! {
             "stamp": long(deletion.stamp), "database": &deletion.database,
             "from": deletion.range.start, "to": deletion.range.end,
@@ -56,16 +56,16 @@ fn long(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// The registry of a document.
+/// Decodes the registry.
 ///
 /// # Errors
-/// [`StorageError::Unreadable`]
-pub fn decode_registry(document: &Document) -> Result<Registry, StorageError> {
-    let detail = || "it is not as this program writes it".to_owned();
+/// [`StorageError::Unreadable`] if a field is missing or has another type than this program writes.
+pub fn decode_registry(document: &Document) -> Result<MemberRegistry, StorageError> {
+    let detail = || "a field is missing or has an unexpected type".to_owned();
     decode(document).ok_or_else(|| StorageError::Unreadable { id: REGISTRY.to_owned(), detail: detail() })
 }
 
-fn decode(document: &Document) -> Option<Registry> {
+fn decode(document: &Document) -> Option<MemberRegistry> {
     let whole = |document: &Document, name: &str| u64::try_from(document.get_i64(name).ok()?).ok();
     let id = |document: &Document, name: &str| u64::from_str_radix(document.get_str(name).ok()?, 16).ok();
     let log = |log: &Bson| {
@@ -77,13 +77,14 @@ fn decode(document: &Document) -> Option<Registry> {
             watermark: whole(log, "watermark")?,
             beat: whole(log, "beat")?,
             seen_ms: u64::try_from(log.get_datetime("seen").ok()?.timestamp_millis()).ok()?,
-            taken: id(log, "takenBy").map(|by| Taken { by, through: whole(log, "takenThrough").unwrap_or_default() }),
+            taken: id(log, "takenBy")
+                .map(|by| TakenOver { by, through: whole(log, "takenThrough").unwrap_or_default() }),
             host: log.get_str("host").unwrap_or_default().to_owned(),
         })
     };
     let deletion = |deletion: &Bson| {
         let deletion = deletion.as_document()?;
-        Some(Remembered {
+        Some(RememberedDeletion {
             stamp: whole(deletion, "stamp")?,
             database: deletion.get_str("database").ok()?.to_owned(),
             statement: deletion.get_str("statement").ok().map(str::to_owned),
@@ -91,7 +92,7 @@ fn decode(document: &Document) -> Option<Registry> {
             done: deletion.get_bool("done").unwrap_or_default(),
         })
     };
-    Some(Registry {
+    Some(MemberRegistry {
         rev: whole(document, "rev")?,
         floor: whole(document, "floor")?,
         logs: document.get_array("logs").ok()?.iter().map(log).collect::<Option<_>>()?,

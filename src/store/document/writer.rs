@@ -1,20 +1,20 @@
-//! BSON written straight into bytes (bsonspec.org, version 1.1). Building documents out of
-//! `doc!` values costs about twelve times as much.
+//! Writes BSON straight into bytes (bsonspec.org, version 1.1). Building documents out of `doc!` values costs about
+//! twelve times as much.
 
 use crate::reading::Value;
 
-/// A BSON document being written. Keys must not hold NUL; [`crate::store::names::key`] sees to it.
+/// A BSON document being written. Keys must not hold NUL; [`crate::store::names::key`] escapes it.
 #[derive(Debug, Default)]
-pub struct Writer {
+pub struct BsonWriter {
     bytes: Vec<u8>,
-    /// Where the documents and arrays still open begin.
+    /// Offsets at which the documents and arrays still open begin.
     open: Vec<usize>,
 }
 
-/// The exponent part of a Decimal128 with exponent 0 (IEEE 754-2008 BID: bias 6176).
+/// The upper half of a Decimal128 with exponent 0 (IEEE 754-2008 BID: bias 6176).
 pub(super) const DECIMAL_HIGH: u64 = 0x3040_0000_0000_0000;
 
-impl Writer {
+impl BsonWriter {
     /// A writer with the top-level document begun.
     #[must_use]
     pub fn document(capacity: usize) -> Self {
@@ -23,7 +23,7 @@ impl Writer {
         writer
     }
 
-    /// The finished bytes.
+    /// Ends the top-level document and returns the bytes.
     #[must_use]
     pub fn finish(mut self) -> Vec<u8> {
         self.end();
@@ -31,7 +31,7 @@ impl Writer {
         self.bytes
     }
 
-    /// How many bytes so far; never none, since a document is begun.
+    /// Bytes so far; at least 4, the length of the top-level document.
     #[must_use]
     pub fn written(&self) -> usize {
         self.bytes.len()
@@ -48,13 +48,11 @@ impl Writer {
         self.bytes.push(0);
     }
 
-    /// Begins a document.
     pub fn begin(&mut self, key: &str) {
         self.element(0x03, key);
         self.open();
     }
 
-    /// Begins an array.
     pub fn begin_array(&mut self, key: &str) {
         self.element(0x04, key);
         self.open();
@@ -88,19 +86,17 @@ impl Writer {
         }
     }
 
-    /// A finished document as a field.
+    /// Adds a finished document as a field.
     pub fn raw(&mut self, key: &str, document: &[u8]) {
         self.element(0x03, key);
         self.bytes.extend_from_slice(document);
     }
 
-    /// A Double.
     pub fn float(&mut self, key: &str, value: f64) {
         self.element(0x01, key);
         self.bytes.extend_from_slice(&value.to_le_bytes());
     }
 
-    /// A string.
     pub fn text(&mut self, key: &str, value: &str) {
         self.element(0x02, key);
         let length = u32::try_from(value.len() + 1).unwrap_or(u32::MAX);
@@ -109,7 +105,6 @@ impl Writer {
         self.bytes.push(0);
     }
 
-    /// A boolean.
     pub fn boolean(&mut self, key: &str, value: bool) {
         self.element(0x08, key);
         self.bytes.push(u8::from(value));
@@ -121,13 +116,13 @@ impl Writer {
         self.bytes.extend_from_slice(&millis.to_le_bytes());
     }
 
-    /// An Int64.
+    /// Adds an Int64.
     pub fn long(&mut self, key: &str, value: i64) {
         self.element(0x12, key);
         self.bytes.extend_from_slice(&value.to_le_bytes());
     }
 
-    /// Bytes of no particular kind.
+    /// Adds binary data of the generic subtype.
     pub fn binary(&mut self, key: &str, bytes: &[u8]) {
         self.element(0x05, key);
         self.bytes.extend_from_slice(&u32::try_from(bytes.len()).unwrap_or(u32::MAX).to_le_bytes());
@@ -135,7 +130,7 @@ impl Writer {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// A bookkeeping number: Int32 while it fits, which is what people like to read in `mongosh`.
+    /// Adds a bookkeeping number: Int32 while it fits, which is easier to read in `mongosh`.
     pub fn count(&mut self, key: &str, value: u64) {
         match i32::try_from(value) {
             Ok(small) => {
@@ -146,14 +141,13 @@ impl Writer {
         }
     }
 
-    /// A Decimal128 that is a whole number.
+    /// Adds a whole number as a Decimal128.
     pub fn decimal(&mut self, key: &str, value: u64) {
         self.element(0x13, key);
         self.bytes.extend_from_slice(&value.to_le_bytes());
         self.bytes.extend_from_slice(&DECIMAL_HIGH.to_le_bytes());
     }
 
-    /// A field's value.
     pub fn value(&mut self, key: &str, value: &Value) {
         match value {
             Value::Float(v) => self.float(key, *v),

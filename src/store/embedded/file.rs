@@ -1,5 +1,5 @@
-//! The redb file: opened, opened again after a failure, closed; and what its failures mean to
-//! whoever asked. Knows nothing of what the tables hold.
+//! The redb file: opens it, reopens it after a failure, closes it, and maps its failures to storage errors. Knows
+//! nothing of the tables' contents.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -8,13 +8,16 @@ use redb::{Database, DatabaseError};
 
 use crate::bucket::StorageError;
 
-/// How the file is opened again after a failure.
+/// Name of the file in the folder.
+pub const FILE_NAME: &str = "hourglass.redb";
+
+/// Reopens the file after a failure.
 pub(super) type Opener = Box<dyn Fn() -> Result<Database, DatabaseError> + Send + Sync>;
 
-/// The one handle on the file.
+/// The only handle on the file.
 ///
-/// After an I/O error, a full disk for one, redb refuses everything until the file is closed and
-/// opened again. That happens here at the next use, so that the store resumes alone.
+/// After an I/O error, such as a full disk, redb refuses everything until the file is closed and reopened. The next use
+/// reopens it, so the store recovers by itself.
 pub(super) struct DatabaseFile {
     slot: RwLock<Slot>,
     reopen: Opener,
@@ -23,7 +26,7 @@ pub(super) struct DatabaseFile {
 enum Slot {
     Open {
         database: Database,
-        /// How many times the file was opened before.
+        /// How many times the file was reopened.
         generation: u64,
     },
     Failed {
@@ -33,16 +36,16 @@ enum Slot {
     Closed,
 }
 
-/// Why a piece of work on the file came to nothing.
+/// Why work on the file failed.
 #[derive(Debug)]
-pub(super) enum Failure {
+pub(super) enum FileFailure {
     /// redb failed before the commit: nothing was written.
     Before(redb::Error),
-    /// The commit failed. By redb's word it is wholly in the file or not at all; which, it cannot tell.
+    /// The commit failed. According to redb it is applied wholly or not at all; redb cannot tell which.
     Commit(redb::CommitError),
-    /// redb panicked, as it may over a damaged file.
+    /// redb panicked, which can happen with a damaged file.
     Panicked,
-    /// One document is damaged or not known to this program; the file as such is fine.
+    /// One document is damaged or of an unknown version; the file itself is fine.
     Document(StorageError),
 }
 
@@ -51,13 +54,13 @@ impl DatabaseFile {
         Self { slot: RwLock::new(Slot::Open { database, generation: 0 }), reopen }
     }
 
-    /// Does a piece of work on the open file, which stays open meanwhile. Blocks.
-    pub(super) fn run<T>(&self, work: impl FnOnce(&Database) -> Result<T, Failure>) -> Result<T, StorageError> {
+    /// Runs work on the open file, which stays open meanwhile. Blocks.
+    pub(super) fn run<T>(&self, work: impl FnOnce(&Database) -> Result<T, FileFailure>) -> Result<T, StorageError> {
         let (result, generation) = {
             let slot = self.opened()?;
             let Slot::Open { database, generation } = &*slot else { return Err(closed()) };
-            // The transactions of a work that panics roll back as they are dropped.
-            let result = catch_unwind(AssertUnwindSafe(|| work(database))).unwrap_or(Err(Failure::Panicked));
+            // Transactions of work that panics are dropped, which rolls them back.
+            let result = catch_unwind(AssertUnwindSafe(|| work(database))).unwrap_or(Err(FileFailure::Panicked));
             (result, *generation)
         };
         result.map_err(|failure| {
@@ -70,12 +73,12 @@ impl DatabaseFile {
         })
     }
 
-    /// Closes the file for good. Blocks until all work on it is done.
+    /// Closes the file for good. Blocks until all work on it has ended.
     pub(super) fn close(&self) {
         *self.write() = Slot::Closed;
     }
 
-    /// A look at the slot that keeps it from changing; the file is open, or opened again for it.
+    /// A read lock on the slot with the file open, reopened if necessary.
     fn opened(&self) -> Result<RwLockReadGuard<'_, Slot>, StorageError> {
         loop {
             let slot = self.slot.read().unwrap_or_else(PoisonError::into_inner);
@@ -87,13 +90,13 @@ impl DatabaseFile {
             drop(slot);
             let mut slot = self.write();
             if let Slot::Failed { why, generation } = &*slot {
-                let again = |e| unavailable(format!("{why}; opening the file again: {e}"));
+                let again = |e| unavailable(format!("{why}; reopening the file failed: {e}"));
                 *slot = Slot::Open { database: (self.reopen)().map_err(again)?, generation: generation + 1 };
             }
         }
     }
 
-    /// Closes the file until its next use, unless somebody did so since that generation was seen.
+    /// Closes the file until its next use, unless it was closed since generation `seen`.
     fn give_up(&self, seen: u64, why: String) {
         let mut slot = self.write();
         if matches!(&*slot, Slot::Open { generation, .. } if *generation == seen) {
@@ -106,8 +109,8 @@ impl DatabaseFile {
     }
 }
 
-impl Failure {
-    /// Whether redb refuses to go on until the file is opened again.
+impl FileFailure {
+    /// Whether redb refuses all further work until the file is reopened.
     fn is_fatal(&self) -> bool {
         match self {
             Self::Commit(_) | Self::Panicked => true,
@@ -120,44 +123,44 @@ impl Failure {
     }
 }
 
-impl From<Failure> for StorageError {
-    fn from(failure: Failure) -> Self {
+impl From<FileFailure> for StorageError {
+    fn from(failure: FileFailure) -> Self {
         match failure {
-            Failure::Before(redb::Error::Corrupted(detail)) => Self::Unreadable { id: super::FILE_NAME.into(), detail },
-            Failure::Before(error @ redb::Error::ValueTooLarge(_)) => Self::Refused { detail: error.to_string() },
-            Failure::Before(error) => unavailable(error.to_string()),
-            Failure::Commit(error) => Self::Unknown { detail: format!("the commit failed: {error}") },
-            Failure::Panicked => Self::Unknown { detail: "redb panicked".into() },
-            Failure::Document(error) => error,
+            FileFailure::Before(redb::Error::Corrupted(detail)) => Self::Unreadable { id: FILE_NAME.into(), detail },
+            FileFailure::Before(error @ redb::Error::ValueTooLarge(_)) => Self::Refused { detail: error.to_string() },
+            FileFailure::Before(error) => unavailable(error.to_string()),
+            FileFailure::Commit(error) => Self::Unknown { detail: format!("the commit failed: {error}") },
+            FileFailure::Panicked => Self::Unknown { detail: "redb panicked; the file may be damaged".into() },
+            FileFailure::Document(error) => error,
         }
     }
 }
 
-impl From<StorageError> for Failure {
+impl From<StorageError> for FileFailure {
     fn from(error: StorageError) -> Self {
         Self::Document(error)
     }
 }
 
-impl From<redb::CommitError> for Failure {
+impl From<redb::CommitError> for FileFailure {
     fn from(error: redb::CommitError) -> Self {
         Self::Commit(error)
     }
 }
 
-impl From<redb::StorageError> for Failure {
+impl From<redb::StorageError> for FileFailure {
     fn from(error: redb::StorageError) -> Self {
         Self::Before(error.into())
     }
 }
 
-impl From<redb::TableError> for Failure {
+impl From<redb::TableError> for FileFailure {
     fn from(error: redb::TableError) -> Self {
         Self::Before(error.into())
     }
 }
 
-impl From<redb::TransactionError> for Failure {
+impl From<redb::TransactionError> for FileFailure {
     fn from(error: redb::TransactionError) -> Self {
         Self::Before(error.into())
     }

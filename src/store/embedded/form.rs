@@ -1,19 +1,23 @@
-//! The two forms in which the file has a page: packed, as all are written now, and as a BSON document, as all were before
-//! and as those still are that the packed form has no room for. Nothing in the bytes is trusted.
+//! Page encoding of the embedded store, in two forms: packed, the form of all new pages, and BSON documents, the form
+//! of old pages and of pages too large for the packed form. The bytes are not trusted.
 //!
 //! ```text
-//! value  := document 0  |  packed 1 (without rests and order, an older program wrote it)  |  packed 2     a document's own last byte is its 0
-//! packed := rev:varint marks:u8 (1 closed | 2 has overflow)  count:varint first:zigzag last:zigzag (ms behind the hour's start)
+//! value  := document 0  |  packed 1 (from an older program, without rests and order)  |  packed 2
+//!           (the 0 is the last byte that every BSON document has)
+//! packed := rev:varint marks:u8 (1 closed | 2 has overflow)  count:varint
+//!           first:zigzag last:zigzag (ms after the hour's start)
 //!           sensor names summaries applied order readings
-//! order  := floor:varint first:varint last:varint (both behind the floor)  length:varint stamps
+//! order  := floor:varint first:varint last:varint (both relative to the floor)  length:varint stamps
 //! sensor    := tags:varint length:varint…            of measurement, names and values, as parts of the sensor's key
 //! names     := count:varint text…                    summaries := count:varint (name:varint count:varint cells rest)…
 //! applied   := count:varint (text sequence:varint)…  text      := length:varint bytes
-//! readings, cells: as `bucket::columns` has them; stamps: as `bucket::stamps` has them; the cells of a summary are min, max, first, last and sum
-//! rest      := where the sum is a float, what rounding left of it; else nothing. As `rest` has it.
+//! readings, cells: see `bucket::columns`; stamps: see `bucket::stamps`
+//! the cells of a summary are min, max, first, last and sum
+//! rest      := if the sum is a float, the remainder that rounding left, see `rest`; else nothing
 //! ```
 //!
-//! Which page it is stands in its key alone, which the checksum covers. The mean is what sum and count say.
+//! The page's sensor, hour and number are in its key only, which the checksum covers. The mean is computed from sum and
+//! count.
 
 mod rest;
 
@@ -22,10 +26,10 @@ use std::sync::Arc;
 use bson::RawDocument;
 
 use self::rest::{put_rest, take_rest};
-use crate::bucket::columns::{Bytes, CELLS_MAX, Damage, put_cells, take_cells, unpack};
-use crate::bucket::exact::Rest;
-use crate::bucket::kept::KeptPage;
-use crate::bucket::stamps::Order;
+use crate::bucket::columns::{CELLS_MAX, ColumnsDamage, PackedBytes, put_cells, take_cells, unpack};
+use crate::bucket::exact::SumRest;
+use crate::bucket::raw::RawPage;
+use crate::bucket::stamps::StampOrder;
 use crate::bucket::store::{BucketId, Projection, ScannedPage};
 use crate::bucket::summary::Figures;
 use crate::bucket::{Page, Reading, Readings, StorageError, StoredPage, Summary};
@@ -34,23 +38,23 @@ use crate::reading::time::MILLI_NS;
 use crate::reading::varint::{put_varint, unzigzag, zigzag};
 use crate::reading::{Hour, Sensor, Stamp, Value};
 use crate::store::document::{
-    decode_kept, decode_page, decode_scanned, document_last, document_rev, page_document, page_id,
+    decode_page, decode_raw_page, decode_scanned, document_last, document_rev, page_document, page_id,
 };
 
-/// The last byte of a BSON document, and thus of a page that is one.
+/// Last byte of a page in the form of a BSON document.
 const DOCUMENT: u8 = 0;
-/// The last byte of a packed page as it was written before there were stamps and rests.
+/// Last byte of a packed page from before stamps and rests existed.
 const UNSTAMPED: u8 = 1;
-/// The last byte of a packed page.
+/// Last byte of a packed page.
 const PACKED: u8 = 2;
 
 const CLOSED: u8 = 1;
 const HAS_OVERFLOW: u8 = 2;
 
-/// Room for what a packed page says besides its readings.
+/// Estimated bytes of a packed page without its readings.
 const HEAD_BYTES: usize = 256;
 
-/// Which page a key names.
+/// The page that a key names.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PageKey<'a> {
     pub(super) sensor: &'a str,
@@ -58,27 +62,27 @@ pub(super) struct PageKey<'a> {
     pub(super) number: u32,
 }
 
-/// Why packed bytes are no page.
+/// Why packed bytes are not a valid page.
 #[derive(Debug, thiserror::Error)]
 enum NoPage {
     #[error(transparent)]
-    Damage(#[from] Damage),
+    Damage(#[from] ColumnsDamage),
     #[error(transparent)]
     NoSet(#[from] crate::bucket::readings::NoSet),
-    #[error("the field number {0} has no name")]
+    #[error("field number {0} has no name")]
     Name(u64),
-    #[error("its sensor's parts are not those of its key")]
+    #[error("the part lengths of its sensor do not fit its key")]
     Parts,
     #[error("it has no readings")]
     Readings,
     #[error("its sensor has the tag {0} twice")]
     Tag(String),
-    #[error("it is of form {0}, this program knows {DOCUMENT} to {PACKED}")]
+    #[error("it has form {0}, this program knows {DOCUMENT} to {PACKED}")]
     Form(u8),
 }
 
-/// What stands before the readings of a packed page.
-struct Head<'a> {
+/// The part of a packed page before its readings.
+struct PackedHead<'a> {
     rev: u64,
     marks: u8,
     count: u64,
@@ -88,12 +92,12 @@ struct Head<'a> {
     names: Vec<Arc<str>>,
     summaries: Vec<(Arc<str>, Figures)>,
     applied: Vec<(Arc<str>, u64)>,
-    /// Nothing in the form without stamps.
-    order: Option<Order<'a>>,
+    /// `None` in the form without stamps.
+    order: Option<StampOrder<'a>>,
     readings: &'a [u8],
 }
 
-/// A page as it is stored, with the rev that its writing makes.
+/// Encodes a page, with the rev it has once written.
 pub(super) fn encode(id: &BucketId, page: &Page) -> Vec<u8> {
     if page.readings.cells_in_all() > CELLS_MAX {
         return page_document(id, page);
@@ -161,28 +165,28 @@ fn put_text(out: &mut Vec<u8>, text: &str) {
     out.extend_from_slice(text.as_bytes());
 }
 
-/// The rev of a stored page, whatever else is in it.
+/// The rev of a stored page. Reads nothing else of a packed page.
 pub(super) fn rev(bytes: &[u8], id: impl Fn() -> String) -> Result<u64, StorageError> {
     match form(bytes, &id)? {
         Form::Document(document) => document_rev(document),
-        Form::Packed(bytes, _) => Bytes::new(bytes).varint().map_err(|e| unreadable(id(), e.into())),
+        Form::Packed(bytes, _) => PackedBytes::new(bytes).varint().map_err(|e| unreadable(id(), e.into())),
     }
 }
 
-/// The greatest stamp of a stored page; a page without stamps is older than all.
+/// The greatest stamp of a stored page; [`SETTLED`] for a page without stamps.
 pub(super) fn last(bytes: &[u8], id: impl Fn() -> String) -> Result<Stamp, StorageError> {
     match form(bytes, &id)? {
         Form::Document(document) => document_last(document),
-        Form::Packed(bytes, form) => Head::read(bytes, form)
+        Form::Packed(bytes, form) => PackedHead::read(bytes, form)
             .map(|head| head.order.map_or(SETTLED, |order| order.last))
             .map_err(|e| unreadable(id(), e)),
     }
 }
 
-/// A page with its readings; summaries are made anew from them.
+/// Decodes a page with its readings; summaries are computed again from them.
 pub(super) fn decode(bytes: &[u8], key: PageKey<'_>) -> Result<StoredPage, StorageError> {
     let read = |bytes, form| {
-        let head = Head::read(bytes, form)?;
+        let head = PackedHead::read(bytes, form)?;
         Ok(StoredPage {
             number: key.number,
             rev: head.rev,
@@ -199,15 +203,15 @@ pub(super) fn decode(bytes: &[u8], key: PageKey<'_>) -> Result<StoredPage, Stora
     }
 }
 
-/// What a query wants of a page. A summary of an older program's is made anew from the readings where its sums are not
-/// exact.
+/// Decodes the parts of a page that a query wants. If an older program's summary has inexact sums, it is computed again
+/// from the readings.
 pub(super) fn decode_for_scan(
     bytes: &[u8],
     key: PageKey<'_>,
     projection: &Projection,
 ) -> Result<ScannedPage, StorageError> {
     let read = |bytes, form| {
-        let head = Head::read(bytes, form)?;
+        let head = PackedHead::read(bytes, form)?;
         let of_figures = |(name, figures): &(Arc<str>, Figures)| Some((name.clone(), Summary::of_figures(figures)?));
         let (hour, number, oldest) = (key.hour, key.number, head.order.as_ref().map_or(SETTLED, |order| order.oldest));
         let wanted = head.summaries.iter().filter(|(name, _)| projection.has(name));
@@ -225,17 +229,17 @@ pub(super) fn decode_for_scan(
     }
 }
 
-/// A page for whoever checks it.
-pub(super) fn decode_for_walk(bytes: &[u8], key: PageKey<'_>) -> Result<KeptPage, StorageError> {
+/// Decodes a page for checks, every field as it is stored.
+pub(super) fn decode_for_walk(bytes: &[u8], key: PageKey<'_>) -> Result<RawPage, StorageError> {
     let id = key.id();
     match form(bytes, &|| id.clone())? {
-        Form::Document(document) => decode_kept(document, &id, None),
+        Form::Document(document) => decode_raw_page(document, &id, None),
         Form::Packed(bytes, form) => kept((bytes, form), key, &id).map_err(|e| unreadable(id, e)),
     }
 }
 
-fn kept((bytes, form): (&[u8], u8), key: PageKey<'_>, id: &str) -> Result<KeptPage, NoPage> {
-    let head = Head::read(bytes, form)?;
+fn kept((bytes, form): (&[u8], u8), key: PageKey<'_>, id: &str) -> Result<RawPage, NoPage> {
+    let head = PackedHead::read(bytes, form)?;
     let (times, columns) = unpack(head.readings, head.names.len())?;
     let fields = |index: usize| {
         let cells = head.names.iter().zip(&columns);
@@ -243,10 +247,10 @@ fn kept((bytes, form): (&[u8], u8), key: PageKey<'_>, id: &str) -> Result<KeptPa
     };
     let readings = times.iter().enumerate().map(|(index, time)| Reading { time: *time, fields: fields(index) });
     let start_ms = key.hour.start_ms();
-    Ok(KeptPage {
+    Ok(RawPage {
         key: id.to_owned(),
         in_overflow: None,
-        // Which page it is stands in its key and nowhere else.
+        // A packed page has no id of its own; its key names it.
         id: id.to_owned(),
         own_id: id.to_owned(),
         sensor_key: key.sensor.into(),
@@ -262,14 +266,14 @@ fn kept((bytes, form): (&[u8], u8), key: PageKey<'_>, id: &str) -> Result<KeptPa
         last_ms: Some(start_ms.saturating_add(head.last_ms)),
         readings: readings.collect(),
         summary: head.summaries.into_iter().map(|(name, figures)| (name, Some(figures))).collect(),
-        order: Ok(head.order.map(Order::into_owned)),
+        order: Ok(head.order.map(StampOrder::into_owned)),
         applied: head.applied,
     })
 }
 
 enum Form<'a> {
     Document(&'a RawDocument),
-    /// With the form's number.
+    /// The bytes without the form's number, and that number.
     Packed(&'a [u8], u8),
 }
 
@@ -281,7 +285,7 @@ fn form<'a>(bytes: &'a [u8], id: &impl Fn() -> String) -> Result<Form<'a>, Stora
         }
         Some((form @ &(UNSTAMPED | PACKED), packed)) => Ok(Form::Packed(packed, *form)),
         Some((other, _)) => Err(unreadable(id(), NoPage::Form(*other))),
-        None => Err(unreadable(id(), Damage::Cut { at: 0, len: 0 }.into())),
+        None => Err(unreadable(id(), ColumnsDamage::Cut { at: 0, len: 0 }.into())),
     }
 }
 
@@ -290,23 +294,22 @@ fn unreadable(id: String, why: NoPage) -> StorageError {
 }
 
 impl PageKey<'_> {
-    /// The page's id.
     pub(super) fn id(&self) -> String {
         page_id(self.sensor, self.hour, self.number)
     }
 }
 
-impl<'a> Head<'a> {
+impl<'a> PackedHead<'a> {
     fn read(bytes: &'a [u8], form: u8) -> Result<Self, NoPage> {
-        let mut bytes = Bytes::new(bytes);
+        let mut bytes = PackedBytes::new(bytes);
         let (rev, marks, count) = (bytes.varint()?, bytes.byte()?, bytes.varint()?);
         if marks > CLOSED | HAS_OVERFLOW {
-            return Err(Damage::Unknown { what: "its marks", found: u64::from(marks) }.into());
+            return Err(ColumnsDamage::Unknown { what: "its marks", found: u64::from(marks) }.into());
         }
         let (first_ms, last_ms) = (unzigzag(bytes.varint()?), unzigzag(bytes.varint()?));
         let tags = bytes.varint()?;
         let mut parts = vec![bytes.varint()?];
-        // Whatever the number says, every turn takes bytes.
+        // A huge count does no harm: every iteration consumes bytes.
         for _ in 0..tags {
             parts.extend([bytes.varint()?, bytes.varint()?]);
         }
@@ -352,25 +355,25 @@ impl<'a> Head<'a> {
     }
 }
 
-fn order<'a>(bytes: &mut Bytes<'a>) -> Result<Order<'a>, NoPage> {
+fn order<'a>(bytes: &mut PackedBytes<'a>) -> Result<StampOrder<'a>, NoPage> {
     let floor = bytes.varint()?;
     let (oldest, last) = (floor.saturating_add(bytes.varint()?), floor.saturating_add(bytes.varint()?));
     let length = usize::try_from(bytes.varint()?).unwrap_or(usize::MAX);
-    Ok(Order { floor, oldest, last, stamps: bytes.take(length)?.into() })
+    Ok(StampOrder { floor, oldest, last, stamps: bytes.take(length)?.into() })
 }
 
-fn summary(bytes: &mut Bytes<'_>, has_rests: bool, names: &[Arc<str>]) -> Result<(Arc<str>, Figures), NoPage> {
+fn summary(bytes: &mut PackedBytes<'_>, has_rests: bool, names: &[Arc<str>]) -> Result<(Arc<str>, Figures), NoPage> {
     let number = bytes.varint()?;
     let name = usize::try_from(number).ok().and_then(|number| names.get(number)).ok_or(NoPage::Name(number))?;
     let count = bytes.varint()?;
     let cells: Option<Vec<Value>> = take_cells(bytes, 5)?.into_iter().collect();
-    let missing = Damage::Unknown { what: "a figure of a summary", found: 0 };
+    let missing = ColumnsDamage::Unknown { what: "a figure of a summary", found: 0 };
     let cells: [Value; 5] = cells.and_then(|cells| cells.try_into().ok()).ok_or(missing)?;
     let [min, max, first, last, sum] = cells;
     let rest = match &sum {
         Value::Float(_) if !has_rests => None,
         Value::Float(sum) => Some(take_rest(bytes, *sum)?),
-        _ => Some(Rest::default()),
+        _ => Some(SumRest::default()),
     };
     Ok((name.clone(), Figures::with_mean(count, [min, max, first, last], sum, rest)))
 }

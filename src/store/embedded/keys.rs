@@ -1,26 +1,26 @@
-//! The keys of the embedded store's tables: bytes that sort as (database, hour, sensor, page)
-//! and (database, sensor) do. Knows nothing of redb.
+//! Keys of the embedded store's tables: bytes that sort in the order (database, hour, sensor, page) and (database,
+//! sensor). Knows nothing of redb.
 //!
 //! ```text
 //! page:   text(database) hour text(sensor) number        hour: i64, sign flipped, big-endian; number: u32, big-endian
-//! sensor: text(database) sensor                          sensor: UTF-8 as it is
+//! sensor: text(database) sensor                          sensor: plain UTF-8
 //! text:   the UTF-8 bytes, 00 written as 00 FF, and 00 00 at the end
 //! ```
 //!
-//! `text` keeps the order of the names, and no text begins with another one. The hour stands before
-//! the sensor because a flush then writes neighbours: 1.5 bytes on the disk for each byte of page
-//! against 5.4 the other way round.
+//! `text` keeps the order of the names, and no encoded text is a prefix of another. The hour precedes the sensor so
+//! that a flush writes neighbouring keys: 1.5 bytes are written to the disk per byte of page, against 5.4 the other way
+//! round.
 
 use std::ops::Range;
 
 use crate::reading::Hour;
 
-/// The end of a text; after it only [`ESCAPED`] could have come.
+/// End of a text: a 00 within a text is followed by [`ESCAPED`] instead.
 const END: [u8; 2] = [0, 0];
 /// The second byte of a NUL within a text.
 const ESCAPED: u8 = 0xFF;
 
-/// A database's part of the page or of the sensor keys, which all begin with it.
+/// The prefix that a database's page keys and sensor keys share.
 #[derive(Debug, Clone)]
 pub(super) struct Keys {
     prefix: Vec<u8>,
@@ -34,21 +34,20 @@ impl Keys {
         Self { prefix }
     }
 
-    /// The key of a page.
     pub(super) fn page(&self, hour: Hour, sensor: &str, number: u32) -> Vec<u8> {
         let mut key = self.bucket(hour, sensor);
         key.extend_from_slice(&number.to_be_bytes());
         key
     }
 
-    /// What the keys of a bucket's pages begin with, and no others.
+    /// The prefix of the keys of a bucket's pages, and of no others.
     pub(super) fn bucket(&self, hour: Hour, sensor: &str) -> Vec<u8> {
         let mut key = self.hour(hour);
         put_text(&mut key, sensor);
         key
     }
 
-    /// The key before every page of this hour and after every page of the hours before it.
+    /// A key that sorts before every page of this hour and after every page of earlier hours.
     pub(super) fn hour(&self, hour: Hour) -> Vec<u8> {
         let mut key = Vec::with_capacity(self.prefix.len() + 128);
         key.extend_from_slice(&self.prefix);
@@ -62,7 +61,7 @@ impl Keys {
         Some(Hour(i64::from_be_bytes(*hour) ^ i64::MIN))
     }
 
-    /// The hour, the sensor and the number of a page key of this database.
+    /// The hour, sensor and number of a page key of this database.
     pub(super) fn page_of(&self, key: &[u8]) -> Option<(Hour, String, u32)> {
         let hour = self.hour_of(key)?;
         let (text, number) = key.get(self.prefix.len() + size_of::<i64>()..)?.split_last_chunk::<4>()?;
@@ -79,12 +78,12 @@ impl Keys {
         std::str::from_utf8(&key[text_end(key)?..]).ok()
     }
 
-    /// What the keys of all pages of a bucket begin with, from one of them.
+    /// The prefix of the keys of a bucket's pages, from one of these keys.
     pub(super) fn bucket_of(key: &[u8]) -> &[u8] {
         &key[..key.len().saturating_sub(size_of::<u32>())]
     }
 
-    /// The key of a sensor; also the key before every later one.
+    /// The key of a sensor; it sorts before the keys of later sensors.
     pub(super) fn sensor(&self, sensor: &str) -> Vec<u8> {
         let mut key = self.prefix.clone();
         key.extend_from_slice(sensor.as_bytes());
@@ -96,10 +95,10 @@ impl Keys {
         std::str::from_utf8(key.strip_prefix(&*self.prefix)?).ok()
     }
 
-    /// All keys of this database.
+    /// The range of all keys of this database.
     pub(super) fn all(&self) -> Range<Vec<u8>> {
         let mut end = self.prefix.clone();
-        // No text goes on with this byte after a 00, so it ends whatever begins with the prefix.
+        // The byte after a 00 is 00 or FF, never 01, so this sorts behind everything with the prefix.
         if let Some(last) = end.last_mut() {
             *last = 1;
         }
@@ -117,7 +116,7 @@ fn put_text(key: &mut Vec<u8>, text: &str) {
     key.extend_from_slice(&END);
 }
 
-/// Where the text ends that the key begins with.
+/// End offset of the text at the front of the key.
 fn text_end(key: &[u8]) -> Option<usize> {
     let mut at = 0;
     loop {
@@ -130,7 +129,7 @@ fn text_end(key: &[u8]) -> Option<usize> {
     }
 }
 
-/// The text that these bytes are, with its end.
+/// Decodes a text, including its end marker.
 fn take_text(bytes: &[u8]) -> Option<String> {
     let mut rest = bytes.strip_suffix(&END)?;
     let mut text = Vec::with_capacity(rest.len());

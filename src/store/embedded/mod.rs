@@ -1,5 +1,5 @@
-//! The embedded store: sensors' documents as in MongoDB, and pages in a form of its own, in one redb file in a folder
-//! of its own. For one machine and one process. Knows keys, forms, tables and the file; nothing of MongoDB.
+//! The embedded store: sensor documents as in MongoDB, and pages in a packed form, in one redb file in its own folder.
+//! For one machine and one process. Knows keys, forms, tables and the file; nothing of MongoDB.
 
 mod file;
 mod form;
@@ -23,29 +23,28 @@ use redb::{Database, DatabaseError};
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 
-use self::file::{DatabaseFile, Failure};
+pub use self::file::FILE_NAME;
+
+use self::file::{DatabaseFile, FileFailure};
 use self::keys::Keys;
-use crate::bucket::kept::{Cursor, KeptBucket, KeptSensor, Walked};
-use crate::bucket::registry::Registry;
+use crate::bucket::raw::{Cursor, RawBucket, RawSensor, Walked};
+use crate::bucket::registry::MemberRegistry;
 use crate::bucket::store::{BucketId, Extent, PageWrite, Projection, Scanned, ScannedPage, SensorFilter, Written};
 use crate::bucket::{SensorDocument, StorageError, Store, StoredPage};
 use crate::reading::{Hour, Stamp};
-use crate::store::Room;
+use crate::store::ScanBudget;
 
-/// The file's name in the folder.
-pub const FILE_NAME: &str = "hourglass.redb";
-
-/// How long a caller waits for the disk. A write goes on behind its back.
+/// How long a caller waits for the disk. A write continues after that.
 const DEADLINE: Duration = Duration::from_secs(30);
-/// How many sensors one thread scans: enough that handing over costs little, few enough that a thousand
-/// sensors keep several cores busy.
+/// Sensors per scanning thread: enough that the cost of handing over is small, few enough that a thousand sensors keep
+/// several cores busy.
 const SCAN_SENSORS: usize = 125;
 
 /// A store in one file.
 pub struct EmbeddedStore {
     path: PathBuf,
     file: Arc<DatabaseFile>,
-    /// Reads at a time: more threads would find no core, and each keeps memory for the next time.
+    /// Limits concurrent reads: more threads would find no core, and each keeps memory for its next use.
     readers: Arc<Semaphore>,
 }
 
@@ -57,13 +56,13 @@ impl fmt::Debug for EmbeddedStore {
 
 /// Why the file could not be opened.
 #[derive(Debug, thiserror::Error)]
-pub enum OpenError {
+pub enum FileOpenError {
     /// The folder cannot be made or synced.
-    #[error("make the data folder {}: {source}", path.display())]
+    #[error("making the data folder {}: {source}", path.display())]
     Folder {
         /// The folder.
         path: PathBuf,
-        /// What the system said.
+        /// What the system reported.
         source: io::Error,
     },
     /// The file is locked.
@@ -83,15 +82,15 @@ pub enum OpenError {
         known: u64,
     },
     /// The system refused to read or write the file.
-    #[error("open {}: {source}", path.display())]
+    #[error("opening {}: {source}", path.display())]
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// What the system reported.
         source: io::Error,
     },
-    /// The file is damaged, or no file of this store.
-    #[error("{} is damaged, or no file of hourglass: {detail}", path.display())]
+    /// The file is damaged, or is not a file of this store.
+    #[error("{} is damaged, or is not a file of hourglass: {detail}", path.display())]
     Unreadable {
         /// The file.
         path: PathBuf,
@@ -101,15 +100,15 @@ pub enum OpenError {
 }
 
 impl EmbeddedStore {
-    /// Opens `hourglass.redb` in this folder, or makes both, with a cache of so many bytes.
-    /// Blocks; a file that was not closed is ready as fast as one that was.
+    /// Opens `hourglass.redb` in this folder, or makes both, with a cache of `cache_bytes`. Blocks. A file that was not
+    /// closed opens as fast as one that was.
     ///
     /// # Errors
-    /// [`OpenError`]
-    pub fn open(folder: &Path, cache_bytes: usize) -> Result<Self, OpenError> {
+    /// [`FileOpenError`]
+    pub fn open(folder: &Path, cache_bytes: usize) -> Result<Self, FileOpenError> {
         let new_folder = !folder.exists();
         let made = std::fs::create_dir_all(folder);
-        made.map_err(|source| OpenError::Folder { path: folder.to_owned(), source })?;
+        made.map_err(|source| FileOpenError::Folder { path: folder.to_owned(), source })?;
         let path = folder.join(FILE_NAME);
         let cached = move || {
             let mut builder = Database::builder();
@@ -122,23 +121,24 @@ impl EmbeddedStore {
         }
         let database = cached().open(&path).map_err(|error| refusal(error, &path))?;
         let file = path.clone();
-        // Not `create`: a file that was taken away meanwhile must not come back empty.
+        // Not `create`: if the file was removed meanwhile, it must not come back empty.
         let store = Self::over(database, Box::new(move || cached().open(&file)), &path)?;
-        // A file whose name is not on the disk is lost in a power cut, whatever was synced into it.
+        // Until the folder is synced, a power cut can lose the file's name, and with it everything synced into the
+        // file.
         let parent = || folder.canonicalize().ok()?.parent().map(Path::to_owned);
         let nameless = new_file.then(|| folder.to_owned()).into_iter().chain(new_folder.then(parent).flatten());
         for folder in nameless {
             let synced = File::open(&folder).and_then(|folder| folder.sync_all());
-            synced.map_err(|source| OpenError::Folder { path: folder, source })?;
+            synced.map_err(|source| FileOpenError::Folder { path: folder, source })?;
         }
         Ok(store)
     }
 
-    /// Makes an empty store, which gets its name when it is whole: of a file that is being made a
-    /// power cut leaves something that nobody can open.
-    fn make(path: &Path, builder: &redb::Builder) -> Result<(), OpenError> {
+    /// Makes an empty store under another name and renames it when it is complete: a power cut during the making leaves
+    /// a file that cannot be opened.
+    fn make(path: &Path, builder: &redb::Builder) -> Result<(), FileOpenError> {
         let unfinished = path.with_extension("redb.new");
-        let failed = |source| OpenError::Io { path: unfinished.clone(), source };
+        let failed = |source| FileOpenError::Io { path: unfinished.clone(), source };
         match std::fs::remove_file(&unfinished) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
             _ => {}
@@ -148,59 +148,58 @@ impl EmbeddedStore {
         drop(Self::over(database, Box::new(move || Database::builder().open(&file)), &unfinished)?);
         match std::fs::hard_link(&unfinished, path) {
             Ok(()) => std::fs::remove_file(&unfinished).map_err(failed),
-            // Somebody else was faster; whoever opens it first has it.
+            // Another process made the file first; whichever opens it first gets the lock.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 std::fs::remove_file(&unfinished).map_err(failed)
             }
-            // Not every file system has links.
+            // Not every file system has hard links.
             Err(_) => std::fs::rename(&unfinished, path).map_err(failed),
         }
     }
 
-    fn over(database: Database, reopen: file::Opener, path: &Path) -> Result<Self, OpenError> {
+    fn over(database: Database, reopen: file::Opener, path: &Path) -> Result<Self, FileOpenError> {
         let file = DatabaseFile::new(database, reopen);
         match file.run(tables::prepare) {
             Ok(Ok(())) => {
                 let cores = std::thread::available_parallelism().map_or(1, usize::from);
                 Ok(Self { path: path.to_owned(), file: Arc::new(file), readers: Arc::new(Semaphore::new(2 * cores)) })
             }
-            Ok(Err(found)) => Err(OpenError::OtherFormat { path: path.to_owned(), found, known: tables::FORMAT }),
+            Ok(Err(found)) => Err(FileOpenError::OtherFormat { path: path.to_owned(), found, known: tables::FORMAT }),
             Err(StorageError::Unreadable { detail, .. }) => {
-                Err(OpenError::Unreadable { path: path.to_owned(), detail })
+                Err(FileOpenError::Unreadable { path: path.to_owned(), detail })
             }
-            Err(other) => Err(OpenError::Io { path: path.to_owned(), source: io::Error::other(other) }),
+            Err(other) => Err(FileOpenError::Io { path: path.to_owned(), source: io::Error::other(other) }),
         }
     }
 
-    /// Does the work where blocking is allowed. It is done to its end even if the caller goes away.
+    /// Runs the work where blocking is allowed. It runs to its end even if the caller stops waiting.
     async fn run<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&Database) -> Result<T, Failure> + Send + 'static,
+        work: impl FnOnce(&Database) -> Result<T, FileFailure> + Send + 'static,
     ) -> Result<T, StorageError> {
         let file = self.file.clone();
         match tokio::time::timeout(DEADLINE, spawn_blocking(move || file.run(work))).await {
             Ok(Ok(result)) => result,
-            // The runtime is going down.
+            // The runtime is shutting down.
             Ok(Err(error)) => Err(StorageError::Unknown { detail: error.to_string() }),
             Err(_) => Err(StorageError::Unknown { detail: format!("the disk did not answer within {DEADLINE:?}") }),
         }
     }
 
-    /// As [`Self::run`], however long it takes: for removals, of which none may be at work any more when what comes
-    /// after them is written.
+    /// As [`Self::run`], without a deadline: for removals, which must have ended before the next write.
     async fn run_to_its_end<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&Database) -> Result<T, Failure> + Send + 'static,
+        work: impl FnOnce(&Database) -> Result<T, FileFailure> + Send + 'static,
     ) -> Result<T, StorageError> {
         let file = self.file.clone();
         let done = spawn_blocking(move || file.run(work)).await;
         done.unwrap_or_else(|error| Err(StorageError::Unknown { detail: error.to_string() }))
     }
 
-    /// As [`Self::run`], for work that writes nothing, so that nothing can be unknown about it.
+    /// As [`Self::run`], for work that writes nothing: its outcome is never unknown.
     async fn read<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&Database) -> Result<T, Failure> + Send + 'static,
+        work: impl FnOnce(&Database) -> Result<T, FileFailure> + Send + 'static,
     ) -> Result<T, StorageError> {
         let reader = self.readers.clone().acquire_owned().await;
         let work = move |database: &Database| {
@@ -217,7 +216,7 @@ impl EmbeddedStore {
     async fn write(
         &self,
         count: usize,
-        work: impl FnOnce(&Database) -> Result<Vec<Written>, Failure> + Send + 'static,
+        work: impl FnOnce(&Database) -> Result<Vec<Written>, FileFailure> + Send + 'static,
     ) -> Vec<Written> {
         match count {
             0 => Vec::new(),
@@ -226,15 +225,15 @@ impl EmbeddedStore {
     }
 }
 
-fn refusal(error: DatabaseError, path: &Path) -> OpenError {
+fn refusal(error: DatabaseError, path: &Path) -> FileOpenError {
     let path = path.to_owned();
     match error {
-        DatabaseError::DatabaseAlreadyOpen => OpenError::InUse { path },
-        // The kind by which redb tells that the bytes are not its own.
+        DatabaseError::DatabaseAlreadyOpen => FileOpenError::InUse { path },
+        // redb reports bytes that are not its own with this kind.
         DatabaseError::Storage(redb::StorageError::Io(source)) if source.kind() != io::ErrorKind::InvalidData => {
-            OpenError::Io { path, source }
+            FileOpenError::Io { path, source }
         }
-        other => OpenError::Unreadable { path, detail: other.to_string() },
+        other => FileOpenError::Unreadable { path, detail: other.to_string() },
     }
 }
 
@@ -271,8 +270,8 @@ impl Store for EmbeddedStore {
         projection: &Projection,
         bytes_max: usize,
     ) -> Result<Option<Vec<Vec<ScannedPage>>>, StorageError> {
-        let room = Room::new(bytes_max);
-        let lots = sensors.chunks(SCAN_SENSORS).map(|lot| {
+        let room = ScanBudget::new(bytes_max);
+        let batches = sensors.chunks(SCAN_SENSORS).map(|lot| {
             let (name, hours, wanted, room) = (database.to_owned(), hours.clone(), projection.clone(), room.clone());
             let lot: Vec<String> = lot.iter().map(|sensor| (*sensor).to_owned()).collect();
             self.read(move |db| {
@@ -281,11 +280,11 @@ impl Store for EmbeddedStore {
                     let (scanned, bytes) = pages::scan(db, &name, sensor, hours.clone(), &wanted, extent)?;
                     Ok(room.take(bytes).then_some(scanned.pages))
                 };
-                lot.iter().map(scan).collect::<Result<Option<Vec<_>>, Failure>>()
+                lot.iter().map(scan).collect::<Result<Option<Vec<_>>, FileFailure>>()
             })
         });
-        let lots = futures_util::future::try_join_all(lots).await?;
-        Ok(lots.into_iter().collect::<Option<Vec<_>>>().map(|lots| lots.into_iter().flatten().collect()))
+        let batches = futures_util::future::try_join_all(batches).await?;
+        Ok(batches.into_iter().collect::<Option<Vec<_>>>().map(|batches| batches.into_iter().flatten().collect()))
     }
 
     async fn scan_back(
@@ -362,11 +361,11 @@ impl Store for EmbeddedStore {
         self.run(move |db| tables::unlist_database(db, &name)).await
     }
 
-    async fn read_registry(&self) -> Result<Registry, StorageError> {
+    async fn read_registry(&self) -> Result<MemberRegistry, StorageError> {
         self.read(tables::read_registry).await
     }
 
-    async fn write_registry(&self, registry: &Registry) -> Written {
+    async fn write_registry(&self, registry: &MemberRegistry) -> Written {
         let registry = registry.clone();
         let written = self.write(1, move |db| tables::write_registry(db, &registry)).await;
         written.into_iter().next().unwrap_or(Written::Conflict)
@@ -377,7 +376,7 @@ impl Store for EmbeddedStore {
         database: &str,
         from: Option<&Cursor>,
         pages_max: usize,
-    ) -> Result<Walked<KeptBucket>, StorageError> {
+    ) -> Result<Walked<RawBucket>, StorageError> {
         let (name, from) = (database.to_owned(), from.cloned());
         self.read(move |db| walk::buckets(db, &name, from.as_ref(), pages_max)).await
     }
@@ -387,7 +386,7 @@ impl Store for EmbeddedStore {
         database: &str,
         from: Option<&Cursor>,
         max: usize,
-    ) -> Result<Walked<KeptSensor>, StorageError> {
+    ) -> Result<Walked<RawSensor>, StorageError> {
         let (name, from) = (database.to_owned(), from.cloned());
         self.read(move |db| walk::sensors(db, &name, from.as_ref(), max)).await
     }
@@ -407,7 +406,7 @@ impl Store for EmbeddedStore {
 
     async fn close(&self) {
         let file = self.file.clone();
-        // Nothing is lost if the runtime is going down: what was confirmed is on the disk already.
+        // Confirmed writes are on the disk already, so nothing is lost if the runtime is shutting down.
         let _ = spawn_blocking(move || file.close()).await;
     }
 }

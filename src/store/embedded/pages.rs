@@ -1,10 +1,10 @@
-//! Pages in the file: groups written, buckets read, a sensor's hours scanned.
+//! Pages in the file: writes groups, reads buckets, scans a sensor's hours.
 
 use std::ops::Range;
 
 use redb::{Database, ReadOnlyTable, ReadableDatabase};
 
-use super::file::Failure;
+use super::file::FileFailure;
 use super::form::{self, PageKey};
 use super::keys::Keys;
 use super::tables::{PAGES, Put, Tables, unseal};
@@ -12,7 +12,7 @@ use crate::bucket::store::{BucketId, Extent, PageWrite, Projection, Scanned};
 use crate::bucket::{StorageError, StoredPage, WriteKind};
 use crate::reading::Hour;
 
-/// A page to be put, or to be taken out.
+/// A page to be written or removed.
 pub(super) struct PagePut {
     put: Put,
     removed: bool,
@@ -20,8 +20,7 @@ pub(super) struct PagePut {
 
 type Pages = ReadOnlyTable<&'static [u8], &'static [u8]>;
 
-/// A group's pages, each as a whole: a table has no appending to a value, so whatever
-/// kind of write a page needs, all of it is put.
+/// Encodes a group's pages, each as a whole: redb cannot append to a value, so even an append writes the complete page.
 pub(super) fn encode_group(keys: &Keys, write: &PageWrite<'_>) -> Vec<PagePut> {
     let encode = |index: &usize| {
         let page = &write.bucket.pages()[*index];
@@ -33,8 +32,8 @@ pub(super) fn encode_group(keys: &Keys, write: &PageWrite<'_>) -> Vec<PagePut> {
     write.group.iter().map(encode).collect()
 }
 
-/// Puts a group's pages, or none of them when one meets another rev than it expects.
-pub(super) fn write_group(tables: &mut Tables<'_>, group: &Vec<PagePut>) -> Result<bool, Failure> {
+/// Writes a group's pages, or none of them if one has another rev than expected.
+pub(super) fn write_group(tables: &mut Tables<'_>, group: &Vec<PagePut>) -> Result<bool, FileFailure> {
     for page in group {
         if !page.put.fits(&tables.pages, rev)? {
             return Ok(false);
@@ -59,7 +58,11 @@ fn rev(key: &[u8], value: &[u8]) -> Result<u64, StorageError> {
 }
 
 /// The pages of each bucket, in order of their numbers.
-pub(super) fn read_buckets(database: &Database, name: &str, ids: &[BucketId]) -> Result<Vec<Vec<StoredPage>>, Failure> {
+pub(super) fn read_buckets(
+    database: &Database,
+    name: &str,
+    ids: &[BucketId],
+) -> Result<Vec<Vec<StoredPage>>, FileFailure> {
     let keys = Keys::of(name);
     let transaction = database.begin_read()?;
     let pages = transaction.open_table(PAGES)?;
@@ -74,11 +77,10 @@ pub(super) fn read_buckets(database: &Database, name: &str, ids: &[BucketId]) ->
     ids.iter().map(read).collect()
 }
 
-/// The trait's `scan`, with the bytes of what it gives.
+/// Implements `Store::scan`; also returns the bytes of the pages found.
 ///
-/// The hours stand before the sensors in the keys, so this goes from one stored hour to the next
-/// and looks for the sensor in each: at most two searches per hour that has pages of anybody, and
-/// none for the others.
+/// Keys sort by hour before sensor, so this goes from one stored hour to the next and looks for the sensor in each: at
+/// most two searches per hour that has pages of any sensor, and none for other hours.
 pub(super) fn scan(
     database: &Database,
     name: &str,
@@ -86,7 +88,7 @@ pub(super) fn scan(
     hours: Range<Hour>,
     projection: &Projection,
     extent: Extent,
-) -> Result<(Scanned, usize), Failure> {
+) -> Result<(Scanned, usize), FileFailure> {
     let keys = Keys::of(name);
     let transaction = database.begin_read()?;
     let pages = transaction.open_table(PAGES)?;
@@ -101,7 +103,7 @@ pub(super) fn scan(
         };
         let (key, _) = next?;
         match keys.hour_of(key.value()) {
-            // Nothing at or behind the sensor in this hour: go on with the hour that comes next.
+            // No page of this or a later sensor in this hour: continue with the next stored hour.
             Some(later) if later > hour => {
                 hour = later;
                 continue;
@@ -121,7 +123,7 @@ pub(super) fn scan(
     Ok((Scanned { pages: found, rest: hour..hours.end }, size))
 }
 
-/// The trait's `scan_back`: as [`scan`], from stored hour to stored hour the other way.
+/// Implements `Store::scan_back`: as [`scan`], in descending order.
 pub(super) fn scan_back(
     database: &Database,
     name: &str,
@@ -129,7 +131,7 @@ pub(super) fn scan_back(
     hours: Range<Hour>,
     projection: &Projection,
     extent: Extent,
-) -> Result<Scanned, Failure> {
+) -> Result<Scanned, FileFailure> {
     let keys = Keys::of(name);
     let transaction = database.begin_read()?;
     let pages = transaction.open_table(PAGES)?;
@@ -145,7 +147,7 @@ pub(super) fn scan_back(
         };
         let (key, _) = before?;
         match keys.hour_of(key.value()) {
-            // Nothing at or before the sensor in this hour: go on with the hour that comes before.
+            // No page of this or an earlier sensor in this hour: continue with the previous stored hour.
             Some(earlier) if earlier < hour => {
                 end = earlier.next();
                 continue;
@@ -170,8 +172,8 @@ fn for_each_page(
     keys: &Keys,
     hour: Hour,
     sensor: &str,
-    mut take: impl FnMut(&[u8], PageKey<'_>) -> Result<(), Failure>,
-) -> Result<(), Failure> {
+    mut take: impl FnMut(&[u8], PageKey<'_>) -> Result<(), FileFailure>,
+) -> Result<(), FileFailure> {
     let (first, last) = (keys.page(hour, sensor, 0), keys.page(hour, sensor, u32::MAX));
     for row in pages.range(&*first..=&*last)? {
         let (key, value) = row?;

@@ -1,27 +1,27 @@
-//! Whatever is to go: in transactions of bounded size, each of which leaves less.
+//! Removes buckets, sensor documents and databases, in transactions of bounded size.
 
 use std::ops::Range;
 
 use redb::{Database, ReadableDatabase, ReadableTable, Table};
 
-use super::file::Failure;
+use super::file::FileFailure;
 use super::form;
 use super::keys::Keys;
 use super::tables::{PAGES, Tables, begin, unseal};
 use crate::reading::{Hour, Stamp};
 
-/// Most rows that one transaction takes out, but for the last bucket's.
+/// Maximum rows that one transaction removes; the last bucket may exceed it.
 const ROWS: usize = 2000;
 
-/// Removes those of a sensor's buckets of some hours in which all is older than a stamp; from which hour on there may be
-/// more.
+/// Removes a sensor's buckets in these hours whose pages are all older than a stamp. Returns the hour to continue from;
+/// `None` when done.
 pub(super) fn buckets(
     database: &Database,
     name: &str,
     sensor: &str,
     hours: Range<Hour>,
     before: Stamp,
-) -> Result<Option<Hour>, Failure> {
+) -> Result<Option<Hour>, FileFailure> {
     let keys = Keys::of(name);
     let (mut found, mut next) = (Vec::new(), None);
     {
@@ -63,8 +63,8 @@ pub(super) fn buckets(
     Ok(next)
 }
 
-/// Removes sensors' documents, and their outlier marks.
-pub(super) fn sensors(database: &Database, name: &str, sensors: &[String]) -> Result<(), Failure> {
+/// Removes sensor documents and their outlier marks.
+pub(super) fn sensors(database: &Database, name: &str, sensors: &[String]) -> Result<(), FileFailure> {
     let keys = Keys::of(name);
     let found: Vec<Vec<u8>> = sensors.iter().map(|sensor| keys.sensor(sensor)).collect();
     let transaction = begin(database)?;
@@ -77,8 +77,8 @@ pub(super) fn sensors(database: &Database, name: &str, sensors: &[String]) -> Re
     Ok(())
 }
 
-/// Removes some rows of a database; whether that was the last of it.
-pub(super) fn part_of_database(database: &Database, name: &str) -> Result<bool, Failure> {
+/// Removes some rows of a database; true if none are left.
+pub(super) fn part_of_database(database: &Database, name: &str) -> Result<bool, FileFailure> {
     let all = Keys::of(name).all();
     let transaction = begin(database)?;
     let is_last;
@@ -101,15 +101,15 @@ pub(super) fn part_of_database(database: &Database, name: &str) -> Result<bool, 
 fn first_keys(
     table: &Table<'_, &'static [u8], &'static [u8]>,
     range: &Range<Vec<u8>>,
-) -> Result<Vec<Vec<u8>>, Failure> {
+) -> Result<Vec<Vec<u8>>, FileFailure> {
     table.range::<&[u8]>(&*range.start..&*range.end)?.take(ROWS).map(|row| Ok(row?.0.value().to_vec())).collect()
 }
 
-/// Looked up first: a removal changes the table even where there is nothing to remove.
+/// Looks each key up first: a redb removal changes the table even if the key is missing.
 fn remove_all<V: redb::Value + 'static>(
     table: &mut Table<'_, &'static [u8], V>,
     keys: &[Vec<u8>],
-) -> Result<(), Failure> {
+) -> Result<(), FileFailure> {
     for key in keys {
         if table.get(&**key)?.is_some() {
             table.remove(&**key)?;

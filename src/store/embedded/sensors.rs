@@ -4,7 +4,7 @@ use std::ops::Bound;
 
 use redb::{Database, ReadOnlyTable, ReadableDatabase, ReadableTable};
 
-use super::file::Failure;
+use super::file::FileFailure;
 use super::keys::Keys;
 use super::tables::{OUTLIERS, Put, SENSORS, Tables, unseal_document};
 use crate::bucket::store::SensorFilter;
@@ -17,19 +17,19 @@ pub(super) struct SensorPut {
     outlier: bool,
 }
 
-/// The document with its key.
+/// Encodes the document with its key.
 pub(super) fn encode(keys: &Keys, document: &SensorDocument) -> SensorPut {
     let key = keys.sensor(&document.sensor.key);
     SensorPut { put: Put::new(key, document.rev, sensor_document(document)), outlier: document.outlier.is_some() }
 }
 
-/// Puts the document, unless the table holds another rev than it expects.
-pub(super) fn write(tables: &mut Tables<'_>, sensor: &SensorPut) -> Result<bool, Failure> {
+/// Writes the document; false if the stored rev is not the expected one.
+pub(super) fn write(tables: &mut Tables<'_>, sensor: &SensorPut) -> Result<bool, FileFailure> {
     if !sensor.put.fits(&tables.sensors, rev)? {
         return Ok(false);
     }
     sensor.put.put(&mut tables.sensors)?;
-    // Looked up first: a removal changes the table even where there is nothing to remove.
+    // Looked up first: a redb removal changes the table even if the key is missing.
     let listed = tables.outliers.get(&*sensor.put.key)?.is_some();
     match (sensor.outlier, listed) {
         (true, false) => _ = tables.outliers.insert(&*sensor.put.key, ())?,
@@ -43,8 +43,8 @@ fn rev(key: &[u8], value: &[u8]) -> Result<u64, StorageError> {
     document_rev(unseal_document(key, value, || Keys::any_sensor_of(key).unwrap_or_default().to_owned())?)
 }
 
-/// The documents of those sensors that have one.
-pub(super) fn read(database: &Database, name: &str, sensors: &[String]) -> Result<Vec<SensorDocument>, Failure> {
+/// The documents of the sensors that have one.
+pub(super) fn read(database: &Database, name: &str, sensors: &[String]) -> Result<Vec<SensorDocument>, FileFailure> {
     let keys = Keys::of(name);
     let transaction = database.begin_read()?;
     let table = transaction.open_table(SENSORS)?;
@@ -52,7 +52,7 @@ pub(super) fn read(database: &Database, name: &str, sensors: &[String]) -> Resul
 }
 
 /// The documents that pass the filter, in key order.
-pub(super) fn list(database: &Database, name: &str, filter: &SensorFilter) -> Result<Vec<SensorDocument>, Failure> {
+pub(super) fn list(database: &Database, name: &str, filter: &SensorFilter) -> Result<Vec<SensorDocument>, FileFailure> {
     let keys = Keys::of(name);
     let all = keys.all();
     let start = match &filter.after {
@@ -85,7 +85,7 @@ fn get(
     table: &ReadOnlyTable<&'static [u8], &'static [u8]>,
     key: &[u8],
     sensor: &str,
-) -> Result<Option<SensorDocument>, Failure> {
+) -> Result<Option<SensorDocument>, FileFailure> {
     let Some(value) = table.get(key)? else { return Ok(None) };
     Ok(Some(decode_sensor(unseal_document(key, value.value(), || sensor.to_owned())?)?))
 }

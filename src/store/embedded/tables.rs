@@ -1,5 +1,5 @@
-//! The tables of the file, the checksum on every value, and the one way to write: all of a call's
-//! writes in one transaction, each by compare-and-set on its own.
+//! The tables of the file, the checksum of every value, and writing: all writes of a call in one transaction, each with
+//! its own compare-and-set.
 
 use bson::RawDocument;
 use redb::{
@@ -7,33 +7,32 @@ use redb::{
     WriteTransaction,
 };
 
-use super::file::Failure;
+use super::file::FileFailure;
 use crate::bucket::StorageError;
-use crate::bucket::registry::Registry;
+use crate::bucket::registry::MemberRegistry;
 use crate::bucket::store::Written;
 use crate::store::document::{REGISTRY, decode_registry, registry_document};
 
-/// A table of pages or of sensors' documents: bytes, and the checksum over key and bytes.
-pub(super) type Documents = TableDefinition<'static, &'static [u8], &'static [u8]>;
+/// A table of pages or sensor documents: the value is the bytes, then a checksum of key and bytes.
+pub(super) type DocumentTable = TableDefinition<'static, &'static [u8], &'static [u8]>;
 
 /// Page key to page, in the forms of [`super::form`].
-pub(super) const PAGES: Documents = TableDefinition::new("pages");
+pub(super) const PAGES: DocumentTable = TableDefinition::new("pages");
 /// Sensor key to sensor document, in BSON.
-pub(super) const SENSORS: Documents = TableDefinition::new("sensors");
-/// The keys of the sensors whose documents have an outlier mark, so that a list of few among
-/// many need not read them all.
+pub(super) const SENSORS: DocumentTable = TableDefinition::new("sensors");
+/// Keys of the sensors whose documents have an outlier mark, so that listing a few outliers does not read all sensors.
 pub(super) const OUTLIERS: TableDefinition<&[u8], ()> = TableDefinition::new("outliers");
-/// Database name to incarnation: 0, since nobody else is there who would have to learn of a drop.
+/// Database name to incarnation, which is always 0: no other process has to detect a drop.
 pub(super) const DATABASES: TableDefinition<&str, u64> = TableDefinition::new("databases");
 /// The registry, in BSON, under its `_id`.
 const REGISTRIES: TableDefinition<&str, &[u8]> = TableDefinition::new("registry");
-/// What is known of the file itself.
+/// Facts about the file itself.
 const META: TableDefinition<&str, u64> = TableDefinition::new("meta");
 
-/// The version of all this, under `format` in [`META`].
+/// Version of the file's format, under `format` in [`META`].
 pub(super) const FORMAT: u64 = 3;
-/// Files in which every page is a document, and in which pages have no stamps. Pages are read in every form, so a file of
-/// these formats becomes one of [`FORMAT`] when it is opened, and its pages are written anew when they change.
+/// Older formats: 1 has only pages in the form of documents, 2 has pages without stamps. Pages are readable in every
+/// form, so opening such a file upgrades it to [`FORMAT`]; each page is written in the new form when it changes.
 const FORMATS_BEFORE: [u64; 2] = [1, 2];
 
 /// The tables of one write transaction.
@@ -44,10 +43,10 @@ pub(super) struct Tables<'t> {
     pub(super) databases: Table<'t, &'static str, u64>,
 }
 
-/// A page or a document to be put under a key by compare-and-set.
+/// A page or document to be written under a key by compare-and-set.
 pub(super) struct Put {
     pub(super) key: Vec<u8>,
-    /// The rev that the stored one must have; 0 for none stored.
+    /// The expected rev of the stored value; 0 for none stored.
     rev: u64,
     value: Vec<u8>,
 }
@@ -57,24 +56,25 @@ impl Put {
         Self { rev, value: seal(&key, bytes), key }
     }
 
-    /// Whether the table holds just the rev that this was made from. `held` tells the rev of what it holds.
+    /// Whether the stored rev is the expected one. `held` reads the rev of a stored value.
     pub(super) fn fits(
         &self,
         table: &impl ReadableTable<&'static [u8], &'static [u8]>,
         held: impl Fn(&[u8], &[u8]) -> Result<u64, StorageError>,
-    ) -> Result<bool, Failure> {
+    ) -> Result<bool, FileFailure> {
         let Some(found) = table.get(&*self.key)? else { return Ok(self.rev == 0) };
         Ok(held(&self.key, found.value())? == self.rev)
     }
 
-    pub(super) fn put(&self, table: &mut Table<'_, &'static [u8], &'static [u8]>) -> Result<(), Failure> {
+    pub(super) fn put(&self, table: &mut Table<'_, &'static [u8], &'static [u8]>) -> Result<(), FileFailure> {
         table.insert(&*self.key, &*self.value)?;
         Ok(())
     }
 }
 
-/// Makes the tables of a new file; of another one, tells its format when this program does not know it.
-pub(super) fn prepare(database: &Database) -> Result<Result<(), u64>, Failure> {
+/// Makes the tables of a new file, or upgrades an older format. Returns the format as the inner error if this program
+/// does not know it.
+pub(super) fn prepare(database: &Database) -> Result<Result<(), u64>, FileFailure> {
     match database.begin_read()?.open_table(META) {
         Ok(meta) => match meta.get("format")?.map_or(0, |format| format.value()) {
             FORMAT => return Ok(Ok(())),
@@ -91,15 +91,14 @@ pub(super) fn prepare(database: &Database) -> Result<Result<(), u64>, Failure> {
     Ok(Ok(()))
 }
 
-/// Does all `writes` in one transaction and makes the database known with them. `write` tells
-/// whether it was done, or met another rev and changed nothing. Without anything done there is
-/// no commit.
+/// Runs all `writes` in one transaction, and lists the database if it is new. `write` returns false if the rev differs
+/// and nothing was changed. If no write succeeded, nothing is committed.
 pub(super) fn write_each<W>(
     database: &Database,
     name: &str,
     writes: &[W],
-    write: impl Fn(&mut Tables<'_>, &W) -> Result<bool, Failure>,
-) -> Result<Vec<Written>, Failure> {
+    write: impl Fn(&mut Tables<'_>, &W) -> Result<bool, FileFailure>,
+) -> Result<Vec<Written>, FileFailure> {
     let transaction = begin(database)?;
     let mut tables = Tables::open(&transaction)?;
     let mut outcomes = Vec::with_capacity(writes.len());
@@ -107,7 +106,7 @@ pub(super) fn write_each<W>(
         outcomes.push(match write(&mut tables, one) {
             Ok(true) => Written::Yes,
             Ok(false) => Written::Conflict,
-            Err(Failure::Document(error)) => Written::Failed(error),
+            Err(FileFailure::Document(error)) => Written::Failed(error),
             Err(failure) => return Err(failure),
         });
     }
@@ -124,25 +123,25 @@ pub(super) fn write_each<W>(
     Ok(outcomes)
 }
 
-/// The registry as it is.
-pub(super) fn read_registry(database: &Database) -> Result<Registry, Failure> {
+/// Reads the registry; an empty one if there is none.
+pub(super) fn read_registry(database: &Database) -> Result<MemberRegistry, FileFailure> {
     let table = match database.begin_read()?.open_table(REGISTRIES) {
         Ok(table) => table,
-        Err(TableError::TableDoesNotExist(_)) => return Ok(Registry::default()),
+        Err(TableError::TableDoesNotExist(_)) => return Ok(MemberRegistry::default()),
         Err(other) => return Err(other.into()),
     };
-    let Some(value) = table.get(REGISTRY)? else { return Ok(Registry::default()) };
+    let Some(value) = table.get(REGISTRY)? else { return Ok(MemberRegistry::default()) };
     Ok(registry_of(value.value())?)
 }
 
-fn registry_of(bytes: &[u8]) -> Result<Registry, StorageError> {
+fn registry_of(bytes: &[u8]) -> Result<MemberRegistry, StorageError> {
     let unreadable =
         |e: bson::error::Error| StorageError::Unreadable { id: REGISTRY.to_owned(), detail: e.to_string() };
     decode_registry(&bson::Document::from_reader(bytes).map_err(unreadable)?)
 }
 
-/// Writes the registry, if the stored one still has its rev; whether it had.
-pub(super) fn write_registry(database: &Database, registry: &Registry) -> Result<Vec<Written>, Failure> {
+/// Writes the registry by compare-and-set on its rev.
+pub(super) fn write_registry(database: &Database, registry: &MemberRegistry) -> Result<Vec<Written>, FileFailure> {
     let transaction = begin(database)?;
     let fits;
     {
@@ -161,8 +160,8 @@ pub(super) fn write_registry(database: &Database, registry: &Registry) -> Result
     Ok(vec![if fits { Written::Yes } else { Written::Conflict }])
 }
 
-/// Makes a database known, unless it is.
-pub(super) fn create_database(database: &Database, name: &str) -> Result<(), Failure> {
+/// Lists a database unless it is listed.
+pub(super) fn create_database(database: &Database, name: &str) -> Result<(), FileFailure> {
     if database.begin_read()?.open_table(DATABASES)?.get(name)?.is_some() {
         return Ok(());
     }
@@ -177,8 +176,8 @@ pub(super) fn create_database(database: &Database, name: &str) -> Result<(), Fai
     Ok(())
 }
 
-/// Makes a database known no more; what is left in it stays.
-pub(super) fn unlist_database(database: &Database, name: &str) -> Result<(), Failure> {
+/// Removes a database from the list; its pages and sensors stay.
+pub(super) fn unlist_database(database: &Database, name: &str) -> Result<(), FileFailure> {
     let transaction = begin(database)?;
     transaction.open_table(DATABASES)?.remove(name)?;
     transaction.commit()?;
@@ -186,23 +185,23 @@ pub(super) fn unlist_database(database: &Database, name: &str) -> Result<(), Fai
 }
 
 /// The names of all databases, in order.
-pub(super) fn databases(database: &Database) -> Result<Vec<String>, Failure> {
+pub(super) fn databases(database: &Database) -> Result<Vec<String>, FileFailure> {
     let transaction = database.begin_read()?;
     let table = transaction.open_table(DATABASES)?;
     table.iter()?.map(|row| Ok(row?.0.value().to_owned())).collect()
 }
 
-/// The bytes that a table holds under a key, checked.
+/// The bytes of a stored value, with its checksum verified.
 pub(super) fn unseal<'v>(key: &[u8], value: &'v [u8], id: impl Fn() -> String) -> Result<&'v [u8], StorageError> {
     let unreadable = |detail: &str| StorageError::Unreadable { id: id(), detail: detail.to_owned() };
     let (bytes, sum) = value.split_last_chunk::<4>().ok_or_else(|| unreadable("it has no checksum"))?;
     if u32::from_le_bytes(*sum) != checksum(key, bytes) {
-        return Err(unreadable("its checksum is another one than when it was written"));
+        return Err(unreadable("its checksum does not match; it was changed or damaged since it was written"));
     }
     Ok(bytes)
 }
 
-/// A document that a table holds, checked.
+/// A stored document, with its checksum verified.
 pub(super) fn unseal_document<'v>(
     key: &[u8],
     value: &'v [u8],
@@ -212,8 +211,8 @@ pub(super) fn unseal_document<'v>(
     RawDocument::from_bytes(bytes).map_err(|e| StorageError::Unreadable { id: id(), detail: e.to_string() })
 }
 
-/// The checksum stands behind the bytes, so that sealing moves none. It covers the key too:
-/// a value that turns up under another key is as wrong as one with a changed byte.
+/// Appends the checksum; at the end it moves no bytes. It covers the key too, so a value under the wrong key is as
+/// invalid as one with a changed byte.
 fn seal(key: &[u8], mut bytes: Vec<u8>) -> Vec<u8> {
     let sum = checksum(key, &bytes);
     bytes.extend_from_slice(&sum.to_le_bytes());
@@ -229,10 +228,10 @@ fn checksum(key: &[u8], bytes: &[u8]) -> u32 {
 
 pub(super) fn begin(database: &Database) -> Result<WriteTransaction, TransactionError> {
     let mut transaction = database.begin_write()?;
-    // Without quick repair redb reads the whole file at its next opening after a kill.
+    // Without quick repair redb reads the whole file when it is opened after a kill.
     transaction.set_quick_repair(true);
-    // This is the default already, said here because the acks rest on it; a transaction without
-    // savepoints is never refused it.
+    // The default, set explicitly because acks depend on it. It fails only for a transaction with savepoints, of which
+    // there are none.
     let _ = transaction.set_durability(Durability::Immediate);
     Ok(transaction)
 }

@@ -1,4 +1,4 @@
-//! The store on a disk that fails: full, or with an error at any one of its writes and syncs.
+//! The store on a disk that fails: full, or with an error in any one of its writes and syncs.
 
 mod power;
 
@@ -15,28 +15,28 @@ use crate::reading::{Sensor, Value};
 const BLOCK: u64 = 4096;
 const HOUR: Hour = Hour(491_150);
 
-/// A disk in memory that outlives the handles on it.
+/// A disk in memory that outlives its file handles.
 #[derive(Debug, Clone, Default)]
 struct Disk(Arc<Mutex<Blocks>>);
 
 #[derive(Debug, Default)]
 struct Blocks {
     bytes: Vec<u8>,
-    /// Blocks that were written. A file may be longer than that; what was never written takes no room.
+    /// Blocks that were written. A file may be longer than that; unwritten blocks take no space.
     taken: HashSet<u64>,
-    /// No room for further blocks.
+    /// Whether writing further blocks fails.
     full: bool,
-    /// So many more changes work, then one fails.
+    /// This many more changes succeed, then one fails.
     fails_after: Option<u64>,
 }
 
 impl Disk {
     fn blocks(&self) -> MutexGuard<'_, Blocks> {
-        self.0.lock().expect("nobody panics with the disk in hand")
+        self.0.lock().expect("no thread panics while it holds the disk")
     }
 
     fn store(&self) -> EmbeddedStore {
-        // The least of caches: what is read is read from the disk.
+        // The smallest cache, so that reads reach the disk.
         let builder = || {
             let mut builder = Database::builder();
             builder.set_cache_size(0);
@@ -128,12 +128,12 @@ async fn write(store: &EmbeddedStore, writes: &[(&BucketId, &Bucket)]) -> Vec<Wr
     store.write_pages("db", &writes).await
 }
 
-/// How many readings each of the buckets has in the store; the second is the rev.
-/// One reading at the rev that the first write of this bucket makes.
+/// What [`stored`] returns for this bucket after its first write: one reading, and the rev that this write makes.
 fn first(bucket: &Bucket) -> (usize, u64) {
     (1, bucket.pages()[0].next_rev())
 }
 
+/// Per bucket: the number of readings and the rev of its first page in the store; zeros without a page.
 async fn stored(store: &EmbeddedStore, ids: &[BucketId]) -> Vec<(usize, u64)> {
     let buckets = store.read_buckets("db", ids).await.expect("the store reads");
     buckets.iter().map(|pages| pages.first().map_or((0, 0), |page| (page.readings.len(), page.rev))).collect()
@@ -161,8 +161,8 @@ async fn a_full_disk_refuses_writes_serves_reads_and_works_again_when_there_is_r
     assert_eq!(stored(&store, &ids).await, [first(&bucket(10)), first(&large)]);
 }
 
-/// An I/O error makes redb refuse everything until it is opened again. Whichever change of the
-/// disk fails: what is said of a write is true, none is torn, and the next one goes through.
+/// An I/O error makes redb refuse everything until the file is reopened. Whichever disk operation fails: the reported
+/// outcome is true, no write is partial, and the next write succeeds.
 #[tokio::test]
 async fn an_error_at_any_moment_tears_nothing_and_passes() {
     let mut outcomes_seen = HashSet::new();
@@ -210,7 +210,7 @@ async fn a_panic_is_an_unknown_outcome_and_passes() {
     assert_eq!(stored(&store, &ids).await, [first(&bucket(10))]);
 }
 
-/// A power cut while the file was made left one that every later start refused.
+/// Regression: a power cut while the file was made left a file that every later start refused.
 #[tokio::test]
 async fn what_is_left_of_a_file_that_was_being_made_hinders_nobody() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -1,32 +1,32 @@
-//! Everything that the file holds of a database, as it lies there, a part at a time.
+//! Walks everything the file holds of a database, as it is stored, in parts.
 
 use redb::{Database, ReadableDatabase, ReadableTableMetadata};
 
-use super::file::Failure;
+use super::file::FileFailure;
 use super::form::{self, PageKey};
 use super::keys::Keys;
 use super::tables::{PAGES, SENSORS, unseal, unseal_document};
 use crate::bucket::StorageError;
-use crate::bucket::kept::{Cursor, KeptBucket, KeptPage, KeptSensor, Walked};
+use crate::bucket::raw::{Cursor, RawBucket, RawPage, RawSensor, Walked};
 use crate::reading::Hour;
-use crate::store::document::decode_kept_sensor;
+use crate::store::document::decode_raw_sensor;
 
-/// How many bytes of documents end a part.
+/// A part ends after this many bytes of values.
 const PART_BYTES: usize = 16 << 20;
 
-/// The trait's `walk_buckets`.
+/// Implements `Store::walk_buckets`.
 pub(super) fn buckets(
     database: &Database,
     name: &str,
     from: Option<&Cursor>,
     pages_max: usize,
-) -> Result<Walked<KeptBucket>, Failure> {
+) -> Result<Walked<RawBucket>, FileFailure> {
     let keys = Keys::of(name);
     let all = keys.all();
     let start = from.map_or(&*all.start, |from| &*from.0);
     let transaction = database.begin_read()?;
     let table = transaction.open_table(PAGES)?;
-    let mut walked = Walked::<KeptBucket>::default();
+    let mut walked = Walked::<RawBucket>::default();
     let (mut pages, mut bytes) = (0, 0);
     for row in table.range::<&[u8]>(start..&*all.end)? {
         let (key, value) = row?;
@@ -37,7 +37,7 @@ pub(super) fn buckets(
                 walked.next = Some(Cursor(key.to_vec()));
                 break;
             }
-            walked.found.push(KeptBucket { from: Cursor(bucket.to_vec()), pages: Vec::new() });
+            walked.found.push(RawBucket { from: Cursor(bucket.to_vec()), pages: Vec::new() });
         }
         (pages, bytes) = (pages + 1, bytes + value.len());
         if let Some(last) = walked.found.last_mut() {
@@ -47,24 +47,24 @@ pub(super) fn buckets(
     Ok(walked)
 }
 
-fn page(keys: &Keys, key: &[u8], value: &[u8]) -> Result<KeptPage, StorageError> {
-    // An hour beyond all timestamps has no name.
+fn page(keys: &Keys, key: &[u8], value: &[u8]) -> Result<RawPage, StorageError> {
+    // An hour beyond the range of timestamps cannot be formatted.
     let hours = Hour::of(i64::MIN)..=Hour::of(i64::MAX);
     let Some((hour, sensor, number)) = keys.page_of(key).filter(|(hour, ..)| hours.contains(hour)) else {
-        let detail = "its key is not that of a page".to_owned();
+        let detail = "its key is not a page key".to_owned();
         return Err(StorageError::Unreadable { id: key.escape_ascii().to_string(), detail });
     };
     let page = PageKey { sensor: &sensor, hour, number };
     form::decode_for_walk(unseal(key, value, || page.id())?, page)
 }
 
-/// The trait's `walk_sensors`.
+/// Implements `Store::walk_sensors`.
 pub(super) fn sensors(
     database: &Database,
     name: &str,
     from: Option<&Cursor>,
     max: usize,
-) -> Result<Walked<KeptSensor>, Failure> {
+) -> Result<Walked<RawSensor>, FileFailure> {
     let keys = Keys::of(name);
     let all = keys.all();
     let start = from.map_or(&*all.start, |from| &*from.0);
@@ -80,14 +80,14 @@ pub(super) fn sensors(
         }
         let sensor = keys.sensor_of(key).map_or_else(|| key.escape_ascii().to_string(), str::to_owned);
         walked.found.push(match unseal_document(key, value, || sensor.clone()) {
-            Ok(document) => decode_kept_sensor(document, sensor),
-            Err(error) => KeptSensor { key: sensor, document: Err(error) },
+            Ok(document) => decode_raw_sensor(document, sensor),
+            Err(error) => RawSensor { key: sensor, document: Err(error) },
         });
     }
     Ok(walked)
 }
 
-/// The trait's `estimate_pages`, exact here.
-pub(super) fn count_pages(database: &Database) -> Result<u64, Failure> {
+/// Implements `Store::estimate_pages`; exact in this store.
+pub(super) fn count_pages(database: &Database) -> Result<u64, FileFailure> {
     Ok(database.begin_read()?.open_table(PAGES)?.len()?)
 }

@@ -1,4 +1,4 @@
-//! Commands on their way: each a task that nobody can cancel, waited for under a deadline, few of them at a time.
+//! Runs commands: each as a task that cannot be cancelled, a limited number at a time, with a deadline for the caller.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -12,14 +12,13 @@ use super::given_up::AtWork;
 use super::outcome::{classify, of_insert, of_updates, proven_invalid, stopped_by_validator};
 use super::remove::{self, Removed};
 use super::setup::{Collections, prefix};
-use super::writes::{self, Change, Together, Updates, chunks};
+use super::writes::{self, MongoWrite, Together, Updates, chunks};
 use crate::bucket::StorageError;
 use crate::bucket::store::{PageWrite, Written};
 
 impl MongoStore {
-    /// Runs a command as a task that nobody can cancel, among at most as many as `gate` lets
-    /// through, and waits for it until the deadline. A task that is given up on keeps its place
-    /// until the driver is done with it.
+    /// Runs a command as a task that cannot be cancelled, when `gate` has a permit, and waits for it until the
+    /// deadline. A task that passed its deadline keeps its permit until the driver is done with it.
     pub(super) async fn run<T: Send + 'static>(
         &self,
         gate: &Arc<Semaphore>,
@@ -35,8 +34,8 @@ impl MongoStore {
         ended.map_err(|_| self.unanswered())?.map_err(|failed| StorageError::Unknown { detail: failed.to_string() })
     }
 
-    /// Runs a command that changes something of a database, by the name that its collections begin with. One that nobody
-    /// waits for any more is noted as given up.
+    /// Runs a command that changes something in a database; `of` is the prefix of its collections' names. A command
+    /// whose caller stopped waiting is registered in `given_up`.
     pub(super) async fn run_write<T: Send + 'static>(
         &self,
         of: &str,
@@ -63,7 +62,7 @@ impl MongoStore {
         StorageError::Unknown { detail: format!("no answer within {timeout:?} (store.command_timeout)") }
     }
 
-    /// Reads, beside the writes.
+    /// Runs a read, under a limit separate from the writes.
     pub(super) async fn read<T: Send + 'static>(
         &self,
         command: impl Future<Output = Result<T, StorageError>> + Send + 'static,
@@ -71,35 +70,35 @@ impl MongoStore {
         self.run(&self.reads, command).await?
     }
 
-    /// Writes changes to one collection, in commands that run beside each other, and puts the
-    /// outcomes in their places.
+    /// Writes changes to one collection, in concurrent commands, and stores each outcome at its place.
     pub(super) async fn write(
         &self,
         collection: &Collection<RawDocumentBuf>,
-        changes: Vec<(usize, Change)>,
+        changes: Vec<(usize, MongoWrite)>,
         outcomes: &Mutex<Vec<Written>>,
     ) {
-        let (inserts, updates) = changes.into_iter().partition(|(_, change)| matches!(change, Change::Insert(_)));
+        let (inserts, updates) = changes.into_iter().partition(|(_, change)| matches!(change, MongoWrite::Insert(_)));
         let commands = chunks(inserts).into_iter().chain(chunks(updates));
         let commands = commands.map(|chunk| self.write_chunk(collection, chunk, outcomes));
         futures_util::future::join_all(commands).await;
     }
 
-    /// Writes a chunk. Where the server takes nothing of it because of what is in it, that is found by halves.
+    /// Writes a chunk. If the server refuses the whole command and one change may be the reason, halves the chunk until
+    /// that change is found.
     async fn write_chunk(
         &self,
         collection: &Collection<RawDocumentBuf>,
-        chunk: Vec<(usize, Change)>,
+        chunk: Vec<(usize, MongoWrite)>,
         outcomes: &Mutex<Vec<Written>>,
     ) {
-        let mut lots = vec![chunk];
-        while let Some(lot) = lots.pop() {
-            let (mut places, changes): (Vec<usize>, Vec<Change>) = lot.into_iter().unzip();
+        let mut batches = vec![chunk];
+        while let Some(lot) = batches.pop() {
+            let (mut places, changes): (Vec<usize>, Vec<MongoWrite>) = lot.into_iter().unzip();
             let Sent { results, mut returned } = self.send(collection, changes).await;
             if returned.len() > 1 {
                 let half = returned.len().div_ceil(2);
                 let later = places.split_off(half).into_iter().zip(returned.split_off(half)).collect();
-                lots.extend([later, places.into_iter().zip(returned).collect()]);
+                batches.extend([later, places.into_iter().zip(returned).collect()]);
                 continue;
             }
             let mut outcomes = outcomes.lock().unwrap_or_else(PoisonError::into_inner);
@@ -109,18 +108,19 @@ impl MongoStore {
         }
     }
 
-    async fn send(&self, collection: &Collection<RawDocumentBuf>, changes: Vec<Change>) -> Sent {
+    async fn send(&self, collection: &Collection<RawDocumentBuf>, changes: Vec<MongoWrite>) -> Sent {
         let (count, into, mongo) = (changes.len(), collection.clone(), self.mongo.clone());
         let command = async move {
-            let is_insert = matches!(changes.first(), Some(Change::Insert(_)));
+            let is_insert = matches!(changes.first(), Some(MongoWrite::Insert(_)));
             if is_insert { insert(&into, changes).await } else { update(&mongo, &into, changes).await }
         };
         let lost = |error| Sent { results: vec![Written::Failed(error); count], returned: Vec::new() };
         self.run_write(prefix(collection), command).await.unwrap_or_else(lost)
     }
 
-    /// Removes all documents of a filter. The server ends each command before its deadline here, so that
-    /// none outlives the call and removes what is written after it; what it has removed by then is gone.
+    /// Removes all documents that match a filter. Each command has a time limit on the server that is shorter than the
+    /// deadline here, so that none outlives this call and removes what is written after it; what it has removed by then
+    /// stays removed.
     pub(super) async fn remove(
         &self,
         collection: &Collection<RawDocumentBuf>,
@@ -141,12 +141,12 @@ impl MongoStore {
         }
     }
 
-    /// Waits until no write of a database is at work that was given up on: what it brings must not come after a removal.
+    /// Waits until no abandoned write of a database is still running: it must not bring data back after a removal.
     pub(super) async fn quiet(&self, of: &str) -> Result<(), StorageError> {
         tokio::time::timeout(self.options.command_timeout, self.given_up.quiet(of)).await.map_err(|_| busy())
     }
 
-    /// An error of a command that removes things, once the command is not at work any more, wherever it is.
+    /// Returns the error of a removal; if its outcome is unknown, only after the server's time limit for it has passed.
     pub(super) async fn at_rest(&self, error: StorageError) -> StorageError {
         if matches!(error, StorageError::Unknown { .. }) {
             tokio::time::sleep(self.options.command_timeout / 2).await;
@@ -154,7 +154,7 @@ impl MongoStore {
         error
     }
 
-    /// Writes the groups at these places, each in a transaction of its own, a few beside each other. Each is encoded when
+    /// Writes the groups at these places, each in its own transaction, a few concurrently. A group is encoded only when
     /// it is its turn.
     pub(super) async fn transact_each(
         &self,
@@ -174,7 +174,7 @@ impl MongoStore {
         futures_util::future::join_all((0..self.options.commands_in_flight).map(|_| work())).await;
     }
 
-    /// Makes all changes or none.
+    /// Makes all changes in one transaction, or none.
     async fn transact(&self, of: &str, changes: Together) -> Written {
         let (client, mongo) = (self.client.clone(), self.mongo.clone());
         let transaction = async move { writes::transact(&client, &mongo, changes).await };
@@ -187,18 +187,18 @@ impl MongoStore {
 }
 
 fn busy() -> StorageError {
-    StorageError::Unavailable { detail: "earlier commands are still unanswered".to_owned() }
+    StorageError::Unavailable { detail: "earlier commands are still unanswered after store.command_timeout".to_owned() }
 }
 
-/// What became of the changes of one command.
+/// Outcome of the changes of one command.
 struct Sent {
     results: Vec<Written>,
-    /// All changes, where the server took nothing of the command for a reason that may be one of them.
-    returned: Vec<Change>,
+    /// All changes, if the server refused the whole command and one of them may be the reason.
+    returned: Vec<MongoWrite>,
 }
 
 impl Sent {
-    fn whole(error: &Error, changes: Vec<Change>) -> Self {
+    fn whole(error: &Error, changes: Vec<MongoWrite>) -> Self {
         let class = classify(error);
         let results = vec![Written::Failed(class.clone()); changes.len()];
         let may_be_one = matches!(class, StorageError::Refused { .. } | StorageError::Failing { .. });
@@ -206,24 +206,24 @@ impl Sent {
     }
 }
 
-async fn insert(collection: &Collection<RawDocumentBuf>, changes: Vec<Change>) -> Sent {
+async fn insert(collection: &Collection<RawDocumentBuf>, changes: Vec<MongoWrite>) -> Sent {
     let document = |change| match change {
-        Change::Insert(document) => Some(document),
-        Change::Update { .. } | Change::Remove { .. } => None,
+        MongoWrite::Insert(document) => Some(document),
+        MongoWrite::Update { .. } | MongoWrite::Remove { .. } => None,
     };
     let documents: Vec<RawDocumentBuf> = changes.into_iter().filter_map(document).collect();
     match writes::insert(collection, &documents).await {
         Err(error) if !matches!(error.kind.as_ref(), ErrorKind::InsertMany(_)) => {
-            Sent::whole(&error, documents.into_iter().map(Change::Insert).collect())
+            Sent::whole(&error, documents.into_iter().map(MongoWrite::Insert).collect())
         }
         result => Sent { results: of_insert(result, documents.len()), returned: Vec::new() },
     }
 }
 
-/// Upserts by compare-and-set. Those that the validator stopped are sent once more as plain updates: what
-/// it stops then is invalid by its content, and anything else means that the document is another one now.
-async fn update(mongo: &Database, collection: &Collection<RawDocumentBuf>, changes: Vec<Change>) -> Sent {
-    let command = |changes: &[Change], updates| writes::update_command(collection.name(), changes, updates);
+/// Upserts by compare-and-set. Changes that the validator stopped are sent once more as plain updates: one that it
+/// stops again is invalid by its content; any other result means that the stored document has changed.
+async fn update(mongo: &Database, collection: &Collection<RawDocumentBuf>, changes: Vec<MongoWrite>) -> Sent {
+    let command = |changes: &[MongoWrite], updates| writes::update_command(collection.name(), changes, updates);
     let reply = match command(&changes, Updates::Upserts) {
         Ok(command) => mongo.run_raw_command(command).await,
         Err(error) => Err(error),
@@ -236,7 +236,7 @@ async fn update(mongo: &Database, collection: &Collection<RawDocumentBuf>, chang
     let stopped = stopped_by_validator(&reply);
     let mut results = of_updates(Ok(reply), changes.len());
     if !stopped.is_empty() {
-        let again: Vec<Change> = stopped.iter().filter_map(|place| changes.get(*place).cloned()).collect();
+        let again: Vec<MongoWrite> = stopped.iter().filter_map(|place| changes.get(*place).cloned()).collect();
         let proof = match command(&again, Updates::Plain) {
             Ok(command) => mongo.run_raw_command(command).await,
             Err(error) => Err(error),

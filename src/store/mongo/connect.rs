@@ -1,5 +1,5 @@
-//! The client: what the driver is told beside the URI. It has no socket timeout and waits long by
-//! default, so heartbeats and deadlines are set here.
+//! Makes the client and sets driver options beyond the URI. The driver has no socket timeout and long default waits, so
+//! heartbeats and deadlines are set here.
 
 use std::time::Duration;
 
@@ -10,12 +10,12 @@ use mongodb::{Client, Database};
 use super::writes::durable;
 use crate::bucket::StorageError;
 
-/// How the store talks to MongoDB. Config section `[store]`.
+/// Options of the MongoDB store. Config section `[store]`.
 #[derive(Debug, Clone)]
 pub struct MongoOptions {
-    /// Longest wait for one command.
+    /// Maximum wait for one command.
     pub command_timeout: Duration,
-    /// Most write commands at a time, and as many reads beside them.
+    /// Maximum concurrent write commands; the same number of reads may run beside them.
     pub commands_in_flight: u32,
 }
 
@@ -25,16 +25,16 @@ impl Default for MongoOptions {
     }
 }
 
-/// The database in the URI's server that is used when the URI names none.
+/// The database on the URI's server if the URI names none.
 const DEFAULT_DATABASE: &str = "hourglass";
-/// How often the driver looks at the servers. With the connect timeout it bounds how long a
-/// command hangs on a frozen server: 3 s, where the driver's defaults give 20 s.
+/// How often the driver checks the servers. With the connect timeout it bounds how long a command hangs on a frozen
+/// server: 3 s, where the driver's defaults give 20 s.
 const HEARTBEAT: Duration = Duration::from_secs(1);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long a command waits for a primary. Below it, a short election is ridden through.
+/// How long a command waits for a primary. An election shorter than this causes no error.
 const SELECTION_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// A client for the URI's servers, which it does not wait for, and the database in them.
+/// A client for the URI's servers, without waiting for them, and the database.
 pub async fn connect(uri: &str, options: &MongoOptions) -> Result<(Client, Database), StorageError> {
     let refused = |e: Error| StorageError::Refused { detail: format!("store.uri: {e}") };
     let mut client_options = ClientOptions::parse(uri).await.map_err(refused)?;
@@ -42,8 +42,8 @@ pub async fn connect(uri: &str, options: &MongoOptions) -> Result<(Client, Datab
     client_options.heartbeat_freq.get_or_insert(HEARTBEAT);
     client_options.connect_timeout.get_or_insert(CONNECT_TIMEOUT);
     client_options.server_selection_timeout.get_or_insert(SELECTION_TIMEOUT);
-    // Reads see what a majority has: what a write was confirmed for, and nothing that a failover
-    // could take back. Always from the primary.
+    // Majority read concern: reads see confirmed writes, and nothing that a failover could take back. Always from the
+    // primary.
     client_options.read_concern = Some(ReadConcern::majority());
     client_options.selection_criteria = Some(SelectionCriteria::ReadPreference(ReadPreference::Primary));
     client_options.write_concern = Some(durable());

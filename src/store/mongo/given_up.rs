@@ -1,5 +1,5 @@
-//! Writes that nobody waits for any more and that MongoDB may still be at work on, by the collections of their database: what
-//! they bring must not come after a removal there.
+//! Abandoned writes: their caller stopped waiting, but MongoDB may still execute them. Counted per database (collection
+//! prefix), because a removal must wait for them: they must not bring data back after it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,7 +8,7 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
-/// All of them.
+/// The abandoned writes that are still running, per database.
 #[derive(Debug, Default)]
 pub struct GivenUp {
     at_work: Mutex<HashMap<Box<str>, usize>>,
@@ -28,7 +28,7 @@ impl GivenUp {
         self.at_work.lock().unwrap_or_else(PoisonError::into_inner).contains_key(of)
     }
 
-    /// Waits until none of a database is at work.
+    /// Waits until no abandoned write of a database is running.
     pub async fn quiet(&self, of: &str) {
         loop {
             let changed = self.changed.notified();
@@ -42,7 +42,7 @@ impl GivenUp {
     }
 }
 
-/// A write at work. Dropped before its end, it is given up.
+/// A running write. Dropping it before it ended registers it as abandoned.
 pub struct AtWork<T: Send + 'static> {
     task: Option<JoinHandle<T>>,
     of: Box<str>,
@@ -50,14 +50,14 @@ pub struct AtWork<T: Send + 'static> {
 }
 
 impl<T: Send + 'static> AtWork<T> {
-    /// A write of a database that somebody waits for.
+    /// A write of a database, not abandoned yet.
     pub fn new(task: JoinHandle<T>, of: &str, given_up: &Arc<GivenUp>) -> Self {
         Self { task: Some(task), of: of.into(), given_up: given_up.clone() }
     }
 
-    /// Waits for its end.
+    /// Waits until the write has ended.
     pub async fn end(&mut self) -> Result<T, String> {
-        let Some(task) = &mut self.task else { return Err("it has ended".to_owned()) };
+        let Some(task) = &mut self.task else { return Err("the write has ended already".to_owned()) };
         let ended = task.await.map_err(|failed| failed.to_string());
         self.task = None;
         ended
@@ -66,7 +66,7 @@ impl<T: Send + 'static> AtWork<T> {
 
 impl<T: Send + 'static> Drop for AtWork<T> {
     fn drop(&mut self) {
-        // Without a runtime nothing is at work, and nothing will be removed.
+        // Without a runtime no write runs, and there will be no removal.
         let (Some(task), Ok(runtime)) = (self.task.take(), Handle::try_current()) else { return };
         let (of, given_up) = (std::mem::take(&mut self.of), self.given_up.clone());
         given_up.count(&of, |count| count + 1);
@@ -86,7 +86,7 @@ mod tests {
 
     use super::*;
 
-    /// A removal waited for all places among the commands at once, so that no write of any database went on while it did.
+    /// Regression: a removal took all command permits while it waited, which blocked the writes of every database.
     #[tokio::test]
     async fn a_removal_waits_for_what_was_given_up_in_its_own_database_alone() {
         let given_up = Arc::<GivenUp>::default();
@@ -96,8 +96,8 @@ mod tests {
         drop(write);
         given_up.quiet("two").await;
         let quiet = tokio::time::timeout(Duration::from_millis(10), given_up.quiet("one")).await;
-        assert!(quiet.is_err(), "it may still come");
-        answer.send(()).expect("it is waited for");
+        assert!(quiet.is_err(), "the abandoned write is still running");
+        answer.send(()).expect("the write waits for it");
         given_up.quiet("one").await;
         let mut write = AtWork::new(tokio::spawn(async { 7 }), "one", &given_up);
         assert_eq!(write.end().await, Ok(7));

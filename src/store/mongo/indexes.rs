@@ -1,24 +1,23 @@
-//! The indexes of a database's collections: made where they are missing, and taken as they are where somebody else
-//! made them.
+//! The indexes of a database's collections: made if missing; an equivalent index made by an administrator is accepted.
 
 use bson::{Document, RawDocumentBuf};
 use mongodb::error::{Error, ErrorKind};
 use mongodb::options::IndexOptions;
 use mongodb::{Collection, IndexModel};
 
-/// An index that hourglass wants.
+/// An index that hourglass needs.
 #[derive(Debug, Clone)]
 pub struct Index {
-    /// What it is by, in this order.
+    /// Its keys, in order.
     pub keys: Document,
-    /// Whether documents without these keys are not in it.
+    /// Whether documents without these keys are left out.
     pub sparse: bool,
 }
 
 /// Makes an index, unless there is one with the same keys, whatever its name.
 ///
 /// # Errors
-/// When it is not there and cannot be made, and when the one that is there would refuse documents.
+/// The index is missing and cannot be made, or the existing one would refuse or miss documents.
 pub async fn create(collection: &Collection<RawDocumentBuf>, index: &Index) -> Result<(), Error> {
     let options = IndexOptions::builder().sparse(index.sparse.then_some(true)).build();
     let model = IndexModel::builder().keys(index.keys.clone()).options(options).build();
@@ -36,15 +35,15 @@ pub async fn create(collection: &Collection<RawDocumentBuf>, index: &Index) -> R
     }
 }
 
-/// Whether the server has such an index under another name, or another one under this name.
+/// Whether the server has an index with these keys under another name, or another index under this name.
 fn is_there_otherwise(error: &Error) -> bool {
     const OPTIONS_CONFLICT: i32 = 85;
     const KEY_SPECS_CONFLICT: i32 = 86;
     matches!(error.kind.as_ref(), ErrorKind::Command(c) if [OPTIONS_CONFLICT, KEY_SPECS_CONFLICT].contains(&c.code))
 }
 
-/// Whether an index that is there does what the wanted one would do. One that lets each key stand there once refuses
-/// pages, and one of some documents alone does not find the others.
+/// Whether an existing index can replace the wanted one. A unique index would refuse pages, and a partial one would
+/// miss documents.
 fn serves(found: &IndexModel, wanted: &Index) -> bool {
     let options = found.options.clone().unwrap_or_default();
     let is_unique = options.unique == Some(true);
@@ -52,12 +51,12 @@ fn serves(found: &IndexModel, wanted: &Index) -> bool {
     same_keys(&found.keys, &wanted.keys) && !is_unique && !is_partial
 }
 
-/// Whether two indexes are by the same keys in the same order and direction, whatever number type says so.
+/// Whether two indexes have the same keys in the same order and direction, whatever number type the direction has.
 fn same_keys(one: &Document, other: &Document) -> bool {
     let direction = |value: &bson::Bson| match value {
         bson::Bson::Int32(number) => Some(f64::from(*number)),
         bson::Bson::Double(number) => Some(*number),
-        // Directions are small.
+        // Directions are 1 or -1.
         bson::Bson::Int64(number) => i32::try_from(*number).ok().map(f64::from),
         _ => None,
     };

@@ -1,8 +1,8 @@
-//! The MongoDB store: pages of a database in `<db>.buckets` and `<db>.overflow`, sensors in
-//! `<db>.sensors`, the databases' names in `databases`.
+//! The MongoDB store: pages of a database in `<db>.buckets` and `<db>.overflow`, sensors in `<db>.sensors`, the list of
+//! databases in `databases`.
 //!
-//! The driver's futures must not be dropped half-way (its README, RUST-937) and it has no socket
-//! timeout, so every command runs as a task of its own and is waited for under a deadline.
+//! The driver's futures must not be dropped before they complete (its README, RUST-937), and it has no socket timeout,
+//! so every command runs as a task of its own and its caller waits under a deadline.
 
 mod commands;
 mod connect;
@@ -33,18 +33,18 @@ use self::given_up::GivenUp;
 use self::outcome::classify;
 use self::reads::find;
 use self::setup::Collections;
-use self::writes::Change;
-use crate::bucket::kept::{Cursor, KeptBucket, KeptSensor, Walked};
+use self::writes::MongoWrite;
 use crate::bucket::page::StoredPage;
-use crate::bucket::registry::Registry;
+use crate::bucket::raw::{Cursor, RawBucket, RawSensor, Walked};
+use crate::bucket::registry::MemberRegistry;
 use crate::bucket::store::{BucketId, Extent, PageWrite, Projection, Scanned, ScannedPage, SensorFilter, Written};
 use crate::bucket::{SensorDocument, StorageError, Store};
 use crate::reading::{Hour, Stamp};
-use crate::store::{Room, document};
+use crate::store::{ScanBudget, document};
 
-/// How many sensors one read asks for at most.
+/// Maximum sensors per read command.
 const READ_SENSORS: usize = 1000;
-/// How many buckets: their pages may be large.
+/// Maximum buckets per read command: their pages may be large.
 const READ_BUCKETS: usize = 64;
 
 /// Pages and sensors in MongoDB.
@@ -56,17 +56,17 @@ pub struct MongoStore {
     writes: Arc<Semaphore>,
     given_up: Arc<GivenUp>,
     reads: Arc<Semaphore>,
-    /// For looking whether MongoDB is there at all, which must not wait behind anything.
+    /// Permit for health checks, the registry and the server's clock, which must not wait behind other commands.
     checks: Arc<Semaphore>,
-    /// Databases whose collections this process has seen to.
+    /// Databases whose collections this process has created or found.
     created: Mutex<HashSet<String>>,
 }
 
 impl MongoStore {
-    /// Takes the URI apart and starts looking for the servers; does not wait for them.
+    /// Parses the URI and starts looking for the servers, without waiting for them.
     ///
     /// # Errors
-    /// [`StorageError::Refused`] for a URI that the driver does not take.
+    /// [`StorageError::Refused`] if the driver rejects the URI.
     pub async fn open(uri: &str, options: MongoOptions) -> Result<Self, StorageError> {
         let (client, mongo) = connect::connect(uri, &options).await?;
         let permits = options.commands_in_flight as usize;
@@ -82,7 +82,7 @@ impl MongoStore {
         })
     }
 
-    /// Sees to it that the database's collections exist, once per process.
+    /// Ensures that the database's collections exist, once per process.
     async fn created(&self, database: &str) -> Result<Collections, StorageError> {
         let known = self.created.lock().unwrap_or_else(PoisonError::into_inner).contains(database);
         if !known {
@@ -95,7 +95,7 @@ impl MongoStore {
         Ok(Collections::of(&self.mongo, database))
     }
 
-    /// Whatever is known of a database's collections counts no more.
+    /// Forgets that the database's collections exist.
     fn forget(&self, database: &str) {
         self.created.lock().unwrap_or_else(PoisonError::into_inner).remove(database);
     }
@@ -196,7 +196,7 @@ impl Store for MongoStore {
         projection: &Projection,
         bytes_max: usize,
     ) -> Result<Option<Vec<Vec<ScannedPage>>>, StorageError> {
-        self.scan_many(database, sensors, hours, projection, Room::new(bytes_max)).await
+        self.scan_many(database, sensors, hours, projection, ScanBudget::new(bytes_max)).await
     }
 
     async fn read_sensors(&self, database: &str, keys: &[&str]) -> Result<Vec<SensorDocument>, StorageError> {
@@ -228,7 +228,7 @@ impl Store for MongoStore {
             0 => writes::insertion(document::sensor_document(sensor)),
             rev => {
                 let (id, update) = (sensor.sensor.key.to_string(), document::sensor_update(sensor));
-                Change::Update { id, shard: None, rev, update }
+                MongoWrite::Update { id, shard: None, rev, update }
             }
         };
         let outcomes = Mutex::new(vec![Written::Yes; documents.len()]);
@@ -296,12 +296,12 @@ impl Store for MongoStore {
         self.run_write(setup::prefix(&of.buckets), unlisted).await?.map_err(|e| classify(&e))
     }
 
-    async fn read_registry(&self) -> Result<Registry, StorageError> {
+    async fn read_registry(&self) -> Result<MemberRegistry, StorageError> {
         let collection = registry::collection(&self.mongo);
         self.read(async move { registry::read(&collection).await }).await
     }
 
-    async fn write_registry(&self, registry: &Registry) -> Written {
+    async fn write_registry(&self, registry: &MemberRegistry) -> Written {
         let (collection, registry) = (registry::collection(&self.mongo), registry.clone());
         let written = self.run(&self.checks, async move { registry::write(&collection, &registry).await }).await;
         written.unwrap_or_else(Written::Failed)
@@ -318,7 +318,7 @@ impl Store for MongoStore {
         self.forget(database);
         let buckets = Collections::of(&self.mongo, database).buckets;
         let any = async move { find(&buckets, doc! {}, doc! {}, Some(doc! { "_id": 1 }), Extent::pages(1)).await };
-        // Somebody wrote to it who did not know yet that it was dropped: it is there again.
+        // If there is a page, another instance wrote to the database before it learned of the drop: list it again.
         if !self.read(any).await?.is_empty() {
             self.created(database).await?;
         }
@@ -330,7 +330,7 @@ impl Store for MongoStore {
         database: &str,
         from: Option<&Cursor>,
         pages_max: usize,
-    ) -> Result<Walked<KeptBucket>, StorageError> {
+    ) -> Result<Walked<RawBucket>, StorageError> {
         let (client, collections) = (self.client.clone(), Collections::of(&self.mongo, database));
         let from = from.cloned();
         self.read(async move { walk::buckets(&client, &collections, from, pages_max).await }).await
@@ -341,7 +341,7 @@ impl Store for MongoStore {
         database: &str,
         from: Option<&Cursor>,
         max: usize,
-    ) -> Result<Walked<KeptSensor>, StorageError> {
+    ) -> Result<Walked<RawSensor>, StorageError> {
         let (collection, from) = (Collections::of(&self.mongo, database).sensors, from.cloned());
         self.read(async move { walk::sensors(&collection, from, max).await }).await
     }
@@ -359,11 +359,11 @@ impl Store for MongoStore {
         let mongo = self.mongo.clone();
         let hello = async move { mongo.run_command(doc! { "hello": 1 }).await };
         let hello = self.run(&self.checks, hello).await?.map_err(|e| classify(&e))?;
-        // Transactions and snapshots, which the law needs where pages are split, are not for others.
+        // A standalone mongod has no transactions and no snapshots; page splits need both.
         if hello.contains_key("setName") || hello.get_str("msg").is_ok_and(|msg| msg == "isdbgrid") {
             return Ok(());
         }
-        let detail = "a standalone mongod: start it with --replSet, a set of one is enough".to_owned();
+        let detail = "a standalone mongod is not supported: start it with --replSet; one node is enough".to_owned();
         Err(StorageError::Refused { detail })
     }
 

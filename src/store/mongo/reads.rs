@@ -1,4 +1,4 @@
-//! Documents read whole, in bounded numbers: the filters say how many there can be.
+//! Reads documents into memory; filters and extents bound how many.
 
 use bson::{Document, RawDocumentBuf, doc};
 use mongodb::options::ReadConcern;
@@ -9,7 +9,7 @@ use super::setup::Collections;
 use crate::bucket::StorageError;
 use crate::bucket::store::{Extent, SensorFilter};
 
-/// The documents of a filter, sorted, as many as the extent has pages.
+/// The documents that match a filter, sorted, up to the extent's pages and bytes.
 pub async fn find(
     collection: &Collection<RawDocumentBuf>,
     filter: Document,
@@ -33,13 +33,13 @@ pub async fn find(
     Ok(documents)
 }
 
-/// The sensors' documents that pass the filter, in key order.
+/// The sensor documents that pass the filter, in key order.
 pub async fn list_sensors(
     collection: &Collection<RawDocumentBuf>,
     filter: &SensorFilter,
 ) -> Result<Vec<RawDocumentBuf>, StorageError> {
     if filter.limit == 0 {
-        // MongoDB takes it for no limit at all.
+        // To MongoDB, 0 means no limit.
         return Ok(Vec::new());
     }
     let mut query = Document::new();
@@ -52,7 +52,7 @@ pub async fn list_sensors(
     find(collection, query, doc! { "_id": 1 }, None, Extent::pages(filter.limit)).await
 }
 
-/// One bucket's pages in both collections as they were at one moment, in order of their numbers.
+/// One bucket's pages from both collections at one moment (snapshot read), in order of their numbers.
 pub async fn snapshot(
     client: &Client,
     collections: &Collections,
@@ -73,7 +73,7 @@ async fn find_in(
     filter: Document,
     projection: Option<Document>,
 ) -> Result<Vec<RawDocumentBuf>, StorageError> {
-    // Said here once more: the client's own read concern would else win over the session's.
+    // Repeated here, because the client's read concern would otherwise override the session's.
     let mut find = collection.find(filter).read_concern(ReadConcern::snapshot()).sort(doc! { "page": 1 });
     if let Some(projection) = projection {
         find = find.projection(projection);

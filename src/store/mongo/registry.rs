@@ -1,4 +1,4 @@
-//! The registry: the one document of the collection `registry`.
+//! The registry: the only document of the collection `registry`.
 
 use bson::{Document, doc};
 use mongodb::Collection;
@@ -7,23 +7,22 @@ use mongodb::Database;
 use super::outcome::{classify, is_duplicate_key};
 use super::writes::durable;
 use crate::bucket::StorageError;
-use crate::bucket::registry::Registry;
+use crate::bucket::registry::MemberRegistry;
 use crate::bucket::store::Written;
 use crate::store::document::{REGISTRY, decode_registry, registry_document};
 
-/// Where it is.
 pub fn collection(mongo: &Database) -> Collection<Document> {
     mongo.collection("registry")
 }
 
-/// The registry as it is.
-pub async fn read(collection: &Collection<Document>) -> Result<Registry, StorageError> {
+/// Reads the registry; an empty one if there is none.
+pub async fn read(collection: &Collection<Document>) -> Result<MemberRegistry, StorageError> {
     let found = collection.find_one(doc! { "_id": REGISTRY }).await.map_err(|e| classify(&e))?;
-    found.map_or_else(|| Ok(Registry::default()), |document| decode_registry(&document))
+    found.map_or_else(|| Ok(MemberRegistry::default()), |document| decode_registry(&document))
 }
 
-/// Writes it, if the stored one still has its rev.
-pub async fn write(collection: &Collection<Document>, registry: &Registry) -> Written {
+/// Writes the registry by compare-and-set on its rev.
+pub async fn write(collection: &Collection<Document>, registry: &MemberRegistry) -> Written {
     let document = registry_document(registry);
     let written = if registry.rev == 0 {
         collection.insert_one(document).write_concern(durable()).await.map(|_| true)

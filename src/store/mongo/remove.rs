@@ -1,4 +1,4 @@
-//! Whatever is to go: pages and sensor documents by filters, whole databases.
+//! Removes pages and sensor documents by filter, and whole databases.
 
 use std::time::Duration;
 
@@ -12,10 +12,10 @@ use crate::bucket::StorageError;
 use crate::bucket::store::Written;
 use crate::reading::Stamp;
 
-/// Of how many sensors pages are removed by one command.
+/// Maximum sensors per command that removes pages.
 pub const SENSORS: usize = 20;
 
-/// A `delete` command for all documents of a filter, which the server ends after `most`.
+/// A `delete` command for all documents that match a filter; the server stops it after `most`.
 pub fn command(collection: &str, filter: Document, most: Duration) -> Document {
     doc! {
         "delete": collection,
@@ -25,17 +25,17 @@ pub fn command(collection: &str, filter: Document, most: Duration) -> Document {
     }
 }
 
-/// What became of such a command.
+/// Outcome of a removal.
 pub enum Removed {
-    /// Nothing of the filter is left.
+    /// No matching document is left.
     All,
-    /// It ran out of time; there may be more.
+    /// The time limit passed; there may be more documents.
     InPart,
-    /// It failed, or may have.
+    /// It failed, or its outcome is unknown.
     Failed(StorageError),
 }
 
-/// What a command's reply says.
+/// The outcome according to the server's reply.
 pub fn outcome(reply: Result<Document, Error>) -> Removed {
     const MAX_TIME_EXPIRED: i32 = 50;
     let expired = |code: i32| code == MAX_TIME_EXPIRED;
@@ -55,18 +55,19 @@ pub fn outcome(reply: Result<Document, Error>) -> Removed {
         Some(Written::Yes) => Removed::All,
         Some(Written::Failed(error)) => Removed::Failed(error),
         Some(Written::Conflict) | None => {
-            Removed::Failed(StorageError::Failing { detail: "documents could not be removed".to_owned() })
+            Removed::Failed(StorageError::Failing { detail: "some documents could not be removed".to_owned() })
         }
     }
 }
 
-/// What a page has that is not wholly older than a stamp. What a version without stamps wrote last is older than any.
+/// Filter for pages with a cell that is not older than a stamp. A page that a version without stamps wrote last is
+/// older than any stamp.
 pub fn has_later(before: Stamp) -> Document {
     let before = i64::try_from(before).unwrap_or(i64::MAX);
     doc! { "order.last": { "$gte": before }, "$expr": { "$eq": ["$order.rev", "$rev"] } }
 }
 
-/// Drops a database's collections, and then says so.
+/// Drops a database's collections, then marks it as dropped.
 pub async fn drop_database(mongo: &Database, database: &str, most: Duration) -> Result<(), Error> {
     const NAMESPACE_NOT_FOUND: i32 = 26;
     let collections = Collections::of(mongo, database);
@@ -84,7 +85,7 @@ pub async fn drop_database(mongo: &Database, database: &str, most: Duration) -> 
     unlist(mongo, database).await
 }
 
-/// Marks a database as dropped. Versions before stamps look at its incarnation to learn of it.
+/// Marks a database as dropped. Versions without stamps detect a drop by the incarnation.
 pub async fn unlist(mongo: &Database, database: &str) -> Result<(), Error> {
     let update = doc! { "$inc": { "incarnation": 1_i64 }, "$set": { "dropped": true } };
     databases(mongo).update_one(doc! { "_id": database }, update).await.map(drop)

@@ -1,5 +1,5 @@
-//! Scans: pages of one sensor in the order of hours, and of many sensors at once, by a few commands beside each other
-//! that are decoded where they arrive.
+//! Scans: pages of one sensor in order of hours, and of many sensors at once, with a few concurrent commands whose
+//! replies are decoded as they arrive.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -16,24 +16,24 @@ use crate::bucket::StorageError;
 use crate::bucket::store::{Extent, Projection, Scanned, ScannedPage};
 use crate::reading::Hour;
 use crate::store::names::key;
-use crate::store::{Room, document};
+use crate::store::{ScanBudget, document};
 
-/// How many sensors one command asks for: enough that a command costs little, few enough that commands for a
-/// thousand sensors run beside each other.
+/// Sensors per command: enough that the cost per command is small, few enough that a thousand sensors are read by
+/// several commands at once.
 pub const SENSORS: usize = 250;
 
-/// A page 0, whose it is, and whether there is more of its bucket.
-pub struct Found {
-    /// The sensor's place in the question.
+/// A page 0, its sensor, and whether its bucket has more pages.
+pub struct FoundPage {
+    /// Index of the sensor in the request.
     pub place: usize,
-    /// The page.
+    /// The decoded page.
     pub page: ScannedPage,
     /// Whether the bucket has pages in `overflow`.
     pub has_overflow: bool,
 }
 
-/// What of a page a scan has the server send: all of one whose readings are wanted, as the stamps of all cells stand
-/// together; else the summaries of the fields wanted.
+/// The MongoDB projection of a scan. With readings, the whole page (`None`), because the stamps of all cells are stored
+/// together; without, the summaries of the wanted fields.
 pub fn sent(projection: &Projection) -> Option<Document> {
     if projection.readings {
         return None;
@@ -44,7 +44,7 @@ pub fn sent(projection: &Projection) -> Option<Document> {
         "order.rev": 1, "order.floor": 1, "order.first": 1, "order.last": 1,
     };
     if fields.is_empty() {
-        // An empty document, not none.
+        // Projects `summary` to an empty document; without this it would be missing.
         wanted.insert("summary.0.0", 1);
     }
     for field in fields.iter() {
@@ -57,15 +57,15 @@ fn without_readings() -> Document {
     doc! { "readings": 0, "applied": 0, "tags": 0, "order.stamps": 0 }
 }
 
-/// The first pages of these sensors' buckets, in no order.
+/// The first pages of these sensors' buckets, in no order; `None` if they exceed the budget.
 pub async fn first_pages(
     collection: Collection<RawDocumentBuf>,
     sensors: Arc<HashMap<String, usize>>,
     asked: Range<usize>,
     hours: Range<Hour>,
     projection: Projection,
-    room: Room,
-) -> Result<Option<Vec<Found>>, StorageError> {
+    room: ScanBudget,
+) -> Result<Option<Vec<FoundPage>>, StorageError> {
     let keys: Vec<&String> = sensors.iter().filter(|(_, place)| asked.contains(place)).map(|(key, _)| key).collect();
     let filter = doc! { "sensor": { "$in": keys }, "start": { "$gte": date(hours.start), "$lt": date(hours.end) } };
     let mut find = collection.find(filter).batch_size(10_000);
@@ -83,7 +83,7 @@ pub async fn first_pages(
             return Ok(None);
         }
         match scanned {
-            Some(scanned) => found.push(Found { place: *place, page: scanned, has_overflow: has_overflow(page) }),
+            Some(scanned) => found.push(FoundPage { place: *place, page: scanned, has_overflow: has_overflow(page) }),
             None => older.extend(page.get_str("_id").ok().map(str::to_owned)),
         }
     }
@@ -92,23 +92,24 @@ pub async fn first_pages(
     Ok(Some(found))
 }
 
-/// How many pages are read at a time whose summaries have to be made anew.
+/// Pages per read when summaries have to be computed again.
 const OLDER_PAGES: usize = 100;
 
-/// First pages with sums that an older program has added up, of which the scan left the readings out.
+/// Reads first pages again with their readings, because an older program added up their sums and the scan left the
+/// readings out.
 async fn older_pages(
     collection: &Collection<RawDocumentBuf>,
     ids: &[String],
     place: impl Fn(&RawDocument) -> Option<usize>,
     projection: &Projection,
-) -> Result<Vec<Found>, StorageError> {
+) -> Result<Vec<FoundPage>, StorageError> {
     let mut found = Vec::with_capacity(ids.len());
     for ids in ids.chunks(OLDER_PAGES) {
         let pages = find(collection, doc! { "_id": { "$in": ids } }, Document::new(), None, Extent::ALL).await?;
         for page in &pages {
-            // With its readings it has an answer.
+            // With its readings, `decode_scanned` always returns a page.
             if let (Some(place), Some(scanned)) = (place(page), document::decode_scanned(page, projection)?) {
-                found.push(Found { place, page: scanned, has_overflow: has_overflow(page) });
+                found.push(FoundPage { place, page: scanned, has_overflow: has_overflow(page) });
             }
         }
     }
@@ -124,8 +125,8 @@ fn all_scanned(pages: &[RawDocumentBuf], projection: &Projection) -> Result<Opti
 }
 
 impl MongoStore {
-    /// All pages of one bucket that has several, in order of their numbers and as they were at one
-    /// moment: were one split while they are read, its later half would else be there twice.
+    /// All pages of one bucket that has several, in order of their numbers, at one moment: if a page were split between
+    /// two reads, its later half would appear twice.
     pub(super) async fn spilled(
         &self,
         collections: &Collections,
@@ -154,7 +155,7 @@ impl MongoStore {
         Ok(all_scanned(&pages, projection)?.unwrap_or_default())
     }
 
-    /// Pages of one sensor by hour, rising (1) or falling (-1).
+    /// Pages of one sensor by hour, ascending (1) or descending (-1).
     pub(super) async fn scan_sorted(
         &self,
         database: &str,
@@ -168,7 +169,7 @@ impl MongoStore {
         let mut rest = hours;
         loop {
             let scanned = self.scan_some(&collections, sensor, rest, order, projection, extent).await?;
-            // All that this part had may have been deleted meanwhile.
+            // All pages of this part may have been deleted meanwhile.
             if !scanned.pages.is_empty() || scanned.rest.is_empty() {
                 return Ok(scanned);
             }
@@ -195,7 +196,7 @@ impl MongoStore {
             let hour = first.get_datetime("start").map_or(hours.end, |start| Hour::of_ms(start.timestamp_millis()));
             let page = document::decode_scanned(first, projection)?;
             bytes += page.as_ref().map_or(stored, |page| page.bytes(stored));
-            found.push((id, hour, page.map(|page| Found { place: 0, page, has_overflow: has_overflow(first) })));
+            found.push((id, hour, page.map(|page| FoundPage { place: 0, page, has_overflow: has_overflow(first) })));
             if bytes >= extent.bytes {
                 break;
             }
@@ -205,7 +206,7 @@ impl MongoStore {
         let (mut pages, mut last, mut is_filled) = (Vec::new(), None, bytes >= extent.bytes);
         for (id, hour, page) in found {
             last = Some(hour);
-            // Neither, when it was deleted meanwhile.
+            // Neither exists if the page was deleted meanwhile.
             if let Some(page) = page.or_else(|| older.remove(id)) {
                 if page.has_overflow {
                     pages.extend(self.spilled_scanned(collections, sensor, page.page.hour, projection).await?);
@@ -226,45 +227,45 @@ impl MongoStore {
         Ok(Scanned { pages, rest })
     }
 
-    /// First pages of a sensor by their ids, read with their readings: see [`older_pages`].
+    /// First pages of a sensor by id, read again with their readings: see [`older_pages`].
     async fn older_of(
         &self,
         collections: &Collections,
         sensor: &str,
         ids: Vec<String>,
         projection: &Projection,
-    ) -> Result<HashMap<String, Found>, StorageError> {
+    ) -> Result<HashMap<String, FoundPage>, StorageError> {
         if ids.is_empty() {
             return Ok(HashMap::new());
         }
         let (collection, wanted) = (collections.buckets.clone(), projection.clone());
         let pages = self.read(async move { older_pages(&collection, &ids, |_| Some(0), &wanted).await }).await?;
-        let id = |page: &Found| document::page_id(sensor, page.page.hour, page.page.number);
+        let id = |page: &FoundPage| document::page_id(sensor, page.page.hour, page.page.number);
         Ok(pages.into_iter().map(|page| (id(&page), page)).collect())
     }
 
-    /// All pages of several sensors, per sensor in the order given.
+    /// All pages of several sensors, per sensor in the given order; `None` if they exceed the budget.
     pub(super) async fn scan_many(
         &self,
         database: &str,
         sensors: &[&str],
         hours: Range<Hour>,
         projection: &Projection,
-        room: Room,
+        room: ScanBudget,
     ) -> Result<Option<Vec<Vec<ScannedPage>>>, StorageError> {
         let collections = Collections::of(&self.mongo, database);
         let places: HashMap<String, usize> =
             sensors.iter().enumerate().map(|(place, sensor)| ((*sensor).to_owned(), place)).collect();
         let places = Arc::new(places);
-        let lots = (0..sensors.len()).step_by(SENSORS).map(|from| {
+        let batches = (0..sensors.len()).step_by(SENSORS).map(|from| {
             let (collection, places) = (collections.buckets.clone(), places.clone());
             let lot = from..from + SENSORS;
             self.read(first_pages(collection, places, lot, hours.clone(), projection.clone(), room.clone()))
         });
         let mut pages: Vec<Vec<ScannedPage>> = vec![Vec::new(); sensors.len()];
-        let lots = futures_util::future::try_join_all(lots).await?;
-        let Some(lots) = lots.into_iter().collect::<Option<Vec<_>>>() else { return Ok(None) };
-        for found in lots.into_iter().flatten() {
+        let batches = futures_util::future::try_join_all(batches).await?;
+        let Some(batches) = batches.into_iter().collect::<Option<Vec<_>>>() else { return Ok(None) };
+        for found in batches.into_iter().flatten() {
             if !found.has_overflow {
                 pages[found.place].push(found.page);
                 continue;

@@ -1,4 +1,4 @@
-//! What a database's collections are created with: validator, compression, indexes.
+//! Creates a database's collections, with validator, compression and indexes.
 
 use bson::{Document, doc};
 use mongodb::error::{Error, ErrorKind};
@@ -10,16 +10,16 @@ use crate::store::names::collection_prefix;
 /// The collections of one hourglass database.
 #[derive(Debug, Clone)]
 pub struct Collections {
-    /// Pages 0.
+    /// Pages with number 0.
     pub buckets: Collection<bson::RawDocumentBuf>,
-    /// Pages 1 and up.
+    /// Pages with number 1 and above.
     pub overflow: Collection<bson::RawDocumentBuf>,
     /// Sensor documents.
     pub sensors: Collection<bson::RawDocumentBuf>,
 }
 
 impl Collections {
-    /// Names only; nothing is created.
+    /// Names the collections without creating them.
     pub fn of(mongo: &Database, database: &str) -> Self {
         let prefix = collection_prefix(database);
         Self {
@@ -30,28 +30,28 @@ impl Collections {
     }
 }
 
-/// What the names of all collections of one's database begin with.
+/// The prefix that a collection shares with all collections of its database.
 pub fn prefix<T: Send + Sync>(collection: &Collection<T>) -> &str {
     collection.name().rsplit_once('.').map_or("", |(prefix, _)| prefix)
 }
 
-/// The list of databases.
+/// The collection that lists the databases.
 pub fn databases(mongo: &Database) -> Collection<Document> {
     mongo.collection("databases")
 }
 
-/// Creates what is not there yet, and lists the database.
+/// Creates missing collections and indexes, and lists the database.
 pub async fn create(mongo: &Database, database: &str) -> Result<(), Error> {
     let collections = Collections::of(mongo, database);
     create_collection(mongo, collections.buckets.name(), page_schema()).await?;
     create_collection(mongo, collections.overflow.name(), page_schema()).await?;
     create_collection(mongo, collections.sensors.name(), sensor_schema()).await?;
-    // Serves a sensor's range, people who ask for it in `mongosh`, and a cluster's shard key. All
-    // sensors' hour and the delete of old hours go by `_id`, which begins with the hour.
+    // Serves range reads of a sensor, queries of people in `mongosh`, and a cluster's shard key. Reading one hour of
+    // all sensors and deleting old hours use `_id`, which begins with the hour.
     let by_sensor = Index { keys: doc! { "sensor": 1, "start": 1 }, sparse: false };
     indexes::create(&collections.buckets, &by_sensor).await?;
     indexes::create(&collections.overflow, &by_sensor).await?;
-    // Only outliers are in it, so listing them does not walk all sensors.
+    // Holds only outliers, so listing them does not scan all sensors.
     let outliers = Index { keys: doc! { "outlier.since": 1 }, sparse: true };
     indexes::create(&collections.sensors, &outliers).await?;
     databases(mongo)
@@ -83,14 +83,14 @@ async fn create_collection(mongo: &Database, name: &str, schema: Document) -> Re
         result => result,
     };
     match result {
-        // It may have been restored without its validator, or come from an older version.
+        // The collection may have been restored without its validator, or come from an older version.
         Err(error) if exists_already(&error) => restore_validator(mongo, name, schema).await,
         result => result.map(drop),
     }
 }
 
-/// Sets the validator where it is not there, if the user may: `readWrite` alone may not. Without it
-/// what an update of a deleted page leaves behind is removed after the fact.
+/// Sets the validator if it differs and the user may set it: the role `readWrite` alone may not. Without it,
+/// `remove_torsos` removes what an update of a deleted page leaves behind.
 async fn restore_validator(mongo: &Database, name: &str, schema: Document) -> Result<(), Error> {
     let validator = doc! { "$jsonSchema": schema };
     let mut found = mongo.list_collections().filter(doc! { "name": name }).await?;
@@ -106,12 +106,12 @@ async fn restore_validator(mongo: &Database, name: &str, schema: Document) -> Re
         "writeConcern": { "w": "majority" },
     };
     if let Err(error) = mongo.run_command(command).await {
-        tracing::warn!(collection = name, %error, "the collection has another validator than hourglass sets");
+        tracing::warn!(collection = name, %error, "setting the validator failed; grant collMod or set it by hand");
     }
     Ok(())
 }
 
-/// Shared Atlas tiers and strict API versions take no storage options; their default then serves.
+/// Shared Atlas tiers and strict API versions reject storage options; the server's defaults then apply.
 fn refuses_engine_options(error: &Error) -> bool {
     const INVALID_OPTIONS: i32 = 72;
     const API_STRICT: i32 = 323;
@@ -124,9 +124,9 @@ fn exists_already(error: &Error) -> bool {
     matches!(error.kind.as_ref(), ErrorKind::Command(c) if c.code == NAMESPACE_EXISTS)
 }
 
-/// Every field of a page is required, of which an update sets only some: that keeps a deleted
-/// page from being reborn as a torso. The readings themselves are not validated one by one, which
-/// would cost about a third of every write.
+/// Every field of a page is required, and an update sets only some of them: so an update cannot bring a deleted page
+/// back as an incomplete document. Readings are not validated one by one, which would cost about a third of every
+/// write.
 fn page_schema() -> Document {
     doc! {
         "bsonType": "object",

@@ -1,4 +1,4 @@
-//! Tokens in the collection `tokens`, where all instances see them, and people by `mongosh`: `_id` is a token's name.
+//! Tokens in the collection `tokens`, visible to all instances and in `mongosh`; `_id` is a token's name.
 
 use async_trait::async_trait;
 use bson::{Document, doc};
@@ -11,9 +11,8 @@ use super::outcome::{classify, is_duplicate_key};
 use crate::access::{Token, TokenStore, TokenStoreError};
 use crate::bucket::StorageError;
 
-/// A token's document.
 #[derive(Serialize, Deserialize)]
-struct Stored {
+struct TokenDocument {
     #[serde(rename = "_id")]
     id: String,
     #[serde(flatten)]
@@ -21,7 +20,7 @@ struct Stored {
 }
 
 impl MongoStore {
-    fn tokens_collection(&self) -> Collection<Stored> {
+    fn tokens_collection(&self) -> Collection<TokenDocument> {
         self.mongo.collection("tokens")
     }
 }
@@ -30,21 +29,25 @@ fn away(error: &StorageError) -> TokenStoreError {
     TokenStoreError::Away { detail: error.to_string() }
 }
 
-/// Those that can be read: one that cannot does not count, and hides no other one's end.
+/// All readable tokens; an unreadable one is skipped, so it neither grants access nor hides the others.
 async fn all(collection: Collection<Document>) -> Result<Vec<Token>, Error> {
     let mut cursor = collection.find(doc! {}).sort(doc! { "_id": 1 }).await?;
     let mut found = Vec::new();
     while cursor.advance().await? {
-        match bson::deserialize_from_document::<Stored>(cursor.deserialize_current()?) {
+        match bson::deserialize_from_document::<TokenDocument>(cursor.deserialize_current()?) {
             Ok(stored) => found.push(stored.token),
-            Err(error) => tracing::debug!(%error, "a document among the tokens is none"),
+            Err(error) => tracing::debug!(%error, "unreadable document in collection tokens; skipped"),
         }
     }
     Ok(found)
 }
 
-/// Whether it was written: nobody else's is lost.
-async fn put(collection: Collection<Stored>, stored: Stored, replaces: Option<i64>) -> Result<bool, Error> {
+/// Writes a token by compare-and-set; false if another writer was faster.
+async fn put(
+    collection: Collection<TokenDocument>,
+    stored: TokenDocument,
+    replaces: Option<i64>,
+) -> Result<bool, Error> {
     let Some(rev) = replaces else {
         return match collection.insert_one(stored).await {
             Ok(_) => Ok(true),
@@ -65,7 +68,8 @@ impl TokenStore for MongoStore {
     }
 
     async fn put(&self, token: &Token, replaces: Option<i64>) -> Result<bool, TokenStoreError> {
-        let (collection, stored) = (self.tokens_collection(), Stored { id: token.name.clone(), token: token.clone() });
+        let (collection, stored) =
+            (self.tokens_collection(), TokenDocument { id: token.name.clone(), token: token.clone() });
         let written = self.run(&self.writes, async move { put(collection, stored, replaces).await }).await;
         let written = written.and_then(|written| written.map_err(|e| classify(&e)));
         written.map_err(|error| away(&error))

@@ -1,5 +1,5 @@
-//! Everything that the collections hold of a database, as it lies there, a part at a time and each
-//! part as of one moment. Goes by `_id`, which is there whatever else a document lacks.
+//! Walks everything the collections of a database hold, as it is stored, in parts, each part at one moment. Walks by
+//! `_id`, which exists whatever else a document lacks.
 
 use std::collections::BTreeMap;
 
@@ -11,27 +11,27 @@ use super::outcome::classify;
 use super::reads::find;
 use super::setup::Collections;
 use crate::bucket::StorageError;
-use crate::bucket::kept::{Cursor, KeptBucket, KeptSensor, Walked};
+use crate::bucket::raw::{Cursor, RawBucket, RawSensor, Walked};
 use crate::bucket::store::Extent;
-use crate::store::document::{decode_kept, decode_kept_sensor};
+use crate::store::document::{decode_raw_page, decode_raw_sensor};
 
-/// How many bytes of documents end a part.
+/// A part ends after this many bytes of documents.
 const PART_BYTES: usize = 8 << 20;
 
 /// Documents of one collection in the order of their `_id`s.
-struct Part {
+struct CollectionWalk {
     documents: Vec<(String, RawDocumentBuf)>,
-    /// The `_id` of the one behind them, if there is one.
+    /// The `_id` of the next document, if there is one.
     next: Option<String>,
 }
 
-/// The trait's `walk_buckets`.
+/// Implements `Store::walk_buckets`.
 pub async fn buckets(
     client: &Client,
     collections: &Collections,
     from: Option<Cursor>,
     pages_max: usize,
-) -> Result<Walked<KeptBucket>, StorageError> {
+) -> Result<Walked<RawBucket>, StorageError> {
     let from = from.map_or_else(String::new, |from| String::from_utf8_lossy(&from.0).into_owned());
     let (mut pages, mut bytes) = (pages_max.max(1), PART_BYTES);
     loop {
@@ -42,7 +42,7 @@ pub async fn buckets(
         if walked.next.is_none() || !walked.found.is_empty() {
             return Ok(walked);
         }
-        // Not even one bucket has room in it.
+        // Not even one bucket fits into the part.
         (pages, bytes) = (2 * pages, 2 * bytes);
     }
 }
@@ -53,9 +53,9 @@ async fn part(
     from: &str,
     pages: usize,
     bytes: usize,
-) -> Result<Part, StorageError> {
+) -> Result<CollectionWalk, StorageError> {
     let find = collection.find(doc! { "_id": { "$gte": from } }).sort(doc! { "_id": 1 });
-    // One more than wanted tells whether there are more.
+    // One more than wanted shows whether there are more.
     let limit = i64::try_from(pages.saturating_add(1)).unwrap_or(i64::MAX);
     let find = find.read_concern(ReadConcern::snapshot()).limit(limit);
     let mut cursor = find.session(&mut *session).await.map_err(|e| classify(&e))?;
@@ -64,62 +64,63 @@ async fn part(
         let document = cursor.current().to_owned();
         let id = document.get_str("_id").unwrap_or_default().to_owned();
         if documents.len() >= pages || room == 0 {
-            return Ok(Part { documents, next: Some(id) });
+            return Ok(CollectionWalk { documents, next: Some(id) });
         }
         room = room.saturating_sub(document.as_bytes().len());
         documents.push((id, document));
     }
-    Ok(Part { documents, next: None })
+    Ok(CollectionWalk { documents, next: None })
 }
 
-/// The buckets of which both parts have all pages, and where to go on.
-fn whole_buckets(first: Part, further: Part) -> Walked<KeptBucket> {
-    // Before here both parts have everything.
+/// The buckets whose pages are all in the two parts, and the cursor to continue from.
+fn whole_buckets(first: CollectionWalk, further: CollectionWalk) -> Walked<RawBucket> {
+    // Below this `_id` both parts are complete.
     let end = [&first.next, &further.next].into_iter().flatten().min().cloned();
-    let mut buckets: BTreeMap<String, KeptBucket> = BTreeMap::new();
+    let mut buckets: BTreeMap<String, RawBucket> = BTreeMap::new();
     let both = [(first, false), (further, true)];
     for (part, in_overflow) in both {
         for (id, document) in part.documents {
             let from = bucket_of(&id).to_owned();
-            let new = || KeptBucket { from: Cursor(from.clone().into_bytes()), pages: Vec::new() };
+            let new = || RawBucket { from: Cursor(from.clone().into_bytes()), pages: Vec::new() };
             let bucket = buckets.entry(from.clone()).or_insert_with(new);
-            bucket.pages.push(decode_kept(&document, &id, Some(in_overflow)));
+            bucket.pages.push(decode_raw_page(&document, &id, Some(in_overflow)));
         }
     }
     let Some(end) = end else { return Walked { found: sorted(buckets), next: None } };
-    // The keys of one bucket may stand among those of another, where a name ends in a backslash.
+    // Keys of two buckets may interleave where a name ends in a backslash.
     let cut = buckets.keys().find(|from| end_of(from) > end).filter(|from| **from < end).unwrap_or(&end).clone();
     buckets.retain(|from, _| end_of(from) <= cut);
     Walked { found: sorted(buckets), next: Some(Cursor(cut.into_bytes())) }
 }
 
-fn sorted(buckets: BTreeMap<String, KeptBucket>) -> Vec<KeptBucket> {
-    let mut buckets: Vec<KeptBucket> = buckets.into_values().collect();
+fn sorted(buckets: BTreeMap<String, RawBucket>) -> Vec<RawBucket> {
+    let mut buckets: Vec<RawBucket> = buckets.into_values().collect();
     for bucket in &mut buckets {
-        // As texts the ids have page 10 before page 2.
+        // Sorted as text, page 10 comes before page 2.
         bucket.pages.sort_by_key(|page| page.as_ref().map_or(u32::MAX, |page| page.number));
     }
     buckets
 }
 
-/// What the ids of all pages of a bucket begin with: all but the number. An id without one stands alone.
+/// The prefix of the ids of all pages of a bucket: the id without the page number. An id without a number is a bucket
+/// of its own.
 fn bucket_of(id: &str) -> &str {
     let bucket = id.trim_end_matches(|c: char| c.is_ascii_digit());
     if bucket.ends_with(' ') && bucket.len() < id.len() { bucket } else { id }
 }
 
-/// The least text behind all ids of a bucket.
+/// The least text greater than all ids of a bucket.
 fn end_of(bucket: &str) -> String {
-    // The character behind the digits.
+    // `:` follows the digits in ASCII.
     format!("{bucket}{}", if bucket.ends_with(' ') { ':' } else { '\0' })
 }
 
-/// The trait's `walk_sensors`.
+/// Implements `Store::walk_sensors`.
 pub async fn sensors(
     collection: &Collection<RawDocumentBuf>,
     from: Option<Cursor>,
     max: usize,
-) -> Result<Walked<KeptSensor>, StorageError> {
+) -> Result<Walked<RawSensor>, StorageError> {
     let from = from.map_or_else(String::new, |from| String::from_utf8_lossy(&from.0).into_owned());
     let extent = Extent::pages(max.max(1).saturating_add(1));
     let filter = doc! { "_id": { "$gte": from } };
@@ -131,12 +132,12 @@ pub async fn sensors(
             walked.next = Some(Cursor(key.into_bytes()));
             break;
         }
-        walked.found.push(decode_kept_sensor(&document, key));
+        walked.found.push(decode_raw_sensor(&document, key));
     }
     Ok(walked)
 }
 
-/// The trait's `estimate_pages`.
+/// Implements `Store::estimate_pages`.
 pub async fn estimate_pages(mongo: &Database, databases: &[String]) -> Result<u64, StorageError> {
     let mut pages = 0;
     for database in databases {
@@ -152,9 +153,9 @@ pub async fn estimate_pages(mongo: &Database, databases: &[String]) -> Result<u6
 mod tests {
     use super::*;
 
-    fn part_of(ids: &[&str], next: Option<&str>) -> Part {
+    fn part_of(ids: &[&str], next: Option<&str>) -> CollectionWalk {
         let document = |id: &str| (id.to_owned(), RawDocumentBuf::try_from(&doc! { "_id": id }).expect("BSON"));
-        Part { documents: ids.iter().map(|id| document(id)).collect(), next: next.map(str::to_owned) }
+        CollectionWalk { documents: ids.iter().map(|id| document(id)).collect(), next: next.map(str::to_owned) }
     }
 
     type Next = Option<&'static str>;

@@ -1,5 +1,5 @@
-//! Pages and sensor documents as few large commands: typed inserts for what is new, raw `update`
-//! commands of many compare-and-set statements for the rest, transactions for what must go together.
+//! Writes pages and sensor documents in few large commands: typed inserts for new documents, raw `update` commands of
+//! many compare-and-set statements for existing ones, transactions for pages that must change together.
 
 use bson::{Document, RawDocumentBuf, doc};
 use mongodb::error::Error;
@@ -10,42 +10,42 @@ use super::outcome::{of_exact_updates, of_transaction, statement};
 use super::setup::Collections;
 use crate::bucket::WriteKind;
 use crate::bucket::store::{PageWrite, Written};
-use crate::store::document::{self, Writer};
+use crate::store::document::{self, BsonWriter};
 
-/// A command's statements stay below this: a raw command is capped at 16 MiB by the server, and
-/// smaller ones share the connections better.
+/// Maximum bytes of a command's statements: the server caps a raw command at 16 MiB, and smaller ones share the
+/// connections better.
 const COMMAND_BYTES: usize = 4 * 1024 * 1024;
-/// And below this many, so that a failed command leaves few outcomes unknown.
+/// Maximum statements of a command, so that a failed command leaves few outcomes unknown.
 const COMMAND_STATEMENTS: usize = 1000;
 
 /// One document's write, encoded.
 #[derive(Debug, Clone)]
-pub enum Change {
+pub enum MongoWrite {
     /// A document that must not exist yet.
     Insert(RawDocumentBuf),
-    /// An update of the document that has this `_id` and `rev`.
+    /// An update of the document with this `_id` and `rev`.
     Update {
-        /// Its `_id`.
+        /// The document's `_id`.
         id: String,
-        /// A page's sensor and start: the shard key, which an upsert on a cluster must name.
+        /// A page's sensor and start: the shard key, which an upsert on a sharded cluster must name.
         shard: Option<(String, i64)>,
-        /// The rev it must have.
+        /// The expected rev.
         rev: u64,
-        /// The update, as the server takes it.
+        /// The update, in BSON.
         update: Vec<u8>,
     },
-    /// The end of the page that has this `_id` and `rev`.
+    /// The removal of the page with this `_id` and `rev`.
     Remove {
-        /// Its `_id`.
+        /// The page's `_id`.
         id: String,
-        /// Its sensor and start: the shard key.
+        /// The page's sensor and start: the shard key.
         shard: (String, i64),
-        /// The rev it must have.
+        /// The expected rev.
         rev: u64,
     },
 }
 
-impl Change {
+impl MongoWrite {
     fn bytes(&self) -> usize {
         match self {
             Self::Insert(document) => document.as_bytes().len(),
@@ -55,8 +55,8 @@ impl Change {
     }
 }
 
-/// What a page needs to be written.
-pub fn page_change(write: &PageWrite<'_>, index: usize) -> Change {
+/// The write that a page needs.
+pub fn page_change(write: &PageWrite<'_>, index: usize) -> MongoWrite {
     let page = &write.bucket.pages()[index];
     let id = || document::page_id(&write.id.sensor.key, write.id.hour, page.number);
     let shard = || (write.id.sensor.key.to_string(), write.id.hour.start_ms());
@@ -64,27 +64,30 @@ pub fn page_change(write: &PageWrite<'_>, index: usize) -> Change {
         WriteKind::Insert => insertion(document::page_document(write.id, page)),
         WriteKind::Append { from } => {
             let update = document::append_update(page, from);
-            Change::Update { id: id(), shard: Some(shard()), rev: page.rev(), update }
+            MongoWrite::Update { id: id(), shard: Some(shard()), rev: page.rev(), update }
         }
-        WriteKind::Replace => {
-            Change::Update { id: id(), shard: Some(shard()), rev: page.rev(), update: document::replace_update(page) }
-        }
-        WriteKind::Remove => Change::Remove { id: id(), shard: shard(), rev: page.rev() },
+        WriteKind::Replace => MongoWrite::Update {
+            id: id(),
+            shard: Some(shard()),
+            rev: page.rev(),
+            update: document::replace_update(page),
+        },
+        WriteKind::Remove => MongoWrite::Remove { id: id(), shard: shard(), rev: page.rev() },
     }
 }
 
-/// The insert of a document that was encoded here.
-pub fn insertion(document: Vec<u8>) -> Change {
-    // Fails only for a length that is not the document's own.
-    Change::Insert(RawDocumentBuf::from_bytes(document).unwrap_or_default())
+/// The insert of a document encoded by this program.
+pub fn insertion(document: Vec<u8>) -> MongoWrite {
+    // Fails only if the length prefix is wrong, which [`BsonWriter`] sets.
+    MongoWrite::Insert(RawDocumentBuf::from_bytes(document).unwrap_or_default())
 }
 
-/// Whether all that a page needs is to go.
+/// Whether the page's pending write is its removal.
 pub fn is_removal(write: &PageWrite<'_>, index: usize) -> bool {
     write.bucket.pages()[index].pending() == Some(WriteKind::Remove)
 }
 
-/// What a group of pages needs, by collection.
+/// The writes that a group of pages needs, per collection.
 pub fn together(collections: &Collections, write: &PageWrite<'_>) -> Together {
     let (buckets, overflow): (Vec<usize>, Vec<usize>) =
         write.group.iter().copied().partition(|index| write.bucket.pages()[*index].number == 0);
@@ -92,9 +95,9 @@ pub fn together(collections: &Collections, write: &PageWrite<'_>) -> Together {
     [(collections.buckets.clone(), changes(buckets)), (collections.overflow.clone(), changes(overflow))]
 }
 
-/// Splits changes (with the place of each among the outcomes) into commands of a good size.
-pub fn chunks(changes: Vec<(usize, Change)>) -> Vec<Vec<(usize, Change)>> {
-    let mut chunks: Vec<Vec<(usize, Change)>> = Vec::new();
+/// Splits changes (with the place of each among the outcomes) into commands within the limits.
+pub fn chunks(changes: Vec<(usize, MongoWrite)>) -> Vec<Vec<(usize, MongoWrite)>> {
+    let mut chunks: Vec<Vec<(usize, MongoWrite)>> = Vec::new();
     let mut bytes = usize::MAX;
     for (place, change) in changes {
         let full = bytes.saturating_add(change.bytes()) > COMMAND_BYTES
@@ -111,7 +114,7 @@ pub fn chunks(changes: Vec<(usize, Change)>) -> Vec<Vec<(usize, Change)>> {
     chunks
 }
 
-/// What every write asks for: a majority has it in its journal.
+/// Write concern of every write: journaled by a majority.
 pub fn durable() -> WriteConcern {
     WriteConcern::builder().w(Acknowledgment::Majority).journal(true).build()
 }
@@ -121,27 +124,27 @@ pub async fn insert(collection: &Collection<RawDocumentBuf>, documents: &[RawDoc
     collection.insert_many(documents).ordered(false).write_concern(durable()).await.map(drop)
 }
 
-/// How a miss of a compare-and-set comes back.
+/// How the reply reports a compare-and-set that did not match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Updates {
-    /// As the statement's own error, since it tries to insert.
+    /// As an error of the statement, since it tries to insert.
     Upserts,
-    /// In the total alone.
+    /// Only by the total count.
     Plain,
-    /// In the total alone, as part of a transaction, which has the write concern.
+    /// Only by the total count; the transaction has the write concern.
     InTransaction,
 }
 
 /// One raw `update` command of compare-and-set statements, unordered.
-pub fn update_command(collection: &str, changes: &[Change], updates: Updates) -> Result<RawDocumentBuf, Error> {
+pub fn update_command(collection: &str, changes: &[MongoWrite], updates: Updates) -> Result<RawDocumentBuf, Error> {
     let (upsert, in_transaction) = (updates == Updates::Upserts, updates == Updates::InTransaction);
-    let capacity = changes.iter().map(Change::bytes).sum::<usize>() + 256;
-    let mut w = Writer::document(capacity);
+    let capacity = changes.iter().map(MongoWrite::bytes).sum::<usize>() + 256;
+    let mut w = BsonWriter::document(capacity);
     w.text("update", collection);
     w.begin_array("updates");
     let updates = changes.iter().filter_map(|change| match change {
-        Change::Update { id, shard, rev, update } => Some((id, shard, rev, update)),
-        Change::Insert(_) | Change::Remove { .. } => None,
+        MongoWrite::Update { id, shard, rev, update } => Some((id, shard, rev, update)),
+        MongoWrite::Insert(_) | MongoWrite::Remove { .. } => None,
     });
     for (index, (id, shard, rev, update)) in updates.enumerate() {
         w.begin_element(index);
@@ -168,13 +171,13 @@ pub fn update_command(collection: &str, changes: &[Change], updates: Updates) ->
     Ok(RawDocumentBuf::from_bytes(w.finish())?)
 }
 
-/// Removes what an update of a missing page inserted because the collection has lost its
-/// validator: a torso that has no `measurement`.
-pub async fn remove_torsos(collection: &Collection<RawDocumentBuf>, changes: &[Change], reply: &Document) {
+/// Removes incomplete documents (without `measurement`), which an update of a missing page inserts if the collection
+/// has lost its validator.
+pub async fn remove_torsos(collection: &Collection<RawDocumentBuf>, changes: &[MongoWrite], reply: &Document) {
     let upserted = reply.get_array("upserted").into_iter().flatten().filter_map(|part| part.as_document());
     let ids: Vec<&String> = upserted
         .filter_map(|part| match changes.get(statement(part)?) {
-            Some(Change::Update { id, .. }) => Some(id),
+            Some(MongoWrite::Update { id, .. }) => Some(id),
             _ => None,
         })
         .collect();
@@ -187,14 +190,14 @@ pub async fn remove_torsos(collection: &Collection<RawDocumentBuf>, changes: &[C
         collection = collection.name(),
         pages = ids.len(),
         removed = removed.is_ok(),
-        "the collection has lost its validator; a restart sets it again where the user may"
+        "the collection has lost its validator; a restart restores it if the user may run collMod"
     );
 }
 
-/// Changes that go together: those of `buckets`, among them page 0's, and those of `overflow`.
-pub type Together = [(Collection<RawDocumentBuf>, Vec<Change>); 2];
+/// Changes of one transaction: those of `buckets`, among them page 0's, and those of `overflow`.
+pub type Together = [(Collection<RawDocumentBuf>, Vec<MongoWrite>); 2];
 
-/// Writes all changes in one transaction: all of them or none.
+/// Writes all changes in one transaction, or none.
 pub async fn transact(client: &Client, mongo: &Database, changes: Together) -> Result<Written, Error> {
     let mut session = client.start_session().await?;
     session.start_transaction().write_concern(durable()).await?;
@@ -205,22 +208,22 @@ pub async fn transact(client: &Client, mongo: &Database, changes: Together) -> R
             Err(error) => Ok(of_transaction(&error)),
         },
         other => {
-            // The server ends a transaction whose session goes away; this only frees it sooner.
+            // The server aborts a transaction when its session ends; this only does so sooner.
             let _ = session.abort_transaction().await;
             Ok(other.unwrap_or_else(|error| of_transaction(&error)))
         }
     }
 }
 
-/// Page 0's compare-and-set comes first: where it misses, nothing else is sent.
+/// Page 0's compare-and-set comes first: if it does not match, nothing else is sent.
 async fn all_changes(session: &mut ClientSession, mongo: &Database, changes: Together) -> Result<Written, Error> {
     for (collection, changes) in changes {
         let (inserts, rest): (Vec<_>, Vec<_>) =
-            changes.into_iter().enumerate().partition(|(_, change)| matches!(change, Change::Insert(_)));
+            changes.into_iter().enumerate().partition(|(_, change)| matches!(change, MongoWrite::Insert(_)));
         let (updates, removes): (Vec<_>, Vec<_>) =
-            rest.into_iter().partition(|(_, change)| matches!(change, Change::Update { .. }));
+            rest.into_iter().partition(|(_, change)| matches!(change, MongoWrite::Update { .. }));
         for chunk in chunks(updates) {
-            let changes: Vec<Change> = chunk.into_iter().map(|(_, change)| change).collect();
+            let changes: Vec<MongoWrite> = chunk.into_iter().map(|(_, change)| change).collect();
             let command = update_command(collection.name(), &changes, Updates::InTransaction)?;
             let reply = mongo.run_raw_command(command).session(&mut *session).await?;
             match of_exact_updates(&reply, changes.len()) {
@@ -235,8 +238,8 @@ async fn all_changes(session: &mut ClientSession, mongo: &Database, changes: Tog
         }
         for chunk in chunks(inserts) {
             let insert = |change| match change {
-                Change::Insert(document) => Some(document),
-                Change::Update { .. } | Change::Remove { .. } => None,
+                MongoWrite::Insert(document) => Some(document),
+                MongoWrite::Update { .. } | MongoWrite::Remove { .. } => None,
             };
             let documents: Vec<RawDocumentBuf> = chunk.into_iter().filter_map(|(_, change)| insert(change)).collect();
             collection.insert_many(documents).session(&mut *session).await?;
@@ -245,13 +248,13 @@ async fn all_changes(session: &mut ClientSession, mongo: &Database, changes: Tog
     Ok(Written::Yes)
 }
 
-/// Removes a page by compare-and-set; whether it was there.
+/// Removes a page by compare-and-set; false if it did not match.
 async fn remove(
     session: &mut ClientSession,
     collection: &Collection<RawDocumentBuf>,
-    change: Change,
+    change: MongoWrite,
 ) -> Result<bool, Error> {
-    let Change::Remove { id, shard: (sensor, start), rev } = change else { return Ok(true) };
+    let MongoWrite::Remove { id, shard: (sensor, start), rev } = change else { return Ok(true) };
     let start = bson::DateTime::from_millis(start);
     let rev = i64::try_from(rev).unwrap_or(i64::MAX);
     let filter = doc! { "_id": id, "sensor": sensor, "start": start, "rev": rev };

@@ -1,12 +1,12 @@
-//! Pages made wrong by hand: each wrong thing is found, once, and nothing else is.
+//! Pages with one planted error each: the check finds exactly that error, once.
 
 use std::sync::Arc;
 
 use super::*;
 use crate::bucket::Reading;
-use crate::bucket::exact::Rest;
-use crate::bucket::kept::Cursor;
-use crate::bucket::stamps::Order;
+use crate::bucket::exact::SumRest;
+use crate::bucket::raw::Cursor;
+use crate::bucket::stamps::StampOrder;
 use crate::reading::Sensor;
 use crate::verify::finding::Difference;
 
@@ -29,12 +29,12 @@ fn readings(seconds: std::ops::Range<i64>) -> Vec<Reading> {
     seconds.map(reading).collect()
 }
 
-/// A page that says the truth about itself.
-fn page(number: u32, readings: Vec<Reading>) -> KeptPage {
+/// A correct page.
+fn page(number: u32, readings: Vec<Reading>) -> RawPage {
     let sensor = Arc::new(Sensor::new("m", [("s", "1")]).expect("distinct tags"));
     let set: Readings = readings.iter().cloned().collect();
     let ms = |time: &i64| time.div_euclid(MILLI_NS);
-    KeptPage {
+    RawPage {
         key: key(number),
         in_overflow: Some(number > 0),
         id: key(number),
@@ -57,21 +57,21 @@ fn page(number: u32, readings: Vec<Reading>) -> KeptPage {
     }
 }
 
-fn order(set: &Readings) -> Order<'static> {
+fn order(set: &Readings) -> StampOrder<'static> {
     let stamps = set.stamps();
     let (floor, oldest, last) = (stamps.floor(), stamps.oldest(), stamps.greatest());
-    Order { floor, oldest, last, stamps: set.encode_stamps().into() }
+    StampOrder { floor, oldest, last, stamps: set.encode_stamps().into() }
 }
 
-fn several() -> Vec<KeptPage> {
+fn several() -> Vec<RawPage> {
     let mut pages = vec![page(0, readings(0..5)), page(1, readings(5..10)), page(2, readings(10..12))];
     pages[0].has_overflow = true;
     (pages[0].closed, pages[1].closed) = (true, true);
     pages
 }
 
-fn check(pages: Vec<KeptPage>) -> Findings {
-    let bucket = KeptBucket { from: Cursor(Vec::new()), pages: pages.into_iter().map(Ok).collect() };
+fn check(pages: Vec<RawPage>) -> Findings {
+    let bucket = RawBucket { from: Cursor(Vec::new()), pages: pages.into_iter().map(Ok).collect() };
     check_bucket(&bucket, &BOUNDS)
 }
 
@@ -79,8 +79,8 @@ fn whats(findings: &Findings) -> Vec<(What, &str)> {
     findings.differences.iter().map(|difference| (difference.what, &*difference.document)).collect()
 }
 
-/// Of one page that was changed.
-fn wrong(change: impl FnOnce(&mut KeptPage)) -> Vec<Difference> {
+/// The differences of a single page after this change.
+fn wrong(change: impl FnOnce(&mut RawPage)) -> Vec<Difference> {
     let mut page = page(0, readings(0..5));
     change(&mut page);
     let findings = check(vec![page]);
@@ -103,7 +103,7 @@ fn what_is_right_is_not_found_wrong() {
 
 #[test]
 fn whatever_contradicts_the_key_is_an_identity() {
-    let changes: [fn(&mut KeptPage); 8] = [
+    let changes: [fn(&mut RawPage); 8] = [
         |page| page.id = key(1),
         |page| page.own_id = key(1),
         |page| page.key = key(1),
@@ -146,17 +146,17 @@ fn order_is_found_and_nothing_is_folded_then() {
 
 #[test]
 fn count_first_and_last_are_what_the_readings_say() {
-    type Case = (fn(&mut KeptPage), &'static str, &'static str);
+    type Case = (fn(&mut RawPage), &'static str, &'static str);
     let changes: [Case; 5] = [
         (|page| page.count = Some(4), "count 5", "4"),
-        (|page| page.count = None, "count 5", "nothing of the kind"),
+        (|page| page.count = None, "count 5", "no valid value"),
         (
             |page| page.first_ms = page.first_ms.map(|ms| ms + 1),
             "first 2026-01-11T14:00:00Z",
             "2026-01-11T14:00:00.001Z",
         ),
         (|page| page.last_ms = Some(0), "last 2026-01-11T14:00:04Z", "1970-01-01T00:00:00Z"),
-        (|page| page.last_ms = None, "last 2026-01-11T14:00:04Z", "nothing of the kind"),
+        (|page| page.last_ms = None, "last 2026-01-11T14:00:04Z", "no valid value"),
     ];
     for (change, expected, found) in changes {
         let differences = wrong(change);
@@ -165,7 +165,7 @@ fn count_first_and_last_are_what_the_readings_say() {
     }
 }
 
-/// A repair made pages anew without their stamps: older values that others had not flushed then won over what was there.
+/// Regression: a repair rewrote pages without their stamps, so that older unflushed values overwrote newer ones.
 #[test]
 fn what_a_page_says_of_its_stamps_is_checked_and_kept() {
     let mut kept = page(0, readings(0..3));
@@ -177,7 +177,7 @@ fn what_a_page_says_of_its_stamps_is_checked_and_kept() {
     kept.order = Ok(Some(order(&set)));
     assert_eq!(check(vec![kept.clone()]).differences, []);
     assert_eq!(set_of(&kept).stamps(), set.stamps());
-    let wrong = |change: fn(&mut Order<'static>)| {
+    let wrong = |change: fn(&mut StampOrder<'static>)| {
         let mut kept = kept.clone();
         kept.order.as_mut().unwrap().as_mut().map(change);
         (check(vec![kept.clone()]).differences.iter().map(|d| d.what).collect::<Vec<_>>(), set_of(&kept))
@@ -190,8 +190,8 @@ fn what_a_page_says_of_its_stamps_is_checked_and_kept() {
 
 #[test]
 fn every_bit_of_a_summary_counts() {
-    let n = |page: &mut KeptPage, change: fn(&mut Figures)| change(page.summary[0].1.as_mut().expect("figures"));
-    let f = |page: &mut KeptPage, change: fn(&mut Figures)| change(page.summary[1].1.as_mut().expect("figures"));
+    let n = |page: &mut RawPage, change: fn(&mut Figures)| change(page.summary[0].1.as_mut().expect("figures"));
+    let f = |page: &mut RawPage, change: fn(&mut Figures)| change(page.summary[1].1.as_mut().expect("figures"));
     let cases: Vec<Vec<Difference>> = vec![
         wrong(|page| n(page, |figures| figures.count += 1)),
         wrong(|page| n(page, |figures| figures.sum = Value::Integer(11))),
@@ -200,7 +200,7 @@ fn every_bit_of_a_summary_counts() {
         wrong(|page| n(page, |figures| figures.avg = Value::Float(f64::from_bits(2.0_f64.to_bits() + 1)))),
         wrong(|page| n(page, |figures| std::mem::swap(&mut figures.first, &mut figures.last))),
         wrong(|page| f(page, |figures| figures.min = Value::Float(0.0))),
-        wrong(|page| f(page, |figures| figures.rest = Rest::of_doubles(0.0, [5e-324].into_iter()))),
+        wrong(|page| f(page, |figures| figures.rest = SumRest::of_doubles(0.0, [5e-324].into_iter()))),
         wrong(|page| f(page, |figures| figures.rest = None)),
         wrong(|page| page.summary[0].1 = None),
         wrong(|page| drop(page.summary.remove(0))),
@@ -224,7 +224,7 @@ fn a_page_without_readings_is_told_once() {
 fn size_is_a_difference_and_number_a_note() {
     let check = |bounds: &PageBounds, seconds| {
         let pages = vec![Ok(page(0, readings(seconds)))];
-        check_bucket(&KeptBucket { from: Cursor(Vec::new()), pages }, bounds)
+        check_bucket(&RawBucket { from: Cursor(Vec::new()), pages }, bounds)
     };
     let bytes = set_of(&page(0, readings(0..5))).bytes();
     let fits = PageBounds { max_readings: 5, hard_bytes: bytes };
@@ -239,7 +239,7 @@ fn size_is_a_difference_and_number_a_note() {
 
 #[test]
 fn marks_and_numbers_of_a_bucket_are_checked_together() {
-    let wrong = |change: fn(&mut Vec<KeptPage>)| {
+    let wrong = |change: fn(&mut Vec<RawPage>)| {
         let mut pages = several();
         change(&mut pages);
         let findings = check(pages);
@@ -272,8 +272,8 @@ fn a_time_on_two_pages_is_told_once_per_pair() {
     pages[2] = page(2, more);
     let findings = check(pages);
     assert_eq!(whats(&findings), [(What::TwoPages, &*key(2)), (What::TwoPages, &*key(2))]);
-    assert_eq!(findings.differences[0].found, "2 also on page 0, 2026-01-11T14:00:03.000000007Z for one");
-    assert_eq!(findings.differences[1].found, "2 also on page 1, 2026-01-11T14:00:07.000000007Z for one");
+    assert_eq!(findings.differences[0].found, "2 also on page 0, for example 2026-01-11T14:00:03.000000007Z");
+    assert_eq!(findings.differences[1].found, "2 also on page 1, for example 2026-01-11T14:00:07.000000007Z");
 }
 
 #[test]
@@ -283,7 +283,7 @@ fn a_page_that_cannot_be_read_hides_no_other_and_is_not_missing() {
     if let Ok(page) = &mut pages[2] {
         page.count = Some(9);
     }
-    let bucket = KeptBucket { from: Cursor(Vec::new()), pages };
+    let bucket = RawBucket { from: Cursor(Vec::new()), pages };
     let findings = check_bucket(&bucket, &BOUNDS);
     assert_eq!(whats(&findings), [(What::Unreadable, &*key(1)), (What::Count, &*key(2))]);
     assert_eq!(findings.differences[0].found, "no start");
@@ -292,7 +292,7 @@ fn a_page_that_cannot_be_read_hides_no_other_and_is_not_missing() {
 #[test]
 fn only_sound_pages_are_made_anew() {
     assert!(is_sound(&page(0, readings(0..5))));
-    let changes: [fn(&mut KeptPage); 3] =
+    let changes: [fn(&mut RawPage); 3] =
         [|page| page.end_ms += 1, |page| page.readings.swap(0, 1), |page| page.readings.clear()];
     for change in changes {
         let mut page = page(0, readings(0..5));

@@ -1,4 +1,4 @@
-//! Sensors' documents against what the pages say.
+//! Sensor documents with planted errors, checked against pages.
 
 use super::*;
 use crate::bucket::Reading;
@@ -15,9 +15,9 @@ fn reading(second: i64, field: &str, value: Value) -> Reading {
     Reading { time: START + second * 1_000_000_000 + 5, fields: vec![(Arc::from(field), value)] }
 }
 
-fn page(readings: Vec<Reading>) -> KeptPage {
+fn page(readings: Vec<Reading>) -> RawPage {
     let (sensor, hour) = (sensor(), Hour::of(START));
-    KeptPage {
+    RawPage {
         key: "key".into(),
         in_overflow: None,
         id: "key".into(),
@@ -47,7 +47,7 @@ fn seen() -> AllSeen {
     seen
 }
 
-/// The document that says just what the pages say.
+/// A document that agrees with the pages.
 fn document() -> SensorDocument {
     SensorDocument {
         sensor: sensor(),
@@ -63,7 +63,7 @@ fn document() -> SensorDocument {
 fn check(change: impl FnOnce(&mut SensorDocument)) -> Findings {
     let mut document = document();
     change(&mut document);
-    let kept = KeptSensor { key: "m,s=1".into(), document: Ok(document) };
+    let kept = RawSensor { key: "m,s=1".into(), document: Ok(document) };
     check_sensor(&kept, seen().take("m,s=1").as_ref())
 }
 
@@ -71,10 +71,10 @@ fn check(change: impl FnOnce(&mut SensorDocument)) -> Findings {
 fn a_document_that_says_what_the_pages_say_is_right() {
     assert_eq!(check(|_| {}), Findings::default());
     assert_eq!(check(|document| document.fields.push((Arc::from("old"), Family::Boolean))), Findings::default());
-    // Readings that were deleted may have been earlier and later.
+    // Deleted readings may have been earlier or later than the remaining ones.
     assert_eq!(check(|document| document.first_seen = Some(0)), Findings::default());
     assert_eq!(check(|document| document.last_seen = Some(START + 99_000_000_000)), Findings::default());
-    let alone = KeptSensor { key: "m,s=1".into(), document: Ok(document()) };
+    let alone = RawSensor { key: "m,s=1".into(), document: Ok(document()) };
     assert_eq!(check_sensor(&alone, None), Findings::default(), "a document is stored before its first page");
 }
 
@@ -84,12 +84,12 @@ fn fields_that_are_missing_are_named() {
     let [Difference { what: What::Fields, expected, found, .. }] = &findings.differences[..] else {
         panic!("{findings:?}")
     };
-    assert_eq!((&**expected, &**found), ("the fields that its pages have, t among them", "n"));
+    assert_eq!((&**expected, &**found), ("all fields of its pages, including t", "n"));
 }
 
 #[test]
 fn a_document_under_another_sensors_key_is_found() {
-    let kept = KeptSensor { key: "m,s=2".into(), document: Ok(document()) };
+    let kept = RawSensor { key: "m,s=2".into(), document: Ok(document()) };
     let findings = check_sensor(&kept, None);
     assert_eq!(findings.differences.iter().map(|d| d.what).collect::<Vec<_>>(), [What::Identity]);
 }
@@ -115,7 +115,7 @@ fn sensors_without_a_document_are_left_over() {
     let rest = seen.into_rest();
     assert_eq!(rest.len(), 1);
     assert_eq!(no_document(&rest[0]).differences[0].what, What::NoSensor);
-    // A page that is not sure whose it is accuses nobody.
+    // A page whose sensor is contradictory is ignored.
     let mut unsure = page(Vec::new());
     unsure.sensor_key = "m,s=2".into();
     let mut seen = AllSeen::default();
@@ -126,7 +126,7 @@ fn sensors_without_a_document_are_left_over() {
 #[test]
 fn a_document_that_cannot_be_read_is_named_by_its_key() {
     let error = StorageError::Unreadable { id: "m,s=1".into(), detail: "no rev".into() };
-    let findings = check_sensor(&KeptSensor { key: "m,s=1".into(), document: Err(error) }, None);
+    let findings = check_sensor(&RawSensor { key: "m,s=1".into(), document: Err(error) }, None);
     let Difference { document, what, found, .. } = &findings.differences[0];
     assert_eq!((&**document, *what, &**found), ("m,s=1", What::Unreadable, "no rev"));
 }

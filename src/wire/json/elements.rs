@@ -1,39 +1,39 @@
-//! Where one reading of a body ends and the next begins, found by quotes and brackets alone: so
-//! a reading that is no good JSON inside still ends where it should. Knows nothing of readings.
+//! Splits a body into the texts of its readings by quotes and brackets alone, so that a reading with invalid JSON
+//! inside still ends at the right place. Does not interpret readings.
 
 use memchr::{memchr, memchr_iter, memchr2};
 
 use crate::reading::{Reason, Rejection};
 
-/// What should be one reading.
+/// The text of what should be one reading.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Element<'a> {
-    /// Its line, or in an array its place; from 1.
+    /// The line, or the index in the array; from 1.
     pub number: usize,
-    /// Its text, with the white space around it where it is a line.
+    /// Includes surrounding white space if the element is a line.
     pub text: &'a [u8],
 }
 
-/// How the readings lie in the body.
+/// The layout of the readings in the body.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Layout {
-    /// Each on its line.
+    /// One per line.
     Lines,
-    /// One after the other, over as many lines as they need.
+    /// One after the other; each may span several lines.
     Spread,
-    /// As the elements of one array.
+    /// The elements of one array.
     Array,
-    /// Nothing is left, or nothing can be made of what is left.
+    /// The body is at its end, or the rest cannot be split.
     Done,
 }
 
-/// The elements of a body. Each byte is looked at a fixed number of times, whatever the body.
+/// The elements of a body. Each byte is read a bounded number of times, whatever the body.
 #[derive(Debug)]
 pub(super) struct Elements<'a> {
     body: &'a [u8],
     layout: Layout,
     at: usize,
-    /// The number of the line at `at`, or of the array's last element.
+    /// The number of the line at `at`, or of the last element of the array.
     number: usize,
 }
 
@@ -102,7 +102,7 @@ impl<'a> Elements<'a> {
         (rest < self.body.len()).then(|| self.give_up(rest, "expected nothing after the end of the array"))
     }
 
-    /// Ends the walk, and says what was not read because of that.
+    /// Ends the iteration with a rejection that says whether input remains unread.
     fn give_up(&mut self, at: usize, why: &str) -> Rejection {
         self.layout = Layout::Done;
         let rest = &self.body[at..];
@@ -128,8 +128,8 @@ impl<'a> Iterator for Elements<'a> {
     }
 }
 
-/// Lines, unless the first reading goes over its line and that is how it is meant: because it is
-/// whole that way, or because no later line is whole by itself.
+/// The layout is `Lines`, unless the first reading spans several lines: it is valid JSON that way, or no later line
+/// is valid JSON by itself.
 fn layout_from(body: &[u8], start: usize) -> Layout {
     let first_line = line_at(body, start);
     let end = value_end(body, start);
@@ -151,7 +151,7 @@ fn is_json(text: &[u8]) -> bool {
     serde_json::from_slice::<&serde_json::value::RawValue>(text).is_ok()
 }
 
-/// From `at` to the end of that line, without its newline.
+/// The rest of the line from `at`, without its newline.
 fn line_at(body: &[u8], at: usize) -> &[u8] {
     let rest = &body[at..];
     &rest[..memchr(b'\n', rest).unwrap_or(rest.len())]
@@ -162,8 +162,8 @@ fn skip_white(body: &[u8], at: usize) -> usize {
     body[at..].iter().position(|byte| !white(byte)).map_or(body.len(), |offset| at + offset)
 }
 
-/// The end of the value that starts at `start`: of an object or array where as many brackets were
-/// closed as opened, of anything else before the next comma, bracket or white space.
+/// The end of the value at `start`: an object or array ends where as many brackets are closed as opened, anything
+/// else before the next comma, bracket or white space.
 fn value_end(body: &[u8], start: usize) -> Option<usize> {
     let mut depth = 0_usize;
     let mut at = start;
@@ -178,7 +178,7 @@ fn value_end(body: &[u8], start: usize) -> Option<usize> {
             }
             b'{' | b'[' => depth += 1,
             b'}' | b']' => {
-                // A bracket that closes nothing ends a value that was none.
+                // An unmatched closing bracket ends the value.
                 depth = match depth {
                     0 => return Some(at),
                     1 => return Some(at + 1),
@@ -193,7 +193,7 @@ fn value_end(body: &[u8], start: usize) -> Option<usize> {
     }
 }
 
-/// The place after the closing quote of the string that opens at `open`.
+/// The position after the closing quote of the string that opens at `open`.
 fn string_end(body: &[u8], open: usize) -> Option<usize> {
     let mut at = open + 1;
     loop {

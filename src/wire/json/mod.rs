@@ -1,28 +1,27 @@
-//! JSON in: one reading, an array of readings, or one reading per line. Readings come out one by
-//! one, and a bad one does not hide the others.
-//! Knows no sensor that was seen before and no clock: an absent timestamp stays absent.
+//! Parses JSON: one reading, an array of readings, or one reading per line. An invalid reading does not affect the
+//! others. Uses no known sensors and no clock: an absent timestamp stays absent.
 
 mod elements;
 mod reading;
 
-use super::point::{Point, Points, Series};
+use super::point::{Point, PointSeries, Points};
 use crate::reading::{Limits, Precision, Reason, Rejection};
 
 use elements::{Element, Elements};
-use reading::Reading;
+use reading::JsonReading;
 
-/// The readings of a body, one at a time.
+/// The readings of a JSON body, one at a time.
 ///
 /// A reading is `{"measurement":"climate","tags":{"sensor":"s1"},"ts":"2026-01-15T14:00:00Z","fields":{"temp":22.1}}`,
-/// where `measurement` is `readings` when absent, `ts` is RFC 3339 or an integer, and
-/// `"sensor":"s1"` and `"value":22.1` stand for the tag and the field of that name. Null fields are left out.
+/// where `measurement` is `readings` when absent, `ts` is RFC 3339 or an integer, and `"sensor":"s1"` and
+/// `"value":22.1` are short for the tag and the field of that name. Null fields are left out.
 #[derive(Debug)]
 pub struct Items<'a> {
     elements: Elements<'a>,
     precision: Precision,
     limits: Limits,
-    /// The one last read, which is lent.
-    reading: Option<Reading<'a>>,
+    /// The current reading, which the returned point borrows.
+    reading: Option<JsonReading<'a>>,
 }
 
 impl<'a> Items<'a> {
@@ -32,7 +31,7 @@ impl<'a> Items<'a> {
         Self { elements: Elements::new(body), precision, limits, reading: None }
     }
 
-    fn read(&self, element: &Element<'a>) -> Result<Reading<'a>, Rejection> {
+    fn read(&self, element: &Element<'a>) -> Result<JsonReading<'a>, Rejection> {
         let reject = |column, reason| Rejection::new(element.number, column, element.text, reason);
         if element.text.len() > self.limits.line_bytes {
             let (found, limit, key) = (element.text.len(), self.limits.line_bytes, "limits.line_bytes");
@@ -57,7 +56,7 @@ impl<'a> Points<'a> for Items<'a> {
         Some(Ok(Point {
             number: element.number,
             text: element.text,
-            series: Series::Read(&reading.sensor),
+            series: PointSeries::Read(&reading.sensor),
             fields: &reading.fields,
             timestamp: reading.timestamp,
         }))

@@ -1,19 +1,19 @@
-//! Backslashes in names. One directly before a separator takes its meaning away and goes; any
-//! other stays, also one before another backslash: `a\\ b` is the name `a\ b`.
+//! Backslashes in names. A backslash directly before a separator escapes it and is removed; any other backslash stays,
+//! also before another backslash: `a\\ b` is the name `a\ b`.
 
 use std::borrow::Cow;
 
-/// What ends a tag key, a tag value or a field key.
+/// The bytes that end a tag key, a tag value or a field key.
 pub(super) fn separates(byte: u8) -> bool {
     matches!(byte, b',' | b'=' | b' ')
 }
 
-/// What ends a measurement.
+/// The bytes that end a measurement.
 pub(super) fn separates_measurement(byte: u8) -> bool {
     matches!(byte, b',' | b' ')
 }
 
-/// The name that was sent as `sent`.
+/// The name that `sent` spells.
 pub(super) fn unescape(sent: &str, separates: fn(u8) -> bool) -> Cow<'_, str> {
     let bytes = sent.as_bytes();
     let escapes = |at: usize| bytes[at] == b'\\' && bytes.get(at + 1).is_some_and(|&next| separates(next));

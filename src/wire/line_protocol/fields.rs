@@ -1,45 +1,45 @@
-//! The fields of one line, and the strings among them. A string may hold newlines, so this is
-//! where one line can become several physical ones, and where an unclosed quote is noticed.
+//! Parses the fields of one line. A string may contain newlines, so a line may span several physical lines; unclosed
+//! quotes are detected here.
 
 use std::borrow::Cow;
 
 use memchr::memchr3;
 
-use super::scanner::{Fault, Scanner};
+use super::scanner::{LineFault, Scanner};
 use super::{line_bytes_limit, number};
 use crate::reading::value::RawValue;
 use crate::reading::{Limits, Reason};
 use crate::wire::fields::keep_last_of_equal_keys;
 use crate::wire::names;
 
-type Field<'a> = (Cow<'a, str>, RawValue<'a>);
+type LineField<'a> = (Cow<'a, str>, RawValue<'a>);
 
-/// The fields of the line being read.
+/// The fields of the current line.
 #[derive(Debug, Default)]
-pub(super) struct Fields<'a> {
-    list: Vec<Field<'a>>,
+pub(super) struct LineFields<'a> {
+    list: Vec<LineField<'a>>,
     /// Scratch space of [`keep_last_of_equal_keys`].
     by_key: Vec<usize>,
     newlines: usize,
     open_string: Option<OpenString>,
 }
 
-/// The first string of a line that goes on beyond its physical line, or never ends.
+/// The first string of a line that extends beyond its physical line or never ends.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct OpenString {
-    /// Where its opening quote stands.
+    /// The position of its opening quote.
     pub open: usize,
-    /// Where its closing quote stands, or where the search for one was given up.
+    /// The position of its closing quote, or where the search for one stopped.
     pub scanned_to: usize,
     closed: bool,
 }
 
-impl<'a> Fields<'a> {
-    pub fn as_slice(&self) -> &[Field<'a>] {
+impl<'a> LineFields<'a> {
+    pub fn as_slice(&self) -> &[LineField<'a>] {
         &self.list
     }
 
-    /// Newlines within strings.
+    /// The number of newlines within strings.
     pub fn newlines(&self) -> usize {
         self.newlines
     }
@@ -54,24 +54,24 @@ impl<'a> Fields<'a> {
         self.open_string = None;
     }
 
-    /// Reads `key=value[,key=value…]` from `at` on into the cleared list; answers where it ends:
-    /// at a space or at the end of the line.
+    /// Reads `key=value[,key=value…]` from `at` on into the cleared list; returns the end position: at a space or at
+    /// the end of the line.
     pub fn read(
         &mut self,
         scanner: &Scanner<'a>,
         line_start: usize,
         mut at: usize,
         limits: &Limits,
-    ) -> Result<usize, Fault> {
+    ) -> Result<usize, LineFault> {
         let mut count = 0;
         loop {
             let (key, value_start) = scanner.field_key(at)?;
-            names::FIELD_KEY.check_length(&key, limits).map_err(|reason| Fault::new(at, reason))?;
+            names::FIELD_KEY.check_length(&key, limits).map_err(|reason| LineFault::new(at, reason))?;
             let (value, end) = match scanner.byte(value_start) {
                 Some(b'"') => self.string(scanner, line_start, value_start, limits)?,
                 _ => number::value(scanner, value_start)?,
             };
-            // Beyond the limit fields are only counted, for the error.
+            // Fields beyond the limit are only counted, for the error.
             count += 1;
             if count <= limits.fields {
                 self.list.push((key, value));
@@ -82,19 +82,19 @@ impl<'a> Fields<'a> {
             }
             at += 1;
         }
-        names::check_fields(count, limits).map_err(|reason| Fault::whole_line(at, reason))?;
+        names::check_fields(count, limits).map_err(|reason| LineFault::whole_line(at, reason))?;
         keep_last_of_equal_keys(&mut self.list, &mut self.by_key);
         Ok(at)
     }
 
-    /// The string whose opening quote is at `open`, and the place after its closing one.
+    /// The string whose opening quote is at `open`, and the position after its closing quote.
     fn string(
         &mut self,
         scanner: &Scanner<'a>,
         line_start: usize,
         open: usize,
         limits: &Limits,
-    ) -> Result<(RawValue<'a>, usize), Fault> {
+    ) -> Result<(RawValue<'a>, usize), LineFault> {
         let window_end = scanner.len().min(line_start.saturating_add(limits.line_bytes)).max(open + 1);
         let window = scanner.bytes(0, window_end);
         let (mut at, mut escaped, mut newlines) = (open + 1, false, 0);
@@ -123,7 +123,7 @@ impl<'a> Fields<'a> {
         if !ends_well {
             let fault =
                 scanner.expected("',', a space or the end of the line after the string", after.min(scanner.len()));
-            return Err(Fault { unclosed: !closed || newlines > 0, ..fault });
+            return Err(LineFault { unclosed: !closed || newlines > 0, ..fault });
         }
         let sent = scanner.str(open + 1, at)?;
         let text = if escaped { Cow::Owned(unescape_string(sent)) } else { Cow::Borrowed(sent) };
@@ -132,9 +132,9 @@ impl<'a> Fields<'a> {
 }
 
 impl OpenString {
-    /// Whether its closing quote looks like one. When the quote was never closed, what was taken
-    /// for its end is a quote of some later line that is good by itself, and such a line holds an
-    /// even number of quotes; the last line of a string with newlines holds an odd number.
+    /// Whether the closing quote looks like one. If the string was never closed, the quote taken for its end belongs to
+    /// a later line that is valid by itself, and such a line has an even number of quotes. The last line of a string
+    /// with newlines has an odd number.
     pub fn looks_closed(&self, scanner: &Scanner<'_>) -> bool {
         let (mut quotes, mut escaped) = (0, false);
         for &byte in scanner.physical_line(self.scanned_to) {
@@ -144,22 +144,22 @@ impl OpenString {
         self.closed && quotes % 2 == 1
     }
 
-    /// The fault of a line whose string was opened and not closed.
-    pub fn unclosed(&self, scanner: &Scanner<'_>, line_start: usize, limits: &Limits) -> Fault {
+    /// The error of a line with an unclosed string.
+    pub fn unclosed(&self, scanner: &Scanner<'_>, line_start: usize, limits: &Limits) -> LineFault {
         let physical_bytes = scanner.line_end(self.open).at - line_start;
         if physical_bytes > limits.line_bytes {
-            return Fault::whole_line(line_start, line_bytes_limit(physical_bytes, limits));
+            return LineFault::whole_line(line_start, line_bytes_limit(physical_bytes, limits));
         }
         let expected = if !self.closed && self.scanned_to < scanner.len() {
             "a closing '\"' within limits.line_bytes for the string that starts here"
         } else {
             "a closing '\"' for the string that starts here"
         };
-        Fault::new(self.open, Reason::Syntax { expected, found: None })
+        LineFault::new(self.open, Reason::Syntax { expected, found: None })
     }
 }
 
-/// In a string `\"` and `\\` are escapes; every other backslash is one.
+/// In a string `\"` and `\\` are escapes; every other backslash is a plain character.
 fn unescape_string(sent: &str) -> String {
     let mut text = String::with_capacity(sent.len());
     let mut rest = sent;
@@ -168,7 +168,7 @@ fn unescape_string(sent: &str) -> String {
         text.push_str(&rest[..at + usize::from(!escapes)]);
         rest = &rest[at + 1..];
         if escapes {
-            // The escaped character is text, also when it is a backslash itself.
+            // The escaped character is plain text, even if it is a backslash.
             text.push_str(&rest[..1]);
             rest = &rest[1..];
         }

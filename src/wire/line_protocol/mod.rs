@@ -1,7 +1,7 @@
-//! Line protocol in: `climate,room=lab,sensor=s1 temp=22.1,humidity=45 1768485600000000000`.
-//! A body becomes points that borrow from it, one bad line never hiding a good one; a line's series
-//! is parsed apart, because its text names a sensor that the caller mostly knows already.
-//! Knows no sensor that was seen before and no clock: an absent timestamp stays absent.
+//! Parses line protocol: `climate,room=lab,sensor=s1 temp=22.1,humidity=45 1768485600000000000`.
+//! The points borrow from the body, and an invalid line does not affect the others. A line's series is parsed
+//! separately, because the caller usually knows its text already. Uses no known sensors and no clock: an absent
+//! timestamp stays absent.
 
 mod escape;
 mod fields;
@@ -10,16 +10,16 @@ mod scanner;
 mod series;
 mod write;
 
-use super::point::{Point, Points, Series};
+use super::point::{Point, PointSeries, Points};
 use crate::reading::{Limits, Precision, Reason, Rejection};
 
 pub use series::{SeriesError, parse_series};
 pub use write::write_line;
 
-use fields::Fields;
-use scanner::{Fault, LineEnd, Scanner};
+use fields::LineFields;
+use scanner::{LineEnd, LineFault, Scanner};
 
-/// The lines of a body, one after the other. Blank lines and comments are passed over.
+/// The lines of a body, one at a time. Blank lines and comments are skipped.
 #[derive(Debug)]
 pub struct Lines<'a> {
     scanner: Scanner<'a>,
@@ -29,9 +29,9 @@ pub struct Lines<'a> {
     position: usize,
     /// The physical number of that line.
     number: usize,
-    /// The fields of the line last read; kept so that a line allocates nothing.
-    fields: Fields<'a>,
-    /// Bytes read a second time after an error. Only a test looks at it.
+    /// The fields of the current line; reused so that a line needs no allocation.
+    fields: LineFields<'a>,
+    /// Bytes read a second time after an error, for a test.
     #[cfg(test)]
     reread_bytes: usize,
 }
@@ -46,13 +46,13 @@ impl<'a> Lines<'a> {
             limits,
             position: 0,
             number: 1,
-            fields: Fields::default(),
+            fields: LineFields::default(),
             #[cfg(test)]
             reread_bytes: 0,
         }
     }
 
-    /// Passes over blank lines and comments to the first byte of a line that has something to say.
+    /// Skips blank lines and comments; returns the position of the next line's first byte that is not a space.
     fn skip_to_text(&mut self) -> Option<usize> {
         loop {
             let first = self.scanner.skip_spaces(self.position);
@@ -69,34 +69,32 @@ impl<'a> Lines<'a> {
         }
     }
 
-    fn read(&mut self, start: usize, first: usize) -> Result<Read<'a>, Fault> {
+    fn read(&mut self, start: usize, first: usize) -> Result<Read<'a>, LineFault> {
         self.fields.clear();
         let scanner = self.scanner;
         let series_end = scanner.series_end(first)?;
         let series = scanner.str(first, series_end)?;
         let fields_start = scanner.skip_spaces(series_end);
         if scanner.line_ends_at(fields_start).is_some() {
-            return Err(Fault::new(fields_start, Reason::MissingFields));
+            return Err(LineFault::new(fields_start, Reason::MissingFields));
         }
         let after_fields = self.fields.read(&scanner, start, fields_start, &self.limits)?;
         let (timestamp, end) = number::timestamp(&scanner, after_fields, self.precision)?;
         let line_bytes = end.at - start;
         if line_bytes > self.limits.line_bytes {
-            return Err(Fault::whole_line(end.at, line_bytes_limit(line_bytes, &self.limits)));
+            return Err(LineFault::whole_line(end.at, line_bytes_limit(line_bytes, &self.limits)));
         }
         Ok(Read { series, timestamp, end })
     }
 
-    /// Says what was wrong with the line at `start` and moves to where the next one begins: after
-    /// the first newline behind the trouble. But a quote that was never closed swallows the lines
-    /// behind it up to some later quote, or to the end; so when a string went over a newline and
-    /// does not look closed, the trouble is its opening quote, and only that physical line is lost.
+    /// Rejects the line at `start` and moves to the next one: after the first newline behind the error. But a quote
+    /// that was never closed takes in the lines after it, up to some later quote or the end. So if a string spans a
+    /// newline and does not look closed, the error is placed at its opening quote, and only that physical line is lost.
     ///
-    /// The way back stays linear. A string's scan ends at the next quote that can open a string
-    /// (such a quote follows `=`, so no backslash escapes it), and the lines before that quote
-    /// open none: they are read again, but start no long scan. Besides, no scan goes further than
-    /// `limits.line_bytes` from its line's start.
-    fn recover(&mut self, start: usize, fault: Fault) -> Rejection {
+    /// Going back costs linear time. A string's scan ends at the next quote that can open a string (such a quote
+    /// follows `=`, so no backslash escapes it), and the lines before that quote open none: they are read again, but
+    /// start no long scan. Besides, no scan goes further than `limits.line_bytes` from its line's start.
+    fn recover(&mut self, start: usize, fault: LineFault) -> Rejection {
         let fault = match self.fields.open_string() {
             Some(string) if fault.unclosed || !string.looks_closed(&self.scanner) => {
                 #[cfg(test)]
@@ -131,7 +129,7 @@ impl<'a> Points<'a> for Lines<'a> {
                 Some(Ok(Point {
                     number,
                     text: self.scanner.bytes(start, read.end.at),
-                    series: Series::Text { text: read.series, column: first - start + 1 },
+                    series: PointSeries::Text { text: read.series, column: first - start + 1 },
                     fields: self.fields.as_slice(),
                     timestamp: read.timestamp,
                 }))
@@ -155,7 +153,7 @@ fn line_bytes_limit(found: usize, limits: &Limits) -> Reason {
 mod tests {
     use super::*;
 
-    /// Reads a body to its end: how many lines were good, how many bad, and the bytes read again.
+    /// Reads a body to its end; returns the numbers of valid lines, of rejected lines, and of bytes read again.
     fn drain(body: &[u8]) -> (usize, usize, usize) {
         let mut lines = Lines::new(body, Precision::Nanoseconds, Limits::default());
         let (mut good, mut bad) = (0, 0);
@@ -168,8 +166,8 @@ mod tests {
         (good, bad, lines.reread_bytes)
     }
 
-    /// A quote that is not closed sends the parser back to the next line. A megabyte of such lines
-    /// must not be read again for each of them.
+    /// An unclosed quote sends the parser back to the next line. A megabyte of such lines must not be read again for
+    /// each of them.
     #[test]
     fn unclosed_quotes_cost_a_constant_factor() {
         for pattern in [
@@ -191,7 +189,7 @@ mod tests {
             let (_, _, reread_bytes) = drain(body.as_bytes());
             assert!(reread_bytes <= 2 * body.len(), "{pattern:?}: {reread_bytes} of {}", body.len());
         }
-        // One quote at the head of a body without quotes: the whole rest is good.
+        // One quote at the start of a body without other quotes: all other lines are valid.
         let body = format!("m f=\"x\n{}", "m f=1\n".repeat(150_000));
         let (good, bad, reread_bytes) = drain(body.as_bytes());
         assert_eq!((good, bad), (150_000, 1));

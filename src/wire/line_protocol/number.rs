@@ -1,14 +1,14 @@
-//! Values without quotes, and timestamps: the grammar is checked here, the standard library reads
-//! the digits.
+//! Parses unquoted values and timestamps. The grammar is checked here; the standard library converts the digits,
+//! except for short decimals.
 
-use super::scanner::{Fault, LineEnd, Scanner};
+use super::scanner::{LineEnd, LineFault, Scanner};
 use crate::reading::value::RawValue;
 use crate::reading::{Precision, Reason};
 use crate::wire::names;
 
-/// The number or boolean at `start`, and where it ends: at a comma, a space or the line's end.
+/// The number or boolean at `start`, and its end: at a comma, a space or the line's end.
 #[inline]
-pub(super) fn value<'a>(scanner: &Scanner<'a>, start: usize) -> Result<(RawValue<'a>, usize), Fault> {
+pub(super) fn value<'a>(scanner: &Scanner<'a>, start: usize) -> Result<(RawValue<'a>, usize), LineFault> {
     let rest = scanner.bytes(start, scanner.len());
     if let Some((value, length)) = short_decimal(rest) {
         let end = start + length;
@@ -16,7 +16,7 @@ pub(super) fn value<'a>(scanner: &Scanner<'a>, start: usize) -> Result<(RawValue
             return Ok((RawValue::Float(value), end));
         }
     }
-    let (kind, length) = leading_number(rest).or_else(|| leading_boolean(rest)).unwrap_or((Kind::Float, 0));
+    let (kind, length) = leading_number(rest).or_else(|| leading_boolean(rest)).unwrap_or((NumberKind::Float, 0));
     let end = start + length;
     if length == 0 || !(matches!(scanner.byte(end), Some(b',' | b' ')) || scanner.line_ends_at(end).is_some()) {
         return Err(no_value(scanner, start));
@@ -24,20 +24,21 @@ pub(super) fn value<'a>(scanner: &Scanner<'a>, start: usize) -> Result<(RawValue
     let token = scanner.str(start, end)?;
     let digits = &token[..token.len() - 1];
     let value = match kind {
-        Kind::Boolean(value) => Some(RawValue::Boolean(value)),
-        Kind::Integer => digits.parse().ok().map(RawValue::Integer),
-        Kind::Unsigned => digits.parse().ok().map(RawValue::Unsigned),
-        Kind::Float => token.parse().ok().filter(|value: &f64| value.is_finite()).map(RawValue::Float),
+        NumberKind::Boolean(value) => Some(RawValue::Boolean(value)),
+        NumberKind::Integer => digits.parse().ok().map(RawValue::Integer),
+        NumberKind::Unsigned => digits.parse().ok().map(RawValue::Unsigned),
+        NumberKind::Float => token.parse().ok().filter(|value: &f64| value.is_finite()).map(RawValue::Float),
     };
     match value {
         Some(value) => Ok((value, end)),
-        None => Err(Fault::new(start, Reason::NumberOutOfRange { text: names::shown(token) })),
+        None => Err(LineFault::new(start, Reason::NumberOutOfRange { text: names::shown(token) })),
     }
 }
 
-/// A decimal of at most 15 digits around a point, as nearly all readings are, and its length: read once, where the general
-/// way reads digits for the grammar and again for the value. The digits and the power of ten are whole numbers that a
-/// double holds exactly, so their quotient is the nearest double (Clinger, "How to Read Floating Point Numbers Accurately").
+/// A decimal with a point and at most 15 digits, as nearly all readings are, and its length. Reads the digits once; the
+/// general way reads them for the grammar and again for the value. The digits and the power of ten are integers that a
+/// double represents exactly, so their quotient is the nearest double (Clinger, "How to Read Floating Point Numbers
+/// Accurately").
 #[inline]
 fn short_decimal(text: &[u8]) -> Option<(f64, usize)> {
     const TENS: [f64; 16] = [1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15];
@@ -47,7 +48,7 @@ fn short_decimal(text: &[u8]) -> Option<(f64, usize)> {
         return None;
     }
     let (all, end) = gather_digits(text, point + 1, whole);
-    // 15 digits and the point.
+    // At most 15 digits and the point.
     if end == point + 1 || end - sign > 16 {
         return None;
     }
@@ -56,7 +57,8 @@ fn short_decimal(text: &[u8]) -> Option<(f64, usize)> {
     Some((if sign == 1 { -value } else { value }, end))
 }
 
-/// The number that the digits at `at` add to what is there, and where they end. Of more than 19 digits it says nothing.
+/// Appends the decimal digits at `at` to `value`; returns the number and the end of the digits. The number is
+/// meaningless for more than 19 digits.
 #[inline]
 fn gather_digits(text: &[u8], mut at: usize, mut value: u64) -> (u64, usize) {
     while let Some(digit) = text.get(at).map(|byte| byte.wrapping_sub(b'0')).filter(|digit| *digit < 10) {
@@ -66,12 +68,12 @@ fn gather_digits(text: &[u8], mut at: usize, mut value: u64) -> (u64, usize) {
     (value, at)
 }
 
-/// The timestamp behind the fields in nanoseconds, if there is one, and the end of the line.
+/// The timestamp after the fields, in nanoseconds since the epoch, if there is one, and the end of the line.
 pub(super) fn timestamp(
     scanner: &Scanner<'_>,
     after_fields: usize,
     precision: Precision,
-) -> Result<(Option<i64>, LineEnd), Fault> {
+) -> Result<(Option<i64>, LineEnd), LineFault> {
     let start = scanner.skip_spaces(after_fields);
     if let Some(end) = scanner.line_ends_at(start) {
         return Ok((None, end));
@@ -93,7 +95,7 @@ pub(super) fn timestamp(
     match (time.and_then(|time| precision.to_ns(time)), line_end) {
         (None, _) => {
             let text = names::shown(scanner.str(start, token_end)?);
-            Err(Fault::new(start, Reason::TimeOutOfRange { text }))
+            Err(LineFault::new(start, Reason::TimeOutOfRange { text }))
         }
         (_, None) => Err(scanner.expected("the end of the line after the timestamp", after)),
         (timestamp, Some(line_end)) => Ok((timestamp, line_end)),
@@ -101,23 +103,23 @@ pub(super) fn timestamp(
 }
 
 #[derive(Debug, PartialEq)]
-enum Kind {
+enum NumberKind {
     Float,
     Integer,
     Unsigned,
     Boolean(bool),
 }
 
-/// What number stands at the start of `text`, and its length with the suffix. An unsigned number
-/// with a minus is out of range, not ill-formed.
+/// The kind of number at the start of `text`, and its length with the suffix. An unsigned number with a minus sign is
+/// out of range, not ill-formed.
 #[inline]
-fn leading_number(text: &[u8]) -> Option<(Kind, usize)> {
+fn leading_number(text: &[u8]) -> Option<(NumberKind, usize)> {
     let mut at = usize::from(text.starts_with(b"-"));
     let whole = count_digits(&text[at..]);
     at += whole;
     match text.get(at) {
-        Some(b'i') if whole > 0 => return Some((Kind::Integer, at + 1)),
-        Some(b'u') if whole > 0 => return Some((Kind::Unsigned, at + 1)),
+        Some(b'i') if whole > 0 => return Some((NumberKind::Integer, at + 1)),
+        Some(b'u') if whole > 0 => return Some((NumberKind::Unsigned, at + 1)),
         Some(b'.') => {
             let fraction = count_digits(&text[at + 1..]);
             if whole + fraction == 0 {
@@ -136,17 +138,17 @@ fn leading_number(text: &[u8]) -> Option<(Kind, usize)> {
         }
         at += exponent;
     }
-    Some((Kind::Float, at))
+    Some((NumberKind::Float, at))
 }
 
-fn leading_boolean(text: &[u8]) -> Option<(Kind, usize)> {
+fn leading_boolean(text: &[u8]) -> Option<(NumberKind, usize)> {
     let length = text.iter().take(6).take_while(|byte| byte.is_ascii_alphabetic()).count();
     let value = match &text[..length] {
         b"t" | b"T" | b"true" | b"True" | b"TRUE" => true,
         b"f" | b"F" | b"false" | b"False" | b"FALSE" => false,
         _ => return None,
     };
-    Some((Kind::Boolean(value), length))
+    Some((NumberKind::Boolean(value), length))
 }
 
 fn count_digits(text: &[u8]) -> usize {
@@ -154,7 +156,7 @@ fn count_digits(text: &[u8]) -> usize {
 }
 
 #[cold]
-fn no_value(scanner: &Scanner<'_>, start: usize) -> Fault {
+fn no_value(scanner: &Scanner<'_>, start: usize) -> LineFault {
     let end = token_end(scanner, start, |byte| matches!(byte, b',' | b' ' | b'\n'));
     if start == end {
         return scanner.expected("a field value", start);
@@ -168,29 +170,29 @@ fn no_value(scanner: &Scanner<'_>, start: usize) -> Fault {
 }
 
 #[cold]
-fn no_timestamp(scanner: &Scanner<'_>, start: usize) -> Fault {
+fn no_timestamp(scanner: &Scanner<'_>, start: usize) -> LineFault {
     let end = token_end(scanner, start, |byte| matches!(byte, b' ' | b'\n'));
     bad_token(scanner, start, end, |text| Reason::InvalidTimestamp { text: names::shown(text) })
 }
 
-/// The end of what stands where a value or a timestamp should.
+/// The end of an invalid value or timestamp.
 fn token_end(scanner: &Scanner<'_>, start: usize, ends: impl Fn(u8) -> bool) -> usize {
     let rest = scanner.bytes(start, scanner.len());
     let length = rest.iter().position(|&byte| ends(byte)).unwrap_or(rest.len());
-    // A CR belongs to the line's end when it stands before LF or at the end of the body.
+    // A CR belongs to the line's end if it is before LF or at the end of the body.
     let has_return = length > 0 && rest[length - 1] == b'\r' && rest.get(length).is_none_or(|&byte| byte == b'\n');
     start + length - usize::from(has_return)
 }
 
-/// The fault of a token that is not what it should be: its encoding first, then what it says.
-fn bad_token(scanner: &Scanner<'_>, start: usize, end: usize, reason: impl Fn(&str) -> Reason) -> Fault {
+/// The error of an invalid token: invalid UTF-8 first, then control characters, then `reason`.
+fn bad_token(scanner: &Scanner<'_>, start: usize, end: usize, reason: impl Fn(&str) -> Reason) -> LineFault {
     let text = match scanner.str(start, end) {
         Ok(text) => text,
         Err(fault) => return fault,
     };
     match names::control_character(text) {
-        Some((offset, code)) => Fault::new(start + offset, Reason::ControlCharacter { code }),
-        None => Fault::new(start, reason(text)),
+        Some((offset, code)) => LineFault::new(start + offset, Reason::ControlCharacter { code }),
+        None => LineFault::new(start, reason(text)),
     }
 }
 
@@ -208,14 +210,14 @@ mod tests {
             if let Some((value, length)) = short_decimal(text.as_bytes()) {
                 let read: f64 = text[..length].parse().expect("a number");
                 prop_assert_eq!(value.to_bits(), read.to_bits());
-                prop_assert_eq!(leading_number(&text.as_bytes()[..length]), Some((Kind::Float, length)));
+                prop_assert_eq!(leading_number(&text.as_bytes()[..length]), Some((NumberKind::Float, length)));
             }
         }
     }
 
     #[test]
     fn tokens_are_what_the_grammar_says() {
-        use Kind::{Boolean, Float, Integer, Unsigned};
+        use NumberKind::{Boolean, Float, Integer, Unsigned};
         for (token, kind) in [
             ("1", Some(Float)),
             ("-1.5", Some(Float)),

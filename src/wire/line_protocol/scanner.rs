@@ -1,5 +1,5 @@
-//! The bytes of a body and the few moves over them that the grammar needs. Knows where names,
-//! lines and strings end; knows nothing of what they mean.
+//! The bytes of a body, with the scanning operations that the grammar needs. Finds the ends of names, lines and the
+//! series; does not interpret them.
 
 use std::borrow::Cow;
 
@@ -9,18 +9,18 @@ use super::escape::{separates, unescape};
 use crate::reading::Reason;
 use crate::wire::names;
 
-/// What is wrong, and where in the body.
+/// An error, and its position in the body.
 #[derive(Debug)]
-pub(super) struct Fault {
+pub(super) struct LineFault {
     pub at: usize,
     pub reason: Reason,
-    /// The whole line is meant, no column of it.
+    /// The error concerns the whole line, not one column.
     pub whole_line: bool,
-    /// A string of this line has no end, or one where no string can end.
+    /// A string of this line has no end, or its closing quote is where no string can end.
     pub unclosed: bool,
 }
 
-impl Fault {
+impl LineFault {
     pub fn new(at: usize, reason: Reason) -> Self {
         Self { at, reason, whole_line: false, unclosed: false }
     }
@@ -30,7 +30,7 @@ impl Fault {
     }
 }
 
-/// Where a line's text ends, and where the next line starts.
+/// The end of a line's text, and the start of the next line.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LineEnd {
     pub at: usize,
@@ -41,7 +41,7 @@ pub(super) struct LineEnd {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Scanner<'a> {
     body: &'a [u8],
-    /// The body as text, when all of it is UTF-8: then no part of it need be checked again.
+    /// The body as text if all of it is UTF-8; then no part of it needs another check.
     text: Option<&'a str>,
 }
 
@@ -64,26 +64,26 @@ impl<'a> Scanner<'a> {
         self.body.len()
     }
 
-    /// The text between two places next to ASCII bytes (which are never inside a character).
+    /// The text between two positions, both next to ASCII bytes (which are never inside a character).
     #[inline]
-    pub fn str(&self, from: usize, to: usize) -> Result<&'a str, Fault> {
+    pub fn str(&self, from: usize, to: usize) -> Result<&'a str, LineFault> {
         match self.text {
             Some(text) => Ok(&text[from..to]),
             None => std::str::from_utf8(&self.body[from..to])
-                .map_err(|error| Fault::new(from + error.valid_up_to(), Reason::NotUtf8)),
+                .map_err(|error| LineFault::new(from + error.valid_up_to(), Reason::NotUtf8)),
         }
     }
 
-    /// A fault that names what stands at `at` instead of what should.
-    pub fn expected(&self, expected: &'static str, at: usize) -> Fault {
+    /// An error that names what was expected at `at` and what is there.
+    pub fn expected(&self, expected: &'static str, at: usize) -> LineFault {
         let found = match self.line_ends_at(at) {
             Some(_) => None,
             None => self.char_at(at),
         };
-        Fault::new(at, Reason::Syntax { expected, found })
+        LineFault::new(at, Reason::Syntax { expected, found })
     }
 
-    /// The character at `at`; the replacement character where there is none.
+    /// The character at `at`; the replacement character for invalid UTF-8.
     fn char_at(&self, at: usize) -> Option<char> {
         let rest = &self.body[at..self.body.len().min(at + 4)];
         rest.utf8_chunks().next().map(|chunk| chunk.valid().chars().next().unwrap_or(char::REPLACEMENT_CHARACTER))
@@ -97,7 +97,7 @@ impl<'a> Scanner<'a> {
         at
     }
 
-    /// The end of a line at this very place: LF, CR LF, or the end of the body with or without CR.
+    /// The end of a line exactly at `at`: LF, CR LF, or the end of the body with or without CR.
     #[inline]
     pub fn line_ends_at(&self, at: usize) -> Option<LineEnd> {
         match (self.byte(at), self.byte(at + 1)) {
@@ -108,7 +108,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// The end of the physical line that `at` lies in.
+    /// The end of the physical line that contains `at`.
     pub fn line_end(&self, at: usize) -> LineEnd {
         let (newline, next) = match memchr(b'\n', &self.body[at..]) {
             Some(offset) => (at + offset, at + offset + 1),
@@ -118,7 +118,7 @@ impl<'a> Scanner<'a> {
         LineEnd { at: newline - usize::from(has_return), next }
     }
 
-    /// The physical line that `at` lies in, as it is.
+    /// The physical line that contains `at`.
     pub fn physical_line(&self, at: usize) -> &'a [u8] {
         let start = memrchr(b'\n', &self.body[..at]).map_or(0, |newline| newline + 1);
         &self.body[start..self.line_end(at).at]
@@ -128,8 +128,8 @@ impl<'a> Scanner<'a> {
         memchr_iter(b'\n', &self.body[from..to]).count()
     }
 
-    /// The first space that no backslash stands before. The tags up to there are not looked at.
-    pub fn series_end(&self, first: usize) -> Result<usize, Fault> {
+    /// The first space not preceded by a backslash. The tags before it are not checked.
+    pub fn series_end(&self, first: usize) -> Result<usize, LineFault> {
         for offset in memchr2_iter(b' ', b'\n', &self.body[first..]) {
             let at = first + offset;
             if self.body[at] == b'\n' {
@@ -141,14 +141,14 @@ impl<'a> Scanner<'a> {
         }
         let end = self.line_end(first).at;
         Err(match self.body[..end].last() {
-            Some(b'\\') => Fault::new(end - 1, Reason::TrailingBackslash),
-            _ => Fault::new(end, Reason::MissingFields),
+            Some(b'\\') => LineFault::new(end - 1, Reason::TrailingBackslash),
+            _ => LineFault::new(end, Reason::MissingFields),
         })
     }
 
-    /// The field key at `start`, unescaped, and the place after its `=`.
+    /// The field key at `start`, unescaped, and the position after its `=`.
     #[inline]
-    pub fn field_key(&self, start: usize) -> Result<(Cow<'a, str>, usize), Fault> {
+    pub fn field_key(&self, start: usize) -> Result<(Cow<'a, str>, usize), LineFault> {
         let plain = self.plain_bytes(start);
         if plain > 0 && self.byte(start + plain) == Some(b'=') {
             let end = start + plain;
@@ -157,16 +157,16 @@ impl<'a> Scanner<'a> {
         self.field_key_with_escapes(start, start + plain)
     }
 
-    /// How many bytes from `at` on mean nothing but themselves in a name.
+    /// The number of bytes from `at` on that have no special meaning in a name.
     #[inline]
     fn plain_bytes(&self, at: usize) -> usize {
         let rest = &self.body[at..];
         rest.iter().position(|&byte| !PLAIN[usize::from(byte)]).unwrap_or(rest.len())
     }
 
-    /// A key of which nothing special stands before `at`, but something does there.
+    /// As [`Scanner::field_key`], for a key with a special byte at `at` and none before it.
     #[cold]
-    fn field_key_with_escapes(&self, start: usize, mut at: usize) -> Result<(Cow<'a, str>, usize), Fault> {
+    fn field_key_with_escapes(&self, start: usize, mut at: usize) -> Result<(Cow<'a, str>, usize), LineFault> {
         loop {
             match self.byte(at) {
                 Some(b'=') if at > start => {
@@ -174,18 +174,18 @@ impl<'a> Scanner<'a> {
                     return Ok((key, at + 1));
                 }
                 Some(b'\\') if self.line_ends_at(at + 1).is_some() => {
-                    return Err(Fault::new(at, Reason::TrailingBackslash));
+                    return Err(LineFault::new(at, Reason::TrailingBackslash));
                 }
                 Some(b'\\') => at += 1 + usize::from(self.byte(at + 1).is_some_and(separates)),
                 // U+0080 to U+009F are the control characters beyond ASCII: C2 80 to C2 9F.
                 Some(0xc2) => match self.byte(at + 1) {
                     Some(code @ 0x80..=0x9f) => {
-                        return Err(Fault::new(at, Reason::ControlCharacter { code: u32::from(code) }));
+                        return Err(LineFault::new(at, Reason::ControlCharacter { code: u32::from(code) }));
                     }
                     _ => at += 1,
                 },
                 Some(code) if code.is_ascii_control() && self.line_ends_at(at).is_none() => {
-                    return Err(Fault::new(at, Reason::ControlCharacter { code: u32::from(code) }));
+                    return Err(LineFault::new(at, Reason::ControlCharacter { code: u32::from(code) }));
                 }
                 _ if at == start => return Err(self.expected(names::FIELD_KEY.wanted, at)),
                 _ => return Err(self.expected("'=' after the field key", at)),
@@ -195,7 +195,7 @@ impl<'a> Scanner<'a> {
     }
 }
 
-/// The bytes that mean nothing but themselves in a name.
+/// The bytes that have no special meaning in a name.
 const PLAIN: [bool; 256] = {
     let mut plain = [true; 256];
     let mut byte = 0;

@@ -1,5 +1,5 @@
-//! The series of a line, `measurement[,tag=value…]`: the slow half of the parser, run only for
-//! sensors that are not known yet, and for the `sensor` of a query.
+//! Parses the series of a line, `measurement[,tag=value…]`. This is the slow half of the parser, run only for sensors
+//! that are not known yet and for the `sensor` of a query.
 
 use std::borrow::Cow;
 
@@ -7,20 +7,20 @@ use super::escape::{separates, separates_measurement, unescape};
 use crate::reading::{Limits, Reason, Sensor};
 use crate::wire::names::{self, Name};
 
-/// What is wrong with a series.
+/// Why a series is invalid.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SeriesError {
-    /// Byte column in the series text, from 1; 0 when all of it is meant.
-    /// [`Point::sensor`](crate::wire::Point::sensor) turns it into one of the whole line.
+    /// The byte column in the series text, from 1; 0 for the whole series.
+    /// [`Point::sensor`](crate::wire::Point::sensor) converts it to a column of the line.
     pub column: usize,
-    /// Why.
+    /// The reason.
     pub reason: Reason,
 }
 
-/// The sensor that a series names, its names unescaped, its tags sorted.
+/// Parses a series to a sensor with unescaped names and sorted tags.
 ///
 /// # Errors
-/// What the grammar or a limit refuses, with its column.
+/// When the series is invalid or exceeds a limit, with the column.
 pub fn parse_series(text: &str, limits: &Limits) -> Result<Sensor, SeriesError> {
     let (measurement, mut at) = name(text, 0, names::MEASUREMENT, separates_measurement, limits)?;
     let mut tags: Vec<(Cow<str>, Cow<str>)> = Vec::new();
@@ -37,7 +37,7 @@ pub fn parse_series(text: &str, limits: &Limits) -> Result<Sensor, SeriesError> 
             return Err(expected_at(text, key_end, "'=' after the tag key"));
         }
         let (value, value_end) = name(text, key_end + 1, names::TAG_VALUE, separates, limits)?;
-        // Beyond the limit tags are only counted, for the error.
+        // Tags beyond the limit are only counted, for the error.
         count += 1;
         if count <= limits.tags {
             tags.push((key, value));
@@ -55,7 +55,7 @@ pub fn parse_series(text: &str, limits: &Limits) -> Result<Sensor, SeriesError> 
 const AFTER_MEASUREMENT: &str = "',' or a space after the measurement";
 const AFTER_TAG_VALUE: &str = "',' or a space after the tag value";
 
-/// The name that starts at `start`, and where it ends: at a separator or at the end of the text.
+/// The name that starts at `start`, and its end: at a separator or at the end of the text.
 fn name<'t>(
     text: &'t str,
     start: usize,
@@ -76,7 +76,7 @@ fn name<'t>(
     if let Some((offset, code)) = names::control_character(sent) {
         return Err(SeriesError { column: start + offset + 1, reason: Reason::ControlCharacter { code } });
     }
-    // Before a separator it would have been an escape, so this one stands at the end of the text.
+    // Before a separator the backslash would be an escape, so it is at the end of the text.
     if sent.ends_with('\\') {
         return Err(SeriesError { column: end, reason: Reason::TrailingBackslash });
     }

@@ -1,11 +1,11 @@
-//! Line protocol out: what [`super::Lines`] reads back as the same reading.
+//! Writes line protocol that [`super::Lines`] parses back to the same reading.
 
 use std::fmt::Write;
 
 use super::escape::separates;
 use crate::reading::Value;
 
-/// Adds a line: a sensor's canonical key, its fields, the time in nanoseconds.
+/// Appends a line: a sensor's canonical key, the fields, the time in nanoseconds since the epoch.
 pub fn write_line<'a>(out: &mut String, sensor: &str, fields: impl Iterator<Item = (&'a str, &'a Value)>, time: i64) {
     out.push_str(sensor);
     let mut before = ' ';

@@ -37,13 +37,13 @@ fn whoever_is_over_their_rate_waits_and_nobody_else_does() {
     assert_eq!(told(&server, &admin, ("warned", "token", "readings")), 0.0);
     let warned = with(&slow, "POST", &url, &lines("m", 100, 900)).expect(204);
     let warning = warned.header("x-hourglass-warning").unwrap().to_owned();
-    assert!(warning.contains("token slow of 100 readings per second is used"), "{warning}");
+    assert!(warning.contains("token slow (100 readings per second) is used"), "{warning}");
     assert_eq!(told(&server, &admin, ("warned", "token", "readings")), 1.0);
     let refused = with(&slow, "POST", &url, &lines("m", 1000, 1)).expect(429);
     assert_eq!(told(&server, &admin, ("refused", "token", "readings")), 1.0);
     let seconds: u64 = refused.header("retry-after").unwrap().parse().unwrap();
     assert!((1..=6).contains(&seconds), "{seconds}");
-    assert!(refused.text().contains("token slow of 100 readings per second"), "{}", refused.text());
+    assert!(refused.text().contains("token slow (100 readings per second)"), "{}", refused.text());
     with(&other, "POST", &url, &lines("n", 0, 5000)).expect(204);
     // Coming back when told is enough.
     let told = Instant::now() + Duration::from_secs(seconds);
@@ -62,7 +62,7 @@ fn new_sensors_are_kept_out_and_known_ones_are_not() {
     await_status(&server, &token, 403);
     with(&token, "POST", &url, &sensors(1000, 50)).expect(204);
     let warned = with(&token, "POST", &url, &sensors(0, 9)).expect(204);
-    assert!(warned.header("x-hourglass-warning").unwrap().contains("10 new sensors per hour is used to 90 %"));
+    assert!(warned.header("x-hourglass-warning").unwrap().contains("(10 new sensors per hour) is 90 % used"));
     assert_eq!(told(&server, &admin, ("warned", "token", "new_sensors")), 1.0);
     let partial = with(&token, "POST", &url, &sensors(5, 10)).expect(400);
     let said = partial.text();
@@ -98,15 +98,15 @@ fn sensors_in_all_are_bounded_for_a_token_and_for_a_database() {
     await_status(&server, &token, 403);
     with(&token, "POST", &url, &sensors(0, 5)).expect(204);
     let partial = with(&token, "POST", &url, &sensors(0, 6)).expect(400);
-    assert!(partial.text().contains("token t of 5 sensors"), "{}", partial.text());
+    assert!(partial.text().contains("token t (5 sensors)"), "{}", partial.text());
     with(&token, "POST", &url, &sensors(0, 5)).expect(204);
     // A flood of others once took everybody's places, its readings refused.
     with(&token, "POST", &url, &sensors(100, 1000)).expect(400);
     let warned = with(&admin, "POST", &url, &sensors(5, 15)).expect(204);
-    assert!(warned.header("x-hourglass-warning").unwrap().contains("database a of 20 sensors"), "{warned:?}");
+    assert!(warned.header("x-hourglass-warning").unwrap().contains("database a (20 sensors)"), "{warned:?}");
     assert_eq!(told(&server, &admin, ("warned", "database", "sensors")), 1.0);
     let partial = with(&admin, "POST", &url, &sensors(15, 10)).expect(400);
-    assert!(partial.text().contains("database a of 20 sensors"), "{}", partial.text());
+    assert!(partial.text().contains("database a (20 sensors)"), "{}", partial.text());
     with(&admin, "POST", &server.url("/write?db=b"), &sensors(15, 10)).expect(204);
 }
 
@@ -115,7 +115,7 @@ fn a_database_has_a_rate_also_where_nobody_needs_a_token() {
     let server = Launch::embedded().config("[quota]\ndatabase_readings = 10\n").start();
     post(&server.url("/write?db=a"), lines("m", 0, 1000), &[]).expect(204);
     let refused = post(&server.url("/write?db=a"), lines("m", 0, 1), &[]).expect(429);
-    assert!(refused.text().contains("database a of 10 readings per second"), "{}", refused.text());
+    assert!(refused.text().contains("database a (10 readings per second)"), "{}", refused.text());
     post(&server.url("/write?db=b"), lines("m", 0, 1), &[]).expect(204);
     get(&server.url("/api/v1/readings?db=a&sensor=m")).expect(200);
     assert!(metric(&server, "hourglass_ingest_readings_accepted_total") >= 1001.0);

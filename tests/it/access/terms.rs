@@ -33,7 +33,7 @@ fn a_timestamp_in_another_unit_than_declared_is_kept_and_warned_of() {
         post(&server.url("/write?db=a"), format!("m v=1 {now}\nm v=2 {}000\nm v=3 {now}000000000", now + 1), &[]);
     let warned = warned.expect(204);
     let warning = warned.header("x-hourglass-warning").unwrap();
-    assert_eq!(warning, "2 timestamps look like s, and ns was declared (precision=)");
+    assert_eq!(warning, "2 timestamps look like s, but ns was declared (precision=)");
     assert_eq!(metric(&server, "hourglass_ingest_timestamps_suspect_total"), 2.0);
     let quiet = post(&server.url("/write?db=a&precision=s"), format!("m v=1 {now}"), &[]).expect(204);
     assert_eq!(quiet.header("x-hourglass-warning"), None);

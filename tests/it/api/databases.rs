@@ -68,7 +68,7 @@ fn a_database_begins_with_its_first_write_and_may_have_nearly_any_name() {
     for name in ["x".repeat(65), "line\nend".to_owned(), "nul\0".to_owned(), "\u{85}".to_owned()] {
         let answer = client(&name).write("m v=1 1").expect(400).json();
         let text = text_at(&answer, "error");
-        assert!(text.ends_with("1 to 64 bytes without control characters are wanted"), "{name:?}: {text}");
+        assert!(text.ends_with("use 1 to 64 bytes without control characters"), "{name:?}: {text}");
     }
 }
 

@@ -56,7 +56,7 @@ fn show_databases_has_the_shape_that_clients_index_into() {
 #[test]
 fn a_get_changes_nothing() {
     let answer = by_url("GET", "CREATE DATABASE \"by-get\"");
-    let error = "CREATE DATABASE changes something: send it by POST";
+    let error = "CREATE DATABASE must be sent with POST";
     assert_eq!(answer, json!({"results": [{"statement_id": 0, "error": error}]}));
     assert!(!names().contains(&json!(["by-get"])));
 }
@@ -85,7 +85,7 @@ fn a_query_that_cannot_be_parsed_is_400_as_a_whole() {
 fn a_page_of_another_site_changes_nothing() {
     let url = shared().url(&format!("/query?q={}", encode("CREATE DATABASE \"by-page\"")));
     let told = http::request("POST", &url, b"", &[("origin", "https://elsewhere.example")]).unwrap().expect(403).json();
-    assert_eq!(told["error"], "forbidden: a page of https://elsewhere.example changes nothing here (cors.origins)");
+    assert_eq!(told["error"], "forbidden: pages of https://elsewhere.example may not change data (cors.origins)");
     assert!(!names().contains(&json!(["by-page"])));
 }
 

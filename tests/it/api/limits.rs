@@ -88,7 +88,7 @@ fn a_sensor_over_the_limit_is_refused_and_known_ones_are_not() {
     assert_eq!(text.matches(reason).count(), 2, "{text}");
     let answer = client.write_json(r#"{"measurement":"climate","sensor":"new","value":1}"#).expect(400).json();
     let told = text_at(&answer["rejected"][0], "reason").to_owned();
-    assert_eq!(told, format!("{reason}; its tag \"s\" has most values"));
+    assert_eq!(told, format!("{reason}; its tag \"s\" has the most values"));
     // With nothing but new sensors too; once such a body was answered 204, its readings forgotten.
     let answer = client.write(&line(7, 2)).expect(400).json();
     assert!(text_at(&answer, "error").contains(reason), "{answer}");

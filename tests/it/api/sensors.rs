@@ -85,9 +85,9 @@ fn sensors_come_in_the_order_of_their_keys_page_by_page() {
     for (parameters, expected) in [
         ("outlier=perhaps", "parameter outlier: \"perhaps\" is neither true nor false"),
         ("recent=x", "parameter recent: \"x\" is neither true nor false"),
-        ("sensor=m", "unknown parameter \"sensor\"; known are db, outlier, recent, limit, cursor, epoch"),
+        ("sensor=m", "unknown parameter \"sensor\"; use one of db, outlier, recent, limit, cursor, epoch"),
         ("limit=0", "parameter limit: \"0\" is not a number from 1 to 1000 (query.sensors_max)"),
-        ("limit=1&limit=1", "parameter limit is there twice"),
+        ("limit=1&limit=1", "parameter limit is given twice"),
     ] {
         assert_eq!(client.get(PATH, parameters).expect(400).json(), json!({"error": expected}), "{parameters}");
     }

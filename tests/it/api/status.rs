@@ -168,7 +168,7 @@ fn what_is_not_there_is_answered_in_json() {
         ("POST", "/health", vec!["GET", "HEAD"]),
     ] {
         let answer = ask(method, path, &[]).expect(405);
-        let expected = format!("{path} is not answered to {method}: GET / lists the endpoints");
+        let expected = format!("{path} does not support {method}: GET / lists the endpoints");
         assert_eq!(answer.json(), json!({"error": expected}));
         let mut allow: Vec<&str> = answer.header("allow").expect("allow").split(',').map(str::trim).collect();
         allow.sort_unstable();

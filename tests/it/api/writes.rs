@@ -148,7 +148,7 @@ fn a_body_that_cannot_be_decompressed_keeps_nothing() {
     let unknown = |path: &str| -> Answer {
         http::post(&client.url(path, ""), "m v=1 1", &[("content-encoding", "br")]).expect(415)
     };
-    let message = "content encoding \"br\" is not known: use one of gzip, deflate and zstd, or none";
+    let message = "content encoding \"br\" is not supported: use gzip, deflate, zstd or none";
     assert_eq!(unknown("/write").json(), json!({"error": message}));
     assert_eq!(unknown("/api/v2/write").json(), json!({"code": "invalid", "message": message}));
     assert_eq!(unknown("/api/v3/write_lp").json(), json!({"error": message, "data": []}));

@@ -56,7 +56,7 @@ fn operators_see_how_far_behind_the_store_is_and_a_flush_fails_in_time() {
     assert!(word == "pass" && leading(bytes) > 0 && leading(segments) >= 1, "{word}: {message}");
     assert!(segments.ends_with(" segments"), "{message}");
     let health = get(&server.url("/health")).expect(200).json();
-    assert_eq!(health["message"], "writes are acked; the store is away, so queries are not answered");
+    assert_eq!(health["message"], "writes are acked; the store is unavailable, so queries are not answered");
     assert_eq!((health["status"].as_str(), ready(&server)), (Some("pass"), Some(200)), "writes are acked");
     let seen = get(&server.url("/api/v1/status")).expect(200).json();
     assert_eq!((&seen["store"]["away"], &seen["pending_readings"]), (&true.into(), &3.into()));
@@ -67,7 +67,7 @@ fn operators_see_how_far_behind_the_store_is_and_a_flush_fails_in_time() {
     assert!(asked.elapsed() <= FLUSH_MAX, "after {:?}", asked.elapsed());
     assert!(refused.header("retry-after").is_some_and(|seconds| seconds.parse::<u32>().is_ok()));
     let error = refused.json()["error"].as_str().expect("an error").to_owned();
-    assert!(error.starts_with("the readings are safe in the log; the store did not confirm them within "), "{error}");
+    assert!(error.starts_with("the store did not confirm the readings within "), "{error}");
 
     mongod.resume();
     flush(&server);

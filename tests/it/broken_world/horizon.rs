@@ -27,7 +27,7 @@ fn stored(server: &Server) -> Vec<(i64, String)> {
     rows.map(|(time, fields)| (time / 1_000_000_000 - HOUR, fields["v"].clone())).collect()
 }
 
-/// An instance was down for longer than `log.horizon`. What it brings back then may be older than what the store has or
+/// An instance was down for longer than `wal.horizon`. What it brings back then may be older than what the store has or
 /// later, and nobody can tell: what the store has otherwise stays, and what was acked is told and kept.
 #[test]
 fn what_comes_back_after_the_horizon_is_kept_and_told_where_the_store_says_otherwise() {
@@ -57,9 +57,9 @@ fn what_comes_back_after_the_horizon_is_kept_and_told_where_the_store_says_other
     assert_eq!(stored(&other), expected);
     let letters: Value = get(&silent.url("/api/v1/dead-letters")).expect(200).json();
     assert_eq!(letters["readings"], 1);
-    let lot = &letters["lots"][0];
-    assert_eq!(lot["lines"].as_str().unwrap().trim(), format!("m v=1i {}000000000", HOUR + 1));
-    assert!(lot["reason"].as_str().unwrap().contains("log.horizon"), "{lot}");
+    let chunk = &letters["lots"][0];
+    assert_eq!(chunk["lines"].as_str().unwrap().trim(), format!("m v=1i {}000000000", HOUR + 1));
+    assert!(chunk["reason"].as_str().unwrap().contains("wal.horizon"), "{chunk}");
     assert!(get(&silent.url("/health")).text().contains("dead-letters"));
 }
 

@@ -235,15 +235,15 @@ fn dead_letters_are_seen_until_they_are_sent_again() {
     let second = volume.listed(&format!("?limit=1&cursor={}", first["next"].as_str().expect("there is more")));
     assert!(second["next"].is_null(), "{second}");
     for (part, expected) in [(&first, lines[0].clone()), (&second, lines[1..].join("\n"))] {
-        let lot = &part["lots"][0];
+        let chunk = &part["lots"][0];
         let readings = expected.lines().count();
         assert_eq!(
-            (&lot["database"], &lot["readings"], &lot["is_cut"]),
+            (&chunk["database"], &chunk["readings"], &chunk["is_cut"]),
             (&json!(DATABASE), &json!(readings), &json!(false))
         );
-        assert!(lot["reason"].as_str().is_some_and(|reason| reason.starts_with("the store refused")), "{lot}");
-        assert!(lot["kept"].as_str().is_some_and(|kept| kept.starts_with("20") && kept.ends_with('Z')), "{lot}");
-        assert_eq!(lot["lines"].as_str().map(|lines| lines.lines().count()), Some(readings), "{lot}");
+        assert!(chunk["reason"].as_str().is_some_and(|reason| reason.starts_with("the store refused")), "{chunk}");
+        assert!(chunk["kept"].as_str().is_some_and(|kept| kept.starts_with("20") && kept.ends_with('Z')), "{chunk}");
+        assert_eq!(chunk["lines"].as_str().map(|lines| lines.lines().count()), Some(readings), "{chunk}");
     }
 
     // A process that writes to a database for the first time gives its collections their own validator back.
@@ -252,13 +252,13 @@ fn dead_letters_are_seen_until_they_are_sent_again() {
     // The store refuses them still: they are taken, and are dead letters again, once each.
     let (code, said) = volume.send();
     assert_eq!(code, 1, "{said}");
-    assert!(said.contains("3 readings sent, 0 not taken") && said.contains("answers 409"), "{said}");
+    assert!(said.contains("3 readings sent, 0 not accepted") && said.contains("answered 409"), "{said}");
     assert_eq!(metric(&volume.server, "hourglass_dead_letters_readings"), 3.0);
 
     volume.refuse(false);
     let (code, said) = volume.send();
     assert_eq!(code, 0, "{said}");
-    assert!(said.contains("3 readings sent, 0 not taken\nall is sent: the file is "), "{said}");
+    assert!(said.contains("3 readings sent, 0 not accepted\nall dead letters are sent; the file is now "), "{said}");
     flush(&volume.server);
     assert_eq!((volume.warning(), metric(&volume.server, "hourglass_dead_letters_readings")), (None, 0.0));
     post(&volume.server.url("/write?db=straight"), lines.join("\n"), &[]).expect(204);
@@ -288,7 +288,7 @@ fn a_lot_that_is_not_taken_waits_and_no_other_is_sent_twice() {
     std::fs::write(&file, good.replace("v=-1e-300", "v=--1e-30")).unwrap();
     let (code, said) = volume.send();
     assert_eq!(code, 1, "{said}");
-    assert!(said.contains("2 readings sent, 1 not taken") && said.contains("answers 400"), "{said}");
+    assert!(said.contains("2 readings sent, 1 not accepted") && said.contains("answered 400"), "{said}");
     // A mark that a kill has cut off is none.
     let marks = volume.server.data_dir().join("dead-letters.sent");
     std::fs::write(&marks, std::fs::read_to_string(&marks).unwrap() + "123 4a").unwrap();
@@ -298,6 +298,6 @@ fn a_lot_that_is_not_taken_waits_and_no_other_is_sent_twice() {
     std::fs::write(&file, good).unwrap();
     let (code, said) = volume.send();
     assert_eq!(code, 0, "{said}");
-    assert!(said.contains("1 readings sent, 0 not taken"), "{said}");
+    assert!(said.contains("1 readings sent, 0 not accepted"), "{said}");
     assert_eq!(readings(&volume.server, DATABASE, BAD, None, 10).len(), 3);
 }

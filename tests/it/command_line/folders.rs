@@ -23,7 +23,7 @@ fn a_second_process_on_one_log_is_refused_and_the_first_goes_on() {
         let (code, printed, said) = run(&[&arguments[..], &[&store]].concat(), &[]);
         assert_eq!((code, printed.as_str()), (1, ""), "{store}: {said}");
         let expected = format!(
-            "hourglass: opening the log in {}: the log is in use by another process",
+            "hourglass: opening the log in {}: the WAL is in use by another process",
             data.join("log").display()
         );
         assert_eq!(said.lines().last(), Some(expected.as_str()), "{store}: {said}");
@@ -41,10 +41,10 @@ fn refused(server: &mut Server, store: &str, found: &str, wanted: &str) {
     assert_eq!(status.code(), Some(1), "{said}");
     assert_eq!(server.stdout(), "", "it never served");
     let folder = server.data_dir().join("log");
-    let start = format!("hourglass: opening the log in {}: the log holds records up to sequence ", folder.display());
+    let start = format!("hourglass: opening the log in {}: the WAL holds records up to sequence ", folder.display());
     let end = format!(
-        " for the store {found}, but the store is {wanted}: start with the former until they are there, or give the \
-         latter another folder (log.dir)"
+        " for the store {found}, but the store is {wanted}: start with the former store until they are flushed, or \
+         set another WAL folder (wal.dir) for the latter"
     );
     let last = said.lines().last().unwrap_or_default();
     assert!(last.starts_with(&start) && last.ends_with(&end), "{said}");

@@ -15,14 +15,14 @@ const POINTS: [(&str, Certainty); 11] = [
     ("before_append", Certainty::NotLogged),
     ("after_append", Certainty::Unknown),
     ("after_sync", Certainty::Logged),
-    ("before_feed", Certainty::Logged),
-    ("after_feed", Certainty::Logged),
+    ("before_dispatch", Certainty::Logged),
+    ("after_dispatch", Certainty::Logged),
     ("before_deletion", Certainty::Logged),
     ("during_deletion", Certainty::Logged),
     ("after_deletion", Certainty::Logged),
     ("before_flush", Certainty::Unknown),
     ("before_sensors", Certainty::Unknown),
-    ("before_release", Certainty::Unknown),
+    ("before_truncate", Certainty::Unknown),
 ];
 const SIGKILL: i32 = 9;
 

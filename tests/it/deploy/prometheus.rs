@@ -249,7 +249,7 @@ fn every_dashboard_and_alert_expression_finds_series_and_an_outage_of_the_store_
     let Some(program) = program() else { return };
     let mut mongod = Mongod::start();
     let config = "[store]\ncommand_timeout = \"500ms\"\n[flush]\ninterval = \"100ms\"\n\
-                  [log]\nsegment_bytes = \"64KiB\"\nbudget_bytes = \"128KiB\"\ncompress = false\n";
+                  [wal]\nsegment_bytes = \"64KiB\"\nbudget_bytes = \"128KiB\"\ncompress = false\n";
     let server = Launch::with_store(mongod.uri("deployed")).config(config).start();
     let Some(mut guarded) = Guarded::start() else { return };
     let prometheus = Prometheus::start(&program, &[server.address().to_string(), guarded.metrics.clone()]);

@@ -207,7 +207,7 @@ fn what_cannot_be_served_with_stops_the_start() {
         format!("[tls]\nlisten = \"127.0.0.1:0\"\ncert_file = {certificate}\nkey_file = {key}\n{more}\n")
     };
     for (config, said) in [
-        (config(&path("server.pem"), &path("other.key"), ""), "tls.cert_file and tls.key_file"),
+        (config(&path("server.pem"), &path("other.key"), ""), "cannot use tls.cert_file with tls.key_file"),
         (config(&path("nowhere.pem"), &path("server.key"), ""), "tls.cert_file = "),
         (config(&path("server.pem"), &path("server.pem"), ""), "tls.key_file = "),
         (config("\"\"", &path("server.key"), ""), "tls.listen needs tls.cert_file, which is not set"),

@@ -31,7 +31,7 @@ fn a_million_sensors_of_one_token_cost_no_more_than_it_may_bring_in() {
     await_status(&server, &token, 403);
     let good = Client { server: &server, token: Some(&first) };
     let bad = Client { server: &server, token: Some(&token) };
-    flood(&good, &bad, "sensors of a token", &format!("over the quota of token flood of {LIMIT} sensors"));
+    flood(&good, &bad, "sensors of a token", &format!("over the quota of token flood ({LIMIT} sensors)"));
     // It is the token's bound alone.
     good.ask("POST", "/write?db=flood", &made_up(LIMIT, START)).expect(204);
 }

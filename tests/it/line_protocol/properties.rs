@@ -3,7 +3,7 @@
 use hourglass::reading::value::RawValue;
 use hourglass::reading::{Limits, Precision, Sensor};
 use hourglass::wire::line_protocol::Lines;
-use hourglass::wire::{Points, Series};
+use hourglass::wire::{PointSeries, Points};
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 
@@ -95,7 +95,7 @@ proptest! {
             let (number, columns) = match line {
                 Ok(line) => {
                     prop_assert!(line.text.starts_with(physical[line.number - 1].strip_suffix(b"\r").unwrap_or(physical[line.number - 1])));
-                    let Series::Text { text, column } = line.series else { panic!("{line:?}") };
+                    let PointSeries::Text { text, column } = line.series else { panic!("{line:?}") };
                     prop_assert!(line.text[column - 1..].starts_with(text.as_bytes()));
                     prop_assert!(!line.fields.is_empty());
                     if let Err(rejection) = line.sensor(&limits) {

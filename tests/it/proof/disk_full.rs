@@ -96,7 +96,7 @@ fn a_log_at_its_budget_refuses_writes_and_answers_reads() {
     let refused = writer.fill(&server, || {});
     assert!(refused.header("retry-after").is_some(), "{:?}", refused.headers);
     let why = refused.json()["error"].as_str().expect("an error says why").to_owned();
-    assert!(why.contains("log.budget_bytes"), "{why}");
+    assert!(why.contains("wal.budget_bytes"), "{why}");
     writer.check(&server);
     assert!(status(&server, "log_bytes") <= 8 << 20, "the budget is kept");
     assert!(status(&server, "pending_readings") >= (writer.acked - 1) * LINES, "what is acked is pending");

@@ -11,7 +11,7 @@ use crate::support::http::{get, post};
 use crate::support::series::readings;
 use crate::support::server::{Launch, Server, program};
 
-// The format as `src/log/format.rs` draws it.
+// The format as `src/wal/format.rs` draws it.
 const HEADER: usize = 4096;
 const HEAD: usize = 32;
 const HOUR: i64 = 1_768_485_600_000_000_000;
@@ -24,7 +24,7 @@ fn what_may_have_been_acked_is_told_and_kept() {
     let (segment, last) = (newest_segment(&server), records[3].clone());
     let changed = flip(&segment, &[last.start + HEAD + 20]);
     let looked = verify(&server);
-    assert!(looked.contains("bytes that hold no record and may have been acked at"), "{looked}");
+    assert!(looked.contains("unreadable bytes that may have been acked at"), "{looked}");
     server.restart(server.address());
     assert_eq!(found(&server), 3, "the others are kept");
     assert_eq!(verdicts(&server), [("damaged", 0.0), ("in_doubt", 1.0), ("torn", 0.0)]);
@@ -108,7 +108,7 @@ fn found(server: &Server) -> usize {
 fn verdicts(server: &Server) -> [(&'static str, f64); 3] {
     let answer = get(&server.url("/metrics")).expect(200);
     ["damaged", "in_doubt", "torn"].map(|verdict| {
-        let name = format!("hourglass_log_damaged_total{{verdict=\"{verdict}\"}} ");
+        let name = format!("hourglass_wal_damaged_total{{verdict=\"{verdict}\"}} ");
         let sample = answer.text().lines().find_map(|line| line.strip_prefix(&name));
         (verdict, sample.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("no {name}")))
     })

@@ -1,5 +1,5 @@
 //! Two instances on one MongoDB, and what nothing but stamps can tell: corrections, duplicates, deletions, folders that
-//! were restored or cloned, and clocks that differ. Each story is told with and without a bug, by [`super::teeth`].
+//! were restored or cloned, and clocks that differ. Each story is a test of [`super::shortest`].
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use hourglass::reading::Value;
 
 use super::oracle::{Oracle, START, Violation};
-use super::{CAPS, DATABASE, NEVER, RECOVERY, config, ends_by_itself, flush, with_bug};
+use super::{CAPS, DATABASE, NEVER, RECOVERY, config, ends_by_itself, flush};
 use crate::support::http::{post, request};
 use crate::support::mongod::{fresh_database_name, mongod};
 use crate::support::pages::Stored;
@@ -31,14 +31,14 @@ struct Pair {
 }
 
 impl Pair {
-    fn start(bug: Option<&str>) -> Pair {
+    fn start() -> Pair {
         let name = fresh_database_name();
-        Pair::with(&name, Launch::with_store(mongod().uri(&name)), |launch| launch, bug)
+        Pair::with(&name, Launch::with_store(mongod().uri(&name)), |launch| launch)
     }
 
     /// The first one is launched as given and changed, the second one on the shared mongod.
-    fn with(name: &str, a: Launch, change: impl Fn(Launch) -> Launch, bug: Option<&str>) -> Pair {
-        let quiet = |launch: Launch| with_bug(launch.config(config(NEVER)), bug);
+    fn with(name: &str, a: Launch, change: impl Fn(Launch) -> Launch) -> Pair {
+        let quiet = |launch: Launch| launch.config(config(NEVER));
         let (launch, b) = (quiet(a), quiet(Launch::with_store(mongod().uri(name))));
         let stored = Stored::in_mongo(mongod(), name, DATABASE);
         Pair { a: change(launch.clone()).start(), b: b.start(), launch, stored, oracle: Oracle::new(0, 0) }
@@ -147,8 +147,8 @@ fn drop_series(server: &Server) {
 }
 
 /// Each of them writes to a bucket that the other one has changed since.
-pub fn conflicts(bug: Option<&str>) -> Oracle {
-    let mut pair = Pair::start(bug);
+pub fn conflicts() -> Oracle {
+    let mut pair = Pair::start();
     for (second, server) in (0..).zip([&pair.a, &pair.b, &pair.a, &pair.b]) {
         store(server, second, second);
     }
@@ -158,8 +158,8 @@ pub fn conflicts(bug: Option<&str>) -> Oracle {
 
 /// No fault, two instances behind a load balancer: the first acks a value by its log, the second acks its correction by
 /// the store, then the first flushes. The first value stood for good.
-pub fn corrected_before_the_flush(bug: Option<&str>) -> Oracle {
-    let mut pair = Pair::start(bug);
+pub fn corrected_before_the_flush() -> Oracle {
+    let mut pair = Pair::start();
     log(&pair.a, 0, 5);
     store(&pair.b, 0, 2);
     pair.expect(&[(0, 2)]);
@@ -167,10 +167,10 @@ pub fn corrected_before_the_flush(bug: Option<&str>) -> Oracle {
 }
 
 /// One instance dies when its reading is stored and its log does not know that; then the other one corrects it.
-pub fn corrected_before_the_replay(bug: Option<&str>) -> Oracle {
+pub fn corrected_before_the_replay() -> Oracle {
     let name = fresh_database_name();
     let launch = Launch::with_store(mongod().uri(&name));
-    let mut pair = Pair::with(&name, launch, |launch| launch.env("FAULT_KILL_AT", "after_flush:1"), bug);
+    let mut pair = Pair::with(&name, launch, |launch| launch.env("FAULT_KILL_AT", "after_flush:1"));
     log(&pair.a, 0, 5);
     // There is no answer: it dies on the way.
     let _ = request("POST", &pair.a.url("/api/v1/flush"), b"", &[]);
@@ -187,8 +187,8 @@ pub fn corrected_before_the_replay(bug: Option<&str>) -> Oracle {
 /// The second instance stores a value, the first one stores the same, which left no trace. It is killed, the second one
 /// corrects the value, and the first one's replay brought it back for good; before its flush its answers laid the
 /// replayed value over the correction.
-pub fn a_duplicate_and_a_correction(bug: Option<&str>) -> Oracle {
-    let mut pair = Pair::start(bug);
+pub fn a_duplicate_and_a_correction() -> Oracle {
+    let mut pair = Pair::start();
     store(&pair.b, 0, 5);
     store(&pair.a, 0, 5);
     pair.a.kill();
@@ -201,8 +201,8 @@ pub fn a_duplicate_and_a_correction(bug: Option<&str>) -> Oracle {
 
 /// A value is stored, the first instance logs another one, and the second one says the stored value again: it is the
 /// later one, and has to be so also when the first one flushes.
-pub fn a_duplicate_over_an_unflushed_value(bug: Option<&str>) -> Oracle {
-    let mut pair = Pair::start(bug);
+pub fn a_duplicate_over_an_unflushed_value() -> Oracle {
+    let mut pair = Pair::start();
     store(&pair.b, 0, 2);
     log(&pair.a, 0, 5);
     store(&pair.b, 0, 2);
@@ -211,12 +211,12 @@ pub fn a_duplicate_over_an_unflushed_value(bug: Option<&str>) -> Oracle {
 }
 
 /// One instance's write lands and its answer is lost on the way; before it can look, the other one corrects it.
-pub fn corrected_before_the_outcome_is_known(bug: Option<&str>) -> Oracle {
+pub fn corrected_before_the_outcome_is_known() -> Oracle {
     let (name, proxy) = (fresh_database_name(), Proxy::start(mongod().port()));
     // No heartbeat is cut: behind one, a driver sends nothing more, and the write would not land.
     let options = "directConnection=true&heartbeatFrequencyMS=600000";
     let uri = format!("mongodb://127.0.0.1:{}/{name}?{options}", proxy.port());
-    let mut pair = Pair::with(&name, Launch::with_store(uri), |launch| launch, bug);
+    let mut pair = Pair::with(&name, Launch::with_store(uri), |launch| launch);
     // So that the sensor and its bucket are known, and the next command is the page's write.
     store(&pair.a, 0, 1);
     proxy.set(Fault::CutReply { after: 0 });
@@ -236,8 +236,8 @@ pub fn corrected_before_the_outcome_is_known(bug: Option<&str>) -> Oracle {
 
 /// The first instance logs a reading and stores another, and is killed; the second one drops the series, which is
 /// answered as done; when the first one came back, the readings were back in the store.
-pub fn deleted_while_an_instance_is_down(bug: Option<&str>) -> Oracle {
-    let mut pair = Pair::start(bug);
+pub fn deleted_while_an_instance_is_down() -> Oracle {
+    let mut pair = Pair::start();
     store(&pair.a, 0, 5);
     log(&pair.a, 1, 5);
     pair.a.kill();
@@ -251,8 +251,8 @@ pub fn deleted_while_an_instance_is_down(bug: Option<&str>) -> Oracle {
 
 /// One instance has a reading in its log, and both go on to tell the registry how far they are: no floor passes what is
 /// not stored, or the reading would be taken for one that nobody knows the time of.
-pub fn unflushed_for_some_time(bug: Option<&str>) -> Oracle {
-    let mut pair = Pair::start(bug);
+pub fn unflushed_for_some_time() -> Oracle {
+    let mut pair = Pair::start();
     store(&pair.b, 0, 5);
     log(&pair.a, 0, 2);
     pair.await_beats();
@@ -264,8 +264,8 @@ pub fn unflushed_for_some_time(bug: Option<&str>) -> Oracle {
 
 /// The first instance's folder is copied and goes on; then the copy is put back, and what is written then is written
 /// under sequences that were used before: a correction and a new field were acked by the store and never stored.
-pub fn a_folder_is_restored(bug: Option<&str>) -> Oracle {
-    let mut pair = Pair::start(bug);
+pub fn a_folder_is_restored() -> Oracle {
+    let mut pair = Pair::start();
     let folder = pair.a.data_dir();
     let copy = folder.with_extension("copy");
     // What the second one has not flushed holds the floor: above it stamps are new whatever they are counted from.
@@ -292,8 +292,8 @@ pub fn a_folder_is_restored(bug: Option<&str>) -> Oracle {
 }
 
 /// Two instances run at the same time on two copies of one folder, and each corrects what the other one wrote.
-pub fn a_folder_is_cloned(bug: Option<&str>) -> Oracle {
-    let mut pair = Pair::start(bug);
+pub fn a_folder_is_cloned() -> Oracle {
+    let mut pair = Pair::start();
     store(&pair.a, 0, 1);
     log(&pair.a, 1, 1);
     pair.a.kill();
@@ -314,10 +314,10 @@ pub fn a_folder_is_cloned(bug: Option<&str>) -> Oracle {
 }
 
 /// The first instance's machine has a clock that is half a minute ahead. What the other one says after it is later.
-pub fn a_clock_that_is_ahead(bug: Option<&str>) -> Oracle {
+pub fn a_clock_that_is_ahead() -> Oracle {
     let name = fresh_database_name();
     let launch = Launch::with_store(mongod().uri(&name));
-    let mut pair = Pair::with(&name, launch, |launch| launch.env("FAULT_CLOCK_MS", 30_000), bug);
+    let mut pair = Pair::with(&name, launch, |launch| launch.env("FAULT_CLOCK_MS", 30_000));
     store(&pair.a, 0, 5);
     // By more than what two clocks may differ by.
     pair.await_beats();

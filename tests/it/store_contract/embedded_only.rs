@@ -8,7 +8,7 @@ use hourglass::bucket::store::{Extent, PageWrite, Projection, SensorFilter, Writ
 use hourglass::bucket::{Bucket, Reading, SensorDocument, StorageError};
 use hourglass::reading::{Hour, Value};
 use hourglass::store::document::{page_document, page_id};
-use hourglass::store::embedded::{EmbeddedStore, FILE_NAME, OpenError};
+use hourglass::store::embedded::{EmbeddedStore, FILE_NAME, FileOpenError};
 use redb::{Database, ReadableDatabase, TableDefinition};
 
 use super::place::{
@@ -129,7 +129,7 @@ async fn a_damaged_sensor_is_named() {
 async fn a_folder_is_used_by_one_store_at_a_time() {
     let mut place = Embedded::new();
     let second = EmbeddedStore::open(place.folder().path(), 1 << 20);
-    let Err(error @ OpenError::InUse { .. }) = second.map(drop) else { panic!("the file is locked") };
+    let Err(error @ FileOpenError::InUse { .. }) = second.map(drop) else { panic!("the file is locked") };
     assert!(error.to_string().starts_with("another process has "), "{error}");
     place.store().close().await;
     let again = EmbeddedStore::open(place.folder().path(), 1 << 20).expect("closing lets go of the lock");
@@ -191,7 +191,7 @@ fn a_file_of_a_later_format_is_refused() {
     set_format(&database, 4);
     drop(database);
     let error = EmbeddedStore::open(folder.path(), 1 << 20).map(drop).expect_err("an unknown format");
-    assert!(matches!(error, OpenError::OtherFormat { found: 4, known: 3, .. }), "{error}");
+    assert!(matches!(error, FileOpenError::OtherFormat { found: 4, known: 3, .. }), "{error}");
 }
 
 /// Files of the first format have every page as a document.
@@ -281,7 +281,7 @@ fn a_file_of_something_else_is_refused_and_left_alone() {
     let folder = Folder::new("embedded");
     std::fs::write(folder.file(FILE_NAME), "this is no database").expect("a file");
     let error = EmbeddedStore::open(folder.path(), 1 << 20).map(drop).expect_err("no store");
-    assert!(matches!(error, OpenError::Unreadable { .. }), "{error:?}");
+    assert!(matches!(error, FileOpenError::Unreadable { .. }), "{error:?}");
     assert_eq!(std::fs::read(folder.file(FILE_NAME)).expect("it is there"), b"this is no database");
 }
 
@@ -290,5 +290,5 @@ fn a_folder_that_cannot_be_made_is_named() {
     let folder = Folder::new("embedded");
     std::fs::write(folder.file("file"), "").expect("a file");
     let error = EmbeddedStore::open(&folder.file("file/data"), 1 << 20).map(drop).expect_err("no folder");
-    assert!(matches!(error, OpenError::Folder { .. }), "{error:?}");
+    assert!(matches!(error, FileOpenError::Folder { .. }), "{error:?}");
 }

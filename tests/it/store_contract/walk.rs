@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use hourglass::bucket::kept::{Cursor, KeptBucket, KeptPage};
+use hourglass::bucket::raw::{Cursor, RawBucket, RawPage};
 use hourglass::bucket::summary::Figures;
 use hourglass::bucket::{Reading, SensorDocument, Store};
 use hourglass::reading::{Hour, Value};
@@ -10,8 +10,8 @@ use hourglass::store::document::page_id;
 
 use super::place::{CAPS, DB, Place, SMALL, bucket_id, merge, put, reading, seconds, sensor, write_through};
 
-async fn walk(store: &dyn Store, pages_max: usize) -> Vec<Vec<KeptBucket>> {
-    let (mut parts, mut from): (Vec<Vec<KeptBucket>>, Option<Cursor>) = (Vec::new(), None);
+async fn walk(store: &dyn Store, pages_max: usize) -> Vec<Vec<RawBucket>> {
+    let (mut parts, mut from): (Vec<Vec<RawBucket>>, Option<Cursor>) = (Vec::new(), None);
     loop {
         let part = store.walk_buckets(DB, from.as_ref(), pages_max).await.expect("a part");
         assert!(!part.found.is_empty() || part.next.is_none(), "a part without anything");
@@ -23,7 +23,7 @@ async fn walk(store: &dyn Store, pages_max: usize) -> Vec<Vec<KeptBucket>> {
     }
 }
 
-fn pages(bucket: &KeptBucket) -> Vec<&KeptPage> {
+fn pages(bucket: &RawBucket) -> Vec<&RawPage> {
     bucket.pages.iter().map(|page| page.as_ref().expect("a page that can be read")).collect()
 }
 

@@ -17,7 +17,7 @@ pub enum Package {
     InfluxShell,
     /// `promtool` of the Debian package prometheus.
     Promtool,
-    /// `curl` of the Debian package curl, which the README's and the banner's commands use.
+    /// `curl` of the Debian package curl, which the commands of the documents and of the banner use.
     Curl,
     /// `openssl` of the Debian package openssl, which makes the tests' certificates.
     Openssl,

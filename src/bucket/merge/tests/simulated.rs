@@ -1,5 +1,5 @@
-//! A store in a map, and writers that work on it step by step, so that they race. The store checks
-//! after every write that the law still holds; it knows nothing of how readings are merged.
+//! A simulated store in a map, and writers that race on it step by step. After every write the store checks all
+//! invariants of a bucket, independently of how readings are merged.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,12 +9,12 @@ use crate::bucket::page::WriteKind;
 use crate::bucket::summary::{Fold, Summary};
 
 pub(super) type Fields = BTreeMap<String, Value>;
-/// The plain model: what a bucket is by the law.
+/// The reference model of a bucket: fields by time.
 pub(super) type Model = BTreeMap<i64, Fields>;
-/// A row that owns what it says.
+/// A row that owns its values: time and fields.
 pub(super) type Given = (i64, Vec<(&'static str, Value)>);
 
-/// Choices made by the test case: 0, the tame one, when there are none left, so that cases shrink.
+/// Choices made by the test case. Once they run out, the choice is 0, the harmless one, so that cases shrink.
 pub(super) struct Choices {
     given: std::vec::IntoIter<u8>,
 }
@@ -35,14 +35,14 @@ impl Choices {
     }
 }
 
-/// The stamp of the rows, and whether others write too.
+/// The stamp of the rows, and whether other writers exist.
 #[derive(Clone, Copy)]
 pub(super) struct Origin {
     pub(super) stamp: Stamp,
     pub(super) shared: bool,
 }
 
-/// Merges rows, sorted by time as the law wants them (the sort is stable: accept order is kept).
+/// Merges rows after sorting them by time, as [`Bucket::apply`] requires; the sort is stable, so their order is kept.
 pub(super) fn apply(bucket: &mut Bucket, rows: &[Given], caps: &Caps, origin: Origin) -> Applied {
     let mut rows = rows.to_vec();
     rows.sort_by_key(|(time, _)| *time);
@@ -64,7 +64,7 @@ pub(super) fn apply(bucket: &mut Bucket, rows: &[Given], caps: &Caps, origin: Or
         names: &names,
         cells,
     });
-    // As between two flights.
+    // As the bucket cache does between two flush tasks.
     *bucket = std::mem::take(bucket).pack().unpack();
     bucket.apply(rows, &MergeOptions { caps, floor: 0, restamps: origin.shared, log: "" })
 }
@@ -80,13 +80,13 @@ pub(super) fn fields_of(readings: &Readings, index: usize) -> Fields {
     readings.fields(index).map(|(name, value)| (name.to_string(), value.clone())).collect()
 }
 
-/// The union over a bucket's pages; fails when a timestamp stands on two of them.
+/// The union over a bucket's pages; panics if a timestamp is on two of them.
 pub(super) fn union(bucket: &Bucket) -> Model {
     let mut union = Model::new();
     for page in bucket.pages() {
         for (i, time) in page.readings.times().iter().enumerate() {
             let before = union.insert(*time, fields_of(&page.readings, i));
-            assert!(before.is_none(), "{time} stands on two pages");
+            assert!(before.is_none(), "{time} is on two pages");
         }
     }
     union
@@ -103,7 +103,7 @@ pub(super) fn bits(summary: &Summary) -> (u64, String, [u128; 4]) {
     }
 }
 
-/// Every summary of the set equals the fold over its values, bit for bit.
+/// Asserts that every summary of the set equals the fold over its values, bit for bit.
 pub(super) fn check_summaries(readings: &Readings) {
     let kept: BTreeMap<String, _> = readings.summaries().map(|(n, s)| (n.to_string(), bits(s))).collect();
     let names: BTreeSet<String> = (0..readings.len()).flat_map(|i| fields_of(readings, i).into_keys()).collect();
@@ -132,9 +132,9 @@ impl Record {
 pub(super) struct SimulatedStore {
     pages: BTreeMap<u32, Record>,
     caps: Caps,
-    /// Writes that went through.
+    /// The number of successful writes.
     pub(super) writes: usize,
-    /// Pages by the kind of write that brought them.
+    /// The number of pages written by [`WriteKind::Append`].
     pub(super) appends: usize,
 }
 
@@ -159,7 +159,7 @@ impl SimulatedStore {
         self.pages.len()
     }
 
-    /// All of the group by compare-and-set, or nothing; `false` is a conflict.
+    /// Writes the whole group by compare-and-set, or nothing; returns `false` on a conflict.
     pub(super) fn write(&mut self, bucket: &Bucket, group: &[usize]) -> bool {
         let pages: Vec<&Page> = group.iter().map(|p| &bucket.pages()[*p]).collect();
         let stands = |page: &Page| match (page.write_in_group(), self.pages.get(&page.number)) {
@@ -181,13 +181,13 @@ impl SimulatedStore {
                 WriteKind::Append { from } => {
                     self.appends += 1;
                     let held = &before[&page.number].readings;
-                    assert_eq!(held.len(), from, "what is appended comes after all that is stored");
+                    assert_eq!(held.len(), from, "an append starts after the stored readings");
                     let appended = &page.readings.times()[from..];
                     assert!(appended.iter().all(|t| last_ms.is_none_or(|last| t.div_euclid(MILLI_NS) > last)));
                     let all = (0..held.len()).map(|i| held.reading(i));
                     let all: Readings =
                         all.chain((from..page.readings.len()).map(|i| page.readings.reading(i))).collect();
-                    assert_eq!(all, page.readings, "an append must bring the page about");
+                    assert_eq!(all, page.readings, "an append must result in the page");
                     page.readings.clone()
                 }
                 WriteKind::Replace => page.readings.clone(),
@@ -212,7 +212,7 @@ impl SimulatedStore {
             "a missing page could still be inserted by a late writer: {numbers:?}"
         );
         assert!(self.pages.values().filter(|record| !record.closed).count() <= 1, "two open pages");
-        assert!(self.pages.len() == 1 || self.pages[&0].has_overflow, "page 0 must tell of the others");
+        assert!(self.pages.len() == 1 || self.pages[&0].has_overflow, "page 0 must have the overflow mark");
         let mut seen = BTreeSet::new();
         for (number, record) in &self.pages {
             let times = record.readings.times();
@@ -236,23 +236,23 @@ impl SimulatedStore {
     }
 }
 
-/// What the network makes of one write.
+/// What happens to one write on the network.
 #[derive(Clone, Copy)]
 enum Fate {
     Answered,
     Unavailable,
     LostUnknown,
     LandedUnknown,
-    /// Lands at any later moment, or never.
+    /// Applied at any later moment, or never.
     Delayed,
 }
 
-/// A merge under way: rows by stamp, and when it began, in steps of the test.
+/// Merges under way: rows with their stamps.
 pub(super) struct Job {
     pub(super) merges: Vec<(Stamp, Vec<Given>)>,
 }
 
-/// One instance: it merges its batches in order, and writes one group at each step.
+/// An instance that merges its batches in order and writes one group per step.
 pub(super) struct Writer {
     number: u64,
     pub(super) waiting: std::collections::VecDeque<Vec<Vec<Given>>>,
@@ -263,7 +263,7 @@ pub(super) struct Writer {
     reload: bool,
 }
 
-/// Everything that may race: the store, the writers, and writes still on their way.
+/// Everything that races: the store, the writers, and delayed writes.
 pub(super) struct World {
     pub(super) store: SimulatedStore,
     pub(super) writers: Vec<Writer>,
@@ -272,7 +272,7 @@ pub(super) struct World {
 }
 
 impl World {
-    /// Writers with their batches: per batch, the merges that come before its first write.
+    /// Creates one writer per list of batches; a batch is the merges before its first write.
     pub(super) fn new(caps: Caps, batches: Vec<Vec<Vec<Vec<Given>>>>) -> Self {
         let writer = |(i, waiting): (usize, Vec<Vec<Vec<Given>>>)| Writer {
             number: i as u64,
@@ -287,7 +287,7 @@ impl World {
         Self { store: SimulatedStore::new(caps), writers, delayed: Vec::new(), step: 0 }
     }
 
-    /// Runs until every batch is stored. Faults end with the choices.
+    /// Runs until every batch is stored. Faults stop when the choices run out.
     pub(super) fn run(&mut self, choices: &mut Choices) {
         loop {
             let busy = |w: &Writer| w.job.is_some() || !w.waiting.is_empty();
@@ -296,7 +296,7 @@ impl World {
                 return;
             }
             self.step += 1;
-            assert!(self.step < 20_000, "the writers do not come to an end");
+            assert!(self.step < 20_000, "the writers do not finish");
             let turn = busy[choices.below(busy.len())];
             if !self.delayed.is_empty() && choices.below(4) == 1 {
                 let (bucket, group) = self.delayed.swap_remove(choices.below(self.delayed.len()));
@@ -348,11 +348,11 @@ impl World {
 impl Writer {
     fn begin(&mut self, store: &SimulatedStore, step: usize, choices: &mut Choices) {
         let batch = self.waiting.pop_front().expect("only a busy writer has its turn");
-        // Clocks agree here: what begins later is later. No two writers have one stamp.
+        // Clocks agree here: a later job has a greater stamp. No two writers share a stamp.
         let stamp = |number: usize| ((step as u64) << 8 | number as u64) << 8 | self.number;
         let merges: Vec<(Stamp, Vec<Given>)> =
             batch.into_iter().enumerate().map(|(number, rows)| (stamp(number), rows)).collect();
-        // The hot bucket of the last job, as old as it may be, or that of an empty store.
+        // The cached bucket of the last job, however outdated, or an empty bucket.
         let mut bucket = match (self.bucket.take(), choices.below(4)) {
             (Some(bucket), 0..3) => bucket,
             (None, 3) => Bucket::default(),

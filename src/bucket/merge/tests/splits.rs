@@ -1,4 +1,4 @@
-//! Pages that outgrow the hard size, and the order in which their parts reach the store.
+//! Tests pages that outgrow the hard size, and the order in which their parts are stored.
 
 use super::*;
 
@@ -26,8 +26,9 @@ fn a_page_splits_only_beyond_the_hard_size() {
     }
 }
 
-/// A deletion emptied page 0, the readings of page 1 took its place, and a new reading took theirs. Each of both pages was
-/// written by itself: for a moment, and for good after a kill, readings stood on both or on none.
+/// Regression: a deletion emptied page 0, the readings of page 1 moved to page 0, and new readings went to page 1. The
+/// pages were written separately, so for a moment, or permanently after a kill, readings were on both pages or on
+/// neither.
 #[test]
 fn readings_that_took_a_deleted_pages_place_are_written_with_it() {
     let (caps, _, mut bucket) = four_per_page(2);
@@ -39,7 +40,7 @@ fn readings_that_took_a_deleted_pages_place_are_written_with_it() {
     assert!(bucket.next_writes().is_empty() && union(&bucket).len() == 13);
 }
 
-/// A bucket of closed, stored pages and an open one, four readings of 41 bytes on each.
+/// A stored bucket of full pages, each with four readings of 41 bytes; the last page is open.
 fn four_per_page(pages: i64) -> (Caps, SimulatedStore, Bucket) {
     let caps = Caps { max_readings: 4, max_bytes: 400, hard_bytes: 600 };
     let (mut bucket, _) = merged(&[(0..4 * pages).map(|i| text(i * MILLI_NS, 1)).collect()], &caps);
@@ -60,11 +61,10 @@ fn one_merge_may_split_a_page_again_and_again() {
     assert_eq!(union(&store.load()).len(), 8);
 }
 
-/// A merge filled page 0, opened page 1 and split page 0, so that the half split off became page
-/// 2. The split was written first, as it must be, and left a gap: a second writer, who read pages
-/// 0 and 2, opened page 3, while the first one's page 1 went through too. Two pages were open, and
-/// a timestamp that both writers had been given stood on both. Now what is split off comes before
-/// pages that are new, and a page's number is the count of pages before it in the store.
+/// Regression: a merge filled page 0, opened page 1 and split page 0; the part split off became page 2. The split was
+/// written first, as it must be, and left a gap: a second writer read pages 0 and 2 and opened page 3, while the first
+/// writer's page 1 was inserted too. Two pages were open, and a timestamp that both writers had received was on both.
+/// Now parts split off are numbered before new pages, and a page's number is the count of stored pages before it.
 #[test]
 fn a_split_leaves_no_gap_for_a_late_page() {
     let (caps, mut store, mut first) = four_per_page(1);
@@ -82,9 +82,9 @@ fn a_split_leaves_no_gap_for_a_late_page() {
     union(&store.load());
 }
 
-/// Two pages split in one merge were two writes. When only the later one's went through, the store
-/// had pages 0, 1 and 3: a writer with an old view could open page 2, and one with a new view page
-/// 4. Now all that is split in one merge is one write.
+/// Regression: two pages split in one merge were two writes. If only the second succeeded, the store had a gap in its
+/// page numbers: a writer with an outdated view could open the missing page, and one with a current view another page
+/// after the last. Now all pages split in one merge are one write.
 #[test]
 fn pages_split_together_are_written_together() {
     let (caps, mut store, mut bucket) = four_per_page(3);
@@ -95,10 +95,9 @@ fn pages_split_together_are_written_together() {
     assert_eq!(store.pages(), 5);
 }
 
-/// A merge that opened a page and split one that was not stored yet put the half split off behind
-/// the open page. The open page was stored, and since no page may be inserted while one is open,
-/// the half behind it never was; with no write left to do it counted as stored. Now the open page
-/// is the last.
+/// Regression: a merge that opened a page and split one that was not stored yet numbered the part split off after the
+/// open page. The open page was stored, but no page may be inserted while one is open, so the part after it never was;
+/// without a pending write it counted as stored. Now the open page is the last.
 #[test]
 fn what_is_split_before_it_was_stored_gets_stored() {
     let caps = Caps { max_readings: 4, max_bytes: 400, hard_bytes: 600 };
@@ -107,7 +106,7 @@ fn what_is_split_before_it_was_stored_gets_stored() {
     let (mut bucket, _) = merged(&[rows.clone(), (0..4).map(|i| text(i * MILLI_NS, 150)).collect()], &caps);
     store_all(&mut store, &mut bucket);
     assert_eq!(union(&store.load()).len(), 5);
-    // The same within one merge: each time is given twice.
+    // The same within one merge: each time occurs twice.
     rows.extend((0..4).map(|i| text(i * MILLI_NS, 150)));
     let mut store = SimulatedStore::new(caps);
     let (mut bucket, _) = merged(&[rows], &caps);
@@ -115,9 +114,8 @@ fn what_is_split_before_it_was_stored_gets_stored() {
     assert_eq!(union(&store.load()).len(), 5);
 }
 
-/// The last stored time was taken from the pages in memory: after a first merge had split page 0
-/// in two, of which the store knew nothing yet, a second merge appended to page 1 a reading that
-/// was not later than all the store had on page 0.
+/// Regression: the last stored time was taken from the pages in memory. After a first merge had split page 0, which was
+/// not stored yet, a second merge appended a reading to page 1 although the stored page 0 had later readings.
 #[test]
 fn only_what_is_later_than_all_stored_is_appended() {
     let caps = Caps { max_readings: 4, max_bytes: 400, hard_bytes: 600 };
@@ -131,7 +129,7 @@ fn only_what_is_later_than_all_stored_is_appended() {
     store_all(&mut store, &mut bucket);
 }
 
-/// What is appended and grown in one merge may be split although nothing stored was overwritten.
+/// Readings that are appended and grown in one merge can cause a split although no stored reading is overwritten.
 #[test]
 fn a_page_splits_where_only_new_readings_grew() {
     for stored in 1..6 {
@@ -153,11 +151,11 @@ fn stamps_go_with_what_is_split_off() {
     let (caps, mut store, mut first) = four_per_page(1);
     let rows: Vec<Given> = (0..4).map(|i| text(i * MILLI_NS, 200)).collect();
     apply(&mut first, &rows, &caps, at(2));
-    assert!(store.write(&first, &first.next_writes()[0]), "it lands, but the answer is lost");
+    assert!(store.write(&first, &first.next_writes()[0]), "the write is applied, but the answer is lost");
     let mut second = store.load();
     apply(&mut second, &[text(3 * MILLI_NS, 7)], &caps, at(3));
     store_all(&mut store, &mut second);
     let mut reloaded = store.load();
     apply(&mut reloaded, &rows, &caps, at(2));
-    assert!(reloaded.next_writes().is_empty(), "the second one's correction stands");
+    assert!(reloaded.next_writes().is_empty(), "the second writer's correction is kept");
 }

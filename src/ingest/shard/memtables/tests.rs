@@ -1,23 +1,23 @@
-//! That a database that the store fails on is tried again alone, in small, and holds up no other.
+//! A database that the store fails on is tried again alone, with a few buckets, and delays no other.
 
 use std::sync::Arc;
 
 use super::*;
 use crate::access::Allowance;
 use crate::bucket::Caps;
-use crate::ingest::batch::{Batch, Fed};
 use crate::ingest::catalog::{Catalog, Database};
-use crate::ingest::learn::{Found, Wanted};
-use crate::ingest::options::Options;
-use crate::ingest::progress::{Logged, Progress};
+use crate::ingest::catalog::{LookupResult, WantedSensor};
+use crate::ingest::options::IngestOptions;
+use crate::ingest::positions::{LoggedRequest, WalPositions};
+use crate::ingest::record::batch::{Batch, DispatchedBatch};
 use crate::reading::{Family, Hour, Sensor, Value};
 
-const FLIGHT: Room = Room { buckets: 1000, bytes: 1 << 20 };
-const PROBE: Room = Room { buckets: 1, bytes: 1 << 20 };
+const FLIGHT: FlushBounds = FlushBounds { buckets: 1000, bytes: 1 << 20 };
+const PROBE: FlushBounds = FlushBounds { buckets: 1, bytes: 1 << 20 };
 
 struct Bench {
     catalog: Catalog,
-    progress: Arc<Progress>,
+    positions: Arc<WalPositions>,
     memtables: Memtables,
     start: Instant,
     sequence: Sequence,
@@ -26,47 +26,47 @@ struct Bench {
 impl Bench {
     fn new() -> Self {
         let caps = Caps { max_readings: 1000, max_bytes: 1 << 20, hard_bytes: 4 << 20 };
-        let rules = Rules { interval: Duration::from_secs(60), quiet: Duration::from_secs(5), caps };
+        let rules = DueRules { interval: Duration::from_secs(60), quiet: Duration::from_secs(5), caps };
         Self {
-            catalog: Catalog::new(&Options { shards: 1, ..Options::small() }),
-            progress: Progress::new(0, 0, usize::MAX),
+            catalog: Catalog::new(&IngestOptions { shards: 1, ..IngestOptions::small() }),
+            positions: WalPositions::new(0, 0, usize::MAX),
             memtables: Memtables::new(rules),
             start: Instant::now() + Duration::from_secs(3600),
             sequence: 0,
         }
     }
 
-    /// A reading of each of so many sensors.
+    /// Adds a reading of each of this many sensors.
     fn add(&mut self, name: &str, sensors: usize) {
         let database: Arc<Database> = self.catalog.enlist_database(name);
         let sensor = |number: usize| Sensor::new("m", [("s".to_owned(), number.to_string())]).expect("distinct keys");
-        let wanted = |number| Wanted { sensor: sensor(number), payer: Allowance::default() };
-        self.catalog.learn(&database, (0..sensors).map(wanted).collect(), Found::default(), usize::MAX);
+        let wanted = |number| WantedSensor { sensor: sensor(number), payer: Allowance::default() };
+        self.catalog.add_sensors(&database, (0..sensors).map(wanted).collect(), LookupResult::default(), usize::MAX);
         let mut batch = Batch::default();
         for number in 0..sensors {
-            let known = self.catalog.sensor(&database, &format!("m,s={number}")).expect("learnt");
+            let known = self.catalog.sensor(&database, &format!("m,s={number}")).expect("known");
             known.add_field("v", Family::Number, 10);
             batch.push_cell(0, Value::Integer(1));
             batch.sensors.push(known);
             batch.push_row(u32::try_from(number).expect("few"), Hour(10).start_ns(), number);
         }
         self.sequence += 1;
-        let logged = Logged { sequence: self.sequence, readings: sensors as u64, memory: 0, received: 0 };
-        let (ticket, queued) = self.progress.read_back(logged, true);
-        let fed = Fed { database, batch, ticket, _queued: queued };
-        let database = &fed.database;
-        self.memtables.with(database, |unflushed| unflushed.add(&fed, self.start));
+        let logged = LoggedRequest { sequence: self.sequence, readings: sensors as u64, memory: 0, received: 0 };
+        let (pending_ack, queued) = self.positions.read_back(logged, true);
+        let dispatched = DispatchedBatch { database, batch, pending_ack, _queued: queued };
+        let database = &dispatched.database;
+        self.memtables.with(database, |unflushed| unflushed.add(&dispatched, self.start));
     }
 
     fn is_failing(&self, name: &str) -> bool {
         self.memtables.is_failing(&self.catalog.enlist_database(name))
     }
 
-    fn at(&self, millis: u64) -> Moment {
-        Moment { now: self.start + Duration::from_millis(millis), clock: 0, due: 0, pressed: true }
+    fn at(&self, millis: u64) -> FlushMoment {
+        FlushMoment { now: self.start + Duration::from_millis(millis), clock: 0, due: 0, pressed: true }
     }
 
-    fn next(&mut self, millis: u64, room: Room) -> Vec<Vec<Load>> {
+    fn next(&mut self, millis: u64, room: FlushBounds) -> Vec<Vec<Load>> {
         let at = self.at(millis);
         self.memtables.next(at, room, |_| 0)
     }
@@ -76,7 +76,7 @@ impl Bench {
         self.memtables.next_probes(at, PROBE, 2)
     }
 
-    /// None of these is stored, for a reason that is the database's own or the store's.
+    /// None of these is stored, for a reason that is the database's own or the whole store's.
     fn fail(&mut self, loads: Vec<Load>, millis: u64, of_store: bool) {
         let database = loads[0].database.clone();
         let now = self.start + Duration::from_millis(millis);
@@ -84,42 +84,43 @@ impl Bench {
             let key = (load.known.id, load.hour);
             self.memtables.with(&database, |unflushed| unflushed.returned(key, load, false, now));
         }
-        self.memtables.landed(&database, Some(of_store), now);
+        self.memtables.completed(&database, Some(of_store), now);
     }
 
     fn store(&mut self, loads: Vec<Load>, millis: u64) {
         let database = loads[0].database.clone();
         for load in loads {
             let key = (load.known.id, load.hour);
-            let landed = self.memtables.with(&database, |unflushed| unflushed.landed(key)).expect("it was in flight");
+            let completed =
+                self.memtables.with(&database, |unflushed| unflushed.completed(key)).expect("it was in flight");
             drop(load);
-            self.memtables.with(&database, |unflushed| unflushed.let_go(&landed));
+            self.memtables.with(&database, |unflushed| unflushed.release(&completed));
         }
-        self.memtables.landed(&database, None, self.start + Duration::from_millis(millis));
+        self.memtables.completed(&database, None, self.start + Duration::from_millis(millis));
     }
 }
 
-fn names(lots: &[Vec<Load>]) -> Vec<(String, usize)> {
-    lots.iter().map(|loads| (loads[0].database.name.to_string(), loads.len())).collect()
+fn names(batches: &[Vec<Load>]) -> Vec<(String, usize)> {
+    batches.iter().map(|loads| (loads[0].database.name.to_string(), loads.len())).collect()
 }
 
-/// With an index under another name on one database's collection every database waited: the shard as a whole backed
-/// off, and tried again with what was oldest, which was that database's.
+/// Regression: one database's collection had an index under another name, and all databases waited. The whole shard
+/// backed off and tried again with the oldest readings, which were that database's.
 #[test]
 fn a_database_that_fails_is_tried_again_alone_and_holds_up_no_other() {
     let mut bench = Bench::new();
     bench.add("one", 3);
     bench.add("two", 2);
-    let mut lots = bench.next(0, FLIGHT);
-    assert_eq!(names(&lots), [("one".to_owned(), 3), ("two".to_owned(), 2)]);
-    let (two, one) = (lots.pop().expect("two"), lots.pop().expect("one"));
+    let mut batches = bench.next(0, FLIGHT);
+    assert_eq!(names(&batches), [("one".to_owned(), 3), ("two".to_owned(), 2)]);
+    let (two, one) = (batches.pop().expect("two"), batches.pop().expect("one"));
     bench.fail(one, 0, false);
     bench.store(two, 0);
     assert!(bench.is_failing("one") && !bench.is_failing("two"));
     bench.add("two", 2);
     assert_eq!(names(&bench.next(1, FLIGHT)), [("two".to_owned(), 2)], "what is older and fails is passed over");
     assert!(bench.probes(99).is_empty());
-    // Each vain try doubles the wait, up to two seconds.
+    // Each failed try doubles the wait, up to two seconds.
     let mut millis = 100;
     for wait in [200, 400, 800, 1600, 2000, 2000] {
         let mut probes = bench.probes(millis);
@@ -142,11 +143,11 @@ fn databases_take_turns() {
     for name in ["one", "two", "three"] {
         bench.add(name, 4);
     }
-    let room = Room { buckets: 3, bytes: 1 << 20 };
-    let flights: Vec<Vec<(String, usize)>> = (0..4).map(|_| names(&bench.next(0, room))).collect();
+    let room = FlushBounds { buckets: 3, bytes: 1 << 20 };
+    let flushes: Vec<Vec<(String, usize)>> = (0..4).map(|_| names(&bench.next(0, room))).collect();
     let of = |name: &str, buckets| (name.to_owned(), buckets);
-    assert_eq!(flights[..3], [[of("one", 3)], [of("two", 3)], [of("three", 3)]], "none waits for another's backlog");
-    assert_eq!(flights[3], [of("one", 1), of("two", 1), of("three", 1)], "and what is left of several flies together");
+    assert_eq!(flushes[..3], [[of("one", 3)], [of("two", 3)], [of("three", 3)]], "none waits for another's backlog");
+    assert_eq!(flushes[3], [of("one", 1), of("two", 1), of("three", 1)], "and the rest of several is flushed together");
 }
 
 #[test]
@@ -155,7 +156,7 @@ fn when_the_store_is_back_for_one_it_is_tried_at_once_for_all_who_waited_for_it(
     for name in ["one", "two", "three"] {
         bench.add(name, 1);
     }
-    // The last has a trouble of its own.
+    // The last one has a failure of its own.
     for (loads, of_store) in bench.next(0, FLIGHT).into_iter().zip([true, true, false]) {
         bench.fail(loads, 0, of_store);
     }
@@ -171,16 +172,16 @@ fn when_the_store_is_back_for_one_it_is_tried_at_once_for_all_who_waited_for_it(
 fn at_the_end_each_is_tried_once() {
     let mut bench = Bench::new();
     bench.add("one", 1);
-    let lots = bench.next(0, FLIGHT);
-    lots.into_iter().for_each(|loads| bench.fail(loads, 0, false));
+    let batches = bench.next(0, FLIGHT);
+    batches.into_iter().for_each(|loads| bench.fail(loads, 0, false));
     bench.memtables.try_for_the_last_time();
-    let lots = bench.next(1, FLIGHT);
-    assert_eq!(names(&lots), [("one".to_owned(), 1)]);
-    lots.into_iter().for_each(|loads| bench.fail(loads, 1, false));
+    let batches = bench.next(1, FLIGHT);
+    assert_eq!(names(&batches), [("one".to_owned(), 1)]);
+    batches.into_iter().for_each(|loads| bench.fail(loads, 1, false));
     assert!(bench.next(10_000, FLIGHT).is_empty() && bench.probes(10_000).is_empty());
 }
 
-/// A deletion in one database had no reading of any other come to the store until it was done.
+/// Regression: a deletion in one database stopped the flushes of all others until it was done.
 #[test]
 fn a_database_that_is_stopped_holds_up_no_other_and_goes_as_a_whole() {
     let mut bench = Bench::new();
@@ -188,9 +189,9 @@ fn a_database_that_is_stopped_holds_up_no_other_and_goes_as_a_whole() {
         bench.add(name, 2);
     }
     bench.memtables.stop("one");
-    let lots = bench.next(0, FLIGHT);
-    assert_eq!(names(&lots), [("two".to_owned(), 2)]);
-    lots.into_iter().for_each(|loads| bench.fail(loads, 0, false));
+    let batches = bench.next(0, FLIGHT);
+    assert_eq!(names(&batches), [("two".to_owned(), 2)]);
+    batches.into_iter().for_each(|loads| bench.fail(loads, 0, false));
     bench.memtables.stop("two");
     assert!(bench.probes(100).is_empty(), "nothing of it is probed either");
     bench.memtables.resume("two");

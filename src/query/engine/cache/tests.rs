@@ -5,14 +5,14 @@ const HOUR: Hour = Hour(490_001);
 
 struct World {
     cache: SummaryCache,
-    changes: Changes,
+    changes: HourVersions,
     fields: Vec<Arc<str>>,
 }
 
 fn world(bytes_max: usize, max_age: Option<Duration>) -> World {
     let metrics = Metrics::new("0", "test").unwrap();
     let cache = SummaryCache::new(bytes_max, max_age, &metrics).unwrap();
-    World { cache, changes: Changes::default(), fields: vec!["v".into()] }
+    World { cache, changes: HourVersions::default(), fields: vec!["v".into()] }
 }
 
 fn summary(value: i64) -> Summary {
@@ -26,17 +26,17 @@ impl World {
         Hours { database: "d", sensor, place, hours, fields: Some(&self.fields) }
     }
 
-    fn moment(&self) -> Moment {
-        Moment { changes: self.changes.now(), at: Instant::now() }
+    fn moment(&self) -> ReadMoment {
+        ReadMoment { changes: self.changes.now(), at: Instant::now() }
     }
 
-    /// Remembers this value for the first of the hours; the others are empty.
+    /// Caches this value for the first of the hours; the others are empty.
     fn fill(&self, asked: &Hours<'_>, value: i64) {
         let found = vec![(asked.hours.start, vec![("v".into(), summary(value))])];
         self.cache.remember(asked, &[], self.moment(), &self.changes, found);
     }
 
-    /// The hours known with their counts, and how many hours are to be read.
+    /// The cached hours with their counts, and how many hours must be read.
     fn recall(&self, asked: &Hours<'_>, open: &[Hour]) -> (Vec<(i64, u64)>, i64) {
         let mut known = Vec::new();
         let unknown = self.cache.recall(asked, open, (&self.changes, Instant::now()), |hour, fields| {
@@ -55,10 +55,10 @@ fn what_was_read_is_remembered_also_that_there_is_nothing() {
     world.fill(&asked, 7);
     let all: Vec<(i64, u64)> = (0..30).map(|hour| (hour, u64::from(hour == 0))).collect();
     assert_eq!(world.recall(&asked, &[]), (all, 0));
-    // From the first to the last hour that is not known nothing is given.
+    // No hour between the first and the last missing one is passed.
     assert_eq!(world.recall(&world.asked("a", -1..2), &[]), (vec![(0, 1), (1, 0)], 1));
     assert_eq!(world.recall(&world.asked("a", -1..31), &[]).1, 32);
-    // Open hours are neither known nor to be read.
+    // Open hours are neither cached nor missing.
     assert_eq!(world.recall(&world.asked("a", 28..31), &[Hour(HOUR.0 + 30)]), (vec![(28, 0), (29, 0)], 0));
     let other = ["w".into()];
     assert_eq!(world.recall(&Hours { fields: Some(&other), ..world.asked("a", 0..1) }, &[]).1, 1);
@@ -92,11 +92,11 @@ fn a_read_that_began_before_a_change_is_not_remembered() {
     let world = world(1 << 20, None);
     let asked = world.asked("a", 0..2);
     let moment = world.moment();
-    // The page is written and its readings stop being unflushed while it is read.
+    // During the read, the page is written and its readings stop being unflushed.
     world.changes.note(asked.place, HOUR);
     world.cache.remember(&asked, &[], moment, &world.changes, [(HOUR, vec![("v".into(), summary(1))])]);
     assert_eq!(world.recall(&asked, &[]), (vec![(1, 0)], 1));
-    // Nor when another read, which saw it, is there already with other fields.
+    // Nor if a later read, which saw the change, has already cached other fields.
     world.fill(&Hours { fields: Some(&["w".into()]), ..asked.clone() }, 2);
     world.cache.remember(&asked, &[], moment, &world.changes, [(HOUR, vec![("v".into(), summary(1))])]);
     assert_eq!(world.recall(&asked, &[]).1, 1);

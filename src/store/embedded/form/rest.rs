@@ -1,22 +1,22 @@
-//! What rounding left of a sum, as bytes behind it: nearly always two of them.
+//! The remainder that rounding left of a sum, as bytes behind the sum: nearly always two.
 //!
 //! ```text
-//! rest := 0  |  part…                    0 where rounding left nothing
-//! part := head:varint significand:zigzag (its half, rounded down: it is odd)
-//! head := gap << 1 | (1 another part comes)
-//! gap  := by how much the part's lowest bit lies below that of the part before it, at first below the last bit that the sum,
-//!         a double, has room for; at least 1. Of a sum that is an infinity, below 2^1200.
+//! rest := 0  |  part…                    0 if rounding left nothing
+//! part := head:varint significand:zigzag (half of it, rounded down: it is odd)
+//! head := gap << 1 | (1 if another part follows)
+//! gap  := how far the part's lowest bit lies below that of the part before it; for the first part, below the lowest
+//!         bit of the sum, a double. At least 1. If the sum is an infinity, the first gap counts from 2^1200.
 //! ```
 
-use crate::bucket::columns::{Bytes, Damage};
-use crate::bucket::exact::{Part, Rest};
+use crate::bucket::columns::{ColumnsDamage, PackedBytes};
+use crate::bucket::exact::{SumPart, SumRest};
 use crate::reading::varint::{put_varint, unzigzag, zigzag};
 
-/// The exponent that the first part of a sum beyond the range of doubles is counted from: above all that a part has.
+/// Exponent from which the first gap counts if the sum is an infinity: above that of any part.
 const BEYOND: i32 = 1200;
 
-/// Adds what rounding to this double left.
-pub(super) fn put_rest(out: &mut Vec<u8>, sum: f64, rest: &Rest) {
+/// Appends the remainder of a sum rounded to `sum`.
+pub(super) fn put_rest(out: &mut Vec<u8>, sum: f64, rest: &SumRest) {
     let mut before = unit_of(sum);
     let mut parts = rest.parts().peekable();
     if parts.peek().is_none() {
@@ -30,9 +30,9 @@ pub(super) fn put_rest(out: &mut Vec<u8>, sum: f64, rest: &Rest) {
     }
 }
 
-/// Takes it again.
-pub(super) fn take_rest(bytes: &mut Bytes<'_>, sum: f64) -> Result<Rest, Damage> {
-    let mut rest = Rest::default();
+/// Decodes what [`put_rest`] wrote.
+pub(super) fn take_rest(bytes: &mut PackedBytes<'_>, sum: f64) -> Result<SumRest, ColumnsDamage> {
+    let mut rest = SumRest::default();
     let mut before = unit_of(sum);
     loop {
         let head = bytes.varint()?;
@@ -42,8 +42,9 @@ pub(super) fn take_rest(bytes: &mut Bytes<'_>, sum: f64) -> Result<Rest, Damage>
         let significand = unzigzag(bytes.varint()?);
         let gap = i32::try_from(head >> 1).ok().filter(|gap| *gap > 0);
         let exponent = gap.and_then(|gap| before.checked_sub(gap));
-        let part = significand.checked_mul(2).zip(exponent).and_then(|(even, exponent)| Part::of(even | 1, exponent));
-        let part = part.ok_or(Damage::Unknown { what: "a part of a sum", found: head })?;
+        let part =
+            significand.checked_mul(2).zip(exponent).and_then(|(even, exponent)| SumPart::of(even | 1, exponent));
+        let part = part.ok_or(ColumnsDamage::Unknown { what: "a part of a sum", found: head })?;
         rest.push(part);
         before = part.exponent();
         if head & 1 == 0 {
@@ -52,7 +53,7 @@ pub(super) fn take_rest(bytes: &mut Bytes<'_>, sum: f64) -> Result<Rest, Damage>
     }
 }
 
-/// The exponent of the last bit that a double has room for.
+/// The exponent of a double's lowest bit.
 fn unit_of(double: f64) -> i32 {
     match (double.to_bits() >> 52 & 0x7ff) as i32 {
         0x7ff => BEYOND,

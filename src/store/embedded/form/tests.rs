@@ -1,4 +1,4 @@
-//! A page comes back from its bytes as it was; damaged bytes are an error that names it.
+//! A page survives encoding and decoding unchanged; damaged bytes are an error that names the page.
 
 use proptest::prelude::*;
 
@@ -50,7 +50,7 @@ fn key(id: &BucketId) -> PageKey<'_> {
     PageKey { sensor: &id.sensor.key, hour: id.hour, number: 0 }
 }
 
-/// All that is read of a page, in every way it is.
+/// Everything that each decoder reads of a page.
 fn read(bytes: &[u8], key: PageKey<'_>) -> [Result<String, StorageError>; 4] {
     [
         rev(bytes, || key.id()).map(|rev| rev.to_string()),
@@ -78,7 +78,7 @@ proptest! {
         for projection in [Projection::ALL, Projection::SUMMARIES] {
             let [ours, theirs] = [&packed, &document].map(|bytes| {
                 let scanned = decode_for_scan(bytes, key(&id), &projection).expect("a page");
-                // The decimals of all bits of a float are those of no other.
+                // Printing a float with all its digits identifies it.
                 (scanned.hour, scanned.number, format!("{:?}", scanned.summary), scanned.readings)
             });
             prop_assert_eq!(ours, theirs);
@@ -99,7 +99,7 @@ proptest! {
         }));
         for bytes in damaged {
             for result in read(&bytes, key(&id)) {
-                // Some changes make another page: that is for the checksum.
+                // Some changes produce another valid page: only the checksum detects those.
                 let Err(error) = result else { continue };
                 prop_assert!(matches!(&error, StorageError::Unreadable { id: named, .. } if *named == key(&id).id()), "{error}");
             }
@@ -135,16 +135,16 @@ fn a_form_of_later_times_is_named_and_never_taken_for_another() {
     *bytes.last_mut().expect("a form") = 3;
     for result in read(&bytes, key(&id)) {
         let error = result.expect_err("an unknown form").to_string();
-        assert!(error.ends_with("it is of form 3, this program knows 0 to 2"), "{error}");
+        assert!(error.ends_with("it has form 3, this program knows 0 to 2"), "{error}");
     }
 }
 
-/// As a version without stamps leaves it.
+/// The readings as a version without stamps leaves them.
 fn unstamped(readings: Readings) -> Readings {
     (0..readings.len()).map(|index| readings.reading(index)).collect()
 }
 
-/// What released programs wrote: sums added from left to right, without a rest.
+/// The form of released versions: sums added from left to right, without a rest.
 #[test]
 fn a_page_without_rests_is_summed_anew_from_its_readings() {
     let id = id();

@@ -1,5 +1,5 @@
-//! The store on a disk whose power is cut: what was acked is there with its last value, what was
-//! not is there whole or not at all, and everything can be read.
+//! The store on a disk that loses power: acked writes are there with their last value, unacked ones are there whole or
+//! not at all, and everything is readable.
 
 mod disk;
 mod history;
@@ -12,10 +12,10 @@ use crate::bucket::Store;
 
 /// Steps of the workload that is cut at each of its operations.
 const SHORT: u64 = 5;
-/// Ways in which the disk keeps and loses, per moment of a cut.
+/// Number of ways in which the disk keeps and loses bytes, per moment of a cut.
 const WAYS: u64 = 3;
 
-/// A cut, and what it left behind opened, checked, and written to.
+/// Cuts the power, opens what is left, checks it, and writes to it.
 async fn cut_once(mut history: History, moment: u64, seed: u64, steps: u64) -> Result<History, String> {
     let told = |why: String| format!("seed {seed}, cut at operation {moment}: {why}");
     history.disk().cut_after(moment);
@@ -26,16 +26,16 @@ async fn cut_once(mut history: History, moment: u64, seed: u64, steps: u64) -> R
     Ok(history)
 }
 
-/// What cuts at every operation came to.
+/// Totals over cuts at every operation.
 #[derive(Debug, Default)]
 struct Cuts {
     count: u64,
     losses: Vec<String>,
-    /// How often a call that was not answered had done nothing, and how often all of it.
+    /// How often an unanswered call had done nothing, and how often all of it.
     unanswered: [u64; 2],
 }
 
-/// Cuts a short workload at every one of its operations, in some ways each.
+/// Cuts a short workload at every one of its operations, in several ways each.
 async fn cut_everywhere(syncs: bool) -> Cuts {
     let new = Disk::new(syncs);
     let mut whole = History::new(new.fork(), 1);
@@ -65,7 +65,7 @@ async fn a_cut_at_any_operation_loses_nothing_that_was_acked() {
     assert_eq!(cuts.losses, [""; 0]);
 }
 
-/// The control: the same on a disk whose syncs do nothing is seen to lose.
+/// Control: the same on a disk whose syncs do nothing must show losses.
 #[tokio::test]
 async fn without_syncs_the_same_cuts_are_seen_to_lose() {
     let cuts = cut_everywhere(false).await;
@@ -90,8 +90,8 @@ async fn cuts_at_random_moments_one_after_the_other_lose_nothing_that_was_acked(
     assert!(outcomes.contains(&true));
 }
 
-/// Of a file that is being made nothing was acked yet. What a cut leaves of it is a store without anything, or a file
-/// that is refused; it is never taken for more than it is. That is why a file is made under another name first.
+/// Nothing in an unfinished new file was acked. After a cut it is an empty store, or is refused; it is never opened
+/// with wrong contents. Hence a file is made under another name first.
 #[tokio::test]
 async fn a_cut_while_the_file_is_made_leaves_an_empty_store_or_a_file_that_is_refused() {
     let made = Disk::new(true);
@@ -118,7 +118,7 @@ async fn a_cut_while_the_file_is_made_leaves_an_empty_store_or_a_file_that_is_re
     assert!(opened > 10 && refused > 0, "{opened} opened, {refused} refused");
 }
 
-/// The power goes again while the store is opened after a cut.
+/// The power fails again while the store is opened after a cut.
 #[tokio::test]
 async fn a_cut_while_the_store_recovers_from_a_cut_loses_nothing_that_was_acked() {
     let new = Disk::new(true);

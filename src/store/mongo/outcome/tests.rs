@@ -2,8 +2,8 @@ use bson::doc;
 
 use super::*;
 
-/// Every whole command that failed with "bad value" or "type mismatch", an option that a proxy does not know for one,
-/// was taken for a refusal of each document in it, and all their readings went to the dead letters.
+/// Regression: a whole command that failed with "bad value" or "type mismatch", for example over an option that a proxy
+/// does not know, was taken for a refusal of each of its documents, and all their readings went to the dead letters.
 #[test]
 fn only_what_is_said_of_a_document_by_its_content_is_a_refusal() {
     let class = |code| classify_code(code, String::new()).class();

@@ -1,12 +1,11 @@
-//! A disk in memory that holds what was written back until it is synced, and of that keeps what it
-//! likes when the power is cut.
+//! A disk in memory that keeps writes pending until a sync; at a power cut it keeps any part of the pending ones.
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use redb::StorageBackend;
 
-/// What a disk writes in one piece.
+/// Bytes that a disk writes as one unit.
 const SECTOR: usize = 512;
 
 #[derive(Debug, Clone)]
@@ -14,16 +13,16 @@ pub(super) struct Disk(Arc<Mutex<State>>);
 
 #[derive(Debug, Clone)]
 struct State {
-    /// What the running process reads.
+    /// The bytes that the running process reads.
     seen: Vec<u8>,
-    /// What outlives a cut for certain.
+    /// The bytes that survive a cut for certain.
     durable: Vec<u8>,
     pending: Vec<Change>,
-    /// Writes, changes of length and syncs so far.
+    /// Number of writes, length changes and syncs so far.
     operations: u64,
-    /// The power is cut in the middle of the operation after so many.
+    /// The power is cut during the operation after this many.
     cut_after: Option<u64>,
-    /// Whether a sync does anything.
+    /// Whether a sync has an effect.
     syncs: bool,
 }
 
@@ -45,7 +44,7 @@ impl Change {
         }
     }
 
-    /// Cut off at the edge of a sector of the disk, if it is a write.
+    /// If it is a write, cut off at a sector boundary.
     fn torn(self, random: &mut impl FnMut(usize) -> usize) -> Self {
         match self {
             Self::Write { offset, mut bytes } => {
@@ -66,7 +65,7 @@ impl Disk {
         Self(Arc::new(Mutex::new(State { seen, durable, pending, operations: 0, cut_after: None, syncs })))
     }
 
-    /// The same bytes on another disk.
+    /// An independent copy of the disk.
     pub(super) fn fork(&self) -> Self {
         Self(Arc::new(Mutex::new(self.state().clone())))
     }
@@ -76,7 +75,7 @@ impl Disk {
         self.state().operations
     }
 
-    /// From now on operations are counted, and everything so far is durable.
+    /// Starts counting operations; everything so far is durable.
     pub(super) fn settle(&self) {
         let mut state = self.state();
         state.durable = state.seen.clone();
@@ -89,12 +88,12 @@ impl Disk {
         state.cut_after = Some(state.operations + operations);
     }
 
-    /// What is left after the cut, on a disk that works. Nothing that happens on this one matters any more.
+    /// What is left after the cut, on a working disk. Later operations on this disk have no effect on it.
     pub(super) fn after_cut(&self, seed: u64) -> Self {
         let mut state = self.state();
         state.cut_after = Some(0);
         let mut chance = seed;
-        // SplitMix64 (Steele, Lea and Flood), which seeds that are near each other do not trouble.
+        // SplitMix64 (Steele, Lea and Flood): works well with seeds that are close to each other.
         let mut random = |below: usize| {
             chance = chance.wrapping_add(0x9E37_79B9_7F4A_7C15);
             let z = (chance ^ (chance >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -102,7 +101,7 @@ impl Disk {
             usize::try_from((z ^ (z >> 31)) >> 33).expect("31 bits") % below.max(1)
         };
         let pending = std::mem::take(&mut state.pending);
-        // One is torn in every other cut; of the rest all, none or any are kept.
+        // In every other cut one pending change is torn; of the rest, all, none or some are kept.
         let torn = (random(2) == 0).then(|| random(pending.len()));
         let way = random(4);
         let mut bytes = state.durable.clone();
@@ -119,7 +118,7 @@ impl Disk {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().expect("nobody panics with the disk in hand")
+        self.0.lock().expect("no thread panics while it holds the disk")
     }
 }
 
@@ -132,7 +131,7 @@ impl State {
         self.cut_after.is_some_and(|last| self.operations > last)
     }
 
-    /// Counts an operation. The one in which the power is cut begins, and fails.
+    /// Counts an operation. The operation during which the power is cut begins and fails.
     fn begin(&mut self) -> io::Result<()> {
         if self.is_cut() {
             return Err(no_power());

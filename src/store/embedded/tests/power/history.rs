@@ -1,5 +1,5 @@
-//! Writes pages and sensors, remembers what was acked and what was under way, and checks what the
-//! store must still hold.
+//! Writes pages and sensors, remembers which writes were acked and which were in progress, and checks what the store
+//! must still hold.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,10 +18,10 @@ const CAPS: Caps = Caps { max_readings: 6, max_bytes: 1 << 20, hard_bytes: 4 << 
 const SENSORS: usize = 5;
 const HOUR: Hour = Hour(491_150);
 
-/// What a store has of a page.
+/// Contents of a page in the store.
 type Kept = (u32, u64, bool, bool, Readings);
 
-/// What a store has of a bucket and of a sensor.
+/// Contents of a bucket and of a sensor in the store.
 #[derive(Debug, Clone, PartialEq)]
 enum Held {
     Bucket(Vec<Kept>),
@@ -36,24 +36,24 @@ pub(super) struct History {
     time: i64,
     buckets: BTreeMap<usize, Bucket>,
     sensors: BTreeMap<usize, SensorDocument>,
-    /// By whether it is a sensor's document, and the sensor.
+    /// Key: whether it is a sensor document, and the sensor.
     acked: BTreeMap<(bool, usize), Held>,
-    /// The call that was not answered: either all of it is there or nothing.
+    /// The unanswered call: either all of it is in the store or nothing.
     under_way: BTreeMap<(bool, usize), Held>,
     writes: u64,
-    /// How often a call that was not answered had done nothing, and how often all of it.
+    /// How often an unanswered call had done nothing, and how often all of it.
     pub(super) unanswered: [u64; 2],
 }
 
 fn open(disk: &Disk) -> Result<EmbeddedStore, String> {
     let builder = || {
         let mut builder = Database::builder();
-        // The least of caches: what is read is read from the disk.
+        // The smallest cache, so that reads reach the disk.
         builder.set_cache_size(0);
         builder
     };
     let again = disk.clone();
-    // redb may panic over what is no file of its own.
+    // redb may panic when it opens a file that is not its own.
     let opened = catch_unwind(AssertUnwindSafe(|| builder().create_with_backend(disk.clone())));
     let database = opened.map_err(|_| "redb panicked")?.map_err(|error| format!("it does not open: {error}"))?;
     let reopen = Box::new(move || builder().create_with_backend(again.clone()));
@@ -74,7 +74,7 @@ fn stored_of(bucket: &Bucket) -> Held {
 }
 
 impl History {
-    /// A new store on a new disk, or the same again on a copy of one that has it.
+    /// A new history on a new disk, or on a copy of a disk that has an empty store.
     pub(super) fn new(disk: Disk, seed: u64) -> Self {
         let store = open(&disk).expect("a new store");
         disk.settle();
@@ -93,12 +93,12 @@ impl History {
         }
     }
 
-    /// Opens what is on the disk, or makes it.
+    /// Opens the store on the disk, or makes it.
     pub(super) fn open(disk: &Disk) -> Result<EmbeddedStore, String> {
         open(disk)
     }
 
-    /// What was on the old disk is on this one now. The store on the old one is gone.
+    /// Continues on this disk, which has the contents of the old one. The store on the old disk is dropped.
     pub(super) fn move_to(&mut self, disk: Disk) {
         self.store = None;
         self.disk = disk;
@@ -108,7 +108,7 @@ impl History {
         &self.disk
     }
 
-    /// How many writes were acked.
+    /// Number of acked writes.
     pub(super) fn acked(&self) -> u64 {
         self.writes
     }
@@ -122,7 +122,7 @@ impl History {
         usize::try_from(self.chance >> 33).expect("31 bits") % below
     }
 
-    /// So many steps, or up to the cut.
+    /// Runs this many steps, or fewer if the power is cut.
     pub(super) async fn write(&mut self, steps: u64) -> Result<(), String> {
         for _ in 0..steps {
             let goes_on = match self.random(3) {
@@ -136,7 +136,7 @@ impl History {
         Ok(())
     }
 
-    /// New readings, some of them corrections, for some buckets, until the store has all of it.
+    /// Writes new readings, some of them corrections, for some buckets, until the store has all of them.
     async fn write_buckets(&mut self) -> Result<bool, String> {
         let mut numbers: Vec<usize> = (0..=self.random(3)).map(|_| self.random(SENSORS)).collect();
         numbers.sort_unstable();
@@ -206,7 +206,7 @@ impl History {
         Ok(acked)
     }
 
-    /// Whether the call was acked, as a whole; if so it is under way no more.
+    /// Whether the call was acked as a whole; if so it is no longer in progress.
     fn is_acked(&mut self, outcomes: &[Written]) -> Result<bool, String> {
         if outcomes.contains(&Written::Conflict) {
             return Err(format!("a conflict without anybody else: {outcomes:?}"));
@@ -219,10 +219,10 @@ impl History {
         Ok(true)
     }
 
-    /// The power is cut now, if it was not before, and the store is opened on what is left.
+    /// Cuts the power now, unless it is cut already, and opens the store on what is left.
     pub(super) async fn after_cut(mut self, seed: u64) -> Result<Self, String> {
         let disk = self.disk.after_cut(seed);
-        // The process that was cut must not touch what is left.
+        // The old process must not touch what is left.
         drop(self.store.take());
         self.store = Some(open(&disk)?);
         self.disk = disk;
@@ -261,8 +261,8 @@ impl History {
         Ok(held)
     }
 
-    /// What was acked is there with its last value, and the call under way wholly or not at all,
-    /// which is known from then on; nothing else is there, and all of it can be read.
+    /// Checks that acked writes are there with their last value, the call in progress wholly or not at all (which is
+    /// known from then on), and nothing else; and that everything is readable.
     pub(super) async fn check(&mut self) -> Result<(), String> {
         let walked = self.store().walk_buckets("db", None, 10_000).await.map_err(|error| error.to_string())?;
         if let Some(error) = walked.found.iter().flat_map(|bucket| &bucket.pages).find_map(|page| page.as_ref().err()) {

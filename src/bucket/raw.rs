@@ -1,0 +1,98 @@
+//! Pages and sensor documents exactly as stored, for the verifier: every stored statement about the readings is kept
+//! beside them, nothing is recomputed, and unreadable parts are values instead of errors.
+
+use std::sync::Arc;
+
+use super::readings::Reading;
+use super::stamps::StampOrder;
+use super::store::{SensorDocument, StorageError};
+use super::summary::Figures;
+use crate::reading::{Hour, Sensor};
+
+/// A position among a store's keys, meaningful only to the store that returned it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Cursor(pub Vec<u8>);
+
+/// One step of a walk through all documents of a kind.
+#[derive(Debug, Clone)]
+pub struct Walked<T> {
+    /// The documents found, in the order of the store's keys.
+    pub found: Vec<T>,
+    /// Where the next step starts; `None` at the end.
+    pub next: Option<Cursor>,
+}
+
+impl<T> Default for Walked<T> {
+    fn default() -> Self {
+        Self { found: Vec::new(), next: None }
+    }
+}
+
+/// All pages stored under one bucket's keys.
+#[derive(Debug, Clone)]
+pub struct RawBucket {
+    /// The bucket's position: a walk from here returns it again.
+    pub from: Cursor,
+    /// The pages in key order; an unreadable page is an error.
+    pub pages: Vec<Result<RawPage, StorageError>>,
+}
+
+/// One page's document.
+#[derive(Debug, Clone)]
+pub struct RawPage {
+    /// The page id according to the store's key.
+    pub key: String,
+    /// Whether the page is in the collection `overflow`; `None` for a store without one.
+    pub in_overflow: Option<bool>,
+    /// The stored `_id`.
+    pub id: String,
+    /// The id that follows from the page's sensor, start and number.
+    pub own_id: String,
+    /// The stored sensor key.
+    pub sensor_key: Box<str>,
+    /// The sensor according to the stored measurement and tags.
+    pub sensor: Arc<Sensor>,
+    /// The stored start of the hour, in milliseconds since the epoch.
+    pub start_ms: i64,
+    /// The stored end of the hour, in milliseconds since the epoch.
+    pub end_ms: i64,
+    /// The page number within the bucket.
+    pub number: u32,
+    /// The revision; grows by one with every write.
+    pub rev: u64,
+    /// Whether the page is closed to new timestamps.
+    pub closed: bool,
+    /// On page 0: whether the bucket has, or is about to have, further pages.
+    pub has_overflow: bool,
+    /// The stored number of readings; `None` if missing or not a number.
+    pub count: Option<u64>,
+    /// The stored time of the first reading, in milliseconds since the epoch.
+    pub first_ms: Option<i64>,
+    /// The stored time of the last reading, in milliseconds since the epoch.
+    pub last_ms: Option<i64>,
+    /// The readings in stored order.
+    pub readings: Vec<Reading>,
+    /// The stored summary per field; `None` if malformed.
+    pub summary: Vec<(Arc<str>, Option<Figures>)>,
+    /// The stored stamps: `None` if a version without stamps wrote the page last, an error text if they are unreadable.
+    pub order: Result<Option<StampOrder<'static>>, String>,
+    /// On a page from a version without stamps: per WAL, the highest record number merged into the page.
+    pub applied: Vec<(Arc<str>, u64)>,
+}
+
+impl RawPage {
+    /// The hour that contains the stored start.
+    #[must_use]
+    pub fn hour(&self) -> Hour {
+        Hour::of_ms(self.start_ms)
+    }
+}
+
+/// One sensor's document.
+#[derive(Debug, Clone)]
+pub struct RawSensor {
+    /// The sensor key according to the store's key.
+    pub key: String,
+    /// The document, or why it is unreadable.
+    pub document: Result<SensorDocument, StorageError>,
+}

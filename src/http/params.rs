@@ -1,0 +1,153 @@
+//! The query parameters of all endpoints, with their schemas and descriptions. Endpoints check requests against these
+//! lists, and `/openapi.json` shows them. The examples of one endpoint, taken together, form a valid request.
+
+#[derive(Debug, Clone, Copy)]
+pub struct Parameter {
+    /// `tag.KEY` stands for any parameter that begins with `tag.`.
+    pub name: &'static str,
+    /// JSON Schema.
+    pub schema: &'static str,
+    /// The description in `/openapi.json`.
+    pub what: &'static str,
+}
+
+const fn parameter(name: &'static str, schema: &'static str, what: &'static str) -> Parameter {
+    Parameter { name, schema, what }
+}
+
+const TEXT: &str = r#"{"type":"string"}"#;
+const FLAG: &str = r#"{"type":"string","enum":["true","false"]}"#;
+
+/// Stands for all parameters that begin with `tag.`.
+pub const TAG_NAME: &str = "tag.KEY";
+
+const DB: Parameter =
+    parameter("db", r#"{"type":"string","examples":["default"]}"#, "The database; `default` when missing.");
+const SENSOR: Parameter = parameter(
+    "sensor",
+    TEXT,
+    "One sensor by its key: the measurement and the sorted tags, as in line protocol: `climate,sensor=temp-01`.",
+);
+const MEASUREMENT: Parameter =
+    parameter("measurement", r#"{"type":"string","examples":["climate"]}"#, "All sensors of a measurement.");
+const TAG: Parameter = parameter(
+    TAG_NAME,
+    r#"{"type":"object","propertyNames":{"pattern":"^tag\\.[a-z]+!?$"},"additionalProperties":{"type":"string"}}"#,
+    "Sensors by tag; may be given several times: `tag.site=lab`, `tag.site!=lab`, `tag.room=~^r[0-9]+$`, `tag.room!~^r`.",
+);
+const FROM: Parameter = parameter(
+    "from",
+    r#"{"type":"string","examples":["2026-01-15T14:00:00Z"]}"#,
+    "Start of the range, inclusive: RFC 3339, an integer since 1970, `now`, or a duration before now such as `-24h`. Unlimited when missing.",
+);
+const TO: Parameter = parameter(
+    "to",
+    r#"{"type":"string","examples":["2026-01-16T00:00:00Z"]}"#,
+    "End of the range, exclusive, in the same forms. 9223372036854775807 is after the last possible timestamp.",
+);
+const READ_PRECISION: Parameter = parameter(
+    "precision",
+    r#"{"type":"string","enum":["auto","n","ns","u","us","ms","s","m","h"]}"#,
+    "The unit of integers in `from` and `to`; guessed from their magnitude when missing.",
+);
+const FIELDS: Parameter = parameter(
+    "fields",
+    r#"{"type":"string","examples":["temp,humidity"]}"#,
+    "Only these fields, a list separated by commas.",
+);
+const EPOCH: Parameter = parameter(
+    "epoch",
+    r#"{"type":"string","enum":["ns","u","ms","s"]}"#,
+    "Timestamps as integers in this unit; RFC 3339 when missing.",
+);
+const FORMAT: Parameter = parameter(
+    "format",
+    r#"{"type":"string","enum":["json","ndjson","csv"]}"#,
+    "The format of the answer. Has precedence over `Accept`.",
+);
+const LIMIT: Parameter =
+    parameter("limit", r#"{"type":"integer","minimum":1,"examples":[100]}"#, "Most items in this part of the answer.");
+const CURSOR: Parameter = parameter("cursor", TEXT, "The value of `next` in the previous part, unchanged.");
+const STEP: Parameter =
+    parameter("step", r#"{"type":"string","examples":["15m","1h","1d"]}"#, "Length of a window; `1h` when missing.");
+const ORDER: Parameter = parameter(
+    "order",
+    r#"{"type":"string","enum":["asc","desc"]}"#,
+    "Whether the earliest (`asc`) or latest (`desc`) readings of each sensor come first.",
+);
+const MAX_POINTS: Parameter = parameter(
+    "max_points",
+    r#"{"type":"integer","minimum":1}"#,
+    "For a chart: at most this many readings per sensor, chosen as those with the least and greatest value of each field per pixel.",
+);
+const AGG: Parameter = parameter(
+    "agg",
+    r#"{"type":"string","examples":["count,max,p95"]}"#,
+    "Functions, separated by commas: count, min, max, sum, avg, first, last, stddev, median, mode, or percentiles such as p95.",
+);
+const ZONE: Parameter =
+    parameter("tz", r#"{"type":"string","examples":["Europe/Berlin"]}"#, "The time zone in which windows begin.");
+const GROUP_BY: Parameter = parameter(
+    "group_by",
+    r#"{"type":"string","examples":["none","site","*"]}"#,
+    "One series per sensor (`none`), per combination of values of these tags, or one per measurement (`*`).",
+);
+const FILL: Parameter = parameter(
+    "fill",
+    r#"{"type":"string","examples":["none","null","previous","linear","0"]}"#,
+    "The value of windows without readings.",
+);
+const OUTLIER: Parameter = parameter("outlier", FLAG, "Only sensors whose recent hours overflowed a page (outliers).");
+const RECENT: Parameter = parameter("recent", FLAG, "Include the recent readings of each sensor.");
+const WRITE_PRECISION: Parameter = parameter(
+    "precision",
+    r#"{"type":"string","enum":["auto","n","ns","u","us","ms","s","m","h"]}"#,
+    "The unit of the timestamps.",
+);
+const ACK: Parameter = parameter(
+    "ack",
+    r#"{"type":"string","enum":["log","store"]}"#,
+    "When to answer: once the write is durable in the log (`log`) or in the store (`store`). Also as header `X-Hourglass-Ack`.",
+);
+const BUCKET: Parameter = parameter("bucket", r#"{"type":"string","examples":["default"]}"#, "The database.");
+const POLICY: Parameter =
+    parameter("rp", r#"{"type":"string","enum":["autogen"]}"#, "The retention policy; only `autogen` exists.");
+const PARTIAL: Parameter = parameter("accept_partial", FLAG, "Whether valid lines are stored if others are rejected.");
+const STATEMENTS: Parameter = parameter(
+    "q",
+    r#"{"type":"string","examples":["SHOW DATABASES","SELECT mean(temp) FROM climate"]}"#,
+    "InfluxQL statements, separated by semicolons.",
+);
+const INFLUX_EPOCH: Parameter =
+    parameter("epoch", r#"{"type":"string","enum":["ns","u","ms","s","m","h"]}"#, "Times as integers in this unit.");
+const PRETTY: Parameter = parameter("pretty", FLAG, "With line breaks and indentation.");
+const CHUNKED: Parameter = parameter("chunked", FLAG, "One JSON object per chunk of rows.");
+const CHUNK_SIZE: Parameter = parameter("chunk_size", r#"{"type":"integer","minimum":1}"#, "Rows per chunk.");
+const BOUND: Parameter =
+    parameter("params", r#"{"type":"string","examples":["{\"least\":20}"]}"#, "Values of `$name`, as a JSON object.");
+const VERBOSE: Parameter = parameter("verbose", FLAG, "Answer with the version instead of 204.");
+
+/// Of `GET /api/v1/readings`.
+pub const READINGS: &[Parameter] =
+    &[DB, SENSOR, MEASUREMENT, TAG, FROM, TO, READ_PRECISION, FIELDS, ORDER, LIMIT, CURSOR, MAX_POINTS, FORMAT, EPOCH];
+/// Of `GET /api/v1/summary`.
+pub const SUMMARY: &[Parameter] =
+    &[DB, SENSOR, MEASUREMENT, TAG, FROM, TO, READ_PRECISION, FIELDS, STEP, EPOCH, AGG, ZONE, GROUP_BY, FILL, FORMAT];
+/// Of `GET /api/v1/latest`.
+pub const LATEST: &[Parameter] = &[DB, SENSOR, MEASUREMENT, TAG, LIMIT, CURSOR, FORMAT, EPOCH];
+/// Of `GET /api/v1/sensors`.
+pub const SENSORS: &[Parameter] = &[DB, OUTLIER, RECENT, LIMIT, CURSOR, EPOCH];
+/// Of `GET /api/v1/dead-letters`.
+pub const DEAD_LETTERS: &[Parameter] = &[LIMIT, CURSOR];
+/// Of the lists of measurements, tags and fields.
+pub const LISTS: &[Parameter] = &[DB, SENSOR, MEASUREMENT, TAG];
+/// Of `POST /write` and `POST /api/v1/readings`.
+pub const WRITE: &[Parameter] = &[DB, POLICY, WRITE_PRECISION, ACK];
+/// Of `POST /api/v2/write`.
+pub const WRITE_V2: &[Parameter] = &[BUCKET, WRITE_PRECISION, ACK];
+/// Of `POST /api/v3/write_lp`.
+pub const WRITE_V3: &[Parameter] = &[DB, WRITE_PRECISION, PARTIAL, ACK];
+/// Of `/query`.
+pub const QUERY: &[Parameter] = &[DB, POLICY, STATEMENTS, INFLUX_EPOCH, PRETTY, CHUNKED, CHUNK_SIZE, BOUND];
+/// Of `GET /ping`.
+pub const PING: &[Parameter] = &[VERBOSE];

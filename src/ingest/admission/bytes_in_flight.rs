@@ -1,0 +1,47 @@
+//! The bytes in flight: every request reserves its memory before it takes it.
+
+use std::sync::Arc;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::ingest::IngestError;
+
+/// A request's share of the bytes in flight. It grows as the body arrives and is returned when this is dropped, after
+/// the request was acked or refused.
+#[derive(Debug)]
+pub struct BytesInFlight {
+    pub(in crate::ingest) permit: Option<OwnedSemaphorePermit>,
+    pub(in crate::ingest) bytes: Arc<Semaphore>,
+    pub(in crate::ingest) limit: usize,
+    pub(in crate::ingest) in_flight: metrics::Gauge,
+}
+
+impl BytesInFlight {
+    /// Reserves `bytes` more.
+    ///
+    /// # Errors
+    /// [`IngestError::Overloaded`] when `ingest.bytes_in_flight` is reached.
+    pub fn grow(&mut self, bytes: usize) -> Result<(), IngestError> {
+        let overloaded = IngestError::Overloaded { limit: self.limit, key: "ingest.bytes_in_flight" };
+        let count = u32::try_from(bytes).map_err(|_| overloaded.clone())?;
+        let more = self.bytes.clone().try_acquire_many_owned(count).map_err(|_| overloaded)?;
+        self.in_flight.increment(count);
+        match &mut self.permit {
+            Some(permit) => permit.merge(more),
+            None => self.permit = Some(more),
+        }
+        Ok(())
+    }
+
+    /// The bytes reserved so far.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.permit.as_ref().map_or(0, OwnedSemaphorePermit::num_permits)
+    }
+}
+
+impl Drop for BytesInFlight {
+    fn drop(&mut self) {
+        self.in_flight.decrement(u32::try_from(self.size()).unwrap_or(u32::MAX));
+    }
+}

@@ -1,0 +1,243 @@
+//! Appends admitted batches to the WAL, whose callback dispatches them to the shards, and waits for what the ack level
+//! promises. Deletions take the same way.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use super::bytes_in_flight::BytesInFlight;
+use crate::bucket::StorageError;
+use crate::ingest::catalog::{Catalog, Claims, Database};
+use crate::ingest::deletion::{Deletion, Scope};
+use crate::ingest::dispatch::Dispatch;
+use crate::ingest::error::IngestError;
+use crate::ingest::member::Member;
+use crate::ingest::options::AckLevel;
+use crate::ingest::positions::LoggedRequest;
+use crate::ingest::record;
+use crate::ingest::record::batch::Batch;
+use crate::reading::Sensor;
+use crate::wal::{AppendError, Sequence, Wal};
+
+/// Most bytes of sensor keys in one record of a deletion, far below what the smallest WAL segment holds.
+const DELETION_BYTES: usize = 16 << 10;
+
+/// Most bytes of the statements of all remembered deletions, far below MongoDB's 16 MiB for a document.
+const STATEMENT_BYTES_MAX: usize = 4 << 20;
+
+/// A deletion in the WAL, and the channel that reports when it is done.
+type LoggedDeletion = (Sequence, oneshot::Receiver<Result<(), StorageError>>);
+
+/// How many of these sensors, from the first on, fit into a record: at least one, if there is any.
+fn chunk(sensors: &[Arc<Sensor>]) -> usize {
+    let mut bytes = 0;
+    let fits = |sensor: &&Arc<Sensor>| {
+        let is_first = bytes == 0;
+        bytes += sensor.key.len();
+        is_first || bytes <= DELETION_BYTES
+    };
+    sensors.iter().take_while(fits).count()
+}
+
+/// What a request appends to the WAL.
+pub(in crate::ingest) struct Submission {
+    pub received: i64,
+    pub patient: bool,
+    pub validated: Vec<Batch>,
+    pub claims: Claims,
+    pub memory: usize,
+}
+
+/// Appends requests to the WAL.
+pub(in crate::ingest) struct Submitter {
+    pub wal: Arc<Wal>,
+    pub dispatch: Arc<Dispatch>,
+    /// Finds the targets of deletions.
+    pub catalog: Arc<Catalog>,
+    /// Knows whether this process may ack anything.
+    pub member: Arc<Member>,
+    /// `ingest.ack_timeout`.
+    pub ack_timeout: Duration,
+    /// `limits.deletions`.
+    pub deletions: usize,
+}
+
+impl Submitter {
+    /// Appends the batches to the WAL and waits for what the ack promises. From the append on, the WAL's callback owns
+    /// the batches, whether or not the client stays connected.
+    pub(in crate::ingest) async fn submit(
+        &self,
+        database: &Arc<Database>,
+        submission: Submission,
+        admission: BytesInFlight,
+        level: AckLevel,
+    ) -> Result<(), IngestError> {
+        let Submission { received, patient, validated: batches, claims, memory } = submission;
+        let record = record::encode(&database.name, received, &batches);
+        let readings = batches.iter().map(Batch::len).sum::<usize>() as u64;
+        let (waiter, stored) = oneshot::channel();
+        let waiter = (level == AckLevel::Store).then_some(waiter);
+        let (dispatch, database) = (self.dispatch.clone(), database.clone());
+        let timeout = self.ack_timeout;
+        let deadline = Instant::now() + timeout;
+        let logged = move |sequence: Sequence| {
+            // Before the fields reach a shard.
+            claims.logged();
+            if let Some(waiter) = waiter {
+                dispatch.positions.wait_for(sequence, waiter);
+            }
+            dispatch.logged(LoggedRequest { sequence, readings, memory, received }, &database, batches);
+            drop(admission);
+        };
+        let deadline_of_wal = (!patient).then_some(deadline);
+        let sequence = self.append((0, record::KIND_READINGS), record, deadline_of_wal, logged).await?;
+        if level == AckLevel::Log {
+            return Ok(());
+        }
+        self.dispatch.wake();
+        self.stored(sequence, stored, deadline).await?.ok_or(IngestError::StoreTimeout(timeout))
+    }
+
+    /// See [`crate::ingest::Ingest::delete`].
+    pub async fn delete(
+        &self,
+        (database, received): (&str, i64),
+        (sensors, statement): (&[Arc<Sensor>], &str),
+        range: Range<i64>,
+        timeout: Duration,
+    ) -> Result<(), IngestError> {
+        let deadline = Instant::now() + timeout;
+        let (mut logged, mut left) = (Vec::new(), sensors);
+        // Log all records before waiting for any of them. A deletion without sensors is logged too: other instances may
+        // have readings of sensors that this one does not know.
+        loop {
+            let (sensors, rest) = left.split_at(chunk(left));
+            let sensors = sensors.iter().map(|sensor| Sensor::clone(sensor)).collect();
+            let statement = rest.is_empty().then(|| statement.to_owned());
+            let scope = Scope::Readings { sensors, range: range.clone(), statement };
+            let deletion = Deletion { received, database: database.to_owned(), scope };
+            logged.push(self.log_deletion(deletion, deadline).await?);
+            left = rest;
+            if left.is_empty() {
+                return self.deleted(logged, (deadline, timeout)).await;
+            }
+        }
+    }
+
+    /// See [`crate::ingest::Ingest::drop_database`].
+    pub async fn drop_database(&self, database: &str, received: i64, timeout: Duration) -> Result<(), IngestError> {
+        let deadline = Instant::now() + timeout;
+        let deletion = Deletion { received, database: database.to_owned(), scope: Scope::Database };
+        let logged = self.log_deletion(deletion, deadline).await?;
+        self.deleted(vec![logged], (deadline, timeout)).await
+    }
+
+    async fn log_deletion(&self, deletion: Deletion, deadline: Instant) -> Result<LoggedDeletion, IngestError> {
+        let limit = self.deletions;
+        self.member.check()?;
+        if self.member.registry_view.remembered() >= limit {
+            return Err(IngestError::TooManyDeletions { limit });
+        }
+        let bytes = deletion.statement_bytes() + self.member.registry_view.remembered_bytes();
+        if bytes > STATEMENT_BYTES_MAX {
+            return Err(IngestError::LongDeletions { bytes, limit: STATEMENT_BYTES_MAX });
+        }
+        let record = record::deletion::encode(&deletion);
+        let (memory, received) = (record.len(), deletion.received);
+        let (waiter, stored) = oneshot::channel();
+        let dispatch = self.dispatch.clone();
+        // Look the targets up here, not in the WAL's callback, which delays the acks of other requests.
+        let targets = self.catalog.deleted_sensors(&deletion);
+        let logged = move |sequence: Sequence| {
+            dispatch.positions.wait_for(sequence, waiter);
+            dispatch.deletion_logged(LoggedRequest { sequence, readings: 0, memory, received }, deletion, targets);
+        };
+        // The deletion's stamp must lie above every watermark that other instances have published.
+        let above = self.member.registry_view.greatest();
+        Ok((self.append((above, record::deletion::KIND_DELETION), record, Some(deadline), logged).await?, stored))
+    }
+
+    /// Waits until deletions are done.
+    async fn deleted(
+        &self,
+        logged: Vec<LoggedDeletion>,
+        (deadline, timeout): (Instant, Duration),
+    ) -> Result<(), IngestError> {
+        for (sequence, stored) in logged {
+            let done = self.stored(sequence, stored, deadline).await?;
+            done.ok_or(IngestError::DeletionTimeout(timeout))?;
+        }
+        Ok(())
+    }
+
+    /// Appends a record with a sequence above `above`; the WAL's callback owns `logged` from there on. Waits until the
+    /// record is durable or known not to be, without a deadline as long as that takes.
+    async fn append(
+        &self,
+        (above, kind): (Sequence, u8),
+        record: Vec<u8>,
+        deadline: Option<Instant>,
+        logged: impl FnOnce(Sequence) + Send + 'static,
+    ) -> Result<Sequence, IngestError> {
+        let (ack, acked) = oneshot::channel();
+        crate::faults::point("before_append");
+        let done = move |appended: Result<Sequence, AppendError>| {
+            crate::faults::point("after_sync");
+            if let Ok(sequence) = appended {
+                logged(sequence);
+            }
+            // The receiver is gone if the client disconnected; its readings are kept all the same.
+            let _ = ack.send(appended);
+        };
+        self.wal.append_above(above, kind, record, done).map_err(|error| self.refused(error))?;
+        crate::faults::point("after_append");
+        let acked = match deadline {
+            Some(deadline) => tokio::time::timeout_at(deadline, acked).await,
+            None => Ok(acked.await),
+        };
+        match acked {
+            Ok(Ok(appended)) => appended.map_err(|error| self.refused(error)),
+            Ok(Err(_)) => Err(IngestError::Stopping),
+            Err(_) => Err(IngestError::Timeout(self.ack_timeout)),
+        }
+    }
+
+    /// Waits until the store has what a record says; `None` if that takes longer than the deadline.
+    async fn stored(
+        &self,
+        sequence: Sequence,
+        stored: oneshot::Receiver<Result<(), StorageError>>,
+        deadline: Instant,
+    ) -> Result<Option<()>, IngestError> {
+        match tokio::time::timeout_at(deadline, stored).await {
+            Ok(Ok(stored)) => Ok(Some(stored?)),
+            Ok(Err(_)) => Ok(None),
+            Err(_) => {
+                self.dispatch.positions.forget(sequence);
+                Ok(None)
+            }
+        }
+    }
+
+    /// The error for a request whose append failed.
+    fn refused(&self, error: AppendError) -> IngestError {
+        let whole = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+        match error {
+            AppendError::TooLarge { limit, .. } => {
+                IngestError::TooLarge { limit: whole(limit), key: "wal.segment_bytes" }
+            }
+            AppendError::QueueFull { bytes_limit, .. } => {
+                IngestError::Overloaded { limit: whole(bytes_limit), key: "wal.queue_bytes" }
+            }
+            AppendError::Full { limit } => IngestError::Overloaded { limit: whole(limit), key: "wal.budget_bytes" },
+            AppendError::Closed => IngestError::Stopping,
+            AppendError::Unwritable { .. } | AppendError::Failed { .. } => {
+                tracing::warn!(%error, "WAL append failed; request refused");
+                IngestError::Log(error)
+            }
+        }
+    }
+}

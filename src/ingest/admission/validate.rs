@@ -1,0 +1,430 @@
+//! Validates points of any format. An accepted point is final; a rejected one is reported with its place and reason and
+//! never affects an accepted one.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Instant;
+
+use rapidhash::fast::RandomState;
+
+use super::write_policy::{barred, seeming_unit};
+use crate::access::{Caller, Exhausted};
+use crate::ingest::IngestOptions;
+use crate::ingest::catalog::{Catalog, Claims, Database, KnownSensor, SensorFields, SensorsRead};
+use crate::ingest::record::batch::{Batch, index};
+use crate::reading::value::RawValue;
+use crate::reading::{Precision, Reason, Rejection, Sensor, Value};
+use crate::wire::Point;
+
+/// The usual least length of a line with a sensor, a field and a timestamp.
+const LINE_BYTES: usize = 48;
+/// Most sensors of a request for which room is allocated in advance.
+const SENSORS_EXPECTED: usize = 4096;
+/// Most measurements of a request for which the widest tag is determined when their sensors are refused.
+const FULL_MAX: usize = 8;
+/// Most rejections of one request that are reported in full; the rest is only counted.
+const REJECTIONS_TOLD: usize = 100;
+
+/// What a request had rejected.
+#[derive(Debug, Default)]
+pub struct Rejected {
+    /// Rejected lines and rejected single fields of lines.
+    pub count: usize,
+    /// Lines of which nothing was accepted.
+    pub lines: usize,
+    /// The first rejections, for the answer.
+    pub told: Vec<Rejection>,
+    /// Counts by reason.
+    pub reasons: BTreeMap<&'static str, u64>,
+}
+
+/// The result of validating a body.
+#[derive(Debug, Default)]
+pub struct ValidatedBody {
+    /// Accepted lines.
+    pub accepted: usize,
+    pub rejected: Rejected,
+    /// The readings, one batch per shard.
+    pub batches: Vec<Batch>,
+    /// Bytes of memory of all of this.
+    pub memory: usize,
+    /// Sensors that the catalog does not know. Their lines were skipped: validate again after the lookup.
+    pub unknown: Vec<Sensor>,
+    /// The quota that kept sensors out, if one did.
+    pub exhausted: Option<Exhausted>,
+    /// New fields; they stay if the readings are logged.
+    pub claims: Claims,
+    /// How many timestamps look as if they were in another unit than declared, and the unit that the first one seems to
+    /// be in.
+    pub suspects: (usize, Option<&'static str>),
+}
+
+impl ValidatedBody {
+    /// Drops the readings of a request that must be accepted as a whole and cannot be.
+    pub fn keep_nothing(&mut self) {
+        self.accepted = 0;
+        self.memory = 0;
+        self.batches.clear();
+        self.claims = Claims::default();
+    }
+}
+
+/// The parameters of one validation of a body.
+#[derive(Debug, Clone, Copy)]
+pub struct ValidationPass {
+    /// When the request was received, in nanoseconds since the epoch: the time of undated readings.
+    pub received: i64,
+    /// The declared unit of timestamps.
+    pub precision: Precision,
+    /// Whether the sensor lookup is done: sensors that are still unknown are over a limit.
+    pub looked_up: bool,
+    /// Whether new fields are claimed, which makes them visible to other requests.
+    pub publish: bool,
+    /// Bytes of memory at which validation stops.
+    pub budget: usize,
+    /// Bytes of the body.
+    pub body_bytes: usize,
+}
+
+/// A sensor as one request uses it.
+struct RequestSensor {
+    known: Arc<KnownSensor>,
+    fields: Arc<SensorFields>,
+    /// The index of fields before this one cannot change: they are firm, or claimed by this request.
+    claimed: usize,
+    /// Its index in its shard's batch, once it has a reading there.
+    in_batch: Option<u32>,
+    /// Why the sender may not write it.
+    barred: Option<Box<Reason>>,
+}
+
+impl RequestSensor {
+    fn is(&self, spelling: &str) -> bool {
+        *self.known.sensor.key == *spelling && !self.known.is_superseded()
+    }
+}
+
+/// Guesses a line's sensor from the order of sensors in earlier requests, as long as the guesses are mostly right.
+struct SensorOrder {
+    /// The sensor of the previous line.
+    last: Option<usize>,
+    /// How many wrong guesses are still allowed; right ones add to it.
+    patience: u8,
+}
+
+impl SensorOrder {
+    const PATIENCE: u8 = 16;
+
+    /// The sensor of that spelling.
+    fn find<'s>(
+        &mut self,
+        sensors: &'s SensorsRead<'_>,
+        locals: &[RequestSensor],
+        spelling: &str,
+    ) -> Option<&'s Arc<KnownSensor>> {
+        let Some(before) = self.last.map(|last| &*locals[last].known) else { return sensors.get(spelling) };
+        if self.patience > 0 {
+            let guess = sensors.get_behind(before, spelling);
+            if guess.is_some() {
+                self.patience = Self::PATIENCE.min(self.patience + 1);
+                return guess;
+            }
+            self.patience -= 1;
+        }
+        sensors.get(spelling).inspect(|found| before.is_before(found))
+    }
+}
+
+/// The outcome for a spelling that this request has had before.
+#[derive(Clone, Copy)]
+enum SpellingState {
+    Known(usize),
+    /// The sensor is in `unknown`: it is looked up before the request is validated again.
+    Unknown,
+    /// A limit or quota is reached.
+    Refused,
+    /// The sender may not write it.
+    Barred,
+}
+
+/// Validates the lines of one request.
+pub struct Validator<'a> {
+    database: &'a Arc<Database>,
+    catalog: &'a Catalog,
+    options: &'a IngestOptions,
+    pass: ValidationPass,
+    /// The guard on the database's sensors, held from one line to the next.
+    sensors: Option<SensorsRead<'a>>,
+    /// Spellings that were not in the catalog when first seen.
+    spellings: HashMap<Box<str>, SpellingState, RandomState>,
+    locals: Vec<RequestSensor>,
+    by_id: HashMap<u32, usize, RandomState>,
+    order: SensorOrder,
+    by: &'a Caller,
+    /// Why further sensors are refused, for the first measurements where that was determined.
+    full: Vec<Reason>,
+    validated: ValidatedBody,
+}
+
+impl<'a> Validator<'a> {
+    pub fn new(
+        database: &'a Arc<Database>,
+        catalog: &'a Catalog,
+        options: &'a IngestOptions,
+        pass: ValidationPass,
+        by: &'a Caller,
+    ) -> Self {
+        let batch = |_| Batch::expecting(pass.body_bytes, options.shards.max(1));
+        let batches = (0..options.shards).map(batch).collect();
+        let validated = ValidatedBody { batches, ..ValidatedBody::default() };
+        // At most as many as the body has lines. Pages of memory that stay unused are never touched.
+        let few = (pass.body_bytes / LINE_BYTES).min(SENSORS_EXPECTED);
+        let (locals, by_id) = (Vec::with_capacity(few), HashMap::with_capacity_and_hasher(few, RandomState::default()));
+        let (spellings, order) = (HashMap::default(), SensorOrder { last: None, patience: SensorOrder::PATIENCE });
+        let (sensors, full) = (None, Vec::new());
+        Self { database, catalog, options, pass, sensors, spellings, locals, by_id, order, by, full, validated }
+    }
+
+    /// Whether the memory budget allows more.
+    pub fn has_room(&self) -> bool {
+        self.validated.memory <= self.pass.budget
+    }
+
+    /// The result.
+    pub fn close(self) -> ValidatedBody {
+        self.validated
+    }
+
+    /// Counts a rejection and keeps it for the answer if there is room.
+    pub fn reject(&mut self, rejection: Rejection) {
+        let rejected = &mut self.validated.rejected;
+        rejected.count += 1;
+        rejected.lines += usize::from(!rejection.reason.keeps_the_rest());
+        *rejected.reasons.entry(rejection.reason.label()).or_default() += 1;
+        if rejected.told.len() < REJECTIONS_TOLD {
+            rejected.told.push(rejection);
+        }
+    }
+
+    /// Validates a point.
+    pub fn point(&mut self, point: &Point<'_, '_>) {
+        let met = match self.known(point.spelling()) {
+            Some(local) => SpellingState::Known(local),
+            None => match self.meet_spelling(point) {
+                Ok(met) => met,
+                Err(rejection) => return self.reject(rejection),
+            },
+        };
+        match met {
+            SpellingState::Known(local) => self.admit(local, point),
+            SpellingState::Refused | SpellingState::Barred => match point.sensor(&self.options.limits) {
+                Ok(sensor) => {
+                    let reason = self.refusal(&sensor);
+                    self.reject(point.refuse_sensor(reason));
+                }
+                Err(rejection) => self.reject(rejection),
+            },
+            SpellingState::Unknown => {}
+        }
+    }
+
+    fn remember(&mut self, spelling: Box<str>, met: SpellingState) {
+        self.validated.memory +=
+            spelling.len() + size_of::<(Box<str>, SpellingState)>() * 2 + size_of::<RequestSensor>();
+        self.spellings.insert(spelling, met);
+    }
+
+    /// The sensor of that spelling, if the catalog has it.
+    fn known(&mut self, spelling: &str) -> Option<usize> {
+        /// Memory of a sensor: here, in a batch, and in the map by id.
+        const PLACES: usize =
+            size_of::<RequestSensor>() + size_of::<Arc<KnownSensor>>() + 2 * size_of::<(u32, usize)>();
+        let Self { database, sensors, locals, by_id, validated, by, order, .. } = self;
+        if let Some(last) = order.last.filter(|last| locals[*last].is(spelling)) {
+            return Some(last);
+        }
+        let known = order.find(sensors.get_or_insert_with(|| database.sensors()), locals, spelling)?;
+        let local = *by_id.entry(known.id).or_insert_with(|| {
+            validated.memory += PLACES;
+            let barred = barred(by, &known.sensor).or_else(|| one_too_many(by, &known.sensor, validated)).map(Box::new);
+            let fields = known.fields();
+            locals.push(RequestSensor { known: known.clone(), claimed: fields.firm, fields, in_batch: None, barred });
+            locals.len() - 1
+        });
+        order.last = Some(local);
+        Some(local)
+    }
+
+    fn meet_spelling(&mut self, point: &Point<'_, '_>) -> Result<SpellingState, Rejection> {
+        let spelling = point.spelling();
+        if let Some(met) = self.spellings.get(spelling) {
+            return Ok(*met);
+        }
+        let met = self.meet(&*point.sensor(&self.options.limits)?);
+        if let SpellingState::Known(local) = met {
+            // Release the read guard: `add_spelling` writes to the same map.
+            self.sensors = None;
+            self.catalog.add_spelling(self.database, spelling, &self.locals[local].known);
+        }
+        self.remember(spelling.into(), met);
+        Ok(met)
+    }
+
+    fn meet(&mut self, sensor: &Sensor) -> SpellingState {
+        match self.known(&sensor.key) {
+            Some(local) => SpellingState::Known(local),
+            None if barred(self.by, sensor).is_some() => SpellingState::Barred,
+            None if self.pass.looked_up || self.validated.unknown.len() >= self.catalog.room() => {
+                SpellingState::Refused
+            }
+            None => {
+                self.validated.memory += 4 * sensor.key.len() + size_of::<Sensor>();
+                self.validated.unknown.push(sensor.clone());
+                SpellingState::Unknown
+            }
+        }
+    }
+
+    /// Why a sensor may not become known.
+    fn refusal(&mut self, new: &Sensor) -> Reason {
+        if let Some(reason) = barred(self.by, new) {
+            return reason;
+        }
+        let is_of = |reason: &&Reason| matches!(reason, Reason::TooManySensors { measurement, .. } if **measurement == *new.measurement);
+        if let Some(reason) = self.full.iter().find(is_of) {
+            return reason.clone();
+        }
+        let (now, database) = (Instant::now(), self.database);
+        // Ask the quotas again instead of remembering why the lookup left the sensor out: the answer reports the
+        // present state.
+        let exhausted =
+            database.usage.too_many(database.known()).or_else(|| database.usage.new_sensors_left(now).err());
+        let by = self.by;
+        let senders = || by.usage()?.sensors_left().err().or_else(|| by.usage()?.new_sensors_left(now).err());
+        let exhausted = exhausted.or_else(senders);
+        let bound = match &exhausted {
+            Some(exhausted) if self.catalog.room() > 0 => exhausted.bound(),
+            _ => format!("the limit of {} sensors (limits.sensors)", self.options.sensors),
+        };
+        self.validated.exhausted = exhausted.filter(|_| self.catalog.room() > 0);
+        let sensors = self.sensors.get_or_insert_with(|| database.sensors());
+        // `widest_tag` walks many sensors, so it is done for few measurements per request.
+        let widest_tag = (self.full.len() < FULL_MAX).then(|| widest_tag(sensors, self.by, new)).flatten();
+        let reason = Reason::TooManySensors { measurement: new.measurement.to_string(), widest_tag, bound };
+        if self.full.len() < FULL_MAX {
+            self.full.push(reason.clone());
+        }
+        reason
+    }
+
+    fn admit(&mut self, local: usize, point: &Point<'_, '_>) {
+        if let Some(reason) = &self.locals[local].barred {
+            return self.reject(point.refuse(0, Reason::clone(reason)));
+        }
+        if let Some(time) = point.timestamp {
+            if let Some(reason) = self.options.window.refusal(time, self.pass.received) {
+                return self.reject(point.refuse(0, reason));
+            }
+            if let Some(unit) = seeming_unit(time, self.pass.precision, self.pass.received) {
+                let (count, first) = &mut self.validated.suspects;
+                *count += 1;
+                first.get_or_insert(unit);
+            }
+        }
+        let shard = self.locals[local].known.shard;
+        let start = self.validated.batches[shard].cells();
+        for (hint, (name, value)) in point.fields.iter().enumerate() {
+            let claims = self.pass.publish.then_some(&mut self.validated.claims);
+            match self.locals[local].field(name, value, hint, claims, self.options.sensor_fields) {
+                Ok(field) => {
+                    self.validated.memory += size_of::<(u16, Value)>() + text_bytes(value);
+                    self.validated.batches[shard].push_cell(field, value.clone().into_value());
+                }
+                Err(reason) => self.reject(point.refuse(0, reason)),
+            }
+        }
+        let RequestSensor { known, in_batch, .. } = &mut self.locals[local];
+        let batch = &mut self.validated.batches[shard];
+        if batch.cells() == start {
+            // Every field was rejected with its own reason: nothing is left of the line.
+            self.validated.rejected.lines += 1;
+            return;
+        }
+        let sensor = *in_batch.get_or_insert_with(|| {
+            batch.sensors.push(known.clone());
+            index(batch.sensors.len() - 1)
+        });
+        let time = point.timestamp.unwrap_or_else(|| known.stamp(self.pass.received));
+        self.validated.memory += Batch::ROW_BYTES;
+        batch.push_row(sensor, time, start);
+        self.validated.accepted += 1;
+    }
+}
+
+/// Why a known sensor exceeds the sender's quota of sensors, if it does.
+fn one_too_many(by: &Caller, sensor: &Sensor, validated: &mut ValidatedBody) -> Option<Reason> {
+    let exhausted = by.usage()?.admit_sensor(&sensor.key).err()?;
+    let (measurement, bound) = (sensor.measurement.to_string(), exhausted.bound());
+    validated.exhausted = Some(exhausted);
+    Some(Reason::TooManySensors { measurement, widest_tag: None, bound })
+}
+
+/// The tag of a measurement with the most values, among a sample of its sensors: usually the one that should be a
+/// field.
+fn widest_tag(sensors: &SensorsRead<'_>, by: &Caller, new: &Sensor) -> Option<String> {
+    const LOOKED_AT: usize = 2000;
+    let mut values: HashMap<&str, HashSet<&str>> = HashMap::new();
+    let of_measurement = sensors.values().take(LOOKED_AT).filter(|known| {
+        // Sensors that the sender may not write are not revealed.
+        known.sensor.measurement == new.measurement && barred(by, &known.sensor).is_none()
+    });
+    let tags = of_measurement.flat_map(|known| known.sensor.tags.iter()).chain(new.tags.iter());
+    for (key, value) in tags {
+        values.entry(&**key).or_default().insert(&**value);
+    }
+    let widest = values.into_iter().max_by_key(|(key, values)| (values.len(), std::cmp::Reverse(*key)));
+    widest.map(|(key, _)| key.to_owned())
+}
+
+impl RequestSensor {
+    fn field(
+        &mut self,
+        name: &str,
+        value: &RawValue<'_>,
+        hint: usize,
+        claims: Option<&mut Claims>,
+        max: usize,
+    ) -> Result<u16, Reason> {
+        let sent = value.family();
+        let found = self.fields.find(name, hint);
+        // Another request may withdraw a field that is not firm, so this request claims it too.
+        if found.is_none_or(|index| index >= self.claimed) {
+            let grown = match claims {
+                Some(claims) => claims.claim(&self.known, name, sent, max),
+                None if found.is_some() => Some(self.fields.clone()),
+                None => self.fields.with(name, sent, max).map(Arc::new),
+            };
+            self.fields = grown.ok_or_else(|| Reason::TooManyFields { field: name.to_owned(), limit: max })?;
+            // Usually a request has its new fields in the same order in every line.
+            if self.fields.find(name, self.claimed) == Some(self.claimed) {
+                self.claimed += 1;
+            }
+            self.claimed = self.claimed.max(self.fields.firm);
+        }
+        let index = self.fields.find(name, hint).unwrap_or_default();
+        let stored = self.fields.families[index];
+        if stored != sent {
+            let measurement = self.known.sensor.measurement.to_string();
+            return Err(Reason::FamilyConflict { field: name.to_owned(), measurement, sent, stored });
+        }
+        // `limits.sensor_fields` is at most `u16::MAX`.
+        Ok(u16::try_from(index).unwrap_or(u16::MAX))
+    }
+}
+
+fn text_bytes(value: &RawValue<'_>) -> usize {
+    match value {
+        RawValue::String(text) => text.len(),
+        _ => 0,
+    }
+}

@@ -1,0 +1,241 @@
+//! The sensors that this process knows, by database: what admission needs to validate a line without the store.
+
+mod claims;
+mod database;
+pub mod deletions;
+mod fields;
+pub mod lookup;
+pub mod reads;
+mod sensor;
+mod spellings;
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Instant;
+
+pub use self::claims::Claims;
+pub use self::database::{Database, SensorsRead, WantedSensor};
+pub use self::fields::SensorFields;
+pub use self::sensor::KnownSensor;
+
+use self::sensor::CatalogCounts;
+use self::spellings::Spellings;
+use super::IngestOptions;
+use crate::access::Quota;
+use crate::bucket::{CatalogSensor, CatalogVersion, SensorDocument};
+
+/// Most other spellings (tags in another order) that are remembered for one sensor.
+const SPELLINGS_MAX: u8 = 4;
+
+/// All known databases and sensors.
+#[derive(Debug)]
+pub struct Catalog {
+    databases: RwLock<HashMap<Box<str>, Arc<Database>>>,
+    count: AtomicUsize,
+    /// Ids are never reused, so this is not `count`, which falls when sensors are deleted.
+    next_id: AtomicU32,
+    /// The number of the next database.
+    next_database: AtomicU64,
+    met: Arc<CatalogCounts>,
+    /// Incremented by every deletion that makes stored documents doubtful, in any database.
+    deletions: AtomicU64,
+    /// Deletions in progress, by database: documents there are about to be deleted and do not count.
+    deleting: Mutex<HashMap<String, usize>>,
+    sensors_max: usize,
+    shards: usize,
+    /// The quota of each database.
+    quota: Quota,
+}
+
+/// What the store has of sensors.
+#[derive(Debug, Default)]
+pub struct LookupResult {
+    /// The documents of those sensors that have one.
+    pub documents: Vec<SensorDocument>,
+    /// [`Database::deletions`] before the store was read.
+    pub deletions: u64,
+    /// Whether sensors without a document count as new. `false` while the store is away, since they may have one.
+    pub counts: bool,
+}
+
+impl Catalog {
+    pub fn new(options: &IngestOptions) -> Self {
+        Self {
+            databases: RwLock::default(),
+            count: AtomicUsize::new(0),
+            next_id: AtomicU32::new(0),
+            next_database: AtomicU64::new(0),
+            met: Arc::default(),
+            deletions: AtomicU64::new(0),
+            deleting: Mutex::default(),
+            sensors_max: options.sensors,
+            shards: options.shards,
+            quota: options.database_quota,
+        }
+    }
+
+    /// How many sensors are known.
+    pub fn len(&self) -> usize {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    pub fn database(&self, name: &str) -> Option<Arc<Database>> {
+        self.databases.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
+    }
+
+    /// A database, which becomes known if it is not; `None` when it would be more than `max` together with those that
+    /// the store has.
+    pub fn add_database(&self, name: &str, stored: &[String], max: usize) -> Option<Arc<Database>> {
+        let mut databases = self.databases.write().unwrap_or_else(PoisonError::into_inner);
+        if !databases.contains_key(name) && !stored.iter().any(|known| known == name) {
+            let is_stored = |name: &str| stored.iter().any(|stored| *stored == *name);
+            let may_be_there = |known: &Database| known.is_waiting() || !known.doubted.load(Ordering::Relaxed);
+            let unstored = databases.values().filter(|known| may_be_there(known) && !is_stored(&known.name));
+            if stored.len() + unstored.count() >= max {
+                return None;
+            }
+        }
+        Some(databases.entry(name.into()).or_insert_with(|| self.new_database(name)).clone())
+    }
+
+    /// A database of a WAL record, which becomes known without a limit: it was admitted before.
+    pub fn enlist_database(&self, name: &str) -> Arc<Database> {
+        let mut databases = self.databases.write().unwrap_or_else(PoisonError::into_inner);
+        databases.entry(name.into()).or_insert_with(|| self.new_database(name)).clone()
+    }
+
+    fn new_database(&self, name: &str) -> Arc<Database> {
+        Database::new((name, self.next_database.fetch_add(1, Ordering::Relaxed)), self.quota)
+    }
+
+    pub fn databases(&self) -> Vec<Arc<Database>> {
+        self.databases.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    }
+
+    pub fn sensors_max(&self) -> usize {
+        self.sensors_max
+    }
+
+    /// How many more sensors may become known.
+    pub fn room(&self) -> usize {
+        self.sensors_max - self.len().min(self.sensors_max)
+    }
+
+    /// A known sensor, by its key or another spelling of it.
+    pub fn sensor(&self, database: &Database, spelling: &str) -> Option<Arc<KnownSensor>> {
+        database.sensors.read().unwrap_or_else(PoisonError::into_inner).get(spelling).cloned()
+    }
+
+    /// The sensors whose key is `wanted` and whose document was not known to be stored when the catalog had the version
+    /// `since`.
+    pub fn unstored(&self, database: &Database, since: u64, wanted: impl Fn(&str) -> bool) -> Vec<Arc<KnownSensor>> {
+        let sensors = database.sensors.read().unwrap_or_else(PoisonError::into_inner);
+        // A sensor is also in the map under its other spellings, which are skipped.
+        let is_key = |spelling: &str, known: &KnownSensor| *spelling == *known.sensor.key && wanted(spelling);
+        let is_new = |known: &KnownSensor| !known.fields().stored || known.adopted.load(Ordering::Relaxed) > since;
+        let unstored = sensors.iter().filter(|(spelling, known)| is_key(spelling, known) && is_new(known));
+        unstored.map(|(_, known)| known.clone()).collect()
+    }
+
+    /// Remembers another spelling of a sensor's key, if there is room for it.
+    pub fn add_spelling(&self, database: &Database, spelling: &str, sensor: &Arc<KnownSensor>) {
+        let below = |n: u8| (n < SPELLINGS_MAX).then_some(n + 1);
+        if sensor.spellings.fetch_update(Ordering::Relaxed, Ordering::Relaxed, below).is_ok() {
+            let mut sensors = database.sensors.write().unwrap_or_else(PoisonError::into_inner);
+            if !sensor.is_superseded() {
+                sensors.add_spelling(spelling, sensor);
+            }
+        }
+    }
+
+    /// Makes sensors known, with their documents as far as found: at most `max` in all, and new ones as far as quotas
+    /// allow.
+    pub fn add_sensors(&self, database: &Database, unknown: Vec<WantedSensor>, found: LookupResult, max: usize) {
+        let LookupResult { documents, deletions, counts } = found;
+        let mut stored: HashMap<Box<str>, SensorDocument> =
+            documents.into_iter().map(|document| (document.sensor.key.clone(), document)).collect();
+        let mut sensors = database.sensors.write().unwrap_or_else(PoisonError::into_inner);
+        // Increment `additions` before checking for a deletion: `begin_deletion` does both in the other order, so that one
+        // of the two notices the other.
+        database.additions.fetch_add(1, Ordering::SeqCst);
+        if database.deletions() != deletions || self.is_deleting(&database.name) {
+            stored.clear();
+        }
+        let now = Instant::now();
+        for WantedSensor { sensor, payer } in unknown {
+            match sensors.get_even_deleted(&sensor.key).cloned() {
+                Some(known) if !known.is_superseded() => continue,
+                Some(deleted) => self.take_out(database, &mut sensors, &deleted),
+                None => {}
+            }
+            let document = stored.remove(&sensor.key);
+            let is_new = document.is_none();
+            if is_new && !database.admits(&sensor, &payer, counts, now) {
+                continue;
+            }
+            let below = |n: usize| (n < max).then_some(n + 1);
+            // Sensors of a database that was dropped meanwhile do not count: the request looks them up again in the
+            // current one.
+            let counts_here = !database.is_superseded();
+            if counts_here && self.count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, below).is_err() {
+                if is_new && counts {
+                    database.give_back_new(&payer);
+                }
+                return;
+            }
+            let below = |n: u32| n.checked_add(1);
+            let Ok(id) = self.next_id.fetch_update(Ordering::Relaxed, Ordering::Relaxed, below) else { return };
+            let key = sensor.key.clone();
+            sensors.add(key, |place| {
+                let known = KnownSensor::new(sensor, (id, place, id as usize % self.shards), self.met.clone());
+                if let Some(document) = document {
+                    known.adopt(&document);
+                }
+                known
+            });
+            database.known.fetch_add(usize::from(counts_here), Ordering::Relaxed);
+            self.met.version.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Removes a deleted sensor unless it has been removed already.
+    fn take_out(&self, database: &Database, sensors: &mut Spellings, deleted: &KnownSensor) {
+        // `forget_deleted` subtracts the sensors of a dropped database all at once.
+        if sensors.remove(deleted) && !database.is_superseded() {
+            self.count.fetch_sub(1, Ordering::Relaxed);
+            database.known.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Notes that lists of sensors and fields made before may lack something that the WAL has.
+    pub fn note_news(&self) {
+        self.met.note_news();
+    }
+
+    /// Two counters that grow: with what becomes known, and with deletions.
+    pub fn version(&self) -> CatalogVersion {
+        CatalogVersion {
+            met: self.met.version.load(Ordering::Relaxed),
+            deletions: self.deletions.load(Ordering::Relaxed),
+        }
+    }
+
+    /// The sensors that have unflushed readings, and those whose documents were found in the store after the catalog
+    /// had the version `since`.
+    pub fn met(&self, database: &Database, since: u64) -> Vec<CatalogSensor> {
+        let sensors = database.sensors.read().unwrap_or_else(PoisonError::into_inner);
+        let is_met = |known: &KnownSensor| {
+            known.waiting.load(Ordering::Relaxed) || known.adopted.load(Ordering::Relaxed) > since
+        };
+        let keys = sensors.iter().filter(|(spelling, known)| **spelling == *known.sensor.key && is_met(known));
+        keys.map(|(_, known)| known.met()).collect()
+    }
+
+    /// A sensor, if it has unflushed readings or its document is known to be stored.
+    pub fn catalog_sensor(&self, database: &Database, key: &str) -> Option<CatalogSensor> {
+        let known = self.sensor(database, key)?;
+        let is_waiting = known.waiting.load(Ordering::Relaxed);
+        Some(known.met()).filter(|met| is_waiting || met.is_stored)
+    }
+}

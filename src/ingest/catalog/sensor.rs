@@ -1,0 +1,247 @@
+//! A sensor as this process knows it: its id, its fields, and what the store has of it.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard};
+
+use super::fields::{FieldSets, SensorFields};
+use crate::bucket::{CatalogSensor, SensorDocument};
+use crate::reading::{Family, Sensor};
+
+/// State that all sensors of the catalog share.
+#[derive(Debug, Default)]
+pub struct CatalogCounts {
+    /// Incremented whenever a sensor or field becomes known.
+    pub(super) version: AtomicU64,
+    pub(super) shapes: FieldSets,
+    pub(super) claimed: ClaimCounts,
+}
+
+impl CatalogCounts {
+    /// Notes that lists of sensors and fields made before may lack something.
+    pub(super) fn note_news(&self) {
+        self.version.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// By sensor id: how many requests claim each field behind the firm ones, in the order of the fields.
+#[derive(Debug, Default)]
+pub struct ClaimCounts(Mutex<HashMap<u32, Vec<usize>>>);
+
+impl ClaimCounts {
+    pub(super) fn lock(&self) -> MutexGuard<'_, HashMap<u32, Vec<usize>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Drops the counts of fields that became firm: those from index `before` up to `firm`.
+    pub fn settle(&self, sensor: u32, before: usize, firm: usize) {
+        let mut claimed = self.lock();
+        if let Some(counts) = claimed.get_mut(&sensor) {
+            counts.drain(..firm.saturating_sub(before).min(counts.len()));
+            if counts.is_empty() {
+                claimed.remove(&sensor);
+            }
+        }
+    }
+}
+
+/// A sensor, and what this process knows of its stored document.
+#[derive(Debug)]
+pub struct KnownSensor {
+    /// Unique within this process.
+    pub id: u32,
+    pub sensor: Arc<Sensor>,
+    /// The shard that owns its buckets.
+    pub shard: usize,
+    /// Its index in [`Spellings`](super::spellings::Spellings), and that of the sensor that last followed it in a
+    /// request.
+    pub(super) place: u32,
+    pub(super) behind: AtomicU32,
+    pub(super) fields: RwLock<Arc<SensorFields>>,
+    /// The rev of its document that this process wrote last; 0 if it wrote none.
+    pub written_rev: AtomicU64,
+    /// Whether it has unflushed readings.
+    pub(super) waiting: AtomicBool,
+    /// The catalog's version when its document was last found to be stored; 0 if it is not known to be.
+    pub(super) adopted: AtomicU64,
+    /// The sensor was deleted: holders of this `Arc` must get the current one from the catalog.
+    pub(super) superseded: AtomicBool,
+    /// The timestamp last given to an undated reading.
+    pub(super) stamped: AtomicI64,
+    pub(super) spellings: AtomicU8,
+    /// Shared with the catalog.
+    pub(super) met: Arc<CatalogCounts>,
+}
+
+impl KnownSensor {
+    pub(super) fn new(sensor: Sensor, (id, place, shard): (u32, u32, usize), met: Arc<CatalogCounts>) -> Self {
+        Self {
+            id,
+            sensor: Arc::new(sensor),
+            shard,
+            place,
+            behind: AtomicU32::new(u32::MAX),
+            fields: RwLock::default(),
+            written_rev: AtomicU64::new(0),
+            waiting: AtomicBool::new(false),
+            adopted: AtomicU64::new(0),
+            superseded: AtomicBool::new(false),
+            stamped: AtomicI64::new(i64::MIN),
+            spellings: AtomicU8::new(0),
+            met,
+        }
+    }
+
+    pub(super) fn met(&self) -> CatalogSensor {
+        let fields = self.fields();
+        let firm = fields.firm().map(|(name, family)| (name.clone(), *family)).collect();
+        CatalogSensor { sensor: self.sensor.clone(), fields: firm, is_stored: fields.stored }
+    }
+
+    /// Remembers that `other` followed this sensor in a request.
+    pub fn is_before(&self, other: &Self) {
+        // Load before store: requests of several clients may do this at once, and the value rarely changes.
+        if self.behind.load(Ordering::Relaxed) != other.place {
+            self.behind.store(other.place, Ordering::Relaxed);
+        }
+    }
+
+    pub fn fields(&self) -> Arc<SensorFields> {
+        self.fields.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(super) fn write_fields(&self) -> RwLockWriteGuard<'_, Arc<SensorFields>> {
+        self.fields.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a field from a WAL record, unless it is there, and makes it firm; `None` when there are `max` others.
+    pub fn add_field(&self, name: &str, family: Family, max: usize) -> Option<Arc<SensorFields>> {
+        let mut fields = self.write_fields();
+        let mut grown = fields.with(name, family, max)?;
+        let firm = grown.find(name, usize::MAX).map_or(0, |at| at + 1).max(fields.firm);
+        self.met.claimed.settle(self.id, fields.firm, firm);
+        grown.firm = firm;
+        *fields = self.met.shapes.shared(grown);
+        self.met.note_news();
+        Some(fields.clone())
+    }
+
+    /// Merges the fields of the stored document into these; the document's families win.
+    pub fn adopt(&self, document: &SensorDocument) {
+        let mut fields = self.write_fields();
+        let mut grown = SensorFields::clone(&fields);
+        let mut firm = grown.firm;
+        for (name, family) in &document.fields {
+            match grown.find(name, usize::MAX) {
+                Some(index) => {
+                    grown.families[index] = *family;
+                    firm = firm.max(index + 1);
+                }
+                None => {
+                    grown.names.push(name.clone());
+                    grown.families.push(*family);
+                    firm = grown.names.len();
+                }
+            }
+        }
+        self.met.claimed.settle(self.id, fields.firm, firm);
+        grown.firm = firm;
+        grown.stored = true;
+        self.adopted.store(self.met.version.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
+        let in_document = |name: &Arc<str>| document.fields.iter().any(|(n, _)| n == name);
+        grown.saved = grown.names.iter().take_while(|name| in_document(name)).count();
+        *fields = self.met.shapes.shared(grown);
+    }
+
+    /// Notes that its document may no longer be stored.
+    pub fn unsave(&self) {
+        let mut fields = self.write_fields();
+        *fields = self.met.shapes.shared(SensorFields { stored: false, saved: 0, ..SensorFields::clone(&fields) });
+        self.written_rev.store(0, Ordering::Relaxed);
+        self.adopted.store(0, Ordering::Relaxed);
+    }
+
+    /// Notes unflushed readings: lists made before may lack the sensor, unless the store lists it.
+    pub(super) fn note_waits(&self) {
+        if self.adopted.load(Ordering::Relaxed) == 0 {
+            self.met.note_news();
+        }
+    }
+
+    /// Whether it was deleted after the caller got it from the catalog.
+    pub fn is_superseded(&self) -> bool {
+        self.superseded.load(Ordering::Acquire)
+    }
+
+    /// A timestamp for an undated reading: `received`, or 1 ns after the last one given if that is not earlier. If the
+    /// clock was set back by a second or more, `received` is used.
+    pub fn stamp(&self, received: i64) -> i64 {
+        let next = |last: i64| match last.saturating_sub(received) {
+            0..1_000_000_000 => last + 1,
+            _ => received,
+        };
+        let last = self.stamped.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |last| Some(next(last)));
+        last.map_or(received, next)
+    }
+}
+
+impl KnownSensor {
+    /// The fields with this one, which gets one more claim unless it is firm or in `own`; `None` when there are `max`
+    /// others.
+    pub(super) fn claim_field(
+        &self,
+        name: &str,
+        family: Family,
+        max: usize,
+        own: &HashSet<(u32, usize)>,
+    ) -> Option<Arc<SensorFields>> {
+        let mut fields = self.write_fields();
+        let mut claimed = self.met.claimed.lock();
+        match fields.find(name, usize::MAX) {
+            Some(at) if at < fields.firm || own.contains(&(self.id, at)) => {}
+            Some(at) => {
+                if let Some(count) = claimed.get_mut(&self.id).and_then(|counts| counts.get_mut(at - fields.firm)) {
+                    *count += 1;
+                }
+            }
+            None => {
+                *fields = self.met.shapes.shared(fields.with(name, family, max)?);
+                claimed.entry(self.id).or_default().push(1);
+            }
+        }
+        Some(fields.clone())
+    }
+
+    /// Makes the field firm, and all fields before it, because their indexes must not change.
+    pub(super) fn settle_field(&self, at: usize) {
+        let mut fields = self.write_fields();
+        if at >= fields.firm && at < fields.names.len() {
+            self.met.claimed.settle(self.id, fields.firm, at + 1);
+            *fields = self.met.shapes.shared(SensorFields { firm: at + 1, ..SensorFields::clone(&fields) });
+            self.met.note_news();
+        }
+    }
+
+    /// Withdraws a claim on the field. Fields at the end that no request claims any more are removed.
+    pub(super) fn release_field(&self, at: usize) {
+        let mut fields = self.write_fields();
+        let mut claimed = self.met.claimed.lock();
+        let Some(place) = at.checked_sub(fields.firm) else { return };
+        let Some(counts) = claimed.get_mut(&self.id) else { return };
+        if let Some(count) = counts.get_mut(place) {
+            *count = count.saturating_sub(1);
+        }
+        let left = counts.iter().rposition(|count| *count > 0).map_or(0, |last| last + 1);
+        let length = fields.firm + left;
+        counts.truncate(left);
+        if counts.is_empty() {
+            claimed.remove(&self.id);
+        }
+        if length < fields.names.len() {
+            let mut fewer = SensorFields::clone(&fields);
+            fewer.names.truncate(length);
+            fewer.families.truncate(length);
+            *fields = self.met.shapes.shared(fewer);
+        }
+    }
+}

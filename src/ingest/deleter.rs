@@ -1,0 +1,610 @@
+//! Carries out deletions in the store: those of one database one after the other, in WAL order, for as long as it
+//! takes.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::task::JoinSet;
+
+use super::catalog::Catalog;
+use super::catalog::reads::{read_buckets_each, read_sensors_each};
+use super::deletion::{ALL_HOURS, ALWAYS, Scope};
+use super::dispatch::Dispatch;
+use super::flush::documents::{newest, whole};
+use super::flush::task::FlushContext;
+use super::membership::registry_view::Understanding;
+use super::shard::pending::DroppedData;
+use super::shard::pending::PendingDeletion;
+use crate::bucket::deletions::RememberedDeletion;
+use crate::bucket::registry::MemberRegistry;
+use crate::bucket::store::{BucketId, Extent, PageWrite, Projection, SensorFilter, Written};
+use crate::bucket::{Bucket, Reading, SensorDocument, StorageError};
+use crate::faults;
+use crate::reading::{Hour, Sensor, Stamp};
+
+/// Sensors per batch of a deletion.
+const SENSORS: usize = 500;
+/// Most buckets rewritten at a time: all of them are in memory.
+const BUCKETS: usize = 32;
+/// First and longest wait before a retry.
+const RETRY: Range<Duration> = Duration::from_millis(100)..Duration::from_secs(2);
+/// After this many refusals by the store a deletion is given up.
+const REFUSALS_MAX: usize = 10;
+/// How long a deletion may fail for reasons that are not known to pass before it is given up: far longer than the
+/// minute after which MongoDB ends an abandoned transaction.
+const FAILING_MAX: Duration = Duration::from_secs(300);
+/// How often a batch is read and written again because other writers were faster.
+const CONFLICTS_MAX: usize = 30;
+
+#[derive(Debug)]
+pub struct Deleter {
+    pub context: Arc<FlushContext>,
+    /// Resumes the database's flushes when a deletion is done.
+    pub dispatch: Arc<Dispatch>,
+    pub catalog: Arc<Catalog>,
+    /// Turns a deletion's statement into a test of sensors.
+    pub understand: Understanding,
+    /// This opening of the WAL.
+    pub opening: u64,
+    /// How many recent readings a sensor's document holds.
+    pub recent: usize,
+    /// Locks by database: a deletion and the sweep after an earlier one exclude each other.
+    pub turns: DatabaseTurns,
+}
+
+/// One lock per database name.
+#[derive(Debug, Default)]
+pub struct DatabaseTurns(Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>);
+
+impl DatabaseTurns {
+    fn of(&self, database: &str) -> Arc<tokio::sync::Mutex<()>> {
+        let mut turns = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        turns.retain(|_, turn| Arc::strong_count(turn) > 1);
+        turns.entry(database.to_owned()).or_default().clone()
+    }
+}
+
+impl Deleter {
+    /// Runs until it is aborted.
+    pub async fn run(self: Arc<Self>, mut inbox: UnboundedReceiver<Arc<PendingDeletion>>) {
+        let mut waiting: HashMap<String, VecDeque<Arc<PendingDeletion>>> = HashMap::new();
+        let mut under_way: JoinSet<String> = JoinSet::new();
+        loop {
+            let database = tokio::select! {
+                pending = inbox.recv() => {
+                    let Some(pending) = pending else { return };
+                    let database = pending.deletion.database.clone();
+                    let of_database = waiting.entry(database.clone()).or_default();
+                    of_database.push_back(pending);
+                    if of_database.len() > 1 {
+                        continue;
+                    }
+                    database
+                }
+                Some(done) = under_way.join_next() => {
+                    let database = match done {
+                        Ok(database) => database,
+                        Err(ended) if ended.is_panic() => std::panic::resume_unwind(ended.into_panic()),
+                        Err(_) => return,
+                    };
+                    waiting.get_mut(&database).and_then(VecDeque::pop_front);
+                    database
+                }
+            };
+            match waiting.get(&database).and_then(VecDeque::front) {
+                Some(next) => drop(under_way.spawn(self.clone().see_to(next.clone()))),
+                None => drop(waiting.remove(&database)),
+            }
+        }
+    }
+
+    /// Carries out one deletion, once all shards have done their part; returns its database.
+    async fn see_to(self: Arc<Self>, pending: Arc<PendingDeletion>) -> String {
+        self.forget_deleted(&pending).await;
+        let shards = u32::try_from(self.dispatch.shards()).unwrap_or(u32::MAX);
+        let database = pending.deletion.database.clone();
+        let Ok(_all) = pending.arrived.acquire_many(shards).await else { return database };
+        self.free_taken(&pending).await;
+        faults::point("before_deletion");
+        self.carry_out(&pending).await;
+        self.catalog.end_deletion(&database);
+        faults::point("after_deletion");
+        self.dispatch.resume(&database);
+        database
+    }
+
+    /// Removes the deleted sensors from the catalog.
+    async fn forget_deleted(&self, pending: &Arc<PendingDeletion>) {
+        let (catalog, pending) = (self.catalog.clone(), pending.clone());
+        beside(move || {
+            faults::point("forgetting_deleted");
+            drop(catalog.forget_deleted(&pending.deletion, &pending.targets));
+        })
+        .await;
+    }
+
+    /// Frees what shards had in memory of a dropped database.
+    async fn free_taken(&self, pending: &PendingDeletion) {
+        let (positions, taken) = (self.dispatch.positions.clone(), pending.taken());
+        if taken.is_empty() {
+            return;
+        }
+        beside(move || {
+            positions.deleted(taken.iter().map(DroppedData::readings).sum::<usize>() as u64);
+            drop(taken);
+        })
+        .await;
+    }
+
+    /// Retries for as long as the store is away. Gives up a deletion that an available store refuses again and again,
+    /// since everything behind it waits; its pending ack then reports the error.
+    async fn carry_out(&self, pending: &PendingDeletion) {
+        let mut patience = Patience::new(Instant::now());
+        let database = &pending.deletion.database;
+        // A sweep could see pages that are about to go, and restore their sensor's document.
+        let turn = self.turns.of(database);
+        let _turn = turn.lock().await;
+        while let Err(error) = self.attempt(pending).await {
+            self.context.metrics.store_error(error.class());
+            self.context.presence.missed(database, &error, Instant::now());
+            let Some(wait) = patience.wait_after(&error, Instant::now()) else {
+                tracing::error!(%database, %error, "deletion given up; readings not deleted so far stay");
+                pending.pending_ack.refuse(&error);
+                self.give_up(pending).await;
+                self.catalog.doubt(database, None);
+                break;
+            };
+            tracing::warn!(%database, %error, "deletion failed; it stays in the WAL and is retried");
+            tokio::time::sleep(wait).await;
+        }
+    }
+
+    async fn attempt(&self, pending: &PendingDeletion) -> Result<(), StorageError> {
+        let attempted = self.delete(pending).await;
+        // Whatever the outcome: a part of it may be deleted.
+        self.context.changes.note_everything();
+        attempted
+    }
+
+    async fn delete(&self, pending: &PendingDeletion) -> Result<(), StorageError> {
+        if !self.context.registry_view.is_known() {
+            return Err(StorageError::Unavailable { detail: "the registry was not read yet".to_owned() });
+        }
+        // Carried out before a restart, with everything logged before it. Records logged later may be stored too: a
+        // second run could remove them, and they are not merged again.
+        if self.context.registry_view.is_stored(pending.sequence()) {
+            return Ok(());
+        }
+        let deletion = pending.remembered();
+        if let Some(deletion) = &deletion {
+            if self.context.registry_view.is_done(deletion) {
+                return Ok(());
+            }
+            self.change(|registry| registry.remember(deletion.clone())).await?;
+        }
+        self.remove(pending).await?;
+        if let Some(deletion) = deletion {
+            self.change(|registry| registry.remember(RememberedDeletion { done: true, ..deletion.clone() })).await?;
+        }
+        Ok(())
+    }
+
+    /// Removes the deleted readings from the store.
+    async fn remove(&self, pending: &PendingDeletion) -> Result<(), StorageError> {
+        let (database, before) = (&*pending.deletion.database, pending.sequence());
+        match &pending.deletion.scope {
+            // No other instance writes to the store, and this one flushes nothing of the database meanwhile.
+            Scope::Database if !self.context.registry_view.view().restamps => {
+                self.context.store.drop_database(database).await?
+            }
+            Scope::Database => {
+                let gone = DeletedCells { database, range: ALWAYS, before };
+                self.delete_all(&gone, |_| true).await?;
+                self.context.store.unlist_database(database).await?;
+            }
+            Scope::Readings { sensors, range, .. } => {
+                // The database exists even if all of its readings were deleted before any was stored.
+                if !self.context.registry_view.is_dropped(database, before) {
+                    self.context.store.create_database(database).await?;
+                }
+                self.delete_of(&DeletedCells { database, range: range.clone(), before }, sensors).await?;
+                return Ok(());
+            }
+        }
+        self.catalog.doubt(database, None);
+        Ok(())
+    }
+
+    /// Removes a deletion that was given up from the registry.
+    async fn give_up(&self, pending: &PendingDeletion) {
+        let Some(deletion) = pending.remembered() else { return };
+        if let Err(error) = self.change(|registry| registry.give_up(&deletion)).await {
+            tracing::warn!(database = %deletion.database, %error, "deletion given up, but not removed from the registry: its readings stay hidden");
+        }
+    }
+
+    /// Changes the deletions in the registry, and this process's view of them.
+    async fn change(&self, change: impl Fn(&mut MemberRegistry)) -> Result<(), StorageError> {
+        for _ in 0..CONFLICTS_MAX {
+            let read = Instant::now();
+            let before = self.context.store.read_registry().await?;
+            let mut registry = before.clone();
+            change(&mut registry);
+            if registry != before {
+                match self.context.store.write_registry(&registry).await {
+                    Written::Yes => registry.rev += 1,
+                    Written::Conflict => continue,
+                    Written::Failed(error) => return Err(error),
+                }
+            }
+            self.context.registry_view.adopt(&registry, self.opening, read);
+            return Ok(());
+        }
+        Err(StorageError::Contended { detail: "the registry".to_owned() })
+    }
+
+    /// Removes once more what a deletion covers, after every WAL has passed it.
+    ///
+    /// # Errors
+    /// If some of it may be left.
+    pub async fn sweep(&self, deletion: &RememberedDeletion) -> Result<(), StorageError> {
+        let turn = self.turns.of(&deletion.database);
+        let Ok(_turn) = turn.try_lock() else {
+            return Err(StorageError::Contended { detail: format!("a deletion in {}", deletion.database) });
+        };
+        let gone = DeletedCells { database: &deletion.database, range: deletion.range.clone(), before: deletion.stamp };
+        let Some(statement) = &deletion.statement else { return self.delete_all(&gone, |_| true).await };
+        // A process that cannot parse the statement has never hidden any reading by it either.
+        let Some(test) = self.understand.of(statement) else { return Ok(()) };
+        self.delete_all(&gone, |sensor| test(sensor)).await
+    }
+
+    /// Deletes readings of all sensors that pass a test and have a document.
+    async fn delete_all(&self, gone: &DeletedCells<'_>, test: impl Fn(&Sensor) -> bool) -> Result<(), StorageError> {
+        let mut after = None;
+        loop {
+            let filter = SensorFilter { after, outliers: false, limit: SENSORS };
+            let documents = self.context.store.list_sensors(gone.database, &filter).await?;
+            let Some(last) = documents.last().map(|document| document.sensor.key.to_string()) else { return Ok(()) };
+            let sensors: Vec<Sensor> =
+                documents.iter().filter(|document| test(&document.sensor)).map(|d| Sensor::clone(&d.sensor)).collect();
+            self.delete_of(gone, &sensors).await?;
+            after = Some(last);
+        }
+    }
+
+    async fn delete_of(&self, gone: &DeletedCells<'_>, sensors: &[Sensor]) -> Result<(), StorageError> {
+        for chunk in sensors.chunks(SENSORS) {
+            self.delete_readings(gone, chunk).await?;
+            faults::point("during_deletion");
+            let dropped = self.settle_documents(gone, chunk).await?;
+            self.catalog.doubt(gone.database, Some(&dropped));
+        }
+        Ok(())
+    }
+
+    async fn delete_readings(&self, gone: &DeletedCells<'_>, sensors: &[Sensor]) -> Result<(), StorageError> {
+        let store = &*self.context.store;
+        let keys: Vec<&str> = sensors.iter().map(|sensor| &*sensor.key).collect();
+        let (whole, cut) = parts(&gone.range);
+        if !whole.is_empty() {
+            store.remove_buckets(gone.database, &keys, whole.clone(), gone.before).await?;
+        }
+        // Buckets that are left in whole hours have newer cells or several pages.
+        let mut left: Vec<(Arc<Sensor>, Hour)> = Vec::new();
+        let shared: Vec<Arc<Sensor>> = sensors.iter().cloned().map(Arc::new).collect();
+        if !whole.is_empty() {
+            let scanned =
+                self.context.raw.scan_sensors(gone.database, &keys, whole, &Projection::places(), usize::MAX).await?;
+            for (sensor, pages) in shared.iter().zip(scanned.unwrap_or_default()) {
+                let old = pages.into_iter().filter(|page| page.oldest < gone.before);
+                left.extend(old.map(|page| (sensor.clone(), page.hour)));
+            }
+        }
+        left.extend(cut.iter().flat_map(|hour| shared.iter().map(|sensor| (sensor.clone(), *hour))));
+        left.dedup();
+        for chunk in left.chunks(BUCKETS) {
+            let ids = chunk.iter().map(|(sensor, hour)| BucketId { sensor: sensor.clone(), hour: *hour }).collect();
+            self.cut(gone, ids).await?;
+        }
+        Ok(())
+    }
+
+    /// Removes the range from buckets of which something may stay.
+    async fn cut(&self, gone: &DeletedCells<'_>, mut ids: Vec<BucketId>) -> Result<(), StorageError> {
+        for _ in 0..CONFLICTS_MAX {
+            let read = read_buckets_each(&*self.context.store, gone.database, &ids).await;
+            let mut buckets = Vec::with_capacity(ids.len());
+            for (id, pages) in ids.into_iter().zip(read) {
+                let mut bucket = Bucket::from_stored(pages?);
+                bucket.delete(&gone.range, gone.before);
+                buckets.push((id, bucket));
+            }
+            ids = self.write(gone.database, buckets).await?;
+            if ids.is_empty() {
+                return Ok(());
+            }
+        }
+        Err(StorageError::Contended { detail: ids[0].sensor.key.to_string() })
+    }
+
+    /// Writes buckets until they have nothing left to write; returns those that other writers changed meanwhile.
+    async fn write(&self, database: &str, mut buckets: Vec<(BucketId, Bucket)>) -> Result<Vec<BucketId>, StorageError> {
+        let mut changed: Vec<BucketId> = Vec::new();
+        loop {
+            let of_bucket = |(number, (id, bucket)): (usize, &'_ (BucketId, Bucket))| {
+                bucket.next_writes().into_iter().map(move |group| (number, id.clone(), group)).collect::<Vec<_>>()
+            };
+            let groups: Vec<(usize, BucketId, Vec<usize>)> = buckets.iter().enumerate().flat_map(of_bucket).collect();
+            if groups.is_empty() {
+                return Ok(changed);
+            }
+            let writes: Vec<PageWrite<'_>> = groups
+                .iter()
+                .map(|(number, id, group)| PageWrite { id, bucket: &buckets[*number].1, group: group.clone() })
+                .collect();
+            let outcomes = self.context.store.write_pages(database, &writes).await;
+            drop(writes);
+            let mut conflicts = BTreeSet::new();
+            for ((number, _, group), outcome) in groups.into_iter().zip(outcomes) {
+                match outcome {
+                    Written::Yes => buckets[number].1.mark_written(&group),
+                    Written::Conflict => drop(conflicts.insert(number)),
+                    Written::Failed(error) => return Err(error),
+                }
+            }
+            changed.extend(conflicts.into_iter().rev().map(|number| buckets.swap_remove(number).0));
+        }
+    }
+
+    /// Removes the documents of sensors that have no readings left, and updates the others. Returns the keys of the
+    /// removed ones.
+    async fn settle_documents<'s>(
+        &self,
+        deletion: &DeletedCells<'_>,
+        sensors: &'s [Sensor],
+    ) -> Result<Vec<&'s str>, StorageError> {
+        let (store, database) = (&*self.context.store, deletion.database);
+        // If all times are deleted, most sensors have nothing left: one scan finds those.
+        let is_empty = match is_all(&deletion.range) {
+            true => self.empty_ones(database, sensors.iter()).await?,
+            false => vec![false; sensors.len()],
+        };
+        let mut gone: Vec<(&Sensor, Option<SensorDocument>)> = Vec::new();
+        let mut left: Vec<(&Sensor, bool)> = sensors.iter().zip(is_empty).collect();
+        for _ in 0..CONFLICTS_MAX {
+            // Documents before pages: another writer that stores readings in between will write a later rev of the
+            // document.
+            let keys: Vec<&str> = left.iter().map(|(sensor, _)| &*sensor.key).collect();
+            let mut read = read_sensors_each(store, database, &keys).await?;
+            faults::halt_at("settling").await;
+            let mut documents = Vec::new();
+            for (sensor, is_empty) in &left {
+                let rest = if *is_empty { None } else { self.rest(database, sensor).await? };
+                match (rest, read.remove(&sensor.key)) {
+                    (None, document) => gone.push((sensor, document.and_then(Result::ok))),
+                    (Some(rest), Some(document)) => {
+                        let mut document = document?;
+                        rest.describe(&mut document);
+                        documents.push(document);
+                    }
+                    // Without a document there is nothing to update; the next write makes one.
+                    (Some(_), None) => {}
+                }
+            }
+            let mut changed = BTreeSet::new();
+            for (document, written) in documents.iter().zip(store.write_sensors(database, &documents).await) {
+                match written {
+                    Written::Yes => {}
+                    Written::Conflict => drop(changed.insert(&*document.sensor.key)),
+                    Written::Failed(error) => return Err(error),
+                }
+            }
+            left.retain(|(sensor, _)| changed.contains(&*sensor.key));
+            if left.is_empty() {
+                let keys: Vec<&str> = gone.iter().map(|(sensor, _)| &*sensor.key).collect();
+                store.remove_sensors(database, &keys).await?;
+                self.restore_documents(database, gone).await?;
+                return Ok(keys);
+            }
+        }
+        Err(StorageError::Contended { detail: left[0].0.key.to_string() })
+    }
+
+    /// Restores removed documents of sensors that have a page in the store, hidden by a deletion or not: another writer
+    /// stored it meanwhile, while the document still existed. Sweeps go by documents and would all miss a page without
+    /// one.
+    async fn restore_documents(
+        &self,
+        database: &str,
+        removed: Vec<(&Sensor, Option<SensorDocument>)>,
+    ) -> Result<(), StorageError> {
+        let is_empty = self.empty_ones(database, removed.iter().map(|(sensor, _)| *sensor)).await?;
+        let mut documents = Vec::new();
+        for ((sensor, document), is_empty) in removed.into_iter().zip(is_empty) {
+            let Some(mut document) = document.filter(|_| !is_empty) else { continue };
+            document.rev = 0;
+            if let Some(rest) = self.rest(database, sensor).await? {
+                rest.describe(&mut document);
+            }
+            documents.push(document);
+        }
+        // In a conflict another writer has restored it.
+        let failed = |written| if let Written::Failed(error) = written { Some(error) } else { None };
+        let written = self.context.store.write_sensors(database, &documents).await;
+        written.into_iter().find_map(failed).map_or(Ok(()), Err)
+    }
+
+    /// Which of these sensors have no page at all, not even a hidden one.
+    async fn empty_ones(
+        &self,
+        database: &str,
+        sensors: impl Iterator<Item = &Sensor>,
+    ) -> Result<Vec<bool>, StorageError> {
+        let keys: Vec<&str> = sensors.map(|sensor| &*sensor.key).collect();
+        let scanned =
+            self.context.raw.scan_sensors(database, &keys, ALL_HOURS, &Projection::places(), usize::MAX).await?;
+        Ok(scanned.unwrap_or_default().iter().map(Vec::is_empty).collect())
+    }
+
+    /// What the store still has of a sensor.
+    async fn rest(&self, database: &str, sensor: &Sensor) -> Result<Option<RemainingPages>, StorageError> {
+        let store = &*self.context.store;
+        let mut recent: BTreeMap<i64, Reading> = BTreeMap::new();
+        let mut hours = ALL_HOURS;
+        while recent.len() < self.recent.max(1) && !hours.is_empty() {
+            let latest = store.scan_back(database, &sensor.key, hours, &Projection::ALL, Extent::pages(1)).await?;
+            let sets = latest.pages.iter().filter_map(|page| page.readings.as_ref());
+            let readings = sets.flat_map(|set| (0..set.len()).rev().take(self.recent.max(1)).map(|i| set.reading(i)));
+            recent.extend(readings.map(|reading| (reading.time, reading)));
+            hours = latest.rest;
+        }
+        let Some(last) = recent.last_key_value().map(|(time, _)| *time) else { return Ok(None) };
+        let first = store.scan(database, &sensor.key, ALL_HOURS, &Projection::ALL, Extent::pages(1)).await?;
+        let times = first.pages.iter().filter_map(|page| page.readings.as_ref()?.times().first().copied());
+        let first = times.min().unwrap_or(last);
+        Ok(Some(RemainingPages { first, last, recent: newest(recent, self.recent) }))
+    }
+}
+
+/// Runs blocking or long work on a blocking thread. A deletion runs one such task at a time, which leaves the other
+/// processors to acks.
+async fn beside(work: impl FnOnce() + Send + 'static) {
+    if let Err(ended) = tokio::task::spawn_blocking(work).await
+        && ended.is_panic()
+    {
+        std::panic::resume_unwind(ended.into_panic());
+    }
+}
+
+/// What is deleted: a database's cells in a range of times that are older than a stamp.
+struct DeletedCells<'a> {
+    database: &'a str,
+    range: Range<i64>,
+    before: Stamp,
+}
+
+fn is_all(range: &Range<i64>) -> bool {
+    range.start <= ALWAYS.start && range.end == ALWAYS.end
+}
+
+/// How long a deletion is retried.
+struct Patience {
+    wait: Duration,
+    refusals: usize,
+    /// The start, or the last failure that passes by itself.
+    failing_since: Instant,
+}
+
+impl Patience {
+    fn new(now: Instant) -> Self {
+        Self { wait: RETRY.start, refusals: 0, failing_since: now }
+    }
+
+    /// The wait before the next try; `None` to give up. A store that is away, slow or full may recover, and other
+    /// writers end: these are retried for as long as it takes.
+    fn wait_after(&mut self, error: &StorageError, now: Instant) -> Option<Duration> {
+        let given_up = match error {
+            StorageError::Unavailable { .. }
+            | StorageError::Unknown { .. }
+            | StorageError::Contended { .. }
+            | StorageError::Busy { .. } => {
+                self.failing_since = now;
+                false
+            }
+            StorageError::Failing { .. } | StorageError::Database { .. } => {
+                now.saturating_duration_since(self.failing_since) >= FAILING_MAX
+            }
+            StorageError::Refused { .. } | StorageError::Denied { .. } | StorageError::Unreadable { .. } => {
+                self.refusals += 1;
+                self.refusals >= REFUSALS_MAX
+            }
+        };
+        let wait = self.wait;
+        self.wait = (wait * 2).min(RETRY.end);
+        (!given_up).then_some(wait)
+    }
+}
+
+struct RemainingPages {
+    first: i64,
+    last: i64,
+    recent: Vec<Reading>,
+}
+
+impl RemainingPages {
+    fn describe(&self, document: &mut SensorDocument) {
+        document.first_seen = Some(whole(self.first));
+        document.last_seen = Some(whole(self.last));
+        document.recent.clone_from(&self.recent);
+    }
+}
+
+/// The hours that lie wholly in a range of times, and those that lie there in part.
+fn parts(range: &Range<i64>) -> (Range<Hour>, Vec<Hour>) {
+    if range.is_empty() {
+        return (Hour(0)..Hour(0), Vec::new());
+    }
+    // The first and last hours extend beyond the possible times.
+    let first = Hour::of(range.start);
+    let last = Hour::of(range.end - 1);
+    let starts = range.start <= ALWAYS.start || first.start_ns() == range.start;
+    let ends = range.end == ALWAYS.end || last.end_ns() == range.end;
+    let whole = if starts { first } else { first.next() }..if ends { last.next() } else { last };
+    let mut cut: Vec<Hour> = [(first, starts), (last, ends)].into_iter().filter(|part| !part.1).map(|p| p.0).collect();
+    cut.dedup();
+    (if whole.start < whole.end { whole } else { Hour(0)..Hour(0) }, cut)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: conflicts with other writers' transactions, one of them left open by a killed instance, counted as
+    /// refusals. After ten of them, 11 s, the deletion was given up, while MongoDB keeps such a transaction for a
+    /// minute.
+    #[test]
+    fn a_deletion_outwaits_other_writers_and_gives_up_what_is_refused() {
+        let (start, detail) = (Instant::now(), String::new);
+        let tries = |error: StorageError| {
+            let (mut patience, mut waited) = (Patience::new(start), Duration::ZERO);
+            for tries in 1..500 {
+                match patience.wait_after(&error, start + waited) {
+                    Some(wait) => waited += wait,
+                    None => return Some((tries, waited)),
+                }
+            }
+            None
+        };
+        assert_eq!(tries(StorageError::Busy { detail: detail() }), None);
+        assert_eq!(tries(StorageError::Contended { detail: detail() }), None);
+        assert_eq!(tries(StorageError::Unavailable { detail: detail() }), None);
+        let (_, waited) = tries(StorageError::Failing { detail: detail() }).expect("gives up");
+        assert!((FAILING_MAX..FAILING_MAX + RETRY.end).contains(&waited), "{waited:?}");
+        let refused = tries(StorageError::Refused { detail: detail() }).map(|(tries, _)| tries);
+        assert_eq!(refused, Some(REFUSALS_MAX));
+    }
+
+    #[test]
+    fn hours_are_whole_or_cut() {
+        let ns = |hour: i64, more: i64| Hour(hour).start_ns() + more;
+        let none = Hour(0)..Hour(0);
+        for (range, whole, cut) in [
+            (ns(5, 0)..ns(7, 0), Hour(5)..Hour(7), vec![]),
+            (ns(5, 1)..ns(7, 0), Hour(6)..Hour(7), vec![5]),
+            (ns(5, 0)..ns(7, 1), Hour(5)..Hour(7), vec![7]),
+            (ns(5, 1)..ns(7, -1), none.clone(), vec![5, 6]),
+            (ns(5, 1)..ns(5, 2), none.clone(), vec![5]),
+            (ns(5, 0)..ns(5, 1), none.clone(), vec![5]),
+            (ns(-1, 0)..ns(0, 0), Hour(-1)..Hour(0), vec![]),
+            (ns(5, 7)..ns(5, 7), none, vec![]),
+        ] {
+            assert_eq!(parts(&range), (whole, cut.into_iter().map(Hour).collect()), "{range:?}");
+        }
+        let (whole, cut) = parts(&ALWAYS);
+        assert_eq!((whole, cut), (Hour::of(ALWAYS.start)..Hour::of(ALWAYS.end - 1).next(), Vec::new()));
+    }
+}

@@ -1,0 +1,76 @@
+//! Deletions: WAL records, applied at their place among the readings. A deletion removes what was logged before it and
+//! leaves what is logged after it; a replay of both has the same result.
+//!
+//! A deletion's stamp is that of its record: cells with a smaller stamp are deleted, whichever instance stores them and
+//! however late. So that all instances know this, the registry remembers the deletion before anything is removed, and
+//! until no older reading can arrive any more.
+//!
+//! A deletion blocks its database. Every shard that takes the deletion from its inbox starts no further flush task for
+//! that database, waits for those under way, and drops the readings in its memtable that are deleted. When all shards
+//! have done so, the `Deleter` removes the readings from the store, and the shards continue. Other databases are not
+//! affected.
+
+use std::ops::Range;
+
+use crate::reading::time::{TIMESTAMP_MAX, TIMESTAMP_MIN};
+use crate::reading::{Hour, Sensor};
+
+/// All times that a reading can have, in nanoseconds.
+pub const ALWAYS: Range<i64> = TIMESTAMP_MIN..TIMESTAMP_MAX + 1;
+
+/// The hours of [`ALWAYS`].
+pub const ALL_HOURS: Range<Hour> = Hour::of(TIMESTAMP_MIN)..Hour(Hour::of(TIMESTAMP_MAX).0 + 1);
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Deletion {
+    /// When the request was received, in nanoseconds since the epoch.
+    pub received: i64,
+    pub database: String,
+    pub scope: Scope,
+}
+
+/// What is deleted of a database.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Scope {
+    /// The database with everything in it.
+    Database,
+    /// The readings of these sensors in a range of times. A sensor without any remaining reading is deleted too.
+    Readings {
+        sensors: Vec<Sensor>,
+        /// In nanoseconds since the epoch, half open.
+        range: Range<i64>,
+        /// The client's statement, from which other instances determine the sensors. A deletion that takes several
+        /// records has it in the last one.
+        statement: Option<String>,
+    },
+}
+
+impl Deletion {
+    /// The times that are deleted, in nanoseconds since the epoch, half open.
+    pub fn range(&self) -> Range<i64> {
+        match &self.scope {
+            Scope::Database => ALWAYS,
+            Scope::Readings { range, .. } => range.clone(),
+        }
+    }
+
+    /// Bytes of its statement, which the registry's document holds.
+    pub fn statement_bytes(&self) -> usize {
+        match &self.scope {
+            Scope::Database => 0,
+            Scope::Readings { statement, .. } => statement.as_ref().map_or(0, String::len),
+        }
+    }
+
+    /// Whether it covers all times, so that its sensors are deleted with their readings.
+    pub fn is_of_all_times(&self) -> bool {
+        let range = self.range();
+        range.start <= ALWAYS.start && range.end == ALWAYS.end
+    }
+
+    /// The hours that the deletion touches.
+    pub fn hours(&self) -> Range<Hour> {
+        let range = self.range();
+        if range.is_empty() { Hour(0)..Hour(0) } else { Hour::of(range.start)..Hour::of(range.end - 1).next() }
+    }
+}

@@ -1,0 +1,306 @@
+//! Which sensor documents lag behind the pages, and which of them to write now. Only decides: does not access the store
+//! and never waits.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::documents::{BATCH, DocumentsOutcome, Outdated};
+use super::task::BucketFlush;
+use crate::bucket::StorageError;
+use crate::bucket::cache::BucketCache;
+use crate::bucket::packed::Packed;
+use crate::ingest::catalog::{Database, KnownSensor};
+use crate::ingest::positions::{PendingAck, WalPin};
+use crate::reading::Hour;
+use crate::telemetry::Metrics;
+
+/// How long a database waits after its documents could not be written.
+const PUT_OFF: Duration = Duration::from_secs(2);
+/// First and longest wait before a document that failed for its own reasons is tried again.
+const RETRY: Range<Duration> = Duration::from_secs(1)..Duration::from_secs(300);
+
+/// What has happened to a sensor since its document was last written.
+#[derive(Debug)]
+struct SensorChange {
+    known: Arc<KnownSensor>,
+    /// Times of the earliest and latest reading stored since.
+    seen: Option<(i64, i64)>,
+    /// The latest hours written to, at most as many as the document holds readings: each hour has at least one reading,
+    /// so earlier hours cannot matter.
+    hours: BTreeSet<Hour>,
+    /// The latest hour that took more than one page, and its number of pages.
+    outlier: Option<(Hour, u32)>,
+    /// Keeps the first record of these changes in the WAL until the document is written.
+    _pin: Option<Arc<WalPin>>,
+    /// After a failure of the document's own: the wait after its next failure.
+    retry: Option<Duration>,
+}
+
+impl SensorChange {
+    /// Adds later changes.
+    fn add(&mut self, (first, last): (i64, i64), hours: impl IntoIterator<Item = Hour>, most: usize) {
+        self.seen = Some(self.seen.map_or((first, last), |(f, l)| (f.min(first), l.max(last))));
+        self.hours.extend(hours);
+        while self.hours.len() > most.max(1) {
+            self.hours.pop_first();
+        }
+    }
+
+    fn spill(&mut self, (hour, pages): (Hour, u32)) {
+        if self.outlier.is_none_or(|(latest, _)| latest <= hour) {
+            self.outlier = Some((hour, pages));
+        }
+    }
+}
+
+/// The sensors of one database whose documents lag behind.
+#[derive(Debug, Default)]
+pub struct DatabaseDocuments {
+    changes: HashMap<u32, SensorChange>,
+    /// Sensors whose documents are being written, with their changes when that began.
+    under_way: HashMap<u32, SensorChange>,
+    /// Documents that could not be read or written for reasons of their own: when each is tried again, and the wait
+    /// after its next failure. They pin no WAL records, since their pages are stored.
+    failing: HashMap<u32, (SensorChange, Instant, Duration)>,
+    /// Sensors whose documents are written next, in reverse order of their keys, since the end is taken first:
+    /// documents written together are neighbours in the store. Sensors that change meanwhile are left to the next
+    /// round.
+    round: Vec<u32>,
+    /// Sensors whose bucket has just outgrown its page: lists must show them as outliers at once.
+    urgent: BTreeSet<u32>,
+    /// Stored readings that count as flushed once the `urgent` documents are written; below, once those under way are.
+    completed: Vec<Arc<Packed>>,
+    landed_under_way: Vec<Arc<Packed>>,
+    /// After a failure: its documents are not tried before this.
+    put_off: Option<Instant>,
+}
+
+/// The sensors of one shard whose documents lag behind.
+#[derive(Debug)]
+pub struct SensorDocumentWriter {
+    /// By database number.
+    databases: BTreeMap<u64, (Arc<Database>, DatabaseDocuments)>,
+    recent: usize,
+}
+
+impl SensorDocumentWriter {
+    /// `recent` is how many of the latest readings a document holds.
+    pub fn new(recent: usize) -> Self {
+        Self { databases: BTreeMap::new(), recent }
+    }
+
+    fn of(&mut self, database: &Database) -> Option<&mut DatabaseDocuments> {
+        self.databases.get_mut(&database.number).map(|(_, of)| of)
+    }
+
+    /// Notes that a bucket's readings are in the store. `pending_ack` is that of the first of them.
+    pub fn note(&mut self, database: &Arc<Database>, run: &BucketFlush, pending_ack: Option<&Arc<PendingAck>>) {
+        let pages = run.bucket.pages();
+        let times = pages.iter().filter_map(|p| Some((*p.readings.times().first()?, *p.readings.times().last()?)));
+        let Some(seen) = times.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1))) else { return };
+        let new = || SensorChange {
+            known: run.known.clone(),
+            seen: None,
+            hours: BTreeSet::new(),
+            outlier: None,
+            _pin: pending_ack.map(|pending_ack| pending_ack.pin()),
+            retry: None,
+        };
+        let (_, of) =
+            self.databases.entry(database.number).or_insert_with(|| (database.clone(), DatabaseDocuments::default()));
+        let (change, is_failing) = match of.failing.get_mut(&run.known.id) {
+            Some((change, ..)) => (change, true),
+            None => (of.changes.entry(run.known.id).or_insert_with(new), false),
+        };
+        change.add(seen, [run.id.hour], self.recent);
+        if run.changed() && pages.len() > 1 {
+            change.spill((run.id.hour, u32::try_from(pages.len()).unwrap_or(u32::MAX)));
+            if run.pages_before < 2 && !is_failing {
+                of.urgent.insert(run.known.id);
+            }
+        }
+    }
+
+    /// Forgets the changes of sensors that a deletion covers: the deleter updates their documents.
+    pub fn forget(&mut self, database: &Database, sensors: &HashSet<u32>) {
+        let Some(of) = self.of(database) else { return };
+        for id in sensors {
+            of.changes.remove(id);
+            of.failing.remove(id);
+            of.urgent.remove(id);
+        }
+    }
+
+    /// Forgets a whole database, and returns its changes so that they can be freed where nobody waits for that.
+    pub fn remove(&mut self, database: &Database) -> Option<DatabaseDocuments> {
+        self.databases.remove(&database.number).map(|(_, of)| of)
+    }
+
+    /// How many documents lag behind, without those that failed for their own reasons.
+    pub fn len(&self) -> usize {
+        self.databases.values().map(|(_, of)| of.changes.len() + of.under_way.len()).sum()
+    }
+
+    /// What is stored of a sensor and missing in its document, as far as is known here.
+    pub fn outdated(&self, database: &Database, known: &Arc<KnownSensor>, cache: &BucketCache) -> Option<Outdated> {
+        let (_, of) = self.databases.get(&database.number)?;
+        let failing = || of.failing.get(&known.id).map(|(change, ..)| change);
+        let later = of.changes.get(&known.id).or_else(failing);
+        let both = [of.under_way.get(&known.id), later];
+        let known = both.iter().flatten().next()?.known.clone();
+        let seen = both.iter().flatten().filter_map(|change| change.seen).reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)));
+        let hours: BTreeSet<Hour> = both.iter().flatten().flat_map(|change| &change.hours).copied().collect();
+        let outlier = both.iter().flatten().filter_map(|change| change.outlier).max_by_key(|(hour, _)| *hour);
+        let mut found = 0;
+        let with_tail = |hour: Hour| {
+            let tail =
+                if found < self.recent { cache.tail(database.number, (known.id, hour), self.recent) } else { None };
+            found += tail.as_ref().map_or(0, Vec::len);
+            (hour, tail)
+        };
+        let hours = hours.into_iter().rev().take(self.recent).map(with_tail).collect();
+        Some(Outdated { known, seen, hours, outlier })
+    }
+
+    /// Starts a round in every database that has none: the documents of all sensors that lag behind now.
+    pub fn begin_round(&mut self, now: Instant) {
+        for (_, of) in self.databases.values_mut() {
+            if of.put_off.is_some_and(|until| until <= now) {
+                of.put_off = None;
+            }
+            for (id, (mut change, _, wait)) in of.failing.extract_if(|_, (_, at, _)| *at <= now) {
+                change.retry = Some(wait);
+                of.changes.insert(id, change);
+            }
+            if of.put_off.is_none() && of.round.is_empty() && of.under_way.is_empty() {
+                let mut all: Vec<(&str, u32)> =
+                    of.changes.iter().map(|(id, change)| (&*change.known.sensor.key, *id)).collect();
+                all.sort_unstable();
+                of.round = all.iter().rev().map(|(_, id)| *id).collect();
+            }
+        }
+    }
+
+    /// Next documents of a round, at most [`BATCH`], from a database that may be written to and has none under way.
+    pub fn next(
+        &mut self,
+        cache: &BucketCache,
+        may_be_written: impl Fn(&Database) -> bool,
+    ) -> Option<(Arc<Database>, Vec<Outdated>)> {
+        let is_open = |(database, of): &&mut (Arc<Database>, DatabaseDocuments)| {
+            !of.round.is_empty() && of.under_way.is_empty() && of.put_off.is_none() && may_be_written(database)
+        };
+        let mut next = None;
+        for (database, of) in self.databases.values_mut().filter(is_open) {
+            while !of.round.is_empty() && of.under_way.is_empty() {
+                let later = of.round.len().saturating_sub(BATCH);
+                // Some may have been forgotten since the round began.
+                of.under_way = of.round.drain(later..).filter_map(|id| Some((id, of.changes.remove(&id)?))).collect();
+            }
+            if !of.under_way.is_empty() {
+                next = Some(database.clone());
+                break;
+            }
+        }
+        next.map(|database| self.under_way(database, cache))
+    }
+
+    /// The documents of sensors that have just become outliers, unless others of the database are under way.
+    pub fn next_urgent(&mut self, database: &Database, cache: &BucketCache) -> Option<(Arc<Database>, Vec<Outdated>)> {
+        let (database, of) = self.databases.get_mut(&database.number)?;
+        if of.urgent.is_empty() || !of.under_way.is_empty() {
+            return None;
+        }
+        let urgent = std::mem::take(&mut of.urgent);
+        of.under_way = urgent.into_iter().filter_map(|id| Some((id, of.changes.remove(&id)?))).collect();
+        of.landed_under_way = std::mem::take(&mut of.completed);
+        let database = database.clone();
+        Some(self.under_way(database, cache))
+    }
+
+    fn under_way(&self, database: Arc<Database>, cache: &BucketCache) -> (Arc<Database>, Vec<Outdated>) {
+        let (_, of) = &self.databases[&database.number];
+        let mut outdated: Vec<Outdated> =
+            of.under_way.values().filter_map(|change| self.outdated(&database, &change.known, cache)).collect();
+        outdated.sort_unstable_by(|a, b| a.known.sensor.key.cmp(&b.known.sensor.key));
+        (database, outdated)
+    }
+
+    /// Holds stored readings back until new outliers are listed; returns them if there are none.
+    pub fn await_urgent(&mut self, database: &Database, completed: Vec<Arc<Packed>>) -> Vec<Arc<Packed>> {
+        match self.of(database) {
+            Some(of) if !of.urgent.is_empty() => {
+                of.completed.extend(completed);
+                Vec::new()
+            }
+            _ => completed,
+        }
+    }
+
+    /// Handles the outcome of documents that were under way. Those that failed still lag behind. Returns the readings
+    /// that now count as flushed.
+    pub fn completed(
+        &mut self,
+        database: &Database,
+        outcome: DocumentsOutcome,
+        now: Instant,
+        metrics: &Metrics,
+    ) -> Vec<Arc<Packed>> {
+        let recent = self.recent;
+        let Some(of) = self.of(database) else { return Vec::new() };
+        for id in outcome.done {
+            of.under_way.remove(&id);
+        }
+        for (id, error) in outcome.failed {
+            metrics.store_error(error.class());
+            of.fail(&database.name, (id, &error), (now, recent));
+        }
+        for (id, change) in std::mem::take(&mut of.under_way) {
+            let merged = of.with_later(id, change, recent);
+            of.changes.insert(id, merged);
+        }
+        if let Some(error) = outcome.error {
+            metrics.store_error(error.class());
+            tracing::warn!(database = &*database.name, sensors = of.changes.len(), %error,
+                "sensor documents could not be written; retrying");
+            of.put_off = Some(now + PUT_OFF);
+            of.round.clear();
+        }
+        let mut completed = std::mem::take(&mut of.landed_under_way);
+        if of.urgent.is_empty() {
+            completed.append(&mut of.completed);
+        }
+        completed
+    }
+}
+
+impl DatabaseDocuments {
+    /// Merges later changes of the same sensor into a change.
+    fn with_later(&mut self, id: u32, mut change: SensorChange, recent: usize) -> SensorChange {
+        if let Some(later) = self.changes.remove(&id) {
+            if let Some(seen) = later.seen {
+                change.add(seen, later.hours, recent);
+            }
+            later.outlier.into_iter().for_each(|outlier| change.spill(outlier));
+        }
+        change
+    }
+
+    /// Puts off a document that failed for its own reasons.
+    fn fail(&mut self, database: &str, (id, error): (u32, &StorageError), (now, recent): (Instant, usize)) {
+        let Some(change) = self.under_way.remove(&id) else { return };
+        let mut change = self.with_later(id, change, recent);
+        let wait = change.retry.take().unwrap_or(RETRY.start);
+        if !error.is_transient() {
+            tracing::error!(
+                database, sensor = %change.known.sensor.key, %error, ?wait,
+                "a sensor's document could not be updated; retrying"
+            );
+        }
+        change._pin = None;
+        self.urgent.remove(&id);
+        self.failing.insert(id, (change, now + wait, (2 * wait).min(RETRY.end)));
+    }
+}

@@ -1,0 +1,364 @@
+//! Updates sensor documents: first and last seen, recent readings and the outlier mark, always by compare-and-set. Runs
+//! in whichever task accesses the store, with data that a shard passed along: no shard waits for it.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::outliers::expire;
+use super::sensors::{ATTEMPTS_MAX, add_fields, new_document};
+use super::task::FlushContext;
+use crate::bucket::readings::reading_bytes;
+use crate::bucket::store::{BucketId, Extent, Outlier, Projection, Written};
+use crate::bucket::{Bucket, Reading, Readings, SensorDocument, StorageError, Store, UnflushedHour};
+use crate::clock::now_ns;
+use crate::faults;
+use crate::ingest::IngestOptions;
+use crate::ingest::catalog::reads::{read_buckets_each, read_sensors_each};
+use crate::ingest::catalog::{Database, KnownSensor};
+use crate::ingest::deletion::ALL_HOURS;
+use crate::reading::Hour;
+use crate::reading::time::MILLI_NS;
+
+/// Documents per write.
+pub const BATCH: usize = 500;
+/// Buckets per read of latest readings. They may be large.
+const COLD_LOT: usize = 32;
+/// Most bytes of a document's recent readings, far below the most that a document may have.
+const RECENT_BYTES: usize = 1024 * 1024;
+
+/// What documents contain.
+#[derive(Debug, Clone, Copy)]
+pub struct Documents {
+    /// How many of the latest readings a document holds.
+    pub recent: usize,
+    /// How long an outlier's mark stays, in nanoseconds.
+    pub outlier_ttl_ns: i64,
+}
+
+/// What a sensor's document lacks, as far as its shard knows.
+#[derive(Debug)]
+pub struct Outdated {
+    pub known: Arc<KnownSensor>,
+    /// Times of the earliest and latest reading stored since the document was written.
+    pub seen: Option<(i64, i64)>,
+    /// The latest hours written to, the last one first, with the latest readings of cached buckets.
+    pub hours: Vec<(Hour, Option<Vec<Reading>>)>,
+    /// The latest hour that took more than one page, and its number of pages.
+    pub outlier: Option<(Hour, u32)>,
+}
+
+/// What a shard knows of a sensor that its document lacks.
+#[derive(Debug)]
+pub struct Latest {
+    /// What is stored.
+    pub outdated: Option<Outdated>,
+    /// What is not stored yet, hour by hour.
+    pub unflushed: Vec<UnflushedHour>,
+}
+
+/// A document, and what it lacks.
+pub type Document<'a> = (Option<&'a Outdated>, SensorDocument);
+
+/// The outcome of writing documents.
+#[derive(Debug, Default)]
+pub struct DocumentsOutcome {
+    /// Ids of the sensors whose documents are up to date.
+    pub done: Vec<u32>,
+    /// Ids of the sensors whose documents failed for reasons of their own.
+    pub failed: Vec<(u32, StorageError)>,
+    /// Why the others were not written, if any were not.
+    pub error: Option<StorageError>,
+}
+
+impl Documents {
+    pub fn new(options: &IngestOptions) -> Self {
+        Self { recent: options.recent, outlier_ttl_ns: options.outlier_ttl_ns() }
+    }
+
+    /// Adds to documents what was stored since they were written. Reads buckets that are not cached, and those of
+    /// sensors whose document another instance wrote last, since it may have changed what is cached here.
+    ///
+    /// # Errors
+    /// If the store is away when a bucket must be read.
+    pub async fn refresh(
+        self,
+        store: &dyn Store,
+        database: &str,
+        documents: &mut [Document<'_>],
+    ) -> Result<(), StorageError> {
+        let mut tails: Vec<BTreeMap<i64, Reading>> = vec![BTreeMap::new(); documents.len()];
+        // The newest hours first, then the next ones for documents that need more: most need one hour, which is cached.
+        for nth in 0..self.recent {
+            let mut cold: Vec<(usize, BucketId)> = Vec::new();
+            for (at, ((outdated, document), tail)) in documents.iter().zip(&mut tails).enumerate() {
+                let Some(outdated) = outdated.filter(|_| tail.len() < self.recent) else { continue };
+                let Some((hour, cache)) = outdated.hours.get(nth) else { continue };
+                let known = &outdated.known;
+                let is_foreign = store.is_shared() && document.rev != known.written_rev.load(Ordering::Relaxed);
+                match cache.as_ref().filter(|_| !is_foreign) {
+                    Some(cache) => tail.extend(cache.iter().map(|reading| (reading.time, reading.clone()))),
+                    None => cold.push((at, BucketId { sensor: known.sensor.clone(), hour: *hour })),
+                }
+            }
+            for chunk in cold.chunks(COLD_LOT) {
+                let ids: Vec<BucketId> = chunk.iter().map(|(_, id)| id.clone()).collect();
+                for ((at, _), pages) in chunk.iter().zip(read_buckets_each(store, database, &ids).await) {
+                    // A page that cannot be read adds nothing to the document.
+                    let pages = match pages {
+                        Err(error) if error.is_away() => return Err(error),
+                        pages => pages.unwrap_or_default(),
+                    };
+                    let tail = Bucket::from_stored(pages).tail(self.recent);
+                    tails[*at].extend(tail.into_iter().map(|reading| (reading.time, reading)));
+                }
+            }
+        }
+        let now = now_ns();
+        for ((outdated, document), tail) in documents.iter_mut().zip(tails) {
+            expire(document, now, self.outlier_ttl_ns);
+            if let Some(outdated) = outdated {
+                self.bring_up_to_date(document, outdated, tail, now);
+            }
+        }
+        Ok(())
+    }
+
+    fn bring_up_to_date(
+        self,
+        document: &mut SensorDocument,
+        outdated: &Outdated,
+        tail: BTreeMap<i64, Reading>,
+        now: i64,
+    ) {
+        add_fields(document, &outdated.known);
+        if let Some((first, last)) = outdated.seen.map(|(first, last)| (whole(first), whole(last))) {
+            document.first_seen = Some(document.first_seen.map_or(first, |seen| seen.min(first)));
+            document.last_seen = Some(document.last_seen.map_or(last, |seen| seen.max(last)));
+        }
+        let mut recent: BTreeMap<i64, Reading> = document.recent.drain(..).map(|r| (r.time, r)).collect();
+        recent.extend(tail);
+        document.recent = newest(recent, self.recent);
+        if let Some((hour, pages)) = outdated.outlier {
+            let before = document.outlier.filter(|outlier| outlier.last_hour > hour);
+            document.outlier = Some(Outlier {
+                since: document.outlier.map_or(now, |outlier| outlier.since),
+                seen: now,
+                last_hour: before.map_or(hour, |outlier| outlier.last_hour),
+                pages: before.map_or(pages, |outlier| outlier.pages),
+            });
+        }
+    }
+
+    /// Adds unflushed readings to a document. Each must be whole: merged with what the store has at its time.
+    pub fn lay_over(self, document: &mut SensorDocument, known: &KnownSensor, unflushed: Vec<Reading>) {
+        add_fields(document, known);
+        for time in unflushed.iter().map(|reading| whole(reading.time)) {
+            document.first_seen = Some(document.first_seen.map_or(time, |seen| seen.min(time)));
+            document.last_seen = Some(document.last_seen.map_or(time, |seen| seen.max(time)));
+        }
+        let mut recent: BTreeMap<i64, Reading> = document.recent.drain(..).map(|r| (r.time, r)).collect();
+        recent.extend(unflushed.into_iter().map(|reading| (reading.time, reading)));
+        document.recent = newest(recent, self.recent);
+    }
+
+    /// Adds to documents, as read from the store, what a shard knows of their sensors beyond them.
+    ///
+    /// # Errors
+    /// If something must be read for that and the store does not answer.
+    pub async fn lay_latest(
+        self,
+        store: &dyn Store,
+        database: &Database,
+        sensors: &[Arc<KnownSensor>],
+        (mut documents, latest): (Vec<SensorDocument>, Vec<Latest>),
+    ) -> Result<Vec<SensorDocument>, StorageError> {
+        read_anew(store, &database.name, sensors, &mut documents).await?;
+        let outdated = latest.iter().map(|latest| latest.outdated.as_ref());
+        let mut refreshed: Vec<Document<'_>> = outdated.zip(documents).collect();
+        self.refresh(store, &database.name, &mut refreshed).await?;
+        let mut documents: Vec<SensorDocument> = refreshed.into_iter().map(|(_, document)| document).collect();
+        for ((known, document), latest) in sensors.iter().zip(&mut documents).zip(latest) {
+            let mut readings: Vec<Reading> = Vec::new();
+            for hour in &latest.unflushed {
+                let set = with_stored(store, &database.name, document, hour).await?;
+                readings.extend((0..set.len()).map(|i| set.reading(i)));
+            }
+            if !readings.is_empty() {
+                self.lay_over(document, known, readings);
+            }
+        }
+        Ok(documents)
+    }
+
+    /// Updates and writes the documents of some sensors of a database.
+    pub async fn write(self, context: &FlushContext, database: &Database, outdated: &[Outdated]) -> DocumentsOutcome {
+        faults::point("before_sensors");
+        faults::halt_at("writing_documents").await;
+        let mut outcome = DocumentsOutcome::default();
+        for chunk in outdated.chunks(BATCH) {
+            let before = outcome.done.len();
+            let written = self.write_chunk(context, &database.name, chunk, &mut outcome).await;
+            context.metrics.sensor_writes.increment((outcome.done.len() - before) as u64);
+            if let Err(error) = written {
+                outcome.error = Some(error);
+                break;
+            }
+        }
+        outcome
+    }
+
+    async fn write_chunk(
+        self,
+        context: &FlushContext,
+        database: &str,
+        chunk: &[Outdated],
+        outcome: &mut DocumentsOutcome,
+    ) -> Result<(), StorageError> {
+        let mut open: Vec<&Outdated> = chunk.iter().collect();
+        for _ in 0..ATTEMPTS_MAX {
+            open = self.try_to_write(context, database, open, outcome).await?;
+            if open.is_empty() {
+                return Ok(());
+            }
+        }
+        Err(StorageError::Contended { detail: open[0].known.sensor.key.to_string() })
+    }
+
+    /// Reads, updates and writes documents; returns those that others changed meanwhile.
+    async fn try_to_write<'a>(
+        self,
+        context: &FlushContext,
+        database: &str,
+        open: Vec<&'a Outdated>,
+        outcome: &mut DocumentsOutcome,
+    ) -> Result<Vec<&'a Outdated>, StorageError> {
+        let mut documents = read(context, database, open, outcome).await?;
+        let before: Vec<SensorDocument> = documents.iter().map(|(_, document)| document.clone()).collect();
+        self.refresh(&*context.store, database, &mut documents).await?;
+        let (mut changed, mut writers) = (Vec::new(), Vec::new());
+        for ((outdated, now), before) in documents.into_iter().zip(before) {
+            let Some(outdated) = outdated else { continue };
+            if now == before {
+                outcome.done.push(outdated.known.id);
+            } else {
+                writers.push(outdated);
+                changed.push(now);
+            }
+        }
+        let written = context.store.write_sensors(database, &changed).await;
+        let (mut again, mut away) = (Vec::new(), None);
+        for ((outdated, document), written) in writers.into_iter().zip(&changed).zip(written) {
+            match written {
+                Written::Yes => {
+                    outdated.known.written_rev.store(document.rev + 1, Ordering::Relaxed);
+                    outcome.done.push(outdated.known.id);
+                }
+                Written::Conflict => again.push(outdated),
+                Written::Failed(error) if error.is_away() => away = Some(error),
+                Written::Failed(error) => outcome.failed.push((outdated.known.id, error)),
+            }
+        }
+        away.map_or(Ok(again), Err)
+    }
+}
+
+/// Reads the documents of sensors, and creates missing ones.
+async fn read<'a>(
+    context: &FlushContext,
+    database: &str,
+    open: Vec<&'a Outdated>,
+    outcome: &mut DocumentsOutcome,
+) -> Result<Vec<Document<'a>>, StorageError> {
+    let keys: Vec<&str> = open.iter().map(|outdated| &*outdated.known.sensor.key).collect();
+    let mut stored: HashMap<_, _> = read_sensors_each(&*context.store, database, &keys).await?;
+    let mut documents = Vec::with_capacity(open.len());
+    for outdated in open {
+        let known = &outdated.known;
+        match stored.remove(&known.sensor.key) {
+            // Another instance deleted the document and the readings, unless some were stored since. A hidden page
+            // needs a document too: the sweep after the deletion finds pages by their sensors' documents.
+            None => match context
+                .raw
+                .scan_back(database, &known.sensor.key, ALL_HOURS, &Projection::ALL, Extent::pages(1))
+                .await
+            {
+                Ok(scanned) if scanned.pages.is_empty() => {
+                    known.unsave();
+                    outcome.done.push(known.id);
+                }
+                Err(error) if error.is_away() => return Err(error),
+                // A page that cannot be read exists all the same.
+                Ok(_) | Err(_) => documents.push((Some(outdated), new_document(known))),
+            },
+            Some(Ok(document)) => documents.push((Some(outdated), document)),
+            Some(Err(error)) => outcome.failed.push((known.id, error)),
+        }
+    }
+    Ok(documents)
+}
+
+/// Reads documents again that this process has written since they were read.
+async fn read_anew(
+    store: &dyn Store,
+    database: &str,
+    known: &[Arc<KnownSensor>],
+    documents: &mut [SensorDocument],
+) -> Result<(), StorageError> {
+    let (mut keys, mut stale) = (Vec::new(), Vec::new());
+    for (known, document) in known.iter().zip(documents) {
+        if document.rev < known.written_rev.load(Ordering::Relaxed) {
+            keys.push(&*known.sensor.key);
+            stale.push(document);
+        }
+    }
+    if keys.is_empty() {
+        return Ok(());
+    }
+    let mut read = read_sensors_each(store, database, &keys).await?;
+    for document in stale {
+        if let Some(anew) = read.remove(&document.sensor.key) {
+            *document = anew?;
+        }
+    }
+    Ok(())
+}
+
+/// Unflushed readings, merged with the stored ones if the document has readings of the same times: only the pages know
+/// which value is later.
+async fn with_stored(
+    store: &dyn Store,
+    database: &str,
+    document: &SensorDocument,
+    hour: &UnflushedHour,
+) -> Result<Readings, StorageError> {
+    let unflushed = hour.readings();
+    if !document.recent.iter().any(|reading| unflushed.find(reading.time).is_some()) {
+        return Ok(unflushed);
+    }
+    let id = BucketId { sensor: document.sensor.clone(), hour: hour.hour };
+    let mut stored = Readings::default();
+    for page in store.read_buckets(database, &[id]).await?.into_iter().flatten() {
+        stored.merge_set(&page.readings);
+    }
+    stored.merge_set(&unflushed);
+    Ok(stored)
+}
+
+/// The newest readings that a document has room for, in time order and at most `recent` of them.
+pub fn newest(readings: BTreeMap<i64, Reading>, recent: usize) -> Vec<Reading> {
+    let mut bytes = 0;
+    let bytes_of = |r: &Reading| reading_bytes(r.time, r.fields.iter().map(|(name, value)| (&**name, value)));
+    let fits = |reading: &Reading| {
+        bytes += bytes_of(reading);
+        bytes <= RECENT_BYTES
+    };
+    let mut newest: Vec<Reading> = readings.into_values().rev().take(recent).take_while(fits).collect();
+    newest.reverse();
+    newest
+}
+
+/// Rounded down to whole milliseconds, as documents have them.
+pub fn whole(time: i64) -> i64 {
+    time.div_euclid(MILLI_NS).saturating_mul(MILLI_NS)
+}

@@ -1,0 +1,11 @@
+//! Flushes: a flush task writes due buckets of one database and the documents of their sensors to the store, and
+//! reports what failed and why.
+
+pub mod blocked;
+pub mod dead_letters;
+pub mod document_writer;
+pub mod documents;
+pub mod failing;
+pub mod outliers;
+pub mod sensors;
+pub mod task;

@@ -1,0 +1,386 @@
+//! A flush task: writes due buckets of one database to the store. It merges, writes, reads back and merges again until
+//! each bucket is stored, dead-lettered, or left for a later flush. A bucket is in at most one flush, so no page ever
+//! has two unresolved writes.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::blocked::BlockedBuckets;
+use super::dead_letters::DeadLetters;
+use super::failing::FailingDatabases;
+use super::sensors::store_before_pages;
+use crate::bucket::cache::CacheKey;
+use crate::bucket::packed::Unpacked;
+use crate::bucket::page::StoredPage;
+use crate::bucket::store::{BucketId, PageWrite, Written};
+use crate::bucket::{Applied, Bucket, Caps, HourVersions, MergeOptions, Row, StorageError, Store};
+use crate::faults;
+use crate::ingest::catalog::lookup::StorePresence;
+use crate::ingest::catalog::reads::read_buckets_each;
+use crate::ingest::catalog::{Database, KnownSensor};
+use crate::ingest::membership::registry_view::{Fate, FateOfReadings, RegistryView};
+use crate::ingest::memtable::Load;
+use crate::telemetry::Metrics;
+
+/// Most buckets read back at a time: they may be large, and all of them are in memory.
+const STALE_LOT: usize = 32;
+/// How often one bucket is merged again because other writers were faster, before it is left for a later flush.
+const CONFLICTS_MAX: u32 = 30;
+/// In how many of these conflicts the store may still show what the write expected: the other write is not durable yet,
+/// and another read at once would show the same.
+const UNSEEN_MAX: u32 = 3;
+/// How often one bucket is merged again because a write's outcome is unknown. This bridges an election of a new
+/// primary; a store that stays away is not waited for.
+const UNKNOWN_MAX: u32 = 2;
+
+/// What all flushes of a process share.
+#[derive(Debug)]
+pub struct FlushContext {
+    /// The store, without what is deleted.
+    pub store: Arc<dyn Store>,
+    /// The same store, with what is deleted and not removed yet.
+    pub raw: Arc<dyn Store>,
+    pub metrics: Metrics,
+    /// When a page is full.
+    pub caps: Caps,
+    /// The WAL's name, by which pages written before there were stamps know it.
+    pub log: Arc<str>,
+    /// This process's view of the registry: the floor, and what is deleted.
+    pub registry_view: Arc<RegistryView>,
+    /// Whether the store answers.
+    pub presence: StorePresence,
+    /// Databases that the store fails on.
+    pub failing: Arc<FailingDatabases>,
+    /// Takes readings that the store will never accept.
+    pub dead_letters: DeadLetters,
+    /// Buckets whose readings wait because of one document.
+    pub blocked: BlockedBuckets,
+    /// Which hours flushes have changed in the store.
+    pub changes: Arc<HourVersions>,
+}
+
+/// One bucket in a flush.
+#[derive(Debug)]
+pub struct BucketFlush {
+    pub known: Arc<KnownSensor>,
+    pub id: BucketId,
+    /// Its readings to be stored.
+    pub load: Load,
+    /// The bucket, taken out of the cache while it is worked on.
+    pub bucket: Bucket,
+    /// Counts of what became of the readings.
+    pub applied: Applied,
+    /// How many readings were deleted before they were stored.
+    pub deleted: u64,
+    /// Places of the readings that are set aside, in time order.
+    pub set_aside: Vec<usize>,
+    /// How many pages the bucket had before.
+    pub pages_before: usize,
+    /// Whether the bucket came from the cache, not from the store.
+    pub from_cache: bool,
+    /// Whether the store is known to have the bucket although it is not cached: then it is read first.
+    pub is_stored: bool,
+    pub state: BucketFlushState,
+    conflicts: u32,
+    /// Conflicts after which the store still showed what the write had expected.
+    unseen: u32,
+    unknowns: u32,
+}
+
+/// How far a bucket has come.
+#[derive(Debug, Clone, PartialEq)]
+pub enum BucketFlushState {
+    /// Writes may be pending. Without any, the store has everything.
+    Merged,
+    /// The store has something else: read, merge, write again.
+    Stale,
+    /// Not stored now. The bucket in memory says nothing about the store.
+    Failed(StorageError),
+    /// Never stored, for this reason: the readings are in the dead-letter file.
+    DeadLettered(StorageError),
+}
+
+impl BucketFlush {
+    /// Merges onto the cached bucket, if there is one. A bucket that is not cached is assumed to be new; if it is not,
+    /// its first insert conflicts.
+    pub fn new(load: Load, cache: Option<Bucket>, is_stored: bool) -> Self {
+        let (from_cache, is_stored) = (cache.is_some(), is_stored && cache.is_none());
+        let bucket = cache.unwrap_or_default();
+        let id = BucketId { sensor: load.known.sensor.clone(), hour: load.hour };
+        let (known, pages_before) = (load.known.clone(), bucket.pages().len());
+        let (applied, state) = (Applied::default(), BucketFlushState::Merged);
+        Self {
+            known,
+            id,
+            load,
+            bucket,
+            applied,
+            deleted: 0,
+            set_aside: Vec::new(),
+            pages_before,
+            from_cache,
+            is_stored,
+            state,
+            conflicts: 0,
+            unseen: 0,
+            unknowns: 0,
+        }
+    }
+
+    /// The bucket's key in the cache.
+    pub fn key(&self) -> CacheKey {
+        (self.known.id, self.id.hour)
+    }
+
+    /// Whether its readings changed the bucket.
+    pub fn changed(&self) -> bool {
+        self.applied.new + self.applied.overwritten > 0
+    }
+
+    fn merge(&mut self, context: &FlushContext, room: &mut Unpacked) {
+        let fields = self.known.fields();
+        room.unpack_in_time_order([&*self.load.rows]);
+        // The floor before the deletions: a merge must know every deletion below the floor it uses.
+        let view = context.registry_view.view();
+        let fates = self.fates(context);
+        for (range, before) in &fates.covers {
+            self.bucket.delete(range, *before);
+        }
+        let options =
+            MergeOptions { caps: &context.caps, floor: view.floor, restamps: view.restamps, log: &context.log };
+        let rows = room.rows(&fields.names);
+        if fates.takes_all() {
+            self.applied = self.bucket.apply(rows, &options);
+            self.set_aside = self.bucket.set_aside().to_vec();
+        } else {
+            self.merge_some(rows, &fates, &options);
+        }
+        self.state = BucketFlushState::Merged;
+    }
+
+    fn fates(&self, context: &FlushContext) -> FateOfReadings {
+        let Load { database, first, .. } = &self.load;
+        context.registry_view.fates(&database.name, &self.id.sensor, self.id.hour, *first)
+    }
+
+    /// Whether every reading is deleted or stored already: then the flush must not bring a deleted sensor back.
+    fn brings_nothing(&self, context: &FlushContext) -> bool {
+        let fates = self.fates(context);
+        if fates.takes_all() {
+            return false;
+        }
+        let (fields, mut room) = (self.known.fields(), Unpacked::default());
+        room.unpack_in_time_order([&*self.load.rows]);
+        room.rows(&fields.names).all(|row| fates.fate(row.time, row.stamp) != Fate::Merged)
+    }
+
+    /// Merges the readings that are neither deleted nor known to be stored.
+    fn merge_some<'a>(
+        &mut self,
+        rows: impl Iterator<Item = Row<'a>>,
+        fates: &FateOfReadings,
+        options: &MergeOptions<'_>,
+    ) {
+        let (mut kept, mut places, mut stored) = (Vec::new(), Vec::new(), 0);
+        self.deleted = 0;
+        for (place, row) in rows.enumerate() {
+            match fates.fate(row.time, row.stamp) {
+                Fate::Deleted => self.deleted += 1,
+                Fate::Stored => stored += 1,
+                Fate::Merged => {
+                    kept.push(row);
+                    places.push(place);
+                }
+            }
+        }
+        self.applied = self.bucket.apply(kept.into_iter(), options);
+        self.applied.duplicate += stored;
+        self.set_aside = self.bucket.set_aside().iter().map(|place| places[*place]).collect();
+    }
+
+    /// Merges the readings onto the bucket as the store has it.
+    fn reload(&mut self, pages: Vec<StoredPage>, context: &FlushContext) {
+        let revs: Vec<(u32, u64)> = pages.iter().map(|page| (page.number, page.rev)).collect();
+        if self.conflicts > 0 && !revs.is_empty() && self.bucket.has_revs(&revs) {
+            self.unseen += 1;
+        }
+        self.bucket = Bucket::from_stored(pages);
+        self.pages_before = self.bucket.pages().len();
+        self.from_cache = false;
+        self.merge(context, &mut Unpacked::default());
+    }
+
+    /// Applies the outcome of a write of these pages.
+    fn settle(&mut self, pages: &[usize], outcome: Written) {
+        match (outcome, &self.state) {
+            // A failure is final here: what else was written is read back before the bucket is used again.
+            (_, BucketFlushState::Failed(_)) => {}
+            (Written::Yes, _) => self.bucket.mark_written(pages),
+            (Written::Conflict, _) => {
+                self.conflicts += 1;
+                // The slower writer waits. A conflict does not mean that the store refuses the page.
+                let contended = self.conflicts >= CONFLICTS_MAX || self.unseen >= UNSEEN_MAX;
+                let detail = || self.id.sensor.key.to_string();
+                self.state = match contended {
+                    true => BucketFlushState::Failed(StorageError::Contended { detail: detail() }),
+                    false => BucketFlushState::Stale,
+                };
+            }
+            (Written::Failed(error @ StorageError::Unknown { .. }), _) => {
+                self.unknowns += 1;
+                self.state =
+                    if self.unknowns > UNKNOWN_MAX { BucketFlushState::Failed(error) } else { BucketFlushState::Stale };
+            }
+            (Written::Failed(error), _) => self.state = BucketFlushState::Failed(error),
+        }
+    }
+}
+
+/// Writes buckets of one database: all at once first, then, in small chunks because they are read whole, those that the
+/// store has in another state. On return every bucket is stored (`Merged`), failed or dead-lettered.
+pub async fn flush_bucket(context: &FlushContext, database: &Database, mut runs: Vec<BucketFlush>) -> Vec<BucketFlush> {
+    let started = Instant::now();
+    faults::point("before_flush");
+    let readings = runs.iter().map(|run| run.load.rows.len()).sum::<usize>();
+    context.metrics.flush_readings.record(u32::try_from(readings).unwrap_or(u32::MAX));
+    let mut room = Unpacked::default();
+    for run in &mut runs {
+        if run.is_stored {
+            run.state = BucketFlushState::Stale;
+            continue;
+        }
+        run.merge(context, &mut room);
+        // A cached bucket may be outdated, and so may the decision to set readings aside.
+        if run.from_cache && !run.set_aside.is_empty() {
+            run.state = BucketFlushState::Stale;
+        }
+    }
+    drop(room);
+    context.store_sensors(database, &mut runs).await;
+    context.write(database, &mut runs).await;
+    context.settle_stale(database, &mut runs).await;
+    context.bury(database, &mut runs).await;
+    context.keep_set_aside(database, &mut runs).await;
+    context.metrics.flush_seconds.record(started.elapsed());
+    faults::point("after_flush");
+    runs
+}
+
+impl FlushContext {
+    async fn store_sensors(&self, database: &Database, runs: &mut [BucketFlush]) {
+        let unsaved = runs.iter().filter(|run| run.known.fields().unsaved() && !run.brings_nothing(self));
+        let mut unsaved: Vec<Arc<KnownSensor>> = unsaved.map(|run| run.known.clone()).collect();
+        unsaved.sort_unstable_by_key(|known| known.id);
+        unsaved.dedup_by_key(|known| known.id);
+        if unsaved.is_empty() {
+            return;
+        }
+        let failed = store_before_pages(&*self.store, &database.name, unsaved, &self.metrics).await;
+        for run in runs {
+            // No page is stored before its sensor's document. Here the store refused that document, not the page.
+            run.state = match failed.get(&run.known.id) {
+                None => continue,
+                Some(StorageError::Refused { detail }) => {
+                    let detail =
+                        format!("the document of sensor {} must be stored first: {detail}", run.known.sensor.key);
+                    BucketFlushState::Failed(StorageError::Failing { detail })
+                }
+                Some(error) => BucketFlushState::Failed(error.clone()),
+            };
+        }
+    }
+
+    /// Writes until no merged bucket has anything left to write.
+    async fn write(&self, database: &Database, runs: &mut [BucketFlush]) {
+        faults::halt_at("before_write").await;
+        loop {
+            let (numbers, writes) = writes(runs);
+            if writes.is_empty() {
+                return;
+            }
+            let outcomes = self.store.write_pages(&database.name, &writes).await;
+            let pages: Vec<Vec<usize>> = writes.into_iter().map(|write| write.group).collect();
+            for ((number, pages), outcome) in numbers.into_iter().zip(pages).zip(outcomes) {
+                if outcome == Written::Conflict {
+                    self.metrics.conflicts.increment(1);
+                }
+                runs[number].settle(&pages, outcome);
+            }
+        }
+    }
+
+    /// Reads, merges and writes stale buckets, chunk by chunk, until none is stale. Stops when the store is away, or
+    /// every chunk would wait for its own timeout.
+    async fn settle_stale(&self, database: &Database, runs: &mut [BucketFlush]) {
+        let is_away = |run: &BucketFlush| match &run.state {
+            BucketFlushState::Failed(error) if error.is_away() => Some(error.clone()),
+            _ => None,
+        };
+        let is_stale = |run: &BucketFlush| run.state == BucketFlushState::Stale;
+        while runs.iter().any(is_stale) {
+            if let Some(away) = runs.iter().find_map(is_away) {
+                runs.iter_mut()
+                    .filter(|run| is_stale(run))
+                    .for_each(|run| run.state = BucketFlushState::Failed(away.clone()));
+                return;
+            }
+            // The stale ones first, so that a chunk is a slice.
+            runs.sort_by_key(|run| !is_stale(run));
+            let chunk = runs.iter().take(STALE_LOT).take_while(|run| is_stale(run)).count();
+            self.reload(database, &mut runs[..chunk]).await;
+            self.write(database, &mut runs[..chunk]).await;
+        }
+    }
+
+    /// Reads buckets and merges their readings in. A bucket that cannot be read fails alone.
+    async fn reload(&self, database: &Database, runs: &mut [BucketFlush]) {
+        let ids: Vec<BucketId> = runs.iter().map(|run| run.id.clone()).collect();
+        let read = read_buckets_each(&*self.store, &database.name, &ids).await;
+        for (run, bucket) in runs.iter_mut().zip(read) {
+            match bucket {
+                Ok(pages) => run.reload(pages, self),
+                Err(error) => run.state = BucketFlushState::Failed(error),
+            }
+        }
+    }
+
+    /// Writes readings that are set aside to the dead-letter file: their WAL came back after the others had moved on.
+    async fn keep_set_aside(&self, database: &Database, runs: &mut [BucketFlush]) {
+        let is_some = |run: &&mut BucketFlush| run.state == BucketFlushState::Merged && !run.set_aside.is_empty();
+        for run in runs.iter_mut().filter(is_some) {
+            let detail = "the WAL of these readings was silent for longer than wal.horizon, and the store has other \
+                          values, which may be later: compare them before you send these again"
+                .to_owned();
+            let (error, places) = (StorageError::Refused { detail }, &run.set_aside);
+            let kept = self.dead_letters.keep_some(database, &run.load, |place| places.contains(&place), &error).await;
+            if let Err(io) = kept {
+                run.state = BucketFlushState::Failed(StorageError::Failing { detail: format!("dead letters: {io}") });
+            }
+        }
+    }
+
+    /// Dead-letters buckets that the store will never accept because of a page's content. Every other failure may pass,
+    /// and the readings wait for that.
+    async fn bury(&self, database: &Database, runs: &mut [BucketFlush]) {
+        for run in runs {
+            let BucketFlushState::Failed(error @ StorageError::Refused { .. }) = &run.state else { continue };
+            match self.dead_letters.keep(database, &run.load, error).await {
+                Ok(()) => run.state = BucketFlushState::DeadLettered(error.clone()),
+                Err(io) => {
+                    tracing::error!(%io, %error, "dead-letter file cannot be written; the refused readings stay in the WAL")
+                }
+            }
+        }
+    }
+}
+
+/// Writes of merged buckets that may go to the store now, each with its bucket's index.
+fn writes(runs: &[BucketFlush]) -> (Vec<usize>, Vec<PageWrite<'_>>) {
+    let merged = runs.iter().enumerate().filter(|(_, run)| run.state == BucketFlushState::Merged);
+    merged
+        .flat_map(|(number, run)| {
+            let write = move |group| (number, PageWrite { id: &run.id, bucket: &run.bucket, group });
+            run.bucket.next_writes().into_iter().map(write)
+        })
+        .unzip()
+}

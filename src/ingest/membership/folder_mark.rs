@@ -1,0 +1,111 @@
+//! A mark in the WAL's folder: this folder, and no copy of it, is in the registry. With the mark the floor waits for
+//! this WAL even while the process is down, so a start may ack before the store answers.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+/// File name of the mark, in the WAL's folder.
+const NAME: &str = "joined";
+/// Distinguishes the folder from its copies: this file is created with the folder and never written.
+const LOCK: &str = "lock";
+
+/// The mark of one folder.
+#[derive(Debug, Clone)]
+pub struct FolderMark {
+    folder: PathBuf,
+    id: u64,
+}
+
+impl FolderMark {
+    /// The mark of the folder of an open WAL. Its id is made of the lock file's inode and time of creation, which a
+    /// copy does not share.
+    #[must_use]
+    pub fn of(folder: &Path) -> Self {
+        let id = std::fs::metadata(folder.join(LOCK)).map_or(0, |entry| {
+            let born = entry.created().ok().and_then(|born| born.duration_since(SystemTime::UNIX_EPOCH).ok());
+            let born_ns = born.and_then(|born| u64::try_from(born.as_nanos()).ok()).unwrap_or_default();
+            entry.ino().rotate_left(32) ^ born_ns
+        });
+        Self { folder: folder.to_owned(), id }
+    }
+
+    /// Distinguishes the folder from its copies.
+    #[must_use]
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// Whether this folder has joined and not left since.
+    #[must_use]
+    pub fn is_set(&self) -> bool {
+        std::fs::read_to_string(self.path()).is_ok_and(|text| text.trim() == self.text())
+    }
+
+    /// When it was set, in milliseconds since the epoch.
+    #[must_use]
+    pub fn since_ms(&self) -> Option<u64> {
+        let set = std::fs::metadata(self.path()).and_then(|entry| entry.modified()).ok().filter(|_| self.is_set())?;
+        u64::try_from(set.duration_since(SystemTime::UNIX_EPOCH).ok()?.as_millis()).ok()
+    }
+
+    /// Notes that the folder has joined.
+    ///
+    /// # Errors
+    /// If the folder cannot be written to.
+    pub fn set(&self) -> io::Result<()> {
+        if self.is_set() {
+            return Ok(());
+        }
+        let mut file = File::create(self.path())?;
+        writeln!(file, "{}", self.text())?;
+        file.sync_all()?;
+        File::open(&self.folder)?.sync_all()
+    }
+
+    /// Notes that the folder is about to leave.
+    ///
+    /// # Errors
+    /// If the folder cannot be written to.
+    pub fn clear(&self) -> io::Result<()> {
+        match std::fs::remove_file(self.path()) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        File::open(&self.folder)?.sync_all()
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.join(NAME)
+    }
+
+    fn text(&self) -> String {
+        format!("{:016x}", self.id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_copy_of_a_folder_is_not_marked() {
+        let place = tempfile::tempdir().unwrap();
+        let [here, there] = ["here", "there"].map(|name| place.path().join(name));
+        for folder in [&here, &there] {
+            std::fs::create_dir(folder).unwrap();
+            std::fs::write(folder.join(LOCK), "").unwrap();
+        }
+        let mark = FolderMark::of(&here);
+        assert!(!mark.is_set() && mark.since_ms().is_none());
+        mark.set().unwrap();
+        assert!(FolderMark::of(&here).is_set() && mark.since_ms().is_some());
+        std::fs::copy(here.join(NAME), there.join(NAME)).unwrap();
+        assert!(!FolderMark::of(&there).is_set());
+        mark.clear().unwrap();
+        mark.clear().unwrap();
+        assert!(!mark.is_set());
+    }
+}

@@ -1,0 +1,5 @@
+//! This process's view of the registry that all instances on one store share, and the mark in the WAL's folder that
+//! says that the registry has it.
+
+pub mod folder_mark;
+pub mod registry_view;

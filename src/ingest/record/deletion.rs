@@ -1,0 +1,109 @@
+//! The format of a deletion's WAL record.
+//!
+//! ```text
+//! record := version:u8 (1, or 2 with a statement)  request:text (reserved, empty)  received:varint (zigzag ns)
+//!           database:text  scope:varint (0: the database | 1: readings, with what follows)
+//!           from:varint (zigzag ns)  to:varint (zigzag ns, exclusive)  count:varint sensor…
+//!           statement:text (version 2)
+//! ```
+//!
+//! Text, varint and sensor are as in a record of readings.
+
+use crate::ingest::deletion::{Deletion, Scope};
+use crate::ingest::record::{PayloadReader, RecordError, put_length, put_sensor, put_text};
+use crate::reading::varint::{put_varint, unzigzag, zigzag};
+
+/// The record kind of deletions, which the WAL stores beside the payload.
+pub const KIND_DELETION: u8 = 2;
+const VERSION: u8 = 1;
+const VERSION_WITH_STATEMENT: u8 = 2;
+const DATABASE: u64 = 0;
+const READINGS: u64 = 1;
+
+pub fn encode(deletion: &Deletion) -> Vec<u8> {
+    let statement = match &deletion.scope {
+        Scope::Readings { statement, .. } => statement.as_deref(),
+        Scope::Database => None,
+    };
+    let mut out = vec![if statement.is_some() { VERSION_WITH_STATEMENT } else { VERSION }];
+    put_text(&mut out, "");
+    put_varint(&mut out, zigzag(deletion.received));
+    put_text(&mut out, &deletion.database);
+    match &deletion.scope {
+        Scope::Database => put_varint(&mut out, DATABASE),
+        Scope::Readings { sensors, range, .. } => {
+            put_varint(&mut out, READINGS);
+            put_varint(&mut out, zigzag(range.start));
+            put_varint(&mut out, zigzag(range.end));
+            put_length(&mut out, sensors.len());
+            sensors.iter().for_each(|sensor| put_sensor(&mut out, sensor));
+        }
+    }
+    statement.into_iter().for_each(|statement| put_text(&mut out, statement));
+    out
+}
+
+/// Decodes a record's payload.
+///
+/// # Errors
+/// When the kind or version is unknown, or the payload is malformed.
+pub fn decode(kind: u8, payload: &[u8]) -> Result<Deletion, RecordError> {
+    let version = match payload.first() {
+        Some(&VERSION_WITH_STATEMENT) => VERSION_WITH_STATEMENT,
+        _ => VERSION,
+    };
+    PayloadReader::read((kind, KIND_DELETION), (payload, version), |bytes| {
+        bytes.text()?;
+        let received = unzigzag(bytes.varint()?);
+        let database = bytes.text()?.to_owned();
+        let scope = match bytes.varint()? {
+            DATABASE => Scope::Database,
+            READINGS => {
+                let range = unzigzag(bytes.varint()?)..unzigzag(bytes.varint()?);
+                let sensors = bytes.list(PayloadReader::sensor)?;
+                let statement = if version == VERSION { None } else { Some(bytes.text()?.to_owned()) };
+                Scope::Readings { range, sensors, statement }
+            }
+            _ => return None,
+        };
+        Some(Deletion { received, database, scope })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reading::Sensor;
+
+    #[test]
+    fn deletions_go_in_and_come_back() {
+        let sensor = |room: &str| Sensor::new("my climate", [("room", room)]).expect("one tag");
+        let readings =
+            Scope::Readings { sensors: vec![sensor("a,b"), sensor("ü")], range: i64::MIN..-1, statement: None };
+        for scope in [Scope::Database, readings] {
+            let deletion = Deletion { received: 1_700_000_000_000_000_001, database: "plant 7".into(), scope };
+            let payload = encode(&deletion);
+            assert_eq!(decode(KIND_DELETION, &payload), Ok(deletion));
+            let unknown = RecordError::Unknown { kind: 1, version: 1 };
+            assert_eq!(decode(1, &payload), Err(unknown), "readings are another kind");
+            for cut in 1..payload.len() {
+                assert!(decode(KIND_DELETION, &payload[..cut]).is_err(), "cut at {cut}");
+            }
+        }
+    }
+
+    /// WAL files hold these bytes: they must not change.
+    #[test]
+    fn the_bytes_of_version_1_stay() {
+        let sensors = vec![Sensor::new("m", [("t", "a")]).expect("one tag")];
+        let scope = Scope::Readings { sensors: sensors.clone(), range: -1..300, statement: None };
+        let deletion = Deletion { received: 5, database: "d".into(), scope };
+        assert_eq!(encode(&deletion), b"\x01\x00\x0a\x01d\x01\x01\xd8\x04\x01\x01m\x01\x01t\x01a");
+        let scope = Scope::Readings { sensors, range: -1..300, statement: Some("x".to_owned()) };
+        let deletion = Deletion { scope, ..deletion };
+        assert_eq!(encode(&deletion), b"\x02\x00\x0a\x01d\x01\x01\xd8\x04\x01\x01m\x01\x01t\x01a\x01x");
+        assert_eq!(decode(KIND_DELETION, &encode(&deletion)), Ok(deletion.clone()));
+        let deletion = Deletion { scope: Scope::Database, ..deletion };
+        assert_eq!(encode(&deletion), b"\x01\x00\x0a\x01d\x00");
+    }
+}

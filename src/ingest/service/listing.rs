@@ -1,0 +1,192 @@
+//! What queries need beyond the store: readings, sensors and databases that are acked and not stored yet.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use tokio::sync::oneshot;
+
+use super::Ingest;
+use crate::bucket::store::SensorFilter;
+use crate::bucket::{
+    Behind, CatalogSensor, CatalogVersion, HourVersions, SensorDocument, UnflushedHour, UnflushedReadings,
+};
+use crate::clock::now_ns;
+use crate::ingest::catalog::{Database, KnownSensor};
+use crate::ingest::error::IngestError;
+use crate::ingest::flush::documents::Documents;
+use crate::ingest::flush::{outliers, sensors};
+use crate::ingest::shard::ShardMessage;
+use crate::reading::Hour;
+
+/// Adds sensors, and adds fields to sensors that are there.
+fn unite(met: &mut Vec<CatalogSensor>, others: Vec<CatalogSensor>) {
+    let places: HashMap<Box<str>, usize> =
+        met.iter().enumerate().map(|(place, met)| (met.sensor.key.clone(), place)).collect();
+    for other in others {
+        let Some(place) = places.get(&other.sensor.key) else {
+            met.push(other);
+            continue;
+        };
+        let here = &mut met[*place].fields;
+        let new: Vec<_> =
+            other.fields.into_iter().filter(|(name, _)| !here.iter().any(|(known, _)| known == name)).collect();
+        here.extend(new);
+    }
+}
+
+#[async_trait]
+impl UnflushedReadings for Ingest {
+    async fn unflushed(
+        &self,
+        database: &str,
+        sensors: &[&str],
+        hours: Range<Hour>,
+    ) -> Result<Vec<Vec<UnflushedHour>>, Behind> {
+        if !self.member.registry_view.is_known() || self.dispatch.is_behind(database, sensors, &hours) {
+            return Err(Behind);
+        }
+        let mut all = vec![Vec::new(); sensors.len()];
+        let Some(database) = self.catalog.database(database) else { return Ok(all) };
+        let mut by_shard: Vec<Vec<(usize, u32)>> = vec![Vec::new(); self.options.shards];
+        for (place, sensor) in sensors.iter().enumerate() {
+            if let Some(known) = self.catalog.sensor(&database, sensor) {
+                by_shard[known.shard].push((place, known.id));
+            }
+        }
+        let mut answers = Vec::new();
+        for (shard, ids) in by_shard.into_iter().enumerate().filter(|(_, ids)| !ids.is_empty()) {
+            let (reply, answer) = oneshot::channel();
+            let database = database.clone();
+            self.dispatch.ask(shard, ShardMessage::Unflushed { database, ids, hours: hours.clone(), reply });
+            answers.push(answer);
+        }
+        for answer in answers {
+            // If a shard has ended, its readings are available again after the next start.
+            for (place, readings) in answer.await.map_err(|_| Behind)? {
+                all[place] = readings;
+            }
+        }
+        Ok(all)
+    }
+
+    fn met(&self, database: &str, since: CatalogVersion) -> Vec<CatalogSensor> {
+        let known = self.catalog.database(database);
+        let mut met = known.map(|database| self.catalog.met(&database, since.met)).unwrap_or_default();
+        if !self.dispatch.positions.is_live() {
+            unite(&mut met, self.dispatch.backlog.met(database, |_| true));
+        }
+        met
+    }
+
+    fn catalog_sensor(&self, database: &str, sensor: &str) -> Option<CatalogSensor> {
+        let known = self.catalog.database(database);
+        let mut met = Vec::from_iter(known.and_then(|database| self.catalog.catalog_sensor(&database, sensor)));
+        if !self.dispatch.positions.is_live() {
+            unite(&mut met, self.dispatch.backlog.met(database, |key| key == sensor));
+        }
+        met.pop()
+    }
+
+    fn databases(&self) -> Vec<String> {
+        let waiting = self.catalog.databases().into_iter().filter(|database| database.is_waiting());
+        let mut names: Vec<String> = waiting.map(|database| database.name.to_string()).collect();
+        if !self.dispatch.positions.is_live() {
+            names.extend(self.dispatch.backlog.databases());
+        }
+        names
+    }
+
+    fn catalog_version(&self, database: Option<&str>) -> Result<CatalogVersion, Behind> {
+        let is_known = self.member.registry_view.is_known() && !self.dispatch.is_unlisted(database);
+        if is_known { Ok(self.catalog.version()) } else { Err(Behind) }
+    }
+
+    fn changes(&self) -> &HourVersions {
+        &self.changes
+    }
+}
+
+impl Ingest {
+    /// A page of the list of sensors. Takes what the store returned, and the catalog's version from before that read.
+    /// Adds sensors that are not stored yet, and updates every document with what is acked.
+    ///
+    /// # Errors
+    /// When readings must be read and the store fails, or acked readings are still being replayed.
+    pub async fn sensors(
+        &self,
+        database: &str,
+        filter: &SensorFilter,
+        (stored, since): (Vec<SensorDocument>, CatalogVersion),
+    ) -> Result<Vec<SensorDocument>, IngestError> {
+        let mut documents: BTreeMap<Box<str>, SensorDocument> =
+            stored.into_iter().map(|document| (document.sensor.key.clone(), document)).collect();
+        let full = documents.len() >= filter.limit;
+        let last = documents.last_key_value().filter(|_| full).map(|(key, _)| key.clone());
+        let is_on_page = |key: &str| {
+            filter.after.as_deref().is_none_or(|after| key > after) && last.as_deref().is_none_or(|last| key <= last)
+        };
+        if !self.member.registry_view.is_known() || self.dispatch.is_any_behind(database, is_on_page) {
+            return Err(Behind.into());
+        }
+        for document in documents.values_mut() {
+            outliers::expire(document, now_ns(), self.options.outlier_ttl_ns());
+        }
+        let Some(database) = self.catalog.database(database) else { return Ok(documents.into_values().collect()) };
+        if !filter.outliers {
+            for known in self.catalog.unstored(&database, since.met, is_on_page) {
+                documents.entry(known.sensor.key.clone()).or_insert_with(|| sensors::new_document(&known));
+            }
+        }
+        let mut refreshed = self.refresh(&database, documents.into_values().collect()).await?;
+        // Sensors that are known but never had an accepted reading.
+        refreshed.retain(|document| document.rev > 0 || document.last_seen.is_some());
+        refreshed.truncate(filter.limit);
+        Ok(refreshed)
+    }
+
+    /// Updates documents read from the store with the readings that the shards have since their last write.
+    async fn refresh(
+        &self,
+        database: &Arc<Database>,
+        documents: Vec<SensorDocument>,
+    ) -> Result<Vec<SensorDocument>, IngestError> {
+        let timeout = self.options.ack_timeout;
+        let refreshed = tokio::time::timeout(timeout, self.refresh_in_time(database, documents)).await;
+        refreshed.map_err(|_| IngestError::Timeout(timeout))?
+    }
+
+    async fn refresh_in_time(
+        &self,
+        database: &Arc<Database>,
+        mut documents: Vec<SensorDocument>,
+    ) -> Result<Vec<SensorDocument>, IngestError> {
+        let mut by_shard: Vec<(Vec<usize>, Vec<Arc<KnownSensor>>)> = vec![Default::default(); self.options.shards];
+        for (place, document) in documents.iter().enumerate() {
+            if let Some(known) = self.catalog.sensor(database, &document.sensor.key) {
+                let (places, sensors) = &mut by_shard[known.shard];
+                places.push(place);
+                sensors.push(known);
+            }
+        }
+        let mut answers = Vec::new();
+        for (shard, (places, sensors)) in by_shard.into_iter().enumerate().filter(|(_, (places, _))| !places.is_empty())
+        {
+            let (reply, answer) = oneshot::channel();
+            let (database, asked) = (database.clone(), sensors.clone());
+            self.dispatch.ask(shard, ShardMessage::Latest { database, sensors: asked, reply });
+            answers.push((places, sensors, answer));
+        }
+        for (places, sensors, answer) in answers {
+            let latest = answer.await.map_err(|_| IngestError::Stopping)?;
+            let old = places.iter().map(|place| documents[*place].clone()).collect();
+            let fresh =
+                Documents::new(&self.options).lay_latest(&*self.store, database, &sensors, (old, latest)).await?;
+            for (place, document) in places.into_iter().zip(fresh) {
+                documents[place] = document;
+            }
+        }
+        Ok(documents)
+    }
+}

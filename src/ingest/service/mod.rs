@@ -1,0 +1,399 @@
+//! The ingest service: makes the parts of the ingest path, and passes requests through them.
+
+mod drain;
+mod listing;
+mod start;
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
+
+use crate::access::Caller;
+use crate::bucket::deletions::{Masks, Understand};
+use crate::bucket::{HourVersions, StorageError, Store};
+use crate::ingest::admission::bytes_in_flight::BytesInFlight;
+use crate::ingest::admission::quota::QuotaCharge;
+use crate::ingest::admission::submit::{Submission, Submitter};
+use crate::ingest::admission::validate::{Rejected, ValidatedBody, ValidationPass, Validator};
+use crate::ingest::catalog::lookup::{SensorLookup, StorePresence};
+use crate::ingest::catalog::{Catalog, Database};
+use crate::ingest::dispatch::Dispatch;
+use crate::ingest::error::IngestError;
+use crate::ingest::flush::blocked::BlockedBuckets;
+use crate::ingest::flush::dead_letters::DeadLetters;
+use crate::ingest::flush::failing::{DatabaseShare, FailingDatabase, FailingDatabases};
+use crate::ingest::member::Member;
+use crate::ingest::options::{AckLevel, IngestOptions};
+use crate::ingest::positions::Lag;
+use crate::reading::{Limits, Precision, Sensor};
+use crate::telemetry::Metrics;
+use crate::wal::Wal;
+use crate::wire::Points;
+
+/// The result of a write request: `accepted` readings are durable.
+#[derive(Debug)]
+pub struct Ack {
+    /// Accepted readings, duplicates included.
+    pub accepted: usize,
+    pub rejected: Rejected,
+    /// Where the accepted readings are durable.
+    pub level: AckLevel,
+    /// Warnings about quotas that are nearly used up and about timestamps that look wrong.
+    pub warnings: Vec<String>,
+}
+
+/// The parameters of one write request.
+#[derive(Debug, Clone, Copy)]
+pub struct Arrival<'a> {
+    pub database: &'a str,
+    /// The unit of integer timestamps.
+    pub precision: Precision,
+    /// When it was received, in nanoseconds since the epoch: the time of undated readings.
+    pub received: i64,
+    /// Whether good lines are kept when others are rejected.
+    pub partial: bool,
+    /// The ack level; `None` for `ingest.ack`.
+    pub ack: Option<AckLevel>,
+    /// Whether to wait for the WAL without the limit `ingest.ack_timeout`. For a sender that resends what was not kept
+    /// and must not resend what was kept.
+    pub patient: bool,
+    /// The sender.
+    pub by: &'a Caller,
+}
+
+/// The store with and without remembered deletions hidden.
+pub struct Stores {
+    /// Hides what remembered deletions cover.
+    pub store: Arc<dyn Store>,
+    /// As stored.
+    pub raw: Arc<dyn Store>,
+    /// The remembered deletions, as `store` applies them.
+    pub masks: Masks,
+    /// Turns the statements of deletions into tests of sensors.
+    pub understand: Understand,
+}
+
+pub struct Ingest {
+    options: IngestOptions,
+    store: Arc<dyn Store>,
+    catalog: Arc<Catalog>,
+    lookup: SensorLookup,
+    submitter: Submitter,
+    wal: Arc<Wal>,
+    dispatch: Arc<Dispatch>,
+    dead_letters: DeadLetters,
+    bytes: Arc<Semaphore>,
+    metrics: Metrics,
+    changes: Arc<HourVersions>,
+    blocked: BlockedBuckets,
+    failing: Arc<FailingDatabases>,
+    member: Arc<Member>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl std::fmt::Debug for Ingest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Ingest").field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Ingest {
+    fn drop(&mut self) {
+        self.tasks.iter().for_each(JoinHandle::abort);
+    }
+}
+
+impl Ingest {
+    /// Registers with the other members of the store; waits at most `longest`.
+    pub async fn join(&self, longest: Duration) {
+        self.member.join(longest).await;
+    }
+
+    /// Whether the store answers: shared state that others may update.
+    #[must_use]
+    pub fn presence(&self) -> StorePresence {
+        self.lookup.presence.clone()
+    }
+
+    /// The file of readings that the store refused for good.
+    #[must_use]
+    pub fn dead_letters(&self) -> &DeadLetters {
+        &self.dead_letters
+    }
+
+    /// How far the store is behind the WAL.
+    #[must_use]
+    pub fn lag(&self) -> Lag {
+        self.dispatch.positions.lag()
+    }
+
+    /// The databases that the store fails on while it accepts others, by name.
+    #[must_use]
+    pub fn failing(&self) -> Vec<FailingDatabase> {
+        let mut failing = self.failing.list();
+        failing.iter_mut().for_each(|failing| failing.wal_bytes = self.wal_bytes(failing));
+        failing
+    }
+
+    /// Bytes of the WAL from the oldest unflushed reading of the database on.
+    fn wal_bytes(&self, failing: &FailingDatabase) -> u64 {
+        failing.first.map_or(0, |first| self.wal.bytes_from(first))
+    }
+
+    /// Refuses writes to a database that the store fails on, once its unflushed readings exceed
+    /// `ingest.database_share`.
+    fn check_share(&self, database: &Database) -> Result<(), IngestError> {
+        let Some(mut failing) = self.failing.get(&database.name) else { return Ok(()) };
+        // The share protects other databases: it is pointless without any, or while the store is away for all.
+        if self.lookup.presence.is_away() || self.catalog.databases().len() < 2 {
+            return Ok(());
+        }
+        failing.wal_bytes = self.wal_bytes(&failing);
+        let IngestOptions { wal_bytes, memtable_bytes, database_share, .. } = self.options;
+        let share = DatabaseShare { wal_bytes, memtable_bytes, percent: database_share };
+        if share.has_room(&failing) {
+            return Ok(());
+        }
+        let FailingDatabase { name, cause, .. } = failing;
+        Err(IngestError::DatabaseFailing { name: name.into(), percent: database_share, cause })
+    }
+
+    /// Bytes of memory of the bucket cache.
+    #[must_use]
+    pub fn bucket_cache_bytes(&self) -> usize {
+        self.dispatch.positions.bucket_cache_bytes()
+    }
+
+    #[must_use]
+    pub fn wal_stats(&self) -> crate::wal::WalStats {
+        self.wal.stats()
+    }
+
+    /// Why writes are refused at present, if they are.
+    #[must_use]
+    pub fn refusal(&self) -> Option<String> {
+        self.wal.stats().unwritable.or_else(|| self.member.check().err().map(|error| error.to_string()))
+    }
+
+    /// Which readings wait because a page or a sensor's document cannot be read or written, and why; `None` without
+    /// any.
+    #[must_use]
+    pub fn blocked(&self) -> Option<String> {
+        self.blocked.told()
+    }
+
+    /// Sets the metric of blocked buckets.
+    pub fn measure_blocked(&self) {
+        self.blocked.measure(&self.metrics);
+    }
+
+    /// An empty reservation of bytes in flight.
+    #[must_use]
+    pub fn admission(&self) -> BytesInFlight {
+        BytesInFlight {
+            permit: None,
+            bytes: self.bytes.clone(),
+            limit: self.options.bytes_in_flight,
+            in_flight: self.metrics.bytes_in_flight.clone(),
+        }
+    }
+
+    /// Writes a body of any format. `read` returns its points anew at every call. On return the accepted readings are
+    /// durable as the ack level promises.
+    ///
+    /// # Errors
+    /// When some accepted readings are not durable, or not known to be.
+    pub async fn take<'b, P: Points<'b>>(
+        &self,
+        arrival: Arrival<'_>,
+        read: impl Fn(Limits) -> P,
+        mut admission: BytesInFlight,
+    ) -> Result<Ack, IngestError> {
+        let started = Instant::now();
+        self.member.check()?;
+        let database = self.database(arrival.database).await?;
+        let quotas = QuotaCharge::of(arrival.by, &database, &self.metrics, started);
+        quotas.admit()?;
+        self.check_share(&database)?;
+        let validated = self.judge(&database, arrival, admission.size(), read).await?;
+        // The batches stay in memory until they are acked, as the body does.
+        admission.grow(validated.memory)?;
+        quotas.check(&validated)?;
+        let level = arrival.ack.unwrap_or(self.options.ack);
+        let mut warnings = self.suspicions(validated.suspects, arrival.precision);
+        let (accepted, rejected) = (validated.accepted, validated.rejected);
+        for (reason, count) in &rejected.reasons {
+            self.metrics.rejected(reason, *count);
+        }
+        if accepted > 0 {
+            let Arrival { received, patient, .. } = arrival;
+            let submission = Submission {
+                received,
+                patient,
+                validated: validated.batches,
+                claims: validated.claims,
+                memory: validated.memory,
+            };
+            let submitted = self.submitter.submit(&database, submission, admission, level).await;
+            // Readings that are not kept are not charged: the sender sends them again.
+            if matches!(submitted, Ok(()) | Err(IngestError::StoreTimeout(_))) {
+                quotas.settle(accepted, &mut warnings);
+            }
+            submitted?;
+        }
+        let ack = Ack { accepted, rejected, level, warnings };
+        self.metrics.request_readings.record(u32::try_from(ack.accepted).unwrap_or(u32::MAX));
+        self.metrics.ack_seconds.record(started.elapsed());
+        Ok(ack)
+    }
+
+    /// Validates all lines. If there are unknown sensors, looks them up and validates the body once more, which happens
+    /// once per sensor. A request that must be accepted as a whole is first validated without claiming fields.
+    async fn judge<'b, P: Points<'b>>(
+        &self,
+        database: &Arc<Database>,
+        arrival: Arrival<'_>,
+        body_bytes: usize,
+        read: impl Fn(Limits) -> P,
+    ) -> Result<ValidatedBody, IngestError> {
+        let pass = |looked_up: bool, publish: bool| {
+            let budget = self.bytes.available_permits();
+            let Arrival { received, precision, .. } = arrival;
+            let pass = ValidationPass { received, precision, looked_up, publish, budget, body_bytes };
+            let mut validator = Validator::new(database, &self.catalog, &self.options, pass, arrival.by);
+            let mut points = read(self.options.limits);
+            while let Some(point) = points.next().filter(|_| validator.has_room()) {
+                match point {
+                    Ok(point) => validator.point(&point),
+                    Err(rejection) => validator.reject(rejection),
+                }
+            }
+            let validated = validator.close();
+            match validated.memory {
+                memory if memory <= budget => Ok(validated),
+                // It would not fit even if there were no other request: retrying is useless.
+                memory if memory + body_bytes > self.options.bytes_in_flight => {
+                    let limit = self.options.bytes_in_flight;
+                    Err(IngestError::TooLarge { limit, key: "ingest.bytes_in_flight" })
+                }
+                _ => Err(self.overloaded()),
+            }
+        };
+        let mut validated = pass(false, arrival.partial)?;
+        if !validated.unknown.is_empty() {
+            // The result does not count as bytes in flight: free it before waiting for the lookup.
+            let unknown = std::mem::take(&mut validated.unknown);
+            drop(validated);
+            self.lookup.look_up(database, unknown, &arrival.by.allowance()).await;
+            validated = pass(true, arrival.partial)?;
+        }
+        if arrival.partial {
+            return Ok(validated);
+        }
+        if validated.rejected.count == 0 {
+            validated = pass(true, true)?;
+        }
+        if validated.rejected.count > 0 {
+            validated.keep_nothing();
+        }
+        Ok(validated)
+    }
+
+    fn suspicions(&self, (count, unit): (usize, Option<&'static str>), declared: Precision) -> Vec<String> {
+        let Some(unit) = unit else { return Vec::new() };
+        self.metrics.suspect_timestamps.increment(count as u64);
+        vec![format!("{count} timestamps look like {unit}, but {} was declared (precision=)", declared.name())]
+    }
+
+    fn overloaded(&self) -> IngestError {
+        IngestError::Overloaded { limit: self.options.bytes_in_flight, key: "ingest.bytes_in_flight" }
+    }
+
+    /// Deletes the readings of sensors in a range of nanoseconds, and the sensors that have none left. On return they
+    /// are gone, from the store too. Concurrent writes of other clients may be ordered before or after the deletion.
+    /// The statement lets other instances find sensors that this one does not know.
+    ///
+    /// # Errors
+    /// When it is not done by `timeout`. What is in the WAL by then is carried out all the same.
+    pub async fn delete(
+        &self,
+        of: (&str, i64),
+        what: (&[Arc<Sensor>], &str),
+        range: Range<i64>,
+        timeout: Duration,
+    ) -> Result<(), IngestError> {
+        self.submitter.delete(of, what, range, timeout).await
+    }
+
+    /// Deletes a database with everything in it. Otherwise as [`Ingest::delete`].
+    ///
+    /// # Errors
+    /// When it is not done by `timeout`. If it is in the WAL by then, it is carried out all the same.
+    pub async fn drop_database(&self, database: &str, received: i64, timeout: Duration) -> Result<(), IngestError> {
+        self.submitter.drop_database(database, received, timeout).await
+    }
+
+    /// Flushes everything that is acked by now, and waits until the store has it.
+    ///
+    /// # Errors
+    /// When that takes longer than `timeout`.
+    pub async fn flush(&self, timeout: Duration) -> Result<(), IngestError> {
+        let through = self.dispatch.positions.make_due();
+        self.dispatch.wake();
+        let flushed = self.dispatch.positions.flushed(through);
+        tokio::time::timeout(timeout, flushed).await.map_err(|_| IngestError::StoreTimeout(timeout))
+    }
+
+    /// Creates the database unless it exists.
+    ///
+    /// # Errors
+    /// An invalid name, the limit on databases, a deletion in progress, or a store that does not answer.
+    pub async fn create_database(&self, name: &str) -> Result<(), IngestError> {
+        let database = self.database(name).await?;
+        if self.catalog.is_deleting(name) {
+            return Err(IngestError::BeingDeleted { name: name.to_owned() });
+        }
+        self.noted(self.store.create_database(&database.name).await)?;
+        Ok(())
+    }
+
+    async fn database(&self, name: &str) -> Result<Arc<Database>, IngestError> {
+        if let Some(database) = self.catalog.database(name) {
+            return Ok(database);
+        }
+        check_database_name(name)?;
+        let stored = if self.lookup.presence.is_silent(name, Instant::now()) {
+            Vec::new()
+        } else {
+            self.store.databases().await.unwrap_or_else(|error| {
+                self.lookup.missed(name, &error);
+                Vec::new()
+            })
+        };
+        let limit = self.options.databases;
+        let too_many = || IngestError::TooManyDatabases { name: name.to_owned(), limit };
+        self.catalog.add_database(name, &stored, limit).ok_or_else(too_many)
+    }
+
+    /// Counts and logs a failure of the store that ends a request.
+    fn noted<T>(&self, result: Result<T, StorageError>) -> Result<T, StorageError> {
+        result.inspect_err(|error| {
+            self.metrics.store_error(error.class());
+            tracing::warn!(%error, "create database failed; request refused");
+        })
+    }
+}
+
+/// Checks the name of a database.
+///
+/// # Errors
+/// [`IngestError::DatabaseName`] if it is invalid.
+pub fn check_database_name(name: &str) -> Result<(), IngestError> {
+    if name.is_empty() || name.len() > 64 || name.chars().any(char::is_control) {
+        return Err(IngestError::DatabaseName { name: name.chars().take(64).collect() });
+    }
+    Ok(())
+}

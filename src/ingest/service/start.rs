@@ -1,0 +1,169 @@
+//! Makes the parts of the ingest path and starts their tasks.
+
+use std::sync::Arc;
+
+use tokio::sync::{Semaphore, mpsc};
+
+use super::{Ingest, Stores};
+use crate::bucket::HourVersions;
+use crate::clock::StampClock;
+use crate::ingest::admission::submit::Submitter;
+use crate::ingest::catalog::Catalog;
+use crate::ingest::catalog::lookup::{SensorLookup, StorePresence};
+use crate::ingest::deleter::{DatabaseTurns, Deleter};
+use crate::ingest::dispatch::backlog::Backlog;
+use crate::ingest::dispatch::backlog::scan::BacklogScan;
+use crate::ingest::dispatch::{Dispatch, Replay};
+use crate::ingest::flush::blocked::BlockedBuckets;
+use crate::ingest::flush::dead_letters::DeadLetters;
+use crate::ingest::flush::failing::FailingDatabases;
+use crate::ingest::flush::task::FlushContext;
+use crate::ingest::member::Member;
+use crate::ingest::membership::folder_mark::FolderMark;
+use crate::ingest::membership::registry_view::RegistryView;
+use crate::ingest::options::IngestOptions;
+use crate::ingest::positions::WalPositions;
+use crate::ingest::shard::Shard;
+use crate::ingest::truncate::Closing;
+use crate::ingest::{dispatch, flush, truncate};
+use crate::reading::stamp::millis_of;
+use crate::telemetry::Metrics;
+use crate::wal::{Recovery, Wal};
+
+/// For people who look at the registry.
+fn hostname() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname");
+    name.map_or_else(|_| "a host".to_owned(), |name| name.trim().to_owned())
+}
+
+impl Ingest {
+    /// Starts the shards, the replay of the WAL and the other tasks. The shards end once [`Ingest`] is dropped and
+    /// everything is stored, or cannot be stored now; [`Closing`] waits for that.
+    #[must_use]
+    pub fn start(
+        options: IngestOptions,
+        Stores { store, raw, masks, understand }: Stores,
+        (wal, recovery, clock): (Wal, &Recovery, Arc<StampClock>),
+        metrics: Metrics,
+    ) -> (Self, Closing) {
+        let wal = Arc::new(wal);
+        let positions = WalPositions::new(recovery.truncated, recovery.last, options.memtable_bytes);
+        let (presence, failing) = (StorePresence::default(), Arc::<FailingDatabases>::default());
+        let changes = Arc::<HourVersions>::default();
+        let dead_letters = DeadLetters::new(options.dead_letters.clone());
+        let blocked = BlockedBuckets::default();
+        let registry_view = Arc::new(RegistryView::new(masks, understand, recovery, store.is_shared()));
+        let mark = FolderMark::of(&options.wal_dir);
+        let horizon_ms = u64::try_from(options.horizon.as_millis()).unwrap_or(u64::MAX);
+        let is_held =
+            |since_ms: u64| clock.now_ms().saturating_sub(since_ms.max(millis_of(recovery.last))) < horizon_ms;
+        if mark.since_ms().is_some_and(is_held) {
+            // The registry still has an entry of this folder, so the floor waits for this WAL already.
+            registry_view.note_joined();
+        }
+        let context = Arc::new(FlushContext {
+            store: store.clone(),
+            raw,
+            metrics: metrics.clone(),
+            caps: options.caps,
+            log: Arc::from(format!("{:016x}", wal.id())),
+            registry_view: registry_view.clone(),
+            presence: presence.clone(),
+            failing: failing.clone(),
+            dead_letters: dead_letters.clone(),
+            changes: changes.clone(),
+            blocked: blocked.clone(),
+        });
+        let (mut inboxes, mut shards) = (Vec::new(), Vec::new());
+        for number in 0..options.shards {
+            // Bounded by the memory for unflushed readings: see `dispatch`.
+            let (sender, inbox) = mpsc::unbounded_channel();
+            let shard = Shard::new(number, &options, context.clone(), positions.clone());
+            shards.push(tokio::spawn(shard.run(inbox)));
+            inboxes.push(sender);
+        }
+        let catalog = Arc::new(Catalog::new(&options));
+        let lookup =
+            SensorLookup { store: store.clone(), catalog: catalog.clone(), presence, metrics: metrics.clone() };
+        // Bounded as the shards' inboxes are: a deletion's record counts as unflushed until it is done.
+        let (deletions, deleter_inbox) = mpsc::unbounded_channel();
+        let backlog = Arc::new(Backlog::new(recovery.truncated, recovery.last, dispatch::backlog::SENSORS_MAX));
+        let dispatch =
+            Arc::new(Dispatch::new((positions.clone(), backlog.clone()), catalog.clone(), inboxes, deletions));
+        let deleter = Arc::new(Deleter {
+            context,
+            dispatch: dispatch.clone(),
+            catalog: catalog.clone(),
+            understand: registry_view.understanding(),
+            opening: recovery.opening,
+            recent: options.recent,
+            turns: DatabaseTurns::default(),
+        });
+        let member = Arc::new(Member {
+            store: store.clone(),
+            log: wal.clone(),
+            ids: (recovery.log, recovery.opening),
+            positions: positions.clone(),
+            registry_view,
+            clock,
+            catalog: catalog.clone(),
+            changes: changes.clone(),
+            metrics: metrics.clone(),
+            horizon: options.horizon,
+            last: recovery.last,
+            mark,
+            host: format!("{} pid {}", hostname(), std::process::id()),
+            deleter: deleter.clone(),
+        });
+        let replay = Replay {
+            dispatch: dispatch.clone(),
+            log: wal.clone(),
+            last_at_start: recovery.last,
+            catalog: catalog.clone(),
+            lookup: lookup.clone(),
+        };
+        let scan = BacklogScan {
+            backlog,
+            log: wal.clone(),
+            positions: positions.clone(),
+            catalog: catalog.clone(),
+            last: recovery.last,
+        };
+        let tasks = vec![
+            tokio::spawn(replay.run()),
+            tokio::spawn(scan.run()),
+            tokio::spawn(deleter.run(deleter_inbox)),
+            tokio::spawn(truncate::regularly(wal.clone(), positions.clone(), options.wal_bytes)),
+            tokio::spawn(flush::outliers::sweep(store.clone(), options.outlier_ttl_ns(), metrics.clone())),
+            tokio::spawn(member.clone().run()),
+        ];
+        let bytes = Arc::new(Semaphore::new(options.bytes_in_flight));
+        let submitter = Submitter {
+            wal: wal.clone(),
+            dispatch: dispatch.clone(),
+            catalog: catalog.clone(),
+            member: member.clone(),
+            ack_timeout: options.ack_timeout,
+            deletions: options.deletions,
+        };
+        let closing = Closing { shards, log: wal.clone(), positions, member: member.clone() };
+        let ingest = Self {
+            options,
+            store,
+            catalog,
+            lookup,
+            submitter,
+            wal,
+            dispatch,
+            dead_letters,
+            bytes,
+            metrics,
+            changes,
+            blocked,
+            failing,
+            member,
+            tasks,
+        };
+        (ingest, closing)
+    }
+}

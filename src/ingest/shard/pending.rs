@@ -1,0 +1,76 @@
+//! Deletions that are dispatched to the shards and not done yet.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::Semaphore;
+
+use super::memtables::Memtable;
+use crate::bucket::cache::CachedDatabase;
+use crate::bucket::deletions::RememberedDeletion;
+use crate::ingest::catalog::deletions::DeletedSensors;
+use crate::ingest::deletion::{Deletion, Scope};
+use crate::ingest::flush::document_writer::DatabaseDocuments;
+use crate::ingest::positions::{PendingAck, QueuedBatches, Tracked};
+use crate::wal::Sequence;
+
+/// A deletion that is logged and dispatched, and not done yet.
+#[derive(Debug)]
+pub struct PendingDeletion {
+    pub deletion: Deletion,
+    /// The database and the sensor ids that it covers.
+    pub targets: DeletedSensors,
+    /// One permit for each shard that has no flush of the database under way and has dropped the deleted readings.
+    pub arrived: Semaphore,
+    /// What the shards had in memory of a dropped database.
+    taken: Mutex<Vec<DroppedData>>,
+    /// Held until the deletion is done.
+    pub pending_ack: Arc<PendingAck>,
+    /// Counts against the same memory budget as readings queued for the shards.
+    _queued: Arc<QueuedBatches>,
+}
+
+impl PendingDeletion {
+    pub fn new(deletion: Deletion, targets: DeletedSensors, (pending_ack, queued): Tracked) -> Self {
+        Self { deletion, targets, arrived: Semaphore::new(0), taken: Mutex::default(), pending_ack, _queued: queued }
+    }
+
+    /// Takes what a shard had of a dropped database. Freeing it takes long, so the deleter does it.
+    pub fn take_over(&self, taken: DroppedData) {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner).push(taken);
+    }
+
+    /// Removes and returns what shards have handed over so far.
+    pub fn taken(&self) -> Vec<DroppedData> {
+        std::mem::take(&mut *self.taken.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Its entry in the registry; `None` if a later record has the statement (see [`Scope::Readings`]).
+    pub fn remembered(&self) -> Option<RememberedDeletion> {
+        let statement = match &self.deletion.scope {
+            Scope::Database => None,
+            Scope::Readings { statement, .. } => Some(statement.clone()?),
+        };
+        let (stamp, database) = (self.sequence(), self.deletion.database.clone());
+        Some(RememberedDeletion { stamp, database, statement, range: self.deletion.range(), done: false })
+    }
+
+    /// Its WAL position: earlier records are deleted.
+    pub fn sequence(&self) -> Sequence {
+        self.pending_ack.sequence()
+    }
+}
+
+/// What a shard had in memory of a dropped database.
+#[derive(Debug)]
+pub struct DroppedData {
+    pub(super) unflushed: Option<Memtable>,
+    pub(super) _hot: Option<CachedDatabase>,
+    pub(super) _document_writer: Option<DatabaseDocuments>,
+}
+
+impl DroppedData {
+    /// How many of its readings were unflushed.
+    pub fn readings(&self) -> usize {
+        self.unflushed.as_ref().map_or(0, Memtable::readings)
+    }
+}

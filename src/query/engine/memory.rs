@@ -1,0 +1,30 @@
+//! The memory that values take, for the budgets of requests.
+
+use std::sync::Arc;
+
+use crate::bucket::{Reading, SensorDocument};
+use crate::reading::{Sensor, Value};
+
+/// Sensors looked at between two pauses.
+pub(crate) const CHOOSE: usize = 4096;
+/// The memory per name in a set gathered from many sensors, not counting its characters.
+pub(crate) const NAME_BYTES: usize = 128;
+
+/// The memory of a reading, and about that of its text in an answer.
+pub fn memory_of(reading: &Reading) -> usize {
+    let cell = |(name, value): &(Arc<str>, Value)| size_of::<(Arc<str>, Value)>() + name.len() + 2 * text_bytes(value);
+    size_of::<Reading>() + reading.fields.iter().map(cell).sum::<usize>()
+}
+
+/// The memory of a sensor's document.
+#[must_use]
+pub fn document_bytes(SensorDocument { sensor, fields, recent, .. }: &SensorDocument) -> usize {
+    let tags = 2 * sensor.key.len() + size_of_val(&*sensor.tags);
+    let fields = size_of_val(&**fields) + fields.iter().map(|(name, _)| name.len()).sum::<usize>();
+    size_of::<(SensorDocument, Sensor)>() + tags + fields + recent.iter().map(memory_of).sum::<usize>()
+}
+
+/// The memory of a value's text; zero for other values.
+pub fn text_bytes(value: &Value) -> usize {
+    if let Value::String(text) = value { text.len() } else { 0 }
+}

@@ -1,0 +1,77 @@
+//! Lists of sensors and databases: the store's, merged with what this instance has added since.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::Engine;
+use super::directory::{DirectoryEntry, KnownSensors, Sensors, entry, first_batch, next_batch, united};
+use crate::query::{Budget, QueryError};
+
+impl Engine {
+    /// The sensors of a database: those that the store listed within the last `max_age`, and those that this instance
+    /// has added since.
+    ///
+    /// # Errors
+    /// If the store does not answer, or the WAL is still being read back.
+    pub async fn directory(&self, budget: &Budget, database: &str, max_age: Duration) -> Result<Sensors, QueryError> {
+        // Read before anything else: the next call sees a newer version if sensors are added meanwhile, and merges
+        // again.
+        let version = self.memtables.catalog_version(Some(database))?;
+        let known = self.directory.get(database);
+        let is_fresh =
+            |known: &KnownSensors| known.read.elapsed() < max_age && known.since.deletions == version.deletions;
+        let fresh = known.filter(is_fresh);
+        if let Some(known) = fresh.as_ref().filter(|known| known.version == version) {
+            return Ok(known.sensors.clone());
+        }
+        let (read, since, stored) = match fresh {
+            Some(known) => (known.read, known.since, known.stored),
+            None => (Instant::now(), version, Arc::new(self.stored_sensors(budget, database).await?)),
+        };
+        let met = self.memtables.met(database, since);
+        let sensors = Arc::new(budget.at_length(stored.len() + met.len(), || united(&stored, met)));
+        // Databases without sensors are not cached: clients can ask for any number of names.
+        if sensors.is_empty() {
+            self.directory.forget(database);
+            return Ok(sensors);
+        }
+        self.directory.put(database, KnownSensors { sensors: sensors.clone(), read, since, version, stored });
+        Ok(sensors)
+    }
+
+    async fn stored_sensors(&self, budget: &Budget, database: &str) -> Result<Vec<DirectoryEntry>, QueryError> {
+        let mut filter = first_batch();
+        let mut entries = Vec::new();
+        loop {
+            let batch = budget.waiting(self.store.list_sensors(database, &filter)).await?;
+            let is_last = batch.len() < filter.limit;
+            filter.after = batch.last().map(|last| last.sensor.key.to_string());
+            filter.limit = next_batch(filter.limit, &batch);
+            budget.pause().await?;
+            entries.extend(batch.into_iter().map(|document| entry(document.sensor, document.fields)));
+            if is_last {
+                return Ok(entries);
+            }
+        }
+    }
+
+    /// # Errors
+    /// If the store does not answer, or the WAL is still being read back.
+    pub async fn has_database(&self, name: &str) -> Result<bool, QueryError> {
+        Ok(self.all_databases().await?.iter().any(|known| known == name))
+    }
+
+    /// All databases, in the store or known to this instance, in name order.
+    ///
+    /// # Errors
+    /// If the store does not answer, or the WAL is still being read back.
+    pub async fn all_databases(&self) -> Result<Vec<String>, QueryError> {
+        self.memtables.catalog_version(None)?;
+        // Before the store is read: a database that reaches it in between is then listed twice, never missed.
+        let mut names = self.memtables.databases();
+        names.extend(self.store.databases().await?);
+        names.sort_unstable();
+        names.dedup();
+        Ok(names)
+    }
+}

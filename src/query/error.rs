@@ -1,0 +1,48 @@
+//! Query errors.
+
+use std::time::Duration;
+
+use super::options::{COLUMNS_MAX, PATTERNS_MAX};
+use crate::bucket::{Behind, StorageError};
+
+/// Why a query has no answer.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum QueryError {
+    /// The store failed. An answer that may be incomplete is never sent.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+    /// Acked readings that the answer needs are still being read back from the WAL.
+    #[error(transparent)]
+    Behind(#[from] Behind),
+    #[error(
+        "the request needs more than {limit} bytes of memory (query.request_bytes): use a shorter range, a longer step, fewer sensors or fields, or a LIMIT"
+    )]
+    TooLarge { limit: usize },
+    #[error("all queries together need more than {limit} bytes of memory at present (query.bytes): try again later")]
+    Full { limit: usize },
+    #[error(
+        "the queries of this token need more than {limit} bytes of memory at present (query.token_bytes): try again later"
+    )]
+    TokenFull { limit: usize },
+    #[error("the query covers more than {limit:?} (query.span_max): use a shorter range")]
+    TooLong { limit: Duration },
+    #[error(
+        "the query selects {count} sensors, more than {limit} (query.series_max): select fewer by measurement or tags"
+    )]
+    TooManySensors { count: usize, limit: usize },
+    #[error("a statement has more than {COLUMNS_MAX} columns: name only the columns you need")]
+    TooManyColumns,
+    #[error(
+        "the query has more than {PATTERNS_MAX} regular expressions: write alternatives as one list such as ^(a|b|c)$, which does not count"
+    )]
+    TooManyPatterns,
+    #[error("a regular expression of the query is too large: {detail}")]
+    Pattern {
+        /// The message of the `regex` crate.
+        detail: String,
+    },
+    #[error("the query took longer than {limit:?} (query.timeout): use a shorter range or a lower limit")]
+    Timeout { limit: Duration },
+    #[error("too many queries: {limit} are running (query.concurrent); try again later")]
+    Overloaded { limit: usize },
+}

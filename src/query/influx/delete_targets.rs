@@ -1,0 +1,106 @@
+//! `DELETE`, `DROP SERIES` and `DROP MEASUREMENT`: which readings of which sensors they delete.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::show::wanted;
+use super::statement::{StatementContext, StatementFailure};
+use super::zones::resolve;
+use crate::bucket::deletions::SensorTest;
+use crate::influxql::{Clock, Expr, FromSource, Params, ParseOptions, Statement, TimeRange, parse, split};
+use crate::query::engine::Engine;
+use crate::query::engine::choose::Chosen;
+use crate::query::engine::directory::{DirectoryEntry, Sensors};
+use crate::query::pattern::Patterns;
+use crate::reading::Sensor;
+use crate::reading::time::{TIMESTAMP_MAX, TIMESTAMP_MIN};
+
+/// What a statement deletes.
+#[derive(Debug, Clone)]
+pub struct DeleteTargets {
+    pub database: String,
+    pub sensors: Vec<Arc<Sensor>>,
+    /// In nanoseconds, half open.
+    pub range: Range<i64>,
+}
+
+/// What a statement deletes; `None` if it deletes no readings, or a whole database. Lists the sensors from the store,
+/// not from the cache.
+///
+/// # Errors
+/// See [`StatementFailure`].
+pub async fn delete_targets(
+    engine: &Engine,
+    statement: &Statement,
+    asked: StatementContext<'_>,
+) -> Result<Option<DeleteTargets>, StatementFailure> {
+    let patterns = Patterns::compile(statement.patterns(), Some(asked.budget))?;
+    let (range, delete_targets) = match statement {
+        Statement::Delete { sources, condition } => {
+            let sensors = sensors_now(engine, asked).await?;
+            matching(&sensors, sources, condition.as_ref(), &patterns, asked).await?
+        }
+        Statement::DropSeries { sources, condition } => {
+            let sensors = sensors_now(engine, asked).await?;
+            let (range, delete_targets) = matching(&sensors, sources, condition.as_ref(), &patterns, asked).await?;
+            if range != TimeRange::default() {
+                return Err(StatementFailure::TimeInDropSeries);
+            }
+            (range, delete_targets)
+        }
+        Statement::DropMeasurement { name } => {
+            let sensors = sensors_now(engine, asked).await?;
+            let is_named = |entry: &DirectoryEntry| *entry.sensor.measurement == **name;
+            (TimeRange::default(), Chosen::of(asked.budget, &sensors, 1, is_named).await?)
+        }
+        _ => return Ok(None),
+    };
+    let range = range.min.unwrap_or(TIMESTAMP_MIN)..range.max.unwrap_or(TIMESTAMP_MAX).saturating_add(1);
+    let sensors = delete_targets.entries.into_iter().map(|entry| entry.sensor).collect();
+    Ok(Some(DeleteTargets { database: asked.database.unwrap_or_default().to_owned(), sensors, range }))
+}
+
+async fn sensors_now(engine: &Engine, asked: StatementContext<'_>) -> Result<Sensors, StatementFailure> {
+    let database = asked.database.ok_or(StatementFailure::NoDatabase)?;
+    let sensors = engine.directory(asked.budget, database, Duration::ZERO).await?;
+    if sensors.is_empty() && !engine.has_database(database).await? {
+        return Err(StatementFailure::UnknownDatabase(database.to_owned()));
+    }
+    Ok(sensors)
+}
+
+/// A test whether a statement deletes readings of a sensor; `None` if the text is not such a statement. Times in the
+/// condition are ignored: the range is stored beside the statement.
+#[must_use]
+pub fn sensors_of(statement: &str) -> Option<SensorTest> {
+    let (params, known_zone, regex_error) = (Params::new(), |_: &str| true, |_: &str| None);
+    let options = ParseOptions { params: &params, known_zone: &known_zone, regex_error: &regex_error };
+    let parsed = parse(statement, &options).ok()?;
+    let [statement] = &parsed[..] else { return None };
+    let patterns = Patterns::compile(statement.patterns(), None).ok()?;
+    let statement = statement.clone();
+    let is_about = move |sensor: &Sensor| match &statement {
+        Statement::Delete { sources, condition } | Statement::DropSeries { sources, condition } => {
+            let entry = DirectoryEntry { sensor: Arc::new(sensor.clone()), fields: Arc::new([]) };
+            let clock = Clock { now: 0, zone: None, resolve: &resolve };
+            let Ok((_, condition)) = split(condition.as_ref(), &clock) else { return false };
+            wanted(sources, condition.as_ref(), &patterns).is_ok_and(|(_, is_wanted)| is_wanted(&entry))
+        }
+        Statement::DropMeasurement { name } => *sensor.measurement == **name,
+        _ => false,
+    };
+    Some(Arc::new(is_about))
+}
+
+async fn matching(
+    sensors: &[DirectoryEntry],
+    sources: &[FromSource],
+    condition: Option<&Expr>,
+    patterns: &Patterns,
+    asked: StatementContext<'_>,
+) -> Result<(TimeRange, Chosen), StatementFailure> {
+    let (range, condition) = split(condition, &Clock { now: asked.now, zone: None, resolve: &resolve })?;
+    let (steps, is_wanted) = wanted(sources, condition.as_ref(), patterns)?;
+    Ok((range, Chosen::of(asked.budget, sensors, steps, is_wanted).await?))
+}

@@ -1,0 +1,61 @@
+//! What a SELECT reads from: the fields and tags of its measurements.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::influxql::ReferenceKind;
+use crate::query::engine::memory::NAME_BYTES;
+use crate::query::engine::plan::{PlannedField, rank};
+use crate::reading::Family;
+
+/// The fields and tags of a SELECT's sources.
+#[derive(Debug, Clone, Default)]
+pub struct Schema {
+    /// Fields with the families of their values, in InfluxDB's order: a name without a type means the first.
+    pub fields: BTreeMap<String, Vec<Family>>,
+    /// Tag keys.
+    pub tags: BTreeSet<String>,
+    /// Whether a source is a subquery. Its tags can be selected without a field.
+    pub has_rows: bool,
+    /// The memory of the names.
+    pub bytes: usize,
+}
+
+impl Schema {
+    pub fn add(&mut self, name: &str, family: Family) {
+        match self.fields.get_mut(name) {
+            Some(known) if known.contains(&family) => {}
+            Some(known) => {
+                known.push(family);
+                known.sort_by_key(|family| rank(*family));
+            }
+            None => {
+                self.bytes += name.len() + NAME_BYTES;
+                self.fields.insert(name.to_owned(), vec![family]);
+            }
+        }
+    }
+
+    pub fn add_tag(&mut self, key: &str) {
+        if !self.tags.contains(key) {
+            self.bytes += key.len() + NAME_BYTES;
+            self.tags.insert(key.to_owned());
+        }
+    }
+
+    /// The family that a field's name alone means; `None` if there is no such field.
+    #[must_use]
+    pub fn family(&self, name: &str) -> Option<Family> {
+        self.fields.get(name)?.first().copied()
+    }
+
+    /// The field that a name with or without a type means; `None` if it has no values of that type.
+    #[must_use]
+    pub fn field(&self, name: &str, kind: Option<ReferenceKind>) -> Option<PlannedField> {
+        let field = |family: &Family| PlannedField { name: name.to_owned(), family: *family };
+        match self.fields.get(name) {
+            Some(families) => families.iter().map(field).find(|field| field.is(name, kind)),
+            // An unknown field is empty, whatever its type.
+            None => Some(field(&Family::Number)).filter(|field| field.is(name, kind)),
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! Which sensors a query covers: one by its key, or all that match a measurement and tags.
+
+use std::sync::Arc;
+
+use super::pattern::Patterns;
+use super::{Budget, QueryError};
+use crate::access::Pin;
+use crate::reading::Sensor;
+
+#[derive(Debug, Clone)]
+pub enum Selector {
+    /// One sensor.
+    Sensor(Arc<Sensor>),
+    /// All sensors of a measurement, or of any, that pass every filter.
+    Matching {
+        measurement: Option<String>,
+        tags: Vec<TagFilter>,
+        /// Tags that the caller's token requires.
+        pins: Vec<Pin>,
+    },
+}
+
+/// A test of one tag. A sensor without the tag counts as having it empty.
+#[derive(Debug, Clone)]
+pub struct TagFilter {
+    pub key: String,
+    pub test: TagTest,
+    /// Inverts the test.
+    pub negated: bool,
+}
+
+#[derive(Debug, Clone)]
+pub enum TagTest {
+    /// Equality.
+    Is(String),
+    /// A regular expression that may match anywhere in the value.
+    Matches(String),
+}
+
+impl Selector {
+    /// Compiles the selector's patterns.
+    ///
+    /// # Errors
+    /// If there are too many, or one is too large.
+    pub fn compile(&self, budget: &Budget) -> Result<Chooser<'_>, QueryError> {
+        let Self::Matching { tags, .. } = self else {
+            return Ok(Chooser { selector: self, patterns: Patterns::default() });
+        };
+        let pattern = |filter: &'_ TagFilter| match &filter.test {
+            TagTest::Matches(pattern) => Some(pattern.clone()),
+            TagTest::Is(_) => None,
+        };
+        let patterns: Vec<String> = tags.iter().filter_map(pattern).collect();
+        let patterns = Patterns::compile(patterns.iter().map(String::as_str), Some(budget))?;
+        Ok(Chooser { selector: self, patterns })
+    }
+}
+
+/// A selector with its patterns compiled.
+#[derive(Debug)]
+pub struct Chooser<'a> {
+    selector: &'a Selector,
+    patterns: Patterns,
+}
+
+impl Chooser<'_> {
+    #[must_use]
+    pub fn takes(&self, sensor: &Sensor) -> bool {
+        match self.selector {
+            Selector::Sensor(only) => sensor.key == only.key,
+            Selector::Matching { measurement, tags, pins } => {
+                measurement.as_ref().is_none_or(|name| *sensor.measurement == **name)
+                    && tags.iter().all(|filter| self.passes(filter, sensor))
+                    && pins.iter().all(|pin| pin.matches(sensor))
+            }
+        }
+    }
+
+    fn passes(&self, filter: &TagFilter, sensor: &Sensor) -> bool {
+        let value = sensor.tag(&filter.key).unwrap_or("");
+        let passes = match &filter.test {
+            TagTest::Is(wanted) => value == wanted,
+            TagTest::Matches(pattern) => self.patterns.matches(pattern, value),
+        };
+        passes != filter.negated
+    }
+}

@@ -1,0 +1,229 @@
+//! The entry point for queries: each waits for its turn and runs within its time and its budget.
+
+use std::sync::Arc;
+
+use tokio::time::{Instant, timeout_at};
+
+use super::budget::Budgets;
+use super::engine::Engine;
+use super::influx::{DeleteTargets, StatementAnswer, StatementContext, StatementFailure};
+use super::native::Selection;
+use super::native::aggregate::{Aggregated, Aggregation};
+use super::native::many::{ManyReadings, ManySelection, Vocabulary};
+use super::native::readings::{RangePart, TimeOrder};
+use super::native::thinning::Thinned;
+use super::selector::Selector;
+use crate::access::Caller;
+use crate::bucket::store::SensorFilter;
+use crate::bucket::{SensorDocument, Store, UnflushedReadings};
+use crate::influxql::Statement;
+use crate::telemetry::Metrics;
+
+use super::budget::Budget;
+use super::error::QueryError;
+use super::options::QueryOptions;
+use super::wait::Passing;
+use super::{influx, native, wait};
+/// Runs queries.
+#[derive(Debug)]
+pub struct Query {
+    engine: Engine,
+    budgets: Arc<Budgets>,
+    metrics: Metrics,
+}
+
+impl Query {
+    /// Queries on this store and on the unflushed readings.
+    #[must_use]
+    pub fn new(
+        store: Arc<dyn Store>,
+        memtables: Arc<dyn UnflushedReadings>,
+        options: QueryOptions,
+        metrics: Metrics,
+    ) -> Self {
+        let budgets = Budgets::new(options.clone());
+        Self { engine: Engine::new(store, memtables, options, &metrics), budgets, metrics }
+    }
+
+    /// The budget of a request that begins now; the caller and the text go into the slow-query log.
+    #[must_use]
+    pub fn begin(&self, by: &Caller, text: &str) -> Budget {
+        self.budgets.begin(by, text)
+    }
+
+    /// See [`native::readings::readings`].
+    ///
+    /// # Errors
+    /// If the answer would be incomplete.
+    pub async fn readings(
+        &self,
+        budget: &Budget,
+        selection: &Selection,
+        order: TimeOrder,
+        limit: usize,
+    ) -> Result<RangePart, QueryError> {
+        let read = || native::readings::readings(&self.engine, budget, selection, order, limit);
+        let part = self.in_turn(budget, read).await?;
+        self.count(part.readings.len());
+        Ok(part)
+    }
+
+    /// See [`native::many::many_readings`].
+    ///
+    /// # Errors
+    /// If the answer would be incomplete.
+    pub async fn many_readings(
+        &self,
+        budget: &Budget,
+        selection: &ManySelection,
+        limit: usize,
+    ) -> Result<ManyReadings, QueryError> {
+        let read = || native::many::many_readings(&self.engine, budget, selection, limit);
+        let part = self.in_turn(budget, read).await?;
+        self.count(part.series.iter().map(|(_, readings)| readings.len()).sum());
+        Ok(part)
+    }
+
+    /// See [`native::thinning::thinned`].
+    ///
+    /// # Errors
+    /// If the answer would be incomplete or too large.
+    pub async fn thinned(
+        &self,
+        budget: &Budget,
+        selection: &ManySelection,
+        points_max: usize,
+    ) -> Result<Thinned, QueryError> {
+        let read = || native::thinning::thinned(&self.engine, budget, selection, points_max);
+        let thinned = self.in_turn(budget, read).await?;
+        self.count(thinned.series.iter().map(|(_, readings)| readings.len()).sum());
+        Ok(thinned)
+    }
+
+    /// See [`native::aggregate::aggregate`].
+    ///
+    /// # Errors
+    /// If the answer would be incomplete or too large.
+    pub async fn aggregate(&self, budget: &Budget, asked: &Aggregation) -> Result<Aggregated, QueryError> {
+        let found = self.in_turn(budget, || native::aggregate::aggregate(&self.engine, budget, asked)).await?;
+        self.count(found.series.iter().map(|series| series.windows.len()).sum());
+        Ok(found)
+    }
+
+    /// See [`native::many::vocabulary`].
+    ///
+    /// # Errors
+    /// If the store does not answer.
+    pub async fn vocabulary(
+        &self,
+        budget: &Budget,
+        database: &str,
+        selector: &Selector,
+    ) -> Result<Vocabulary, QueryError> {
+        self.in_turn(budget, || native::many::vocabulary(&self.engine, budget, database, selector)).await
+    }
+
+    /// The result of a statement that only reads; `None` for one that changes something.
+    ///
+    /// # Errors
+    /// See [`StatementFailure`].
+    pub async fn statement(
+        &self,
+        statement: &Statement,
+        asked: StatementContext<'_>,
+    ) -> Result<Option<StatementAnswer>, StatementFailure> {
+        self.in_turn(asked.budget, || influx::run(&self.engine, statement, asked)).await
+    }
+
+    /// See [`influx::delete_targets`].
+    ///
+    /// # Errors
+    /// See [`StatementFailure`].
+    pub async fn delete_targets(
+        &self,
+        statement: &Statement,
+        asked: StatementContext<'_>,
+    ) -> Result<Option<DeleteTargets>, StatementFailure> {
+        self.in_turn(asked.budget, || influx::delete_targets(&self.engine, statement, asked)).await
+    }
+
+    /// The documents of a database's sensors, in key order. Does not retry while the store is unavailable; wrap the
+    /// call in [`Query::patiently`] for that.
+    ///
+    /// # Errors
+    /// If the store does not answer.
+    pub async fn sensors(
+        &self,
+        budget: &Budget,
+        database: &str,
+        filter: &SensorFilter,
+    ) -> Result<Vec<SensorDocument>, QueryError> {
+        self.turn(budget, async { Ok(self.engine.store.list_sensors(database, filter).await?) }).await
+    }
+
+    /// The databases in the store, sorted by name.
+    ///
+    /// # Errors
+    /// If the store does not answer.
+    pub async fn databases(&self) -> Result<Vec<String>, QueryError> {
+        let budget = self.begin(&Caller::Anybody, "databases");
+        self.in_turn(&budget, || async { Ok::<_, QueryError>(self.engine.store.databases().await?) }).await
+    }
+
+    /// See [`Engine::all_databases`].
+    ///
+    /// # Errors
+    /// If the store does not answer.
+    pub async fn all_databases(&self) -> Result<Vec<String>, QueryError> {
+        self.engine.all_databases().await
+    }
+
+    /// Retries errors that may pass by themselves, for up to `query.wait`.
+    ///
+    /// # Errors
+    /// The last error.
+    pub async fn patiently<T, E: Passing, F: Future<Output = Result<T, E>>>(
+        &self,
+        ask: impl Fn() -> F,
+    ) -> Result<T, E> {
+        let options = &self.engine.options;
+        wait::patiently(options, options.timeout, ask).await
+    }
+
+    fn count(&self, points: usize) {
+        self.metrics.query_points.increment(points as u64);
+    }
+
+    /// Runs a query in its turn, and records it in the metrics. An error that may pass by itself is retried, in a new
+    /// turn each time.
+    async fn in_turn<T, E: From<QueryError> + Passing, F: Future<Output = Result<T, E>>>(
+        &self,
+        budget: &Budget,
+        query: impl Fn() -> F,
+    ) -> Result<T, E> {
+        let started = std::time::Instant::now();
+        let left = budget.deadline().saturating_duration_since(Instant::now());
+        let answer = wait::patiently(&self.engine.options, left, || self.turn(budget, query())).await;
+        self.metrics.query_seconds.record(started.elapsed());
+        if let Some(error) = answer.as_ref().err().and_then(Passing::of_store) {
+            self.metrics.store_error(error.class());
+            tracing::warn!(%error, "query failed: store error");
+        }
+        answer
+    }
+
+    /// Runs a query once, when it is its turn.
+    async fn turn<T, E: From<QueryError> + Passing>(
+        &self,
+        budget: &Budget,
+        query: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, E> {
+        budget.turn().await?;
+        // Counts down when the query ends or its client disconnects.
+        let _running = self.metrics.query_running();
+        let limit = self.engine.options.timeout;
+        let answer = timeout_at(budget.deadline(), query).await.map_err(|_| QueryError::Timeout { limit });
+        budget.rest();
+        answer?
+    }
+}

@@ -1,0 +1,178 @@
+//! Damage found since the log was opened: each place is counted and logged once, and its bytes are copied to
+//! quarantine. A write torn by a power cut looks similar but was never acked; it is counted apart.
+
+use std::collections::HashSet;
+use std::sync::{Mutex, PoisonError};
+
+use super::disk::{Disk, DiskFile};
+use super::quarantine;
+use super::scan::Hole;
+
+/// How many places are tracked one by one and copied to quarantine. More are only counted, so that a disk that decays
+/// everywhere does not produce a million files.
+const PLACES_MAX: usize = 1000;
+
+/// What is known about bytes that hold no record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// An interrupted write, as a power cut or a kill leaves it: as far as can be known it was not acked.
+    Torn,
+    /// The last group that was written was whole and has changed since. It may have been synced and acked.
+    InDoubt,
+    /// The bytes were synced: what they held was acked.
+    Damaged,
+}
+
+impl Verdict {
+    /// Verdict on a hole of a segment that was synced for certain up to `sure`.
+    pub(super) fn of(hole: &Hole, sure: u64) -> Self {
+        match hole {
+            hole if hole.start < sure => Self::Damaged,
+            hole if hole.lacks_sector => Self::Torn,
+            _ => Self::InDoubt,
+        }
+    }
+}
+
+/// Bytes that were written but hold no record, or a segment without a header.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Damage {
+    /// The segment's file name.
+    pub segment: String,
+    /// File offset of the first byte.
+    pub offset: u64,
+    /// Number of bytes.
+    pub bytes: u64,
+    /// What is known about them.
+    pub verdict: Verdict,
+    /// File name under `quarantine/` of the copy; `None` when the copy failed.
+    pub kept_as: Option<String>,
+}
+
+impl Damage {
+    /// A whole segment whose records are lost.
+    pub(super) fn of_segment(segment: String, bytes: u64, kept_as: Option<String>) -> Self {
+        Self { segment, offset: 0, bytes, verdict: Verdict::Damaged, kept_as }
+    }
+
+    fn warn(&self) {
+        let Self { segment, offset, bytes, kept_as, .. } = self;
+        let kept = kept_as.as_deref().unwrap_or("nowhere; the copy to quarantine failed");
+        match self.verdict {
+            Verdict::Torn => {
+                tracing::info!(
+                    segment,
+                    offset,
+                    bytes,
+                    kept,
+                    "the WAL ends with an interrupted write; it was not acked"
+                );
+            }
+            Verdict::InDoubt => tracing::error!(
+                segment,
+                offset,
+                bytes,
+                kept,
+                "unreadable bytes at the end of the WAL; they may be readings that were acked; a copy is in the WAL's folder quarantine"
+            ),
+            Verdict::Damaged => tracing::error!(
+                segment,
+                offset,
+                bytes,
+                kept,
+                "the WAL is damaged; readings that were acked may be missing; a copy of the bytes is in the WAL's folder quarantine"
+            ),
+        }
+    }
+}
+
+/// How much was found, by verdict: places and bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Places that were synced.
+    pub damaged: u64,
+    /// Bytes in damaged places.
+    pub damaged_bytes: u64,
+    /// Places that may have been acked.
+    pub in_doubt: u64,
+    /// Bytes in places in doubt.
+    pub in_doubt_bytes: u64,
+    /// Interrupted writes.
+    pub torn: u64,
+    /// Bytes in interrupted writes.
+    pub torn_bytes: u64,
+}
+
+impl Counts {
+    fn add(&mut self, verdict: Verdict, bytes: u64) {
+        let (count, sum) = match verdict {
+            Verdict::Damaged => (&mut self.damaged, &mut self.damaged_bytes),
+            Verdict::InDoubt => (&mut self.in_doubt, &mut self.in_doubt_bytes),
+            Verdict::Torn => (&mut self.torn, &mut self.torn_bytes),
+        };
+        *count += 1;
+        *sum += bytes;
+    }
+}
+
+/// All damage found so far.
+#[derive(Default)]
+pub(super) struct DamageRegister {
+    met: Mutex<DamagedPlace>,
+}
+
+#[derive(Default)]
+struct DamagedPlace {
+    places: HashSet<(String, u64)>,
+    list: Vec<Damage>,
+    counts: Counts,
+}
+
+impl DamageRegister {
+    /// Logs, counts and lists the hole and copies its bytes to quarantine; returns whether that copy exists. The
+    /// segment was synced for certain up to `sure`.
+    pub(super) fn hole(&self, disk: &dyn Disk, file: &dyn DiskFile, segment: &str, sure: u64, hole: &Hole) -> bool {
+        let (verdict, bytes) = (Verdict::of(hole, sure), hole.end - hole.start);
+        if !self.enter(segment, hole.start, verdict, bytes) {
+            return false;
+        }
+        let name = format!("{segment}.{}", hole.start);
+        let is_kept =
+            quarantine::holds(disk, &name) || quarantine::copy(disk, file, hole.start, hole.end, &name).is_ok();
+        let (segment, kept_as) = (segment.to_owned(), is_kept.then_some(name));
+        self.add(Damage { segment, offset: hole.start, bytes, verdict, kept_as });
+        is_kept
+    }
+
+    /// Logs, counts and lists damage of any kind.
+    pub(super) fn add(&self, damage: Damage) {
+        damage.warn();
+        let mut met = self.lock();
+        met.counts.add(damage.verdict, damage.bytes);
+        if met.list.len() < PLACES_MAX {
+            met.list.push(damage);
+        }
+    }
+
+    pub(super) fn list(&self) -> Vec<Damage> {
+        self.lock().list.clone()
+    }
+
+    pub(super) fn counts(&self) -> Counts {
+        self.lock().counts
+    }
+
+    /// Whether the place is new. Beyond [`PLACES_MAX`] a place is only counted, perhaps twice.
+    fn enter(&self, segment: &str, offset: u64, verdict: Verdict, bytes: u64) -> bool {
+        let mut met = self.lock();
+        if met.places.len() >= PLACES_MAX {
+            met.counts.add(verdict, bytes);
+            return false;
+        }
+        met.places.insert((segment.to_owned(), offset))
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, DamagedPlace> {
+        self.met.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,123 @@
+//! Errors of the WAL, by operation.
+
+use std::io;
+
+use thiserror::Error;
+
+use super::Sequence;
+
+/// Why a record was not appended. No acked record is lost.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum AppendError {
+    /// The record is larger than a segment and will never fit.
+    #[error("a record of {bytes} bytes is over the limit of {limit} (wal.segment_bytes): send less at once")]
+    TooLarge {
+        /// Bytes of the payload.
+        bytes: u64,
+        /// Maximum bytes of a payload.
+        limit: u64,
+    },
+    /// Too many records wait for the disk. Passes by itself.
+    #[error("the WAL queue is full: at most {bytes_limit} bytes (wal.queue_bytes), {records_limit} records: retry")]
+    QueueFull {
+        /// Maximum bytes that may wait.
+        bytes_limit: u64,
+        /// Maximum number of records that may wait.
+        records_limit: usize,
+    },
+    /// The disk budget is used up. Passes once segments are truncated.
+    #[error("the WAL's disk budget of {limit} bytes is used up; wait for the store or raise wal.budget_bytes")]
+    Full {
+        /// The budget in bytes.
+        limit: u64,
+    },
+    /// The disk is full or fails. Passes by itself once a fresh segment can be made again, which the log keeps trying.
+    #[error("the WAL cannot be written: {why}; it tries again by itself")]
+    Unwritable {
+        /// What the disk reported.
+        why: String,
+    },
+    /// The record was written, then written again to another segment, and both writes failed. After a crash it may be
+    /// in the log, whole; it is not acked.
+    #[error("writing the record to the WAL failed twice: {why}")]
+    Failed {
+        /// What the disk reported the second time.
+        why: String,
+    },
+    /// The log is closed.
+    #[error("the WAL is closed")]
+    Closed,
+}
+
+/// Why a log was not opened. Its contents are unchanged, unless it is an I/O error.
+#[derive(Debug, Error)]
+pub enum WalOpenError {
+    /// An option is out of range.
+    #[error("{option} is {value}, but must be {bounds}")]
+    Options {
+        /// Name of the option.
+        option: &'static str,
+        /// Its value.
+        value: u64,
+        /// Allowed values.
+        bounds: String,
+    },
+    /// Another process, or another [`Wal`](super::Wal) in this one, has the folder open.
+    #[error("the WAL is in use by another process")]
+    Locked,
+    /// The log holds records for another store that are not truncated yet.
+    #[error(
+        "the WAL holds records up to sequence {last} for the store {found}, but the store is {wanted}: start with the \
+         former store until they are flushed, or set another WAL folder (wal.dir) for the latter"
+    )]
+    OtherStore {
+        /// The store the records are for.
+        found: String,
+        /// The store in the options.
+        wanted: String,
+        /// The last record for the other store.
+        last: Sequence,
+    },
+    /// A segment was written by a later program.
+    #[error("segment {segment} has format version {version}, this program reads up to {highest}: use the version that wrote it", highest = super::format::VERSION)]
+    Newer {
+        /// The file's name.
+        segment: String,
+        /// Its version.
+        version: u32,
+    },
+    /// The folder holds segments of two logs.
+    #[error("segment {segment} belongs to another WAL than the newest segment; move one of the two out of the folder")]
+    Mixed {
+        /// File name of a segment of the other log.
+        segment: String,
+    },
+    /// The folder or a file in it cannot be read, locked or synced.
+    #[error("{attempt}: {error}")]
+    Io {
+        /// The operation that failed.
+        attempt: String,
+        /// What the system reported.
+        error: io::Error,
+    },
+}
+
+/// Why the next record cannot be read now. The reader keeps its position; reading may be tried again.
+#[derive(Debug, Error)]
+#[error("reading segment {segment}: {error}")]
+pub struct ReadError {
+    /// The file's name.
+    pub segment: String,
+    /// What the system reported.
+    pub error: io::Error,
+}
+
+/// Why a truncation was not finished. What was removed stays removed; the next truncation goes on.
+#[derive(Debug, Error)]
+#[error("{attempt}: {error}")]
+pub struct TruncateError {
+    /// The operation that failed.
+    pub attempt: String,
+    /// What the system reported.
+    pub error: io::Error,
+}

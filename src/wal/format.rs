@@ -1,0 +1,302 @@
+//! The bytes of a segment file, format version 1. Pure: bytes in, bytes out.
+//!
+//! All integers are little endian. A segment file is a header block of 4096 bytes, then records one after the other,
+//! each on a multiple of 8, then zeros or stale bytes to the file's end. Its name is its first sequence, 16 hexadecimal
+//! digits, and `.segment`.
+//!
+//! The header block holds the header twice, at 0 and at 2048, so that no single damage loses it:
+//!
+//! ```text
+//!    0  magic "hourglog"          32  first sequence u64          72  length of the store's name u32
+//!    8  version u32               40  previous segment's id u64   76  store's name, UTF-8, at most 1024
+//!   12  opening's id u32          48  … its end, in bytes u64         zeros
+//!   16  log id u64                56  … synced for certain to u64 2044 crc32c of 0..2044 u32
+//!   24  segment id u64            64  … its last sequence u64
+//! ```
+//!
+//! Magic, version and crc are at these offsets in every version. "Previous" describes the segment before this one at
+//! the moment this one replaced it: what that file holds past its end was never acked and is not part of the log.
+//! "Synced for certain to" is less than the end when a restart found a last group that may have been synced and acked,
+//! or may be lost at the next power cut. Id 0 means none; no segment has id 0.
+//!
+//! A record is 32 bytes and its payload, padded with zeros to a multiple of 8:
+//!
+//! ```text
+//!    0  crc32c of segment id and 4..32 u32      16  crc32c of the stored payload u32
+//!    4  stored bytes u32                        20  bytes before compression u32
+//!    8  sequence u64                            24  where its group began in the file, / 8, u32
+//!   28  kind u8      29  flags u8 (1: lz4 block)     30  zero u16
+//! ```
+//!
+//! Segment ids are random and secret, so neither stale bytes nor bytes chosen by a client can pass as a record. The crc
+//! of the record header covers the length: past a damaged payload, the next record is where the header says. Everything
+//! before a group was synced before the group was written: this distinguishes damage to synced records from a group
+//! torn by a power cut.
+
+use crc32c::{crc32c, crc32c_append};
+
+use super::Sequence;
+
+/// Format version that this program writes, and the highest it reads.
+pub(super) const VERSION: u32 = 1;
+/// Bytes of the header block; the first record follows it.
+pub(super) const HEADER_BYTES: u64 = 4096;
+/// Bytes of a record before its payload.
+pub(super) const RECORD_BYTES: u64 = 32;
+/// Maximum bytes of the store's name.
+pub(super) const STORE_BYTES_MAX: usize = 1024;
+
+const MAGIC: [u8; 8] = *b"hourglog";
+const COPY_BYTES: usize = HEADER_BYTES as usize / 2;
+const SUFFIX: &str = ".segment";
+const LZ4: u8 = 1;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct SegmentHeader {
+    pub(super) log: u64,
+    /// Id of the opening of the WAL that wrote the segment; 0 in segments of a version that left the field empty.
+    pub(super) opening: u64,
+    pub(super) segment: u64,
+    /// Every sequence in the segment is at least this one.
+    pub(super) first: Sequence,
+    pub(super) previous: Option<PreviousSegment>,
+    /// The store that this WAL's records are flushed to.
+    pub(super) store: String,
+}
+
+/// The previous segment at the moment its successor replaced it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct PreviousSegment {
+    pub(super) segment: u64,
+    pub(super) end: u64,
+    /// Everything before this offset was synced; whether the bytes from here to `end` were is unknown.
+    pub(super) sure: u64,
+    pub(super) last: Sequence,
+}
+
+/// Why a header block could not be decoded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum NoHeader {
+    /// Both copies are damaged.
+    Damaged,
+    /// A later program wrote it.
+    Newer { version: u32 },
+}
+
+impl SegmentHeader {
+    /// The header block. The store's name must not be longer than [`STORE_BYTES_MAX`].
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let previous = self.previous.unwrap_or(PreviousSegment { segment: 0, end: 0, sure: 0, last: 0 });
+        let mut copy = Vec::with_capacity(HEADER_BYTES as usize);
+        copy.extend(MAGIC);
+        copy.extend(VERSION.to_le_bytes());
+        copy.extend((self.opening as u32).to_le_bytes());
+        let PreviousSegment { segment, end, sure, last } = previous;
+        for number in [self.log, self.segment, self.first, segment, end, sure, last] {
+            copy.extend(number.to_le_bytes());
+        }
+        copy.extend((self.store.len() as u32).to_le_bytes());
+        copy.extend(self.store.as_bytes());
+        copy.resize(COPY_BYTES - 4, 0);
+        copy.extend(crc32c(&copy).to_le_bytes());
+        copy.extend_from_within(..);
+        copy
+    }
+
+    /// Decodes the first copy that is intact.
+    pub(super) fn decode(block: &[u8]) -> Result<Self, NoHeader> {
+        let mut outcome = Err(NoHeader::Damaged);
+        for copy in block.chunks_exact(COPY_BYTES) {
+            outcome = Self::decode_copy(copy);
+            if outcome.is_ok() {
+                break;
+            }
+        }
+        outcome
+    }
+
+    fn decode_copy(copy: &[u8]) -> Result<Self, NoHeader> {
+        let (body, crc) = copy.split_at(COPY_BYTES - 4);
+        if body[..8] != MAGIC || crc32c(body) != u32_at(crc, 0) {
+            return Err(NoHeader::Damaged);
+        }
+        match u32_at(body, 8) {
+            VERSION => {}
+            version if version > VERSION => return Err(NoHeader::Newer { version }),
+            _ => return Err(NoHeader::Damaged),
+        }
+        let store = body.get(76..76 + u32_at(body, 72) as usize).and_then(|name| std::str::from_utf8(name).ok());
+        let (segment, end, sure, last) = (u64_at(body, 40), u64_at(body, 48), u64_at(body, 56), u64_at(body, 64));
+        let previous = PreviousSegment { segment, end, sure, last };
+        Ok(Self {
+            log: u64_at(body, 16),
+            opening: opening_of(u64_at(body, 16), u32_at(body, 12)),
+            segment: u64_at(body, 24),
+            first: u64_at(body, 32),
+            previous: (previous.segment != 0).then_some(previous),
+            store: store.ok_or(NoHeader::Damaged)?.to_owned(),
+        })
+    }
+}
+
+/// Id of an opening: the upper half of the log's id, so that no two logs share one, and a random lower half.
+pub(super) fn opening_of(log: u64, random: u32) -> u64 {
+    if random == 0 { 0 } else { log & !u64::from(u32::MAX) | u64::from(random) }
+}
+
+pub(super) fn segment_name(first: Sequence) -> String {
+    format!("{first:016x}{SUFFIX}")
+}
+
+/// The first sequence of a segment, from its file name; `None` for any other file.
+pub(super) fn parse_segment_name(name: &str) -> Option<Sequence> {
+    let digits = name.strip_suffix(SUFFIX)?;
+    let first = u64::from_str_radix(digits, 16).ok()?;
+    (segment_name(first) == name).then_some(first)
+}
+
+/// A payload as a record stores it.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct EncodedPayload {
+    kind: u8,
+    flags: u8,
+    raw_bytes: u32,
+    crc: u32,
+    bytes: Vec<u8>,
+}
+
+impl EncodedPayload {
+    /// Encodes the payload, compressed if `compress` is set and that saves space. The payload must be shorter than 4
+    /// GiB.
+    pub(super) fn new(kind: u8, payload: Vec<u8>, compress: bool) -> Self {
+        /// Below this, compression saves next to nothing, and setting up the compressor's table takes longer than all
+        /// the rest.
+        const WORTHWHILE: usize = 256;
+        let raw_bytes = payload.len() as u32;
+        let compress = compress && payload.len() >= WORTHWHILE;
+        let (flags, bytes) = match compress.then(|| lz4_flex::block::compress(&payload)) {
+            Some(packed) if padded(packed.len()) < padded(payload.len()) => (LZ4, packed),
+            _ => (0, payload),
+        };
+        Self { kind, flags, raw_bytes, crc: crc32c(&bytes), bytes }
+    }
+
+    /// Bytes of the whole record in a segment.
+    pub(super) fn size(&self) -> u64 {
+        RECORD_BYTES + padded(self.bytes.len())
+    }
+
+    /// Appends the record to the buffer; `group` is the file offset where its group begins.
+    pub(super) fn encode(&self, segment: u64, sequence: Sequence, group: u64, buffer: &mut Vec<u8>) {
+        let start = buffer.len();
+        buffer.extend([0; 4]);
+        buffer.extend((self.bytes.len() as u32).to_le_bytes());
+        buffer.extend(sequence.to_le_bytes());
+        buffer.extend(self.crc.to_le_bytes());
+        buffer.extend(self.raw_bytes.to_le_bytes());
+        buffer.extend(((group / 8) as u32).to_le_bytes());
+        buffer.extend([self.kind, self.flags, 0, 0]);
+        let crc = head_crc(segment, &buffer[start..]);
+        buffer[start..start + 4].copy_from_slice(&crc.to_le_bytes());
+        buffer.extend(&self.bytes);
+        buffer.resize(start + self.size() as usize, 0);
+    }
+}
+
+/// The 32 bytes of a record before its payload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct RecordHead {
+    pub(super) stored_bytes: u32,
+    pub(super) sequence: Sequence,
+    pub(super) payload_crc: u32,
+    pub(super) raw_bytes: u32,
+    /// File offset where the record's group begins.
+    pub(super) group: u64,
+    pub(super) kind: u8,
+    flags: u8,
+}
+
+impl RecordHead {
+    /// Decodes a record head at the front of the bytes; `None` if they do not hold one of this segment.
+    pub(super) fn decode(segment: u64, bytes: &[u8]) -> Option<Self> {
+        let bytes = bytes.get(..RECORD_BYTES as usize)?;
+        // Behind the last record nearly all bytes are zeros: no record has sequence 0.
+        let sequence = u64_at(bytes, 8);
+        let is_ours = head_crc(segment, bytes) == u32_at(bytes, 0);
+        if sequence == 0 || !is_ours {
+            return None;
+        }
+        Some(Self {
+            stored_bytes: u32_at(bytes, 4),
+            sequence,
+            payload_crc: u32_at(bytes, 16),
+            raw_bytes: u32_at(bytes, 20),
+            group: u64::from(u32_at(bytes, 24)) * 8,
+            kind: bytes[28],
+            flags: bytes[29],
+        })
+    }
+
+    /// Bytes of the whole record in the segment.
+    pub(super) fn size(&self) -> u64 {
+        RECORD_BYTES + padded(self.stored_bytes as usize)
+    }
+
+    /// Whether the stored bytes match the crc.
+    pub(super) fn fits(&self, stored: &[u8]) -> bool {
+        crc32c(stored) == self.payload_crc
+    }
+
+    /// The payload as it was appended; `None` when the stored bytes do not decompress to it.
+    pub(super) fn payload(&self, stored: &[u8]) -> Option<Vec<u8>> {
+        match self.flags {
+            0 => Some(stored.to_vec()),
+            LZ4 => {
+                let payload = lz4_flex::block::decompress(stored, self.raw_bytes as usize).ok()?;
+                (payload.len() == self.raw_bytes as usize).then_some(payload)
+            }
+            _ => None,
+        }
+    }
+}
+
+fn head_crc(segment: u64, record: &[u8]) -> u32 {
+    crc32c_append(crc32c(&segment.to_le_bytes()), &record[4..RECORD_BYTES as usize])
+}
+
+/// Recovers the id of the segment that a record head was written to, provided the head is intact. The id is part of the
+/// crc only, so it can be computed back from the crc; the result is an id of which every other head of the segment
+/// matches too, though not necessarily the original.
+pub(super) fn segment_of(head: &[u8; RECORD_BYTES as usize]) -> u64 {
+    let after_id = rewound(!u32_at(head, 0), &head[4..]);
+    let after_zeros = !crc32c(&[0; 4]);
+    u64::from(after_zeros ^ rewound(after_id, &[0; 4])) << 32
+}
+
+/// The crc32c state from which these bytes led to `state`.
+fn rewound(state: u32, bytes: &[u8]) -> u32 {
+    const POLYNOMIAL: u32 = 0x82f6_3b78;
+    bytes.iter().rev().fold(state, |state, byte| {
+        let before = (0..8).fold(state, |state, _| match state >> 31 {
+            0 => state << 1,
+            _ => (state ^ POLYNOMIAL) << 1 | 1,
+        });
+        before ^ u32::from(*byte)
+    })
+}
+
+fn padded(length: usize) -> u64 {
+    (length as u64).next_multiple_of(8)
+}
+
+pub(super) fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    let mut number = [0; 4];
+    number.copy_from_slice(&bytes[at..at + 4]);
+    u32::from_le_bytes(number)
+}
+
+pub(super) fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    let mut number = [0; 8];
+    number.copy_from_slice(&bytes[at..at + 8]);
+    u64::from_le_bytes(number)
+}

@@ -1,0 +1,96 @@
+//! The next segment file, prepared before it is needed: filled with zeros and synced, so that a full disk is noticed
+//! while there is still space for what was admitted. It is filled by writing: extending the length reserves nothing,
+//! and the standard library has no `fallocate`.
+
+use std::io;
+use std::sync::Arc;
+
+use super::checkpoint::remove_if_there;
+use super::disk::DiskFile;
+use super::shared::WalShared;
+
+/// Name of the file until it becomes a segment.
+pub(super) const NAME: &str = "fresh";
+/// Bytes filled and synced per step: an append may have to wait for one step (some 4 ms on a virtual disk).
+const STEP_BYTES: u64 = 1 << 20;
+
+/// The next segment file, as far as it is prepared.
+pub(super) struct NextSegment {
+    shared: Arc<WalShared>,
+    file: Option<Box<dyn DiskFile>>,
+    prepared: u64,
+    /// Files that a failed attempt may have left. Nothing new is made until they are removed, durably: what they hold
+    /// was never acked and is written elsewhere.
+    debris: Vec<String>,
+}
+
+impl NextSegment {
+    /// A file that an earlier process left under [`NAME`] counts as debris.
+    pub(super) fn new(shared: Arc<WalShared>) -> Self {
+        Self { shared, file: None, prepared: 0, debris: vec![NAME.to_owned()] }
+    }
+
+    /// Bytes prepared so far.
+    pub(super) fn prepared(&self) -> u64 {
+        self.prepared
+    }
+
+    /// Fills and syncs one more step, up to `bytes` in all.
+    pub(super) fn prepare(&mut self, bytes: u64) -> io::Result<()> {
+        if self.file.is_none() {
+            self.clear_debris()?;
+            self.prepared = 0;
+            self.debris.push(NAME.to_owned());
+            self.file = Some(self.shared.disk.create(NAME)?);
+        }
+        let Some(file) = &self.file else { return Ok(()) };
+        let step = STEP_BYTES.min(bytes.saturating_sub(self.prepared));
+        file.write_at(&vec![0; step as usize], self.prepared)?;
+        file.sync()?;
+        self.prepared += step;
+        Ok(())
+    }
+
+    /// Takes the file once at least `bytes` are prepared, and how many are. The file still has the name [`NAME`].
+    pub(super) fn take(&mut self, bytes: u64) -> io::Result<(Box<dyn DiskFile>, u64)> {
+        while self.file.is_none() || self.prepared < bytes {
+            self.prepare(bytes).inspect_err(|_| self.drop_prepared())?;
+        }
+        let file = self.file.take().ok_or(io::ErrorKind::NotFound)?;
+        Ok((file, std::mem::take(&mut self.prepared)))
+    }
+
+    /// Renames the file that was taken, durably.
+    pub(super) fn name(&mut self, name: &str) -> io::Result<()> {
+        self.shared.disk.rename(NAME, name)?;
+        self.shared.disk.sync_dir()?;
+        self.debris.clear();
+        Ok(())
+    }
+
+    /// Marks the file that was taken for removal; it may have either name.
+    pub(super) fn discard(&mut self, name: &str) {
+        self.debris.push(name.to_owned());
+        self.drop_prepared();
+    }
+
+    /// Drops what was prepared, and removes the file if the disk allows it.
+    pub(super) fn drop_prepared(&mut self) {
+        self.file = None;
+        self.prepared = 0;
+        // If this fails, `prepare` tries it again before it makes a new file.
+        let _ = self.clear_debris();
+    }
+
+    fn clear_debris(&mut self) -> io::Result<()> {
+        if self.debris.is_empty() {
+            return Ok(());
+        }
+        for name in &self.debris {
+            remove_if_there(&*self.shared.disk, name)?;
+        }
+        self.shared.disk.sync_dir()?;
+        self.debris.clear();
+        Ok(())
+    }
+}

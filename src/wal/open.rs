@@ -1,0 +1,303 @@
+//! Opening a log: first reads and checks what is on the disk, then repairs it. Only a segment whose end no later header
+//! records is read, which is normally the last one; older ones are verified when they are read.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+
+use super::damage::{Damage, DamageRegister, Verdict};
+use super::disk::{Disk, DiskFile, read_padded};
+use super::error::WalOpenError;
+use super::format::{
+    HEADER_BYTES, NoHeader, PreviousSegment, RECORD_BYTES, STORE_BYTES_MAX, SegmentHeader, opening_of,
+    parse_segment_name,
+};
+use super::scan::{Hole, ScanItem, SegmentScanner};
+use super::shared::{Segment, SegmentPlan, WalShared, WalState};
+use super::stats::WalStats;
+use super::writer::Ids;
+use super::{Recovery, Sequence, WalOptions, checkpoint, headless, next_segment, quarantine};
+
+/// Sequences skipped at every start. If the disk lost records it had reported as synced, none of their sequences is
+/// ever reused, so a component that remembers "flushed up to this sequence" never skips a record that is not in the
+/// store.
+pub(super) const GAP: Sequence = 1 << 20;
+
+/// A log that was opened, before its first write.
+pub(super) struct Opened {
+    pub(super) shared: Arc<WalShared>,
+    pub(super) next: Sequence,
+    pub(super) recovery: Recovery,
+    /// Names and sizes of segments whose header is damaged.
+    pub(super) headless: Vec<(String, u64)>,
+}
+
+/// A segment whose header could be read.
+pub(super) struct Headed {
+    name: String,
+    header: SegmentHeader,
+    file: Box<dyn DiskFile>,
+    bytes: u64,
+}
+
+/// The segment files in the folder.
+pub(super) struct Inventory {
+    /// Sorted by first sequence.
+    pub(super) headed: Vec<Headed>,
+    /// Names and sizes of segments whose header is damaged.
+    pub(super) headless: Vec<(String, u64)>,
+    /// At least the first sequence in every segment's file name.
+    next: Sequence,
+}
+
+/// A segment, and the result of reading it if it was read.
+pub(super) struct InspectedSegment {
+    pub(super) segment: Segment,
+    pub(super) store: String,
+    /// Id of the opening that wrote it.
+    opening: u64,
+    pub(super) read: Option<Tail>,
+}
+
+pub(super) struct Tail {
+    end: u64,
+    last: Option<Sequence>,
+    /// Where the last group begins of which a record head was found, possibly behind `end`. Everything before it was
+    /// synced.
+    sure: u64,
+    /// Both before `end` and behind it.
+    pub(super) holes: Vec<Hole>,
+    next: Sequence,
+    file: Box<dyn DiskFile>,
+}
+
+impl Tail {
+    /// A sequence above those of all its records, including ones whose heads are damaged.
+    fn above(&self) -> Sequence {
+        let bytes: u64 = self.holes.iter().map(|hole| hole.end - hole.start).sum();
+        self.next.saturating_add(bytes / RECORD_BYTES)
+    }
+}
+
+/// Checks the folder, then repairs it. Nothing is changed before the last error that the check can return.
+pub(super) fn open(disk: Arc<dyn Disk>, options: WalOptions, ids: &mut Ids) -> Result<Opened, WalOpenError> {
+    check(&options)?;
+    let inventory = take_inventory(&*disk)?;
+    let log = inventory.log()?.unwrap_or_else(&mut *ids);
+    let truncated = checkpoint::read(&*disk, log).map_err(attempted("reading the checkpoint"))?;
+    let lacks_segment = inventory.lacks_segment();
+    let (lost, mut next) = (inventory.headless, inventory.next.max(truncated + 1));
+    for (name, _) in &lost {
+        next = next.max(headless::above(&*disk, name, parse_segment_name(name).unwrap_or(0)));
+    }
+    let mut judged = judge(inventory.headed)?;
+    for judged in &judged {
+        let last = judged.segment.last;
+        if last > truncated && judged.store != options.store {
+            let (found, wanted) = (judged.store.clone(), options.store.clone());
+            return Err(WalOpenError::OtherStore { found, wanted, last });
+        }
+        next = next.max(last + 1).max(judged.read.as_ref().map_or(0, Tail::above));
+    }
+    for half in [checkpoint::HALF, next_segment::NAME] {
+        checkpoint::remove_if_there(&*disk, half).map_err(attempted("removing an unfinished file"))?;
+    }
+    let damage = DamageRegister::default();
+    if let Some(segment) = lacks_segment {
+        damage.add(Damage::of_segment(segment, 0, None));
+    }
+    for judged in &mut judged {
+        judged.tidy(&*disk, &damage)?;
+    }
+    let is_new = judged.is_empty() && next == 1;
+    let mut openings: Vec<(u64, Sequence)> = Vec::new();
+    for judged in &judged {
+        match openings.last_mut().filter(|(opening, _)| *opening == judged.opening) {
+            Some((_, last)) => *last = judged.segment.last,
+            None => openings.push((judged.opening, judged.segment.last)),
+        }
+    }
+    let segments: VecDeque<Segment> = judged.into_iter().map(|judged| judged.segment).collect();
+    let last = segments.back().map_or(0, |segment| segment.last);
+    let opening = opening_of(log, (ids() as u32).max(1));
+    let recovery = Recovery { log, opening, openings, last, truncated, damage: damage.list(), unwritable: None };
+    let state = WalState::new(segments, last, truncated);
+    let shared = Arc::new(WalShared::new(disk, options, (log, opening), state, damage));
+    Ok(Opened { shared, next: if is_new { next } else { next + GAP }, recovery, headless: lost })
+}
+
+impl WalState {
+    fn new(segments: VecDeque<Segment>, durable: Sequence, truncated: Sequence) -> Self {
+        Self {
+            segments,
+            durable,
+            told: durable,
+            above: 0,
+            truncated,
+            waiting: VecDeque::new(),
+            unresolved_bytes: 0,
+            unresolved: 0,
+            closed: false,
+            writer_sleeps: false,
+            unwritable: None,
+            cramped: None,
+            plan: SegmentPlan::default(),
+            stats: WalStats::default(),
+        }
+    }
+}
+
+fn check(options: &WalOptions) -> Result<(), WalOpenError> {
+    let wrong = |option, value, bounds: String| Err(WalOpenError::Options { option, value, bounds });
+    let WalOptions { segment_bytes, budget_bytes, queue_records, store, .. } = options;
+    if !(2 * HEADER_BYTES..=1 << 30).contains(segment_bytes) || segment_bytes % HEADER_BYTES != 0 {
+        return wrong("segment_bytes", *segment_bytes, "a multiple of 4096 from 8192 to 1073741824".into());
+    }
+    if *budget_bytes < 2 * segment_bytes {
+        return wrong("budget_bytes", *budget_bytes, "at least two segments".into());
+    }
+    if *queue_records == 0 {
+        return wrong("queue_records", 0, "at least 1".into());
+    }
+    if store.len() > STORE_BYTES_MAX {
+        return wrong("the length of the store's name", store.len() as u64, format!("at most {STORE_BYTES_MAX}"));
+    }
+    Ok(())
+}
+
+pub(super) fn take_inventory(disk: &dyn Disk) -> Result<Inventory, WalOpenError> {
+    let mut inventory = Inventory { headed: Vec::new(), headless: Vec::new(), next: 1 };
+    for name in disk.list().map_err(attempted("listing the log's folder"))? {
+        let Some(first) = parse_segment_name(&name) else { continue };
+        inventory.next = inventory.next.max(first);
+        let reading = || format!("reading the header of {name}");
+        let file = disk.open(&name).map_err(|error| WalOpenError::Io { attempt: reading(), error })?;
+        let bytes = file.size().map_err(|error| WalOpenError::Io { attempt: reading(), error })?;
+        let mut block = vec![0; HEADER_BYTES as usize];
+        read_padded(&*file, &mut block, 0).map_err(|error| WalOpenError::Io { attempt: reading(), error })?;
+        match SegmentHeader::decode(&block) {
+            Ok(header) => inventory.headed.push(Headed { name, header, file, bytes }),
+            Err(NoHeader::Newer { version }) => return Err(WalOpenError::Newer { segment: name, version }),
+            Err(NoHeader::Damaged) => inventory.headless.push((name, bytes)),
+        }
+    }
+    inventory.headed.sort_by_key(|headed| headed.header.first);
+    Ok(inventory)
+}
+
+impl Inventory {
+    /// Id of the log that all segments belong to; `None` without segments.
+    pub(super) fn log(&self) -> Result<Option<u64>, WalOpenError> {
+        let Some(newest) = self.headed.last() else { return Ok(None) };
+        let log = newest.header.log;
+        match self.headed.iter().find(|headed| headed.header.log != log) {
+            Some(other) => Err(WalOpenError::Mixed { segment: other.name.clone() }),
+            None => Ok(Some(log)),
+        }
+    }
+
+    /// The segment whose predecessor is missing without a trace, if there is one. The oldest segments are expected to
+    /// be missing: truncation removes them.
+    pub(super) fn lacks_segment(&self) -> Option<String> {
+        let is_there = |id| self.headed.iter().any(|headed| headed.header.segment == id);
+        let mut younger = self.headed.iter().skip(1);
+        let orphan = younger.find(|headed| headed.header.previous.is_some_and(|previous| !is_there(previous.segment)));
+        orphan.filter(|_| self.headless.is_empty()).map(|headed| headed.name.clone())
+    }
+}
+
+/// Determines where each segment ends.
+pub(super) fn judge(headed: Vec<Headed>) -> Result<Vec<InspectedSegment>, WalOpenError> {
+    let told: Vec<PreviousSegment> = headed.iter().filter_map(|headed| headed.header.previous).collect();
+    let mut judged: Vec<InspectedSegment> = Vec::with_capacity(headed.len());
+    for Headed { name, header, file, bytes } in headed {
+        let before = header.previous.map(|previous| previous.last);
+        let before = before.max(judged.last().map(|older| older.segment.last)).unwrap_or(0);
+        let (id, first, store, opening) = (header.segment, header.first, header.store, header.opening);
+        let mut segment = Segment { id, name, first, last: before, end: HEADER_BYTES, sure: HEADER_BYTES, bytes };
+        let mut read = None;
+        if let Some(known) = told.iter().find(|previous| previous.segment == id) {
+            (segment.end, segment.sure, segment.last) = (known.end, known.sure, known.last);
+        } else {
+            let tail = read_tail(file, &segment).map_err(|error| {
+                let attempt = format!("reading segment {}", segment.name);
+                WalOpenError::Io { attempt, error }
+            })?;
+            (segment.end, segment.sure) = (tail.end, tail.sure.min(tail.end));
+            segment.last = tail.last.unwrap_or(before);
+            read = Some(tail);
+        }
+        judged.push(InspectedSegment { segment, store, opening, read });
+    }
+    Ok(judged)
+}
+
+/// Reads a whole segment whose end is not known.
+fn read_tail(file: Box<dyn DiskFile>, segment: &Segment) -> io::Result<Tail> {
+    let mut scanner = SegmentScanner::new(file, segment.id, segment.first, segment.bytes);
+    let (mut end, mut last) = (HEADER_BYTES, None);
+    let mut holes: Vec<Hole> = Vec::new();
+    while let Some(item) = scanner.next()? {
+        match item {
+            ScanItem::Hole(hole) => holes.push(hole),
+            ScanItem::Record(found) => {
+                end = found.offset + found.head.size();
+                last = Some(found.head.sequence);
+            }
+        }
+    }
+    // Behind the last record, zeros are preallocated space.
+    holes.retain(|hole| hole.start < end || hole.written_end > hole.start);
+    for hole in holes.iter_mut().filter(|hole| hole.start >= end) {
+        hole.end = hole.written_end;
+    }
+    Ok(Tail { end, last, sure: scanner.sure(), holes, next: scanner.next_sequence(), file: scanner.into_file() })
+}
+
+impl InspectedSegment {
+    /// Registers damage, cuts the tail, and syncs what was read: after a process was killed, it may be in the page
+    /// cache only.
+    fn tidy(&mut self, disk: &dyn Disk, damage: &DamageRegister) -> Result<(), WalOpenError> {
+        let Some(tail) = self.read.take() else { return Ok(()) };
+        let mut is_kept = true;
+        for hole in &tail.holes {
+            is_kept &= damage.hole(disk, &*tail.file, &self.segment.name, tail.sure, hole);
+        }
+        // The cut only saves space: the next segment's header records where this one ends. Bytes that could not be
+        // copied to quarantine stay here as long as the segment does.
+        if is_kept && self.segment.bytes > tail.end && tail.file.set_len(tail.end).is_ok() {
+            self.segment.bytes = tail.end;
+        }
+        let attempt = || format!("syncing segment {}", self.segment.name);
+        tail.file.sync().map_err(|error| WalOpenError::Io { attempt: attempt(), error })
+    }
+
+    /// The damage behind the last record that [`InspectedSegment::tidy`] would register, for a log that is only
+    /// inspected.
+    pub(super) fn tail_damage(&self) -> Vec<Damage> {
+        let tail = self.read.iter().flat_map(|tail| tail.holes.iter().map(move |hole| (tail, hole)));
+        let behind = tail.filter(|(tail, hole)| hole.start >= tail.end);
+        let damage = behind.map(|(tail, hole)| Damage {
+            segment: self.segment.name.clone(),
+            offset: hole.start,
+            bytes: hole.end - hole.start,
+            verdict: Verdict::of(hole, tail.sure),
+            kept_as: None,
+        });
+        damage.collect()
+    }
+}
+
+/// Moves segments without a header to quarantine. They stay in place while there is no newer segment: their names keep
+/// their sequences from being reused.
+pub(super) fn put_away(shared: &WalShared, headless: Vec<(String, u64)>) {
+    let has_newer = shared.lock().unwritable.is_none();
+    for (segment, bytes) in headless {
+        let kept_as = if has_newer { quarantine::put_away(&*shared.disk, &segment).ok() } else { None };
+        shared.damage.add(Damage::of_segment(segment, bytes, kept_as));
+    }
+}
+
+pub(super) fn attempted(attempt: &str) -> impl FnOnce(io::Error) -> WalOpenError {
+    move |error| WalOpenError::Io { attempt: attempt.to_owned(), error }
+}

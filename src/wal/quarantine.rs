@@ -1,0 +1,51 @@
+//! The folder that keeps copies of bytes that should hold records but do not. hourglass never deletes from it.
+
+use std::io;
+
+use super::disk::{Disk, DiskFile, read_padded};
+
+/// Name of the folder within the log's folder.
+pub(super) const FOLDER: &str = "quarantine";
+const CHUNK_BYTES: u64 = 256 << 10;
+
+/// Whether the folder has a file of this name.
+pub(super) fn holds(disk: &dyn Disk, name: &str) -> bool {
+    disk.open(&path(name)).is_ok()
+}
+
+/// Copies the bytes into the folder, durably. A half-made copy of an earlier attempt is replaced.
+pub(super) fn copy(disk: &dyn Disk, file: &dyn DiskFile, from: u64, to: u64, name: &str) -> io::Result<()> {
+    let half = path("half");
+    match disk.remove(&half) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let copy = disk.create(&half)?;
+    let mut at = from;
+    while at < to {
+        let mut bytes = vec![0; CHUNK_BYTES.min(to - at) as usize];
+        read_padded(file, &mut bytes, at)?;
+        copy.write_at(&bytes, at - from)?;
+        at += bytes.len() as u64;
+    }
+    copy.sync()?;
+    disk.rename(&half, &path(name))?;
+    disk.sync_dir()
+}
+
+/// Moves the whole file into the folder, under an unused name, which is returned.
+pub(super) fn put_away(disk: &dyn Disk, name: &str) -> io::Result<String> {
+    let mut free = name.to_owned();
+    let mut number = 1;
+    while holds(disk, &free) {
+        number += 1;
+        free = format!("{name}.{number}");
+    }
+    disk.rename(name, &path(&free))?;
+    disk.sync_dir()?;
+    Ok(free)
+}
+
+fn path(name: &str) -> String {
+    format!("{FOLDER}/{name}")
+}

@@ -1,0 +1,54 @@
+//! Counters of one log since it was opened, for the metrics to read.
+
+use std::time::Duration;
+
+use super::{Counts, Sequence};
+
+/// A snapshot of the counters at one moment.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct WalStats {
+    /// Records made durable.
+    pub appended_records: u64,
+    /// Bytes of these records in the log, after compression, including record heads.
+    pub appended_bytes: u64,
+    /// Records that were admitted and whose append then failed.
+    pub failed_records: u64,
+    /// Syncs that made records durable.
+    pub syncs: u64,
+    /// Duration of the last sync.
+    pub sync_last: Duration,
+    /// Duration of the longest sync.
+    pub sync_max: Duration,
+    /// Total duration of all syncs.
+    pub sync_total: Duration,
+    /// Disk operations of the writer that failed.
+    pub disk_failures: u64,
+    /// Number of segment files.
+    pub segments: usize,
+    /// Bytes of the segment files, including preallocated space.
+    pub bytes: u64,
+    /// Records that wait for the disk.
+    pub waiting_records: usize,
+    /// Bytes of the records that wait for the disk.
+    pub waiting_bytes: u64,
+    /// Sequence of the last durable record, or 0.
+    pub durable: Sequence,
+    /// Position up to which the log is truncated.
+    pub truncated: Sequence,
+    /// Damage found: bytes that were written but hold no record.
+    pub found: Counts,
+    /// Why no segment can be made at present, if so: appends fail already, or soon will.
+    pub unwritable: Option<String>,
+}
+
+impl WalStats {
+    /// Counts records that one sync made durable.
+    pub(super) fn synced(&mut self, records: u64, bytes: u64, took: Duration) {
+        self.appended_records += records;
+        self.appended_bytes += bytes;
+        self.syncs += 1;
+        self.sync_last = took;
+        self.sync_max = self.sync_max.max(took);
+        self.sync_total += took;
+    }
+}

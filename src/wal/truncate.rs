@@ -1,0 +1,85 @@
+//! Truncation: removes segments that are no longer needed, strictly oldest first, so that after any crash the log
+//! begins at one place and has no gap behind it.
+
+use std::io;
+use std::sync::{Mutex, PoisonError};
+
+use super::error::TruncateError;
+use super::shared::WalShared;
+use super::{Sequence, checkpoint};
+
+/// Runs one truncation at a time.
+#[derive(Default)]
+pub(super) struct Truncations {
+    turn: Mutex<TruncateTurn>,
+}
+
+#[derive(Default)]
+struct TruncateTurn {
+    /// Position in the checkpoint on the disk, as far as known.
+    written: Sequence,
+    /// Whether a removal may not be durable yet.
+    unsynced: bool,
+}
+
+impl Truncations {
+    /// `written` is the checkpoint's position after opening.
+    pub(super) fn new(written: Sequence) -> Self {
+        Self { turn: Mutex::new(TruncateTurn { written, unsynced: false }) }
+    }
+
+    pub(super) fn truncate(&self, shared: &WalShared, through: Sequence) -> Result<(), TruncateError> {
+        let mut turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let truncated = {
+            let mut state = shared.lock();
+            state.truncated = state.truncated.max(through.min(state.durable));
+            state.truncated
+        };
+        let marked = turn.mark(shared, truncated);
+        // On a full disk the checkpoint may fail; removing segments must still be possible, since it frees space.
+        turn.delete(shared, truncated)?;
+        marked
+    }
+}
+
+impl TruncateTurn {
+    fn mark(&mut self, shared: &WalShared, truncated: Sequence) -> Result<(), TruncateError> {
+        if truncated > self.written {
+            checkpoint::write(&*shared.disk, shared.log, truncated).map_err(attempted("writing the checkpoint"))?;
+            self.written = truncated;
+        }
+        Ok(())
+    }
+
+    /// Every removal is made durable before the next one: otherwise a power cut might keep an older segment and lose a
+    /// newer one, and replay would bring back values that were overwritten since.
+    fn delete(&mut self, shared: &WalShared, truncated: Sequence) -> Result<(), TruncateError> {
+        loop {
+            if self.unsynced {
+                shared.disk.sync_dir().map_err(attempted("syncing the log's folder"))?;
+                self.unsynced = false;
+            }
+            let oldest = {
+                let state = shared.lock();
+                let is_done = state.segments.len() > 1;
+                state
+                    .segments
+                    .front()
+                    .filter(|oldest| is_done && oldest.last <= truncated)
+                    .map(|oldest| oldest.name.clone())
+            };
+            let Some(name) = oldest else { break };
+            self.unsynced = true;
+            let attempt = format!("removing segment {name}");
+            checkpoint::remove_if_there(&*shared.disk, &name).map_err(|error| TruncateError { attempt, error })?;
+            shared.lock().segments.pop_front();
+        }
+        // The writer may have space again.
+        shared.wake();
+        Ok(())
+    }
+}
+
+fn attempted(attempt: &str) -> impl FnOnce(io::Error) -> TruncateError {
+    move |error| TruncateError { attempt: attempt.to_owned(), error }
+}

@@ -1,0 +1,380 @@
+//! The writer thread: takes all queued records, writes them, syncs once, and runs their callbacks in log order. What a
+//! failing disk refused is written again to a fresh segment; a file descriptor that failed is never used again. Knows
+//! nothing of the appenders.
+
+use std::collections::VecDeque;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::Sequence;
+use super::disk::DiskFile;
+use super::error::AppendError;
+use super::format::{HEADER_BYTES, PreviousSegment, SegmentHeader, segment_name};
+use super::next_segment::NextSegment;
+use super::shared::{QueuedRecord, Segment, WalShared, WalState, first_bytes, next_bytes};
+
+/// Bytes per write call; a group may be many times larger.
+const WRITE_BYTES: usize = 1 << 20;
+
+/// Source of new segment ids.
+pub(super) type Ids = Box<dyn FnMut() -> u64 + Send>;
+
+/// State owned by the writer thread.
+pub(super) struct WalWriter {
+    shared: Arc<WalShared>,
+    ids: Ids,
+    next: Sequence,
+    /// First sequence of the group written last.
+    first: Sequence,
+    /// `None` after a failure.
+    current: Option<Current>,
+    fresh: NextSegment,
+    /// When to try again after the disk refused a segment.
+    retry_at: Option<Instant>,
+    buffer: Vec<u8>,
+    sync_took: Duration,
+}
+
+/// The segment being written to.
+struct Current {
+    file: Box<dyn DiskFile>,
+    segment: Segment,
+    /// Whether the file has been renamed to its segment name, durably.
+    named: bool,
+}
+
+enum Work {
+    Commit(VecDeque<QueuedRecord>),
+    /// Prepare more of the next segment.
+    Prepare,
+    /// Check whether the disk accepts a fresh segment again.
+    Probe,
+    Stop,
+}
+
+impl WalWriter {
+    pub(super) fn new(shared: Arc<WalShared>, ids: Ids, next: Sequence) -> Self {
+        let fresh = NextSegment::new(Arc::clone(&shared));
+        let (current, retry_at, buffer, sync_took) = (None, None, Vec::new(), Duration::ZERO);
+        Self { shared, ids, next, first: next, current, fresh, retry_at, buffer, sync_took }
+    }
+
+    /// Opens a fresh segment of the smallest size so that appends are accepted; if the disk refuses it, `run` keeps
+    /// trying.
+    pub(super) fn start(&mut self) {
+        self.open_segment();
+    }
+
+    /// Runs until the log is closed and the queue is empty.
+    pub(super) fn run(mut self) {
+        loop {
+            match self.next_work() {
+                Work::Commit(batch) => {
+                    let records = batch.len();
+                    self.commit(batch);
+                    if self.spare_lags() {
+                        self.prepare();
+                    }
+                    self.gather(records);
+                }
+                Work::Prepare => self.prepare(),
+                Work::Probe => self.open_segment(),
+                Work::Stop => return,
+            }
+        }
+    }
+
+    /// After a sync shared by many records, sleeps as long as that sync took, at most 500 µs, so that many share the
+    /// next one, too: where syncs are quick, they would otherwise take a large part of the CPU for a few records each.
+    /// A lone appender never waits for this.
+    fn gather(&self, records: usize) {
+        /// Group size from which waiting pays off; found with 64 connections of one reading per request.
+        const MANY: usize = 8;
+        const LONGEST: Duration = Duration::from_micros(500);
+        if records >= MANY {
+            std::thread::sleep(self.sync_took.min(LONGEST));
+        }
+    }
+
+    fn next_work(&mut self) -> Work {
+        let shared = Arc::clone(&self.shared);
+        let mut state = shared.lock();
+        loop {
+            if !state.waiting.is_empty() {
+                return Work::Commit(std::mem::take(&mut state.waiting));
+            }
+            if state.closed {
+                return Work::Stop;
+            }
+            let now = Instant::now();
+            let rest = self.retry_at.map(|at| at.saturating_duration_since(now)).filter(|rest| !rest.is_zero());
+            if rest.is_none() && self.current.is_none() {
+                return Work::Probe;
+            }
+            let wants_spare = self.spare_wanted(&state).is_some();
+            if rest.is_none() && wants_spare {
+                return Work::Prepare;
+            }
+            state = shared.wait(state, rest.filter(|_| wants_spare || self.current.is_none()));
+        }
+    }
+
+    /// Writes the batch. A write that fails twice in a row fails the rest of the batch.
+    fn commit(&mut self, mut batch: VecDeque<QueuedRecord>) {
+        let mut failures = 0;
+        let mut failed = false;
+        while !batch.is_empty() {
+            match self.write_some(&batch) {
+                Ok(count) => {
+                    failures = 0;
+                    self.resolve(&mut batch, count);
+                }
+                Err(error) => {
+                    let why = self.shared.failed(&error);
+                    self.abandon();
+                    failures += 1;
+                    failed = true;
+                    if failures == 2 {
+                        self.give_up(batch, &why);
+                        return;
+                    }
+                }
+            }
+        }
+        if failed {
+            self.replan();
+        }
+    }
+
+    /// Makes the first records of the batch durable, at least one, and returns how many.
+    fn write_some(&mut self, batch: &VecDeque<QueuedRecord>) -> io::Result<usize> {
+        let Some(first) = batch.front() else { return Ok(0) };
+        let needed = first.stored.size();
+        if self.current.as_ref().is_none_or(|current| current.room() < needed) {
+            self.rotate(needed)?;
+        }
+        let Some(current) = &mut self.current else { return Ok(0) };
+        let group = current.segment.end;
+        self.next = self.next.max(self.shared.options.least.now()).max(self.shared.lock().above + 1);
+        self.first = self.next;
+        let (mut end, mut written, mut count) = (group, group, 0);
+        self.buffer.clear();
+        for entry in batch {
+            let size = entry.stored.size();
+            if end + size > current.segment.bytes {
+                break;
+            }
+            self.next = self.next.max(entry.above + 1);
+            // The sequence is used up even if the write fails.
+            entry.stored.encode(current.segment.id, self.next, group, &mut self.buffer);
+            self.next += 1;
+            count += 1;
+            end += size;
+            if self.buffer.len() >= WRITE_BYTES {
+                current.file.write_at(&self.buffer, written)?;
+                written = end;
+                self.buffer.clear();
+            }
+        }
+        if !self.buffer.is_empty() {
+            current.file.write_at(&self.buffer, written)?;
+        }
+        let began = Instant::now();
+        current.file.sync()?;
+        let took = began.elapsed();
+        self.sync_took = took;
+        self.name_current()?;
+        let Some(current) = &mut self.current else { return Ok(0) };
+        (current.segment.end, current.segment.sure) = (end, end);
+        current.segment.last = self.next - 1;
+        self.buffer.shrink_to(2 * WRITE_BYTES);
+        let mut state = self.shared.lock();
+        if let Some(segment) = state.segments.back_mut() {
+            *segment = current.segment.clone();
+        }
+        state.durable = self.next - 1;
+        state.stats.synced(count as u64, end - group, took);
+        Ok(count)
+    }
+
+    /// Runs the callbacks of the first records of the batch, which are durable, in log order.
+    fn resolve(&self, batch: &mut VecDeque<QueuedRecord>, count: usize) {
+        let bytes: u64 = batch.iter().take(count).map(|entry| entry.stored.size()).sum();
+        {
+            let mut state = self.shared.lock();
+            state.unresolved -= count;
+            state.unresolved_bytes -= bytes;
+        }
+        let mut sequence = self.first;
+        for entry in batch.drain(..count) {
+            sequence = sequence.max(entry.above + 1);
+            call(entry, Ok(sequence));
+            sequence += 1;
+        }
+        self.shared.lock().told = self.next - 1;
+    }
+
+    /// Marks the log unwritable until a fresh segment can be made, and fails the batch and everything queued.
+    fn give_up(&mut self, mut batch: VecDeque<QueuedRecord>, why: &str) {
+        {
+            let mut state = self.shared.lock();
+            state.unwritable = Some(why.to_owned());
+            batch.append(&mut state.waiting);
+            state.stats.failed_records += batch.len() as u64;
+            state.unresolved = 0;
+            state.unresolved_bytes = 0;
+        }
+        self.retry_later();
+        for entry in batch {
+            call(entry, Err(AppendError::Failed { why: why.to_owned() }));
+        }
+    }
+
+    /// Makes the next segment the current one, empty and not named yet. The old one is complete and synced.
+    fn rotate(&mut self, needed: u64) -> io::Result<()> {
+        let largest = self.shared.options.segment_bytes;
+        let (planned, previous) = {
+            let state = self.shared.lock();
+            (state.plan.next(), state.segments.back().map_or(0, |segment| segment.bytes))
+        };
+        let bytes = planned.unwrap_or(0).max(next_bytes(previous, needed, largest));
+        self.take_fresh(bytes)
+    }
+
+    /// Makes a fresh segment the current one. Its zeros are synced; its header and its name are not.
+    fn take_fresh(&mut self, bytes: u64) -> io::Result<()> {
+        self.current = None;
+        let (file, bytes) = self.fresh.take(bytes)?;
+        let previous = {
+            let state = self.shared.lock();
+            let describe =
+                |last: &Segment| PreviousSegment { segment: last.id, end: last.end, sure: last.sure, last: last.last };
+            // The last segment may be empty, and two segments must not have the same name.
+            self.next = self.next.max(state.segments.back().map_or(0, |last| last.first + 1));
+            state.segments.back().map(describe)
+        };
+        let segment = (self.ids)();
+        let first = self.next;
+        let store = self.shared.options.store.clone();
+        let header =
+            SegmentHeader { log: self.shared.log, opening: self.shared.opening, segment, first, previous, store };
+        file.write_at(&header.encode(), 0)?;
+        let (name, last) = (segment_name(first), previous.map_or(0, |previous| previous.last));
+        let segment = Segment { id: segment, name, first, last, end: HEADER_BYTES, sure: HEADER_BYTES, bytes };
+        self.current = Some(Current { file, segment, named: false });
+        Ok(())
+    }
+
+    /// Gives the current segment, which is synced, its name, durably, and adds it to the list of segments.
+    fn name_current(&mut self) -> io::Result<()> {
+        let Some(current) = self.current.as_mut().filter(|current| !current.named) else { return Ok(()) };
+        self.fresh.name(&current.segment.name)?;
+        current.named = true;
+        let mut state = self.shared.lock();
+        state.segments.push_back(current.segment.clone());
+        state.plan.arrived();
+        state.cramped = None;
+        Ok(())
+    }
+
+    /// Opens a fresh, empty segment for appends; if that fails, marks the log unwritable and schedules a retry.
+    fn open_segment(&mut self) {
+        let bytes = first_bytes(self.shared.options.segment_bytes);
+        let opened = self.take_fresh(bytes).and_then(|()| {
+            if let Some(current) = &self.current {
+                current.file.sync()?;
+            }
+            self.name_current()
+        });
+        match opened {
+            Ok(()) => {
+                self.retry_at = None;
+                self.shared.lock().unwritable = None;
+                self.replan();
+            }
+            Err(error) => {
+                let why = self.shared.failed(&error);
+                self.abandon();
+                self.shared.lock().unwritable = Some(why);
+                self.retry_later();
+            }
+        }
+    }
+
+    /// Never touches the current segment again: after a failure its descriptor may report bytes that are not on the
+    /// disk.
+    fn abandon(&mut self) {
+        if let Some(current) = self.current.take()
+            && !current.named
+        {
+            self.fresh.discard(&current.segment.name);
+        }
+    }
+
+    fn replan(&mut self) {
+        let current = self.current.as_ref().map(|current| (current.segment.bytes, current.segment.end));
+        self.shared.lock().replan(self.shared.options.segment_bytes, current);
+    }
+
+    fn retry_later(&mut self) {
+        self.retry_at = Some(Instant::now() + self.shared.options.retry);
+    }
+
+    /// The size of the next segment, if it is time to prepare it and it is not complete yet.
+    fn spare_wanted(&self, state: &WalState) -> Option<u64> {
+        let current = &self.current.as_ref()?.segment;
+        let largest = self.shared.options.segment_bytes;
+        let bytes = state.plan.next().unwrap_or_else(|| next_bytes(current.bytes, 0, largest));
+        // Once preparing has failed it is retried until it succeeds: meanwhile a record that needs the segment is
+        // refused.
+        let is_needed = state.plan.next().is_some() || state.cramped.is_some();
+        let is_due = is_needed || current.end * 4 >= current.bytes;
+        let fits = state.kept() + bytes <= self.shared.options.budget_bytes;
+        (is_due && fits && self.fresh.prepared() < bytes).then_some(bytes)
+    }
+
+    /// Whether preparing the next segment falls behind writing: it must be complete when the current one is three
+    /// quarters full.
+    fn spare_lags(&self) -> bool {
+        let Some(current) = &self.current else { return false };
+        if self.retry_at.is_some_and(|at| at > Instant::now()) {
+            return false;
+        }
+        let Some(bytes) = self.spare_wanted(&self.shared.lock()) else { return false };
+        let used = current.segment.end.saturating_sub(current.segment.bytes / 4);
+        self.fresh.prepared() < (bytes as u128 * 2 * u128::from(used) / u128::from(current.segment.bytes)) as u64
+    }
+
+    /// Prepares more of the next segment. If that fails, records that would need it are refused.
+    fn prepare(&mut self) {
+        let wanted = self.spare_wanted(&self.shared.lock());
+        let Some(bytes) = wanted else { return };
+        match self.fresh.prepare(bytes) {
+            Ok(()) => {
+                self.retry_at = None;
+                if self.fresh.prepared() >= bytes {
+                    self.shared.lock().cramped = None;
+                }
+            }
+            Err(error) => {
+                let why = self.shared.failed(&error);
+                self.fresh.drop_prepared();
+                self.shared.lock().cramped = Some(why);
+                self.retry_later();
+            }
+        }
+    }
+}
+
+impl Current {
+    fn room(&self) -> u64 {
+        self.segment.bytes - self.segment.end
+    }
+}
+
+/// A panic in a callback must not end the log.
+fn call(entry: QueuedRecord, result: Result<Sequence, AppendError>) {
+    let _ = catch_unwind(AssertUnwindSafe(|| (entry.done)(result)));
+}

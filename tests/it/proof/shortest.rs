@@ -1,0 +1,177 @@
+//! The shortest scenarios that each show one kind of mistake: one fault, or none, and the checks after it.
+//! `tests/mutants.toml` lists the mistakes, and which test must notice which.
+
+use super::oracle::{Oracle, Violation};
+use super::{NEVER, RECOVERY, World, config, ends_by_itself, flush, pair};
+use crate::support::mongod::{Mongod, fresh_database_name};
+use crate::support::poll;
+use crate::support::server::Launch;
+
+const OFTEN: &str = "100ms";
+const CONNECTIONS: usize = 2;
+/// What a server says, once per outage and shard, when a flush has failed for good.
+const FLUSH_FAILED: &str = "readings could not be stored";
+
+/// The scenario finds no violation.
+#[track_caller]
+fn holds(scenario: fn() -> Oracle) {
+    let oracle = scenario();
+    assert!(oracle.violations().is_empty(), "{}", oracle.shown());
+}
+
+#[test]
+fn answers_and_documents_agree_without_any_fault() {
+    holds(undisturbed);
+}
+
+#[test]
+fn an_hour_that_changed_is_not_answered_from_the_cache() {
+    holds(asked_again);
+}
+
+#[test]
+fn a_kill_before_the_flush_loses_nothing() {
+    holds(killed_before_the_flush);
+}
+
+#[test]
+fn a_kill_behind_the_flush_counts_nothing_twice() {
+    holds(|| killed_at("after_flush:1"));
+}
+
+#[test]
+fn a_kill_behind_the_truncation_loses_nothing() {
+    holds(|| killed_at("after_truncate:1"));
+}
+
+#[test]
+fn an_outage_drops_no_flush() {
+    holds(store_away);
+}
+
+#[test]
+fn a_conflict_of_two_instances_is_no_success() {
+    holds(pair::conflicts);
+}
+
+#[test]
+fn the_later_of_two_instances_values_wins_without_any_fault() {
+    holds(pair::corrected_before_the_flush);
+}
+
+#[test]
+fn a_replay_leaves_a_newer_correction_alone() {
+    holds(pair::corrected_before_the_replay);
+}
+
+#[test]
+fn a_write_that_is_tried_again_leaves_a_newer_correction_alone() {
+    holds(pair::corrected_before_the_outcome_is_known);
+}
+
+#[test]
+fn a_duplicates_replay_leaves_a_newer_correction_alone() {
+    holds(pair::a_duplicate_and_a_correction);
+}
+
+#[test]
+fn a_duplicate_counts_against_what_others_have_not_flushed() {
+    holds(pair::a_duplicate_over_an_unflushed_value);
+}
+
+#[test]
+fn what_is_deleted_while_an_instance_is_down_stays_deleted() {
+    holds(pair::deleted_while_an_instance_is_down);
+}
+
+#[test]
+fn no_floor_passes_what_is_not_flushed() {
+    holds(pair::unflushed_for_some_time);
+}
+
+#[test]
+fn a_restored_folder_uses_no_sequence_again() {
+    holds(pair::a_folder_is_restored);
+}
+
+#[test]
+fn two_clones_of_a_folder_make_a_union_in_which_the_later_value_stands() {
+    holds(pair::a_folder_is_cloned);
+}
+
+#[test]
+fn a_clock_that_is_ahead_makes_nothing_later() {
+    holds(pair::a_clock_that_is_ahead);
+}
+
+/// Traffic, what queries say before and after it is flushed, and the documents; twice, so that pages are changed.
+fn undisturbed() -> Oracle {
+    let mut world = World::embedded(Launch::embedded().config(config(NEVER)));
+    let mut oracle = Oracle::new(21, CONNECTIONS);
+    for _ in 0..2 {
+        oracle.during(&world.base(), |progress| progress.await_acks(6, RECOVERY));
+        world.check(&mut oracle);
+    }
+    oracle
+}
+
+/// Traffic, flushed and asked for, twice and without a restart, so that hours change that were asked for.
+fn asked_again() -> Oracle {
+    let world = World::embedded(Launch::embedded().config(config(NEVER)));
+    let mut oracle = Oracle::new(25, CONNECTIONS);
+    for _ in 0..2 {
+        oracle.during(&world.base(), |progress| progress.await_acks(6, RECOVERY));
+        if !flush(&world.server) {
+            oracle.note(Violation::Late("a flush".to_owned()));
+        }
+        oracle.check_answers(&world.server);
+    }
+    oracle
+}
+
+fn killed_before_the_flush() -> Oracle {
+    let launch = Launch::embedded().config(config(NEVER));
+    let mut world = World::embedded(launch.clone());
+    let mut oracle = Oracle::new(22, CONNECTIONS).acked_by_the_log();
+    oracle.during(&world.base(), |progress| progress.await_acks(6, RECOVERY));
+    // Also to learn the stamps of undated readings.
+    oracle.check_answers(&world.server);
+    world.server.kill();
+    world.restart(&launch);
+    world.check(&mut oracle);
+    oracle
+}
+
+fn killed_at(point: &str) -> Oracle {
+    let launch = Launch::embedded().config(config(OFTEN));
+    let mut world = World::embedded(launch.clone().env("FAULT_KILL_AT", point));
+    let mut oracle = Oracle::new(23, CONNECTIONS);
+    oracle.during(&world.base(), |progress| {
+        if !ends_by_itself(&mut world.server) {
+            progress.fail(format!("the end at {point}"));
+        }
+        world.restart(&launch);
+        progress.await_acks(2, RECOVERY);
+    });
+    world.check(&mut oracle);
+    oracle
+}
+
+fn store_away() -> Oracle {
+    let mut mongod = Mongod::start();
+    let name = fresh_database_name();
+    let uri = mongod.uri(&name);
+    let mut world = World::mongo(Launch::with_store(&uri).config(config(OFTEN)), &uri, &name);
+    let mut oracle = Oracle::new(24, CONNECTIONS);
+    oracle.during(&world.base(), |progress| {
+        progress.await_acks(3, RECOVERY);
+        mongod.kill();
+        if poll(RECOVERY, || world.server.stderr().contains(FLUSH_FAILED).then_some(())).is_none() {
+            progress.fail("a flush that fails".to_owned());
+        }
+        mongod.restart();
+        progress.await_acks(2, RECOVERY);
+    });
+    world.check(&mut oracle);
+    oracle
+}
