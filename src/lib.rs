@@ -3,20 +3,20 @@
 
 pub mod access;
 pub mod app;
-pub mod bucket;
 pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod edge;
 pub mod faults;
 pub mod http;
-pub mod influxql;
 pub mod ingest;
 pub mod query;
-pub mod reading;
 pub mod store;
 pub mod tcp;
 pub mod telemetry;
 pub mod verify;
-pub mod wal;
-pub mod wire;
+
+pub use hourglass_influxql as influxql;
+pub use hourglass_model::{bucket, reading};
+pub use hourglass_wal as wal;
+pub use hourglass_wire as wire;

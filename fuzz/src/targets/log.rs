@@ -7,7 +7,7 @@ use std::sync::{OnceLock, mpsc};
 use hourglass::wal::{Disk, Record, Wal, WalOpenError, WalOptions};
 use hourglass_benches::MemoryDisk;
 
-// The format is documented in `src/wal/format.rs`; this is a second implementation.
+// The format is documented in `crates/wal/src/format.rs`; this is a second implementation.
 /// Bytes of a segment's header, which contains two copies of the same data.
 const HEADER: usize = 4096;
 /// Bytes of a record's head. The length of the payload is at offset 4, the sequence at offset 8.

@@ -373,9 +373,9 @@ pub fn log() -> Vec<Vec<u8>> {
 /// The statements of the parser's own tests.
 pub fn influxql() -> Vec<Vec<u8>> {
     let tables = [
-        include_str!("../../../src/influxql/tests/clauses.txt"),
-        include_str!("../../../src/influxql/tests/functions_and_times.txt"),
-        include_str!("../../../src/influxql/tests/show_and_manage.txt"),
+        include_str!("../../../crates/influxql/src/tests/clauses.txt"),
+        include_str!("../../../crates/influxql/src/tests/functions_and_times.txt"),
+        include_str!("../../../crates/influxql/src/tests/show_and_manage.txt"),
     ];
     let lines = tables.iter().flat_map(|table| table.lines()).filter(|line| !line.starts_with('#'));
     let deep = [

@@ -11,7 +11,7 @@ use crate::support::http::{get, post};
 use crate::support::series::readings;
 use crate::support::server::{Launch, Server, program};
 
-// The format as `src/wal/format.rs` draws it.
+// The format as `crates/wal/src/format.rs` draws it.
 const HEADER: usize = 4096;
 const HEAD: usize = 32;
 const HOUR: i64 = 1_768_485_600_000_000_000;

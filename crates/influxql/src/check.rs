@@ -1,0 +1,308 @@
+//! Checks a SELECT before its data are read: finds InfluxDB's errors in InfluxDB's order, and computes the time range,
+//! condition, windows and tags. Types of fields are unknown here, so a `sum` of strings passes.
+
+mod functions;
+
+use super::ast::{Expr, Fill, FromSource, Literal, Operator, Select};
+use super::conditions::{TimeRange, split};
+use super::error::StatementError;
+use super::fold::{Clock, fold};
+use crate::civil::{MAX_TIME, MIN_TIME};
+use functions::is_math;
+
+type Check<T> = Result<T, StatementError>;
+
+/// The clauses of a SELECT, checked and computed.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Checked {
+    /// The first time, inclusive.
+    pub min: i64,
+    /// The last time, inclusive. Without a stated end it is now if there are windows, else the latest possible time.
+    pub max: i64,
+    /// The condition without its time range.
+    pub condition: Option<Expr>,
+    /// The dimensions.
+    pub grouping: Grouping,
+    /// What empty windows show. In a subquery with windows, `fill(null)` becomes `fill(none)`.
+    pub fill: Fill,
+    /// The same for each subquery among the sources, in order. A subquery's range lies within this one's; a subquery
+    /// without windows of its own inherits these.
+    pub subqueries: Vec<Checked>,
+}
+
+/// The dimensions of a GROUP BY.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Grouping {
+    /// The width of a window in nanoseconds; 0 without windows.
+    pub every: i64,
+    /// By how much windows start after multiples of their width; less than the width, and possibly negative.
+    pub offset: i64,
+    /// Whether the windows are inherited from the outer statement.
+    pub inherited: bool,
+    /// References, wildcards and regexes that name tags.
+    pub tags: Vec<Expr>,
+}
+
+/// Checks a SELECT and its subqueries. The clock's zone is ignored: each SELECT has its own. `is_aggregate` tells which
+/// further names are aggregates of one field.
+///
+/// # Errors
+/// The first error that InfluxDB would report.
+pub fn check(select: &Select, clock: &Clock<'_>, is_aggregate: &dyn Fn(&str) -> bool) -> Check<Checked> {
+    compile(select, prepare(select, clock)?, clock, is_aggregate)
+}
+
+/// Checks the condition and the dimensions.
+fn prepare(select: &Select, clock: &Clock<'_>) -> Check<Checked> {
+    let clock = clock.in_zone(select.zone.as_deref());
+    let (range, condition) = split(select.condition.as_ref(), &clock)?;
+    condition.as_ref().map_or(Ok(()), valid_condition)?;
+    let grouping = grouping(select, &clock)?;
+    let TimeRange { min, max } = range;
+    let latest = if grouping.every == 0 { MAX_TIME } else { clock.now };
+    Ok(Checked {
+        min: min.unwrap_or(MIN_TIME),
+        max: max.unwrap_or(latest),
+        condition,
+        grouping,
+        fill: select.fill,
+        subqueries: Vec::new(),
+    })
+}
+
+/// Checks the columns, then the subqueries, which inherit from this SELECT.
+fn compile(
+    select: &Select,
+    mut checked: Checked,
+    clock: &Clock<'_>,
+    is_aggregate: &dyn Fn(&str) -> bool,
+) -> Check<Checked> {
+    let folded: Vec<Expr> = select
+        .columns
+        .iter()
+        .filter(|column| !matches!(&column.expr, Expr::Reference { name, .. } if name == "time"))
+        .map(|column| fold(&column.expr, None))
+        .collect();
+    let mut columns = ColumnKinds::new(select, &checked, is_aggregate);
+    for expr in &folded {
+        columns.count += 1;
+        columns.wildcard = true;
+        columns.expression(expr)?;
+    }
+    columns.together()?;
+    for source in &select.sources {
+        let FromSource::Subquery(inner) = source else { continue };
+        let mut within = prepare(inner, clock)?;
+        if inner.order.is_some() && inner.is_descending() != select.is_descending() {
+            return Err(StatementError::Combination(
+                "subqueries must be ordered in the same direction as the query itself",
+            ));
+        }
+        within.min = within.min.max(checked.min);
+        within.max = within.max.min(checked.max);
+        if within.grouping.every == 0 && checked.grouping.every != 0 {
+            let Grouping { every, offset, .. } = checked.grouping;
+            within.grouping = Grouping { every, offset, inherited: true, ..within.grouping };
+        }
+        let mut within = compile(inner, within, clock, is_aggregate)?;
+        if within.grouping.every != 0 && within.fill == Fill::Null {
+            within.fill = Fill::None;
+        }
+        checked.subqueries.push(within);
+    }
+    Ok(checked)
+}
+
+/// Checks a condition: functions of single values are allowed, aggregates are not.
+fn valid_condition(condition: &Expr) -> Check<()> {
+    match condition {
+        // `a =~ /x/ + 1` parses; InfluxDB panics on it.
+        Expr::Binary { operator: Operator::EqRegex | Operator::NotEqRegex, right, .. }
+            if !matches!(right.as_ref(), Expr::Literal(Literal::Regex(_))) =>
+        {
+            Err(StatementError::Condition { expression: condition.to_string() })
+        }
+        Expr::Binary { left, right, .. } => valid_condition(left).and_then(|()| valid_condition(right)),
+        Expr::Call { name, args } => {
+            if !is_math(name) {
+                return Err(StatementError::CallInCondition { call: condition.to_string() });
+            }
+            functions::math_arguments(name, args)?;
+            args.iter().try_for_each(valid_condition)
+        }
+        _ => Ok(()),
+    }
+}
+
+fn grouping(select: &Select, clock: &Clock<'_>) -> Check<Grouping> {
+    let fault = |text| Err(StatementError::Combination(text));
+    let mut grouping = Grouping::default();
+    for dimension in &select.group_by {
+        match fold(dimension, None) {
+            time if time.is_time() => return fault("time() is a function and expects at least one argument"),
+            tag @ (Expr::Reference { .. } | Expr::Wildcard(_) | Expr::Literal(Literal::Regex(_))) => {
+                grouping.tags.push(tag);
+            }
+            Expr::Call { name, .. } if name != "time" => return fault("only time() calls allowed in dimensions"),
+            Expr::Call { args, .. } if !(1..=2).contains(&args.len()) => {
+                return fault("time dimension expected 1 or 2 arguments");
+            }
+            Expr::Call { args, .. } => {
+                let Expr::Literal(Literal::Duration(every)) = args[0] else {
+                    return fault("time dimension must have duration argument");
+                };
+                if grouping.every != 0 {
+                    return fault("multiple time dimensions not allowed");
+                }
+                // InfluxDB also makes a single window if the width is negative.
+                grouping.every = every.max(0);
+                if let Some(offset) = args.get(1) {
+                    grouping.offset = window_offset(offset, grouping.every, clock)?;
+                }
+            }
+            _ => return fault("only time and tag dimensions allowed"),
+        }
+    }
+    Ok(grouping)
+}
+
+fn window_offset(offset: &Expr, every: i64, clock: &Clock<'_>) -> Check<i64> {
+    let fault = |text| Err(StatementError::Combination(text));
+    match offset {
+        Expr::Literal(Literal::Duration(offset)) => Ok(offset.checked_rem(every).unwrap_or(0)),
+        Expr::Literal(Literal::Time(time)) => Ok(since_window_start(*time, every)),
+        Expr::Literal(Literal::String(text)) => match clock.instant(text) {
+            Some(Ok(time)) => Ok(since_window_start(time, every)),
+            Some(Err(())) => Err(StatementError::Timestamp),
+            None => fault("time dimension offset must be duration or now()"),
+        },
+        Expr::Call { name, .. } if name != "now" => fault("time dimension offset function must be now()"),
+        Expr::Call { args, .. } if !args.is_empty() => {
+            fault("time dimension offset now() function requires no arguments")
+        }
+        Expr::Call { .. } => Ok(since_window_start(clock.now.into(), every)),
+        _ => fault("time dimension offset must be duration or now()"),
+    }
+}
+
+/// How far `time` lies after the last multiple of `every`, counted like Go's `time.Truncate`: from the first day of the
+/// year 1.
+fn since_window_start(time: i128, every: i64) -> i64 {
+    const YEAR_ONE: i128 = -62_135_596_800 * 1_000_000_000;
+    if every == 0 {
+        return 0;
+    }
+    i64::try_from((time - YEAR_ONE).rem_euclid(every.into())).unwrap_or(0)
+}
+
+/// What was found in the columns of a SELECT, column by column.
+#[expect(clippy::struct_excessive_bools, reason = "independent findings")]
+struct ColumnKinds<'s> {
+    is_aggregate: &'s dyn Fn(&str) -> bool,
+    windows: bool,
+    inherited: bool,
+    fill: Fill,
+    limit: u64,
+    into: bool,
+    /// The number of columns, not counting time.
+    count: usize,
+    calls: usize,
+    /// Whether all functions are selectors, which pick a reading.
+    only_selectors: bool,
+    /// Whether there is a `distinct` that is not an argument of another function.
+    distinct: bool,
+    /// `top` or `bottom`, if one was found.
+    top_bottom: Option<&'s str>,
+    /// Whether there is a field or a tag outside of all functions.
+    bare: bool,
+    /// Whether the current column may contain a wildcard; it may not inside arithmetic.
+    wildcard: bool,
+}
+
+impl<'s> ColumnKinds<'s> {
+    fn new(select: &Select, checked: &Checked, is_aggregate: &'s dyn Fn(&str) -> bool) -> Self {
+        Self {
+            is_aggregate,
+            windows: checked.grouping.every != 0,
+            inherited: checked.grouping.inherited,
+            fill: checked.fill,
+            limit: select.limit,
+            into: select.into.is_some(),
+            count: 0,
+            calls: 0,
+            only_selectors: true,
+            distinct: false,
+            top_bottom: None,
+            bare: false,
+            wildcard: true,
+        }
+    }
+
+    fn expression(&mut self, expr: &'s Expr) -> Check<()> {
+        match expr {
+            Expr::Reference { .. } => self.bare = true,
+            Expr::Wildcard(_) | Expr::Literal(Literal::Regex(_)) if self.wildcard => self.bare = true,
+            Expr::Wildcard(_) => {
+                return Err(StatementError::Combination("unable to use wildcard in a binary expression"));
+            }
+            Expr::Literal(Literal::Regex(_)) => {
+                return Err(StatementError::Combination("unable to use regex in a binary expression"));
+            }
+            Expr::Literal(_) => {
+                return Err(StatementError::Combination("field must contain at least one variable"));
+            }
+            Expr::Call { name, args } => return self.call(name, args),
+            Expr::Distinct(_) => {
+                self.calls += 1;
+                self.distinct = true;
+                self.only_selectors = false;
+            }
+            Expr::Paren(inner) => return self.expression(inner),
+            Expr::Binary { left, right, .. } => {
+                self.wildcard = false;
+                return match (left.as_ref(), right.as_ref()) {
+                    (Expr::Literal(_), Expr::Literal(_)) => {
+                        Err(StatementError::Combination("cannot perform a binary expression on two literals"))
+                    }
+                    (Expr::Literal(_), variable) | (variable, Expr::Literal(_)) => self.expression(variable),
+                    (left, right) => self.expression(left).and_then(|()| self.expression(right)),
+                };
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks the combination of columns.
+    fn together(&self) -> Check<()> {
+        let fault = |text| Err(StatementError::Combination(text));
+        if self.count == 0 {
+            return fault("at least 1 non-time field must be queried");
+        }
+        match self.top_bottom {
+            Some(name) if self.calls > 1 => {
+                return Err(StatementError::NotCombinable { name: name.to_owned() });
+            }
+            _ => {}
+        }
+        if self.calls == 0 {
+            match self.fill {
+                Fill::None => return fault("fill(none) must be used with a function"),
+                Fill::Linear => return fault("fill(linear) must be used with a function"),
+                _ => {}
+            }
+            if self.windows && !self.inherited {
+                return fault("GROUP BY requires at least one aggregate function");
+            }
+        }
+        if self.distinct && (self.calls != 1 || self.bare) {
+            return fault("aggregate function distinct() cannot be combined with other functions or fields");
+        }
+        if self.bare && !self.only_selectors {
+            return fault("mixing aggregate and non-aggregate queries is not supported");
+        }
+        if self.bare && self.calls > 1 {
+            return fault("mixing multiple selector functions with tags or fields is not supported");
+        }
+        Ok(())
+    }
+}

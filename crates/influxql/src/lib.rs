@@ -1,0 +1,44 @@
+//! InfluxQL, the query language of InfluxDB 1.x: parses text into [`Statement`]s. Needs no storage, no HTTP and no
+//! clock.
+//!
+//! ```text
+//! text ──parse──→ Statement ──check──→ Checked: time range, condition without time, windows and tags
+//! ```
+//!
+//! * [`parse`] returns statements or a [`ParseError`], whose text lacks the prefix `error parsing query: `.
+//! * [`check()`] finds the errors in a SELECT that InfluxDB reports without reading data, as a [`StatementError`].
+//! * [`split`] separates the condition of any other statement into its time range and the rest.
+//! * [`column_names`] names the columns of a result.
+//!
+//! `now()` stays a call, and a text such as `'2024-01-01 12:00:00'` stays a text, until a [`Clock`] resolves them: it
+//! knows the time and converts local times of a `tz()` zone to UTC.
+
+#![warn(missing_docs)]
+
+mod ast;
+mod check;
+mod civil;
+mod conditions;
+mod duration;
+mod error;
+mod fold;
+mod lexer;
+mod names;
+mod parser;
+mod token;
+
+#[cfg(test)]
+mod tests;
+
+pub use ast::{
+    CardinalityOf, Expr, Fill, FromSource, KeyFilter, Listing, Literal, Measurement, MeasurementName, NewPolicy,
+    Operator, OrderBy, ReferenceKind, Select, SelectColumn, Statement, WildcardKind,
+};
+pub use check::{Checked, Grouping, check};
+pub use civil::{CivilTime, MAX_TIME, MIN_TIME, utc};
+pub use conditions::{TimeRange, split};
+pub use error::{ParseError, StatementError};
+pub use fold::{Clock, fold};
+pub use names::column_names;
+pub use parser::{MAX_HEIGHT, MAX_NESTING, MAX_QUERY_BYTES, Params, ParseOptions, parse};
+pub use token::Position;

@@ -1,0 +1,206 @@
+//! Disk budget, queue limits, full disks, another store, a second opener.
+
+use std::sync::mpsc;
+
+use super::history::{History, payload};
+use super::simulated::{Cut, Simulated};
+use super::{append, eventually, open, read_all, small};
+use crate::{AppendError, Folder, Wal, WalOpenError, WalOptions};
+
+fn is_segment(name: &str) -> bool {
+    name.ends_with(".segment") || name == "fresh"
+}
+
+#[test]
+fn the_budget_is_kept_exactly_and_release_makes_room() {
+    let options = WalOptions { budget_bytes: 64 << 10, ..small() };
+    let disk = Simulated::new(1);
+    let (log, _) = open(&disk, options.clone()).unwrap();
+    let mut last = 0;
+    for round in 0..20 {
+        let mut appended = 0;
+        let error = loop {
+            match append(&log, &payload(round, 700 + 37 * round as usize)) {
+                Ok(sequence) => (last, appended) = (sequence, appended + 1),
+                Err(error) => break error,
+            }
+            assert!(disk.used(is_segment) as u64 <= options.budget_bytes);
+        };
+        assert_eq!(error, AppendError::Full { limit: 64 << 10 });
+        assert!(appended > 10, "round {round}: {appended}");
+        assert!(log.bytes() <= options.budget_bytes && log.bytes() > options.budget_bytes / 2);
+        log.truncate(last).unwrap();
+        assert_eq!(log.segments(), 1);
+    }
+    assert_eq!(log.stats().failed_records, 0);
+}
+
+#[test]
+fn a_whole_queue_keeps_within_the_budget() {
+    let options = WalOptions { budget_bytes: 48 << 10, ..small() };
+    let disk = Simulated::new(1);
+    let (log, _) = open(&disk, options.clone()).unwrap();
+    let (open_gate, gate) = mpsc::channel::<()>();
+    let (tell, told) = mpsc::channel();
+    log.append(1, vec![1; 10], move |_| _ = gate.recv()).unwrap();
+    let mut admitted = 0;
+    for number in 0.. {
+        let tell = tell.clone();
+        let taken = log.append(1, payload(number, 3000 + number as usize), move |result| tell.send(result).unwrap());
+        match taken {
+            Ok(()) => admitted += 1,
+            Err(error) => {
+                assert_eq!(error, AppendError::Full { limit: 48 << 10 });
+                break;
+            }
+        }
+    }
+    drop((open_gate, tell));
+    assert_eq!(told.iter().filter(Result::is_ok).count(), admitted);
+    assert!(admitted >= 8, "{admitted}");
+    log.close();
+    assert!(disk.used(is_segment) as u64 <= options.budget_bytes);
+}
+
+#[test]
+fn a_full_disk_is_noticed_before_anything_admitted_is_hurt_and_passes_by_itself() {
+    let mut history = History::new(Simulated::new(1), small());
+    history.disk.set_capacity(100 << 10);
+    history.open();
+    let mut refused = 0;
+    for _ in 0..300 {
+        let before = history.acked();
+        history.append(&[900]);
+        refused += usize::from(history.acked() == before);
+    }
+    assert!(refused > 100 && history.acked() > 40, "{refused} refused, {} acked", history.acked());
+    assert!(history.log().stats().unwritable.is_some());
+    assert_eq!(history.log().stats().failed_records, 0);
+    history.check();
+    history.disk.set_capacity(usize::MAX);
+    history.check_alive();
+    eventually("room for another segment", || history.log().stats().unwritable.is_none());
+    history.cut(Cut::Lost);
+    history.check_alive();
+}
+
+#[test]
+fn releasing_makes_room_on_a_full_disk_too() {
+    let mut history = History::new(Simulated::new(1), small());
+    history.open();
+    while history.disk.used(|_| true) < 100 << 10 {
+        history.append(&[900]);
+    }
+    let now = history.disk.used(|_| true);
+    history.disk.set_capacity(now);
+    let full = |history: &mut History| {
+        let before = history.acked();
+        history.append(&[5000]);
+        history.acked() == before
+    };
+    eventually("a full disk", || full(&mut history));
+    history.truncate(1, 1);
+    history.check_alive();
+}
+
+#[test]
+fn a_log_opens_on_a_full_disk_and_resumes() {
+    let disk = Simulated::new(1);
+    let (log, _) = open(&disk, small()).unwrap();
+    append(&log, b"before").unwrap();
+    log.close();
+    disk.set_capacity(0);
+    let (log, recovery) = open(&disk, small()).unwrap();
+    assert!(recovery.unwritable.is_some());
+    assert!(matches!(append(&log, b"none"), Err(AppendError::Unwritable { .. })));
+    assert_eq!(read_all(&log, 1).len(), 1);
+    disk.set_capacity(usize::MAX);
+    eventually("resuming", || append(&log, b"after").is_ok());
+    assert_eq!(read_all(&log, 1)[1].payload, b"after");
+}
+
+#[test]
+fn a_record_over_the_limit_is_refused_and_one_at_the_limit_is_taken() {
+    let (log, _) = open(&Simulated::new(1), small()).unwrap();
+    let limit = log.record_limit();
+    assert_eq!(limit, (16 << 10) - 4096 - 32);
+    append(&log, &payload(1, limit as usize)).unwrap();
+    append(&log, &payload(2, limit as usize)).unwrap();
+    let error = append(&log, &payload(3, limit as usize + 1)).unwrap_err();
+    assert_eq!(error, AppendError::TooLarge { bytes: limit + 1, limit });
+    assert_eq!(read_all(&log, 1).len(), 2);
+}
+
+#[test]
+fn a_full_queue_refuses_at_once() {
+    let options = WalOptions { queue_bytes: 1000, queue_records: 5, ..small() };
+    let (log, _) = open(&Simulated::new(1), options).unwrap();
+    let (open_gate, gate) = mpsc::channel::<()>();
+    let (entered, has_entered) = mpsc::channel();
+    log.append(1, vec![0; 2000], move |_| {
+        entered.send(()).unwrap();
+        let _ = gate.recv();
+    })
+    .unwrap();
+    has_entered.recv().unwrap();
+    for _ in 0..5 {
+        log.append(1, vec![0; 8], |_| ()).unwrap();
+    }
+    let full = AppendError::QueueFull { bytes_limit: 1000, records_limit: 5 };
+    assert_eq!(log.append(1, vec![0; 8], |_| ()), Err(full.clone()));
+    assert_eq!((log.stats().waiting_records, log.stats().waiting_bytes), (5, 200));
+    drop(open_gate);
+    eventually("an empty queue", || log.stats().waiting_records == 0);
+    log.append(1, vec![0; 8], |_| ()).unwrap();
+    assert!(matches!(log.append(1, vec![0; 990], |_| ()), Ok(()) | Err(AppendError::QueueFull { .. })));
+}
+
+#[test]
+fn a_log_for_another_store_is_refused_until_all_is_released() {
+    let disk = Simulated::new(1);
+    let other = || WalOptions { store: "mongodb://elsewhere/db".into(), ..small() };
+    let (log, _) = open(&disk, small()).unwrap();
+    for number in 0..20 {
+        append(&log, &payload(number, 1500)).unwrap();
+    }
+    log.truncate(19).unwrap();
+    log.close();
+    let names = disk.names();
+    let error = open(&disk, other()).err().unwrap();
+    let WalOpenError::OtherStore { found, wanted, last } = error else { panic!("{error}") };
+    assert_eq!((found.as_str(), wanted.as_str(), last), ("embedded", "mongodb://elsewhere/db", 20));
+    assert_eq!(disk.names(), names);
+    let (log, _) = open(&disk, small()).unwrap();
+    log.truncate(20).unwrap();
+    log.close();
+    let (log, recovery) = open(&disk, other()).unwrap();
+    assert_eq!((recovery.last, recovery.truncated, log.segments()), (20, 20, 1));
+    append(&log, b"for the other").unwrap();
+    log.close();
+    assert!(matches!(open(&disk, small()), Err(WalOpenError::OtherStore { .. })));
+}
+
+#[test]
+fn a_second_opener_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = || Wal::open(Folder::new(folder.path()).unwrap(), small());
+    let (log, _) = first().unwrap();
+    assert!(matches!(first(), Err(WalOpenError::Locked)));
+    log.close();
+    first().unwrap();
+}
+
+#[test]
+fn impossible_options_are_refused() {
+    let cases = [
+        WalOptions { segment_bytes: 5000, ..small() },
+        WalOptions { segment_bytes: 4096, ..small() },
+        WalOptions { segment_bytes: 2 << 30, budget_bytes: 8 << 30, ..small() },
+        WalOptions { budget_bytes: 20 << 10, ..small() },
+        WalOptions { queue_records: 0, ..small() },
+        WalOptions { store: "x".repeat(1025), ..small() },
+    ];
+    for options in cases {
+        assert!(matches!(open(&Simulated::new(1), options), Err(WalOpenError::Options { .. })));
+    }
+}

@@ -1,0 +1,158 @@
+//! Behaviour of a log when nothing fails.
+
+use std::sync::mpsc;
+
+use super::history::payload;
+use super::simulated::{Cut, Simulated};
+use super::{append, open, read_all, small};
+use crate::{AppendError, WalOptions};
+
+#[test]
+fn everything_that_waited_during_a_sync_shares_the_next() {
+    let disk = Simulated::new(1);
+    let (log, _) = open(&disk, WalOptions { segment_bytes: 1 << 20, ..small() }).unwrap();
+    let (open_gate, gate) = mpsc::channel::<()>();
+    let (tell, told) = mpsc::channel();
+    let (entered, has_entered) = mpsc::channel();
+    let before = (disk.syncs(), log.stats().syncs);
+    log.append(1, vec![0; 8], move |_| {
+        entered.send(()).unwrap();
+        let _ = gate.recv();
+    })
+    .unwrap();
+    has_entered.recv().unwrap();
+    for _ in 0..40 {
+        let tell = tell.clone();
+        log.append(1, vec![0; 8], move |result| tell.send(result.unwrap()).unwrap()).unwrap();
+    }
+    drop((open_gate, tell));
+    assert_eq!(told.iter().collect::<Vec<_>>(), (2..=41).collect::<Vec<_>>());
+    log.close();
+    assert_eq!(disk.syncs() - before.0, 2);
+    assert_eq!(before.1, 0);
+}
+
+#[test]
+fn nobody_is_told_before_the_bytes_survive_a_power_cut() {
+    let disk = Simulated::new(1);
+    let (log, _) = open(&disk, small()).unwrap();
+    let (tell, told) = mpsc::channel();
+    for number in 0..30 {
+        let (tell, disk) = (tell.clone(), disk.clone());
+        // In the callback, a power cut of a copy of the disk.
+        let done = move |result: Result<u64, AppendError>| {
+            let after = disk.fork();
+            after.cut(Cut::Lost);
+            tell.send((result.unwrap(), after)).unwrap();
+        };
+        log.append(1, payload(number, 900), done).unwrap();
+    }
+    drop(tell);
+    for (sequence, after) in told.iter().take(30) {
+        let (log, _) = open(&after, small()).unwrap();
+        assert!(read_all(&log, 1).iter().any(|record| record.sequence == sequence), "{sequence} was acked too early");
+    }
+}
+
+#[test]
+fn readers_see_what_is_durable_when_it_is_told() {
+    let (log, _) = open(&Simulated::new(1), small()).unwrap();
+    let mut reader = log.reader(1);
+    assert_eq!(reader.next().unwrap(), None);
+    for number in 1..60 {
+        let sequence = append(&log, &payload(number, 800)).unwrap();
+        let record = reader.next().unwrap().unwrap();
+        assert_eq!((record.sequence, record.payload), (sequence, payload(number, 800)));
+        assert_eq!(reader.next().unwrap(), None);
+        assert_eq!(log.durable(), sequence);
+    }
+    assert!(log.segments() > 3);
+    let mut later = log.reader(33);
+    assert_eq!(later.next().unwrap().unwrap().sequence, 33);
+    assert_eq!(later.position(), 34);
+    // A reader that starts too late skips truncated records.
+    let mut late = log.reader(1);
+    log.truncate(50).unwrap();
+    assert!(late.next().unwrap().unwrap().sequence > 33);
+    assert_eq!(later.next().unwrap().unwrap().sequence, 34, "a file that is open stays readable");
+}
+
+#[test]
+fn compressed_and_plain_records_come_back_alike_and_compression_saves() {
+    for compress in [false, true] {
+        let disk = Simulated::new(1);
+        let options = WalOptions { compress, ..small() };
+        let (log, _) = open(&disk, options.clone()).unwrap();
+        let words = b"climate,room=lab,sensor=s1 temp=22.1 ".repeat(60);
+        let payloads = [words.clone(), payload(1, 500), Vec::new(), vec![0], vec![9; 9000]];
+        for payload in &payloads {
+            append(&log, payload).unwrap();
+        }
+        let saves = log.stats().appended_bytes < words.len() as u64;
+        assert_eq!(saves, compress);
+        log.close();
+        let (log, _) = open(&disk, small()).unwrap();
+        assert_eq!(read_all(&log, 1).into_iter().map(|record| record.payload).collect::<Vec<_>>(), payloads);
+    }
+}
+
+#[test]
+fn a_panic_in_a_callback_does_not_end_the_log() {
+    let (log, _) = open(&Simulated::new(1), small()).unwrap();
+    log.append(1, b"one".to_vec(), |_| panic!("a callback's own trouble, on purpose")).unwrap();
+    append(&log, b"two").unwrap();
+    assert_eq!(read_all(&log, 1).len(), 2);
+}
+
+#[test]
+fn closing_writes_what_waits() {
+    let disk = Simulated::new(1);
+    let (log, _) = open(&disk, small()).unwrap();
+    let (tell, told) = mpsc::channel();
+    for number in 0..50 {
+        let tell = tell.clone();
+        log.append(1, payload(number, 300), move |result| tell.send(result.is_ok()).unwrap()).unwrap();
+    }
+    log.close();
+    drop(tell);
+    assert_eq!(told.iter().filter(|ok| *ok).count(), 50);
+    disk.cut(Cut::Lost);
+    let (log, _) = open(&disk, small()).unwrap();
+    assert_eq!(read_all(&log, 1).len(), 50);
+}
+
+#[test]
+fn release_is_remembered_and_deletes_whole_segments_oldest_first() {
+    let disk = Simulated::new(1);
+    let (log, _) = open(&disk, small()).unwrap();
+    for number in 1..=60 {
+        append(&log, &payload(number, 900)).unwrap();
+    }
+    let before = disk.segments();
+    log.truncate(30).unwrap();
+    let after = disk.segments();
+    assert!(after.len() < before.len() && before.ends_with(&after));
+    let kept = read_all(&log, 1);
+    assert!(kept[0].sequence <= 31 && kept.last().unwrap().sequence == 60);
+    log.truncate(7).unwrap();
+    assert_eq!(log.truncated(), 30);
+    disk.cut(Cut::Lost);
+    drop(log);
+    let (_, recovery) = open(&disk, small()).unwrap();
+    assert_eq!((recovery.truncated, recovery.last), (30, 60));
+}
+
+#[test]
+fn a_log_that_is_only_opened_does_not_grow() {
+    let disk = Simulated::new(1);
+    let (log, first) = open(&disk, small()).unwrap();
+    append(&log, b"one").unwrap();
+    log.close();
+    for _ in 0..20 {
+        let (log, recovery) = open(&disk, small()).unwrap();
+        assert_eq!((recovery.log, recovery.last), (first.log, 1));
+        log.truncate(1).unwrap();
+        log.close();
+    }
+    assert_eq!(disk.segments().len(), 1);
+}

@@ -1,0 +1,325 @@
+//! Parses one reading from one JSON object. The JSON decoder returns only keys and raw values, so nesting is no deeper
+//! than that of a reading, and every error has its position.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::de::{Deserialize, MapAccess, Visitor};
+use serde_json::value::RawValue as RawJson;
+
+use crate::fields::keep_last_of_equal_keys;
+use crate::names::{self, Name};
+use hourglass_model::reading::value::RawValue;
+use hourglass_model::reading::{Limits, Precision, Reason, Sensor, time};
+
+/// The measurement of a reading that names none.
+const MEASUREMENT_DEFAULT: &str = "readings";
+/// The tag and the field that may be given at the top level of a reading.
+const SENSOR: &str = "sensor";
+const VALUE: &str = "value";
+
+/// A valid reading.
+#[derive(Debug)]
+pub(super) struct JsonReading<'a> {
+    pub sensor: Sensor,
+    pub fields: Vec<(Cow<'a, str>, RawValue<'a>)>,
+    pub timestamp: Option<i64>,
+}
+
+/// An error, and its offset in the reading's text if it concerns one place.
+#[derive(Debug)]
+pub(super) struct JsonFault {
+    pub at: Option<usize>,
+    pub reason: Reason,
+}
+
+impl JsonFault {
+    fn new(at: usize, reason: Reason) -> Self {
+        Self { at: Some(at), reason }
+    }
+
+    fn json(at: usize, message: String) -> Self {
+        Self::new(at, Reason::Json { message })
+    }
+}
+
+/// Parses the reading in `text`.
+pub(super) fn parse<'a>(text: &'a str, precision: Precision, limits: &Limits) -> Result<JsonReading<'a>, JsonFault> {
+    let parts = Parts::of(text)?;
+    let measurement = match &parts.measurement {
+        Some(entry) => entry.value.name(names::MEASUREMENT, "measurement", limits)?,
+        None => Cow::Borrowed(MEASUREMENT_DEFAULT),
+    };
+    let sensor = sensor(&measurement, &parts, limits)?;
+    let fields = fields(&parts, limits)?;
+    let timestamp = match &parts.ts {
+        Some(entry) => entry.value.timestamp(precision)?,
+        None => None,
+    };
+    Ok(JsonReading { sensor, fields, timestamp })
+}
+
+/// The top level of a reading: each known key at most once.
+#[derive(Default)]
+struct Parts<'a> {
+    measurement: Option<JsonEntry<'a>>,
+    tags: Option<JsonEntry<'a>>,
+    sensor: Option<JsonEntry<'a>>,
+    ts: Option<JsonEntry<'a>>,
+    fields: Option<JsonEntry<'a>>,
+    value: Option<JsonEntry<'a>>,
+}
+
+impl<'a> Parts<'a> {
+    fn of(text: &'a str) -> Result<Self, JsonFault> {
+        let at = text.len() - text.trim_start_matches([' ', '\t', '\n', '\r']).len();
+        let mut parts = Self::default();
+        for entry in (JsonValue { at, text: &text[at..] }).entries("a reading")? {
+            let slot = match &*entry.key {
+                "measurement" => &mut parts.measurement,
+                "tags" => &mut parts.tags,
+                SENSOR => &mut parts.sensor,
+                "ts" => &mut parts.ts,
+                "fields" => &mut parts.fields,
+                VALUE => &mut parts.value,
+                unknown => {
+                    let unknown = names::shown(unknown);
+                    let message = format!(
+                        "unknown key {unknown:?}: a reading has measurement, tags, sensor, ts, fields and value"
+                    );
+                    return Err(JsonFault::json(entry.at, message));
+                }
+            };
+            if slot.is_some() {
+                return Err(JsonFault::json(entry.at, format!("the key {:?} is given twice", entry.key)));
+            }
+            *slot = Some(entry);
+        }
+        Ok(parts)
+    }
+}
+
+fn sensor(measurement: &str, parts: &Parts<'_>, limits: &Limits) -> Result<Sensor, JsonFault> {
+    let mut entries = match &parts.tags {
+        Some(tags) if !tags.value.is_null() => tags.value.entries("tags")?,
+        _ => Vec::new(),
+    };
+    entries.extend(parts.sensor.clone());
+    names::check_tags(entries.len(), limits).map_err(|reason| JsonFault { at: None, reason })?;
+    let mut tags = Vec::with_capacity(entries.len());
+    for entry in &entries {
+        names::TAG_KEY.check(&entry.key, limits).map_err(|reason| JsonFault::new(entry.at, reason))?;
+        tags.push((&*entry.key, entry.value.name(names::TAG_VALUE, &entry.key, limits)?));
+    }
+    Sensor::new(measurement, tags.iter().map(|(key, value)| (*key, &**value))).map_err(|twice| {
+        let second = entries.iter().filter(|entry| entry.key == twice).nth(1);
+        JsonFault { at: second.map(|entry| entry.at), reason: Reason::DuplicateTag { key: twice } }
+    })
+}
+
+fn fields<'a>(parts: &Parts<'a>, limits: &Limits) -> Result<Vec<(Cow<'a, str>, RawValue<'a>)>, JsonFault> {
+    let mut entries = match &parts.fields {
+        Some(fields) if !fields.value.is_null() => fields.value.entries("fields")?,
+        _ => Vec::new(),
+    };
+    if let Some(value) = &parts.value {
+        if entries.iter().any(|entry| entry.key == VALUE) {
+            return Err(JsonFault::json(value.at, "the field \"value\" is also in \"fields\"".to_owned()));
+        }
+        entries.push(value.clone());
+    }
+    names::check_fields(entries.len(), limits).map_err(|reason| JsonFault { at: None, reason })?;
+    let mut fields = Vec::with_capacity(entries.len());
+    for entry in entries {
+        names::FIELD_KEY.check(&entry.key, limits).map_err(|reason| JsonFault::new(entry.at, reason))?;
+        let value = entry.value.field(&entry.key)?;
+        fields.push((entry.key, value));
+    }
+    keep_last_of_equal_keys(&mut fields, &mut Vec::new());
+    let all_null = !fields.is_empty();
+    let fields: Vec<_> = fields.into_iter().filter_map(|(key, value)| Some((key, value?))).collect();
+    if fields.is_empty() {
+        let why = if all_null { "every field is null" } else { "expected \"fields\" or \"value\"" };
+        return Err(JsonFault { at: None, reason: Reason::Json { message: format!("missing fields: {why}") } });
+    }
+    Ok(fields)
+}
+
+/// A key of an object and its value.
+#[derive(Clone)]
+struct JsonEntry<'a> {
+    /// The offset of the key's opening quote.
+    at: usize,
+    key: Cow<'a, str>,
+    value: JsonValue<'a>,
+}
+
+/// A value that is not decoded yet, and its offset.
+#[derive(Clone, Copy)]
+struct JsonValue<'a> {
+    at: usize,
+    text: &'a str,
+}
+
+impl<'a> JsonValue<'a> {
+    fn is_null(self) -> bool {
+        self.text == "null"
+    }
+
+    fn kind(self) -> &'static str {
+        match self.text.as_bytes().first() {
+            Some(b'{') => "an object",
+            Some(b'[') => "an array",
+            Some(b'"') => "a string",
+            Some(b't' | b'f') => "a boolean",
+            Some(b'n') => "null",
+            _ => "a number",
+        }
+    }
+
+    /// The entries of this value, which must be an object, in the order sent.
+    fn entries(self, what: &str) -> Result<Vec<JsonEntry<'a>>, JsonFault> {
+        if !self.text.starts_with('{') {
+            // For invalid JSON the decoder has the better error.
+            self.decode::<&RawJson>()?;
+            return Err(JsonFault::json(self.at, format!("{what}: expected an object, not {}", self.kind())));
+        }
+        let JsonEntries(entries) = self.decode()?;
+        let mut end = 0;
+        let place = |(key, value): (JsonText<'a>, &'a RawJson)| {
+            // Between two values there are a comma and a key, and the first quote is the key's.
+            let key_at = end + self.text[end..].find('"').unwrap_or(0);
+            let text = value.get();
+            let value_at = text.as_ptr().addr() - self.text.as_ptr().addr();
+            end = value_at + text.len();
+            JsonEntry { at: self.at + key_at, key: key.0, value: JsonValue { at: self.at + value_at, text } }
+        };
+        Ok(entries.into_iter().map(place).collect())
+    }
+
+    /// This value as a name; it must be a string.
+    fn name(self, name: Name, key: &str, limits: &Limits) -> Result<Cow<'a, str>, JsonFault> {
+        if !self.text.starts_with('"') {
+            let message = format!("{:?}: expected a string, not {}", names::shown(key), self.kind());
+            return Err(JsonFault::json(self.at, message));
+        }
+        let JsonText(text) = self.decode()?;
+        name.check(&text, limits).map_err(|reason| JsonFault::new(self.at, reason))?;
+        Ok(text)
+    }
+
+    /// This value as a field value; `None` if it is null.
+    fn field(self, key: &str) -> Result<Option<RawValue<'a>>, JsonFault> {
+        Ok(Some(match self.text.as_bytes().first() {
+            Some(b'n') => return Ok(None),
+            Some(b't') => RawValue::Boolean(true),
+            Some(b'f') => RawValue::Boolean(false),
+            Some(b'"') => RawValue::String(self.decode::<JsonText<'a>>()?.0),
+            Some(b'{' | b'[') => {
+                let (key, kind) = (names::shown(key), self.kind());
+                let message = format!("field {key:?}: expected a number, a string or a boolean, not {kind}");
+                return Err(JsonFault::json(self.at, message));
+            }
+            _ => self.number()?,
+        }))
+    }
+
+    /// A number is a float, as in line protocol; an integer that no float represents exactly stays an integer. The
+    /// standard library parses the digits, since the JSON decoder rounds some floats to a neighbour.
+    fn number(self) -> Result<RawValue<'a>, JsonFault> {
+        let out_of_range = || JsonFault::new(self.at, Reason::NumberOutOfRange { text: names::shown(self.text) });
+        let float = self.text.parse().ok().filter(|float: &f64| float.is_finite()).ok_or_else(out_of_range)?;
+        if let Ok(integer) = self.text.parse::<i64>() {
+            // Compared as i128, to which a float of this size converts exactly.
+            if float as i128 != i128::from(integer) {
+                return Ok(RawValue::Integer(integer));
+            }
+        } else if let Ok(unsigned) = self.text.parse::<u64>()
+            && float as i128 != i128::from(unsigned)
+        {
+            return Ok(RawValue::Unsigned(unsigned));
+        }
+        Ok(RawValue::Float(float))
+    }
+
+    fn timestamp(self, precision: Precision) -> Result<Option<i64>, JsonFault> {
+        let invalid = |text: &str| JsonFault::new(self.at, Reason::InvalidTimestamp { text: names::shown(text) });
+        match self.text.as_bytes().first() {
+            Some(b'n') => Ok(None),
+            Some(b'"') => {
+                let JsonText(text) = self.decode()?;
+                time::parse_rfc3339(&text).map(Some).ok_or_else(|| invalid(&text))
+            }
+            Some(b'-' | b'0'..=b'9') if !self.text.contains(['.', 'e', 'E']) => {
+                let ns = self.text.parse().ok().and_then(|value| precision.to_ns(value));
+                let reason = || Reason::TimeOutOfRange { text: names::shown(self.text) };
+                ns.map(Some).ok_or_else(|| JsonFault::new(self.at, reason()))
+            }
+            _ => Err(invalid(self.text)),
+        }
+    }
+
+    fn decode<T: Deserialize<'a>>(self) -> Result<T, JsonFault> {
+        serde_json::from_str(self.text).map_err(|error| self.fault_of(&error))
+    }
+
+    /// The decoder's error, with its position as an offset.
+    fn fault_of(self, error: &serde_json::Error) -> JsonFault {
+        let lines_before = self.text.split_inclusive('\n').take(error.line().saturating_sub(1));
+        let offset = match error.is_eof() {
+            true => self.text.len(),
+            false => lines_before.map(str::len).sum::<usize>() + error.column().saturating_sub(1),
+        };
+        let offset = offset.min(self.text.len());
+        if let Some((start, word)) = not_finite_word(self.text, offset) {
+            return JsonFault::new(self.at + start, Reason::NotFinite { text: word.to_owned() });
+        }
+        let message = error.to_string();
+        let message = message.rsplit_once(" at line ").map_or(&*message, |(what, _)| what);
+        JsonFault::json(self.at + offset, format!("invalid JSON: {message}"))
+    }
+}
+
+/// The word at `at` if it is a number that is not finite, such as `NaN` or `-Infinity`: JSON has no such numbers, but
+/// many writers produce them.
+fn not_finite_word(text: &str, at: usize) -> Option<(usize, &str)> {
+    let in_word = |byte: &u8| byte.is_ascii_alphabetic() || matches!(byte, b'-' | b'+');
+    let bytes = text.as_bytes();
+    let before = bytes[..at].iter().rev().take_while(|byte| in_word(byte)).count();
+    let after = bytes[at..].iter().take_while(|byte| in_word(byte)).count();
+    // `get` fails if an end of the word is inside a character.
+    let word = text.get(at - before..at + after)?;
+    let magnitude = word.trim_start_matches(['-', '+']);
+    let known = ["nan", "inf", "infinity"].iter().any(|name| magnitude.eq_ignore_ascii_case(name));
+    known.then_some((at - before, word))
+}
+
+/// Text that borrows from the JSON if it has no escape.
+#[derive(serde::Deserialize)]
+#[serde(transparent)]
+struct JsonText<'a>(#[serde(borrow)] Cow<'a, str>);
+
+/// An object as sent: every key in order, duplicates included.
+struct JsonEntries<'a>(Vec<(JsonText<'a>, &'a RawJson)>);
+
+impl<'de> Deserialize<'de> for JsonEntries<'de> {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct InOrder;
+        impl<'de> Visitor<'de> for InOrder {
+            type Value = JsonEntries<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut entries = Vec::new();
+                while let Some(entry) = map.next_entry()? {
+                    entries.push(entry);
+                }
+                Ok(JsonEntries(entries))
+            }
+        }
+        deserializer.deserialize_map(InOrder)
+    }
+}

@@ -1,0 +1,197 @@
+//! Parses the fields of one line. A string may contain newlines, so a line may span several physical lines; unclosed
+//! quotes are detected here.
+
+use std::borrow::Cow;
+
+use memchr::memchr3;
+
+use super::scanner::{LineFault, Scanner};
+use super::{line_bytes_limit, number};
+use crate::fields::keep_last_of_equal_keys;
+use crate::names;
+use hourglass_model::reading::value::RawValue;
+use hourglass_model::reading::{Limits, Reason};
+
+type LineField<'a> = (Cow<'a, str>, RawValue<'a>);
+
+/// The fields of the current line.
+#[derive(Debug, Default)]
+pub(super) struct LineFields<'a> {
+    list: Vec<LineField<'a>>,
+    /// Scratch space of [`keep_last_of_equal_keys`].
+    by_key: Vec<usize>,
+    newlines: usize,
+    open_string: Option<OpenString>,
+}
+
+/// The first string of a line that extends beyond its physical line or never ends.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct OpenString {
+    /// The position of its opening quote.
+    pub open: usize,
+    /// The position of its closing quote, or where the search for one stopped.
+    pub scanned_to: usize,
+    closed: bool,
+}
+
+impl<'a> LineFields<'a> {
+    pub fn as_slice(&self) -> &[LineField<'a>] {
+        &self.list
+    }
+
+    /// The number of newlines within strings.
+    pub fn newlines(&self) -> usize {
+        self.newlines
+    }
+
+    pub fn open_string(&self) -> Option<OpenString> {
+        self.open_string
+    }
+
+    pub fn clear(&mut self) {
+        self.list.clear();
+        self.newlines = 0;
+        self.open_string = None;
+    }
+
+    /// Reads `key=value[,key=value…]` from `at` on into the cleared list; returns the end position: at a space or at
+    /// the end of the line.
+    pub fn read(
+        &mut self,
+        scanner: &Scanner<'a>,
+        line_start: usize,
+        mut at: usize,
+        limits: &Limits,
+    ) -> Result<usize, LineFault> {
+        let mut count = 0;
+        loop {
+            let (key, value_start) = scanner.field_key(at)?;
+            names::FIELD_KEY.check_length(&key, limits).map_err(|reason| LineFault::new(at, reason))?;
+            let (value, end) = match scanner.byte(value_start) {
+                Some(b'"') => self.string(scanner, line_start, value_start, limits)?,
+                _ => number::value(scanner, value_start)?,
+            };
+            // Fields beyond the limit are only counted, for the error.
+            count += 1;
+            if count <= limits.fields {
+                self.list.push((key, value));
+            }
+            at = end;
+            if scanner.byte(at) != Some(b',') {
+                break;
+            }
+            at += 1;
+        }
+        names::check_fields(count, limits).map_err(|reason| LineFault::whole_line(at, reason))?;
+        keep_last_of_equal_keys(&mut self.list, &mut self.by_key);
+        Ok(at)
+    }
+
+    /// The string whose opening quote is at `open`, and the position after its closing quote.
+    fn string(
+        &mut self,
+        scanner: &Scanner<'a>,
+        line_start: usize,
+        open: usize,
+        limits: &Limits,
+    ) -> Result<(RawValue<'a>, usize), LineFault> {
+        let window_end = scanner.len().min(line_start.saturating_add(limits.line_bytes)).max(open + 1);
+        let window = scanner.bytes(0, window_end);
+        let (mut at, mut escaped, mut newlines) = (open + 1, false, 0);
+        let closed = loop {
+            let Some(offset) = memchr3(b'"', b'\\', b'\n', &window[at.min(window_end)..]) else { break false };
+            at += offset;
+            match window[at] {
+                b'"' => break true,
+                b'\n' => newlines += 1,
+                _ if matches!(window.get(at + 1), Some(b'"' | b'\\')) => {
+                    escaped = true;
+                    at += 1;
+                }
+                _ => {}
+            }
+            at += 1;
+        };
+        if !closed || newlines > 0 {
+            let scanned_to = if closed { at } else { window_end };
+            self.open_string.get_or_insert(OpenString { open, scanned_to, closed });
+            self.newlines += newlines;
+        }
+        let after = at + 1;
+        let ends_well =
+            closed && (matches!(scanner.byte(after), Some(b',' | b' ')) || scanner.line_ends_at(after).is_some());
+        if !ends_well {
+            let fault =
+                scanner.expected("',', a space or the end of the line after the string", after.min(scanner.len()));
+            return Err(LineFault { unclosed: !closed || newlines > 0, ..fault });
+        }
+        let sent = scanner.str(open + 1, at)?;
+        let text = if escaped { Cow::Owned(unescape_string(sent)) } else { Cow::Borrowed(sent) };
+        Ok((RawValue::String(text), after))
+    }
+}
+
+impl OpenString {
+    /// Whether the closing quote looks like one. If the string was never closed, the quote taken for its end belongs to
+    /// a later line that is valid by itself, and such a line has an even number of quotes. The last line of a string
+    /// with newlines has an odd number.
+    pub fn looks_closed(&self, scanner: &Scanner<'_>) -> bool {
+        let (mut quotes, mut escaped) = (0, false);
+        for &byte in scanner.physical_line(self.scanned_to) {
+            quotes += usize::from(byte == b'"' && !escaped);
+            escaped = byte == b'\\' && !escaped;
+        }
+        self.closed && quotes % 2 == 1
+    }
+
+    /// The error of a line with an unclosed string.
+    pub fn unclosed(&self, scanner: &Scanner<'_>, line_start: usize, limits: &Limits) -> LineFault {
+        let physical_bytes = scanner.line_end(self.open).at - line_start;
+        if physical_bytes > limits.line_bytes {
+            return LineFault::whole_line(line_start, line_bytes_limit(physical_bytes, limits));
+        }
+        let expected = if !self.closed && self.scanned_to < scanner.len() {
+            "a closing '\"' within limits.line_bytes for the string that starts here"
+        } else {
+            "a closing '\"' for the string that starts here"
+        };
+        LineFault::new(self.open, Reason::Syntax { expected, found: None })
+    }
+}
+
+/// In a string `\"` and `\\` are escapes; every other backslash is a plain character.
+fn unescape_string(sent: &str) -> String {
+    let mut text = String::with_capacity(sent.len());
+    let mut rest = sent;
+    while let Some(at) = memchr::memchr(b'\\', rest.as_bytes()) {
+        let escapes = matches!(rest.as_bytes().get(at + 1), Some(b'"' | b'\\'));
+        text.push_str(&rest[..at + usize::from(!escapes)]);
+        rest = &rest[at + 1..];
+        if escapes {
+            // The escaped character is plain text, even if it is a backslash.
+            text.push_str(&rest[..1]);
+            rest = &rest[1..];
+        }
+    }
+    text.push_str(rest);
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strings_have_two_escapes() {
+        for (sent, text) in [
+            (r#"a\"b"#, r#"a"b"#),
+            (r"a\\b", r"a\b"),
+            (r"a\nb\", r"a\nb\"),
+            (r#"\\\""#, r#"\""#),
+            (r"\\\\", r"\\"),
+            (r"ü\\ü", r"ü\ü"),
+        ] {
+            assert_eq!(unescape_string(sent), text, "{sent}");
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! Parses line protocol: `climate,room=lab,sensor=s1 temp=22.1,humidity=45 1768485600000000000`.
+//! The points borrow from the body, and an invalid line does not affect the others. A line's series is parsed
+//! separately, because the caller usually knows its text already. Uses no known sensors and no clock: an absent
+//! timestamp stays absent.
+
+mod escape;
+mod fields;
+mod number;
+mod scanner;
+mod series;
+mod write;
+
+use super::point::{Point, PointSeries, Points};
+use hourglass_model::reading::{Limits, Precision, Reason, Rejection};
+
+pub use series::{SeriesError, parse_series};
+pub use write::write_line;
+
+use fields::LineFields;
+use scanner::{LineEnd, LineFault, Scanner};
+
+/// The lines of a body, one at a time. Blank lines and comments are skipped.
+#[derive(Debug)]
+pub struct Lines<'a> {
+    scanner: Scanner<'a>,
+    precision: Precision,
+    limits: Limits,
+    /// Where the next line starts.
+    position: usize,
+    /// The physical number of that line.
+    number: usize,
+    /// The fields of the current line; reused so that a line needs no allocation.
+    fields: LineFields<'a>,
+    /// Bytes read a second time after an error, for a test.
+    #[cfg(test)]
+    reread_bytes: usize,
+}
+
+impl<'a> Lines<'a> {
+    /// The lines of `body`, whose integer timestamps are in `precision`.
+    #[must_use]
+    pub fn new(body: &'a [u8], precision: Precision, limits: Limits) -> Self {
+        Self {
+            scanner: Scanner::new(body),
+            precision,
+            limits,
+            position: 0,
+            number: 1,
+            fields: LineFields::default(),
+            #[cfg(test)]
+            reread_bytes: 0,
+        }
+    }
+
+    /// Skips blank lines and comments; returns the position of the next line's first byte that is not a space.
+    fn skip_to_text(&mut self) -> Option<usize> {
+        loop {
+            let first = self.scanner.skip_spaces(self.position);
+            let end = match self.scanner.byte(first)? {
+                b'#' => self.scanner.line_end(first),
+                b'\n' | b'\r' => match self.scanner.line_ends_at(first) {
+                    Some(end) => end,
+                    None => return Some(first),
+                },
+                _ => return Some(first),
+            };
+            self.position = end.next;
+            self.number += 1;
+        }
+    }
+
+    fn read(&mut self, start: usize, first: usize) -> Result<Read<'a>, LineFault> {
+        self.fields.clear();
+        let scanner = self.scanner;
+        let series_end = scanner.series_end(first)?;
+        let series = scanner.str(first, series_end)?;
+        let fields_start = scanner.skip_spaces(series_end);
+        if scanner.line_ends_at(fields_start).is_some() {
+            return Err(LineFault::new(fields_start, Reason::MissingFields));
+        }
+        let after_fields = self.fields.read(&scanner, start, fields_start, &self.limits)?;
+        let (timestamp, end) = number::timestamp(&scanner, after_fields, self.precision)?;
+        let line_bytes = end.at - start;
+        if line_bytes > self.limits.line_bytes {
+            return Err(LineFault::whole_line(end.at, line_bytes_limit(line_bytes, &self.limits)));
+        }
+        Ok(Read { series, timestamp, end })
+    }
+
+    /// Rejects the line at `start` and moves to the next one: after the first newline behind the error. But a quote
+    /// that was never closed takes in the lines after it, up to some later quote or the end. So if a string spans a
+    /// newline and does not look closed, the error is placed at its opening quote, and only that physical line is lost.
+    ///
+    /// Going back costs linear time. A string's scan ends at the next quote that can open a string (such a quote
+    /// follows `=`, so no backslash escapes it), and the lines before that quote open none: they are read again, but
+    /// start no long scan. Besides, no scan goes further than `limits.line_bytes` from its line's start.
+    fn recover(&mut self, start: usize, fault: LineFault) -> Rejection {
+        let fault = match self.fields.open_string() {
+            Some(string) if fault.unclosed || !string.looks_closed(&self.scanner) => {
+                #[cfg(test)]
+                {
+                    self.reread_bytes += fault.at.max(string.scanned_to) - string.open;
+                }
+                string.unclosed(&self.scanner, start, &self.limits)
+            }
+            _ => fault,
+        };
+        let end = self.scanner.line_end(fault.at);
+        let rejection = Rejection::new(
+            self.number,
+            if fault.whole_line { 0 } else { fault.at - start + 1 },
+            self.scanner.bytes(start, end.at),
+            fault.reason,
+        );
+        self.number += self.scanner.newlines(start, end.at) + 1;
+        self.position = end.next;
+        rejection
+    }
+}
+
+impl<'a> Points<'a> for Lines<'a> {
+    fn next(&mut self) -> Option<Result<Point<'_, 'a>, Rejection>> {
+        let first = self.skip_to_text()?;
+        let (start, number) = (self.position, self.number);
+        match self.read(start, first) {
+            Ok(read) => {
+                self.position = read.end.next;
+                self.number += 1 + self.fields.newlines();
+                Some(Ok(Point {
+                    number,
+                    text: self.scanner.bytes(start, read.end.at),
+                    series: PointSeries::Text { text: read.series, column: first - start + 1 },
+                    fields: self.fields.as_slice(),
+                    timestamp: read.timestamp,
+                }))
+            }
+            Err(fault) => Some(Err(self.recover(start, fault))),
+        }
+    }
+}
+
+struct Read<'a> {
+    series: &'a str,
+    timestamp: Option<i64>,
+    end: LineEnd,
+}
+
+fn line_bytes_limit(found: usize, limits: &Limits) -> Reason {
+    Reason::Limit { what: "bytes of one line", found, limit: limits.line_bytes, key: "limits.line_bytes" }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Reads a body to its end; returns the numbers of valid lines, of rejected lines, and of bytes read again.
+    fn drain(body: &[u8]) -> (usize, usize, usize) {
+        let mut lines = Lines::new(body, Precision::Nanoseconds, Limits::default());
+        let (mut good, mut bad) = (0, 0);
+        while let Some(line) = lines.next() {
+            match line {
+                Ok(_) => good += 1,
+                Err(_) => bad += 1,
+            }
+        }
+        (good, bad, lines.reread_bytes)
+    }
+
+    /// An unclosed quote sends the parser back to the next line. A megabyte of such lines must not be read again for
+    /// each of them.
+    #[test]
+    fn unclosed_quotes_cost_a_constant_factor() {
+        for pattern in [
+            "m f=\"x\n",
+            "m f=\"\n",
+            "m f=\"\\\"\\\"\\\"\n",
+            "m f=\"a\",g=\"\n",
+            "m f=\",g=\"\n",
+            "m f=\",g=\",h=\"\n",
+            "m f=\"\\\\\",g=\"x\n",
+            "\",a=\" f=\"\n",
+            "\",a=\" \",b=\" f=\"x\",g=\"\n",
+            "m f=\"x\nm f=1\nm f=2\nm f=3\n",
+            "m f=\"x\nm f=\",g=\"\nm f=\",g=\"\nm f=\",g=\"\n",
+            "m f=\"x\n#\"\n\"\n",
+            "m f=\"x\n\n\n\n\n\n",
+        ] {
+            let body = pattern.repeat(1_000_000 / pattern.len());
+            let (_, _, reread_bytes) = drain(body.as_bytes());
+            assert!(reread_bytes <= 2 * body.len(), "{pattern:?}: {reread_bytes} of {}", body.len());
+        }
+        // One quote at the start of a body without other quotes: all other lines are valid.
+        let body = format!("m f=\"x\n{}", "m f=1\n".repeat(150_000));
+        let (good, bad, reread_bytes) = drain(body.as_bytes());
+        assert_eq!((good, bad), (150_000, 1));
+        assert!(reread_bytes <= Limits::default().line_bytes, "{reread_bytes}");
+    }
+}

@@ -1,0 +1,81 @@
+//! Rules for measurements, tag keys, tag values and field keys in every format. Offsets are relative to the name.
+
+use hourglass_model::reading::{Limits, Reason};
+
+/// The kind of a name, with its texts for errors.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Name {
+    /// The expected thing when the name is empty.
+    pub wanted: &'static str,
+    /// The counted thing when the name is too long.
+    pub bytes_of: &'static str,
+}
+
+pub(super) const MEASUREMENT: Name = Name { wanted: "a measurement", bytes_of: "bytes of the measurement" };
+pub(super) const TAG_KEY: Name = Name { wanted: "a tag key", bytes_of: "bytes of a tag key" };
+pub(super) const TAG_VALUE: Name = Name { wanted: "a tag value", bytes_of: "bytes of a tag value" };
+pub(super) const FIELD_KEY: Name = Name { wanted: "a field key", bytes_of: "bytes of a field key" };
+
+impl Name {
+    /// Checks a name, given unescaped.
+    pub fn check(self, name: &str, limits: &Limits) -> Result<(), Reason> {
+        if name.is_empty() {
+            return Err(Reason::Syntax { expected: self.wanted, found: Some('"') });
+        }
+        if self.starts_a_comment(name) {
+            return Err(Reason::Syntax { expected: self.wanted, found: Some('#') });
+        }
+        if let Some((_, code)) = control_character(name) {
+            return Err(Reason::ControlCharacter { code });
+        }
+        if name.ends_with('\\') {
+            return Err(Reason::TrailingBackslash);
+        }
+        self.check_length(name, limits)
+    }
+
+    /// Whether the name is a measurement that begins like a comment. A sensor's key is the start of a line, so such a
+    /// line would read as a comment.
+    pub fn starts_a_comment(self, name: &str) -> bool {
+        self.wanted == MEASUREMENT.wanted && name.starts_with('#')
+    }
+
+    /// Checks the length of a name, given unescaped.
+    pub fn check_length(self, name: &str, limits: &Limits) -> Result<(), Reason> {
+        if name.len() <= limits.name_bytes {
+            return Ok(());
+        }
+        Err(Reason::Limit {
+            what: self.bytes_of,
+            found: name.len(),
+            limit: limits.name_bytes,
+            key: "limits.name_bytes",
+        })
+    }
+}
+
+/// The first control character of a name: its offset and code point.
+pub(super) fn control_character(name: &str) -> Option<(usize, u32)> {
+    name.char_indices().find(|(_, c)| c.is_control()).map(|(at, c)| (at, u32::from(c)))
+}
+
+pub(super) fn check_tags(count: usize, limits: &Limits) -> Result<(), Reason> {
+    check_count("tags", count, limits.tags, "limits.tags")
+}
+
+pub(super) fn check_fields(count: usize, limits: &Limits) -> Result<(), Reason> {
+    check_count("fields", count, limits.fields, "limits.fields")
+}
+
+fn check_count(what: &'static str, found: usize, limit: usize, key: &'static str) -> Result<(), Reason> {
+    if found <= limit { Ok(()) } else { Err(Reason::Limit { what, found, limit, key }) }
+}
+
+/// Text for an error, cut to a bounded length: a reason must not quote a whole body.
+pub(super) fn shown(text: &str) -> String {
+    const SHOWN_CHARS_MAX: usize = 64;
+    match text.char_indices().nth(SHOWN_CHARS_MAX) {
+        Some((cut, _)) => format!("{}…", &text[..cut]),
+        None => text.to_owned(),
+    }
+}

@@ -1,0 +1,97 @@
+//! The common output of all formats: a sequence of points, each with its place in the body. A new format needs a type
+//! that implements [`Points`] and an endpoint that uses it; validation and storage do not depend on the format.
+
+use std::borrow::Cow;
+
+use super::line_protocol::{SeriesError, parse_series};
+use hourglass_model::reading::value::RawValue;
+use hourglass_model::reading::{Limits, Reason, Rejection, Sensor};
+
+/// One valid reading of a body; it borrows from the body.
+#[derive(Debug)]
+pub struct Point<'s, 'a> {
+    /// The place in the body, from 1: the physical line where the reading starts, or the array element.
+    pub number: usize,
+    /// The text as sent, which a [`Rejection`] quotes.
+    pub text: &'a [u8],
+    /// The sensor.
+    pub series: PointSeries<'s, 'a>,
+    /// The fields in the order sent; at least one. Of two with the same key the last value wins, in the first's place.
+    pub fields: &'s [(Cow<'a, str>, RawValue<'a>)],
+    /// The timestamp in nanoseconds since the epoch, if the reading has one.
+    pub timestamp: Option<i64>,
+}
+
+/// The sensor of a point, parsed or not, depending on the format.
+#[derive(Debug, Clone, Copy)]
+pub enum PointSeries<'s, 'a> {
+    /// `measurement[,tag=value…]` in line protocol: valid UTF-8, otherwise unchecked. The caller usually knows the text
+    /// already, so it is parsed only for new sensors.
+    Text {
+        /// Exactly as sent.
+        text: &'a str,
+        /// The byte column in the point's text where the series starts, from 1.
+        column: usize,
+    },
+    /// A parsed sensor.
+    Read(&'s Sensor),
+}
+
+/// Yields the points of a body.
+pub trait Points<'a> {
+    /// The next point, or why it was rejected; `None` at the end of the body. The point borrows the parser's buffers,
+    /// so this cannot be an [`Iterator`].
+    fn next(&mut self) -> Option<Result<Point<'_, 'a>, Rejection>>;
+}
+
+impl Point<'_, '_> {
+    /// The sensor as spelled in the body. Equal spellings name the same sensor; one sensor may have several.
+    #[must_use]
+    pub fn spelling(&self) -> &str {
+        match self.series {
+            PointSeries::Text { text, .. } => text,
+            PointSeries::Read(sensor) => &sensor.key,
+        }
+    }
+
+    /// The parsed sensor.
+    ///
+    /// # Errors
+    /// When the series is invalid or exceeds a limit.
+    pub fn sensor(&self, limits: &Limits) -> Result<Cow<'_, Sensor>, Rejection> {
+        match self.series {
+            PointSeries::Text { text, column } => {
+                parse_series(text, limits).map(Cow::Owned).map_err(|error| self.refuse_series(column, error))
+            }
+            PointSeries::Read(sensor) => Ok(Cow::Borrowed(sensor)),
+        }
+    }
+
+    /// A rejection of the whole point because of its sensor.
+    #[must_use]
+    pub fn refuse_sensor(&self, reason: Reason) -> Rejection {
+        match self.series {
+            PointSeries::Text { column, .. } => self.refuse(column, reason),
+            PointSeries::Read(_) => self.refuse(0, reason),
+        }
+    }
+
+    /// A rejection at a byte column of the point's text, from 1; 0 for the whole point.
+    #[must_use]
+    pub fn refuse(&self, column: usize, reason: Reason) -> Rejection {
+        Rejection::new(self.number, column, self.text, reason)
+    }
+
+    fn refuse_series(&self, start: usize, error: SeriesError) -> Rejection {
+        let column = match error.column {
+            0 => 0,
+            column => start + column - 1,
+        };
+        // At the end of the series the line continues with a space.
+        let reason = match error.reason {
+            Reason::Syntax { expected, found: None } => Reason::Syntax { expected, found: Some(' ') },
+            reason => reason,
+        };
+        self.refuse(column, reason)
+    }
+}
