@@ -8,6 +8,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::access::{Pin, Quota, Scopes, Token, TokenChange, is_glob, parse_rate};
 use crate::config::{self, Overrides, Problem, Settings};
+use crate::reading::duration::{DURATION_UNITS, parse_duration};
 
 /// Exit status for flags that contradict each other; clap uses the same.
 const EXIT_USAGE: u8 = 2;
@@ -230,19 +231,12 @@ fn pin(text: &str) -> Result<Pin, String> {
     Ok(Pin { key: key.to_owned(), value: value.to_owned() })
 }
 
-/// Parses a number with its unit into seconds.
+/// Parses a duration such as `90d` into seconds.
 fn lifetime(text: &str) -> Result<i64, String> {
-    let number = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let unit = match &text[number.len()..] {
-        "s" => 1,
-        "m" => 60,
-        "h" => 3600,
-        "d" => 86_400,
-        "w" => 7 * 86_400,
-        _ => return Err("expected a whole number with s, m, h, d or w, for example 90d".to_owned()),
-    };
-    let seconds = number.parse::<i64>().ok().and_then(|number| number.checked_mul(unit)).filter(|seconds| *seconds > 0);
-    seconds.ok_or_else(|| "expected a whole number above zero".to_owned())
+    let nanoseconds =
+        parse_duration(text, &DURATION_UNITS).map_err(|fault| format!("{fault}; expected for example 90d"))?;
+    let seconds = nanoseconds / 1_000_000_000;
+    if seconds > 0 { Ok(seconds) } else { Err("expected at least one second".to_owned()) }
 }
 
 fn per_second(text: &str) -> Result<u32, String> {

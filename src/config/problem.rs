@@ -5,7 +5,8 @@ use std::fmt;
 use std::path::PathBuf;
 
 use super::redact_uri;
-use super::units::UnitError;
+use super::units::SizeFault;
+use crate::reading::duration::DurationFault;
 
 /// Maximum number of characters of a value that a line quotes.
 const VALUE_CHARS_MAX: usize = 120;
@@ -123,7 +124,8 @@ pub enum ValueFault {
     /// Not all digits.
     NotWhole,
     /// Not a duration, or not a size.
-    Unit(UnitError),
+    Duration(DurationFault),
+    Size(SizeFault),
     /// Empty, where a value is required.
     Empty,
     /// Not an IP address and port.
@@ -214,7 +216,8 @@ impl fmt::Display for ValueFault {
             Self::WrongType => f.write_str("wrong type"),
             Self::OutOfBounds => f.write_str("out of bounds"),
             Self::NotWhole => f.write_str("not a whole number"),
-            Self::Unit(error) => error.fmt(f),
+            Self::Duration(fault) => fault.fmt(f),
+            Self::Size(fault) => fault.fmt(f),
             Self::Empty => f.write_str("empty"),
             Self::NotAnAddress => f.write_str("not an address and port"),
             Self::NotAnOrigin => f.write_str("not a scheme and a host in lower case, such as https://example.org"),

@@ -186,7 +186,7 @@ impl KeyReader<'_> {
         self.read(key, &expected, |value| {
             let bytes = match value {
                 WrittenValue::Integer(number) => u64::try_from(*number).map_err(|_| ValueFault::OutOfBounds)?,
-                WrittenValue::Text(text) | WrittenValue::Bare(text) => parse_size(text).map_err(ValueFault::Unit)?,
+                WrittenValue::Text(text) | WrittenValue::Bare(text) => parse_size(text).map_err(ValueFault::Size)?,
                 _ => return Err(ValueFault::WrongType),
             };
             within(usize::try_from(bytes).map_err(|_| ValueFault::OutOfBounds)?, &bounds)
@@ -202,7 +202,7 @@ impl KeyReader<'_> {
                 WrittenValue::Integer(number) => number.to_string(),
                 _ => return Err(ValueFault::WrongType),
             };
-            within(parse_duration(&text).map_err(ValueFault::Unit)?, &bounds)
+            within(parse_duration(&text).map_err(ValueFault::Duration)?, &bounds)
         })
     }
 

@@ -17,6 +17,7 @@ use crate::query::Budget;
 use crate::query::influx::pattern_fault;
 use crate::query::native::Selection;
 use crate::query::selector::{Selector, TagFilter, TagTest};
+use crate::reading::duration::{DURATION_UNITS, parse_duration};
 use crate::reading::time::{TIMESTAMP_MAX, TIMESTAMP_MIN, parse_rfc3339};
 use crate::reading::{Precision, Sensor};
 use crate::wire::line_protocol::parse_series;
@@ -251,19 +252,5 @@ fn relative(text: &str) -> Option<i64> {
 /// Parses a duration such as `15m`, `1h` or `1d` to nanoseconds.
 pub fn step(text: &str) -> Result<i64, ApiError> {
     let bad = || ApiError::Bad(format!("parameter step: {text:?} is not a duration such as 30s, 15m, 1h or 1d"));
-    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
-    let (number, unit) = text.split_at(digits);
-    let unit: i64 = match unit {
-        "ns" => 1,
-        "u" | "us" | "µs" => 1_000,
-        "ms" => 1_000_000,
-        "s" => 1_000_000_000,
-        "m" => 60_000_000_000,
-        "h" => 3_600_000_000_000,
-        "d" => 86_400_000_000_000,
-        "w" => 604_800_000_000_000,
-        _ => return Err(bad()),
-    };
-    let step = number.parse::<i64>().ok().and_then(|number| number.checked_mul(unit)).filter(|step| *step > 0);
-    step.ok_or_else(bad)
+    parse_duration(text, &DURATION_UNITS).ok().filter(|step| *step > 0).ok_or_else(bad)
 }

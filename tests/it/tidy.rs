@@ -49,7 +49,7 @@ fn arrows_point_one_way() {
         ("verify", &["bucket", "reading", "wal"]),
         ("http", &["access", "bucket", "edge", "influxql", "ingest", "query", "reading", "telemetry", "wire"]),
         ("tcp", &["access", "bucket", "edge", "ingest", "reading", "telemetry", "wire"]),
-        ("cli", &["access", "config"]),
+        ("cli", &["access", "config", "reading"]),
         ("clock", &["reading"]),
         ("faults", &[]),
     ];

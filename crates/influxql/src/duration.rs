@@ -1,49 +1,30 @@
-//! Parses and prints durations: `1h30m`, `500ms`, `2w`.
+//! InfluxQL's durations: `1h30m`, `500ms`, `2w`.
+
+use hourglass_model::reading::duration::{DurationFault, DurationUnit, parse_duration};
 
 /// The units from the largest, in nanoseconds. InfluxDB prints `u` for microseconds.
-const UNITS: [(i64, &str); 8] = [
-    (7 * 24 * 3600 * 1_000_000_000, "w"),
-    (24 * 3600 * 1_000_000_000, "d"),
-    (3600 * 1_000_000_000, "h"),
-    (60 * 1_000_000_000, "m"),
-    (1_000_000_000, "s"),
-    (1_000_000, "ms"),
-    (1_000, "u"),
-    (1, "ns"),
+const UNITS: [DurationUnit; 9] = [
+    ("w", 7 * 24 * 3600 * 1_000_000_000),
+    ("d", 24 * 3600 * 1_000_000_000),
+    ("h", 3600 * 1_000_000_000),
+    ("m", 60 * 1_000_000_000),
+    ("s", 1_000_000_000),
+    ("ms", 1_000_000),
+    ("u", 1_000),
+    ("µ", 1_000),
+    ("ns", 1),
 ];
 
 /// The nanoseconds of a duration such as `1h30m`, or InfluxDB's error.
 pub(super) fn parse(text: &str) -> Result<i64, String> {
-    let invalid = || "invalid duration".to_owned();
-    let mut rest = text.strip_prefix('-').unwrap_or(text);
-    if rest.is_empty() {
-        return Err(invalid());
-    }
-    let mut sum: i64 = 0;
-    while !rest.is_empty() {
-        let digits = rest.len() - rest.trim_start_matches(|found: char| found.is_ascii_digit()).len();
-        let count: i64 = rest[..digits].parse().map_err(|_| invalid())?;
-        rest = &rest[digits..];
-        let (length, unit) = unit_at(rest).ok_or_else(invalid)?;
-        let (size, _) = UNITS.iter().find(|(_, name)| *name == unit).ok_or_else(invalid)?;
-        sum = count.checked_mul(*size).and_then(|part| sum.checked_add(part)).ok_or_else(|| {
-            format!("overflowed duration {count}{}: choose a smaller duration or INF", &rest[..length])
-        })?;
-        rest = &rest[length..];
-    }
-    Ok(if text.starts_with('-') { -sum } else { sum })
-}
-
-/// The unit that `text` starts with: its length in bytes and its name in [`UNITS`].
-fn unit_at(text: &str) -> Option<(usize, &'static str)> {
-    for (written, name) in
-        [("ns", "ns"), ("ms", "ms"), ("u", "u"), ("µ", "u"), ("m", "m"), ("s", "s"), ("h", "h"), ("d", "d"), ("w", "w")]
-    {
-        if text.starts_with(written) {
-            return Some((written.len(), name));
+    let positive = text.strip_prefix('-').unwrap_or(text);
+    match parse_duration(positive, &UNITS) {
+        Ok(sum) => Ok(if text.starts_with('-') { -sum } else { sum }),
+        Err(DurationFault::TooLong { number, unit }) if number.parse::<i64>().is_ok() => {
+            Err(format!("overflowed duration {number}{unit}: choose a smaller duration or INF"))
         }
+        Err(_) => Err("invalid duration".to_owned()),
     }
-    None
 }
 
 /// Prints a duration in the largest unit that divides it, as InfluxDB does.
@@ -51,8 +32,8 @@ pub(super) fn format(nanoseconds: i64) -> String {
     if nanoseconds == 0 {
         return "0s".to_owned();
     }
-    let unit = UNITS.iter().find(|(size, _)| nanoseconds % size == 0);
-    unit.map_or_else(String::new, |(size, name)| format!("{}{name}", nanoseconds / size))
+    let unit = UNITS.iter().find(|(_, size)| nanoseconds % size == 0);
+    unit.map_or_else(String::new, |(name, size)| format!("{}{name}", nanoseconds / size))
 }
 
 #[cfg(test)]

@@ -25,7 +25,8 @@ use rapidhash::fast::RandomState;
 
 use super::catalog::SensorFields;
 use super::record::batch::Batch;
-use crate::reading::varint::{put_varint, take_varint, unzigzag, zigzag};
+use crate::bucket::columns::PackedBytes;
+use crate::reading::varint::{put_varint, unzigzag, zigzag};
 use crate::reading::{Sensor, Value};
 
 /// The record kind of readings, which the WAL stores beside the payload.
@@ -186,8 +187,7 @@ pub fn decode(kind: u8, payload: &[u8]) -> Result<DecodedRecord, RecordError> {
 
 /// A payload and the read position. A count is accepted only up to the number of bytes left, which bounds allocations.
 pub(super) struct PayloadReader<'a> {
-    payload: &'a [u8],
-    at: usize,
+    bytes: PackedBytes<'a>,
 }
 
 impl<'a> PayloadReader<'a> {
@@ -201,10 +201,10 @@ impl<'a> PayloadReader<'a> {
         if kind != known_kind || version != known_version {
             return Err(RecordError::Unknown { kind, version });
         }
-        let mut bytes = Self { payload, at: 1 };
-        match read(&mut bytes) {
-            Some(whole) if bytes.at == payload.len() => Ok(whole),
-            _ => Err(RecordError::Malformed { at: bytes.at }),
+        let mut reader = Self { bytes: PackedBytes::new(payload.get(1..).unwrap_or_default()) };
+        match (read(&mut reader), reader.bytes.left()) {
+            (Some(whole), 0) => Ok(whole),
+            (_, left) => Err(RecordError::Malformed { at: payload.len() - left }),
         }
     }
 
@@ -253,24 +253,20 @@ impl<'a> PayloadReader<'a> {
     }
 
     pub(super) fn list<T>(&mut self, mut item: impl FnMut(&mut Self) -> Option<T>) -> Option<Vec<T>> {
-        let count = usize::try_from(self.varint()?).ok().filter(|count| *count <= self.payload.len() - self.at)?;
+        let count = usize::try_from(self.varint()?).ok().filter(|count| *count <= self.bytes.left())?;
         (0..count).map(|_| item(self)).collect()
     }
 
-    pub(super) fn text(&mut self) -> Option<&str> {
-        let length = usize::try_from(self.varint()?).ok()?;
-        std::str::from_utf8(self.take(length)?).ok()
+    pub(super) fn text(&mut self) -> Option<&'a str> {
+        self.bytes.text().ok()
     }
 
-    fn take(&mut self, length: usize) -> Option<&[u8]> {
-        let end = self.at.checked_add(length).filter(|end| *end <= self.payload.len())?;
-        let taken = &self.payload[self.at..end];
-        self.at = end;
-        Some(taken)
+    fn take(&mut self, length: usize) -> Option<&'a [u8]> {
+        self.bytes.take(length).ok()
     }
 
     pub(super) fn varint(&mut self) -> Option<u64> {
-        take_varint(self.payload, &mut self.at)
+        self.bytes.varint().ok()
     }
 }
 

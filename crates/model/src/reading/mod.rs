@@ -1,6 +1,7 @@
 //! The domain types that all other modules share. A reading is one sensor's field values at one timestamp. Independent
 //! of wire formats, stores and HTTP.
 
+pub mod duration;
 pub mod limits;
 pub mod rejection;
 pub mod sensor;

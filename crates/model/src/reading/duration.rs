@@ -1,0 +1,138 @@
+//! Parses durations such as `90s`, `1h30m` or `30d`: the one grammar of the config, the command line, the API and InfluxQL,
+//! which differ in the units they know.
+
+use std::fmt;
+
+/// A unit's name and its length in nanoseconds.
+pub type DurationUnit = (&'static str, i64);
+
+/// The units of hourglass's own durations, shortest first. InfluxQL has its own list.
+pub const DURATION_UNITS: [DurationUnit; 10] = [
+    ("ns", 1),
+    ("u", 1_000),
+    ("us", 1_000),
+    ("µs", 1_000),
+    ("ms", 1_000_000),
+    ("s", 1_000_000_000),
+    ("m", 60 * 1_000_000_000),
+    ("h", 3600 * 1_000_000_000),
+    ("d", 24 * 3600 * 1_000_000_000),
+    ("w", 7 * 24 * 3600 * 1_000_000_000),
+];
+
+/// Why a text is not a duration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DurationFault {
+    /// The part before a unit is empty or not all digits, such as `1.5` or `-3`.
+    NotWhole {
+        /// The text before the unit.
+        number: String,
+    },
+    /// A number without a unit.
+    NoUnit,
+    /// An unknown unit. Units are case-sensitive and follow the number without a space.
+    UnknownUnit {
+        /// The unknown unit.
+        unit: String,
+    },
+    /// More than 63 bits of nanoseconds, some 292 years.
+    TooLong {
+        /// The number with which it became too long.
+        number: String,
+        /// Its unit.
+        unit: String,
+    },
+}
+
+/// Parses whole numbers, each with one of `units`, to the nanoseconds of their sum.
+///
+/// # Errors
+/// If a number or unit is missing or unknown, or the sum is too long.
+pub fn parse_duration(text: &str, units: &[DurationUnit]) -> Result<i64, DurationFault> {
+    let mut sum: i64 = 0;
+    let mut rest = text;
+    loop {
+        let (number, from_unit) = rest.split_at(rest.find(char::is_alphabetic).unwrap_or(rest.len()));
+        // The error for "30 s" quotes the number as "30 ", to show the space.
+        if number.is_empty() || !number.bytes().all(|byte| byte.is_ascii_digit()) {
+            return Err(DurationFault::NotWhole { number: number.to_owned() });
+        }
+        let (unit, after) =
+            from_unit.split_at(from_unit.find(|found: char| !found.is_alphabetic()).unwrap_or(from_unit.len()));
+        if unit.is_empty() {
+            return Err(DurationFault::NoUnit);
+        }
+        let Some((_, length)) = units.iter().find(|(name, _)| *name == unit) else {
+            return Err(DurationFault::UnknownUnit { unit: unit.to_owned() });
+        };
+        // `number` is all digits, so parsing fails only if it is too large.
+        let part = number.parse::<i64>().ok().and_then(|number| number.checked_mul(*length));
+        sum = part
+            .and_then(|part| sum.checked_add(part))
+            .ok_or_else(|| DurationFault::TooLong { number: number.to_owned(), unit: unit.to_owned() })?;
+        rest = after;
+        if rest.is_empty() {
+            return Ok(sum);
+        }
+    }
+}
+
+impl fmt::Display for DurationFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotWhole { number } if number.is_empty() => f.write_str("no number before the unit"),
+            Self::NotWhole { number } => write!(f, "{number:?} is not a whole number"),
+            Self::NoUnit => f.write_str("no unit (ms, s, m, h, d or w)"),
+            Self::UnknownUnit { unit } => write!(f, "unknown unit {unit:?} (known are ms, s, m, h, d, w)"),
+            Self::TooLong { .. } => f.write_str("too large"),
+        }
+    }
+}
+
+impl std::error::Error for DurationFault {}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    const SECOND: i64 = 1_000_000_000;
+
+    #[test]
+    fn durations_are_sums_of_counts_and_units() {
+        for (text, nanoseconds) in [
+            ("0s", 0),
+            ("1ns", 1),
+            ("3µs", 3_000),
+            ("5ms", 5_000_000),
+            ("007s", 7 * SECOND),
+            ("1h30m", 5400 * SECOND),
+            ("30d", 30 * 86_400 * SECOND),
+            ("2w", 14 * 86_400 * SECOND),
+            ("9223372036854775807ns", i64::MAX),
+        ] {
+            assert_eq!(parse_duration(text, &DURATION_UNITS), Ok(nanoseconds), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_duration_says_why() {
+        let cases = [
+            ("", "no number before the unit"),
+            ("s", "no number before the unit"),
+            ("30", "no unit (ms, s, m, h, d or w)"),
+            ("1h30", "no unit (ms, s, m, h, d or w)"),
+            ("1.5s", "\"1.5\" is not a whole number"),
+            ("-3s", "\"-3\" is not a whole number"),
+            ("1h-3s", "\"-3\" is not a whole number"),
+            ("30 s", "\"30 \" is not a whole number"),
+            ("5S", "unknown unit \"S\" (known are ms, s, m, h, d, w)"),
+            ("9223372036854775808ns", "too large"),
+            ("9223372036854775807ns1ns", "too large"),
+            ("18446744073709551616ms", "too large"),
+        ];
+        for (text, message) in cases {
+            assert_eq!(parse_duration(text, &DURATION_UNITS).unwrap_err().to_string(), message, "{text}");
+        }
+    }
+}
