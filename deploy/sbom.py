@@ -48,8 +48,10 @@ def component(package: dict, checksums: dict, kind: str, linked: bool) -> dict:
         "name": package["name"],
         "version": package["version"],
         "scope": "required" if linked else "excluded",
-        "purl": reference(package),
     }
+    # A purl would say that the crate is on crates.io; those of this tree are not, and have no checksum.
+    if package["source"]:
+        made["purl"] = reference(package)
     if package["description"]:
         made["description"] = " ".join(package["description"].split())
     if package["license"]:

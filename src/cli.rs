@@ -234,7 +234,7 @@ fn pin(text: &str) -> Result<Pin, String> {
 /// Parses a duration such as `90d` into seconds.
 fn lifetime(text: &str) -> Result<i64, String> {
     let nanoseconds =
-        parse_duration(text, &DURATION_UNITS).map_err(|fault| format!("{fault}; expected for example 90d"))?;
+        parse_duration(text, &DURATION_UNITS[5..]).map_err(|fault| format!("{fault}; expected for example 90d"))?;
     let seconds = nanoseconds / 1_000_000_000;
     if seconds > 0 { Ok(seconds) } else { Err("expected at least one second".to_owned()) }
 }

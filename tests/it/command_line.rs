@@ -99,7 +99,7 @@ red = true
         let expected = [
             format!("hourglass: {file}:3: server.listen = \"nowhere\": not an address and port; "),
             format!("hourglass: {file}:4: unknown key server.port"),
-            format!("hourglass: {file}:6: ingest.ack_timeout = \"5\": no unit (ms, s, m or h); "),
+            format!("hourglass: {file}:6: ingest.ack_timeout = \"5\": no unit (ms, s, m, h, d, w); "),
             format!("hourglass: {file}:8: query.limit_max = 0: out of bounds; expected a whole number, 1 to 1000000"),
             format!("hourglass: {file}:10: unknown key colour.red"),
             "hourglass: variable HOURGLASS_LIMITS__TAGZ: names no key; did you mean HOURGLASS_LIMITS__TAGS?".to_owned(),

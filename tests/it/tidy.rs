@@ -180,12 +180,8 @@ fn each_seeded_mistake_fits_the_sources() {
     for mutant in mutants {
         let name = mutant["name"].as_str().expect("a name");
         for test in mutant["tests"].as_array().expect("a list") {
-            let test = test.as_str().expect("a test").split("::").last().unwrap();
-            let is_there = |folder: &str| {
-                let declared = format!("fn {test}(");
-                sources(&root().join(folder)).iter().any(|file| fs::read_to_string(file).unwrap().contains(&declared))
-            };
-            assert!(["src", "crates", "tests"].into_iter().any(is_there), "{name}: there is no test {test}");
+            let test = test.as_str().expect("a test");
+            assert!(is_declared(test), "{name}: there is no test {test}");
         }
         for edit in mutant["edits"].as_array().expect("a list") {
             let file = edit["file"].as_str().expect("a file");
@@ -193,5 +189,34 @@ fn each_seeded_mistake_fits_the_sources() {
             let find = edit["find"].as_str().expect("a text");
             assert_eq!(text.matches(find).count(), 1, "{name}: {file} must have this once:\n{find}");
         }
+    }
+}
+
+/// Whether there is a test of that name: `it:MODULE::NAME`, `lib:MODULE::NAME`, or `CRATE:MODULE::NAME`.
+fn is_declared(test: &str) -> bool {
+    let (kind, path) = test.split_once(':').expect("a binary and a path");
+    let folder = match kind {
+        "it" => root().join("tests/it"),
+        "lib" => root().join("src"),
+        _ => root().join("crates").join(kind).join("src"),
+    };
+    let (module, name) = path.rsplit_once("::").expect("a module and a name");
+    let declared = format!("fn {name}(");
+    sources(&folder).iter().any(|file| {
+        let within = file.strip_prefix(&folder).unwrap().with_extension("");
+        let within = within.to_str().unwrap().trim_end_matches("/mod").replace('/', "::");
+        let is_module = module == within || module.strip_suffix("::tests") == Some(&within);
+        is_module && fs::read_to_string(file).unwrap().contains(&declared)
+    })
+}
+
+/// The crates once were not among what the image is built from, so that no image could be built.
+#[test]
+fn the_image_is_built_from_all_members() {
+    let context = fs::read_to_string(root().join(".dockerignore")).unwrap();
+    let manifest: toml::Table = fs::read_to_string(root().join("Cargo.toml")).unwrap().parse().expect("TOML");
+    for member in manifest["workspace"]["members"].as_array().expect("a list") {
+        let first = member.as_str().unwrap().split('/').next().unwrap();
+        assert!(first == "." || context.lines().any(|line| line == format!("!{first}")), "{member:?} is left out");
     }
 }

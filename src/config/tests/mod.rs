@@ -108,7 +108,7 @@ fn a_wrong_value_says_where_what_and_what_would_be_right() {
         ("[ingest.shards]", format!("my.toml:1: ingest.shards = (table): wrong type; {shards}")),
         (
             "flush.quiet = 2",
-            "my.toml:1: flush.quiet = 2: no unit (ms, s, m or h); expected a duration, 10ms to 10m".into(),
+            "my.toml:1: flush.quiet = 2: no unit (ms, s, m, h, d, w); expected a duration, 10ms to 10m".into(),
         ),
         (
             "flush.quiet = '2ms'",

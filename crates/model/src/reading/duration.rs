@@ -29,11 +29,16 @@ pub enum DurationFault {
         number: String,
     },
     /// A number without a unit.
-    NoUnit,
+    NoUnit {
+        /// The known units, comma-separated.
+        known: String,
+    },
     /// An unknown unit. Units are case-sensitive and follow the number without a space.
     UnknownUnit {
         /// The unknown unit.
         unit: String,
+        /// The known units, comma-separated.
+        known: String,
     },
     /// More than 63 bits of nanoseconds, some 292 years.
     TooLong {
@@ -60,10 +65,10 @@ pub fn parse_duration(text: &str, units: &[DurationUnit]) -> Result<i64, Duratio
         let (unit, after) =
             from_unit.split_at(from_unit.find(|found: char| !found.is_alphabetic()).unwrap_or(from_unit.len()));
         if unit.is_empty() {
-            return Err(DurationFault::NoUnit);
+            return Err(DurationFault::NoUnit { known: names(units) });
         }
         let Some((_, length)) = units.iter().find(|(name, _)| *name == unit) else {
-            return Err(DurationFault::UnknownUnit { unit: unit.to_owned() });
+            return Err(DurationFault::UnknownUnit { unit: unit.to_owned(), known: names(units) });
         };
         // `number` is all digits, so parsing fails only if it is too large.
         let part = number.parse::<i64>().ok().and_then(|number| number.checked_mul(*length));
@@ -77,13 +82,17 @@ pub fn parse_duration(text: &str, units: &[DurationUnit]) -> Result<i64, Duratio
     }
 }
 
+fn names(units: &[DurationUnit]) -> String {
+    units.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
+}
+
 impl fmt::Display for DurationFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotWhole { number } if number.is_empty() => f.write_str("no number before the unit"),
             Self::NotWhole { number } => write!(f, "{number:?} is not a whole number"),
-            Self::NoUnit => f.write_str("no unit (ms, s, m, h, d or w)"),
-            Self::UnknownUnit { unit } => write!(f, "unknown unit {unit:?} (known are ms, s, m, h, d, w)"),
+            Self::NoUnit { known } => write!(f, "no unit ({known})"),
+            Self::UnknownUnit { unit, known } => write!(f, "unknown unit {unit:?} (known are {known})"),
             Self::TooLong { .. } => f.write_str("too large"),
         }
     }
@@ -120,19 +129,20 @@ mod tests {
         let cases = [
             ("", "no number before the unit"),
             ("s", "no number before the unit"),
-            ("30", "no unit (ms, s, m, h, d or w)"),
-            ("1h30", "no unit (ms, s, m, h, d or w)"),
+            ("30", "no unit (ms, s, m, h, d, w)"),
+            ("1h30", "no unit (ms, s, m, h, d, w)"),
             ("1.5s", "\"1.5\" is not a whole number"),
             ("-3s", "\"-3\" is not a whole number"),
             ("1h-3s", "\"-3\" is not a whole number"),
             ("30 s", "\"30 \" is not a whole number"),
             ("5S", "unknown unit \"S\" (known are ms, s, m, h, d, w)"),
-            ("9223372036854775808ns", "too large"),
-            ("9223372036854775807ns1ns", "too large"),
+            ("5us", "unknown unit \"us\" (known are ms, s, m, h, d, w)"),
+            ("9223372036854775808ms", "too large"),
+            ("9223372036854ms775807ms1s", "too large"),
             ("18446744073709551616ms", "too large"),
         ];
         for (text, message) in cases {
-            assert_eq!(parse_duration(text, &DURATION_UNITS).unwrap_err().to_string(), message, "{text}");
+            assert_eq!(parse_duration(text, &DURATION_UNITS[4..]).unwrap_err().to_string(), message, "{text}");
         }
     }
 }
