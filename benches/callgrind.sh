@@ -62,16 +62,19 @@ difference() {
 stages() {
     awk -v name="$1" '
         function row(stage, count) { printf "  %-24s %9.0f  %5.1f %%\n", stage, count, 100 * count / total }
-        function stage(name, pattern) { rest -= cost[pattern]; row(name, cost[pattern]) }
+        function stage(name, pattern) {
+            if (!(pattern in cost)) { printf "no function is called %s: it was renamed or inlined\n", pattern; exit 1 }
+            rest -= cost[pattern]; row(name, cost[pattern])
+        }
         { function_name = $0; sub(/^ *[0-9.]+  /, "", function_name); cost[function_name] += $1 }
         END {
             rest = total = cost["PROGRAM TOTALS"] - cost["quanta::Calibration::calibrate"]
             printf "%s: %.0f instructions per reading\n", name, total
-            stage("parse", "<hourglass::wire::line_protocol::Lines as hourglass::wire::point::Points>::next")
-            stage("judge", "hourglass::ingest::door::Door::point")
+            stage("parse", "<hourglass_wire::line_protocol::Lines as hourglass_wire::point::Points>::next")
+            stage("validate", "hourglass::ingest::admission::validate::Validator::point")
             stage("encode the record", "hourglass::ingest::record::encode")
-            stage("compress, checksum", "hourglass::log::format::Stored::new")
-            stage("take in", "hourglass::ingest::unflushed::Unflushed::add")
+            stage("compress, checksum", "hourglass_wal::format::EncodedPayload::new")
+            stage("memtable", "hourglass::ingest::memtable::MemtableBuckets::add")
             row("all else", rest)
         }
     '

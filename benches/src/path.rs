@@ -96,7 +96,7 @@ impl Path {
     ///
     /// # Panics
     /// If more lines than that are rejected.
-    pub fn judge(&self, body: &str) {
+    pub fn validate(&self, body: &str) {
         let ack = self.runtime.block_on(self.lines(body, false)).expect("an answer");
         assert_eq!((ack.accepted, ack.rejected.count), (0, 1), "only the last line is bad");
     }

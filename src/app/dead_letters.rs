@@ -73,7 +73,7 @@ fn send(path: &Path, url: &str, token: Option<&str>) -> anyhow::Result<bool> {
         Err(error) if error.kind() == ErrorKind::WouldBlock => bail!("another process is sending them at this moment"),
         sending => sending.context("marking sent chunks")?,
     };
-    let (taken, refused) = send_lots(path, &target, &mut sending)?;
+    let (taken, refused) = send_chunks(path, &target, &mut sending)?;
     let aside: Option<PathBuf> = sending.finish().context("renaming the dead-letter file")?;
     println!("{taken} readings sent, {refused} not accepted");
     if let Some(aside) = aside {
@@ -83,7 +83,7 @@ fn send(path: &Path, url: &str, token: Option<&str>) -> anyhow::Result<bool> {
 }
 
 /// The number of readings that the service accepted, and of those that it did not.
-fn send_lots(path: &Path, target: &Target, sending: &mut Sending) -> anyhow::Result<(u64, u64)> {
+fn send_chunks(path: &Path, target: &Target, sending: &mut Sending) -> anyhow::Result<(u64, u64)> {
     let (mut taken, mut refused) = (0, 0);
     let Some(mut chunks) = Chunks::open(path, 0)? else { return Ok((0, 0)) };
     while let Some(chunk) = chunks.next(usize::MAX)? {

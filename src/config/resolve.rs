@@ -150,7 +150,7 @@ pub fn resolve(layers: &Layers, problems: &mut Vec<Problem>) -> Settings {
             log_format: reader.log_format("telemetry.log_format"),
         },
     };
-    reader.judge_relations(&settings);
+    reader.check_relations(&settings);
     settings
 }
 
@@ -341,7 +341,7 @@ impl KeyReader<'_> {
     }
 
     /// Checks relations between keys, but only where both values are valid on their own.
-    fn judge_relations(&mut self, settings: &Settings) {
+    fn check_relations(&mut self, settings: &Settings) {
         let Settings { ingest, wal, page, limits, query, .. } = settings;
         let sizes = [
             ("page.hard_bytes", page.hard_bytes, "page.max_bytes", page.max_bytes),
@@ -360,11 +360,11 @@ impl KeyReader<'_> {
         if query.limit_max < query.limit_default && self.are_sound(&[max, default]) {
             self.note_below((max, query.limit_max.to_string()), (default, query.limit_default.to_string()));
         }
-        self.judge_needs(settings);
+        self.check_needs(settings);
     }
 
     /// Checks keys that require other keys.
-    fn judge_needs(&mut self, settings: &Settings) {
+    fn check_needs(&mut self, settings: &Settings) {
         let Settings { tls, tcp, .. } = settings;
         let speaks_tls = [("tls.listen", tls.listen.is_some()), ("tcp.tls", tcp.tls)];
         let files = [("tls.cert_file", &tls.cert_file), ("tls.key_file", &tls.key_file)];

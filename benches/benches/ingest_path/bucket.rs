@@ -10,7 +10,7 @@ use hourglass_benches::rows::CAPS;
 
 /// What a shard does per reading: packs 60 readings of one sensor.
 #[divan::bench]
-fn take_in(bencher: Bencher<'_, '_>) {
+fn pack_unflushed(bencher: Bencher<'_, '_>) {
     let rows = Rows::new(60, 1000, 0);
     bencher.counter(ItemsCount::new(rows.len())).bench_local(|| {
         let mut packed = Packed::default();
@@ -21,7 +21,7 @@ fn take_in(bencher: Bencher<'_, '_>) {
 
 /// The first step of a flush.
 #[divan::bench]
-fn take_out(bencher: Bencher<'_, '_>) {
+fn unpack_unflushed(bencher: Bencher<'_, '_>) {
     let (rows, mut packed, mut room) = (Rows::new(60, 1000, 0), Packed::default(), Unpacked::default());
     rows.push_to(&mut packed);
     bencher.counter(ItemsCount::new(rows.len())).bench_local(|| {
@@ -64,7 +64,7 @@ fn merge_60_into_a_new_bucket(bencher: Bencher<'_, '_>) {
 
 /// New readings after those of the bucket.
 #[divan::bench(args = [60, 3000])]
-fn merge_60_into_a_hot_bucket(bencher: Bencher<'_, '_>, held: usize) {
+fn merge_60_into_a_cached_bucket(bencher: Bencher<'_, '_>, held: usize) {
     let stored = Rows::new(held, 1000, 0).stored();
     merge(bencher, &stored, &Rows::new(60, 1000, 3_000_000), |applied| (applied.new, applied.late) == (60, 0));
 }

@@ -1,4 +1,4 @@
-//! Bodies through the whole ingest path. `judge` minus `lines::parse` is the cost of admission: finding the sensor,
+//! Bodies through the whole ingest path. `validate` minus `lines::parse` is the cost of admission: finding the sensor,
 //! checking fields, filling the batch.
 
 use divan::Bencher;
@@ -9,7 +9,7 @@ const LINES: usize = 5000;
 
 /// By number of sensors, all known and used in turn.
 #[divan::bench(args = [1_000, 100_000])]
-fn judge(bencher: Bencher<'_, '_>, sensors: usize) {
+fn validate(bencher: Bencher<'_, '_>, sensors: usize) {
     let mut fleet = Fleet::new(sensors);
     let path = Path::knowing(&mut fleet);
     let mut bodies = fleet.bodies(sensors.max(LINES), LINES);
@@ -18,7 +18,7 @@ fn judge(bencher: Bencher<'_, '_>, sensors: usize) {
     bencher
         .counter(ItemsCount::new(LINES))
         .with_inputs(|| turn.next().map_or("", String::as_str))
-        .bench_local_values(|body| path.judge(body));
+        .bench_local_values(|body| path.validate(body));
 }
 
 /// Up to the ack, by number of sensors and lines per body. The shards free the batches later.

@@ -54,26 +54,26 @@ pub fn column_names(columns: &[SelectColumn]) -> Vec<String> {
             wanted.extend(tags.iter().map(|tag| (false, name_of(tag))));
         }
     }
-    let mut met: HashMap<String, usize> = HashMap::new();
+    let mut seen: HashMap<String, usize> = HashMap::new();
     for (_, alias) in wanted.iter().filter(|(is_alias, _)| *is_alias) {
-        met.insert(alias.clone(), 1);
+        seen.insert(alias.clone(), 1);
     }
-    wanted.into_iter().map(|(is_alias, name)| if is_alias { name } else { resolve(name, &mut met) }).collect()
+    wanted.into_iter().map(|(is_alias, name)| if is_alias { name } else { resolve(name, &mut seen) }).collect()
 }
 
 /// `name`, or the first of `name_1`, `name_2`, … that is unused.
-fn resolve(name: String, met: &mut HashMap<String, usize>) -> String {
-    let Some(&count) = met.get(&name) else {
-        met.insert(name.clone(), 1);
+fn resolve(name: String, seen: &mut HashMap<String, usize>) -> String {
+    let Some(&count) = seen.get(&name) else {
+        seen.insert(name.clone(), 1);
         return name;
     };
     let mut count = count;
     let mut free = format!("{name}_{count}");
-    while met.contains_key(&free) {
+    while seen.contains_key(&free) {
         count += 1;
         free = format!("{name}_{count}");
     }
-    met.insert(name, count + 1);
-    met.insert(free.clone(), 1);
+    seen.insert(name, count + 1);
+    seen.insert(free.clone(), 1);
     free
 }

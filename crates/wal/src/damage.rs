@@ -118,7 +118,7 @@ impl Counts {
 /// All damage found so far.
 #[derive(Default)]
 pub(super) struct DamageRegister {
-    met: Mutex<DamagedPlace>,
+    found: Mutex<DamagedPlace>,
 }
 
 #[derive(Default)]
@@ -147,10 +147,10 @@ impl DamageRegister {
     /// Logs, counts and lists damage of any kind.
     pub(super) fn add(&self, damage: Damage) {
         damage.warn();
-        let mut met = self.lock();
-        met.counts.add(damage.verdict, damage.bytes);
-        if met.list.len() < PLACES_MAX {
-            met.list.push(damage);
+        let mut found = self.lock();
+        found.counts.add(damage.verdict, damage.bytes);
+        if found.list.len() < PLACES_MAX {
+            found.list.push(damage);
         }
     }
 
@@ -164,15 +164,15 @@ impl DamageRegister {
 
     /// Whether the place is new. Beyond [`PLACES_MAX`] a place is only counted, perhaps twice.
     fn enter(&self, segment: &str, offset: u64, verdict: Verdict, bytes: u64) -> bool {
-        let mut met = self.lock();
-        if met.places.len() >= PLACES_MAX {
-            met.counts.add(verdict, bytes);
+        let mut found = self.lock();
+        if found.places.len() >= PLACES_MAX {
+            found.counts.add(verdict, bytes);
             return false;
         }
-        met.places.insert((segment.to_owned(), offset))
+        found.places.insert((segment.to_owned(), offset))
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, DamagedPlace> {
-        self.met.lock().unwrap_or_else(PoisonError::into_inner)
+        self.found.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -6,7 +6,7 @@ use std::io;
 use super::damage::{Damage, Verdict};
 use super::disk::Disk;
 use super::error::WalOpenError;
-use super::open::{attempted, judge, take_inventory};
+use super::open::{attempted, classify, take_inventory};
 use super::scan::{Hole, ScanItem, SegmentScanner};
 use super::shared::Segment;
 use super::{Sequence, checkpoint};
@@ -65,15 +65,15 @@ fn look(disk: &dyn Disk) -> Result<(Inspected, Vec<Damage>), WalOpenError> {
     let lacks_segment = inventory.lacks_segment();
     let mut damage = headless(inventory.headless);
     damage.extend(lacks_segment.map(|segment| Damage::of_segment(segment, 0, None)));
-    let judged = judge(inventory.headed)?;
+    let classified = classify(inventory.headed)?;
     let (mut inspected, mut tail) = (Inspected { truncated, ..Inspected::default() }, Vec::new());
-    for judged in judged {
-        tail.extend(judged.tail_damage());
-        inspected.last = inspected.last.max(judged.segment.last);
-        inspected.store = Some(judged.store);
-        if judged.segment.last > truncated {
-            let reading = || format!("reading segment {}", judged.segment.name);
-            let counted = inspected.count(disk, &judged.segment, &mut damage);
+    for classified in classified {
+        tail.extend(classified.tail_damage());
+        inspected.last = inspected.last.max(classified.segment.last);
+        inspected.store = Some(classified.store);
+        if classified.segment.last > truncated {
+            let reading = || format!("reading segment {}", classified.segment.name);
+            let counted = inspected.count(disk, &classified.segment, &mut damage);
             counted.map_err(|error| WalOpenError::Io { attempt: reading(), error })?;
         }
     }

@@ -90,14 +90,14 @@ pub(super) fn open(disk: Arc<dyn Disk>, options: WalOptions, ids: &mut Ids) -> R
     for (name, _) in &lost {
         next = next.max(headless::above(&*disk, name, parse_segment_name(name).unwrap_or(0)));
     }
-    let mut judged = judge(inventory.headed)?;
-    for judged in &judged {
-        let last = judged.segment.last;
-        if last > truncated && judged.store != options.store {
-            let (found, wanted) = (judged.store.clone(), options.store.clone());
+    let mut classified = classify(inventory.headed)?;
+    for classified in &classified {
+        let last = classified.segment.last;
+        if last > truncated && classified.store != options.store {
+            let (found, wanted) = (classified.store.clone(), options.store.clone());
             return Err(WalOpenError::OtherStore { found, wanted, last });
         }
-        next = next.max(last + 1).max(judged.read.as_ref().map_or(0, Tail::above));
+        next = next.max(last + 1).max(classified.read.as_ref().map_or(0, Tail::above));
     }
     for half in [checkpoint::HALF, next_segment::NAME] {
         checkpoint::remove_if_there(&*disk, half).map_err(attempted("removing an unfinished file"))?;
@@ -106,18 +106,18 @@ pub(super) fn open(disk: Arc<dyn Disk>, options: WalOptions, ids: &mut Ids) -> R
     if let Some(segment) = lacks_segment {
         damage.add(Damage::of_segment(segment, 0, None));
     }
-    for judged in &mut judged {
-        judged.tidy(&*disk, &damage)?;
+    for classified in &mut classified {
+        classified.tidy(&*disk, &damage)?;
     }
-    let is_new = judged.is_empty() && next == 1;
+    let is_new = classified.is_empty() && next == 1;
     let mut openings: Vec<(u64, Sequence)> = Vec::new();
-    for judged in &judged {
-        match openings.last_mut().filter(|(opening, _)| *opening == judged.opening) {
-            Some((_, last)) => *last = judged.segment.last,
-            None => openings.push((judged.opening, judged.segment.last)),
+    for classified in &classified {
+        match openings.last_mut().filter(|(opening, _)| *opening == classified.opening) {
+            Some((_, last)) => *last = classified.segment.last,
+            None => openings.push((classified.opening, classified.segment.last)),
         }
     }
-    let segments: VecDeque<Segment> = judged.into_iter().map(|judged| judged.segment).collect();
+    let segments: VecDeque<Segment> = classified.into_iter().map(|classified| classified.segment).collect();
     let last = segments.back().map_or(0, |segment| segment.last);
     let opening = opening_of(log, (ids() as u32).max(1));
     let recovery = Recovery { log, opening, openings, last, truncated, damage: damage.list(), unwritable: None };
@@ -207,12 +207,12 @@ impl Inventory {
 }
 
 /// Determines where each segment ends.
-pub(super) fn judge(headed: Vec<Headed>) -> Result<Vec<InspectedSegment>, WalOpenError> {
+pub(super) fn classify(headed: Vec<Headed>) -> Result<Vec<InspectedSegment>, WalOpenError> {
     let told: Vec<PreviousSegment> = headed.iter().filter_map(|headed| headed.header.previous).collect();
-    let mut judged: Vec<InspectedSegment> = Vec::with_capacity(headed.len());
+    let mut classified: Vec<InspectedSegment> = Vec::with_capacity(headed.len());
     for Headed { name, header, file, bytes } in headed {
         let before = header.previous.map(|previous| previous.last);
-        let before = before.max(judged.last().map(|older| older.segment.last)).unwrap_or(0);
+        let before = before.max(classified.last().map(|older| older.segment.last)).unwrap_or(0);
         let (id, first, store, opening) = (header.segment, header.first, header.store, header.opening);
         let mut segment = Segment { id, name, first, last: before, end: HEADER_BYTES, sure: HEADER_BYTES, bytes };
         let mut read = None;
@@ -227,9 +227,9 @@ pub(super) fn judge(headed: Vec<Headed>) -> Result<Vec<InspectedSegment>, WalOpe
             segment.last = tail.last.unwrap_or(before);
             read = Some(tail);
         }
-        judged.push(InspectedSegment { segment, store, opening, read });
+        classified.push(InspectedSegment { segment, store, opening, read });
     }
-    Ok(judged)
+    Ok(classified)
 }
 
 /// Reads a whole segment whose end is not known.

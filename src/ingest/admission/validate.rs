@@ -208,14 +208,14 @@ impl<'a> Validator<'a> {
 
     /// Validates a point.
     pub fn point(&mut self, point: &Point<'_, '_>) {
-        let met = match self.known(point.spelling()) {
+        let state = match self.known(point.spelling()) {
             Some(local) => SpellingState::Known(local),
-            None => match self.meet_spelling(point) {
-                Ok(met) => met,
+            None => match self.look_up_spelling(point) {
+                Ok(state) => state,
                 Err(rejection) => return self.reject(rejection),
             },
         };
-        match met {
+        match state {
             SpellingState::Known(local) => self.admit(local, point),
             SpellingState::Refused | SpellingState::Barred => match point.sensor(&self.options.limits) {
                 Ok(sensor) => {
@@ -228,10 +228,10 @@ impl<'a> Validator<'a> {
         }
     }
 
-    fn remember(&mut self, spelling: Box<str>, met: SpellingState) {
+    fn remember(&mut self, spelling: Box<str>, state: SpellingState) {
         self.validated.memory +=
             spelling.len() + size_of::<(Box<str>, SpellingState)>() * 2 + size_of::<RequestSensor>();
-        self.spellings.insert(spelling, met);
+        self.spellings.insert(spelling, state);
     }
 
     /// The sensor of that spelling, if the catalog has it.
@@ -255,22 +255,22 @@ impl<'a> Validator<'a> {
         Some(local)
     }
 
-    fn meet_spelling(&mut self, point: &Point<'_, '_>) -> Result<SpellingState, Rejection> {
+    fn look_up_spelling(&mut self, point: &Point<'_, '_>) -> Result<SpellingState, Rejection> {
         let spelling = point.spelling();
-        if let Some(met) = self.spellings.get(spelling) {
-            return Ok(*met);
+        if let Some(state) = self.spellings.get(spelling) {
+            return Ok(*state);
         }
-        let met = self.meet(&*point.sensor(&self.options.limits)?);
-        if let SpellingState::Known(local) = met {
+        let state = self.look_up(&*point.sensor(&self.options.limits)?);
+        if let SpellingState::Known(local) = state {
             // Release the read guard: `add_spelling` writes to the same map.
             self.sensors = None;
             self.catalog.add_spelling(self.database, spelling, &self.locals[local].known);
         }
-        self.remember(spelling.into(), met);
-        Ok(met)
+        self.remember(spelling.into(), state);
+        Ok(state)
     }
 
-    fn meet(&mut self, sensor: &Sensor) -> SpellingState {
+    fn look_up(&mut self, sensor: &Sensor) -> SpellingState {
         match self.known(&sensor.key) {
             Some(local) => SpellingState::Known(local),
             None if barred(self.by, sensor).is_some() => SpellingState::Barred,

@@ -64,7 +64,7 @@ mod tests {
         let catalog = Catalog::new(&IngestOptions::small());
         let database = catalog.enlist_database("d");
         let sensor = Sensor::new("m", Vec::<(&str, &str)>::new()).expect("no tags");
-        let wanted = WantedSensor { sensor, payer: Allowance::default() };
+        let wanted = WantedSensor { sensor, allowance: Allowance::default() };
         catalog.add_sensors(&database, vec![wanted], LookupResult::default(), usize::MAX);
         catalog.sensor(&database, "m").expect("learnt")
     }
@@ -84,13 +84,13 @@ mod tests {
         let fields = claims.claim(&known, "a", Family::Number, 9).expect("room");
         assert_eq!((names(&known), fields.firm), (vec!["a".to_owned(), "b".to_owned()], 0));
         drop(claims);
-        assert!(names(&known).is_empty() && known.met.claimed.lock().is_empty());
+        assert!(names(&known).is_empty() && known.state.claimed.lock().is_empty());
         let mut claims = Claims::default();
         let fields = claims.claim(&known, "b", Family::String, 9).expect("room");
         assert_eq!(fields.families, [Family::String]);
         claims.logged();
         assert_eq!((known.fields().firm, known.fields().unsaved()), (1, true));
-        assert!(known.met.claimed.lock().is_empty());
+        assert!(known.state.claimed.lock().is_empty());
     }
 
     #[test]
@@ -106,7 +106,7 @@ mod tests {
         // The index of a field that another request uses must not change.
         assert_eq!(names(&known), ["a", "b", "c"]);
         other.logged();
-        assert_eq!((known.fields().firm, known.met.claimed.lock().len()), (3, 0));
+        assert_eq!((known.fields().firm, known.state.claimed.lock().len()), (3, 0));
     }
 
     #[test]

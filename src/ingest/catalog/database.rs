@@ -62,33 +62,33 @@ impl Database {
 
     /// Charges the database's and the sender's quotas for one more sensor, which has no document; `false` if one of
     /// them is used up. The quotas of new sensors are charged only if the sensor is known to be new (`is_new`).
-    pub(super) fn admits(&self, sensor: &Sensor, payer: &Allowance, is_new: bool, now: Instant) -> bool {
-        if is_new && !self.takes_new(payer, now) {
+    pub(super) fn admits(&self, sensor: &Sensor, allowance: &Allowance, is_new: bool, now: Instant) -> bool {
+        if is_new && !self.takes_new(allowance, now) {
             return false;
         }
         // Last, because `admit_sensor` cannot be undone.
-        let admitted = payer.usage().is_none_or(|usage| usage.admit_sensor(&sensor.key).is_ok());
+        let admitted = allowance.usage().is_none_or(|usage| usage.admit_sensor(&sensor.key).is_ok());
         if is_new && !admitted {
-            self.give_back_new(payer);
+            self.give_back_new(allowance);
         }
         admitted
     }
 
     /// Charges one new sensor to both quotas, or to none of them.
-    pub(super) fn takes_new(&self, payer: &Allowance, now: Instant) -> bool {
+    pub(super) fn takes_new(&self, allowance: &Allowance, now: Instant) -> bool {
         if self.usage.too_many(self.known()).is_some() || self.usage.take_new_sensor(now).is_err() {
             return false;
         }
-        let paid = payer.usage().is_none_or(|usage| usage.take_new_sensor(now).is_ok());
+        let paid = allowance.usage().is_none_or(|usage| usage.take_new_sensor(now).is_ok());
         if !paid {
             self.usage.give_back();
         }
         paid
     }
 
-    pub(super) fn give_back_new(&self, payer: &Allowance) {
+    pub(super) fn give_back_new(&self, allowance: &Allowance) {
         self.usage.give_back();
-        payer.usage().into_iter().for_each(Usage::give_back);
+        allowance.usage().into_iter().for_each(Usage::give_back);
     }
 
     /// The sensors by key and by other spellings. Call no catalog function that locks them while the guard is held.
@@ -132,7 +132,7 @@ impl Database {
 pub struct WantedSensor {
     pub sensor: Sensor,
     /// The quota it counts against if it is new.
-    pub payer: Allowance,
+    pub allowance: Allowance,
 }
 
 /// Sensors that requests wait for. Their memory is bounded by the requests' bytes in flight: a request that stops

@@ -59,7 +59,7 @@ impl Catalog {
                 targets.sensors.iter().for_each(|known| known.superseded.store(true, Ordering::Release));
             }
         }
-        self.met.version.fetch_add(1, Ordering::Relaxed);
+        self.state.version.fetch_add(1, Ordering::Relaxed);
         true
     }
 
@@ -145,7 +145,7 @@ mod tests {
     }
 
     fn add_sensors(catalog: &Catalog, database: &Database, numbers: std::ops::Range<usize>) {
-        let wanted = |number| WantedSensor { sensor: sensor(number), payer: Allowance::default() };
+        let wanted = |number| WantedSensor { sensor: sensor(number), allowance: Allowance::default() };
         let found = LookupResult { deletions: database.deletions(), ..LookupResult::default() };
         catalog.add_sensors(database, numbers.map(wanted).collect(), found, usize::MAX);
     }

@@ -81,11 +81,11 @@ impl SensorLookup {
     ///
     /// Small requests share lookups: sensors that come while a lookup runs are part of the next one. A fleet whose
     /// devices all send their first reading at once thus causes few reads of the store.
-    pub async fn look_up(&self, database: &Database, sensors: Vec<Sensor>, payer: &Allowance) {
+    pub async fn look_up(&self, database: &Database, sensors: Vec<Sensor>, allowance: &Allowance) {
         /// A request with more sensors does its own lookup.
         const FEW: usize = 100;
         let max = self.catalog.sensors_max();
-        let wanted = |sensor: Sensor| WantedSensor { sensor, payer: payer.clone() };
+        let wanted = |sensor: Sensor| WantedSensor { sensor, allowance: allowance.clone() };
         let mut unknown: Vec<WantedSensor> = sensors.into_iter().map(wanted).collect();
         if unknown.len() > FEW {
             return self.look_up_to(database, unknown, max).await;
@@ -105,7 +105,7 @@ impl SensorLookup {
     /// Makes sensors known without a limit: they were admitted before, and are read back from the WAL.
     pub async fn enlist(&self, database: &Database, sensors: &[Sensor]) {
         let is_unknown = |sensor: &&Sensor| self.catalog.sensor(database, &sensor.key).is_none();
-        let wanted = |sensor: &Sensor| WantedSensor { sensor: sensor.clone(), payer: Allowance::default() };
+        let wanted = |sensor: &Sensor| WantedSensor { sensor: sensor.clone(), allowance: Allowance::default() };
         let unknown: Vec<WantedSensor> = sensors.iter().filter(is_unknown).map(wanted).collect();
         if !unknown.is_empty() {
             self.look_up_to(database, unknown, usize::MAX).await;

@@ -19,7 +19,7 @@ pub use self::database::{Database, SensorsRead, WantedSensor};
 pub use self::fields::SensorFields;
 pub use self::sensor::KnownSensor;
 
-use self::sensor::CatalogCounts;
+use self::sensor::CatalogState;
 use self::spellings::Spellings;
 use super::IngestOptions;
 use crate::access::Quota;
@@ -37,7 +37,7 @@ pub struct Catalog {
     next_id: AtomicU32,
     /// The number of the next database.
     next_database: AtomicU64,
-    met: Arc<CatalogCounts>,
+    state: Arc<CatalogState>,
     /// Incremented by every deletion that makes stored documents doubtful, in any database.
     deletions: AtomicU64,
     /// Deletions in progress, by database: documents there are about to be deleted and do not count.
@@ -66,7 +66,7 @@ impl Catalog {
             count: AtomicUsize::new(0),
             next_id: AtomicU32::new(0),
             next_database: AtomicU64::new(0),
-            met: Arc::default(),
+            state: Arc::default(),
             deletions: AtomicU64::new(0),
             deleting: Mutex::default(),
             sensors_max: options.sensors,
@@ -163,7 +163,7 @@ impl Catalog {
             stored.clear();
         }
         let now = Instant::now();
-        for WantedSensor { sensor, payer } in unknown {
+        for WantedSensor { sensor, allowance } in unknown {
             match sensors.get_even_deleted(&sensor.key).cloned() {
                 Some(known) if !known.is_superseded() => continue,
                 Some(deleted) => self.take_out(database, &mut sensors, &deleted),
@@ -171,7 +171,7 @@ impl Catalog {
             }
             let document = stored.remove(&sensor.key);
             let is_new = document.is_none();
-            if is_new && !database.admits(&sensor, &payer, counts, now) {
+            if is_new && !database.admits(&sensor, &allowance, counts, now) {
                 continue;
             }
             let below = |n: usize| (n < max).then_some(n + 1);
@@ -180,7 +180,7 @@ impl Catalog {
             let counts_here = !database.is_superseded();
             if counts_here && self.count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, below).is_err() {
                 if is_new && counts {
-                    database.give_back_new(&payer);
+                    database.give_back_new(&allowance);
                 }
                 return;
             }
@@ -188,14 +188,14 @@ impl Catalog {
             let Ok(id) = self.next_id.fetch_update(Ordering::Relaxed, Ordering::Relaxed, below) else { return };
             let key = sensor.key.clone();
             sensors.add(key, |place| {
-                let known = KnownSensor::new(sensor, (id, place, id as usize % self.shards), self.met.clone());
+                let known = KnownSensor::new(sensor, (id, place, id as usize % self.shards), self.state.clone());
                 if let Some(document) = document {
                     known.adopt(&document);
                 }
                 known
             });
             database.known.fetch_add(usize::from(counts_here), Ordering::Relaxed);
-            self.met.version.fetch_add(1, Ordering::Relaxed);
+            self.state.version.fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -210,32 +210,32 @@ impl Catalog {
 
     /// Notes that lists of sensors and fields made before may lack something that the WAL has.
     pub fn note_news(&self) {
-        self.met.note_news();
+        self.state.note_news();
     }
 
     /// Two counters that grow: with what becomes known, and with deletions.
     pub fn version(&self) -> CatalogVersion {
         CatalogVersion {
-            met: self.met.version.load(Ordering::Relaxed),
+            additions: self.state.version.load(Ordering::Relaxed),
             deletions: self.deletions.load(Ordering::Relaxed),
         }
     }
 
     /// The sensors that have unflushed readings, and those whose documents were found in the store after the catalog
     /// had the version `since`.
-    pub fn met(&self, database: &Database, since: u64) -> Vec<CatalogSensor> {
+    pub fn catalog_sensors(&self, database: &Database, since: u64) -> Vec<CatalogSensor> {
         let sensors = database.sensors.read().unwrap_or_else(PoisonError::into_inner);
-        let is_met = |known: &KnownSensor| {
+        let is_listed = |known: &KnownSensor| {
             known.waiting.load(Ordering::Relaxed) || known.adopted.load(Ordering::Relaxed) > since
         };
-        let keys = sensors.iter().filter(|(spelling, known)| **spelling == *known.sensor.key && is_met(known));
-        keys.map(|(_, known)| known.met()).collect()
+        let keys = sensors.iter().filter(|(spelling, known)| **spelling == *known.sensor.key && is_listed(known));
+        keys.map(|(_, known)| known.catalog_sensor()).collect()
     }
 
     /// A sensor, if it has unflushed readings or its document is known to be stored.
     pub fn catalog_sensor(&self, database: &Database, key: &str) -> Option<CatalogSensor> {
         let known = self.sensor(database, key)?;
         let is_waiting = known.waiting.load(Ordering::Relaxed);
-        Some(known.met()).filter(|met| is_waiting || met.is_stored)
+        Some(known.catalog_sensor()).filter(|sensor| is_waiting || sensor.is_stored)
     }
 }

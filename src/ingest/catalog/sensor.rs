@@ -10,14 +10,14 @@ use crate::reading::{Family, Sensor};
 
 /// State that all sensors of the catalog share.
 #[derive(Debug, Default)]
-pub struct CatalogCounts {
+pub struct CatalogState {
     /// Incremented whenever a sensor or field becomes known.
     pub(super) version: AtomicU64,
     pub(super) shapes: FieldSets,
     pub(super) claimed: ClaimCounts,
 }
 
-impl CatalogCounts {
+impl CatalogState {
     /// Notes that lists of sensors and fields made before may lack something.
     pub(super) fn note_news(&self) {
         self.version.fetch_add(1, Ordering::Relaxed);
@@ -70,11 +70,11 @@ pub struct KnownSensor {
     pub(super) stamped: AtomicI64,
     pub(super) spellings: AtomicU8,
     /// Shared with the catalog.
-    pub(super) met: Arc<CatalogCounts>,
+    pub(super) state: Arc<CatalogState>,
 }
 
 impl KnownSensor {
-    pub(super) fn new(sensor: Sensor, (id, place, shard): (u32, u32, usize), met: Arc<CatalogCounts>) -> Self {
+    pub(super) fn new(sensor: Sensor, (id, place, shard): (u32, u32, usize), state: Arc<CatalogState>) -> Self {
         Self {
             id,
             sensor: Arc::new(sensor),
@@ -88,11 +88,11 @@ impl KnownSensor {
             superseded: AtomicBool::new(false),
             stamped: AtomicI64::new(i64::MIN),
             spellings: AtomicU8::new(0),
-            met,
+            state,
         }
     }
 
-    pub(super) fn met(&self) -> CatalogSensor {
+    pub(super) fn catalog_sensor(&self) -> CatalogSensor {
         let fields = self.fields();
         let firm = fields.firm().map(|(name, family)| (name.clone(), *family)).collect();
         CatalogSensor { sensor: self.sensor.clone(), fields: firm, is_stored: fields.stored }
@@ -119,10 +119,10 @@ impl KnownSensor {
         let mut fields = self.write_fields();
         let mut grown = fields.with(name, family, max)?;
         let firm = grown.find(name, usize::MAX).map_or(0, |at| at + 1).max(fields.firm);
-        self.met.claimed.settle(self.id, fields.firm, firm);
+        self.state.claimed.settle(self.id, fields.firm, firm);
         grown.firm = firm;
-        *fields = self.met.shapes.shared(grown);
-        self.met.note_news();
+        *fields = self.state.shapes.shared(grown);
+        self.state.note_news();
         Some(fields.clone())
     }
 
@@ -144,19 +144,19 @@ impl KnownSensor {
                 }
             }
         }
-        self.met.claimed.settle(self.id, fields.firm, firm);
+        self.state.claimed.settle(self.id, fields.firm, firm);
         grown.firm = firm;
         grown.stored = true;
-        self.adopted.store(self.met.version.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
+        self.adopted.store(self.state.version.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
         let in_document = |name: &Arc<str>| document.fields.iter().any(|(n, _)| n == name);
         grown.saved = grown.names.iter().take_while(|name| in_document(name)).count();
-        *fields = self.met.shapes.shared(grown);
+        *fields = self.state.shapes.shared(grown);
     }
 
     /// Notes that its document may no longer be stored.
     pub fn unsave(&self) {
         let mut fields = self.write_fields();
-        *fields = self.met.shapes.shared(SensorFields { stored: false, saved: 0, ..SensorFields::clone(&fields) });
+        *fields = self.state.shapes.shared(SensorFields { stored: false, saved: 0, ..SensorFields::clone(&fields) });
         self.written_rev.store(0, Ordering::Relaxed);
         self.adopted.store(0, Ordering::Relaxed);
     }
@@ -164,7 +164,7 @@ impl KnownSensor {
     /// Notes unflushed readings: lists made before may lack the sensor, unless the store lists it.
     pub(super) fn note_waits(&self) {
         if self.adopted.load(Ordering::Relaxed) == 0 {
-            self.met.note_news();
+            self.state.note_news();
         }
     }
 
@@ -196,7 +196,7 @@ impl KnownSensor {
         own: &HashSet<(u32, usize)>,
     ) -> Option<Arc<SensorFields>> {
         let mut fields = self.write_fields();
-        let mut claimed = self.met.claimed.lock();
+        let mut claimed = self.state.claimed.lock();
         match fields.find(name, usize::MAX) {
             Some(at) if at < fields.firm || own.contains(&(self.id, at)) => {}
             Some(at) => {
@@ -205,7 +205,7 @@ impl KnownSensor {
                 }
             }
             None => {
-                *fields = self.met.shapes.shared(fields.with(name, family, max)?);
+                *fields = self.state.shapes.shared(fields.with(name, family, max)?);
                 claimed.entry(self.id).or_default().push(1);
             }
         }
@@ -216,16 +216,16 @@ impl KnownSensor {
     pub(super) fn settle_field(&self, at: usize) {
         let mut fields = self.write_fields();
         if at >= fields.firm && at < fields.names.len() {
-            self.met.claimed.settle(self.id, fields.firm, at + 1);
-            *fields = self.met.shapes.shared(SensorFields { firm: at + 1, ..SensorFields::clone(&fields) });
-            self.met.note_news();
+            self.state.claimed.settle(self.id, fields.firm, at + 1);
+            *fields = self.state.shapes.shared(SensorFields { firm: at + 1, ..SensorFields::clone(&fields) });
+            self.state.note_news();
         }
     }
 
     /// Withdraws a claim on the field. Fields at the end that no request claims any more are removed.
     pub(super) fn release_field(&self, at: usize) {
         let mut fields = self.write_fields();
-        let mut claimed = self.met.claimed.lock();
+        let mut claimed = self.state.claimed.lock();
         let Some(place) = at.checked_sub(fields.firm) else { return };
         let Some(counts) = claimed.get_mut(&self.id) else { return };
         if let Some(count) = counts.get_mut(place) {
@@ -241,7 +241,7 @@ impl KnownSensor {
             let mut fewer = SensorFields::clone(&fields);
             fewer.names.truncate(length);
             fewer.families.truncate(length);
-            *fields = self.met.shapes.shared(fewer);
+            *fields = self.state.shapes.shared(fewer);
         }
     }
 }

@@ -185,7 +185,7 @@ impl Replay {
         let mut reader = self.log.reader(from);
         let (mut records, mut bytes) = (0, 0);
         loop {
-            let (back, chunk) = read_lot(reader).await;
+            let (back, chunk) = read_chunk(reader).await;
             reader = back;
             let chunk = match chunk {
                 Ok(chunk) => chunk,
@@ -244,7 +244,7 @@ impl Replay {
 }
 
 /// Reads a chunk of records on a blocking thread.
-async fn read_lot(mut reader: WalReader) -> (WalReader, Result<Vec<Record>, ReadError>) {
+async fn read_chunk(mut reader: WalReader) -> (WalReader, Result<Vec<Record>, ReadError>) {
     let read = tokio::task::spawn_blocking(move || {
         let (mut chunk, mut bytes) = (Vec::new(), 0);
         while chunk.len() < LOT && bytes < LOT_BYTES {

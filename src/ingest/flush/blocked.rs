@@ -29,7 +29,7 @@ struct Cause {
 const TRANSIENT_FAILURES: u32 = 8;
 
 impl Cause {
-    fn is_told(&self) -> bool {
+    fn is_reported(&self) -> bool {
         !self.error.is_transient() || self.failures >= TRANSIENT_FAILURES
     }
 }
@@ -47,8 +47,8 @@ impl BlockedBuckets {
             since: before.map_or_else(Instant::now, |cause| cause.since),
             failures: load.failures,
         };
-        let was_told = before.is_some_and(|before| before.is_told() && before.error.class() == error.class());
-        if cause.is_told() && !was_told {
+        let was_reported = before.is_some_and(|before| before.is_reported() && before.error.class() == error.class());
+        if cause.is_reported() && !was_reported {
             tracing::error!(
                 database = &*load.database.name, sensor = %load.known.sensor.key, %error,
                 "a bucket cannot be stored; its readings stay in the WAL and are retried"
@@ -63,7 +63,7 @@ impl BlockedBuckets {
         if blocked.is_empty() {
             return;
         }
-        if let Some(cause) = blocked.remove(&key).filter(Cause::is_told) {
+        if let Some(cause) = blocked.remove(&key).filter(Cause::is_reported) {
             tracing::info!(database = &*cause.database.name, sensor = %cause.known.sensor.key, "bucket no longer blocked");
         }
     }
@@ -78,7 +78,7 @@ impl BlockedBuckets {
     #[must_use]
     pub fn told(&self) -> Option<String> {
         let blocked = self.locked();
-        let lasting = blocked.values().filter(|cause| cause.is_told());
+        let lasting = blocked.values().filter(|cause| cause.is_reported());
         let count = lasting.clone().count();
         let first = lasting.min_by_key(|cause| cause.since)?;
         Some(format!(

@@ -259,7 +259,7 @@ pub async fn flush_bucket(context: &FlushContext, database: &Database, mut runs:
     context.store_sensors(database, &mut runs).await;
     context.write(database, &mut runs).await;
     context.settle_stale(database, &mut runs).await;
-    context.bury(database, &mut runs).await;
+    context.dead_letter_refused(database, &mut runs).await;
     context.keep_set_aside(database, &mut runs).await;
     context.metrics.flush_seconds.record(started.elapsed());
     faults::point("after_flush");
@@ -361,7 +361,7 @@ impl FlushContext {
 
     /// Dead-letters buckets that the store will never accept because of a page's content. Every other failure may pass,
     /// and the readings wait for that.
-    async fn bury(&self, database: &Database, runs: &mut [BucketFlush]) {
+    async fn dead_letter_refused(&self, database: &Database, runs: &mut [BucketFlush]) {
         for run in runs {
             let BucketFlushState::Failed(error @ StorageError::Refused { .. }) = &run.state else { continue };
             match self.dead_letters.keep(database, &run.load, error).await {

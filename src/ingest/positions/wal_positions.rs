@@ -176,8 +176,8 @@ impl WalPositions {
             let changed = self.changed.notified();
             tokio::pin!(changed);
             changed.as_mut().enable();
-            if let Some(met) = condition(&self.lock()) {
-                return met;
+            if let Some(value) = condition(&self.lock()) {
+                return value;
             }
             changed.await;
         }

@@ -42,7 +42,7 @@ impl PayloadReader<'_> {
         let names: Vec<Arc<str>> = self.list(|bytes| bytes.text().map(Arc::from))?;
         let mut sensors: Vec<Outlined> =
             self.list(|bytes| Some(Outlined { sensor: bytes.sensor()?, hours: Vec::new(), fields: Vec::new() }))?;
-        let mut met: HashSet<(usize, usize), RandomState> = HashSet::default();
+        let mut seen: HashSet<(usize, usize), RandomState> = HashSet::default();
         let mut time = 0_i64;
         let rows = usize::try_from(self.varint()?).ok()?;
         for _ in 0..rows {
@@ -57,7 +57,7 @@ impl PayloadReader<'_> {
                 // Usually a sensor's readings have the same fields in the same order.
                 let usual = usize::try_from(place).ok().and_then(|place| sensor.fields.get(place));
                 let text = names.get(name)?;
-                if usual.is_none_or(|(known, _)| !Arc::ptr_eq(known, text)) && met.insert((number, name)) {
+                if usual.is_none_or(|(known, _)| !Arc::ptr_eq(known, text)) && seen.insert((number, name)) {
                     sensor.fields.push((text.clone(), family));
                 }
             }

@@ -36,7 +36,7 @@ fn sensor(number: usize) -> Sensor {
 fn batches(rows: &[Given], shards: usize) -> Vec<Batch> {
     let catalog = Catalog::new(&IngestOptions { shards, ..IngestOptions::small() });
     let database = catalog.enlist_database("d");
-    let wanted = |number| WantedSensor { sensor: sensor(number), payer: Allowance::default() };
+    let wanted = |number| WantedSensor { sensor: sensor(number), allowance: Allowance::default() };
     catalog.add_sensors(&database, (0..5).map(wanted).collect(), LookupResult::default(), usize::MAX);
     let mut batches: Vec<Batch> = (0..shards).map(|_| Batch::default()).collect();
     let mut places: HashMap<usize, u32> = HashMap::new();

@@ -21,15 +21,15 @@ use crate::ingest::shard::ShardMessage;
 use crate::reading::Hour;
 
 /// Adds sensors, and adds fields to sensors that are there.
-fn unite(met: &mut Vec<CatalogSensor>, others: Vec<CatalogSensor>) {
+fn unite(sensors: &mut Vec<CatalogSensor>, others: Vec<CatalogSensor>) {
     let places: HashMap<Box<str>, usize> =
-        met.iter().enumerate().map(|(place, met)| (met.sensor.key.clone(), place)).collect();
+        sensors.iter().enumerate().map(|(place, sensors)| (sensors.sensor.key.clone(), place)).collect();
     for other in others {
         let Some(place) = places.get(&other.sensor.key) else {
-            met.push(other);
+            sensors.push(other);
             continue;
         };
-        let here = &mut met[*place].fields;
+        let here = &mut sensors[*place].fields;
         let new: Vec<_> =
             other.fields.into_iter().filter(|(name, _)| !here.iter().any(|(known, _)| known == name)).collect();
         here.extend(new);
@@ -71,22 +71,23 @@ impl UnflushedReadings for Ingest {
         Ok(all)
     }
 
-    fn met(&self, database: &str, since: CatalogVersion) -> Vec<CatalogSensor> {
+    fn catalog_sensors(&self, database: &str, since: CatalogVersion) -> Vec<CatalogSensor> {
         let known = self.catalog.database(database);
-        let mut met = known.map(|database| self.catalog.met(&database, since.met)).unwrap_or_default();
+        let mut sensors =
+            known.map(|database| self.catalog.catalog_sensors(&database, since.additions)).unwrap_or_default();
         if !self.dispatch.positions.is_live() {
-            unite(&mut met, self.dispatch.backlog.met(database, |_| true));
+            unite(&mut sensors, self.dispatch.backlog.catalog_sensors(database, |_| true));
         }
-        met
+        sensors
     }
 
     fn catalog_sensor(&self, database: &str, sensor: &str) -> Option<CatalogSensor> {
         let known = self.catalog.database(database);
-        let mut met = Vec::from_iter(known.and_then(|database| self.catalog.catalog_sensor(&database, sensor)));
+        let mut sensors = Vec::from_iter(known.and_then(|database| self.catalog.catalog_sensor(&database, sensor)));
         if !self.dispatch.positions.is_live() {
-            unite(&mut met, self.dispatch.backlog.met(database, |key| key == sensor));
+            unite(&mut sensors, self.dispatch.backlog.catalog_sensors(database, |key| key == sensor));
         }
-        met.pop()
+        sensors.pop()
     }
 
     fn databases(&self) -> Vec<String> {
@@ -135,7 +136,7 @@ impl Ingest {
         }
         let Some(database) = self.catalog.database(database) else { return Ok(documents.into_values().collect()) };
         if !filter.outliers {
-            for known in self.catalog.unstored(&database, since.met, is_on_page) {
+            for known in self.catalog.unstored(&database, since.additions, is_on_page) {
                 documents.entry(known.sensor.key.clone()).or_insert_with(|| sensors::new_document(&known));
             }
         }

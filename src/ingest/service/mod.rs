@@ -218,7 +218,7 @@ impl Ingest {
         let quotas = QuotaCharge::of(arrival.by, &database, &self.metrics, started);
         quotas.admit()?;
         self.check_share(&database)?;
-        let validated = self.judge(&database, arrival, admission.size(), read).await?;
+        let validated = self.validate(&database, arrival, admission.size(), read).await?;
         // The batches stay in memory until they are acked, as the body does.
         admission.grow(validated.memory)?;
         quotas.check(&validated)?;
@@ -252,7 +252,7 @@ impl Ingest {
 
     /// Validates all lines. If there are unknown sensors, looks them up and validates the body once more, which happens
     /// once per sensor. A request that must be accepted as a whole is first validated without claiming fields.
-    async fn judge<'b, P: Points<'b>>(
+    async fn validate<'b, P: Points<'b>>(
         &self,
         database: &Arc<Database>,
         arrival: Arrival<'_>,

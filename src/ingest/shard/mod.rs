@@ -185,7 +185,7 @@ impl Shard {
                 let database = dispatched.database.clone();
                 self.unflushed.with(&database, |unflushed| unflushed.add(&dispatched, Instant::now()));
                 self.note_unflushed();
-                if self.unflushed.is_told(&database) {
+                if self.unflushed.is_reported(&database) {
                     self.note_waits(&database);
                 }
             }
@@ -262,8 +262,8 @@ impl Shard {
     fn drop_all(&mut self, database: &Arc<Database>, pending: &PendingDeletion) {
         let unflushed = self.unflushed.remove(database);
         self.note_unflushed();
-        let is_told = unflushed.as_ref().is_some_and(Memtable::is_told);
-        if is_told && self.context.failing.clear(self.number, &database.name) {
+        let is_reported = unflushed.as_ref().is_some_and(Memtable::is_reported);
+        if is_reported && self.context.failing.clear(self.number, &database.name) {
             tracing::info!(database = &*database.name, "failing database deleted with its unflushed readings");
         }
         self.context.blocked.retain(database, |_| false);
@@ -403,7 +403,7 @@ impl Shard {
     /// Reports whether the store fails on a database, and the error if it just did.
     fn note_health(&mut self, database: &Database, error: Option<StorageError>) {
         let (failing, is_failing) = (&self.context.failing, self.unflushed.is_failing(database));
-        let was_told = self.unflushed.tell(database, is_failing);
+        let was_reported = self.unflushed.note_reported(database, is_failing);
         let (waits, database) = (self.unflushed.waits(database), &*database.name);
         if let Some(error) = error.filter(|_| is_failing) {
             let is_news = failing.note(self.number, database, &error, waits, now_ns());
@@ -413,7 +413,7 @@ impl Shard {
             }
         } else if is_failing {
             failing.note_waits(self.number, database, waits);
-        } else if was_told && failing.clear(self.number, database) {
+        } else if was_reported && failing.clear(self.number, database) {
             tracing::info!(%database, "the store accepts the readings of this database again");
         }
     }

@@ -62,15 +62,15 @@ impl Engine {
         // first: if the catalog became complete between the two reads, a sensor that it lacked before would otherwise
         // seem not to exist.
         let listed = self.memtables.catalog_version(Some(database));
-        let met = self.memtables.catalog_sensor(database, key).filter(|met| !met.fields.is_empty());
-        let is_all = met.as_ref().is_some_and(|met| met.is_stored) && !self.store.is_shared();
+        let known = self.memtables.catalog_sensor(database, key).filter(|known| !known.fields.is_empty());
+        let is_all = known.as_ref().is_some_and(|known| known.is_stored) && !self.store.is_shared();
         let deletions = listed.as_ref().ok().map(|version| version.deletions);
         let stored = if is_all { None } else { self.stored_sensor(database, key, deletions).await? };
-        if met.is_none() && stored.is_none() {
+        if known.is_none() && stored.is_none() {
             // A sensor that the store does not have may still be read back from the WAL.
             listed?;
         }
-        Ok(united(stored.as_slice(), Vec::from_iter(met)).pop())
+        Ok(united(stored.as_slice(), Vec::from_iter(known)).pop())
     }
 
     /// A sensor as stored, or from the cache if no deletion has happened since. Without `deletions` the cache is not

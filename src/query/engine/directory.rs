@@ -87,10 +87,10 @@ pub(super) fn entry(sensor: Arc<Sensor>, mut fields: Vec<(Arc<str>, Family)>) ->
 
 /// Merges both lists, in key order. The catalog's entry has every field that this instance knows; other instances may
 /// have stored more.
-pub(super) fn united(stored: &[DirectoryEntry], met: Vec<crate::bucket::CatalogSensor>) -> Vec<DirectoryEntry> {
-    let met = met.into_iter().filter(|met| !met.fields.is_empty());
+pub(super) fn united(stored: &[DirectoryEntry], unflushed: Vec<crate::bucket::CatalogSensor>) -> Vec<DirectoryEntry> {
+    let unflushed = unflushed.into_iter().filter(|unflushed| !unflushed.fields.is_empty());
     let mut by_key: HashMap<Box<str>, DirectoryEntry> =
-        met.map(|met| (met.sensor.key.clone(), entry(met.sensor, met.fields))).collect();
+        unflushed.map(|unflushed| (unflushed.sensor.key.clone(), entry(unflushed.sensor, unflushed.fields))).collect();
     for entry in stored {
         let Some(here) = by_key.get_mut(&entry.sensor.key) else {
             by_key.insert(entry.sensor.key.clone(), entry.clone());

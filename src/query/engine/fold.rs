@@ -247,7 +247,7 @@ fn percentile(mut kept: Vec<Pick>, percent: f64) -> Vec<Pick> {
 
 /// In the order of first appearance.
 fn distinct(kept: Vec<Pick>) -> Vec<Pick> {
-    let mut met: Vec<Pick> = Vec::new();
+    let mut seen: Vec<Pick> = Vec::new();
     let mut known = HashSet::new();
     for pick in kept {
         let key = match &pick.value {
@@ -258,10 +258,10 @@ fn distinct(kept: Vec<Pick>) -> Vec<Pick> {
             Value::String(v) => format!("s{v}"),
         };
         if known.insert(key) {
-            met.push(Pick { time: None, beside: Vec::new(), ..pick });
+            seen.push(Pick { time: None, beside: Vec::new(), ..pick });
         }
     }
-    met
+    seen
 }
 
 /// The best values, by time. With `tags`, whose values are the last ones in `beside`, only the best of each
@@ -272,10 +272,10 @@ fn rank(mut kept: Vec<Pick>, count: usize, tags: usize, best: Ordering) -> Vec<P
         if best == Ordering::Greater { order.reverse() } else { order }
     });
     if tags > 0 {
-        let mut met: HashSet<Vec<Option<Box<str>>>> = HashSet::new();
+        let mut seen: HashSet<Vec<Option<Box<str>>>> = HashSet::new();
         kept.retain(|pick| {
             let tag = |tag: &Option<Value>| if let Some(Value::String(tag)) = tag { Some(tag.clone()) } else { None };
-            met.insert(pick.beside[pick.beside.len() - tags..].iter().map(tag).collect())
+            seen.insert(pick.beside[pick.beside.len() - tags..].iter().map(tag).collect())
         });
     }
     kept.truncate(count);

@@ -28,8 +28,8 @@ impl Engine {
             Some(known) => (known.read, known.since, known.stored),
             None => (Instant::now(), version, Arc::new(self.stored_sensors(budget, database).await?)),
         };
-        let met = self.memtables.met(database, since);
-        let sensors = Arc::new(budget.at_length(stored.len() + met.len(), || united(&stored, met)));
+        let unflushed = self.memtables.catalog_sensors(database, since);
+        let sensors = Arc::new(budget.at_length(stored.len() + unflushed.len(), || united(&stored, unflushed)));
         // Databases without sensors are not cached: clients can ask for any number of names.
         if sensors.is_empty() {
             self.directory.forget(database);

@@ -82,7 +82,7 @@ pub struct CatalogSensor {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CatalogVersion {
     /// Counts new sensors and fields.
-    pub met: u64,
+    pub additions: u64,
     /// Counts deletions, including those by other instances. Sensors listed before a deletion may no longer exist.
     pub deletions: u64,
 }
@@ -105,7 +105,7 @@ pub trait UnflushedReadings: Send + Sync + std::fmt::Debug {
 
     /// The sensors of a database that may be missing in a list that was read from the store after `since`: sensors with
     /// unflushed readings, and sensors whose documents were stored later.
-    fn met(&self, database: &str, since: CatalogVersion) -> Vec<CatalogSensor>;
+    fn catalog_sensors(&self, database: &str, since: CatalogVersion) -> Vec<CatalogSensor>;
 
     /// A sensor that has unflushed readings, or whose document is known to be stored.
     fn catalog_sensor(&self, database: &str, sensor: &str) -> Option<CatalogSensor>;

@@ -174,17 +174,17 @@ impl Backlog {
     }
 
     /// The sensors of a database that have readings in the backlog, with their known fields.
-    pub fn met(&self, database: &str, wanted: impl Fn(&str) -> bool) -> Vec<CatalogSensor> {
+    pub fn catalog_sensors(&self, database: &str, wanted: impl Fn(&str) -> bool) -> Vec<CatalogSensor> {
         let state = self.lock();
         let given = self.given();
         let Some(BacklogPart::Sensors(entries, _)) = state.databases.get(database) else { return Vec::new() };
         let is_open = |entry: &&BacklogEntry| wanted(&entry.sensor.key) && entry.spans.through() > given;
-        let met = |entry: &BacklogEntry| CatalogSensor {
+        let catalog_sensor = |entry: &BacklogEntry| CatalogSensor {
             sensor: entry.sensor.clone(),
             fields: entry.fields(),
             is_stored: false,
         };
-        entries.values().filter(is_open).map(met).collect()
+        entries.values().filter(is_open).map(catalog_sensor).collect()
     }
 }
 

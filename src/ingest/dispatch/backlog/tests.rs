@@ -61,8 +61,9 @@ fn only_sensors_and_hours_that_are_still_to_come_are_waited_for() {
     backlog.give(2);
     assert!(!backlog.has("d", &["m"], &hours(5..6)) && backlog.has("d", &["m"], &hours(7..8)));
     assert!(!backlog.has("d", &["n"], &hours(5..6)));
-    let met: Vec<String> = backlog.met("d", |_| true).iter().map(|met| met.sensor.key.to_string()).collect();
-    assert_eq!((met, backlog.databases()), (vec!["m".to_owned()], vec!["d".to_owned()]));
+    let sensors: Vec<String> =
+        backlog.catalog_sensors("d", |_| true).iter().map(|sensors| sensors.sensor.key.to_string()).collect();
+    assert_eq!((sensors, backlog.databases()), (vec!["m".to_owned()], vec!["d".to_owned()]));
     backlog.give_all(3);
     assert!(backlog.databases().is_empty() && backlog.lock().databases.is_empty() && backlog.lock().sensors == 0);
 }
@@ -86,9 +87,9 @@ fn fields_that_only_a_record_knows_are_listed_and_each_new_one_finish() {
         noting.sensor("m", hours(5..6), Named::Known(&known), || sensor("m"));
         assert_eq!(noting.finish(), news);
     }
-    let met = backlog.met("d", |_| true);
-    let names: Vec<&str> = met[0].fields.iter().map(|(name, _)| &**name).collect();
-    assert_eq!((met.len(), names), (1, vec!["v", "w", "x"]));
+    let sensors = backlog.catalog_sensors("d", |_| true);
+    let names: Vec<&str> = sensors[0].fields.iter().map(|(name, _)| &**name).collect();
+    assert_eq!((sensors.len(), names), (1, vec!["v", "w", "x"]));
 }
 
 /// A deletion makes sensors known anew: what was noted before it says nothing about the records behind it.

@@ -153,7 +153,7 @@ impl DeadLetters {
         Ok(outstanding)
     }
 
-    /// Chunks from an offset on that were not sent again, at most `lots_max` of them, and where the next one begins.
+    /// Chunks from an offset on that were not sent again, at most `chunks_max` of them, and where the next one begins.
     /// `bounds` limits the bytes of lines of each chunk and of all together.
     ///
     /// # Errors
@@ -161,11 +161,11 @@ impl DeadLetters {
     pub async fn page(
         &self,
         offset: u64,
-        lots_max: usize,
+        chunks_max: usize,
         bounds: (usize, usize),
     ) -> io::Result<(Vec<Chunk>, Option<u64>)> {
         let path = self.path.clone();
-        let read = tokio::task::spawn_blocking(move || page(&path, offset, lots_max, bounds)).await;
+        let read = tokio::task::spawn_blocking(move || page(&path, offset, chunks_max, bounds)).await;
         read.unwrap_or_else(|panicked| Err(io::Error::other(panicked)))
     }
 }
@@ -173,7 +173,7 @@ impl DeadLetters {
 fn page(
     path: &Path,
     offset: u64,
-    lots_max: usize,
+    chunks_max: usize,
     (each, together): (usize, usize),
 ) -> io::Result<(Vec<Chunk>, Option<u64>)> {
     let marks = Marks::read(path)?;
@@ -183,7 +183,7 @@ fn page(
         if marks.has(&chunk) {
             continue;
         }
-        if found.len() == lots_max || bytes > together {
+        if found.len() == chunks_max || bytes > together {
             return Ok((found, Some(chunk.offset)));
         }
         bytes += chunk.lines.len() + chunk.head.reason.len();

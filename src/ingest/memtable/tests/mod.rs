@@ -44,7 +44,7 @@ impl Bench {
         let catalog = Catalog::new(&IngestOptions { shards: 1, ..IngestOptions::small() });
         let database = catalog.enlist_database("d");
         let sensor = |number: usize| Sensor::new("m", [("s".to_owned(), number.to_string())]).expect("distinct keys");
-        let wanted = |number| WantedSensor { sensor: sensor(number), payer: Allowance::default() };
+        let wanted = |number| WantedSensor { sensor: sensor(number), allowance: Allowance::default() };
         catalog.add_sensors(&database, (0..5).map(wanted).collect(), LookupResult::default(), usize::MAX);
         let rules = DueRules { interval: INTERVAL, quiet: QUIET, caps };
         // The code subtracts from it, and a machine that was just started has an `Instant` near zero.

@@ -24,7 +24,7 @@ pub struct Memtable {
     unflushed: MemtableBuckets,
     backoff: Option<Backoff>,
     /// Whether it was last reported as failing, as a whole or in some bucket.
-    is_told: bool,
+    is_reported: bool,
 }
 
 /// Present while the store fails on the database.
@@ -99,7 +99,7 @@ impl Memtables {
         let Self { rules, tables, .. } = self;
         let new = || {
             let (database, unflushed) = (database.clone(), MemtableBuckets::new(*rules));
-            Memtable { database, unflushed, backoff: None, is_told: false }
+            Memtable { database, unflushed, backoff: None, is_reported: false }
         };
         let Memtable { unflushed, .. } = tables.entry(database.number).or_insert_with(new);
         self.memory -= unflushed.memory();
@@ -227,13 +227,15 @@ impl Memtables {
     }
 
     /// Notes whether the database is reported as failing; returns what was noted before.
-    pub fn tell(&mut self, database: &Database, is_told: bool) -> bool {
-        self.tables.get_mut(&database.number).is_some_and(|table| std::mem::replace(&mut table.is_told, is_told))
+    pub fn note_reported(&mut self, database: &Database, is_reported: bool) -> bool {
+        self.tables
+            .get_mut(&database.number)
+            .is_some_and(|table| std::mem::replace(&mut table.is_reported, is_reported))
     }
 
     /// Whether the database was last reported as failing.
-    pub fn is_told(&self, database: &Database) -> bool {
-        self.tables.get(&database.number).is_some_and(|table| table.is_told)
+    pub fn is_reported(&self, database: &Database) -> bool {
+        self.tables.get(&database.number).is_some_and(|table| table.is_reported)
     }
 
     /// Makes every database due at once, whatever its backoff; one that fails now is not tried again.
@@ -250,8 +252,8 @@ impl Memtable {
     }
 
     /// Whether it was last reported as failing.
-    pub fn is_told(&self) -> bool {
-        self.is_told
+    pub fn is_reported(&self) -> bool {
+        self.is_reported
     }
 }
 

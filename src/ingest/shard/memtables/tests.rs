@@ -40,7 +40,7 @@ impl Bench {
     fn add(&mut self, name: &str, sensors: usize) {
         let database: Arc<Database> = self.catalog.enlist_database(name);
         let sensor = |number: usize| Sensor::new("m", [("s".to_owned(), number.to_string())]).expect("distinct keys");
-        let wanted = |number| WantedSensor { sensor: sensor(number), payer: Allowance::default() };
+        let wanted = |number| WantedSensor { sensor: sensor(number), allowance: Allowance::default() };
         self.catalog.add_sensors(&database, (0..sensors).map(wanted).collect(), LookupResult::default(), usize::MAX);
         let mut batch = Batch::default();
         for number in 0..sensors {
@@ -198,7 +198,7 @@ fn a_database_that_is_stopped_holds_up_no_other_and_goes_as_a_whole() {
     assert_eq!(names(&bench.probes(100)), [("two".to_owned(), 1)]);
     let one = bench.catalog.enlist_database("one");
     let (before, removed) = (bench.memtables.memory(), bench.memtables.remove(&one).expect("it is there"));
-    assert_eq!((removed.readings(), removed.is_told()), (2, false));
+    assert_eq!((removed.readings(), removed.is_reported()), (2, false));
     assert!(bench.memtables.memory() < before && bench.memtables.get(&one).is_none());
     bench.memtables.resume("one");
     assert!(bench.next(100, FLIGHT).is_empty());
