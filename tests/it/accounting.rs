@@ -28,7 +28,7 @@ const CONFIG: &str = r#"
 interval = "50ms"
 [page]
 max_readings = 50
-[hot]
+[memtable]
 max_bytes = "1MiB"
 [store]
 command_timeout = "2s"

@@ -222,7 +222,7 @@ fn busy_server() -> Server {
 /// What is known to be in the store is read before it is written. It was once inserted in vain first.
 #[test]
 fn buckets_that_were_let_go_are_not_taken_for_new_ones() {
-    let server = Launch::embedded().config("[hot]\nmax_bytes = \"1MiB\"\n").start();
+    let server = Launch::embedded().config("[memtable]\nmax_bytes = \"1MiB\"\n").start();
     // Many fields, so that few buckets are more than fits.
     let fields: Vec<String> = (0..20).map(|n| format!("f{n}=1")).collect();
     let line = |n: usize, value: usize| format!("m,s={n} {} {value}\n", fields.join(","));

@@ -138,7 +138,7 @@ fn an_index_under_another_name_is_taken_as_it_is() {
 #[test]
 fn what_waits_of_a_database_that_is_denied_is_bounded() {
     let mongod = Mongod::start_with(&["--setParameter", "enableTestCommands=1"]);
-    let world = World::new(&mongod, &[], "[hot]\nmax_bytes = \"1MiB\"\n[ingest]\ndatabase_share = 2\n");
+    let world = World::new(&mongod, &[], "[memtable]\nmax_bytes = \"1MiB\"\n[ingest]\ndatabase_share = 2\n");
     let fail = |mode: &str| {
         let namespace = format!("{}.one.buckets", world.name);
         let commands = ["insert", "update", "find"];

@@ -13,7 +13,7 @@ use crate::support::server::Launch;
 fn a_write_that_is_answered_503_fixes_no_fields_type() {
     let folder = Folder::new("full");
     let halt = folder.file("halt");
-    let config = "[log]\nsegment_bytes = \"64KiB\"\nbudget_bytes = \"128KiB\"\ncompress = false\n[limits]\nbody_bytes = \"64KiB\"\n\
+    let config = "[wal]\nsegment_bytes = \"64KiB\"\nbudget_bytes = \"128KiB\"\ncompress = false\n[limits]\nbody_bytes = \"64KiB\"\n\
         [query]\nwait = \"0s\"\n[flush]\ninterval = \"1h\"\nquiet = \"10m\"\n";
     let launch = Launch::embedded().config(config).env("FAULT_HALT_AT", format!("replay:{}", halt.display()));
     let mut server = launch.start();

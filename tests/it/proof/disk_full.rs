@@ -20,7 +20,7 @@ use crate::support::server::{Launch, Server};
 
 /// Small segments and a small budget, so that it is used up soon. Flushes are rare, so that the log is what is full.
 const BUDGET: &str = r#"
-[log]
+[wal]
 segment_bytes = "1MiB"
 budget_bytes = "8MiB"
 
@@ -112,7 +112,7 @@ fn a_log_at_its_budget_refuses_writes_and_answers_reads() {
 fn a_full_file_system_refuses_writes_until_there_is_room() {
     let Some(mount) = Mount::new("24m") else { return };
     let folder = mount.folder.file("log");
-    let config = format!("[log]\ndir = {folder:?}\nsegment_bytes = \"1MiB\"\n[flush]\ninterval = \"1s\"\n");
+    let config = format!("[wal]\ndir = {folder:?}\nsegment_bytes = \"1MiB\"\n[flush]\ninterval = \"1s\"\n");
     let mut server = Launch::embedded().config(config).start();
     let mut writer = Writer::new();
     writer.send(&server).expect(204);
