@@ -155,15 +155,16 @@ impl Layers {
             }
             // A variable without `__` belongs to something else (Kubernetes sets HOURGLASS_PORT for a service named
             // hourglass) and is ignored, unless it is a key with one underscore too few: ignoring HOURGLASS_STORE_URI
-            // would send the readings to the wrong store.
+            // would send the readings to the wrong store. So it is with old names.
             let nearest = if path.contains("__") {
                 nearest(&path.to_lowercase().replace("__", "."), self.known()).map(|key| variable_of(&key))
             } else {
-                let meant = self.known().map(variable_of).find(|known| known.replace("__", "_") == name);
+                let is_meant = |key: &&str| variable_of(key).replace("__", "_") == name;
+                let meant = self.known().find(is_meant).or_else(|| new_name(old_names().find(is_meant)?));
                 if meant.is_none() {
                     continue;
                 }
-                meant
+                meant.map(variable_of)
             };
             problems.push(Problem {
                 source: ConfigSource::Variable { name },

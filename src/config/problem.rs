@@ -221,7 +221,7 @@ impl fmt::Display for ValueFault {
             Self::Empty => f.write_str("empty"),
             Self::NotAnAddress => f.write_str("not an address and port"),
             Self::NotAnOrigin => f.write_str("not a scheme and a host in lower case, such as https://example.org"),
-            Self::UnknownWord => f.write_str("unknown word"),
+            Self::UnknownWord => f.write_str("not one of the allowed words"),
             Self::UnknownStore => f.write_str("unknown store"),
             Self::LogDirective { directive } => write!(f, "{directive} is not understood"),
             Self::Unreadable { error } => write!(f, "cannot be read: {error}"),

@@ -139,7 +139,7 @@ fn a_wrong_value_says_where_what_and_what_would_be_right() {
         ),
         (
             "telemetry.log_format = 'xml'",
-            "my.toml:1: telemetry.log_format = \"xml\": unknown word; expected \"auto\", \"text\" or \"json\"".into(),
+            "my.toml:1: telemetry.log_format = \"xml\": not one of the allowed words; expected \"auto\", \"text\" or \"json\"".into(),
         ),
         (
             "telemetry.log_level = 'warn,inof'",
@@ -159,7 +159,7 @@ fn a_wrong_value_says_where_what_and_what_would_be_right() {
     check_variable(
         "HOURGLASS_AUTH__FIRST_TOKEN",
         "yes",
-        &["variable HOURGLASS_AUTH__FIRST_TOKEN: auth.first_token = \"yes\": unknown word; \
+        &["variable HOURGLASS_AUTH__FIRST_TOKEN: auth.first_token = \"yes\": not one of the allowed words; \
            expected true or false"],
     );
     let flags = Overrides { listen: Some("8086".into()), ..Overrides::default() };
@@ -193,6 +193,9 @@ fn an_unknown_variable_stops_the_start_when_it_must_be_ours() {
     // If a variable with one underscore too few were ignored, the readings would go to the embedded store.
     let single = "HOURGLASS_STORE_URI";
     check_variable(single, "x", &[&format!("variable {single}: names no key; did you mean HOURGLASS_STORE__URI?")]);
+    // After the rename of [log], this old name with one underscore too few was ignored, and the WAL began in an empty folder.
+    let old = "HOURGLASS_LOG_DIR";
+    check_variable(old, "x", &[&format!("variable {old}: names no key; did you mean HOURGLASS_WAL__DIR?")]);
     // Variables of orchestrators, of the tests, and of other programs.
     for foreign in ["HOURGLASS_PORT", "HOURGLASS_SERVICE_HOST", "HOURGLASS_TEST_MONGOD", "HOURGLASS_TEST_A__B", "X__Y"]
     {
