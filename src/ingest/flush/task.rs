@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::blocked::BlockedBuckets;
-use super::dead_letters::DeadLetters;
+use super::dead_letters::{DeadLetterReason, DeadLetters};
 use super::failing::FailingDatabases;
 use super::sensors::store_before_pages;
 use crate::bucket::cache::CacheKey;
@@ -348,11 +348,8 @@ impl FlushContext {
     async fn keep_set_aside(&self, database: &Database, runs: &mut [BucketFlush]) {
         let is_some = |run: &&mut BucketFlush| run.state == BucketFlushState::Merged && !run.set_aside.is_empty();
         for run in runs.iter_mut().filter(is_some) {
-            let detail = "the WAL of these readings was silent for longer than wal.horizon, and the store has other \
-                          values, which may be later: compare them before you send these again"
-                .to_owned();
-            let (error, places) = (StorageError::Refused { detail }, &run.set_aside);
-            let kept = self.dead_letters.keep_some(database, &run.load, |place| places.contains(&place), &error).await;
+            let (wanted, reason) = (|place| run.set_aside.contains(&place), DeadLetterReason::SetAside);
+            let kept = self.dead_letters.keep_some(database, &run.load, wanted, &reason).await;
             if let Err(io) = kept {
                 run.state = BucketFlushState::Failed(StorageError::Failing { detail: format!("dead letters: {io}") });
             }

@@ -25,6 +25,21 @@ use crate::ingest::catalog::Database;
 use crate::ingest::memtable::Load;
 use crate::wire::line_protocol::write_line;
 
+/// Why readings go to the dead-letter file.
+#[derive(Debug, thiserror::Error)]
+pub enum DeadLetterReason {
+    /// The store will never accept their page.
+    #[error(transparent)]
+    Refused(StorageError),
+    /// They came back after the floor had moved past them, and the store has other values at their timestamps, which may
+    /// be later.
+    #[error(
+        "set aside: this instance was silent for longer than wal.horizon and the store has other values; compare before \
+         you resend"
+    )]
+    SetAside,
+}
+
 /// The dead-letter file; created on first use.
 #[derive(Debug, Clone)]
 pub struct DeadLetters {
@@ -70,7 +85,7 @@ impl DeadLetters {
     /// # Errors
     /// If the file cannot be written.
     pub async fn keep(&self, database: &Database, load: &Load, error: &StorageError) -> io::Result<()> {
-        self.keep_some(database, load, |_| true, error).await
+        self.keep_some(database, load, |_| true, &DeadLetterReason::Refused(error.clone())).await
     }
 
     /// Like [`DeadLetters::keep`], for readings whose places in time order are `wanted`.
@@ -82,7 +97,7 @@ impl DeadLetters {
         database: &Database,
         load: &Load,
         wanted: impl Fn(usize) -> bool,
-        error: &StorageError,
+        reason: &DeadLetterReason,
     ) -> io::Result<()> {
         let names = &load.known.fields().names;
         let mut lines = String::new();
@@ -95,12 +110,12 @@ impl DeadLetters {
             write_line(&mut lines, &load.known.sensor.key, fields, row.time);
         }
         let size = (kept, lines.len());
-        let text = ChunkHead::line(&database.name, size, now_ns(), &error.to_string()) + &lines;
+        let text = ChunkHead::line(&database.name, size, now_ns(), &reason.to_string()) + &lines;
         let keeper = self.clone();
         let appended = tokio::task::spawn_blocking(move || keeper.append(text.as_bytes())).await;
         appended.unwrap_or_else(|panicked| Err(io::Error::other(panicked)))?;
         let (sensor, hour) = (&load.known.sensor.key, load.hour.start_ns());
-        tracing::error!(%sensor, hour, readings = kept, %error, file = %self.path.display(),
+        tracing::error!(%sensor, hour, readings = kept, error = %reason, file = %self.path.display(),
             "readings cannot be stored; written to the dead-letter file");
         Ok(())
     }
