@@ -181,7 +181,7 @@ async fn open_wal(settings: &Settings, stamps: &Arc<StampClock>) -> anyhow::Resu
     let shown = folder.display().to_string();
     let disk = Folder::new(&folder).with_context(|| format!("creating {shown}"))?;
     let opened = tokio::task::spawn_blocking(move || Wal::open(disk, options)).await?;
-    let (log, recovery) = opened.with_context(|| format!("opening the log in {shown}"))?;
+    let (log, recovery) = opened.with_context(|| format!("opening the WAL in {shown}"))?;
     let milliseconds = started.elapsed().as_millis();
     let Recovery { last, truncated, unwritable, .. } = &recovery;
     tracing::info!(

@@ -31,15 +31,15 @@ pub struct Arguments {
 pub enum Command {
     /// Accept readings and answer queries, until SIGTERM or SIGINT.
     Serve(ServeFlags),
-    /// Check the configuration that `serve` would use with the same flags and environment. Opens no store and no log.
+    /// Check the configuration that `serve` would use with the same flags and environment. Opens no store and no WAL.
     CheckConfig(ServeFlags),
     /// Check everything in the store, and repair it with --repair. Exit status: 0 if nothing is wrong, 1 if something
     /// is wrong, 2 if the check was not completed. With the embedded store, stop the service first; with MongoDB, it
     /// may run.
     Verify(VerifyFlags),
-    /// Flush the whole write-ahead log of a data folder to the store, without serving requests: before you delete the
-    /// folder or switch to another store. Exit status: 0 if the log is now empty, 75 if records are left, 1 if it
-    /// failed, for example because the log could not be opened. Stop the service first.
+    /// Flush the whole write-ahead log (WAL) of a data folder to the store, without serving requests: before you delete the
+    /// folder or switch to another store. Exit status: 0 if the WAL is now empty, 75 if records are left, 1 if it
+    /// failed, for example because the WAL could not be opened. Stop the service first.
     FlushWal(FlushWalFlags),
     /// List or resend dead letters: readings that the store rejected and that hourglass does not retry. The service may
     /// run meanwhile.
@@ -332,7 +332,7 @@ pub struct VerifyFlags {
     /// Where readings are stored: `embedded`, or a `mongodb://` URI [default: embedded].
     #[arg(long, value_name = "STORE")]
     pub store: Option<String>,
-    /// Recompute what readings determine: summaries, counts, stamps, overflow marks, sensor documents. Never changes
+    /// Recompute what readings determine: summaries, counts, stamps, overflow marks, and sensor documents or fields of them that are missing. Never changes
     /// or deletes a reading.
     #[arg(long)]
     pub repair: bool,

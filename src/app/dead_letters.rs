@@ -136,7 +136,7 @@ fn is_stored(target: &Target, taken: u64) -> anyhow::Result<bool> {
     match target.post("/api/v1/flush", b"")? {
         PostAnswer { status: 204, .. } => println!("all sent readings are in the store"),
         PostAnswer { status: 401 | 403, .. } => {
-            println!("all sent readings are in the service's log; only an admin's token can flush them to the store")
+            println!("all sent readings are in the service's WAL; only an admin's token can flush them to the store")
         }
         answer => {
             eprintln!("hourglass: {answer}");

@@ -38,10 +38,10 @@ pub fn flush_wal(settings: &Settings, timeout: Option<Duration>) -> ExitCode {
 async fn empty(settings: &Settings, timeout: Option<Duration>) -> anyhow::Result<RunEnd> {
     let folder = settings.wal_dir();
     // Checked first, because opening the WAL would create one.
-    let Some(found) = unflushed_records(&folder).context("reading the log")? else {
-        bail!("there is no log in {}", folder.display());
+    let Some(found) = unflushed_records(&folder).context("reading the WAL")? else {
+        bail!("there is no WAL in {}", folder.display());
     };
-    println!("{} records of the log in {} may not be in the store yet", found.records, folder.display());
+    println!("{} records of the WAL in {} may not be in the store yet", found.records, folder.display());
     let stamps = Arc::new(StampClock::new(settings.clock));
     let (log, recovery) = open_wal(settings, &stamps).await?;
     let (store, state, _) = open_store(settings).await?;
@@ -63,14 +63,14 @@ async fn empty(settings: &Settings, timeout: Option<Duration>) -> anyhow::Result
     drop(ingest);
     let ending = close(settings, (closing, true), store, Instant::now() + settings.server.shutdown_timeout).await;
     if let Some(reason) = blocked {
-        println!("a record of the log cannot be read: {reason}");
+        println!("a record of the WAL cannot be read: {reason}");
     }
     if account.dead_lettered > 0 {
         println!("{} readings could not be stored: run hourglass dead-letters list", account.dead_lettered);
     }
     match ending {
-        RunEnd::Complete => println!("the log in {} is empty: everything is in the store", folder.display()),
-        RunEnd::Left(records) => println!("{records} records are left in the log in {}", folder.display()),
+        RunEnd::Complete => println!("the WAL in {} is empty: everything is in the store", folder.display()),
+        RunEnd::Left(records) => println!("{records} records are left in the WAL in {}", folder.display()),
         RunEnd::Failed => println!("failed: see above"),
     }
     Ok(ending)

@@ -93,7 +93,7 @@ pub async fn close(
         tracing::warn!(
             records = left,
             folder = %folder.display(),
-            "records stay in the log and are not yet in the store: keep the folder, and start again or run hourglass flush-wal"
+            "records stay in the WAL and are not yet in the store: keep the folder, and start again or run hourglass flush-wal"
         );
     }
     // Closing waits for the disk, even if that takes a little longer than the timeout.

@@ -37,7 +37,7 @@ async fn check(settings: &Settings, repair: bool) -> anyhow::Result<bool> {
         let file = directory.join(FILE_NAME);
         std::fs::metadata(&file).with_context(|| format!("there is no store: {}", file.display()))?;
     }
-    let log = unflushed_records(&settings.wal_dir()).context("reading the log")?;
+    let log = unflushed_records(&settings.wal_dir()).context("reading the WAL")?;
     let (store, _, _) = super::open_store(settings).await?;
     store.check().await?;
     let bounds = PageBounds { max_readings: settings.page.max_readings, hard_bytes: settings.page.hard_bytes };

@@ -13,10 +13,11 @@ use super::settings::{
     IngestSettings, LimitsSettings, MemtableSettings, PageSettings, QuerySettings, QuotaSettings, SensorsSettings,
     ServerSettings, StatusSettings, StoreSettings, TcpSettings, TelemetrySettings, TlsSettings, WalSettings,
 };
-use super::units::{GIB, KIB, MIB, parse_duration, parse_size, show_duration, show_size};
+use super::units::{GIB, KIB, MIB, parse_duration, parse_size, show_size};
 use super::{LogFormat, Settings, StoreUri};
 use crate::clock::ClockBounds;
 use crate::reading::Precision;
+use crate::reading::duration::show_duration;
 
 const TIB: usize = 1 << 40;
 const SECOND: Duration = Duration::from_secs(1);

@@ -1,4 +1,4 @@
-//! Parses and formats durations and sizes such as "30s" and "64MiB".
+//! Parses durations and sizes such as "30s" and "64MiB", and formats sizes.
 
 use std::fmt;
 use std::time::Duration;
@@ -11,9 +11,6 @@ pub const KIB: usize = 1 << 10;
 pub const MIB: usize = 1 << 20;
 /// 1024 MiB.
 pub const GIB: usize = 1 << 30;
-
-/// The units that durations are displayed in, in milliseconds, longest last.
-const SHOWN_DURATION_UNITS: [(&str, u64); 4] = [("ms", 1), ("s", 1000), ("m", 60 * 1000), ("h", 60 * 60 * 1000)];
 
 /// Units of sizes, in bytes. The binary ones, in which sizes are displayed, come first, largest last.
 const SIZE_UNITS: [(&str, u64); 10] = [
@@ -75,23 +72,13 @@ pub fn parse_size(text: &str) -> Result<u64, SizeFault> {
     number.parse::<u64>().ok().and_then(|number| number.checked_mul(*bytes)).ok_or(SizeFault::TooLarge)
 }
 
-/// Formats a duration for [`parse_duration`], in the longest unit that is exact.
-#[must_use]
-pub fn show_duration(duration: Duration) -> String {
-    let millis = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
-    if millis == 0 { "0s".to_owned() } else { show(millis, &SHOWN_DURATION_UNITS) }
-}
-
 /// Formats a size for [`parse_size`], in the largest binary unit that is exact.
 #[must_use]
 pub fn show_size(bytes: usize) -> String {
-    show(bytes as u64, &SIZE_UNITS[..BINARY_UNITS])
-}
-
-fn show(amount: u64, table: &[(&str, u64)]) -> String {
-    let exact = table.iter().rev().find(|(_, factor)| amount != 0 && amount.is_multiple_of(*factor));
-    let (name, factor) = exact.unwrap_or(&table[0]);
-    format!("{}{name}", amount / factor)
+    let (bytes, units) = (bytes as u64, &SIZE_UNITS[..BINARY_UNITS]);
+    let exact = units.iter().rev().find(|(_, factor)| bytes != 0 && bytes.is_multiple_of(*factor));
+    let (name, factor) = exact.unwrap_or(&units[0]);
+    format!("{}{name}", bytes / factor)
 }
 
 impl fmt::Display for SizeFault {
@@ -151,11 +138,6 @@ mod tests {
 
     #[test]
     fn what_is_shown_reads_back() {
-        for (millis, text) in [(0, "0s"), (2, "2ms"), (1500, "1500ms"), (60_000, "1m"), (90_000, "90s")] {
-            let duration = Duration::from_millis(millis);
-            assert_eq!(show_duration(duration), text);
-            assert_eq!(parse_duration(text), Ok(duration));
-        }
         for (bytes, text) in [(0, "0B"), (1000, "1000B"), (1536, "1536B"), (64 * MIB, "64MiB"), (GIB, "1GiB")] {
             assert_eq!(show_size(bytes), text);
             assert_eq!(parse_size(text), Ok(bytes as u64));

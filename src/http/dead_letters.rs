@@ -31,9 +31,10 @@ pub async fn list(State(app): State<Arc<App>>, Extension(by): By, query: Pairs) 
 
 async fn listed(app: &App, by: Caller, query: Pairs) -> Result<Value, ApiError> {
     let parameters = Parameters::of(query, params::DEAD_LETTERS, by)?;
-    let chunks_max = parameters.limit(LOTS.0, LOTS.1, "the fixed maximum")?;
+    let chunks_max = parameters.limit(LOTS.0, LOTS.1, "fixed; cursor gets the next ones")?;
     let cursor = parameters.get("cursor").filter(|cursor| !cursor.is_empty()).map_or(Ok(0), str::parse);
-    let cursor = cursor.map_err(|_| ApiError::Bad("parameter cursor: pass next on as it was given".to_owned()))?;
+    let cursor = cursor
+        .map_err(|_| ApiError::Bad("parameter cursor is invalid: use the value of `next` unchanged".to_owned()))?;
     let letters = app.ingest.dead_letters();
     let unreadable = |error: std::io::Error| ApiError::Unreadable(format!("the dead-letter file: {error}"));
     let outstanding = letters.outstanding().await.map_err(unreadable)?;

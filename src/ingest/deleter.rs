@@ -151,7 +151,10 @@ impl Deleter {
             self.context.metrics.store_error(error.class());
             self.context.presence.missed(database, &error, Instant::now());
             let Some(wait) = patience.wait_after(&error, Instant::now()) else {
-                tracing::error!(%database, %error, "deletion given up; readings not deleted so far stay");
+                tracing::error!(
+                    %database, %error, statement = pending.deletion.shown(),
+                    "deletion given up; readings not deleted so far stay: run it again"
+                );
                 pending.pending_ack.refuse(&error);
                 self.give_up(pending).await;
                 self.catalog.doubt(database, None);
@@ -222,7 +225,11 @@ impl Deleter {
     async fn give_up(&self, pending: &PendingDeletion) {
         let Some(deletion) = pending.remembered() else { return };
         if let Err(error) = self.change(|registry| registry.give_up(&deletion)).await {
-            tracing::warn!(database = %deletion.database, %error, "deletion given up, but not removed from the registry: its readings stay hidden");
+            tracing::warn!(
+                database = %deletion.database, %error,
+                "a deletion was given up, but the registry still has it: its readings stay hidden from queries until the \
+                 cleanup after every WAL has passed it"
+            );
         }
     }
 

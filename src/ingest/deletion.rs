@@ -54,6 +54,15 @@ impl Deletion {
         }
     }
 
+    /// What it deletes, for messages: at most the first 200 characters of its statement.
+    pub fn shown(&self) -> String {
+        match &self.scope {
+            Scope::Database => "DROP DATABASE".to_owned(),
+            Scope::Readings { statement: Some(statement), .. } => statement.chars().take(200).collect(),
+            Scope::Readings { statement: None, .. } => "a part of a longer deletion".to_owned(),
+        }
+    }
+
     /// Bytes of its statement, which the registry's document holds.
     pub fn statement_bytes(&self) -> usize {
         match &self.scope {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::access::Exhausted;
 use crate::bucket::{Behind, StorageError};
+use crate::reading::duration::show_duration;
 use crate::wal::AppendError;
 
 /// Why a request was not acked as asked. Resending it is harmless.
@@ -29,13 +30,13 @@ pub enum IngestError {
     #[error(transparent)]
     Log(AppendError),
     /// The record was not durable in time; it may still become durable.
-    #[error("the request did not complete within {0:?} (ingest.ack_timeout): retry")]
+    #[error("the request did not complete within {} (ingest.ack_timeout): retry", show_duration(*.0))]
     Timeout(Duration),
     /// The readings are in the WAL; the ack level `store` was not reached in time.
-    #[error("the store did not confirm the readings within {0:?} (ingest.ack_timeout): they are safe in the WAL")]
+    #[error("the store did not confirm the readings within {} (ingest.ack_timeout): they are safe in the WAL", show_duration(*.0))]
     StoreTimeout(Duration),
     /// The deletion is in the WAL; it was not carried out in time.
-    #[error("the store did not carry out the deletion within {0:?}: it is safe in the WAL and follows")]
+    #[error("the store did not carry out the deletion within {}: it is safe in the WAL and follows", show_duration(*.0))]
     DeletionTimeout(Duration),
     /// The readings are in the WAL, and the store refuses some of them for good.
     #[error(transparent)]
@@ -63,14 +64,14 @@ pub enum IngestError {
     },
     /// This instance is not yet in the registry, so the floor does not wait for its WAL.
     #[error(
-        "this instance is not in the store's registry yet, so its writes cannot be ordered among those \
-         of others: retry when MongoDB answers"
+        "this instance has not registered in MongoDB since it started, so it accepts no writes yet; it will by itself \
+         when MongoDB answers: retry"
     )]
     NotJoined,
     /// The statements of all remembered deletions must fit into the registry's document.
     #[error(
-        "the statements of remembered deletions would take {bytes} bytes, more than {limit}: retry later; a \
-         deletion is forgotten when every instance has stored what it logged before it"
+        "too many deletions are pending (with this one {bytes} bytes of statements, of at most {limit}): retry in about \
+         two minutes; if that persists, an instance is down"
     )]
     LongDeletions {
         /// Those of the remembered deletions and of the new one.
@@ -85,7 +86,8 @@ pub enum IngestError {
     TooManyDeletions { limit: usize },
     /// The clock is too far from the store's for stamps of different instances to be compared.
     #[error(
-        "this machine's clock is {offset_ms} ms from the store's, more than {limit:?} (clock.max_offset): set the clock"
+        "this machine's clock is {offset_ms} ms from the store's, more than {} (clock.max_offset): set the clock",
+        show_duration(*limit)
     )]
     Clock {
         /// Positive when the store's clock is ahead.
@@ -94,9 +96,11 @@ pub enum IngestError {
     },
     /// The WAL has stamps that the store's clock has not reached yet.
     #[error(
-        "the last stamps of this WAL are {ahead:?} ahead of MongoDB's clock, more than {limit:?} (clock.max_offset): a \
-         wrong clock made them while MongoDB was away; wait until its clock passes them, or stop with everything \
-         stored (exit status 0) and start with a new data folder"
+        "this machine's clock was fast while MongoDB was unreachable: the last stamps of this WAL are {} ahead of MongoDB's \
+         clock, more than {} (clock.max_offset); writes resume when MongoDB's clock has caught up, or when you stop \
+         hourglass with everything stored (exit status 0) and start it with a new data folder",
+        show_duration(*ahead),
+        show_duration(*limit)
     )]
     Ahead { ahead: Duration, limit: Duration },
     /// A quota is used up; waiting helps.

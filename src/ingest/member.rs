@@ -185,7 +185,7 @@ impl Member {
             return Ok(());
         }
         if let Err(error) = self.mark.set() {
-            tracing::warn!(%error, "cannot write the mark `joined` to the WAL folder; a start without MongoDB will refuse writes");
+            tracing::warn!(%error, "cannot write file `joined` in the WAL folder: after a restart without MongoDB, writes would be refused");
         }
         let (start, mut before) = (Instant::now(), None);
         while start.elapsed() < SEEN_WITHIN {
@@ -210,8 +210,8 @@ impl Member {
         Registered { opening, log, folder, watermark, beat, seen_ms, taken: None, host: self.host.clone() }
     }
 
-    /// The watermark: everything that this WAL gave out up to it is stored, and nothing at or below it will be given
-    /// out any more. At most `clock.max_offset` ahead of the clock, because other instances' stamps rise above it.
+    /// The watermark: all records that this WAL stamped up to it are stored, and the WAL issues no further stamp at or
+    /// below it. At most `clock.max_offset` ahead of the clock, because other instances' stamps must exceed it.
     fn watermark(&self) -> Stamp {
         let now_ms = self.clock.now_ms();
         let settled = settled_before(now_ms);

@@ -222,6 +222,12 @@ impl Budget {
         (state.turn, state.long) = (None, None);
     }
 
+    /// The name of the caller's token.
+    #[must_use]
+    pub fn token(&self) -> &str {
+        &self.0.who
+    }
+
     /// Notes that the answer is complete, and logs the request if it was slow.
     pub fn answered(&self) {
         self.rest();

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::options::{COLUMNS_MAX, PATTERNS_MAX};
 use crate::bucket::{Behind, StorageError};
+use crate::reading::duration::show_duration;
 
 /// Why a query has no answer.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -24,7 +25,7 @@ pub enum QueryError {
         "the queries of this token need more than {limit} bytes of memory at present (query.token_bytes): try again later"
     )]
     TokenFull { limit: usize },
-    #[error("the query covers more than {limit:?} (query.span_max): use a shorter range")]
+    #[error("the query covers more than {} (query.span_max): use a shorter range", show_duration(*limit))]
     TooLong { limit: Duration },
     #[error(
         "the query selects {count} sensors, more than {limit} (query.series_max): select fewer by measurement or tags"
@@ -41,7 +42,7 @@ pub enum QueryError {
         /// The message of the `regex` crate.
         detail: String,
     },
-    #[error("the query took longer than {limit:?} (query.timeout): use a shorter range or a lower limit")]
+    #[error("the query took longer than {} (query.timeout): use a shorter range or a lower limit", show_duration(*limit))]
     Timeout { limit: Duration },
     #[error("too many queries: {limit} are running (query.concurrent); try again later")]
     Overloaded { limit: usize },

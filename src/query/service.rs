@@ -63,7 +63,7 @@ impl Query {
         limit: usize,
     ) -> Result<RangePart, QueryError> {
         let read = || native::readings::readings(&self.engine, budget, selection, order, limit);
-        let part = self.in_turn(budget, read).await?;
+        let part = self.in_turn(budget, &selection.database, read).await?;
         self.count(part.readings.len());
         Ok(part)
     }
@@ -79,7 +79,7 @@ impl Query {
         limit: usize,
     ) -> Result<ManyReadings, QueryError> {
         let read = || native::many::many_readings(&self.engine, budget, selection, limit);
-        let part = self.in_turn(budget, read).await?;
+        let part = self.in_turn(budget, &selection.of_each.database, read).await?;
         self.count(part.series.iter().map(|(_, readings)| readings.len()).sum());
         Ok(part)
     }
@@ -95,7 +95,7 @@ impl Query {
         points_max: usize,
     ) -> Result<Thinned, QueryError> {
         let read = || native::thinning::thinned(&self.engine, budget, selection, points_max);
-        let thinned = self.in_turn(budget, read).await?;
+        let thinned = self.in_turn(budget, &selection.of_each.database, read).await?;
         self.count(thinned.series.iter().map(|(_, readings)| readings.len()).sum());
         Ok(thinned)
     }
@@ -105,7 +105,8 @@ impl Query {
     /// # Errors
     /// If the answer would be incomplete or too large.
     pub async fn aggregate(&self, budget: &Budget, asked: &Aggregation) -> Result<Aggregated, QueryError> {
-        let found = self.in_turn(budget, || native::aggregate::aggregate(&self.engine, budget, asked)).await?;
+        let read = || native::aggregate::aggregate(&self.engine, budget, asked);
+        let found = self.in_turn(budget, &asked.database, read).await?;
         self.count(found.series.iter().map(|series| series.windows.len()).sum());
         Ok(found)
     }
@@ -120,7 +121,7 @@ impl Query {
         database: &str,
         selector: &Selector,
     ) -> Result<Vocabulary, QueryError> {
-        self.in_turn(budget, || native::many::vocabulary(&self.engine, budget, database, selector)).await
+        self.in_turn(budget, database, || native::many::vocabulary(&self.engine, budget, database, selector)).await
     }
 
     /// The result of a statement that only reads; `None` for one that changes something.
@@ -132,7 +133,8 @@ impl Query {
         statement: &Statement,
         asked: StatementContext<'_>,
     ) -> Result<Option<StatementAnswer>, StatementFailure> {
-        self.in_turn(asked.budget, || influx::run(&self.engine, statement, asked)).await
+        let database = asked.database.unwrap_or_default();
+        self.in_turn(asked.budget, database, || influx::run(&self.engine, statement, asked)).await
     }
 
     /// See [`influx::delete_targets`].
@@ -144,7 +146,8 @@ impl Query {
         statement: &Statement,
         asked: StatementContext<'_>,
     ) -> Result<Option<DeleteTargets>, StatementFailure> {
-        self.in_turn(asked.budget, || influx::delete_targets(&self.engine, statement, asked)).await
+        let database = asked.database.unwrap_or_default();
+        self.in_turn(asked.budget, database, || influx::delete_targets(&self.engine, statement, asked)).await
     }
 
     /// The documents of a database's sensors, in key order. Does not retry while the store is unavailable; wrap the
@@ -167,7 +170,7 @@ impl Query {
     /// If the store does not answer.
     pub async fn databases(&self) -> Result<Vec<String>, QueryError> {
         let budget = self.begin(&Caller::Anybody, "databases");
-        self.in_turn(&budget, || async { Ok::<_, QueryError>(self.engine.store.databases().await?) }).await
+        self.in_turn(&budget, "", || async { Ok::<_, QueryError>(self.engine.store.databases().await?) }).await
     }
 
     /// See [`Engine::all_databases`].
@@ -195,10 +198,11 @@ impl Query {
     }
 
     /// Runs a query in its turn, and records it in the metrics. An error that may pass by itself is retried, in a new
-    /// turn each time.
+    /// turn each time. `database` is the one that the request names, for the log.
     async fn in_turn<T, E: From<QueryError> + Passing, F: Future<Output = Result<T, E>>>(
         &self,
         budget: &Budget,
+        database: &str,
         query: impl Fn() -> F,
     ) -> Result<T, E> {
         let started = std::time::Instant::now();
@@ -207,7 +211,7 @@ impl Query {
         self.metrics.query_seconds.record(started.elapsed());
         if let Some(error) = answer.as_ref().err().and_then(Passing::of_store) {
             self.metrics.store_error(error.class());
-            tracing::warn!(%error, "query failed: store error");
+            tracing::warn!(%error, database, token = budget.token(), "query failed: store error");
         }
         answer
     }

@@ -32,16 +32,16 @@ pub(super) fn report(out: &mut dyn Write, reports: &[DatabaseReport], log: Optio
     tally(&mut line, "repaired", reports, |report| &report.repaired);
     tally(&mut line, "difference", reports, |report| &report.differences);
     match log {
-        None => line(format_args!("log: none")),
+        None => line(format_args!("WAL: none")),
         Some(log) => {
-            line(format_args!("log: {} records that may not be in the store yet, {} bytes", log.records, log.bytes));
+            line(format_args!("WAL: {} records that may not be in the store yet, {} bytes", log.records, log.bytes));
             for Damage { segment, offset, bytes, verdict, .. } in log.damage.iter().take(FULL_MAX) {
                 let what = match verdict {
                     Verdict::Damaged => "damaged bytes",
                     Verdict::InDoubt => "unreadable bytes that may have been acked",
                     Verdict::Torn => "bytes of an interrupted write, which was not acked,",
                 };
-                line(format_args!("note: log: {bytes} {what} at offset {offset} of {segment}"));
+                line(format_args!("note: WAL: {bytes} {what} at offset {offset} of {segment}"));
             }
         }
     }

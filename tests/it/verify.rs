@@ -98,7 +98,7 @@ fn a_clean_volume_has_no_difference(volume: &Volume) {
         let row: Vec<&str> = said.lines().find(|line| line.starts_with("plant")).unwrap().split_whitespace().collect();
         // The service that stops brings its sensors' documents up to date, so there is no note either.
         assert_eq!(row[1..5], ["58", "2700", "26", "0"], "{said}");
-        assert!(said.ends_with("log: 0 records that may not be in the store yet, 0 bytes\nno difference\n"), "{said}");
+        assert!(said.ends_with("WAL: 0 records that may not be in the store yet, 0 bytes\nno difference\n"), "{said}");
     }
     assert!(volume.stored.fingerprints() == before, "nothing was written");
 }
@@ -368,5 +368,5 @@ fn records_of_the_log_that_are_not_released_are_counted() {
     // The log is still open here.
     let (code, said) = verify("embedded", &server.data_dir(), &[]);
     assert_eq!(code, 0, "{said}");
-    assert!(said.contains("log: 3 records that may not be in the store yet, "), "{said}");
+    assert!(said.contains("WAL: 3 records that may not be in the store yet, "), "{said}");
 }

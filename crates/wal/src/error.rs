@@ -39,7 +39,7 @@ pub enum AppendError {
     },
     /// The record was written, then written again to another segment, and both writes failed. After a crash it may be
     /// in the log, whole; it is not acked.
-    #[error("writing the record to the WAL failed twice: {why}")]
+    #[error("writing the record to the WAL failed twice: {why}; the write is not acknowledged: retry")]
     Failed {
         /// What the disk reported the second time.
         why: String,
@@ -87,7 +87,10 @@ pub enum WalOpenError {
         version: u32,
     },
     /// The folder holds segments of two logs.
-    #[error("segment {segment} belongs to another WAL than the newest segment; move one of the two out of the folder")]
+    #[error(
+        "two WALs are mixed here: segment {segment} belongs to another one than the newest segment; keep both: put the files \
+         of one into a folder of their own and run flush-wal on each"
+    )]
     Mixed {
         /// File name of a segment of the other log.
         segment: String,

@@ -138,7 +138,7 @@ impl SensorLookup {
     pub fn missed(&self, database: &str, error: &StorageError) {
         self.presence.missed(database, error, Instant::now());
         self.metrics.store_error(error.class());
-        tracing::warn!(%database, %error, "store lookup failed; writes continue without it");
+        tracing::warn!(%database, %error, "could not read database names or sensor documents from the store; treating those of this write as new");
     }
 }
 

@@ -173,7 +173,7 @@ impl Replay {
         loop {
             let from = self.dispatch.positions.behind().await;
             if let Err(error) = self.catch_up(from).await {
-                tracing::error!(%error, "replay stopped at an unreadable WAL record; it and all later records stay in the WAL");
+                tracing::error!(%error, "replay stopped at an unreadable WAL record; it and all later records stay in the WAL; start the version that wrote it, or a newer one");
                 self.dispatch.positions.block(error.to_string());
                 return;
             }

@@ -51,7 +51,7 @@ impl BlockedBuckets {
         if cause.is_reported() && !was_reported {
             tracing::error!(
                 database = &*load.database.name, sensor = %load.known.sensor.key, %error,
-                "a bucket cannot be stored; its readings stay in the WAL and are retried"
+                "cannot flush the bucket of one sensor and hour; its readings stay in the WAL; retrying"
             );
         }
         blocked.insert(key, cause);
@@ -82,10 +82,10 @@ impl BlockedBuckets {
         let count = lasting.clone().count();
         let first = lasting.min_by_key(|cause| cause.since)?;
         Some(format!(
-            "the readings of {count} buckets cannot be stored; longest, in database {:?} of sensor {}, for {} s: {}",
+            "{count} buckets cannot be stored; the oldest waits {} s: database {:?}, sensor {}: {}",
+            first.since.elapsed().as_secs(),
             first.database.name,
             first.known.sensor.key,
-            first.since.elapsed().as_secs(),
             first.error
         ))
     }

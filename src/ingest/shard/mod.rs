@@ -264,7 +264,10 @@ impl Shard {
         self.note_unflushed();
         let is_reported = unflushed.as_ref().is_some_and(Memtable::is_reported);
         if is_reported && self.context.failing.clear(self.number, &database.name) {
-            tracing::info!(database = &*database.name, "failing database deleted with its unflushed readings");
+            tracing::info!(
+                database = &*database.name,
+                "dropped a database, and its readings that the store had rejected"
+            );
         }
         self.context.blocked.retain(database, |_| false);
         let (cache, document_writer) = (self.cache.remove(database.number), self.document_writer.remove(database));

@@ -98,7 +98,7 @@ fn a_stop_that_leaves_records_in_the_log_says_so() {
     let uri = mongod.uri(&name);
     let (code, said) = flush_wal(&server.data_dir(), &uri, &["--timeout", "1s"]);
     assert_eq!(code, 75, "{said}");
-    assert!(said.contains(&format!("{BODIES} records are left in the log in {}", folder.display())), "{said}");
+    assert!(said.contains(&format!("{BODIES} records are left in the WAL in {}", folder.display())), "{said}");
     mongod.restart();
     let (code, said) = flush_wal(&server.data_dir(), &uri, &[]);
     assert_eq!(code, 0, "{said}");
@@ -128,12 +128,12 @@ fn flush_wal_empties_the_log(store: &str) {
     assert_eq!(code, 0, "{said}");
     let log = server.data_dir().join("log");
     let (first, last) = (
-        format!("{BODIES} records of the log in {} may not be in the store yet\n", log.display()),
-        format!("the log in {} is empty: everything is in the store\n", log.display()),
+        format!("{BODIES} records of the WAL in {} may not be in the store yet\n", log.display()),
+        format!("the WAL in {} is empty: everything is in the store\n", log.display()),
     );
     assert!(said.contains(&first) && said.contains(&last), "{said}");
     let (code, said) = flush_wal(&server.data_dir(), store, &[]);
-    assert!(code == 0 && said.contains("0 records of the log in "), "{said}");
+    assert!(code == 0 && said.contains("0 records of the WAL in "), "{said}");
     server.restart("127.0.0.1:0");
     check_stored(&server);
     flush(&server);
@@ -156,5 +156,5 @@ fn flush_wal_makes_no_log() {
     let elsewhere = server.data_dir().join("elsewhere");
     let (code, said) = flush_wal(&elsewhere, "embedded", &[]);
     assert_eq!(code, 1, "{said}");
-    assert!(said.contains("there is no log in ") && !elsewhere.exists(), "{said}");
+    assert!(said.contains("there is no WAL in ") && !elsewhere.exists(), "{said}");
 }

@@ -23,7 +23,7 @@ fn a_second_process_on_one_log_is_refused_and_the_first_goes_on() {
         let (code, printed, said) = run(&[&arguments[..], &[&store]].concat(), &[]);
         assert_eq!((code, printed.as_str()), (1, ""), "{store}: {said}");
         let expected = format!(
-            "hourglass: opening the log in {}: the WAL is in use by another process",
+            "hourglass: opening the WAL in {}: the WAL is in use by another process",
             data.join("log").display()
         );
         assert_eq!(said.lines().last(), Some(expected.as_str()), "{store}: {said}");
@@ -41,7 +41,7 @@ fn refused(server: &mut Server, store: &str, found: &str, wanted: &str) {
     assert_eq!(status.code(), Some(1), "{said}");
     assert_eq!(server.stdout(), "", "it never served");
     let folder = server.data_dir().join("log");
-    let start = format!("hourglass: opening the log in {}: the WAL holds records up to sequence ", folder.display());
+    let start = format!("hourglass: opening the WAL in {}: the WAL holds records up to sequence ", folder.display());
     let end = format!(
         " for the store {found}, but the store is {wanted}: start with the former store until they are flushed, or \
          set another WAL folder (wal.dir) for the latter"
@@ -78,7 +78,7 @@ fn a_log_with_records_for_another_store_is_refused_until_that_has_them() {
     write(&server, "m v=3 3");
     server.kill();
     refused(&mut server, &uri, "embedded", &identity(&uri));
-    let elsewhere = format!("[log]\ndir = {:?}\n", server.data_dir().join("another-log"));
+    let elsewhere = format!("[wal]\ndir = {:?}\n", server.data_dir().join("another-log"));
     server.restart_as(Launch::with_store(&uri).config(elsewhere));
     assert_eq!(readings(&server, "m").len(), 1, "what that store had");
 }

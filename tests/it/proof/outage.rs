@@ -69,7 +69,7 @@ fn a_stop_while_the_store_is_away_costs_no_acks() {
     let address = server.address();
     let status = server.stop();
     assert_eq!(status.code(), Some(75), "what is left is safe in the log, and it says so");
-    assert!(server.stderr().contains("records stay in the log"), "{}", server.stderr());
+    assert!(server.stderr().contains("records stay in the WAL"), "{}", server.stderr());
     mongod.restart();
     server.restart(address);
     eventually("the backlog is fed and stored", PATIENCE, || flushed(&server, PATIENCE).then_some(()));
@@ -82,7 +82,7 @@ fn an_outage_costs_no_acks(outage: &Outage) {
     let hot = u64::try_from(readings * READING_BYTES / 4).expect("positive").max(1 << 20);
     let mut mongod = Mongod::start();
     let name = fresh_database_name();
-    let config = format!("[hot]\nmax_bytes = {hot}\n[flush]\ninterval = \"1s\"\n");
+    let config = format!("[memtable]\nmax_bytes = {hot}\n[flush]\ninterval = \"1s\"\n");
     let server = Launch::with_store(mongod.uri(&name)).config(config).start();
     // A first body each, so that sensors are known; the others are sent while the store is away.
     send(&server, 0..1);

@@ -50,7 +50,7 @@ const TEXTS: u64 = 6;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ColumnsDamage {
     /// The bytes end early, or a number has more than 64 bits.
-    #[error("the bytes end early, or a number is too large, at byte {at} of {len}")]
+    #[error("damaged page: cannot decode at byte {at} of {len}")]
     Cut {
         /// The position of the damage.
         at: usize,

@@ -1,7 +1,8 @@
 //! Parses durations such as `90s`, `1h30m` or `30d`: the one grammar of the config, the command line, the API and InfluxQL,
-//! which differ in the units they know.
+//! which differ in the units they know. Formats them for messages.
 
 use std::fmt;
+use std::time::Duration;
 
 /// A unit's name and its length in nanoseconds.
 pub type DurationUnit = (&'static str, i64);
@@ -19,6 +20,9 @@ pub const DURATION_UNITS: [DurationUnit; 10] = [
     ("d", 24 * 3600 * 1_000_000_000),
     ("w", 7 * 24 * 3600 * 1_000_000_000),
 ];
+
+/// The units that durations are displayed in, in milliseconds, longest first.
+const SHOWN_UNITS: [(&str, u64); 4] = [("h", 60 * 60 * 1000), ("m", 60 * 1000), ("s", 1000), ("ms", 1)];
 
 /// Why a text is not a duration.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -82,6 +86,14 @@ pub fn parse_duration(text: &str, units: &[DurationUnit]) -> Result<i64, Duratio
     }
 }
 
+/// Formats whole milliseconds for [`parse_duration`], in the longest unit up to hours that is exact.
+#[must_use]
+pub fn show_duration(duration: Duration) -> String {
+    let millis = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+    let exact = SHOWN_UNITS.iter().find(|(_, length)| millis != 0 && millis.is_multiple_of(*length));
+    exact.map_or_else(|| "0s".to_owned(), |(unit, length)| format!("{}{unit}", millis / length))
+}
+
 fn names(units: &[DurationUnit]) -> String {
     units.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
 }
@@ -121,6 +133,17 @@ mod tests {
             ("9223372036854775807ns", i64::MAX),
         ] {
             assert_eq!(parse_duration(text, &DURATION_UNITS), Ok(nanoseconds), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_shown_reads_back() {
+        for (millis, text) in
+            [(0, "0s"), (2, "2ms"), (1500, "1500ms"), (60_000, "1m"), (90_000, "90s"), (36_500 * 86_400_000, "876000h")]
+        {
+            let duration = Duration::from_millis(millis);
+            assert_eq!(show_duration(duration), text);
+            assert_eq!(parse_duration(text, &DURATION_UNITS).map(i64::unsigned_abs), Ok(millis * 1_000_000));
         }
     }
 

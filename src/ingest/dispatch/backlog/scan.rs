@@ -56,7 +56,7 @@ impl BacklogScan {
                 Ok(true) => {}
                 Ok(false) => break,
                 Err(ScanError::Record(error)) => {
-                    tracing::warn!(%error, "WAL backlog scan stopped; queries wait for the whole backlog");
+                    tracing::warn!(%error, "cannot read ahead in the WAL; queries for any sensor wait until the replay ends");
                     return;
                 }
                 Err(ScanError::Read(error)) => {
