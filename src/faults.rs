@@ -30,7 +30,8 @@ mod active {
         HALT.get_or_init(parse).as_ref()
     }
 
-    /// Whether who came to the point is to wait there; that somebody does is told by another file beside it.
+    /// Whether a thread must wait here. Creates the file with the extension `met` if so, so that the test knows that one
+    /// waits.
     fn is_halted(file: &str) -> bool {
         let file = Path::new(file);
         let is_halted = file.exists();

@@ -264,9 +264,9 @@ fn head_crc(segment: u64, record: &[u8]) -> u32 {
     crc32c_append(crc32c(&segment.to_le_bytes()), &record[4..RECORD_BYTES as usize])
 }
 
-/// Recovers the id of the segment that a record head was written to, provided the head is intact. The id is part of the
-/// crc only, so it can be computed back from the crc; the result is an id of which every other head of the segment
-/// matches too, though not necessarily the original.
+/// Computes the id of the segment that a record head was written to, provided the head is intact. The id is only in the
+/// crc; crcs are linear, so it can be solved for. The result may differ from the real id, but it verifies every head of
+/// the segment.
 pub(super) fn segment_of(head: &[u8; RECORD_BYTES as usize]) -> u64 {
     let after_id = rewound(!u32_at(head, 0), &head[4..]);
     let after_zeros = !crc32c(&[0; 4]);

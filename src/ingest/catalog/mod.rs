@@ -156,8 +156,8 @@ impl Catalog {
         let mut stored: HashMap<Box<str>, SensorDocument> =
             documents.into_iter().map(|document| (document.sensor.key.clone(), document)).collect();
         let mut sensors = database.sensors.write().unwrap_or_else(PoisonError::into_inner);
-        // Increment `additions` before checking for a deletion: `begin_deletion` does both in the other order, so that one
-        // of the two notices the other.
+        // A writer and a deletion each set their own mark before they read the other's (here `additions`, in
+        // `begin_deletion` the deletion), so that at least one of them sees the other.
         database.additions.fetch_add(1, Ordering::SeqCst);
         if database.deletions() != deletions || self.is_deleting(&database.name) {
             stored.clear();

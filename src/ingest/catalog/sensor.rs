@@ -24,7 +24,8 @@ impl CatalogState {
     }
 }
 
-/// By sensor id: how many requests claim each field behind the firm ones, in the order of the fields.
+/// By sensor id: how many requests claim each field that is not firm, in the order of the fields. A field is firm once it
+/// is in a WAL record or in the stored document, so that it cannot be withdrawn; firm fields come first.
 #[derive(Debug, Default)]
 pub struct ClaimCounts(Mutex<HashMap<u32, Vec<usize>>>);
 
@@ -53,9 +54,9 @@ pub struct KnownSensor {
     pub sensor: Arc<Sensor>,
     /// The shard that owns its buckets.
     pub shard: usize,
-    /// Its index in [`Spellings`](super::spellings::Spellings), and that of the sensor that last followed it in a
-    /// request.
+    /// Its index in [`Spellings`](super::spellings::Spellings).
     pub(super) place: u32,
+    /// The `place` of the sensor that followed this one in the last request that has it.
     pub(super) behind: AtomicU32,
     pub(super) fields: RwLock<Arc<SensorFields>>,
     /// The rev of its document that this process wrote last; 0 if it wrote none.
@@ -186,8 +187,8 @@ impl KnownSensor {
 }
 
 impl KnownSensor {
-    /// The fields with this one, which gets one more claim unless it is firm or in `own`; `None` when there are `max`
-    /// others.
+    /// Adds the field if it is missing, and counts one more claim on it, except if it is firm or in `own`, which the
+    /// request has claimed before. Returns all fields; `None` if the sensor has `max` others.
     pub(super) fn claim_field(
         &self,
         name: &str,

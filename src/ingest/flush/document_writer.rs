@@ -70,8 +70,9 @@ pub struct DatabaseDocuments {
     round: Vec<u32>,
     /// Sensors whose bucket has just outgrown its page: lists must show them as outliers at once.
     urgent: BTreeSet<u32>,
-    /// Stored readings that count as flushed once the `urgent` documents are written; below, once those under way are.
+    /// Stored readings that count as flushed once the `urgent` documents are stored.
     completed: Vec<Arc<Packed>>,
+    /// Stored readings that count as flushed once the documents being written are stored.
     landed_under_way: Vec<Arc<Packed>>,
     /// After a failure: its documents are not tried before this.
     put_off: Option<Instant>,

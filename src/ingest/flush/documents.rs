@@ -76,8 +76,8 @@ impl Documents {
         Self { recent: options.recent, outlier_ttl_ns: options.outlier_ttl_ns() }
     }
 
-    /// Adds to documents what was stored since they were written. Reads buckets that are not cached, and those of
-    /// sensors whose document another instance wrote last, since it may have changed what is cached here.
+    /// Adds to documents what was stored since they were written. Reads a bucket from the store if it is not cached, or
+    /// if another instance wrote the document last, since it may have changed the bucket too.
     ///
     /// # Errors
     /// If the store is away when a bucket must be read.

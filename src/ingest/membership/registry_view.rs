@@ -186,8 +186,8 @@ impl RegistryView {
         is_within(&self.lock().stored, stamp)
     }
 
-    /// Applies a registry, as `opening` sees it, unless a later one was applied after the read of this one began at
-    /// `read`; returns the deletions that are new.
+    /// Applies a registry, as `opening` sees it; returns the deletions that are new. Ignores it if a newer revision was
+    /// applied while this one was being read, which began at `read`.
     pub fn adopt(&self, registry: &MemberRegistry, opening: u64, read: Instant) -> Vec<RememberedDeletion> {
         let mut state = self.lock();
         if registry.rev < state.rev && state.learned.is_some_and(|learned| read < learned) {

@@ -203,9 +203,12 @@ impl MemtableBuckets {
         find(self.sensors.get_mut(&key.0)?, key.1)
     }
 
-    /// The next bucket that is due, if any. First full buckets and those a write waits for; then, oldest first, those
-    /// with readings up to `due` in the WAL, those older than the interval, or all if `pressed`; then failed ones whose
-    /// delay is over; then quiet ones of past hours. Buckets in flush are skipped.
+    /// The next bucket that is due, if any, of those that no flush task has. In this order:
+    ///
+    /// * full buckets, and those whose flush a write awaits;
+    /// * oldest first: those with readings up to `due` in the WAL, those older than the interval, or all if `pressed`;
+    /// * those whose flush failed and whose delay is over;
+    /// * quiet ones of past hours.
     pub fn next_due(&mut self, now: Instant, clock_ns: i64, due: Sequence, pressed: bool) -> Option<CacheKey> {
         for _ in 0..self.urgent.len() {
             let key = self.urgent.pop_front()?;

@@ -7,8 +7,8 @@ use crate::bucket::StorageError;
 use crate::wal::Sequence;
 
 impl WalPositions {
-    /// Notes that a request is durable. Returns its guards if it may go to the shards at once, for which `may_dispatch`
-    /// must hold when its turn comes; else dispatch will read it from the WAL.
+    /// Notes that a request is durable. Returns its guards if the caller may dispatch it now, which takes room in memory
+    /// and `may_dispatch`; `None` if dispatch reads it from the WAL.
     pub fn logged_if(self: &Arc<Self>, logged: LoggedRequest, may_dispatch: impl FnOnce() -> bool) -> Option<Tracked> {
         let mut state = self.lock();
         state.logged = logged.sequence;

@@ -51,7 +51,7 @@ impl<T> InLogOrder<T> {
             self.places.pop_front();
             self.empty -= 1;
         }
-        // A value that stays for long must not keep the gaps of all that came after it.
+        // One long-lived value must not keep the empty slots of all later values that were removed.
         if self.empty > self.places.len() / 2 {
             self.places.retain(|(_, thing)| thing.is_some());
             self.empty = 0;

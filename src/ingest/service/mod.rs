@@ -57,8 +57,8 @@ pub struct Arrival<'a> {
     pub partial: bool,
     /// The ack level; `None` for `ingest.ack`.
     pub ack: Option<AckLevel>,
-    /// Whether to wait for the WAL without the limit `ingest.ack_timeout`. For a sender that resends what was not kept
-    /// and must not resend what was kept.
+    /// Whether to wait for the WAL without the limit `ingest.ack_timeout`: the TCP sender resends only what was refused,
+    /// and a timeout would not tell whether it was.
     pub patient: bool,
     /// The sender.
     pub by: &'a Caller,
@@ -201,7 +201,7 @@ impl Ingest {
         }
     }
 
-    /// Writes a body of any format. `read` returns its points anew at every call. On return the accepted readings are
+    /// Writes a body of any format. `read` is called once per validation pass and parses from the start. On return the accepted readings are
     /// durable as the ack level promises.
     ///
     /// # Errors

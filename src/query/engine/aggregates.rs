@@ -60,8 +60,8 @@ fn median(values: &mut [Timed]) -> Option<Value> {
     Some(Value::Float(low + (high - low) / 2.0))
 }
 
-/// The most frequent value. Ties are resolved as in InfluxDB: going through the values in ascending order, a run
-/// replaces an equally long one if it starts no later than that one ends, and is longer than one reading.
+/// The most frequent value. Ties as InfluxDB breaks them: of two equally frequent values the greater one wins if it occurs
+/// more than once and its first occurrence is not after the other's last; if not, the lesser one.
 fn mode(values: &mut [Timed]) -> Option<Value> {
     sort(values);
     let mut best: Option<(usize, i64, &Value)> = None;

@@ -36,7 +36,7 @@ pub struct Evaluation<'a> {
     pub budget: &'a Budget,
     /// The span of time that earlier reads of the statement covered, if there were any.
     pub span: Option<TimeSpan>,
-    /// Per call, the call whose windows it reads: calls on one field that summaries answer share one set of windows.
+    /// Calls that summaries of one field answer share windows; this maps each call to the one that owns them.
     gathered_by: Arc<[usize]>,
     /// By measurement and by the values of the tags in `Plan::group_by`.
     groups: BTreeMap<(Arc<str>, Vec<String>), GroupContent>,

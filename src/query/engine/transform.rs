@@ -79,8 +79,8 @@ fn pairs(values: &[(i64, Value)], change: impl Fn(&(i64, Value), &(i64, Value)) 
     made
 }
 
-/// The area under the line through the values, in time order, per window. A segment that ends in a later window counts
-/// in its first window up to that window's end, and for the rest in the window where it ends.
+/// The area under the line through the values, in time order, per window. A segment that crosses windows is split in two:
+/// the part in its first window counts there, and all the rest in the window in which it ends, windows between included.
 #[must_use]
 pub fn integral(values: &[(i64, Value)], unit: i64, windows: Option<&Windows>) -> Vec<(i64, f64)> {
     let around = |time: i64| windows.map_or(i64::MIN..i64::MAX, |windows| windows.around(time));

@@ -8,8 +8,8 @@ pub fn is_zone(name: &str) -> bool {
     zone(name).is_some()
 }
 
-/// The instant of a local time in a zone: the later one if clocks show the time twice; if they skip it, the one that
-/// clocks would show had they not been set forward.
+/// The instant of a local time in a zone: the later one if clocks show the time twice. If the local time does not exist,
+/// since clocks were set forward, the offset from before the change counts.
 pub fn resolve(name: &str, civil: CivilTime) -> i128 {
     let instant = || zone(name)?.to_ambiguous_timestamp(civil).later().ok();
     instant().map_or_else(|| utc(civil), |instant| instant.as_nanosecond())

@@ -304,7 +304,7 @@ impl Bucket {
         }
     }
 
-    /// What a row counts as, given the cells of earlier rows of the same group.
+    /// Whether this row is new, a duplicate or overwriting, if the earlier rows of its group count as stored.
     fn what_says(&self, row: &Row<'_>, earlier: &[(u16, Value)]) -> Applied {
         // A reading that this same record wrote in an earlier attempt counts as it did then.
         let has_landed = |(p, index): &(usize, usize)| self.pages[*p].readings.has_of(*index, row.stamp);
@@ -404,9 +404,9 @@ impl Bucket {
     /// Numbers the pages that were never stored in the order in which they are to be stored: pages split off stored
     /// pages first, then other new pages, the open page last.
     ///
-    /// The stored numbers then never have a gap. In a gap, a writer with an outdated view could insert an open page
-    /// while another writer, who sees the later pages, opens one after them. And no page comes after the open one,
-    /// where it could not be inserted until the open page is closed.
+    /// The stored numbers then have no gap, and the open page is the last. In a gap a writer with an outdated view could
+    /// insert an open page while another writer opens one after the later pages: two writers must never both see room for
+    /// one. A page after the open one could not be inserted until the open page is closed.
     fn number_unstored(&mut self) {
         self.pages.sort_by_key(|page| match page.stored {
             Some(_) => 0,
@@ -499,8 +499,9 @@ struct MergePass {
     expected: usize,
 }
 
-/// Whether a row and the next one are combined, field by field, before they are merged: rows of one time that come from
-/// one request, or that lie at or below the floor. Of the latter only their order in their own WAL is known.
+/// Whether a row and the next one of the same time are folded into one, field by field, before they are merged. They are if
+/// one request wrote both, since then they share a stamp, or if both lie at or below the floor, where only their order in
+/// the WAL is known.
 fn counts_together(row: &Row<'_>, next: &Row<'_>, floor: Stamp) -> bool {
     row.time == next.time && (row.stamp == next.stamp || row.stamp.max(next.stamp) <= floor)
 }

@@ -87,9 +87,9 @@ impl<'a> Lines<'a> {
         Ok(Read { series, timestamp, end })
     }
 
-    /// Rejects the line at `start` and moves to the next one: after the first newline behind the error. But a quote
-    /// that was never closed takes in the lines after it, up to some later quote or the end. So if a string spans a
-    /// newline and does not look closed, the error is placed at its opening quote, and only that physical line is lost.
+    /// Rejects the line at `start` and resumes after the first newline behind the error. If a string was opened before a
+    /// newline and seems never closed, the error is placed at its opening quote and reading resumes on the next physical
+    /// line: else that quote would hide all lines up to some later quote or the end.
     ///
     /// Going back costs linear time. A string's scan ends at the next quote that can open a string (such a quote
     /// follows `=`, so no backslash escapes it), and the lines before that quote open none: they are read again, but
