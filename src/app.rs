@@ -18,7 +18,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::access::{Audit, Quota};
+use crate::access::{Audit, AuditOptions, Quota};
 use crate::bucket::deletions::Masks;
 use crate::bucket::{Caps, StorageError, Store};
 use crate::clock::{self, StampClock};
@@ -101,7 +101,7 @@ async fn serve(settings: Settings) -> anyhow::Result<RunEnd> {
     presence.note(state == Health::Ready);
     let (health_sender, health) = watch::channel(state);
     let options = http_options(&settings);
-    let audit = Arc::new(Audit::new(&settings.server.data_dir));
+    let audit = Arc::new(Audit::new(&settings.server.data_dir, audit_options(&settings)));
     let app = Arc::new(App { ingest, query, access, audit, metrics, health, options, started });
     let health_sender = Arc::new(health_sender);
     let watcher = tokio::spawn(watch_store(store.clone(), health_sender.clone(), presence));
@@ -209,6 +209,15 @@ fn least(stamps: Arc<StampClock>) -> anyhow::Result<wal::LeastSequence> {
     let mut random = [0];
     getrandom::fill(&mut random).map_err(|error| anyhow::anyhow!("{error}"))?;
     Ok(wal::LeastSequence::new(move || stamps.stamp(random[0])))
+}
+
+fn audit_options(settings: &Settings) -> AuditOptions {
+    AuditOptions {
+        file_bytes: settings.audit.file_bytes as u64,
+        files: settings.audit.files,
+        refusals_per_second: u32::try_from(settings.audit.refusals_per_second).unwrap_or(u32::MAX),
+        uses: settings.audit.uses,
+    }
 }
 
 fn ingest_options(settings: &Settings) -> ingest::IngestOptions {

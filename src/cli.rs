@@ -66,6 +66,16 @@ pub enum TokenCommand {
     Create(CreateFlags),
     /// List all tokens and their rights. Secrets are not stored and cannot be shown.
     List(StoreFlags),
+    /// Print the records of all changes of tokens (audit.log), oldest first. With --verify, check instead that nothing in
+    /// the audit trail was changed or removed. Exit status: 0 if nothing is wrong, else 1.
+    Audit {
+        /// Check the hashes that chain the records of audit.log, changes.log, refusals.log and uses.log.
+        #[arg(long)]
+        verify: bool,
+        #[command(flatten)]
+        #[expect(missing_docs, reason = "flattened")]
+        store: StoreFlags,
+    },
     /// Make a token invalid.
     Revoke {
         /// The name of the token.
@@ -255,6 +265,7 @@ impl TokenCommand {
     pub fn taken_apart(self) -> Result<(ServeFlags, TokenChange), &'static str> {
         let (store, change) = match self {
             Self::List(store) => (store, TokenChange::List),
+            Self::Audit { verify, store } => (store, TokenChange::Audit { verify }),
             Self::Revoke { name, store } => (store, TokenChange::Revoke { name }),
             Self::Rotate { name, keep_old, store } => {
                 (store, TokenChange::Rotate { name, keep: keep_old.unwrap_or_default() })

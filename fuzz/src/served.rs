@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use hourglass::access::{Audit, Mode, Quota, TokenFile, TokenRegistry};
+use hourglass::access::{Audit, AuditOptions, Mode, Quota, TokenFile, TokenRegistry};
 use hourglass::bucket::deletions::Masks;
 use hourglass::bucket::{Caps, Store};
 use hourglass::clock::{ClockBounds, StampClock};
@@ -136,7 +136,7 @@ fn app() -> (Arc<App>, Metrics) {
     };
     let (access, audit) = (
         Arc::new(TokenRegistry::of_file(TokenFile::own(folder.path()), Mode::OnceThereIsAToken)),
-        Arc::new(Audit::new(folder.path())),
+        Arc::new(Audit::new(folder.path(), AuditOptions::default())),
     );
     drop(folder);
     let started = (0, Instant::now());

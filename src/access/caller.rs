@@ -1,6 +1,7 @@
 //! The identity of a request's sender, and what it may do.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use super::quota::{Allowance, Usage};
 use super::scopes::Pin;
@@ -12,6 +13,39 @@ pub struct Holder {
     pub token: Token,
     /// Kept when the token changes, unless its quota changes.
     pub usage: Arc<Usage>,
+    /// Kept when the token changes.
+    pub uses: Arc<Uses>,
+}
+
+/// When a token let clients in. Times are seconds since the epoch, zero for never.
+#[derive(Debug, Default)]
+pub struct Uses {
+    last: AtomicI64,
+    noted: AtomicI64,
+    since_noted: AtomicU64,
+}
+
+impl Uses {
+    /// Counts a request.
+    pub fn add(&self, now: i64) {
+        self.last.fetch_max(now, Ordering::Relaxed);
+        self.since_noted.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The last use since the process started.
+    #[must_use]
+    pub fn last(&self) -> Option<i64> {
+        Some(self.last.load(Ordering::Relaxed)).filter(|last| *last > 0)
+    }
+
+    /// The requests since the last sample, if that is at least `interval` seconds ago; one caller gets them.
+    #[must_use]
+    pub fn sample(&self, now: i64, interval: i64) -> Option<u64> {
+        let noted = self.noted.load(Ordering::Relaxed);
+        let is_due = noted == 0 || now.saturating_sub(noted) >= interval;
+        let is_mine = is_due && self.noted.compare_exchange(noted, now, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        is_mine.then(|| self.since_noted.swap(0, Ordering::Relaxed))
+    }
 }
 
 /// The sender of a request.

@@ -1,4 +1,4 @@
-//! Access control: tokens with their scopes, authentication of requests, quotas, and the audit log. Validates no
+//! Access control: tokens with their scopes, authentication of requests, quotas, and the audit trail. Validates no
 //! readings, uses no network and knows no HTTP. Tokens are stored behind the trait [`TokenStore`], which the file here
 //! and the MongoDB store implement.
 //!
@@ -14,8 +14,8 @@ mod scopes;
 mod secret;
 mod token;
 
-pub use self::audit::{Audit, Event, cut};
-pub use self::caller::{Caller, Denied, Holder};
+pub use self::audit::{Audit, AuditOptions, Event, OsUser, TrailReport, cut, steers};
+pub use self::caller::{Caller, Denied, Holder, Uses};
 pub use self::file::TokenFile;
 pub use self::quota::{Allowance, Exhausted, Quota, Rate, Usage, parse_rate};
 pub use self::registry::{Mode, TokenRegistry};

@@ -136,7 +136,8 @@ impl TokenRegistry {
             let used = before.by_name.get(&token.name).filter(|holder| holder.token.quota == token.quota);
             let usage = used.map(|holder| holder.usage.clone());
             let usage = usage.unwrap_or_else(|| Arc::new(Usage::new("token", &token.name, token.quota)));
-            let holder = Arc::new(Holder { token: token.clone(), usage });
+            let uses = before.by_name.get(&token.name).map(|holder| holder.uses.clone()).unwrap_or_default();
+            let holder = Arc::new(Holder { token: token.clone(), usage, uses });
             for secret in &token.secrets {
                 known.by_id.insert(secret.id.clone(), (secret.clone(), holder.clone()));
             }
@@ -219,7 +220,10 @@ fn live(holder: &Arc<Holder>, now: i64) -> Result<Caller, Denied> {
     match holder.token {
         Token { revoked: Some(_), .. } => Err(Denied::Revoked),
         Token { expires: Some(expires), .. } if now >= expires => Err(Denied::Expired),
-        _ => Ok(Caller::Holder(holder.clone())),
+        _ => {
+            holder.uses.add(now);
+            Ok(Caller::Holder(holder.clone()))
+        }
     }
 }
 

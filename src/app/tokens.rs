@@ -1,13 +1,14 @@
 //! `hourglass token`: creates, lists, rotates and revokes tokens where the service with the same settings reads them,
 //! also while it runs. Also opens the tokens for that service.
 
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
 
 use crate::access::{
-    Audit, Event, Mode, Quota, Scopes, Secret, Token, TokenChange, TokenFile, TokenRegistry, TokenStore,
+    Audit, Event, Mode, OsUser, Quota, Scopes, Secret, Token, TokenChange, TokenFile, TokenRegistry, TokenStore,
     TokenStoreError,
 };
 use crate::clock::now_seconds;
@@ -32,6 +33,9 @@ pub fn tokens(settings: &Settings, change: TokenChange) -> ExitCode {
 
 async fn apply(settings: &Settings, change: TokenChange) -> anyhow::Result<()> {
     let directory = &settings.server.data_dir;
+    if let TokenChange::Audit { verify } = change {
+        return if verify { check_audit(directory) } else { print_audit(directory) };
+    }
     std::fs::create_dir_all(directory).with_context(|| format!("creating {}", directory.display()))?;
     let store: Arc<dyn TokenStore> = match settings.store.uri.is_embedded() {
         true => Arc::new(TokenFile::own(directory)),
@@ -39,6 +43,7 @@ async fn apply(settings: &Settings, change: TokenChange) -> anyhow::Result<()> {
     };
     let (tokens, now) = (store.tokens().await?, now_seconds());
     let Changed { token, replaces, action, shown } = match change {
+        TokenChange::Audit { .. } => return Ok(()),
         TokenChange::List => {
             tokens.iter().for_each(|token| println!("{}", described(token, now)));
             return Ok(());
@@ -54,12 +59,56 @@ async fn apply(settings: &Settings, change: TokenChange) -> anyhow::Result<()> {
     if !store.put(&token, replaces).await? {
         bail!("the token {:?} was changed by another process meanwhile: list the tokens and try again", token.name);
     }
-    Audit::new(directory).note(&Event::Token { action, name: &token.name });
+    Audit::new(directory, super::audit_options(settings)).note(&changed(action, &token));
     match shown {
         Some(text) => println!("{text}"),
         None => eprintln!("hourglass: the token {:?} is {action}; running services notice within seconds", token.name),
     }
     Ok(())
+}
+
+/// The event of a change by this process.
+fn changed<'a>(action: &'static str, token: &'a Token) -> Event<'a> {
+    let Token { name, scopes, quota, expires, .. } = token;
+    Event::Token { action, name, scopes, quota, expires: *expires, by: OsUser::current() }
+}
+
+/// Prints all records about changes of tokens, oldest first.
+fn print_audit(directory: &Path) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    for file in Audit::token_files(directory) {
+        let shown = file.display().to_string();
+        let mut file = std::fs::File::open(&file).with_context(|| format!("reading {shown}"))?;
+        std::io::copy(&mut file, &mut out).with_context(|| format!("printing {shown}"))?;
+    }
+    Ok(())
+}
+
+/// Prints what is wrong with the audit trail's chains.
+fn check_audit(directory: &Path) -> anyhow::Result<()> {
+    let reports =
+        Audit::check(directory).with_context(|| format!("reading the audit trail in {}", directory.display()))?;
+    if reports.is_empty() {
+        bail!("there is no audit trail in {}: is it the service's data folder?", directory.display());
+    }
+    let mut faulty = 0;
+    for (name, report) in reports {
+        let last = report.last.as_deref().map_or_else(String::new, |chain| format!(", the last with the hash {chain}"));
+        let unchained = match report.unchained {
+            0 => String::new(),
+            count => format!(", after {count} lines of a version without hashes"),
+        };
+        println!("{name}: {} records{last}{unchained}", report.records);
+        report.faults.iter().for_each(|fault| println!("{name}: {fault}"));
+        if report.faulty > report.faults.len() {
+            println!("{name}: and {} more faults", report.faulty - report.faults.len());
+        }
+        faulty += report.faulty;
+    }
+    match faulty {
+        0 => Ok(()),
+        _ => bail!("the audit trail is not as it was written: {faulty} faults"),
+    }
 }
 
 /// A token to write.
@@ -165,9 +214,9 @@ pub(super) async fn open(
     if settings.auth.first_token && loaded.is_ok() && registry.is_empty() {
         let scopes = Scopes { admin: vec!["*".to_owned()], ..Scopes::default() };
         let (token, text) = new_token("first", scopes, Quota::default(), None)?;
-        first = registry.make_first(token, text).await.context("creating the first token")?;
+        first = registry.make_first(token.clone(), text).await.context("creating the first token")?;
         if first.is_some() {
-            Audit::new(directory).note(&Event::Token { action: "created", name: "first" });
+            Audit::new(directory, super::audit_options(settings)).note(&changed("created", &token));
         }
     }
     if needed && !registry.has_live(now_seconds()) && first.is_none() {

@@ -21,10 +21,10 @@ use layers::Layers;
 pub use problem::{ConfigSource, Problem, ProblemReason, ValueFault};
 pub use renamed::RenamedKey;
 pub use settings::{
-    AckSetting, AuthRequired, AuthSettings, ClientAuthSetting, CorsSettings, EmbeddedSettings, FlushSettings,
-    IngestSettings, LimitsSettings, LogFormat, MemtableSettings, PageSettings, QuerySettings, QuotaSettings,
-    SensorsSettings, ServerSettings, Settings, StatusSettings, StoreSettings, TcpSettings, TelemetrySettings,
-    TlsSettings, WalSettings,
+    AckSetting, AuditSettings, AuthRequired, AuthSettings, ClientAuthSetting, CorsSettings, EmbeddedSettings,
+    FlushSettings, IngestSettings, LimitsSettings, LogFormat, MemtableSettings, PageSettings, QuerySettings,
+    QuotaSettings, SensorsSettings, ServerSettings, Settings, StatusSettings, StoreSettings, TcpSettings,
+    TelemetrySettings, TlsSettings, WalSettings,
 };
 pub use store_uri::{StoreUri, redact_uri};
 

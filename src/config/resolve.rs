@@ -9,9 +9,10 @@ use std::time::Duration;
 use super::layers::{Layers, WrittenValue};
 use super::problem::{Problem, ProblemReason, ValueFault, show_text};
 use super::settings::{
-    AckSetting, AuthRequired, AuthSettings, ClientAuthSetting, CorsSettings, EmbeddedSettings, FlushSettings,
-    IngestSettings, LimitsSettings, MemtableSettings, PageSettings, QuerySettings, QuotaSettings, SensorsSettings,
-    ServerSettings, StatusSettings, StoreSettings, TcpSettings, TelemetrySettings, TlsSettings, WalSettings,
+    AckSetting, AuditSettings, AuthRequired, AuthSettings, ClientAuthSetting, CorsSettings, EmbeddedSettings,
+    FlushSettings, IngestSettings, LimitsSettings, MemtableSettings, PageSettings, QuerySettings, QuotaSettings,
+    SensorsSettings, ServerSettings, StatusSettings, StoreSettings, TcpSettings, TelemetrySettings, TlsSettings,
+    WalSettings,
 };
 use super::units::{GIB, KIB, MIB, parse_duration, parse_size, show_size};
 use super::{LogFormat, Settings, StoreUri};
@@ -53,6 +54,12 @@ pub fn resolve(layers: &Layers, problems: &mut Vec<Problem>) -> Settings {
         auth: AuthSettings {
             required: reader.auth_required("auth.required"),
             first_token: reader.truth("auth.first_token"),
+        },
+        audit: AuditSettings {
+            file_bytes: reader.size("audit.file_bytes", 64 * KIB..=GIB),
+            files: reader.count("audit.files", 1..=100),
+            refusals_per_second: reader.count("audit.refusals_per_second", 1..=1000),
+            uses: reader.duration("audit.uses", Duration::ZERO..=365 * 24 * HOUR),
         },
         status: StatusSettings { listen: reader.optional_address("status.listen") },
         tls: TlsSettings {

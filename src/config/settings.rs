@@ -14,6 +14,7 @@ use crate::reading::{Limits, Precision};
 pub struct Settings {
     pub server: ServerSettings,
     pub auth: AuthSettings,
+    pub audit: AuditSettings,
     pub status: StatusSettings,
     pub tls: TlsSettings,
     pub cors: CorsSettings,
@@ -83,6 +84,18 @@ pub struct ServerSettings {
 pub struct AuthSettings {
     pub required: AuthRequired,
     pub first_token: bool,
+}
+
+/// `[audit]`: the audit trail.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AuditSettings {
+    pub file_bytes: usize,
+    /// Older files of each kind.
+    pub files: usize,
+    /// Of one reason.
+    pub refusals_per_second: usize,
+    /// Zero for never.
+    pub uses: Duration,
 }
 
 /// When a request needs a token.

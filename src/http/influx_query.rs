@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Instant;
 
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Extension, Form, Query, State};
@@ -238,6 +239,7 @@ async fn run(
     match app.query.statement(statement, asked).await {
         Ok(Some(answer)) => Ok(Some(answer)),
         Ok(None) => {
+            check_change(asked, statement)?;
             may_change(sender.method, statement)?;
             let changed = change(app, statement, asked).await;
             note_change(app, sender, statement, asked.database, &changed);
@@ -263,21 +265,31 @@ fn note_change(
     database: Option<&str>,
     changed: &Result<(), ApiError>,
 ) {
-    let database = match statement {
-        Statement::CreateDatabase { name, .. } | Statement::DropDatabase { name } => name,
-        _ => database.unwrap_or_default(),
-    };
-    // Forbidden attempts are logged as denials, whose number per second is limited; invalid ones are not logged.
-    if matches!(changed, Err(ApiError::Forbidden(_) | ApiError::Bad(_))) {
+    // Forbidden attempts are written as denials; invalid ones are not written.
+    if matches!(changed, Err(error) if matches!(error.status(), StatusCode::BAD_REQUEST | StatusCode::FORBIDDEN)) {
         return;
     }
     let outcome = changed.as_ref().map_or_else(|error| cut(&error.message()), |()| "done".to_owned());
-    let (statement, database) = (cut(&statement.to_string()), &*cut(database));
-    app.audit.note(&Event::Change { by: sender.by.name(), address: sender.address, statement, database, outcome });
+    let (statement, database) = (cut(&statement.to_string()), &*cut(changed_database(statement, database)));
+    let event = Event::Change { by: sender.by.name(), address: sender.address, statement, database, outcome };
+    match changed {
+        Ok(()) => app.audit.note(&event),
+        Err(_) => app.audit.note_denied(&event, Instant::now()),
+    }
 }
 
-/// Checks that the caller may run the statement: who may write to a database may also create it.
-fn check_change(by: &Caller, statement: &Statement, database: &str) -> Result<(), ApiError> {
+/// The database that a statement changes: the one in it, or that of the request.
+fn changed_database<'a>(statement: &'a Statement, database: Option<&'a str>) -> &'a str {
+    match statement {
+        Statement::CreateDatabase { name, .. } | Statement::DropDatabase { name } => name,
+        _ => database.unwrap_or_default(),
+    }
+}
+
+/// Checks that the caller may run the statement: who may write to a database may also create it. This comes before
+/// everything else, so that who may not is told nothing more, and every attempt counts as a refusal.
+fn check_change(asked: StatementContext<'_>, statement: &Statement) -> Result<(), ApiError> {
+    let (by, database) = (asked.by, changed_database(statement, asked.database));
     let creates = matches!(statement, Statement::CreateDatabase { .. });
     if by.may_manage(database) || (creates && by.may_write(database)) {
         return Ok(());
@@ -300,20 +312,13 @@ fn keywords(statement: &Statement) -> String {
 async fn change(app: &App, statement: &Statement, asked: StatementContext<'_>) -> Result<(), ApiError> {
     match statement {
         Statement::CreateDatabase { name, .. } if name.is_empty() => Err(ApiError::Bad("invalid name".to_owned())),
-        Statement::CreateDatabase { name, .. } => {
-            check_change(asked.by, statement, name)?;
-            Ok(app.ingest.create_database(name).await?)
-        }
+        Statement::CreateDatabase { name, .. } => Ok(app.ingest.create_database(name).await?),
         Statement::DropDatabase { name } => {
             check_database_name(name)?;
-            check_change(asked.by, statement, name)?;
             let timeout = app.options.flush_timeout;
             patiently(app, app.ingest.drop_database(name, asked.now, timeout)).await
         }
-        other => {
-            check_change(asked.by, other, asked.database.unwrap_or_default())?;
-            delete(app, other, asked).await
-        }
+        other => delete(app, other, asked).await,
     }
 }
 

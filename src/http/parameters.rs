@@ -82,10 +82,10 @@ impl Parameters {
     /// The database, if the caller may read it.
     pub fn database(&self) -> Result<String, ApiError> {
         let name = self.get("db").unwrap_or(DEFAULT_DATABASE);
-        check_database_name(name)?;
         if !self.by.may_read(name) {
             return Err(ApiError::Forbidden(format!("{} may not read database {name:?}", self.by.name())));
         }
+        check_database_name(name)?;
         Ok(name.to_owned())
     }
 

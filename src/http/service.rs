@@ -162,6 +162,7 @@ impl HttpService {
             Needs::Admin => caller.is_admin(),
         };
         if allowed {
+            self.note_use(&caller, endpoint.path);
             return Ok(caller);
         }
         self.note_denied("forbidden", endpoint.path, Some(caller.name()));
@@ -176,6 +177,16 @@ impl HttpService {
 
     fn address(&self) -> Option<IpAddr> {
         self.peer.as_ref().map(|peer| peer.address)
+    }
+
+    /// Writes a sample of the token's uses, where `audit.uses` asks for them.
+    fn note_use(&self, caller: &Caller, route: &'static str) {
+        if let (Some(interval), Caller::Holder(holder)) = (self.app.audit.uses(), caller) {
+            let interval = i64::try_from(interval.as_secs()).unwrap_or(i64::MAX);
+            if let Some(requests) = holder.uses.sample(now_seconds(), interval) {
+                self.app.audit.note(&Event::Used { token: caller.name(), address: self.address(), route, requests });
+            }
+        }
     }
 
     /// `token` is the token's name if it is known, else the id in the text that was sent.

@@ -200,17 +200,17 @@ fn database(parameters: &WriteParameters, by: &Caller) -> Result<String, ApiErro
         Some(bucket) => bucket.split_once('/').unwrap_or((bucket, "")),
         None => ("", ""),
     };
+    let named = [parameters.db.as_deref(), Some(bucket)].into_iter().flatten().find(|name| !name.is_empty());
+    let database = named.unwrap_or(DEFAULT_DATABASE).to_owned();
+    if !by.may_write(&database) {
+        return Err(ApiError::Forbidden(format!("{} may not write to database {database:?}", by.name())));
+    }
     for policy in [bucket_policy, parameters.rp.as_deref().unwrap_or("")] {
         if !matches!(policy, "" | "autogen") {
             let message =
                 format!("retention policy not found: {policy:?}: there is only autogen, which keeps everything");
             return Err(ApiError::Bad(message));
         }
-    }
-    let named = [parameters.db.as_deref(), Some(bucket)].into_iter().flatten().find(|name| !name.is_empty());
-    let database = named.unwrap_or(DEFAULT_DATABASE).to_owned();
-    if !by.may_write(&database) {
-        return Err(ApiError::Forbidden(format!("{} may not write to database {database:?}", by.name())));
     }
     Ok(database)
 }

@@ -1,5 +1,6 @@
 //! Who may do what, and how much.
 
+mod audit;
 mod command;
 mod lines;
 mod matrix;

@@ -121,6 +121,7 @@ fn the_defaults_are_these() {
             shutdown_timeout: seconds(30),
         },
         auth: AuthSettings { required: AuthRequired::Auto, first_token: false },
+        audit: AuditSettings { file_bytes: 16 * MIB, files: 3, refusals_per_second: 10, uses: Duration::ZERO },
         status: StatusSettings { listen: None },
         tls: TlsSettings {
             listen: None,

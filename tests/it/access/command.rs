@@ -1,4 +1,4 @@
-//! `hourglass token`, its file, its collection and its cache, and what the audit log says afterwards.
+//! `hourglass token`, its file, its collection and its cache, and what the audit trail says afterwards.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -153,15 +153,18 @@ fn whoever_is_turned_away_and_whoever_deletes_is_written_down() {
     }
     with(&admin, "POST", &server.url("/write?db=a"), "m v=1 1").expect(204);
     with(&admin, "POST", &server.url("/query?db=a&q=DELETE+FROM+m"), "").expect(200);
-    with(&admin, "POST", &server.url("/query?q=DROP+DATABASE+%22a%7B%5Cn%22"), "").expect(200);
-    let audit = std::fs::read_to_string(server.data_dir().join("audit.log")).unwrap();
-    let lines: Vec<serde_json::Value> = audit.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let of = |event: &str| lines.iter().filter(|line| line["event"] == event).collect::<Vec<_>>();
-    assert!((1..150).contains(&of("denied").len()), "{} of 201 told", of("denied").len());
-    let changes = of("change");
+    with(&admin, "POST", &server.url("/query?q=DROP+DATABASE+%22a%7B%E2%80%AE%22"), "").expect(200);
+    let trail = |name: &str| std::fs::read_to_string(server.data_dir().join(name)).unwrap();
+    let (refusals, audit) = (trail("refusals.log"), trail("changes.log"));
+    let denied = refusals.lines().filter(|line| line.contains("\"event\":\"denied\"")).count();
+    assert!((1..150).contains(&denied), "{denied} of 201 told");
+    let changes: Vec<serde_json::Value> = audit.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let told: Vec<_> =
         changes.iter().map(|line| (line["by"].as_str().unwrap(), line["database"].as_str().unwrap())).collect();
-    assert_eq!(told, [("first", "a"), ("first", "a{\n")], "{audit}");
+    assert_eq!(told, [("first", "a"), ("first", "a{\u{202e}")], "{audit}");
     assert_eq!(changes[0]["outcome"], "done");
-    assert!(!audit.contains(&admin[16..]), "the secret is in the audit log");
+    assert!(!audit.contains('\u{202e}'), "{audit}");
+    for name in ["audit.log", "changes.log", "refusals.log"] {
+        assert!(!trail(name).contains(&admin[16..]), "the secret is in {name}");
+    }
 }

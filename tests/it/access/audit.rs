@@ -1,0 +1,143 @@
+//! The audit trail under attack: who may not do something cannot wipe out what administrators did, nor reach a terminal.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use super::{PATIENCE, await_status, create, token_command, with};
+use crate::support::http::get;
+use crate::support::poll;
+use crate::support::server::{Launch, Server};
+
+/// So many requests are sent before their answers are read.
+const PIPELINED: usize = 50;
+
+/// Sends a statement so many times over one connection; each must have this status.
+fn flood(server: &Server, token: &str, statement: &str, times: usize, status: u16) {
+    let mut stream = TcpStream::connect(server.address()).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    let request = format!(
+        "POST /query?q={statement} HTTP/1.1\r\nHost: x\r\nAuthorization: Token {token}\r\nContent-Length: 0\r\n\r\n"
+    );
+    let wanted = format!("HTTP/1.1 {status} ");
+    let mut buffer = vec![0; 64 << 10];
+    for _ in 0..times / PIPELINED {
+        stream.write_all(request.repeat(PIPELINED).as_bytes()).unwrap();
+        let (mut seen, mut count) = (Vec::new(), 0);
+        while count < PIPELINED {
+            let read = stream.read(&mut buffer).unwrap();
+            assert!(read > 0, "the connection was closed after {count} answers");
+            seen.extend_from_slice(&buffer[..read]);
+            let text = String::from_utf8_lossy(&seen);
+            count = text.matches(&wanted).count();
+            assert_eq!(count, text.matches("HTTP/1.1 ").count(), "{text}");
+        }
+    }
+}
+
+fn small_trail() -> Server {
+    let launch = Launch::embedded().env("HOURGLASS_AUTH__FIRST_TOKEN", "true");
+    launch.env("HOURGLASS_AUDIT__FILE_BYTES", "64KiB").env("HOURGLASS_AUDIT__FILES", 1).start()
+}
+
+/// The text of each file of the trail in the data folder, by its name.
+fn trail(server: &Server) -> Vec<(String, String)> {
+    let entries = fs::read_dir(server.data_dir()).unwrap().map(|entry| entry.unwrap());
+    let named = entries.map(|entry| (entry.file_name().into_string().unwrap(), entry.path()));
+    let logs = named.filter(|(name, path)| name.contains(".log") && path.is_file());
+    logs.map(|(name, path)| (name, fs::read_to_string(path).unwrap())).collect()
+}
+
+/// A token that may only read sent `DROP DATABASE` with a name of C1 bytes 60,000 times in 5 s. The name was judged before
+/// the scope, and that failure was written every time: both files of the audit log rotated, every `token created` was gone,
+/// and raw C1 bytes reached the terminal of whoever looked.
+#[test]
+fn who_may_only_read_wipes_nothing_out() {
+    const TIMES: usize = 6_000;
+    let server = small_trail();
+    let reader = create(&server, &["--name", "reader", "--read", "a"]);
+    await_status(&server, &reader, 403);
+    let started = Instant::now();
+    // U+009B, which begins a control sequence in one character.
+    let statement = format!("DROP+DATABASE+%22{}%22", "%C2%9B2J".repeat(20));
+    flood(&server, &reader, &statement, TIMES, 403);
+    let took = started.elapsed();
+    let files = trail(&server);
+    let bytes: usize = files.iter().map(|(_, text)| text.len()).sum();
+    let _ = writeln!(std::io::stderr(), "audit: {TIMES} refused in {took:.1?}, the trail has {bytes} bytes");
+    // Ten a second, each of at most 300 bytes, and the two tokens.
+    let told = 10 * (usize::try_from(took.as_secs()).unwrap() + 2) + 20;
+    assert!(bytes < told * 300, "{bytes} bytes after {took:?}");
+    for (name, text) in &files {
+        assert!(!text.chars().any(|c| c.is_control() && c != '\n'), "{name} has control characters");
+    }
+    let printed = String::from_utf8(token_command(&server.data_dir(), &["audit"]).stdout).unwrap();
+    for name in ["first", "reader"] {
+        assert!(printed.contains(&format!("\"action\":\"created\",\"name\":\"{name}\"")), "{printed}");
+    }
+    let checked = token_command(&server.data_dir(), &["audit", "--verify"]);
+    assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stdout));
+}
+
+/// `CREATE DATABASE` of one that is there succeeds, so a token that may write can cause as many records as it likes: they
+/// are in files of their own.
+#[test]
+fn who_may_write_wipes_no_token_out() {
+    let server = small_trail();
+    let writer = create(&server, &["--name", "writer", "--write", "a"]);
+    await_status(&server, &writer, 403);
+    flood(&server, &writer, "CREATE+DATABASE+a", 1_000, 200);
+    let files = trail(&server);
+    assert!(files.iter().any(|(name, _)| name == "changes.log.1"), "1,000 changes do not fit into 64 KiB");
+    let bytes: usize = files.iter().map(|(_, text)| text.len()).sum();
+    assert!(bytes < 3 * (64 << 10), "{bytes} bytes");
+    let printed = String::from_utf8(token_command(&server.data_dir(), &["audit"]).stdout).unwrap();
+    assert!(printed.contains("\"name\":\"first\"") && printed.contains("\"name\":\"writer\""), "{printed}");
+    let checked = token_command(&server.data_dir(), &["audit", "--verify"]);
+    assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stdout));
+}
+
+/// A line of the audit log could be taken out, and nobody saw it; and it did not say who had run a command, nor what the
+/// token may do.
+#[test]
+fn a_record_that_was_taken_out_shows() {
+    let server = small_trail();
+    for name in ["one", "two", "three"] {
+        create(&server, &["--name", name, "--read", "climate_*", "--rate", "7/s"]);
+    }
+    let file = server.data_dir().join("audit.log");
+    let text = fs::read_to_string(&file).unwrap();
+    let record: serde_json::Value = serde_json::from_str(text.lines().nth(1).unwrap()).unwrap();
+    assert_eq!(record["scopes"]["read"][0], "climate_*", "{record}");
+    assert_eq!(record["quota"]["readings_per_second"], 7, "{record}");
+    let me = String::from_utf8(std::process::Command::new("id").arg("-un").output().unwrap().stdout).unwrap();
+    assert_eq!(record["user"], me.trim(), "{record}");
+    let without: String = text.split_inclusive('\n').filter(|line| !line.contains("\"two\"")).collect();
+    assert_eq!(without.lines().count(), 3);
+    fs::write(&file, without).unwrap();
+    let checked = token_command(&server.data_dir(), &["audit", "--verify"]);
+    let printed = String::from_utf8(checked.stdout).unwrap();
+    assert_eq!(checked.status.code(), Some(1), "{printed}");
+    assert!(printed.contains("audit.log, line 3: the records 3 to 3 are missing before it"), "{printed}");
+}
+
+#[test]
+fn uses_of_a_token_are_sampled_where_that_is_asked_for() {
+    let launch = Launch::embedded().env("HOURGLASS_AUTH__FIRST_TOKEN", "true");
+    let server = launch.env("HOURGLASS_AUDIT__USES", "1s").start();
+    let admin = server.first_token().unwrap();
+    let file = server.data_dir().join("uses.log");
+    let two = || {
+        with(&admin, "GET", &server.url("/api/v1/measurements"), "").expect(200);
+        let text = fs::read_to_string(&file).unwrap_or_default();
+        (text.lines().count() >= 2).then_some(text)
+    };
+    let text = poll(PATIENCE, two).expect("two samples");
+    let lines: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!((lines[0]["token"].as_str(), lines[0]["requests"].as_u64()), (Some("first"), Some(1)), "{text}");
+    assert!(lines[1]["requests"].as_u64().unwrap() > 1 && lines[1]["route"] == "/api/v1/measurements", "{text}");
+    let silent = Server::start("embedded");
+    get(&silent.url("/api/v1/measurements")).expect(200);
+    assert!(!silent.data_dir().join("uses.log").exists());
+}
