@@ -91,13 +91,18 @@ impl TokenRegistry {
             }
             match self.refresh().await {
                 Ok(()) => {
+                    if failed {
+                        tracing::info!(tokens = self.len(), "the tokens can be read again");
+                    }
                     seen = now;
                     failed = false;
                 }
                 // The last known tokens still apply.
                 Err(error) if !failed => {
                     self.doubt(&error);
-                    tracing::warn!(%error, "reading the tokens failed; the last known tokens apply");
+                    if self.known().learnt {
+                        tracing::warn!(%error, "reading the tokens failed; the last known tokens apply");
+                    }
                     failed = true;
                 }
                 Err(_) => {}
@@ -169,10 +174,11 @@ impl TokenRegistry {
         self.known().tokens.iter().any(|token| token.is_live(now))
     }
 
-    /// Whether requests need a token.
+    /// Whether requests need a token, or may need one as long as no token could be read.
     #[must_use]
     pub fn is_enforced(&self) -> bool {
-        self.mode == Mode::Always || self.known().guarded
+        let known = self.known();
+        self.mode == Mode::Always || known.guarded || !known.learnt
     }
 
     /// Stores the first token and returns its text; `None` if a token exists already, or another process stores it at
@@ -194,11 +200,12 @@ impl TokenRegistry {
     /// When a token is required and there is no valid one.
     pub fn caller(&self, token: Option<&str>, certified: &[Box<str>], now: i64) -> Result<Caller, Denied> {
         let known = self.known();
-        if self.mode == Mode::OnceThereIsAToken && !known.guarded {
-            return Ok(Caller::Anybody);
-        }
+        // There may be tokens, so that this is not "no token exists".
         if !known.learnt {
             return Err(Denied::Unavailable);
+        }
+        if self.mode == Mode::OnceThereIsAToken && !known.guarded {
+            return Ok(Caller::Anybody);
         }
         let Some(text) = token.filter(|text| !text.is_empty()) else {
             let named = certified.iter().find_map(|name| known.by_name.get(&**name));
@@ -277,6 +284,20 @@ mod tests {
         assert_eq!(registry.caller(Some(&text), &[], 0).unwrap_err(), Denied::Revoked);
         assert_eq!(registry.caller(None, &["one".into()], 0).unwrap_err(), Denied::Revoked);
         assert!(registry.is_enforced(), "the last token's end opens nothing");
+    }
+
+    /// A store that could not be read yet left the service open to everybody where no listener is exposed.
+    #[tokio::test]
+    async fn what_was_never_read_opens_nothing() {
+        for mode in [Mode::OnceThereIsAToken, Mode::Always] {
+            let folder = tempfile::tempdir().unwrap();
+            let file = TokenFile::own(folder.path());
+            let registry = TokenRegistry::of_file(file, mode);
+            assert_eq!(registry.caller(None, &[], 0).unwrap_err(), Denied::Unavailable);
+            assert!(registry.is_enforced());
+            registry.load().await.unwrap();
+            assert_eq!(registry.caller(None, &[], 0).is_ok(), mode == Mode::OnceThereIsAToken);
+        }
     }
 
     #[tokio::test]

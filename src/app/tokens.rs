@@ -193,7 +193,8 @@ pub(super) async fn open(
 ) -> anyhow::Result<(Arc<TokenRegistry>, Option<String>)> {
     let directory = &settings.server.data_dir;
     let needed = settings.exposed().is_some() || settings.auth.required == AuthRequired::Always;
-    let mode = if needed { Mode::Always } else { Mode::OnceThereIsAToken };
+    // Whoever asks for a first token does not want an open service, even if it cannot be created now.
+    let mode = if needed || settings.auth.first_token { Mode::Always } else { Mode::OnceThereIsAToken };
     let registry = match mongo {
         Some(mongo) => TokenRegistry::of_store(mongo, TokenFile::cache(directory), mode),
         None => TokenRegistry::of_file(TokenFile::own(directory), mode),
@@ -206,9 +207,11 @@ pub(super) async fn open(
             return Err(error.clone()).context("reading the tokens");
         }
         Err(error) if needed => return Err(error.clone()).context("tokens are required, but cannot be read"),
-        // MongoDB is unavailable and there is no cache of its tokens yet. The service is on loopback only, and open
-        // until it finds a token.
-        Err(error) => tracing::warn!(%error, "tokens cannot be read yet; requests need none until one is found"),
+        // MongoDB is unavailable and there is no cache of its tokens yet: there may be some.
+        Err(error) => tracing::warn!(
+            %error,
+            "the tokens cannot be read yet; until they can, requests are answered with 503"
+        ),
     }
     let mut first = None;
     if settings.auth.first_token && loaded.is_ok() && registry.is_empty() {

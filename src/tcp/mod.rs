@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 use self::hello::Refused;
-use crate::access::{Audit, Caller, Event, Presented, TokenRegistry};
+use crate::access::{Audit, Caller, Denied, Event, Presented, TokenRegistry};
 use crate::clock::now_seconds;
 use crate::edge::{self, ConnectionLimits, Listener};
 use crate::ingest::{Ingest, Rejected};
@@ -80,7 +80,10 @@ impl TcpShared {
     fn authorize(&self, token: Option<&str>, peer: &edge::Peer, database: &str) -> Result<Caller, Refused> {
         let caller = self.access.caller(token, &peer.certificate_names, now_seconds()).map_err(|denied| {
             self.note_denied(denied.label(), token, peer);
-            Refused("authorization failed: start with the line 'auth TOKEN' and a valid token".to_owned())
+            Refused(match denied {
+                Denied::Unavailable => "the tokens are not loaded yet: try again later".to_owned(),
+                _ => "authorization failed: start with the line 'auth TOKEN' and a valid token".to_owned(),
+            })
         })?;
         if caller.may_write(database) {
             return Ok(caller);

@@ -145,6 +145,33 @@ fn tokens_survive_a_mongodb_that_is_away_at_the_start() {
     mongod.restart();
 }
 
+/// Without a copy of the tokens and with MongoDB away, a service on the loopback address took the tokens that it could not
+/// read for none: a write without a token was answered 204.
+#[test]
+fn tokens_that_cannot_be_read_yet_open_nothing() {
+    let mut mongod = Mongod::start();
+    let uri = mongod.uri(&fresh_database_name());
+    let launch = Launch::with_store(&uri).env("HOURGLASS_AUTH__FIRST_TOKEN", "true");
+    let mut server = launch.start();
+    let token = server.first_token().expect("a token in the banner");
+    mongod.kill();
+    server.kill();
+    std::fs::remove_file(server.data_dir().join("tokens.cache.json")).unwrap();
+    // Nothing in its settings says that there are tokens.
+    server.restart_as(Launch::with_store(&uri));
+    for sent in [&[][..], &[("Authorization", format!("Token {token}"))][..]] {
+        let headers: Vec<(&str, &str)> = sent.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        for (method, path, body) in [("POST", "/write?db=a", "m v=1 1"), ("GET", "/api/v1/measurements", "")] {
+            let refused = request(method, &server.url(path), body.as_bytes(), &headers).unwrap().expect(503);
+            assert!(refused.header("retry-after").is_some() && refused.text().contains("tokens"), "{}", refused.text());
+        }
+    }
+    get(&server.url("/ping")).expect(204);
+    mongod.restart();
+    await_status(&server, &token, 200);
+    request("POST", &server.url("/write?db=a"), b"m v=1 1", &[]).unwrap().expect(401);
+}
+
 #[test]
 fn whoever_is_turned_away_and_whoever_deletes_is_written_down() {
     let (server, admin) = guarded("");
