@@ -2,6 +2,7 @@
 //! The only module that may use all others.
 
 mod dead_letters;
+mod file_modes;
 mod flush_wal;
 mod listeners;
 mod stop;
@@ -141,7 +142,8 @@ async fn is_asked_to_stop(stop: &mut Stop, closing: &mut Closing) -> bool {
 /// use is.
 async fn open_store(settings: &Settings) -> anyhow::Result<(Arc<dyn Store>, Health, Option<Arc<MongoStore>>)> {
     let directory = &settings.server.data_dir;
-    std::fs::create_dir_all(directory).with_context(|| format!("creating {}", directory.display()))?;
+    file_modes::make_private(directory)?;
+    file_modes::mend(settings);
     if settings.store.uri.is_embedded() {
         let store =
             EmbeddedStore::open(directory, settings.embedded.cache_bytes).context("opening the embedded store")?;

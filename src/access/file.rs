@@ -2,9 +2,9 @@
 //! last known ones. A change writes a new file and renames it, so that a reader sees the old or the new file; changes
 //! of the tokens themselves hold a lock.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -89,7 +89,7 @@ impl TokenFile {
     fn put_now(&self, token: &Token, replaces: Option<i64>) -> Result<bool, TokenStoreError> {
         let away = |error: io::Error| TokenStoreError::Away { detail: format!("{}: {error}", self.path.display()) };
         let folder = self.path.parent().unwrap_or(Path::new("."));
-        fs::create_dir_all(folder).map_err(away)?;
+        DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(away)?;
         let lock = self.path.with_extension("lock");
         let lock = OpenOptions::new().write(true).create(true).truncate(false).mode(MODE).open(lock).map_err(away)?;
         lock.lock().map_err(away)?;

@@ -36,7 +36,7 @@ async fn apply(settings: &Settings, change: TokenChange) -> anyhow::Result<()> {
     if let TokenChange::Audit { verify } = change {
         return if verify { check_audit(directory) } else { print_audit(directory) };
     }
-    std::fs::create_dir_all(directory).with_context(|| format!("creating {}", directory.display()))?;
+    super::file_modes::make_private(directory)?;
     let store: Arc<dyn TokenStore> = match settings.store.uri.is_embedded() {
         true => Arc::new(TokenFile::own(directory)),
         false => super::open_mongo(settings).await?,

@@ -1,6 +1,7 @@
 //! The command line: flags, configuration, the banner, exit statuses, and what stays after each kind of end.
 
 mod folders;
+mod modes;
 
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};

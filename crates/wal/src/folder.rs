@@ -1,11 +1,15 @@
 //! [`Disk`] on the real file system: one folder, positioned reads and writes, fdatasync, flock.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use super::disk::{Disk, DiskFile};
+
+/// For the owner only: records have sensor keys, and whoever can open the lock can hold it.
+const FILE_MODE: u32 = 0o600;
+const FOLDER_MODE: u32 = 0o700;
 
 /// A folder of the file system.
 #[derive(Debug)]
@@ -43,7 +47,7 @@ fn make(path: &Path) -> io::Result<()> {
     }
     let parent = path.parent().unwrap_or(Path::new("/"));
     make(parent)?;
-    match fs::create_dir(path) {
+    match DirBuilder::new().mode(FOLDER_MODE).create(path) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
         _ => {}
     }
@@ -70,7 +74,7 @@ impl Disk for Folder {
     fn create(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
         let path = self.at(name);
         make(path.parent().unwrap_or(&self.path))?;
-        Ok(Box::new(OpenOptions::new().read(true).write(true).create_new(true).open(path)?))
+        Ok(Box::new(OpenOptions::new().read(true).write(true).create_new(true).mode(FILE_MODE).open(path)?))
     }
 
     fn open(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
@@ -96,7 +100,13 @@ impl Disk for Folder {
     }
 
     fn lock(&self, name: &str) -> io::Result<Box<dyn Send + Sync>> {
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(self.at(name))?;
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(FILE_MODE)
+            .open(self.at(name))?;
         match file.try_lock() {
             Ok(()) => Ok(Box::new(file)),
             Err(TryLockError::WouldBlock) => Err(io::ErrorKind::WouldBlock.into()),

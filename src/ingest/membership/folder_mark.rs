@@ -1,9 +1,9 @@
 //! A mark in the WAL's folder: this folder, and no copy of it, is in the registry. With the mark the floor waits for
 //! this WAL even while the process is down, so a start may ack before the store answers.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -59,7 +59,7 @@ impl FolderMark {
         if self.is_set() {
             return Ok(());
         }
-        let mut file = File::create(self.path())?;
+        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(self.path())?;
         writeln!(file, "{}", self.text())?;
         file.sync_all()?;
         File::open(&self.folder)?.sync_all()

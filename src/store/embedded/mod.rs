@@ -11,9 +11,10 @@ mod tables;
 mod walk;
 
 use std::fmt;
-use std::fs::File;
+use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
 use std::ops::Range;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -107,7 +108,7 @@ impl EmbeddedStore {
     /// [`FileOpenError`]
     pub fn open(folder: &Path, cache_bytes: usize) -> Result<Self, FileOpenError> {
         let new_folder = !folder.exists();
-        let made = std::fs::create_dir_all(folder);
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
         made.map_err(|source| FileOpenError::Folder { path: folder.to_owned(), source })?;
         let path = folder.join(FILE_NAME);
         let cached = move || {
@@ -143,7 +144,9 @@ impl EmbeddedStore {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
             _ => {}
         }
-        let database = builder.create(&unfinished).map_err(|error| refusal(error, &unfinished))?;
+        let mut options = OpenOptions::new();
+        let made = options.read(true).write(true).create_new(true).mode(0o600).open(&unfinished).map_err(failed)?;
+        let database = builder.create_file(made).map_err(|error| refusal(error, &unfinished))?;
         let file = unfinished.clone();
         drop(Self::over(database, Box::new(move || Database::builder().open(&file)), &unfinished)?);
         match std::fs::hard_link(&unfinished, path) {

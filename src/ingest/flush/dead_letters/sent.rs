@@ -4,6 +4,7 @@
 use std::collections::HashSet;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use super::file::{Chunk, Chunks};
@@ -59,7 +60,7 @@ impl Sending {
     /// # Errors
     /// `WouldBlock` if another process is sending; other I/O errors as they are.
     pub fn begin(path: &Path) -> io::Result<Self> {
-        let file = OpenOptions::new().create(true).append(true).open(path_of_marks(path))?;
+        let file = OpenOptions::new().create(true).append(true).mode(0o600).open(path_of_marks(path))?;
         file.try_lock().map_err(|error| match error {
             TryLockError::WouldBlock => io::ErrorKind::WouldBlock.into(),
             TryLockError::Error(error) => error,
