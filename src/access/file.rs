@@ -65,6 +65,20 @@ impl TokenFile {
         Some((meta.modified().ok()?, meta.len()))
     }
 
+    /// When the tokens in it were last known to be right, in seconds since the epoch: the file's time.
+    #[must_use]
+    pub fn read_at(&self) -> Option<i64> {
+        let since = self.written()?.0.duration_since(SystemTime::UNIX_EPOCH).ok()?;
+        i64::try_from(since.as_secs()).ok()
+    }
+
+    /// The tokens in it are still right. A failure makes them seem older, which is safe.
+    pub fn mark_read(&self) {
+        if let Ok(file) = OpenOptions::new().write(true).open(&self.path) {
+            let _ = file.set_modified(SystemTime::now());
+        }
+    }
+
     /// Replaces all tokens, durably.
     ///
     /// # Errors

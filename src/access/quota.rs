@@ -4,9 +4,11 @@
 
 use std::collections::HashSet;
 use std::fmt;
+use std::hash::BuildHasher;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use rapidhash::fast::RandomState;
 use serde::{Deserialize, Serialize};
 
 /// A burst may use this many seconds' worth of readings at once.
@@ -104,8 +106,9 @@ pub struct Usage {
     quota: Quota,
     readings: Option<Mutex<TokenBucket>>,
     new_sensors: Option<Mutex<TokenBucket>>,
-    /// Hashes of the sensors written so far; never more than the quota allows.
-    sensors: Mutex<HashSet<u64>>,
+    /// Hashes of the sensors written so far; never more than the quota allows. The seed is random, so that nobody can
+    /// compute keys that count as one.
+    sensors: Mutex<HashSet<u64, RandomState>>,
 }
 
 impl Usage {
@@ -207,8 +210,8 @@ impl Usage {
     /// When the sensor is not counted yet and the limit is reached.
     pub fn admit_sensor(&self, key: &str) -> Result<(), Exhausted> {
         let Some(limit) = self.quota.sensors else { return Ok(()) };
-        let hash = rapidhash::v3::rapidhash_v3(key.as_bytes());
         let mut sensors = self.sensors.lock().unwrap_or_else(PoisonError::into_inner);
+        let hash = sensors.hasher().hash_one(key);
         if sensors.contains(&hash) {
             return Ok(());
         }
@@ -378,6 +381,17 @@ mod tests {
         assert!(usage.admit_sensor("m,s=3").is_err() && usage.sensors_left().is_err());
         usage.admit_sensor("m,s=2").unwrap();
         assert!(usage.sensors_warning(None, Instant::now()).is_some());
+    }
+
+    /// The hash had no seed, so anybody could compute keys that a quota of sensors takes for one.
+    #[test]
+    fn which_keys_count_as_one_cannot_be_computed() {
+        let hashes = || {
+            let usage = Usage::new("token", "t", quota(1, 1, 1));
+            usage.admit_sensor("m,s=1").unwrap();
+            usage.sensors.into_inner().unwrap().into_iter().collect::<Vec<u64>>()
+        };
+        assert_ne!(hashes(), hashes());
     }
 
     #[test]

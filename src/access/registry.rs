@@ -1,6 +1,7 @@
 //! The tokens in memory, refreshed in the background, so that authenticating a request needs no I/O.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -9,11 +10,15 @@ use super::file::TokenFile;
 use super::quota::Usage;
 use super::secret::{Presented, Secret};
 use super::token::{Token, TokenStore, TokenStoreError};
+use crate::clock::now_seconds;
 
 /// How often a token file is checked for changes.
 const FILE_INTERVAL: Duration = Duration::from_millis(500);
 /// How often tokens in MongoDB are read: a change takes effect within seconds.
 const STORE_INTERVAL: Duration = Duration::from_secs(2);
+
+/// How often the cache's time is renewed.
+const MARK_SECONDS: i64 = 60;
 
 /// When a request needs a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,6 +38,12 @@ pub struct TokenRegistry {
     file: Option<TokenFile>,
     /// A copy of MongoDB's tokens, for a start while MongoDB is unavailable.
     cache: Option<TokenFile>,
+    /// For how many seconds tokens apply that cannot be read again.
+    max_age: i64,
+    /// When the tokens were last read, in seconds since the epoch; with a file always now.
+    read: AtomicI64,
+    /// When the cache was last marked as read again.
+    marked: AtomicI64,
 }
 
 #[derive(Debug, Default)]
@@ -51,13 +62,31 @@ impl TokenRegistry {
     /// Tokens in a file.
     #[must_use]
     pub fn of_file(file: TokenFile, mode: Mode) -> Self {
-        Self { known: RwLock::default(), mode, store: Arc::new(file.clone()), file: Some(file), cache: None }
+        Self {
+            known: RwLock::default(),
+            mode,
+            store: Arc::new(file.clone()),
+            file: Some(file),
+            cache: None,
+            max_age: i64::MAX,
+            read: AtomicI64::default(),
+            marked: AtomicI64::default(),
+        }
     }
 
-    /// Tokens in MongoDB, with a copy in a file.
+    /// Tokens in MongoDB, with a copy in a file. What was not read for `max_age` lets nobody in.
     #[must_use]
-    pub fn of_store(store: Arc<dyn TokenStore>, cache: TokenFile, mode: Mode) -> Self {
-        Self { known: RwLock::default(), mode, store, file: None, cache: Some(cache) }
+    pub fn of_store(store: Arc<dyn TokenStore>, cache: TokenFile, mode: Mode, max_age: Duration) -> Self {
+        Self {
+            known: RwLock::default(),
+            mode,
+            store,
+            file: None,
+            cache: Some(cache),
+            max_age: i64::try_from(max_age.as_secs()).unwrap_or(i64::MAX),
+            read: AtomicI64::default(),
+            marked: AtomicI64::default(),
+        }
     }
 
     /// Loads the tokens; if the store fails and there is a cache, the last known ones.
@@ -70,6 +99,8 @@ impl TokenRegistry {
             Err(error) => match self.cache.as_ref().map(TokenFile::read).transpose()?.flatten() {
                 Some(tokens) => {
                     tracing::warn!(%error, tokens = tokens.len(), "reading the tokens failed; the last known tokens apply");
+                    let read = self.cache.as_ref().and_then(TokenFile::read_at).unwrap_or_default();
+                    self.read.store(read, Ordering::Relaxed);
                     self.learn(tokens);
                     Ok(())
                 }
@@ -112,6 +143,7 @@ impl TokenRegistry {
 
     async fn refresh(&self) -> Result<(), TokenStoreError> {
         let tokens = self.store.tokens().await?;
+        self.note_read(now_seconds());
         if self.known().learnt && self.known().tokens == tokens {
             return Ok(());
         }
@@ -120,6 +152,16 @@ impl TokenRegistry {
         }
         self.learn(tokens);
         Ok(())
+    }
+
+    /// The tokens were read now. The cache gets the time, too, for the next start.
+    fn note_read(&self, now: i64) {
+        self.read.store(now, Ordering::Relaxed);
+        let marked = self.marked.load(Ordering::Relaxed);
+        if let Some(cache) = self.cache.as_ref().filter(|_| now.saturating_sub(marked) >= MARK_SECONDS) {
+            self.marked.store(now, Ordering::Relaxed);
+            cache.mark_read();
+        }
     }
 
     /// If the tokens become unreadable while none is known, denies every request until they can be read: the unreadable
@@ -201,7 +243,7 @@ impl TokenRegistry {
     pub fn caller(&self, token: Option<&str>, certified: &[Box<str>], now: i64) -> Result<Caller, Denied> {
         let known = self.known();
         // There may be tokens, so that this is not "no token exists".
-        if !known.learnt {
+        if !known.learnt || now.saturating_sub(self.read.load(Ordering::Relaxed)) > self.max_age {
             return Err(Denied::Unavailable);
         }
         if self.mode == Mode::OnceThereIsAToken && !known.guarded {
@@ -298,6 +340,47 @@ mod tests {
             registry.load().await.unwrap();
             assert_eq!(registry.caller(None, &[], 0).is_ok(), mode == Mode::OnceThereIsAToken);
         }
+    }
+
+    /// A store that answers until it is away.
+    #[derive(Debug, Default)]
+    struct Away(std::sync::atomic::AtomicBool);
+
+    #[async_trait::async_trait]
+    impl TokenStore for Away {
+        async fn tokens(&self) -> Result<Vec<Token>, TokenStoreError> {
+            let away = || TokenStoreError::Away { detail: "away".to_owned() };
+            if self.0.load(Ordering::Relaxed) { Err(away()) } else { Ok(Vec::new()) }
+        }
+
+        async fn put(&self, _: &Token, _: Option<i64>) -> Result<bool, TokenStoreError> {
+            Ok(false)
+        }
+    }
+
+    /// A token that was revoked in MongoDB stayed valid for ever on an instance that MongoDB was away from.
+    #[tokio::test]
+    async fn what_cannot_be_read_again_ends() {
+        let folder = tempfile::tempdir().unwrap();
+        let (store, hour) = (Arc::new(Away::default()), Duration::from_secs(3600));
+        let open = || {
+            let cache = TokenFile::cache(folder.path());
+            TokenRegistry::of_store(store.clone(), cache, Mode::OnceThereIsAToken, hour)
+        };
+        let registry = open();
+        registry.load().await.unwrap();
+        store.0.store(true, Ordering::Relaxed);
+        let now = now_seconds();
+        assert!(registry.caller(None, &[], now + 3500).is_ok());
+        assert_eq!(registry.caller(None, &[], now + 3700).unwrap_err(), Denied::Unavailable);
+        // Nor does a start make them younger.
+        let registry = open();
+        registry.load().await.unwrap();
+        assert!(registry.caller(None, &[], now + 3500).is_ok());
+        assert_eq!(registry.caller(None, &[], now + 3700).unwrap_err(), Denied::Unavailable);
+        store.0.store(false, Ordering::Relaxed);
+        registry.refresh().await.unwrap();
+        assert!(registry.caller(None, &[], now).is_ok());
     }
 
     #[tokio::test]

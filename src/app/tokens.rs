@@ -196,7 +196,7 @@ pub(super) async fn open(
     // Whoever asks for a first token does not want an open service, even if it cannot be created now.
     let mode = if needed || settings.auth.first_token { Mode::Always } else { Mode::OnceThereIsAToken };
     let registry = match mongo {
-        Some(mongo) => TokenRegistry::of_store(mongo, TokenFile::cache(directory), mode),
+        Some(mongo) => TokenRegistry::of_store(mongo, TokenFile::cache(directory), mode, settings.auth.cache_max_age),
         None => TokenRegistry::of_file(TokenFile::own(directory), mode),
     };
     let loaded = registry.load().await;

@@ -54,6 +54,7 @@ pub fn resolve(layers: &Layers, problems: &mut Vec<Problem>) -> Settings {
         auth: AuthSettings {
             required: reader.auth_required("auth.required"),
             first_token: reader.truth("auth.first_token"),
+            cache_max_age: reader.duration("auth.cache_max_age", MINUTE..=365 * 24 * HOUR),
         },
         audit: AuditSettings {
             file_bytes: reader.size("audit.file_bytes", 64 * KIB..=GIB),

@@ -84,6 +84,8 @@ pub struct ServerSettings {
 pub struct AuthSettings {
     pub required: AuthRequired,
     pub first_token: bool,
+    /// How long tokens of MongoDB apply that cannot be read again.
+    pub cache_max_age: Duration,
 }
 
 /// `[audit]`: the audit trail.
