@@ -1,7 +1,7 @@
 //! From raw layers to `Settings`: each key's type and bounds, and the relations between keys. To add a key, edit this
 //! file, `settings.rs` and `config/default.toml`; the compiler and the tests notice if one of them is missing.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -20,6 +20,8 @@ use crate::clock::ClockBounds;
 use crate::reading::Precision;
 use crate::reading::duration::show_duration;
 
+/// What a listener's address may be.
+const ADDRESS: &str = "an IP address and port, or a port of localhost, such as localhost:8086";
 const TIB: usize = 1 << 40;
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
@@ -216,13 +218,13 @@ impl KeyReader<'_> {
     }
 
     fn address(&mut self, key: &'static str) -> SocketAddr {
-        self.read(key, "an IP address and port", |value| text_of(value)?.parse().map_err(|_| ValueFault::NotAnAddress))
+        self.read(key, ADDRESS, |value| address(text_of(value)?).ok_or(ValueFault::NotAnAddress))
     }
 
     fn optional_address(&mut self, key: &'static str) -> Option<SocketAddr> {
-        self.read(key, "an IP address and port, or nothing", |value| match text_of(value)? {
+        self.read(key, &format!("{ADDRESS}, or nothing"), |value| match text_of(value)? {
             "" => Ok(None),
-            text => text.parse().map(Some).map_err(|_| ValueFault::NotAnAddress),
+            text => address(text).map(Some).ok_or(ValueFault::NotAnAddress),
         })
     }
 
@@ -407,6 +409,17 @@ impl KeyReader<'_> {
 
 fn within<T: PartialOrd>(value: T, bounds: &RangeInclusive<T>) -> Result<T, ValueFault> {
     if bounds.contains(&value) { Ok(value) } else { Err(ValueFault::OutOfBounds) }
+}
+
+/// An address and a port; `localhost` or nothing but a port, with or without a colon, is loopback, never all addresses.
+fn address(text: &str) -> Option<SocketAddr> {
+    let loopback = |port: &str| Some((Ipv4Addr::LOCALHOST, port.parse().ok()?).into());
+    let short = text.strip_prefix("localhost:").or_else(|| text.strip_prefix(':')).unwrap_or(text);
+    if !short.is_empty() && short.bytes().all(|byte| byte.is_ascii_digit()) {
+        loopback(short)
+    } else {
+        text.parse().ok()
+    }
 }
 
 fn text_of(value: &WrittenValue) -> Result<&str, ValueFault> {

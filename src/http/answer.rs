@@ -4,6 +4,7 @@
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
+use super::errors::in_header;
 use super::format::Format;
 use super::text::Text;
 use crate::query::QueryError;
@@ -11,6 +12,8 @@ use crate::query::QueryError;
 /// The version reported to clients, which choose their protocol by it: this service speaks that of 1.x.
 pub const INFLUX_VERSION: &str = "1.8.10";
 
+/// Notices, for formats whose body has no place for them.
+const NOTICE_HEADER: &str = "x-hourglass-notice";
 /// The cursor of the next part, for formats whose body has no place for it.
 const NEXT_HEADER: &str = "x-next-cursor";
 
@@ -21,6 +24,8 @@ pub struct Answer {
     pub next: Option<String>,
     /// Whether the range ends in the past, so that only late data can change the answer.
     pub is_past: bool,
+    /// What the answer says beside its data; in a header where the body has no place for it.
+    pub notices: Vec<String>,
 }
 
 impl Answer {
@@ -47,6 +52,12 @@ impl Answer {
             && let Some(next) = self.next.and_then(|next| HeaderValue::from_str(&next).ok())
         {
             headers.insert(NEXT_HEADER, next);
+        }
+        if self.format != Format::Json
+            && !self.notices.is_empty()
+            && let Some(notices) = in_header(&self.notices.join("; "))
+        {
+            headers.insert(NOTICE_HEADER, notices);
         }
         Ok(response)
     }

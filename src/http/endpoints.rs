@@ -205,6 +205,13 @@ pub fn find(method: &Method, path: &str) -> MatchedEndpoint {
     found
 }
 
+/// The path without its trailing slash, if an endpoint is there and none is at the path itself.
+pub fn without_slash(path: &str) -> Option<&str> {
+    let shorter = path.strip_suffix('/')?;
+    let is_there = |path: &str| ENDPOINTS.iter().any(|endpoint| endpoint.is_at(path));
+    (is_there(shorter) && !is_there(path)).then_some(shorter)
+}
+
 /// The methods that a path supports.
 pub fn methods(path: &str) -> Vec<&'static str> {
     let here = ENDPOINTS.iter().filter(|endpoint| endpoint.is_at(path)).map(|endpoint| endpoint.method);

@@ -114,10 +114,21 @@ pub fn list<T>(out: &mut String, items: impl IntoIterator<Item = T>, mut write: 
     }
 }
 
-/// The end of a list, with the cursor of the next part or null: `],"next":"…"}`.
-pub fn end_with_next(out: &mut String, next: Option<&str>) {
+/// The end of a list, with the cursor of the next part or null, and with notices if there are any:
+/// `],"next":"…","notices":["…"]}`.
+pub fn end_with_next(out: &mut String, next: Option<&str>, notices: &[String]) {
     out.push_str("],\"next\":");
     optional(out, next, string);
+    end_with_notices(out, notices);
+}
+
+/// The end of an object, with notices if there are any: `,"notices":["…"]}`.
+pub fn end_with_notices(out: &mut String, notices: &[String]) {
+    if !notices.is_empty() {
+        out.push_str(",\"notices\":[");
+        list(out, notices, |out, notice| string(out, notice));
+        out.push(']');
+    }
     out.push('}');
 }
 

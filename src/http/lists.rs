@@ -11,13 +11,14 @@ use serde_json::{Value, json};
 use super::App;
 use super::errors::{ApiError, Dialect};
 use super::format::Format;
-use super::json::comma;
+use super::json::{comma, end_with_notices};
 use super::parameters::{Pairs, Parameters};
 use super::params;
 use super::text::Text;
 use crate::access::Caller;
 use crate::http::parameters::By;
 use crate::query::native::many::Vocabulary;
+use crate::query::native::notices::RequestNames;
 
 async fn list<I: Iterator<Item = Value>>(
     app: &App,
@@ -38,8 +39,10 @@ async fn read<I: Iterator<Item = Value>>(
 ) -> Result<Response, ApiError> {
     let parameters = Parameters::of(query, params::LISTS, by)?;
     let budget = parameters.budget(app);
-    let (database, selector) = (parameters.database()?, parameters.selector_or_all(app)?);
-    let mut words = app.query.vocabulary(&budget, &database, &selector).await?;
+    let (database, selected) = (parameters.database()?, parameters.selector_or_all(app, &budget).await?);
+    let mut words = app.query.vocabulary(&budget, &database, &selected.selector).await?;
+    let names = RequestNames { database: &database, selector: &selected.selector, fields: &[], group_by: &[] };
+    let notices = parameters.notices(app, &budget, &selected, names, words.measurements.is_empty()).await;
     let held = words.held.take();
     let mut text = Text::new(&budget)?;
     text.out = format!("{{\"{name}\":[");
@@ -48,7 +51,8 @@ async fn read<I: Iterator<Item = Value>>(
         text.out.push_str(&item.to_string());
         text.row().await?;
     }
-    text.out.push_str("]}");
+    text.out.push(']');
+    end_with_notices(&mut text.out, &notices);
     drop(held);
     budget.answered();
     Ok(text.respond(Format::Json.media_type())?)

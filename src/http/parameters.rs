@@ -14,11 +14,12 @@ use crate::access::{Caller, Pin};
 use crate::clock::now_ns;
 use crate::ingest::check_database_name;
 use crate::query::Budget;
-use crate::query::influx::pattern_fault;
+use crate::query::influx::{pattern_fault, zone_named};
 use crate::query::native::Selection;
+use crate::query::native::notices::{NamedSensor, RequestNames};
 use crate::query::selector::{Selector, TagFilter, TagTest};
 use crate::reading::duration::{DURATION_UNITS, parse_duration};
-use crate::reading::time::{TIMESTAMP_MAX, TIMESTAMP_MIN, parse_rfc3339};
+use crate::reading::time::{TIMESTAMP_MAX, TIMESTAMP_MIN, as_if_in_utc, parse_rfc3339};
 use crate::reading::{Precision, Sensor};
 use crate::wire::line_protocol::parse_series;
 use axum::Extension;
@@ -40,6 +41,21 @@ pub struct Parameters {
     by: Caller,
     plain: HashMap<String, String>,
     tags: Vec<TagFilter>,
+}
+
+/// The selected sensors.
+pub struct Selected {
+    pub selector: Selector,
+    /// Whether a bare name was found in the sensor's tag.
+    pub by_tag: bool,
+    /// Why nothing is selected.
+    notice: Option<String>,
+}
+
+impl Selected {
+    pub fn of(selector: Selector) -> Self {
+        Self { selector, by_tag: false, notice: None }
+    }
 }
 
 impl Parameters {
@@ -89,13 +105,43 @@ impl Parameters {
         Ok(name.to_owned())
     }
 
-    /// The sensor named by `sensor=`, if the caller may read it.
-    pub fn sensor(&self, app: &App) -> Result<Sensor, ApiError> {
-        let text = self.get("sensor").ok_or_else(|| {
-            ApiError::Bad("parameter sensor is missing: give a key, e.g. sensor=climate,sensor=temp-01".to_owned())
-        })?;
-        let sensor = parse_series(text, &app.options.limits)
-            .map_err(|error| ApiError::Bad(format!("parameter sensor, column {}: {}", error.column, error.reason)))?;
+    /// The sensor that `sensor=` means: the one with this key, or else the only one that the caller may read with this
+    /// name in its tag `sensor`.
+    async fn sensor(&self, app: &App, budget: &Budget, text: &str) -> Result<Selected, ApiError> {
+        let sensor = Self::key(app, text)?;
+        if !sensor.tags.is_empty() {
+            return Ok(Selected::of(Selector::Sensor(Arc::new(self.pinned(sensor)?))));
+        }
+        if let Some(sensor) = self.sensor_of_cursor(app, &sensor) {
+            return Ok(Selected { by_tag: true, ..Selected::of(Selector::Sensor(sensor)) });
+        }
+        match app.query.named_sensor(budget, &self.database()?, &sensor, self.pins()).await? {
+            NamedSensor::Exact => Ok(Selected::of(Selector::Sensor(Arc::new(self.pinned(sensor)?)))),
+            NamedSensor::Tagged(sensor) => Ok(Selected { by_tag: true, ..Selected::of(Selector::Sensor(sensor)) }),
+            NamedSensor::Several(notice) => {
+                // No measurement has an empty name.
+                Ok(Selected { notice: Some(notice), ..Selected::of(self.matching(Some(String::new()))) })
+            }
+        }
+    }
+
+    /// The sensor that an earlier part of this answer was found to be of, by its tag.
+    fn sensor_of_cursor(&self, app: &App, bare: &Sensor) -> Option<Arc<Sensor>> {
+        let (_, key) = self.get("cursor")?.split_once('.')?;
+        let sensor = Self::key(app, key).ok().and_then(|sensor| self.pinned(sensor).ok())?;
+        (sensor.tag("sensor") == Some(&*bare.measurement)).then(|| Arc::new(sensor))
+    }
+
+    fn key(app: &App, text: &str) -> Result<Sensor, ApiError> {
+        parse_series(text, &app.options.limits).map_err(|error| match error.column {
+            // The whole key, not one place in it.
+            0 => ApiError::Bad(format!("parameter sensor: {}", error.reason)),
+            column => ApiError::Bad(format!("parameter sensor, column {column}: {}", error.reason)),
+        })
+    }
+
+    /// The sensor, if the caller may read it.
+    fn pinned(&self, sensor: Sensor) -> Result<Sensor, ApiError> {
         match self.by.pins().iter().find(|pin| !pin.matches(&sensor)) {
             None => Ok(sensor),
             Some(Pin { key, .. }) => {
@@ -109,10 +155,9 @@ impl Parameters {
         self.by.pins()
     }
 
-    /// Database, range and fields; the sensor's key is empty if none is named.
-    pub fn selection(&self, app: &App) -> Result<Selection, ApiError> {
-        let sensor = self.get("sensor").map(|_| self.sensor(app)).transpose()?;
-        let sensor = sensor.map_or_else(String::new, |sensor| sensor.key.into());
+    /// Database, range and fields; the sensor's key is empty if not one sensor is selected.
+    pub fn selection(&self, selector: &Selector) -> Result<Selection, ApiError> {
+        let sensor = if let Selector::Sensor(sensor) = selector { sensor.key.to_string() } else { String::new() };
         Ok(Selection { database: self.database()?, sensor, range: self.range()?, fields: self.names("fields") })
     }
 
@@ -136,15 +181,15 @@ impl Parameters {
     }
 
     /// One sensor by `sensor=`, or many by `measurement=` and `tag.KEY=`.
-    pub fn selector(&self, app: &App) -> Result<Selector, ApiError> {
+    pub async fn selector(&self, app: &App, budget: &Budget) -> Result<Selected, ApiError> {
         let measurement = self.get("measurement").map(str::to_owned);
-        if self.get("sensor").is_some() {
+        if let Some(sensor) = self.get("sensor") {
             if measurement.is_some() || !self.tags.is_empty() {
                 return Err(ApiError::Bad(
                     "parameter sensor names one sensor: leave out measurement and tag.…".to_owned(),
                 ));
             }
-            return Ok(Selector::Sensor(Arc::new(self.sensor(app)?)));
+            return self.sensor(app, budget, sensor).await;
         }
         if measurement.is_none() && self.tags.is_empty() {
             return Err(ApiError::Bad(
@@ -152,15 +197,41 @@ impl Parameters {
                     .to_owned(),
             ));
         }
-        Ok(self.matching(measurement))
+        Ok(Selected::of(self.matching(measurement)))
     }
 
     /// As [`Parameters::selector`], but all sensors if none are selected.
-    pub fn selector_or_all(&self, app: &App) -> Result<Selector, ApiError> {
+    pub async fn selector_or_all(&self, app: &App, budget: &Budget) -> Result<Selected, ApiError> {
         match (self.get("sensor"), self.get("measurement"), &*self.tags) {
-            (None, None, []) => Ok(self.matching(None)),
-            _ => self.selector(app),
+            (None, None, []) => Ok(Selected::of(self.all())),
+            _ => self.selector(app, budget).await,
         }
+    }
+
+    /// All sensors that the caller may read.
+    pub fn all(&self) -> Selector {
+        self.matching(None)
+    }
+
+    /// The notices of an answer. Names are looked for if the answer is empty, or if a name may be unknown all the same.
+    pub async fn notices(
+        &self,
+        app: &App,
+        budget: &Budget,
+        selected: &Selected,
+        names: RequestNames<'_>,
+        is_empty: bool,
+    ) -> Vec<String> {
+        if let Some(notice) = &selected.notice {
+            return vec![notice.clone()];
+        }
+        // A later part repeats no notices.
+        let is_first = self.get("cursor").is_none();
+        let has_more = !(self.tags.is_empty() && names.fields.is_empty() && names.group_by.is_empty());
+        if !is_first || !(is_empty || has_more) {
+            return Vec::new();
+        }
+        app.query.notices(budget, &self.by, &names).await
     }
 
     fn matching(&self, measurement: Option<String>) -> Selector {
@@ -186,13 +257,31 @@ impl Parameters {
         let time = match (text.parse::<i64>(), relative(text)) {
             (Ok(number), _) => unit.to_ns(number),
             (Err(_), Some(before)) => Some(now_ns().saturating_sub(before)),
-            (Err(_), None) => parse_rfc3339(&text.replace(' ', "+")),
+            (Err(_), None) => match self.midnight(text) {
+                Some(midnight) => midnight,
+                None => parse_rfc3339(&text.replace(' ', "+")),
+            },
         };
+        if let (None, Some(in_utc)) = (time, as_if_in_utc(text)) {
+            return Err(ApiError::Bad(format!(
+                "parameter {name}: {text:?} has no zone: send {name}={in_utc} if it is in UTC, else its offset, such as %2B01:00, for the Z"
+            )));
+        }
         time.ok_or_else(|| {
             ApiError::Bad(format!(
                 "parameter {name}: {text:?} is neither RFC 3339 nor an integer in range (precision={unit:?}), now or a duration such as -24h"
             ))
         })
+    }
+
+    /// The first instant of a date in the zone of `tz`, else in UTC; `None` if the text is no date.
+    fn midnight(&self, text: &str) -> Option<Option<i64>> {
+        let is_date = text.len() == "2026-01-15".len() && text.bytes().filter(|byte| *byte == b'-').count() == 2;
+        let date: jiff::civil::Date = text.parse().ok().filter(|_| is_date)?;
+        let zone = zone_named(self.get("tz").unwrap_or_default()).unwrap_or(jiff::tz::TimeZone::UTC);
+        let start = date.to_zoned(zone).ok()?.timestamp();
+        let time = i64::try_from(start.as_nanosecond()).ok();
+        Some(time.filter(|time| (TIMESTAMP_MIN..=TIMESTAMP_MAX).contains(time)))
     }
 
     /// A number from 1 to `max`; `key` is the config key of that limit, for the error.

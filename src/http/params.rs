@@ -38,7 +38,7 @@ const TAG: Parameter = parameter(
 const FROM: Parameter = parameter(
     "from",
     r#"{"type":"string","examples":["2026-01-15T14:00:00Z"]}"#,
-    "Start of the range, inclusive: RFC 3339, an integer since 1970, `now`, or a duration before now such as `-24h`. Unlimited when missing.",
+    "Start of the range, inclusive: RFC 3339, a date (its midnight in `tz`, else in UTC), an integer since 1970, `now`, or a duration before now such as `-24h`. Unlimited when missing.",
 );
 const TO: Parameter = parameter(
     "to",
@@ -83,7 +83,7 @@ const MAX_POINTS: Parameter = parameter(
 const AGG: Parameter = parameter(
     "agg",
     r#"{"type":"string","examples":["count,max,p95"]}"#,
-    "Functions, separated by commas: count, min, max, sum, avg, first, last, stddev, median, mode, or percentiles such as p95.",
+    "Functions, separated by commas: count, min, max, sum, avg (or mean), first, last, stddev, median, mode, or percentiles such as p95.",
 );
 const ZONE: Parameter =
     parameter("tz", r#"{"type":"string","examples":["Europe/Berlin"]}"#, "The time zone in which windows begin.");

@@ -18,10 +18,12 @@ use crate::access::Caller;
 use crate::http::parameters::By;
 use crate::query::native::Selection;
 use crate::query::native::many::ManySelection;
+use crate::query::native::notices::RequestNames;
 use crate::query::native::readings::TimeOrder;
 use crate::query::native::thinning::Thinned;
 use crate::query::selector::Selector;
 use crate::query::{Budget, HeldBytes};
+use crate::reading::Sensor;
 
 /// `GET /api/v1/readings`.
 pub async fn readings(State(app): State<Arc<App>>, Extension(by): By, headers: HeaderMap, query: Pairs) -> Response {
@@ -41,31 +43,34 @@ async fn read(app: &App, by: Caller, headers: &HeaderMap, query: Pairs) -> Resul
     let parameters = Parameters::of(query, params::READINGS, by)?;
     let budget = parameters.budget(app);
     let (format, times) = (Format::of(&parameters, headers)?, parameters.times()?);
+    let selected = parameters.selector(app, &budget).await?;
     let asked = ReadingsQuery {
-        selector: parameters.selector(app)?,
-        selection: parameters.selection(app)?,
+        selector: selected.selector.clone(),
+        selection: parameters.selection(&selected.selector)?,
         order: order(&parameters)?,
         limit: parameters.limit(app.options.limit_default, app.options.limit_max, "query.limit_max")?,
         cursor: parameters.get("cursor").map(str::to_owned),
     };
-    let (range, fields) = (asked.selection.range.clone(), asked.selection.fields.clone());
+    let Selection { database, range, fields, .. } = asked.selection.clone();
     let columns = match format {
         Format::Csv => {
-            TableColumns::of(app.query.vocabulary(&budget, &asked.selection.database, &asked.selector).await?, fields)
+            TableColumns::of(app.query.vocabulary(&budget, &database, &asked.selector).await?, fields.clone())
         }
         Format::Json | Format::Lines => TableColumns::default(),
     };
     let points_max = parameters.count("max_points", app.options.limit_max, "query.limit_max")?;
     let ReadingsPart { series, next, held } = match (&asked.selector, points_max) {
         (_, Some(points_max)) => for_a_chart(app, &budget, &parameters, asked, points_max).await?,
-        (Selector::Sensor(_), None) => one_sensor(app, &budget, &parameters, asked).await?,
+        (Selector::Sensor(sensor), None) => one_sensor(app, &budget, (sensor.clone(), selected.by_tag), asked).await?,
         (Selector::Matching { .. }, None) => many_sensors(app, &budget, asked).await?,
     };
+    let names = RequestNames { database: &database, selector: &selected.selector, fields: &fields, group_by: &[] };
+    let notices = parameters.notices(app, &budget, &selected, names, series.is_empty()).await;
     let mut body = Text::new(&budget)?;
-    series::readings(&mut body, format, &series, columns, times, next.as_deref()).await?;
+    series::readings(&mut body, format, &series, columns, times, (next.as_deref(), &notices)).await?;
     drop((series, held));
     budget.answered();
-    Ok(Answer { format, body, next, is_past: Parameters::is_past(&range) }.respond(headers)?)
+    Ok(Answer { format, body, next, is_past: Parameters::is_past(&range), notices }.respond(headers)?)
 }
 
 fn order(parameters: &Parameters) -> Result<TimeOrder, ApiError> {
@@ -86,18 +91,20 @@ struct ReadingsPart {
 async fn one_sensor(
     app: &App,
     budget: &Budget,
-    parameters: &Parameters,
+    (sensor, by_tag): (Arc<Sensor>, bool),
     asked: ReadingsQuery,
 ) -> Result<ReadingsPart, ApiError> {
     let ReadingsQuery { mut selection, order, limit, cursor, .. } = asked;
     if let Some(cursor) = cursor {
-        let time = time(&cursor).filter(|time| selection.range.contains(time));
+        let text = cursor.split_once('.').filter(|_| by_tag).map_or(&*cursor, |(time, _)| time);
+        let time = time(text).filter(|time| selection.range.contains(time));
         selection.range = order.rest(&selection.range, time.ok_or_else(|| bad_cursor(&cursor))?);
     }
     let part = app.query.readings(budget, &selection, order, limit).await?;
-    // Opaque to clients: the time of the next reading, in hexadecimal.
-    let next = part.next.map(|time| format!("{time:x}"));
-    let sensor = Arc::new(parameters.sensor(app)?);
+    // Opaque to clients: the time of the next reading, in hexadecimal, and the key of a sensor that was found by its tag:
+    // the next part is of the same sensor, even if others have the tag by then.
+    let key = |time: i64| if by_tag { format!("{time:x}.{}", sensor.key) } else { format!("{time:x}") };
+    let next = part.next.map(key);
     Ok(ReadingsPart {
         series: part.known.then_some((sensor, part.readings)).into_iter().collect(),
         next,

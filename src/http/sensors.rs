@@ -11,7 +11,7 @@ use super::answer::Answer;
 use super::errors::{ApiError, Dialect};
 use super::format::Format;
 use super::json;
-use super::parameters::{Pairs, Parameters};
+use super::parameters::{Pairs, Parameters, Selected};
 use super::params;
 use super::series::{self, TableColumns};
 use super::text::Text;
@@ -21,6 +21,7 @@ use crate::bucket::store::SensorFilter;
 use crate::bucket::{SensorDocument, UnflushedReadings};
 use crate::http::parameters::By;
 use crate::ingest::IngestError;
+use crate::query::native::notices::RequestNames;
 use crate::query::{Budget, HeldBytes, document_bytes, first_batch, next_batch};
 
 /// One batch of sensors, including unflushed changes, and the key after which the next batch begins.
@@ -95,21 +96,26 @@ async fn read_latest(app: &App, by: Caller, headers: &HeaderMap, query: Pairs) -
     let format = Format::of(&parameters, headers)?;
     let max = app.options.sensors_max;
     let (limit, times) = (parameters.limit(max, max, "query.sensors_max")?, parameters.times()?);
-    let (database, selector) = (parameters.database()?, parameters.selector_or_all(app)?);
+    let database = parameters.database()?;
+    let selected = parameters.selector_or_all(app, &budget).await?;
     let after = parameters.get("cursor").map(str::to_owned);
     let wanted = SensorListQuery { database: database.clone(), after, outliers: false, recent: false, limit };
-    let chooser = selector.compile(&budget)?;
+    let chooser = selected.selector.compile(&budget)?;
     let (found, next, _held) = chosen(app, &budget, wanted, |document| chooser.takes(&document.sensor)).await?;
     let columns = match format {
-        Format::Csv => TableColumns::of(app.query.vocabulary(&budget, &database, &selector).await?, Vec::new()),
+        Format::Csv => {
+            TableColumns::of(app.query.vocabulary(&budget, &database, &selected.selector).await?, Vec::new())
+        }
         Format::Json | Format::Lines => TableColumns::default(),
     };
     let series = |document: SensorDocument| Some((document.sensor, vec![document.recent.into_iter().next_back()?]));
     let series: Vec<_> = found.into_iter().filter_map(series).collect();
+    let names = RequestNames { database: &database, selector: &selected.selector, fields: &[], group_by: &[] };
+    let notices = parameters.notices(app, &budget, &selected, names, series.is_empty()).await;
     let mut body = Text::new(&budget)?;
-    series::readings(&mut body, format, &series, columns, times, next.as_deref()).await?;
+    series::readings(&mut body, format, &series, columns, times, (next.as_deref(), &notices)).await?;
     budget.answered();
-    Ok(Answer { format, body, next, is_past: false }.respond(headers)?)
+    Ok(Answer { format, body, next, is_past: false, notices }.respond(headers)?)
 }
 
 /// `GET /api/v1/sensors`.
@@ -131,8 +137,11 @@ async fn read_sensors(app: &App, by: Caller, query: Pairs) -> Result<Response, A
     let takes = |document: &SensorDocument| {
         pins.iter().all(|pin| pin.matches(&document.sensor)) && (!outliers || document.outlier.is_some())
     };
-    let wanted = SensorListQuery { database, after, outliers, recent, limit };
+    let wanted = SensorListQuery { database: database.clone(), after, outliers, recent, limit };
     let (documents, next, _held) = chosen(app, &budget, wanted, takes).await?;
+    let selected = Selected::of(parameters.all());
+    let names = RequestNames { database: &database, selector: &selected.selector, fields: &[], group_by: &[] };
+    let notices = parameters.notices(app, &budget, &selected, names, documents.is_empty()).await;
     let mut text = Text::new(&budget)?;
     text.out.push_str("{\"sensors\":[");
     for (number, document) in documents.iter().enumerate() {
@@ -140,7 +149,7 @@ async fn read_sensors(app: &App, by: Caller, query: Pairs) -> Result<Response, A
         json::sensor(&mut text.out, document, times, recent);
         text.row().await?;
     }
-    json::end_with_next(&mut text.out, next.as_deref());
+    json::end_with_next(&mut text.out, next.as_deref(), &notices);
     budget.answered();
     Ok(text.respond(Format::Json.media_type())?)
 }

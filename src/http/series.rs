@@ -55,7 +55,7 @@ fn add_missing<'a>(known: &mut Vec<String>, names: impl Iterator<Item = &'a str>
     }
 }
 
-/// Writes the body of an answer with readings. JSON ends with the cursor `next`.
+/// Writes the body of an answer with readings. JSON ends with the cursor `next` and the notices.
 ///
 /// # Errors
 /// When the query's budget is used up.
@@ -65,7 +65,7 @@ pub async fn readings(
     series: &[SensorReadings],
     columns: TableColumns,
     times: Times,
-    next: Option<&str>,
+    (next, notices): (Option<&str>, &[String]),
 ) -> Result<(), QueryError> {
     match format {
         Format::Json => {
@@ -81,7 +81,7 @@ pub async fn readings(
                 }
                 text.out.push_str("]}");
             }
-            json::end_with_next(&mut text.out, next);
+            json::end_with_next(&mut text.out, next, notices);
         }
         Format::Lines => {
             for (sensor, readings) in series {
@@ -170,11 +170,17 @@ pub struct WindowTable {
 }
 
 impl WindowTable {
-    /// Writes the body of an answer with windows.
+    /// Writes the body of an answer with windows. JSON ends with the notices.
     ///
     /// # Errors
     /// When the query's budget is used up.
-    pub async fn write(&self, text: &mut Text, format: Format, times: Times) -> Result<(), QueryError> {
+    pub async fn write(
+        &self,
+        text: &mut Text,
+        format: Format,
+        times: Times,
+        notices: &[String],
+    ) -> Result<(), QueryError> {
         let fields = self.fields();
         match format {
             Format::Json => {
@@ -190,7 +196,7 @@ impl WindowTable {
                     }
                     text.out.push_str("]}");
                 }
-                json::end_with_next(&mut text.out, None);
+                json::end_with_next(&mut text.out, None, notices);
             }
             Format::Lines => {
                 for series in &self.found.series {

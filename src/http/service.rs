@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::extract::{Query, Request};
-use axum::http::{HeaderName, HeaderValue, Method, StatusCode};
+use axum::http::{HeaderName, HeaderValue, Method, StatusCode, Uri};
 use axum::response::Response;
 use tower::ServiceExt;
 use tracing::Instrument;
@@ -74,8 +74,9 @@ impl HttpService {
         Self { peer: Some(peer), ..self.clone() }
     }
 
-    pub(super) async fn answer(&self, request: Request) -> Response {
+    pub(super) async fn answer(&self, mut request: Request) -> Response {
         let started = Instant::now();
+        leave_out_slash(&mut request);
         let id = request_id(&request);
         let found = endpoints::find(request.method(), request.uri().path());
         let (method, route) = (method_label(request.method()), found.route);
@@ -197,6 +198,18 @@ impl HttpService {
     }
 }
 
+/// Makes `/write/` the same as `/write`.
+fn leave_out_slash(request: &mut Request) {
+    let uri = request.uri();
+    let Some(path) = endpoints::without_slash(uri.path()) else { return };
+    let shorter = uri.query().map_or_else(|| path.to_owned(), |query| format!("{path}?{query}"));
+    let mut parts = uri.clone().into_parts();
+    parts.path_and_query = shorter.parse().ok();
+    if let Ok(uri) = Uri::from_parts(parts) {
+        *request.uri_mut() = uri;
+    }
+}
+
 /// The client's request id if it sent a usable one, else a new one.
 fn request_id(request: &Request) -> HeaderValue {
     static COUNT: AtomicU64 = AtomicU64::new(1);
@@ -215,8 +228,28 @@ fn method_label(method: &Method) -> &'static str {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_trailing_slash_is_left_out_where_an_endpoint_is() {
+        let cases = [
+            ("http://h/write/?db=a", "http://h/write?db=a"),
+            ("/write/", "/write"),
+            ("/api/v1/tags/", "/api/v1/tags"),
+            ("/api/v1/tags/site/", "/api/v1/tags/site"),
+            ("/", "/"),
+            ("//", "/"),
+            ("/write//", "/write//"),
+            ("/nothing/", "/nothing/"),
+        ];
+        for (sent, meant) in cases {
+            let mut request = Request::builder().uri(sent).body(axum::body::Body::empty()).unwrap();
+            leave_out_slash(&mut request);
+            assert_eq!(request.uri().to_string(), meant, "{sent}");
+        }
+    }
 
     #[test]
     fn a_label_is_a_pattern_of_the_list_or_other() {

@@ -10,7 +10,7 @@ use super::App;
 use super::answer::Answer;
 use super::errors::{ApiError, Dialect};
 use super::format::Format;
-use super::parameters::{Pairs, Parameters, step};
+use super::parameters::{Pairs, Parameters, Selected, step};
 use super::params;
 use super::series::WindowTable;
 use super::text::Text;
@@ -20,7 +20,7 @@ use crate::influxql::Fill;
 use crate::query::Budget;
 use crate::query::influx::is_zone;
 use crate::query::native::aggregate::{Aggregation, GroupBy, NativeAggregate};
-use crate::query::selector::Selector;
+use crate::query::native::notices::RequestNames;
 
 /// `GET /api/v1/summary`.
 pub async fn summary(State(app): State<Arc<App>>, Extension(caller): By, headers: HeaderMap, query: Pairs) -> Response {
@@ -31,14 +31,18 @@ async fn read(app: &App, caller: Caller, headers: &HeaderMap, query: Pairs) -> R
     let parameters = Parameters::of(query, params::SUMMARY, caller)?;
     let budget = parameters.budget(app);
     let (format, times) = (Format::of(&parameters, headers)?, parameters.times()?);
-    let (selector, is_past) = (parameters.selector(app)?, Parameters::is_past(&parameters.range()?));
+    let (selected, is_past) = (parameters.selector(app, &budget).await?, Parameters::is_past(&parameters.range()?));
     let group_by = group_by(&parameters);
     let by = if group_by == GroupBy::Sensor { "sensor" } else { "measurement" };
-    let windows = aggregated(app, &budget, &parameters, selector, (group_by, by)).await?;
+    let windows = aggregated(app, &budget, &parameters, &selected, (&group_by, by)).await?;
+    let (database, fields) = (parameters.database()?, parameters.names("fields"));
+    let tags = if let GroupBy::Tags(tags) = &group_by { &**tags } else { &[] };
+    let names = RequestNames { database: &database, selector: &selected.selector, fields: &fields, group_by: tags };
+    let notices = parameters.notices(app, &budget, &selected, names, windows.found.series.is_empty()).await;
     let mut body = Text::new(&budget)?;
-    windows.write(&mut body, format, times).await?;
+    windows.write(&mut body, format, times, &notices).await?;
     budget.answered();
-    Ok(Answer { format, body, next: None, is_past }.respond(headers)?)
+    Ok(Answer { format, body, next: None, is_past, notices }.respond(headers)?)
 }
 
 fn group_by(parameters: &Parameters) -> GroupBy {
@@ -53,8 +57,8 @@ async fn aggregated(
     app: &App,
     budget: &Budget,
     parameters: &Parameters,
-    selector: Selector,
-    (group_by, by): (GroupBy, &'static str),
+    selected: &Selected,
+    (group_by, by): (&GroupBy, &'static str),
 ) -> Result<WindowTable, ApiError> {
     let functions = match parameters.get("agg") {
         None => NativeAggregate::USUAL.to_vec(),
@@ -66,14 +70,14 @@ async fn aggregated(
     }
     let asked = Aggregation {
         database: parameters.database()?,
-        selector,
+        selector: selected.selector.clone(),
         range: parameters.range()?,
         has_start: parameters.get("from").is_some(),
         fields: parameters.names("fields"),
         step: Some(step(parameters.get("step").unwrap_or("1h"))?),
         zone,
         functions,
-        group_by,
+        group_by: group_by.clone(),
         fill: fill(parameters.get("fill"))?,
     };
     let found = app.query.aggregate(budget, &asked).await?;
@@ -81,7 +85,8 @@ async fn aggregated(
 }
 
 fn aggregate(name: &str) -> Result<NativeAggregate, ApiError> {
-    let known = "one of count, min, max, sum, avg, first, last, stddev, median, mode, or a percentile such as p95";
+    let known =
+        "one of count, min, max, sum, avg (or mean), first, last, stddev, median, mode, or a percentile such as p95";
     NativeAggregate::from_name(name).ok_or_else(|| ApiError::Bad(format!("parameter agg: {name:?} is not {known}")))
 }
 

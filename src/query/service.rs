@@ -10,13 +10,15 @@ use super::influx::{DeleteTargets, StatementAnswer, StatementContext, StatementF
 use super::native::Selection;
 use super::native::aggregate::{Aggregated, Aggregation};
 use super::native::many::{ManyReadings, ManySelection, Vocabulary};
+use super::native::notices::{NamedSensor, RequestNames};
 use super::native::readings::{RangePart, TimeOrder};
 use super::native::thinning::Thinned;
 use super::selector::Selector;
-use crate::access::Caller;
+use crate::access::{Caller, Pin};
 use crate::bucket::store::SensorFilter;
 use crate::bucket::{SensorDocument, Store, UnflushedReadings};
 use crate::influxql::Statement;
+use crate::reading::Sensor;
 use crate::telemetry::Metrics;
 
 use super::budget::Budget;
@@ -122,6 +124,29 @@ impl Query {
         selector: &Selector,
     ) -> Result<Vocabulary, QueryError> {
         self.in_turn(budget, database, || native::many::vocabulary(&self.engine, budget, database, selector)).await
+    }
+
+    /// See [`native::notices::notices`]. An answer is not refused because its notices cannot be told.
+    pub async fn notices(&self, budget: &Budget, by: &Caller, names: &RequestNames<'_>) -> Vec<String> {
+        let told = self.in_turn(budget, || native::notices::notices(&self.engine, budget, by, names)).await;
+        told.unwrap_or_else(|error| {
+            tracing::debug!(%error, "an answer's notices are not known");
+            Vec::new()
+        })
+    }
+
+    /// See [`native::notices::named_sensor`].
+    ///
+    /// # Errors
+    /// If the store does not answer.
+    pub async fn named_sensor(
+        &self,
+        budget: &Budget,
+        database: &str,
+        bare: &Sensor,
+        pins: &[Pin],
+    ) -> Result<NamedSensor, QueryError> {
+        self.in_turn(budget, || native::notices::named_sensor(&self.engine, budget, database, bare, pins)).await
     }
 
     /// The result of a statement that only reads; `None` for one that changes something.

@@ -8,6 +8,7 @@ mod caching;
 mod compression;
 mod databases;
 mod formats;
+mod good_faith;
 mod influx_query;
 mod json_writes;
 mod limits;

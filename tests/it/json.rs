@@ -72,6 +72,15 @@ fn one_reading() {
             vec![good("1 m,sensor=s,site=a f=2.0,value=1.0 -")],
         ),
         (r#" {"tags":null,"fields":{"f":true}} "#, vec![good("1 readings f=true -")]),
+        // What a maker sends first: every number under its name, and the time under one of its usual names.
+        (
+            r#"{"sensor":"x","temperature":22.5,"ok":true,"gap":null,"time":1768485600}"#,
+            vec![good("1 readings,sensor=x temperature=22.5,ok=true 1768485600000000000")],
+        ),
+        (
+            r#"{"sensor":"x","value":1,"t":2,"timestamp":"2026-01-15T14:00:00Z"}"#,
+            vec![good("1 readings,sensor=x t=2.0,value=1.0 1768485600000000000")],
+        ),
         // Names as they are meant, the key escaped as in line protocol.
         (r#"{"sensor":"a b,c","fields":{"x=\"y\"":"z"}}"#, vec![good(r#"1 readings,sensor=a\ b\,c x="y"="z" -"#)]),
         // Nulls are left out; of two equal keys the last wins, also a null.
@@ -129,6 +138,9 @@ fn timestamps() {
     let body = |ts: &str| format!(r#"{{"value":1,"ts":{ts}}}"#);
     let at = |ts: i64| vec![good(&format!("1 readings value=1.0 {ts}"))];
     let invalid = |text: &str| vec![Bad(1, 17, Reason::InvalidTimestamp { text: text.to_owned() })];
+    let no_zone = |text: &str, in_utc: &str| {
+        vec![Bad(1, 17, Reason::NoZone { text: text.to_owned(), in_utc: format!("\"ts\":\"{in_utc}\"") })]
+    };
     let outside = |text: &str| vec![Bad(1, 17, Reason::TimeOutOfRange { text: text.to_owned() })];
     for (ts, outcome) in [
         ("1768485600", at(1_768_485_600_000_000_000)),
@@ -140,6 +152,8 @@ fn timestamps() {
         ("1e9", invalid("1e9")),
         (r#""1768485600""#, invalid("1768485600")),
         (r#""yesterday""#, invalid("yesterday")),
+        (r#""2026-01-15T14:00:00""#, no_zone("2026-01-15T14:00:00", "2026-01-15T14:00:00Z")),
+        (r#""2026-01-15 14:00""#, no_zone("2026-01-15 14:00", "2026-01-15T14:00:00Z")),
         ("true", invalid("true")),
         ("{}", invalid("{}")),
     ] {
@@ -154,7 +168,10 @@ fn timestamps() {
 fn shapes_that_are_no_reading() {
     let syntax = |column, expected, found| vec![Bad(1, column, Reason::Syntax { expected, found: Some(found) })];
     let missing = |why: &str| vec![bad(1, 0, &format!("missing fields: {why}"))];
-    let nothing = "expected \"fields\" or \"value\"";
+    let nothing = "expected \"fields\", \"value\" or a number under a name of its own";
+    let unknown = |key: &str, why: &str| {
+        format!("unknown key {key:?}: a reading has measurement, tags, sensor, ts, fields and value; {why}")
+    };
     check([
         ("{}", missing(nothing)),
         (r#"{"sensor":"s","fields":{}}"#, missing(nothing)),
@@ -162,8 +179,30 @@ fn shapes_that_are_no_reading() {
         (r#"{"sensor":"s","value":null}"#, missing("every field is null")),
         (
             r#"{"sensor":"s","valu":1}"#,
-            vec![bad(1, 15, "unknown key \"valu\": a reading has measurement, tags, sensor, ts, fields and value")],
+            vec![bad(1, 15, &unknown("valu", "did you mean \"value\"? A field of this name belongs in \"fields\""))],
         ),
+        (
+            r#"{"sensor":"s","Time":1,"value":1}"#,
+            vec![bad(1, 15, &unknown("Time", "did you mean \"time\"? A field of this name belongs in \"fields\""))],
+        ),
+        (
+            r#"{"sensor":"s","TS":1,"value":1}"#,
+            vec![bad(1, 15, &unknown("TS", "did you mean \"ts\"? A field of this name belongs in \"fields\""))],
+        ),
+        (
+            r#"{"sensor":"s","measurment":"m","value":1}"#,
+            vec![bad(
+                1,
+                15,
+                &unknown("measurment", "did you mean \"measurement\"? A field of this name belongs in \"fields\""),
+            )],
+        ),
+        (
+            r#"{"sensor":"s","room":"a","value":1}"#,
+            vec![bad(1, 15, &unknown("room", "a text belongs in \"tags\" or in \"fields\""))],
+        ),
+        (r#"{"sensor":"s","fields":{"t":1},"u":2}"#, vec![bad(1, 32, &unknown("u", "it belongs in \"fields\""))]),
+        (r#"{"value":1,"ts":1,"time":2}"#, vec![bad(1, 19, "the keys \"ts\" and \"time\" mean the same")]),
         (r#"{"value":1, "value":2}"#, vec![bad(1, 13, "the key \"value\" is given twice")]),
         (r#"{"fields":{"value":1},"value":2}"#, vec![bad(1, 23, "the field \"value\" is also in \"fields\"")]),
         (

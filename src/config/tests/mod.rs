@@ -128,7 +128,9 @@ fn a_wrong_value_says_where_what_and_what_would_be_right() {
         ),
         (
             "server.listen = 'localhost'",
-            "my.toml:1: server.listen = \"localhost\": not an address and port; expected an IP address and port".into(),
+            "my.toml:1: server.listen = \"localhost\": not an address and port; expected an IP address and port, or a \
+             port of localhost, such as localhost:8086"
+                .into(),
         ),
         ("server.data_dir = ''", "my.toml:1: server.data_dir = \"\": empty; expected a path".into()),
         (
@@ -162,11 +164,35 @@ fn a_wrong_value_says_where_what_and_what_would_be_right() {
         &["variable HOURGLASS_AUTH__FIRST_TOKEN: auth.first_token = \"yes\": not one of the allowed words; \
            expected true or false"],
     );
-    let flags = Overrides { listen: Some("8086".into()), ..Overrides::default() };
+    let flags = Overrides { listen: Some("80860".into()), ..Overrides::default() };
     assert_eq!(
         load_all("", &[], &flags).unwrap_err(),
-        ["flag --listen: server.listen = \"8086\": not an address and port; expected an IP address and port"]
+        [
+            "flag --listen: server.listen = \"80860\": not an address and port; expected an IP address and port, or a port \
+          of localhost, such as localhost:8086"
+        ]
     );
+}
+
+/// `--listen localhost:8086`, `:8086` and `8086` were refused, although there is one meaning that harms nobody: this
+/// machine only.
+#[test]
+fn a_port_alone_is_one_of_this_machine() {
+    for (listen, expected) in [
+        ("localhost:8086", "127.0.0.1:8086"),
+        (":8086", "127.0.0.1:8086"),
+        ("8086", "127.0.0.1:8086"),
+        ("0.0.0.0:1", "0.0.0.0:1"),
+        ("[::1]:0", "[::1]:0"),
+    ] {
+        let flags = Overrides { listen: Some(listen.into()), ..Overrides::default() };
+        let settings = load_all("", &[], &flags).unwrap();
+        assert_eq!(settings.server.listen, expected.parse().unwrap(), "{listen}");
+    }
+    for listen in ["localhost", ":", "", "localhost:", "otherhost:8086", "::8086", "localhost::1", "+8086", "70000"] {
+        let flags = Overrides { listen: Some(listen.into()), ..Overrides::default() };
+        assert!(load_all("", &[], &flags).is_err(), "{listen}");
+    }
 }
 
 #[test]

@@ -17,4 +17,4 @@ pub use self::delete_targets::{DeleteTargets, delete_targets, sensors_of};
 pub use self::rows::{ResultCell, ResultSeries, StatementAnswer};
 pub use self::run::{pattern_fault, run};
 pub use self::statement::{StatementContext, StatementFailure};
-pub use self::zones::{is_zone, zone_offset};
+pub use self::zones::{is_zone, zone_named, zone_offset};

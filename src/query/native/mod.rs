@@ -2,6 +2,7 @@
 
 pub mod aggregate;
 pub mod many;
+pub mod notices;
 pub mod readings;
 pub mod thinning;
 

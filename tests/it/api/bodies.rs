@@ -176,5 +176,6 @@ fn a_body_that_does_not_come_is_503_and_one_that_breaks_off_keeps_nothing() {
     let client = Client { server: &server, database: "d" };
     client.keep("other v=1 1");
     let read = client.get("/api/v1/readings", "sensor=m").expect(200).json();
-    assert_eq!(read, json!({"series": [], "next": null}));
+    let notice = r#"unknown sensor "m"; known: "other""#;
+    assert_eq!(read, json!({"series": [], "next": null, "notices": [notice]}));
 }

@@ -54,7 +54,7 @@ fn small_answers_and_those_to_writes_are_as_they_are() {
         assert_eq!(ask(&client, path, parameters, &[GZIP]).expect(200).header("content-encoding"), None, "{path}");
     }
     // Many rejections are more than a small answer.
-    let bad = (0..100).map(|n| format!("{{\"value\":\"{n}\",\"colour\":1}}\n")).collect::<String>();
+    let bad = (0..100).map(|n| format!("{{\"value\":\"{n}\",\"colour\":\"red\"}}\n")).collect::<String>();
     let written = request("POST", &client.url("/api/v1/readings", ""), bad.as_bytes(), &[GZIP]).expect("an answer");
     assert!(written.body.len() > 2000, "{}", written.text());
     assert_eq!((written.status, written.header("content-encoding")), (400, None));

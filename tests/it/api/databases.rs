@@ -64,7 +64,8 @@ fn a_database_begins_with_its_first_write_and_may_have_nearly_any_name() {
     // They are apart: what one has the other has not.
     client("plain").keep("only-here v=1 1");
     let elsewhere = client("with space").get("/api/v1/readings", "sensor=only-here").expect(200).json();
-    assert_eq!(elsewhere, json!({"series": [], "next": null}));
+    let notice = r#"unknown sensor "only-here"; known: "m""#;
+    assert_eq!(elsewhere, json!({"series": [], "next": null, "notices": [notice]}));
     for name in ["x".repeat(65), "line\nend".to_owned(), "nul\0".to_owned(), "\u{85}".to_owned()] {
         let answer = client(&name).write("m v=1 1").expect(400).json();
         let text = text_at(&answer, "error");

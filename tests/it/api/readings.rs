@@ -292,11 +292,13 @@ fn a_sensor_has_one_key_however_it_is_spelled() {
 fn an_unknown_sensor_has_no_series_and_a_known_one_without_readings_has_an_empty_one() {
     let client = client("unknown-sensor");
     client.keep("known v=1 1");
-    let nothing = json!({"series": [], "next": null});
-    assert_eq!(client.get(PATH, "sensor=unknown").expect(200).json(), nothing);
-    assert_eq!(client.get(PATH, "sensor=known,but=other").expect(200).json(), nothing);
+    for unknown in ["unknown", "known,but=other"] {
+        let notice = format!("unknown sensor {unknown:?}; known: \"known\"");
+        let nothing = json!({"series": [], "next": null, "notices": [notice]});
+        assert_eq!(client.get(PATH, &format!("sensor={unknown}")).expect(200).json(), nothing);
+    }
     let elsewhere = super::client("no-such-database").get(PATH, "sensor=known").expect(200).json();
-    assert_eq!(elsewhere, nothing);
+    assert_eq!(elsewhere["series"], json!([]));
     let empty = client.get(PATH, "sensor=known&from=2026-01-01T00:00:00Z").expect(200).json();
     assert_eq!(empty, json!({"series": [{"sensor": "known", "tags": {}, "readings": []}], "next": null}));
     assert_eq!(client.get(PATH, "sensor=unknown&format=ndjson").expect(200).text(), "");
@@ -317,7 +319,7 @@ fn parameters_that_cannot_be_meant_are_refused_by_name() {
         ("sensor=m&limit=100001", "parameter limit: \"100001\" is not a number from 1 to 100000 (query.limit_max)"),
         ("sensor=m&limit=many", "parameter limit: \"many\" is not a number from 1 to 100000 (query.limit_max)"),
         ("sensor=m&from=yesterday", "parameter from: \"yesterday\" is neither RFC 3339 nor an integer in range"),
-        ("sensor=m&to=2026-01-15", "parameter to: \"2026-01-15\" is neither RFC 3339 nor an integer in range"),
+        ("sensor=m&to=2026-01-32", "parameter to: \"2026-01-32\" is neither RFC 3339 nor an integer in range"),
         ("sensor=m&to=9999999&precision=h", "parameter to: \"9999999\" is neither RFC 3339 nor an integer in range"),
         ("sensor=m&from=2&to=1", "parameter from is later than to"),
         ("sensor=m&from=1&precision=fortnight", "invalid precision \"fortnight\" (use auto, n, u, ms, s, m or h)"),

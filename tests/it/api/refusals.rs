@@ -101,7 +101,7 @@ fn without_accept_partial_one_bad_line_keeps_all_out() {
     let bad =
         json!({"error_message": format!("line 2, column 4: {MISSING}"), "line_number": 2, "original_line": "bad"});
     assert_eq!(answer, json!({"error": "line protocol parsing error", "data": [bad]}));
-    assert_eq!(client.get("/api/v1/readings", "sensor=m").expect(200).json(), json!({"series": [], "next": null}));
+    assert_eq!(client.get("/api/v1/readings", "sensor=m").expect(200).json()["series"], json!([]));
     http::post(&url, "m v=1 1\nm v=2 2", &[]).expect(204);
     assert_eq!(client.readings("m", "").len(), 2);
     let answer = http::post(&client.url("/api/v3/write_lp", "accept_partial=perhaps"), "m v=1", &[]).expect(400);

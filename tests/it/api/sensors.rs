@@ -10,7 +10,10 @@ const PATH: &str = "/api/v1/sensors";
 
 fn listed(client: &Client<'_>, parameters: &str) -> Vec<Value> {
     let answer = client.get(PATH, parameters).expect(200).json();
-    assert_eq!(keys(&answer), ["next", "sensors"]);
+    let mut keys = keys(&answer);
+    // The list of a database that is not there yet says so.
+    keys.retain(|key| *key != "notices" || answer["sensors"] != json!([]));
+    assert_eq!(keys, ["next", "sensors"]);
     answer["sensors"].as_array().unwrap().clone()
 }
 

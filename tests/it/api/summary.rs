@@ -223,7 +223,9 @@ fn fields_without_numbers_have_no_summary() {
     }
     client.keep("m s=\"x\",v=1 2");
     assert_eq!(keys(&windows(&client, "m", "")[0]["fields"]), ["v"]);
-    assert_eq!(client.get(PATH, "sensor=unknown").expect(200).json(), json!({"series": [], "next": null}));
+    let unknown = client.get(PATH, "sensor=unknown").expect(200).json();
+    let notice = r#"unknown sensor "unknown"; known: "m""#;
+    assert_eq!(unknown, json!({"series": [], "next": null, "notices": [notice]}));
 }
 
 /// Without `from` and `to` the range was longer than a number of nanoseconds can tell: the answer did not come, or, in a

@@ -81,6 +81,13 @@ pub enum Reason {
         /// The text found instead of a timestamp.
         text: String,
     },
+    /// A JSON timestamp without a zone: which instant it means is unknown.
+    NoZone {
+        /// The text of the timestamp.
+        text: String,
+        /// The JSON entry that is right if the time is in UTC: `"ts":"2026-01-15T14:00:00Z"`.
+        in_utc: String,
+    },
     /// A timestamp that does not fit into `i64` nanoseconds.
     TimeOutOfRange {
         /// The text of the timestamp.
@@ -168,7 +175,7 @@ impl Reason {
             | Self::TrailingBackslash => "syntax",
             Self::NumberOutOfRange { .. } => "number_range",
             Self::NotFinite { .. } => "not_finite",
-            Self::InvalidTimestamp { .. } | Self::TimeOutOfRange { .. } => "timestamp",
+            Self::InvalidTimestamp { .. } | Self::NoZone { .. } | Self::TimeOutOfRange { .. } => "timestamp",
             Self::NotUtf8 | Self::ControlCharacter { .. } => "encoding",
             Self::Limit { .. } | Self::TooManyFields { .. } => "limit",
             Self::FamilyConflict { .. } => "family",
@@ -205,6 +212,12 @@ impl fmt::Display for Reason {
                 write!(
                     f,
                     "bad timestamp {text:?}: use an integer in the request's precision; JSON also allows RFC 3339"
+                )
+            }
+            Self::NoZone { text, in_utc } => {
+                write!(
+                    f,
+                    "the time {text:?} has no zone: send {in_utc} if it is in UTC, else its offset, such as +01:00, for the Z"
                 )
             }
             Self::TimeOutOfRange { text } => {

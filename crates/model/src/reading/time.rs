@@ -165,6 +165,18 @@ pub fn parse_rfc3339(text: &str) -> Option<i64> {
     (TIMESTAMP_MIN..=TIMESTAMP_MAX).contains(&ns).then_some(ns)
 }
 
+/// A date, or a date and a time of day, that has no zone, as the RFC 3339 text that it is in UTC; `None` for other text.
+#[must_use]
+pub fn as_if_in_utc(text: &str) -> Option<String> {
+    // A zone in brackets without an offset is a zone all the same.
+    let local: jiff::civil::DateTime = if text.contains('[') { return None } else { text.parse().ok()? };
+    let instant = jiff::tz::Offset::UTC.to_timestamp(local).ok()?;
+    let ns = i64::try_from(instant.as_nanosecond()).ok()?;
+    let mut out = String::new();
+    write_rfc3339(&mut out, ns);
+    Some(out)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -219,5 +231,22 @@ mod tests {
         }
         assert_eq!(parse_rfc3339("2026-01-15T15:00:00+01:00"), Some(1_768_485_600_000_000_000));
         assert_eq!(parse_rfc3339("yesterday"), None);
+    }
+
+    #[test]
+    fn a_time_without_a_zone_is_told_from_what_is_no_time() {
+        for (text, in_utc) in [
+            ("2026-01-15T14:00:00", Some("2026-01-15T14:00:00Z")),
+            ("2026-01-15 14:00:00.25", Some("2026-01-15T14:00:00.250Z")),
+            ("2026-01-15T14:00", Some("2026-01-15T14:00:00Z")),
+            ("2026-01-15", Some("2026-01-15T00:00:00Z")),
+            ("2026-01-15T14:00:00[Europe/Berlin]", None),
+            ("2026-02-30", None),
+            ("9999-12-31", None),
+            ("yesterday", None),
+            ("", None),
+        ] {
+            assert_eq!(as_if_in_utc(text).as_deref(), in_utc, "{text}");
+        }
     }
 }

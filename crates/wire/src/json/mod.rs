@@ -13,8 +13,9 @@ use reading::JsonReading;
 /// The readings of a JSON body, one at a time.
 ///
 /// A reading is `{"measurement":"climate","tags":{"sensor":"s1"},"ts":"2026-01-15T14:00:00Z","fields":{"temp":22.1}}`,
-/// where `measurement` is `readings` when absent, `ts` is RFC 3339 or an integer, and `"sensor":"s1"` and
-/// `"value":22.1` are short for the tag and the field of that name. Null fields are left out.
+/// where `measurement` is `readings` when absent, `ts` (also `time` or `timestamp`) is RFC 3339 or an integer, and
+/// `"sensor":"s1"` and `"value":22.1` are short for the tag and the field of that name. Without `fields`, any other number
+/// or boolean at the top level is a field, too: `{"sensor":"s1","temperature":22.1}`. Null fields are left out.
 #[derive(Debug)]
 pub struct Items<'a> {
     elements: Elements<'a>,

@@ -17,6 +17,10 @@ const MEASUREMENT_DEFAULT: &str = "readings";
 /// The tag and the field that may be given at the top level of a reading.
 const SENSOR: &str = "sensor";
 const VALUE: &str = "value";
+/// All keys of a reading. A key like one of these is more likely a mistake than a field.
+const KEYS: [&str; 8] = ["measurement", "tags", SENSOR, "ts", "time", "timestamp", "fields", VALUE];
+/// Shorter keys are like too many other words.
+const LIKENESS_BYTES_MIN: usize = 4;
 
 /// A valid reading.
 #[derive(Debug)]
@@ -53,7 +57,7 @@ pub(super) fn parse<'a>(text: &'a str, precision: Precision, limits: &Limits) ->
     let sensor = sensor(&measurement, &parts, limits)?;
     let fields = fields(&parts, limits)?;
     let timestamp = match &parts.ts {
-        Some(entry) => entry.value.timestamp(precision)?,
+        Some(entry) => entry.value.timestamp(&entry.key, precision)?,
         None => None,
     };
     Ok(JsonReading { sensor, fields, timestamp })
@@ -68,6 +72,8 @@ struct Parts<'a> {
     ts: Option<JsonEntry<'a>>,
     fields: Option<JsonEntry<'a>>,
     value: Option<JsonEntry<'a>>,
+    /// Other keys, which are fields if there is no `fields`.
+    others: Vec<JsonEntry<'a>>,
 }
 
 impl<'a> Parts<'a> {
@@ -79,24 +85,38 @@ impl<'a> Parts<'a> {
                 "measurement" => &mut parts.measurement,
                 "tags" => &mut parts.tags,
                 SENSOR => &mut parts.sensor,
-                "ts" => &mut parts.ts,
+                "ts" | "time" | "timestamp" => &mut parts.ts,
                 "fields" => &mut parts.fields,
                 VALUE => &mut parts.value,
-                unknown => {
-                    let unknown = names::shown(unknown);
-                    let message = format!(
-                        "unknown key {unknown:?}: a reading has measurement, tags, sensor, ts, fields and value"
-                    );
-                    return Err(JsonFault::json(entry.at, message));
+                _ => {
+                    parts.others.push(entry);
+                    continue;
                 }
             };
-            if slot.is_some() {
-                return Err(JsonFault::json(entry.at, format!("the key {:?} is given twice", entry.key)));
+            if let Some(first) = slot {
+                let message = match first.key == entry.key {
+                    true => format!("the key {:?} is given twice", entry.key),
+                    false => format!("the keys {:?} and {:?} mean the same", first.key, entry.key),
+                };
+                return Err(JsonFault::json(entry.at, message));
             }
             *slot = Some(entry);
         }
-        Ok(parts)
+        match parts.others.iter().find_map(|other| other.no_field(parts.fields.is_some())) {
+            Some(fault) => Err(fault),
+            None => Ok(parts),
+        }
     }
+}
+
+/// Whether one inserted, left out or replaced byte, or another case, makes one text of the other.
+fn is_like(text: &str, other: &str) -> bool {
+    let (a, b) = (text.as_bytes(), other.as_bytes());
+    let same = |(x, y): &(&u8, &u8)| x.eq_ignore_ascii_case(y);
+    let before = a.iter().zip(b).take_while(same).count();
+    let (a, b) = (&a[before..], &b[before..]);
+    let after = a.iter().rev().zip(b.iter().rev()).take_while(same).count();
+    a.len() - after <= 1 && b.len() - after <= 1
 }
 
 fn sensor(measurement: &str, parts: &Parts<'_>, limits: &Limits) -> Result<Sensor, JsonFault> {
@@ -122,6 +142,7 @@ fn fields<'a>(parts: &Parts<'a>, limits: &Limits) -> Result<Vec<(Cow<'a, str>, R
         Some(fields) if !fields.value.is_null() => fields.value.entries("fields")?,
         _ => Vec::new(),
     };
+    entries.extend(parts.others.iter().cloned());
     if let Some(value) = &parts.value {
         if entries.iter().any(|entry| entry.key == VALUE) {
             return Err(JsonFault::json(value.at, "the field \"value\" is also in \"fields\"".to_owned()));
@@ -139,7 +160,11 @@ fn fields<'a>(parts: &Parts<'a>, limits: &Limits) -> Result<Vec<(Cow<'a, str>, R
     let all_null = !fields.is_empty();
     let fields: Vec<_> = fields.into_iter().filter_map(|(key, value)| Some((key, value?))).collect();
     if fields.is_empty() {
-        let why = if all_null { "every field is null" } else { "expected \"fields\" or \"value\"" };
+        let why = if all_null {
+            "every field is null"
+        } else {
+            "expected \"fields\", \"value\" or a number under a name of its own"
+        };
         return Err(JsonFault { at: None, reason: Reason::Json { message: format!("missing fields: {why}") } });
     }
     Ok(fields)
@@ -159,6 +184,27 @@ struct JsonEntry<'a> {
 struct JsonValue<'a> {
     at: usize,
     text: &'a str,
+}
+
+impl JsonEntry<'_> {
+    /// Why this entry, whose key is none of a reading's, is no field of its own.
+    fn no_field(&self, has_fields: bool) -> Option<JsonFault> {
+        let near = KEYS.iter().find(|key| match key.len() >= LIKENESS_BYTES_MIN {
+            true => is_like(key, &self.key),
+            false => key.eq_ignore_ascii_case(&self.key),
+        });
+        let is_value = self.value.is_null() || matches!(self.value.kind(), "a number" | "a boolean");
+        let why = match near {
+            Some(near) => format!("did you mean {near:?}? A field of this name belongs in \"fields\""),
+            None if !has_fields && is_value => return None,
+            None if is_value => "it belongs in \"fields\"".to_owned(),
+            None => "a text belongs in \"tags\" or in \"fields\"".to_owned(),
+        };
+        let key = names::shown(&self.key);
+        let message =
+            format!("unknown key {key:?}: a reading has measurement, tags, sensor, ts, fields and value; {why}");
+        Some(JsonFault::json(self.at, message))
+    }
 }
 
 impl<'a> JsonValue<'a> {
@@ -242,13 +288,19 @@ impl<'a> JsonValue<'a> {
         Ok(RawValue::Float(float))
     }
 
-    fn timestamp(self, precision: Precision) -> Result<Option<i64>, JsonFault> {
+    fn timestamp(self, key: &str, precision: Precision) -> Result<Option<i64>, JsonFault> {
         let invalid = |text: &str| JsonFault::new(self.at, Reason::InvalidTimestamp { text: names::shown(text) });
         match self.text.as_bytes().first() {
             Some(b'n') => Ok(None),
             Some(b'"') => {
                 let JsonText(text) = self.decode()?;
-                time::parse_rfc3339(&text).map(Some).ok_or_else(|| invalid(&text))
+                time::parse_rfc3339(&text).map(Some).ok_or_else(|| match time::as_if_in_utc(&text) {
+                    Some(in_utc) => {
+                        let (text, in_utc) = (names::shown(&text), format!("\"{key}\":\"{in_utc}\""));
+                        JsonFault::new(self.at, Reason::NoZone { text, in_utc })
+                    }
+                    None => invalid(&text),
+                })
             }
             Some(b'-' | b'0'..=b'9') if !self.text.contains(['.', 'e', 'E']) => {
                 let ns = self.text.parse().ok().and_then(|value| precision.to_ns(value));

@@ -1,0 +1,295 @@
+//! What an answer says beside its data: which names of the request nobody knows, and which ones the caller may see
+//! instead, nearest first. Also finds the sensor that a bare name means.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use crate::access::{Caller, Pin};
+use crate::query::engine::Engine;
+use crate::query::engine::directory::DirectoryEntry;
+use crate::query::engine::memory::CHOOSE;
+use crate::query::selector::{Selector, TagFilter, TagTest};
+use crate::query::{Budget, QueryError};
+use crate::reading::Sensor;
+
+/// The tag by which a bare name means a sensor.
+const SENSOR_TAG: &str = "sensor";
+/// Names that a notice lists at most.
+const SHOWN: usize = 5;
+/// Keys of sensors that a notice lists at most.
+const KEYS_SHOWN: usize = 10;
+/// Distinct names that are compared with an unknown one at most, and characters of each.
+const COMPARED: usize = 10_000;
+const COMPARED_CHARS: usize = 64;
+
+/// The names of a request.
+#[derive(Debug, Clone, Copy)]
+pub struct RequestNames<'a> {
+    pub database: &'a str,
+    pub selector: &'a Selector,
+    pub fields: &'a [String],
+    /// The tags grouped by.
+    pub group_by: &'a [String],
+}
+
+/// A notice for each name that no sensor has which the caller may read.
+///
+/// # Errors
+/// If the store does not answer.
+pub async fn notices(
+    engine: &Engine,
+    budget: &Budget,
+    by: &Caller,
+    names: &RequestNames<'_>,
+) -> Result<Vec<String>, QueryError> {
+    if let Selector::Sensor(_) = names.selector {
+        // Its database may have a million others, which need not be read.
+        let chosen = engine.choose(budget, names.database, names.selector).await?;
+        if let Some(entry) = chosen.entries.first() {
+            return among(budget, std::slice::from_ref(entry), &[], &asked_of(names)).await;
+        }
+    }
+    let sensors = engine.directory(budget, names.database, engine.options.cache_max_age).await?;
+    if sensors.is_empty() && !engine.has_database(names.database).await? {
+        let known = engine.all_databases().await?;
+        let mut nearest = Nearest::to(names.database);
+        known.iter().filter(|name| by.may_read(name)).for_each(|name| nearest.add(name));
+        return Ok(vec![nearest.notice(&format!("unknown database {:?}", names.database))]);
+    }
+    among(budget, &sensors, by.pins(), &asked_of(names)).await
+}
+
+/// Where a name is looked for.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum NameKind<'a> {
+    Key,
+    Measurement,
+    Tag,
+    /// A value of this tag.
+    Value(&'a str),
+    GroupKey,
+    Field,
+}
+
+/// A name of the request. All but measurements and keys are looked for in this measurement only.
+struct AskedName<'a> {
+    kind: NameKind<'a>,
+    name: &'a str,
+    measurement: Option<&'a str>,
+}
+
+fn asked_of<'a>(names: &RequestNames<'a>) -> Vec<AskedName<'a>> {
+    let mut asked = Vec::new();
+    let measurement = match names.selector {
+        Selector::Sensor(sensor) => {
+            asked.push(AskedName { kind: NameKind::Key, name: &sensor.key, measurement: None });
+            None
+        }
+        Selector::Matching { measurement, tags, .. } => {
+            let measurement = measurement.as_deref();
+            asked.extend(measurement.map(|name| AskedName { kind: NameKind::Measurement, name, measurement: None }));
+            for TagFilter { key, test, negated } in tags {
+                asked.push(AskedName { kind: NameKind::Tag, name: key, measurement });
+                match test {
+                    TagTest::Is(value) if !negated && !value.is_empty() => {
+                        asked.push(AskedName { kind: NameKind::Value(key), name: value, measurement });
+                    }
+                    TagTest::Is(_) | TagTest::Matches(_) => {}
+                }
+            }
+            measurement
+        }
+    };
+    let of_kind = |kind| move |name: &'a String| AskedName { kind, name, measurement };
+    asked.extend(names.group_by.iter().map(of_kind(NameKind::GroupKey)));
+    asked.extend(names.fields.iter().map(of_kind(NameKind::Field)));
+    asked
+}
+
+impl<'a> AskedName<'a> {
+    /// Gives the names of this kind that a sensor has, until one is taken.
+    fn any(&self, entry: &'a DirectoryEntry, mut takes: impl FnMut(&'a str) -> bool) -> bool {
+        let sensor = &*entry.sensor;
+        if self.measurement.is_some_and(|measurement| *sensor.measurement != *measurement) {
+            return false;
+        }
+        match self.kind {
+            NameKind::Key => takes(&sensor.key),
+            NameKind::Measurement => takes(&sensor.measurement),
+            NameKind::Tag | NameKind::GroupKey => sensor.tags.iter().any(|(key, _)| takes(key)),
+            NameKind::Value(tag) => sensor.tags.iter().any(|(key, value)| **key == *tag && takes(value)),
+            NameKind::Field => entry.fields.iter().any(|(name, _)| takes(name)),
+        }
+    }
+
+    fn described(&self) -> String {
+        let what = match self.kind {
+            NameKind::Key => "sensor",
+            NameKind::Measurement => "measurement",
+            NameKind::Tag => "tag",
+            NameKind::Value(tag) => return format!("unknown value {:?} of tag {tag:?}", self.name),
+            NameKind::GroupKey => "tag in group_by",
+            NameKind::Field => "field",
+        };
+        format!("unknown {what} {:?}", self.name)
+    }
+}
+
+/// A notice for each name that none of these sensors has, of those that the pins let the caller see.
+async fn among(
+    budget: &Budget,
+    sensors: &[DirectoryEntry],
+    pins: &[Pin],
+    asked: &[AskedName<'_>],
+) -> Result<Vec<String>, QueryError> {
+    let is_theirs = |entry: &&DirectoryEntry| pins.iter().all(|pin| pin.matches(&entry.sensor));
+    let mut missing: Vec<&AskedName<'_>> = asked.iter().collect();
+    for some in sensors.chunks(CHOOSE) {
+        for entry in some.iter().filter(is_theirs) {
+            missing.retain(|asked| !asked.any(entry, |name| name == asked.name));
+            if missing.is_empty() {
+                return Ok(Vec::new());
+            }
+        }
+        budget.pause().await?;
+    }
+    // Without its measurement, none of the other names can be found.
+    let measurement = missing.iter().find(|asked| asked.kind == NameKind::Measurement);
+    let missing = measurement.map_or_else(|| missing.clone(), |measurement| vec![*measurement]);
+    let without_value = |asked: &&AskedName<'_>| match asked.kind {
+        NameKind::Value(tag) => !missing.iter().any(|other| other.kind == NameKind::Tag && other.name == tag),
+        _ => true,
+    };
+    let mut nearest: Vec<_> =
+        missing.iter().copied().filter(without_value).map(|asked| (asked, Nearest::to(asked.name))).collect();
+    for some in sensors.chunks(CHOOSE / 8) {
+        for entry in some.iter().filter(is_theirs) {
+            for (asked, nearest) in &mut nearest {
+                asked.any(entry, |name| {
+                    nearest.add(name);
+                    false
+                });
+            }
+        }
+        budget.pause().await?;
+    }
+    Ok(nearest.into_iter().map(|(asked, nearest)| nearest.notice(&asked.described())).collect())
+}
+
+/// The known names that are nearest to one that is unknown.
+pub struct Nearest<'a> {
+    to: String,
+    /// By distance, then by name; at most [`SHOWN`].
+    found: Vec<(usize, &'a str)>,
+    seen: HashSet<&'a str>,
+}
+
+impl<'a> Nearest<'a> {
+    #[must_use]
+    pub fn to(name: &str) -> Self {
+        Self { to: compared(name), found: Vec::new(), seen: HashSet::new() }
+    }
+
+    pub fn add(&mut self, name: &'a str) {
+        if self.seen.len() >= COMPARED || !self.seen.insert(name) {
+            return;
+        }
+        let place = (strsim::levenshtein(&self.to, &compared(name)), name);
+        let at = self.found.partition_point(|found| *found < place);
+        if at < SHOWN {
+            self.found.insert(at, place);
+            self.found.truncate(SHOWN);
+        }
+    }
+
+    /// What is unknown, and what there is instead.
+    #[must_use]
+    pub fn notice(&self, unknown: &str) -> String {
+        let names: Vec<String> = self.found.iter().map(|(_, name)| format!("{name:?}")).collect();
+        match self.seen.len() - names.len() {
+            _ if names.is_empty() => format!("{unknown}; there is none that you may read"),
+            0 => format!("{unknown}; known: {}", names.join(", ")),
+            more => format!("{unknown}; nearest: {}, of {}", names.join(", "), names.len() + more),
+        }
+    }
+}
+
+fn compared(name: &str) -> String {
+    name.chars().take(COMPARED_CHARS).flat_map(char::to_lowercase).collect()
+}
+
+/// What a bare name such as `temp-01` means where a sensor's key is expected.
+#[derive(Debug)]
+pub enum NamedSensor {
+    /// The sensor with this key, if there is one, else none.
+    Exact,
+    /// The only sensor with the tag `sensor=NAME` that the caller may read.
+    Tagged(Arc<Sensor>),
+    /// Several have this tag: the text lists their keys.
+    Several(String),
+}
+
+/// The sensor that a key without tags means. The sensor with exactly this key wins if the caller may read it.
+///
+/// # Errors
+/// If the store does not answer.
+pub async fn named_sensor(
+    engine: &Engine,
+    budget: &Budget,
+    database: &str,
+    bare: &Sensor,
+    pins: &[Pin],
+) -> Result<NamedSensor, QueryError> {
+    let may_read = |sensor: &Sensor| pins.iter().all(|pin| pin.matches(sensor));
+    if may_read(bare) && engine.is_known(database, &bare.key).await? {
+        return Ok(NamedSensor::Exact);
+    }
+    let sensors = engine.directory(budget, database, engine.options.cache_max_age).await?;
+    let (mut first, mut keys, mut count) = (None, Vec::new(), 0);
+    for some in sensors.chunks(CHOOSE) {
+        for DirectoryEntry { sensor, .. } in some {
+            if sensor.tag(SENSOR_TAG) == Some(&*bare.measurement) && may_read(sensor) {
+                count += 1;
+                first.get_or_insert_with(|| sensor.clone());
+                if keys.len() < KEYS_SHOWN {
+                    keys.push(sensor.key.to_string());
+                }
+            }
+        }
+        budget.pause().await?;
+    }
+    Ok(match (first, count) {
+        (Some(only), 1) => NamedSensor::Tagged(only),
+        (None, _) => NamedSensor::Exact,
+        (Some(_), count) => {
+            let more = if count > keys.len() { format!(" and {} more", count - keys.len()) } else { String::new() };
+            let name = &bare.measurement;
+            NamedSensor::Several(format!(
+                "{count} sensors have the tag {SENSOR_TAG}={name}; give one of their keys: {}{more}",
+                keys.join(" ")
+            ))
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nearest_names_come_first_and_each_once() {
+        let mut nearest = Nearest::to("Tempp");
+        for name in ["humidity", "temp", "temp", "pressure", "wind", "tempo", "temp2", "rain"] {
+            nearest.add(name);
+        }
+        let notice = nearest.notice("unknown field \"Tempp\"");
+        assert_eq!(
+            notice,
+            "unknown field \"Tempp\"; nearest: \"temp\", \"temp2\", \"tempo\", \"rain\", \"wind\", of 7"
+        );
+        assert_eq!(
+            Nearest::to("x").notice("unknown field \"x\""),
+            "unknown field \"x\"; there is none that you may read"
+        );
+    }
+}
