@@ -23,7 +23,7 @@ use crate::access::{Audit, AuditOptions, Quota};
 use crate::bucket::deletions::Masks;
 use crate::bucket::{Caps, StorageError, Store};
 use crate::clock::{self, StampClock};
-use crate::config::{AckSetting, Settings};
+use crate::config::{AckSetting, Settings, UndeclaredUnit};
 use crate::http::{self, App, Health};
 use crate::ingest::{self, AckLevel, Closing, Ingest, StorePresence, Stores};
 use crate::query::{self, Query};
@@ -258,6 +258,7 @@ fn ingest_options(settings: &Settings) -> ingest::IngestOptions {
             past: bound_ns(settings.limits.max_past),
             future: bound_ns(settings.limits.max_future),
         },
+        refuse_undeclared_units: settings.limits.undeclared_unit == UndeclaredUnit::Refuse,
     }
 }
 

@@ -24,7 +24,7 @@ pub use settings::{
     AckSetting, AuditSettings, AuthRequired, AuthSettings, ClientAuthSetting, CorsSettings, EmbeddedSettings,
     FlushSettings, IngestSettings, LimitsSettings, LogFormat, MemtableSettings, PageSettings, QuerySettings,
     QuotaSettings, SensorsSettings, ServerSettings, Settings, StatusSettings, StoreSettings, TcpSettings,
-    TelemetrySettings, TlsSettings, WalSettings,
+    TelemetrySettings, TlsSettings, WalSettings, UndeclaredUnit,
 };
 pub use store_uri::{StoreUri, redact_uri};
 

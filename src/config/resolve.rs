@@ -11,7 +11,7 @@ use super::problem::{Problem, ProblemReason, ValueFault, show_text};
 use super::settings::{
     AckSetting, AuditSettings, AuthRequired, AuthSettings, ClientAuthSetting, CorsSettings, EmbeddedSettings,
     FlushSettings, IngestSettings, LimitsSettings, MemtableSettings, PageSettings, QuerySettings, QuotaSettings,
-    SensorsSettings, ServerSettings, StatusSettings, StoreSettings, TcpSettings, TelemetrySettings, TlsSettings,
+    SensorsSettings, ServerSettings, StatusSettings, StoreSettings, TcpSettings, TelemetrySettings, TlsSettings, UndeclaredUnit,
     WalSettings,
 };
 use super::units::{GIB, KIB, MIB, parse_duration, parse_size, show_size};
@@ -134,6 +134,7 @@ pub fn resolve(layers: &Layers, problems: &mut Vec<Problem>) -> Settings {
             deletions: reader.count("limits.deletions", 1..=10_000),
             max_past: reader.duration("limits.max_past", Duration::ZERO..=SPAN_MOST),
             max_future: reader.duration("limits.max_future", Duration::ZERO..=SPAN_MOST),
+            undeclared_unit: reader.undeclared_unit("limits.undeclared_unit"),
         },
         quota: QuotaSettings {
             database_readings: reader.count("quota.database_readings", 0..=QUOTA_MOST),
@@ -232,6 +233,14 @@ impl KeyReader<'_> {
         self.read(key, r#""auto" or "always""#, |value| match text_of(value)? {
             "auto" => Ok(AuthRequired::Auto),
             "always" => Ok(AuthRequired::Always),
+            _ => Err(ValueFault::UnknownWord),
+        })
+    }
+
+    fn undeclared_unit(&mut self, key: &'static str) -> UndeclaredUnit {
+        self.read(key, r#""refuse" or "warn""#, |value| match text_of(value)? {
+            "refuse" => Ok(UndeclaredUnit::Refuse),
+            "warn" => Ok(UndeclaredUnit::Warn),
             _ => Err(ValueFault::UnknownWord),
         })
     }

@@ -232,6 +232,16 @@ pub struct LimitsSettings {
     pub max_past: Duration,
     /// Zero accepts any time.
     pub max_future: Duration,
+    pub undeclared_unit: UndeclaredUnit,
+}
+
+/// What happens to a timestamp that lies near now only in another unit than the default one, if none was declared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UndeclaredUnit {
+    /// It is rejected.
+    Refuse,
+    /// It is kept, with a warning.
+    Warn,
 }
 
 /// `[quota]`: how much one database may receive; zero for no limit.

@@ -7,13 +7,14 @@ use std::time::Instant;
 
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Extension, Form, Query, State};
-use axum::http::{HeaderMap, Method, StatusCode, header};
+use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 
 use super::App;
-use super::errors::{ApiError, Dialect};
+use super::errors::{ApiError, Dialect, WARNING_HEADER, in_header};
 use super::influx_render::{InfluxFormat, RenderStyle, StatementResult, refusal, render};
+use super::unknown_parameters::unknown_of;
 use super::write::stays_away;
 use crate::access::{Caller, Event, cut};
 use crate::clock::now_ns;
@@ -31,7 +32,10 @@ const PARSED_BYTES: usize = 64;
 /// Rows of a chunk when the client does not say.
 const CHUNK_ROWS: usize = 10_000;
 
-/// The parameters of `/query`; unknown ones are ignored.
+/// The names of [`QueryParameters`].
+const ACTED_ON: &[&str] = &["q", "db", "rp", "epoch", "pretty", "chunked", "chunk_size", "params"];
+
+/// The parameters of `/query`; unknown ones are ignored with a warning.
 #[derive(Debug, Default, Deserialize)]
 pub struct QueryParameters {
     q: Option<String>,
@@ -81,13 +85,26 @@ pub async fn by_get(
     Extension(address): Address,
     method: Method,
     headers: HeaderMap,
+    uri: Uri,
     url: Url,
 ) -> Response {
     let sender = Sender { by: &by, address, method: &method, headers: &headers };
+    let unknown = match unknown_of(uri.query(), ACTED_ON) {
+        Ok(unknown) => unknown,
+        Err(error) => return error.respond(Dialect::V1),
+    };
     match url {
-        Ok(Query(url)) => answer(&app, sender, url).await,
+        Ok(Query(url)) => warned(answer(&app, sender, url).await, unknown),
         Err(error) => ApiError::Bad(error.body_text()).respond(Dialect::V1),
     }
+}
+
+/// The response with a header that names unknown parameters.
+fn warned(mut response: Response, unknown: Option<String>) -> Response {
+    if let Some(unknown) = unknown.and_then(|unknown| in_header(&unknown)) {
+        response.headers_mut().insert(WARNING_HEADER, unknown);
+    }
+    response
 }
 
 /// `POST /query`: parameters in the URL or in a form body.
@@ -105,8 +122,12 @@ pub async fn by_post(
         Ok(url) => url,
         Err(error) => return ApiError::Bad(error.body_text()).respond(Dialect::V1),
     };
+    let unknown = match unknown_of(request.uri().query(), ACTED_ON) {
+        Ok(unknown) => unknown,
+        Err(error) => return error.respond(Dialect::V1),
+    };
     match form(&app, request).await {
-        Ok(form) => answer(&app, sender, url.or(form)).await,
+        Ok(form) => warned(answer(&app, sender, url.or(form)).await, unknown),
         Err(error) => error.respond(Dialect::V1),
     }
 }

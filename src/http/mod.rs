@@ -28,6 +28,7 @@ mod service;
 mod status;
 mod summary;
 mod text;
+mod unknown_parameters;
 mod write;
 
 use std::sync::Arc;

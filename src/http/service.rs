@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use axum::Router;
-use axum::extract::{Query, Request};
+use axum::extract::Request;
 use axum::http::{HeaderName, HeaderValue, Method, StatusCode, Uri};
 use axum::response::Response;
 use tower::ServiceExt;
@@ -122,7 +122,7 @@ impl HttpService {
         let response = match by {
             Some(Handler::Lines(dialect)) => {
                 let (parts, body) = request.into_parts();
-                write::lines(&self.app, Query::try_from_uri(&parts.uri), &parts.headers, body, *dialect, &caller).await
+                write::lines(&self.app, &parts.uri, &parts.headers, body, *dialect, &caller).await
             }
             Some(Handler::Route(_)) | None => {
                 request.extensions_mut().insert(caller.clone());

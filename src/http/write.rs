@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::{Extension, Query, State};
-use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use tokio::sync::watch;
@@ -17,6 +17,8 @@ use super::errors::{ACK_HEADER, ApiError, Dialect, WARNING_HEADER, in_header, is
 use super::influx_query::Address;
 use super::json::ack_json;
 use super::parameters::{By, DEFAULT_DATABASE};
+use super::params::WRITE;
+use super::unknown_parameters::{only_known, unknown_of};
 use super::{App, Health};
 use crate::access::{Caller, Event};
 use crate::clock::now_ns;
@@ -25,8 +27,7 @@ use crate::reading::Precision;
 use crate::wire::json::Items;
 use crate::wire::line_protocol::Lines;
 
-/// The query parameters of the write endpoints. Unknown ones are ignored, as in `InfluxDB`, since clients send some
-/// that have no meaning here (`org`, `consistency`, `u`, `p`).
+/// The query parameters of the write endpoints. Unknown ones are ignored with a warning, as in `InfluxDB`.
 #[derive(Debug, Default, Deserialize)]
 pub struct WriteParameters {
     db: Option<String>,
@@ -37,18 +38,30 @@ pub struct WriteParameters {
     ack: Option<String>,
 }
 
+/// The names of [`WriteParameters`].
+const ACTED_ON: &[&str] = &["db", "rp", "bucket", "precision", "accept_partial", "ack"];
+
 type Parameters = Result<Query<WriteParameters>, axum::extract::rejection::QueryRejection>;
 
 /// Handles line protocol in the format of a client family.
 pub async fn lines(
     app: &App,
-    query: Parameters,
+    uri: &Uri,
     headers: &HeaderMap,
     mut body: Body,
     dialect: Dialect,
     by: &Caller,
 ) -> Response {
-    match take_lines(app, query, headers, &mut body, dialect, by).await {
+    let taken = match unknown_of(uri.query(), ACTED_ON) {
+        Ok(unknown) => {
+            take_lines(app, Query::try_from_uri(uri), headers, &mut body, dialect, by).await.map(|mut ack| {
+                ack.warnings.extend(unknown);
+                ack
+            })
+        }
+        Err(error) => Err(error),
+    };
+    match taken {
         Ok(ack) if ack.rejected.count == 0 => with_notes(StatusCode::NO_CONTENT.into_response(), &ack),
         Ok(ack) => with_notes(respond_partial(dialect, ack.accepted, &ack.rejected), &ack),
         Err(error) => refuse(app, headers, body, &error, dialect).await,
@@ -65,11 +78,12 @@ async fn take_lines(
 ) -> Result<Ack, ApiError> {
     let parameters = parameters(query)?;
     let database = database(&parameters, by)?;
-    let precision = precision(parameters.precision.as_deref(), dialect)?;
+    let (precision, declared) = precision(parameters.precision.as_deref(), dialect)?;
     let partial = flag("accept_partial", parameters.accept_partial.as_deref())?.unwrap_or(true);
     let ack = ack_level(&parameters, headers)?;
     let (body, admission) = body::read(app, headers, body).await?;
-    let arrival = Arrival { database: &database, precision, received: now_ns(), partial, ack, patient: false, by };
+    let (received, patient) = (now_ns(), false);
+    let arrival = Arrival { database: &database, precision, declared, received, partial, ack, patient, by };
     Ok(app.ingest.take(arrival, |limits| Lines::new(&body, precision, limits), admission).await?)
 }
 
@@ -77,11 +91,15 @@ async fn take_lines(
 pub async fn native(
     State(app): State<Arc<App>>,
     Extension(by): By,
-    query: Parameters,
+    uri: Uri,
     headers: HeaderMap,
     mut body: Body,
 ) -> Response {
-    match take_json(&app, query, &headers, &mut body, &by).await {
+    let taken = match only_known(uri.query(), WRITE) {
+        Ok(()) => take_json(&app, Query::try_from_uri(&uri), &headers, &mut body, &by).await,
+        Err(error) => Err(error),
+    };
+    match taken {
         Ok(ack) => {
             let status = match ack.rejected.count {
                 0 => StatusCode::OK,
@@ -108,8 +126,8 @@ async fn take_json(
     let precision = Precision::from_name(name).ok_or_else(unknown)?;
     let ack = ack_level(&parameters, headers)?;
     let (body, admission) = body::read(app, headers, body).await?;
-    let arrival =
-        Arrival { database: &database, precision, received: now_ns(), partial: true, ack, patient: false, by };
+    let (received, declared, partial, patient) = (now_ns(), true, true, false);
+    let arrival = Arrival { database: &database, precision, declared, received, partial, ack, patient, by };
     Ok(app.ingest.take(arrival, |limits| Items::new(&body, precision, limits), admission).await?)
 }
 
@@ -215,10 +233,12 @@ fn database(parameters: &WriteParameters, by: &Caller) -> Result<String, ApiErro
     Ok(database)
 }
 
-fn precision(name: Option<&str>, dialect: Dialect) -> Result<Precision, ApiError> {
+/// The unit of timestamps, and whether the sender declared it.
+fn precision(name: Option<&str>, dialect: Dialect) -> Result<(Precision, bool), ApiError> {
     let default = if dialect == Dialect::V3 { Precision::Auto } else { Precision::Nanoseconds };
-    let Some(name) = name.filter(|name| !name.is_empty()) else { return Ok(default) };
-    Precision::from_name(name).ok_or_else(|| {
+    let Some(name) = name.filter(|name| !name.is_empty()) else { return Ok((default, false)) };
+    let precision = Precision::from_name(name).map(|precision| (precision, true));
+    precision.ok_or_else(|| {
         ApiError::Bad(match dialect {
             Dialect::V1 => format!("invalid precision {name:?} (use n, u, ms, s, m or h)"),
             Dialect::V2 => "invalid precision; valid precision units are ns, us, ms, and s".to_owned(),

@@ -79,6 +79,9 @@ pub struct IngestOptions {
     /// The quota of each database.
     pub database_quota: Quota,
     pub window: AcceptedTimes,
+    /// Whether a timestamp is rejected that lies near now only in another unit than the default one, if the sender declared
+    /// none.
+    pub refuse_undeclared_units: bool,
 }
 
 impl IngestOptions {
@@ -117,6 +120,7 @@ impl IngestOptions {
             databases: 10,
             database_quota: Quota::default(),
             window: AcceptedTimes::default(),
+            refuse_undeclared_units: true,
         }
     }
 }

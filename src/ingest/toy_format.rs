@@ -71,6 +71,7 @@ async fn a_format_is_a_type_that_yields_points() {
     let arrival = Arrival {
         database: "plant",
         precision: Precision::Nanoseconds,
+        declared: true,
         received: 1_768_485_600_000_000_000,
         partial: true,
         ack: None,

@@ -40,6 +40,8 @@ struct Session {
     token: Option<String>,
     database: String,
     precision: Precision,
+    /// Whether the client named the precision.
+    declared: bool,
 }
 
 /// The result of a read.
@@ -118,7 +120,7 @@ impl Conversation {
             self.refuse(&refused.to_string()).await;
             return None;
         }
-        Some(Session { token: hello.token, database, precision })
+        Some(Session { token: hello.token, database, precision, declared: hello.precision.is_some() })
     }
 
     async fn take_lines(&mut self, session: &Session) {
@@ -280,11 +282,12 @@ impl Conversation {
             let mut admission = ingest.admission();
             let taken = match admission.grow(lines.len()) {
                 Ok(()) => {
-                    let Session { database, precision, .. } = session;
+                    let Session { database, precision, declared, .. } = session;
                     let ack = Some(AckLevel::Log);
                     let arrival = Arrival {
                         database,
                         precision: *precision,
+                        declared: *declared,
                         received: now_ns(),
                         partial: true,
                         ack,

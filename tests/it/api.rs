@@ -48,10 +48,10 @@ fn client(database: &str) -> Client<'_> {
 }
 
 impl Client<'_> {
-    /// Writes lines by `POST /write`.
+    /// Writes lines by `POST /write`, in nanoseconds.
     #[track_caller]
     fn write(&self, lines: &str) -> Answer {
-        http::post(&self.url("/write", ""), lines, &[])
+        http::post(&self.url("/write", "precision=ns"), lines, &[])
     }
 
     /// Writes lines of which all must be kept.

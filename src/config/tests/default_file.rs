@@ -177,6 +177,7 @@ fn the_defaults_are_these() {
             deletions: 1000,
             max_past: seconds(0),
             max_future: seconds(0),
+            undeclared_unit: UndeclaredUnit::Refuse,
         },
         quota: QuotaSettings { database_readings: 0, database_new_sensors: 0, database_sensors: 0 },
         query: QuerySettings {

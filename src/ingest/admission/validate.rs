@@ -76,6 +76,8 @@ pub struct ValidationPass {
     pub received: i64,
     /// The declared unit of timestamps.
     pub precision: Precision,
+    /// Whether timestamps that seem to be in another unit are rejected.
+    pub refuses_other_units: bool,
     /// Whether the sensor lookup is done: sensors that are still unknown are over a limit.
     pub looked_up: bool,
     /// Whether new fields are claimed, which makes them visible to other requests.
@@ -326,6 +328,10 @@ impl<'a> Validator<'a> {
                 return self.reject(point.refuse(0, reason));
             }
             if let Some(unit) = seeming_unit(time, self.pass.precision, self.pass.received) {
+                if self.pass.refuses_other_units {
+                    let number = time / self.pass.precision.unit_ns(time);
+                    return self.reject(point.refuse(0, Reason::UndeclaredUnit { number, unit }));
+                }
                 let (count, first) = &mut self.validated.suspects;
                 *count += 1;
                 first.get_or_insert(unit);

@@ -51,6 +51,8 @@ pub struct Arrival<'a> {
     pub database: &'a str,
     /// The unit of integer timestamps.
     pub precision: Precision,
+    /// Whether the sender declared that unit, or it is a default.
+    pub declared: bool,
     /// When it was received, in nanoseconds since the epoch: the time of undated readings.
     pub received: i64,
     /// Whether good lines are kept when others are rejected.
@@ -261,8 +263,10 @@ impl Ingest {
     ) -> Result<ValidatedBody, IngestError> {
         let pass = |looked_up: bool, publish: bool| {
             let budget = self.bytes.available_permits();
-            let Arrival { received, precision, .. } = arrival;
-            let pass = ValidationPass { received, precision, looked_up, publish, budget, body_bytes };
+            let Arrival { received, precision, declared, .. } = arrival;
+            let refuses_other_units = self.options.refuse_undeclared_units && !declared;
+            let pass =
+                ValidationPass { received, precision, refuses_other_units, looked_up, publish, budget, body_bytes };
             let mut validator = Validator::new(database, &self.catalog, &self.options, pass, arrival.by);
             let mut points = read(self.options.limits);
             while let Some(point) = points.next().filter(|_| validator.has_room()) {

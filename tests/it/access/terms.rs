@@ -2,7 +2,7 @@
 
 use hourglass::clock::now_seconds;
 
-use crate::support::http::post;
+use crate::support::http::{get, post};
 use crate::support::series::metric;
 use crate::support::server::Launch;
 
@@ -29,12 +29,63 @@ fn readings_outside_the_window_are_rejected_beside_the_others() {
 fn a_timestamp_in_another_unit_than_declared_is_kept_and_warned_of() {
     let server = Launch::embedded().start();
     let now = now_seconds();
-    let warned =
-        post(&server.url("/write?db=a"), format!("m v=1 {now}\nm v=2 {}000\nm v=3 {now}000000000", now + 1), &[]);
+    let warned = post(
+        &server.url("/write?db=a&precision=ns"),
+        format!("m v=1 {now}\nm v=2 {}000\nm v=3 {now}000000000", now + 1),
+        &[],
+    );
     let warned = warned.expect(204);
     let warning = warned.header("x-hourglass-warning").unwrap();
     assert_eq!(warning, "2 timestamps look like s, but ns was declared (precision=)");
     assert_eq!(metric(&server, "hourglass_ingest_timestamps_suspect_total"), 2.0);
     let quiet = post(&server.url("/write?db=a&precision=s"), format!("m v=1 {now}"), &[]).expect(204);
     assert_eq!(quiet.header("x-hourglass-warning"), None);
+}
+
+/// `curl …/write -d 'climate temp=22 1768485660'` was answered 204, and the reading was stored in 1970.
+#[test]
+fn a_timestamp_without_a_declared_unit_that_is_near_now_in_another_one_is_refused() {
+    let server = Launch::embedded().start();
+    let (url, now) = (server.url("/write?db=a"), now_seconds());
+    let body = format!("m v=1 {now}\nm v=2 {now}000\nm v=3 {now}000000000\nm v=4 1\nm v=5 631152000000000000\nm v=6");
+    let refused = post(&url, body, &[]).expect(400);
+    let said = refused.text();
+    let unit = |unit: &str, zeros: &str| {
+        format!("the timestamp {now}{zeros} looks like {unit}, but no unit was declared: send precision={unit}, or ")
+    };
+    for expected in [unit("s", ""), unit("ms", "000"), "limits.undeclared_unit".to_owned(), "dropped=2".to_owned()] {
+        assert!(said.contains(&expected), "{expected} in {said}");
+    }
+    assert_eq!(metric(&server, "hourglass_ingest_readings_rejected_total{reason=\"unit\"}"), 2.0);
+    for (path, body) in
+        [("/api/v2/write?bucket=a", format!("m v=1 {now}")), ("/write?db=a&precision=", format!("m v=1 {now}"))]
+    {
+        post(&server.url(path), body, &[]).expect(400);
+    }
+    // Declared, or guessed by its magnitude.
+    post(&server.url("/write?db=a&precision=s"), format!("m v=1 {now}"), &[]).expect(204);
+    post(&server.url("/api/v3/write_lp?db=a"), format!("m v=1 {now}"), &[]).expect(204);
+    let lenient = Launch::embedded().config("[limits]\nundeclared_unit = \"warn\"\n").start();
+    let warned = post(&lenient.url("/write?db=a"), format!("m v=1 {now}"), &[]).expect(204);
+    let warning = "1 timestamps look like s, but ns was declared (precision=)";
+    assert_eq!(warned.header("x-hourglass-warning"), Some(warning));
+}
+
+/// `precison=s` was ignored without a word, and the readings were stored in 1970.
+#[test]
+fn a_misspelt_parameter_is_refused_and_one_without_meaning_is_told() {
+    let server = Launch::embedded().start();
+    for path in ["/write?db=a&precison=s", "/api/v2/write?buket=a", "/api/v3/write_lp?db=a&accept_partal=true"] {
+        let refused = post(&server.url(path), "m v=1", &[]).expect(400);
+        assert!(refused.text().contains("unknown parameter ") && refused.text().contains("did you mean "), "{path}");
+    }
+    let told = post(&server.url("/write?db=a&colour=red&consistency=all"), "m v=1", &[]).expect(204);
+    assert_eq!(told.header("x-hourglass-warning"), Some("unknown parameters are ignored: colour"));
+    let refused = post(&server.url("/api/v1/readings?db=a&colour=red"), "{\"value\":1}", &[]).expect(400);
+    let expected = "unknown parameter \\\"colour\\\"; use one of db, rp, precision, ack";
+    assert!(refused.text().contains(expected), "{}", refused.text());
+    post(&server.url("/api/v1/readings?db=a&u=x&p=y"), "{\"value\":1}", &[]).expect(200);
+    let told = get(&server.url("/query?q=SHOW+DATABASES&colour=red")).expect(200);
+    assert_eq!(told.header("x-hourglass-warning"), Some("unknown parameters are ignored: colour"));
+    get(&server.url("/query?q=SHOW+DATABASES&epock=s")).expect(400);
 }

@@ -156,6 +156,13 @@ pub enum Reason {
         /// The maximum distance from now, in whole seconds.
         seconds: u64,
     },
+    /// A timestamp without a declared unit that lies near now only in another unit than the default one.
+    UndeclaredUnit {
+        /// The number as sent.
+        number: i64,
+        /// The unit that it seems to be in.
+        unit: &'static str,
+    },
     /// Invalid JSON, or JSON that is not a reading.
     Json {
         /// The explanation.
@@ -182,6 +189,7 @@ impl Reason {
             Self::TooManySensors { .. } => "sensors",
             Self::OtherSensor { .. } => "forbidden",
             Self::OutsideWindow { .. } => "window",
+            Self::UndeclaredUnit { .. } => "unit",
             Self::Json { .. } => "json",
         }
     }
@@ -252,6 +260,10 @@ impl fmt::Display for Reason {
                 let (side, key) = if *ahead { ("ahead of", "max_future") } else { ("before", "max_past") };
                 write!(f, "the timestamp {time} ns is more than {seconds} s {side} now (limits.{key})")
             }
+            Self::UndeclaredUnit { number, unit } => write!(
+                f,
+                "the timestamp {number} looks like {unit}, but no unit was declared: send precision={unit}, or precision=ns if it is right (limits.undeclared_unit)"
+            ),
             Self::Json { message } => write!(f, "{message}"),
         }
     }
