@@ -239,6 +239,27 @@ fn a_stop_is_given_more_time_than_it_may_take() {
     }
 }
 
+/// A service with a wrong config was restarted every two seconds for ever; a pod that stopped refused requests that its
+/// Service still sent.
+#[test]
+fn a_wrong_config_is_not_retried_and_a_pod_stops_after_its_service_knows() {
+    let folder = Folder::new("wrong-config");
+    let toml = folder.file("wrong.toml");
+    fs::write(&toml, "[ingest]\nshards = 0\n").unwrap();
+    let wrong = program().arg("serve").arg("--config").arg(&toml).output().unwrap();
+    let misused = program().args(["serve", "--no-such-flag"]).output().unwrap();
+    let unit = read("deploy/systemd/hourglass.service");
+    let (_, statuses) = unit.split_once("\nRestartPreventExitStatus=").expect("the key");
+    let statuses: Vec<&str> = statuses.lines().next().unwrap_or_default().split(' ').collect();
+    let ended = [misused, wrong].map(|ended| ended.status.code().expect("an exit status").to_string());
+    assert_eq!(statuses, ended);
+    let manifest = "deploy/kubernetes/30-statefulset.yaml";
+    let (pause, grace) =
+        (seconds_of(manifest, "command: [sleep, \""), seconds_of(manifest, "terminationGracePeriodSeconds:"));
+    let shutdown = seconds_of("config/default.toml", "\nshutdown_timeout = \"");
+    assert!(pause > 0 && grace >= pause + shutdown + 10, "{pause} {grace} {shutdown}");
+}
+
 #[test]
 fn ports_are_published_on_loopback_alone_and_images_are_pinned() {
     let compose = read("deploy/compose.yaml");
