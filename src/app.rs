@@ -252,6 +252,7 @@ fn ingest_options(settings: &Settings) -> ingest::IngestOptions {
         limits: settings.reading_limits(),
         sensor_fields: settings.limits.sensor_fields,
         sensors: settings.limits.sensors,
+        catalog_bytes: settings.catalog.max_bytes,
         databases: settings.limits.databases,
         database_quota: database_quota(settings),
         window: ingest::AcceptedTimes {

@@ -24,7 +24,7 @@ pub use settings::{
     AckSetting, AuditSettings, AuthRequired, AuthSettings, ClientAuthSetting, CorsSettings, EmbeddedSettings,
     FlushSettings, IngestSettings, LimitsSettings, LogFormat, MemtableSettings, PageSettings, QuerySettings,
     QuotaSettings, SensorsSettings, ServerSettings, Settings, StatusSettings, StoreSettings, TcpSettings,
-    TelemetrySettings, TlsSettings, WalSettings, UndeclaredUnit,
+    TelemetrySettings, TlsSettings, WalSettings, UndeclaredUnit, CatalogSettings,
 };
 pub use store_uri::{StoreUri, redact_uri};
 

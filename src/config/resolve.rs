@@ -11,7 +11,7 @@ use super::problem::{Problem, ProblemReason, ValueFault, show_text};
 use super::settings::{
     AckSetting, AuditSettings, AuthRequired, AuthSettings, ClientAuthSetting, CorsSettings, EmbeddedSettings,
     FlushSettings, IngestSettings, LimitsSettings, MemtableSettings, PageSettings, QuerySettings, QuotaSettings,
-    SensorsSettings, ServerSettings, StatusSettings, StoreSettings, TcpSettings, TelemetrySettings, TlsSettings, UndeclaredUnit,
+    SensorsSettings, ServerSettings, StatusSettings, StoreSettings, TcpSettings, TelemetrySettings, TlsSettings, UndeclaredUnit, CatalogSettings,
     WalSettings,
 };
 use super::units::{GIB, KIB, MIB, parse_duration, parse_size, show_size};
@@ -136,6 +136,7 @@ pub fn resolve(layers: &Layers, problems: &mut Vec<Problem>) -> Settings {
             max_future: reader.duration("limits.max_future", Duration::ZERO..=SPAN_MOST),
             undeclared_unit: reader.undeclared_unit("limits.undeclared_unit"),
         },
+        catalog: CatalogSettings { max_bytes: reader.size("catalog.max_bytes", 64 * KIB..=TIB) },
         quota: QuotaSettings {
             database_readings: reader.count("quota.database_readings", 0..=QUOTA_MOST),
             database_new_sensors: reader.count("quota.database_new_sensors", 0..=QUOTA_MOST),

@@ -29,6 +29,7 @@ pub struct Settings {
     pub memtable: MemtableSettings,
     pub sensors: SensorsSettings,
     pub limits: LimitsSettings,
+    pub catalog: CatalogSettings,
     pub quota: QuotaSettings,
     pub query: QuerySettings,
     pub telemetry: TelemetrySettings,
@@ -242,6 +243,12 @@ pub enum UndeclaredUnit {
     Refuse,
     /// It is kept, with a warning.
     Warn,
+}
+
+/// `[catalog]`: the known sensors.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CatalogSettings {
+    pub max_bytes: usize,
 }
 
 /// `[quota]`: how much one database may receive; zero for no limit.

@@ -47,7 +47,7 @@ impl Protocol {
 /// listener's time; requests whose head or body is still incomplete after that are aborted.
 pub async fn serve(
     listener: Listener,
-    seats: Arc<ConnectionLimits>,
+    limits: Arc<ConnectionLimits>,
     service: HttpService,
     protocol: Protocol,
     stop: watch::Receiver<bool>,
@@ -55,7 +55,7 @@ pub async fn serve(
     let protocol = Arc::new(protocol);
     let stopping = stop.clone();
     let handle = move |connection| converse(connection, service.clone(), protocol.clone(), stopping.clone());
-    edge::serve(listener, seats, stop, handle).await;
+    edge::serve(listener, limits, stop, handle).await;
 }
 
 async fn converse(connection: Connection, service: HttpService, protocol: Arc<Protocol>, stop: watch::Receiver<bool>) {

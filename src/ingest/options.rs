@@ -75,6 +75,8 @@ pub struct IngestOptions {
     /// Most fields of one sensor, over all its readings.
     pub sensor_fields: usize,
     pub sensors: usize,
+    /// Most memory of known sensors and their fields.
+    pub catalog_bytes: usize,
     pub databases: usize,
     /// The quota of each database.
     pub database_quota: Quota,
@@ -117,6 +119,7 @@ impl IngestOptions {
             limits: Limits::default(),
             sensor_fields: 100,
             sensors: 1000,
+            catalog_bytes: 16 << 20,
             databases: 10,
             database_quota: Quota::default(),
             window: AcceptedTimes::default(),

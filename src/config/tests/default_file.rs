@@ -179,6 +179,7 @@ fn the_defaults_are_these() {
             max_future: seconds(0),
             undeclared_unit: UndeclaredUnit::Refuse,
         },
+        catalog: CatalogSettings { max_bytes: 512 * MIB },
         quota: QuotaSettings { database_readings: 0, database_new_sensors: 0, database_sensors: 0 },
         query: QuerySettings {
             limit_default: 1000,

@@ -304,11 +304,14 @@ impl<'a> Validator<'a> {
         let by = self.by;
         let senders = || by.usage()?.sensors_left().err().or_else(|| by.usage()?.new_sensors_left(now).err());
         let exhausted = exhausted.or_else(senders);
-        let bound = match &exhausted {
-            Some(exhausted) if self.catalog.room() > 0 => exhausted.bound(),
-            _ => format!("the limit of {} sensors (limits.sensors)", self.options.sensors),
+        let full = self.catalog.full(new);
+        let bound = match (&full, &exhausted) {
+            (Some(limit), _) => limit.clone(),
+            (None, Some(exhausted)) => exhausted.bound(),
+            // Another sensor was deleted meanwhile, and the limit is not reached any more.
+            (None, None) => format!("the limit of {} sensors (limits.sensors)", self.options.sensors),
         };
-        self.validated.exhausted = exhausted.filter(|_| self.catalog.room() > 0);
+        self.validated.exhausted = exhausted.filter(|_| full.is_none());
         let sensors = self.sensors.get_or_insert_with(|| database.sensors());
         // `widest_tag` walks many sensors, so it is done for few measurements per request.
         let widest_tag = (self.full.len() < FULL_MAX).then(|| widest_tag(sensors, self.by, new)).flatten();
@@ -341,7 +344,7 @@ impl<'a> Validator<'a> {
         let start = self.validated.batches[shard].cells();
         for (hint, (name, value)) in point.fields.iter().enumerate() {
             let claims = self.pass.publish.then_some(&mut self.validated.claims);
-            match self.locals[local].field(name, value, hint, claims, self.options.sensor_fields) {
+            match self.locals[local].field(name, value, hint, claims, (self.catalog, self.options.sensor_fields)) {
                 Ok(field) => {
                     self.validated.memory += size_of::<(u16, Value)>() + text_bytes(value);
                     self.validated.batches[shard].push_cell(field, value.clone().into_value());
@@ -399,12 +402,15 @@ impl RequestSensor {
         value: &RawValue<'_>,
         hint: usize,
         claims: Option<&mut Claims>,
-        max: usize,
+        (catalog, max): (&Catalog, usize),
     ) -> Result<u16, Reason> {
         let sent = value.family();
         let found = self.fields.find(name, hint);
         // Another request may withdraw a field that is not firm, so this request claims it too.
         if found.is_none_or(|index| index >= self.claimed) {
+            if let Some(limit) = catalog.full_for_field(name).filter(|_| found.is_none()) {
+                return Err(Reason::NoMemoryForField { field: name.to_owned(), limit });
+            }
             let grown = match claims {
                 Some(claims) => claims.claim(&self.known, name, sent, max),
                 None if found.is_some() => Some(self.fields.clone()),

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use super::charge::{CatalogBytes, Charge};
 use crate::reading::Family;
 
 /// A sensor's fields, in the order in which this process first saw them. Firm fields are never removed; the others, at
@@ -19,6 +20,8 @@ pub struct SensorFields {
     pub saved: usize,
     /// Whether the sensor's document is known to be stored.
     pub stored: bool,
+    /// What this set takes of the catalog's memory; nothing until it is shared.
+    pub(super) charge: Charge,
 }
 
 impl SensorFields {
@@ -49,6 +52,17 @@ impl SensorFields {
         !self.stored || self.saved < self.firm
     }
 
+    /// The memory of a set of these fields.
+    fn memory(&self) -> usize {
+        let names: usize = self.names.iter().map(|name| Self::memory_of_field(name)).sum();
+        size_of::<Self>() + names
+    }
+
+    /// The memory of one more field.
+    pub fn memory_of_field(name: &str) -> usize {
+        size_of::<(Arc<str>, Family, [usize; 2])>() + name.len()
+    }
+
     /// The firm fields.
     pub fn firm(&self) -> impl Iterator<Item = (&Arc<str>, &Family)> {
         self.names.iter().zip(&self.families).take(self.firm)
@@ -64,7 +78,7 @@ pub struct FieldSets(Mutex<HashSet<Arc<SensorFields>>>);
 
 impl FieldSets {
     /// The shared copy of equal fields.
-    pub fn shared(&self, fields: SensorFields) -> Arc<SensorFields> {
+    pub fn shared(&self, mut fields: SensorFields, bytes: &CatalogBytes) -> Arc<SensorFields> {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(shared) = kept.get(&fields) {
             return shared.clone();
@@ -75,6 +89,7 @@ impl FieldSets {
         if kept.len() >= KEPT_MAX {
             kept.clear();
         }
+        fields.charge = bytes.charge(fields.memory());
         let shared = Arc::new(fields);
         kept.insert(shared.clone());
         shared
@@ -86,19 +101,19 @@ mod tests {
     use super::*;
 
     fn fields(name: String) -> SensorFields {
-        SensorFields { names: vec![name.into()], families: vec![Family::Number], firm: 1, saved: 0, stored: false }
+        SensorFields { names: vec![name.into()], families: vec![Family::Number], firm: 1, ..SensorFields::default() }
     }
 
     #[test]
     fn equal_fields_are_one_and_their_number_is_bounded() {
-        let shapes = FieldSets::default();
-        let one = shapes.shared(fields("temp".to_owned()));
-        assert!(Arc::ptr_eq(&one, &shapes.shared(fields("temp".to_owned()))));
-        assert!(!Arc::ptr_eq(&one, &shapes.shared(SensorFields { saved: 1, ..fields("temp".to_owned()) })));
+        let (shapes, bytes) = (FieldSets::default(), CatalogBytes::new(usize::MAX));
+        let one = shapes.shared(fields("temp".to_owned()), &bytes);
+        assert!(Arc::ptr_eq(&one, &shapes.shared(fields("temp".to_owned()), &bytes)));
+        assert!(!Arc::ptr_eq(&one, &shapes.shared(SensorFields { saved: 1, ..fields("temp".to_owned()) }, &bytes)));
         for number in 0..2 * KEPT_MAX {
-            shapes.shared(fields(number.to_string()));
+            shapes.shared(fields(number.to_string()), &bytes);
         }
         assert!(shapes.0.lock().expect("no panic").len() <= KEPT_MAX);
-        assert!(Arc::ptr_eq(&one, &shapes.shared(fields("temp".to_owned()))), "somebody has it");
+        assert!(Arc::ptr_eq(&one, &shapes.shared(fields("temp".to_owned()), &bytes)), "somebody has it");
     }
 }

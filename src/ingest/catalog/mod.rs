@@ -1,5 +1,6 @@
 //! The sensors that this process knows, by database: what admission needs to validate a line without the store.
 
+mod charge;
 mod claims;
 mod database;
 pub mod deletions;
@@ -24,6 +25,7 @@ use self::spellings::Spellings;
 use super::IngestOptions;
 use crate::access::Quota;
 use crate::bucket::{CatalogSensor, CatalogVersion, SensorDocument};
+use crate::reading::Sensor;
 
 /// Most other spellings (tags in another order) that are remembered for one sensor.
 const SPELLINGS_MAX: u8 = 4;
@@ -66,7 +68,7 @@ impl Catalog {
             count: AtomicUsize::new(0),
             next_id: AtomicU32::new(0),
             next_database: AtomicU64::new(0),
-            state: Arc::default(),
+            state: Arc::new(CatalogState::new(options.catalog_bytes)),
             deletions: AtomicU64::new(0),
             deleting: Mutex::default(),
             sensors_max: options.sensors,
@@ -122,6 +124,21 @@ impl Catalog {
         self.sensors_max - self.len().min(self.sensors_max)
     }
 
+    /// The limit that keeps a new sensor out, in words, if one does.
+    pub fn full(&self, new: &Sensor) -> Option<String> {
+        if self.room() == 0 {
+            return Some(format!("the limit of {} sensors (limits.sensors)", self.sensors_max));
+        }
+        let too_large = || format!("the limit of {} bytes for all sensors (catalog.max_bytes)", self.state.bytes.max);
+        (!self.state.bytes.fits(sensor::memory(new))).then(too_large)
+    }
+
+    /// `catalog.max_bytes`, if it leaves no memory for a new field.
+    pub fn full_for_field(&self, name: &str) -> Option<usize> {
+        let fits = self.state.bytes.fits(SensorFields::memory_of_field(name));
+        (!fits).then_some(self.state.bytes.max)
+    }
+
     /// A known sensor, by its key or another spelling of it.
     pub fn sensor(&self, database: &Database, spelling: &str) -> Option<Arc<KnownSensor>> {
         database.sensors.read().unwrap_or_else(PoisonError::into_inner).get(spelling).cloned()
@@ -143,8 +160,9 @@ impl Catalog {
         let below = |n: u8| (n < SPELLINGS_MAX).then_some(n + 1);
         if sensor.spellings.fetch_update(Ordering::Relaxed, Ordering::Relaxed, below).is_ok() {
             let mut sensors = database.sensors.write().unwrap_or_else(PoisonError::into_inner);
-            if !sensor.is_superseded() {
+            if !sensor.is_superseded() && self.state.bytes.fits(spelling.len()) {
                 sensors.add_spelling(spelling, sensor);
+                sensor.charge.grow(sensor::memory_of_spelling(spelling));
             }
         }
     }
@@ -168,6 +186,10 @@ impl Catalog {
                 Some(known) if !known.is_superseded() => continue,
                 Some(deleted) => self.take_out(database, &mut sensors, &deleted),
                 None => {}
+            }
+            // A WAL record's sensors were admitted before, as `max` says.
+            if max != usize::MAX && !self.state.bytes.fits(sensor::memory(&sensor)) {
+                continue;
             }
             let document = stored.remove(&sensor.key);
             let is_new = document.is_none();

@@ -4,20 +4,36 @@ use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard};
 
+use super::charge::{CatalogBytes, Charge};
 use super::fields::{FieldSets, SensorFields};
 use crate::bucket::{CatalogSensor, SensorDocument};
 use crate::reading::{Family, Sensor};
 
 /// State that all sensors of the catalog share.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct CatalogState {
     /// Incremented whenever a sensor or field becomes known.
     pub(super) version: AtomicU64,
-    pub(super) shapes: FieldSets,
+    shapes: FieldSets,
     pub(super) claimed: ClaimCounts,
+    pub(super) bytes: CatalogBytes,
 }
 
 impl CatalogState {
+    pub(super) fn new(max_bytes: usize) -> Self {
+        Self {
+            version: AtomicU64::new(0),
+            shapes: FieldSets::default(),
+            claimed: ClaimCounts::default(),
+            bytes: CatalogBytes::new(max_bytes),
+        }
+    }
+
+    /// The shared copy of equal fields.
+    fn shared(&self, fields: SensorFields) -> Arc<SensorFields> {
+        self.shapes.shared(fields, &self.bytes)
+    }
+
     /// Notes that lists of sensors and fields made before may lack something.
     pub(super) fn note_news(&self) {
         self.version.fetch_add(1, Ordering::Relaxed);
@@ -46,6 +62,25 @@ impl ClaimCounts {
     }
 }
 
+/// The memory of a known sensor, with its entries in the maps. Its fields are charged apart, once for all sensors that
+/// share them.
+pub(super) fn memory(sensor: &Sensor) -> usize {
+    /// What the allocator adds to a block, on average.
+    const PER_BLOCK: usize = 16;
+    let tags: usize = sensor
+        .tags
+        .iter()
+        .map(|(key, value)| size_of::<(Box<str>, Box<str>)>() + key.len() + value.len() + 2 * PER_BLOCK)
+        .sum();
+    let texts = 2 * sensor.key.len() + sensor.measurement.len() + tags + 5 * PER_BLOCK;
+    size_of::<KnownSensor>() + size_of::<Sensor>() + texts + memory_of_spelling("")
+}
+
+/// The memory of another spelling of a sensor's key: an entry of a map that is half full, and the text.
+pub(super) fn memory_of_spelling(spelling: &str) -> usize {
+    2 * size_of::<(Box<str>, Arc<KnownSensor>)>() + spelling.len()
+}
+
 /// A sensor, and what this process knows of its stored document.
 #[derive(Debug)]
 pub struct KnownSensor {
@@ -70,12 +105,15 @@ pub struct KnownSensor {
     /// The timestamp last given to an undated reading.
     pub(super) stamped: AtomicI64,
     pub(super) spellings: AtomicU8,
+    /// What the sensor and its spellings take of the catalog's memory.
+    pub(super) charge: Charge,
     /// Shared with the catalog.
     pub(super) state: Arc<CatalogState>,
 }
 
 impl KnownSensor {
     pub(super) fn new(sensor: Sensor, (id, place, shard): (u32, u32, usize), state: Arc<CatalogState>) -> Self {
+        let charge = state.bytes.charge(memory(&sensor));
         Self {
             id,
             sensor: Arc::new(sensor),
@@ -89,6 +127,7 @@ impl KnownSensor {
             superseded: AtomicBool::new(false),
             stamped: AtomicI64::new(i64::MIN),
             spellings: AtomicU8::new(0),
+            charge,
             state,
         }
     }
@@ -122,7 +161,7 @@ impl KnownSensor {
         let firm = grown.find(name, usize::MAX).map_or(0, |at| at + 1).max(fields.firm);
         self.state.claimed.settle(self.id, fields.firm, firm);
         grown.firm = firm;
-        *fields = self.state.shapes.shared(grown);
+        *fields = self.state.shared(grown);
         self.state.note_news();
         Some(fields.clone())
     }
@@ -151,13 +190,13 @@ impl KnownSensor {
         self.adopted.store(self.state.version.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
         let in_document = |name: &Arc<str>| document.fields.iter().any(|(n, _)| n == name);
         grown.saved = grown.names.iter().take_while(|name| in_document(name)).count();
-        *fields = self.state.shapes.shared(grown);
+        *fields = self.state.shared(grown);
     }
 
     /// Notes that its document may no longer be stored.
     pub fn unsave(&self) {
         let mut fields = self.write_fields();
-        *fields = self.state.shapes.shared(SensorFields { stored: false, saved: 0, ..SensorFields::clone(&fields) });
+        *fields = self.state.shared(SensorFields { stored: false, saved: 0, ..SensorFields::clone(&fields) });
         self.written_rev.store(0, Ordering::Relaxed);
         self.adopted.store(0, Ordering::Relaxed);
     }
@@ -206,7 +245,7 @@ impl KnownSensor {
                 }
             }
             None => {
-                *fields = self.state.shapes.shared(fields.with(name, family, max)?);
+                *fields = self.state.shared(fields.with(name, family, max)?);
                 claimed.entry(self.id).or_default().push(1);
             }
         }
@@ -218,7 +257,7 @@ impl KnownSensor {
         let mut fields = self.write_fields();
         if at >= fields.firm && at < fields.names.len() {
             self.state.claimed.settle(self.id, fields.firm, at + 1);
-            *fields = self.state.shapes.shared(SensorFields { firm: at + 1, ..SensorFields::clone(&fields) });
+            *fields = self.state.shared(SensorFields { firm: at + 1, ..SensorFields::clone(&fields) });
             self.state.note_news();
         }
     }
@@ -242,7 +281,7 @@ impl KnownSensor {
             let mut fewer = SensorFields::clone(&fields);
             fewer.names.truncate(length);
             fewer.families.truncate(length);
-            *fields = self.state.shapes.shared(fewer);
+            *fields = self.state.shared(fewer);
         }
     }
 }

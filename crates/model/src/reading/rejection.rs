@@ -131,6 +131,13 @@ pub enum Reason {
         /// The value of `limits.sensor_fields`.
         limit: usize,
     },
+    /// A new field for which the catalog has no memory left; the reading's other fields were accepted.
+    NoMemoryForField {
+        /// The field's name.
+        field: String,
+        /// The value of `catalog.max_bytes`.
+        limit: usize,
+    },
     /// A new sensor beyond a limit or quota.
     TooManySensors {
         /// The measurement of the new sensor.
@@ -184,7 +191,7 @@ impl Reason {
             Self::NotFinite { .. } => "not_finite",
             Self::InvalidTimestamp { .. } | Self::NoZone { .. } | Self::TimeOutOfRange { .. } => "timestamp",
             Self::NotUtf8 | Self::ControlCharacter { .. } => "encoding",
-            Self::Limit { .. } | Self::TooManyFields { .. } => "limit",
+            Self::Limit { .. } | Self::TooManyFields { .. } | Self::NoMemoryForField { .. } => "limit",
             Self::FamilyConflict { .. } => "family",
             Self::TooManySensors { .. } => "sensors",
             Self::OtherSensor { .. } => "forbidden",
@@ -197,7 +204,7 @@ impl Reason {
     /// Whether the reading's other fields were accepted.
     #[must_use]
     pub fn keeps_the_rest(&self) -> bool {
-        matches!(self, Self::FamilyConflict { .. } | Self::TooManyFields { .. })
+        matches!(self, Self::FamilyConflict { .. } | Self::TooManyFields { .. } | Self::NoMemoryForField { .. })
     }
 }
 
@@ -245,6 +252,12 @@ impl fmt::Display for Reason {
             ),
             Self::TooManyFields { field, limit } => {
                 write!(f, "field {field:?}: the sensor has {limit} other fields already (limits.sensor_fields)")
+            }
+            Self::NoMemoryForField { field, limit } => {
+                write!(
+                    f,
+                    "field {field:?}: known sensors and fields take all of the {limit} bytes of catalog.max_bytes"
+                )
             }
             Self::TooManySensors { measurement, widest_tag, bound } => {
                 write!(f, "a new sensor of measurement {measurement:?} is over {bound}")?;
