@@ -55,7 +55,12 @@ struct TcpShared {
 const TELL_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Serves connections until `stop` turns true; lines read by then still go to ingest.
-pub async fn serve(listener: Listener, limits: Arc<ConnectionLimits>, service: TcpService, stop: watch::Receiver<bool>) {
+pub async fn serve(
+    listener: Listener,
+    limits: Arc<ConnectionLimits>,
+    service: TcpService,
+    stop: watch::Receiver<bool>,
+) {
     let stopping = stop.clone();
     let handle = move |connection| conversation::converse(connection, service.clone(), stopping.clone());
     edge::serve(listener, limits, stop, handle).await;

@@ -71,3 +71,50 @@ fn flood(good: &Client<'_>, bad: &Client<'_>, what: &str, bound: &str) {
     assert_eq!(good.count("flood", "m,device=made-up-7"), 2);
     assert_eq!(good.count("flood", &format!("m,device=made-up-{LIMIT}")), 0);
 }
+
+/// What the sensors of the next tests may take. Beside it there are the bodies under way, unflushed readings, and what the
+/// allocator keeps.
+const CATALOG_BYTES: u64 = 32 << 20;
+
+/// 3,000 sensors with keys of 31 KB once took 324 MB that stayed: only their number was bounded.
+#[test]
+fn sensors_with_long_keys_cost_no_more_than_the_catalog_may_take() {
+    let line = |number: usize, time: i64| {
+        let tags: String = (0..30).map(|tag| format!(",t{tag}={number:01000}")).collect();
+        format!("m{tags} v=1 {time}\n")
+    };
+    fill_catalog("long keys", 3000, line);
+}
+
+/// Nothing bounded the names of fields but their number by sensor.
+#[test]
+fn sensors_with_long_fields_cost_no_more_than_the_catalog_may_take() {
+    let line = |number: usize, time: i64| {
+        let fields: Vec<String> = (0..60).map(|field| format!("f{field}-{number:0990}=1")).collect();
+        format!("m,s={number} {} {time}\n", fields.join(","))
+    };
+    fill_catalog("long fields", 2000, line);
+}
+
+fn fill_catalog(what: &str, sensors: usize, line: impl Fn(usize, i64) -> String) {
+    const AT_ONCE: usize = 50;
+    let config = format!("{NO_FLUSH}[catalog]\nmax_bytes = {CATALOG_BYTES}\n");
+    let server = Launch::embedded().config(config).start();
+    let client = Client { server: &server, token: None };
+    client.ask("POST", "/write?db=flood", &line(0, START)).expect(204);
+    let before = Memory::of(&server);
+    let mut refused = 0;
+    for from in (0..sensors).step_by(AT_ONCE) {
+        let body: String = (from..from + AT_ONCE).map(|number| line(number, START + 1)).collect();
+        let answer = client.ask("POST", "/write?db=flood", &body);
+        if answer.status != 204 {
+            let answer = answer.expect(400);
+            assert!(answer.text().contains("catalog.max_bytes"), "{}", answer.text());
+            refused += 1;
+        }
+    }
+    print(&format!("hostile {what}: {before}, then {} with {refused} bodies refused", Memory::of(&server)));
+    assert!(refused * AT_ONCE > sensors / 4, "{refused} bodies were refused");
+    Memory::grew_at_most(&server, before, 3 * CATALOG_BYTES);
+    client.ask("POST", "/write?db=flood", &line(0, START + 2)).expect(204);
+}
