@@ -9,10 +9,10 @@ use std::time::Duration;
 use super::layers::{Layers, WrittenValue};
 use super::problem::{Problem, ProblemReason, ValueFault, show_text};
 use super::settings::{
-    AckSetting, AuditSettings, AuthRequired, AuthSettings, ClientAuthSetting, CorsSettings, EmbeddedSettings,
-    FlushSettings, IngestSettings, LimitsSettings, MemtableSettings, PageSettings, QuerySettings, QuotaSettings,
-    SensorsSettings, ServerSettings, StatusSettings, StoreSettings, TcpSettings, TelemetrySettings, TlsSettings, UndeclaredUnit, CatalogSettings,
-    WalSettings,
+    AckSetting, AuditSettings, AuthRequired, AuthSettings, CatalogSettings, ClientAuthSetting, CorsSettings,
+    EmbeddedSettings, FlushSettings, IngestSettings, LimitsSettings, MemtableSettings, PageSettings, QuerySettings,
+    QuotaSettings, SensorsSettings, ServerSettings, StatusSettings, StoreSettings, TcpSettings, TelemetrySettings,
+    TlsSettings, UndeclaredUnit, WalSettings,
 };
 use super::units::{GIB, KIB, MIB, parse_duration, parse_size, show_size};
 use super::{LogFormat, Settings, StoreUri};

@@ -22,8 +22,6 @@ mod positions;
 mod record;
 mod service;
 mod shard;
-#[cfg(test)]
-mod toy_format;
 mod truncate;
 
 pub use self::admission::bytes_in_flight::BytesInFlight;

@@ -128,7 +128,8 @@ impl Query {
 
     /// See [`native::notices::notices`]. An answer is not refused because its notices cannot be told.
     pub async fn notices(&self, budget: &Budget, by: &Caller, names: &RequestNames<'_>) -> Vec<String> {
-        let told = self.in_turn(budget, || native::notices::notices(&self.engine, budget, by, names)).await;
+        let told =
+            self.in_turn(budget, names.database, || native::notices::notices(&self.engine, budget, by, names)).await;
         told.unwrap_or_else(|error| {
             tracing::debug!(%error, "an answer's notices are not known");
             Vec::new()
@@ -146,7 +147,8 @@ impl Query {
         bare: &Sensor,
         pins: &[Pin],
     ) -> Result<NamedSensor, QueryError> {
-        self.in_turn(budget, || native::notices::named_sensor(&self.engine, budget, database, bare, pins)).await
+        self.in_turn(budget, database, || native::notices::named_sensor(&self.engine, budget, database, bare, pins))
+            .await
     }
 
     /// The result of a statement that only reads; `None` for one that changes something.

@@ -64,6 +64,9 @@ fn arrows_point_one_way() {
             continue;
         };
         // The tests inside a room may use a real store or log where the service gets one handed in.
+        if file.file_name().is_some_and(|name| name == "tests.rs") {
+            continue;
+        }
         let code = code(&file);
         let code = code.split("#[cfg(test)]\nmod tests {").next().unwrap();
         for other in rooms.iter().filter(|other| **other != room && !may.contains(other) && !open.contains(other)) {

@@ -3,6 +3,8 @@
 mod drain;
 mod listing;
 mod start;
+#[cfg(test)]
+mod tests;
 
 use std::ops::Range;
 use std::sync::Arc;
