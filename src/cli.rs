@@ -84,6 +84,18 @@ pub enum TokenCommand {
         #[expect(missing_docs, reason = "flattened")]
         store: StoreFlags,
     },
+    /// Bind a token to clients' certificates: a client that presents one of them, and sends no token, acts as this
+    /// token. The certificates given replace those given before; without any, the token is bound to none.
+    Bind {
+        /// The name of the token.
+        name: String,
+        /// As for `create`.
+        #[arg(long, value_name = "CERTIFICATE", value_parser = certificate)]
+        certificate: Vec<String>,
+        #[command(flatten)]
+        #[expect(missing_docs, reason = "flattened")]
+        store: StoreFlags,
+    },
     /// Give a token a new secret and print it; it is not shown again.
     Rotate {
         /// The name of the token.
@@ -207,6 +219,10 @@ pub struct CreateFlags {
     /// A tag and its value that every sensor it writes or reads must have. You can repeat this flag.
     #[arg(long, value_name = "KEY=VALUE", value_parser = pin)]
     pub sensor_tag: Vec<Pin>,
+    /// A client certificate that counts as this token: sha256:FINGERPRINT, as `openssl x509 -noout -fingerprint -sha256`
+    /// shows it, or dns:NAME, a DNS name that it has. You can repeat this flag.
+    #[arg(long, value_name = "CERTIFICATE", value_parser = certificate)]
+    pub certificate: Vec<String>,
     /// How long the token is valid: 12h, 90d.
     #[arg(long, value_name = "DURATION", value_parser = lifetime)]
     pub expires: Option<i64>,
@@ -227,6 +243,12 @@ pub struct CreateFlags {
 fn token_name(text: &str) -> Result<String, String> {
     let fits = Token::is_name(text).then(|| text.to_owned());
     fits.ok_or_else(|| "expected 1 to 64 letters, digits, and - _ . @ :".to_owned())
+}
+
+fn certificate(text: &str) -> Result<String, String> {
+    Token::certificate(text).ok_or_else(|| {
+        "expected sha256: and 64 hexadecimal digits, or dns: and a DNS name without a wildcard".to_owned()
+    })
 }
 
 fn glob(text: &str) -> Result<String, String> {
@@ -267,6 +289,7 @@ impl TokenCommand {
             Self::List(store) => (store, TokenChange::List),
             Self::Audit { verify, store } => (store, TokenChange::Audit { verify }),
             Self::Revoke { name, store } => (store, TokenChange::Revoke { name }),
+            Self::Bind { name, certificate: certificates, store } => (store, TokenChange::Bind { name, certificates }),
             Self::Rotate { name, keep_old, store } => {
                 (store, TokenChange::Rotate { name, keep: keep_old.unwrap_or_default() })
             }
@@ -286,7 +309,8 @@ impl TokenCommand {
                     new_sensors_per_hour: flags.new_sensors,
                     sensors: flags.sensors,
                 };
-                (flags.store, TokenChange::Create { name, scopes, quota, expires_in: flags.expires })
+                let (certificates, expires_in) = (flags.certificate, flags.expires);
+                (flags.store, TokenChange::Create { name, scopes, certificates, quota, expires_in })
             }
         };
         let StoreFlags { config, data_dir, store } = store;

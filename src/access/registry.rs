@@ -56,6 +56,7 @@ struct KnownTokens {
     tokens: Vec<Token>,
     by_id: HashMap<String, (Secret, Arc<Holder>)>,
     by_name: HashMap<String, Arc<Holder>>,
+    by_certificate: HashMap<String, Arc<Holder>>,
 }
 
 impl TokenRegistry {
@@ -188,6 +189,13 @@ impl TokenRegistry {
             for secret in &token.secrets {
                 known.by_id.insert(secret.id.clone(), (secret.clone(), holder.clone()));
             }
+            for certificate in &token.certificates {
+                // A revoked token does not stand in the way of a new one with the same certificate.
+                let known = known.by_certificate.entry(certificate.clone()).or_insert_with(|| holder.clone());
+                if known.token.revoked.is_some() {
+                    *known = holder.clone();
+                }
+            }
             known.by_name.insert(token.name.clone(), holder);
         }
         known.tokens = tokens;
@@ -236,7 +244,8 @@ impl TokenRegistry {
         Ok(Some(text))
     }
 
-    /// Authenticates a request: by its token, or without one by the names in its client's certificate.
+    /// Authenticates a request: by its token, or without one by its client's certificate, which is given as all that a
+    /// token may be bound to ([`Token::certificate`]).
     ///
     /// # Errors
     /// When a token is required and there is no valid one.
@@ -250,8 +259,8 @@ impl TokenRegistry {
             return Ok(Caller::Anybody);
         }
         let Some(text) = token.filter(|text| !text.is_empty()) else {
-            let named = certified.iter().find_map(|name| known.by_name.get(&**name));
-            return live(named.ok_or(Denied::Missing)?, now);
+            let bound = certified.iter().find_map(|identity| known.by_certificate.get(&**identity));
+            return live(bound.ok_or(Denied::Missing)?, now);
         };
         let presented = Presented::parse(text).ok_or(Denied::Malformed)?;
         let (secret, holder) = known.by_id.get(presented.id).ok_or(Denied::Unknown)?;
@@ -290,6 +299,7 @@ mod tests {
             name: name.to_owned(),
             secrets: vec![secret],
             scopes,
+            certificates: Vec::new(),
             quota,
             created,
             expires: None,
@@ -307,6 +317,7 @@ mod tests {
         registry.load().await.unwrap();
         assert!(matches!(registry.caller(Some("anything"), &[], 0), Ok(Caller::Anybody)));
         let (mut one, text) = token("one");
+        one.certificates = vec!["dns:gw-1".to_owned()];
         assert!(file.put(&one, None).await.unwrap());
         assert!(!file.put(&one, None).await.unwrap(), "a name is there once");
         assert!(!file.put(&one, Some(7)).await.unwrap(), "another rev than it knows");
@@ -318,13 +329,21 @@ mod tests {
         let wrong = format!("{}0", &text[..text.len() - 1]);
         let wrong = if wrong == text { format!("{}1", &text[..text.len() - 1]) } else { wrong };
         assert_eq!(registry.caller(Some(&wrong), &[], 0).unwrap_err(), Denied::Unknown);
-        assert_eq!(registry.caller(None, &["two".into(), "one".into()], 0).unwrap().name(), "one");
+        assert_eq!(registry.caller(None, &["sha256:00".into(), "dns:gw-1".into()], 0).unwrap().name(), "one");
+        // The names of tokens alone bind nothing, and neither does a certificate beside a wrong token.
+        assert_eq!(registry.caller(None, &["one".into(), "dns:one".into()], 0).unwrap_err(), Denied::Missing);
+        assert_eq!(registry.caller(Some("x"), &["dns:gw-1".into()], 0).unwrap_err(), Denied::Malformed);
         one.revoked = Some(200);
         one.rev = 2;
         assert!(file.put(&one, Some(1)).await.unwrap());
         registry.refresh().await.unwrap();
         assert_eq!(registry.caller(Some(&text), &[], 0).unwrap_err(), Denied::Revoked);
-        assert_eq!(registry.caller(None, &["one".into()], 0).unwrap_err(), Denied::Revoked);
+        assert_eq!(registry.caller(None, &["dns:gw-1".into()], 0).unwrap_err(), Denied::Revoked);
+        let (mut two, _) = token("two");
+        two.certificates = vec!["dns:gw-1".to_owned()];
+        assert!(file.put(&two, None).await.unwrap());
+        registry.refresh().await.unwrap();
+        assert_eq!(registry.caller(None, &["dns:gw-1".into()], 0).unwrap().name(), "two");
         assert!(registry.is_enforced(), "the last token's end opens nothing");
     }
 

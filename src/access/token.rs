@@ -15,6 +15,9 @@ pub struct Token {
     /// The current secret, and after a rotation the previous one while both are valid. Empty once revoked.
     pub secrets: Vec<Secret>,
     pub scopes: Scopes,
+    /// The clients' certificates that count as this token, as [`Token::certificate`] writes them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub certificates: Vec<String>,
     #[serde(default)]
     pub quota: Quota,
     pub created: i64,
@@ -43,6 +46,28 @@ impl Token {
         let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'@' | b':');
         (1..=64).contains(&name.len()) && name.bytes().all(fits)
     }
+
+    /// What names a certificate, in the form in which it is stored and compared: `sha256:` and 64 hexadecimal digits
+    /// (colons between them are dropped), or `dns:` and one of its DNS names, which is no wildcard. `None` for anything
+    /// else.
+    #[must_use]
+    pub fn certificate(text: &str) -> Option<String> {
+        let (kind, value) = text.trim().split_once(':')?;
+        let value = value.to_ascii_lowercase();
+        match &*kind.to_ascii_lowercase() {
+            "sha256" => {
+                let digits = value.replace(':', "");
+                let fits = digits.len() == 64 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+                fits.then(|| format!("sha256:{digits}"))
+            }
+            "dns" => {
+                let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+                let is_name = (1..=253).contains(&value.len()) && value.bytes().all(fits);
+                is_name.then(|| format!("dns:{value}"))
+            }
+            _ => None,
+        }
+    }
 }
 
 /// A command on tokens.
@@ -51,6 +76,8 @@ pub enum TokenChange {
     Create {
         name: String,
         scopes: Scopes,
+        /// As [`Token::certificate`] writes them.
+        certificates: Vec<String>,
         quota: Quota,
         /// In seconds.
         expires_in: Option<i64>,
@@ -63,6 +90,11 @@ pub enum TokenChange {
     List,
     Revoke {
         name: String,
+    },
+    /// Replaces the certificates that count as the token.
+    Bind {
+        name: String,
+        certificates: Vec<String>,
     },
     /// Replaces the secret.
     Rotate {
@@ -99,4 +131,29 @@ pub trait TokenStore: Send + Sync + std::fmt::Debug {
     /// Stores a token. `replaces` is the rev of the stored token of this name, `None` for a new token. Returns false,
     /// and changes nothing, if the stored rev differs.
     async fn put(&self, token: &Token, replaces: Option<i64>) -> Result<bool, TokenStoreError>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn certificates_are_named_in_one_form() {
+        let (digits, colons) = ("0a".repeat(32), ["0A"; 32].join(":"));
+        let stored = format!("sha256:{digits}");
+        for (text, expected) in [
+            (&*format!("sha256:{digits}"), Some(&*stored)),
+            (&*format!("SHA256:{colons}"), Some(&*stored)),
+            ("dns:GW-1.example.org", Some("dns:gw-1.example.org")),
+            (&*format!("sha256:{}", &digits[1..]), None),
+            (&*digits, None),
+            ("gw-1.example.org", None),
+            ("cn:gw-1", None),
+            ("dns:", None),
+            ("dns:*.example.org", None),
+            ("dns:a b", None),
+        ] {
+            assert_eq!(Token::certificate(text).as_deref(), expected, "{text}");
+        }
+    }
 }

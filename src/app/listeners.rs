@@ -168,6 +168,7 @@ fn files(settings: &Settings) -> Files {
         certificate: settings.tls.cert_file.clone(),
         key: settings.tls.key_file.clone(),
         client_ca: settings.tls.client_ca_file.clone(),
+        client_crl: settings.tls.client_crl_file.clone(),
         client_auth: match settings.tls.client_auth {
             ClientAuthSetting::Off => ClientAuth::Off,
             ClientAuthSetting::Optional => ClientAuth::Optional,

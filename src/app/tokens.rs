@@ -48,10 +48,18 @@ async fn apply(settings: &Settings, change: TokenChange) -> anyhow::Result<()> {
             tokens.iter().for_each(|token| println!("{}", described(token, now)));
             return Ok(());
         }
-        TokenChange::Create { name, scopes, quota, expires_in } => {
+        TokenChange::Create { name, scopes, certificates, quota, expires_in } => {
             let expires = expires_in.map(|seconds| now.saturating_add(seconds));
             let before = tokens.iter().find(|token| token.name == name);
-            created(before, new_token(&name, scopes, quota, expires)?)?
+            are_free(&tokens, &name, &certificates)?;
+            let (token, text) = new_token(&name, scopes, quota, expires)?;
+            created(before, (Token { certificates, ..token }, text))?
+        }
+        TokenChange::Bind { name, certificates } => {
+            are_free(&tokens, &name, &certificates)?;
+            let token = find(&tokens, &name)?;
+            let (replaces, rev) = (Some(token.rev), token.rev + 1);
+            Changed { token: Token { certificates, rev, ..token }, replaces, action: "bound", shown: None }
         }
         TokenChange::Revoke { name } => revoked(find(&tokens, &name)?, now),
         TokenChange::Rotate { name, keep } => rotated(find(&tokens, &name)?, now, keep)?,
@@ -127,6 +135,18 @@ fn find(tokens: &[Token], name: &str) -> anyhow::Result<Token> {
     found.cloned().with_context(|| format!("there is no token named {name:?}: `hourglass token list` lists all tokens"))
 }
 
+/// A certificate counts as one token: with two, it would depend on their order what its client may do.
+fn are_free(tokens: &[Token], name: &str, certificates: &[String]) -> anyhow::Result<()> {
+    let others = || tokens.iter().filter(|token| token.name != *name && token.revoked.is_none());
+    for certificate in certificates {
+        if let Some(other) = others().find(|token| token.certificates.contains(certificate)) {
+            let other = &other.name;
+            bail!("{certificate} is bound to the token {other:?}: free it first with `hourglass token bind {other}`");
+        }
+    }
+    Ok(())
+}
+
 fn created(before: Option<&Token>, (token, text): (Token, String)) -> anyhow::Result<Changed> {
     let name = &token.name;
     if before.is_some_and(|token| token.revoked.is_none()) {
@@ -156,7 +176,8 @@ fn rotated(mut token: Token, now: i64, keep: i64) -> anyhow::Result<Changed> {
 fn new_token(name: &str, scopes: Scopes, quota: Quota, expires: Option<i64>) -> anyhow::Result<(Token, String)> {
     let (secret, text) = Secret::generate().context("asking for random bytes")?;
     let (name, secrets, created) = (name.to_owned(), vec![secret], now_seconds());
-    Ok((Token { name, secrets, scopes, quota, created, expires, revoked: None, rev: 1 }, text))
+    let certificates = Vec::new();
+    Ok((Token { name, secrets, scopes, certificates, quota, created, expires, revoked: None, rev: 1 }, text))
 }
 
 /// One line: the token's name, whether it is valid, its rights and quotas, and the public id of its secret.
@@ -182,6 +203,7 @@ fn described(token: &Token, now: i64) -> String {
     parts.extend(readings_per_second.map(|rate| format!("{rate}/s")));
     parts.extend(new_sensors_per_hour.map(|rate| format!("{rate} new sensors/h")));
     parts.extend(sensors.map(|count| format!("{count} sensors")));
+    parts.extend(token.certificates.iter().cloned());
     parts.extend(token.secrets.last().map(|secret| format!("hg_{}_…", secret.id)));
     parts.join("  ")
 }

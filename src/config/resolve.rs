@@ -70,6 +70,7 @@ pub fn resolve(layers: &Layers, problems: &mut Vec<Problem>) -> Settings {
             cert_file: reader.read("tls.cert_file", "a path, or nothing", path_of),
             key_file: reader.read("tls.key_file", "a path, or nothing", path_of),
             client_ca_file: reader.read("tls.client_ca_file", "a path, or nothing", path_of),
+            client_crl_file: reader.read("tls.client_crl_file", "a path, or nothing", path_of),
             client_auth: reader.client_auth("tls.client_auth"),
             hsts: reader.duration("tls.hsts", Duration::ZERO..=2 * 365 * 24 * HOUR),
         },
@@ -396,8 +397,14 @@ impl KeyReader<'_> {
         if tls.client_auth != ClientAuthSetting::Off {
             needs.push(("tls.client_auth", "tls.client_ca_file", &tls.client_ca_file));
         }
-        for (key, needed, path) in needs {
-            if path.as_os_str().is_empty() && self.are_sound(&[key, needed]) {
+        let unset = needs.into_iter().filter(|(.., path)| path.as_os_str().is_empty());
+        let mut unmet: Vec<_> = unset.map(|(key, needed, _)| (key, needed)).collect();
+        // Revocation lists of nobody's authorities would protect nothing.
+        if !tls.client_crl_file.as_os_str().is_empty() && tls.client_auth == ClientAuthSetting::Off {
+            unmet.push(("tls.client_crl_file", "tls.client_auth"));
+        }
+        for (key, needed) in unmet {
+            if self.are_sound(&[key, needed]) {
                 let source = self.layers.source(key).clone();
                 self.problems.push(Problem { source, reason: ProblemReason::Needs { key, needed } });
             }

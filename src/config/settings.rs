@@ -124,6 +124,7 @@ pub struct TlsSettings {
     pub cert_file: PathBuf,
     pub key_file: PathBuf,
     pub client_ca_file: PathBuf,
+    pub client_crl_file: PathBuf,
     pub client_auth: ClientAuthSetting,
     /// Zero sends no Strict-Transport-Security header.
     pub hsts: Duration,

@@ -9,7 +9,6 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use super::certificate;
 use super::connection_limits::{ConnectionLimits, ConnectionPermit};
 use super::connection_state::ConnectionState;
 use super::io::Io;
@@ -123,14 +122,10 @@ async fn open(
 ) -> Option<Connection> {
     let address = address.ip().to_canonical();
     let secure = tls.is_some();
-    let (io, certificate_names) = match tls {
-        None => (Io::Plain(stream), Vec::new()),
+    let (io, certificate) = match tls {
+        None => (Io::Plain(stream), None),
         Some(tls) => match tls.accept(stream).await {
-            Ok(stream) => {
-                let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
-                let names = certificate.map(certificate::names).unwrap_or_default();
-                (Io::Tls(Box::new(stream)), names)
-            }
+            Ok((stream, certificate)) => (Io::Tls(Box::new(stream)), certificate),
             Err(error) => {
                 tracing::debug!(%address, %error, "TLS handshake failed");
                 return None;
@@ -138,6 +133,6 @@ async fn open(
         },
     };
     watch.handshaken();
-    let peer = Arc::new(Peer { address, certificate_names });
+    let peer = Arc::new(Peer { address, certificate });
     Some(Connection { stream: Stream::new(io, watch.clone()), peer, watch, secure })
 }

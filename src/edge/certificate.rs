@@ -1,11 +1,13 @@
-//! Reads X.509 certificates: the names in a client's certificate, which the handshake has verified already, and the
-//! expiry of the server's own. Format: [RFC 5280](https://www.rfc-editor.org/rfc/rfc5280#section-4.1).
+//! Reads X.509 certificates that were verified already or are the server's own: what a token may be bound to, and when
+//! they expire. Format: [RFC 5280](https://www.rfc-editor.org/rfc/rfc5280#section-4.1).
+
+use std::fmt::Write;
 
 use rustls_pki_types::CertificateDer;
+use sha2::{Digest, Sha256};
 
 // DER tags.
 const SEQUENCE: u8 = 0x30;
-const SET: u8 = 0x31;
 const INTEGER: u8 = 0x02;
 /// The version field, which is optional.
 const VERSION: u8 = 0xa0;
@@ -13,42 +15,22 @@ const VERSION: u8 = 0xa0;
 const UTC_TIME: u8 = 0x17;
 /// A time with a four-digit year.
 const GENERALIZED_TIME: u8 = 0x18;
-const OBJECT_IDENTIFIER: u8 = 0x06;
-/// String types that hold ASCII or UTF-8: UTF8String, PrintableString, IA5String.
-const STRINGS: [u8; 3] = [0x0c, 0x13, 0x16];
-/// OID 2.5.4.3, the common name.
-const COMMON_NAME: [u8; 3] = [0x55, 0x04, 0x03];
 
-/// The certificate's DNS names, and its common name if that is not among them.
-pub fn names(certificate: &CertificateDer<'_>) -> Vec<Box<str>> {
-    let Ok(certificate) = webpki::EndEntityCert::try_from(certificate) else { return Vec::new() };
-    let mut names: Vec<Box<str>> = certificate.valid_dns_names().map(Box::from).collect();
-    if let Some(name) = common_name(certificate.subject())
-        && !names.iter().any(|known| **known == *name)
-    {
-        names.push(name.into());
+/// What a token may be bound to (`access` compares the texts): the certificate's SHA-256 fingerprint as `sha256:HEX`,
+/// and its DNS names as `dns:NAME` in lower case. Not the common name: an authority that checks DNS names need not
+/// check what else stands in a subject.
+pub fn identities(certificate: &CertificateDer<'_>) -> Vec<Box<str>> {
+    let digest = Sha256::digest(certificate);
+    let mut fingerprint = String::from("sha256:");
+    for byte in digest {
+        let _ = write!(fingerprint, "{byte:02x}");
     }
-    names
-}
-
-/// The first common name of a subject: a sequence of sets of pairs. `subject` is the content of the outer sequence,
-/// without its tag and length.
-fn common_name(subject: &[u8]) -> Option<&str> {
-    let mut sets = subject;
-    while let Some((SET, mut pairs, rest)) = element(sets) {
-        sets = rest;
-        while let Some((SEQUENCE, pair, rest)) = element(pairs) {
-            pairs = rest;
-            let Some((OBJECT_IDENTIFIER, kind, value)) = element(pair) else { continue };
-            match element(value) {
-                Some((tag, text, _)) if kind == COMMON_NAME && STRINGS.contains(&tag) => {
-                    return std::str::from_utf8(text).ok().filter(|text| !text.is_empty());
-                }
-                _ => {}
-            }
-        }
+    let mut identities = vec![fingerprint.into_boxed_str()];
+    if let Ok(certificate) = webpki::EndEntityCert::try_from(certificate) {
+        let names = certificate.valid_dns_names().map(str::to_ascii_lowercase);
+        identities.extend(names.map(|name| format!("dns:{name}").into_boxed_str()));
     }
-    None
+    identities
 }
 
 /// The expiry of a certificate (`notAfter`), in seconds since the epoch.
@@ -99,16 +81,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_common_name_is_found_among_others_and_nothing_in_what_is_torn() {
-        // C=DE, CN=gw-1
-        let mut subject = vec![0x31, 0x0b, 0x30, 0x09, 0x06, 0x03, 0x55, 0x04, 0x06, 0x13, 0x02, b'D', b'E'];
-        subject.extend([0x31, 0x0d, 0x30, 0x0b, 0x06, 0x03, 0x55, 0x04, 0x03, 0x0c, 0x04, b'g', b'w', b'-', b'1']);
-        assert_eq!(common_name(&subject), Some("gw-1"));
-        for end in 0..subject.len() {
-            assert_eq!(common_name(&subject[..end]), None, "cut at {end}");
-        }
-        assert_eq!(common_name(&[0x31, 0x84, 0xff, 0xff, 0xff, 0xff]), None);
-        assert!(names(&CertificateDer::from_slice(b"no certificate")).is_empty());
+    fn what_is_no_certificate_has_a_fingerprint_and_no_names() {
+        let identities = identities(&CertificateDer::from_slice(b"abc"));
+        // From FIPS 180-2, appendix B.1.
+        let expected = "sha256:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+        assert_eq!(identities, [expected.into()]);
     }
 
     #[test]

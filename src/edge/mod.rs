@@ -14,6 +14,6 @@ mod tls;
 pub use accept::{Connection, Listener, serve, stopped};
 pub use connection_limits::{Bounds, ConnectionLimits};
 pub use connection_state::{ConnectionState, SendingAnswer};
-pub use peer::Peer;
+pub use peer::{Peer, StaleCertificate};
 pub use stream::Stream;
 pub use tls::{Acceptor, ClientAuth, Files, Tls, TlsError};

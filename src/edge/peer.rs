@@ -1,13 +1,103 @@
 //! The client of a connection, as far as the connection itself identifies it.
 
 use std::net::{IpAddr, Ipv6Addr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+use rustls_pki_types::CertificateDer;
+
+use super::certificate;
+use super::tls::Tls;
+
+#[derive(Debug)]
 pub struct Peer {
     /// In canonical form: an IPv4 client of an IPv6 socket has its IPv4 address here.
     pub address: IpAddr,
-    /// The DNS names and the common name of its verified certificate; empty without one.
-    pub certificate_names: Vec<Box<str>>,
+    /// The certificate that the client presented in the handshake.
+    pub(super) certificate: Option<PeerCertificate>,
+}
+
+/// A client's certificate, which the handshake has verified.
+#[derive(Debug)]
+pub(super) struct PeerCertificate {
+    /// With the certificates that the client sent beside it.
+    chain: Vec<CertificateDer<'static>>,
+    identities: Vec<Box<str>>,
+    /// `notAfter`, in seconds since the epoch.
+    not_after: Option<i64>,
+    tls: Arc<Tls>,
+    /// The generation of the files by which the certificate was last verified.
+    generation: AtomicU64,
+}
+
+/// Why a certificate that was good in the handshake is no longer good.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum StaleCertificate {
+    #[error(
+        "the client's certificate has expired since this connection was opened: connect again with a new certificate"
+    )]
+    Expired,
+    #[error(
+        "the client's certificate is no longer accepted: it was revoked (tls.client_crl_file), or tls.client_ca_file has \
+         changed: connect again with another certificate"
+    )]
+    Refused,
+}
+
+impl Peer {
+    /// The fingerprint (`sha256:HEX`) and the DNS names (`dns:NAME`) of the client's certificate; empty without one.
+    #[must_use]
+    pub fn identities(&self) -> &[Box<str>] {
+        self.certificate.as_ref().map_or(&[], |certificate| &certificate.identities)
+    }
+
+    /// Whether the client's certificate, if it has one, is still good at `now` (seconds since the epoch). To be asked
+    /// for each request: a connection may outlive its certificate. Costs two comparisons while the files do not change.
+    ///
+    /// # Errors
+    /// When the certificate has expired, or was revoked since the handshake.
+    pub fn judge(&self, now: i64) -> Result<(), StaleCertificate> {
+        self.certificate.as_ref().map_or(Ok(()), |certificate| certificate.judge(now))
+    }
+}
+
+impl PeerCertificate {
+    /// `None` for an empty chain.
+    pub(super) fn new(chain: &[CertificateDer<'_>], tls: Arc<Tls>, generation: u64) -> Option<Self> {
+        let first = chain.first()?;
+        Some(Self {
+            identities: certificate::identities(first),
+            not_after: certificate::not_after(first),
+            chain: chain.iter().map(|certificate| certificate.clone().into_owned()).collect(),
+            tls,
+            generation: AtomicU64::new(generation),
+        })
+    }
+
+    fn judge(&self, now: i64) -> Result<(), StaleCertificate> {
+        if self.not_after.is_none_or(|end| now > end) {
+            return Err(StaleCertificate::Expired);
+        }
+        let generation = self.tls.generation();
+        if self.generation.load(Ordering::Relaxed) != generation {
+            if !self.tls.accepts(&self.chain) {
+                return Err(StaleCertificate::Refused);
+            }
+            self.generation.store(generation, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+}
+
+impl StaleCertificate {
+    /// The label in metrics and the reason in the audit log.
+    #[must_use]
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Expired => "certificate_expired",
+            Self::Refused => "certificate_refused",
+        }
+    }
 }
 
 /// The address that counts for the limit per address: an IPv6 /64 network belongs to one customer, who may use all of

@@ -1,17 +1,19 @@
 //! TLS: certificate and key from files that may change while the service runs. An invalid new certificate or key is
-//! ignored and logged once; the old ones stay in use. Open connections are not affected.
+//! ignored and logged once; the old ones stay in use. Open connections go on, but a client's certificate is verified
+//! again with its next request.
 
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{NoServerSessionStorage, VerifierBuilderError, WebPkiClientVerifier};
 use rustls::{RootCertStore, ServerConfig};
 use rustls_pki_types::pem::{self, PemObject};
-use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer, UnixTime};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio_rustls::TlsAcceptor;
@@ -19,6 +21,7 @@ use tokio_rustls::server::TlsStream;
 
 use super::certificate;
 use super::files_version::FilesVersion;
+use super::peer::PeerCertificate;
 use crate::telemetry::Metrics;
 
 /// How often the files are checked for changes.
@@ -44,6 +47,8 @@ pub struct Files {
     pub key: PathBuf,
     /// The authorities that sign clients' certificates.
     pub client_ca: PathBuf,
+    /// Their revocation lists; empty for none.
+    pub client_crl: PathBuf,
     pub client_auth: ClientAuth,
 }
 
@@ -65,16 +70,33 @@ pub enum TlsError {
     /// The authorities' certificates are unusable.
     #[error("cannot use tls.client_ca_file: {0}")]
     ClientCa(String),
+    /// The revocation lists are unusable.
+    #[error("cannot use tls.client_crl_file: {0}")]
+    ClientCrl(String),
 }
 
 /// The TLS configuration in use, and the files it comes from.
 #[derive(Debug)]
 pub struct Tls {
     files: Files,
-    current: RwLock<Arc<ServerConfig>>,
+    current: RwLock<Arc<Loaded>>,
+    /// [`Loaded::generation`] of the current files, readable without the lock.
+    generation: AtomicU64,
     metrics: Metrics,
     /// Signals that a reload was requested.
     wanted: Notify,
+}
+
+/// What was made of the files.
+#[derive(Debug)]
+struct Loaded {
+    config: ServerConfig,
+    /// Verifies clients' certificates; `None` where none is asked for.
+    verifier: Option<Arc<dyn ClientCertVerifier>>,
+    /// Expiry of the server's certificate, in seconds since the epoch.
+    not_after: Option<i64>,
+    /// Grows by one with each change of the files that was taken.
+    generation: u64,
 }
 
 /// The TLS side of one listener.
@@ -88,13 +110,30 @@ impl Tls {
     /// # Errors
     /// When a file cannot be read or used.
     pub fn load(files: Files, metrics: Metrics) -> Result<Arc<Self>, TlsError> {
-        let (config, not_after) = load(&files)?;
-        metrics.certificate(not_after);
+        let loaded = load(&files)?;
+        metrics.certificate(loaded.not_after);
         let others_read = |file: &Path| std::fs::metadata(file).is_ok_and(|of| of.permissions().mode() & 0o004 != 0);
         if others_read(&files.key) {
             tracing::warn!(file = %files.key.display(), "tls.key_file is readable by every user of this machine; remove that permission");
         }
-        Ok(Arc::new(Self { files, current: RwLock::new(Arc::new(config)), metrics, wanted: Notify::new() }))
+        let (current, generation) = (RwLock::new(Arc::new(loaded)), AtomicU64::new(0));
+        Ok(Arc::new(Self { files, current, generation, metrics, wanted: Notify::new() }))
+    }
+
+    /// Changes whenever changed files were taken.
+    pub(super) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// Whether the current files accept this chain of a client now.
+    pub(super) fn accepts(&self, chain: &[CertificateDer<'_>]) -> bool {
+        let current = self.current();
+        let (Some(verifier), Some((first, rest))) = (&current.verifier, chain.split_first()) else { return false };
+        verifier.verify_client_cert(first, rest, UnixTime::now()).is_ok()
+    }
+
+    fn current(&self) -> Arc<Loaded> {
+        self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// For a listener that offers these protocols by ALPN.
@@ -113,8 +152,8 @@ impl Tls {
     /// middle of a change, so they are loaded only once two checks in a row see the same state.
     pub async fn follow(self: Arc<Self>) {
         let stamp = || {
-            let Files { certificate, key, client_ca, .. } = &self.files;
-            FilesVersion::of([certificate, key, client_ca].into_iter().map(PathBuf::as_path))
+            let Files { certificate, key, client_ca, client_crl, .. } = &self.files;
+            FilesVersion::of([certificate, key, client_ca, client_crl].into_iter().map(PathBuf::as_path))
         };
         let (mut taken, mut last) = (stamp(), stamp());
         loop {
@@ -130,9 +169,12 @@ impl Tls {
 
     fn take_new(&self) {
         match load(&self.files) {
-            Ok((config, not_after)) => {
-                self.metrics.certificate(not_after);
-                *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
+            Ok(loaded) => {
+                self.metrics.certificate(loaded.not_after);
+                let generation = self.generation() + 1;
+                let loaded = Arc::new(Loaded { generation, ..loaded });
+                *self.current.write().unwrap_or_else(PoisonError::into_inner) = loaded;
+                self.generation.store(generation, Ordering::Release);
                 self.metrics.tls_loaded(true);
                 tracing::info!("TLS certificate and key reloaded");
             }
@@ -145,23 +187,29 @@ impl Tls {
 }
 
 impl Acceptor {
-    pub(super) async fn accept(&self, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
-        let current = self.tls.current.read().unwrap_or_else(PoisonError::into_inner).clone();
+    /// Does the handshake; the client's certificate if it presented one.
+    pub(super) async fn accept(
+        &self,
+        stream: TcpStream,
+    ) -> io::Result<(TlsStream<TcpStream>, Option<PeerCertificate>)> {
+        let current = self.tls.current();
         // The large parts are reference-counted, so this clone is cheap.
-        let mut config = ServerConfig::clone(&current);
+        let mut config = current.config.clone();
         config.alpn_protocols.clone_from(&self.protocols);
         let accepted = TlsAcceptor::from(Arc::new(config)).accept(stream).await;
-        accepted.inspect_err(|error| {
+        let accepted = accepted.inspect_err(|error| {
             // Port checks disconnect during the handshake; they are not counted.
             if !matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset) {
                 self.tls.metrics.connection_closed("tls");
             }
-        })
+        })?;
+        let chain = accepted.get_ref().1.peer_certificates().unwrap_or_default();
+        let certificate = PeerCertificate::new(chain, self.tls.clone(), current.generation);
+        Ok((accepted, certificate))
     }
 }
 
-/// The server configuration, and the certificate's expiry in seconds since the epoch.
-fn load(files: &Files) -> Result<(ServerConfig, Option<i64>), TlsError> {
+fn load(files: &Files) -> Result<Loaded, TlsError> {
     let chain = certificates("tls.cert_file", &files.certificate)?;
     let not_after = chain.first().and_then(certificate::not_after);
     let key = PrivateKeyDer::from_pem_file(&files.key).map_err(|error| refused("tls.key_file", &files.key, &error))?;
@@ -169,12 +217,22 @@ fn load(files: &Files) -> Result<(ServerConfig, Option<i64>), TlsError> {
     let versions = &[&rustls::version::TLS13, &rustls::version::TLS12];
     let builder = ServerConfig::builder_with_provider(provider.clone()).with_protocol_versions(versions);
     let builder = builder.map_err(TlsError::Pair)?;
-    let builder = match files.client_auth {
-        ClientAuth::Off => builder.with_no_client_auth(),
-        ClientAuth::Optional => builder.with_client_cert_verifier(verifier(files, &provider, true)?),
-        ClientAuth::Required => builder.with_client_cert_verifier(verifier(files, &provider, false)?),
+    let verifier = match files.client_auth {
+        ClientAuth::Off => None,
+        ClientAuth::Optional => Some(verifier(files, &provider, true)?),
+        ClientAuth::Required => Some(verifier(files, &provider, false)?),
     };
-    builder.with_single_cert(chain, key).map(|config| (config, not_after)).map_err(TlsError::Pair)
+    let builder = match verifier.clone() {
+        None => builder.with_no_client_auth(),
+        Some(verifier) => builder.with_client_cert_verifier(verifier),
+    };
+    let mut config = builder.with_single_cert(chain, key).map_err(TlsError::Pair)?;
+    if verifier.is_some() {
+        // A resumed session is not verified again: a certificate that has expired or was revoked would go on for ever.
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.send_tls13_tickets = 0;
+    }
+    Ok(Loaded { config, verifier, not_after, generation: 0 })
 }
 
 fn verifier(
@@ -187,8 +245,27 @@ fn verifier(
         roots.add(certificate).map_err(|error| TlsError::ClientCa(error.to_string()))?;
     }
     let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone());
+    let builder = builder.with_crls(revocation_lists(&files.client_crl)?);
     let builder = if optional { builder.allow_unauthenticated() } else { builder };
-    builder.build().map_err(|error| TlsError::ClientCa(error.to_string()))
+    builder.build().map_err(|error| match error {
+        VerifierBuilderError::InvalidCrl(_) => TlsError::ClientCrl(error.to_string()),
+        _ => TlsError::ClientCa(error.to_string()),
+    })
+}
+
+/// The revocation lists of a file. With any list, a certificate is refused unless there is a list of the authority that
+/// signed it, for each certificate of its chain.
+fn revocation_lists(file: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, TlsError> {
+    const KEY: &str = "tls.client_crl_file";
+    if file.as_os_str().is_empty() {
+        return Ok(Vec::new());
+    }
+    let read = CertificateRevocationListDer::pem_file_iter(file).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let found = read.map_err(|error| refused(KEY, file, &error))?;
+    if found.is_empty() {
+        return Err(refused(KEY, file, &pem::Error::NoItemsFound));
+    }
+    Ok(found)
 }
 
 fn certificates(key: &'static str, file: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {

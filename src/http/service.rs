@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::extract::Request;
-use axum::http::{HeaderName, HeaderValue, Method, StatusCode, Uri};
+use axum::http::{HeaderName, HeaderValue, Method, StatusCode, Uri, Version, header};
 use axum::response::Response;
 use tower::ServiceExt;
 use tracing::Instrument;
@@ -22,7 +22,7 @@ use super::text::Length;
 use super::{App, body, status, write};
 use crate::access::{Caller, Event, Presented, cut};
 use crate::clock::now_seconds;
-use crate::edge::Peer;
+use crate::edge::{Peer, StaleCertificate};
 
 /// Requests that take at least this long are logged as slow.
 const SLOW: Duration = Duration::from_secs(1);
@@ -111,12 +111,17 @@ impl HttpService {
             return status::unknown(request.uri().clone()).await;
         }
         let by = endpoint.map(|endpoint| &endpoint.by);
+        let dialect = if let Some(Handler::Lines(dialect)) = by { *dialect } else { Dialect::V1 };
+        if let Some(Err(stale)) = self.peer.as_ref().map(|peer| peer.judge(now_seconds())) {
+            self.note_denied(stale.label(), route, None);
+            return refuse_connection(&self.app, request, stale, dialect).await;
+        }
         let caller = match self.caller(&request, endpoint) {
             Ok(caller) => caller,
             Err(error) => {
                 let (parts, body) = request.into_parts();
                 body::discard(&self.app, &parts.headers, body).await;
-                return error.respond(if let Some(Handler::Lines(dialect)) = by { *dialect } else { Dialect::V1 });
+                return error.respond(dialect);
             }
         };
         let response = match by {
@@ -171,9 +176,9 @@ impl HttpService {
         Err(ApiError::Forbidden(format!("{} needs a token created with {scope}", endpoint.path)))
     }
 
-    /// The names in the client's verified certificate.
+    /// What a token may be bound to of the client's verified certificate.
     fn certified(&self) -> &[Box<str>] {
-        self.peer.as_ref().map_or(&[], |peer| &peer.certificate_names)
+        self.peer.as_ref().map_or(&[], |peer| peer.identities())
     }
 
     fn address(&self) -> Option<IpAddr> {
@@ -208,6 +213,17 @@ fn leave_out_slash(request: &mut Request) {
     if let Ok(uri) = Uri::from_parts(parts) {
         *request.uri_mut() = uri;
     }
+}
+
+/// Refuses a request whose client's certificate is no longer good, and closes the connection.
+async fn refuse_connection(app: &App, request: Request, stale: StaleCertificate, dialect: Dialect) -> Response {
+    let (parts, body) = request.into_parts();
+    body::discard(app, &parts.headers, body).await;
+    let mut response = ApiError::Forbidden(stale.to_string()).respond(dialect);
+    if parts.version != Version::HTTP_2 {
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    response
 }
 
 /// The client's request id if it sent a usable one, else a new one.

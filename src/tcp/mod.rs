@@ -83,7 +83,12 @@ impl TcpService {
 impl TcpShared {
     /// The sender, if it may write to the database.
     fn authorize(&self, token: Option<&str>, peer: &edge::Peer, database: &str) -> Result<Caller, Refused> {
-        let caller = self.access.caller(token, &peer.certificate_names, now_seconds()).map_err(|denied| {
+        let now = now_seconds();
+        peer.judge(now).map_err(|stale| {
+            self.note_denied(stale.label(), token, peer);
+            Refused(stale.to_string())
+        })?;
+        let caller = self.access.caller(token, peer.identities(), now).map_err(|denied| {
             self.note_denied(denied.label(), token, peer);
             Refused(match denied {
                 Denied::Unavailable => "the tokens are not loaded yet: try again later".to_owned(),

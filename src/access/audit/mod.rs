@@ -52,9 +52,9 @@ impl Default for AuditOptions {
 #[derive(Debug, Clone, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Event<'a> {
-    /// A token was created, rotated or revoked.
+    /// A token was created, rotated, bound to certificates or revoked.
     Token {
-        /// `created`, `rotated` or `revoked`.
+        /// `created`, `rotated`, `bound` or `revoked`.
         action: &'static str,
         name: &'a str,
         /// What the token may do.

@@ -128,6 +128,7 @@ fn the_defaults_are_these() {
             cert_file: "".into(),
             key_file: "".into(),
             client_ca_file: "".into(),
+            client_crl_file: "".into(),
             client_auth: ClientAuthSetting::Off,
             hsts: seconds(0),
         },

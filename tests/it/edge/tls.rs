@@ -1,8 +1,8 @@
 //! TLS by real clients: curl and openssl.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 
 use crate::support::certificates::{Certificates, shown};
 use crate::support::http::post;
@@ -128,19 +128,25 @@ fn clients_show_a_certificate_where_it_is_wanted() {
     }
 }
 
-/// Its name is that of a token: no secret is sent.
+/// A certificate whose common name was that of a token acted as the token, although an authority that checks DNS names
+/// need not check common names: whoever got one issued for `admin` was the admin.
 #[test]
-fn a_clients_certificate_says_whose_token_it_is() {
+fn a_certificate_counts_as_the_token_that_is_bound_to_it() {
     let (Some(program), Some(certificates)) = (require(Package::Curl), Certificates::new()) else { return };
-    certificates.sign("client", "gw-1", "");
-    certificates.sign("other", "gw-2", "");
+    certificates.sign("named", "gw-1", "");
+    certificates.sign("pinned", "gw-2", "");
+    certificates.sign("dns", "gw-3", ",DNS:GW-3.example.org,DNS:gw-1");
     let ca = shown(&certificates.file("ca.pem"));
     let server = secure(&certificates, &format!("client_ca_file = {ca}\nclient_auth = \"optional\""));
+    let run = |words: &[&str]| {
+        hourglass().arg("token").args(words).arg("--data-dir").arg(server.data_dir()).output().unwrap()
+    };
     let token = |words: &[&str]| {
-        let made = hourglass().arg("token").args(words).arg("--data-dir").arg(server.data_dir()).output().unwrap();
+        let made = run(words);
         assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
     };
-    token(&["create", "--name", "gw-1", "--write", "a"]);
+    let pinned = format!("sha256:{}", certificates.fingerprint("pinned"));
+    token(&["create", "--name", "gw-1", "--write", "a", "--certificate", &pinned]);
     let write = |name: &str, database: &str| {
         let [certificate, key] =
             [".pem", ".key"].map(|end| certificates.file(&format!("{name}{end}")).display().to_string());
@@ -148,14 +154,183 @@ fn a_clients_certificate_says_whose_token_it_is() {
         let said = curl(&program, &certificates, &url(&server, &format!("/write?db={database}")), &more).text;
         said.split(' ').nth(1).unwrap_or_default().to_owned()
     };
+    // Before the service knows of the token, everybody may write; from then on nobody whose certificate is not bound, also
+    // not one that has the token's name as common name or as DNS name.
     eventually("the token counts", PATIENCE, || {
-        (write("client", "a") == "204" && write("other", "a") == "401").then_some(())
+        (write("pinned", "a") == "204" && write("named", "a") == "401" && write("dns", "a") == "401").then_some(())
     });
-    assert_eq!(write("client", "b"), "403");
+    assert_eq!(write("pinned", "b"), "403");
     let nobody = curl(&program, &certificates, &url(&server, "/write?db=a"), &["-d", "m v=1 1"]);
     assert!(nobody.text.starts_with("HTTP/1.1 401"), "{}", nobody.text);
+    // One certificate is one token's.
+    let refused = run(&["create", "--name", "gw-2", "--write", "a", "--certificate", &pinned]);
+    assert!(
+        !refused.status.success() && String::from_utf8_lossy(&refused.stderr).contains("hourglass token bind gw-1")
+    );
+    let refused = run(&["bind", "gw-1", "--certificate", "cn:gw-1"]);
+    assert!(!refused.status.success() && String::from_utf8_lossy(&refused.stderr).contains("expected sha256:"));
+
+    token(&["bind", "gw-1", "--certificate", "dns:gw-3.example.org"]);
+    eventually("the token is bound to the other one", PATIENCE, || {
+        (write("dns", "a") == "204" && write("pinned", "a") == "401").then_some(())
+    });
     token(&["revoke", "gw-1"]);
-    eventually("the token counts no more", PATIENCE, || (write("client", "a") == "401").then_some(()));
+    eventually("the token counts no more", PATIENCE, || (write("dns", "a") == "401").then_some(()));
+}
+
+/// A connection by `openssl s_client` with a client's certificate, on which one asks again and again.
+struct Talk {
+    child: std::process::Child,
+    ask: ChildStdin,
+    answers: ChildStdout,
+}
+
+impl Talk {
+    fn open(certificates: &Certificates, name: &str, server: &Server, version: &str) -> Talk {
+        let mut command = Command::new(require(Package::Openssl).unwrap());
+        command.args(["s_client", "-quiet", version, "-connect", &server.other("https").to_string(), "-cert"]);
+        command.arg(certificates.file(&format!("{name}.pem"))).arg("-key");
+        command.arg(certificates.file(&format!("{name}.key")));
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("openssl can be run");
+        let (ask, answers) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        Talk { child, ask, answers }
+    }
+
+    /// The status of another `GET /ping`; empty once the connection is closed.
+    fn ping(&mut self) -> String {
+        let _ = self.ask.write_all(b"GET /ping HTTP/1.1\r\nhost: t\r\n\r\n");
+        let (mut head, mut byte) = (Vec::new(), [0]);
+        while !head.ends_with(b"\r\n\r\n") && self.answers.read(&mut byte).is_ok_and(|read| read == 1) {
+            head.push(byte[0]);
+        }
+        String::from_utf8_lossy(&head).split(' ').nth(1).unwrap_or_default().to_owned()
+    }
+
+    /// All that comes until the other end closes.
+    fn rest(mut self) -> String {
+        let mut rest = String::new();
+        self.answers.read_to_string(&mut rest).expect("text, and then the end");
+        rest
+    }
+}
+
+impl Drop for Talk {
+    fn drop(&mut self) {
+        let _ = (self.child.kill(), self.child.wait());
+    }
+}
+
+/// An expired certificate went on for ever: on its open connections, and on new ones that resumed a session, with TLS
+/// 1.2 and 1.3, each of which renewed the session.
+#[test]
+fn a_certificate_that_has_expired_ends_its_connections() {
+    let Some(certificates) = Certificates::new() else { return };
+    let ca = shown(&certificates.file("ca.pem"));
+    let server = secure(&certificates, &format!("client_ca_file = {ca}\nclient_auth = \"required\""));
+    let end = hourglass::clock::now_seconds() + 6;
+    certificates.sign_until("client", "gw-1", "", end);
+    let mut talks = ["-tls1_2", "-tls1_3"].map(|version| Talk::open(&certificates, "client", &server, version));
+    for talk in &mut talks {
+        assert_eq!(talk.ping(), "204", "the certificate is good for some seconds");
+    }
+    for mut talk in talks {
+        let status = eventually("the expired one is refused", PATIENCE, || {
+            let status = talk.ping();
+            (status != "204").then_some(status)
+        });
+        let (late, rest) = (hourglass::clock::now_seconds() - end, talk.rest());
+        println!("refused {late} s after the end: {status} {rest}");
+        assert_eq!((status.as_str(), late >= 1), ("403", true), "refused {late} s after the end");
+        assert!(rest.contains("has expired since this connection was opened"), "{rest}");
+    }
+    assert_eq!(Talk::open(&certificates, "client", &server, "-tls1_3").ping(), "", "no handshake either");
+}
+
+/// A resumed session skips the client's certificate: neither its end nor a revocation is looked at.
+#[test]
+fn sessions_are_resumed_only_where_no_certificate_is_asked_for() {
+    let Some(certificates) = Certificates::new() else { return };
+    certificates.sign("client", "gw-1", "");
+    let ca = shown(&certificates.file("ca.pem"));
+    for (config, resumed) in [
+        (String::new(), true),
+        (format!("client_ca_file = {ca}\nclient_auth = \"optional\""), false),
+        (format!("client_ca_file = {ca}\nclient_auth = \"required\""), false),
+    ] {
+        let server = secure(&certificates, &config);
+        for version in ["-tls1_2", "-tls1_3"] {
+            let session = certificates.file(&format!("session{version}"));
+            let _ = std::fs::remove_file(&session);
+            let connect = |flag: &str| {
+                let mut command = Command::new(require(Package::Openssl).unwrap());
+                command.args([
+                    "s_client",
+                    "-ign_eof",
+                    version,
+                    "-connect",
+                    &server.other("https").to_string(),
+                    "-cert",
+                ]);
+                command.arg(certificates.file("client.pem")).arg("-key").arg(certificates.file("client.key"));
+                command.arg(flag).arg(&session).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+                let mut child = command.spawn().expect("openssl can be run");
+                let mut ask = child.stdin.take().unwrap();
+                ask.write_all(b"GET /ping HTTP/1.1\r\nhost: t\r\nconnection: close\r\n\r\n").unwrap();
+                let said = child.wait_with_output().unwrap().stdout;
+                String::from_utf8_lossy(&said).into_owned()
+            };
+            let first = connect("-sess_out");
+            assert!(first.contains("HTTP/1.1 204") && first.contains("New, TLSv1."), "{version}: {first}");
+            // With TLS 1.3 there is a session only if the server sent a ticket.
+            assert!(resumed || version == "-tls1_2" || !session.exists(), "{version}: a ticket was sent");
+            if session.exists() {
+                let second = connect("-sess_in");
+                assert!(second.contains("HTTP/1.1 204"), "{version}: {second}");
+                assert_eq!(second.contains("Reused, TLSv1."), resumed, "{version} {config:?}: {second}");
+            } else {
+                assert!(!resumed, "{version}: there is no session to resume");
+            }
+        }
+    }
+}
+
+/// There was no way to take a certificate back but to replace the authority.
+#[test]
+fn a_revoked_certificate_ends_its_connections_and_opens_none() {
+    let Some(certificates) = Certificates::new() else { return };
+    let end = hourglass::clock::now_seconds() + 24 * 3600;
+    for name in ["lost", "kept"] {
+        certificates.sign_until(name, name, "", end);
+    }
+    let (ca, crl) = (shown(&certificates.file("ca.pem")), certificates.list_revoked());
+    let lists = shown(&crl);
+    let config = format!("client_ca_file = {ca}\nclient_crl_file = {lists}\nclient_auth = \"required\"");
+    let server = secure(&certificates, &config);
+    let open = |name: &str| Talk::open(&certificates, name, &server, "-tls1_3");
+    let (mut lost, mut kept) = (open("lost"), open("kept"));
+    assert_eq!((lost.ping(), kept.ping()), ("204".to_owned(), "204".to_owned()));
+
+    certificates.revoke("lost");
+    certificates.list_revoked();
+    let status = eventually("the revoked one is refused", PATIENCE, || {
+        let status = lost.ping();
+        (status != "204").then_some(status)
+    });
+    let rest = lost.rest();
+    assert!(status == "403" && rest.contains("it was revoked (tls.client_crl_file)"), "{status} {rest}");
+    assert_eq!((open("lost").ping(), open("kept").ping(), kept.ping()), (String::new(), "204".into(), "204".into()));
+
+    // What is no list is not taken, and what was revoked stays revoked.
+    std::fs::write(&crl, "-----BEGIN X509 CRL-----\nAAAA\n-----END X509 CRL-----\n").unwrap();
+    let refused = || metric(&server, "hourglass_edge_tls_loads_total{outcome=\"refused\"}");
+    eventually("the bad list is refused", PATIENCE, || (refused() >= 1.0).then_some(()));
+    assert!(server.stderr().contains("cannot use tls.client_crl_file"), "{}", server.stderr());
+    assert_eq!((open("lost").ping(), open("kept").ping()), (String::new(), "204".to_owned()));
 }
 
 /// A connection that is open through it all goes on; what is bad is not taken.
@@ -214,6 +389,18 @@ fn what_cannot_be_served_with_stops_the_start() {
         (
             config(&path("server.pem"), &path("server.key"), "client_auth = \"required\""),
             "tls.client_auth needs tls.client_ca_file, which is not set",
+        ),
+        (
+            config(&path("server.pem"), &path("server.key"), &format!("client_crl_file = {}", path("ca.pem"))),
+            "tls.client_crl_file needs tls.client_auth, which is not set",
+        ),
+        (
+            config(
+                &path("server.pem"),
+                &path("server.key"),
+                &format!("client_ca_file = {0}\nclient_crl_file = {0}\nclient_auth = \"optional\"", path("ca.pem")),
+            ),
+            "tls.client_crl_file = ",
         ),
     ] {
         let ended = Launch::embedded().config(&config).run_to_end();

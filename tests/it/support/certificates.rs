@@ -39,6 +39,52 @@ impl Certificates {
         ));
     }
 
+    /// As [`Certificates::sign`], but until this second since the epoch, and so that it can be revoked.
+    #[track_caller]
+    pub fn sign_until(&self, name: &str, subject: &str, names: &str, end: i64) {
+        self.sign(name, subject, names);
+        let end = jiff::Timestamp::from_second(end).expect("a time").strftime("%y%m%d%H%M%SZ").to_string();
+        self.authority(&format!("-notext -in {name}.csr -out {name}.pem -extfile extension -enddate {end}"));
+    }
+
+    /// Revokes a pair that [`Certificates::sign_until`] made.
+    #[track_caller]
+    pub fn revoke(&self, name: &str) {
+        self.authority(&format!("-revoke {name}.pem"));
+    }
+
+    /// Writes the current revocation list to `crl.pem`, at once as a whole.
+    #[track_caller]
+    pub fn list_revoked(&self) -> PathBuf {
+        self.authority("-gencrl -out fresh.crl");
+        std::fs::rename(self.file("fresh.crl"), self.file("crl.pem")).expect("a file can be moved");
+        self.file("crl.pem")
+    }
+
+    /// The SHA-256 fingerprint as `openssl` shows it: 32 bytes with colons.
+    #[track_caller]
+    pub fn fingerprint(&self, name: &str) -> String {
+        let mut command = Command::new(&self.openssl);
+        command.args(["x509", "-noout", "-fingerprint", "-sha256", "-in"]).arg(self.file(&format!("{name}.pem")));
+        let said = String::from_utf8(command.output().expect("openssl can be run").stdout).expect("text");
+        said.trim().split_once('=').expect("NAME=FINGERPRINT").1.to_owned()
+    }
+
+    #[track_caller]
+    fn authority(&self, arguments: &str) {
+        let config = self.file("ca.cnf");
+        if !config.exists() {
+            let text = "[ca]\ndefault_ca = d\n[d]\ndatabase = index.txt\nrand_serial = yes\nnew_certs_dir = .\n\
+                        certificate = ca.pem\nprivate_key = ca.key\ndefault_md = sha256\ndefault_days = 2\n\
+                        default_crl_days = 2\ncrlnumber = crlnumber\nunique_subject = no\npolicy = p\n\
+                        [p]\ncommonName = supplied\n";
+            for (name, text) in [("index.txt", ""), ("crlnumber", "01\n"), ("ca.cnf", text)] {
+                std::fs::write(self.file(name), text).expect("a file can be written");
+            }
+        }
+        self.run(&format!("ca -batch -config ca.cnf {arguments}"));
+    }
+
     /// Puts one pair's files in another's place, as a program that renews them does.
     pub fn replace(&self, pair: &str, by: &str) {
         for end in ["pem", "key"] {
