@@ -21,7 +21,7 @@ use tokio::task::JoinHandle;
 
 use crate::access::{Audit, AuditOptions, Quota};
 use crate::bucket::deletions::Masks;
-use crate::bucket::{Caps, StorageError, Store};
+use crate::bucket::{Caps, Store, Unusable};
 use crate::clock::{self, StampClock};
 use crate::config::{AckSetting, Settings, UndeclaredUnit};
 use crate::http::{self, App, Health};
@@ -38,6 +38,9 @@ use self::stop::{RunEnd, shut_down};
 pub use self::tokens::tokens;
 pub use self::verify::verify;
 
+/// Exit status of a first start whose store cannot be used as it is configured (`EX_UNAVAILABLE` of sysexits.h).
+const EXIT_STORE: u8 = 69;
+const STORE_UNUSABLE: &str = "the store cannot be used; writes stay in the WAL until it can";
 /// How often the health check asks the store whether it answers.
 const HEALTH_INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum time that `POST /api/v1/flush` waits, unless `ingest.ack_timeout` is longer.
@@ -69,7 +72,7 @@ pub fn run(settings: Settings) -> ExitCode {
 
 fn failed(error: &anyhow::Error) -> ExitCode {
     eprintln!("hourglass: {error:#}");
-    ExitCode::FAILURE
+    if error.is::<NeverServed>() { ExitCode::from(EXIT_STORE) } else { ExitCode::FAILURE }
 }
 
 async fn serve(settings: Settings) -> anyhow::Result<RunEnd> {
@@ -150,15 +153,37 @@ async fn open_store(settings: &Settings) -> anyhow::Result<(Arc<dyn Store>, Heal
         return Ok((Arc::new(store), Health::Ready, None));
     }
     let store = open_mongo(settings).await?;
-    let health = match store.check().await {
-        Ok(()) => Health::Ready,
-        Err(error @ StorageError::Refused { .. }) => return Err(error).context("opening the store"),
-        Err(error) => {
-            tracing::warn!(%error, "MongoDB is not available yet; until it is, writes stay in the WAL and queries are answered with 503");
-            Health::StoreAway(error.to_string())
+    let health = Health::of(store.check().await);
+    match &health {
+        Health::StoreUnusable { cause, detail } if !has_served(settings) => {
+            return Err(NeverServed::new(*cause, detail).into());
         }
-    };
+        Health::StoreUnusable { cause, detail } => tracing::error!(class = %cause, %detail, "{STORE_UNUSABLE}"),
+        Health::StoreAway(reason) => {
+            tracing::warn!(error = %reason, "MongoDB is not available yet; until it is, writes stay in the WAL and queries are answered with 503");
+        }
+        Health::Ready | Health::Stopping => {}
+    }
     Ok((store.clone(), health, Some(store)))
+}
+
+/// Whether the data folder has a WAL: devices may count on this service already, so it must go on taking their readings.
+fn has_served(settings: &Settings) -> bool {
+    std::fs::read_dir(settings.wal_dir()).is_ok_and(|mut files| files.next().is_some())
+}
+
+/// A store that cannot be used, named at the first start with a data folder.
+#[derive(Debug, thiserror::Error)]
+#[error("store: {cause} ({detail}): {}; nothing was started, because this data folder never served a store", cause.advice())]
+struct NeverServed {
+    cause: Unusable,
+    detail: String,
+}
+
+impl NeverServed {
+    fn new(cause: Unusable, detail: &str) -> Self {
+        Self { cause, detail: detail.to_owned() }
+    }
 }
 
 async fn open_mongo(settings: &Settings) -> anyhow::Result<Arc<MongoStore>> {
@@ -309,18 +334,22 @@ fn http_options(settings: &Settings) -> http::HttpOptions {
 /// Checks the store again and again and updates [`Health`]. Logs each change once.
 async fn watch_store(store: Arc<dyn Store>, health: Arc<watch::Sender<Health>>, presence: StorePresence) {
     loop {
-        let now = match store.check().await {
-            Ok(()) => Health::Ready,
-            Err(error) => Health::StoreAway(error.to_string()),
-        };
+        let now = Health::of(store.check().await);
         presence.note(now == Health::Ready);
         health.send_if_modified(|health| {
             if *health == Health::Stopping {
                 return false;
             }
-            let turned = std::mem::discriminant(health) != std::mem::discriminant(&now);
+            let cause = |health: &Health| match health {
+                Health::StoreUnusable { cause, .. } => Some(*cause),
+                _ => None,
+            };
+            let turned = std::mem::discriminant(health) != std::mem::discriminant(&now) || cause(health) != cause(&now);
             match &now {
                 Health::StoreAway(reason) if turned => tracing::warn!(%reason, "the store is unavailable"),
+                Health::StoreUnusable { cause, detail } if turned => {
+                    tracing::error!(class = %cause, %detail, "{STORE_UNUSABLE}");
+                }
                 Health::Ready if turned => tracing::info!("the store is available again"),
                 _ => {}
             }

@@ -69,7 +69,7 @@ impl Shared {
     async fn answer(self: &Arc<Self>, request: Request<Incoming>, has_body: bool) -> Response<Body> {
         if let Some(unsound) = head::unsound(&request, &self.state) {
             tracing::debug!(reason = %unsound, "request head refused");
-            let mut response = ApiError::Bad(unsound.to_string()).respond(Dialect::V1);
+            let mut response = ApiError::Bad(unsound.to_string()).respond(Dialect::Native);
             *response.status_mut() = unsound.status();
             // The start of the next request is uncertain.
             if request.version() != Version::HTTP_2 {

@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
 use super::App;
-use super::errors::{ApiError, Dialect};
+use super::errors::{ApiError, DEAD_LETTERS, Dialect};
 use super::parameters::{Pairs, Parameters};
 use super::params;
 use crate::access::Caller;
@@ -25,7 +25,7 @@ const LOTS: (usize, usize) = (100, 1000);
 pub async fn list(State(app): State<Arc<App>>, Extension(by): By, query: Pairs) -> Response {
     match listed(&app, by, query).await {
         Ok(body) => Json(body).into_response(),
-        Err(error) => error.respond(Dialect::V1),
+        Err(error) => error.respond(Dialect::Native),
     }
 }
 
@@ -66,5 +66,6 @@ pub fn not_stored(outstanding: &Outstanding) -> Response {
         "not all acked readings are in the store: {} are dead letters (GET /api/v1/dead-letters lists them)",
         outstanding.described()
     );
-    (StatusCode::CONFLICT, Json(json!({ "error": error, "dead_letters": outstanding.0 }))).into_response()
+    (StatusCode::CONFLICT, Json(json!({ "error": error, "code": DEAD_LETTERS, "dead_letters": outstanding.0 })))
+        .into_response()
 }

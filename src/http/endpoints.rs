@@ -81,12 +81,13 @@ const ELSEWHERE: &[DescribedAnswer] = &[(404, "Served only on the status address
 const KEPT: &[DescribedAnswer] = &[(204, "All readings are stored durably.", &[])];
 /// Failures of every write; the endpoints differ in the shape of error bodies.
 const WRITTEN: &[DescribedAnswer] = &[
-    (400, "Some readings were rejected, or a parameter is invalid.", FAILED),
-    (413, "The body is too large (limits.body_bytes).", FAILED),
-    (415, "Content-Encoding is not supported.", FAILED),
-    (429, "A quota is used up: try again after the time in `Retry-After`.", FAILED),
-    (503, "The write is not acknowledged: send it again.", FAILED),
+    (400, "Some readings were rejected, or a parameter is invalid.", FAILED_V1),
+    (413, "The body is too large (limits.body_bytes).", FAILED_V1),
+    (415, "Content-Encoding is not supported.", FAILED_V1),
+    (429, "A quota is used up: try again after the time in `Retry-After`.", FAILED_V1),
+    (503, "The write is not acknowledged: send it again.", FAILED_V1),
 ];
+const FAILED_V1: &[MediaType] = &[json("ErrorV1")];
 const FAILED_V2: &[MediaType] = &[json("ErrorV2")];
 const WRITTEN_V2: &[DescribedAnswer] = &[
     (400, "Some readings were rejected, or a parameter is invalid.", FAILED_V2),
@@ -115,11 +116,13 @@ const ACKED: &[DescribedAnswer] = &[
 ];
 const RESULTS: &[DescribedAnswer] = &[
     (200, "One result per statement.", &[json("Results"), (CSV, "Text"), ("application/csv", "Text")]),
-    (400, "The statements cannot be parsed.", &[json("Error"), (CSV, "Text"), ("application/csv", "Text")]),
-    (503, "A complete answer is not available now: try again.", FAILED),
+    (400, "The statements cannot be parsed.", &[json("ErrorV1"), (CSV, "Text"), ("application/csv", "Text")]),
+    (503, "A complete answer is not available now: try again.", FAILED_V1),
 ];
-const FORM_READ: &[DescribedAnswer] =
-    &[(413, "The body is too large (limits.body_bytes).", FAILED), (415, "Content-Encoding is not supported.", FAILED)];
+const FORM_READ: &[DescribedAnswer] = &[
+    (413, "The body is too large (limits.body_bytes).", FAILED_V1),
+    (415, "Content-Encoding is not supported.", FAILED_V1),
+];
 const HEALTHY: &[DescribedAnswer] =
     &[(200, "Writes are acked.", &[json("Health")]), (503, "Writes are not acked.", &[json("Health")])];
 

@@ -26,7 +26,9 @@ const HEADER_BYTES_MAX: usize = 1024;
 /// The client family whose format an answer has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dialect {
-    /// `{"error": "…"}`, as `InfluxDB` 1.x answers; also the native API.
+    /// `{"error": "…", "code": "…"}`: the native API.
+    Native,
+    /// `{"error": "…"}`, as `InfluxDB` 1.x answers.
     V1,
     /// `{"code": "…", "message": "…"}`, as `InfluxDB` 2.x answers.
     V2,
@@ -100,8 +102,8 @@ impl ApiError {
                 IngestError::Storage(error) => of_storage(error),
                 IngestError::Overloaded { .. }
                 | IngestError::Log(_)
-                | IngestError::Timeout(_)
-                | IngestError::StoreTimeout(_)
+                | IngestError::Timeout { .. }
+                | IngestError::StoreTimeout { .. }
                 | IngestError::DeletionTimeout(_)
                 | IngestError::BeingDeleted { .. }
                 | IngestError::DatabaseFailing { .. }
@@ -130,6 +132,22 @@ impl ApiError {
                 | QueryError::Overloaded { .. }
                 | QueryError::Behind(_) => StatusCode::SERVICE_UNAVAILABLE,
             },
+        }
+    }
+
+    /// What programs may branch on: it stays while texts change. Each stands in `/openapi.json`.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Bad(_) => "invalid",
+            Self::TooLarge { .. } => "too_large",
+            Self::BodyTimeout => "body_timeout",
+            Self::Encoding(_) => "unsupported_encoding",
+            Self::Unreadable(_) => "unreadable_file",
+            Self::Denied(Denied::Unavailable) => "tokens_not_loaded",
+            Self::Denied(_) => "unauthorized",
+            Self::Forbidden(_) => "forbidden",
+            Self::Ingest(error) => code_of_ingest(error),
+            Self::Query(error) => code_of_query(error),
         }
     }
 
@@ -164,6 +182,7 @@ impl ApiError {
     pub fn respond(&self, dialect: Dialect) -> Response {
         let (status, message) = (self.status(), self.message());
         let body = match dialect {
+            Dialect::Native => json!({ "error": message, "code": self.code() }),
             Dialect::V1 => json!({ "error": message }),
             Dialect::V2 => json!({ "code": v2_code(status), "message": message }),
             Dialect::V3 => json!({ "error": message, "data": [] }),
@@ -183,22 +202,79 @@ impl ApiError {
             _ => {}
         }
         // The write is in the WAL; only the requested ack level was not reached.
-        if matches!(self, Self::Ingest(IngestError::StoreTimeout(_) | IngestError::DeletionTimeout(_))) {
+        if matches!(self, Self::Ingest(IngestError::StoreTimeout { .. } | IngestError::DeletionTimeout(_))) {
             response.headers_mut().insert(ACK_HEADER, HeaderValue::from_static(AckLevel::Log.name()));
         }
         response
     }
 }
 
+fn code_of_ingest(error: &IngestError) -> &'static str {
+    match error {
+        IngestError::Storage(error) => code_of_storage(error),
+        IngestError::Overloaded { .. } => "overloaded",
+        IngestError::TooLarge { .. } => "too_large",
+        IngestError::Log(_) => "log_unwritable",
+        IngestError::Timeout { .. } => "timeout",
+        IngestError::StoreTimeout { .. } => "store_timeout",
+        IngestError::DeletionTimeout(_) => "deletion_timeout",
+        IngestError::Behind(_) => "replaying",
+        IngestError::TooManyDatabases { .. } => "too_many_databases",
+        IngestError::BeingDeleted { .. } => "being_deleted",
+        IngestError::DatabaseFailing { .. } => "database_failing",
+        IngestError::NotJoined => "not_registered",
+        IngestError::LongDeletions { .. } | IngestError::TooManyDeletions { .. } => "too_many_deletions",
+        IngestError::Clock { .. } | IngestError::Ahead { .. } => "clock",
+        IngestError::OverQuota(_) => "over_quota",
+        IngestError::DatabaseName { .. } => "invalid_database",
+        IngestError::Stopping => "stopping",
+    }
+}
+
+fn code_of_query(error: &QueryError) -> &'static str {
+    match error {
+        QueryError::Storage(error) => code_of_storage(error),
+        QueryError::Behind(_) => "replaying",
+        QueryError::TooLarge { .. }
+        | QueryError::TooLong { .. }
+        | QueryError::TooManySensors { .. }
+        | QueryError::TooManyColumns
+        | QueryError::TooManyPatterns => "query_too_large",
+        QueryError::Pattern { .. } => "invalid",
+        QueryError::Full { .. } | QueryError::TokenFull { .. } | QueryError::Overloaded { .. } => "overloaded",
+        QueryError::Timeout { .. } => "timeout",
+    }
+}
+
+fn code_of_storage(error: &StorageError) -> &'static str {
+    match error {
+        StorageError::Unavailable { .. } => "store_unavailable",
+        StorageError::Unknown { .. } => "store_unconfirmed",
+        StorageError::Contended { .. } | StorageError::Busy { .. } => "store_busy",
+        StorageError::Failing { .. } => "store_failing",
+        StorageError::Refused { .. } => "store_refused",
+        StorageError::Unusable { .. } | StorageError::Address { .. } => "store_unusable",
+        StorageError::Database { .. } => "store_database",
+        StorageError::Unreadable { .. } => "store_unreadable",
+    }
+}
+
+/// The codes of errors that are no [`ApiError`].
+pub const NO_ENDPOINT: &str = "no_endpoint";
+pub const WRONG_METHOD: &str = "method_not_allowed";
+pub const DEAD_LETTERS: &str = "dead_letters";
+/// The code of a write some of whose readings were rejected.
+pub const REJECTED: &str = "rejected";
+
 fn of_storage(error: &StorageError) -> StatusCode {
     match error {
-        StorageError::Refused { .. } => StatusCode::BAD_REQUEST,
+        StorageError::Refused { .. } | StorageError::Address { .. } => StatusCode::BAD_REQUEST,
         StorageError::Unavailable { .. }
         | StorageError::Contended { .. }
         | StorageError::Busy { .. }
         | StorageError::Failing { .. }
         | StorageError::Unknown { .. }
-        | StorageError::Denied { .. }
+        | StorageError::Unusable { .. }
         | StorageError::Database { .. }
         | StorageError::Unreadable { .. } => StatusCode::SERVICE_UNAVAILABLE,
     }
@@ -242,7 +318,7 @@ pub fn respond_partial(dialect: Dialect, accepted: usize, rejected: &Rejected) -
         return ApiError::Forbidden(v1_message(accepted, rejected)).respond(dialect);
     }
     match dialect {
-        Dialect::V1 => {
+        Dialect::V1 | Dialect::Native => {
             let message = v1_message(accepted, rejected);
             error_response(StatusCode::BAD_REQUEST, &message, &json!({ "error": message }), dialect)
         }

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::fmt::Write;
 
+use super::errors::REJECTED;
 use crate::bucket::{Reading, SensorDocument};
 use crate::ingest::Ack;
 use crate::reading::Value;
@@ -201,6 +202,9 @@ pub fn ack_json(ack: &Ack) -> String {
     out.push(']');
     if ack.rejected.count > ack.rejected.told.len() {
         put(&mut out, format_args!(",\"rejected_total\":{}", ack.rejected.count));
+    }
+    if ack.rejected.count > 0 {
+        put(&mut out, format_args!(",\"code\":\"{REJECTED}\""));
     }
     out.push('}');
     out

@@ -27,7 +27,7 @@ async fn list<I: Iterator<Item = Value>>(
     name: &str,
     items: impl FnOnce(Vocabulary) -> I,
 ) -> Response {
-    read(app, by, query, name, items).await.unwrap_or_else(|error| error.respond(Dialect::V1))
+    read(app, by, query, name, items).await.unwrap_or_else(|error| error.respond(Dialect::Native))
 }
 
 async fn read<I: Iterator<Item = Value>>(
@@ -79,7 +79,7 @@ type Key = Result<Path<String>, PathRejection>;
 pub async fn tag_values(State(app): State<Arc<App>>, Extension(by): By, key: Key, query: Pairs) -> Response {
     let key = match key {
         Ok(Path(key)) => key,
-        Err(error) => return ApiError::Bad(error.body_text()).respond(Dialect::V1),
+        Err(error) => return ApiError::Bad(error.body_text()).respond(Dialect::Native),
     };
     let items = |mut words: Vocabulary| {
         let values = words.tags.remove(&key).unwrap_or_default();

@@ -41,6 +41,7 @@ pub use server::{Protocol, serve};
 pub use service::{HttpService, Serves};
 
 use crate::access::{Audit, TokenRegistry};
+use crate::bucket::{StorageError, Unusable};
 use crate::ingest::Ingest;
 use crate::query::Query;
 use crate::telemetry::Metrics;
@@ -73,8 +74,36 @@ pub enum Health {
     Ready,
     /// The store is unavailable, for this reason; writes are still acked from the WAL.
     StoreAway(String),
+    /// The store answers, and cannot be used as it is configured; writes are still acked from the WAL.
+    StoreUnusable {
+        cause: Unusable,
+        /// User, database, hosts and the store's words: only for the operator.
+        detail: String,
+    },
     Stopping,
 }
+
+impl Health {
+    /// By the outcome of a check of the store.
+    #[must_use]
+    pub fn of(check: Result<(), StorageError>) -> Self {
+        match check {
+            Ok(()) => Self::Ready,
+            Err(StorageError::Unusable { cause, detail }) => Self::StoreUnusable { cause, detail },
+            Err(error) => Self::StoreAway(error.to_string()),
+        }
+    }
+
+    /// Whether the store takes nothing at present.
+    #[must_use]
+    pub fn is_away(&self) -> bool {
+        matches!(self, Self::StoreAway(_) | Self::StoreUnusable { .. })
+    }
+}
+
+/// Whether the sender of a request may see what only the operator is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SeesDetails(pub bool);
 
 /// The state shared by all handlers.
 #[derive(Debug)]

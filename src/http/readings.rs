@@ -27,7 +27,7 @@ use crate::reading::Sensor;
 
 /// `GET /api/v1/readings`.
 pub async fn readings(State(app): State<Arc<App>>, Extension(by): By, headers: HeaderMap, query: Pairs) -> Response {
-    read(&app, by, &headers, query).await.unwrap_or_else(|error| error.respond(Dialect::V1))
+    read(&app, by, &headers, query).await.unwrap_or_else(|error| error.respond(Dialect::Native))
 }
 
 /// The parsed parameters.

@@ -86,7 +86,7 @@ async fn chosen(
 
 /// `GET /api/v1/latest`.
 pub async fn latest(State(app): State<Arc<App>>, Extension(by): By, headers: HeaderMap, query: Pairs) -> Response {
-    read_latest(&app, by, &headers, query).await.unwrap_or_else(|error| error.respond(Dialect::V1))
+    read_latest(&app, by, &headers, query).await.unwrap_or_else(|error| error.respond(Dialect::Native))
 }
 
 /// Answers with the latest reading of each selected sensor, from its document plus unflushed readings.
@@ -120,7 +120,7 @@ async fn read_latest(app: &App, by: Caller, headers: &HeaderMap, query: Pairs) -
 
 /// `GET /api/v1/sensors`.
 pub async fn sensors(State(app): State<Arc<App>>, Extension(by): By, query: Pairs) -> Response {
-    read_sensors(&app, by, query).await.unwrap_or_else(|error| error.respond(Dialect::V1))
+    read_sensors(&app, by, query).await.unwrap_or_else(|error| error.respond(Dialect::Native))
 }
 
 async fn read_sensors(app: &App, by: Caller, query: Pairs) -> Result<Response, ApiError> {

@@ -19,7 +19,7 @@ use super::cors::Cors;
 use super::endpoints::{self, Endpoint, Handler, MatchedEndpoint};
 use super::errors::{ApiError, Dialect};
 use super::text::Length;
-use super::{App, body, status, write};
+use super::{App, SeesDetails, body, status, write};
 use crate::access::{Caller, Event, Presented, cut};
 use crate::clock::now_seconds;
 use crate::edge::{Peer, StaleCertificate};
@@ -111,7 +111,11 @@ impl HttpService {
             return status::unknown(request.uri().clone()).await;
         }
         let by = endpoint.map(|endpoint| &endpoint.by);
-        let dialect = if let Some(Handler::Lines(dialect)) = by { *dialect } else { Dialect::V1 };
+        let dialect = match by {
+            Some(Handler::Lines(dialect)) => *dialect,
+            _ if endpoint.is_some_and(|endpoint| endpoint.path == "/query") => Dialect::V1,
+            _ => Dialect::Native,
+        };
         if let Some(Err(stale)) = self.peer.as_ref().map(|peer| peer.judge(now_seconds())) {
             self.note_denied(stale.label(), route, None);
             return refuse_connection(&self.app, request, stale, dialect).await;
@@ -132,6 +136,10 @@ impl HttpService {
             Some(Handler::Route(_)) | None => {
                 request.extensions_mut().insert(caller.clone());
                 request.extensions_mut().insert(self.address());
+                if route == "/health" {
+                    let sees = SeesDetails(self.sees_details(&request));
+                    request.extensions_mut().insert(sees);
+                }
                 self.router.clone().oneshot(request).await.unwrap_or_else(|never| match never {})
             }
         };
@@ -174,6 +182,16 @@ impl HttpService {
         self.note_denied("forbidden", endpoint.path, Some(caller.name()));
         let scope = if endpoint.needs == Needs::Metrics { "--metrics" } else { "--admin '*'" };
         Err(ApiError::Forbidden(format!("{} needs a token created with {scope}", endpoint.path)))
+    }
+
+    /// Whether the request came to the status address, or with a token that may observe the service.
+    fn sees_details(&self, request: &Request) -> bool {
+        if self.serves == Serves::Status {
+            return true;
+        }
+        let Some(presented) = auth::token(request.headers(), request.uri()) else { return false };
+        let caller = self.app.access.caller(Some(&presented), &[], now_seconds());
+        matches!(caller, Ok(caller @ Caller::Holder(_)) if caller.may_observe())
     }
 
     /// What a token may be bound to of the client's verified certificate.

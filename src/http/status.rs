@@ -6,14 +6,16 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::rejection::QueryRejection;
-use axum::extract::{Query, State};
+use axum::extract::{Extension, Query, State};
 use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::json;
 
 use super::endpoints::{self, ENDPOINTS};
-use super::{App, Health};
+use super::errors::{NO_ENDPOINT, WRONG_METHOD};
+use super::{App, Health, SeesDetails};
+use crate::bucket::Unusable;
 use crate::clock::now_ns;
 use crate::http::answer::INFLUX_VERSION;
 use crate::ingest::{FailingDatabase, Ledger};
@@ -50,11 +52,15 @@ pub async fn ping(headers: HeaderMap, query: Result<Query<PingParameters>, Query
 /// `GET /health`: in the format of `InfluxDB`, which clients check before they write. It passes while writes are
 /// acked. The state of the store is one of the checks; the check `log` warns while acked readings may be missing from
 /// the WAL.
-pub async fn health(State(app): State<Arc<App>>) -> Response {
+pub async fn health(State(app): State<Arc<App>>, Extension(sees): Extension<SeesDetails>) -> Response {
     let (health, lag) = (app.health.borrow().clone(), StoreLag::of(&app));
     let behind = format!("{} readings pending, the oldest for {:.0} s", lag.readings, lag.oldest_seconds);
     let (store, store_message) = match &health {
         Health::StoreAway(reason) => ("fail", format!("{reason}; {behind}")),
+        Health::StoreUnusable { cause, detail } => {
+            let detail = if sees.0 { format!(" ({detail})") } else { String::new() };
+            ("fail", format!("{}{detail}; {behind}", unusable(*cause)))
+        }
         Health::Ready | Health::Stopping => ("pass", behind),
     };
     let failing = app.ingest.failing();
@@ -62,6 +68,10 @@ pub async fn health(State(app): State<Arc<App>>) -> Response {
         (refusal(&app, &health), "writes are acked; the readings of some databases cannot be stored");
     let (status, word, message) = match &refusal {
         Some(reason) => (StatusCode::SERVICE_UNAVAILABLE, "fail", reason.as_str()),
+        // Nobody but the operator mends this, and meanwhile the WAL fills.
+        None if matches!(health, Health::StoreUnusable { .. }) => {
+            (StatusCode::SERVICE_UNAVAILABLE, "fail", store_message.as_str())
+        }
         None if store == "fail" => {
             (StatusCode::OK, "pass", "writes are acked; the store is unavailable, so queries are not answered")
         }
@@ -74,7 +84,7 @@ pub async fn health(State(app): State<Arc<App>>) -> Response {
     let (log, log_message) = lag.log(word);
     let mut checks = vec![
         json!({ "name": "log", "status": log, "message": log_message }),
-        json!({ "name": "store", "status": store, "message": store_message }),
+        json!({ "name": "store", "status": store, "message": &store_message }),
         json!({ "name": "documents", "status": documents, "message": blocked }),
     ];
     checks.extend(dead_letters(&app).await);
@@ -83,6 +93,10 @@ pub async fn health(State(app): State<Arc<App>>) -> Response {
         "name": "hourglass", "status": word, "message": message, "version": env!("CARGO_PKG_VERSION"), "checks": checks,
     });
     (status, Json(body)).into_response()
+}
+
+fn unusable(cause: Unusable) -> String {
+    format!("store: {cause}; {}", cause.advice())
 }
 
 /// A check that warns if there are dead letters.
@@ -115,7 +129,13 @@ pub async fn ready(State(app): State<Arc<App>>) -> Response {
     write_rfc3339(&mut started, app.started.0);
     let up = format!("{}s", app.started.1.elapsed().as_secs());
     match refusal(&app, &health) {
-        None => Json(json!({ "status": "ready", "started": started, "up": up })).into_response(),
+        None => {
+            let mut body = json!({ "status": "ready", "started": started, "up": up });
+            if let Health::StoreUnusable { cause, .. } = health {
+                body["message"] = json!(unusable(cause));
+            }
+            Json(body).into_response()
+        }
         Some(reason) => {
             let word = if health == Health::Stopping { "stopping" } else { "refusing" };
             (StatusCode::SERVICE_UNAVAILABLE, Json(json!({ "status": word, "message": reason }))).into_response()
@@ -127,7 +147,7 @@ pub async fn ready(State(app): State<Arc<App>>) -> Response {
 fn refusal(app: &App, health: &Health) -> Option<String> {
     match health {
         Health::Stopping => Some("shutting down".to_owned()),
-        Health::Ready | Health::StoreAway(_) => app.ingest.refusal(),
+        Health::Ready | Health::StoreAway(_) | Health::StoreUnusable { .. } => app.ingest.refusal(),
     }
 }
 
@@ -177,6 +197,9 @@ pub async fn status(State(app): State<Arc<App>>) -> Response {
     let (lag, log, health) = (app.ingest.lag(), app.ingest.wal_stats(), app.health.borrow().clone());
     let store = match &health {
         Health::StoreAway(reason) => json!({ "away": true, "reason": reason }),
+        Health::StoreUnusable { cause, detail } => {
+            json!({ "away": true, "reason": unusable(*cause), "class": cause.name(), "detail": detail })
+        }
         Health::Ready | Health::Stopping => json!({ "away": false }),
     };
     let of_database = |failing: FailingDatabase| {
@@ -252,12 +275,14 @@ pub async fn metrics(State(app): State<Arc<App>>) -> Response {
 /// The answer for an unknown path.
 pub async fn unknown(uri: Uri) -> Response {
     let path: String = uri.path().chars().take(128).collect();
-    (StatusCode::NOT_FOUND, Json(json!({ "error": format!("no endpoint {path:?}: GET / lists them") }))).into_response()
+    let body = json!({ "error": format!("no endpoint {path:?}: GET / lists them"), "code": NO_ENDPOINT });
+    (StatusCode::NOT_FOUND, Json(body)).into_response()
 }
 
 /// The answer for a known path with a method it does not support.
 pub async fn wrong_method(method: Method, uri: Uri) -> Response {
     let error = format!("{} does not support {method}: GET / lists the endpoints", uri.path());
     let allowed = endpoints::methods(uri.path()).join(",");
-    (StatusCode::METHOD_NOT_ALLOWED, [(header::ALLOW, allowed)], Json(json!({ "error": error }))).into_response()
+    let body = json!({ "error": error, "code": WRONG_METHOD });
+    (StatusCode::METHOD_NOT_ALLOWED, [(header::ALLOW, allowed)], Json(body)).into_response()
 }

@@ -24,7 +24,7 @@ use crate::query::native::notices::RequestNames;
 
 /// `GET /api/v1/summary`.
 pub async fn summary(State(app): State<Arc<App>>, Extension(caller): By, headers: HeaderMap, query: Pairs) -> Response {
-    read(&app, caller, &headers, query).await.unwrap_or_else(|error| error.respond(Dialect::V1))
+    read(&app, caller, &headers, query).await.unwrap_or_else(|error| error.respond(Dialect::Native))
 }
 
 async fn read(app: &App, caller: Caller, headers: &HeaderMap, query: Pairs) -> Result<Response, ApiError> {

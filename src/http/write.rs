@@ -108,7 +108,7 @@ pub async fn native(
             };
             with_notes((status, [("content-type", "application/json")], ack_json(&ack)).into_response(), &ack)
         }
-        Err(error) => refuse(&app, &headers, body, &error, Dialect::V1).await,
+        Err(error) => refuse(&app, &headers, body, &error, Dialect::Native).await,
     }
 }
 
@@ -137,7 +137,7 @@ pub async fn flush(State(app): State<Arc<App>>, Extension(by): By, Extension(add
     let patience = app.options.flush_away;
     let flushed = tokio::select! {
         flushed = app.ingest.flush(app.options.flush_timeout) => flushed,
-        () = stays_away(app.health.clone(), patience) => Err(IngestError::StoreTimeout(patience)),
+        () = stays_away(app.health.clone(), patience) => Err(IngestError::StoreTimeout { waited: patience, key: AWAY }),
     };
     let refused = app.ingest.dead_letters().outstanding().await;
     let outcome = match (&flushed, &refused) {
@@ -150,16 +150,19 @@ pub async fn flush(State(app): State<Arc<App>>, Extension(by): By, Extension(add
         app.audit.note(&Event::Change { by: by.name(), address, statement: "FLUSH".to_owned(), database: "", outcome });
     }
     match (flushed, refused) {
-        (Err(error), _) => ApiError::from(error).respond(Dialect::V1),
-        (Ok(()), Err(error)) => ApiError::Unreadable(format!("the dead-letter file: {error}")).respond(Dialect::V1),
+        (Err(error), _) => ApiError::from(error).respond(Dialect::Native),
+        (Ok(()), Err(error)) => ApiError::Unreadable(format!("the dead-letter file: {error}")).respond(Dialect::Native),
         (Ok(()), Ok(refused)) if refused.readings() > 0 => not_stored(&refused),
         (Ok(()), Ok(_)) => StatusCode::NO_CONTENT.into_response(),
     }
 }
 
+/// What bounds a wait for a store that is unavailable.
+const AWAY: &str = "15 s without the store, or ingest.ack_timeout if longer";
+
 /// Returns once the store has been unavailable for `patience` without interruption.
 pub(super) async fn stays_away(mut health: watch::Receiver<Health>, patience: Duration) {
-    let is_away = |health: &Health| matches!(health, Health::StoreAway(_));
+    let is_away = |health: &Health| health.is_away();
     // An error means that the health sender is gone; the flush ends by its own timeout.
     while health.wait_for(is_away).await.is_ok() {
         let back = tokio::time::timeout(patience, health.wait_for(|health| !is_away(health))).await;
@@ -240,7 +243,7 @@ fn precision(name: Option<&str>, dialect: Dialect) -> Result<(Precision, bool), 
     let precision = Precision::from_name(name).map(|precision| (precision, true));
     precision.ok_or_else(|| {
         ApiError::Bad(match dialect {
-            Dialect::V1 => format!("invalid precision {name:?} (use n, u, ms, s, m or h)"),
+            Dialect::V1 | Dialect::Native => format!("invalid precision {name:?} (use n, u, ms, s, m or h)"),
             Dialect::V2 => "invalid precision; valid precision units are ns, us, ms, and s".to_owned(),
             Dialect::V3 => format!("invalid precision {name:?} (use auto, ns, us, ms or s)"),
         })

@@ -525,7 +525,10 @@ impl Patience {
             StorageError::Failing { .. } | StorageError::Database { .. } => {
                 now.saturating_duration_since(self.failing_since) >= FAILING_MAX
             }
-            StorageError::Refused { .. } | StorageError::Denied { .. } | StorageError::Unreadable { .. } => {
+            StorageError::Refused { .. }
+            | StorageError::Unusable { .. }
+            | StorageError::Address { .. }
+            | StorageError::Unreadable { .. } => {
                 self.refusals += 1;
                 self.refusals >= REFUSALS_MAX
             }

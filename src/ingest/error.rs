@@ -7,6 +7,9 @@ use crate::bucket::{Behind, StorageError};
 use crate::reading::duration::show_duration;
 use crate::wal::AppendError;
 
+/// What bounds requested flushes and deletions, as their errors name it.
+pub const FLUSH_DEADLINE: &str = "5 minutes, or ingest.ack_timeout if longer";
+
 /// Why a request was not acked as asked. Resending it is harmless.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum IngestError {
@@ -30,11 +33,19 @@ pub enum IngestError {
     #[error(transparent)]
     Log(AppendError),
     /// The record was not durable in time; it may still become durable.
-    #[error("the request did not complete within {} (ingest.ack_timeout): retry", show_duration(*.0))]
-    Timeout(Duration),
+    #[error("the request did not complete within {} ({key}): retry", show_duration(*waited))]
+    Timeout {
+        waited: Duration,
+        /// The key of the deadline, or what it is.
+        key: &'static str,
+    },
     /// The readings are in the WAL; the ack level `store` was not reached in time.
-    #[error("the store did not confirm the readings within {} (ingest.ack_timeout): they are safe in the WAL", show_duration(*.0))]
-    StoreTimeout(Duration),
+    #[error("the store did not confirm the readings within {} ({key}): they are safe in the WAL", show_duration(*waited))]
+    StoreTimeout {
+        waited: Duration,
+        /// The key of the deadline, or what it is.
+        key: &'static str,
+    },
     /// The deletion is in the WAL; it was not carried out in time.
     #[error("the store did not carry out the deletion within {}: it is safe in the WAL and follows", show_duration(*.0))]
     DeletionTimeout(Duration),

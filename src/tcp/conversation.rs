@@ -369,7 +369,7 @@ fn passes(error: &IngestError) -> bool {
     match error {
         IngestError::Overloaded { .. }
         | IngestError::Log(_)
-        | IngestError::StoreTimeout(_)
+        | IngestError::StoreTimeout { .. }
         | IngestError::DeletionTimeout(_)
         | IngestError::BeingDeleted { .. }
         | IngestError::DatabaseFailing { .. }
@@ -379,12 +379,12 @@ fn passes(error: &IngestError) -> bool {
         | IngestError::Ahead { .. }
         | IngestError::LongDeletions { .. }
         | IngestError::Behind(_) => true,
-        IngestError::Storage(error) => !matches!(error, StorageError::Refused { .. }),
+        IngestError::Storage(error) => !matches!(error, StorageError::Refused { .. } | StorageError::Address { .. }),
         IngestError::TooLarge { .. }
         | IngestError::TooManyDatabases { .. }
         | IngestError::DatabaseName { .. }
         | IngestError::OverQuota(_)
-        | IngestError::Timeout(_)
+        | IngestError::Timeout { .. }
         | IngestError::Stopping => false,
     }
 }

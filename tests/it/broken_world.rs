@@ -10,6 +10,7 @@ mod documents;
 mod endings;
 mod horizon;
 mod load;
+mod misconfigured;
 mod poison;
 mod refused;
 mod transactions;

@@ -13,7 +13,7 @@ use crate::bucket::StorageError;
 use crate::ingest::catalog::{Catalog, Claims, Database};
 use crate::ingest::deletion::{Deletion, Scope};
 use crate::ingest::dispatch::Dispatch;
-use crate::ingest::error::IngestError;
+use crate::ingest::error::{FLUSH_DEADLINE, IngestError};
 use crate::ingest::member::Member;
 use crate::ingest::options::AckLevel;
 use crate::ingest::positions::LoggedRequest;
@@ -49,6 +49,15 @@ pub(in crate::ingest) struct Submission {
     pub validated: Vec<Batch>,
     pub claims: Claims,
     pub memory: usize,
+}
+
+const ACK_TIMEOUT: &str = "ingest.ack_timeout";
+
+/// When a request stops waiting for its record to be durable, and what the error says of it.
+struct AppendDeadline {
+    at: Instant,
+    waited: Duration,
+    key: &'static str,
 }
 
 /// Appends requests to the WAL.
@@ -92,13 +101,15 @@ impl Submitter {
             dispatch.logged(LoggedRequest { sequence, readings, memory, received }, &database, batches);
             drop(admission);
         };
-        let deadline_of_wal = (!patient).then_some(deadline);
+        let deadline_of_wal = (!patient).then_some(AppendDeadline { at: deadline, waited: timeout, key: ACK_TIMEOUT });
         let sequence = self.append((0, record::KIND_READINGS), record, deadline_of_wal, logged).await?;
         if level == AckLevel::Log {
             return Ok(());
         }
         self.dispatch.wake();
-        self.stored(sequence, stored, deadline).await?.ok_or(IngestError::StoreTimeout(timeout))
+        self.stored(sequence, stored, deadline)
+            .await?
+            .ok_or(IngestError::StoreTimeout { waited: timeout, key: ACK_TIMEOUT })
     }
 
     /// See [`crate::ingest::Ingest::delete`].
@@ -119,7 +130,7 @@ impl Submitter {
             let statement = rest.is_empty().then(|| statement.to_owned());
             let scope = Scope::Readings { sensors, range: range.clone(), statement };
             let deletion = Deletion { received, database: database.to_owned(), scope };
-            logged.push(self.log_deletion(deletion, deadline).await?);
+            logged.push(self.log_deletion(deletion, (deadline, timeout)).await?);
             left = rest;
             if left.is_empty() {
                 return self.deleted(logged, (deadline, timeout)).await;
@@ -131,11 +142,15 @@ impl Submitter {
     pub async fn drop_database(&self, database: &str, received: i64, timeout: Duration) -> Result<(), IngestError> {
         let deadline = Instant::now() + timeout;
         let deletion = Deletion { received, database: database.to_owned(), scope: Scope::Database };
-        let logged = self.log_deletion(deletion, deadline).await?;
+        let logged = self.log_deletion(deletion, (deadline, timeout)).await?;
         self.deleted(vec![logged], (deadline, timeout)).await
     }
 
-    async fn log_deletion(&self, deletion: Deletion, deadline: Instant) -> Result<LoggedDeletion, IngestError> {
+    async fn log_deletion(
+        &self,
+        deletion: Deletion,
+        (at, waited): (Instant, Duration),
+    ) -> Result<LoggedDeletion, IngestError> {
         let limit = self.deletions;
         self.member.check()?;
         if self.member.registry_view.remembered() >= limit {
@@ -157,6 +172,7 @@ impl Submitter {
         };
         // The deletion's stamp must lie above every watermark that other instances have published.
         let above = self.member.registry_view.greatest();
+        let deadline = AppendDeadline { at, waited, key: FLUSH_DEADLINE };
         Ok((self.append((above, record::deletion::KIND_DELETION), record, Some(deadline), logged).await?, stored))
     }
 
@@ -179,7 +195,7 @@ impl Submitter {
         &self,
         (above, kind): (Sequence, u8),
         record: Vec<u8>,
-        deadline: Option<Instant>,
+        deadline: Option<AppendDeadline>,
         logged: impl FnOnce(Sequence) + Send + 'static,
     ) -> Result<Sequence, IngestError> {
         let (ack, acked) = oneshot::channel();
@@ -195,13 +211,15 @@ impl Submitter {
         self.wal.append_above(above, kind, record, done).map_err(|error| self.refused(error))?;
         crate::faults::point("after_append");
         let acked = match deadline {
-            Some(deadline) => tokio::time::timeout_at(deadline, acked).await,
-            None => Ok(acked.await),
+            Some(AppendDeadline { at, waited, key }) => {
+                let acked = tokio::time::timeout_at(at, acked).await;
+                acked.map_err(|_| IngestError::Timeout { waited, key })?
+            }
+            None => acked.await,
         };
         match acked {
-            Ok(Ok(appended)) => appended.map_err(|error| self.refused(error)),
-            Ok(Err(_)) => Err(IngestError::Stopping),
-            Err(_) => Err(IngestError::Timeout(self.ack_timeout)),
+            Ok(appended) => appended.map_err(|error| self.refused(error)),
+            Err(_) => Err(IngestError::Stopping),
         }
     }
 

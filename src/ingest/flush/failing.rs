@@ -147,7 +147,10 @@ mod tests {
     use super::*;
 
     fn denied() -> StorageError {
-        StorageError::Denied { detail: "not authorized on one".to_owned() }
+        StorageError::Unusable {
+            cause: crate::bucket::Unusable::NotAuthorised,
+            detail: "not authorized on one".to_owned(),
+        }
     }
 
     #[test]

@@ -155,7 +155,7 @@ impl Ingest {
     ) -> Result<Vec<SensorDocument>, IngestError> {
         let timeout = self.options.ack_timeout;
         let refreshed = tokio::time::timeout(timeout, self.refresh_in_time(database, documents)).await;
-        refreshed.map_err(|_| IngestError::Timeout(timeout))?
+        refreshed.map_err(|_| IngestError::Timeout { waited: timeout, key: "ingest.ack_timeout" })?
     }
 
     async fn refresh_in_time(

@@ -23,7 +23,7 @@ use crate::ingest::admission::validate::{Rejected, ValidatedBody, ValidationPass
 use crate::ingest::catalog::lookup::{SensorLookup, StorePresence};
 use crate::ingest::catalog::{Catalog, Database};
 use crate::ingest::dispatch::Dispatch;
-use crate::ingest::error::IngestError;
+use crate::ingest::error::{FLUSH_DEADLINE, IngestError};
 use crate::ingest::flush::blocked::BlockedBuckets;
 use crate::ingest::flush::dead_letters::DeadLetters;
 use crate::ingest::flush::failing::{DatabaseShare, FailingDatabase, FailingDatabases};
@@ -243,7 +243,7 @@ impl Ingest {
             };
             let submitted = self.submitter.submit(&database, submission, admission, level).await;
             // Readings that are not kept are not charged: the sender sends them again.
-            if matches!(submitted, Ok(()) | Err(IngestError::StoreTimeout(_))) {
+            if matches!(submitted, Ok(()) | Err(IngestError::StoreTimeout { .. })) {
                 quotas.settle(accepted, &mut warnings);
             }
             submitted?;
@@ -350,7 +350,9 @@ impl Ingest {
         let through = self.dispatch.positions.make_due();
         self.dispatch.wake();
         let flushed = self.dispatch.positions.flushed(through);
-        tokio::time::timeout(timeout, flushed).await.map_err(|_| IngestError::StoreTimeout(timeout))
+        tokio::time::timeout(timeout, flushed)
+            .await
+            .map_err(|_| IngestError::StoreTimeout { waited: timeout, key: FLUSH_DEADLINE })
     }
 
     /// Creates the database unless it exists.

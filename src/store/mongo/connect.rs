@@ -7,6 +7,7 @@ use mongodb::error::Error;
 use mongodb::options::{ClientOptions, ReadConcern, ReadPreference, SelectionCriteria};
 use mongodb::{Client, Database};
 
+use super::told;
 use super::writes::durable;
 use crate::bucket::StorageError;
 
@@ -34,9 +35,21 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long a command waits for a primary. An election shorter than this causes no error.
 const SELECTION_TIMEOUT: Duration = Duration::from_secs(3);
 
+/// A client, and what is said of it.
+pub struct Connected {
+    pub client: Client,
+    pub mongo: Database,
+    pub address: ClientOptions,
+    /// User, database and hosts.
+    pub whom: String,
+}
+
 /// A client for the URI's servers, without waiting for them, and the database.
-pub async fn connect(uri: &str, options: &MongoOptions) -> Result<(Client, Database), StorageError> {
-    let refused = |e: Error| StorageError::Refused { detail: format!("store.uri: {e}") };
+pub async fn connect(uri: &str, options: &MongoOptions) -> Result<Connected, StorageError> {
+    let refused = |e: Error| {
+        tracing::debug!(error = %e, "the MongoDB driver refused the address");
+        StorageError::Address { detail: told::by_driver(&e) }
+    };
     let mut client_options = ClientOptions::parse(uri).await.map_err(refused)?;
     client_options.app_name.get_or_insert_with(|| "hourglass".to_owned());
     client_options.heartbeat_freq.get_or_insert(HEARTBEAT);
@@ -50,7 +63,11 @@ pub async fn connect(uri: &str, options: &MongoOptions) -> Result<(Client, Datab
     client_options.max_pool_size = Some(2 * options.commands_in_flight + 4);
     client_options.max_connecting.get_or_insert(4);
     let name = client_options.default_database.clone().unwrap_or_else(|| DEFAULT_DATABASE.to_owned());
-    let client = Client::with_options(client_options).map_err(refused)?;
+    let user = client_options.credential.as_ref().and_then(|credential| credential.username.as_deref());
+    let hosts: Vec<String> = client_options.hosts.iter().map(ToString::to_string).collect();
+    let user = user.map_or("no user".to_owned(), |user| format!("user {user:?}"));
+    let whom = format!("{user}, database {name:?}, hosts {}", hosts.join(","));
+    let client = Client::with_options(client_options.clone()).map_err(refused)?;
     let mongo = client.database(&name);
-    Ok((client, mongo))
+    Ok(Connected { client, mongo, address: client_options, whom })
 }

@@ -9,12 +9,14 @@ mod connect;
 mod given_up;
 mod indexes;
 mod outcome;
+mod probe;
 mod reads;
 mod registry;
 mod remove;
 mod scan;
 mod setup;
 mod tokens;
+mod told;
 mod walk;
 mod writes;
 
@@ -24,11 +26,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use bson::{Document, doc};
+use mongodb::options::ClientOptions;
 use mongodb::{Client, Database};
 use tokio::sync::Semaphore;
 
 pub use self::connect::MongoOptions;
 
+use self::connect::Connected;
 use self::given_up::GivenUp;
 use self::outcome::classify;
 use self::reads::find;
@@ -52,6 +56,10 @@ const READ_BUCKETS: usize = 64;
 pub struct MongoStore {
     client: Client,
     mongo: Database,
+    /// The address as the driver understood it, to ask its servers one by one.
+    address: ClientOptions,
+    /// User, database and hosts: for the operator only.
+    whom: String,
     options: MongoOptions,
     writes: Arc<Semaphore>,
     given_up: Arc<GivenUp>,
@@ -66,13 +74,15 @@ impl MongoStore {
     /// Parses the URI and starts looking for the servers, without waiting for them.
     ///
     /// # Errors
-    /// [`StorageError::Refused`] if the driver rejects the URI.
+    /// [`StorageError::Address`] if the driver rejects the URI.
     pub async fn open(uri: &str, options: MongoOptions) -> Result<Self, StorageError> {
-        let (client, mongo) = connect::connect(uri, &options).await?;
+        let Connected { client, mongo, address, whom } = connect::connect(uri, &options).await?;
         let permits = options.commands_in_flight as usize;
         Ok(Self {
             mongo,
             client,
+            address,
+            whom,
             options,
             writes: Arc::new(Semaphore::new(permits)),
             reads: Arc::new(Semaphore::new(permits)),
@@ -356,15 +366,7 @@ impl Store for MongoStore {
     }
 
     async fn check(&self) -> Result<(), StorageError> {
-        let mongo = self.mongo.clone();
-        let hello = async move { mongo.run_command(doc! { "hello": 1 }).await };
-        let hello = self.run(&self.checks, hello).await?.map_err(|e| classify(&e))?;
-        // A standalone mongod has no transactions and no snapshots; page splits need both.
-        if hello.contains_key("setName") || hello.get_str("msg").is_ok_and(|msg| msg == "isdbgrid") {
-            return Ok(());
-        }
-        let detail = "a standalone mongod is not supported: start it with --replSet; one node is enough".to_owned();
-        Err(StorageError::Refused { detail })
+        self.probe().await
     }
 
     async fn close(&self) {

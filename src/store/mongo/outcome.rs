@@ -4,8 +4,9 @@
 use bson::Document;
 use mongodb::error::{Error, ErrorKind, InsertManyError, WriteFailure};
 
-use crate::bucket::StorageError;
+use super::told;
 use crate::bucket::store::Written;
+use crate::bucket::{StorageError, Unusable};
 
 /// Duplicate key: the document exists already, or an upsert's `rev` did not match.
 const DUPLICATE_KEY: i32 = 11_000;
@@ -23,7 +24,8 @@ const PRIMARY_CHANGES: [i32; 9] = [50, 64, 91, 189, 10_107, 11_600, 11_602, 13_4
 
 /// Classifies a driver error.
 pub fn classify(error: &Error) -> StorageError {
-    let detail = error.to_string();
+    tracing::debug!(%error, "the MongoDB driver reported an error");
+    let detail = told::by_driver(error);
     if error.contains_label(mongodb::error::UNKNOWN_TRANSACTION_COMMIT_RESULT) {
         return StorageError::Unknown { detail };
     }
@@ -38,7 +40,7 @@ pub fn classify(error: &Error) -> StorageError {
             }
         }
         ErrorKind::ServerSelection { .. } | ErrorKind::DnsResolve { .. } => StorageError::Unavailable { detail },
-        ErrorKind::Authentication { .. } => StorageError::Denied { detail },
+        ErrorKind::Authentication { .. } => unusable(Unusable::WrongCredentials, detail),
         ErrorKind::Command(command) => classify_code(command.code, detail),
         ErrorKind::Write(WriteFailure::WriteError(write)) => classify_code(write.code, detail),
         // The request itself is malformed, which says nothing about a document.
@@ -49,6 +51,10 @@ pub fn classify(error: &Error) -> StorageError {
         // applied, and sending it again is safe.
         _ => StorageError::Unknown { detail },
     }
+}
+
+fn unusable(cause: Unusable, detail: String) -> StorageError {
+    StorageError::Unusable { cause, detail }
 }
 
 /// Codes for a server that changes state, loses a connection or is too slow. They are not specific to one database.
@@ -62,8 +68,10 @@ const PASSING: [i32; 29] = [
 /// Classifies a server error code.
 pub fn classify_code(code: i32, detail: String) -> StorageError {
     match code {
-        // Unauthorized, authentication failed, Atlas' own refusal.
-        13 | 18 | 8000 => StorageError::Denied { detail },
+        // Unauthorized, and Atlas' own refusal.
+        13 | 8000 => unusable(Unusable::NotAuthorised, detail),
+        // Authentication failed.
+        18 => unusable(Unusable::WrongCredentials, detail),
         // Overload (refused before execution), not primary at dispatch, out of disk space.
         462 | 10_107 | 13_435 | 13_436 | 14_031 => StorageError::Unavailable { detail },
         WRITE_CONFLICT => StorageError::Busy { detail },
@@ -94,7 +102,7 @@ pub fn of_insert(result: Result<(), Error>, count: usize) -> Vec<Written> {
 fn of_partial_insert(partial: &InsertManyError, count: usize) -> Vec<Written> {
     let unconfirmed = partial.write_concern_error.as_ref();
     let rest = unconfirmed.map_or(Written::Yes, |e| {
-        Written::Failed(StorageError::Unknown { detail: format!("write concern: {} {}", e.code, e.message) })
+        Written::Failed(StorageError::Unknown { detail: told::write_concern(e.code, &e.message) })
     });
     let mut outcomes = vec![rest; count];
     for error in partial.write_errors.iter().flatten() {
@@ -116,7 +124,10 @@ pub fn of_updates(result: Result<Document, Error>, count: usize) -> Vec<Written>
         Err(error) => return vec![Written::Failed(classify(&error)); count],
     };
     let rest = match reply.get_document("writeConcernError") {
-        Ok(error) => Written::Failed(StorageError::Unknown { detail: format!("write concern: {error}") }),
+        Ok(error) => {
+            let (code, message) = (error.get_i32("code").unwrap_or(0), error.get_str("errmsg").unwrap_or(""));
+            Written::Failed(StorageError::Unknown { detail: told::write_concern(code, message) })
+        }
         Err(_) => Written::Yes,
     };
     let mut outcomes = vec![rest; count];
@@ -137,7 +148,7 @@ pub fn of_updates(result: Result<Document, Error>, count: usize) -> Vec<Written>
 /// Classifies an error of one document among many. A change of the primary hits all of them; any other unknown code
 /// concerns this document alone.
 fn of_one(code: i32, message: &str) -> StorageError {
-    let detail = format!("{code} {message}");
+    let detail = told::by_server(code, message);
     match classify_code(code, detail) {
         StorageError::Unknown { detail } | StorageError::Database { detail } if !PRIMARY_CHANGES.contains(&code) => {
             StorageError::Failing { detail }
@@ -173,7 +184,7 @@ pub fn proven_invalid(reply: &Document) -> Vec<(usize, StorageError)> {
     let errors = reply.get_array("writeErrors").into_iter().flatten().filter_map(|e| e.as_document());
     let errors = errors.filter(|error| error.get_i32("code").is_ok_and(|code| code == VALIDATION));
     let told = |error: &Document| {
-        let detail = format!("{VALIDATION} {}", error.get_str("errmsg").unwrap_or(""));
+        let detail = told::by_server(VALIDATION, error.get_str("errmsg").unwrap_or(""));
         Some((statement(error)?, StorageError::Refused { detail }))
     };
     errors.filter_map(told).collect()
@@ -209,7 +220,7 @@ pub fn of_transaction(error: &Error) -> Written {
         Some((DUPLICATE_KEY, _)) => return Written::Conflict,
         Some((code, _)) if PRIMARY_CHANGES.contains(&code) => {}
         Some((code, message)) if error.contains_label(mongodb::error::TRANSIENT_TRANSACTION_ERROR) => {
-            return Written::Failed(StorageError::Busy { detail: format!("{code} {message}") });
+            return Written::Failed(StorageError::Busy { detail: told::by_server(code, message) });
         }
         Some((code, message)) => return Written::Failed(of_one(code, message)),
         None => {}

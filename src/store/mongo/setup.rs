@@ -5,6 +5,7 @@ use mongodb::error::{Error, ErrorKind};
 use mongodb::{Collection, Database};
 
 use super::indexes::{self, Index};
+use super::told;
 use crate::store::names::collection_prefix;
 
 /// The collections of one hourglass database.
@@ -106,7 +107,12 @@ async fn restore_validator(mongo: &Database, name: &str, schema: Document) -> Re
         "writeConcern": { "w": "majority" },
     };
     if let Err(error) = mongo.run_command(command).await {
-        tracing::warn!(collection = name, %error, "setting the validator failed; grant collMod or set it by hand");
+        let said = told::by_driver(&error);
+        tracing::warn!(
+            collection = name,
+            error = said,
+            "setting the validator failed; grant collMod or set it by hand"
+        );
     }
     Ok(())
 }

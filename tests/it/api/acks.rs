@@ -77,7 +77,7 @@ fn an_ack_level_that_is_none_is_refused_and_the_answer_names_those_there_are() {
     }
     let answer = client.url("/api/v1/readings", "ack=LOG");
     let answer = post(&answer, r#"{"sensor":"s","value":1,"ts":1}"#, &[]).expect(400);
-    assert_eq!(answer.json(), json!({"error": "invalid ack level \"LOG\" (use log or store)"}));
+    assert_eq!(answer.json(), json!({"error": "invalid ack level \"LOG\" (use log or store)", "code": "invalid"}));
     client.keep("m v=2 2");
     assert_eq!(client.readings("m", "").len(), 1, "nothing else was kept");
 }

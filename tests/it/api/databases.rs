@@ -82,7 +82,10 @@ fn databases_have_a_limit_and_the_answer_names_it() {
     assert_eq!(created, json!({"results": [{"statement_id": 0}]}));
     let message = "a new database \"three\" is over the limit of 2 (limits.databases)";
     assert_eq!(client("three").write("m v=1 1").expect(400).json(), json!({"error": message}));
-    assert_eq!(client("three").write_json(r#"{"value":1}"#).expect(400).json(), json!({"error": message}));
+    assert_eq!(
+        client("three").write_json(r#"{"value":1}"#).expect(400).json(),
+        json!({"error": message, "code": "too_many_databases"})
+    );
     let refused = http::post(&server.url("/query?q=CREATE%20DATABASE%20three"), "", &[]).expect(200).json();
     assert_eq!(refused, json!({"results": [{"statement_id": 0, "error": message}]}));
     client("one").keep("m v=2 2");

@@ -334,7 +334,7 @@ fn parameters_that_cannot_be_meant_are_refused_by_name() {
         ("sensor=m&step=1h", "unknown parameter \"step\"; use one of db, sensor, "),
     ] {
         let answer = client.get(PATH, parameters).expect(400).json();
-        assert_eq!(keys(&answer), ["error"], "{parameters}");
+        assert_eq!(keys(&answer), ["code", "error"], "{parameters}");
         let error = text_at(&answer, "error");
         assert!(error.starts_with(expected), "{parameters}: {error}");
     }

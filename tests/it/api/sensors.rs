@@ -92,7 +92,11 @@ fn sensors_come_in_the_order_of_their_keys_page_by_page() {
         ("limit=0", "parameter limit: \"0\" is not a number from 1 to 1000 (query.sensors_max)"),
         ("limit=1&limit=1", "parameter limit is given twice"),
     ] {
-        assert_eq!(client.get(PATH, parameters).expect(400).json(), json!({"error": expected}), "{parameters}");
+        assert_eq!(
+            client.get(PATH, parameters).expect(400).json(),
+            json!({"error": expected, "code": "invalid"}),
+            "{parameters}"
+        );
     }
 }
 

@@ -160,7 +160,10 @@ fn the_root_lists_every_endpoint_and_each_is_there() {
 #[test]
 fn what_is_not_there_is_answered_in_json() {
     let missing = ask("GET", "/api/v9/everything", &[]).expect(404);
-    assert_eq!(missing.json(), json!({"error": "no endpoint \"/api/v9/everything\": GET / lists them"}));
+    assert_eq!(
+        missing.json(),
+        json!({"error": "no endpoint \"/api/v9/everything\": GET / lists them", "code": "no_endpoint"})
+    );
     for (method, path, allowed) in [
         ("GET", "/write", vec!["POST"]),
         ("DELETE", "/api/v1/readings", vec!["GET", "HEAD", "POST"]),
@@ -169,7 +172,7 @@ fn what_is_not_there_is_answered_in_json() {
     ] {
         let answer = ask(method, path, &[]).expect(405);
         let expected = format!("{path} does not support {method}: GET / lists the endpoints");
-        assert_eq!(answer.json(), json!({"error": expected}));
+        assert_eq!(answer.json(), json!({"error": expected, "code": "method_not_allowed"}));
         let mut allow: Vec<&str> = answer.header("allow").expect("allow").split(',').map(str::trim).collect();
         allow.sort_unstable();
         assert_eq!(allow, allowed, "{method} {path}");

@@ -92,7 +92,10 @@ fn an_unknown_precision_is_answered_in_the_words_of_each_dialect() {
             "/api/v3/write_lp",
             json!({"error": "invalid precision \"fortnight\" (use auto, ns, us, ms or s)", "data": []}),
         ),
-        ("/api/v1/readings", json!({"error": "invalid precision \"fortnight\" (use auto, n, u, ms, s, m or h)"})),
+        (
+            "/api/v1/readings",
+            json!({"error": "invalid precision \"fortnight\" (use auto, n, u, ms, s, m or h)", "code": "invalid"}),
+        ),
     ] {
         let answer = http::post(&shared().url(&format!("{path}?precision=fortnight")), "m v=1 1", &[]).expect(400);
         assert_eq!(answer.json(), expected, "{path}");

@@ -125,6 +125,38 @@ impl Mongod {
         or_panic(self.become_primary().map_err(|refusal| refusal.sentence(self)));
     }
 
+    /// Starts it again so that nobody may do anything without a login. Users must have been made before.
+    #[track_caller]
+    pub fn restart_with_logins(&mut self) {
+        self.kill();
+        let key = self.folder.file("key");
+        std::fs::write(&key, "hourglasstests").expect("the key file can be written");
+        std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).expect("its mode can be set");
+        self.arguments.extend(["--auth".to_owned(), "--keyFile".to_owned(), key.display().to_string()]);
+        self.process = or_panic(spawn(&self.folder, self.port, &self.arguments));
+        let port = self.port;
+        let hello = async || -> mongodb::error::Result<Document> {
+            let client = Client::with_uri_str(format!("mongodb://127.0.0.1:{port}/?directConnection=true")).await?;
+            client.database("admin").run_command(doc! { "hello": 1 }).await
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a tokio runtime");
+        let primary =
+            || runtime.block_on(hello()).is_ok_and(|hello| hello.get_bool("isWritablePrimary").unwrap_or(false));
+        poll(START_TIMEOUT, || primary().then_some(())).unwrap_or_else(|| panic!("no primary: {}", self.log()));
+    }
+
+    /// A mongod that belongs to no replica set.
+    #[track_caller]
+    pub fn start_standalone() -> Mongod {
+        let (folder, port) = (Folder::new("mongod"), free_port());
+        std::fs::create_dir(folder.file("db")).expect("mongod's folder can be made");
+        let process = or_panic(spawn_of(&folder, port, &[], &[]));
+        let mongod = Mongod { process, folder, port, arguments: Vec::new() };
+        let opened = poll(START_TIMEOUT, || TcpStream::connect((Ipv4Addr::LOCALHOST, port)).ok());
+        assert!(opened.is_some(), "{}", mongod.log());
+        mongod
+    }
+
     fn try_start(arguments: &[&str]) -> Result<Mongod, String> {
         let mut last = String::new();
         for _ in 0..PORT_ATTEMPTS {
@@ -203,9 +235,13 @@ impl Refusal {
 }
 
 fn spawn(folder: &Folder, port: u16, arguments: &[String]) -> Result<Process, String> {
+    spawn_of(folder, port, &["--replSet", REPLICA_SET], arguments)
+}
+
+fn spawn_of(folder: &Folder, port: u16, set: &[&str], arguments: &[String]) -> Result<Process, String> {
     let program = program()?;
     let mut command = Command::new(program);
-    command.args(["--replSet", REPLICA_SET, "--bind_ip", "127.0.0.1", "--port", &port.to_string()]);
+    command.args(set).args(["--bind_ip", "127.0.0.1", "--port", &port.to_string()]);
     command.args(["--nounixsocket", "--wiredTigerCacheSizeGB", "0.5", "--oplogSize", "512"]);
     command.args(["--setParameter", "diagnosticDataCollectionEnabled=false"]);
     // A killed server's transaction holds its documents for so long; the default is a minute.

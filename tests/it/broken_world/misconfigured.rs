@@ -1,0 +1,204 @@
+//! MongoDB that answers and cannot be used as it is configured: whoever looks is told the class, the operator is told
+//! who was refused and where, and devices lose nothing.
+
+use std::time::{Duration, Instant};
+
+use bson::{Document, doc};
+use serde_json::Value;
+
+use crate::support::eventually;
+use crate::support::http::{Answer, get, post, request};
+use crate::support::mongod::{Mongod, fresh_database_name};
+use crate::support::server::{Launch, Server};
+
+/// Within which health must tell the cause.
+const TOLD: Duration = Duration::from_secs(10);
+const RECOVERY: Duration = Duration::from_secs(30);
+const CONFIG: &str =
+    "[status]\nlisten = \"127.0.0.1:0\"\n[flush]\ninterval = \"100ms\"\n[ingest]\nack_timeout = \"2s\"\n";
+/// Exit status of a first start with a store that cannot be used.
+const EXIT_STORE: i32 = 69;
+
+/// A mongod with logins, and a database.
+struct Logins {
+    mongod: Mongod,
+    database: String,
+}
+
+impl Logins {
+    fn start() -> Logins {
+        let (mut mongod, database) = (Mongod::start(), fresh_database_name());
+        let role = |role: &str| doc! { "role": role, "db": &database };
+        for (user, role) in
+            [("writer", role("readWrite")), ("reader", role("read")), ("root", doc! { "role": "root", "db": "admin" })]
+        {
+            run(&mongod.uri("admin"), doc! { "createUser": user, "pwd": "right", "roles": [role] });
+        }
+        mongod.restart_with_logins();
+        Logins { mongod, database }
+    }
+
+    fn uri(&self, login: &str) -> String {
+        let with_login = format!("mongodb://{login}127.0.0.1");
+        let uri = self.mongod.uri(&self.database).replace("mongodb://127.0.0.1", &with_login);
+        if login.is_empty() { uri } else { format!("{uri}&authSource=admin") }
+    }
+
+    fn may(&self, role: &str) {
+        let root = self.uri("root:right@").replace(&format!("/{}?", self.database), "/admin?");
+        run(&root, doc! { "updateUser": "writer", "roles": [doc! { "role": role, "db": &self.database }] });
+    }
+}
+
+fn run(uri: &str, command: Document) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let client = mongodb::Client::with_uri_str(uri).await.unwrap();
+        client.database("admin").run_command(command).await.unwrap();
+    });
+}
+
+/// What anybody may see must not name the store's hosts, users or databases, nor anything of the driver's.
+#[track_caller]
+fn assert_public(text: &str, logins: &Logins) {
+    let port = format!(":{}", logins.mongod.port());
+    for secret in [&port, &logins.database, "writer", "right", "Kind:", "labels:", "RawDocumentBuf", "Topology"] {
+        assert!(!text.contains(secret), "{secret:?} in {text}");
+    }
+}
+
+fn health(url: &str) -> Answer {
+    request("GET", url, b"", &[]).expect("an answer")
+}
+
+/// The message of the check `store`.
+fn store_of(answer: &Answer) -> String {
+    let checks = answer.json()["checks"].as_array().expect("checks").clone();
+    let store = checks.into_iter().find(|check: &Value| check["name"] == "store").expect("a check of the store");
+    store["message"].as_str().expect("a text").to_owned()
+}
+
+/// The address of `status.listen`.
+fn status_url(server: &Server, path: &str) -> String {
+    let banner = server.stdout();
+    let rest = banner.split("metrics: http://").nth(1).expect("the address of metrics");
+    format!("http://{}{path}", rest.split("/metrics").next().expect("an address"))
+}
+
+#[track_caller]
+fn assert_told(server: &Server, logins: &Logins, class: &str) {
+    let since = Instant::now();
+    let told = eventually(&format!("health tells {class}"), TOLD, || {
+        let answer = health(&server.url("/health"));
+        (answer.status == 503 && store_of(&answer).contains(class)).then_some(answer)
+    });
+    assert!(since.elapsed() < TOLD);
+    let message = told.json()["message"].as_str().expect("a text").to_owned();
+    assert!(message.starts_with(&format!("store: {class}; ")), "{message}");
+    assert_public(told.text(), logins);
+    let detail = store_of(&health(&status_url(server, "/health")));
+    for part in [&logins.database, &format!("127.0.0.1:{}", logins.mongod.port())] {
+        assert!(detail.contains(part), "{part} in {detail}");
+    }
+    let log = server.stderr();
+    assert!(log.lines().any(|line| line.contains(class) && line.contains(&logins.database)), "{log}");
+    for dump in ["Kind: ", "RawDocumentBuf"] {
+        assert!(!log.contains(dump), "{dump} in {log}");
+    }
+}
+
+/// A user who may only read: `/health` passed for 120 s with `store.away: false` over 34 denied commands and one
+/// warning. No credentials, a wrong password and a standalone named with `?replicaSet=`: it started and filled its log.
+#[test]
+fn a_store_that_takes_no_writes_ends_a_first_start() {
+    let logins = Logins::start();
+    let standalone = Mongod::start_standalone();
+    for (uri, class) in [
+        (logins.uri("reader:right@"), "not authorised"),
+        (logins.uri(""), "not authorised"),
+        (logins.uri("writer:wrong@"), "wrong credentials"),
+        (logins.uri("nobody:right@"), "wrong credentials"),
+        (logins.uri("writer:right@").replace("replicaSet=hourglass", "replicaSet=other"), "not a replica set"),
+        (standalone.uri("d"), "not a replica set"),
+        (standalone.uri("d").replace("?replicaSet=hourglass", ""), "not a replica set"),
+    ] {
+        let since = Instant::now();
+        let ended = Launch::with_store(&uri).run_to_end();
+        println!(
+            "{class}: exit status {:?} after {:.1} s: {}",
+            ended.status.code(),
+            since.elapsed().as_secs_f64(),
+            ended.stderr.lines().last().unwrap_or_default()
+        );
+        assert_eq!(ended.status.code(), Some(EXIT_STORE), "{uri}: {}", ended.stderr);
+        let last = ended.stderr.lines().last().expect("a reason");
+        assert!(last.starts_with(&format!("hourglass: store: {class} (")), "{uri}: {last}");
+        assert!(!ended.stderr.contains("right") && !ended.stderr.contains("Kind: "), "{}", ended.stderr);
+    }
+}
+
+/// A changed password must not lose the readings of devices: a data folder that has served starts, acks into its WAL,
+/// and fails `/health` with the cause, without the driver's words, which answers and log lines carried (3 kB of
+/// `Kind: …, labels: {}, server response: Some(RawDocumentBuf…`).
+#[test]
+fn a_store_that_stops_taking_writes_is_told_and_costs_no_readings() {
+    let logins = Logins::start();
+    let launch = |login: &str| Launch::with_store(logins.uri(login)).config(CONFIG);
+    let mut server = launch("writer:right@").start();
+    let mut readings = 0;
+    let mut write = |server: &Server| {
+        let line = format!("m,s=1 v={readings} {}", 1_768_485_600_000_000_000_i64 + readings);
+        post(&server.url("/write"), line, &[]).expect(204);
+        readings += 1;
+        get(&server.url("/ready")).expect(200).json()
+    };
+    write(&server);
+    get(&server.url("/health")).expect(200);
+    logins.may("read");
+    assert_told(&server, &logins, "not authorised");
+    let message = write(&server)["message"].clone();
+    assert!(message.as_str().is_some_and(|text| text.starts_with("store: not authorised; ")), "{message}");
+    let refused = post(&server.url("/api/v1/flush"), "", &[]).expect(503);
+    assert!(refused.json()["code"] == "store_timeout", "{}", refused.text());
+    logins.may("readWrite");
+    eventually("health is well", RECOVERY, || (health(&server.url("/health")).status == 200).then_some(()));
+    for (login, class) in
+        [("writer:wrong@", "wrong credentials"), ("reader:right@", "not authorised"), ("", "not authorised")]
+    {
+        server.kill();
+        server.restart_as(launch(login));
+        assert_told(&server, &logins, class);
+        write(&server);
+        let query = get(&server.url("/api/v1/readings?sensor=m,s=1"));
+        assert_public(query.text(), &logins);
+    }
+    server.kill();
+    server.restart_as(launch("writer:right@"));
+    let stored = eventually("all of them are stored", RECOVERY, || {
+        let answer = get(&server.url("/api/v1/readings?sensor=m,s=1"));
+        (answer.status == 200).then(|| answer.json()["series"][0]["readings"].as_array().expect("readings").len())
+    });
+    assert_eq!(i64::try_from(stored), Ok(readings));
+}
+
+/// Of the story above: what a store that is away is said to be, to those who ask.
+#[test]
+fn a_store_that_is_away_is_told_in_two_parts_with_a_code() {
+    let mut mongod = Mongod::start();
+    let server = Launch::with_store(mongod.uri(&fresh_database_name())).config("[query]\nwait = \"1s\"\n").start();
+    post(&server.url("/write?ack=store"), "m,s=1 v=1 1768485600000000000", &[]).expect(204);
+    let port = format!(":{}", mongod.port());
+    mongod.kill();
+    eventually("the store is missed", RECOVERY, || {
+        store_of(&health(&server.url("/health"))).contains("unavailable").then_some(())
+    });
+    let answers = [get(&server.url("/api/v1/readings?sensor=m,s=1")).expect(503), health(&server.url("/health"))];
+    let error = answers[0].json();
+    assert_eq!(error["code"], "store_unavailable", "{error}");
+    assert!(error["error"].as_str().is_some_and(|text| text.contains("no primary") && text.contains("retry later")));
+    for text in answers.iter().map(Answer::text).chain([server.stderr().as_str()]) {
+        for part in ["Kind:", "labels:", "Topology", &port] {
+            assert!(!text.contains(part), "{part} in {text}");
+        }
+    }
+}
