@@ -198,7 +198,7 @@ impl Wal {
             durable: state.durable,
             truncated: state.truncated,
             found,
-            unwritable: state.unwritable.clone().or_else(|| state.cramped.clone()),
+            unwritable: state.refusal(&self.shared.options),
             ..state.stats.clone()
         }
     }

@@ -141,6 +141,7 @@ impl WalState {
             writer_sleeps: false,
             unwritable: None,
             cramped: None,
+            no_room_for: None,
             plan: SegmentPlan::default(),
             stats: WalStats::default(),
         }

@@ -73,6 +73,8 @@ pub(super) struct WalState {
     pub(super) unwritable: Option<String>,
     /// Why no new segment can be prepared at present.
     pub(super) cramped: Option<String>,
+    /// The size of the latest record, if it was refused for want of room.
+    pub(super) no_room_for: Option<u64>,
     pub(super) plan: SegmentPlan,
     pub(super) stats: WalStats,
 }
@@ -126,6 +128,9 @@ impl SegmentPlan {
         self.ahead.front().copied()
     }
 }
+
+/// What the record of one reading takes, rounded up.
+const SMALL_RECORD_BYTES: u64 = 256;
 
 /// Size of the first segment after a start: a sixteenth of the full size, so that starting is quick and a log that is
 /// hardly used stays small.
@@ -218,6 +223,7 @@ impl WalState {
             let (bytes_limit, records_limit) = (options.queue_bytes, options.queue_records);
             return Err(AppendError::QueueFull { bytes_limit, records_limit });
         }
+        self.no_room_for = Some(size);
         if let Some(why) = self.cramped.as_ref().filter(|_| self.plan.needs_more(size)) {
             return Err(AppendError::Unwritable { why: why.clone() });
         }
@@ -225,7 +231,21 @@ impl WalState {
         if !self.plan.place(size, options.segment_bytes, kept, options.budget_bytes) {
             return Err(AppendError::Full { limit: options.budget_bytes });
         }
+        self.no_room_for = None;
         Ok(())
+    }
+
+    /// Why a record like the latest one, or a small one if that was admitted, would be refused for want of room now.
+    pub(super) fn refusal(&self, options: &WalOptions) -> Option<String> {
+        if self.unwritable.is_some() {
+            return self.unwritable.clone();
+        }
+        let size = self.no_room_for.unwrap_or(SMALL_RECORD_BYTES);
+        if self.cramped.is_some() && self.plan.needs_more(size) {
+            return self.cramped.clone();
+        }
+        let has_room = self.plan.clone().place(size, options.segment_bytes, self.kept(), options.budget_bytes);
+        (!has_room).then(|| AppendError::Full { limit: options.budget_bytes }.to_string())
     }
 
     /// Plans again for the queued records, from what is left of the current segment. The budget does not apply here:

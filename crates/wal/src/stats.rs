@@ -37,7 +37,8 @@ pub struct WalStats {
     pub truncated: Sequence,
     /// Damage found: bytes that were written but hold no record.
     pub found: Counts,
-    /// Why no segment can be made at present, if so: appends fail already, or soon will.
+    /// Why appends are refused at present: the disk fails, or a record like the latest one has no room on it or in the
+    /// budget.
     pub unwritable: Option<String>,
 }
 

@@ -179,7 +179,9 @@ impl Ingest {
     /// Why writes are refused at present, if they are.
     #[must_use]
     pub fn refusal(&self) -> Option<String> {
-        self.wal.stats().unwritable.or_else(|| self.member.check().err().map(|error| error.to_string()))
+        let folder = self.options.wal_dir.display();
+        let unwritable = self.wal.stats().unwritable.map(|why| format!("the log in {folder} takes no writes: {why}"));
+        unwritable.or_else(|| self.member.check().err().map(|error| error.to_string()))
     }
 
     /// Which readings wait because a page or a sensor's document cannot be read or written, and why; `None` without

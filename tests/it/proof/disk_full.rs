@@ -132,6 +132,41 @@ fn a_full_file_system_refuses_writes_until_there_is_room() {
     writer.check(&server);
 }
 
+/// `/ready` and `/health` were 503 for a minute while writes were answered 204, because the next segment could not be
+/// made while the current one had room.
+#[test]
+fn readiness_follows_what_a_write_is_answered_on_a_filling_disk() {
+    let Some(mount) = Mount::new("24m") else { return };
+    let folder = mount.folder.file("log");
+    let config = format!("[log]\ndir = {folder:?}\nsegment_bytes = \"4MiB\"\n[flush]\ninterval = \"1h\"\n");
+    let server = Launch::embedded().config(config).start();
+    let mut writer = Writer::new();
+    writer.send(&server).expect(204);
+    fill_up(&mount.folder.file("ballast"));
+    let (mut taken, mut refused) = (0, 0);
+    for _ in 0..BODIES_MAX {
+        let is_taken = writer.send(&server).status == 204;
+        (taken, refused) = (taken + u32::from(is_taken), refused + u32::from(!is_taken));
+        for path in ["/ready", "/health"] {
+            let answer = get(&server.url(path));
+            // After an ack the next write of the same size may have no room, which only that write can tell.
+            if !is_taken {
+                assert_eq!(answer.status, 503, "{path} after a refused write: {}", answer.text());
+                assert!(answer.text().contains(folder.to_str().expect("text")), "{}", answer.text());
+            } else if answer.status == 503 {
+                assert_eq!(writer.send(&server).status, 503, "{path} said that writes are refused: {}", answer.text());
+            }
+        }
+        if refused > 5 {
+            break;
+        }
+    }
+    assert!(taken > 0 && refused > 5, "{taken} taken, {refused} refused");
+    std::fs::remove_file(mount.folder.file("ballast")).expect("the ballast can be thrown off");
+    eventually("it is ready again", RECOVERY, || (get(&server.url("/ready")).status == 200).then_some(()));
+    writer.send(&server).expect(204);
+}
+
 /// Makes mongod answer every write, or no write any more, that its disk is full.
 fn fail_writes(mongod: &Mongod, fail: bool) {
     let commands: &[&str] = if fail { &["insert", "update", "findAndModify"] } else { &[] };
