@@ -2,6 +2,7 @@
 //! The only module that may use all others.
 
 mod dead_letters;
+mod examine;
 mod file_modes;
 mod flush_wal;
 mod listeners;
@@ -32,6 +33,7 @@ use crate::telemetry::{Metrics, logs};
 use crate::wal::{self, Folder, Recovery, Wal};
 
 pub use self::dead_letters::{list_dead_letters, send_dead_letters};
+pub use self::examine::examine;
 pub use self::flush_wal::flush_wal;
 use self::listeners::{Addresses, Listeners};
 use self::stop::{RunEnd, shut_down};

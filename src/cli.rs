@@ -31,8 +31,12 @@ pub struct Arguments {
 pub enum Command {
     /// Accept readings and answer queries, until SIGTERM or SIGINT.
     Serve(ServeFlags),
-    /// Check the configuration that `serve` would use with the same flags and environment. Opens no store and no WAL.
-    CheckConfig(ServeFlags),
+    /// Check the configuration that `serve` would use with the same flags and environment. Opens no store and no WAL,
+    /// unless --probe is given.
+    CheckConfig(CheckFlags),
+    /// Find out why `serve` does not start or is slow: like `check-config --probe`, with figures of disk, clock and
+    /// store. Exit status: 0 if nothing is wrong, 78 if something is.
+    Doctor(ServeFlags),
     /// Check everything in the store, and repair it with --repair. Exit status: 0 if nothing is wrong, 1 if something
     /// is wrong, 2 if the check was not completed. With the embedded store, stop the service first; with MongoDB, it
     /// may run.
@@ -353,6 +357,17 @@ pub struct ServeFlags {
     /// Where readings are stored: `embedded`, or a `mongodb://` URI [default: embedded].
     #[arg(long, value_name = "STORE")]
     pub store: Option<String>,
+}
+
+/// The flags of `check-config`.
+#[derive(Debug, Args)]
+pub struct CheckFlags {
+    /// Also try folders, ports, certificates, tokens and the store, without starting.
+    #[arg(long)]
+    pub probe: bool,
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "flattened")]
+    pub serve: ServeFlags,
 }
 
 /// The flags of `verify`.

@@ -28,8 +28,13 @@ fn main() -> ExitCode {
         },
         Command::DeadLetters { command } => dead_letters(&command),
         Command::Token { command } => cli::tokens(command, app::tokens),
-        Command::CheckConfig(flags) => match cli::settings(&flags) {
-            Ok(_) => cli::config_is_sound(&flags),
+        Command::CheckConfig(flags) => match cli::settings(&flags.serve) {
+            Ok(settings) if flags.probe => app::examine(&settings, false),
+            Ok(_) => cli::config_is_sound(&flags.serve),
+            Err(problems) => cli::report(&problems),
+        },
+        Command::Doctor(flags) => match cli::settings(&flags) {
+            Ok(settings) => app::examine(&settings, true),
             Err(problems) => cli::report(&problems),
         },
         Command::Config { command: ConfigCommand::Default } => {

@@ -169,6 +169,7 @@ fn options(dead_letters: std::path::PathBuf) -> IngestOptions {
         outlier_ttl: NEVER,
         limits: Limits::default(),
         sensor_fields: 256,
+        catalog_bytes: 1 << 30,
         sensors: 1_000_000,
         databases: 10,
         database_share: 25,

@@ -163,7 +163,18 @@ async fn follow(tls: Option<Arc<Tls>>, mut hangups: Signal) {
     tokio::join!(changes, told);
 }
 
-fn files(settings: &Settings) -> Files {
+/// The address of each listener that is set, by its key.
+pub fn named(settings: &Settings) -> Vec<(&'static str, SocketAddr)> {
+    let named = [
+        ("server.listen", Some(settings.server.listen)),
+        ("tls.listen", settings.tls.listen),
+        ("tcp.listen", settings.tcp.listen),
+        ("status.listen", settings.status.listen),
+    ];
+    named.into_iter().filter_map(|(key, address)| Some((key, address?))).collect()
+}
+
+pub fn files(settings: &Settings) -> Files {
     Files {
         certificate: settings.tls.cert_file.clone(),
         key: settings.tls.key_file.clone(),

@@ -113,6 +113,16 @@ pub enum ProblemReason {
         /// The key that is missing.
         needed: &'static str,
     },
+    /// Two listeners cannot share an address.
+    SameAddress {
+        /// The later key.
+        key: &'static str,
+        /// The earlier key.
+        other: &'static str,
+        address: String,
+    },
+    /// User or password of the store's URI are not escaped.
+    Unescaped,
 }
 
 /// What is wrong with one value.
@@ -202,6 +212,12 @@ impl fmt::Display for ProblemReason {
             }
             Self::TwoNames { old, new } => write!(f, "{old} is the old name of {new}, and both are set; keep {new}"),
             Self::Needs { key, needed } => write!(f, "{key} needs {needed}, which is not set"),
+            Self::SameAddress { key, other, address } => {
+                write!(f, "{key} = {address}: the port is that of {other}; give each listener a port of its own")
+            }
+            Self::Unescaped => {
+                f.write_str("store.uri: user or password contain one of @ / : ? #; write %40 %2F %3A %3F %23 instead")
+            }
         }
     }
 }

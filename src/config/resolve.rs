@@ -383,6 +383,36 @@ impl KeyReader<'_> {
             self.note_below((max, query.limit_max.to_string()), (default, query.limit_default.to_string()));
         }
         self.check_needs(settings);
+        self.check_listeners(settings);
+        if settings.store.uri.is_unescaped() && self.are_sound(&["store.uri"]) {
+            let source = self.layers.source("store.uri").max(self.layers.source("store.uri_file")).clone();
+            self.problems.push(Problem { source, reason: ProblemReason::Unescaped });
+        }
+    }
+
+    /// Reports listeners that would take each other's port.
+    fn check_listeners(&mut self, settings: &Settings) {
+        let listeners = [
+            ("server.listen", Some(settings.server.listen)),
+            ("tls.listen", settings.tls.listen),
+            ("tcp.listen", settings.tcp.listen),
+            ("status.listen", settings.status.listen),
+        ];
+        let set: Vec<(&'static str, SocketAddr)> =
+            listeners.into_iter().filter_map(|(key, address)| Some((key, address?))).collect();
+        for (place, (key, address)) in set.iter().enumerate() {
+            let clashes = |(_, other): &&(&'static str, SocketAddr)| {
+                let any = address.ip().is_unspecified() || other.ip().is_unspecified();
+                address.port() != 0 && address.port() == other.port() && (any || address.ip() == other.ip())
+            };
+            if let Some((other, _)) = set[..place].iter().find(clashes)
+                && self.are_sound(&[key, other])
+            {
+                let source = self.layers.source(key).max(self.layers.source(other)).clone();
+                let reason = ProblemReason::SameAddress { key, other, address: address.to_string() };
+                self.problems.push(Problem { source, reason });
+            }
+        }
     }
 
     /// Checks keys that require other keys.

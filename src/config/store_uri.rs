@@ -30,6 +30,14 @@ impl StoreUri {
 }
 
 impl StoreUri {
+    /// Whether user or password contain a character that a URI must escape, so that the address is not what it seems.
+    #[must_use]
+    pub fn is_unescaped(&self) -> bool {
+        let Some((_, rest)) = self.0.split_once("://") else { return false };
+        let Some((login, _)) = rest.rsplit_once('@').filter(|(login, _)| !login.contains("/?")) else { return false };
+        login.contains(['@', '/', '?', '#']) || login.matches(':').count() > 1
+    }
+
     /// Identifies the store, without credentials and options and with sorted hosts. The WAL records it, so that its
     /// readings are never flushed to another store.
     #[must_use]
@@ -141,6 +149,23 @@ mod tests {
         }
         for uri in ["mongodb://user:x?pw@host", "mongodb://host/?proxyPassword=x@pw"] {
             assert_eq!(redact_uri(uri), "mongodb://***");
+        }
+    }
+
+    /// The story: `check-config` said that `user:p@ss@host` would start.
+    #[test]
+    fn a_login_with_unescaped_characters_is_seen() {
+        for (uri, unescaped) in [
+            ("mongodb://user:p@ss@host", true),
+            ("mongodb://user:p/ss@host/d", true),
+            ("mongodb://user:p:ss@host/d", true),
+            ("mongodb://user:p%40ss@host/d", false),
+            ("mongodb://user@host/?replicaSet=rs", false),
+            ("mongodb://host/?authMechanismProperties=A:x@y", false),
+            ("mongodb://host", false),
+            ("embedded", false),
+        ] {
+            assert_eq!(StoreUri::parse(uri).unwrap().is_unescaped(), unescaped, "{uri}");
         }
     }
 

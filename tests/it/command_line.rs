@@ -1,5 +1,6 @@
 //! The command line: flags, configuration, the banner, exit statuses, and what stays after each kind of end.
 
+mod examined;
 mod folders;
 mod modes;
 

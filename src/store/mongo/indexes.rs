@@ -5,6 +5,9 @@ use mongodb::error::{Error, ErrorKind};
 use mongodb::options::IndexOptions;
 use mongodb::{Collection, IndexModel};
 
+use super::outcome::classify;
+use crate::bucket::StorageError;
+
 /// An index that hourglass needs.
 #[derive(Debug, Clone)]
 pub struct Index {
@@ -33,6 +36,29 @@ pub async fn create(collection: &Collection<RawDocumentBuf>, index: &Index) -> R
         }
         created => created.map(drop),
     }
+}
+
+/// Whether the collection has this index, whatever its name.
+///
+/// # Errors
+/// The server does not answer or refuses.
+pub async fn exists(collection: &Collection<RawDocumentBuf>, index: &Index) -> Result<bool, StorageError> {
+    let mut found = match collection.list_indexes().await {
+        Ok(found) => found,
+        Err(error) if is_no_collection(&error) => return Ok(false),
+        Err(error) => return Err(classify(&error)),
+    };
+    while found.advance().await.map_err(|e| classify(&e))? {
+        if serves(&found.deserialize_current().map_err(|e| classify(&e))?, index) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn is_no_collection(error: &Error) -> bool {
+    const NAMESPACE_NOT_FOUND: i32 = 26;
+    matches!(error.kind.as_ref(), ErrorKind::Command(c) if c.code == NAMESPACE_NOT_FOUND)
 }
 
 /// Whether the server has an index with these keys under another name, or another index under this name.

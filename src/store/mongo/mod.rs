@@ -4,6 +4,7 @@
 //! The driver's futures must not be dropped before they complete (its README, RUST-937), and it has no socket timeout,
 //! so every command runs as a task of its own and its caller waits under a deadline.
 
+mod about;
 mod commands;
 mod connect;
 mod given_up;

@@ -6,6 +6,7 @@ use mongodb::{Collection, Database};
 
 use super::indexes::{self, Index};
 use super::told;
+use crate::bucket::StorageError;
 use crate::store::names::collection_prefix;
 
 /// The collections of one hourglass database.
@@ -47,14 +48,9 @@ pub async fn create(mongo: &Database, database: &str) -> Result<(), Error> {
     create_collection(mongo, collections.buckets.name(), page_schema()).await?;
     create_collection(mongo, collections.overflow.name(), page_schema()).await?;
     create_collection(mongo, collections.sensors.name(), sensor_schema()).await?;
-    // Serves range reads of a sensor, queries of people in `mongosh`, and a cluster's shard key. Reading one hour of
-    // all sensors and deleting old hours use `_id`, which begins with the hour.
-    let by_sensor = Index { keys: doc! { "sensor": 1, "start": 1 }, sparse: false };
-    indexes::create(&collections.buckets, &by_sensor).await?;
-    indexes::create(&collections.overflow, &by_sensor).await?;
-    // Holds only outliers, so listing them does not scan all sensors.
-    let outliers = Index { keys: doc! { "outlier.since": 1 }, sparse: true };
-    indexes::create(&collections.sensors, &outliers).await?;
+    for (collection, index) in indexes_of(&collections) {
+        indexes::create(collection, &index).await?;
+    }
     databases(mongo)
         .update_one(
             doc! { "_id": database },
@@ -63,6 +59,30 @@ pub async fn create(mongo: &Database, database: &str) -> Result<(), Error> {
         .upsert(true)
         .await?;
     Ok(())
+}
+
+/// The indexes that the collections lack, in words. Collections that do not exist lack all of theirs.
+pub async fn missing_indexes(collections: &Collections) -> Result<Vec<String>, StorageError> {
+    let mut missing = Vec::new();
+    for (collection, index) in indexes_of(collections) {
+        if !indexes::exists(collection, &index).await? {
+            missing.push(format!(
+                "collection {} lacks the index {}: a restart makes it",
+                collection.name(),
+                index.keys
+            ));
+        }
+    }
+    Ok(missing)
+}
+
+fn indexes_of(collections: &Collections) -> [(&Collection<bson::RawDocumentBuf>, Index); 3] {
+    // Serves range reads of a sensor, queries of people in `mongosh`, and a cluster's shard key. Reading one hour of
+    // all sensors and deleting old hours use `_id`, which begins with the hour.
+    let by_sensor = Index { keys: doc! { "sensor": 1, "start": 1 }, sparse: false };
+    // Holds only outliers, so listing them does not scan all sensors.
+    let outliers = Index { keys: doc! { "outlier.since": 1 }, sparse: true };
+    [(&collections.buckets, by_sensor.clone()), (&collections.overflow, by_sensor), (&collections.sensors, outliers)]
 }
 
 async fn create_collection(mongo: &Database, name: &str, schema: Document) -> Result<(), Error> {
