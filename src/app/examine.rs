@@ -74,7 +74,8 @@ impl Found {
         }
         if settings.tls.listen.is_some() || settings.tcp.tls {
             let metrics = Metrics::new(env!("CARGO_PKG_VERSION"), "none").context("setting up metrics");
-            self.note(metrics.and_then(|metrics| Ok(drop(Tls::load(listeners::files(settings), metrics)?))));
+            let tls = metrics.and_then(|metrics| Ok(Tls::load(listeners::files(settings), metrics)?));
+            self.note(tls);
         }
         self.descriptors(settings);
         let tokens = match settings.store.uri.is_embedded() {
