@@ -109,8 +109,16 @@ impl Path {
 
     async fn lines(&self, body: &str, partial: bool) -> Result<Ack, IngestError> {
         let (precision, ack) = (Precision::Nanoseconds, Some(AckLevel::Log));
-        let arrival =
-            Arrival { database: "bench", precision, received: 0, partial, ack, patient: false, by: &Caller::Anybody };
+        let arrival = Arrival {
+            database: "bench",
+            precision,
+            declared: true,
+            received: 0,
+            partial,
+            ack,
+            patient: false,
+            by: &Caller::Anybody,
+        };
         let mut admission = self.ingest.admission();
         admission.grow(body.len())?;
         let read = |limits| Lines::new(body.as_bytes(), arrival.precision, limits);
@@ -170,6 +178,7 @@ fn options(dead_letters: std::path::PathBuf) -> IngestOptions {
         limits: Limits::default(),
         sensor_fields: 256,
         catalog_bytes: 1 << 30,
+        refuse_undeclared_units: true,
         sensors: 1_000_000,
         databases: 10,
         database_share: 25,

@@ -168,6 +168,8 @@ fn ingest_options(dead_letters: std::path::PathBuf) -> ingest::IngestOptions {
         sensor_fields: 256,
         // Rejects even valid lines, and quotes them, so that the answer shows what the server read.
         sensors: 0,
+        catalog_bytes: 1 << 30,
+        refuse_undeclared_units: true,
         databases: 10,
         database_share: 25,
         database_quota: Quota::default(),

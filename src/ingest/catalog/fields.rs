@@ -21,7 +21,7 @@ pub struct SensorFields {
     /// Whether the sensor's document is known to be stored.
     pub stored: bool,
     /// What this set takes of the catalog's memory; nothing until it is shared.
-    pub(super) charge: Charge,
+    pub(in crate::ingest) charge: Charge,
 }
 
 impl SensorFields {

@@ -90,6 +90,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::ingest::catalog::sensor::CatalogState;
     use crate::reading::Sensor;
 
     fn sensor(number: u8) -> Sensor {
@@ -108,7 +109,7 @@ mod tests {
                     0 => {
                         if let std::collections::btree_map::Entry::Vacant(free) = model.entry(one) {
                             let sensor = sensor(one);
-                            spellings.add(sensor.key.clone(), |place| KnownSensor::new(sensor, (id, place, 0), Arc::default()));
+                            spellings.add(sensor.key.clone(), |place| KnownSensor::new(sensor, (id, place, 0), Arc::new(CatalogState::new(usize::MAX))));
                             free.insert(id);
                         }
                     }

@@ -81,6 +81,7 @@ fn fields_that_only_a_record_knows_are_listed_and_each_new_one_finish() {
         firm: 2,
         saved: 0,
         stored: false,
+        ..SensorFields::default()
     });
     for news in [true, false] {
         let mut noting = backlog.noting("d", 3);
