@@ -75,6 +75,7 @@ fn start() -> Addresses {
             let address = |listener: &Listener| listener.tcp.local_addr().expect("an address");
             let addresses = Addresses { http: address(&http), lines: address(&lines) };
             let (app, metrics) = app();
+            app.access.load().await.expect("there is no token file");
             let bounds = Bounds { max: 512, per_address: 512, idle: HEAD, head: HEAD, handshake: HEAD, write: HEAD };
             let seats = ConnectionLimits::new(bounds, metrics.clone());
             let (_stop, stopped) = watch::channel(false);

@@ -114,7 +114,7 @@ enum Ending {
 /// Every writer sends its bodies; meanwhile the server is ended and started again, at equal distances.
 fn send_through<const N: usize>(server: &mut Server, writers: &mut [Writer], endings: [Ending; N]) {
     let address: SocketAddr = server.address();
-    let url = server.url(&format!("/write?db={DATABASE}"));
+    let url = server.url(&format!("/write?precision=ns&db={DATABASE}"));
     let (acked, all) = (AtomicUsize::new(0), writers.len() * BODIES);
     std::thread::scope(|scope| {
         for writer in writers {

@@ -53,6 +53,9 @@ pub fn check(data: &[u8]) {
     }
 }
 
+/// The keys of a reading that are no fields.
+const KEYS: [&str; 8] = ["measurement", "tags", "sensor", "ts", "time", "timestamp", "fields", "value"];
+
 /// Compares the reading with `serde_json::Value`.
 fn says_the_same(item: &Point<'_, '_>) {
     let value: Value = serde_json::from_slice(item.text).expect("what was taken is JSON");
@@ -67,14 +70,21 @@ fn says_the_same(item: &Point<'_, '_>) {
     }
     assert!(sensor.tags.iter().map(|(key, value)| (&**key, &**value)).eq(tags));
     let mut fields: BTreeMap<&str, &Value> = BTreeMap::new();
-    let named = object.get("fields").and_then(Value::as_object).into_iter().flatten();
-    fields.extend(named.chain(object.get_key_value("value")).map(|(key, value)| (&**key, value)));
+    match object.get("fields") {
+        Some(named) => fields.extend(named.as_object().into_iter().flatten().map(|(key, value)| (&**key, value))),
+        // Any other number or boolean is a field then.
+        None => {
+            fields.extend(object.iter().filter(|(key, _)| !KEYS.contains(&&***key)).map(|(key, value)| (&**key, value)))
+        }
+    }
+    fields.extend(object.get_key_value("value").map(|(key, value)| (&**key, value)));
     fields.retain(|_, value| !value.is_null());
     assert_eq!(item.fields.len(), fields.len());
     for (key, value) in item.fields {
         assert!(is_same(value, fields[&**key]), "{key}: {value:?} {:?}", fields[&**key]);
     }
-    assert_eq!(item.timestamp.is_some(), object.get("ts").is_some_and(|ts| !ts.is_null()));
+    let time = ["ts", "time", "timestamp"].into_iter().find_map(|key| object.get(key));
+    assert_eq!(item.timestamp.is_some(), time.is_some_and(|time| !time.is_null()));
 }
 
 fn is_same(found: &RawValue<'_>, said: &Value) -> bool {

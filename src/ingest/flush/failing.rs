@@ -162,7 +162,7 @@ mod tests {
         assert!(!failing.note(1, "one", &denied(), waits(20, 5), 2), "it is reported once");
         let one = failing.get("one").expect("it fails");
         assert_eq!((one.unflushed_bytes, one.first, one.since, one.class), (30, Some(5), 1, "denied"));
-        assert!(one.cause.contains("not authorized on one"), "{}", one.cause);
+        assert!(one.cause.contains("store: not authorised"), "{}", one.cause);
         assert!(failing.get("two").is_none());
         failing.note_waits(0, "one", waits(100, 7));
         failing.note_waits(2, "one", waits(1000, 1));

@@ -135,6 +135,7 @@ impl MemtableBuckets {
         self.pending_acks.get(sequence)
     }
 
+    #[inline(never)] // a stage of benches/callgrind.sh
     pub fn add(&mut self, dispatched: &DispatchedBatch, now: Instant) {
         self.pending_acks.pin(&dispatched.pending_ack, dispatched.batch.len());
         let mut ahead = dispatched.batch.readings().map(|(sensor, ..)| dispatched.batch.sensors[sensor as usize].id);

@@ -76,6 +76,6 @@ mod tests {
         ] {
             assert_eq!(by_server(code, message), shown);
         }
-        assert_eq!(by_server(1, &"long ".repeat(1000)).chars().count(), MESSAGE_CHARS + 2);
+        assert_eq!(by_server(1, &"long".repeat(1000)).chars().count(), MESSAGE_CHARS + 2);
     }
 }

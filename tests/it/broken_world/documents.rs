@@ -89,7 +89,7 @@ fn readings_wait_for_a_document_of_a_newer_version_which_hides_no_other() {
     assert_eq!(write("m,s=c v=3 3"), 204);
     assert_eq!(get(&server.url("/api/v1/readings?sensor=m,s=a")).status, 503);
     let told = blocked(&server).expect("somebody waits");
-    assert!(told.contains("readings of 2 buckets") && told.contains("schema version 2"), "{told}");
+    assert!(told.contains("2 buckets cannot be stored") && told.contains("schema version 2"), "{told}");
     assert_eq!(metric(&server, "hourglass_flush_blocked_buckets"), 2.0);
     assert!(server.stderr().contains("1970-01-01T00 m,s=a 0"), "the log names the document");
     change(&uri, "buckets", doc! { "sensor": "m,s=a" }, version(1));

@@ -34,7 +34,7 @@ fn two_instances_make_a_union_in_which_everybody_finds_his_own() {
     let (a, b, stored) = two_instances();
     let writers: Vec<Written> = std::thread::scope(|scope| {
         let start = |number: usize| {
-            let url = [&a, &b][number % 2].url(&format!("/write?ack=store&db={DATABASE}"));
+            let url = [&a, &b][number % 2].url(&format!("/write?precision=ns&ack=store&db={DATABASE}"));
             scope.spawn(move || write_at_random(&url, number))
         };
         let threads: Vec<_> = (0..4).map(start).collect();
@@ -103,7 +103,7 @@ fn a_correction_after_an_ack_wins_whoever_sends_it() {
             let write = |server: &Server, body: &[(&str, i64)]| {
                 let line = |(fields, time): &(&str, i64)| format!("{sensor} {fields} {time}\n");
                 let lines: String = body.iter().map(line).collect();
-                post(&server.url(&format!("/write?ack=store&db={DATABASE}")), lines, &[]).expect(204);
+                post(&server.url(&format!("/write?precision=ns&ack=store&db={DATABASE}")), lines, &[]).expect(204);
             };
             let assert_stored = |what: &str, expected: [&str; 2]| {
                 for server in [first, second] {
@@ -140,7 +140,7 @@ fn a_correction_after_an_ack_wins_whoever_sends_it() {
 fn the_recent_readings_of_a_sensor_are_those_of_its_pages() {
     let (mut a, mut b, stored) = two_instances();
     let write = |server: &Server, line: &str| {
-        post(&server.url(&format!("/write?ack=store&db={DATABASE}")), line, &[]).expect(204);
+        post(&server.url(&format!("/write?precision=ns&ack=store&db={DATABASE}")), line, &[]).expect(204);
     };
     write(&a, &format!("seen x=1i,y=1i {START}"));
     write(&b, &format!("seen x=2i {START}"));

@@ -135,7 +135,7 @@ fn a_form_of_later_times_is_named_and_never_taken_for_another() {
     *bytes.last_mut().expect("a form") = 3;
     for result in read(&bytes, key(&id)) {
         let error = result.expect_err("an unknown form").to_string();
-        assert!(error.ends_with("it has form 3, this program knows 0 to 2"), "{error}");
+        assert!(error.contains("it has form 3, this program knows 0 to 2"), "{error}");
     }
 }
 
