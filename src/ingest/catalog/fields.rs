@@ -71,27 +71,38 @@ impl SensorFields {
 
 /// Most sets of fields that are shared. Beyond it, unused sets are dropped first, then all.
 const KEPT_MAX: usize = 4096;
+/// So many sets are shared before unused ones are looked for.
+const KEPT_MIN: usize = 64;
 
 /// The distinct sets of fields.
 #[derive(Debug, Default)]
-pub struct FieldSets(Mutex<HashSet<Arc<SensorFields>>>);
+pub struct FieldSets(Mutex<KeptSets>);
+
+#[derive(Debug, Default)]
+struct KeptSets {
+    sets: HashSet<Arc<SensorFields>>,
+    /// How many were in use when unused ones were last dropped.
+    used: usize,
+}
 
 impl FieldSets {
     /// The shared copy of equal fields.
     pub fn shared(&self, mut fields: SensorFields, bytes: &CatalogBytes) -> Arc<SensorFields> {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(shared) = kept.get(&fields) {
+        if let Some(shared) = kept.sets.get(&fields) {
             return shared.clone();
         }
-        if kept.len() >= KEPT_MAX {
-            kept.retain(|fields| Arc::strong_count(fields) > 1);
+        // A sensor leaves a set behind with each new field, and all of them count against `catalog.max_bytes`.
+        if kept.sets.len() >= (2 * kept.used).clamp(KEPT_MIN, KEPT_MAX) {
+            kept.sets.retain(|fields| Arc::strong_count(fields) > 1);
+            kept.used = kept.sets.len();
         }
-        if kept.len() >= KEPT_MAX {
-            kept.clear();
+        if kept.sets.len() >= KEPT_MAX {
+            kept.sets.clear();
         }
         fields.charge = bytes.charge(fields.memory());
         let shared = Arc::new(fields);
-        kept.insert(shared.clone());
+        kept.sets.insert(shared.clone());
         shared
     }
 }
@@ -113,7 +124,21 @@ mod tests {
         for number in 0..2 * KEPT_MAX {
             shapes.shared(fields(number.to_string()), &bytes);
         }
-        assert!(shapes.0.lock().expect("no panic").len() <= KEPT_MAX);
+        assert!(shapes.0.lock().expect("no panic").sets.len() <= KEPT_MAX);
         assert!(Arc::ptr_eq(&one, &shapes.shared(fields("temp".to_owned()), &bytes)), "somebody has it");
+    }
+
+    /// Sets that no sensor has any more once stayed until there were 4,096, and kept new sensors out of
+    /// `catalog.max_bytes`.
+    #[test]
+    fn sets_that_nobody_has_any_more_give_their_memory_back() {
+        let (shapes, bytes) = (FieldSets::default(), CatalogBytes::new(usize::MAX));
+        let mut grown = SensorFields::default();
+        for number in 0..1000 {
+            grown = SensorFields::clone(
+                &shapes.shared(grown.with(&number.to_string(), Family::Number, 1000).expect("room"), &bytes),
+            );
+        }
+        assert!(bytes.used() <= (KEPT_MIN + 1) * grown.memory(), "{} bytes", bytes.used());
     }
 }
