@@ -58,8 +58,6 @@ pub struct Member {
     pub mark: FolderMark,
     /// Host and process id, for people who look at the registry.
     pub host: String,
-    /// Repeats deletions before they are forgotten.
-    pub deleter: Arc<Deleter>,
 }
 
 /// State between two beats.
@@ -101,9 +99,10 @@ impl Member {
         }
     }
 
-    /// Runs until the task is aborted.
-    pub async fn run(self: Arc<Self>) {
-        tokio::join!(self.beats(), self.sweeps());
+    /// Runs until the task is aborted. The deleter repeats deletions before they are forgotten; a member does not keep
+    /// it, because it outlives the shards, which end when nobody can send to them.
+    pub async fn run(self: Arc<Self>, deleter: Arc<Deleter>) {
+        tokio::join!(self.beats(), self.sweeps(&deleter));
     }
 
     fn pause(&self) -> Duration {
@@ -252,11 +251,11 @@ impl Member {
         }
     }
 
-    async fn sweeps(&self) {
+    async fn sweeps(&self, deleter: &Deleter) {
         loop {
             tokio::time::sleep(self.pause()).await;
             if self.registry_view.remembered() > 0
-                && let Err(error) = self.sweep().await
+                && let Err(error) = self.sweep(deleter).await
             {
                 tracing::debug!(%error, "cleanup after a deletion failed; retrying");
             }
@@ -265,7 +264,7 @@ impl Member {
 
     /// Repeats deletions that every WAL has passed, then forgets them. The live member with the least opening does it
     /// for all. A failure in one database does not stop the others.
-    async fn sweep(&self) -> Result<(), StorageError> {
+    async fn sweep(&self, deleter: &Deleter) -> Result<(), StorageError> {
         let registry = self.store.read_registry().await?;
         let lately = self.clock.now_ms().saturating_sub(millis(SILENCE));
         let is_awake = |log: &&Registered| log.taken.is_none() && (log.seen_ms > lately || log.opening == self.ids.1);
@@ -274,7 +273,7 @@ impl Member {
         }
         let mut failed = Ok(());
         for deletion in registry.passed() {
-            match self.deleter.sweep(&deletion).await {
+            match deleter.sweep(&deletion).await {
                 Ok(()) => self.forget(&deletion).await?,
                 Err(error) => failed = Err(error),
             }

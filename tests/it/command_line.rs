@@ -268,6 +268,17 @@ fn a_killed_process_keeps_all_that_it_acked() {
     write(&server, "m,w=after n=1i 1");
 }
 
+/// Every stop used to take all of `server.shutdown_timeout`, 30 s, idle or not: the registry's member kept the deleter, which
+/// kept the shards' inboxes open, and the shards end when these are closed.
+#[test]
+fn a_stop_waits_for_nothing_that_never_comes() {
+    let mut server = Launch::embedded().start();
+    write(&server, "m v=1 1");
+    assert!(server.stop().success(), "{}", server.stderr());
+    let log = server.stderr();
+    assert!(log.contains("stopped") && !log.contains("not finished within"), "{log}");
+}
+
 /// A head that never came to its end once used up the whole time for stopping: the process ended with 1, blamed the
 /// store, and left the sensors' documents unwritten.
 #[test]

@@ -113,7 +113,6 @@ impl Ingest {
             last: recovery.last,
             mark,
             host: format!("{} pid {}", hostname(), std::process::id()),
-            deleter: deleter.clone(),
         });
         let replay = Replay {
             dispatch: dispatch.clone(),
@@ -132,10 +131,10 @@ impl Ingest {
         let tasks = vec![
             tokio::spawn(replay.run()),
             tokio::spawn(scan.run()),
-            tokio::spawn(deleter.run(deleter_inbox)),
+            tokio::spawn(deleter.clone().run(deleter_inbox)),
             tokio::spawn(truncate::regularly(wal.clone(), positions.clone(), options.wal_bytes)),
             tokio::spawn(flush::outliers::sweep(store.clone(), options.outlier_ttl_ns(), metrics.clone())),
-            tokio::spawn(member.clone().run()),
+            tokio::spawn(member.clone().run(deleter)),
         ];
         let bytes = Arc::new(Semaphore::new(options.bytes_in_flight));
         let submitter = Submitter {
