@@ -85,6 +85,7 @@ async fn serve(settings: Settings) -> anyhow::Result<RunEnd> {
     let (access, first_token) = tokens::open(&settings, mongo).await?;
     let kind = if settings.store.uri.is_embedded() { "embedded" } else { "mongodb" };
     let metrics = Metrics::new(env!("CARGO_PKG_VERSION"), kind).context("setting up metrics")?;
+    tell_memory(&settings, &metrics);
     let listeners = Listeners::open(&settings, &metrics).await?;
     let stamps = Arc::new(StampClock::new(settings.clock));
     let (log, recovery) = match open_wal(&settings, &stamps).await {
@@ -129,6 +130,23 @@ async fn serve(settings: Settings) -> anyhow::Result<RunEnd> {
     };
     [watcher, upkeep, tokens].iter().for_each(JoinHandle::abort);
     Ok(if asked { ending } else { RunEnd::Failed })
+}
+
+/// Tells how much memory this run may use, and where keys make it more than `server.memory`.
+fn tell_memory(settings: &Settings, metrics: &Metrics) {
+    let (memory, parts) = (settings.server.memory, settings.memory_bounds());
+    metrics.memory(memory, &parts);
+    let sum = parts.iter().map(|(_, bytes)| bytes).sum::<usize>();
+    let mib = |bytes: usize| bytes.div_ceil(1 << 20);
+    let shown: Vec<String> = parts.iter().map(|(part, bytes)| format!("{part} {}", mib(*bytes))).collect();
+    tracing::info!(memory_mib = mib(memory), sum_mib = mib(sum), parts_mib = shown.join(", "), "memory");
+    if sum > memory {
+        tracing::warn!(
+            memory_mib = mib(memory),
+            sum_mib = mib(sum),
+            "the keys that bound memory add up to more than server.memory: raise it, or lower one of them"
+        );
+    }
 }
 
 /// Waits for a reason to stop: true for a signal, false if a shard has ended by itself.
@@ -268,6 +286,7 @@ fn ingest_options(settings: &Settings) -> ingest::IngestOptions {
         flush_interval: settings.flush.interval,
         flush_quiet: settings.flush.quiet,
         flushes: settings.flush.tasks,
+        flush_bytes: settings.flush_bytes(),
         wal_bytes: settings.wal.budget_bytes as u64,
         wal_dir: settings.wal_dir(),
         horizon: settings.wal.horizon,

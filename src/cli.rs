@@ -167,7 +167,7 @@ impl StoreFlags {
     #[must_use]
     pub fn settings(&self) -> ServeFlags {
         let (config, data_dir, store) = (self.config.clone(), self.data_dir.clone(), self.store.clone());
-        ServeFlags { config, listen: None, data_dir, store }
+        ServeFlags { config, listen: None, data_dir, store, memory: None }
     }
 }
 
@@ -175,7 +175,13 @@ impl FolderFlags {
     /// The same flags of `serve`.
     #[must_use]
     pub fn settings(&self) -> ServeFlags {
-        ServeFlags { config: self.config.clone(), listen: None, data_dir: self.data_dir.clone(), store: None }
+        ServeFlags {
+            config: self.config.clone(),
+            listen: None,
+            data_dir: self.data_dir.clone(),
+            store: None,
+            memory: None,
+        }
     }
 }
 
@@ -318,7 +324,7 @@ impl TokenCommand {
             }
         };
         let StoreFlags { config, data_dir, store } = store;
-        Ok((ServeFlags { config, listen: None, data_dir, store }, change))
+        Ok((ServeFlags { config, listen: None, data_dir, store, memory: None }, change))
     }
 }
 
@@ -343,7 +349,7 @@ pub enum ConfigCommand {
 }
 
 /// The flags of `serve`. A flag overrides the environment, and the environment overrides the file.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct ServeFlags {
     /// The configuration file.
     #[arg(long, value_name = "FILE")]
@@ -357,6 +363,9 @@ pub struct ServeFlags {
     /// Where readings are stored: `embedded`, or a `mongodb://` URI [default: embedded].
     #[arg(long, value_name = "STORE")]
     pub store: Option<String>,
+    /// How much memory to use at most, for example 64MiB [default: a quarter of the machine, at most 512MiB].
+    #[arg(long, value_name = "SIZE")]
+    pub memory: Option<String>,
 }
 
 /// The flags of `check-config`.
@@ -393,7 +402,7 @@ impl VerifyFlags {
     #[must_use]
     pub fn settings(&self) -> ServeFlags {
         let (config, data_dir, store) = (self.config.clone(), self.data_dir.clone(), self.store.clone());
-        ServeFlags { config, listen: None, data_dir, store }
+        ServeFlags { config, listen: None, data_dir, store, memory: None }
     }
 }
 
@@ -402,8 +411,8 @@ impl VerifyFlags {
 /// # Errors
 /// All problems at once.
 pub fn settings(flags: &ServeFlags) -> Result<Settings, Vec<Problem>> {
-    let overrides =
-        Overrides { listen: flags.listen.clone(), data_dir: flags.data_dir.clone(), store: flags.store.clone() };
+    let ServeFlags { listen, data_dir, store, memory, .. } = flags.clone();
+    let overrides = Overrides { listen, data_dir, store, memory };
     let (settings, renamed) = config::load(flags.config.as_deref(), config::environment(), &overrides)?;
     renamed.iter().for_each(|renamed| eprintln!("hourglass: {renamed}"));
     Ok(settings)

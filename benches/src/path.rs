@@ -167,6 +167,7 @@ fn options(dead_letters: std::path::PathBuf) -> IngestOptions {
         flush_interval: NEVER,
         flush_quiet: NEVER,
         flushes: 2,
+        flush_bytes: 32 << 20,
         wal_dir: std::path::PathBuf::new(),
         horizon: NEVER,
         deletions: 1_000,

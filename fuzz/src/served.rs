@@ -157,6 +157,7 @@ fn ingest_options(dead_letters: std::path::PathBuf) -> ingest::IngestOptions {
         flush_interval: LONG,
         flush_quiet: LONG,
         flushes: 1,
+        flush_bytes: 1 << 20,
         wal_dir: std::path::PathBuf::new(),
         horizon: LONG,
         deletions: 1_000,

@@ -188,6 +188,9 @@ impl Layers {
         if let Some(store) = &flags.store {
             self.push("store.uri", WrittenValue::Bare(store.clone()), ConfigSource::Flag { name: "--store" });
         }
+        if let Some(memory) = &flags.memory {
+            self.push("server.memory", WrittenValue::Bare(memory.clone()), ConfigSource::Flag { name: "--memory" });
+        }
     }
 
     fn push(&mut self, key: &str, value: WrittenValue, source: ConfigSource) {

@@ -2,6 +2,8 @@
 //! the config file and the file that `store.uri_file` names, and does not depend on the parts that it configures.
 
 mod layers;
+mod machine;
+mod memory;
 mod nearest;
 mod problem;
 mod renamed;
@@ -40,6 +42,8 @@ pub struct Overrides {
     pub data_dir: Option<PathBuf>,
     /// `--store`: `store.uri`.
     pub store: Option<String>,
+    /// `--memory`: `server.memory`.
+    pub memory: Option<String>,
 }
 
 /// Merges the defaults, the file, the variables and the flags. Returns the settings and the keys that were set by an
@@ -66,7 +70,7 @@ pub fn load(
     }
     layers.add_environment(env, &mut problems);
     layers.add_flags(flags);
-    let settings = resolve::resolve(&layers, &mut problems);
+    let settings = resolve::resolve(&layers, machine::memory(), &mut problems);
     problems.sort_by(|one, other| one.source.cmp(&other.source));
     if problems.is_empty() { Ok((settings, layers.renamed)) } else { Err(problems) }
 }
@@ -78,8 +82,8 @@ pub fn environment() -> impl Iterator<Item = (String, String)> {
 }
 
 impl Default for Settings {
-    /// The settings of [`DEFAULT`] alone.
+    /// The settings of [`DEFAULT`] alone, on a machine with plenty of memory.
     fn default() -> Self {
-        resolve::resolve(&Layers::defaults(), &mut Vec::new())
+        resolve::resolve(&Layers::defaults(), None, &mut Vec::new())
     }
 }

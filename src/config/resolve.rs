@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::layers::{Layers, WrittenValue};
+use super::memory::{MEMORY_LEAST, MemoryShares, default_memory};
 use super::problem::{Problem, ProblemReason, ValueFault, show_text};
 use super::settings::{
     AckSetting, AuditSettings, AuthRequired, AuthSettings, CatalogSettings, ClientAuthSetting, CorsSettings,
@@ -23,6 +24,8 @@ use crate::reading::duration::show_duration;
 /// What a listener's address may be.
 const ADDRESS: &str = "an IP address and port, or a port of localhost, such as localhost:8086";
 const TIB: usize = 1 << 40;
+/// The value of a key that follows from `server.memory`.
+const AUTO: &str = "auto";
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(60 * 60);
@@ -38,14 +41,28 @@ const TICK: Duration = Duration::from_millis(10);
 
 /// Validates every layer's value of every key, including overridden ones, so that whether a file is valid does not
 /// depend on the environment. The settings may be used only if there is no problem.
-pub fn resolve(layers: &Layers, problems: &mut Vec<Problem>) -> Settings {
+pub fn resolve(layers: &Layers, machine: Option<usize>, problems: &mut Vec<Problem>) -> Settings {
     let mut reader = KeyReader { layers, problems };
+    let memory = reader.size_or_auto("server.memory", MEMORY_LEAST..=TIB).unwrap_or_else(|| default_memory(machine));
+    let shares = MemoryShares::of(memory);
+    let body = reader.size_or_auto("limits.body_bytes", KIB..=GIB);
+    let in_flight = reader.size_or_auto("ingest.bytes_in_flight", KIB..=4 * GIB);
+    // Where only one of two related keys is set, the other follows it.
+    let in_flight = in_flight.unwrap_or_else(|| shares.in_flight.max(2 * body.unwrap_or(0)));
+    let body = body.unwrap_or_else(|| shares.body.min(in_flight / 2));
+    let request = reader.size_or_auto("query.request_bytes", MIB..=TIB);
+    let queries = reader.size_or_auto("query.bytes", MIB..=TIB);
+    let queries = queries.unwrap_or_else(|| shares.queries.max(request.unwrap_or(0)));
+    let connections = reader.count_or_auto("server.connections", 1..=65536).unwrap_or(shares.connections);
     let settings = Settings {
         server: ServerSettings {
             listen: reader.address("server.listen"),
             data_dir: reader.data_dir("server.data_dir"),
-            connections: reader.count("server.connections", 1..=65536),
-            connections_per_address: reader.count("server.connections_per_address", 1..=65536),
+            memory,
+            connections,
+            connections_per_address: reader
+                .count_or_auto("server.connections_per_address", 1..=65536)
+                .unwrap_or(shares.per_address.min(connections)),
             idle_timeout: reader.duration("server.idle_timeout", TICK..=HOUR),
             header_timeout: reader.duration("server.header_timeout", TICK..=10 * MINUTE),
             header_bytes: reader.size("server.header_bytes", 8 * KIB..=64 * KIB),
@@ -87,10 +104,10 @@ pub fn resolve(layers: &Layers, problems: &mut Vec<Problem>) -> Settings {
             command_timeout: reader.duration("store.command_timeout", TICK..=10 * MINUTE),
             commands_in_flight: reader.count("store.commands_in_flight", 1..=64),
         },
-        embedded: EmbeddedSettings { cache_bytes: reader.size("embedded.cache_bytes", MIB..=TIB) },
+        embedded: EmbeddedSettings { cache_bytes: reader.share("embedded.cache_bytes", MIB..=TIB, shares.embedded) },
         ingest: IngestSettings {
             shards: reader.count("ingest.shards", 1..=64),
-            bytes_in_flight: reader.size("ingest.bytes_in_flight", KIB..=4 * GIB),
+            bytes_in_flight: in_flight,
             ack: reader.ack("ingest.ack"),
             ack_timeout: reader.duration("ingest.ack_timeout", TICK..=10 * MINUTE),
             database_share: reader.count("ingest.database_share", 1..=100),
@@ -99,7 +116,7 @@ pub fn resolve(layers: &Layers, problems: &mut Vec<Problem>) -> Settings {
             dir: reader.read("wal.dir", "a path, or nothing", path_of),
             segment_bytes: reader.size("wal.segment_bytes", 64 * KIB..=GIB),
             budget_bytes: reader.size("wal.budget_bytes", 128 * KIB..=TIB),
-            queue_bytes: reader.size("wal.queue_bytes", 64 * KIB..=GIB),
+            queue_bytes: reader.share("wal.queue_bytes", 64 * KIB..=GIB, shares.queue),
             compress: reader.truth("wal.compress"),
             horizon: reader.duration("wal.horizon", MINUTE..=365 * 24 * HOUR),
         },
@@ -117,14 +134,14 @@ pub fn resolve(layers: &Layers, problems: &mut Vec<Problem>) -> Settings {
             max_bytes: reader.size("page.max_bytes", KIB..=4 * MIB),
             hard_bytes: reader.size("page.hard_bytes", KIB..=12 * MIB),
         },
-        memtable: MemtableSettings { max_bytes: reader.size("memtable.max_bytes", MIB..=TIB) },
+        memtable: MemtableSettings { max_bytes: reader.share("memtable.max_bytes", MIB..=TIB, shares.memtable) },
         sensors: SensorsSettings {
             recent: reader.count("sensors.recent", 1..=1000),
             write_interval: reader.duration("sensors.write_interval", TICK..=24 * HOUR),
             outlier_ttl: reader.duration("sensors.outlier_ttl", SECOND..=365 * 24 * HOUR),
         },
         limits: LimitsSettings {
-            body_bytes: reader.size("limits.body_bytes", KIB..=GIB),
+            body_bytes: body,
             line_bytes: reader.size("limits.line_bytes", 64..=MIB),
             tags: reader.count("limits.tags", 0..=256),
             fields: reader.count("limits.fields", 1..=4096),
@@ -137,7 +154,7 @@ pub fn resolve(layers: &Layers, problems: &mut Vec<Problem>) -> Settings {
             max_future: reader.duration("limits.max_future", Duration::ZERO..=SPAN_MOST),
             undeclared_unit: reader.undeclared_unit("limits.undeclared_unit"),
         },
-        catalog: CatalogSettings { max_bytes: reader.size("catalog.max_bytes", 64 * KIB..=TIB) },
+        catalog: CatalogSettings { max_bytes: reader.share("catalog.max_bytes", 64 * KIB..=TIB, shares.catalog) },
         quota: QuotaSettings {
             database_readings: reader.count("quota.database_readings", 0..=QUOTA_MOST),
             database_new_sensors: reader.count("quota.database_new_sensors", 0..=QUOTA_MOST),
@@ -149,11 +166,11 @@ pub fn resolve(layers: &Layers, problems: &mut Vec<Problem>) -> Settings {
             span_max: reader.duration("query.span_max", HOUR..=SPAN_MOST),
             series_max: reader.count("query.series_max", 1..=10_000_000),
             cache_max_age: reader.duration("query.cache_max_age", Duration::from_millis(1)..=HOUR),
-            cache_bytes: reader.size("query.cache_bytes", 0..=TIB),
+            cache_bytes: reader.share("query.cache_bytes", 0..=TIB, shares.summaries),
             sensors_max: reader.count("query.sensors_max", 1..=100_000),
-            request_bytes: reader.size("query.request_bytes", MIB..=TIB),
-            bytes: reader.size("query.bytes", MIB..=TIB),
-            token_bytes: reader.size("query.token_bytes", MIB..=TIB),
+            request_bytes: request.unwrap_or(shares.request.min(queries)),
+            bytes: queries,
+            token_bytes: reader.share("query.token_bytes", MIB..=TIB, shares.token.min(queries)),
             concurrent: reader.count("query.concurrent", 1..=1024),
             wait: reader.duration("query.wait", Duration::ZERO..=HOUR),
             timeout: reader.duration("query.timeout", TICK..=HOUR),
@@ -185,25 +202,34 @@ impl KeyReader<'_> {
 
     fn count(&mut self, key: &'static str, bounds: RangeInclusive<usize>) -> usize {
         let expected = format!("a whole number, {} to {}", bounds.start(), bounds.end());
-        self.read(key, &expected, |value| {
-            let number = match value {
-                WrittenValue::Integer(number) => *number,
-                WrittenValue::Bare(text) => text.parse().map_err(|_| ValueFault::NotWhole)?,
-                _ => return Err(ValueFault::WrongType),
-            };
-            within(usize::try_from(number).map_err(|_| ValueFault::OutOfBounds)?, &bounds)
-        })
+        self.read(key, &expected, |value| count_of_value(value, &bounds))
     }
 
     fn size(&mut self, key: &'static str, bounds: RangeInclusive<usize>) -> usize {
         let expected = format!("a size, {} to {}", show_size(*bounds.start()), show_size(*bounds.end()));
-        self.read(key, &expected, |value| {
-            let bytes = match value {
-                WrittenValue::Integer(number) => u64::try_from(*number).map_err(|_| ValueFault::OutOfBounds)?,
-                WrittenValue::Text(text) | WrittenValue::Bare(text) => parse_size(text).map_err(ValueFault::Size)?,
-                _ => return Err(ValueFault::WrongType),
-            };
-            within(usize::try_from(bytes).map_err(|_| ValueFault::OutOfBounds)?, &bounds)
+        self.read(key, &expected, |value| size_of_value(value, &bounds))
+    }
+
+    /// `None` for "auto".
+    fn size_or_auto(&mut self, key: &'static str, bounds: RangeInclusive<usize>) -> Option<usize> {
+        let expected = format!("\"auto\" or a size, {} to {}", show_size(*bounds.start()), show_size(*bounds.end()));
+        self.read(key, &expected, |value| match value {
+            WrittenValue::Text(text) | WrittenValue::Bare(text) if text == AUTO => Ok(None),
+            value => size_of_value(value, &bounds).map(Some),
+        })
+    }
+
+    /// A size, of which "auto" is this share of `server.memory`.
+    fn share(&mut self, key: &'static str, bounds: RangeInclusive<usize>, share: usize) -> usize {
+        self.size_or_auto(key, bounds).unwrap_or(share)
+    }
+
+    /// `None` for "auto".
+    fn count_or_auto(&mut self, key: &'static str, bounds: RangeInclusive<usize>) -> Option<usize> {
+        let expected = format!("\"auto\" or a whole number, {} to {}", bounds.start(), bounds.end());
+        self.read(key, &expected, |value| match value {
+            WrittenValue::Text(text) | WrittenValue::Bare(text) if text == AUTO => Ok(None),
+            value => count_of_value(value, &bounds).map(Some),
         })
     }
 
@@ -452,6 +478,24 @@ impl KeyReader<'_> {
             |problem: &Problem| matches!(problem.reason, ProblemReason::Invalid { key, .. } if keys.contains(&key));
         !self.layers.torn && !self.problems.iter().any(is_blamed)
     }
+}
+
+fn count_of_value(value: &WrittenValue, bounds: &RangeInclusive<usize>) -> Result<usize, ValueFault> {
+    let number = match value {
+        WrittenValue::Integer(number) => *number,
+        WrittenValue::Bare(text) => text.parse().map_err(|_| ValueFault::NotWhole)?,
+        _ => return Err(ValueFault::WrongType),
+    };
+    within(usize::try_from(number).map_err(|_| ValueFault::OutOfBounds)?, bounds)
+}
+
+fn size_of_value(value: &WrittenValue, bounds: &RangeInclusive<usize>) -> Result<usize, ValueFault> {
+    let bytes = match value {
+        WrittenValue::Integer(number) => u64::try_from(*number).map_err(|_| ValueFault::OutOfBounds)?,
+        WrittenValue::Text(text) | WrittenValue::Bare(text) => parse_size(text).map_err(ValueFault::Size)?,
+        _ => return Err(ValueFault::WrongType),
+    };
+    within(usize::try_from(bytes).map_err(|_| ValueFault::OutOfBounds)?, bounds)
 }
 
 fn within<T: PartialOrd>(value: T, bounds: &RangeInclusive<T>) -> Result<T, ValueFault> {

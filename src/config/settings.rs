@@ -69,6 +69,7 @@ impl Settings {
 pub struct ServerSettings {
     pub listen: SocketAddr,
     pub data_dir: PathBuf,
+    pub memory: usize,
     pub connections: usize,
     pub connections_per_address: usize,
     pub idle_timeout: Duration,

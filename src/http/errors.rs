@@ -121,6 +121,7 @@ impl ApiError {
             Self::Query(error) => match error {
                 QueryError::Storage(error) => of_storage(error),
                 QueryError::TooLarge { .. }
+                | QueryError::HourTooLarge { .. }
                 | QueryError::TooLong { .. }
                 | QueryError::TooManySensors { .. }
                 | QueryError::TooManyColumns
@@ -236,6 +237,7 @@ fn code_of_query(error: &QueryError) -> &'static str {
         QueryError::Storage(error) => code_of_storage(error),
         QueryError::Behind(_) => "replaying",
         QueryError::TooLarge { .. }
+        | QueryError::HourTooLarge { .. }
         | QueryError::TooLong { .. }
         | QueryError::TooManySensors { .. }
         | QueryError::TooManyColumns
@@ -256,6 +258,7 @@ fn code_of_storage(error: &StorageError) -> &'static str {
         StorageError::Unusable { .. } | StorageError::Address { .. } => "store_unusable",
         StorageError::Database { .. } => "store_database",
         StorageError::Unreadable { .. } => "store_unreadable",
+        StorageError::HourTooLarge { .. } => "query_too_large",
     }
 }
 
@@ -268,7 +271,9 @@ pub const REJECTED: &str = "rejected";
 
 fn of_storage(error: &StorageError) -> StatusCode {
     match error {
-        StorageError::Refused { .. } | StorageError::Address { .. } => StatusCode::BAD_REQUEST,
+        StorageError::Refused { .. } | StorageError::Address { .. } | StorageError::HourTooLarge { .. } => {
+            StatusCode::BAD_REQUEST
+        }
         StorageError::Unavailable { .. }
         | StorageError::Contended { .. }
         | StorageError::Busy { .. }

@@ -323,7 +323,7 @@ impl Deleter {
     /// Removes the range from buckets of which something may stay.
     async fn cut(&self, gone: &DeletedCells<'_>, mut ids: Vec<BucketId>) -> Result<(), StorageError> {
         for _ in 0..CONFLICTS_MAX {
-            let read = read_buckets_each(&*self.context.store, gone.database, &ids).await;
+            let read = read_buckets_each(&*self.context.store, gone.database, &ids, usize::MAX).await;
             let mut buckets = Vec::with_capacity(ids.len());
             for (id, pages) in ids.into_iter().zip(read) {
                 let mut bucket = Bucket::from_stored(pages?);
@@ -528,6 +528,7 @@ impl Patience {
             StorageError::Refused { .. }
             | StorageError::Unusable { .. }
             | StorageError::Address { .. }
+            | StorageError::HourTooLarge { .. }
             | StorageError::Unreadable { .. } => {
                 self.refusals += 1;
                 self.refusals >= REFUSALS_MAX

@@ -1,5 +1,6 @@
 //! How ingest is set up: plain values, resolved from the config.
 
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -31,6 +32,9 @@ impl AckLevel {
     }
 }
 
+/// Bounds of the memory of one flush task: a reading of a large page must fit, and more than a command takes is no gain.
+const FLUSH_BYTES: RangeInclusive<usize> = 128 << 10..=8 << 20;
+
 /// Options of ingest. From the config sections `[ingest]`, `[wal]`, `[page]`, `[memtable]`, `[flush]`, `[sensors]`,
 /// `[limits]` and `[quota]`.
 #[derive(Debug, Clone)]
@@ -52,6 +56,8 @@ pub struct IngestOptions {
     pub flush_quiet: Duration,
     /// Most flush tasks at once, per shard.
     pub flushes: usize,
+    /// Memory for the work of all flush tasks together, in bytes.
+    pub flush_bytes: usize,
     /// The WAL's folder, which holds the mark `joined`.
     pub wal_dir: PathBuf,
     /// How long a WAL may be silent before its entry in the registry is dropped and no longer holds the floor.
@@ -87,6 +93,12 @@ pub struct IngestOptions {
 }
 
 impl IngestOptions {
+    /// Memory for what one flush task holds at a time; as much again is for what it encodes.
+    #[must_use]
+    pub fn bytes_of_flush(&self) -> usize {
+        (self.flush_bytes / (2 * self.flushes * self.shards).max(1)).clamp(*FLUSH_BYTES.start(), *FLUSH_BYTES.end())
+    }
+
     /// [`IngestOptions::outlier_ttl`] in nanoseconds.
     #[must_use]
     pub fn outlier_ttl_ns(&self) -> i64 {
@@ -107,6 +119,7 @@ impl IngestOptions {
             flush_interval: Duration::from_secs(60),
             flush_quiet: Duration::from_secs(5),
             flushes: 2,
+            flush_bytes: 32 << 20,
             wal_bytes: 1 << 30,
             database_share: 25,
             wal_dir: PathBuf::new(),

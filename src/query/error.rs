@@ -11,7 +11,7 @@ use crate::reading::duration::show_duration;
 pub enum QueryError {
     /// The store failed. An answer that may be incomplete is never sent.
     #[error(transparent)]
-    Storage(#[from] StorageError),
+    Storage(StorageError),
     /// Acked readings that the answer needs are still being read back from the WAL.
     #[error(transparent)]
     Behind(#[from] Behind),
@@ -19,6 +19,10 @@ pub enum QueryError {
         "the request needs more than {limit} bytes of memory (query.request_bytes): use a shorter range, a longer step, fewer sensors or fields, or a LIMIT"
     )]
     TooLarge { limit: usize },
+    #[error(
+        "one hour of a sensor has more than {limit} bytes of readings in the range, which would need more than query.request_bytes: use a range of minutes"
+    )]
+    HourTooLarge { limit: usize },
     #[error("all queries together need more than {limit} bytes of memory at present (query.bytes): try again later")]
     Full { limit: usize },
     #[error(
@@ -46,4 +50,13 @@ pub enum QueryError {
     Timeout { limit: Duration },
     #[error("too many queries: {limit} are running (query.concurrent); try again later")]
     Overloaded { limit: usize },
+}
+
+impl From<StorageError> for QueryError {
+    fn from(error: StorageError) -> Self {
+        match error {
+            StorageError::HourTooLarge { limit } => Self::HourTooLarge { limit },
+            error => Self::Storage(error),
+        }
+    }
 }

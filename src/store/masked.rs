@@ -64,7 +64,7 @@ impl Masked {
                 masked.extend(of_hour.iter().cloned().filter_map(|page| masked_page(page, &covers, true)));
                 continue;
             }
-            let with_readings = Projection { readings: true, fields: projection.fields.clone() };
+            let with_readings = Projection { fields: projection.fields.clone(), ..Projection::ALL };
             let anew = self.store.scan(database, key, hour..hour.next(), &with_readings, Extent::ALL).await?;
             masked.extend(anew.pages.into_iter().filter_map(|page| masked_page(page, &covers, false)));
         }
@@ -99,16 +99,41 @@ impl Store for Masked {
         self.store.write_pages(database, writes).await
     }
 
-    async fn read_buckets(&self, database: &str, ids: &[BucketId]) -> Result<Vec<Vec<StoredPage>>, StorageError> {
+    async fn read_buckets(
+        &self,
+        database: &str,
+        ids: &[BucketId],
+        pages_max: usize,
+    ) -> Result<Vec<Vec<StoredPage>>, StorageError> {
         let deletions = self.masks.now();
-        let mut buckets = self.store.read_buckets(database, ids).await?;
+        let mut buckets = self.store.read_buckets(database, ids, pages_max).await?;
         if deletions.is_about(database) {
             for (id, pages) in ids.iter().zip(&mut buckets) {
                 let covers = deletions.of(database, &id.sensor, &(id.hour..id.hour.next()));
+                // Without its readings nobody could tell what is left of a page.
+                if !covers.is_empty() && pages.iter().any(|page| page.left_out.is_some()) {
+                    let whole = self.store.read_buckets(database, std::slice::from_ref(id), usize::MAX).await?;
+                    *pages = whole.into_iter().next().unwrap_or_default();
+                }
                 pages.iter_mut().for_each(|page| page.cut |= cut(&mut page.readings, &covers));
             }
         }
         Ok(buckets)
+    }
+
+    async fn read_pages(
+        &self,
+        database: &str,
+        id: &BucketId,
+        numbers: &[u32],
+    ) -> Result<Vec<StoredPage>, StorageError> {
+        let deletions = self.masks.now();
+        let mut pages = self.store.read_pages(database, id, numbers).await?;
+        if deletions.is_about(database) {
+            let covers = deletions.of(database, &id.sensor, &(id.hour..id.hour.next()));
+            pages.iter_mut().for_each(|page| page.cut |= cut(&mut page.readings, &covers));
+        }
+        Ok(pages)
     }
 
     async fn scan(

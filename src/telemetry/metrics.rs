@@ -201,6 +201,16 @@ impl Metrics {
         });
     }
 
+    /// Sets how much memory hourglass may use, all together and by the key that bounds a part of it.
+    pub fn memory(&self, memory: usize, parts: &[(&'static str, usize)]) {
+        self.with(|| {
+            gauge!("hourglass_memory_limit_bytes").set(as_f64(memory));
+            for (part, bytes) in parts {
+                gauge!("hourglass_memory_part_bytes", "part" => *part).set(as_f64(*bytes));
+            }
+        });
+    }
+
     /// Sets the size of the cache of summaries.
     pub fn query_cached(&self, bytes: usize) {
         self.query_cache_bytes.set(as_f64(bytes));
@@ -358,6 +368,8 @@ fn describe() {
     let level = |name: &'static str, help: &'static str| describe_gauge!(name, help);
     let spread = |name: &'static str, help: &'static str| describe_histogram!(name, help);
     level("hourglass_build_info", "Always 1; the labels are the version and the kind of store");
+    level("hourglass_memory_limit_bytes", "Bytes of memory that hourglass may use (server.memory)");
+    level("hourglass_memory_part_bytes", "Bytes that a part of hourglass may use at most, by the key that bounds it");
     count("hourglass_http_requests_total", "Requests answered");
     spread("hourglass_http_request_seconds", "Seconds per request, body included");
     count("hourglass_http_body_bytes_total", "Bytes of request bodies as received, before decompression");

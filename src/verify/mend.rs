@@ -75,6 +75,7 @@ fn stored(page: &RawPage) -> StoredPage {
         readings,
         applied: page.applied.clone(),
         cut: false,
+        left_out: None,
     }
 }
 
@@ -120,7 +121,7 @@ async fn new_document(
     let mut tail = Vec::new();
     if let Some((_, last)) = seen.times {
         let id = BucketId { sensor: seen.sensor.clone(), hour: Hour::of(last) };
-        match store.read_buckets(database, &[id]).await {
+        match store.read_buckets(database, &[id], usize::MAX).await {
             Ok(buckets) => {
                 tail = buckets.into_iter().flat_map(|pages| Bucket::from_stored(pages).tail(recent)).collect()
             }

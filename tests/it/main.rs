@@ -21,6 +21,7 @@
 //! | `stalls` | nobody waits for somebody else's work: documents that cannot be written, deletions that take long |
 //! | `accounting` | every reading is accounted for at every scrape, through outages and kills |
 //! | `sums` | sums of whatever arrived in whatever order are the exact ones, rounded once; Python's fractions say so too |
+//! | `memory` | an hour of a fast sensor in 64 MiB, on both stores |
 //! | `many` | questions about many sensors, against a plain map; what there is to ask about |
 //! | `metrics` | what `/metrics` says, and `promtool`'s opinion of it |
 //! | `readme` | every snippet of README and `docs/` does what it says; links lead somewhere; README is short |
@@ -45,6 +46,7 @@ mod json;
 mod lawful;
 mod line_protocol;
 mod many;
+mod memory;
 mod metrics;
 mod proof;
 mod readme;

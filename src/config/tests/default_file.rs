@@ -78,10 +78,10 @@ fn bounds_are_inclusive_and_nothing_beyond_them_is_accepted() {
             continue;
         };
         let below_above = match kind {
-            "a whole number" => {
+            "a whole number" | "\"auto\" or a whole number" => {
                 [low.parse::<i64>().unwrap() - 1, high.parse::<i64>().unwrap() + 1].map(|n| n.to_string())
             }
-            "a size" => {
+            "a size" | "\"auto\" or a size" => {
                 let [low, high] = [low, high].map(|text| parse_size(text).unwrap());
                 [low.checked_sub(1), Some(high + 1)].map(|n| n.map_or("-1".into(), |n| n.to_string()))
             }
@@ -111,6 +111,7 @@ fn the_defaults_are_these() {
         server: ServerSettings {
             listen: ([127, 0, 0, 1], 8086).into(),
             data_dir: "./data".into(),
+            memory: 512 * MIB,
             connections: 1024,
             connections_per_address: 256,
             idle_timeout: seconds(75),
@@ -145,10 +146,10 @@ fn the_defaults_are_these() {
             command_timeout: seconds(5),
             commands_in_flight: 4,
         },
-        embedded: EmbeddedSettings { cache_bytes: 32 * MIB },
+        embedded: EmbeddedSettings { cache_bytes: 19 * MIB },
         ingest: IngestSettings {
             shards: 2,
-            bytes_in_flight: 128 * MIB,
+            bytes_in_flight: 59 * MIB,
             ack: AckSetting::Log,
             ack_timeout: seconds(15),
             database_share: 25,
@@ -157,14 +158,14 @@ fn the_defaults_are_these() {
             dir: "".into(),
             segment_bytes: 64 * MIB,
             budget_bytes: 10 * 1024 * MIB,
-            queue_bytes: 64 * MIB,
+            queue_bytes: 24 * MIB,
             compress: true,
             horizon: seconds(7 * 24 * 3600),
         },
         clock: ClockBounds { tolerance: Duration::from_millis(250), max_offset: seconds(60) },
         flush: FlushSettings { interval: seconds(60), quiet: seconds(5), tasks: 2 },
         page: PageSettings { max_readings: 3600, max_bytes: MIB, hard_bytes: 4 * MIB },
-        memtable: MemtableSettings { max_bytes: 256 * MIB },
+        memtable: MemtableSettings { max_bytes: 147 * MIB },
         sensors: SensorsSettings { recent: 10, write_interval: seconds(60), outlier_ttl: seconds(24 * 3600) },
         limits: LimitsSettings {
             body_bytes: 25 * MIB,
@@ -180,7 +181,7 @@ fn the_defaults_are_these() {
             max_future: seconds(0),
             undeclared_unit: UndeclaredUnit::Refuse,
         },
-        catalog: CatalogSettings { max_bytes: 512 * MIB },
+        catalog: CatalogSettings { max_bytes: 73 * MIB },
         quota: QuotaSettings { database_readings: 0, database_new_sensors: 0, database_sensors: 0 },
         query: QuerySettings {
             limit_default: 1000,
@@ -188,11 +189,11 @@ fn the_defaults_are_these() {
             span_max: seconds(876_600 * 60 * 60),
             series_max: 100_000,
             cache_max_age: seconds(5),
-            cache_bytes: 64 * MIB,
+            cache_bytes: 19 * MIB,
             sensors_max: 1000,
-            request_bytes: 64 * MIB,
-            bytes: 128 * MIB,
-            token_bytes: 96 * MIB,
+            request_bytes: 44 * MIB,
+            bytes: 88 * MIB,
+            token_bytes: 66 * MIB,
             concurrent: 16,
             wait: Duration::from_secs(5),
             timeout: seconds(30),
@@ -201,5 +202,7 @@ fn the_defaults_are_these() {
         telemetry: TelemetrySettings { log_level: "info".into(), log_format: LogFormat::Auto },
     };
     assert_eq!(Settings::default(), expected);
-    assert_eq!(load(None, owned(&[]), &Overrides::default()).unwrap(), (expected, Vec::new()));
+    // The machine that runs this may be a small one.
+    let memory = owned(&[("HOURGLASS_SERVER__MEMORY", "512MiB")]);
+    assert_eq!(load(None, memory, &Overrides::default()).unwrap(), (expected, Vec::new()));
 }

@@ -99,8 +99,7 @@ impl SensorDocumentWriter {
     /// Notes that a bucket's readings are in the store. `pending_ack` is that of the first of them.
     pub fn note(&mut self, database: &Arc<Database>, run: &BucketFlush, pending_ack: Option<&Arc<PendingAck>>) {
         let pages = run.bucket.pages();
-        let times = pages.iter().filter_map(|p| Some((*p.readings.times().first()?, *p.readings.times().last()?)));
-        let Some(seen) = times.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1))) else { return };
+        let Some(seen) = run.bucket.span() else { return };
         let new = || SensorChange {
             known: run.known.clone(),
             seen: None,

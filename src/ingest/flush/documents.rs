@@ -14,7 +14,7 @@ use crate::bucket::{Bucket, Reading, Readings, SensorDocument, StorageError, Sto
 use crate::clock::now_ns;
 use crate::faults;
 use crate::ingest::IngestOptions;
-use crate::ingest::catalog::reads::{read_buckets_each, read_sensors_each};
+use crate::ingest::catalog::reads::{PAGES_AT_ONCE, PAGES_MAX, read_buckets_each, read_sensors_each, tail_of};
 use crate::ingest::catalog::{Database, KnownSensor};
 use crate::ingest::deletion::ALL_HOURS;
 use crate::reading::Hour;
@@ -103,13 +103,16 @@ impl Documents {
             }
             for chunk in cold.chunks(COLD_LOT) {
                 let ids: Vec<BucketId> = chunk.iter().map(|(_, id)| id.clone()).collect();
-                for ((at, _), pages) in chunk.iter().zip(read_buckets_each(store, database, &ids).await) {
-                    // A page that cannot be read adds nothing to the document.
-                    let pages = match pages {
-                        Err(error) if error.is_away() => return Err(error),
-                        pages => pages.unwrap_or_default(),
+                for ((at, id), pages) in chunk.iter().zip(read_buckets_each(store, database, &ids, PAGES_MAX).await) {
+                    let tail = match pages {
+                        Ok(pages) => tail_of(store, database, id, pages, self.recent).await,
+                        Err(error) => Err(error),
                     };
-                    let tail = Bucket::from_stored(pages).tail(self.recent);
+                    // A page that cannot be read adds nothing to the document.
+                    let tail = match tail {
+                        Err(error) if error.is_away() => return Err(error),
+                        tail => tail.unwrap_or_default(),
+                    };
                     tails[*at].extend(tail.into_iter().map(|reading| (reading.time, reading)));
                 }
             }
@@ -337,8 +340,16 @@ async fn with_stored(
         return Ok(unflushed);
     }
     let id = BucketId { sensor: document.sensor.clone(), hour: hour.hour };
+    let pages = store.read_buckets(database, std::slice::from_ref(&id), PAGES_MAX).await?;
+    let (needed, mut pages) = match pages.into_iter().next() {
+        Some(pages) => (Bucket::from_stored(pages.iter().cloned()).needed_for(unflushed.times()), pages),
+        None => (Vec::new(), Vec::new()),
+    };
+    for numbers in needed.chunks(PAGES_AT_ONCE) {
+        pages.extend(store.read_pages(database, &id, numbers).await?);
+    }
     let mut stored = Readings::default();
-    for page in store.read_buckets(database, &[id]).await?.into_iter().flatten() {
+    for page in pages {
         stored.merge_set(&page.readings);
     }
     stored.merge_set(&unflushed);

@@ -2,6 +2,7 @@
 //! each bucket is stored, dead-lettered, or left for a later flush. A bucket is in at most one flush, so no page ever
 //! has two unresolved writes.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -10,20 +11,24 @@ use super::dead_letters::{DeadLetterReason, DeadLetters};
 use super::failing::FailingDatabases;
 use super::sensors::store_before_pages;
 use crate::bucket::cache::CacheKey;
-use crate::bucket::packed::Unpacked;
+use crate::bucket::packed::{Packed, Unpacked};
 use crate::bucket::page::StoredPage;
 use crate::bucket::store::{BucketId, PageWrite, Written};
 use crate::bucket::{Applied, Bucket, Caps, HourVersions, MergeOptions, Row, StorageError, Store};
 use crate::faults;
 use crate::ingest::catalog::lookup::StorePresence;
-use crate::ingest::catalog::reads::read_buckets_each;
+use crate::ingest::catalog::reads::{PAGES_AT_ONCE, PAGES_MAX, read_buckets_each};
 use crate::ingest::catalog::{Database, KnownSensor};
 use crate::ingest::membership::registry_view::{Fate, FateOfReadings, RegistryView};
 use crate::ingest::memtable::Load;
+use crate::reading::Stamp;
 use crate::telemetry::Metrics;
 
-/// Most buckets read back at a time: they may be large, and all of them are in memory.
-const STALE_LOT: usize = 32;
+/// Most buckets read back at a time: at first, and ever. All of them are in memory, so their size decides in between.
+const STALE_AT_FIRST: usize = 4;
+const STALE_MOST: usize = 32;
+/// Most readings of one bucket that are unpacked at a time: some pages of them.
+const ROWS_AT_ONCE: usize = 16 * 1024;
 /// How often one bucket is merged again because other writers were faster, before it is left for a later flush.
 const CONFLICTS_MAX: u32 = 30;
 /// In how many of these conflicts the store may still show what the write expected: the other write is not durable yet,
@@ -57,6 +62,8 @@ pub struct FlushContext {
     pub blocked: BlockedBuckets,
     /// Which hours flushes have changed in the store.
     pub changes: Arc<HourVersions>,
+    /// Memory for the buckets that one flush reads back, in bytes.
+    pub bytes: usize,
 }
 
 /// One bucket in a flush.
@@ -94,6 +101,8 @@ pub enum BucketFlushState {
     Merged,
     /// The store has something else: read, merge, write again.
     Stale,
+    /// There are more pages or more readings than are unpacked at a time: they are merged and written in parts.
+    Partial,
     /// Not stored now. The bucket in memory says nothing about the store.
     Failed(StorageError),
     /// Never stored, for this reason: the readings are in the dead-letter file.
@@ -135,6 +144,11 @@ impl BucketFlush {
     /// Whether its readings changed the bucket.
     pub fn changed(&self) -> bool {
         self.applied.new + self.applied.overwritten > 0
+    }
+
+    /// Whether it is merged in parts.
+    fn is_large(&self) -> bool {
+        self.bucket.is_partial() || self.load.rows.len() > ROWS_AT_ONCE
     }
 
     fn merge(&mut self, context: &FlushContext, room: &mut Unpacked) {
@@ -207,7 +221,10 @@ impl BucketFlush {
         self.bucket = Bucket::from_stored(pages);
         self.pages_before = self.bucket.pages().len();
         self.from_cache = false;
-        self.merge(context, &mut Unpacked::default());
+        match self.is_large() {
+            true => self.state = BucketFlushState::Partial,
+            false => self.merge(context, &mut Unpacked::default()),
+        }
     }
 
     /// Applies the outcome of a write of these pages.
@@ -249,6 +266,10 @@ pub async fn flush_bucket(context: &FlushContext, database: &Database, mut runs:
             run.state = BucketFlushState::Stale;
             continue;
         }
+        if run.is_large() {
+            run.state = BucketFlushState::Partial;
+            continue;
+        }
         run.merge(context, &mut room);
         // A cached bucket may be outdated, and so may the decision to set readings aside.
         if run.from_cache && !run.set_aside.is_empty() {
@@ -258,7 +279,7 @@ pub async fn flush_bucket(context: &FlushContext, database: &Database, mut runs:
     drop(room);
     context.store_sensors(database, &mut runs).await;
     context.write(database, &mut runs).await;
-    context.settle_stale(database, &mut runs).await;
+    context.settle(database, &mut runs).await;
     context.dead_letter_refused(database, &mut runs).await;
     context.keep_set_aside(database, &mut runs).await;
     context.metrics.flush_seconds.record(started.elapsed());
@@ -309,33 +330,140 @@ impl FlushContext {
         }
     }
 
-    /// Reads, merges and writes stale buckets, chunk by chunk, until none is stale. Stops when the store is away, or
+    /// Merges and writes stale and partial buckets, chunk by chunk, until there is none. Stops when the store is away, or
     /// every chunk would wait for its own timeout.
-    async fn settle_stale(&self, database: &Database, runs: &mut [BucketFlush]) {
+    async fn settle(&self, database: &Database, runs: &mut [BucketFlush]) {
         let is_away = |run: &BucketFlush| match &run.state {
             BucketFlushState::Failed(error) if error.is_away() => Some(error.clone()),
             _ => None,
         };
-        let is_stale = |run: &BucketFlush| run.state == BucketFlushState::Stale;
-        while runs.iter().any(is_stale) {
+        let is_open = |run: &BucketFlush| matches!(run.state, BucketFlushState::Stale | BucketFlushState::Partial);
+        let mut most = STALE_AT_FIRST;
+        while runs.iter().any(is_open) {
             if let Some(away) = runs.iter().find_map(is_away) {
                 runs.iter_mut()
-                    .filter(|run| is_stale(run))
+                    .filter(|run| is_open(run))
                     .for_each(|run| run.state = BucketFlushState::Failed(away.clone()));
                 return;
             }
+            if let Some(run) = runs.iter_mut().find(|run| run.state == BucketFlushState::Partial) {
+                if let Err(error) = self.settle_partial(database, run).await {
+                    run.state = BucketFlushState::Failed(error);
+                }
+                continue;
+            }
             // The stale ones first, so that a chunk is a slice.
-            runs.sort_by_key(|run| !is_stale(run));
-            let chunk = runs.iter().take(STALE_LOT).take_while(|run| is_stale(run)).count();
+            runs.sort_by_key(|run| !is_open(run));
+            let chunk = runs.iter().take(most).take_while(|run| is_open(run)).count();
             self.reload(database, &mut runs[..chunk]).await;
+            let memory = runs[..chunk].iter().map(|run| run.bucket.memory()).sum::<usize>() / chunk;
+            most = (self.bytes / memory.max(1)).clamp(1, STALE_MOST);
             self.write(database, &mut runs[..chunk]).await;
         }
+    }
+
+    /// Merges and writes the readings of a large bucket in parts, in WAL order. Where pages are left out, first those
+    /// readings that such a page already has, a few pages at a time, and then the new ones. A time that is on no page now
+    /// can only get onto the page that takes new readings, so a compare-and-set on that page proves that it is still on
+    /// none.
+    async fn settle_partial(&self, database: &Database, run: &mut BucketFlush) -> Result<(), StorageError> {
+        let fates = run.fates(self);
+        if !fates.covers.is_empty() {
+            // Where a deletion empties pages, others take their numbers.
+            let whole = self.store.read_buckets(&database.name, std::slice::from_ref(&run.id), usize::MAX).await?;
+            run.bucket = Bucket::from_stored(whole.into_iter().next().unwrap_or_default());
+            run.merge(self, &mut Unpacked::default());
+            self.write(database, std::slice::from_mut(run)).await;
+            return Ok(());
+        }
+        let (fields, rows) = (run.known.fields(), run.load.rows.clone());
+        let (mut merged, mut parts, mut room) = (PartialMerge::default(), rows.parts(), Unpacked::default());
+        while parts.next_in_time_order(ROWS_AT_ONCE, &mut room) {
+            let mut kept = Vec::new();
+            for row in room.rows(&fields.names) {
+                match fates.fate(row.time, row.stamp) {
+                    Fate::Deleted => merged.deleted += 1,
+                    Fate::Stored => merged.applied.duplicate += 1,
+                    Fate::Merged => kept.push(row),
+                }
+            }
+            if !self.merge_part(database, run, kept, &mut merged).await? {
+                return Ok(());
+            }
+        }
+        (run.applied, run.deleted) = (merged.applied, merged.deleted);
+        run.set_aside = merged.places(&rows, &mut room);
+        // A cached bucket may be outdated, and so may the decision to set readings aside.
+        if run.from_cache && !run.set_aside.is_empty() {
+            run.state = BucketFlushState::Stale;
+        }
+        Ok(())
+    }
+
+    /// Merges rows, given in time order, and writes what they change; false if the bucket is stale or a write failed.
+    async fn merge_part(
+        &self,
+        database: &Database,
+        run: &mut BucketFlush,
+        mut rows: Vec<Row<'_>>,
+        merged: &mut PartialMerge,
+    ) -> Result<bool, StorageError> {
+        let always = run.bucket.always_needed();
+        if !self.load(database, run, &always).await? {
+            return Ok(false);
+        }
+        let times: Vec<i64> = rows.iter().map(|row| row.time).collect();
+        for numbers in run.bucket.needed_for(&times).chunks(PAGES_AT_ONCE) {
+            if !self.load(database, run, numbers).await? {
+                return Ok(false);
+            }
+            let (here, others) = rows.into_iter().partition(|row| run.bucket.has(row.time));
+            rows = others;
+            if !self.merge_rows(database, run, here, merged).await {
+                return Ok(false);
+            }
+            run.bucket.leave_out(PAGES_MAX);
+        }
+        let is_merged = self.merge_rows(database, run, rows, merged).await;
+        run.bucket.leave_out(PAGES_MAX);
+        Ok(is_merged)
+    }
+
+    /// Loads pages of a bucket; false if the store has others by now, and the bucket is stale.
+    async fn load(&self, database: &Database, run: &mut BucketFlush, numbers: &[u32]) -> Result<bool, StorageError> {
+        if numbers.is_empty() {
+            return Ok(true);
+        }
+        let pages = self.store.read_pages(&database.name, &run.id, numbers).await?;
+        let fits = run.bucket.load(numbers, pages);
+        if !fits {
+            run.settle(&[], Written::Conflict);
+        }
+        Ok(fits)
+    }
+
+    /// Merges rows that no page has that is left out, and writes what they change; false if that failed or met another
+    /// writer.
+    async fn merge_rows(
+        &self,
+        database: &Database,
+        run: &mut BucketFlush,
+        rows: Vec<Row<'_>>,
+        merged: &mut PartialMerge,
+    ) -> bool {
+        let view = self.registry_view.view();
+        let options = MergeOptions { caps: &self.caps, floor: view.floor, restamps: view.restamps, log: &self.log };
+        merged.applied += run.bucket.apply(rows.iter().copied(), &options);
+        merged.set_aside.extend(run.bucket.set_aside().iter().map(|place| (rows[*place].time, rows[*place].stamp)));
+        run.state = BucketFlushState::Merged;
+        self.write(database, std::slice::from_mut(run)).await;
+        run.state == BucketFlushState::Merged
     }
 
     /// Reads buckets and merges their readings in. A bucket that cannot be read fails alone.
     async fn reload(&self, database: &Database, runs: &mut [BucketFlush]) {
         let ids: Vec<BucketId> = runs.iter().map(|run| run.id.clone()).collect();
-        let read = read_buckets_each(&*self.store, &database.name, &ids).await;
+        let read = read_buckets_each(&*self.store, &database.name, &ids, PAGES_MAX).await;
         for (run, bucket) in runs.iter_mut().zip(read) {
             match bucket {
                 Ok(pages) => run.reload(pages, self),
@@ -368,6 +496,27 @@ impl FlushContext {
                 }
             }
         }
+    }
+}
+
+/// What became of the readings of a bucket that is merged in parts.
+#[derive(Default)]
+struct PartialMerge {
+    applied: Applied,
+    deleted: u64,
+    /// Times and stamps of the readings that are set aside.
+    set_aside: HashSet<(i64, Stamp)>,
+}
+
+impl PartialMerge {
+    /// Places of the readings that are set aside, in time order.
+    fn places(&self, rows: &Packed, room: &mut Unpacked) -> Vec<usize> {
+        if self.set_aside.is_empty() {
+            return Vec::new();
+        }
+        room.unpack_in_time_order([rows]);
+        let is_aside = |row: &Row<'_>| self.set_aside.contains(&(row.time, row.stamp));
+        room.rows(&[]).enumerate().filter(|(_, row)| is_aside(row)).map(|(place, _)| place).collect()
     }
 }
 

@@ -73,6 +73,7 @@ impl Ingest {
             dead_letters: dead_letters.clone(),
             changes: changes.clone(),
             blocked: blocked.clone(),
+            bytes: options.bytes_of_flush(),
         });
         let (mut inboxes, mut shards) = (Vec::new(), Vec::new());
         for number in 0..options.shards {
@@ -87,7 +88,11 @@ impl Ingest {
             SensorLookup { store: store.clone(), catalog: catalog.clone(), presence, metrics: metrics.clone() };
         // Bounded as the shards' inboxes are: a deletion's record counts as unflushed until it is done.
         let (deletions, deleter_inbox) = mpsc::unbounded_channel();
-        let backlog = Arc::new(Backlog::new(recovery.truncated, recovery.last, dispatch::backlog::SENSORS_MAX));
+        let backlog = Arc::new(Backlog::new(
+            recovery.truncated,
+            recovery.last,
+            dispatch::backlog::sensors_max(options.memtable_bytes),
+        ));
         let dispatch =
             Arc::new(Dispatch::new((positions.clone(), backlog.clone()), catalog.clone(), inboxes, deletions));
         let deleter = Arc::new(Deleter {

@@ -16,6 +16,7 @@ use tokio::task::JoinSet;
 use self::memtables::{FlushBounds, FlushMoment, Memtable, Memtables};
 use self::pending::{DroppedData, PendingDeletion};
 use super::IngestOptions;
+use super::catalog::reads::PAGES_MAX;
 use super::catalog::{Database, KnownSensor};
 use super::deletion::Scope;
 use super::flush::document_writer::SensorDocumentWriter;
@@ -33,9 +34,6 @@ use crate::wal::Sequence;
 
 /// Most buckets of one flush: as many as fill a command.
 const FLUSH_BUCKETS: usize = 1000;
-/// No further bucket is added to a flush with this many bytes of readings and unpacked buckets: all of them are encoded
-/// at once.
-const FLUSH_BYTES: usize = 8 << 20;
 /// Most buckets of a probe, the only flush of a database that the store fails on: enough to see whether it recovered.
 const PROBE_BUCKETS: usize = 8;
 /// Most messages handled before the shard looks again at what is due.
@@ -107,6 +105,8 @@ pub struct Shard {
     flushes: JoinSet<(Arc<Database>, Completed)>,
     in_progress: FlushesInProgress,
     flushes_max: usize,
+    /// No further bucket is added to a flush with this many bytes of readings and unpacked buckets.
+    flush_bytes: usize,
     sensor_interval: Duration,
     context: Arc<FlushContext>,
     positions: Arc<WalPositions>,
@@ -133,6 +133,7 @@ impl Shard {
             flushes: JoinSet::new(),
             in_progress: FlushesInProgress::default(),
             flushes_max: options.flushes,
+            flush_bytes: options.bytes_of_flush(),
             sensor_interval: options.sensor_interval,
             context,
             positions,
@@ -281,12 +282,12 @@ impl Shard {
             return;
         }
         let at = FlushMoment { now: Instant::now(), clock: now_ns(), due, pressed };
-        let probe = FlushBounds { buckets: PROBE_BUCKETS, bytes: FLUSH_BYTES };
+        let probe = FlushBounds { buckets: PROBE_BUCKETS, bytes: self.flush_bytes };
         let probes = self.unflushed.probes();
         for loads in self.unflushed.next_probes(at, probe, self.flushes_max.saturating_sub(probes)) {
             self.start(loads);
         }
-        let room = FlushBounds { buckets: FLUSH_BUCKETS, bytes: FLUSH_BYTES };
+        let room = FlushBounds { buckets: FLUSH_BUCKETS, bytes: self.flush_bytes };
         while self.in_progress.pages < self.flushes_max + self.unflushed.probes() {
             let cache = &self.cache;
             let more = |load: &Load| cache.unpacked_memory(load.database.number, (load.known.id, load.hour));
@@ -354,8 +355,8 @@ impl Shard {
             self.context.changes.note(self.context.changes.place(&database.name, &run.id.sensor.key), key.1);
             match &run.state {
                 BucketFlushState::Merged => stored.extend(self.stored(database, run)),
-                // No flush ends in this state. If one did, nothing would prove that the store has the readings.
-                BucketFlushState::Stale => {
+                // No flush ends in these states. If one did, nothing would prove that the store has the readings.
+                BucketFlushState::Stale | BucketFlushState::Partial => {
                     self.unflushed.with(database, |unflushed| unflushed.returned(key, run.load, true, now));
                 }
                 BucketFlushState::DeadLettered(error) => {
@@ -431,7 +432,7 @@ impl Shard {
 
     /// Accounts for a bucket that is in the store, and caches it. Returns its readings, for
     /// [`MemtableBuckets::release`].
-    fn stored(&mut self, database: &Arc<Database>, run: BucketFlush) -> Option<Arc<Packed>> {
+    fn stored(&mut self, database: &Arc<Database>, mut run: BucketFlush) -> Option<Arc<Packed>> {
         let (applied, key) = (run.applied, run.key());
         self.context.metrics.late.increment(applied.late);
         let pages = run.bucket.pages().len();
@@ -451,6 +452,7 @@ impl Shard {
         self.positions.dead_lettered(applied.set_aside);
         // Without a page nothing was written, and the store may have pages that were not read.
         if !run.bucket.pages().is_empty() {
+            run.bucket.leave_out(PAGES_MAX);
             self.cache.put(database.number, key, run.bucket);
         }
         self.unflushed.with(database, |unflushed| unflushed.completed(key))

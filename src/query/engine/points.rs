@@ -76,6 +76,12 @@ impl Engine {
         (self.options.request_bytes / 32).min(BATCH_BYTES)
     }
 
+    /// Most stored bytes of one hour of a sensor: decoded, they are in memory twice, as pages and as columns.
+    #[must_use]
+    pub fn hour_bytes(&self) -> usize {
+        self.options.request_bytes / (2 * GROWTH)
+    }
+
     /// Starts a scan.
     ///
     /// # Errors
@@ -84,7 +90,11 @@ impl Engine {
         Ok(Scan {
             engine: self,
             wanted,
-            projection: Projection { readings: true, fields: Some(wanted.fields.clone()) },
+            projection: Projection {
+                fields: Some(wanted.fields.clone()),
+                times: wanted.range.clone(),
+                ..Projection::ALL
+            },
             next: 0,
             batch: VecDeque::new(),
             rest: None,
@@ -159,7 +169,8 @@ impl Scan<'_> {
             Some(rest) => rest,
             None => (hours.clone(), self.engine.unflushed_of(database, key, hours).await?),
         };
-        let extent = Extent { pages: self.pages_wanted.max(PAGES_AT_FIRST), bytes: self.engine.batch_bytes() };
+        let (bytes, hour_bytes) = (self.engine.batch_bytes(), self.engine.hour_bytes());
+        let extent = Extent { pages: self.pages_wanted.max(PAGES_AT_FIRST), bytes, hour_bytes };
         let pages = self.engine.store.scan(database, key, hours.clone(), &self.projection, extent);
         let Scanned { pages, rest } = budget.waiting(pages).await?;
         let later = unflushed.split_off(&rest.start);

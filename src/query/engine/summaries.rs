@@ -76,14 +76,14 @@ impl Engine {
         pages: usize,
         mut take: impl FnMut(usize, &[HourSummary]) -> Result<(), QueryError> + Send,
     ) -> Result<(), QueryError> {
-        let projection = Projection { readings: false, fields: Some(wanted.fields.clone()) };
+        let projection = Projection { fields: Some(wanted.fields.clone()), ..Projection::SUMMARIES };
         for (place, sensor) in wanted.sensors.iter().enumerate() {
             let mut hours = hours_of(&wanted.range);
             let one = std::slice::from_ref(sensor);
             let unflushed = self.unflushed_of(wanted.database, &sensor.key, &hours).await?;
             let unflushed: BTreeSet<Hour> = unflushed.into_keys().collect();
             while hours.start < hours.end {
-                let extent = Extent { pages, bytes: BATCH_BYTES };
+                let extent = Extent { pages, bytes: BATCH_BYTES, hour_bytes: usize::MAX };
                 let stored = self.store.scan(wanted.database, &sensor.key, hours.clone(), &projection, extent);
                 let Scanned { pages: stored, rest } = wanted.budget.waiting(stored).await?;
                 let open: Vec<Hour> = unflushed.range(hours.start..rest.start).copied().collect();
@@ -177,7 +177,7 @@ impl Engine {
         open: &[Vec<Hour>],
         found: &mut [Vec<HourSummary>],
     ) -> Result<bool, QueryError> {
-        let projection = Projection { readings: false, fields: Some(wanted.fields.clone()) };
+        let projection = Projection { fields: Some(wanted.fields.clone()), ..Projection::SUMMARIES };
         let keys: Vec<&str> = places.iter().map(|place| &*wanted.sensors[*place].key).collect();
         let moment = self.moment();
         let stored = self.store.scan_sensors(wanted.database, &keys, hours.clone(), &projection, BATCH_BYTES);

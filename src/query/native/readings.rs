@@ -12,6 +12,7 @@ use crate::query::engine::hours::{beside, by_hour, hours_of, overlay};
 use crate::query::engine::memory::memory_of;
 use crate::query::{Budget, HeldBytes, QueryError};
 use crate::reading::Hour;
+use crate::reading::time::MILLI_NS;
 
 /// The order of readings.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -104,12 +105,25 @@ pub(super) async fn read(
     let (mut held, mut bytes, mut measured) = (budget.hold(0)?, 0, 0);
     let pages_max = (limit / READINGS_PER_PAGE).clamp(PAGES_WITH_READINGS.start, PAGES_WITH_READINGS.end);
     let fields: Vec<Arc<str>> = selection.fields.iter().map(|field| field.as_str().into()).collect();
-    let projection = Projection { readings: true, fields: (!fields.is_empty()).then(|| fields.into()) };
-    let extent = Extent { pages: pages_max, bytes: engine.batch_bytes() };
+    let fields = (!fields.is_empty()).then(|| fields.into());
+    let mut projection = Projection { fields, times: selection.range.clone(), ..Projection::ALL };
+    let extent = Extent { pages: pages_max, bytes: engine.batch_bytes(), hour_bytes: engine.hour_bytes() };
+    // Where an hour is too large, the part ends within it.
+    let mut within: Option<Selection> = None;
     while hours.start < hours.end && readings.len() <= limit && bytes <= bytes_max {
         let batch = budget.hold(engine.batch_bytes().min(pages_max * PAGE_BYTES) * GROWTH)?;
-        let Scanned { pages, rest } =
-            budget.waiting(scan(engine, selection, order, &hours, &projection, extent)).await?;
+        let scanned = budget.waiting(scan(engine, selection, order, &hours, &projection, extent)).await;
+        let Scanned { pages, rest } = match (scanned, order.narrowed(&hours, &projection.times)) {
+            // What was read of the hours before is a part by itself.
+            (Err(StorageError::HourTooLarge { .. }), Some((hour, times))) if readings.is_empty() => {
+                (hours, projection.times) = (hour, times.clone());
+                within = Some(Selection { range: times, ..selection.clone() });
+                continue;
+            }
+            (Err(StorageError::HourTooLarge { .. }), Some(_)) => break,
+            (scanned, _) => scanned?,
+        };
+        let selection = within.as_ref().unwrap_or(selection);
         for (hour, pages, later) in order.scanned(&pages, &rest, &mut unflushed) {
             if readings.len() > limit {
                 break;
@@ -134,8 +148,11 @@ pub(super) async fn read(
         budget.pause().await?;
     }
     let limit = limit.min(fitting(&readings, bytes_max));
-    let rest = (hours.start < hours.end).then(|| order.first(&(hours.start.start_ns()..hours.end.start_ns())));
-    let next = readings.get(limit).map(|reading| reading.time).or(rest.filter(|_| bytes > bytes_max));
+    let rest = match within {
+        Some(within) => order.behind_times(&selection.range, &within.range),
+        None => hours.start.start_ns().max(selection.range.start)..hours.end.start_ns().min(selection.range.end),
+    };
+    let next = readings.get(limit).map(|reading| reading.time).or((!rest.is_empty()).then(|| order.first(&rest)));
     readings.truncate(limit);
     held.set(readings.iter().map(memory_of).sum())?;
     let known = !readings.is_empty();
@@ -188,6 +205,30 @@ impl TimeOrder {
                 scanned.reverse();
                 scanned
             }
+        }
+    }
+
+    /// The hour that comes first, and the half of its selected times that comes first; `None` if these are too few to
+    /// be halved.
+    fn narrowed(self, hours: &Range<Hour>, times: &Range<i64>) -> Option<(Range<Hour>, Range<i64>)> {
+        let hour = match self {
+            Self::Ascending => hours.start,
+            Self::Descending => Hour(hours.end.0 - 1),
+        };
+        let times = times.start.max(hour.start_ns())..times.end.min(hour.end_ns());
+        let middle = times.start + (times.end - times.start) / 2;
+        let half = match self {
+            Self::Ascending => times.start..middle,
+            Self::Descending => middle..times.end,
+        };
+        (half.end - half.start >= MILLI_NS && half.start < half.end).then_some((hour..hour.next(), half))
+    }
+
+    /// The times of a range that follow a part of it, in this order.
+    fn behind_times(self, range: &Range<i64>, part: &Range<i64>) -> Range<i64> {
+        match self {
+            Self::Ascending => part.end..range.end,
+            Self::Descending => range.start..part.start,
         }
     }
 

@@ -8,7 +8,7 @@ use bson::raw::{RawArray, RawBsonRef, RawDocument};
 use super::encode::SCHEMA_VERSION;
 use super::writer::DECIMAL_HIGH;
 use crate::bucket::exact::SumRest;
-use crate::bucket::page::StoredPage;
+use crate::bucket::page::{LeftOut, StoredPage};
 use crate::bucket::stamps::StampOrder;
 use crate::bucket::store::{Outlier, Projection, ScannedPage};
 use crate::bucket::summary::Figures;
@@ -29,6 +29,18 @@ pub(super) type Trouble = String;
 /// [`StorageError::Unreadable`] for another schema version or a damaged document.
 pub fn decode_page(document: &RawDocument) -> Result<StoredPage, StorageError> {
     named(document, page)
+}
+
+/// The fields that [`decode_page_marks`] reads.
+pub const PAGE_MARKS: [&str; 10] =
+    ["_id", "schemaVersion", "page", "rev", "closed", "hasOverflow", "applied", "count", "first", "last"];
+
+/// A page without its readings, which the document need not have.
+///
+/// # Errors
+/// As [`decode_page`].
+pub fn decode_page_marks(document: &RawDocument) -> Result<StoredPage, StorageError> {
+    named(document, page_marks)
 }
 
 /// Checks that a page belongs to the sensor and hour in the `_id` it was read by: hourglass only writes such pages.
@@ -159,6 +171,22 @@ fn page(document: &RawDocument) -> Result<StoredPage, Trouble> {
         readings: stamped(document)?,
         applied: applied(document)?,
         cut: false,
+        left_out: None,
+    })
+}
+
+fn page_marks(document: &RawDocument) -> Result<StoredPage, Trouble> {
+    check_version(document)?;
+    let count = usize::try_from(whole(document, "count")?).map_err(|e| e.to_string())?;
+    Ok(StoredPage {
+        number: u32::try_from(whole(document, "page")?).map_err(|e| e.to_string())?,
+        rev: whole(document, "rev")?,
+        closed: boolean(document, "closed")?,
+        has_overflow: boolean(document, "hasOverflow")?,
+        readings: Readings::default(),
+        applied: applied(document)?,
+        cut: false,
+        left_out: Some(LeftOut { count, span_ms: (date(document, "first")?, date(document, "last")?) }),
     })
 }
 

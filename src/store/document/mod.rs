@@ -38,7 +38,9 @@ mod raw;
 mod registry;
 mod writer;
 
-pub use decode::{check_owner, decode_page, decode_scanned, decode_sensor, document_last, document_rev};
+pub use decode::{
+    PAGE_MARKS, check_owner, decode_page, decode_page_marks, decode_scanned, decode_sensor, document_last, document_rev,
+};
 pub use encode::{SCHEMA_VERSION, append_update, page_document, replace_update, sensor_document, sensor_update};
 pub use raw::{decode_raw_page, decode_raw_sensor};
 pub use registry::{REGISTRY, decode_registry, registry_document};

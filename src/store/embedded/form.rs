@@ -28,6 +28,7 @@ use bson::RawDocument;
 use self::rest::{put_rest, take_rest};
 use crate::bucket::columns::{CELLS_MAX, ColumnsDamage, PackedBytes, put_cells, take_cells, unpack};
 use crate::bucket::exact::SumRest;
+use crate::bucket::page::LeftOut;
 use crate::bucket::raw::RawPage;
 use crate::bucket::stamps::StampOrder;
 use crate::bucket::store::{BucketId, Projection, ScannedPage};
@@ -38,7 +39,8 @@ use crate::reading::time::MILLI_NS;
 use crate::reading::varint::{put_varint, unzigzag, zigzag};
 use crate::reading::{Hour, Sensor, Stamp, Value};
 use crate::store::document::{
-    decode_page, decode_raw_page, decode_scanned, document_last, document_rev, page_document, page_id,
+    decode_page, decode_page_marks, decode_raw_page, decode_scanned, document_last, document_rev, page_document,
+    page_id,
 };
 
 /// Last byte of a page in the form of a BSON document.
@@ -195,6 +197,7 @@ pub(super) fn decode(bytes: &[u8], key: PageKey<'_>) -> Result<StoredPage, Stora
             readings: head.set()?,
             applied: head.applied,
             cut: false,
+            left_out: None,
         })
     };
     match form(bytes, &|| key.id())? {
@@ -203,26 +206,52 @@ pub(super) fn decode(bytes: &[u8], key: PageKey<'_>) -> Result<StoredPage, Stora
     }
 }
 
-/// Decodes the parts of a page that a query wants. If an older program's summary has inexact sums, it is computed again
+/// Decodes a page without its readings.
+pub(super) fn decode_marks(bytes: &[u8], key: PageKey<'_>) -> Result<StoredPage, StorageError> {
+    let read = |bytes, form| {
+        let head = PackedHead::read(bytes, form)?;
+        let count = usize::try_from(head.count).unwrap_or(usize::MAX);
+        Ok(StoredPage {
+            number: key.number,
+            rev: head.rev,
+            closed: head.closed(),
+            has_overflow: head.has_overflow(),
+            readings: Readings::default(),
+            cut: false,
+            left_out: Some(LeftOut { count, span_ms: head.span_ms(key.hour) }),
+            applied: head.applied,
+        })
+    };
+    match form(bytes, &|| key.id())? {
+        Form::Document(document) => decode_page_marks(document),
+        Form::Packed(bytes, form) => read(bytes, form).map_err(|e| unreadable(key.id(), e)),
+    }
+}
+
+/// Decodes the parts of a page that a query wants; `None` if it wants none of the page's times. If an older program's summary has inexact sums, it is computed again
 /// from the readings.
 pub(super) fn decode_for_scan(
     bytes: &[u8],
     key: PageKey<'_>,
     projection: &Projection,
-) -> Result<ScannedPage, StorageError> {
+) -> Result<Option<ScannedPage>, StorageError> {
     let read = |bytes, form| {
         let head = PackedHead::read(bytes, form)?;
+        let (first, last) = head.span_ms(key.hour);
+        if projection.span_ms().is_some_and(|(from, to)| last < from || to < first) {
+            return Ok(None);
+        }
         let of_figures = |(name, figures): &(Arc<str>, Figures)| Some((name.clone(), Summary::of_figures(figures)?));
         let (hour, number, oldest) = (key.hour, key.number, head.order.as_ref().map_or(SETTLED, |order| order.oldest));
         let wanted = head.summaries.iter().filter(|(name, _)| projection.has(name));
         let stored: Option<Vec<(Arc<str>, Summary)>> = wanted.map(of_figures).collect();
         let readings = if projection.readings || stored.is_none() { Some(projection.of(head.set()?)) } else { None };
         let summary = stored.or_else(|| readings.as_ref().map(Readings::owned_summaries)).unwrap_or_default();
-        Ok(ScannedPage { hour, number, summary, oldest, readings: readings.filter(|_| projection.readings) })
+        Ok(Some(ScannedPage { hour, number, summary, oldest, readings: readings.filter(|_| projection.readings) }))
     };
     match form(bytes, &|| key.id())? {
         Form::Document(document) => match decode_scanned(document, projection)? {
-            Some(page) => Ok(page),
+            Some(page) => Ok(Some(page)),
             None => Err(unreadable(key.id(), NoPage::Readings)),
         },
         Form::Packed(bytes, form) => read(bytes, form).map_err(|e| unreadable(key.id(), e)),
@@ -300,6 +329,12 @@ impl PageKey<'_> {
 }
 
 impl<'a> PackedHead<'a> {
+    /// The first and the last reading's milliseconds since the epoch.
+    fn span_ms(&self, hour: Hour) -> (i64, i64) {
+        let ms = |after: i64| hour.start_ms().saturating_add(after);
+        (ms(self.first_ms), ms(self.last_ms))
+    }
+
     fn read(bytes: &'a [u8], form: u8) -> Result<Self, NoPage> {
         let mut bytes = PackedBytes::new(bytes);
         let (rev, marks, count) = (bytes.varint()?, bytes.byte()?, bytes.varint()?);

@@ -248,9 +248,24 @@ impl Store for EmbeddedStore {
         self.write(groups.len(), move |db| tables::write_each(db, &name, &groups, pages::write_group)).await
     }
 
-    async fn read_buckets(&self, database: &str, ids: &[BucketId]) -> Result<Vec<Vec<StoredPage>>, StorageError> {
+    async fn read_buckets(
+        &self,
+        database: &str,
+        ids: &[BucketId],
+        pages_max: usize,
+    ) -> Result<Vec<Vec<StoredPage>>, StorageError> {
         let (name, ids) = (database.to_owned(), ids.to_vec());
-        self.read(move |db| pages::read_buckets(db, &name, &ids)).await
+        self.read(move |db| pages::read_buckets(db, &name, &ids, pages_max)).await
+    }
+
+    async fn read_pages(
+        &self,
+        database: &str,
+        id: &BucketId,
+        numbers: &[u32],
+    ) -> Result<Vec<StoredPage>, StorageError> {
+        let (name, id, numbers) = (database.to_owned(), id.clone(), numbers.to_vec());
+        self.read(move |db| pages::read_pages(db, &name, &id, &numbers)).await
     }
 
     async fn scan(
@@ -279,9 +294,13 @@ impl Store for EmbeddedStore {
             let lot: Vec<String> = lot.iter().map(|sensor| (*sensor).to_owned()).collect();
             self.read(move |db| {
                 let scan = |sensor: &String| {
-                    let extent = Extent { pages: usize::MAX, bytes: room.left().saturating_add(1) };
-                    let (scanned, bytes) = pages::scan(db, &name, sensor, hours.clone(), &wanted, extent)?;
-                    Ok(room.take(bytes).then_some(scanned.pages))
+                    let left = room.left();
+                    let extent = Extent { pages: usize::MAX, bytes: left.saturating_add(1), hour_bytes: left };
+                    match pages::scan(db, &name, sensor, hours.clone(), &wanted, extent) {
+                        Ok((scanned, bytes)) => Ok(room.take(bytes).then_some(scanned.pages)),
+                        Err(FileFailure::Document(StorageError::HourTooLarge { .. })) => Ok(None),
+                        Err(error) => Err(error),
+                    }
                 };
                 lot.iter().map(scan).collect::<Result<Option<Vec<_>>, FileFailure>>()
             })

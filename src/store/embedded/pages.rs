@@ -8,7 +8,7 @@ use super::file::FileFailure;
 use super::form::{self, PageKey};
 use super::keys::Keys;
 use super::tables::{PAGES, Put, Tables, unseal};
-use crate::bucket::store::{BucketId, Extent, PageWrite, Projection, Scanned};
+use crate::bucket::store::{BucketId, Extent, PageWrite, Projection, Scanned, ScannedPage};
 use crate::bucket::{StorageError, StoredPage, WriteKind};
 use crate::reading::Hour;
 
@@ -62,19 +62,49 @@ pub(super) fn read_buckets(
     database: &Database,
     name: &str,
     ids: &[BucketId],
+    pages_max: usize,
 ) -> Result<Vec<Vec<StoredPage>>, FileFailure> {
     let keys = Keys::of(name);
     let transaction = database.begin_read()?;
     let pages = transaction.open_table(PAGES)?;
     let read = |id: &BucketId| {
+        let (hour, sensor) = (id.hour, &*id.sensor.key);
         let mut found = Vec::new();
-        for_each_page(&pages, &keys, id.hour, &id.sensor.key, |bytes, page| {
-            found.push(form::decode(bytes, page)?);
+        let last = pages.range(&*keys.page(hour, sensor, 0)..=&*keys.page(hour, sensor, u32::MAX))?.next_back();
+        let last = last.transpose()?.map_or(0, |(key, _)| number_of(key.value()));
+        let is_large = usize::try_from(last).is_ok_and(|last| last >= pages_max);
+        for_each_page(&pages, &keys, hour, sensor, |bytes, page| {
+            found.push(if is_large { form::decode_marks(bytes, page)? } else { form::decode(bytes, page)? });
             Ok(())
         })?;
         Ok(found)
     };
     ids.iter().map(read).collect()
+}
+
+/// Implements `Store::read_pages`.
+pub(super) fn read_pages(
+    database: &Database,
+    name: &str,
+    id: &BucketId,
+    numbers: &[u32],
+) -> Result<Vec<StoredPage>, FileFailure> {
+    let keys = Keys::of(name);
+    let transaction = database.begin_read()?;
+    let pages = transaction.open_table(PAGES)?;
+    let (sensor, hour) = (&*id.sensor.key, id.hour);
+    let mut found = Vec::with_capacity(numbers.len());
+    for number in numbers {
+        let (key, page) = (keys.page(hour, sensor, *number), PageKey { sensor, hour, number: *number });
+        if let Some(value) = pages.get(&*key)? {
+            found.push(form::decode(unseal(&key, value.value(), || page.id())?, page)?);
+        }
+    }
+    Ok(found)
+}
+
+fn number_of(key: &[u8]) -> u32 {
+    key.last_chunk::<4>().map_or(0, |number| u32::from_be_bytes(*number))
 }
 
 /// Implements `Store::scan`; also returns the bytes of the pages found.
@@ -109,12 +139,7 @@ pub(super) fn scan(
                 continue;
             }
             _ if key.value().starts_with(&bucket) => {
-                for_each_page(&pages, &keys, hour, sensor, |bytes, page| {
-                    let page = form::decode_for_scan(bytes, page, projection)?;
-                    size += page.bytes(bytes.len());
-                    found.push(page);
-                    Ok(())
-                })?;
+                size += scan_hour((&pages, &keys), hour, sensor, projection, extent.hour_bytes, &mut found)?;
             }
             _ => {}
         }
@@ -153,18 +178,34 @@ pub(super) fn scan_back(
                 continue;
             }
             _ if key.value().starts_with(&keys.bucket(hour, sensor)) => {
-                for_each_page(&pages, &keys, hour, sensor, |bytes, page| {
-                    let page = form::decode_for_scan(bytes, page, projection)?;
-                    size += page.bytes(bytes.len());
-                    found.push(page);
-                    Ok(())
-                })?;
+                size += scan_hour((&pages, &keys), hour, sensor, projection, extent.hour_bytes, &mut found)?;
             }
             _ => {}
         }
         end = hour;
     }
     Ok(Scanned { pages: found, rest: hours.start..end })
+}
+
+/// Adds the pages of one hour; returns their bytes.
+fn scan_hour(
+    (pages, keys): (&Pages, &Keys),
+    hour: Hour,
+    sensor: &str,
+    projection: &Projection,
+    limit: usize,
+    found: &mut Vec<ScannedPage>,
+) -> Result<usize, FileFailure> {
+    let mut size = 0;
+    for_each_page(pages, keys, hour, sensor, |bytes, page| {
+        if let Some(page) = form::decode_for_scan(bytes, page, projection)? {
+            size += page.bytes(bytes.len());
+            found.push(page);
+        }
+        // Without their readings, pages take little memory, however large they are stored.
+        if projection.readings && size > limit { Err(StorageError::HourTooLarge { limit }.into()) } else { Ok(()) }
+    })?;
+    Ok(size)
 }
 
 fn for_each_page(
@@ -177,8 +218,7 @@ fn for_each_page(
     let (first, last) = (keys.page(hour, sensor, 0), keys.page(hour, sensor, u32::MAX));
     for row in pages.range(&*first..=&*last)? {
         let (key, value) = row?;
-        let number = key.value().last_chunk::<4>().map_or(0, |number| u32::from_be_bytes(*number));
-        let page = PageKey { sensor, hour, number };
+        let page = PageKey { sensor, hour, number: number_of(key.value()) };
         take(unseal(key.value(), value.value(), || page.id())?, page)?;
     }
     Ok(())

@@ -135,7 +135,7 @@ fn first(bucket: &Bucket) -> (usize, u64) {
 
 /// Per bucket: the number of readings and the rev of its first page in the store; zeros without a page.
 async fn stored(store: &EmbeddedStore, ids: &[BucketId]) -> Vec<(usize, u64)> {
-    let buckets = store.read_buckets("db", ids).await.expect("the store reads");
+    let buckets = store.read_buckets("db", ids, usize::MAX).await.expect("the store reads");
     buckets.iter().map(|pages| pages.first().map_or((0, 0), |page| (page.readings.len(), page.rev))).collect()
 }
 

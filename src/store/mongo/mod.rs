@@ -145,7 +145,12 @@ impl Store for MongoStore {
         outcomes.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn read_buckets(&self, database: &str, ids: &[BucketId]) -> Result<Vec<Vec<StoredPage>>, StorageError> {
+    async fn read_buckets(
+        &self,
+        database: &str,
+        ids: &[BucketId],
+        pages_max: usize,
+    ) -> Result<Vec<Vec<StoredPage>>, StorageError> {
         let collections = Collections::of(&self.mongo, database);
         let page_ids: Vec<String> = ids.iter().map(|id| document::page_id(&id.sensor.key, id.hour, 0)).collect();
         let mut places: HashMap<String, usize> = HashMap::with_capacity(ids.len());
@@ -169,12 +174,36 @@ impl Store for MongoStore {
                 }
             }
             for (id, place) in spilled {
-                for page in self.spilled(&collections, &id.sensor.key, id.hour, None).await? {
-                    buckets[place].push(document::decode_page(&page)?);
-                }
+                buckets[place] = self.spilled_pages(&collections, id, pages_max).await?;
             }
         }
         Ok(buckets)
+    }
+
+    async fn read_pages(
+        &self,
+        database: &str,
+        id: &BucketId,
+        numbers: &[u32],
+    ) -> Result<Vec<StoredPage>, StorageError> {
+        let collections = Collections::of(&self.mongo, database);
+        let (first, others): (Vec<u32>, Vec<u32>) = numbers.iter().partition(|number| **number == 0);
+        let mut pages = Vec::with_capacity(numbers.len());
+        for (collection, numbers) in [(collections.buckets, first), (collections.overflow, others)] {
+            if numbers.is_empty() {
+                continue;
+            }
+            let ids: Vec<String> =
+                numbers.iter().map(|number| document::page_id(&id.sensor.key, id.hour, *number)).collect();
+            let filter = doc! { "_id": { "$in": ids } };
+            let found =
+                self.read(async move { find(&collection, filter, Document::new(), None, Extent::ALL).await }).await?;
+            for page in &found {
+                document::check_owner(page, &id.sensor.key, id.hour)?;
+                pages.push(document::decode_page(page)?);
+            }
+        }
+        Ok(pages)
     }
 
     async fn scan(

@@ -52,38 +52,56 @@ pub async fn list_sensors(
     find(collection, query, doc! { "_id": 1 }, None, Extent::pages(filter.limit)).await
 }
 
-/// One bucket's pages from both collections at one moment (snapshot read), in order of their numbers.
+/// One bucket's pages from both collections at one moment (snapshot read), in order of their numbers. Fails if they have
+/// more bytes than `bytes_max`.
 pub async fn snapshot(
     client: &Client,
     collections: &Collections,
     filter: Document,
     projection: Option<Document>,
+    bytes_max: usize,
 ) -> Result<Vec<RawDocumentBuf>, StorageError> {
     let mut session = client.start_session().snapshot(true).await.map_err(|e| classify(&e))?;
-    let mut pages = Vec::new();
+    let (mut pages, mut left) = (Vec::new(), bytes_max);
     for collection in [&collections.buckets, &collections.overflow] {
-        pages.extend(find_in(&mut session, collection, filter.clone(), projection.clone()).await?);
+        let found = find_in(&mut session, collection, filter.clone(), projection.clone(), left).await?;
+        let Some(found) = found else { return Err(StorageError::HourTooLarge { limit: bytes_max }) };
+        left -= found.iter().map(|page| page.as_bytes().len()).sum::<usize>();
+        pages.extend(found);
     }
     Ok(pages)
 }
 
+/// Pages are large: the server's own choice, up to 16 MiB per reply, would be held beside what is decoded of it.
+const PAGES_PER_REPLY: u32 = 32;
+
+/// `None` if the documents have more bytes than `bytes_max`.
 async fn find_in(
     session: &mut ClientSession,
     collection: &Collection<RawDocumentBuf>,
     filter: Document,
     projection: Option<Document>,
-) -> Result<Vec<RawDocumentBuf>, StorageError> {
+    bytes_max: usize,
+) -> Result<Option<Vec<RawDocumentBuf>>, StorageError> {
     // Repeated here, because the client's read concern would otherwise override the session's.
-    let mut find = collection.find(filter).read_concern(ReadConcern::snapshot()).sort(doc! { "page": 1 });
+    let mut find = collection
+        .find(filter)
+        .read_concern(ReadConcern::snapshot())
+        .sort(doc! { "page": 1 })
+        .batch_size(PAGES_PER_REPLY);
     if let Some(projection) = projection {
         find = find.projection(projection);
     }
     let mut cursor = find.session(&mut *session).await.map_err(|e| classify(&e))?;
-    let mut documents = Vec::new();
+    let (mut documents, mut bytes) = (Vec::new(), 0);
     while cursor.advance(&mut *session).await.map_err(|e| classify(&e))? {
+        bytes += cursor.current().as_bytes().len();
+        if bytes > bytes_max {
+            return Ok(None);
+        }
         documents.push(cursor.current().to_owned());
     }
-    Ok(documents)
+    Ok(Some(documents))
 }
 
 /// The names of all databases that are not dropped, in order.

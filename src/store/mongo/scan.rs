@@ -5,15 +5,15 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use bson::{Document, RawDocument, RawDocumentBuf, doc};
+use bson::{Bson, DateTime, Document, RawDocument, RawDocumentBuf, doc};
 use mongodb::Collection;
 
 use super::outcome::classify;
 use super::reads::{self, find};
 use super::setup::Collections;
 use super::{MongoStore, date};
-use crate::bucket::StorageError;
-use crate::bucket::store::{Extent, Projection, Scanned, ScannedPage};
+use crate::bucket::store::{BucketId, Extent, Projection, Scanned, ScannedPage};
+use crate::bucket::{StorageError, StoredPage};
 use crate::reading::Hour;
 use crate::store::names::key;
 use crate::store::{ScanBudget, document};
@@ -136,7 +136,27 @@ impl MongoStore {
     ) -> Result<Vec<RawDocumentBuf>, StorageError> {
         let filter = doc! { "sensor": sensor, "start": date(hour) };
         let (client, collections) = (self.client.clone(), collections.clone());
-        self.read(async move { reads::snapshot(&client, &collections, filter, projection).await }).await
+        self.read(async move { reads::snapshot(&client, &collections, filter, projection, usize::MAX).await }).await
+    }
+
+    /// The pages of a bucket that has several; without their readings if there are more than `pages_max`.
+    pub(super) async fn spilled_pages(
+        &self,
+        collections: &Collections,
+        id: &BucketId,
+        pages_max: usize,
+    ) -> Result<Vec<StoredPage>, StorageError> {
+        let (sensor, hour) = (&*id.sensor.key, id.hour);
+        if pages_max < usize::MAX {
+            let marks: Document =
+                document::PAGE_MARKS.map(|field| (field.to_owned(), Bson::Int32(1))).into_iter().collect();
+            let pages = self.spilled(collections, sensor, hour, Some(marks)).await?;
+            if pages.len() > pages_max {
+                return pages.iter().map(|page| document::decode_page_marks(page)).collect();
+            }
+        }
+        let pages = self.spilled(collections, sensor, hour, None).await?;
+        pages.iter().map(|page| document::decode_page(page)).collect()
     }
 
     /// As [`MongoStore::spilled`], for a scan.
@@ -146,8 +166,16 @@ impl MongoStore {
         sensor: &str,
         hour: Hour,
         projection: &Projection,
+        hour_bytes: usize,
     ) -> Result<Vec<ScannedPage>, StorageError> {
-        let pages = self.spilled(collections, sensor, hour, sent(projection)).await?;
+        let mut filter = doc! { "sensor": sensor, "start": date(hour) };
+        if let Some((from, to)) = projection.span_ms() {
+            filter.insert("last", doc! { "$gte": DateTime::from_millis(from) });
+            filter.insert("first", doc! { "$lte": DateTime::from_millis(to) });
+        }
+        let (client, of_scan, sent) = (self.client.clone(), collections.clone(), sent(projection));
+        let pages =
+            self.read(async move { reads::snapshot(&client, &of_scan, filter, sent, hour_bytes).await }).await?;
         if let Some(scanned) = all_scanned(&pages, projection)? {
             return Ok(scanned);
         }
@@ -209,7 +237,10 @@ impl MongoStore {
             // Neither exists if the page was deleted meanwhile.
             if let Some(page) = page.or_else(|| older.remove(id)) {
                 if page.has_overflow {
-                    pages.extend(self.spilled_scanned(collections, sensor, page.page.hour, projection).await?);
+                    pages.extend(
+                        self.spilled_scanned(collections, sensor, page.page.hour, projection, extent.hour_bytes)
+                            .await?,
+                    );
                 } else {
                     pages.push(page.page);
                 }
@@ -271,7 +302,14 @@ impl MongoStore {
                 continue;
             }
             let hour = found.page.hour;
-            let several = self.spilled_scanned(&collections, sensors[found.place], hour, projection).await?;
+            let several = self.spilled_scanned(&collections, sensors[found.place], hour, projection, room.left()).await;
+            let several = match several {
+                Err(StorageError::HourTooLarge { .. }) => return Ok(None),
+                several => several?,
+            };
+            if !room.take(several.iter().map(|page| page.bytes(0)).sum()) {
+                return Ok(None);
+            }
             pages[found.place].extend(several);
         }
         pages.iter_mut().for_each(|pages| pages.sort_by_key(|page| (page.hour, page.number)));

@@ -66,7 +66,7 @@ async fn a_damaged_page_is_named_and_never_written_over() {
     let bad_page = page_id("bad", HOUR, 0);
     place.with_file(|database| damage(database, PAGES, page_row(database, &bad_page)));
 
-    assert_unreadable(place.store().read_buckets(DB, &[good.clone(), bad.clone()]).await, &bad_page);
+    assert_unreadable(place.store().read_buckets(DB, &[good.clone(), bad.clone()], usize::MAX).await, &bad_page);
     assert_unreadable(
         place.store().scan(DB, "bad", HOUR..HOUR.next(), &Projection::SUMMARIES, Extent::pages(9)).await,
         &bad_page,
@@ -84,7 +84,7 @@ async fn a_damaged_page_is_named_and_never_written_over() {
     let outcomes = place.store().write_pages(DB, &writes).await;
     assert!(matches!(&outcomes[0], Written::Failed(StorageError::Unreadable { id, .. }) if *id == bad_page));
     assert_eq!(outcomes[1], Written::Yes);
-    assert_unreadable(place.store().read_buckets(DB, std::slice::from_ref(&bad)).await, &bad_page);
+    assert_unreadable(place.store().read_buckets(DB, std::slice::from_ref(&bad), usize::MAX).await, &bad_page);
 }
 
 #[tokio::test]
@@ -98,7 +98,7 @@ async fn a_page_under_another_pages_key_is_unreadable() {
         let (_, value) = page_row(database, &page_id("climate", HOUR.next(), 0));
         set(database, PAGES, &key, &value);
     });
-    assert_unreadable(place.store().read_buckets(DB, &[id]).await, &page_id("climate", HOUR, 0));
+    assert_unreadable(place.store().read_buckets(DB, &[id], usize::MAX).await, &page_id("climate", HOUR, 0));
 }
 
 #[tokio::test]
@@ -174,7 +174,7 @@ async fn a_write_goes_on_when_its_caller_goes_away() {
     let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
     bucket.mark_written(&[0]);
     loop {
-        let stored = place.store().read_buckets(DB, &ids).await.expect("all buckets");
+        let stored = place.store().read_buckets(DB, &ids, usize::MAX).await.expect("all buckets");
         match stored.iter().filter(|pages| !pages.is_empty()).count() {
             50 => return stored.iter().for_each(|stored| assert_stored(&bucket, stored)),
             0 => assert!(tokio::time::Instant::now() < deadline, "the write went with its caller"),
@@ -262,7 +262,7 @@ async fn whatever_byte_of_a_page_is_damaged_it_is_read_or_named() {
         let mut changed = whole.to_vec();
         changed[at] ^= 0x81;
         place.with_file(|database| set(database, PAGES, &key, &sealed(&key, changed)));
-        match place.store().read_buckets(DB, std::slice::from_ref(&id)).await {
+        match place.store().read_buckets(DB, std::slice::from_ref(&id), usize::MAX).await {
             Ok(_) => {}
             Err(StorageError::Unreadable { id, .. }) => {
                 assert_eq!(id, page, "byte {at}");

@@ -200,7 +200,7 @@ pub async fn outcomes_stand_in_the_order_of_the_writes(place: &mut impl Place) {
         ids.iter().zip(&buckets).map(|(id, bucket)| PageWrite { id, bucket, group: vec![0] }).collect();
     assert_eq!(place.store().write_pages(DB, &writes).await, expected);
     drop(writes);
-    let stored = place.store().read_buckets(DB, &ids).await.expect("all buckets");
+    let stored = place.store().read_buckets(DB, &ids, usize::MAX).await.expect("all buckets");
     for ((bucket, outcome), stored) in buckets.iter_mut().zip(&expected).zip(&stored) {
         if *outcome == Written::Yes {
             bucket.mark_written(&[0]);
@@ -255,22 +255,76 @@ pub async fn an_append_does_not_bring_a_deleted_page_back(place: &mut impl Place
     assert_stored(&bucket, &read(place.store(), DB, &id).await);
 }
 
+/// A flush of one reading once read and unpacked all thousand pages of a busy hour.
+pub async fn of_a_large_bucket_the_pages_are_read_that_are_asked_for(place: &mut impl Place) {
+    let id = bucket_id(&sensor("fast", &[]), HOUR);
+    let values: Vec<i64> = (0..42).collect();
+    let bucket = put(place.store(), &id, &seconds(HOUR, 0, &values), &SMALL).await;
+    assert_eq!(bucket.pages().len(), 9);
+    let ids = std::slice::from_ref(&id);
+    let whole = place.store().read_buckets(DB, ids, 9).await.expect("a bucket").remove(0);
+    assert_stored(&bucket, &whole);
+    let marks = place.store().read_buckets(DB, ids, 8).await.expect("a bucket").remove(0);
+    assert_eq!(marks.len(), 9);
+    for (mark, page) in marks.iter().zip(&whole) {
+        assert_eq!((mark.number, mark.rev, mark.closed), (page.number, page.rev, page.closed));
+        assert_eq!(mark.has_overflow, page.has_overflow);
+        let left_out = mark.left_out.expect("without readings");
+        let ms = |time: Option<&i64>| time.expect("one").div_euclid(1_000_000);
+        let times = page.readings.times();
+        assert_eq!((left_out.count, left_out.span_ms), (times.len(), (ms(times.first()), ms(times.last()))));
+        assert!(mark.readings.is_empty() && page.left_out.is_none());
+    }
+    let mut some = place.store().read_pages(DB, &id, &[0, 7, 99]).await.expect("pages");
+    some.sort_by_key(|page| page.number);
+    assert_eq!(some.iter().map(|page| page.number).collect::<Vec<_>>(), [0, 7]);
+    assert_eq!((&some[0].readings, &some[1].readings), (&whole[0].readings, &whole[7].readings));
+
+    // Late and new readings go where they belong, although most pages are left out.
+    let mut bucket = Bucket::from_stored(marks);
+    let late = seconds(HOUR, 37, &[-1]);
+    let times = [late[0].time];
+    let mut needed = bucket.always_needed();
+    needed.extend(bucket.needed_for(&times));
+    assert_eq!(needed, [0, 8, 7]);
+    let pages = place.store().read_pages(DB, &id, &needed).await.expect("pages");
+    assert!(bucket.load(&needed, pages));
+    merge(&mut bucket, &late, &SMALL);
+    merge(&mut bucket, &seconds(HOUR, 50, &[50; 6]), &SMALL);
+    assert!(write_through(place.store(), DB, &id, &mut bucket).await);
+    let stored = read(place.store(), DB, &id).await;
+    assert_eq!(stored.iter().map(|page| page.readings.len()).sum::<usize>(), 48);
+    assert_eq!(stored[7].readings.reading(2), late[0]);
+    // Whoever left pages out before is told that they are others by now.
+    let mut outdated = Bucket::from_stored(whole.clone());
+    outdated.leave_out(1);
+    let pages = place.store().read_pages(DB, &id, &[5]).await.expect("pages");
+    assert!(outdated.load(&[5], pages), "page 5 is as it was");
+    outdated = Bucket::from_stored(whole);
+    outdated.leave_out(1);
+    let mut changed = Bucket::from_stored(read(place.store(), DB, &id).await);
+    merge(&mut changed, &seconds(HOUR, 27, &[-2]), &SMALL);
+    assert!(write_through(place.store(), DB, &id, &mut changed).await);
+    let pages = place.store().read_pages(DB, &id, &[5]).await.expect("pages");
+    assert!(!outdated.load(&[5], pages), "somebody has overwritten a reading on page 5");
+}
+
 pub async fn buckets_are_read_in_the_order_asked_for(place: &mut impl Place) {
     let (a, b) = (sensor("a", &[]), sensor("b", &[]));
     let ids = [bucket_id(&b, HOUR), bucket_id(&a, Hour(-1)), bucket_id(&a, HOUR), bucket_id(&b, Hour(0))];
-    assert_eq!(place.store().read_buckets("never written", &ids).await.expect("an answer").len(), 4);
+    assert_eq!(place.store().read_buckets("never written", &ids, usize::MAX).await.expect("an answer").len(), 4);
     let mut buckets = Vec::new();
     for (n, id) in (0..).zip(&ids[..3]) {
         buckets.push(put(place.store(), id, &seconds(id.hour, 0, &[n; 8]), &SMALL).await);
     }
     let asked = [3, 2, 0, 1].map(|n: usize| ids[n].clone());
-    let stored = place.store().read_buckets(DB, &asked).await.expect("all buckets");
+    let stored = place.store().read_buckets(DB, &asked, usize::MAX).await.expect("all buckets");
     assert_eq!(stored.len(), 4);
     assert!(stored[0].is_empty(), "nobody wrote there");
     for (stored, bucket) in [(&stored[1], 2), (&stored[2], 0), (&stored[3], 1)] {
         assert_stored(&buckets[bucket], stored);
     }
-    assert!(place.store().read_buckets(DB, &[]).await.expect("an answer").is_empty());
+    assert!(place.store().read_buckets(DB, &[], usize::MAX).await.expect("an answer").is_empty());
 }
 
 pub async fn a_reopened_store_has_everything(place: &mut impl Place) {

@@ -256,7 +256,8 @@ pub async fn put(store: &dyn Store, id: &BucketId, readings: &[Reading], caps: &
 }
 
 pub async fn read(store: &dyn Store, database: &str, id: &BucketId) -> Vec<StoredPage> {
-    let mut buckets = store.read_buckets(database, std::slice::from_ref(id)).await.expect("the bucket can be read");
+    let mut buckets =
+        store.read_buckets(database, std::slice::from_ref(id), usize::MAX).await.expect("the bucket can be read");
     assert_eq!(buckets.len(), 1);
     buckets.remove(0)
 }

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use hourglass::bucket::store::{Extent, Projection, ScannedPage};
-use hourglass::bucket::{Reading, Store, Summary};
+use hourglass::bucket::{Reading, StorageError, Store, Summary};
 use hourglass::reading::{Hour, Value};
 
 use super::place::{CAPS, DB, Place, SMALL, bucket_id, put, reading, seconds, sensor};
@@ -152,7 +152,7 @@ pub async fn a_scan_gives_what_its_projection_has_and_stops_where_it_may(place: 
     let (key, hours) = (&*sensor.key, Hour(0)..Hour(5));
     let fields: std::sync::Arc<[std::sync::Arc<str>]> = ["b".into(), "c.d".into(), "nobody".into()].into();
     for readings in [true, false] {
-        let projection = Projection { readings, fields: Some(fields.clone()) };
+        let projection = Projection { readings, fields: Some(fields.clone()), ..Projection::ALL };
         let one = place.store().scan(DB, key, hours.clone(), &projection, Extent::ALL).await.expect("a scan").pages;
         let back =
             place.store().scan_back(DB, key, hours.clone(), &projection, Extent::ALL).await.expect("a scan").pages;
@@ -169,7 +169,7 @@ pub async fn a_scan_gives_what_its_projection_has_and_stops_where_it_may(place: 
         }
     }
     let all = &Projection::ALL;
-    let small = Extent { pages: 9, bytes: 1 };
+    let small = Extent { bytes: 1, ..Extent::pages(9) };
     let first = place.store().scan(DB, key, hours.clone(), all, small).await.expect("a scan");
     let last = place.store().scan_back(DB, key, hours.clone(), all, small).await.expect("a scan");
     assert_eq!((places(&first.pages), places(&last.pages)), (vec![(0, 0)], vec![(4, 0)]));
@@ -178,6 +178,48 @@ pub async fn a_scan_gives_what_its_projection_has_and_stops_where_it_may(place: 
     let back = place.store().scan_back(DB, key, hours.clone(), all, Extent::pages(9)).await.expect("a scan");
     assert_eq!((all_of_it.rest, back.rest), (hours.end..hours.end, hours.start..hours.start));
     assert!(place.store().scan_sensors(DB, &[key], hours, all, 1).await.expect("a scan").is_none());
+}
+
+/// An hour of a sensor that sends a thousand readings per second was read as a whole, 250 MB, whatever was asked of it.
+pub async fn of_a_large_hour_only_the_pages_that_are_asked_for_are_read(place: &mut impl Place) {
+    let sensor = sensor("fast", &[]);
+    let (key, hour, hours) = (&*sensor.key, Hour(3), Hour(3)..Hour(4));
+    let second = |n: i64| hour.start_ns() + n * 1_000_000_000;
+    // Each of the 12 pages has 1.5 kB of text, and not much else in either store.
+    let text = |n: i64| Value::String(format!("{n:0300}").into());
+    let all: Vec<Reading> = (0..60).map(|n| reading(second(n), &[("line", text(n))])).collect();
+    put(place.store(), &bucket_id(&sensor, hour), &all, &SMALL).await;
+    let of = |times: std::ops::Range<i64>| Projection { times, ..Projection::ALL };
+    let some = of(second(22)..second(31));
+    let limit = 12_000;
+    let tight = Extent { hour_bytes: limit, ..Extent::ALL };
+    for (projection, extent) in [(&some, Extent::ALL), (&some, tight)] {
+        let one = place.store().scan(DB, key, hours.clone(), projection, extent).await.expect("a scan");
+        let back = place.store().scan_back(DB, key, hours.clone(), projection, extent).await.expect("a scan");
+        for scanned in [&one, &back] {
+            let found: Vec<i64> = scanned
+                .pages
+                .iter()
+                .flat_map(|page| page.readings.as_ref().expect("readings").times())
+                .copied()
+                .collect();
+            assert!((22..31).all(|n| found.contains(&second(n))), "{found:?}");
+            assert!(found.len() <= 20, "pages of other times are left out: {found:?}");
+            assert!(scanned.rest.is_empty());
+        }
+    }
+    // A bound that the hour does not keep to is told, and memory is not filled first.
+    for failed in [
+        place.store().scan(DB, key, hours.clone(), &Projection::ALL, tight).await,
+        place.store().scan_back(DB, key, hours.clone(), &Projection::ALL, tight).await,
+    ] {
+        assert_eq!(failed.map(|scanned| scanned.pages.len()), Err(StorageError::HourTooLarge { limit }));
+    }
+    let many = place.store().scan_sensors(DB, &[key], hours.clone(), &Projection::ALL, limit).await;
+    assert!(many.expect("a scan").is_none(), "the pages after the first one count");
+    // Nor does a summary need the readings of any page.
+    let summaries = place.store().scan(DB, key, hours, &Projection::SUMMARIES, tight).await;
+    assert_eq!(summaries.expect("a scan").pages.len(), 12);
 }
 
 pub async fn sensors_whose_keys_begin_alike_are_kept_apart(place: &mut impl Place) {
@@ -193,7 +235,7 @@ pub async fn sensors_whose_keys_begin_alike_are_kept_apart(place: &mut impl Plac
     ];
     for (n, sensor) in (0..).zip(&sensors) {
         for hour in [Hour(0), Hour(n), Hour(10)] {
-            let known = place.store().read_buckets(DB, &[bucket_id(sensor, hour)]).await.expect("a bucket");
+            let known = place.store().read_buckets(DB, &[bucket_id(sensor, hour)], usize::MAX).await.expect("a bucket");
             if known[0].is_empty() {
                 put(place.store(), &bucket_id(sensor, hour), &seconds(hour, 0, &[n; 7]), &SMALL).await;
             }
@@ -210,7 +252,8 @@ pub async fn sensors_whose_keys_begin_alike_are_kept_apart(place: &mut impl Plac
             let ours = (0..readings.len()).all(|i| readings.fields(i).all(|(_, value)| *value == Value::Integer(n)));
             assert!(ours, "{}", sensor.key);
         }
-        let bucket = place.store().read_buckets(DB, &[bucket_id(sensor, Hour(10))]).await.expect("a bucket");
+        let bucket =
+            place.store().read_buckets(DB, &[bucket_id(sensor, Hour(10))], usize::MAX).await.expect("a bucket");
         assert_eq!(bucket[0].len(), 2, "{}", sensor.key);
     }
     assert!(scan(place.store(), "a,b=", -1..20, 100).await.is_empty(), "a key's beginning is no sensor");

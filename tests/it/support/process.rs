@@ -170,6 +170,11 @@ pub fn forget_peak(pid: u32) {
     std::fs::write(format!("/proc/{pid}/clear_refs"), "5").expect("Linux lets its owner");
 }
 
+/// Bytes of memory that are its program's file.
+pub fn file_bytes(pid: u32) -> u64 {
+    memory(pid, "RssFile:")
+}
+
 /// The most that it ever had.
 pub fn peak_bytes(pid: u32) -> u64 {
     memory(pid, "VmHWM:")

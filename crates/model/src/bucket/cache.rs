@@ -66,10 +66,10 @@ impl BucketCache {
         Some(entry.bucket.unpack())
     }
 
-    /// The latest `count` readings of a cached bucket, in time order.
+    /// The latest `count` readings of a cached bucket, in time order; `None` if it is not cached, or not all of them.
     #[must_use]
     pub fn tail(&self, database: u64, key: CacheKey, count: usize) -> Option<Vec<Reading>> {
-        Some(self.entry(database, key)?.bucket.tail(count))
+        self.entry(database, key)?.bucket.tail(count)
     }
 
     /// The approximate memory of a cached bucket once unpacked, in bytes; 0 if it is not cached.

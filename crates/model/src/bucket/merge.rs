@@ -43,6 +43,9 @@ const CELL_BYTES_MIN: usize = 4;
 /// transaction must finish well before the command's deadline.
 const INSERT_BYTES: usize = 8 << 20;
 
+/// How many of the latest pages [`Bucket::leave_out`] keeps: readings mostly arrive in about the order of their times.
+const LATEST_KEPT: usize = 3;
+
 /// One incoming reading; its cells name their field by index.
 #[derive(Debug, Clone, Copy)]
 pub struct Row<'a> {
@@ -90,12 +93,15 @@ impl PackedBucket {
         self.pages.iter().map(|(page, readings)| page.memory() + readings.unpacked_memory()).sum()
     }
 
-    /// The latest `count` readings, in time order.
+    /// The latest `count` readings, in time order; `None` if some of them may be on pages that are left out.
     #[must_use]
-    pub fn tail(&self, count: usize) -> Vec<Reading> {
+    pub fn tail(&self, count: usize) -> Option<Vec<Reading>> {
         let mut tail: Vec<Reading> = self.pages.iter().flat_map(|(_, readings)| readings.tail(count)).collect();
         tail.sort_unstable_by_key(|reading| reading.time);
-        tail.split_off(tail.len().saturating_sub(count))
+        let tail = tail.split_off(tail.len().saturating_sub(count));
+        let first = if tail.len() < count { None } else { tail.first().map(|reading| reading.time) };
+        let is_whole = self.pages.iter().all(|(page, _)| page.left_out.is_none() || page.ends_before(first));
+        is_whole.then_some(tail)
     }
 }
 
@@ -185,6 +191,103 @@ impl Bucket {
         self.pages.insert(0, Page { readings, closed, applied, has_overflow: several, ..Page::new(0) });
     }
 
+    /// Drops the readings of pages that are not likely to be needed soon, if there are more than `most` pages: all but
+    /// those of page 0, of the page that takes new readings, and of the latest ones.
+    pub fn leave_out(&mut self, most: usize) {
+        if self.pages.len() <= most {
+            return;
+        }
+        let mut ends: Vec<i64> = self.pages.iter().filter_map(|page| Some(page.span()?.1)).collect();
+        ends.sort_unstable();
+        let latest = ends.iter().rev().nth(LATEST_KEPT - 1).copied().unwrap_or(i64::MIN);
+        for page in self.pages.iter_mut().filter(|page| page.closed && page.number > 0 && page.left_out.is_none()) {
+            if page.stored.is_some() && page.pending().is_none() && page.span().is_some_and(|(_, last)| last < latest) {
+                page.leave_out();
+            }
+        }
+    }
+
+    /// Whether readings of some page are left out.
+    #[must_use]
+    pub fn is_partial(&self) -> bool {
+        self.pages.iter().any(|page| page.left_out.is_some())
+    }
+
+    /// Bytes of memory.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        self.pages.iter().map(Page::memory).sum()
+    }
+
+    /// The numbers of pages that must be loaded before anything is merged: page 0 and the one that takes new readings.
+    #[must_use]
+    pub fn always_needed(&self) -> Vec<u32> {
+        let is_needed = |page: &&Page| page.left_out.is_some() && (page.number == 0 || !page.closed);
+        self.pages.iter().filter(is_needed).map(|page| page.number).collect()
+    }
+
+    /// The numbers of pages that are left out and may have a reading of one of these times, in nanoseconds and in order.
+    #[must_use]
+    pub fn needed_for(&self, times: &[i64]) -> Vec<u32> {
+        let is_needed = |page: &&Page| {
+            page.left_out.is_some_and(|left_out| {
+                let from = times.partition_point(|time| time.div_euclid(MILLI_NS) < left_out.span_ms.0);
+                times.get(from).is_some_and(|time| left_out.may_have(*time))
+            })
+        };
+        self.pages.iter().filter(is_needed).map(|page| page.number).collect()
+    }
+
+    /// Loads pages that were left out. Returns false if the store has other pages than it had when they were left out:
+    /// then the bucket must be read again.
+    #[must_use]
+    pub fn load(&mut self, wanted: &[u32], stored: Vec<StoredPage>) -> bool {
+        let mut stored: Vec<Option<StoredPage>> = stored.into_iter().map(Some).collect();
+        wanted.iter().all(|number| {
+            let found = stored.iter_mut().find(|page| page.as_ref().is_some_and(|page| page.number == *number));
+            let held = self.pages.iter_mut().find(|page| page.number == *number);
+            match (held, found.and_then(Option::take)) {
+                (Some(held), Some(page)) if page.rev == held.rev() && !page.cut && page.left_out.is_none() => {
+                    *held = Page::from(page);
+                    true
+                }
+                _ => false,
+            }
+        })
+    }
+
+    /// Whether a page that is not left out has a reading of this time, in nanoseconds.
+    #[must_use]
+    pub fn has(&self, time: i64) -> bool {
+        self.locate(time).is_some()
+    }
+
+    /// The times of the first and the last reading, in nanoseconds; exact to the millisecond.
+    #[must_use]
+    pub fn span(&self) -> Option<(i64, i64)> {
+        self.pages.iter().filter_map(Page::span).reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))
+    }
+
+    /// The numbers of pages that are left out and may have some of the latest `count` readings.
+    #[must_use]
+    pub fn needed_for_tail(&self, count: usize) -> Vec<u32> {
+        let mut pages: Vec<(i64, i64, &Page)> =
+            self.pages.iter().filter_map(|page| page.span().map(|(first, last)| (last, first, page))).collect();
+        pages.sort_by_key(|(last, ..)| std::cmp::Reverse(*last));
+        // The last readings of the first `count` pages are `count` readings: a page that ends before them has none.
+        let ends = count.checked_sub(1).and_then(|at| pages.get(at)).map_or(i64::MIN, |(last, ..)| *last);
+        let (mut needed, mut found, mut earliest) = (Vec::new(), 0, i64::MAX);
+        for (_, first, page) in pages {
+            if page.ends_before(Some(ends)) || (found >= count && page.ends_before(Some(earliest))) {
+                break;
+            }
+            found += page.left_out.map_or(page.readings.len(), |left_out| left_out.count);
+            earliest = earliest.min(first);
+            needed.extend(page.left_out.map(|_| page.number));
+        }
+        needed
+    }
+
     /// Packs the readings. The pages keep their state; the places of rows set aside are dropped.
     #[must_use]
     pub fn pack(self) -> PackedBucket {
@@ -207,7 +310,8 @@ impl Bucket {
         at[at.len().saturating_sub(count)..].iter().map(|(_, p, i)| self.pages[*p].readings.reading(*i)).collect()
     }
 
-    /// Merges rows, given in time order.
+    /// Merges rows, given in time order. Of a bucket whose pages are left out in part, [`Bucket::always_needed`] must be
+    /// loaded, and no row may be of a time that a page has that is left out.
     ///
     /// A timestamp that some page holds, open or closed, is merged there by stamp. A new timestamp goes to the open
     /// page; if that page is full, it is closed and the next one is opened.
@@ -221,7 +325,7 @@ impl Bucket {
         }
         let mut pass = MergePass {
             stored_last_ms: self.pages.iter().filter_map(Page::stored_last_ms).max(),
-            last: self.pages.iter().filter_map(|page| page.readings.times().last().copied()).max(),
+            last: self.pages.iter().filter_map(|page| Some(page.span()?.1)).max(),
             touched: vec![(false, false); self.pages.len()],
             expected,
         };
@@ -291,6 +395,7 @@ impl Bucket {
         deleted
     }
 
+    /// Requires a bucket of which nothing is left out.
     fn close_gaps(&mut self) {
         let held = |page: &Page| !page.removed;
         while let Some(at) = self.pages.iter().position(|page| held(page) && page.readings.is_empty()) {

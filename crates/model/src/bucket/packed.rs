@@ -173,6 +173,12 @@ impl Packed {
         self.bytes.last().zip(shape).map_or(0, |(last, shape)| last ^ shape)
     }
 
+    /// Decodes the readings in parts, in push order.
+    #[must_use]
+    pub fn parts(&self) -> PackedParts<'_> {
+        PackedParts { walk: Walk::new(self) }
+    }
+
     /// The readings' stamps, in push order.
     pub fn stamps(&self) -> impl Iterator<Item = Stamp> {
         let mut walk = Walk::new(self);
@@ -180,6 +186,23 @@ impl Packed {
             let (stamp, _) = walk.row(|_, bytes, at, kind| skip(bytes, at, kind))?;
             Some(stamp)
         })
+    }
+}
+
+/// Packed readings, decoded part by part.
+pub struct PackedParts<'a> {
+    walk: Walk<'a>,
+}
+
+impl PackedParts<'_> {
+    /// Decodes the next readings, at most `count`, replacing what was there, and sorts them by time; the sort is stable.
+    /// Returns whether there were any.
+    pub fn next_in_time_order(&mut self, count: usize, part: &mut Unpacked) -> bool {
+        part.rows.clear();
+        part.cells.clear();
+        part.add(&mut self.walk, count);
+        part.sort();
+        !part.rows.is_empty()
     }
 }
 
@@ -242,6 +265,10 @@ impl Unpacked {
     /// Decodes packed readings, replacing earlier content, and sorts them by time; the sort is stable.
     pub fn unpack_in_time_order<'p>(&mut self, packed: impl IntoIterator<Item = &'p Packed>) {
         self.unpack(packed);
+        self.sort();
+    }
+
+    fn sort(&mut self) {
         // Most are sorted already.
         if !self.rows.is_sorted_by_key(|row| row.time) {
             self.rows.sort_by_key(|row| row.time);
@@ -251,14 +278,15 @@ impl Unpacked {
     fn unpack<'p>(&mut self, packed: impl IntoIterator<Item = &'p Packed>) {
         self.rows.clear();
         self.cells.clear();
-        packed.into_iter().for_each(|packed| self.add(packed));
+        for packed in packed {
+            self.rows.reserve(packed.len());
+            self.add(&mut Walk::new(packed), usize::MAX);
+        }
     }
 
-    fn add(&mut self, packed: &Packed) {
+    fn add(&mut self, walk: &mut Walk<'_>, count: usize) {
         let Self { rows, cells } = self;
-        rows.reserve(packed.len());
-        let mut walk = Walk::new(packed);
-        loop {
+        for _ in 0..count {
             let start = cells.len();
             let row = walk.row(|field, bytes, at, kind| cells.push((field, take_value(bytes, at, kind))));
             let Some((stamp, time)) = row else { return };

@@ -24,6 +24,25 @@ pub struct StoredPage {
     pub applied: Vec<(Arc<str>, u64)>,
     /// Whether a remembered deletion removed readings here that the store still holds.
     pub cut: bool,
+    /// What is known of readings that were not read; `readings` is then empty.
+    pub left_out: Option<LeftOut>,
+}
+
+/// The readings of a stored page that is not in memory as a whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LeftOut {
+    /// How many there are.
+    pub count: usize,
+    /// The milliseconds since the epoch, rounded down, of the first and the last one.
+    pub span_ms: (i64, i64),
+}
+
+impl LeftOut {
+    /// Whether the page may have a reading of this time, in nanoseconds.
+    #[must_use]
+    pub fn may_have(&self, time: i64) -> bool {
+        (self.span_ms.0..=self.span_ms.1).contains(&time.div_euclid(MILLI_NS))
+    }
 }
 
 /// A page in memory, and the state in which the store is known to hold it.
@@ -52,6 +71,8 @@ pub struct Page {
     pub(super) displaced: bool,
     /// The number of the stored page from which this page was split off. Both must be written in one transaction.
     pub(super) moved_from: Option<u32>,
+    /// As in [`StoredPage`]. Such a page is stored and closed, and must be loaded before it is merged into or written.
+    pub(super) left_out: Option<LeftOut>,
 }
 
 /// The state in which the store holds a page.
@@ -95,6 +116,7 @@ impl Page {
             removed: false,
             displaced: false,
             moved_from: None,
+            left_out: None,
         }
     }
 
@@ -137,6 +159,29 @@ impl Page {
     pub fn write_in_group(&self) -> WriteKind {
         let from = self.stored.as_ref().map_or(0, |stored| stored.count);
         self.pending().unwrap_or(WriteKind::Append { from })
+    }
+
+    /// The times of the first and the last reading, in nanoseconds; of a page that is left out, whole milliseconds.
+    #[must_use]
+    pub fn span(&self) -> Option<(i64, i64)> {
+        match self.left_out {
+            Some(LeftOut { span_ms: (first, last), .. }) => Some((first * MILLI_NS, last * MILLI_NS)),
+            None => Some((*self.readings.times().first()?, *self.readings.times().last()?)),
+        }
+    }
+
+    /// Whether all its readings lie before this time, by whole milliseconds.
+    pub(super) fn ends_before(&self, time: Option<i64>) -> bool {
+        let ms = |time: i64| time.div_euclid(MILLI_NS);
+        self.span().is_none_or(|(_, last)| time.is_some_and(|time| ms(last) < ms(time)))
+    }
+
+    /// Drops the readings of a page that the store has and that takes no new ones.
+    pub(super) fn leave_out(&mut self) {
+        let Some((first, last)) = self.span() else { return };
+        let span_ms = (first.div_euclid(MILLI_NS), last.div_euclid(MILLI_NS));
+        self.left_out = Some(LeftOut { count: self.readings.len(), span_ms });
+        self.readings = Readings::default();
     }
 
     /// Bytes of memory.
@@ -192,8 +237,11 @@ impl From<StoredPage> for Page {
         Self {
             stored: Some(StoredState {
                 rev: page.rev,
-                count: page.readings.len(),
-                last: page.readings.times().last().copied(),
+                count: page.left_out.map_or(page.readings.len(), |left_out| left_out.count),
+                last: match page.left_out {
+                    Some(left_out) => Some(left_out.span_ms.1 * MILLI_NS),
+                    None => page.readings.times().last().copied(),
+                },
                 closed: page.closed,
                 has_overflow: page.has_overflow,
             }),
@@ -207,6 +255,7 @@ impl From<StoredPage> for Page {
             removed: false,
             displaced: false,
             moved_from: None,
+            left_out: page.left_out,
         }
     }
 }

@@ -12,6 +12,7 @@ use super::raw::{Cursor, RawBucket, RawSensor, Walked};
 use super::readings::{Reading, Readings};
 use super::registry::MemberRegistry;
 use super::summary::Summary;
+use crate::reading::time::MILLI_NS;
 use crate::reading::{Family, Hour, Sensor, Stamp};
 
 /// Identifies a bucket: a sensor and an hour.
@@ -113,6 +114,12 @@ pub enum StorageError {
         /// The cause.
         detail: String,
     },
+    /// An hour of the sensor is larger than [`Extent::hour_bytes`].
+    #[error("one hour of a sensor has more than {limit} bytes of readings")]
+    HourTooLarge {
+        /// The bytes that the scan may need per hour.
+        limit: usize,
+    },
     /// A document is damaged, or its schema version is unknown to this program.
     #[error("unreadable document {id}: {detail}; hourglass verify checks all of them")]
     Unreadable {
@@ -180,6 +187,7 @@ impl StorageError {
             | Self::Failing { .. }
             | Self::Refused { .. }
             | Self::Address { .. }
+            | Self::HourTooLarge { .. }
             | Self::Unreadable { .. } => false,
         }
     }
@@ -211,6 +219,7 @@ impl StorageError {
             Self::Unusable { cause: Unusable::NotReplicaSet | Unusable::TooOld, .. } => "unsupported",
             Self::Address { .. } => "address",
             Self::Database { .. } => "database",
+            Self::HourTooLarge { .. } => "large",
             Self::Unreadable { .. } => "unreadable",
         }
     }
@@ -259,18 +268,29 @@ pub struct Projection {
     pub readings: bool,
     /// The fields whose columns and summaries are returned; `None` for all fields.
     pub fields: Option<Arc<[Arc<str>]>>,
+    /// A scan with readings may leave out pages that have none of these times, in nanoseconds. The pages that it
+    /// returns are whole.
+    pub times: Range<i64>,
 }
 
 impl Projection {
     /// All readings and all summaries.
-    pub const ALL: Self = Self { readings: true, fields: None };
+    pub const ALL: Self = Self { readings: true, fields: None, times: i64::MIN..i64::MAX };
     /// The summaries of all fields.
-    pub const SUMMARIES: Self = Self { readings: false, fields: None };
+    pub const SUMMARIES: Self = Self { readings: false, ..Self::ALL };
 
     /// No field at all: the scan only tells which pages exist.
     #[must_use]
     pub fn places() -> Self {
-        Self { readings: false, fields: Some(Arc::new([])) }
+        Self { fields: Some(Arc::new([])), ..Self::SUMMARIES }
+    }
+
+    /// The projected times in whole milliseconds since the epoch, both included; `None` if a scan leaves out no page.
+    #[must_use]
+    pub fn span_ms(&self) -> Option<(i64, i64)> {
+        let is_all = self.times.start == i64::MIN && self.times.end == i64::MAX;
+        let ms = |time: i64| time.div_euclid(MILLI_NS);
+        (self.readings && !is_all).then(|| (ms(self.times.start), ms(self.times.end.saturating_sub(1))))
     }
 
     /// Reduces a page's readings to the projected fields.
@@ -296,6 +316,8 @@ pub struct Extent {
     pub pages: usize,
     /// The scan stops after the hour that brings its result to this many bytes, by [`ScannedPage::bytes`].
     pub bytes: usize,
+    /// A scan with readings fails with [`StorageError::HourTooLarge`] if one hour needs more bytes.
+    pub hour_bytes: usize,
 }
 
 impl Extent {
@@ -305,7 +327,7 @@ impl Extent {
     /// At most `pages` pages (the last hour is returned whole), of any size.
     #[must_use]
     pub const fn pages(pages: usize) -> Self {
-        Self { pages, bytes: usize::MAX }
+        Self { pages, bytes: usize::MAX, hour_bytes: usize::MAX }
     }
 }
 
@@ -362,8 +384,19 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     async fn write_pages(&self, database: &str, writes: &[PageWrite<'_>]) -> Vec<Written>;
 
     /// Reads all pages of each bucket, in the order given; no pages for a bucket that is not stored. `ids` holds no
-    /// duplicates. The result contains every write confirmed before the call.
-    async fn read_buckets(&self, database: &str, ids: &[BucketId]) -> Result<Vec<Vec<StoredPage>>, StorageError>;
+    /// duplicates. The result contains every write confirmed before the call. Of a bucket with more than `pages_max`
+    /// pages, the readings of all pages are left out ([`StoredPage::left_out`]).
+    async fn read_buckets(
+        &self,
+        database: &str,
+        ids: &[BucketId],
+        pages_max: usize,
+    ) -> Result<Vec<Vec<StoredPage>>, StorageError>;
+
+    /// Reads these pages of a bucket with their readings, in any order; those that are not stored are missing in the
+    /// result. The pages may be from different moments: their revs tell.
+    async fn read_pages(&self, database: &str, id: &BucketId, numbers: &[u32])
+    -> Result<Vec<StoredPage>, StorageError>;
 
     /// Reads pages of one sensor in hour order, starting at `hours.start`, until `hours.end` or the extent is reached.
     /// Returns whole hours only, all pages of an hour together.

@@ -18,8 +18,16 @@ use crate::ingest::catalog::SensorFields;
 use crate::reading::{Family, Hour, Sensor};
 use crate::wal::Sequence;
 
-/// Most sensors that are tracked, over all databases. Each takes about 300 bytes.
-pub const SENSORS_MAX: usize = 250_000;
+/// Most sensors that are tracked, over all databases.
+const SENSORS_MAX: usize = 250_000;
+/// What each of them takes, about.
+const SENSOR_BYTES: usize = 300;
+
+/// How many sensors are tracked at most, with this much memory for unflushed readings: an eighth of it.
+#[must_use]
+pub fn sensors_max(memtable_bytes: usize) -> usize {
+    (memtable_bytes / 8 / SENSOR_BYTES).min(SENSORS_MAX)
+}
 
 #[derive(Debug)]
 pub struct Backlog {

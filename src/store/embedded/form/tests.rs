@@ -77,7 +77,7 @@ proptest! {
         prop_assert_eq!(rev(&packed, || id.sensor.key.to_string()), Ok(page.next_rev()));
         for projection in [Projection::ALL, Projection::SUMMARIES] {
             let [ours, theirs] = [&packed, &document].map(|bytes| {
-                let scanned = decode_for_scan(bytes, key(&id), &projection).expect("a page");
+                let scanned = decode_for_scan(bytes, key(&id), &projection).expect("a page").expect("wanted");
                 // Printing a float with all its digits identifies it.
                 (scanned.hour, scanned.number, format!("{:?}", scanned.summary), scanned.readings)
             });
@@ -171,7 +171,8 @@ fn a_page_without_rests_is_summed_anew_from_its_readings() {
     older.extend(rest[..at].iter().chain(&rest[at + order.len()..]));
     older.push(UNSTAMPED);
     for projection in [Projection::ALL, Projection::SUMMARIES] {
-        let [older, now] = [&older, &bytes].map(|bytes| decode_for_scan(bytes, key(&id), &projection).expect("a page"));
+        let [older, now] = [&older, &bytes]
+            .map(|bytes| decode_for_scan(bytes, key(&id), &projection).expect("a page").expect("wanted"));
         assert_eq!(format!("{:?}", older.summary), format!("{:?}", now.summary));
         assert_eq!((older.readings, older.oldest), (now.readings.map(unstamped), SETTLED));
     }

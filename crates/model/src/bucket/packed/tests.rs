@@ -77,6 +77,22 @@ proptest! {
     }
 
     #[test]
+    fn parts_are_the_whole_in_pieces(given in readings(), count in 1..5_usize) {
+        let packed = pack(&given);
+        let (mut parts, mut part, mut found) = (packed.parts(), Unpacked::default(), Vec::new());
+        while parts.next_in_time_order(count, &mut part) {
+            let times: Vec<i64> = part.rows(&[]).map(|row| row.time).collect();
+            prop_assert!(times.len() <= count && times.is_sorted());
+            found.extend(part.rows(&[]).map(|row| (row.stamp, row.time, row.cells.to_vec())));
+        }
+        let mut whole = Unpacked::default();
+        whole.unpack([&packed]);
+        let mut expected: Vec<_> = whole.rows(&[]).map(|row| (row.stamp, row.time, row.cells.to_vec())).collect();
+        expected.chunks_mut(count).for_each(|chunk| chunk.sort_by_key(|row| row.1));
+        prop_assert_eq!(found, expected);
+    }
+
+    #[test]
     fn two_packs_make_one(given in readings(), cut in any::<prop::sample::Index>()) {
         let cut = cut.index(given.len() + 1);
         let whole = pack(&given);

@@ -239,7 +239,8 @@ impl History {
     }
 
     async fn read(&self, number: usize) -> Result<Vec<StoredPage>, String> {
-        let mut read = self.store().read_buckets("db", &[id(number)]).await.map_err(|error| error.to_string())?;
+        let mut read =
+            self.store().read_buckets("db", &[id(number)], usize::MAX).await.map_err(|error| error.to_string())?;
         Ok(read.pop().unwrap_or_default())
     }
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::super::*;
-use crate::bucket::page::WriteKind;
+use crate::bucket::page::{LeftOut, WriteKind};
 use crate::bucket::summary::{Fold, Summary};
 
 pub(super) type Fields = BTreeMap<String, Value>;
@@ -144,7 +144,11 @@ impl SimulatedStore {
     }
 
     pub(super) fn load(&self) -> Bucket {
-        Bucket::from_stored(self.pages.iter().map(|(number, record)| StoredPage {
+        Bucket::from_stored(self.stored())
+    }
+
+    fn stored(&self) -> impl Iterator<Item = StoredPage> {
+        self.pages.iter().map(|(number, record)| StoredPage {
             number: *number,
             rev: record.rev,
             closed: record.closed,
@@ -152,6 +156,20 @@ impl SimulatedStore {
             readings: record.readings.clone().pack().unpack(),
             applied: Vec::new(),
             cut: false,
+            left_out: None,
+        })
+    }
+
+    /// The bucket without the readings of any page.
+    fn load_marks(&self) -> Bucket {
+        let left_out = |readings: &Readings| {
+            let ms = |time: Option<&i64>| time.expect("no page is empty").div_euclid(MILLI_NS);
+            LeftOut { count: readings.len(), span_ms: (ms(readings.times().first()), ms(readings.times().last())) }
+        };
+        Bucket::from_stored(self.stored().map(|page| StoredPage {
+            left_out: Some(left_out(&page.readings)),
+            readings: Readings::default(),
+            ..page
         }))
     }
 
@@ -250,6 +268,8 @@ enum Fate {
 /// Merges under way: rows with their stamps.
 pub(super) struct Job {
     pub(super) merges: Vec<(Stamp, Vec<Given>)>,
+    /// What is not merged yet into a bucket of which pages are left out.
+    rest: Vec<(Stamp, Vec<Given>)>,
 }
 
 /// An instance that merges its batches in order and writes one group per step.
@@ -333,13 +353,15 @@ impl World {
                 }
             }
         } else if std::mem::take(&mut writer.reload) {
-            *bucket = self.store.load();
-            merge(bucket, &job.merges, &self.store.caps);
+            *bucket = if choices.below(3) == 1 { self.store.load_marks() } else { self.store.load() };
+            job.begin(bucket, &self.store.caps);
         } else {
             writer.round = bucket.next_writes();
             choices.shuffle(&mut writer.round);
-            if writer.round.is_empty() {
+            if writer.round.is_empty() && job.rest.is_empty() {
                 writer.done.extend(writer.job.take());
+            } else if writer.round.is_empty() {
+                writer.reload = !job.go_on(bucket, &self.store);
             }
         }
     }
@@ -358,10 +380,43 @@ impl Writer {
             (None, 3) => Bucket::default(),
             _ => store.load(),
         };
-        merge(&mut bucket, &merges, &store.caps);
+        if choices.below(3) == 1 {
+            bucket.leave_out(1);
+        }
+        let mut job = Job { merges, rest: Vec::new() };
+        job.begin(&mut bucket, &store.caps);
         self.reload = false;
         self.bucket = Some(bucket);
-        self.job = Some(Job { merges });
+        self.job = Some(job);
+    }
+}
+
+impl Job {
+    fn begin(&mut self, bucket: &mut Bucket, caps: &Caps) {
+        self.rest.clear();
+        match bucket.is_partial() {
+            true => self.rest = self.merges.clone(),
+            false => merge(bucket, &self.merges, caps),
+        }
+    }
+
+    /// Merges the rows that one more page has, or all that no page has; false if the store's pages are others by now.
+    fn go_on(&mut self, bucket: &mut Bucket, store: &SimulatedStore) -> bool {
+        let mut times: Vec<i64> = self.rest.iter().flat_map(|(_, rows)| rows.iter().map(|(time, _)| *time)).collect();
+        times.sort_unstable();
+        let (mut wanted, needed) = (bucket.always_needed(), bucket.needed_for(&times));
+        wanted.extend(needed.first().filter(|number| !wanted.contains(number)));
+        if !bucket.load(&wanted, store.stored().filter(|page| wanted.contains(&page.number)).collect()) {
+            return false;
+        }
+        let is_last = bucket.needed_for(&times).is_empty();
+        for (stamp, rows) in &mut self.rest {
+            let (here, later) = std::mem::take(rows).into_iter().partition(|(time, _)| is_last || bucket.has(*time));
+            *rows = later;
+            merge(bucket, &[(*stamp, here)], &store.caps);
+        }
+        self.rest.retain(|(_, rows)| !rows.is_empty());
+        true
     }
 }
 
