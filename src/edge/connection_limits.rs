@@ -1,6 +1,6 @@
 //! Limits the number of open connections, in total and per client address. At the total limit, a new connection
-//! replaces the one that has waited longest for its client; a request that is being answered is never cut off for a
-//! new one. A scan, at least once a second, closes connections that missed a deadline, so that no connection needs a
+//! replaces the one that has waited longest for its client: for a request, or for it to take its answers. A request that
+//! is being answered is never cut off for a new one. A scan, at least once a second, closes connections that missed a deadline, so that no connection needs a
 //! timer of its own.
 
 use std::collections::HashMap;
@@ -27,7 +27,7 @@ pub struct Bounds {
     /// Longest wait for the rest of a request's head after its first byte.
     pub head: Duration,
     pub handshake: Duration,
-    /// Longest time during which the client accepts no bytes of an answer.
+    /// Longest time during which the client accepts next to nothing of its answers.
     pub write: Duration,
 }
 
@@ -167,7 +167,8 @@ impl ConnectionLimits {
                 Phase::Body => now.saturating_sub(seen.1) > BODY_STILL,
                 Phase::Answer | Phase::Sending | Phase::Closed => false,
             };
-            (waits && !taken.state.running() && taken.task.is_some()).then_some(seen)
+            let waits = (waits && !taken.state.running()) || taken.state.is_stuck(now);
+            (waits && taken.task.is_some()).then_some(seen)
         };
         let mut found: Vec<_> =
             table.taken.iter().filter_map(|(id, taken)| waits(taken).map(|seen| (*id, seen))).collect();
@@ -185,7 +186,8 @@ impl ConnectionLimits {
     /// Closes a connection unless its phase has changed since `seen`.
     fn close(&self, table: &mut Table, id: u64, seen: (Phase, u64), reason: &'static str) -> bool {
         let Some(taken) = table.taken.get(&id) else { return false };
-        if taken.task.is_none() || taken.state.running() || !taken.state.close(seen) {
+        let is_busy = taken.state.running() && !taken.state.is_stuck(milliseconds(self.base.elapsed()));
+        if taken.task.is_none() || is_busy || !taken.state.close(seen) {
             return false;
         }
         self.end(table, id, reason);
@@ -300,10 +302,9 @@ mod tests {
         assert!(fourth.1.begin(false) && sitting[2].1.begin(true));
         assert!(sit(&limits, "192.0.2.1").is_none(), "nobody is waiting: bodies have just moved");
         sitting[0].1.answered();
-        sitting[0].1.wrote(true);
+        sitting[0].1.wrote(None);
         assert!(sit(&limits, "192.0.2.1").is_none(), "an answer is on its way");
-        sitting[0].1.wrote(false);
-        sitting[0].1.rests();
+        sitting[0].1.flushed(false);
         assert!(sit(&limits, "192.0.2.1").is_some(), "it is idle now");
     }
 
@@ -337,7 +338,7 @@ mod tests {
             head.1.read(b"G");
             assert!(write.1.begin(false));
             write.1.answered();
-            write.1.wrote(true);
+            write.1.wrote(None);
             let (mut ended, mut others) = (None, Vec::new());
             for (name, (task, _)) in [("idle", idle), ("head", head), ("write", write)] {
                 if name == late { ended = Some(task) } else { others.push(task) }

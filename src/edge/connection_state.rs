@@ -44,6 +44,11 @@ pub(super) enum Phase {
 
 const PHASES: [Phase; 7] =
     [Phase::Handshake, Phase::Idle, Phase::Head, Phase::Body, Phase::Answer, Phase::Sending, Phase::Closed];
+/// A write that waits for its client makes progress each time this many more bytes were accepted.
+const TAKES_BYTES: u64 = 64 << 10;
+/// Milliseconds without such progress after which the client counts as one that does not take its answers.
+const TAKES_STILL: u64 = 1000;
+
 /// Bits of the phase in the state word; the remaining bits hold milliseconds.
 const PHASE_BITS: u32 = 3;
 
@@ -56,8 +61,10 @@ pub struct ConnectionState {
     state: AtomicU64,
     /// Body bytes since the last progress was recorded.
     moved: AtomicU32,
-    /// When writing began to wait for the client; 0 while it does not wait.
+    /// When writing began to wait for the client, or last made progress since; 0 once all is written.
     writing: AtomicU64,
+    /// Bytes accepted since then.
+    taken: AtomicU64,
     /// Whether several requests may be in progress at once (HTTP/2, and lines over TCP).
     multiplexed: AtomicBool,
     /// Requests in progress on a multiplexed connection.
@@ -92,6 +99,7 @@ impl ConnectionState {
             state: AtomicU64::new(0),
             moved: AtomicU32::new(0),
             writing: AtomicU64::new(0),
+            taken: AtomicU64::new(0),
             multiplexed: AtomicBool::new(false),
             running: AtomicU32::new(0),
             opening: Mutex::default(),
@@ -133,9 +141,10 @@ impl ConnectionState {
     }
 
     /// Starts the sending deadline of an answer of `bytes` bytes. The answer holds memory until it is sent, so a client
-    /// that takes it too slowly is disconnected. `None` for small answers, which have no deadline.
+    /// that takes it too slowly is disconnected. `None` for small answers, unless the connection is multiplexed: there,
+    /// an answer may wait for its client while the connection does not.
     pub fn sends(self: &Arc<Self>, bytes: u64) -> Option<SendingAnswer> {
-        if bytes < SMALL_BYTES {
+        if bytes < SMALL_BYTES && !self.multiplexed.load(Ordering::Relaxed) {
             return None;
         }
         let last = self.now() + SENDING_GRACE + bytes * 1000 / SENDING_RATE;
@@ -202,7 +211,7 @@ impl ConnectionState {
     /// Records a flush: complete, or waiting for the client.
     pub(super) fn flushed(&self, waits: bool) {
         if waits {
-            self.wrote(true);
+            self.wrote(None);
         } else {
             if self.writing.load(Ordering::Relaxed) != 0 {
                 self.writing.store(0, Ordering::Relaxed);
@@ -211,19 +220,44 @@ impl ConnectionState {
         }
     }
 
-    /// Records a write: done, or waiting for the client.
-    pub(super) fn wrote(&self, waits: bool) {
-        if !waits {
-            if self.writing.load(Ordering::Relaxed) != 0 {
-                self.writing.store(0, Ordering::Relaxed);
+    /// Records a write: the bytes that were accepted, or that it waits for the client.
+    pub(super) fn wrote(&self, bytes: Option<usize>) {
+        let waits_since = self.writing.load(Ordering::Relaxed);
+        let Some(bytes) = bytes else {
+            if waits_since == 0 {
+                self.waits();
             }
-            // The next part of an answer whose earlier parts were flushed, which had made the connection idle.
-            if self.phase().0 == Phase::Idle && !self.multiplexed.load(Ordering::Relaxed) {
-                self.turn_from(Phase::Idle, Phase::Sending);
-            }
-        } else if self.writing.load(Ordering::Relaxed) == 0 {
-            self.writing.store(self.now().max(1), Ordering::Relaxed);
+            return;
+        };
+        // A byte now and then does not count as progress.
+        let bytes = bytes as u64;
+        if waits_since != 0 && self.taken.fetch_add(bytes, Ordering::Relaxed) + bytes >= TAKES_BYTES {
+            self.waits();
         }
+        // The next part of an answer whose earlier parts were flushed, which had made the connection idle.
+        if self.phase().0 == Phase::Idle && !self.multiplexed.load(Ordering::Relaxed) {
+            self.turn_from(Phase::Idle, Phase::Sending);
+        }
+    }
+
+    fn waits(&self) {
+        self.taken.store(0, Ordering::Relaxed);
+        self.writing.store(self.now().max(1), Ordering::Relaxed);
+    }
+
+    /// Whether the client has taken next to nothing of its answers for a second, and nothing else happens on the
+    /// connection: it may be closed to make room.
+    pub(super) fn is_stuck(&self, now: u64) -> bool {
+        let is_still = |since: u64| now.saturating_sub(since) > TAKES_STILL;
+        if self.multiplexed.load(Ordering::Relaxed) {
+            let sending = self.sending();
+            let answers = sending.values().sum::<usize>();
+            let latest = sending.last_key_value().map(|(by, _)| by.saturating_sub(SENDING_STILL));
+            // All requests are answered, and none of the answers moves.
+            return u32::try_from(answers).is_ok_and(|answers| answers == self.running.load(Ordering::Acquire))
+                && latest.is_some_and(is_still);
+        }
+        self.phase().0 == Phase::Sending && self.writing_since().is_some_and(is_still)
     }
 
     pub(super) fn handshaken(&self) {
@@ -235,7 +269,7 @@ impl ConnectionState {
         parts(self.state.load(Ordering::Acquire))
     }
 
-    /// When writing began to wait; `None` if it does not wait.
+    /// When writing began to wait, or last made progress since; `None` if it does not wait.
     pub(super) fn writing_since(&self) -> Option<u64> {
         Some(self.writing.load(Ordering::Relaxed)).filter(|since| *since != 0)
     }
@@ -350,13 +384,13 @@ mod tests {
         state.rests();
         assert_eq!(state.phase().0, Phase::Answer, "reading on means nothing while it is answered");
         state.answered();
-        state.wrote(true);
+        state.wrote(None);
         state.flushed(true);
         assert_eq!(state.phase().0, Phase::Sending, "the answer waits for the other end");
         assert!(state.writing_since().is_some());
         state.flushed(false);
         assert_eq!((state.phase().0, state.writing_since()), (Phase::Idle, None));
-        state.wrote(false);
+        state.wrote(Some(1));
         assert_eq!(state.phase().0, Phase::Sending, "another part of it");
         state.flushed(false);
         state.read(b"GET");
@@ -376,6 +410,40 @@ mod tests {
         state.read(b"x");
         state.answered();
         assert_eq!(state.phase().0, Phase::Closed);
+    }
+
+    #[test]
+    fn who_takes_next_to_nothing_of_an_answer_is_stuck() {
+        let state = idle();
+        assert!(state.begin(false));
+        state.answered();
+        state.wrote(None);
+        let since = state.writing_since().unwrap();
+        assert!(!state.is_stuck(since + TAKES_STILL) && state.is_stuck(since + TAKES_STILL + 1));
+        state.wrote(Some(1000));
+        assert_eq!(state.writing_since(), Some(since), "a few bytes are no progress");
+        assert!(state.is_stuck(since + TAKES_STILL + 1));
+        std::thread::sleep(Duration::from_millis(2));
+        state.wrote(Some(64 << 10));
+        assert!(state.writing_since().unwrap() > since);
+        state.flushed(false);
+        assert!(!state.is_stuck(u64::MAX), "all is written");
+    }
+
+    #[test]
+    fn who_keeps_the_windows_of_all_answers_closed_is_stuck() {
+        let state = Arc::new(idle());
+        state.multiplex();
+        assert!(state.begin(false) && state.begin(false));
+        let one = state.sends(100).unwrap();
+        let later = state.now() + SENDING_STILL;
+        assert!(!state.is_stuck(later), "a request is still worked on");
+        let mut other = state.sends(100).unwrap();
+        assert!(state.is_stuck(later) && !state.is_stuck(state.now()));
+        other.moved();
+        assert!(!state.is_stuck(state.now() + 1), "one answer has moved just now");
+        drop((one, other));
+        assert!(!state.is_stuck(later));
     }
 
     #[test]

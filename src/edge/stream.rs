@@ -21,8 +21,11 @@ impl Stream {
         Self { io, state }
     }
 
-    fn noted<T>(&self, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
-        self.state.wrote(written.is_pending());
+    fn noted(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        match &written {
+            Poll::Pending => self.state.wrote(None),
+            Poll::Ready(written) => self.state.wrote(Some(*written.as_ref().unwrap_or(&0))),
+        }
         written
     }
 }

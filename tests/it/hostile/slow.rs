@@ -1,7 +1,8 @@
 //! Two thousand connections that send a byte of a head, or of a body, now and then, against a server that has room for half
-//! as many: those who mean well still get in, and get out as fast as they would.
+//! as many; and as many as there is room for that ask and hardly read. Those who mean well still get in, and get out as fast
+//! as they would.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
@@ -65,6 +66,49 @@ fn two_thousand_slow_clients_leave_a_good_one_alone() {
     print(&format!("hostile slow clients: {opened} connections opened, {CONNECTIONS} at a time, {closed} made room"));
     assert!(opened >= CONNECTIONS && closed >= 100.0);
     Memory::grew_at_most(&server, before, GROWTH_BYTES);
+}
+
+/// Each asked for a list hundreds of times and read a few bytes of the answers now and then: 1,024 such connections from
+/// four addresses shut everybody else out for 32 s. Only answers of 64 KiB or more had a least rate, and no connection with
+/// an answer under way was closed to make room.
+#[test]
+fn a_thousand_clients_that_hardly_read_their_answers_leave_room() {
+    let files = rlimit::increase_nofile_limit(8192).expect("the limit of open files can be read");
+    assert!(files >= 4096, "this machine allows {files} open files: raise its hard limit (ulimit -Hn)");
+    let config = "[server]\nconnections = 1024\nconnections_per_address = 10000\n";
+    let server = Launch::embedded().config(config).start();
+    let address = server.address();
+    // An answer of some 30 KB, which is small.
+    let lines: String = (0..400).map(|n| format!("m,device=one-of-a-few-hundred-{n:04} v=1 {n}\n")).collect();
+    crate::support::http::post(&server.url("/write?precision=ns"), &lines, &[]).expect(204);
+    let asked = b"GET /api/v1/sensors HTTP/1.1\r\nhost: localhost\r\n\r\n".repeat(300);
+    let mut held: Vec<TcpStream> = (0..1024)
+        .map(|_| {
+            let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(10)).expect("there is room");
+            stream.set_nonblocking(true).expect("a socket");
+            let _ = stream.write(&asked);
+            stream
+        })
+        .collect();
+    let started = Instant::now();
+    let mut served = 0;
+    while started.elapsed() < LASTING {
+        for stream in &mut held {
+            let _ = stream.read(&mut [0; 64]);
+        }
+        let good = TcpStream::connect_timeout(&address, Duration::from_secs(2)).ok().and_then(|mut good| {
+            good.set_read_timeout(Some(Duration::from_secs(4))).ok()?;
+            good.write_all(b"GET /ping HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").ok()?;
+            let mut answer = String::new();
+            good.read_to_string(&mut answer).ok()?;
+            answer.starts_with("HTTP/1.1 204").then_some(())
+        });
+        // All of them hold their answers back for a second before the first must go.
+        assert!(good.is_some() || started.elapsed() < Duration::from_secs(5), "shut out for {:?}", started.elapsed());
+        served += usize::from(good.is_some());
+    }
+    print(&format!("hostile slow readers: {served} good clients served beside 1024 in {:?}", started.elapsed()));
+    assert!(served >= 10, "{served}");
 }
 
 fn attack(server: &Server) -> usize {
