@@ -1,4 +1,4 @@
-//! A complete answer: its format, the cursor of the next part, and its caching headers. The body is built before the
+//! A complete answer: its format, the cursor of the next part, and its tag. The body is built before the
 //! status is sent, so a failure gives an error status, never a body that breaks off.
 
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
@@ -29,8 +29,8 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// The response: 304 if the client has exactly this answer already. Answers about the past are cached with
-    /// revalidation, because late data may arrive at any moment; answers up to now are not cached.
+    /// The response: 304 if the client has exactly this answer already. Answers about the past have a tag, by which a
+    /// client asks again, because late data may arrive at any moment; answers up to now have none.
     ///
     /// # Errors
     /// When the query's budget is used up.
@@ -43,8 +43,6 @@ impl Answer {
         };
         let headers = response.headers_mut();
         headers.insert(header::VARY, HeaderValue::from_static("accept"));
-        let caching = if tag.is_some() { "no-cache" } else { "no-store" };
-        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static(caching));
         if let Some(tag) = tag.and_then(|tag| tag.parse().ok()) {
             headers.insert(header::ETAG, tag);
         }

@@ -1,5 +1,5 @@
 //! Wraps the service for one connection: reports the progress of requests to the connection's state, refuses ambiguous
-//! request heads, and adds the headers that depend on the connection.
+//! request heads, and adds the headers that every answer has or that depend on the connection.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -10,6 +10,7 @@ use axum::http::{HeaderValue, Request, Response, Version, header};
 use hyper::body::{Frame, Incoming, SizeHint};
 
 use super::HttpService;
+use super::common_headers;
 use super::errors::{ApiError, Dialect};
 use super::head;
 use super::server::Protocol;
@@ -56,7 +57,8 @@ impl hyper::service::Service<Request<Incoming>> for Connected {
             if !begun {
                 return Err(AbandonedConnection);
             }
-            let response = shared.answer(request, has_body).await;
+            let mut response = shared.answer(request, has_body).await;
+            common_headers::complete(response.headers_mut());
             shared.state.answered();
             let length = response.extensions().get::<Length>().map_or(0, |length| length.0);
             let sending = shared.state.sends(length);

@@ -4,6 +4,7 @@
 mod answer;
 mod auth;
 mod body;
+mod common_headers;
 mod connection;
 mod cors;
 mod csv;

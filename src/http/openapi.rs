@@ -26,7 +26,8 @@ const UNREAD: &[(u16, &str)] = &[
 
 const ABOUT: &str = "Stores time series in hourly buckets with exact summaries, and answers range queries. \
     Request bodies may be compressed (Content-Encoding: gzip, deflate or zstd). Answers over 1 KiB are compressed for \
-    clients that accept gzip. Every answer has the request's id in X-Request-Id; the client may choose the id.";
+    clients that accept gzip. Every answer has the request's id in X-Request-Id; the client may choose the id. Every answer has \
+    X-Content-Type-Options: nosniff, and Cache-Control: `private, no-cache` beside an ETag, else `no-store`.";
 
 /// Answer headers that depend on the status, with their descriptions.
 const HEADERS: &[(&str, &str)] = &[

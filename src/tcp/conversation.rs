@@ -344,7 +344,8 @@ impl Conversation {
             "this port accepts lines in line protocol, without HTTP (tcp.listen); HTTP is served on http://{address}\n"
         );
         let answer = format!(
-            "HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{text}",
+            "HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain\r\nx-content-type-options: nosniff\r\ncache-control: no-store\r\n\
+             connection: close\r\ncontent-length: {}\r\n\r\n{text}",
             text.len()
         );
         say_goodbye(&mut self.connection.stream, &answer).await;

@@ -147,6 +147,9 @@ impl Matrix {
             "none" => request(method, &url, body.as_bytes(), &[]).unwrap(),
             kind => with(&self.tokens[kind], method, &url, body),
         };
+        if let Some(fault) = answer.header_fault() {
+            self.wrong.push(format!("{method} {path}?{query} with {kind}: headers: {fault}"));
+        }
         if answer.status == 401 {
             assert!(answer.header("www-authenticate").is_some() && !answer.text().contains("hg_"));
         }

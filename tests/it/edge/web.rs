@@ -1,6 +1,7 @@
 //! Web pages of other origins.
 
 use crate::support::http::{Answer, request};
+use crate::support::raw::Raw;
 use crate::support::server::{Launch, Server};
 
 fn ask(server: &Server, method: &str, path: &str, origin: &str) -> Answer {
@@ -84,4 +85,46 @@ fn pages_of_other_sites_change_nothing() {
             assert!(changes || status == 403, "{headers:?} {path}: {status}");
         }
     }
+}
+
+/// The whole text of the answers to one raw request.
+fn said(address: std::net::SocketAddr, request: impl AsRef<[u8]>) -> String {
+    let mut raw = Raw::open(address);
+    raw.send(request);
+    raw.rest()
+}
+
+/// No answer said that browsers must take it for what it is declared to be, and only answers about readings said what a
+/// cache may do: a proxy could keep /api/v1/sensors or /metrics of one caller for the next. `access::matrix` looks at all
+/// endpoints; here is what is answered before and beside them.
+#[test]
+fn refusals_before_routing_have_the_headers_of_every_answer() {
+    let config = "[cors]\norigins = \"https://dash.example.org\"\n[tcp]\nlisten = \"127.0.0.1:0\"\n";
+    let server = Launch::embedded().config(config).start();
+    for (method, path, status) in
+        [("GET", "/nowhere", 404), ("DELETE", "/write", 405), ("OPTIONS", "/write", 204), ("HEAD", "/", 200)]
+    {
+        let answer = ask(&server, method, path, "https://dash.example.org").expect(status);
+        assert_eq!(answer.header_fault(), None, "{method} {path}");
+    }
+    let many = "x: y\r\n".repeat(70);
+    let close = "connection: close\r\n";
+    for (request, status) in [
+        ("GET /ping HTTP/1.1\r\n\r\n".to_owned(), 400),
+        ("GET /ping HTTP/1.1\r\nhost: a\r\nhost: b\r\n\r\n".to_owned(), 400),
+        (format!("GET /ping HTTP/1.1\r\nhost: localhost\r\n{many}\r\n"), 431),
+        (
+            format!(
+                "POST /write HTTP/1.1\r\nhost: localhost\r\n{close}content-encoding: br\r\ncontent-length: 0\r\n\r\n"
+            ),
+            415,
+        ),
+    ] {
+        let said = said(server.address(), &request);
+        assert!(said.starts_with(&format!("HTTP/1.1 {status} ")), "{request}: {said}");
+        assert_eq!(said.matches("x-content-type-options: nosniff\r\n").count(), 1, "{request}: {said}");
+        assert_eq!(said.matches("cache-control: no-store\r\n").count(), 1, "{request}: {said}");
+    }
+    let said = said(server.other("tcp"), "GET / HTTP/1.1\r\nhost: localhost\r\n\r\n");
+    assert!(said.contains("\r\nx-content-type-options: nosniff\r\n"), "{said}");
 }

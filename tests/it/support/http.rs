@@ -37,6 +37,15 @@ impl Answer {
         parsed.unwrap_or_else(|error| panic!("status {}, no JSON ({error}): {}", self.status, self.text()))
     }
 
+    /// What is wrong with the headers that every answer has: no browser guesses another type, and no cache keeps an
+    /// answer, but for a client's own where a tag is there to ask by.
+    pub fn header_fault(&self) -> Option<String> {
+        let all = |name: &str| self.headers.get_all(name).iter().filter_map(|value| value.to_str().ok()).collect();
+        let (sniffed, kept): (Vec<&str>, Vec<&str>) = (all("x-content-type-options"), all("cache-control"));
+        let expected = if self.headers.contains_key("etag") { "private, no-cache" } else { "no-store" };
+        (sniffed != ["nosniff"] || kept != [expected]).then(|| format!("{}: {sniffed:?}, {kept:?}", self.status))
+    }
+
     /// Panics with the body when the status is another one; else hands the answer on.
     #[track_caller]
     pub fn expect(self, status: u16) -> Answer {
