@@ -29,14 +29,19 @@ pub enum Needs {
     Admin,
 }
 
-/// The text of the request's token; `?`, which is never valid, if the `Authorization` header is unusable.
+/// The text of the request's token; `?`, which is never valid, if the `Authorization` header is unusable or `p` is given
+/// twice. Two such headers are refused before (`head.rs`).
 pub fn token<'a>(headers: &'a HeaderMap, uri: &'a Uri) -> Option<Cow<'a, str>> {
     if let Some(value) = headers.get(header::AUTHORIZATION) {
         return Some(value.to_str().ok().and_then(of_header).unwrap_or(Cow::Borrowed("?")));
     }
     // As in InfluxDB 1.x, where `u` is the user, which is ignored here.
     let pairs = uri.query()?.split('&').filter_map(|pair| pair.split_once('='));
-    let password = pairs.filter(|(name, _)| *name == "p").map(|(_, value)| value).next()?;
+    let mut passwords = pairs.filter(|(name, _)| *name == "p").map(|(_, value)| value);
+    let (password, second) = (passwords.next()?, passwords.next());
+    if second.is_some() {
+        return Some(Cow::Borrowed("?"));
+    }
     Some(percent_decode_str(password).decode_utf8_lossy())
 }
 
@@ -74,7 +79,7 @@ mod tests {
             (Some("abc"), "/write", Some("?")),
             (Some("\u{e9}"), "/write", Some("?")),
             (None, "/write?db=x&u=me&p=a%62c", Some("abc")),
-            (None, "/write?p=abc&p=other", Some("abc")),
+            (None, "/write?p=abc&p=other", Some("?")),
             (None, "/write?p=", Some("")),
             (None, "/write?db=x", None),
             (None, "/write", None),

@@ -1,6 +1,7 @@
-//! Refuses ambiguous request heads (request smuggling): if a proxy in front of the service sees another end of a
+//! Refuses ambiguous request heads. Request smuggling: if a proxy in front of the service sees another end of a
 //! request than the service does, part of one client's body is taken for another client's request. Hyper refuses most
-//! of these heads (a space before a colon, a folded line, lengths that differ); the rest is refused here.
+//! of these heads (a space before a colon, a folded line, lengths that differ); the rest is refused here. Credentials: of two
+//! `Authorization` headers, a proxy may have judged the one that the service does not.
 
 use std::fmt;
 
@@ -14,6 +15,8 @@ const HEADERS_MAX: usize = 64;
 /// Why a head is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unsound {
+    /// Two `Authorization` headers, of whatever forms.
+    Credentials,
     /// HTTP/1.1 without a `Host` header, or any version with several.
     Host,
     /// A transfer encoding other than `chunked`, or several.
@@ -28,7 +31,7 @@ impl Unsound {
     pub fn status(self) -> StatusCode {
         match self {
             Self::Headers => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
-            Self::Host | Self::TransferEncoding | Self::Length => StatusCode::BAD_REQUEST,
+            Self::Credentials | Self::Host | Self::TransferEncoding | Self::Length => StatusCode::BAD_REQUEST,
         }
     }
 }
@@ -36,6 +39,7 @@ impl Unsound {
 impl fmt::Display for Unsound {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Credentials => f.write_str("the request has more than one Authorization header: send one"),
             Self::Host => f.write_str("the request must have exactly one Host header"),
             Self::TransferEncoding => f.write_str("Transfer-Encoding must be chunked, and given only once"),
             Self::Length => f.write_str("a chunked request must have no Content-Length and must not be pipelined"),
@@ -50,6 +54,9 @@ pub fn unsound<B>(request: &Request<B>, watch: &ConnectionState) -> Option<Unsou
     let headers = request.headers();
     if headers.len() > HEADERS_MAX {
         return Some(Unsound::Headers);
+    }
+    if headers.get_all(header::AUTHORIZATION).iter().nth(1).is_some() {
+        return Some(Unsound::Credentials);
     }
     if request.version() == Version::HTTP_2 {
         return None;

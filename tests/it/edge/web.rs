@@ -1,5 +1,6 @@
 //! Web pages of other origins.
 
+use crate::access::{create, guarded};
 use crate::support::http::{Answer, request};
 use crate::support::raw::Raw;
 use crate::support::server::{Launch, Server};
@@ -113,6 +114,7 @@ fn refusals_before_routing_have_the_headers_of_every_answer() {
         ("GET /ping HTTP/1.1\r\n\r\n".to_owned(), 400),
         ("GET /ping HTTP/1.1\r\nhost: a\r\nhost: b\r\n\r\n".to_owned(), 400),
         (format!("GET /ping HTTP/1.1\r\nhost: localhost\r\n{many}\r\n"), 431),
+        (format!("GET /ping HTTP/1.1\r\nhost: localhost\r\n{close}authorization: a\r\nauthorization: b\r\n\r\n"), 400),
         (
             format!(
                 "POST /write HTTP/1.1\r\nhost: localhost\r\n{close}content-encoding: br\r\ncontent-length: 0\r\n\r\n"
@@ -127,4 +129,27 @@ fn refusals_before_routing_have_the_headers_of_every_answer() {
     }
     let said = said(server.other("tcp"), "GET / HTTP/1.1\r\nhost: localhost\r\n\r\n");
     assert!(said.contains("\r\nx-content-type-options: nosniff\r\n"), "{said}");
+}
+
+/// Of two `Authorization` headers the first counted: a proxy that judges the last one let through what it had not judged.
+#[test]
+fn two_credentials_are_none() {
+    let (server, admin) = guarded("[server]\nhttp2 = true\n");
+    let reader = create(&server, &["--name", "reader", "--read", "*"]);
+    let forms = [format!("Token {admin}"), format!("Bearer {reader}"), "Basic eDp5".to_owned(), String::new()];
+    let http1 = server.address();
+    for path in ["/api/v1/sensors", "/metrics", "/ping", "/nowhere"] {
+        for first in &forms {
+            for second in &forms {
+                let head = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n");
+                let said = said(http1, format!("{head}authorization: {first}\r\nAuthorization: {second}\r\n\r\n"));
+                assert!(said.starts_with("HTTP/1.1 400 "), "{path} {first} {second}: {said}");
+                assert!(said.contains("more than one Authorization header"), "{said}");
+            }
+        }
+    }
+    // In the URL, too.
+    let url = server.url(&format!("/api/v1/sensors?p={admin}"));
+    request("GET", &url, b"", &[]).unwrap().expect(200);
+    request("GET", &format!("{url}&p={reader}"), b"", &[]).unwrap().expect(401);
 }
