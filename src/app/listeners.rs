@@ -14,7 +14,7 @@ use tokio::task::{JoinHandle, JoinSet};
 
 use crate::config::{ClientAuthSetting, Settings};
 use crate::edge::{self, ClientAuth, ConnectionLimits, Files, Listener, Tls};
-use crate::http::{self, App, Cors, Serves};
+use crate::http::{self, App, Cors, Hosts, Senders, Serves};
 use crate::tcp;
 use crate::telemetry::Metrics;
 
@@ -74,7 +74,7 @@ impl Listeners {
     ) -> JoinHandle<()> {
         let limits = ConnectionLimits::new(bounds(settings), app.metrics.clone());
         let protocol = protocol(settings);
-        let cors = Arc::new(Cors::of(&settings.cors.origins));
+        let senders = Arc::new(senders(settings));
         // The other half of the time is for the flush and for closing.
         let finish = settings.server.shutdown_timeout / 2;
         let plain = |tcp| Listener { tcp, tls: None, idle: None, finish };
@@ -87,14 +87,14 @@ impl Listeners {
             serving.spawn(tcp::serve(listener, limits.clone(), service, told.clone()));
         }
         if let Some(tcp) = self.status {
-            let service = http::HttpService::new(app.clone(), Serves::Status, cors.clone());
+            let service = http::HttpService::new(app.clone(), Serves::Status, senders.clone());
             // Its own connection limits, so that health checks work even if the other listeners are full.
             let limits = ConnectionLimits::new(bounds(settings), app.metrics.clone());
             let serve = http::serve(plain(tcp), limits.clone(), service, protocol.clone(), told.clone());
             serving.spawn(while_kept(limits, serve));
         }
         let serves = if self.addresses.status.is_some() { Serves::AllButStatus } else { Serves::All };
-        let service = http::HttpService::new(app, serves, cors);
+        let service = http::HttpService::new(app, serves, senders);
         if let Some(tcp) = self.https {
             let listener = Listener { tls: by_tls(protocol.names()), ..plain(tcp) };
             serving.spawn(http::serve(listener, limits.clone(), service.clone(), protocol.clone(), told.clone()));
@@ -186,6 +186,10 @@ pub fn files(settings: &Settings) -> Files {
             ClientAuthSetting::Required => ClientAuth::Required,
         },
     }
+}
+
+fn senders(settings: &Settings) -> Senders {
+    Senders { cors: Cors::of(&settings.cors.origins), hosts: Hosts::of(&settings.server.hosts) }
 }
 
 fn bounds(settings: &Settings) -> edge::Bounds {

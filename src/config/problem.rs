@@ -142,6 +142,8 @@ pub enum ValueFault {
     NotAnAddress,
     /// Not an origin as a browser writes it.
     NotAnOrigin,
+    /// Not a host name.
+    NotAHost,
     /// None of the words that the key accepts.
     UnknownWord,
     UnknownStore,
@@ -237,6 +239,7 @@ impl fmt::Display for ValueFault {
             Self::Empty => f.write_str("empty"),
             Self::NotAnAddress => f.write_str("not an address and port"),
             Self::NotAnOrigin => f.write_str("not a scheme and a host in lower case, such as https://example.org"),
+            Self::NotAHost => f.write_str("not a host name without a port, such as hourglass.example.org"),
             Self::UnknownWord => f.write_str("not one of the allowed words"),
             Self::UnknownStore => f.write_str("unknown store"),
             Self::LogDirective { directive } => write!(f, "{directive} is not understood"),

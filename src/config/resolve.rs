@@ -69,6 +69,7 @@ pub fn resolve(layers: &Layers, machine: Option<usize>, problems: &mut Vec<Probl
             http2: reader.truth("server.http2"),
             body_timeout: reader.duration("server.body_timeout", TICK..=HOUR),
             shutdown_timeout: reader.duration("server.shutdown_timeout", TICK..=HOUR),
+            hosts: reader.hosts("server.hosts"),
         },
         auth: AuthSettings {
             required: reader.auth_required("auth.required"),
@@ -304,6 +305,15 @@ impl KeyReader<'_> {
         })
     }
 
+    fn hosts(&mut self, key: &'static str) -> Vec<String> {
+        self.read(key, "host names without ports, comma-separated, or nothing", |value| {
+            let names = text_of(value)?.split(',').map(str::trim).filter(|name| !name.is_empty());
+            names
+                .map(|name| if is_host(name) { Ok(name.to_ascii_lowercase()) } else { Err(ValueFault::NotAHost) })
+                .collect()
+        })
+    }
+
     fn data_dir(&mut self, key: &'static str) -> PathBuf {
         self.read(key, "a path", |value| match path_of(value)? {
             path if path.as_os_str().is_empty() => Err(ValueFault::Empty),
@@ -525,6 +535,13 @@ fn is_origin(text: &str) -> bool {
     let host = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
     let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b".-_:[]".contains(&byte);
     host.is_some_and(|host| !host.is_empty() && host.bytes().all(fits))
+}
+
+/// Whether it is a name such as `hourglass`, one with a star for what is below it, or a star alone.
+fn is_host(text: &str) -> bool {
+    let name = text.strip_prefix("*.").unwrap_or(text);
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    text == "*" || (!name.is_empty() && !name.starts_with('.') && !name.ends_with('.') && name.bytes().all(fits))
 }
 
 fn path_of(value: &WrittenValue) -> Result<PathBuf, ValueFault> {

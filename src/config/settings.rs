@@ -79,6 +79,8 @@ pub struct ServerSettings {
     pub body_timeout: Duration,
     /// From the signal to the exit.
     pub shutdown_timeout: Duration,
+    /// In lower case; the names by which requests without tokens may ask, beside `localhost` and IP addresses.
+    pub hosts: Vec<String>,
 }
 
 /// `[auth]`: who needs a token.

@@ -14,6 +14,7 @@ mod endpoints;
 mod errors;
 mod format;
 mod head;
+mod hosts;
 mod influx_query;
 mod influx_render;
 mod json;
@@ -22,6 +23,7 @@ mod openapi;
 mod parameters;
 mod params;
 mod readings;
+mod senders;
 mod sensors;
 mod series;
 mod server;
@@ -38,6 +40,8 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 pub use cors::Cors;
+pub use hosts::Hosts;
+pub use senders::Senders;
 pub use server::{Protocol, serve};
 pub use service::{HttpService, Serves};
 

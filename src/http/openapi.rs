@@ -15,7 +15,10 @@ const SCHEMAS: &str = include_str!("openapi/schemas.json");
 /// Answers of every endpoint that needs a token.
 const REFUSED: &[(u16, &str)] = &[
     (401, "The request has no valid token."),
-    (403, "The token does not allow this."),
+    (
+        403,
+        "The token does not allow this; or a web page of another site asks (cors.origins), or, where no token is needed, a name that is none of the service's (server.hosts).",
+    ),
     (503, "The tokens are not loaded yet: try again."),
 ];
 /// Answers of every endpoint, given before routing; those of the HTTP parser have no body.

@@ -15,9 +15,9 @@ use tracing::Instrument;
 
 use super::answer::INFLUX_VERSION;
 use super::auth::{self, Needs};
-use super::cors::Cors;
 use super::endpoints::{self, Endpoint, Handler, MatchedEndpoint};
 use super::errors::{ApiError, Dialect};
+use super::senders::Senders;
 use super::text::Length;
 use super::{App, SeesDetails, body, status, write};
 use crate::access::{Caller, Event, Presented, cut};
@@ -38,7 +38,7 @@ pub struct HttpService {
     app: Arc<App>,
     router: Router,
     serves: Serves,
-    cors: Arc<Cors>,
+    senders: Arc<Senders>,
     /// The client; `None` until the service is bound to a connection.
     peer: Option<Arc<Peer>>,
 }
@@ -64,8 +64,8 @@ impl Serves {
 }
 
 impl HttpService {
-    pub fn new(app: Arc<App>, serves: Serves, cors: Arc<Cors>) -> Self {
-        Self { router: endpoints::router(app.clone()), app, serves, cors, peer: None }
+    pub fn new(app: Arc<App>, serves: Serves, senders: Arc<Senders>) -> Self {
+        Self { router: endpoints::router(app.clone()), app, serves, senders, peer: None }
     }
 
     /// The service for the requests of one connection.
@@ -82,8 +82,9 @@ impl HttpService {
         let (method, route) = (method_label(request.method()), found.route);
         let said = id.to_str().unwrap_or_default();
         let span = tracing::debug_span!("request", id = said, method, route);
-        let origin = self.cors.origin_of(request.headers());
-        let mut response = match self.cors.preflight(request.method(), request.headers(), origin.as_ref()) {
+        let cors = &self.senders.cors;
+        let origin = cors.origin_of(request.headers());
+        let mut response = match cors.preflight(request.method(), request.headers(), origin.as_ref()) {
             Some(response) => response,
             None => self.hand_on(request, found).instrument(span).await,
         };
@@ -98,7 +99,7 @@ impl HttpService {
             tracing::debug!(id = said, method, route, status, seconds, "request");
         }
         let headers = response.headers_mut();
-        self.cors.mark(headers, origin);
+        cors.mark(headers, origin);
         headers.insert(&VERSION, HeaderValue::from_static(INFLUX_VERSION));
         headers.insert(&BUILD, HeaderValue::from_static("hourglass"));
         headers.insert(&REQUEST_ID, id.clone());
@@ -155,13 +156,13 @@ impl HttpService {
         let Some(endpoint) = endpoint.filter(|endpoint| endpoint.needs != Needs::Nothing) else {
             return Ok(Caller::Anybody);
         };
-        if self.serves == Serves::Status {
-            return Ok(Caller::Anybody);
-        }
-        if let Some(origin) = self.cors.stranger(request) {
+        if let Some(origin) = self.senders.cors.stranger(request) {
             self.note_denied("origin", endpoint.path, None);
             let origin = cut(origin);
             return Err(ApiError::Forbidden(format!("pages of {origin} may not change data (cors.origins)")));
+        }
+        if self.serves == Serves::Status {
+            return self.anybody(request, endpoint);
         }
         let presented = auth::token(request.headers(), request.uri());
         let caller = self.app.access.caller(presented.as_deref(), self.certified(), now_seconds());
@@ -170,6 +171,9 @@ impl HttpService {
             self.note_denied(denied.label(), endpoint.path, token.map(|token| token.id));
             ApiError::Denied(denied)
         })?;
+        if matches!(caller, Caller::Anybody) {
+            return self.anybody(request, endpoint);
+        }
         let allowed = match endpoint.needs {
             Needs::Nothing | Needs::Token => true,
             Needs::Metrics => caller.may_observe(),
@@ -184,10 +188,22 @@ impl HttpService {
         Err(ApiError::Forbidden(format!("{} needs a token created with {scope}", endpoint.path)))
     }
 
-    /// Whether the request came to the status address, or with a token that may observe the service.
+    /// The caller where no token is needed: a page of any origin may have sent the request by a name of its own.
+    fn anybody(&self, request: &Request, endpoint: &Endpoint) -> Result<Caller, ApiError> {
+        let Some(host) = self.senders.hosts.stranger(request.uri(), request.headers()) else {
+            return Ok(Caller::Anybody);
+        };
+        self.note_denied("host", endpoint.path, None);
+        Err(ApiError::Forbidden(format!(
+            "the host {:?} is none of this service's, which needs no token here: ask for localhost or an IP address, or add the name to server.hosts",
+            cut(host)
+        )))
+    }
+
+    /// Whether the request came to the status address, by a name of this service, or with a token that may observe the service.
     fn sees_details(&self, request: &Request) -> bool {
         if self.serves == Serves::Status {
-            return true;
+            return self.senders.hosts.stranger(request.uri(), request.headers()).is_none();
         }
         let Some(presented) = auth::token(request.headers(), request.uri()) else { return false };
         let caller = self.app.access.caller(Some(&presented), &[], now_seconds());

@@ -139,7 +139,7 @@ impl Metrics {
         });
     }
 
-    /// Counts one denied request. `reason` is [`crate::access::Denied::label`], `origin` or `forbidden`.
+    /// Counts one denied request. `reason` is [`crate::access::Denied::label`], `origin`, `host` or `forbidden`.
     pub fn denied(&self, reason: &'static str) {
         self.with(|| counter!("hourglass_access_denied_total", "reason" => reason).increment(1));
     }

@@ -171,7 +171,9 @@ fn a_503_at_a_limit_is_counted_by_the_limits_key() {
     // Two bodies, long comments, take up the room and do not end yet.
     let comment = format!("#{}", "x".repeat(4000));
     let length = comment.len();
-    let head = format!("POST /write?db=d HTTP/1.1\r\nhost: h\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n");
+    let head = format!(
+        "POST /write?db=d HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n"
+    );
     let begin = || {
         let mut stream = TcpStream::connect(server.address()).unwrap();
         stream.write_all(format!("{head}{}", &comment[..length - 1]).as_bytes()).unwrap();

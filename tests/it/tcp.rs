@@ -117,7 +117,7 @@ fn strangers_learn_where_they_are() {
     let server = start("");
     for method in ["GET", "POST", "PUT", "HEAD", "OPTIONS", "DELETE"] {
         let mut raw = Raw::open(tcp(&server));
-        raw.send(format!("{method} /write HTTP/1.1\r\nhost: t\r\ncontent-length: 7\r\n\r\nm v=1 1"));
+        raw.send(format!("{method} /write HTTP/1.1\r\nhost: localhost\r\ncontent-length: 7\r\n\r\nm v=1 1"));
         let said = raw.rest();
         assert!(said.starts_with("HTTP/1.1 400 ") && said.contains(&server.url("")), "{method}: {said}");
     }
@@ -175,7 +175,7 @@ fn without_room_lines_wait_and_none_is_lost() {
     let config = "[limits]\nbody_bytes = \"64KiB\"\n[ingest]\nbytes_in_flight = \"256KiB\"\n";
     let server = start(config);
     let mut hog = Raw::open(server.address());
-    hog.send("POST /write HTTP/1.1\r\nhost: t\r\ncontent-length: 60000\r\n\r\n");
+    hog.send("POST /write HTTP/1.1\r\nhost: localhost\r\ncontent-length: 60000\r\n\r\n");
     hog.send("#".repeat(59_999));
     std::thread::scope(|threads| {
         for sender in 0..4 {

@@ -102,7 +102,9 @@ fn shown(answer: &served::Answer) -> String {
 
 /// A request with a Content-Length, or in chunks of `cut` bytes.
 fn request(path: &str, encoding: &str, body: &[u8], cut: u8) -> Vec<u8> {
-    let head = format!("POST {path}?db=d HTTP/1.1\r\nhost: h\r\nconnection: close\r\ncontent-encoding: {encoding}\r\n");
+    let head = format!(
+        "POST {path}?db=d HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-encoding: {encoding}\r\n"
+    );
     let mut request = head.into_bytes();
     if cut == 0 {
         request.extend(format!("content-length: {}\r\n\r\n", body.len()).as_bytes());

@@ -19,7 +19,7 @@ pub fn check(data: &[u8]) {
         false => answered.starts_with(b"HTTP/1."),
     };
     assert!(answered.is_empty() || is_http, "{:?}", String::from_utf8_lossy(&answered));
-    let health = served::ask(b"GET /health HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\r\n");
+    let health = served::ask(b"GET /health HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
     assert_eq!(health.status, 200);
 }
 

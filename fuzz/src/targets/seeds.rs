@@ -91,7 +91,7 @@ pub const HTTP: &[&str] = &[
     " HTTP/1.1\r\n",
     " HTTP/1.0\r\n",
     "HTTP/2.0",
-    "host: h\r\n",
+    "host: localhost\r\n",
     "connection: close\r\n",
     "connection: upgrade\r\n",
     "content-length: 0\r\n",
@@ -309,7 +309,7 @@ pub fn tcp() -> Vec<Vec<u8>> {
         b"auth hg_0123456789ab_0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef db=d precision=s\n",
         b"auth x\n",
         b"auth \n",
-        b"GET / HTTP/1.1\r\nhost: h\r\n\r\n",
+        b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n",
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
     ];
     let begun = hellos.iter().flat_map(|hello| lines().into_iter().take(3).map(|body| [hello, &*body].concat()));
@@ -334,7 +334,9 @@ pub fn http() -> Vec<Vec<u8>> {
     ];
     let mut requests: Vec<Vec<u8>> = gets
         .iter()
-        .map(|path| format!("GET {path} HTTP/1.1\r\nhost: h\r\nconnection: close\r\naccept-encoding: gzip\r\n\r\n"))
+        .map(|path| {
+            format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\naccept-encoding: gzip\r\n\r\n")
+        })
         .map(String::into_bytes)
         .collect();
     for (path, content, body) in [
@@ -345,10 +347,12 @@ pub fn http() -> Vec<Vec<u8>> {
         ("/query", "application/x-www-form-urlencoded", "db=d&q=select+*+from+m&params=%7B%22p%22%3A1%7D"),
         ("/api/v1/flush", "text/plain", ""),
     ] {
-        let head = format!("POST {path} HTTP/1.1\r\nhost: h\r\ncontent-type: {content}\r\n");
+        let head = format!("POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: {content}\r\n");
         requests.push(format!("{head}content-length: {}\r\n\r\n{body}", body.len()).into_bytes());
         let chunked = format!("{head}transfer-encoding: chunked\r\n\r\n{:x}\r\n{body}\r\n0\r\n\r\n", body.len());
-        requests.push([chunked.as_bytes(), b"GET /health HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\r\n"].concat());
+        requests.push(
+            [chunked.as_bytes(), b"GET /health HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"].concat(),
+        );
     }
     requests.push(b"DELETE /api/v1/readings?sensor=m&from=0&to=1 HTTP/1.0\r\n\r\n".to_vec());
     // With the HTTP/2 preface at the beginning, the answer consists of frames.

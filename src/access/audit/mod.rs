@@ -67,7 +67,7 @@ pub enum Event<'a> {
     },
     /// A request was denied.
     Denied {
-        /// See [`Denied::label`](super::Denied::label); also `forbidden` and `origin`.
+        /// See [`Denied::label`](super::Denied::label); also `forbidden`, `origin` and `host`.
         reason: &'static str,
         address: Option<IpAddr>,
         /// The route's pattern, or `tcp`.

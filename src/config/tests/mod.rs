@@ -132,6 +132,12 @@ fn a_wrong_value_says_where_what_and_what_would_be_right() {
              port of localhost, such as localhost:8086"
                 .into(),
         ),
+        (
+            "server.hosts = 'hourglass, http://a:80'",
+            "my.toml:1: server.hosts = \"hourglass, http://a:80\": not a host name without a port, such as \
+             hourglass.example.org; expected host names without ports, comma-separated, or nothing"
+                .into(),
+        ),
         ("server.data_dir = ''", "my.toml:1: server.data_dir = \"\": empty; expected a path".into()),
         (
             "store.uri = 'postgres://h'",

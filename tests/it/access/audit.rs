@@ -18,7 +18,7 @@ fn flood(server: &Server, token: &str, statement: &str, times: usize, status: u1
     let mut stream = TcpStream::connect(server.address()).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
     let request = format!(
-        "POST /query?q={statement} HTTP/1.1\r\nHost: x\r\nAuthorization: Token {token}\r\nContent-Length: 0\r\n\r\n"
+        "POST /query?q={statement} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Token {token}\r\nContent-Length: 0\r\n\r\n"
     );
     let wanted = format!("HTTP/1.1 {status} ");
     let mut buffer = vec![0; 64 << 10];

@@ -26,7 +26,7 @@ fn knock(address: std::net::SocketAddr, number: usize, stop: &AtomicBool, answer
         for one in 0..PIPELINED {
             let token = format!("hg_{number:04x}{one:08x}_{round:064x}");
             batch += &format!(
-                "POST /write?db=a HTTP/1.1\r\nHost: x\r\nAuthorization: Token {token}\r\nContent-Length: 5\r\n\r\nm v=1"
+                "POST /write?db=a HTTP/1.1\r\nHost: localhost\r\nAuthorization: Token {token}\r\nContent-Length: 5\r\n\r\nm v=1"
             );
         }
         stream.write_all(batch.as_bytes()).unwrap();

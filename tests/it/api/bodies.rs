@@ -33,7 +33,8 @@ fn raw(server: &Server, request: &[u8], end: Option<Shutdown>) -> (u16, String) 
 /// A request whose body comes in chunks of 1000 bytes and does not state its length.
 fn chunked(body: &str) -> Vec<u8> {
     let mut request =
-        b"POST /write?db=d HTTP/1.1\r\nhost: h\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n".to_vec();
+        b"POST /write?db=d HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n"
+            .to_vec();
     for chunk in body.as_bytes().chunks(1000) {
         request.extend(format!("{:x}\r\n", chunk.len()).as_bytes());
         request.extend(chunk);
@@ -81,7 +82,7 @@ fn a_gzip_body_may_be_cut_into_pieces_anywhere() {
     let whole = [gzip("m v=1 1\nm v="), gzip("2 2\n"), gzip(""), gzip("m v=3 3")].concat();
     for (number, cut) in (1..whole.len()).enumerate() {
         let mut request = format!(
-            "POST /write?db=cut{} HTTP/1.1\r\nhost: h\r\nconnection: close\r\ncontent-encoding: gzip\r\ntransfer-encoding: chunked\r\n\r\n",
+            "POST /write?db=cut{} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-encoding: gzip\r\ntransfer-encoding: chunked\r\n\r\n",
             number % 3
         )
         .into_bytes();
@@ -163,7 +164,8 @@ fn a_body_that_needs_more_than_all_the_room_is_413() {
 #[test]
 fn a_body_that_does_not_come_is_503_and_one_that_breaks_off_keeps_nothing() {
     let server = Launch::embedded().config("[server]\nbody_timeout = \"200ms\"\n").start();
-    let head = "POST /write?db=d HTTP/1.1\r\nhost: h\r\nconnection: close\r\ncontent-length: 100\r\n\r\nm v=1 1\n";
+    let head =
+        "POST /write?db=d HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: 100\r\n\r\nm v=1 1\n";
     let (status, body) = raw(&server, head.as_bytes(), None);
     // Not 408, on which Telegraf drops what it has.
     assert_eq!(status, 503, "{body}");

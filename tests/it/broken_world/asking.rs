@@ -25,7 +25,7 @@ fn a_query_ends_when_its_client_leaves() {
     mongod.pause();
     for path in ["/api/v1/readings?sensor=m", "/api/v1/summary?measurement=m", "/query?db=default&q=SELECT+v+FROM+m"] {
         let mut client = TcpStream::connect(server.address()).expect("the server listens");
-        client.write_all(format!("GET {path} HTTP/1.1\r\nhost: test\r\n\r\n").as_bytes()).expect("a request");
+        client.write_all(format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n").as_bytes()).expect("a request");
         let running = |count: f64| (metric(&server, "hourglass_query_running") == count).then_some(());
         eventually(&format!("{path} runs"), PATIENCE, || running(1.0));
         drop(client);

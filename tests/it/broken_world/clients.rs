@@ -32,7 +32,7 @@ impl Connection {
 
     /// The head of a write whose body has this length.
     fn head(&mut self, path: &str, length: usize) {
-        self.send(format!("POST {path} HTTP/1.1\r\nhost: test\r\ncontent-length: {length}\r\n\r\n").as_bytes());
+        self.send(format!("POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {length}\r\n\r\n").as_bytes());
     }
 
     /// What the server says until its answer's head is there; empty when it hung up before.

@@ -61,7 +61,7 @@ fn pieces_of_one_byte_are_put_together() {
     body.extend(zstd::stream::encode_all(PLAIN.as_bytes(), 3).unwrap());
     let mut raw = Raw::open(server.address());
     raw.send(
-        "POST /write?db=bytes HTTP/1.1\r\nhost: t\r\ncontent-encoding: zstd\r\ntransfer-encoding: chunked\r\n\r\n",
+        "POST /write?db=bytes HTTP/1.1\r\nhost: localhost\r\ncontent-encoding: zstd\r\ntransfer-encoding: chunked\r\n\r\n",
     );
     for byte in body {
         raw.send([b"1\r\n", &[byte][..], b"\r\n"].concat());

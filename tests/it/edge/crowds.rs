@@ -9,8 +9,8 @@ use crate::support::raw::{PATIENCE, Raw};
 use crate::support::series::metric;
 use crate::support::server::{Launch, Server};
 
-const PING: &str = "GET /ping HTTP/1.1\r\nhost: t\r\n\r\n";
-const POST_HEAD: &str = "POST /write HTTP/1.1\r\nhost: t\r\ncontent-length: 1000000\r\n\r\n";
+const PING: &str = "GET /ping HTTP/1.1\r\nhost: localhost\r\n\r\n";
+const POST_HEAD: &str = "POST /write HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1000000\r\n\r\n";
 
 fn crowded(connections: usize) -> Server {
     let config = format!(
@@ -70,7 +70,9 @@ fn a_request_under_way_is_not_cut_off_and_the_next_connection_waits() {
     std::thread::scope(|threads| {
         let mut busy: Vec<Raw> = (0..2).map(|_| Raw::open(server.address())).collect();
         for raw in &mut busy {
-            raw.send("POST /write HTTP/1.1\r\nhost: t\r\ncontent-length: 100000\r\nexpect: 100-continue\r\n\r\n");
+            raw.send(
+                "POST /write HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100000\r\nexpect: 100-continue\r\n\r\n",
+            );
             assert!(raw.head().starts_with("HTTP/1.1 100"), "the body is asked for");
             raw.send("#");
         }

@@ -13,7 +13,7 @@ use crate::support::server::Launch;
 fn each_wait_has_its_own_deadline() {
     let config = "[server]\nidle_timeout = \"2s\"\nheader_timeout = \"300ms\"\nbody_timeout = \"400ms\"\n";
     let server = Launch::embedded().config(config).start();
-    let body = "POST /write HTTP/1.1\r\nhost: t\r\ncontent-length: 1000\r\n\r\nm";
+    let body = "POST /write HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1000\r\n\r\nm";
     for (opening, answer, reason) in
         [("", "", Some("idle")), ("POST /write HTTP/1.1\r\nhos", "", Some("head")), (body, "HTTP/1.1 503", None)]
     {
@@ -34,9 +34,9 @@ fn a_byte_now_and_then_is_not_enough() {
     let config = "[server]\nheader_timeout = \"300ms\"\nbody_timeout = \"500ms\"\n";
     let server = Launch::embedded().config(config).start();
     for opening in [
-        "POST /write HTTP/1.1\r\nhost: t\r\nx-slow: ",
-        "POST /write HTTP/1.1\r\nhost: t\r\ncontent-length: 100000\r\n\r\n",
-        "POST /write HTTP/1.1\r\nhost: t\r\ntransfer-encoding: chunked\r\n\r\n",
+        "POST /write HTTP/1.1\r\nhost: localhost\r\nx-slow: ",
+        "POST /write HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100000\r\n\r\n",
+        "POST /write HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n",
     ] {
         let mut raw = Raw::open(server.address());
         raw.send(opening);
@@ -53,9 +53,10 @@ fn a_byte_now_and_then_is_not_enough() {
 #[test]
 fn who_has_been_answered_has_a_deadline_again() {
     let server = Launch::embedded().config("[server]\nidle_timeout = \"400ms\"\n").start();
-    for request in
-        ["GET /ping HTTP/1.1\r\nhost: t\r\n\r\n", "POST /write HTTP/1.1\r\nhost: t\r\ncontent-length: 7\r\n\r\nm v=1 1"]
-    {
+    for request in [
+        "GET /ping HTTP/1.1\r\nhost: localhost\r\n\r\n",
+        "POST /write HTTP/1.1\r\nhost: localhost\r\ncontent-length: 7\r\n\r\nm v=1 1",
+    ] {
         let mut raw = Raw::open(server.address());
         raw.send(request);
         assert!(raw.rest().starts_with("HTTP/1.1 204"));
@@ -71,7 +72,7 @@ fn a_connection_is_kept_from_one_request_to_the_next() {
         // Longer than a head may take: the wait between requests is another one.
         std::thread::sleep(Duration::from_millis(500));
         let line = format!("m v=1 {n}");
-        raw.send(format!("POST /write HTTP/1.1\r\nhost: t\r\ncontent-length: {}\r\n\r\n{line}", line.len()));
+        raw.send(format!("POST /write HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\n\r\n{line}", line.len()));
         assert!(raw.head().starts_with("HTTP/1.1 204"), "{n}");
     }
 }
@@ -97,7 +98,9 @@ fn a_body_below_the_least_rate_is_given_up_and_a_slow_one_above_it_is_not() {
     let server = Launch::embedded().config("[server]\nbody_timeout = \"10m\"\n").start();
     let open = || {
         let mut raw = Raw::open(server.address());
-        raw.send("POST /write?db=slow HTTP/1.1\r\nhost: t\r\ntransfer-encoding: chunked\r\n\r\n8\r\nm v=1 1\n\r\n");
+        raw.send(
+            "POST /write?db=slow HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n8\r\nm v=1 1\n\r\n",
+        );
         raw
     };
     let over = AtomicBool::new(false);

@@ -9,7 +9,7 @@ const LINE: &str = "m v=1 1";
 #[track_caller]
 fn answers(server: &Server, request: &str) -> (u16, usize) {
     let mut raw = Raw::open(server.address());
-    raw.send(format!("{request}GET /ping HTTP/1.1\r\nhost: t\r\nconnection: close\r\n\r\n"));
+    raw.send(format!("{request}GET /ping HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"));
     let said = raw.rest();
     let status = said.split(' ').nth(1).and_then(|status| status.parse().ok());
     let status = status.unwrap_or_else(|| panic!("no status to {request:?}: {said:?}"));
@@ -23,7 +23,7 @@ fn what_could_be_read_in_two_ways_is_refused_and_the_connection_closed() {
     let server = Launch::embedded().start();
     let chunks = format!("{:x}\r\n{LINE}\r\n0\r\n\r\n", LINE.len());
     let length = LINE.len();
-    let post = |headers: &str, body: &str| format!("POST /write HTTP/1.1\r\nhost: t\r\n{headers}\r\n{body}");
+    let post = |headers: &str, body: &str| format!("POST /write HTTP/1.1\r\nhost: localhost\r\n{headers}\r\n{body}");
     let many: String = (0..70).map(|n| format!("x-{n}: 1\r\n")).collect();
     let cases = [
         (post(&format!("content-length: {length}\r\n"), LINE), 204),
@@ -69,10 +69,10 @@ fn what_could_be_read_in_two_ways_is_refused_and_the_connection_closed() {
 #[test]
 fn a_length_beside_chunks_is_found_behind_other_requests_too() {
     let server = Launch::embedded().start();
-    let sound = "GET /ping HTTP/1.1\r\nhost: t\r\n\r\n";
+    let sound = "GET /ping HTTP/1.1\r\nhost: localhost\r\n\r\n";
     let mut raw = Raw::open(server.address());
     let smuggled =
-        "POST /write HTTP/1.1\r\nhost: t\r\ncontent-length: 5\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n";
+        "POST /write HTTP/1.1\r\nhost: localhost\r\ncontent-length: 5\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n";
     raw.send(format!("{sound}{sound}{smuggled}{sound}"));
     let said = raw.rest();
     let statuses: Vec<&str> = said.split("HTTP/1.1 ").skip(1).map(|answer| &answer[..3]).collect();
@@ -84,7 +84,7 @@ fn nothing_is_echoed_to_trace() {
     let server = Launch::embedded().start();
     for path in ["/", "/write", "/nowhere"] {
         let mut raw = Raw::open(server.address());
-        raw.send(format!("TRACE {path} HTTP/1.1\r\nhost: t\r\nx-secret: s3cret\r\nconnection: close\r\n\r\n"));
+        raw.send(format!("TRACE {path} HTTP/1.1\r\nhost: localhost\r\nx-secret: s3cret\r\nconnection: close\r\n\r\n"));
         let said = raw.rest();
         assert!(said.starts_with("HTTP/1.1 40") && !said.contains("s3cret"), "{said}");
     }

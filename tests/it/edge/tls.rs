@@ -203,7 +203,7 @@ impl Talk {
 
     /// The status of another `GET /ping`; empty once the connection is closed.
     fn ping(&mut self) -> String {
-        let _ = self.ask.write_all(b"GET /ping HTTP/1.1\r\nhost: t\r\n\r\n");
+        let _ = self.ask.write_all(b"GET /ping HTTP/1.1\r\nhost: localhost\r\n\r\n");
         let (mut head, mut byte) = (Vec::new(), [0]);
         while !head.ends_with(b"\r\n\r\n") && self.answers.read(&mut byte).is_ok_and(|read| read == 1) {
             head.push(byte[0]);
@@ -280,7 +280,7 @@ fn sessions_are_resumed_only_where_no_certificate_is_asked_for() {
                 command.arg(flag).arg(&session).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
                 let mut child = command.spawn().expect("openssl can be run");
                 let mut ask = child.stdin.take().unwrap();
-                ask.write_all(b"GET /ping HTTP/1.1\r\nhost: t\r\nconnection: close\r\n\r\n").unwrap();
+                ask.write_all(b"GET /ping HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").unwrap();
                 let said = child.wait_with_output().unwrap().stdout;
                 String::from_utf8_lossy(&said).into_owned()
             };
@@ -349,7 +349,7 @@ fn new_files_are_taken_and_bad_ones_are_not() {
         .spawn()
         .expect("openssl can be run");
     let mut ask = open.stdin.take().unwrap();
-    ask.write_all(b"GET /ping HTTP/1.1\r\nhost: t\r\n\r\n").unwrap();
+    ask.write_all(b"GET /ping HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
     let serves = |name: &str| certificates.look(address, "").1.contains(&format!("subject=CN = {name}"));
     assert!(serves("first"));
 
@@ -367,7 +367,7 @@ fn new_files_are_taken_and_bad_ones_are_not() {
     server.signal("HUP");
     eventually("the third pair is served", PATIENCE, || serves("third").then_some(()));
 
-    ask.write_all(b"GET /ping HTTP/1.1\r\nhost: t\r\nconnection: close\r\n\r\n").unwrap();
+    ask.write_all(b"GET /ping HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").unwrap();
     let said = open.wait_with_output().unwrap().stdout;
     assert_eq!(String::from_utf8_lossy(&said).matches("HTTP/1.1 204").count(), 2, "the open connection went on");
 }

@@ -153,3 +153,109 @@ fn two_credentials_are_none() {
     request("GET", &url, b"", &[]).unwrap().expect(200);
     request("GET", &format!("{url}&p={reader}"), b"", &[]).unwrap().expect(401);
 }
+
+/// The status of the answer to a request for a host.
+fn status_for(address: std::net::SocketAddr, method: &str, path: &str, host: &str) -> String {
+    let said =
+        said(address, format!("{method} {path} HTTP/1.1\r\n{host}connection: close\r\ncontent-length: 0\r\n\r\n"));
+    said.strip_prefix("HTTP/1.1 ").unwrap_or(&said).chars().take(3).collect()
+}
+
+const OURS: &[&str] = &["localhost", "LOCALHOST:8086", "127.0.0.1", "127.0.0.1:1", "[::1]:8086", "192.168.1.5:8086"];
+const THEIRS: &[&str] =
+    &["evil.example", "evil.example:8086", "localhost.evil.example", "127.0.0.1.evil.example", "", "x@localhost"];
+
+/// A page at http://evil.example:8086, whose name the attacker made resolve to 127.0.0.1, was of the service's own origin:
+/// it read and wrote all there was.
+#[test]
+fn a_name_that_is_made_to_resolve_here_gets_no_data() {
+    let server = Launch::embedded().config("[server]\nhosts = \"ts.example.org, *.pods\"\n").start();
+    let data = [
+        ("GET", "/api/v1/sensors", "200"),
+        ("GET", "/query?q=SHOW+DATABASES", "200"),
+        ("GET", "/metrics", "200"),
+        ("POST", "/write", "204"),
+        ("POST", "/api/v2/write?bucket=d", "204"),
+        ("POST", "/query?q=CREATE+DATABASE+d", "200"),
+        ("POST", "/api/v1/flush", "204"),
+    ];
+    let named = ["ts.example.org:8086", "TS.example.org", "a.pods"];
+    for (method, path, status) in data {
+        for host in OURS.iter().chain(&named) {
+            assert_eq!(
+                status_for(server.address(), method, path, &format!("host: {host}\r\n")),
+                status,
+                "{path} {host}"
+            );
+        }
+        for host in THEIRS {
+            assert_eq!(
+                status_for(server.address(), method, path, &format!("host: {host}\r\n")),
+                "403",
+                "{path} {host}"
+            );
+        }
+        // What was asked for counts, not what stands beside it.
+        let target = format!("http://evil.example{path}");
+        assert_eq!(status_for(server.address(), method, &target, "host: localhost\r\n"), "403", "{path}");
+    }
+    for path in ["/", "/openapi.json", "/settings", "/health", "/ready"] {
+        assert_eq!(status_for(server.address(), "GET", path, "host: evil.example\r\n"), "200", "{path}");
+    }
+    let refused =
+        said(server.address(), "GET /api/v1/sensors HTTP/1.1\r\nhost: evil.example\r\nconnection: close\r\n\r\n");
+    assert!(refused.contains("evil.example") && refused.contains("server.hosts"), "{refused}");
+    let old = said(server.address(), "GET /api/v1/sensors HTTP/1.0\r\n\r\n");
+    assert!(old.starts_with("HTTP/1.0 200 "), "{old}");
+    let text = request("GET", &server.url("/metrics"), b"", &[]).unwrap().expect(200);
+    assert!(text.text().contains("hourglass_access_denied_total{reason=\"host\"} 50"), "{}", text.text());
+}
+
+/// Over HTTP/2 the name is `:authority`.
+#[test]
+fn names_are_judged_over_http2_too() {
+    let server = Launch::embedded().config("[server]\nhttp2 = true\n").start();
+    let ask = |host: &str| {
+        // :method GET, :scheme http, :path /metrics and :authority as they are (RFC 7541, 6.2.2).
+        let text = |text: &str| [&[u8::try_from(text.len()).unwrap()], text.as_bytes()].concat();
+        let head = [&[0x82, 0x86, 0x04][..], &text("/metrics"), &[0x01], &text(host)].concat();
+        let length = u8::try_from(head.len()).unwrap();
+        let mut raw = Raw::open(server.address());
+        raw.send(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0");
+        raw.send([&[0, 0, length, 1, 5, 0, 0, 0, 1], &*head].concat());
+        // The first octet of the answer's head: an index of the table, 8 for 200, or a status of its own.
+        let mut frame = [0; 9];
+        loop {
+            std::io::Read::read_exact(&mut raw.0, &mut frame).unwrap();
+            let mut payload = vec![0; usize::from(frame[1]) << 8 | usize::from(frame[2])];
+            std::io::Read::read_exact(&mut raw.0, &mut payload).unwrap();
+            if frame[3] == 1 {
+                return payload[0];
+            }
+        }
+    };
+    assert_eq!((ask("localhost:8086"), ask("127.0.0.1")), (0x88, 0x88));
+    assert_eq!((ask("evil.example"), ask("evil.example:8086")), (0x48, 0x48));
+}
+
+/// Where requests need a token, no page has one, and names are the proxies' matter; but the status address asks nobody.
+#[test]
+fn names_are_judged_where_no_token_is_needed() {
+    let (server, admin) = guarded("[status]\nlisten = \"127.0.0.1:0\"\n");
+    for host in OURS.iter().chain(&THEIRS[..4]) {
+        let host = format!("host: {host}\r\n");
+        assert_eq!(status_for(server.address(), "GET", "/api/v1/sensors", &host), "401");
+        let known = format!("{host}authorization: Token {admin}\r\n");
+        assert_eq!(status_for(server.address(), "GET", "/api/v1/sensors", &known), "200");
+    }
+    let banner = server.stdout();
+    let status =
+        banner.split("metrics: http://").nth(1).and_then(|rest| rest.split('/').next()).unwrap().parse().unwrap();
+    for path in ["/metrics", "/api/v1/status"] {
+        assert_eq!(status_for(status, "GET", path, "host: 10.0.0.7:8087\r\n"), "200", "{path}");
+        assert_eq!(status_for(status, "GET", path, "host: hourglass:8087\r\n"), "403", "{path}");
+    }
+    for path in ["/health", "/ready"] {
+        assert_eq!(status_for(status, "GET", path, "host: hourglass:8087\r\n"), "200", "{path}");
+    }
+}

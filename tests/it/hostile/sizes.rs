@@ -26,7 +26,7 @@ enum Ends {
 fn status_of(server: &Server, head: &str, body: impl Iterator<Item = Vec<u8>>, ends: Ends) -> u16 {
     let mut stream = TcpStream::connect(server.address()).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-    stream.write_all(format!("{head}\r\nhost: h\r\nconnection: close\r\n").as_bytes()).unwrap();
+    stream.write_all(format!("{head}\r\nhost: localhost\r\nconnection: close\r\n").as_bytes()).unwrap();
     for piece in std::iter::once(b"transfer-encoding: chunked\r\n\r\n".to_vec()).chain(body) {
         if stream.write_all(&piece).is_err() {
             break;

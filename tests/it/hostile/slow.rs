@@ -21,8 +21,8 @@ const GROWTH_BYTES: u64 = 96 << 20;
 /// Half of them never end their heads, the others never end their bodies.
 fn opening(number: usize) -> &'static [u8] {
     match number % 2 {
-        0 => b"POST /write?db=slow HTTP/1.1\r\nhost: slow\r\nx-slow: ",
-        _ => b"POST /write?db=slow HTTP/1.1\r\nhost: slow\r\ncontent-length: 1000000\r\n\r\nm v=1 1\n",
+        0 => b"POST /write?db=slow HTTP/1.1\r\nhost: localhost\r\nx-slow: ",
+        _ => b"POST /write?db=slow HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1000000\r\n\r\nm v=1 1\n",
     }
 }
 

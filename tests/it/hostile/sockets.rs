@@ -36,7 +36,7 @@ fn requests() -> Vec<Vec<u8>> {
     let mut requests: Vec<Vec<u8>> = Vec::new();
     for path in gets {
         for more in ["connection: close\r\n", "accept-encoding: gzip\r\nauthorization: Token abc\r\n"] {
-            requests.push(format!("GET {path} HTTP/1.1\r\nhost: h\r\n{more}\r\n").into_bytes());
+            requests.push(format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n{more}\r\n").into_bytes());
         }
     }
     let lines = format!("m,s=a v=1,w=2i {START}\nm,s=b v=\"x y\" {START}\nbad\n");
@@ -48,7 +48,7 @@ fn requests() -> Vec<Vec<u8>> {
         ("/api/v1/readings?db=d", &*json),
         ("/query", "db=d&q=select+*+from+m"),
     ] {
-        let head = format!("POST {path} HTTP/1.1\r\nhost: h\r\n");
+        let head = format!("POST {path} HTTP/1.1\r\nhost: localhost\r\n");
         requests.push(format!("{head}content-length: {}\r\n\r\n{body}", body.len()).into_bytes());
         requests.push(
             format!("{head}transfer-encoding: chunked\r\n\r\n{:x}\r\n{body}\r\n0\r\n\r\n", body.len()).into_bytes(),
@@ -175,6 +175,6 @@ fn any_bytes_on_the_http_port_leave_the_server_well() {
 fn any_bytes_on_the_line_port_leave_the_server_well() {
     let server = Launch::embedded().config("[tcp]\nlisten = \"127.0.0.1:0\"\n").start();
     let lines = format!("m,s=a v=1,w=2i {START}\nm,s=b v=\"x y\" {START}\nbad\n\n# x\n");
-    let inputs = [lines.into_bytes(), b"GET / HTTP/1.1\r\nhost: h\r\n\r\n".to_vec(), vec![0xff; 300]];
+    let inputs = [lines.into_bytes(), b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n".to_vec(), vec![0xff; 300]];
     while_a_good_client_is_served(&server, "line port", || attack("line-socket", server.other("tcp"), &inputs));
 }
