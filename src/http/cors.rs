@@ -1,7 +1,8 @@
 //! Web pages of other origins (CORS). Pages of the origins in `cors.origins` may send requests from a browser, but
 //! without the browser's own credentials, so a page can do no more than any other client. Pages of all other origins
-//! may change nothing: a browser sends their requests even to a service on its own machine, which may require no token
-//! there.
+//! may change nothing, and pages of other sites get no data either: a browser sends their requests even to a service on
+//! its own machine, which may require no token there, and what a page must not read it may still learn from, by time or
+//! by loading it as a script.
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -35,16 +36,22 @@ impl Cors {
         self.origins.iter().find(|known| *known == origin).cloned()
     }
 
-    /// The request's origin, if it is foreign (neither this service's own nor allowed) and the request may change data.
-    /// Browsers send the origin with every request but GET and HEAD; other clients send none.
+    /// Whose page sent the request, if it is foreign (neither this service's own nor of an allowed origin) and must not be
+    /// answered: a page of another site, whatever it asks for, or of another origin, if the request may change data. The
+    /// one judgement on pages. Browsers name the origin with every request but GET and HEAD, and with those that a script
+    /// may read, not with links. Other clients name neither origin nor site.
     pub(super) fn stranger<'a, B>(&self, request: &'a Request<B>) -> Option<&'a str> {
         let headers = request.headers();
-        let origin = headers.get(header::ORIGIN)?;
-        if request.method().is_safe() || self.origins.contains(origin) {
+        let (origin, site) = (headers.get(header::ORIGIN), headers.get(&SITE));
+        if origin.is_some_and(|origin| self.origins.contains(origin)) {
             return None;
         }
-        let origin = origin.to_str().unwrap_or("?");
-        let is_ours = match headers.get(&SITE) {
+        let named = origin.map(|origin| origin.to_str().unwrap_or("?"));
+        if site.is_some_and(|site| site == "cross-site") {
+            return Some(named.unwrap_or("another site"));
+        }
+        let origin = named.filter(|_| !request.method().is_safe())?;
+        let is_ours = match site {
             Some(site) => site == "same-origin" || site == "none",
             None => {
                 let host = || headers.get(header::HOST).and_then(|host| host.to_str().ok());

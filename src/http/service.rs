@@ -159,7 +159,9 @@ impl HttpService {
         if let Some(origin) = self.senders.cors.stranger(request) {
             self.note_denied("origin", endpoint.path, None);
             let origin = cut(origin);
-            return Err(ApiError::Forbidden(format!("pages of {origin} may not change data (cors.origins)")));
+            return Err(ApiError::Forbidden(format!(
+                "pages of {origin} get no data and change none, unless cors.origins names their origin"
+            )));
         }
         if self.serves == Serves::Status {
             return self.anybody(request, endpoint);

@@ -59,7 +59,7 @@ fn pages_of_other_sites_change_nothing() {
     let own = server.url("");
     for (origin, site, changes) in [
         (None, None, true),
-        (None, Some("cross-site"), true),
+        (None, Some("cross-site"), false),
         (Some(&*own), None, true),
         (Some(&*own), Some("same-origin"), true),
         // What a proxy makes of the host is not for the browser to know.
@@ -257,5 +257,39 @@ fn names_are_judged_where_no_token_is_needed() {
     }
     for path in ["/health", "/ready"] {
         assert_eq!(status_for(status, "GET", path, "host: hourglass:8087\r\n"), "200", "{path}");
+    }
+}
+
+/// A page of any site could have the browser load /api/v1/readings as a script or an image, and measure or execute what
+/// came. What a browser says of the page's site counts for reads, too, unless it names an origin that is listed.
+#[test]
+fn pages_of_other_sites_read_nothing() {
+    let config = "[cors]\norigins = \"https://dash.example.org\"\n[status]\nlisten = \"127.0.0.1:0\"\n";
+    let server = Launch::embedded().config(config).start();
+    let status = server.stdout().split("metrics: ").nth(1).and_then(|rest| rest.split(')').next()).unwrap().to_owned();
+    let data = [server.url("/api/v1/sensors"), server.url("/query?q=SHOW+DATABASES"), status];
+    let open = ["/", "/openapi.json", "/health", "/nowhere"].map(|path| server.url(path));
+    for (site, mode, origin, reads) in [
+        ("cross-site", "no-cors", None, false),
+        ("cross-site", "cors", Some("https://evil.example"), false),
+        ("cross-site", "cors", Some("null"), false),
+        ("cross-site", "navigate", None, false),
+        ("cross-site", "cors", Some("https://dash.example.org"), true),
+        ("same-site", "no-cors", None, true),
+        ("same-origin", "cors", None, true),
+        // The address bar and bookmarks.
+        ("none", "navigate", None, true),
+    ] {
+        let named = [("sec-fetch-site", Some(site)), ("sec-fetch-mode", Some(mode)), ("origin", origin)];
+        let headers: Vec<_> = named.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
+        for url in &data {
+            for method in ["GET", "HEAD"] {
+                let status = request(method, url, b"", &headers).unwrap().status;
+                assert_eq!(status, if reads { 200 } else { 403 }, "{method} {url} {headers:?}");
+            }
+        }
+        for url in &open {
+            assert_ne!(request("GET", url, b"", &headers).unwrap().status, 403, "{url} {headers:?}");
+        }
     }
 }
