@@ -104,7 +104,7 @@ fn start() -> Addresses {
 
 async fn listener() -> Listener {
     let tcp = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
-    Listener { tcp, tls: None, idle: None, finish: HEAD }
+    Listener { tcp, tls: None, idle: None, proxies: Arc::default(), finish: HEAD }
 }
 
 fn app() -> (Arc<App>, Metrics) {

@@ -13,8 +13,8 @@ use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::config::{ClientAuthSetting, Settings};
-use crate::edge::{self, ClientAuth, ConnectionLimits, Files, Listener, Tls};
-use crate::http::{self, App, Cors, Hosts, Senders, Serves};
+use crate::edge::{self, ClientAuth, ConnectionLimits, Files, Listener, Tls, TrustedProxies};
+use crate::http::{self, App, Cors, Hosts, Senders, Serves, Told};
 use crate::tcp;
 use crate::telemetry::Metrics;
 
@@ -77,7 +77,8 @@ impl Listeners {
         let senders = Arc::new(senders(settings));
         // The other half of the time is for the flush and for closing.
         let finish = settings.server.shutdown_timeout / 2;
-        let plain = |tcp| Listener { tcp, tls: None, idle: None, finish };
+        let proxies = Arc::new(TrustedProxies::of(&settings.server.trusted_proxies));
+        let plain = |tcp| Listener { tcp, tls: None, idle: None, proxies: proxies.clone(), finish };
         let by_tls = |names: &[&str]| self.tls.as_ref().map(|tls| tls.acceptor(names));
         let mut serving = JoinSet::new();
         if let Some(tcp) = self.lines {
@@ -189,7 +190,12 @@ pub fn files(settings: &Settings) -> Files {
 }
 
 fn senders(settings: &Settings) -> Senders {
-    Senders { cors: Cors::of(&settings.cors.origins), hosts: Hosts::of(&settings.server.hosts) }
+    Senders {
+        cors: Cors::of(&settings.cors.origins),
+        hosts: Hosts::of(&settings.server.hosts),
+        proxies: TrustedProxies::of(&settings.server.trusted_proxies),
+        told: Told::default(),
+    }
 }
 
 fn bounds(settings: &Settings) -> edge::Bounds {

@@ -144,6 +144,8 @@ pub enum ValueFault {
     NotAnOrigin,
     /// Not a host name.
     NotAHost,
+    /// Not an IP address or network.
+    NotANetwork,
     /// None of the words that the key accepts.
     UnknownWord,
     UnknownStore,
@@ -240,6 +242,9 @@ impl fmt::Display for ValueFault {
             Self::NotAnAddress => f.write_str("not an address and port"),
             Self::NotAnOrigin => f.write_str("not a scheme and a host in lower case, such as https://example.org"),
             Self::NotAHost => f.write_str("not a host name without a port, such as hourglass.example.org"),
+            Self::NotANetwork => {
+                f.write_str("not IP addresses or networks such as 10.0.0.0/8, whose other bits are zero")
+            }
             Self::UnknownWord => f.write_str("not one of the allowed words"),
             Self::UnknownStore => f.write_str("unknown store"),
             Self::LogDirective { directive } => write!(f, "{directive} is not understood"),

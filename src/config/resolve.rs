@@ -1,7 +1,7 @@
 //! From raw layers to `Settings`: each key's type and bounds, and the relations between keys. To add a key, edit this
 //! file, `settings.rs` and `config/default.toml`; the compiler and the tests notice if one of them is missing.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -70,6 +70,7 @@ pub fn resolve(layers: &Layers, machine: Option<usize>, problems: &mut Vec<Probl
             body_timeout: reader.duration("server.body_timeout", TICK..=HOUR),
             shutdown_timeout: reader.duration("server.shutdown_timeout", TICK..=HOUR),
             hosts: reader.hosts("server.hosts"),
+            trusted_proxies: reader.networks("server.trusted_proxies"),
         },
         auth: AuthSettings {
             required: reader.auth_required("auth.required"),
@@ -305,6 +306,13 @@ impl KeyReader<'_> {
         })
     }
 
+    fn networks(&mut self, key: &'static str) -> Vec<(IpAddr, u8)> {
+        self.read(key, "IP addresses and networks, comma-separated, or nothing", |value| {
+            let networks = text_of(value)?.split(',').map(str::trim).filter(|network| !network.is_empty());
+            networks.map(|text| network(text).ok_or(ValueFault::NotANetwork)).collect()
+        })
+    }
+
     fn hosts(&mut self, key: &'static str) -> Vec<String> {
         self.read(key, "host names without ports, comma-separated, or nothing", |value| {
             let names = text_of(value)?.split(',').map(str::trim).filter(|name| !name.is_empty());
@@ -535,6 +543,23 @@ fn is_origin(text: &str) -> bool {
     let host = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
     let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b".-_:[]".contains(&byte);
     host.is_some_and(|host| !host.is_empty() && host.bytes().all(fits))
+}
+
+/// An address, or one with a slash and the number of leading bits that count; the others must be zero.
+fn network(text: &str) -> Option<(IpAddr, u8)> {
+    let (address, bits) = text.split_once('/').map_or((text, None), |(address, bits)| (address, Some(bits)));
+    let address: IpAddr = address.parse().ok()?;
+    let (most, zeros) = match address {
+        IpAddr::V4(address) => (32_u8, address.to_bits().trailing_zeros()),
+        IpAddr::V6(address) => (128, address.to_bits().trailing_zeros()),
+    };
+    let bits = bits.map_or(Some(most), |bits| bits.parse().ok()).filter(|bits| *bits <= most)?;
+    let canonical = address.to_canonical();
+    match (address, canonical) {
+        _ if u32::from(most - bits) > zeros => None,
+        (IpAddr::V6(_), IpAddr::V4(_)) => Some((canonical, bits.checked_sub(96)?)),
+        _ => Some((address, bits)),
+    }
 }
 
 /// Whether it is a name such as `hourglass`, one with a star for what is below it, or a star alone.

@@ -1,7 +1,7 @@
 //! The settings as the rest of hourglass reads them: validated, with units resolved. Sizes are in bytes.
 //! `config/default.toml` says what each key means, with its bounds and default; `resolve.rs` enforces the bounds.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -81,6 +81,8 @@ pub struct ServerSettings {
     pub shutdown_timeout: Duration,
     /// In lower case; the names by which requests without tokens may ask, beside `localhost` and IP addresses.
     pub hosts: Vec<String>,
+    /// Canonical addresses, each with the number of its leading bits that count.
+    pub trusted_proxies: Vec<(IpAddr, u8)>,
 }
 
 /// `[auth]`: who needs a token.

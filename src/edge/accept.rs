@@ -13,6 +13,7 @@ use super::connection_limits::{ConnectionLimits, ConnectionPermit};
 use super::connection_state::ConnectionState;
 use super::io::Io;
 use super::peer::Peer;
+use super::proxies::TrustedProxies;
 use super::stream::Stream;
 use super::tls::Acceptor;
 
@@ -26,6 +27,8 @@ pub struct Listener {
     pub tls: Option<Acceptor>,
     /// Overrides [`Bounds::idle`](super::Bounds::idle) for the connections of this listener.
     pub idle: Option<Duration>,
+    /// Their connections are those of many clients, so no limit per address applies to them.
+    pub proxies: Arc<TrustedProxies>,
     /// At shutdown, how long requests in progress may take to finish.
     pub finish: Duration,
 }
@@ -51,13 +54,13 @@ pub async fn serve<Handled>(
 ) where
     Handled: Future<Output = ()> + Send + 'static,
 {
-    let Listener { tcp, tls, idle, finish } = listener;
+    let Listener { tcp, tls, idle, proxies, finish } = listener;
     let mut tasks = JoinSet::new();
     loop {
         while tasks.try_join_next().is_some() {}
         let (stream, address, permit, watch) = tokio::select! {
             () = stopped(&mut stop) => break,
-            seated = next(&tcp, &limits, tls.is_some(), idle) => match seated {
+            seated = next(&tcp, &limits, (tls.is_some(), idle), &proxies) => match seated {
                 Some(seated) => seated,
                 None => continue,
             },
@@ -87,12 +90,12 @@ pub async fn stopped(stop: &mut watch::Receiver<bool>) {
 }
 
 /// The next connection that gets a permit. `None` if `accept` failed or the client's address has reached
-/// `server.connections_per_address`.
+/// `server.connections_per_address`, unless it is a trusted proxy's.
 async fn next(
     tcp: &TcpListener,
     limits: &Arc<ConnectionLimits>,
-    secure: bool,
-    idle: Option<Duration>,
+    (secure, idle): (bool, Option<Duration>),
+    proxies: &TrustedProxies,
 ) -> Option<(TcpStream, SocketAddr, ConnectionPermit, Arc<ConnectionState>)> {
     let (stream, address) = match tcp.accept().await {
         Ok(accepted) => accepted,
@@ -102,8 +105,9 @@ async fn next(
             return None;
         }
     };
+    let bounded = !proxies.has(address.ip().to_canonical());
     loop {
-        if limits.is_full_for(address.ip()) {
+        if bounded && limits.is_full_for(address.ip()) {
             return None;
         }
         if let Some((permit, watch)) = limits.take(address.ip(), secure, idle) {

@@ -8,6 +8,7 @@ mod connection_state;
 mod files_version;
 mod io;
 mod peer;
+mod proxies;
 mod stream;
 mod tls;
 
@@ -15,5 +16,6 @@ pub use accept::{Connection, Listener, serve, stopped};
 pub use connection_limits::{Bounds, ConnectionLimits};
 pub use connection_state::{ConnectionState, SendingAnswer};
 pub use peer::{Peer, StaleCertificate};
+pub use proxies::TrustedProxies;
 pub use stream::Stream;
 pub use tls::{Acceptor, ClientAuth, Files, Tls, TlsError};

@@ -41,7 +41,7 @@ use tokio::sync::watch;
 
 pub use cors::Cors;
 pub use hosts::Hosts;
-pub use senders::Senders;
+pub use senders::{Senders, Told};
 pub use server::{Protocol, serve};
 pub use service::{HttpService, Serves};
 

@@ -15,7 +15,7 @@ use tracing::Instrument;
 
 use super::answer::INFLUX_VERSION;
 use super::auth::{self, Needs};
-use super::endpoints::{self, Endpoint, Handler, MatchedEndpoint};
+use super::endpoints::{self, Endpoint, Handler};
 use super::errors::{ApiError, Dialect};
 use super::senders::Senders;
 use super::text::Length;
@@ -41,6 +41,15 @@ pub struct HttpService {
     senders: Arc<Senders>,
     /// The client; `None` until the service is bound to a connection.
     peer: Option<Arc<Peer>>,
+}
+
+/// What the records of a request name.
+#[derive(Debug, Clone, Copy)]
+struct Asked {
+    /// The route's pattern.
+    route: &'static str,
+    /// The client's.
+    address: Option<IpAddr>,
 }
 
 /// The endpoints that a listener serves.
@@ -82,18 +91,20 @@ impl HttpService {
         let (method, route) = (method_label(request.method()), found.route);
         let said = id.to_str().unwrap_or_default();
         let span = tracing::debug_span!("request", id = said, method, route);
+        let peer = self.peer.as_ref().map(|peer| peer.address);
+        let address = peer.map(|peer| self.senders.client(peer, request.headers()));
         let cors = &self.senders.cors;
         let origin = cors.origin_of(request.headers());
         let mut response = match cors.preflight(request.method(), request.headers(), origin.as_ref()) {
             Some(response) => response,
-            None => self.hand_on(request, found).instrument(span).await,
+            None => self.hand_on(request, found.endpoint, Asked { route, address }).instrument(span).await,
         };
         let (took, status) = (started.elapsed(), response.status().as_u16());
         self.app.metrics.request(route, method, status, took);
         let seconds = took.as_secs_f64();
         // Slow queries are logged separately, by `query.log_after`.
         if took >= SLOW && response.extensions().get::<Length>().is_none() {
-            let address = self.peer.as_ref().map(|peer| tracing::field::display(peer.address));
+            let address = address.map(tracing::field::display);
             tracing::warn!(id = said, method, route, status, seconds, address, "slow request");
         } else {
             tracing::debug!(id = said, method, route, status, seconds, "request");
@@ -107,7 +118,7 @@ impl HttpService {
         response
     }
 
-    async fn hand_on(&self, mut request: Request, MatchedEndpoint { endpoint, route }: MatchedEndpoint) -> Response {
+    async fn hand_on(&self, mut request: Request, endpoint: Option<&'static Endpoint>, asked: Asked) -> Response {
         if !self.serves.has(request.uri().path()) {
             return status::unknown(request.uri().clone()).await;
         }
@@ -118,10 +129,10 @@ impl HttpService {
             _ => Dialect::Native,
         };
         if let Some(Err(stale)) = self.peer.as_ref().map(|peer| peer.judge(now_seconds())) {
-            self.note_denied(stale.label(), route, None);
+            self.note_denied(stale.label(), asked, None);
             return refuse_connection(&self.app, request, stale, dialect).await;
         }
-        let caller = match self.caller(&request, endpoint) {
+        let caller = match self.caller(&request, endpoint, asked) {
             Ok(caller) => caller,
             Err(error) => {
                 let (parts, body) = request.into_parts();
@@ -136,8 +147,8 @@ impl HttpService {
             }
             Some(Handler::Route(_)) | None => {
                 request.extensions_mut().insert(caller.clone());
-                request.extensions_mut().insert(self.address());
-                if route == "/health" {
+                request.extensions_mut().insert(asked.address);
+                if asked.route == "/health" {
                     let sees = SeesDetails(self.sees_details(&request));
                     request.extensions_mut().insert(sees);
                 }
@@ -145,36 +156,36 @@ impl HttpService {
             }
         };
         if response.status() == StatusCode::FORBIDDEN {
-            self.note_denied("forbidden", route, Some(caller.name()));
+            self.note_denied("forbidden", asked, Some(caller.name()));
         }
         response
     }
 
     /// Authenticates the caller and checks that it may use the endpoint.
-    fn caller(&self, request: &Request, endpoint: Option<&Endpoint>) -> Result<Caller, ApiError> {
+    fn caller(&self, request: &Request, endpoint: Option<&Endpoint>, asked: Asked) -> Result<Caller, ApiError> {
         // Unknown paths need no token: their 404 reveals nothing.
         let Some(endpoint) = endpoint.filter(|endpoint| endpoint.needs != Needs::Nothing) else {
             return Ok(Caller::Anybody);
         };
         if let Some(origin) = self.senders.cors.stranger(request) {
-            self.note_denied("origin", endpoint.path, None);
+            self.note_denied("origin", asked, None);
             let origin = cut(origin);
             return Err(ApiError::Forbidden(format!(
                 "pages of {origin} get no data and change none, unless cors.origins names their origin"
             )));
         }
         if self.serves == Serves::Status {
-            return self.anybody(request, endpoint);
+            return self.anybody(request, asked);
         }
         let presented = auth::token(request.headers(), request.uri());
         let caller = self.app.access.caller(presented.as_deref(), self.certified(), now_seconds());
         let caller = caller.map_err(|denied| {
             let token = presented.as_deref().and_then(Presented::parse);
-            self.note_denied(denied.label(), endpoint.path, token.map(|token| token.id));
+            self.note_denied(denied.label(), asked, token.map(|token| token.id));
             ApiError::Denied(denied)
         })?;
         if matches!(caller, Caller::Anybody) {
-            return self.anybody(request, endpoint);
+            return self.anybody(request, asked);
         }
         let allowed = match endpoint.needs {
             Needs::Nothing | Needs::Token => true,
@@ -182,20 +193,23 @@ impl HttpService {
             Needs::Admin => caller.is_admin(),
         };
         if allowed {
-            self.note_use(&caller, endpoint.path);
+            self.note_use(&caller, asked);
             return Ok(caller);
         }
-        self.note_denied("forbidden", endpoint.path, Some(caller.name()));
+        self.note_denied("forbidden", asked, Some(caller.name()));
         let scope = if endpoint.needs == Needs::Metrics { "--metrics" } else { "--admin '*'" };
         Err(ApiError::Forbidden(format!("{} needs a token created with {scope}", endpoint.path)))
     }
 
     /// The caller where no token is needed: a page of any origin may have sent the request by a name of its own.
-    fn anybody(&self, request: &Request, endpoint: &Endpoint) -> Result<Caller, ApiError> {
+    fn anybody(&self, request: &Request, asked: Asked) -> Result<Caller, ApiError> {
         let Some(host) = self.senders.hosts.stranger(request.uri(), request.headers()) else {
+            if let Some(peer) = self.peer.as_ref().filter(|_| self.serves != Serves::Status) {
+                self.senders.note_unguarded(peer.address, request.headers());
+            }
             return Ok(Caller::Anybody);
         };
-        self.note_denied("host", endpoint.path, None);
+        self.note_denied("host", asked, None);
         Err(ApiError::Forbidden(format!(
             "the host {:?} is none of this service's, which needs no token here: ask for localhost or an IP address, or add the name to server.hosts",
             cut(host)
@@ -217,24 +231,20 @@ impl HttpService {
         self.peer.as_ref().map_or(&[], |peer| peer.identities())
     }
 
-    fn address(&self) -> Option<IpAddr> {
-        self.peer.as_ref().map(|peer| peer.address)
-    }
-
     /// Writes a sample of the token's uses, where `audit.uses` asks for them.
-    fn note_use(&self, caller: &Caller, route: &'static str) {
+    fn note_use(&self, caller: &Caller, Asked { route, address }: Asked) {
         if let (Some(interval), Caller::Holder(holder)) = (self.app.audit.uses(), caller) {
             let interval = i64::try_from(interval.as_secs()).unwrap_or(i64::MAX);
             if let Some(requests) = holder.uses.sample(now_seconds(), interval) {
-                self.app.audit.note(&Event::Used { token: caller.name(), address: self.address(), route, requests });
+                self.app.audit.note(&Event::Used { token: caller.name(), address, route, requests });
             }
         }
     }
 
     /// `token` is the token's name if it is known, else the id in the text that was sent.
-    fn note_denied(&self, reason: &'static str, route: &'static str, token: Option<&str>) {
+    fn note_denied(&self, reason: &'static str, Asked { route, address }: Asked, token: Option<&str>) {
         self.app.metrics.denied(reason);
-        let denied = Event::Denied { reason, address: self.address(), route, token };
+        let denied = Event::Denied { reason, address, route, token };
         self.app.audit.note_denied(&denied, Instant::now());
     }
 }

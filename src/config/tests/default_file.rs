@@ -121,6 +121,7 @@ fn the_defaults_are_these() {
             body_timeout: seconds(30),
             shutdown_timeout: seconds(30),
             hosts: Vec::new(),
+            trusted_proxies: Vec::new(),
         },
         auth: AuthSettings { required: AuthRequired::Auto, first_token: false, cache_max_age: seconds(168 * 3600) },
         audit: AuditSettings { file_bytes: 16 * MIB, files: 3, refusals_per_second: 10, uses: Duration::ZERO },

@@ -202,6 +202,31 @@ fn a_port_alone_is_one_of_this_machine() {
 }
 
 #[test]
+fn proxies_are_addresses_and_networks() {
+    for (text, expected) in [
+        ("", Some(vec![])),
+        ("10.0.0.7", Some(vec![("10.0.0.7", 32)])),
+        ("10.0.0.0/8, ::1,2001:db8::/32", Some(vec![("10.0.0.0", 8), ("::1", 128), ("2001:db8::", 32)])),
+        ("0.0.0.0/0", Some(vec![("0.0.0.0", 0)])),
+        ("::ffff:10.0.0.0/104", Some(vec![("10.0.0.0", 8)])),
+        ("10.0.0.7/8", None),
+        ("10.0.0.0/33", None),
+        ("10.0.0.0/", None),
+        ("10.0.0.0/-1", None),
+        ("::1/129", None),
+        ("proxy.example.org", None),
+        ("10.0.0.1:80", None),
+    ] {
+        let found = load_all(&format!("server.trusted_proxies = '{text}'"), &[], &Overrides::default());
+        let found = found.map(|settings| settings.server.trusted_proxies).ok();
+        let expected = expected.map(|networks| {
+            networks.into_iter().map(|(address, bits)| (address.parse().unwrap(), bits)).collect::<Vec<_>>()
+        });
+        assert_eq!(found, expected, "{text}");
+    }
+}
+
+#[test]
 fn an_unknown_key_is_named_with_the_one_that_was_meant() {
     let cases = [
         ("[ingest]\nshrads = 3", "my.toml:2: unknown key ingest.shrads; did you mean ingest.shards?"),

@@ -2,7 +2,7 @@
 
 use crate::access::{create, guarded};
 use crate::support::http::{Answer, request};
-use crate::support::raw::Raw;
+use crate::support::raw::{PATIENCE, Raw};
 use crate::support::server::{Launch, Server};
 
 fn ask(server: &Server, method: &str, path: &str, origin: &str) -> Answer {
@@ -292,4 +292,74 @@ fn pages_of_other_sites_read_nothing() {
             assert_ne!(request("GET", url, b"", &headers).unwrap().status, 403, "{url} {headers:?}");
         }
     }
+}
+
+/// The address that the last refusal has in the audit trail.
+fn refused_address(server: &Server) -> String {
+    let text = std::fs::read_to_string(server.data_dir().join("refusals.log")).unwrap_or_default();
+    let last: serde_json::Value = serde_json::from_str(text.lines().last().unwrap_or("{}")).unwrap();
+    last["address"].as_str().unwrap_or_default().to_owned()
+}
+
+/// Headers, and whose address the trail has where the sender is a trusted proxy, and where it is not.
+type Forwarded = (&'static [(&'static str, &'static str)], &'static str, &'static str);
+
+/// Behind a proxy, the audit trail named the proxy for every refusal, and one address bounded all clients' connections.
+#[test]
+fn a_trusted_proxy_names_its_clients_and_nobody_else_does() {
+    let forwarded: &[Forwarded] = &[
+        (&[], "127.0.0.1", "127.0.0.1"),
+        (&[("x-forwarded-for", "198.51.100.1")], "198.51.100.1", "127.0.0.1"),
+        // The client says that it is another.
+        (&[("x-forwarded-for", "203.0.113.1, 198.51.100.2")], "198.51.100.2", "127.0.0.1"),
+        (
+            &[("x-forwarded-for", "203.0.113.1"), ("x-forwarded-for", "198.51.100.3, 10.1.2.3")],
+            "198.51.100.3",
+            "127.0.0.1",
+        ),
+        (&[("x-forwarded-for", "203.0.113.1, junk")], "127.0.0.1", "127.0.0.1"),
+        (&[("forwarded", "for=203.0.113.1"), ("x-real-ip", "203.0.113.1")], "127.0.0.1", "127.0.0.1"),
+    ];
+    let limits = "connections_per_address = 4\n";
+    let trusting = format!("[server]\n{limits}trusted_proxies = \"127.0.0.0/8, 10.0.0.0/8\"\n");
+    let (trusting, doubting) = (guarded(&trusting).0, guarded(&format!("[server]\n{limits}")).0);
+    for (headers, client, peer) in forwarded {
+        for (server, expected) in [(&trusting, client), (&doubting, peer)] {
+            request("GET", &server.url("/api/v1/sensors"), b"", headers).unwrap().expect(401);
+            assert_eq!(refused_address(server), *expected, "{headers:?}");
+        }
+    }
+    let open = |server: &Server| {
+        let mut many: Vec<Raw> = (0..8).map(|_| Raw::open(server.address())).collect();
+        let ping = "GET /ping HTTP/1.1\r\nhost: localhost\r\n\r\n";
+        many.iter_mut()
+            .filter_map(|raw| (raw.try_send(ping) && raw.head().starts_with("HTTP/1.1 204")).then_some(()))
+            .count()
+    };
+    // Connections of the requests above may still count.
+    let bounded = || (open(&doubting) == 4).then_some(());
+    assert!(crate::support::poll(PATIENCE, bounded).is_some());
+    assert_eq!(open(&trusting), 8);
+}
+
+/// Grafana's data proxy sends X-Forwarded-For from the same machine: such requests are answered, and the operator is told
+/// once that the proxy guards what needs no token.
+#[test]
+fn a_proxy_before_a_service_without_tokens_is_told_of_once() {
+    let told = |server: &Server| server.stderr().matches("needs no token: whoever reaches the proxy").count();
+    let server = Launch::embedded().start();
+    let headers = [("x-forwarded-for", "198.51.100.1")];
+    request("GET", &server.url("/api/v1/sensors"), b"", &[]).unwrap().expect(200);
+    request("GET", &server.url("/ping"), b"", &headers).unwrap().expect(204);
+    assert_eq!(told(&server), 0);
+    for _ in 0..5 {
+        request("GET", &server.url("/api/v1/sensors"), b"", &headers).unwrap().expect(200);
+        request("POST", &server.url("/write"), b"m v=1", &headers).unwrap().expect(204);
+    }
+    assert!(crate::support::poll(PATIENCE, || (told(&server) > 0).then_some(())).is_some());
+    assert_eq!(told(&server), 1);
+    // One that is named is known.
+    let server = Launch::embedded().config("[server]\ntrusted_proxies = \"127.0.0.1\"\n").start();
+    request("GET", &server.url("/api/v1/sensors"), b"", &headers).unwrap().expect(200);
+    assert_eq!(told(&server), 0);
 }
