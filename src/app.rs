@@ -417,20 +417,19 @@ impl Stop {
 
 /// Prints the addresses, the store, and two commands to copy.
 fn banner(settings: &Settings, addresses: Addresses, first_token: Option<&str>, enforced: bool, started: Instant) {
-    let address = addresses.http;
     let store = match settings.store.uri.is_embedded() {
         true => format!("embedded in {}", settings.server.data_dir.display()),
         false => settings.store.uri.to_string(),
     };
-    let base = format!("http://{address}");
+    let base = addresses.base();
     // If stdout is closed, the service runs without a banner.
     let mut out = std::io::stdout();
     let mut line = |text: std::fmt::Arguments<'_>| drop(writeln!(out, "{text}"));
     line(format_args!("hourglass {}", env!("CARGO_PKG_VERSION")));
     line(format_args!("  store    {store}"));
-    let metrics = addresses.status.unwrap_or(address);
-    line(format_args!("  serving  {base}  (endpoints: {base}/, metrics: http://{metrics}/metrics)"));
-    if let Some(https) = addresses.https {
+    let metrics = addresses.status.map_or_else(|| base.clone(), |status| format!("http://{status}"));
+    line(format_args!("  serving  {base}  (endpoints: {base}/, metrics: {metrics}/metrics)"));
+    if let Some(https) = addresses.https.filter(|_| addresses.http.is_some()) {
         line(format_args!("  TLS      https://{https}"));
     }
     if let Some(lines) = addresses.lines {

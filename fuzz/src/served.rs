@@ -85,7 +85,7 @@ fn start() -> Addresses {
                 precision: Precision::Nanoseconds,
                 line_bytes: Limits::default().line_bytes,
                 batch_bytes: BODY_BYTES,
-                http: addresses.http,
+                http: format!("http://{}", addresses.http),
             };
             let tcp = tcp::TcpService::new(app.ingest.clone(), who, options, metrics);
             let protocol = http::Protocol { header_bytes: 32 << 10, http2: true, ..http::Protocol::default() };

@@ -30,7 +30,14 @@ pub fn send_dead_letters(settings: &Settings, url: &str, token: Option<String>, 
         Some(file) => std::fs::read_to_string(file).map(Some).with_context(|| format!("reading {}", file.display())),
         None => Ok(token),
     };
-    ended(token.and_then(|token| send(&settings.dead_letters_file(), url, token.as_deref().map(str::trim))))
+    let sent = token.and_then(|token| send(&settings.dead_letters_file(), url, token.as_deref().map(str::trim)));
+    ended(match settings.server.listen {
+        None => sent.context(
+            "this configuration has no plain HTTP listener (server.listen is empty), and this command speaks no TLS: give the service \
+             server.listen = \"127.0.0.1:8086\" for as long as this takes",
+        ),
+        Some(_) => sent,
+    })
 }
 
 fn ended(done: anyhow::Result<bool>) -> ExitCode {

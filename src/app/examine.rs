@@ -89,7 +89,7 @@ impl Found {
                 bail!(
                     "tokens are required, because other machines may reach {} or because of auth.required, and there is \
                      no valid token: hourglass token create --name first --admin '*'",
-                    settings.exposed().unwrap_or(settings.server.listen)
+                    settings.front()
                 );
             }
             Ok(())

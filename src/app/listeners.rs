@@ -24,7 +24,7 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Open listening sockets, from which no connection has been accepted yet.
 pub struct Listeners {
-    http: TcpListener,
+    http: Option<TcpListener>,
     status: Option<TcpListener>,
     https: Option<TcpListener>,
     lines: Option<TcpListener>,
@@ -35,12 +35,23 @@ pub struct Listeners {
 /// The addresses of the listeners, with the ports that port 0 got.
 #[derive(Debug, Clone, Copy)]
 pub struct Addresses {
-    pub http: SocketAddr,
+    /// `None` only beside `https`.
+    pub http: Option<SocketAddr>,
     /// For health and metrics only.
     pub status: Option<SocketAddr>,
     pub https: Option<SocketAddr>,
     /// For line protocol over TCP.
     pub lines: Option<SocketAddr>,
+}
+
+impl Addresses {
+    /// The URL without a path: of HTTP, or else of HTTPS.
+    pub fn base(&self) -> String {
+        match (self.http, self.https) {
+            (Some(http), _) => format!("http://{http}"),
+            (None, https) => https.map(|https| format!("https://{https}")).unwrap_or_default(),
+        }
+    }
 }
 
 impl Listeners {
@@ -50,18 +61,25 @@ impl Listeners {
             true => Some(Tls::load(files(settings), metrics.clone()).context("setting up TLS")?),
             false => None,
         };
-        let (http, http_at) = listen(settings.server.listen, "--listen ADDR:PORT").await?;
+        let http = optional(settings.server.listen, "--listen ADDR:PORT").await?;
         let https = optional(settings.tls.listen, "tls.listen").await?;
         let lines = optional(settings.tcp.listen, "tcp.listen").await?;
         let status = optional(settings.status.listen, "status.listen").await?;
         let addresses = Addresses {
-            http: http_at,
+            http: http.as_ref().map(|open| open.1),
             status: status.as_ref().map(|open| open.1),
             https: https.as_ref().map(|open| open.1),
             lines: lines.as_ref().map(|open| open.1),
         };
         let socket = |open: Option<(TcpListener, SocketAddr)>| open.map(|open| open.0);
-        Ok(Self { http, status: socket(status), https: socket(https), lines: socket(lines), tls, addresses })
+        Ok(Self {
+            http: socket(http),
+            status: socket(status),
+            https: socket(https),
+            lines: socket(lines),
+            tls,
+            addresses,
+        })
     }
 
     /// Serves on all listeners until `told` is true. The task ends when all requests under way have ended.
@@ -84,7 +102,7 @@ impl Listeners {
         if let Some(tcp) = self.lines {
             let tls = settings.tcp.tls.then(|| by_tls(&[])).flatten();
             let listener = Listener { tls, idle: Some(settings.tcp.idle_timeout), ..plain(tcp) };
-            let service = lines_service(settings, &app, self.addresses.http);
+            let service = lines_service(settings, &app, self.addresses.base());
             serving.spawn(tcp::serve(listener, limits.clone(), service, told.clone()));
         }
         if let Some(tcp) = self.status {
@@ -100,7 +118,9 @@ impl Listeners {
             let listener = Listener { tls: by_tls(protocol.names()), ..plain(tcp) };
             serving.spawn(http::serve(listener, limits.clone(), service.clone(), protocol.clone(), told.clone()));
         }
-        serving.spawn(http::serve(plain(self.http), limits.clone(), service, protocol, told.clone()));
+        if let Some(tcp) = self.http {
+            serving.spawn(http::serve(plain(tcp), limits.clone(), service, protocol, told.clone()));
+        }
         let all = async move { while serving.join_next().await.is_some() {} };
         let tls = self.tls;
         tokio::spawn(async move {
@@ -120,7 +140,7 @@ async fn while_kept(limits: Arc<ConnectionLimits>, serve: impl Future<Output = (
     }
 }
 
-fn lines_service(settings: &Settings, app: &App, http: SocketAddr) -> tcp::TcpService {
+fn lines_service(settings: &Settings, app: &App, http: String) -> tcp::TcpService {
     let options = tcp::TcpOptions {
         database: settings.tcp.database.clone(),
         precision: settings.tcp.precision,
@@ -167,7 +187,7 @@ async fn follow(tls: Option<Arc<Tls>>, mut hangups: Signal) {
 /// The address of each listener that is set, by its key.
 pub fn named(settings: &Settings) -> Vec<(&'static str, SocketAddr)> {
     let named = [
-        ("server.listen", Some(settings.server.listen)),
+        ("server.listen", settings.server.listen),
         ("tls.listen", settings.tls.listen),
         ("tcp.listen", settings.tcp.listen),
         ("status.listen", settings.status.listen),

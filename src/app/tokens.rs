@@ -248,7 +248,7 @@ pub(super) async fn open(
         bail!(
             "tokens are required, because other machines may reach {} or because of auth.required, and there is no valid \
              token. Create one first: hourglass token create --name first --admin '*'{}",
-            settings.exposed().unwrap_or(settings.server.listen),
+            settings.front(),
             if settings.store.uri.is_embedded() { " (with the same --data-dir)" } else { " (with the same --store)" },
         );
     }

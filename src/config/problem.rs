@@ -121,6 +121,8 @@ pub enum ProblemReason {
         other: &'static str,
         address: String,
     },
+    /// Neither HTTP nor HTTPS is served.
+    NoListener,
     /// User or password of the store's URI are not escaped.
     Unescaped,
 }
@@ -219,6 +221,9 @@ impl fmt::Display for ProblemReason {
             Self::SameAddress { key, other, address } => {
                 write!(f, "{key} = {address}: the port is that of {other}; give each listener a port of its own")
             }
+            Self::NoListener => f.write_str(
+                "server.listen is empty, which switches plain HTTP off, and tls.listen is not set: set one of them",
+            ),
             Self::Unescaped => {
                 f.write_str("store.uri: user or password contain one of @ / : ? #; write %40 %2F %3A %3F %23 instead")
             }

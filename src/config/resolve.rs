@@ -56,7 +56,7 @@ pub fn resolve(layers: &Layers, machine: Option<usize>, problems: &mut Vec<Probl
     let connections = reader.count_or_auto("server.connections", 1..=65536).unwrap_or(shares.connections);
     let settings = Settings {
         server: ServerSettings {
-            listen: reader.address("server.listen"),
+            listen: reader.optional_address("server.listen"),
             data_dir: reader.data_dir("server.data_dir"),
             memory,
             connections,
@@ -248,10 +248,6 @@ impl KeyReader<'_> {
         })
     }
 
-    fn address(&mut self, key: &'static str) -> SocketAddr {
-        self.read(key, ADDRESS, |value| address(text_of(value)?).ok_or(ValueFault::NotAnAddress))
-    }
-
     fn optional_address(&mut self, key: &'static str) -> Option<SocketAddr> {
         self.read(key, &format!("{ADDRESS}, or nothing"), |value| match text_of(value)? {
             "" => Ok(None),
@@ -437,7 +433,7 @@ impl KeyReader<'_> {
     /// Reports listeners that would take each other's port.
     fn check_listeners(&mut self, settings: &Settings) {
         let listeners = [
-            ("server.listen", Some(settings.server.listen)),
+            ("server.listen", settings.server.listen),
             ("tls.listen", settings.tls.listen),
             ("tcp.listen", settings.tcp.listen),
             ("status.listen", settings.status.listen),
@@ -464,6 +460,11 @@ impl KeyReader<'_> {
         let Settings { tls, tcp, .. } = settings;
         let speaks_tls = [("tls.listen", tls.listen.is_some()), ("tcp.tls", tcp.tls)];
         let files = [("tls.cert_file", &tls.cert_file), ("tls.key_file", &tls.key_file)];
+        if settings.server.listen.is_none() && tls.listen.is_none() && self.are_sound(&["server.listen", "tls.listen"])
+        {
+            let source = self.layers.source("server.listen").max(self.layers.source("tls.listen")).clone();
+            self.problems.push(Problem { source, reason: ProblemReason::NoListener });
+        }
         let mut needs = Vec::new();
         for (key, _) in speaks_tls.into_iter().filter(|(_, speaks)| *speaks) {
             needs.extend(files.map(|(file, path)| (key, file, path)));

@@ -53,7 +53,14 @@ impl Settings {
     pub fn exposed(&self) -> Option<SocketAddr> {
         // An IPv4 address mapped to IPv6, such as ::ffff:127.0.0.1, counts as the IPv4 address.
         let is_exposed = |listen: &SocketAddr| !listen.ip().to_canonical().is_loopback();
-        [Some(self.server.listen), self.tls.listen, self.tcp.listen].into_iter().flatten().find(is_exposed)
+        [self.server.listen, self.tls.listen, self.tcp.listen].into_iter().flatten().find(is_exposed)
+    }
+
+    /// Where other machines may reach hourglass, or else this machine. `resolve.rs` sees to it that there is an address.
+    #[must_use]
+    pub fn front(&self) -> SocketAddr {
+        let front = self.exposed().or(self.server.listen).or(self.tls.listen);
+        front.unwrap_or_else(|| ([127, 0, 0, 1], 0).into())
     }
 
     /// The limits that the parsers enforce.
@@ -67,7 +74,8 @@ impl Settings {
 /// `[server]`: the HTTP listener and the limits of connections.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerSettings {
-    pub listen: SocketAddr,
+    /// Plain HTTP; `None` only beside `tls.listen`.
+    pub listen: Option<SocketAddr>,
     pub data_dir: PathBuf,
     pub memory: usize,
     pub connections: usize,
@@ -348,7 +356,7 @@ mod tests {
             ("[::ffff:10.0.0.1]:8086", true),
         ];
         for (listen, exposed) in cases {
-            settings.server.listen = listen.parse().unwrap();
+            settings.server.listen = Some(listen.parse().unwrap());
             assert_eq!(settings.exposed().is_some(), exposed, "{listen}");
         }
         let mut settings = Settings::default();

@@ -137,6 +137,6 @@ async fn open(
         },
     };
     watch.handshaken();
-    let peer = Arc::new(Peer { address, certificate });
+    let peer = Arc::new(Peer { address, secure, certificate });
     Some(Connection { stream: Stream::new(io, watch.clone()), peer, watch, secure })
 }

@@ -13,6 +13,8 @@ use super::tls::Tls;
 pub struct Peer {
     /// In canonical form: an IPv4 client of an IPv6 socket has its IPv4 address here.
     pub address: IpAddr,
+    /// Whether the connection uses TLS.
+    pub secure: bool,
     /// The certificate that the client presented in the handshake.
     pub(super) certificate: Option<PeerCertificate>,
 }
@@ -49,6 +51,12 @@ impl Peer {
     #[must_use]
     pub fn identities(&self) -> &[Box<str>] {
         self.certificate.as_ref().map_or(&[], |certificate| &certificate.identities)
+    }
+
+    /// Whether others on the network can read what the client sends.
+    #[must_use]
+    pub fn is_overheard(&self) -> bool {
+        !self.secure && !self.address.is_loopback()
     }
 
     /// Whether the client's certificate, if it has one, is still good at `now` (seconds since the epoch). To be asked
@@ -113,6 +121,21 @@ pub(super) fn network(address: IpAddr) -> IpAddr {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_other_machines_without_tls_are_overheard() {
+        for (address, secure, overheard) in [
+            ("127.0.0.1", false, false),
+            ("127.9.9.9", false, false),
+            ("::1", false, false),
+            ("192.168.1.5", false, true),
+            ("2001:db8::1", false, true),
+            ("192.168.1.5", true, false),
+        ] {
+            let peer = Peer { address: address.parse().unwrap(), secure, certificate: None };
+            assert_eq!(peer.is_overheard(), overheard, "{address} {secure}");
+        }
+    }
 
     #[test]
     fn a_network_of_64_bits_counts_as_one() {

@@ -8,7 +8,7 @@ use axum::http::HeaderMap;
 
 use super::cors::Cors;
 use super::hosts::Hosts;
-use crate::edge::TrustedProxies;
+use crate::edge::{Peer, TrustedProxies};
 
 const FORWARDED: &str = "x-forwarded-for";
 
@@ -25,6 +25,7 @@ pub struct Senders {
 #[derive(Debug, Default)]
 pub struct Told {
     unguarded_proxy: AtomicBool,
+    overheard_token: AtomicBool,
 }
 
 impl Senders {
@@ -43,6 +44,23 @@ impl Senders {
                  everything here. Create a token (hourglass token create), or name the proxy in server.trusted_proxies"
             );
         }
+    }
+
+    /// Notices a valid token: one that others on the network could read is no secret. What is between a trusted proxy and
+    /// this machine is the operator's.
+    pub(super) fn note_token(&self, peer: &Peer, name: &str) {
+        if self.is_overheard(peer) && is_first(&self.told.overheard_token) {
+            tracing::warn!(
+                token = name,
+                address = %peer.address,
+                "a token came over plain HTTP from another machine, so others on the network can read it. Serve HTTPS (tls.listen), switch \
+                 plain HTTP off (server.listen = \"\"), and rotate the token; or name the proxy that speaks TLS in server.trusted_proxies"
+            );
+        }
+    }
+
+    fn is_overheard(&self, peer: &Peer) -> bool {
+        peer.is_overheard() && !self.proxies.has(peer.address)
     }
 }
 

@@ -187,6 +187,9 @@ impl HttpService {
         if matches!(caller, Caller::Anybody) {
             return self.anybody(request, asked);
         }
+        if let Some(peer) = self.peer.as_ref().filter(|_| presented.is_some()) {
+            self.senders.note_token(peer, caller.name());
+        }
         let allowed = match endpoint.needs {
             Needs::Nothing | Needs::Token => true,
             Needs::Metrics => caller.may_observe(),

@@ -339,9 +339,9 @@ impl Conversation {
     }
 
     async fn point_to_http(&mut self) {
-        let address = self.shared().options.http;
+        let address = &self.shared().options.http;
         let text = format!(
-            "this port accepts lines in line protocol, without HTTP (tcp.listen); HTTP is served on http://{address}\n"
+            "this port accepts lines in line protocol, without HTTP (tcp.listen); HTTP is served on {address}\n"
         );
         let answer = format!(
             "HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain\r\nx-content-type-options: nosniff\r\ncache-control: no-store\r\n\

@@ -6,9 +6,8 @@ mod batches;
 mod conversation;
 mod hello;
 
-use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
@@ -31,8 +30,8 @@ pub struct TcpOptions {
     /// Most bytes of a batch, as of an HTTP body (`limits.body_bytes`); the batch size has a smaller fixed limit, too.
     pub batch_bytes: usize,
     pub line_bytes: usize,
-    /// Where HTTP is served, for the answer to HTTP requests on this port.
-    pub http: SocketAddr,
+    /// The URL where HTTP is served, for the answer to HTTP requests on this port.
+    pub http: String,
 }
 
 /// State shared by all connections. Cheap to clone.
@@ -49,6 +48,8 @@ struct TcpShared {
     started: Instant,
     /// When refused lines were last logged, in milliseconds since `started`, plus one; 0 for never.
     told: AtomicU64,
+    /// Whether a token that others could read was logged.
+    told_token: AtomicBool,
 }
 
 /// Shortest time between two log messages about refused lines.
@@ -74,9 +75,9 @@ impl TcpService {
         options: TcpOptions,
         metrics: Metrics,
     ) -> Self {
-        let (started, told) = (Instant::now(), AtomicU64::new(0));
+        let (started, told, told_token) = (Instant::now(), AtomicU64::new(0), AtomicBool::new(false));
         let (access, audit) = who;
-        Self(Arc::new(TcpShared { ingest, access, audit, options, metrics, started, told }))
+        Self(Arc::new(TcpShared { ingest, access, audit, options, metrics, started, told, told_token }))
     }
 }
 
@@ -95,6 +96,14 @@ impl TcpShared {
                 _ => "authorization failed: start with the line 'auth TOKEN' and a valid token".to_owned(),
             })
         })?;
+        let is_overheard = token.is_some() && matches!(caller, Caller::Holder(_)) && peer.is_overheard();
+        if is_overheard && !self.told_token.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                token = caller.name(),
+                address = %peer.address,
+                "a token came over plain TCP from another machine, so others on the network can read it: set tcp.tls and rotate the token"
+            );
+        }
         if caller.may_write(database) {
             return Ok(caller);
         }

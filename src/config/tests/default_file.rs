@@ -109,7 +109,7 @@ fn the_defaults_are_these() {
     let seconds = Duration::from_secs;
     let expected = Settings {
         server: ServerSettings {
-            listen: ([127, 0, 0, 1], 8086).into(),
+            listen: Some(([127, 0, 0, 1], 8086).into()),
             data_dir: "./data".into(),
             memory: 512 * MIB,
             connections: 1024,

@@ -54,7 +54,7 @@ fn each_layer_overrides_the_one_before() {
     let variables = [("HOURGLASS_SERVER__LISTEN", "127.0.0.1:2"), ("HOURGLASS_INGEST__SHARDS", "4")];
     let flags = Overrides { listen: Some("127.0.0.1:3".into()), ..Overrides::default() };
     let settings = load_all(file, &variables, &flags).unwrap();
-    assert_eq!(settings.server.listen.port(), 3, "the flag's");
+    assert_eq!(settings.server.listen.unwrap().port(), 3, "the flag's");
     assert_eq!(settings.ingest.shards, 4, "the variable's");
     assert_eq!(
         (settings.server.connections, settings.server.data_dir.as_path()),
@@ -129,7 +129,7 @@ fn a_wrong_value_says_where_what_and_what_would_be_right() {
         (
             "server.listen = 'localhost'",
             "my.toml:1: server.listen = \"localhost\": not an address and port; expected an IP address and port, or a \
-             port of localhost, such as localhost:8086"
+             port of localhost, such as localhost:8086, or nothing"
                 .into(),
         ),
         (
@@ -175,7 +175,7 @@ fn a_wrong_value_says_where_what_and_what_would_be_right() {
         load_all("", &[], &flags).unwrap_err(),
         [
             "flag --listen: server.listen = \"80860\": not an address and port; expected an IP address and port, or a port \
-          of localhost, such as localhost:8086"
+          of localhost, such as localhost:8086, or nothing"
         ]
     );
 }
@@ -193,11 +193,25 @@ fn a_port_alone_is_one_of_this_machine() {
     ] {
         let flags = Overrides { listen: Some(listen.into()), ..Overrides::default() };
         let settings = load_all("", &[], &flags).unwrap();
-        assert_eq!(settings.server.listen, expected.parse().unwrap(), "{listen}");
+        assert_eq!(settings.server.listen, expected.parse().ok(), "{listen}");
     }
     for listen in ["localhost", ":", "", "localhost:", "otherhost:8086", "::8086", "localhost::1", "+8086", "70000"] {
         let flags = Overrides { listen: Some(listen.into()), ..Overrides::default() };
         assert!(load_all("", &[], &flags).is_err(), "{listen}");
+    }
+}
+
+#[test]
+fn plain_http_may_be_off_beside_tls_only() {
+    let tls = "tls.listen = ':8443'\ntls.cert_file = 'c'\ntls.key_file = 'k'\n";
+    let settings = load_all(&format!("{tls}server.listen = ''"), &[], &Overrides::default()).unwrap();
+    assert_eq!((settings.server.listen, settings.front().port()), (None, 8443));
+    let flags = Overrides { listen: Some(String::new()), ..Overrides::default() };
+    for (file, flags) in
+        [("server.listen = ''\ntcp.listen = ':1'\nstatus.listen = ':2'", Overrides::default()), ("", flags)]
+    {
+        let problems = load_all(file, &[], &flags).unwrap_err();
+        assert!(problems.len() == 1 && problems[0].contains("server.listen is empty"), "{problems:?}");
     }
 }
 

@@ -55,6 +55,43 @@ fn https_is_served_beside_http_by_tls_1_2_and_up() {
     }
 }
 
+/// Plain HTTP could not be switched off: whoever served HTTPS to others had tokens in the clear on another port.
+#[test]
+fn https_is_served_alone() {
+    let alone = Launch::embedded().listen("").run_to_end();
+    assert_eq!(alone.status.code(), Some(78));
+    assert!(alone.stderr.contains("server.listen is empty") && alone.stderr.contains("tls.listen"), "{}", alone.stderr);
+    let (Some(program), Some(certificates)) = (require(Package::Curl), Certificates::new()) else { return };
+    certificates.sign("server", "first", "");
+    let more = "[tcp]\nlisten = \"127.0.0.1:0\"\n[status]\nlisten = \"127.0.0.1:0\"\n";
+    let server = Launch::embedded().config(certificates.config(more)).listen("").start();
+    let banner = server.stdout();
+    let https = format!("https://{}", server.other("https"));
+    assert!(banner.contains(&format!("serving  {https} ")) && banner.matches("http://").count() == 1, "{banner}");
+    let kept = curl(&program, &certificates, &url(&server, "/write"), &["-d", "m v=1 1"]);
+    assert!(kept.whole && kept.text.starts_with("HTTP/1.1 204"), "{}", kept.text);
+    // The one plain address is that of health and metrics.
+    http::get(&server.url("/metrics")).expect(200);
+    http::get(&server.url("/api/v1/sensors")).expect(404);
+    let mut lines = Raw::open(server.other("tcp"));
+    lines.send("GET / HTTP/1.1\r\nhost: localhost\r\n\r\n");
+    let said = lines.rest();
+    assert!(said.contains(&https), "{said}");
+    // What needs plain HTTP says so.
+    let file = server.data_dir().with_file_name("alone.toml");
+    std::fs::write(&file, format!("[server]\nlisten = \"\"\n{}", certificates.config(more))).unwrap();
+    std::fs::write(server.data_dir().join("dead-letters.lp"), "").unwrap();
+    let mut send = hourglass();
+    send.args(["dead-letters", "send", "--to", &https])
+        .arg("--config")
+        .arg(&file)
+        .arg("--data-dir")
+        .arg(server.data_dir());
+    let sent = send.output().unwrap();
+    let said = String::from_utf8_lossy(&sent.stderr);
+    assert!(!sent.status.success() && said.contains("server.listen is empty"), "{said}");
+}
+
 #[test]
 fn http2_is_spoken_where_it_is_wanted() {
     let (Some(program), Some(certificates)) = (require(Package::Curl), Certificates::new()) else { return };
