@@ -1,24 +1,25 @@
 //! CSV rows by RFC 4180: lines that end with CR LF, quotes where needed.
 
+use super::guard::Guard;
 use super::json::{self, Times};
 use crate::reading::Value;
 use crate::reading::time::write_rfc3339;
 
 const LINE_END: &str = "\r\n";
 
-pub fn row<'a>(out: &mut String, cells: impl IntoIterator<Item = CsvCell<'a>>, times: Times) {
+pub fn row<'a>(out: &mut String, cells: impl IntoIterator<Item = CsvCell<'a>>, times: Times, guard: Guard) {
     for (number, cell) in cells.into_iter().enumerate() {
         if number > 0 {
             out.push(',');
         }
         match cell {
             CsvCell::Nothing => {}
-            CsvCell::Text(text) => string(out, text),
+            CsvCell::Text(text) => guard.text(out, text, string),
             CsvCell::Time(time) => match times {
                 Times::Text => write_rfc3339(out, time),
                 Times::Epoch(unit) => out.push_str(&time.div_euclid(unit).to_string()),
             },
-            CsvCell::Value(Value::String(text)) => string(out, text),
+            CsvCell::Value(Value::String(text)) => guard.text(out, text, string),
             CsvCell::Wide(sum) => out.push_str(&sum.to_string()),
             // A sum may overflow: a value that is not finite is an empty cell.
             CsvCell::Value(Value::Float(value)) if !value.is_finite() => {}
@@ -66,8 +67,30 @@ mod tests {
             CsvCell::Text(""),
             CsvCell::Value(&Value::Boolean(true)),
         ];
-        row(&mut out, cells, Times::Text);
-        row(&mut out, [CsvCell::Time(1), CsvCell::Value(&Value::Integer(-3)), CsvCell::Text("é\n")], Times::Epoch(1));
+        row(&mut out, cells, Times::Text, Guard::Off);
+        row(
+            &mut out,
+            [CsvCell::Time(1), CsvCell::Value(&Value::Integer(-3)), CsvCell::Text("é\n")],
+            Times::Epoch(1),
+            Guard::Off,
+        );
         assert_eq!(out, "\"a,b\",\"a \"\"b\"\"\",,\"\",true\r\n1,-3,\"é\n\"\r\n");
+    }
+
+    #[test]
+    fn only_text_is_guarded() {
+        let mut out = String::new();
+        let (text, number) = (Value::String("=1".into()), Value::Float(-1.5));
+        let cells = [
+            CsvCell::Text("-a"),
+            CsvCell::Value(&text),
+            CsvCell::Value(&number),
+            CsvCell::Wide(-1),
+            CsvCell::Time(-1),
+            CsvCell::Nothing,
+            CsvCell::Text(""),
+        ];
+        row(&mut out, cells, Times::Epoch(1), Guard::Spreadsheet);
+        assert_eq!(out, "\"'-a\",\"'=1\",-1.5,-1,-1,,\"\"\r\n");
     }
 }

@@ -3,6 +3,7 @@
 use axum::http::{HeaderMap, header};
 
 use super::errors::ApiError;
+use super::guard::Guard;
 use super::parameters::Parameters;
 
 /// The format of an answer.
@@ -13,20 +14,28 @@ pub enum Format {
     /// A JSON object per line.
     Lines,
     /// RFC 4180, with a header row.
-    Csv,
+    Csv(Guard),
 }
 
 /// The names of each format in `format=` and in headers. Among equally preferred formats the first one wins.
 const NAMES: [(Format, &str, &[&str]); 3] = [
     (Format::Json, "json", &["application/json"]),
     (Format::Lines, "ndjson", &["application/x-ndjson", "application/ndjson", "application/jsonl"]),
-    (Format::Csv, "csv", &["text/csv", "application/csv"]),
+    (Format::Csv(Guard::Off), "csv", &["text/csv", "application/csv"]),
 ];
 
 impl Format {
     /// The format that a request asks for. `format=` has precedence; a client that accepts none of them gets JSON, the
     /// format of errors.
     pub fn of(parameters: &Parameters, headers: &HeaderMap) -> Result<Self, ApiError> {
+        let guard = Guard::named(parameters.get("guard"))?;
+        Ok(match Self::unguarded(parameters, headers)? {
+            Self::Csv(_) => Self::Csv(guard),
+            format => format,
+        })
+    }
+
+    fn unguarded(parameters: &Parameters, headers: &HeaderMap) -> Result<Self, ApiError> {
         let Some(name) = parameters.get("format") else {
             let accept = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
             return Ok(accepted(accept.collect::<Vec<_>>().join(",").as_str()));
@@ -41,7 +50,7 @@ impl Format {
         match self {
             Self::Json => "application/json",
             Self::Lines => "application/x-ndjson",
-            Self::Csv => "text/csv; charset=utf-8; header=present",
+            Self::Csv(_) => "text/csv; charset=utf-8; header=present",
         }
     }
 }
@@ -97,13 +106,13 @@ mod tests {
         for (accept, expected) in [
             ("", Format::Json),
             ("*/*", Format::Json),
-            ("text/csv", Format::Csv),
-            ("Text/CSV; charset=utf-8", Format::Csv),
-            ("text/*", Format::Csv),
+            ("text/csv", Format::Csv(Guard::Off)),
+            ("Text/CSV; charset=utf-8", Format::Csv(Guard::Off)),
+            ("text/*", Format::Csv(Guard::Off)),
             ("application/*", Format::Json),
             ("application/x-ndjson", Format::Lines),
             ("application/jsonl, */*;q=0.1", Format::Lines),
-            ("text/csv;q=0.5, application/json;q=0.4", Format::Csv),
+            ("text/csv;q=0.5, application/json;q=0.4", Format::Csv(Guard::Off)),
             ("text/csv, application/json", Format::Json),
             ("application/json;q=0, */*", Format::Lines),
             ("text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8", Format::Json),

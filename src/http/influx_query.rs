@@ -13,6 +13,7 @@ use serde::Deserialize;
 
 use super::App;
 use super::errors::{ApiError, Dialect, WARNING_HEADER, in_header};
+use super::guard::Guard;
 use super::influx_render::{InfluxFormat, RenderStyle, StatementResult, refusal, render};
 use super::unknown_parameters::unknown_of;
 use super::write::stays_away;
@@ -33,7 +34,7 @@ const PARSED_BYTES: usize = 64;
 const CHUNK_ROWS: usize = 10_000;
 
 /// The names of [`QueryParameters`].
-const ACTED_ON: &[&str] = &["q", "db", "rp", "epoch", "pretty", "chunked", "chunk_size", "params"];
+const ACTED_ON: &[&str] = &["q", "db", "rp", "epoch", "pretty", "chunked", "chunk_size", "params", "guard"];
 
 /// The parameters of `/query`; unknown ones are ignored with a warning.
 #[derive(Debug, Default, Deserialize)]
@@ -46,6 +47,7 @@ pub struct QueryParameters {
     chunked: Option<String>,
     chunk_size: Option<String>,
     params: Option<String>,
+    guard: Option<String>,
 }
 
 impl QueryParameters {
@@ -60,6 +62,7 @@ impl QueryParameters {
             chunked: self.chunked.or(other.chunked),
             chunk_size: self.chunk_size.or(other.chunk_size),
             params: self.params.or(other.params),
+            guard: self.guard.or(other.guard),
         }
     }
 }
@@ -149,6 +152,7 @@ async fn answered(app: &App, sender: Sender<'_>, parameters: QueryParameters) ->
     let Some(q) = parameters.q.as_deref().filter(|q| !q.trim().is_empty()) else {
         return Err(ApiError::Bad("missing required parameter \"q\"".to_owned()));
     };
+    Guard::named(parameters.guard.as_deref())?;
     let budget = app.query.begin(sender.by, q);
     let _parsed = budget.hold(q.len().saturating_mul(PARSED_BYTES))?;
     let statements = match statements(q, parameters.params.as_deref()) {
@@ -215,7 +219,9 @@ fn style(parameters: &QueryParameters, headers: &HeaderMap) -> RenderStyle {
     };
     let rows = parameters.chunk_size.as_deref().and_then(|size| size.parse().ok()).filter(|rows| *rows > 0);
     let chunk = is_true(&parameters.chunked).then(|| rows.unwrap_or(CHUNK_ROWS));
-    RenderStyle { unit, format, chunk }
+    // Checked before.
+    let guard = Guard::named(parameters.guard.as_deref()).unwrap_or(Guard::Off);
+    RenderStyle { unit, format, guard, chunk }
 }
 
 fn statements(q: &str, params: Option<&str>) -> Result<Vec<Statement>, ApiError> {

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use super::guard::Guard;
 use super::json;
 use super::text::Text;
 use crate::query::influx::{ResultCell, ResultSeries, StatementAnswer, zone_offset};
@@ -22,6 +23,8 @@ pub struct RenderStyle {
     /// The unit of timestamps in nanoseconds; `None` for RFC 3339.
     pub unit: Option<i64>,
     pub format: InfluxFormat,
+    /// Of text in CSV.
+    pub guard: Guard,
     /// Rows per chunk; `None` for one whole document.
     pub chunk: Option<usize>,
 }
@@ -268,7 +271,7 @@ async fn csv(text: &mut Text, outcomes: &[StatementResult], style: &RenderStyle)
     for outcome in outcomes {
         if let Err(error) = &outcome.series {
             text.out.push_str(if is_first { "error\n" } else { "\nerror\n" });
-            csv_text(&mut text.out, error);
+            csv_text(&mut text.out, error, style.guard);
             text.out.push('\n');
             (columns, is_first) = (None, false);
         }
@@ -277,7 +280,7 @@ async fn csv(text: &mut Text, outcomes: &[StatementResult], style: &RenderStyle)
                 text.out.push_str(if is_first { "name,tags" } else { "\nname,tags" });
                 for column in &series.columns {
                     text.out.push(',');
-                    csv_text(&mut text.out, column);
+                    csv_text(&mut text.out, column, style.guard);
                 }
                 text.out.push('\n');
                 (columns, is_first) = (Some(&series.columns[..]), false);
@@ -285,9 +288,9 @@ async fn csv(text: &mut Text, outcomes: &[StatementResult], style: &RenderStyle)
             let tags = series.tags.iter().filter(|(_, value)| !value.is_empty());
             let tags: Vec<String> = tags.map(|(key, value)| format!("{}={}", escaped(key), escaped(value))).collect();
             for row in &series.rows {
-                csv_text(&mut text.out, series.name.as_deref().unwrap_or_default());
+                csv_text(&mut text.out, series.name.as_deref().unwrap_or_default(), style.guard);
                 text.out.push(',');
-                csv_text(&mut text.out, &tags.join(","));
+                csv_text(&mut text.out, &tags.join(","), style.guard);
                 for cell in row {
                     text.out.push(',');
                     csv_cell(&mut text.out, cell, style);
@@ -304,7 +307,7 @@ fn csv_cell(out: &mut String, cell: &ResultCell, style: &RenderStyle) {
     match cell {
         ResultCell::Null => {}
         ResultCell::Time(time) => drop(write!(out, "{}", time / style.unit.unwrap_or(1))),
-        ResultCell::Value(Value::String(text)) => csv_text(out, text),
+        ResultCell::Value(Value::String(text)) => csv_text(out, text, style.guard),
         ResultCell::Value(Value::Float(value)) => drop(write!(out, "{value}")),
         ResultCell::Value(value) => json::value(out, value),
     }
@@ -321,7 +324,7 @@ pub fn refusal(error: &str, style: &RenderStyle) -> String {
     match style.format {
         InfluxFormat::Csv => {
             out.push_str("error\n");
-            csv_text(&mut out, error);
+            csv_text(&mut out, error, style.guard);
             out.push('\n');
         }
         InfluxFormat::Json { pretty } => {
@@ -337,7 +340,11 @@ pub fn refusal(error: &str, style: &RenderStyle) -> String {
 }
 
 /// Quotes the text if necessary, by RFC 4180 (and before a leading space).
-fn csv_text(out: &mut String, text: &str) {
+fn csv_text(out: &mut String, text: &str, guard: Guard) {
+    guard.text(out, text, plain_csv_text);
+}
+
+fn plain_csv_text(out: &mut String, text: &str) {
     if !text.contains([',', '"', '\n', '\r']) && !text.starts_with(' ') {
         out.push_str(text);
         return;

@@ -13,6 +13,7 @@ mod decompress;
 mod endpoints;
 mod errors;
 mod format;
+mod guard;
 mod head;
 mod hosts;
 mod influx_query;

@@ -65,6 +65,11 @@ const FORMAT: Parameter = parameter(
     r#"{"type":"string","enum":["json","ndjson","csv"]}"#,
     "The format of the answer. Has precedence over `Accept`.",
 );
+const GUARD: Parameter = parameter(
+    "guard",
+    r#"{"type":"string","enum":["spreadsheet"]}"#,
+    "In CSV: quotes all text, and puts an apostrophe before text that a spreadsheet would take for a formula. Numbers, booleans and times stay as they are.",
+);
 const LIMIT: Parameter =
     parameter("limit", r#"{"type":"integer","minimum":1,"examples":[100]}"#, "Most items in this part of the answer.");
 const CURSOR: Parameter = parameter("cursor", TEXT, "The value of `next` in the previous part, unchanged.");
@@ -128,13 +133,44 @@ const BOUND: Parameter =
 const VERBOSE: Parameter = parameter("verbose", FLAG, "Answer with the version instead of 204.");
 
 /// Of `GET /api/v1/readings`.
-pub const READINGS: &[Parameter] =
-    &[DB, SENSOR, MEASUREMENT, TAG, FROM, TO, READ_PRECISION, FIELDS, ORDER, LIMIT, CURSOR, MAX_POINTS, FORMAT, EPOCH];
+pub const READINGS: &[Parameter] = &[
+    DB,
+    SENSOR,
+    MEASUREMENT,
+    TAG,
+    FROM,
+    TO,
+    READ_PRECISION,
+    FIELDS,
+    ORDER,
+    LIMIT,
+    CURSOR,
+    MAX_POINTS,
+    FORMAT,
+    GUARD,
+    EPOCH,
+];
 /// Of `GET /api/v1/summary`.
-pub const SUMMARY: &[Parameter] =
-    &[DB, SENSOR, MEASUREMENT, TAG, FROM, TO, READ_PRECISION, FIELDS, STEP, EPOCH, AGG, ZONE, GROUP_BY, FILL, FORMAT];
+pub const SUMMARY: &[Parameter] = &[
+    DB,
+    SENSOR,
+    MEASUREMENT,
+    TAG,
+    FROM,
+    TO,
+    READ_PRECISION,
+    FIELDS,
+    STEP,
+    EPOCH,
+    AGG,
+    ZONE,
+    GROUP_BY,
+    FILL,
+    FORMAT,
+    GUARD,
+];
 /// Of `GET /api/v1/latest`.
-pub const LATEST: &[Parameter] = &[DB, SENSOR, MEASUREMENT, TAG, LIMIT, CURSOR, FORMAT, EPOCH];
+pub const LATEST: &[Parameter] = &[DB, SENSOR, MEASUREMENT, TAG, LIMIT, CURSOR, FORMAT, GUARD, EPOCH];
 /// Of `GET /api/v1/sensors`.
 pub const SENSORS: &[Parameter] = &[DB, OUTLIER, RECENT, LIMIT, CURSOR, EPOCH];
 /// Of `GET /api/v1/dead-letters`.
@@ -148,6 +184,6 @@ pub const WRITE_V2: &[Parameter] = &[BUCKET, WRITE_PRECISION, ACK];
 /// Of `POST /api/v3/write_lp`.
 pub const WRITE_V3: &[Parameter] = &[DB, WRITE_PRECISION, PARTIAL, ACK];
 /// Of `/query`.
-pub const QUERY: &[Parameter] = &[DB, POLICY, STATEMENTS, INFLUX_EPOCH, PRETTY, CHUNKED, CHUNK_SIZE, BOUND];
+pub const QUERY: &[Parameter] = &[DB, POLICY, STATEMENTS, INFLUX_EPOCH, PRETTY, CHUNKED, CHUNK_SIZE, BOUND, GUARD];
 /// Of `GET /ping`.
 pub const PING: &[Parameter] = &[VERBOSE];

@@ -53,7 +53,7 @@ async fn read(app: &App, by: Caller, headers: &HeaderMap, query: Pairs) -> Resul
     };
     let Selection { database, range, fields, .. } = asked.selection.clone();
     let columns = match format {
-        Format::Csv => {
+        Format::Csv(_) => {
             TableColumns::of(app.query.vocabulary(&budget, &database, &asked.selector).await?, fields.clone())
         }
         Format::Json | Format::Lines => TableColumns::default(),

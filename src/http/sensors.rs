@@ -103,7 +103,7 @@ async fn read_latest(app: &App, by: Caller, headers: &HeaderMap, query: Pairs) -
     let chooser = selected.selector.compile(&budget)?;
     let (found, next, _held) = chosen(app, &budget, wanted, |document| chooser.takes(&document.sensor)).await?;
     let columns = match format {
-        Format::Csv => {
+        Format::Csv(_) => {
             TableColumns::of(app.query.vocabulary(&budget, &database, &selected.selector).await?, Vec::new())
         }
         Format::Json | Format::Lines => TableColumns::default(),

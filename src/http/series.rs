@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::csv::{self, CsvCell};
 use super::format::Format;
+use super::guard::Guard;
 use super::json::{self, Times};
 use super::text::Text;
 use crate::bucket::Reading;
@@ -96,7 +97,7 @@ pub async fn readings(
                 }
             }
         }
-        Format::Csv => table(text, series, &columns.with(series), times).await?,
+        Format::Csv(guard) => table(text, series, &columns.with(series), (times, guard)).await?,
     }
     text.row().await
 }
@@ -109,7 +110,7 @@ async fn table(
     text: &mut Text,
     series: &[SensorReadings],
     columns: &TableColumns,
-    times: Times,
+    (times, guard): (Times, Guard),
 ) -> Result<(), QueryError> {
     let mut names = vec!["sensor".to_owned()];
     names.extend(columns.tags.iter().map(|tag| format!("tag.{tag}")));
@@ -117,7 +118,7 @@ async fn table(
     let is_taken = |name: &str| names.iter().any(|taken| taken == name);
     let fields: Vec<String> =
         columns.fields.iter().map(|field| json::field_name(field, is_taken).into_owned()).collect();
-    csv::row(&mut text.out, names.iter().chain(&fields).map(|name| CsvCell::Text(name)), times);
+    csv::row(&mut text.out, names.iter().chain(&fields).map(|name| CsvCell::Text(name)), times, guard);
     for (sensor, readings) in series {
         let tags: Vec<CsvCell<'_>> =
             columns.tags.iter().map(|key| sensor.tag(key).map_or(CsvCell::Nothing, CsvCell::Text)).collect();
@@ -126,7 +127,7 @@ async fn table(
             let fields =
                 columns.fields.iter().map(|name| field(name).map_or(CsvCell::Nothing, |(_, v)| CsvCell::Value(v)));
             let start = [CsvCell::Text(&sensor.key)].into_iter().chain(tags.iter().copied());
-            csv::row(&mut text.out, start.chain([CsvCell::Time(reading.time)]).chain(fields), times);
+            csv::row(&mut text.out, start.chain([CsvCell::Time(reading.time)]).chain(fields), times, guard);
             text.row().await?;
         }
     }
@@ -209,7 +210,7 @@ impl WindowTable {
                     }
                 }
             }
-            Format::Csv => self.table(text, times).await?,
+            Format::Csv(guard) => self.table(text, times, guard).await?,
         }
         text.row().await
     }
@@ -236,7 +237,7 @@ impl WindowTable {
     }
 
     /// Writes a row per window, with a column per field and function, such as `temp.max`.
-    async fn table(&self, text: &mut Text, times: Times) -> Result<(), QueryError> {
+    async fn table(&self, text: &mut Text, times: Times, guard: Guard) -> Result<(), QueryError> {
         let Aggregated { columns, series, .. } = &self.found;
         let tags: BTreeSet<&str> = series.iter().flat_map(|series| &series.tags).map(|(key, _)| key.as_str()).collect();
         let mut names = vec![self.by.to_owned()];
@@ -247,7 +248,7 @@ impl WindowTable {
             json::field_name(&format!("{field}.{}", function.name()), is_taken).into_owned()
         };
         let named: Vec<String> = columns.iter().map(name).collect();
-        csv::row(&mut text.out, names.iter().chain(&named).map(|name| CsvCell::Text(name)), times);
+        csv::row(&mut text.out, names.iter().chain(&named).map(|name| CsvCell::Text(name)), times, guard);
         for series in series {
             let tag = |tag: &&str| series.tags.iter().find(|(key, _)| key == tag);
             let tags: Vec<CsvCell<'_>> =
@@ -260,7 +261,7 @@ impl WindowTable {
                 });
                 let start = [CsvCell::Text(name)].into_iter().chain(tags.iter().copied());
                 let start = start.chain([CsvCell::Time(span.start), CsvCell::Time(span.end)]);
-                csv::row(&mut text.out, start.chain(cells), times);
+                csv::row(&mut text.out, start.chain(cells), times, guard);
                 text.row().await?;
             }
         }

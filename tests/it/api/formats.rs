@@ -130,3 +130,39 @@ fn the_parameter_wins_over_the_header_and_json_is_for_everybody_else() {
     let error = client.get(READINGS, "measurement=m&format=csv&limit=0").expect(400);
     assert_eq!(error.header("content-type"), Some("application/json"));
 }
+
+/// A tag or a string such as =HYPERLINK(…) ran where a CSV answer was opened in a spreadsheet.
+#[test]
+fn a_spreadsheet_takes_no_text_for_a_formula() {
+    let client = client("guarded-tables");
+    client.keep("=m,@k=+v,site=a\\ b -f=-1.5,n=-2i,on=true,s=\"=1+1\",t=\" \\\"@x\",u=\"-5\" 1000000000");
+    let guarded = "measurement=%3Dm&format=csv&guard=spreadsheet";
+    let sensor = "\"'=m,@k=+v,site=a\\ b\"";
+    for path in [READINGS, LATEST] {
+        let expected = format!(
+            "\"sensor\",\"tag.@k\",\"tag.site\",\"ts\",\"'-f\",\"n\",\"on\",\"s\",\"t\",\"u\"\r\n\
+             {sensor},\"'+v\",\"a b\",1,-1.5,-2,true,\"'=1+1\",\"' \"\"@x\",\"'-5\"\r\n"
+        );
+        assert_eq!(ask(&client, path, &format!("{guarded}&epoch=s"), None).text(), expected, "{path}");
+    }
+    let windows = ask(&client, SUMMARY, &format!("{guarded}&fields=-f&agg=sum&epoch=s"), None);
+    let expected = format!(
+        "\"sensor\",\"tag.@k\",\"tag.site\",\"start\",\"end\",\"'-f.sum\"\r\n{sensor},\"'+v\",\"a b\",0,3600,-1.5\r\n"
+    );
+    assert_eq!(windows.text(), expected);
+    let influx = ask(&client, "/query", "epoch=s&guard=spreadsheet&q=SELECT+*+FROM+%22%3Dm%22", Some("text/csv"));
+    let expected = "name,tags,\"time\",\"'-f\",\"'@k\",\"n\",\"on\",\"s\",\"site\",\"t\",\"u\"\n\
+                    \"'=m\",\"\",1,-1.5,\"'+v\",-2,true,\"'=1+1\",\"a b\",\"' \"\"@x\",\"'-5\"\n";
+    assert_eq!(influx.text(), expected);
+    // Off by default, and in other formats.
+    let plain = ask(&client, READINGS, "measurement=%3Dm&format=csv&epoch=s", None);
+    assert!(plain.text().contains(",+v,a b,1,-1.5,-2,true,=1+1,\" \"\"@x\",-5\r\n"), "{}", plain.text());
+    let json = ask(&client, READINGS, "measurement=%3Dm&guard=spreadsheet", None).json();
+    assert_eq!(json["series"][0]["tags"]["@k"], "+v", "{json}");
+    for path in [READINGS, SUMMARY, LATEST, "/query"] {
+        let what = if path == "/query" { "q=SHOW+DATABASES" } else { "measurement=%3Dm" };
+        let url = client.url(path, &format!("{what}&guard=excel"));
+        let refused = request("GET", &url, b"", &[]).expect("an answer").expect(400);
+        assert!(refused.text().contains("parameter guard"), "{path}: {}", refused.text());
+    }
+}
