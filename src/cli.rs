@@ -37,6 +37,9 @@ pub enum Command {
     /// Find out why `serve` does not start or is slow: like `check-config --probe`, with figures of disk, clock and
     /// store. Exit status: 0 if nothing is wrong, 78 if something is.
     Doctor(ServeFlags),
+    /// Ask the running service with this configuration whether it acknowledges writes (`/ready` at status.listen, else at
+    /// server.listen). Prints one line. Exit status: 0 if it does, else 1. For containers, which have no curl.
+    Healthcheck(HealthFlags),
     /// Check everything in the store, and repair it with --repair. Exit status: 0 if nothing is wrong, 1 if something
     /// is wrong, 2 if the check was not completed. With the embedded store, stop the service first; with MongoDB, it
     /// may run.
@@ -379,6 +382,25 @@ pub struct CheckFlags {
     pub serve: ServeFlags,
 }
 
+/// The flags of `healthcheck`.
+#[derive(Debug, Args)]
+pub struct HealthFlags {
+    /// The configuration file of the service.
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// The address of the service's HTTP listener, if it was given as a flag.
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub listen: Option<String>,
+}
+
+impl HealthFlags {
+    /// The same flags of `serve`.
+    #[must_use]
+    pub fn settings(&self) -> ServeFlags {
+        ServeFlags { config: self.config.clone(), listen: self.listen.clone(), data_dir: None, store: None }
+    }
+}
+
 /// The flags of `verify`.
 #[derive(Debug, Args)]
 pub struct VerifyFlags {
@@ -430,6 +452,14 @@ pub fn report(problems: &[Problem]) -> ExitCode {
         if count == 1 { "" } else { "s" }
     );
     ExitCode::from(EXIT_CONFIG)
+}
+
+/// Prints the first problem alone, for a command that prints one line and exits with 0 or 1.
+#[must_use]
+pub fn not_asked(problems: &[Problem]) -> ExitCode {
+    let more = if problems.len() > 1 { " (and more: hourglass check-config)" } else { "" };
+    problems.iter().take(1).for_each(|problem| eprintln!("hourglass: {problem}{more}"));
+    ExitCode::FAILURE
 }
 
 #[must_use]

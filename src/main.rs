@@ -37,6 +37,10 @@ fn main() -> ExitCode {
             Ok(settings) => app::examine(&settings, true),
             Err(problems) => cli::report(&problems),
         },
+        Command::Healthcheck(flags) => match cli::settings(&flags.settings()) {
+            Ok(settings) => app::healthcheck(&settings),
+            Err(problems) => cli::not_asked(&problems),
+        },
         Command::Config { command: ConfigCommand::Default } => {
             print!("{}", config::DEFAULT);
             ExitCode::SUCCESS

@@ -7,12 +7,11 @@ mod prometheus;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
 use crate::support::process::Folder;
-use crate::support::server::{Server, program};
+use crate::support::server::{Launch, program};
 
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
@@ -200,21 +199,69 @@ fn the_config_map_is_a_sound_configuration() {
     assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
 }
 
+/// The image had no health check, and compose asked by a shell's /dev/tcp, which only some shells have.
 #[test]
 fn the_container_is_healthy_while_writes_are_acked() {
-    let compose = read("deploy/compose.yaml");
-    let command = compose.lines().find(|line| line.contains("/dev/tcp/127.0.0.1/8086")).expect("the health check");
-    let command = command.trim().trim_start_matches("- ").replace("$$", "$");
-    let mut server = Server::start("embedded");
-    let is_healthy = |server: &Server, path: &str| {
-        let port = format!("/{}", server.address().port());
-        let command = command.replace("/8086", &port).replace("/ready", path);
-        Command::new("bash").args(["-c", &command]).stderr(Stdio::null()).status().expect("bash can be run").success()
+    let (compose, image) = (read("deploy/compose.yaml"), read("deploy/docker/Dockerfile"));
+    assert!(compose.contains("\n      test: [CMD, hourglass, healthcheck]\n"), "{compose}");
+    let check = image.lines().find(|line| line.starts_with("HEALTHCHECK ")).expect("the image has a health check");
+    assert!(check.ends_with(r#" CMD ["/usr/local/bin/hourglass", "healthcheck"]"#), "{check}");
+    let status = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let launch = Launch::embedded().env("HOURGLASS_STATUS__LISTEN", status);
+    let mut server = launch.start();
+    let service = server.address();
+    let ask = |variables: &[(&str, String)]| {
+        let asked = program().arg("healthcheck").envs(variables.iter().cloned()).output().unwrap();
+        let said = [asked.stdout, asked.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
+        assert_eq!(said.concat().lines().count(), 1, "{said:?}");
+        (asked.status.code(), said.concat())
     };
-    assert!(is_healthy(&server, "/ready"), "{command}");
-    assert!(!is_healthy(&server, "/nothing"), "an answer that is not 200");
+    // As the image sets them: on all addresses, so that the check must find out where to ask.
+    let any = |address: std::net::SocketAddr| format!("0.0.0.0:{}", address.port());
+    let (of_service, of_status) =
+        (("HOURGLASS_SERVER__LISTEN", any(service)), ("HOURGLASS_STATUS__LISTEN", any(status)));
+    for (variables, asked) in [
+        (&[of_service.clone()][..], format!("ready: http://{service}/ready (server.listen)\n")),
+        (&[of_service.clone(), of_status.clone()], format!("ready: http://{status}/ready (status.listen)\n")),
+    ] {
+        assert_eq!(ask(variables), (Some(0), asked));
+    }
+    let nowhere = ask(&[("HOURGLASS_SERVER__LISTEN", "127.0.0.1:0".to_owned())]);
+    assert!(nowhere.0 == Some(1) && nowhere.1.contains("server.listen has port 0"), "{nowhere:?}");
+    let wrong = ask(&[("HOURGLASS_SERVER__LISTEN", "nowhere".to_owned())]);
+    assert!(wrong.0 == Some(1) && wrong.1.contains("server.listen"), "{wrong:?}");
+
+    // It hangs: the check ends by itself.
+    server.signal("STOP");
+    let asked = std::time::Instant::now();
+    let hangs = ask(&[of_service.clone(), of_status.clone()]);
+    assert!(hangs.0 == Some(1) && hangs.1.contains("no answer within 3s"), "{hangs:?}");
+    assert!(asked.elapsed() < std::time::Duration::from_secs(30));
+    server.signal("CONT");
     server.stop();
-    assert!(!is_healthy(&server, "/ready"), "nobody answers");
+    let gone = ask(&[of_service, of_status]);
+    assert!(gone.0 == Some(1) && gone.1.contains("Connection refused"), "{gone:?}");
+}
+
+/// A service that answers, but not with 200, is told with its reason.
+#[test]
+fn a_service_that_refuses_writes_is_unhealthy_with_its_reason() {
+    let refusing = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = refusing.local_addr().unwrap().to_string();
+    let answering = std::thread::spawn(move || {
+        use std::io::{Read, Write};
+        let (mut stream, _) = refusing.accept().unwrap();
+        let mut request = [0; 1024];
+        let read = stream.read(&mut request).unwrap();
+        let body = r#"{"status":"refusing","message":"the disk is full"}"#;
+        write!(stream, "HTTP/1.1 503 Service Unavailable\r\nContent-Length: {}\r\n\r\n{body}", body.len()).unwrap();
+        String::from_utf8_lossy(&request[..read]).into_owned()
+    });
+    let asked = program().args(["healthcheck", "--listen", &address]).output().unwrap();
+    assert!(answering.join().unwrap().starts_with("GET /ready HTTP/1.1\r\n"));
+    let said = String::from_utf8(asked.stderr).unwrap();
+    let expected = format!("hourglass: not ready: 503: the disk is full (http://{address}/ready, server.listen)\n");
+    assert_eq!((asked.status.code(), said), (Some(1), expected));
 }
 
 /// The number that stands after the key, which must stand there once.

@@ -1,0 +1,82 @@
+//! `hourglass healthcheck`: asks the running service whether it acks writes, for containers without curl.
+
+use std::io::{Read, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail, ensure};
+
+use crate::config::Settings;
+
+/// Maximum time for all of it, so that the orchestrator's own timeout never hides the reason.
+const TIMEOUT: Duration = Duration::from_secs(3);
+/// Maximum size of an answer that is read; that of `/ready` is far smaller.
+const ANSWER_BYTES: usize = 64 << 10;
+/// Not `/health`: that fails for a store that refuses its user, too, and no restart mends that.
+const PATH: &str = "/ready";
+
+/// Prints one line, and succeeds if the service acks writes.
+#[must_use]
+pub fn healthcheck(settings: &Settings) -> ExitCode {
+    match ask(settings) {
+        Ok(ready) => {
+            println!("{ready}");
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("hourglass: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn ask(settings: &Settings) -> anyhow::Result<String> {
+    let (key, address) = place(settings);
+    ensure!(address.port() != 0, "{key} has port 0, so that the service's port is not known: set {key}");
+    let asking = || format!("asking http://{address}{PATH} ({key})");
+    let (status, body) = get(address).with_context(asking)?;
+    if status == 200 {
+        return Ok(format!("ready: http://{address}{PATH} ({key})"));
+    }
+    let told: serde_json::Value = serde_json::from_str(&body).unwrap_or_default();
+    let told = told["message"].as_str().unwrap_or("no reason given");
+    bail!("not ready: {status}: {told} (http://{address}{PATH}, {key})")
+}
+
+/// The listener that answers whatever load there is, else the one that every service has; both without TLS.
+fn place(settings: &Settings) -> (&'static str, SocketAddr) {
+    let (key, mut address) = match settings.status.listen {
+        Some(address) => ("status.listen", address),
+        None => ("server.listen", settings.server.listen),
+    };
+    match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => address.set_ip(Ipv4Addr::LOCALHOST.into()),
+        IpAddr::V6(ip) if ip.is_unspecified() => address.set_ip(Ipv6Addr::LOCALHOST.into()),
+        _ => {}
+    }
+    (key, address)
+}
+
+/// The status and the body of the answer.
+fn get(address: SocketAddr) -> anyhow::Result<(u16, String)> {
+    let deadline = Instant::now() + TIMEOUT;
+    let mut stream = TcpStream::connect_timeout(&address, TIMEOUT)?;
+    stream.set_write_timeout(Some(TIMEOUT))?;
+    let request = format!("GET {PATH} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes())?;
+    let (mut answer, mut part) = (Vec::new(), [0; 4096]);
+    while answer.len() < ANSWER_BYTES {
+        let left = deadline.saturating_duration_since(Instant::now());
+        ensure!(!left.is_zero(), "no answer within {TIMEOUT:?}");
+        stream.set_read_timeout(Some(left))?;
+        match stream.read(&mut part).with_context(|| format!("no answer within {TIMEOUT:?}"))? {
+            0 => break,
+            read => answer.extend_from_slice(&part[..read]),
+        }
+    }
+    let answer = String::from_utf8_lossy(&answer);
+    let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok());
+    let body = answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned());
+    status.zip(body).context("what answers there does not speak HTTP")
+}
