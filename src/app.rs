@@ -1,6 +1,7 @@
 //! Starts the service: builds its parts in the order of their dependencies, and shuts them down in the opposite order.
 //! The only module that may use all others.
 
+mod data_folder;
 mod dead_letters;
 mod examine;
 mod file_modes;
@@ -83,6 +84,8 @@ async fn serve(settings: Settings) -> anyhow::Result<RunEnd> {
     let started = (clock::now_ns(), Instant::now());
     // First of all, because SIGHUP ends a process that has no handler for it.
     let hangups = signal(SignalKind::hangup()).context("listening for SIGHUP")?;
+    data_folder::announce(&settings);
+    make_folder(&settings)?;
     let (store, state, mongo) = open_store(&settings).await?;
     let (access, first_token) = tokens::open(&settings, mongo).await?;
     let kind = if settings.store.uri.is_embedded() { "embedded" } else { "mongodb" };
@@ -163,12 +166,17 @@ async fn is_asked_to_stop(stop: &mut Stop, closing: &mut Closing) -> bool {
     }
 }
 
+/// Makes the data folder for this user only, and mends what an earlier version left open.
+fn make_folder(settings: &Settings) -> anyhow::Result<()> {
+    file_modes::make_private(&settings.server.data_dir)?;
+    file_modes::mend(settings);
+    Ok(())
+}
+
 /// Opens the store and checks whether it answers. An unreachable MongoDB is not an error, but one that hourglass cannot
 /// use is.
 async fn open_store(settings: &Settings) -> anyhow::Result<(Arc<dyn Store>, Health, Option<Arc<MongoStore>>)> {
     let directory = &settings.server.data_dir;
-    file_modes::make_private(directory)?;
-    file_modes::mend(settings);
     if settings.store.uri.is_embedded() {
         let store =
             EmbeddedStore::open(directory, settings.embedded.cache_bytes).context("opening the embedded store")?;
@@ -419,9 +427,11 @@ impl Stop {
 
 /// Prints the addresses, the store, and two commands to copy.
 fn banner(settings: &Settings, addresses: Addresses, first_token: Option<&str>, enforced: bool, started: Instant) {
+    let folder = data_folder::absolute(&settings.server.data_dir);
+    let folder = folder.display();
     let store = match settings.store.uri.is_embedded() {
-        true => format!("embedded in {}", settings.server.data_dir.display()),
-        false => settings.store.uri.to_string(),
+        true => format!("embedded in {folder}"),
+        false => format!("{}, with the data folder {folder}", settings.store.uri),
     };
     let base = addresses.base();
     // If stdout is closed, the service runs without a banner.

@@ -19,13 +19,16 @@ const PART_BYTES: usize = 1 << 20;
 /// Prints the chunks that were not yet resent.
 #[must_use]
 pub fn list_dead_letters(settings: &Settings) -> ExitCode {
-    ended(list(&settings.dead_letters_file()))
+    ended(super::data_folder::must_exist(settings).and_then(|()| list(&settings.dead_letters_file())))
 }
 
 /// Sends the chunks that were not yet resent. Succeeds if the service accepted all of them and did not fail to flush
 /// them.
 #[must_use]
 pub fn send_dead_letters(settings: &Settings, url: &str, token: Option<String>, token_file: Option<&Path>) -> ExitCode {
+    if let Err(error) = super::data_folder::must_exist(settings) {
+        return super::failed(&error);
+    }
     let token = match token_file {
         Some(file) => std::fs::read_to_string(file).map(Some).with_context(|| format!("reading {}", file.display())),
         None => Ok(token),

@@ -39,11 +39,12 @@ async fn empty(settings: &Settings, timeout: Option<Duration>) -> anyhow::Result
     let folder = settings.wal_dir();
     // Checked first, because opening the WAL would create one.
     let Some(found) = unflushed_records(&folder).context("reading the WAL")? else {
-        bail!("there is no WAL in {}", folder.display());
+        bail!("there is no WAL in {}", super::data_folder::absolute(&folder).display());
     };
     println!("{} records of the WAL in {} may not be in the store yet", found.records, folder.display());
     let stamps = Arc::new(StampClock::new(settings.clock));
     let (log, recovery) = open_wal(settings, &stamps).await?;
+    super::make_folder(settings)?;
     let (store, state, _) = open_store(settings).await?;
     let kind = if settings.store.uri.is_embedded() { "embedded" } else { "mongodb" };
     let metrics = Metrics::new(env!("CARGO_PKG_VERSION"), kind).context("setting up metrics")?;

@@ -33,10 +33,16 @@ pub fn tokens(settings: &Settings, change: TokenChange) -> ExitCode {
 
 async fn apply(settings: &Settings, change: TokenChange) -> anyhow::Result<()> {
     let directory = &settings.server.data_dir;
+    // Only a new token may make the folder; a change of one in MongoDB makes it for the audit trail.
+    match change {
+        TokenChange::Create { .. } => super::file_modes::make_private(directory)?,
+        TokenChange::List | TokenChange::Audit { .. } => super::data_folder::must_exist(settings)?,
+        _ if settings.store.uri.is_embedded() => super::data_folder::must_exist(settings)?,
+        _ => super::file_modes::make_private(directory)?,
+    }
     if let TokenChange::Audit { verify } = change {
         return if verify { check_audit(directory) } else { print_audit(directory) };
     }
-    super::file_modes::make_private(directory)?;
     let store: Arc<dyn TokenStore> = match settings.store.uri.is_embedded() {
         true => Arc::new(TokenFile::own(directory)),
         false => super::open_mongo(settings).await?,

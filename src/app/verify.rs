@@ -32,6 +32,7 @@ pub fn verify(settings: &Settings, repair: bool) -> ExitCode {
 
 async fn check(settings: &Settings, repair: bool) -> anyhow::Result<bool> {
     let directory = &settings.server.data_dir;
+    super::data_folder::must_exist(settings)?;
     if settings.store.uri.is_embedded() {
         // Checked first, because opening the store would create one.
         let file = directory.join(FILE_NAME);

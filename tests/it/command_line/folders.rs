@@ -8,8 +8,9 @@ use super::{readings, run, write};
 use crate::support::eventually;
 use crate::support::http::get;
 use crate::support::mongod::{fresh_database_name, mongod};
+use crate::support::process::Folder;
 use crate::support::series::await_fed;
-use crate::support::server::{Launch, Server};
+use crate::support::server::{Launch, Server, program};
 
 /// The second has a store of its own to serve, and only the log is in use.
 #[test]
@@ -30,6 +31,70 @@ fn a_second_process_on_one_log_is_refused_and_the_first_goes_on() {
     }
     write(&server, "m v=2 2");
     assert_eq!(readings(&server, "m").len(), 2);
+}
+
+/// `token list --data-dir nosuch` made the folder, and said that there are no tokens.
+#[test]
+fn a_command_that_only_reads_makes_no_folder() {
+    let folder = Folder::new("read-only");
+    let missing = folder.file("nosuch");
+    let shown = missing.to_str().unwrap();
+    for command in [
+        &["token", "list"][..],
+        &["token", "audit"],
+        &["token", "audit", "--verify"],
+        &["token", "revoke", "a"],
+        &["token", "rotate", "a"],
+        &["token", "bind", "a"],
+        &["dead-letters", "list"],
+        &["dead-letters", "send"],
+        &["verify"],
+        &["flush-wal"],
+    ] {
+        let (code, printed, said) = run(&[command, &["--data-dir", shown]].concat(), &[]);
+        assert!(code != 0 && printed.is_empty(), "{command:?}: {code} {printed}");
+        assert!(said.contains(shown) && said.lines().count() == 1, "{command:?}: {said}");
+        assert!(!missing.exists(), "{command:?} made it");
+    }
+    // By a relative path, too, the absolute one is named.
+    let listed = program().args(["token", "list", "--data-dir", "nosuch"]).current_dir(folder.path()).output().unwrap();
+    let said = String::from_utf8(listed.stderr).unwrap();
+    let expected = format!("hourglass: there is no folder {shown}: ");
+    assert!(listed.status.code() == Some(1) && said.starts_with(&expected), "{said}");
+    // With MongoDB the tokens are not in the folder: an operator's machine needs none, but one that is named must exist.
+    let store = mongod().uri(&fresh_database_name());
+    let (code, _, said) = run(&["token", "list", "--store", &store, "--data-dir", shown], &[]);
+    assert!(code == 1 && said.starts_with(&expected), "{said}");
+    let listed = program().args(["token", "list", "--store", &store]).current_dir(folder.path()).output().unwrap();
+    assert!(listed.status.success(), "{}", String::from_utf8_lossy(&listed.stderr));
+    assert!(!folder.file("data").exists() && !missing.exists());
+}
+
+/// A service that was started in another folder made a new `./data` there, and its readings and tokens seemed lost.
+#[test]
+fn a_new_data_folder_beside_another_is_warned_of() {
+    let mut first = Server::start("embedded");
+    let data = first.data_dir();
+    write(&first, "m v=1 1");
+    let own = format!("\"folder\":{:?}", data.to_str().unwrap());
+    assert!(first.stderr().contains(&own), "its absolute path is logged: {}", first.stderr());
+    assert!(!first.stderr().contains("is near"), "{}", first.stderr());
+    let (beside, toml) = (data.with_file_name("data2"), data.with_file_name("beside.toml"));
+    std::fs::write(&toml, format!("[server]\ndata_dir = {:?}\n", beside.to_str().unwrap())).unwrap();
+    // The port is taken, so that it ends by itself; the folder is made and judged before that.
+    let address = first.address().to_string();
+    let start = || run(&["serve", "--listen", &address, "--config", toml.to_str().unwrap()], &[]).2;
+    let said = start();
+    let warnings: Vec<&str> = said.lines().filter(|line| line.contains("is near")).collect();
+    assert_eq!(warnings.len(), 1, "{said}");
+    for path in [&data, &beside] {
+        assert!(warnings[0].contains(path.to_str().unwrap()), "{said}");
+    }
+    // It has a store of its own now, and is no longer new.
+    assert!(!start().contains("is near"));
+    first.stop();
+    first.restart("127.0.0.1:0");
+    assert!(!first.stderr().contains("is near"), "{}", first.stderr());
 }
 
 /// Panics unless the server's folder is refused to this store, with the way out.

@@ -1,0 +1,85 @@
+//! Which data folder this is: a command that only reads never makes one, and a new one beside an old one is most likely a
+//! wrong path.
+
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+
+use crate::config::Settings;
+use crate::store::embedded::FILE_NAME;
+
+/// Where packages, units and images keep the data folder.
+const USUAL: [&str; 2] = ["/var/lib/hourglass", "/var/lib/private/hourglass"];
+/// The data folder's name unless another is configured.
+const DEFAULT_NAME: &str = "data";
+/// Most entries of the parent folder that are looked at.
+const SIBLINGS: usize = 256;
+
+/// The folder's absolute path, without links where it exists.
+pub fn absolute(folder: &Path) -> PathBuf {
+    folder.canonicalize().or_else(|_| std::path::absolute(folder)).unwrap_or_else(|_| folder.to_owned())
+}
+
+/// For commands that only read: an error if the data folder does not exist. With MongoDB the default folder need not,
+/// because such a command may run on another machine than the service.
+pub fn must_exist(settings: &Settings) -> anyhow::Result<()> {
+    let folder = &settings.server.data_dir;
+    let is_default = *folder == Settings::default().server.data_dir;
+    match std::fs::metadata(folder) {
+        Ok(meta) if meta.is_dir() => Ok(()),
+        Ok(_) => bail!("{} is not a folder: {WANTED}", absolute(folder).display()),
+        Err(error) if error.kind() == ErrorKind::NotFound && is_default && !settings.store.uri.is_embedded() => Ok(()),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            bail!("there is no folder {}: {WANTED}", absolute(folder).display())
+        }
+        Err(error) => Err(error).with_context(|| format!("reading {}", absolute(folder).display())),
+    }
+}
+
+const WANTED: &str = "name the service's data folder with --data-dir (server.data_dir)";
+
+/// Logs which data folder this is. Call it before the folder is made: a new one is warned of if there is another near,
+/// since the readings are probably in that one.
+pub fn announce(settings: &Settings) {
+    let folder = &settings.server.data_dir;
+    let is_new = !holds_data(folder);
+    tracing::info!(folder = %absolute(folder).display(), is_new, "data folder");
+    let around = if is_new { near(folder) } else { Vec::new() };
+    for other in around {
+        tracing::warn!(
+            folder = %absolute(folder).display(),
+            other = %other.display(),
+            "the data folder is new, but another one of hourglass is near: if readings or tokens are missing, set server.data_dir (--data-dir) to that one"
+        );
+    }
+}
+
+/// Whether hourglass wrote there before.
+fn holds_data(folder: &Path) -> bool {
+    let has = |name: &str| folder.join(name).is_file();
+    let is_segment = |path: PathBuf| path.extension().is_some_and(|extension| extension == "segment");
+    let log = std::fs::read_dir(folder.join("log")).into_iter().flatten().flatten();
+    [FILE_NAME, "tokens.json", "tokens.cache.json"].into_iter().any(has)
+        || log.map(|entry| entry.path()).any(is_segment)
+}
+
+/// Other data folders in the places where a mistaken path would have missed them.
+fn near(folder: &Path) -> Vec<PathBuf> {
+    let own = absolute(folder);
+    let beside = own.parent().map(Path::to_owned);
+    let siblings = beside.iter().flat_map(std::fs::read_dir).flatten().flatten().take(SIBLINGS);
+    let mut places: Vec<PathBuf> = siblings.map(|entry| entry.path()).collect();
+    places.extend(beside);
+    places.extend(USUAL.map(PathBuf::from));
+    places.push(PathBuf::from(DEFAULT_NAME));
+    if let Some(program) = std::env::current_exe().ok().as_deref().and_then(Path::parent) {
+        places.extend([program.to_owned(), program.join(DEFAULT_NAME)]);
+    }
+    let mut found: Vec<PathBuf> =
+        places.iter().filter(|place| holds_data(place)).map(|place| absolute(place)).collect();
+    found.retain(|place| *place != own);
+    found.sort();
+    found.dedup();
+    found
+}
