@@ -59,7 +59,7 @@ const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
 /// completely, and has its own value if records are left in the WAL; see [`RunEnd`].
 #[must_use]
 pub fn run(settings: Settings) -> ExitCode {
-    logs::start(&settings.telemetry.log_level, settings.telemetry.log_format);
+    logs::start(&settings.telemetry.log_level, &settings.telemetry);
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return failed(&anyhow::Error::new(error).context("starting threads")),
@@ -84,7 +84,7 @@ async fn serve(settings: Settings) -> anyhow::Result<RunEnd> {
     let started = (clock::now_ns(), Instant::now());
     // First of all, because SIGHUP ends a process that has no handler for it.
     let hangups = signal(SignalKind::hangup()).context("listening for SIGHUP")?;
-    data_folder::announce(&settings);
+    data_folder::warn_of_others(&settings);
     make_folder(&settings)?;
     let (store, state, mongo) = open_store(&settings).await?;
     let (access, first_token) = tokens::open(&settings, mongo).await?;
@@ -120,6 +120,7 @@ async fn serve(settings: Settings) -> anyhow::Result<RunEnd> {
     let upkeep = tokio::spawn(keep_up(app.metrics.clone()));
     let tokens = tokio::spawn(app.access.clone().watch());
     let mut stop = Stop::new().context("listening for signals")?;
+    tracing::info!(folder = %data_folder::absolute(&settings.server.data_dir).display(), "data folder");
     banner(&settings, listeners.addresses, first_token.as_deref(), app.access.is_enforced(), started.1);
 
     let (stopping, told) = watch::channel(false);

@@ -39,14 +39,11 @@ pub fn must_exist(settings: &Settings) -> anyhow::Result<()> {
 
 const WANTED: &str = "name the service's data folder with --data-dir (server.data_dir)";
 
-/// Logs which data folder this is. Call it before the folder is made: a new one is warned of if there is another near,
-/// since the readings are probably in that one.
-pub fn announce(settings: &Settings) {
+/// Warns if the data folder is new and there is another near, since the readings are probably in that one. Call it before
+/// the folder is made.
+pub fn warn_of_others(settings: &Settings) {
     let folder = &settings.server.data_dir;
-    let is_new = !holds_data(folder);
-    tracing::info!(folder = %absolute(folder).display(), is_new, "data folder");
-    let around = if is_new { near(folder) } else { Vec::new() };
-    for other in around {
+    for other in if holds_data(folder) { Vec::new() } else { near(folder) } {
         tracing::warn!(
             folder = %absolute(folder).display(),
             other = %other.display(),

@@ -30,7 +30,7 @@ const OTHER_FILES: u64 = 256;
 /// Tries everything that `serve` needs, and prints what is wrong; `measures` adds figures of disk, clock and store.
 #[must_use]
 pub fn examine(settings: &Settings, measures: bool) -> ExitCode {
-    logs::start("off", settings.telemetry.log_format);
+    logs::start("off", &settings.telemetry);
     let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return super::failed(&anyhow::Error::new(error).context("starting threads")),

@@ -22,7 +22,7 @@ const TELL: Duration = Duration::from_secs(2);
 /// Flushes the WAL, for at most `timeout` if there is one. Succeeds only if the WAL is then empty.
 #[must_use]
 pub fn flush_wal(settings: &Settings, timeout: Option<Duration>) -> ExitCode {
-    logs::start(&settings.telemetry.log_level, settings.telemetry.log_format);
+    logs::start(&settings.telemetry.log_level, &settings.telemetry);
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return super::failed(&anyhow::Error::new(error).context("starting threads")),

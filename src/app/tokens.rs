@@ -19,7 +19,7 @@ use crate::telemetry::logs;
 /// Applies the change. A new token's text is the only thing that `create` and `rotate` print to stdout.
 #[must_use]
 pub fn tokens(settings: &Settings, change: TokenChange) -> ExitCode {
-    logs::start("warn", settings.telemetry.log_format);
+    logs::start("warn", &settings.telemetry);
     let done = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let done = done.context("starting threads").and_then(|runtime| runtime.block_on(apply(settings, change)));
     match done {

@@ -17,7 +17,7 @@ const EXIT_INCOMPLETE: u8 = 2;
 /// Checks everything in the store. With `repair`, repairs what it can.
 #[must_use]
 pub fn verify(settings: &Settings, repair: bool) -> ExitCode {
-    logs::start(&settings.telemetry.log_level, settings.telemetry.log_format);
+    logs::start(&settings.telemetry.log_level, &settings.telemetry);
     let checked = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let checked = checked.context("starting threads").and_then(|runtime| runtime.block_on(check(settings, repair)));
     match checked {

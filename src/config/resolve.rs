@@ -181,6 +181,7 @@ pub fn resolve(layers: &Layers, machine: Option<usize>, problems: &mut Vec<Probl
         telemetry: TelemetrySettings {
             log_level: reader.log_level("telemetry.log_level"),
             log_format: reader.log_format("telemetry.log_format"),
+            log_line_bytes: reader.size("telemetry.log_line_bytes", 256..=64 * KIB),
         },
     };
     reader.check_relations(&settings);

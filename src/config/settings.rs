@@ -304,6 +304,8 @@ pub struct TelemetrySettings {
     /// A level, or comma-separated `target=level`.
     pub log_level: String,
     pub log_format: LogFormat,
+    /// Every line is shorter.
+    pub log_line_bytes: usize,
 }
 
 /// What an ack promises.

@@ -8,11 +8,13 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer, fmt, registry};
 
-use crate::config::LogFormat;
+use super::log_line::Bounded;
+use crate::config::{LogFormat, TelemetrySettings};
 
-/// Sends all log messages from now on to stderr, filtered by `level` (`telemetry.log_level`, already validated). A
-/// second call has no effect.
-pub fn start(level: &str, format: LogFormat) {
+/// Sends all log messages from now on to stderr, filtered by `level` (in the form of `telemetry.log_level`, already
+/// validated). A second call has no effect.
+pub fn start(level: &str, settings: &TelemetrySettings) {
+    let format = settings.log_format;
     let is_terminal = io::stderr().is_terminal();
     let is_json = match format {
         LogFormat::Auto => !is_terminal,
@@ -22,7 +24,8 @@ pub fn start(level: &str, format: LogFormat) {
     // https://no-color.org: any non-empty value asks for output without colours.
     let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     // Fails only if a subscriber is set already, for example in a test.
-    let _ = subscriber(level, is_json, is_terminal && !plain, io::stderr).try_init();
+    let stderr = Bounded::new(io::stderr, settings.log_line_bytes, is_json);
+    let _ = subscriber(level, is_json, is_terminal && !plain, stderr).try_init();
 }
 
 /// In JSON, the fields of the event are at the top level, and those of its innermost span (the request, with its id)

@@ -1,5 +1,6 @@
 //! Metrics for Prometheus, and logs. Every module may use this one; it uses only `config`.
 
+mod log_line;
 pub mod logs;
 pub mod metrics;
 

@@ -264,6 +264,91 @@ fn a_service_that_refuses_writes_is_unhealthy_with_its_reason() {
     assert_eq!((asked.status.code(), said), (Some(1), expected));
 }
 
+/// What a service says that warns once, of a data folder beside its own, and then ends, because a port is taken.
+fn warned(variables: &[(String, String)], on_terminal: bool) -> String {
+    let folder = Folder::new("logged");
+    fs::create_dir(folder.file("old")).unwrap();
+    fs::write(folder.file("old").join("tokens.json"), "").unwrap();
+    let (data, taken) = (folder.file("new"), std::net::TcpListener::bind("127.0.0.1:0").unwrap());
+    let (data, address) = (data.to_str().unwrap(), taken.local_addr().unwrap().to_string());
+    let arguments = ["serve", "--listen", &address, "--data-dir", data];
+    let mut command = program();
+    command.args(arguments);
+    if on_terminal {
+        let line = format!("{} {}", command.get_program().to_str().unwrap(), arguments.join(" "));
+        let mut script = std::process::Command::new("script");
+        script.args(["-qec", &line, "/dev/null"]);
+        for (name, _) in command.get_envs().filter(|(_, value)| value.is_none()) {
+            script.env_remove(name);
+        }
+        command = script;
+    }
+    command.envs(variables.iter().cloned()).stdin(std::process::Stdio::null());
+    let said = command.output().expect("hourglass, and script of util-linux, can be run");
+    String::from_utf8([said.stdout, said.stderr].concat()).unwrap()
+}
+
+/// The same service logged JSON under journald and in Kubernetes, and text in a container with a terminal.
+#[test]
+fn the_log_is_json_under_journald_and_in_containers() {
+    let pair = |line: &str| {
+        let (name, value) = line.trim().trim_end_matches(" \\").trim_start_matches("ENV ").split_once('=')?;
+        name.starts_with("HOURGLASS_").then(|| (name.to_owned(), value.to_owned()))
+    };
+    let image = read("deploy/docker/Dockerfile");
+    let of_image: Vec<(String, String)> = image.lines().filter_map(pair).collect();
+    assert!(of_image.len() >= 4, "{of_image:?}");
+    let unit = read("deploy/systemd/hourglass.service");
+    let of_unit: Vec<_> = unit.lines().filter_map(|line| line.strip_prefix("Environment=")).filter_map(pair).collect();
+    assert!(!of_unit.is_empty() && !unit.contains("StandardError=") && !unit.contains("TTYPath="), "{of_unit:?}");
+    let format = |variables: Vec<(String, String)>| {
+        let of_log = |(name, _): &(String, String)| name.starts_with("HOURGLASS_TELEMETRY__");
+        variables.into_iter().filter(of_log).collect::<Vec<_>>()
+    };
+    let (of_image, of_unit) = (format(of_image), format(of_unit));
+    // journald's stderr is never a terminal.
+    for (variables, on_terminal, is_json) in
+        [(&of_unit, false, true), (&of_image, false, true), (&of_image, true, true), (&vec![], true, false)]
+    {
+        let said = warned(variables, on_terminal);
+        let line = said.lines().find(|line| line.contains("is near")).unwrap_or_else(|| panic!("{said}"));
+        let parsed = serde_json::from_str::<Value>(line);
+        assert_eq!(parsed.is_ok_and(|line| line["level"] == "WARN"), is_json, "{on_terminal}: {said}");
+    }
+    assert!(read("deploy/kubernetes/10-config.yaml").contains("log_format = \"json\""));
+}
+
+/// A driver's error of 3 kB and a client's key of 31 KB were logged whole.
+#[test]
+fn every_log_line_is_short_and_json() {
+    // The error names each of the hosts, twice.
+    let hosts: Vec<String> = (1..=40).map(|port| format!("127.0.0.1:{port}")).collect();
+    let uri = format!("mongodb://{}/d?replicaSet=rs&serverSelectionTimeoutMS=300", hosts.join(","));
+    let launch = Launch::with_store(uri).env("HOURGLASS_TELEMETRY__LOG_LEVEL", "debug");
+    let long = launch.clone().env("HOURGLASS_TELEMETRY__LOG_LINE_BYTES", "64KiB").start().stderr();
+    assert!(long.lines().any(|line| line.len() > 1000), "there is something to cut: {long}");
+    let away = launch.start();
+    let embedded =
+        Launch::embedded().config("[query]\nlog_after = \"0s\"\n[telemetry]\nlog_level = \"debug\"\n").start();
+    for hostile in ["\u{1}", "é", "\"", "\\\\", "𝄞"] {
+        let key = hostile.repeat(300);
+        let line = format!("m,{key}=\u{202e}{key} v=1 1\n{key}\n");
+        crate::support::http::request("POST", &embedded.url("/write?db=d"), line.as_bytes(), &[]).unwrap();
+        let query = format!("{{\"q\":{}}}", Value::from(key));
+        crate::support::http::request("POST", &embedded.url("/query?db=d"), query.as_bytes(), &[]).unwrap();
+    }
+    for server in [&away, &embedded] {
+        let said = server.stderr();
+        assert!(said.lines().count() >= 1, "nothing is logged");
+        for line in said.lines() {
+            assert!(line.len() < 500, "{}: {line}", line.len());
+            let line: Value = serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
+            assert!(["timestamp", "level", "message"].iter().all(|field| line[field].is_string()), "{line}");
+        }
+    }
+    assert!(away.stderr().contains('…'), "{}", away.stderr());
+}
+
 /// The number that stands after the key, which must stand there once.
 fn seconds_of(file: &str, key: &str) -> u64 {
     let text = read(file);

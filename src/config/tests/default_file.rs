@@ -201,7 +201,7 @@ fn the_defaults_are_these() {
             timeout: seconds(30),
             log_after: seconds(1),
         },
-        telemetry: TelemetrySettings { log_level: "info".into(), log_format: LogFormat::Auto },
+        telemetry: TelemetrySettings { log_level: "info".into(), log_format: LogFormat::Auto, log_line_bytes: 500 },
     };
     assert_eq!(Settings::default(), expected);
     // The machine that runs this may be a small one.
