@@ -10,14 +10,15 @@ use toml::de::{DeTable, DeValue};
 
 use super::nearest::nearest;
 use super::problem::{ConfigSource, Problem, ProblemReason, show_text};
-use super::renamed::{RenamedKey, new_name, old_names, was_section};
+use super::renamed::{RenamedKey, former_names, new_name, old_names, replacement, was_section};
 use super::{DEFAULT, Overrides};
 
 /// Prefix of the variables that set keys.
 const PREFIX: &str = "HOURGLASS_";
 
-/// Prefix of the tests' own variables, which set no keys.
-const TEST_PREFIX: &str = "HOURGLASS_TEST_";
+/// Prefixes of the variables of tests, which set no keys (CONTRIBUTING.md).
+const TEST_PREFIXES: [&str; 5] =
+    ["HOURGLASS_TEST_", "HOURGLASS_FUZZ_", "HOURGLASS_INFLUXQL_", "HOURGLASS_LAW_", "HOURGLASS_STALLS_"];
 
 /// Each key's values, the lowest layer first. The defaults hold every key, so their keys are the
 /// known ones.
@@ -126,6 +127,10 @@ impl Layers {
                     self.push(&key, WrittenValue::Other("table"), at(line_of(text, &span)));
                     continue;
                 }
+                Leaf::Key { key, span, .. } if replacement(&key).is_some() => {
+                    let instead = replacement(&key).unwrap_or_default().to_owned();
+                    (ProblemReason::Removed { key, instead }, span)
+                }
                 Leaf::Key { key, span, .. } | Leaf::EmptyTable { key, span } => {
                     let nearest = nearest(&key, self.known());
                     (ProblemReason::UnknownKey { key, nearest }, span)
@@ -141,9 +146,10 @@ impl Layers {
         let mut variables: Vec<_> = variables.collect();
         variables.sort_by_key(|(name, _)| old_names().any(|old| variable_of(old) == *name));
         for (name, value) in variables {
-            let Some(path) = name.strip_prefix(PREFIX).filter(|_| !name.starts_with(TEST_PREFIX)) else {
+            let Some(path) = name.strip_prefix(PREFIX) else { continue };
+            if TEST_PREFIXES.iter().any(|prefix| name.starts_with(prefix)) || is_of_orchestrator(path, &value) {
                 continue;
-            };
+            }
             let known = self.known().find(|key| variable_of(key) == name).map(str::to_owned);
             if let Some(key) = known {
                 self.push(&key, WrittenValue::Bare(value), ConfigSource::Variable { name });
@@ -153,24 +159,40 @@ impl Layers {
                 self.push_old(old, WrittenValue::Bare(value), ConfigSource::Variable { name }, problems);
                 continue;
             }
-            // A variable without `__` belongs to something else (Kubernetes sets HOURGLASS_PORT for a service named
-            // hourglass) and is ignored, unless it is a key with one underscore too few: ignoring HOURGLASS_STORE_URI
-            // would send the readings to the wrong store. So it is with old names.
-            let nearest = if path.contains("__") {
-                nearest(&path.to_lowercase().replace("__", "."), self.known()).map(|key| variable_of(&key))
-            } else {
-                let is_meant = |key: &&str| variable_of(key).replace("__", "_") == name;
-                let meant = self.known().find(is_meant).or_else(|| new_name(old_names().find(is_meant)?));
-                if meant.is_none() {
-                    continue;
-                }
-                meant.map(variable_of)
+            // Ignoring HOURGLASS_STORE_URI, with one underscore too few, would send the readings to the wrong store.
+            let removed = former_names().find(|(key, _)| replacement(key).is_some() && is_spelt(key, &name));
+            let reason = match removed {
+                Some((key, new)) => ProblemReason::Removed { key: key.to_owned(), instead: variable_of(new) },
+                None => ProblemReason::UnknownVariable { nearest: self.nearest_variable(&name, path) },
             };
-            problems.push(Problem {
-                source: ConfigSource::Variable { name },
-                reason: ProblemReason::UnknownVariable { nearest },
-            });
+            problems.push(Problem { source: ConfigSource::Variable { name }, reason });
         }
+    }
+
+    /// The variable of the key that was meant.
+    fn nearest_variable(&self, name: &str, path: &str) -> Option<String> {
+        let spelt = self.known().find(|key| is_spelt(key, name));
+        let former = || former_names().find(|(key, _)| is_spelt(key, name)).map(|(_, new)| new);
+        if let Some(key) = spelt.or_else(former) {
+            return Some(variable_of(key));
+        }
+        let meant = path.to_lowercase();
+        // Between section and key a variable may have one underscore or two.
+        let by_section = self.known().find(|key| {
+            let section = key.split('.').next().unwrap_or_default();
+            meant.strip_prefix(section).is_some_and(|rest| rest.starts_with('_') && !rest.starts_with("__"))
+        });
+        let dotted = match by_section.and_then(|key| key.split_once('.')) {
+            Some((section, _)) => format!("{section}.{}", &meant[section.len() + 1..]),
+            None => meant.replace("__", "."),
+        };
+        nearest(&dotted, self.known())
+            .or_else(|| {
+                let flat: Vec<_> = self.known().map(|key| (key.replace('.', "_"), key)).collect();
+                let found = nearest(&meant.replace("__", "_"), flat.iter().map(|(flat, _)| flat.as_str()))?;
+                flat.iter().find(|(flat, _)| *flat == found).map(|(_, key)| (*key).to_owned())
+            })
+            .map(|key| variable_of(&key))
     }
 
     /// Adds the flags as the highest layer.
@@ -209,6 +231,12 @@ impl Layers {
         self.renamed.push(RenamedKey { source, old, new });
     }
 
+    /// The names of all keys.
+    #[cfg(test)]
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.known()
+    }
+
     fn known(&self) -> impl Iterator<Item = &str> {
         self.entries.keys().map(String::as_str)
     }
@@ -216,6 +244,29 @@ impl Layers {
     fn is_section(&self, name: &str) -> bool {
         self.known().any(|key| key.split_once('.').is_some_and(|(section, _)| section == name))
     }
+}
+
+/// Whether the variable is the key's, but for the number of underscores.
+fn is_spelt(key: &str, variable: &str) -> bool {
+    variable_of(key).replace("__", "_") == variable.replace("__", "_")
+}
+
+/// Whether Kubernetes or Docker set the variable for a service named hourglass, or one whose name begins so.
+fn is_of_orchestrator(path: &str, value: &str) -> bool {
+    let is_url = ["tcp://", "udp://", "sctp://"].iter().any(|scheme| value.starts_with(scheme));
+    let of_port = |(_, rest): (&str, &str)| {
+        let mut parts = rest.split('_');
+        let number = parts.next().is_some_and(|port| !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit()));
+        number && matches!(parts.next(), Some("TCP" | "UDP" | "SCTP"))
+    };
+    let path = format!("_{path}");
+    let of_service = ["_SERVICE_HOST", "_SERVICE_PORT"].iter().any(|end| path.ends_with(end));
+    !path.contains("__")
+        && (of_service
+            || path.contains("_SERVICE_PORT_")
+            || (path.ends_with("_PORT") && is_url)
+            || path.rsplit_once("_PORT_").is_some_and(of_port)
+            || path.split_once("_PORT_").is_some_and(of_port))
 }
 
 fn variable_of(key: &str) -> String {

@@ -76,6 +76,13 @@ pub enum ProblemReason {
         /// The variable that it resembles.
         nearest: Option<String>,
     },
+    /// A key of an earlier version.
+    Removed {
+        /// The dotted name.
+        key: String,
+        /// The key, or its variable, that takes its place.
+        instead: String,
+    },
     /// The name of a section, used as a key.
     NotASection { section: String },
     /// A value that the key does not accept.
@@ -207,6 +214,7 @@ impl fmt::Display for ProblemReason {
                 f.write_str("names no key")?;
                 write_nearest(f, nearest.as_deref())
             }
+            Self::Removed { key, instead } => write!(f, "{key} was removed; {instead} takes its place"),
             Self::NotASection { section } => write!(f, "{section} is a section, written [{section}]"),
             Self::Invalid { key, value, fault, expected } => {
                 write!(f, "{key} = {value}: {fault}; expected {expected}")

@@ -1,4 +1,5 @@
-//! Keys that were renamed since the previous version. This version still accepts the old names; the next one will not.
+//! Keys that were renamed or removed. This version still accepts the old names of renamed ones; the next one will not. A
+//! removed key is answered with what takes its place.
 
 use std::fmt;
 
@@ -16,6 +17,17 @@ const RENAMED: &[(&str, &str)] = &[
     ("flush.flights", "flush.tasks"),
 ];
 
+/// Removed keys, and the key that bounds or decides the same now.
+const REMOVED: &[(&str, &str)] = &[
+    ("query.answer_bytes", "query.request_bytes"),
+    ("query.points_max", "query.request_bytes"),
+    ("query.windows_max", "query.request_bytes"),
+    ("server.allow_unauthenticated", "auth.required"),
+    ("ingest.linger", "flush.interval"),
+    ("ingest.group_bytes", "memtable.max_bytes"),
+    ("ingest.queue", "ingest.bytes_in_flight"),
+];
+
 /// A key that a layer sets by its old name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RenamedKey {
@@ -27,6 +39,16 @@ pub struct RenamedKey {
 /// The new name of the key with this old name.
 pub fn new_name(old: &str) -> Option<&'static str> {
     RENAMED.iter().find(|(name, _)| *name == old).map(|(_, new)| *new)
+}
+
+/// What takes the place of the removed key with this name.
+pub fn replacement(removed: &str) -> Option<&'static str> {
+    REMOVED.iter().find(|(name, _)| *name == removed).map(|(_, new)| *new)
+}
+
+/// All names that were keys once, with the keys that are meant by them now.
+pub fn former_names() -> impl Iterator<Item = (&'static str, &'static str)> {
+    RENAMED.iter().chain(REMOVED).copied()
 }
 
 /// Whether a renamed key was in a section of this name.

@@ -267,10 +267,79 @@ fn an_unknown_variable_stops_the_start_when_it_must_be_ours() {
     // After the rename of [log], this old name with one underscore too few was ignored, and the WAL began in an empty folder.
     let old = "HOURGLASS_LOG_DIR";
     check_variable(old, "x", &[&format!("variable {old}: names no key; did you mean HOURGLASS_WAL__DIR?")]);
-    // Variables of orchestrators, of the tests, and of other programs.
-    for foreign in ["HOURGLASS_PORT", "HOURGLASS_SERVICE_HOST", "HOURGLASS_TEST_MONGOD", "HOURGLASS_TEST_A__B", "X__Y"]
-    {
-        check_variable(foreign, "3", &[]);
+    // Variables of Kubernetes for services named hourglass and hourglass-pods, of the tests, and of other programs.
+    for (foreign, value) in [
+        ("HOURGLASS_PORT", "tcp://10.0.0.7:8086"),
+        ("HOURGLASS_SERVICE_HOST", "10.0.0.7"),
+        ("HOURGLASS_SERVICE_PORT", "8086"),
+        ("HOURGLASS_SERVICE_PORT_HTTP", "8086"),
+        ("HOURGLASS_PORT_8086_TCP", "tcp://10.0.0.7:8086"),
+        ("HOURGLASS_PORT_8086_TCP_PROTO", "tcp"),
+        ("HOURGLASS_PORT_8086_TCP_PORT", "8086"),
+        ("HOURGLASS_PODS_SERVICE_HOST", "None"),
+        ("HOURGLASS_PODS_PORT", "tcp://10.0.0.7:8086"),
+        ("HOURGLASS_PODS_PORT_8086_TCP_ADDR", "10.0.0.7"),
+        ("HOURGLASS_TEST_MONGOD", "3"),
+        ("HOURGLASS_TEST_A__B", "3"),
+        ("HOURGLASS_FUZZ_SEED", "3"),
+        ("X__Y", "3"),
+        ("MY_HOURGLASS_STORE_URI", "3"),
+    ] {
+        check_variable(foreign, value, &[]);
+    }
+}
+
+/// Only exact keys with one underscore too few were noticed: `HOURGLASS_STORE_URL` was ignored, and the readings went
+/// to the embedded store.
+#[test]
+fn no_variable_that_begins_with_our_name_is_ignored() {
+    for (variable, meant) in [
+        ("HOURGLASS_STORE_URL", Some("HOURGLASS_STORE__URI")),
+        ("HOURGLASS_STROE_URI", Some("HOURGLASS_STORE__URI")),
+        ("HOURGLASS_STORE_URI_FIEL", Some("HOURGLASS_STORE__URI_FILE")),
+        ("HOURGLASS_STORE___URI", Some("HOURGLASS_STORE__URI")),
+        ("HOURGLASS_SERVER_LISTEN_", Some("HOURGLASS_SERVER__LISTEN")),
+        ("HOURGLASS_SERVER__DATA__DIR", Some("HOURGLASS_SERVER__DATA_DIR")),
+        ("HOURGLASS_DATA_DIR", Some("HOURGLASS_SERVER__DATA_DIR")),
+        ("HOURGLASS_LISTEN", Some("HOURGLASS_SERVER__LISTEN")),
+        ("HOURGLASS_server__listen", Some("HOURGLASS_SERVER__LISTEN")),
+        ("HOURGLASS_INGEST_SHRADS", Some("HOURGLASS_INGEST__SHARDS")),
+        ("HOURGLASS_LOG_DIR", Some("HOURGLASS_WAL__DIR")),
+        ("HOURGLASS_FLUSH_FLIGHTS", Some("HOURGLASS_FLUSH__TASKS")),
+        // Not as Kubernetes sets it.
+        ("HOURGLASS_PORT", None),
+        ("HOURGLASS_SERVER_PORT", None),
+        ("HOURGLASS_", None),
+        ("HOURGLASS_COLOUR", None),
+    ] {
+        let found = load_all("", &[(variable, "3")], &Overrides::default()).unwrap_err();
+        assert_eq!(found.len(), 1, "{found:?}");
+        let start = format!("variable {variable}: names no key");
+        match meant {
+            Some(meant) => assert_eq!(found[0], format!("{start}; did you mean {meant}?")),
+            None => assert!(found[0].starts_with(&start), "{}", found[0]),
+        }
+    }
+}
+
+/// `query.points_max` of 0.1.0 was an unknown key, with a wrong guess of what was meant.
+#[test]
+fn a_removed_key_is_answered_with_its_replacement() {
+    let known: BTreeSet<String> = Layers::defaults().names().map(str::to_owned).collect();
+    for (old, new) in renamed::former_names() {
+        assert!(!known.contains(old) && known.contains(new), "{old} {new}");
+        let Some(new) = renamed::replacement(old) else { continue };
+        check_file(&format!("{old} = 1"), &[&format!("my.toml:1: {old} was removed; {new} takes its place")]);
+        let variable = |key: &str, between: &str| format!("HOURGLASS_{}", key.to_uppercase().replace('.', between));
+        for between in ["__", "_"] {
+            let name = variable(old, between);
+            let instead = variable(new, "__");
+            check_variable(&name, "1", &[&format!("variable {name}: {old} was removed; {instead} takes its place")]);
+        }
+    }
+    let documented = include_str!("../../../docs/upgrading.md");
+    for (old, new) in [("query.answer_bytes", "query.request_bytes"), ("query.points_max", "query.request_bytes")] {
+        assert!(documented.contains(&format!("`{old}`")) && renamed::replacement(old) == Some(new), "{old}");
     }
 }
 
