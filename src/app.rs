@@ -5,6 +5,7 @@ mod data_folder;
 mod dead_letters;
 mod examine;
 mod file_modes;
+mod first_token;
 mod flush_wal;
 mod healthcheck;
 mod listeners;
@@ -40,6 +41,7 @@ pub use self::flush_wal::flush_wal;
 pub use self::healthcheck::healthcheck;
 use self::listeners::{Addresses, Listeners};
 use self::stop::{RunEnd, shut_down};
+use self::tokens::FirstToken;
 pub use self::tokens::tokens;
 pub use self::verify::verify;
 
@@ -121,7 +123,7 @@ async fn serve(settings: Settings) -> anyhow::Result<RunEnd> {
     let tokens = tokio::spawn(app.access.clone().watch());
     let mut stop = Stop::new().context("listening for signals")?;
     tracing::info!(folder = %data_folder::absolute(&settings.server.data_dir).display(), "data folder");
-    banner(&settings, listeners.addresses, first_token.as_deref(), app.access.is_enforced(), started.1);
+    banner(&settings, listeners.addresses, first_token.as_ref(), app.access.is_enforced(), started.1);
 
     let (stopping, told) = watch::channel(false);
     let server = listeners.serve(&settings, app.clone(), &told, hangups);
@@ -427,7 +429,7 @@ impl Stop {
 }
 
 /// Prints the addresses, the store, and two commands to copy.
-fn banner(settings: &Settings, addresses: Addresses, first_token: Option<&str>, enforced: bool, started: Instant) {
+fn banner(settings: &Settings, addresses: Addresses, first_token: Option<&FirstToken>, enforced: bool, started: Instant) {
     let folder = data_folder::absolute(&settings.server.data_dir);
     let folder = folder.display();
     let store = match settings.store.uri.is_embedded() {
@@ -448,12 +450,18 @@ fn banner(settings: &Settings, addresses: Addresses, first_token: Option<&str>, 
     if let Some(lines) = addresses.lines {
         line(format_args!("  lines    tcp://{lines}  (not acked)"));
     }
-    if let Some(token) = first_token {
-        line(format_args!("  token    {token}"));
-        line(format_args!("           named \"first\", with all rights; it is not shown again. To replace it:"));
-        line(format_args!("           hourglass token rotate first"));
+    match first_token {
+        Some(FirstToken::Shown(token)) => {
+            line(format_args!("  token    {token}"));
+            line(format_args!("           named \"first\", with all rights; it is not shown again. To replace it:"));
+            line(format_args!("           hourglass token rotate first"));
+        }
+        Some(FirstToken::InFile(path)) => {
+            line(format_args!("  token    in the file {}, named \"first\", with all rights", path.display()));
+        }
+        None => {}
     }
-    let token = first_token.unwrap_or("$TOKEN");
+    let token = first_token.map_or_else(|| "$TOKEN".to_owned(), FirstToken::in_shell);
     let header = if enforced { format!(" -H \"Authorization: Token {token}\"") } else { String::new() };
     line(format_args!("  write a reading, and read it back:"));
     line(format_args!("    curl{header} '{base}/api/v1/readings' -d '{{\"sensor\":\"temp-01\",\"value\":22.5}}'"));

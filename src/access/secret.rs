@@ -59,6 +59,12 @@ impl<'a> Presented<'a> {
         let is_hex = |text: &str, bytes: usize| text.len() == 2 * bytes && text.bytes().all(|b| b.is_ascii_hexdigit());
         (is_hex(id, ID_BYTES) && is_hex(secret, SECRET_BYTES)).then_some(Self { id, secret })
     }
+
+    /// The stored form of this secret, for a token that is made from a given text.
+    #[must_use]
+    pub fn to_secret(&self) -> Secret {
+        Secret { id: self.id.to_owned(), sha256: hex(&Sha256::digest(self.secret)), until: None }
+    }
 }
 
 impl std::fmt::Debug for Presented<'_> {
@@ -85,6 +91,7 @@ mod tests {
         assert_ne!(text, other_text);
         let presented = Presented::parse(&text).unwrap();
         assert!(presented.id == secret.id && secret.is(&presented) && !other.is(&presented));
+        assert_eq!(presented.to_secret(), secret);
         assert!(!text.contains(&secret.sha256) && !secret.sha256.contains(&text[16..]));
         assert!(!format!("{presented:?}").contains(&text[16..]), "Debug shows the secret");
     }

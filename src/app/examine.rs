@@ -85,7 +85,7 @@ impl Found {
         self.note(tokens.and_then(|tokens| {
             let needed = settings.exposed().is_some() || settings.auth.required == AuthRequired::Always;
             let has_one = tokens.iter().any(|token| token.is_live(now_seconds()));
-            if needed && !has_one && !settings.auth.first_token {
+            if needed && !has_one && !settings.makes_first_token() {
                 bail!(
                     "tokens are required, because other machines may reach {} or because of auth.required, and there is \
                      no valid token: hourglass token create --name first --admin '*'",

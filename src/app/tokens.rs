@@ -1,12 +1,13 @@
 //! `hourglass token`: creates, lists, rotates and revokes tokens where the service with the same settings reads them,
 //! also while it runs. Also opens the tokens for that service.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
 
+use super::first_token::SecretFile;
 use crate::access::{
     Audit, Event, Mode, OsUser, Quota, Scopes, Secret, Token, TokenChange, TokenFile, TokenRegistry, TokenStore,
     TokenStoreError,
@@ -214,15 +215,55 @@ fn described(token: &Token, now: i64) -> String {
     parts.join("  ")
 }
 
-/// Opens the tokens of a service. Returns the text of the first token too, if this call created it.
+/// The first token, if this start created it.
+pub(super) enum FirstToken {
+    /// Its text, to be shown once.
+    Shown(String),
+    /// It is in this file.
+    InFile(PathBuf),
+}
+
+impl FirstToken {
+    /// As a shell writes it: the text itself, or a command that prints it.
+    pub(super) fn in_shell(&self) -> String {
+        match self {
+            Self::Shown(text) => text.clone(),
+            Self::InFile(path) => format!("$(cat {})", path.display()),
+        }
+    }
+}
+
+/// Creates the first token, unless another process does at the same time.
+async fn make_first(settings: &Settings, registry: &TokenRegistry) -> anyhow::Result<Option<FirstToken>> {
+    let scopes = Scopes { admin: vec!["*".to_owned()], ..Scopes::default() };
+    let (token, text) = new_token("first", scopes, Quota::default(), None)?;
+    let path = Some(&settings.auth.first_token_file).filter(|path| !path.as_os_str().is_empty());
+    let file = path.map(|path| SecretFile::open(path)).transpose()?;
+    let (token, text) = match &file {
+        Some(file) => (Token { secrets: vec![file.secret.clone()], ..token }, file.text.clone()),
+        None => (token, text),
+    };
+    let made = registry.make_first(token.clone(), text).await.context("creating the first token");
+    if let (Some(file), Some(path), Ok(None) | Err(_)) = (&file, path, &made) {
+        file.discard(path);
+    }
+    let Some(text) = made? else { return Ok(None) };
+    Audit::new(&settings.server.data_dir, super::audit_options(settings)).note(&changed("created", &token));
+    Ok(Some(match path {
+        Some(path) => FirstToken::InFile(super::data_folder::absolute(path)),
+        None => FirstToken::Shown(text),
+    }))
+}
+
+/// Opens the tokens of a service. Returns the first token too, if this call created it.
 pub(super) async fn open(
     settings: &Settings,
     mongo: Option<Arc<MongoStore>>,
-) -> anyhow::Result<(Arc<TokenRegistry>, Option<String>)> {
+) -> anyhow::Result<(Arc<TokenRegistry>, Option<FirstToken>)> {
     let directory = &settings.server.data_dir;
     let needed = settings.exposed().is_some() || settings.auth.required == AuthRequired::Always;
     // Whoever asks for a first token does not want an open service, even if it cannot be created now.
-    let mode = if needed || settings.auth.first_token { Mode::Always } else { Mode::OnceThereIsAToken };
+    let mode = if needed || settings.makes_first_token() { Mode::Always } else { Mode::OnceThereIsAToken };
     let registry = match mongo {
         Some(mongo) => TokenRegistry::of_store(mongo, TokenFile::cache(directory), mode, settings.auth.cache_max_age),
         None => TokenRegistry::of_file(TokenFile::own(directory), mode),
@@ -242,13 +283,8 @@ pub(super) async fn open(
         ),
     }
     let mut first = None;
-    if settings.auth.first_token && loaded.is_ok() && registry.is_empty() {
-        let scopes = Scopes { admin: vec!["*".to_owned()], ..Scopes::default() };
-        let (token, text) = new_token("first", scopes, Quota::default(), None)?;
-        first = registry.make_first(token.clone(), text).await.context("creating the first token")?;
-        if first.is_some() {
-            Audit::new(directory, super::audit_options(settings)).note(&changed("created", &token));
-        }
+    if settings.makes_first_token() && loaded.is_ok() && registry.is_empty() {
+        first = make_first(settings, &registry).await?;
     }
     if needed && !registry.has_live(now_seconds()) && first.is_none() {
         bail!(

@@ -75,6 +75,7 @@ pub fn resolve(layers: &Layers, machine: Option<usize>, problems: &mut Vec<Probl
         auth: AuthSettings {
             required: reader.auth_required("auth.required"),
             first_token: reader.truth("auth.first_token"),
+            first_token_file: reader.read("auth.first_token_file", "a path, or nothing", path_of),
             cache_max_age: reader.duration("auth.cache_max_age", MINUTE..=365 * 24 * HOUR),
         },
         audit: AuditSettings {

@@ -63,6 +63,12 @@ impl Settings {
         front.unwrap_or_else(|| ([127, 0, 0, 1], 0).into())
     }
 
+    /// Whether a first token is to be made.
+    #[must_use]
+    pub fn makes_first_token(&self) -> bool {
+        self.auth.first_token || !self.auth.first_token_file.as_os_str().is_empty()
+    }
+
     /// The limits that the parsers enforce.
     #[must_use]
     pub fn reading_limits(&self) -> Limits {
@@ -98,6 +104,8 @@ pub struct ServerSettings {
 pub struct AuthSettings {
     pub required: AuthRequired,
     pub first_token: bool,
+    /// Where its secret is; empty for stdout.
+    pub first_token_file: PathBuf,
     /// How long tokens of MongoDB apply that cannot be read again.
     pub cache_max_age: Duration,
 }

@@ -52,6 +52,52 @@ fn tokens_come_and_go_while_the_service_runs() {
     assert_eq!(actions, ["created", "rotated", "rotated", "revoked"]);
 }
 
+/// The first token stood on stdout alone, and so in every log that keeps stdout.
+#[test]
+fn the_first_token_is_in_a_file_or_comes_from_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("first");
+    let shown = path.to_str().unwrap();
+    let launch = Launch::embedded().env("HOURGLASS_AUTH__FIRST_TOKEN_FILE", shown);
+    // The image sets this as well.
+    let mut server = launch.clone().env("HOURGLASS_AUTH__FIRST_TOKEN", "true").start();
+    let made = std::fs::read_to_string(&path).unwrap().trim().to_owned();
+    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    let said = server.stdout() + &server.stderr();
+    assert!(!said.contains(&made[16..]) && said.contains(shown), "{said}");
+    await_status(&server, "", 401);
+    await_status(&server, &made, 200);
+    let audit = std::fs::read_to_string(server.data_dir().join("audit.log")).unwrap();
+    assert!(audit.contains("\"first\"") && !audit.contains(&made[16..]), "{audit}");
+    // Once a token exists, the file is nothing any more.
+    server.stop();
+    std::fs::remove_file(&path).unwrap();
+    server.restart_as(launch.clone());
+    assert!(!path.exists());
+    await_status(&server, &made, 200);
+
+    // As from a mounted Secret, which cannot be written to.
+    let given = format!("hg_0123456789ab_{}", "0f".repeat(32));
+    std::fs::write(&path, &given).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o440)).unwrap();
+    for store in ["embedded".to_owned(), mongod().uri(&fresh_database_name())] {
+        let server = Launch::with_store(store).env("HOURGLASS_AUTH__FIRST_TOKEN_FILE", shown).start();
+        await_status(&server, "", 401);
+        await_status(&server, &given, 200);
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), given);
+    }
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).unwrap();
+    for (content, reason) in [(Some("my password"), "is no token"), (None, "its folder must exist")] {
+        let path = content.map_or_else(|| folder.path().join("none/first"), |_| path.clone());
+        content.iter().for_each(|content| std::fs::write(&path, content).unwrap());
+        let refused = launch.clone().env("HOURGLASS_AUTH__FIRST_TOKEN_FILE", path.display()).run_to_end();
+        assert_eq!((refused.status.code(), refused.stdout.as_str()), (Some(1), ""));
+        let last = refused.stderr.lines().last().unwrap_or_default();
+        assert!(last.contains("auth.first_token_file") && last.contains(reason), "{last}");
+        assert!(!last.contains("my password"), "{last}");
+    }
+}
+
 #[test]
 fn what_makes_no_sense_is_refused_with_the_reason() {
     let folder = tempfile::tempdir().unwrap();
