@@ -23,6 +23,9 @@ pub struct Uses {
     last: AtomicI64,
     noted: AtomicI64,
     since_noted: AtomicU64,
+    /// The last use that is stored, and when it was stored.
+    stored: AtomicI64,
+    stored_at: AtomicI64,
 }
 
 impl Uses {
@@ -32,10 +35,29 @@ impl Uses {
         self.since_noted.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The last use since the process started.
+    /// The last use that is known, of this process or from the store.
     #[must_use]
     pub fn last(&self) -> Option<i64> {
         Some(self.last.load(Ordering::Relaxed)).filter(|last| *last > 0)
+    }
+
+    /// A use that the store knows.
+    pub fn recall(&self, last: i64) {
+        self.last.fetch_max(last, Ordering::Relaxed);
+        self.stored.fetch_max(last, Ordering::Relaxed);
+    }
+
+    /// The last use, if it is to be stored now: at most once per `interval` seconds.
+    #[must_use]
+    pub fn unstored(&self, now: i64, interval: i64) -> Option<i64> {
+        let is_due = now.saturating_sub(self.stored_at.load(Ordering::Relaxed)) >= interval;
+        self.last().filter(|last| is_due && *last > self.stored.load(Ordering::Relaxed))
+    }
+
+    /// The use was stored now.
+    pub fn note_stored(&self, last: i64, now: i64) {
+        self.stored.fetch_max(last, Ordering::Relaxed);
+        self.stored_at.store(now, Ordering::Relaxed);
     }
 
     /// The requests since the last sample, if that is at least `interval` seconds ago; one caller gets them.

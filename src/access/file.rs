@@ -2,6 +2,7 @@
 //! last known ones. A change writes a new file and renames it, so that a reader sees the old or the new file; changes
 //! of the tokens themselves hold a lock.
 
+use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -96,6 +97,35 @@ impl TokenFile {
         File::open(folder)?.sync_all()
     }
 
+    /// The file of the tokens' last uses.
+    fn uses_path(&self) -> PathBuf {
+        self.path.with_file_name("tokens.used.json")
+    }
+
+    /// When tokens were last used. A file that cannot be read tells nothing and is replaced.
+    fn read_uses(&self) -> HashMap<String, i64> {
+        let text = fs::read(self.uses_path()).unwrap_or_default();
+        serde_json::from_slice(&text).unwrap_or_default()
+    }
+
+    /// Only the service calls this. It is not synced: after a power cut an older time may stand there.
+    fn write_uses(&self, later: &[(String, i64)]) -> Result<(), TokenStoreError> {
+        let tokens = self.read()?.unwrap_or_default();
+        let mut uses = self.read_uses();
+        uses.retain(|name, _| tokens.iter().any(|token| token.name == *name));
+        for (name, last) in later {
+            let known = uses.entry(name.clone()).or_default();
+            *known = (*known).max(*last);
+        }
+        let path = self.uses_path();
+        let away = |error: io::Error| TokenStoreError::Away { detail: format!("{}: {error}", path.display()) };
+        let beside = path.with_extension("json.new");
+        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(MODE).open(&beside).map_err(away)?;
+        let ordered: BTreeMap<String, i64> = uses.into_iter().collect();
+        file.write_all(&serde_json::to_vec(&ordered).unwrap_or_default()).map_err(away)?;
+        fs::rename(&beside, &path).map_err(away)
+    }
+
     fn unreadable(&self, detail: impl ToString) -> TokenStoreError {
         TokenStoreError::Unreadable { place: self.path.display().to_string(), detail: detail.to_string() }
     }
@@ -131,6 +161,16 @@ impl TokenStore for TokenFile {
     async fn put(&self, token: &Token, replaces: Option<i64>) -> Result<bool, TokenStoreError> {
         let (file, token) = (self.clone(), token.clone());
         let written = tokio::task::spawn_blocking(move || file.put_now(&token, replaces)).await;
+        written.unwrap_or_else(|ended| Err(TokenStoreError::Away { detail: ended.to_string() }))
+    }
+
+    async fn uses(&self) -> Result<HashMap<String, i64>, TokenStoreError> {
+        Ok(self.read_uses())
+    }
+
+    async fn note_uses(&self, uses: &[(String, i64)]) -> Result<(), TokenStoreError> {
+        let (file, uses) = (self.clone(), uses.to_vec());
+        let written = tokio::task::spawn_blocking(move || file.write_uses(&uses)).await;
         written.unwrap_or_else(|ended| Err(TokenStoreError::Away { detail: ended.to_string() }))
     }
 }

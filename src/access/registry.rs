@@ -20,12 +20,32 @@ const STORE_INTERVAL: Duration = Duration::from_secs(2);
 /// How often the cache's time is renewed.
 const MARK_SECONDS: i64 = 60;
 
+/// How often a token's last use is stored at most, and other instances' uses are read, in seconds.
+const USES_SECONDS: i64 = 60;
+/// How often that is looked at.
+const USES_INTERVAL: Duration = Duration::from_secs(1);
+/// Most tokens whose uses are stored at once; the others follow.
+const USES_AT_ONCE: usize = 1000;
+
 /// When a request needs a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
     Always,
     /// As soon as any token exists, even a revoked one.
     OnceThereIsAToken,
+}
+
+/// Of all valid tokens, in seconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct TokenTerms {
+    /// How many are valid.
+    pub valid: usize,
+    /// Until the first of them ends, if one has an end.
+    pub ends_in: Option<i64>,
+    /// Since the oldest was created.
+    pub oldest: i64,
+    /// Since the one that has waited longest was used or, if it never was, created.
+    pub unused: i64,
 }
 
 /// All tokens, and the store they are loaded from.
@@ -40,6 +60,8 @@ pub struct TokenRegistry {
     cache: Option<TokenFile>,
     /// For how many seconds tokens apply that cannot be read again.
     max_age: i64,
+    /// For how many seconds a token is valid at most, from when it was created.
+    max_lifetime: Option<i64>,
     /// When the tokens were last read, in seconds since the epoch; with a file always now.
     read: AtomicI64,
     /// When the cache was last marked as read again.
@@ -70,6 +92,7 @@ impl TokenRegistry {
             file: Some(file),
             cache: None,
             max_age: i64::MAX,
+            max_lifetime: None,
             read: AtomicI64::default(),
             marked: AtomicI64::default(),
         }
@@ -85,9 +108,16 @@ impl TokenRegistry {
             file: None,
             cache: Some(cache),
             max_age: i64::try_from(max_age.as_secs()).unwrap_or(i64::MAX),
+            max_lifetime: None,
             read: AtomicI64::default(),
             marked: AtomicI64::default(),
         }
+    }
+
+    /// Ends every token so many seconds after it was created, whatever end it has itself.
+    #[must_use]
+    pub fn limit_lifetime(self, max_lifetime: Option<i64>) -> Self {
+        Self { max_lifetime, ..self }
     }
 
     /// Loads the tokens; if the store fails and there is a cache, the last known ones.
@@ -110,8 +140,64 @@ impl TokenRegistry {
         }
     }
 
-    /// Refreshes the tokens until it is aborted.
+    /// Refreshes the tokens, and stores when they were used, until it is aborted.
     pub async fn watch(self: Arc<Self>) {
+        tokio::join!(self.follow(), self.keep_uses());
+    }
+
+    /// Stores when tokens were used, and reads what other instances stored. Requests only note the time in memory.
+    async fn keep_uses(&self) {
+        let (mut recalled, mut failed) = (i64::MIN, false);
+        loop {
+            let now = now_seconds();
+            let mut kept = Ok(());
+            if now.saturating_sub(recalled) >= USES_SECONDS {
+                recalled = now;
+                kept = self.recall_uses().await;
+            }
+            if kept.is_ok() {
+                kept = self.store_uses(now).await;
+            }
+            match kept {
+                Ok(()) => failed = false,
+                Err(error) if !failed => {
+                    tracing::warn!(%error, "when tokens were last used cannot be stored");
+                    failed = true;
+                }
+                Err(_) => {}
+            }
+            tokio::time::sleep(USES_INTERVAL).await;
+        }
+    }
+
+    async fn recall_uses(&self) -> Result<(), TokenStoreError> {
+        let uses = self.store.uses().await?;
+        let known = self.known();
+        for (name, holder) in &known.by_name {
+            uses.get(name).iter().for_each(|last| holder.uses.recall(**last));
+        }
+        Ok(())
+    }
+
+    async fn store_uses(&self, now: i64) -> Result<(), TokenStoreError> {
+        let known = self.known();
+        let due = known.by_name.iter().filter_map(|(name, holder)| {
+            Some((name.clone(), holder.uses.unstored(now, USES_SECONDS)?))
+        });
+        let due: Vec<(String, i64)> = due.take(USES_AT_ONCE).collect();
+        if due.is_empty() {
+            return Ok(());
+        }
+        let stored = self.store.note_uses(&due).await;
+        for (name, last) in &due {
+            // After a failure the next try comes as late as after a success.
+            let last = if stored.is_ok() { *last } else { 0 };
+            known.by_name[name].uses.note_stored(last, now);
+        }
+        stored
+    }
+
+    async fn follow(&self) {
         // `None`, so that a change since the first load is noticed.
         let mut seen = None;
         let mut failed = false;
@@ -185,6 +271,7 @@ impl TokenRegistry {
             let usage = used.map(|holder| holder.usage.clone());
             let usage = usage.unwrap_or_else(|| Arc::new(Usage::new("token", &token.name, token.quota)));
             let uses = before.by_name.get(&token.name).map(|holder| holder.uses.clone()).unwrap_or_default();
+            let token = Token { expires: token.ends(self.max_lifetime), ..token.clone() };
             let holder = Arc::new(Holder { token: token.clone(), usage, uses });
             for secret in &token.secrets {
                 known.by_id.insert(secret.id.clone(), (secret.clone(), holder.clone()));
@@ -221,7 +308,26 @@ impl TokenRegistry {
     /// Whether any token is valid at `now` (seconds since the epoch).
     #[must_use]
     pub fn has_live(&self, now: i64) -> bool {
-        self.known().tokens.iter().any(|token| token.is_live(now))
+        self.known().by_name.values().any(|holder| holder.token.is_live(now))
+    }
+
+    /// What reminders need to know of the valid tokens, at `now` (seconds since the epoch).
+    #[must_use]
+    pub fn terms(&self, now: i64) -> TokenTerms {
+        let known = self.known();
+        let mut terms = TokenTerms::default();
+        for holder in known.by_name.values().filter(|holder| holder.token.is_live(now)) {
+            let created = holder.token.created;
+            let since = |time: i64| now.saturating_sub(time).max(0);
+            terms.valid += 1;
+            terms.oldest = terms.oldest.max(since(created));
+            terms.unused = terms.unused.max(since(holder.uses.last().unwrap_or(created).max(created)));
+            if let Some(expires) = holder.token.expires {
+                let ends_in = expires.saturating_sub(now);
+                terms.ends_in = Some(terms.ends_in.map_or(ends_in, |soonest: i64| soonest.min(ends_in)));
+            }
+        }
+        terms
     }
 
     /// Whether requests need a token, or may need one as long as no token could be read.
@@ -375,6 +481,14 @@ mod tests {
         async fn put(&self, _: &Token, _: Option<i64>) -> Result<bool, TokenStoreError> {
             Ok(false)
         }
+
+        async fn uses(&self) -> Result<HashMap<String, i64>, TokenStoreError> {
+            Ok(HashMap::new())
+        }
+
+        async fn note_uses(&self, _: &[(String, i64)]) -> Result<(), TokenStoreError> {
+            Ok(())
+        }
     }
 
     /// A token that was revoked in MongoDB stayed valid for ever on an instance that MongoDB was away from.
@@ -400,6 +514,54 @@ mod tests {
         store.0.store(false, Ordering::Relaxed);
         registry.refresh().await.unwrap();
         assert!(registry.caller(None, &[], now).is_ok());
+    }
+
+    /// A token without an end was valid for ever, wherever it was created.
+    #[tokio::test]
+    async fn no_token_lives_longer_than_it_may() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = TokenFile::own(folder.path());
+        let (one, of_one) = token("one");
+        let (mut two, of_two) = token("two");
+        two.expires = Some(120);
+        for token in [&one, &two] {
+            file.put(token, None).await.unwrap();
+        }
+        let registry = TokenRegistry::of_file(file, Mode::Always).limit_lifetime(Some(50));
+        registry.load().await.unwrap();
+        let ok = |text: &str, now| registry.caller(Some(text), &[], now).is_ok();
+        assert!(ok(&of_one, 149) && ok(&of_two, 119));
+        assert_eq!(registry.caller(Some(&of_one), &[], 150).unwrap_err(), Denied::Expired);
+        assert_eq!(registry.caller(Some(&of_two), &[], 120).unwrap_err(), Denied::Expired);
+        assert!(registry.has_live(149) && !registry.has_live(150));
+        assert_eq!(registry.terms(110), TokenTerms { valid: 2, ends_in: Some(10), oldest: 10, unused: 0 });
+        assert_eq!(registry.terms(125), TokenTerms { valid: 1, ends_in: Some(25), oldest: 25, unused: 0 });
+        assert_eq!(registry.terms(200), TokenTerms::default());
+    }
+
+    /// Uses were in memory only: after a restart every token seemed never used.
+    #[tokio::test]
+    async fn uses_are_stored_at_most_once_a_minute() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = TokenFile::own(folder.path());
+        let (one, text) = token("one");
+        file.put(&one, None).await.unwrap();
+        file.put(&token("two").0, None).await.unwrap();
+        let registry = TokenRegistry::of_file(file.clone(), Mode::Always);
+        registry.load().await.unwrap();
+        registry.store_uses(1000).await.unwrap();
+        assert!(file.uses().await.unwrap().is_empty(), "nothing was used");
+        for (used, stored_at, expected) in [(1000, 1001, 1000), (1030, 1031, 1000), (1050, 1061, 1050), (1055, 1062, 1050)] {
+            registry.caller(Some(&text), &[], used).unwrap();
+            registry.store_uses(stored_at).await.unwrap();
+            let uses = file.uses().await.unwrap();
+            assert_eq!(uses, HashMap::from([("one".to_owned(), expected)]), "{used}");
+        }
+        let later = TokenRegistry::of_file(file, Mode::Always);
+        later.load().await.unwrap();
+        later.recall_uses().await.unwrap();
+        assert_eq!(later.terms(1100).unused, 1000, "two was never used");
+        assert_eq!(later.known().by_name["one"].uses.last(), Some(1050));
     }
 
     #[tokio::test]

@@ -1,5 +1,7 @@
 //! A token as it is stored, and the trait of token stores.
 
+use std::collections::HashMap;
+
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
@@ -38,6 +40,13 @@ impl Token {
     #[must_use]
     pub fn is_live(&self, now: i64) -> bool {
         self.revoked.is_none() && self.expires.is_none_or(|expires| now < expires)
+    }
+
+    /// When it ends, if no token may live longer than so many seconds.
+    #[must_use]
+    pub fn ends(&self, max_lifetime: Option<i64>) -> Option<i64> {
+        let at_most = max_lifetime.map(|seconds| self.created.saturating_add(seconds));
+        self.expires.into_iter().chain(at_most).min()
     }
 
     /// Whether a text may be a token's name. Names are written into logs and headers.
@@ -131,6 +140,12 @@ pub trait TokenStore: Send + Sync + std::fmt::Debug {
     /// Stores a token. `replaces` is the rev of the stored token of this name, `None` for a new token. Returns false,
     /// and changes nothing, if the stored rev differs.
     async fn put(&self, token: &Token, replaces: Option<i64>) -> Result<bool, TokenStoreError>;
+
+    /// When tokens were last used, in seconds since the epoch, by name; tokens that never were are left out.
+    async fn uses(&self) -> Result<HashMap<String, i64>, TokenStoreError>;
+
+    /// Stores later uses of tokens. The latest time stays if another instance stored one, too.
+    async fn note_uses(&self, uses: &[(String, i64)]) -> Result<(), TokenStoreError>;
 }
 
 #[cfg(test)]

@@ -84,7 +84,10 @@ impl Found {
         };
         self.note(tokens.and_then(|tokens| {
             let needed = settings.exposed().is_some() || settings.auth.required == AuthRequired::Always;
-            let has_one = tokens.iter().any(|token| token.is_live(now_seconds()));
+            let has_one = tokens.iter().any(|token| {
+                let expires = token.ends(settings.max_lifetime());
+                crate::access::Token { expires, ..token.clone() }.is_live(now_seconds())
+            });
             if needed && !has_one && !settings.makes_first_token() {
                 bail!(
                     "tokens are required, because other machines may reach {} or because of auth.required, and there is \

@@ -14,6 +14,7 @@ use crate::access::{
 };
 use crate::clock::now_seconds;
 use crate::config::{AuthRequired, Settings};
+use crate::reading::duration::show_duration;
 use crate::store::MongoStore;
 use crate::telemetry::logs;
 
@@ -52,10 +53,16 @@ async fn apply(settings: &Settings, change: TokenChange) -> anyhow::Result<()> {
     let Changed { token, replaces, action, shown } = match change {
         TokenChange::Audit { .. } => return Ok(()),
         TokenChange::List => {
-            tokens.iter().for_each(|token| println!("{}", described(token, now)));
+            let uses = store.uses().await?;
+            for token in &tokens {
+                let ends = token.ends(settings.max_lifetime());
+                let shown = Token { expires: ends, ..token.clone() };
+                println!("{}", described(&shown, uses.get(&token.name).copied(), now));
+            }
             return Ok(());
         }
         TokenChange::Create { name, scopes, certificates, quota, expires_in } => {
+            ends_in_time(settings, expires_in)?;
             let expires = expires_in.map(|seconds| now.saturating_add(seconds));
             let before = tokens.iter().find(|token| token.name == name);
             are_free(&tokens, &name, &certificates)?;
@@ -142,6 +149,16 @@ fn find(tokens: &[Token], name: &str) -> anyhow::Result<Token> {
     found.cloned().with_context(|| format!("there is no token named {name:?}: `hourglass token list` lists all tokens"))
 }
 
+/// Refuses a token that would live longer than `auth.max_lifetime`.
+fn ends_in_time(settings: &Settings, expires_in: Option<i64>) -> anyhow::Result<()> {
+    let Some(most) = settings.max_lifetime() else { return Ok(()) };
+    if expires_in.is_some_and(|seconds| seconds <= most) {
+        return Ok(());
+    }
+    let most = show_duration(settings.auth.max_lifetime);
+    bail!("no token may live longer than {most} (auth.max_lifetime): give it an end with --expires, at most {most}")
+}
+
 /// A certificate counts as one token: with two, it would depend on their order what its client may do.
 fn are_free(tokens: &[Token], name: &str, certificates: &[String]) -> anyhow::Result<()> {
     let others = || tokens.iter().filter(|token| token.name != *name && token.revoked.is_none());
@@ -187,8 +204,8 @@ fn new_token(name: &str, scopes: Scopes, quota: Quota, expires: Option<i64>) -> 
     Ok((Token { name, secrets, scopes, certificates, quota, created, expires, revoked: None, rev: 1 }, text))
 }
 
-/// One line: the token's name, whether it is valid, its rights and quotas, and the public id of its secret.
-fn described(token: &Token, now: i64) -> String {
+/// One line: the token's name, whether it is valid, when it was created and last used (to the minute), its rights and quotas, and the public id of its secret.
+fn described(token: &Token, used: Option<i64>, now: i64) -> String {
     let time =
         |seconds: i64| jiff::Timestamp::from_second(seconds).map_or_else(|_| "?".to_owned(), |time| time.to_string());
     let state = match (token.revoked, token.expires) {
@@ -198,7 +215,8 @@ fn described(token: &Token, now: i64) -> String {
         (None, None) => "valid".to_owned(),
     };
     let Scopes { write, read, admin, metrics, pins } = &token.scopes;
-    let mut parts = vec![format!("{:24} {state:32} created {}", token.name, time(token.created))];
+    let used = used.map_or_else(|| "never used".to_owned(), |used| format!("used {}", time(used)));
+    let mut parts = vec![format!("{:24} {state:32} created {}  {used:25}", token.name, time(token.created))];
     for (what, globs) in [("write", write), ("read", read), ("admin", admin)] {
         if !globs.is_empty() {
             parts.push(format!("{what} {}", globs.join(",")));
@@ -236,7 +254,8 @@ impl FirstToken {
 /// Creates the first token, unless another process does at the same time.
 async fn make_first(settings: &Settings, registry: &TokenRegistry) -> anyhow::Result<Option<FirstToken>> {
     let scopes = Scopes { admin: vec!["*".to_owned()], ..Scopes::default() };
-    let (token, text) = new_token("first", scopes, Quota::default(), None)?;
+    let expires = settings.max_lifetime().map(|seconds| now_seconds().saturating_add(seconds));
+    let (token, text) = new_token("first", scopes, Quota::default(), expires)?;
     let path = Some(&settings.auth.first_token_file).filter(|path| !path.as_os_str().is_empty());
     let file = path.map(|path| SecretFile::open(path)).transpose()?;
     let (token, text) = match &file {
@@ -268,6 +287,7 @@ pub(super) async fn open(
         Some(mongo) => TokenRegistry::of_store(mongo, TokenFile::cache(directory), mode, settings.auth.cache_max_age),
         None => TokenRegistry::of_file(TokenFile::own(directory), mode),
     };
+    let registry = registry.limit_lifetime(settings.max_lifetime());
     let loaded = registry.load().await;
     match &loaded {
         Ok(()) => {}

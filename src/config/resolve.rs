@@ -76,6 +76,7 @@ pub fn resolve(layers: &Layers, machine: Option<usize>, problems: &mut Vec<Probl
             required: reader.auth_required("auth.required"),
             first_token: reader.truth("auth.first_token"),
             first_token_file: reader.read("auth.first_token_file", "a path, or nothing", path_of),
+            max_lifetime: reader.duration("auth.max_lifetime", Duration::ZERO..=100 * 365 * 24 * HOUR),
             cache_max_age: reader.duration("auth.cache_max_age", MINUTE..=365 * 24 * HOUR),
         },
         audit: AuditSettings {

@@ -63,6 +63,12 @@ impl Settings {
         front.unwrap_or_else(|| ([127, 0, 0, 1], 0).into())
     }
 
+    /// The longest life of a token in seconds, if there is a limit.
+    #[must_use]
+    pub fn max_lifetime(&self) -> Option<i64> {
+        i64::try_from(self.auth.max_lifetime.as_secs()).ok().filter(|seconds| *seconds > 0)
+    }
+
     /// Whether a first token is to be made.
     #[must_use]
     pub fn makes_first_token(&self) -> bool {
@@ -106,6 +112,8 @@ pub struct AuthSettings {
     pub first_token: bool,
     /// Where its secret is; empty for stdout.
     pub first_token_file: PathBuf,
+    /// The longest life of a token; zero for any.
+    pub max_lifetime: Duration,
     /// How long tokens of MongoDB apply that cannot be read again.
     pub cache_max_age: Duration,
 }

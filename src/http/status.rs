@@ -16,11 +16,11 @@ use super::endpoints::{self, ENDPOINTS};
 use super::errors::{NO_ENDPOINT, WRONG_METHOD};
 use super::{App, Health, SeesDetails};
 use crate::bucket::Unusable;
-use crate::clock::now_ns;
+use crate::clock::{now_ns, now_seconds};
 use crate::http::answer::INFLUX_VERSION;
 use crate::ingest::{FailingDatabase, Ledger};
 use crate::reading::time::write_rfc3339;
-use crate::telemetry::{Account, LagMetrics};
+use crate::telemetry::{Account, LagMetrics, TokenMetrics};
 
 /// `GET /`: one line per endpoint.
 pub async fn endpoints() -> String {
@@ -253,6 +253,7 @@ pub async fn metrics(State(app): State<Arc<App>>) -> Response {
     let classes: Vec<&'static str> = app.ingest.failing().iter().map(|failing| failing.class).collect();
     app.metrics.databases_failing(&classes);
     app.metrics.tokens.set(u32::try_from(app.access.len()).unwrap_or(u32::MAX));
+    app.metrics.token_terms(&token_terms(&app));
     app.metrics.backlog(&LagMetrics {
         wal_segments: log.segments,
         wal_bytes: log.bytes,
@@ -270,6 +271,17 @@ pub async fn metrics(State(app): State<Arc<App>>) -> Response {
         torn: log.found.torn,
     });
     ([("content-type", "text/plain; version=0.0.4; charset=utf-8")], app.metrics.render()).into_response()
+}
+
+#[expect(clippy::cast_precision_loss, reason = "for people and metrics")]
+fn token_terms(app: &App) -> TokenMetrics {
+    let terms = app.access.terms(now_seconds());
+    TokenMetrics {
+        valid: terms.valid,
+        expiry_seconds: terms.ends_in.map_or(f64::INFINITY, |seconds| seconds as f64),
+        age_seconds: terms.oldest as f64,
+        unused_seconds: terms.unused as f64,
+    }
 }
 
 /// The answer for an unknown path.

@@ -263,6 +263,15 @@ impl Metrics {
     }
 
     /// Sets the figures of the WAL and of how far the store is behind it.
+    pub fn token_terms(&self, terms: &TokenMetrics) {
+        self.with(|| {
+            gauge!("hourglass_access_tokens_valid").set(as_f64(terms.valid));
+            gauge!("hourglass_access_token_expiry_seconds").set(terms.expiry_seconds);
+            gauge!("hourglass_access_token_age_seconds").set(terms.age_seconds);
+            gauge!("hourglass_access_token_unused_seconds").set(terms.unused_seconds);
+        });
+    }
+
     pub fn backlog(&self, backlog: &LagMetrics) {
         self.with(|| {
             gauge!("hourglass_wal_segments").set(as_f64(backlog.wal_segments));
@@ -321,6 +330,17 @@ pub struct Account {
     pub dead_lettered: u64,
     pub pending: i64,
 }
+
+/// The valid tokens' terms, for reminders.
+#[derive(Debug, Clone, Copy)]
+pub struct TokenMetrics {
+    pub valid: usize,
+    /// Infinite if none expires.
+    pub expiry_seconds: f64,
+    pub age_seconds: f64,
+    pub unused_seconds: f64,
+}
+
 
 /// The figures of the WAL and of how far the store is behind it.
 #[derive(Debug, Clone, Copy, Default)]
@@ -440,6 +460,10 @@ fn describe() {
     count("hourglass_ingest_shed_total", "Requests answered with 503 at a limit, by the limit's config key");
     count("hourglass_ingest_timestamps_suspect_total", "Timestamps that look like another unit than the declared one");
     level("hourglass_access_tokens", "Known tokens, including revoked ones");
+    level("hourglass_access_tokens_valid", "Valid tokens");
+    level("hourglass_access_token_expiry_seconds", "Seconds until the first of the valid tokens expires; +Inf if none does");
+    level("hourglass_access_token_age_seconds", "Seconds since the oldest of the valid tokens was created");
+    level("hourglass_access_token_unused_seconds", "Longest time in which a valid token was not used, in seconds");
     count("hourglass_access_denied_total", "Requests denied, by reason");
     count(
         "hourglass_access_quota_total",

@@ -4,4 +4,4 @@ mod log_line;
 pub mod logs;
 pub mod metrics;
 
-pub use metrics::{Account, LagMetrics, Metrics};
+pub use metrics::{Account, LagMetrics, Metrics, TokenMetrics};

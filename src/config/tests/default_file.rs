@@ -123,7 +123,7 @@ fn the_defaults_are_these() {
             hosts: Vec::new(),
             trusted_proxies: Vec::new(),
         },
-        auth: AuthSettings { required: AuthRequired::Auto, first_token: false, first_token_file: PathBuf::new(), cache_max_age: seconds(168 * 3600) },
+        auth: AuthSettings { required: AuthRequired::Auto, first_token: false, first_token_file: PathBuf::new(), max_lifetime: Duration::ZERO, cache_max_age: seconds(168 * 3600) },
         audit: AuditSettings { file_bytes: 16 * MIB, files: 3, refusals_per_second: 10, uses: Duration::ZERO },
         status: StatusSettings { listen: None },
         tls: TlsSettings {

@@ -98,6 +98,73 @@ fn the_first_token_is_in_a_file_or_comes_from_one() {
     }
 }
 
+/// The list said nothing about use, so that nobody dared to revoke an old token; and with MongoDB each instance would have
+/// known its own clients only.
+#[test]
+fn the_list_shows_when_a_token_was_last_used() {
+    for store in ["embedded".to_owned(), mongod().uri(&fresh_database_name())] {
+        let mut server = Server::start(&store);
+        let data = server.data_dir();
+        let token = |arguments: &[&str]| {
+            let flags = ["--store", &store, "--data-dir", data.to_str().unwrap()];
+            let said = program().arg("token").args(arguments).args(flags).output().unwrap();
+            assert!(said.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&said.stderr));
+            String::from_utf8(said.stdout).unwrap().trim().to_owned()
+        };
+        let column = |name: &str| {
+            let listed = token(&["list"]);
+            let line = listed.lines().find(|line| line.starts_with(name)).unwrap_or_else(|| panic!("{listed}")).to_owned();
+            let (_, used) = line.split_once("used").unwrap_or_else(|| panic!("no column: {line}"));
+            if line.contains("never used") { None } else { used.split_whitespace().next().map(str::to_owned) }
+        };
+        let (one, _) = (token(&["create", "--name", "one", "--admin", "*"]), token(&["create", "--name", "two", "--read", "*"]));
+        assert_eq!((column("one"), column("two")), (None, None));
+        // Until the service has read the tokens, everybody is let in.
+        await_status(&server, "", 401);
+        await_status(&server, &one, 200);
+        let used = poll(PATIENCE, || column("one")).expect("its use is stored");
+        let seconds = used.parse::<jiff::Timestamp>().unwrap().as_second();
+        assert!((hourglass::clock::now_seconds() - seconds).abs() < 120, "{used}");
+        assert_eq!(column("two"), None);
+        // Neither a rotation nor a restart forgets it.
+        let rotated = token(&["rotate", "one"]);
+        assert!(column("one").is_some());
+        server.stop();
+        server.restart_as(Launch::with_store(&store));
+        assert!(column("one").is_some());
+        await_status(&server, &rotated, 200);
+        let metrics = with(&rotated, "GET", &server.url("/metrics"), "").expect(200).text().to_owned();
+        for sample in ["hourglass_access_tokens_valid 2", "hourglass_access_token_expiry_seconds inf", "hourglass_access_token_age_seconds ", "hourglass_access_token_unused_seconds "] {
+            assert!(metrics.to_lowercase().contains(sample), "{sample}: {metrics}");
+        }
+    }
+}
+
+/// Nothing made an operator give tokens an end.
+#[test]
+fn no_token_is_made_that_lives_longer_than_it_may() {
+    let launch = Launch::embedded().env("HOURGLASS_AUTH__MAX_LIFETIME", "30d").env("HOURGLASS_AUTH__FIRST_TOKEN", "true");
+    let server = launch.start();
+    let first = server.first_token().unwrap();
+    let data = server.data_dir();
+    let create = |name: &str, more: &[&str]| {
+        let mut command = program();
+        command.args(["token", "create", "--read", "*", "--name", name, "--data-dir"]).arg(&data).args(more);
+        let said = command.env("HOURGLASS_AUTH__MAX_LIFETIME", "30d").output().unwrap();
+        (said.status.code(), String::from_utf8(said.stderr).unwrap())
+    };
+    for more in [&[][..], &["--expires", "31d"]] {
+        let (code, said) = create("a", more);
+        assert!(code == Some(1) && said.contains("auth.max_lifetime") && said.contains("--expires"), "{said}");
+    }
+    assert_eq!(create("a", &["--expires", "30d"]).0, Some(0));
+    let metrics = with(&first, "GET", &server.url("/metrics"), "").expect(200);
+    let left = metrics.text().lines().find_map(|line| line.strip_prefix("hourglass_access_token_expiry_seconds "));
+    let left: f64 = left.unwrap().parse().unwrap();
+    let month = 30.0 * 86400.0;
+    assert!(left <= month && left > month - 600.0, "the first token ends, too: {left}");
+}
+
 #[test]
 fn what_makes_no_sense_is_refused_with_the_reason() {
     let folder = tempfile::tempdir().unwrap();
