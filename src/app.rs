@@ -313,6 +313,7 @@ fn ingest_options(settings: &Settings) -> ingest::IngestOptions {
         sensors: settings.limits.sensors,
         catalog_bytes: settings.catalog.max_bytes,
         databases: settings.limits.databases,
+        token_databases: bound(settings.quota.token_databases),
         database_quota: database_quota(settings),
         window: ingest::AcceptedTimes {
             past: bound_ns(settings.limits.max_past),
@@ -323,12 +324,17 @@ fn ingest_options(settings: &Settings) -> ingest::IngestOptions {
 }
 
 fn database_quota(settings: &Settings) -> Quota {
-    let bound = |count: usize| u32::try_from(count).ok().filter(|count| *count > 0);
     Quota {
         readings_per_second: bound(settings.quota.database_readings),
         new_sensors_per_hour: bound(settings.quota.database_new_sensors),
         sensors: bound(settings.quota.database_sensors),
+        databases: None,
     }
+}
+
+/// A count, or `None` for zero, which means no limit.
+fn bound(count: usize) -> Option<u32> {
+    u32::try_from(count).ok().filter(|count| *count > 0)
 }
 
 /// Nanoseconds, or `None` for zero, which means no limit.

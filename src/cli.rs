@@ -248,6 +248,10 @@ pub struct CreateFlags {
     /// Maximum number of sensors that it may write through one instance.
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
     pub sensors: Option<u32>,
+    /// Maximum number of databases that it may write to at which it still creates a new one [default:
+    /// quota.token_databases, unless it is an admin of the whole service].
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
+    pub databases: Option<u32>,
     #[command(flatten)]
     #[expect(missing_docs, reason = "flattened")]
     pub store: StoreFlags,
@@ -321,6 +325,7 @@ impl TokenCommand {
                     readings_per_second: flags.rate,
                     new_sensors_per_hour: flags.new_sensors,
                     sensors: flags.sensors,
+                    databases: flags.databases,
                 };
                 let (certificates, expires_in) = (flags.certificate, flags.expires);
                 (flags.store, TokenChange::Create { name, scopes, certificates, quota, expires_in })

@@ -182,6 +182,7 @@ fn options(dead_letters: std::path::PathBuf) -> IngestOptions {
         refuse_undeclared_units: true,
         sensors: 1_000_000,
         databases: 10,
+        token_databases: None,
         database_share: 25,
         database_quota: Quota::default(),
         window: AcceptedTimes::default(),

@@ -173,6 +173,7 @@ fn ingest_options(dead_letters: std::path::PathBuf) -> ingest::IngestOptions {
         catalog_bytes: 1 << 30,
         refuse_undeclared_units: true,
         databases: 10,
+        token_databases: None,
         database_share: 25,
         database_quota: Quota::default(),
         window: ingest::AcceptedTimes::default(),

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::time::Duration;
 
-use super::quota::{Allowance, Usage};
+use super::quota::{Allowance, Exhausted, Rate, Usage};
 use super::scopes::Pin;
 use super::token::Token;
 
@@ -166,6 +167,27 @@ impl Caller {
             Self::Holder(holder) if !holder.usage.quota().is_none() => Some(&holder.usage),
             _ => None,
         }
+    }
+
+    /// Checks that the caller may bring one more database into being beside the `existing` ones. Those that it may write to
+    /// count, whoever made them and when, so that neither a restart nor another instance gives it more. `default`
+    /// applies to tokens without a quota of databases of their own, except those with all rights.
+    ///
+    /// # Errors
+    /// When the limit is reached.
+    pub fn admits_database<'n>(
+        &self,
+        existing: impl Iterator<Item = &'n str>,
+        default: Option<u32>,
+    ) -> Result<(), Exhausted> {
+        let Some(token) = self.token() else { return Ok(()) };
+        let default = default.filter(|_| !token.scopes.is_admin());
+        let Some(limit) = token.quota.databases.or(default) else { return Ok(()) };
+        if existing.filter(|name| token.scopes.may_write(name)).count() < limit as usize {
+            return Ok(());
+        }
+        let owner = format!("token {}", token.name);
+        Err(Exhausted { rate: Rate::Databases, owner, limit, used: 1.0, retry_after: Duration::ZERO })
     }
 
     fn token(&self) -> Option<&Token> {

@@ -29,6 +29,9 @@ pub struct Quota {
     /// Sensors in total.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sensors: Option<u32>,
+    /// Databases in the token's scopes, up to which it may bring new ones into being. A database has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub databases: Option<u32>,
 }
 
 impl Quota {
@@ -45,6 +48,7 @@ pub enum Rate {
     Readings,
     NewSensors,
     Sensors,
+    Databases,
 }
 
 impl Rate {
@@ -55,6 +59,7 @@ impl Rate {
             Self::Readings => "readings",
             Self::NewSensors => "new_sensors",
             Self::Sensors => "sensors",
+            Self::Databases => "databases",
         }
     }
 
@@ -63,6 +68,7 @@ impl Rate {
             Self::Readings => "readings per second",
             Self::NewSensors => "new sensors per hour",
             Self::Sensors => "sensors",
+            Self::Databases => "databases",
         }
     }
 }
@@ -334,7 +340,7 @@ mod tests {
     use super::*;
 
     fn quota(readings: u32, new: u32, sensors: u32) -> Quota {
-        Quota { readings_per_second: Some(readings), new_sensors_per_hour: Some(new), sensors: Some(sensors) }
+        Quota { readings_per_second: Some(readings), new_sensors_per_hour: Some(new), sensors: Some(sensors), databases: None }
     }
 
     #[test]

@@ -224,10 +224,11 @@ fn described(token: &Token, used: Option<i64>, now: i64) -> String {
     }
     parts.extend(metrics.then(|| "metrics".to_owned()));
     parts.extend(pins.iter().map(|pin| format!("only {}={}", pin.key, pin.value)));
-    let Quota { readings_per_second, new_sensors_per_hour, sensors } = token.quota;
+    let Quota { readings_per_second, new_sensors_per_hour, sensors, databases } = token.quota;
     parts.extend(readings_per_second.map(|rate| format!("{rate}/s")));
     parts.extend(new_sensors_per_hour.map(|rate| format!("{rate} new sensors/h")));
     parts.extend(sensors.map(|count| format!("{count} sensors")));
+    parts.extend(databases.map(|count| format!("{count} databases")));
     parts.extend(token.certificates.iter().cloned());
     parts.extend(token.secrets.last().map(|secret| format!("hg_{}_…", secret.id)));
     parts.join("  ")

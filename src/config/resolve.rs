@@ -163,6 +163,7 @@ pub fn resolve(layers: &Layers, machine: Option<usize>, problems: &mut Vec<Probl
             database_readings: reader.count("quota.database_readings", 0..=QUOTA_MOST),
             database_new_sensors: reader.count("quota.database_new_sensors", 0..=QUOTA_MOST),
             database_sensors: reader.count("quota.database_sensors", 0..=QUOTA_MOST),
+            token_databases: reader.count("quota.token_databases", 0..=QUOTA_MOST),
         },
         query: QuerySettings {
             limit_default: reader.count("query.limit_default", 1..=1_000_000),

@@ -289,6 +289,8 @@ pub struct QuotaSettings {
     /// Per hour.
     pub database_new_sensors: usize,
     pub database_sensors: usize,
+    /// Of a token without a quota of its own; zero for no limit.
+    pub token_databases: usize,
 }
 
 /// `[query]`: the limits of queries.

@@ -116,6 +116,8 @@ impl ApiError {
                 | IngestError::Stopping => StatusCode::SERVICE_UNAVAILABLE,
                 IngestError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
                 IngestError::OverQuota(_) => StatusCode::TOO_MANY_REQUESTS,
+                // Not 429, which clients repeat.
+                IngestError::DatabaseQuota { .. } => StatusCode::FORBIDDEN,
                 IngestError::TooManyDatabases { .. } | IngestError::DatabaseName { .. } => StatusCode::BAD_REQUEST,
             },
             Self::Query(error) => match error {
@@ -227,6 +229,7 @@ fn code_of_ingest(error: &IngestError) -> &'static str {
         IngestError::LongDeletions { .. } | IngestError::TooManyDeletions { .. } => "too_many_deletions",
         IngestError::Clock { .. } | IngestError::Ahead { .. } => "clock",
         IngestError::OverQuota(_) => "over_quota",
+        IngestError::DatabaseQuota { .. } => "database_quota",
         IngestError::DatabaseName { .. } => "invalid_database",
         IngestError::Stopping => "stopping",
     }

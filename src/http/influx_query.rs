@@ -339,7 +339,7 @@ fn keywords(statement: &Statement) -> String {
 async fn change(app: &App, statement: &Statement, asked: StatementContext<'_>) -> Result<(), ApiError> {
     match statement {
         Statement::CreateDatabase { name, .. } if name.is_empty() => Err(ApiError::Bad("invalid name".to_owned())),
-        Statement::CreateDatabase { name, .. } => Ok(app.ingest.create_database(name).await?),
+        Statement::CreateDatabase { name, .. } => Ok(app.ingest.create_database(name, asked.by).await?),
         Statement::DropDatabase { name } => {
             check_database_name(name)?;
             let timeout = app.options.flush_timeout;

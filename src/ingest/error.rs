@@ -58,6 +58,12 @@ pub enum IngestError {
     /// The limit on databases is reached.
     #[error("a new database {name:?} is over the limit of {limit} (limits.databases)")]
     TooManyDatabases { name: String, limit: usize },
+    /// The sender may bring no further database into being; waiting does not help.
+    #[error(
+        "the new database {name:?} is refused: {exhausted}; the databases that it may write to count: drop one, or give \
+         the token more (hourglass token create --databases, or quota.token_databases)"
+    )]
+    DatabaseQuota { name: String, exhausted: Exhausted },
     /// The database cannot be created during a deletion in it.
     #[error("a deletion in database {name:?} is in progress: create the database when it is done")]
     BeingDeleted { name: String },

@@ -84,6 +84,8 @@ pub struct IngestOptions {
     /// Most memory of known sensors and their fields.
     pub catalog_bytes: usize,
     pub databases: usize,
+    /// Up to how many databases in its scopes a token without a quota of its own may bring new ones into being.
+    pub token_databases: Option<u32>,
     /// The quota of each database.
     pub database_quota: Quota,
     pub window: AcceptedTimes,
@@ -134,6 +136,7 @@ impl IngestOptions {
             sensors: 1000,
             catalog_bytes: 16 << 20,
             databases: 10,
+            token_databases: None,
             database_quota: Quota::default(),
             window: AcceptedTimes::default(),
             refuse_undeclared_units: true,

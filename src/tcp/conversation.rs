@@ -383,6 +383,7 @@ fn passes(error: &IngestError) -> bool {
         IngestError::Storage(error) => !matches!(error, StorageError::Refused { .. } | StorageError::Address { .. }),
         IngestError::TooLarge { .. }
         | IngestError::TooManyDatabases { .. }
+        | IngestError::DatabaseQuota { .. }
         | IngestError::DatabaseName { .. }
         | IngestError::OverQuota(_)
         | IngestError::Timeout { .. }

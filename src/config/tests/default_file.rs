@@ -184,7 +184,7 @@ fn the_defaults_are_these() {
             undeclared_unit: UndeclaredUnit::Refuse,
         },
         catalog: CatalogSettings { max_bytes: 73 * MIB },
-        quota: QuotaSettings { database_readings: 0, database_new_sensors: 0, database_sensors: 0 },
+        quota: QuotaSettings { database_readings: 0, database_new_sensors: 0, database_sensors: 0, token_databases: 50 },
         query: QuerySettings {
             limit_default: 1000,
             limit_max: 100_000,

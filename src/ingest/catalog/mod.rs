@@ -23,7 +23,7 @@ pub use self::sensor::KnownSensor;
 use self::sensor::CatalogState;
 use self::spellings::Spellings;
 use super::IngestOptions;
-use crate::access::Quota;
+use crate::access::{Caller, Exhausted, Quota};
 use crate::bucket::{CatalogSensor, CatalogVersion, SensorDocument};
 use crate::reading::Sensor;
 
@@ -61,6 +61,16 @@ pub struct LookupResult {
     pub counts: bool,
 }
 
+/// Why a database does not become known.
+#[derive(Debug)]
+pub enum NoRoom {
+    /// There are as many as there may be.
+    OfAll,
+    /// The sender has as many as it may have.
+    OfCaller(Exhausted),
+}
+
+
 impl Catalog {
     pub fn new(options: &IngestOptions) -> Self {
         Self {
@@ -86,19 +96,29 @@ impl Catalog {
         self.databases.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
     }
 
-    /// A database, which becomes known if it is not; `None` when it would be more than `max` together with those that
-    /// the store has.
-    pub fn add_database(&self, name: &str, stored: &[String], max: usize) -> Option<Arc<Database>> {
+    /// A database, which becomes known if it is not.
+    ///
+    /// # Errors
+    /// When it would be more than `max` together with those that the store has, or than `by` may have.
+    pub fn add_database(
+        &self,
+        name: &str,
+        stored: &[String],
+        (max, by, default): (usize, &Caller, Option<u32>),
+    ) -> Result<Arc<Database>, NoRoom> {
         let mut databases = self.databases.write().unwrap_or_else(PoisonError::into_inner);
         if !databases.contains_key(name) && !stored.iter().any(|known| known == name) {
             let is_stored = |name: &str| stored.iter().any(|stored| *stored == *name);
             let may_be_there = |known: &Database| known.is_waiting() || !known.doubted.load(Ordering::Relaxed);
             let unstored = databases.values().filter(|known| may_be_there(known) && !is_stored(&known.name));
-            if stored.len() + unstored.count() >= max {
-                return None;
+            let unstored: Vec<&str> = unstored.map(|known| &*known.name).collect();
+            let existing = stored.iter().map(String::as_str).chain(unstored.iter().copied());
+            by.admits_database(existing, default).map_err(NoRoom::OfCaller)?;
+            if stored.len() + unstored.len() >= max {
+                return Err(NoRoom::OfAll);
             }
         }
-        Some(databases.entry(name.into()).or_insert_with(|| self.new_database(name)).clone())
+        Ok(databases.entry(name.into()).or_insert_with(|| self.new_database(name)).clone())
     }
 
     /// A database of a WAL record, which becomes known without a limit: it was admitted before.

@@ -21,7 +21,7 @@ use crate::ingest::admission::quota::QuotaCharge;
 use crate::ingest::admission::submit::{Submission, Submitter};
 use crate::ingest::admission::validate::{Rejected, ValidatedBody, ValidationPass, Validator};
 use crate::ingest::catalog::lookup::{SensorLookup, StorePresence};
-use crate::ingest::catalog::{Catalog, Database};
+use crate::ingest::catalog::{Catalog, Database, NoRoom};
 use crate::ingest::dispatch::Dispatch;
 use crate::ingest::error::{FLUSH_DEADLINE, IngestError};
 use crate::ingest::flush::blocked::BlockedBuckets;
@@ -220,7 +220,7 @@ impl Ingest {
     ) -> Result<Ack, IngestError> {
         let started = Instant::now();
         self.member.check()?;
-        let database = self.database(arrival.database).await?;
+        let database = self.database(arrival.database, arrival.by).await?;
         let quotas = QuotaCharge::of(arrival.by, &database, &self.metrics, started);
         quotas.admit()?;
         self.check_share(&database)?;
@@ -360,9 +360,9 @@ impl Ingest {
     /// Creates the database unless it exists.
     ///
     /// # Errors
-    /// An invalid name, the limit on databases, a deletion in progress, or a store that does not answer.
-    pub async fn create_database(&self, name: &str) -> Result<(), IngestError> {
-        let database = self.database(name).await?;
+    /// An invalid name, the limit on databases or the caller's, a deletion in progress, or a store that does not answer.
+    pub async fn create_database(&self, name: &str, by: &Caller) -> Result<(), IngestError> {
+        let database = self.database(name, by).await?;
         if self.catalog.is_deleting(name) {
             return Err(IngestError::BeingDeleted { name: name.to_owned() });
         }
@@ -370,7 +370,7 @@ impl Ingest {
         Ok(())
     }
 
-    async fn database(&self, name: &str) -> Result<Arc<Database>, IngestError> {
+    async fn database(&self, name: &str, by: &Caller) -> Result<Arc<Database>, IngestError> {
         if let Some(database) = self.catalog.database(name) {
             return Ok(database);
         }
@@ -384,8 +384,13 @@ impl Ingest {
             })
         };
         let limit = self.options.databases;
-        let too_many = || IngestError::TooManyDatabases { name: name.to_owned(), limit };
-        self.catalog.add_database(name, &stored, limit).ok_or_else(too_many)
+        self.catalog.add_database(name, &stored, (limit, by, self.options.token_databases)).map_err(|full| match full {
+            NoRoom::OfAll => IngestError::TooManyDatabases { name: name.to_owned(), limit },
+            NoRoom::OfCaller(exhausted) => {
+                self.metrics.quota("refused", "token", exhausted.rate.label());
+                IngestError::DatabaseQuota { name: name.to_owned(), exhausted }
+            }
+        })
     }
 
     /// Counts and logs a failure of the store that ends a request.

@@ -148,3 +148,54 @@ fn the_queries_of_a_token_leave_memory_to_others() {
     assert_eq!((&told["token"], &told["readings"]), (&"other".into(), &20.into()), "{told}");
     assert_eq!(told["query"].as_str().map(str::len), Some(200), "{told}");
 }
+
+/// One tenant with `--write 'a_*'` made 100 databases in a second, and nobody else could have a new one.
+#[test]
+fn one_token_does_not_take_all_databases() {
+    let (mut server, admin) = guarded("[limits]\ndatabases = 12\n[quota]\ntoken_databases = 4\n");
+    let tenant = create(&server, &["--name", "tenant", "--write", "a_*", "--databases", "3"]);
+    let usual = create(&server, &["--name", "usual", "--write", "b_*", "--admin", "b_*"]);
+    for token in [&tenant, &usual] {
+        await_status(&server, token, 403);
+    }
+    // One of the tenant's is there already.
+    with(&admin, "POST", &server.url("/write?db=a_0"), "m v=1 1").expect(204);
+    let write = |server: &Server, token: &str, database: &str| {
+        with(token, "POST", &server.url(&format!("/write?db={database}")), "m v=1 1")
+    };
+    for database in ["a_1", "a_2", "a_0", "a_1"] {
+        write(&server, &tenant, database).expect(204);
+    }
+    let refused = write(&server, &tenant, "a_3").expect(403);
+    let said = refused.text();
+    for part in ["token tenant (3 databases)", "--databases", "quota.token_databases", "a_3"] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    let refused = with(&tenant, "POST", &server.url("/api/v1/readings?db=a_3"), r#"{"sensor":"m","value":1}"#).expect(403);
+    assert!(refused.text().contains("\"database_quota\""), "{}", refused.text());
+    assert_eq!(told(&server, &admin, ("refused", "token", "databases")), 2.0);
+    // The default for those without a quota of their own, by either way to make a database.
+    for database in ["b_0", "b_1", "b_2"] {
+        write(&server, &usual, database).expect(204);
+    }
+    let statement = |name: &str| format!("/query?q=CREATE+DATABASE+%22{name}%22");
+    with(&usual, "POST", &server.url(&statement("b_3")), "").expect(200);
+    let refused = with(&usual, "POST", &server.url(&statement("b_4")), "");
+    assert!(refused.text().contains("token usual (4 databases)"), "{}", refused.text());
+    write(&server, &usual, "b_5").expect(403);
+    // A restart gives nobody more.
+    with(&admin, "POST", &server.url("/api/v1/flush"), "").expect(204);
+    server.stop();
+    server.restart_behind("127.0.0.1:0");
+    await_status(&server, &tenant, 403);
+    write(&server, &tenant, "a_3").expect(403);
+    write(&server, &tenant, "a_2").expect(204);
+    // What is dropped makes room, and whoever has all rights has no quota.
+    with(&admin, "POST", &server.url("/query?q=DROP+DATABASE+%22a_1%22"), "").expect(200);
+    write(&server, &tenant, "a_3").expect(204);
+    write(&server, &tenant, "a_4").expect(403);
+    for number in 0..5 {
+        write(&server, &admin, &format!("c_{number}")).expect(204);
+    }
+    write(&server, &admin, "c_5").expect(400);
+}
