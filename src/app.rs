@@ -435,7 +435,13 @@ impl Stop {
 }
 
 /// Prints the addresses, the store, and two commands to copy.
-fn banner(settings: &Settings, addresses: Addresses, first_token: Option<&FirstToken>, enforced: bool, started: Instant) {
+fn banner(
+    settings: &Settings,
+    addresses: Addresses,
+    first_token: Option<&FirstToken>,
+    enforced: bool,
+    started: Instant,
+) {
     let folder = data_folder::absolute(&settings.server.data_dir);
     let folder = folder.display();
     let store = match settings.store.uri.is_embedded() {

@@ -120,7 +120,8 @@ impl TokenFile {
         let path = self.uses_path();
         let away = |error: io::Error| TokenStoreError::Away { detail: format!("{}: {error}", path.display()) };
         let beside = path.with_extension("json.new");
-        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(MODE).open(&beside).map_err(away)?;
+        let mut file =
+            OpenOptions::new().write(true).create(true).truncate(true).mode(MODE).open(&beside).map_err(away)?;
         let ordered: BTreeMap<String, i64> = uses.into_iter().collect();
         file.write_all(&serde_json::to_vec(&ordered).unwrap_or_default()).map_err(away)?;
         fs::rename(&beside, &path).map_err(away)

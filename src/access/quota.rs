@@ -340,7 +340,12 @@ mod tests {
     use super::*;
 
     fn quota(readings: u32, new: u32, sensors: u32) -> Quota {
-        Quota { readings_per_second: Some(readings), new_sensors_per_hour: Some(new), sensors: Some(sensors), databases: None }
+        Quota {
+            readings_per_second: Some(readings),
+            new_sensors_per_hour: Some(new),
+            sensors: Some(sensors),
+            databases: None,
+        }
     }
 
     #[test]

@@ -181,9 +181,10 @@ impl TokenRegistry {
 
     async fn store_uses(&self, now: i64) -> Result<(), TokenStoreError> {
         let known = self.known();
-        let due = known.by_name.iter().filter_map(|(name, holder)| {
-            Some((name.clone(), holder.uses.unstored(now, USES_SECONDS)?))
-        });
+        let due = known
+            .by_name
+            .iter()
+            .filter_map(|(name, holder)| Some((name.clone(), holder.uses.unstored(now, USES_SECONDS)?)));
         let due: Vec<(String, i64)> = due.take(USES_AT_ONCE).collect();
         if due.is_empty() {
             return Ok(());
@@ -551,7 +552,9 @@ mod tests {
         registry.load().await.unwrap();
         registry.store_uses(1000).await.unwrap();
         assert!(file.uses().await.unwrap().is_empty(), "nothing was used");
-        for (used, stored_at, expected) in [(1000, 1001, 1000), (1030, 1031, 1000), (1050, 1061, 1050), (1055, 1062, 1050)] {
+        for (used, stored_at, expected) in
+            [(1000, 1001, 1000), (1030, 1031, 1000), (1050, 1061, 1050), (1055, 1062, 1050)]
+        {
             registry.caller(Some(&text), &[], used).unwrap();
             registry.store_uses(stored_at).await.unwrap();
             let uses = file.uses().await.unwrap();

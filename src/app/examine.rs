@@ -8,12 +8,15 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 
+use super::first_token::SecretFile;
 use super::{listeners, open_mongo};
 use crate::access::{TokenFile, TokenStore};
 use crate::bucket::Store;
 use crate::clock::{now_ns, now_seconds};
+use crate::config::units::show_size;
 use crate::config::{AuthRequired, Settings};
 use crate::edge::Tls;
+use crate::reading::duration::show_duration;
 use crate::store::MongoStore;
 use crate::telemetry::{Metrics, logs};
 
@@ -66,29 +69,46 @@ impl Found {
                 self.disk(key, folder, settings);
             }
         }
+        self.note(in_use(&settings.wal_dir()));
+        self.contradictions(settings);
         for (key, address) in listeners::named(settings) {
             let bound = std::net::TcpListener::bind(address).map(drop);
-            self.note(
-                bound.with_context(|| format!("{key}: listening on {address} (is it in use, by a running service?)")),
-            );
+            self.note(bound.map_err(|error| {
+                let cause = match error.kind() {
+                    ErrorKind::AddrNotAvailable => "this machine has no such address",
+                    ErrorKind::PermissionDenied => "ports below 1024 need a right",
+                    _ => "is it in use, by a running service?",
+                };
+                anyhow::Error::new(error).context(format!("{key}: listening on {address} ({cause})"))
+            }));
         }
         if settings.tls.listen.is_some() || settings.tcp.tls {
             let metrics = Metrics::new(env!("CARGO_PKG_VERSION"), "none").context("setting up metrics");
             let tls = metrics.and_then(|metrics| Ok(Tls::load(listeners::files(settings), metrics)?));
-            self.note(tls);
+            if let Some(tls) = self.note(tls) {
+                self.certificates(&tls);
+            }
         }
         self.descriptors(settings);
         let tokens = match settings.store.uri.is_embedded() {
-            true => TokenFile::own(&settings.server.data_dir).tokens().await.map_err(anyhow::Error::from),
-            false => self.mongo(settings).await,
+            true => TokenFile::own(&settings.server.data_dir).tokens().await.context("server.data_dir"),
+            false => self.mongo(settings).await.context("store.uri"),
         };
+        let first = &settings.auth.first_token_file;
+        if tokens.as_ref().is_ok_and(Vec::is_empty) && !first.as_os_str().is_empty() {
+            self.note(SecretFile::probe(first));
+        }
         self.note(tokens.and_then(|tokens| {
             let needed = settings.exposed().is_some() || settings.auth.required == AuthRequired::Always;
             let has_one = tokens.iter().any(|token| {
                 let expires = token.ends(settings.max_lifetime());
                 crate::access::Token { expires, ..token.clone() }.is_live(now_seconds())
             });
-            if needed && !has_one && !settings.makes_first_token() {
+            if needed && !has_one && !tokens.is_empty() && settings.max_lifetime().is_some() {
+                bail!("tokens are required, and every token has ended, by its own end or by auth.max_lifetime: create a new one");
+            }
+            let makes_one = settings.makes_first_token() && tokens.is_empty();
+            if needed && !has_one && !makes_one {
                 bail!(
                     "tokens are required, because other machines may reach {} or because of auth.required, and there is \
                      no valid token: hourglass token create --name first --admin '*'",
@@ -97,6 +117,74 @@ impl Found {
             }
             Ok(())
         }));
+    }
+
+    /// Certificates that load and that clients refuse, or that refuse all clients.
+    fn certificates(&mut self, tls: &Tls) {
+        if let Some(end) = tls.not_after().filter(|end| *end <= now_seconds()) {
+            let end = jiff::Timestamp::from_second(end).map_or_else(|_| "before now".to_owned(), |end| end.to_string());
+            self.problem(format_args!(
+                "tls.cert_file: the certificate has expired ({end}): clients refuse it; renew it"
+            ));
+        }
+        if self.note(tls.lacks_revocation_list().map_err(anyhow::Error::from)) == Some(true) {
+            self.problem(
+                "tls.client_crl_file: an authority of tls.client_ca_file has no revocation list in it, so that all its \
+                 clients are refused: add its list",
+            );
+        }
+    }
+
+    /// Keys that contradict others, although a service with them starts.
+    fn contradictions(&mut self, settings: &Settings) {
+        let Settings { server, limits, query, wal, .. } = settings;
+        let size = |bytes: usize| show_size(bytes);
+        let counts = [
+            (
+                ("server.connections_per_address", server.connections_per_address),
+                ("server.connections", server.connections),
+                "one address can take all connections",
+            ),
+            (
+                ("limits.fields", limits.fields),
+                ("limits.sensor_fields", limits.sensor_fields),
+                "no sensor can have that many fields in one reading",
+            ),
+        ];
+        let sizes = [
+            (
+                ("limits.line_bytes", limits.line_bytes),
+                ("limits.body_bytes", limits.body_bytes),
+                "no request can have such a line",
+            ),
+            (
+                ("limits.body_bytes", limits.body_bytes),
+                ("wal.segment_bytes", wal.segment_bytes),
+                "the record of a request must fit into a segment",
+            ),
+            (
+                ("query.request_bytes", query.request_bytes),
+                ("query.token_bytes", query.token_bytes),
+                "no request with a token can have that much",
+            ),
+        ];
+        for ((key, value), (bound, most), why) in counts {
+            if value > most {
+                self.problem(format_args!("{key} ({value}) is more than {bound} ({most}): {why}"));
+            }
+        }
+        for ((key, value), (bound, most), why) in sizes {
+            if value > most {
+                let (value, most) = (size(value), size(most));
+                self.problem(format_args!("{key} ({value}) is more than {bound} ({most}): {why}"));
+            }
+        }
+        if query.wait > query.timeout {
+            let (wait, timeout) = (show_duration(query.wait), show_duration(query.timeout));
+            self.problem(format_args!(
+                "query.wait ({wait}) is more than query.timeout ({timeout}): no query waits that long"
+            ));
+        }
     }
 
     /// What is right, if it is; else prints the problem.
@@ -156,6 +244,13 @@ impl Found {
         {
             let free = room.f_bavail.saturating_mul(room.f_frsize);
             self.figure(&format!("{key} free"), format_args!("{} MiB", free >> 20));
+            let (whole, budget) = (room.f_blocks.saturating_mul(room.f_frsize), settings.wal.budget_bytes as u64);
+            if whole < budget && settings.wal_dir().starts_with(folder) {
+                self.problem(format_args!(
+                    "wal.budget_bytes ({budget} bytes) is more than the whole disk of {} has ({whole} bytes): lower it",
+                    there.display()
+                ));
+            }
             let segment = 2 * settings.wal.segment_bytes as u64;
             if free < segment {
                 self.problem(format_args!("{key}: {free} bytes are free in {}, less than two segments of the log (2 × wal.segment_bytes): make room", there.display()));
@@ -192,6 +287,17 @@ fn nearest(folder: &Path) -> PathBuf {
     let absolute = std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned());
     let existing = absolute.ancestors().find(|above| above.exists()).map(Path::to_owned);
     existing.unwrap_or(absolute)
+}
+
+/// Whether a running process holds the WAL.
+fn in_use(wal: &Path) -> anyhow::Result<()> {
+    let Ok(lock) = std::fs::OpenOptions::new().read(true).write(true).open(wal.join("lock")) else { return Ok(()) };
+    match lock.try_lock() {
+        Err(std::fs::TryLockError::WouldBlock) => {
+            bail!("wal.dir or server.data_dir: {} is in use by another process", wal.display())
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Whether a file can be made in the folder, or the folder below the nearest one that exists.

@@ -36,6 +36,21 @@ impl SecretFile {
         }
     }
 
+    /// Finds out whether [`SecretFile::open`] would work, without making the file.
+    pub fn probe(path: &Path) -> anyhow::Result<()> {
+        match fs::File::open(path) {
+            Ok(file) => Self::read(path, &file).map(drop),
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+                match folder.is_dir() {
+                    true => Ok(()),
+                    false => bail!("{KEY} = {}: there is no folder {}", path.display(), folder.display()),
+                }
+            }
+            Err(error) => Err(error).with_context(|| format!("reading {KEY} = {}", path.display())),
+        }
+    }
+
     fn read(path: &Path, file: &fs::File) -> anyhow::Result<Self> {
         let shown = path.display();
         let mut text = String::new();

@@ -18,6 +18,7 @@ use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
+use webpki::{BorrowedCertRevocationList, CertRevocationList};
 
 use super::certificate;
 use super::files_version::FilesVersion;
@@ -118,6 +119,31 @@ impl Tls {
         }
         let (current, generation) = (RwLock::new(Arc::new(loaded)), AtomicU64::new(0));
         Ok(Arc::new(Self { files, current, generation, metrics, wanted: Notify::new() }))
+    }
+
+    /// When the server's certificate expires, in seconds since the epoch, if that can be read.
+    #[must_use]
+    pub fn not_after(&self) -> Option<i64> {
+        self.current().not_after
+    }
+
+    /// Whether an authority that signs clients' certificates has no revocation list, although there are lists: then all
+    /// its clients are refused.
+    ///
+    /// # Errors
+    /// When the files can no longer be read.
+    pub fn lacks_revocation_list(&self) -> Result<bool, TlsError> {
+        let lists = revocation_lists(&self.files.client_crl)?;
+        if lists.is_empty() || self.files.client_auth == ClientAuth::Off {
+            return Ok(false);
+        }
+        let lists: Vec<CertRevocationList<'_>> =
+            lists.iter().filter_map(|list| Some(BorrowedCertRevocationList::from_der(list).ok()?.into())).collect();
+        let authorities = certificates("tls.client_ca_file", &self.files.client_ca)?;
+        let subjects =
+            authorities.iter().filter_map(|authority| Some(webpki::anchor_from_trusted_cert(authority).ok()?.subject));
+        let mut unlisted = subjects.filter(|subject| !lists.iter().any(|list| list.issuer() == subject.as_ref()));
+        Ok(unlisted.next().is_some())
     }
 
     /// Changes whenever changed files were taken.

@@ -341,7 +341,6 @@ pub struct TokenMetrics {
     pub unused_seconds: f64,
 }
 
-
 /// The figures of the WAL and of how far the store is behind it.
 #[derive(Debug, Clone, Copy, Default)]
 #[expect(missing_docs, reason = "the metrics' help texts say it")]
@@ -461,7 +460,10 @@ fn describe() {
     count("hourglass_ingest_timestamps_suspect_total", "Timestamps that look like another unit than the declared one");
     level("hourglass_access_tokens", "Known tokens, including revoked ones");
     level("hourglass_access_tokens_valid", "Valid tokens");
-    level("hourglass_access_token_expiry_seconds", "Seconds until the first of the valid tokens expires; +Inf if none does");
+    level(
+        "hourglass_access_token_expiry_seconds",
+        "Seconds until the first of the valid tokens expires; +Inf if none does",
+    );
     level("hourglass_access_token_age_seconds", "Seconds since the oldest of the valid tokens was created");
     level("hourglass_access_token_unused_seconds", "Longest time in which a valid token was not used, in seconds");
     count("hourglass_access_denied_total", "Requests denied, by reason");

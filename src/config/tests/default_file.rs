@@ -123,7 +123,13 @@ fn the_defaults_are_these() {
             hosts: Vec::new(),
             trusted_proxies: Vec::new(),
         },
-        auth: AuthSettings { required: AuthRequired::Auto, first_token: false, first_token_file: PathBuf::new(), max_lifetime: Duration::ZERO, cache_max_age: seconds(168 * 3600) },
+        auth: AuthSettings {
+            required: AuthRequired::Auto,
+            first_token: false,
+            first_token_file: PathBuf::new(),
+            max_lifetime: Duration::ZERO,
+            cache_max_age: seconds(168 * 3600),
+        },
         audit: AuditSettings { file_bytes: 16 * MIB, files: 3, refusals_per_second: 10, uses: Duration::ZERO },
         status: StatusSettings { listen: None },
         tls: TlsSettings {
@@ -184,7 +190,12 @@ fn the_defaults_are_these() {
             undeclared_unit: UndeclaredUnit::Refuse,
         },
         catalog: CatalogSettings { max_bytes: 73 * MIB },
-        quota: QuotaSettings { database_readings: 0, database_new_sensors: 0, database_sensors: 0, token_databases: 50 },
+        quota: QuotaSettings {
+            database_readings: 0,
+            database_new_sensors: 0,
+            database_sensors: 0,
+            token_databases: 50,
+        },
         query: QuerySettings {
             limit_default: 1000,
             limit_max: 100_000,

@@ -70,7 +70,6 @@ pub enum NoRoom {
     OfCaller(Exhausted),
 }
 
-
 impl Catalog {
     pub fn new(options: &IngestOptions) -> Self {
         Self {

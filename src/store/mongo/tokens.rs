@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use async_trait::async_trait;
 use bson::{Document, doc};
-use mongodb::{Collection, Database};
 use mongodb::error::Error;
+use mongodb::{Collection, Database};
 use serde::{Deserialize, Serialize};
 
 use super::MongoStore;

@@ -113,11 +113,13 @@ fn the_list_shows_when_a_token_was_last_used() {
         };
         let column = |name: &str| {
             let listed = token(&["list"]);
-            let line = listed.lines().find(|line| line.starts_with(name)).unwrap_or_else(|| panic!("{listed}")).to_owned();
+            let line =
+                listed.lines().find(|line| line.starts_with(name)).unwrap_or_else(|| panic!("{listed}")).to_owned();
             let (_, used) = line.split_once("used").unwrap_or_else(|| panic!("no column: {line}"));
             if line.contains("never used") { None } else { used.split_whitespace().next().map(str::to_owned) }
         };
-        let (one, _) = (token(&["create", "--name", "one", "--admin", "*"]), token(&["create", "--name", "two", "--read", "*"]));
+        let (one, _) =
+            (token(&["create", "--name", "one", "--admin", "*"]), token(&["create", "--name", "two", "--read", "*"]));
         assert_eq!((column("one"), column("two")), (None, None));
         // Until the service has read the tokens, everybody is let in.
         await_status(&server, "", 401);
@@ -134,7 +136,12 @@ fn the_list_shows_when_a_token_was_last_used() {
         assert!(column("one").is_some());
         await_status(&server, &rotated, 200);
         let metrics = with(&rotated, "GET", &server.url("/metrics"), "").expect(200).text().to_owned();
-        for sample in ["hourglass_access_tokens_valid 2", "hourglass_access_token_expiry_seconds inf", "hourglass_access_token_age_seconds ", "hourglass_access_token_unused_seconds "] {
+        for sample in [
+            "hourglass_access_tokens_valid 2",
+            "hourglass_access_token_expiry_seconds inf",
+            "hourglass_access_token_age_seconds ",
+            "hourglass_access_token_unused_seconds ",
+        ] {
             assert!(metrics.to_lowercase().contains(sample), "{sample}: {metrics}");
         }
     }
@@ -143,7 +150,8 @@ fn the_list_shows_when_a_token_was_last_used() {
 /// Nothing made an operator give tokens an end.
 #[test]
 fn no_token_is_made_that_lives_longer_than_it_may() {
-    let launch = Launch::embedded().env("HOURGLASS_AUTH__MAX_LIFETIME", "30d").env("HOURGLASS_AUTH__FIRST_TOKEN", "true");
+    let launch =
+        Launch::embedded().env("HOURGLASS_AUTH__MAX_LIFETIME", "30d").env("HOURGLASS_AUTH__FIRST_TOKEN", "true");
     let server = launch.start();
     let first = server.first_token().unwrap();
     let data = server.data_dir();

@@ -171,7 +171,8 @@ fn one_token_does_not_take_all_databases() {
     for part in ["token tenant (3 databases)", "--databases", "quota.token_databases", "a_3"] {
         assert!(said.contains(part), "{part}: {said}");
     }
-    let refused = with(&tenant, "POST", &server.url("/api/v1/readings?db=a_3"), r#"{"sensor":"m","value":1}"#).expect(403);
+    let refused =
+        with(&tenant, "POST", &server.url("/api/v1/readings?db=a_3"), r#"{"sensor":"m","value":1}"#).expect(403);
     assert!(refused.text().contains("\"database_quota\""), "{}", refused.text());
     assert_eq!(told(&server, &admin, ("refused", "token", "databases")), 2.0);
     // The default for those without a quota of their own, by either way to make a database.

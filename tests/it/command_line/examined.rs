@@ -1,11 +1,14 @@
 //! `check-config --probe` and `doctor` find what `serve` would meet, and start nothing.
 
 use std::net::TcpListener;
+use std::path::Path;
+use std::process::Command;
 
 use super::{EXIT_CONFIG, run};
 use crate::support::certificates::{Certificates, shown};
 use crate::support::mongod::{fresh_database_name, mongod};
 use crate::support::process::Folder;
+use crate::support::server::program;
 
 /// `check-config` said of each of these that it is valid, and `serve` then refused: a token missing for 0.0.0.0, a
 /// certificate missing, a key that does not fit, one port three times, an unwritable folder, a file as folder,
@@ -85,4 +88,235 @@ fn a_sound_configuration_is_measured_and_nothing_is_left() {
     }
     let left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().collect();
     assert!(left.is_empty(), "{left:?}");
+}
+
+/// A mistake in the configuration, in a file and in variables, and what tells it: the key and a part of the message.
+struct Mistake {
+    config: String,
+    variables: Vec<(&'static str, String)>,
+    /// Whether it shows without network, ports and disk.
+    is_plain: bool,
+    told: &'static [&'static str],
+}
+
+fn plain(config: &str, told: &'static [&'static str]) -> Mistake {
+    Mistake { config: config.to_owned(), variables: Vec::new(), is_plain: true, told }
+}
+
+fn probed(config: impl Into<String>, told: &'static [&'static str]) -> Mistake {
+    Mistake { config: config.into(), variables: Vec::new(), is_plain: false, told }
+}
+
+fn variable(name: &'static str, told: &'static [&'static str]) -> Mistake {
+    Mistake { config: String::new(), variables: vec![(name, "x".to_owned())], is_plain: true, told }
+}
+
+/// Those that the configuration alone tells.
+fn plain_mistakes(folder: &Folder) -> Vec<Mistake> {
+    let empty = folder.file("empty");
+    std::fs::write(&empty, "\n").unwrap();
+    let empty = shown(&empty);
+    vec![
+        plain(
+            "[tls]\nlisten = \"127.0.0.1:9\"\ncert_file = \"c\"\nkey_file = \"k\"\n[tcp]\nlisten = \":9\"\n",
+            &["tcp.listen", "the port is that of tls.listen"],
+        ),
+        plain("[cors]\norigins = \"https://Dash.example.org/\"\n", &["cors.origins", "not a scheme and a host"]),
+        plain("[tls]\nlisten = \":0\"\nkey_file = \"k\"\n", &["tls.listen needs tls.cert_file"]),
+        plain("[tls]\nlisten = \":0\"\ncert_file = \"c\"\n", &["tls.listen needs tls.key_file"]),
+        plain("[tcp]\ntls = true\n", &["tcp.tls needs tls.cert_file"]),
+        plain("[tls]\nclient_auth = \"required\"\n", &["tls.client_auth needs tls.client_ca_file"]),
+        plain("[tls]\nclient_crl_file = \"l\"\n", &["tls.client_crl_file needs tls.client_auth"]),
+        plain(
+            "[ingest]\nbytes_in_flight = \"32MiB\"\n",
+            &["ingest.bytes_in_flight (half of it is 16MiB) must be at least limits.body_bytes"],
+        ),
+        plain(
+            "[wal]\nbudget_bytes = \"100MiB\"\n",
+            &["wal.budget_bytes (half of it is 50MiB) must be at least wal.segment_bytes"],
+        ),
+        plain("[page]\nhard_bytes = \"512KiB\"\n", &["page.hard_bytes (512KiB) must be at least page.max_bytes"]),
+        plain("[query]\nbytes = \"32MiB\"\n", &["query.bytes (32MiB) must be at least query.request_bytes"]),
+        plain("[query]\nlimit_max = 10\n", &["query.limit_max (10) must be at least query.limit_default"]),
+        plain("[store]\nuri_file = \"/nowhere/uri\"\n", &["store.uri_file", "cannot be read"]),
+        plain(&format!("[store]\nuri_file = {empty}\n"), &["store.uri_file", "empty"]),
+        plain(
+            &format!("[store]\nuri = \"mongodb://h\"\nuri_file = {empty}\n"),
+            &["store.uri and store.uri_file are both set"],
+        ),
+        plain("[query]\npoints_max = 10\n", &["query.points_max was removed; query.request_bytes takes its place"]),
+        plain("[telemetry]\nlog_level = \"inof\"\n", &["telemetry.log_level"]),
+        variable("HOURGLASS_STORE_URL", &["HOURGLASS_STORE_URL", "did you mean HOURGLASS_STORE__URI?"]),
+        variable("HOURGLASS_DATA_DIR", &["did you mean HOURGLASS_SERVER__DATA_DIR?"]),
+    ]
+}
+
+/// Those that show in files and folders.
+fn file_mistakes(folder: &Folder, data: &str) -> Vec<Mistake> {
+    let (file, first) = (folder.file("a-file"), folder.file("first"));
+    std::fs::write(&file, "nothing").unwrap();
+    std::fs::write(&first, "my password").unwrap();
+    let unreadable = folder.file("unreadable");
+    std::fs::create_dir(&unreadable).unwrap();
+    std::fs::write(unreadable.join("tokens.json"), "no tokens").unwrap();
+    // A token whose life is over.
+    let old = folder.file("old");
+    let made = run(&["token", "create", "--name", "a", "--read", "*", "--data-dir", old.to_str().unwrap()], &[]);
+    assert_eq!(made.0, 0, "{}", made.2);
+    let tokens = std::fs::read_to_string(old.join("tokens.json")).unwrap();
+    let (before, after) = tokens.split_once("\"created\": ").unwrap();
+    let after = after.trim_start_matches(|c: char| c.is_ascii_digit());
+    std::fs::write(old.join("tokens.json"), format!("{before}\"created\": 1000{after}")).unwrap();
+    let always = "[auth]\nrequired = \"always\"\n";
+    let mut mistakes = vec![
+        probed(format!("[wal]\ndir = {}\n", shown(&file)), &["wal.dir", "is a file, and a folder is needed"]),
+        probed("[wal]\ndir = \"/proc/hourglass-log\"\n", &["wal.dir = /proc/hourglass-log"]),
+        probed(
+            format!("[server]\ndata_dir = {}\n", shown(&unreadable)),
+            &["server.data_dir", "tokens.json cannot be read"],
+        ),
+        probed(format!("[auth]\nfirst_token_file = {}\n", shown(&first)), &["auth.first_token_file", "is no token"]),
+        probed(
+            "[auth]\nfirst_token_file = \"/nowhere/first\"\n",
+            &["auth.first_token_file", "there is no folder /nowhere"],
+        ),
+        probed(always, &["tokens are required", "auth.required"]),
+        probed(
+            format!("{always}max_lifetime = \"1h\"\n[server]\ndata_dir = {}\n", shown(&old)),
+            &["auth.max_lifetime"],
+        ),
+        probed(
+            "[limits]\nbody_bytes = \"60MiB\"\n[wal]\nsegment_bytes = \"32MiB\"\n",
+            &["limits.body_bytes (60MiB) is more than wal.segment_bytes"],
+        ),
+        probed("[limits]\nbody_bytes = \"16KiB\"\n", &["limits.line_bytes (64KiB) is more than limits.body_bytes"]),
+        probed("[limits]\nsensor_fields = 8\n", &["limits.fields (256) is more than limits.sensor_fields"]),
+        probed(
+            "[server]\nconnections = 100\n",
+            &["server.connections_per_address (256) is more than server.connections"],
+        ),
+        probed("[query]\ntoken_bytes = \"1MiB\"\n", &["query.request_bytes (64MiB) is more than query.token_bytes"]),
+        probed("[query]\nwait = \"1m\"\n", &["query.wait", "is more than query.timeout"]),
+    ];
+    let memory = Path::new("/dev/shm");
+    if memory.is_dir() {
+        let config = "[server]\ndata_dir = \"/dev/shm/hourglass-examined\"\n[wal]\nbudget_bytes = \"1TiB\"\n";
+        mistakes.push(probed(config, &["wal.budget_bytes", "more than the whole disk"]));
+    }
+    assert!(!data.is_empty());
+    mistakes
+}
+
+/// Those that show in the network.
+fn network_mistakes() -> Vec<Mistake> {
+    let store = |uri: &str| format!("[store]\nuri = {uri:?}\ncommand_timeout = \"2s\"\n");
+    let set = mongod().uri(&fresh_database_name());
+    let (start, name) = set.split_once("replicaSet=").expect("a replica set");
+    let name = name.split('&').next().unwrap_or_default();
+    let strange = format!("{start}replicaSet=another-{name}");
+    vec![
+        probed("[status]\nlisten = \"192.0.2.1:9\"\n", &["status.listen", "this machine has no such address"]),
+        probed(store("mongodb://127.0.0.1:9/d?serverSelectionTimeoutMS=300"), &["store.uri"]),
+        probed(store("mongodb://127.0.0.1:9/d?tls=true&tlsCAFile=/nowhere/ca.pem"), &["store.uri"]),
+        probed(store(&strange), &["store.uri"]),
+    ]
+}
+
+/// Those that certificates make.
+fn certificate_mistakes(certificates: &Certificates, others: &Certificates) -> Vec<Mistake> {
+    certificates.sign("server", "server", "");
+    let ended = jiff::Timestamp::now().as_second() - 3600;
+    certificates.sign_until("expired", "server", "", ended);
+    certificates.sign_until("client", "client", "", ended + 90_000);
+    others.sign_until("client", "client", "", ended + 90_000);
+    let (own_list, other_list) = (certificates.list_revoked(), others.list_revoked());
+    assert!(own_list != other_list);
+    let tls = |certificate: &str, key: &str, more: &str| {
+        let (certificate, key) = (shown(&certificates.file(certificate)), shown(&certificates.file(key)));
+        format!("[tls]\nlisten = \"127.0.0.1:0\"\ncert_file = {certificate}\nkey_file = {key}\n{more}")
+    };
+    let clients = |authority: &Path, more: &str| {
+        tls(
+            "server.pem",
+            "server.key",
+            &format!("client_auth = \"required\"\nclient_ca_file = {}\n{more}", shown(authority)),
+        )
+    };
+    let list = |file: &Path| format!("client_crl_file = {}\n", shown(file));
+    let (authority, key) = (certificates.file("ca.pem"), certificates.file("server.key"));
+    vec![
+        probed(tls("server.key", "server.key", ""), &["tls.cert_file"]),
+        probed(tls("server.pem", "server.pem", ""), &["tls.key_file"]),
+        probed(tls("expired.pem", "expired.key", ""), &["tls.cert_file: the certificate has expired"]),
+        probed(clients(&key, ""), &["tls.client_ca_file"]),
+        probed(clients(&authority, &list(&authority)), &["tls.client_crl_file"]),
+        probed(clients(&authority, &list(&other_list)), &["tls.client_crl_file", "has no revocation list"]),
+    ]
+}
+
+/// `check-config --probe` found eight mistakes; these are those that operators made besides, each told by its key.
+#[test]
+fn a_table_of_mistakes_is_found_each_by_its_key() {
+    let folder = Folder::new("mistakes");
+    let data = folder.file("data");
+    let data = data.to_str().unwrap();
+    let mut mistakes = plain_mistakes(&folder);
+    mistakes.extend(file_mistakes(&folder, data));
+    mistakes.extend(network_mistakes());
+    let certificates = Certificates::new().zip(Certificates::named("another signer"));
+    if let Some((own, others)) = &certificates {
+        mistakes.extend(certificate_mistakes(own, others));
+    }
+    let distinct: std::collections::BTreeSet<&[&str]> = mistakes.iter().map(|mistake| mistake.told).collect();
+    assert!(distinct.len() >= 30, "{} mistakes", distinct.len());
+    let file = folder.file("hourglass.toml");
+    for Mistake { config, variables, is_plain, told } in &mistakes {
+        // A section of the table comes first, so that the listener is set in the environment.
+        std::fs::write(&file, config).unwrap();
+        let mut environment = vec![("HOURGLASS_SERVER__LISTEN", "127.0.0.1:0")];
+        environment.extend(variables.iter().map(|(name, value)| (*name, value.as_str())));
+        let flags: &[&str] = if config.contains("data_dir") { &[] } else { &["--data-dir", data] };
+        let command = [&["check-config", "--config", file.to_str().unwrap()], flags].concat();
+        let (code, _, said) = run(&command, &environment);
+        assert_eq!(code, if *is_plain { EXIT_CONFIG } else { 0 }, "{told:?}: {said}");
+        let (code, printed, said) = run(&[&command[..], &["--probe"]].concat(), &environment);
+        assert_eq!((code, printed.as_str()), (EXIT_CONFIG, ""), "{told:?}: {said}");
+        let tells = |line: &&str| told.iter().all(|part| line.contains(part));
+        assert_eq!(said.lines().filter(tells).count(), 1, "{told:?}: {said}");
+        assert!(!said.contains("my password"), "{said}");
+        assert!(!Path::new(data).exists(), "{told:?}: something is left");
+    }
+    // With the right list nothing is wrong.
+    let Some((own, _)) = &certificates else { return };
+    let (authority, list) = (shown(&own.file("ca.pem")), shown(&own.file("crl.pem")));
+    let more = format!("client_auth = \"required\"\nclient_ca_file = {authority}\nclient_crl_file = {list}\n");
+    std::fs::write(&file, own.config(&more)).unwrap();
+    let flags = ["check-config", "--probe", "--listen", "127.0.0.1:0", "--data-dir", data, "--config"];
+    let (code, _, said) = run(&[&flags[..], &[file.to_str().unwrap()]].concat(), &[]);
+    assert_eq!(code, 0, "{said}");
+}
+
+#[test]
+fn what_a_process_holds_or_may_not_open_is_found() {
+    let folder = Folder::new("held");
+    let data = folder.file("data");
+    let log = data.join("log");
+    std::fs::create_dir_all(&log).unwrap();
+    let lock = std::fs::File::create(log.join("lock")).unwrap();
+    let flags = ["check-config", "--probe", "--listen", "127.0.0.1:0", "--data-dir", data.to_str().unwrap()];
+    assert_eq!(run(&flags, &[]).0, 0, "nobody holds it");
+    lock.lock().unwrap();
+    let (code, _, said) = run(&flags, &[]);
+    assert!(
+        code == EXIT_CONFIG && said.contains("server.data_dir") && said.contains("in use by another process"),
+        "{said}"
+    );
+    lock.unlock().unwrap();
+    // Fewer descriptors than connections.
+    let mut few = Command::new("prlimit");
+    let hourglass = program();
+    few.arg("--nofile=200:200").arg(hourglass.get_program()).args(flags);
+    let said = few.output().expect("prlimit, of util-linux");
+    let text = String::from_utf8(said.stderr).unwrap();
+    assert!(said.status.code() == Some(EXIT_CONFIG) && text.contains("server.connections needs"), "{text}");
 }

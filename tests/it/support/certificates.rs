@@ -15,9 +15,18 @@ impl Certificates {
     /// A new signer; `None` where there is no `openssl`.
     #[track_caller]
     pub fn new() -> Option<Certificates> {
+        Certificates::named("signer")
+    }
+
+    /// A new signer with another name than `signer`.
+    #[track_caller]
+    pub fn named(name: &str) -> Option<Certificates> {
+        let name = name.replace(' ', "-");
         let openssl = require(Package::Openssl)?;
         let made = Certificates { openssl, folder: tempfile::tempdir().expect("a folder can be made") };
-        made.run("req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout ca.key -out ca.pem -days 2 -subj /CN=signer");
+        made.run(&format!(
+            "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout ca.key -out ca.pem -days 2 -subj /CN={name}"
+        ));
         Some(made)
     }
 
