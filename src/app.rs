@@ -27,9 +27,9 @@ use crate::access::{Audit, AuditOptions, Quota};
 use crate::bucket::deletions::Masks;
 use crate::bucket::{Caps, Store, Unusable};
 use crate::clock::{self, StampClock};
-use crate::config::{AckSetting, Settings, UndeclaredUnit};
+use crate::config::{AckSetting, AddressesSetting, Settings, UndeclaredUnit};
 use crate::http::{self, App, Health};
-use crate::ingest::{self, AckLevel, Closing, Ingest, StorePresence, Stores};
+use crate::ingest::{self, AckLevel, Closing, Ingest, ShownAddresses, StorePresence, Stores};
 use crate::query::{self, Query};
 use crate::store::{EmbeddedStore, Masked, MongoOptions, MongoStore};
 use crate::telemetry::{Metrics, logs};
@@ -320,6 +320,17 @@ fn ingest_options(settings: &Settings) -> ingest::IngestOptions {
             future: bound_ns(settings.limits.max_future),
         },
         refuse_undeclared_units: settings.limits.undeclared_unit == UndeclaredUnit::Refuse,
+        rejections: ingest::RejectionOptions {
+            file: settings.rejections_file(),
+            max_count: settings.rejections.max_count,
+            max_bytes: settings.rejections.max_bytes,
+            keep: settings.rejections.keep,
+            addresses: match settings.rejections.addresses {
+                AddressesSetting::Full => ShownAddresses::Full,
+                AddressesSetting::Masked => ShownAddresses::Masked,
+                AddressesSetting::Off => ShownAddresses::Off,
+            },
+        },
     }
 }
 

@@ -8,7 +8,9 @@ use hourglass::access::{Caller, Quota};
 use hourglass::bucket::deletions::Masks;
 use hourglass::bucket::{Caps, Store};
 use hourglass::clock::{ClockBounds, StampClock};
-use hourglass::ingest::{AcceptedTimes, Ack, AckLevel, Arrival, Ingest, IngestError, IngestOptions, Stores};
+use hourglass::ingest::{
+    AcceptedTimes, Ack, AckLevel, Arrival, Ingest, IngestError, IngestOptions, RejectionOptions, ShownAddresses, Stores,
+};
 use hourglass::query::influx::sensors_of;
 use hourglass::reading::{Limits, Precision};
 use hourglass::store::{EmbeddedStore, Masked};
@@ -118,6 +120,7 @@ impl Path {
             ack,
             patient: false,
             by: &Caller::Anybody,
+            address: None,
         };
         let mut admission = self.ingest.admission();
         admission.grow(body.len())?;
@@ -186,5 +189,12 @@ fn options(dead_letters: std::path::PathBuf) -> IngestOptions {
         database_share: 25,
         database_quota: Quota::default(),
         window: AcceptedTimes::default(),
+        rejections: RejectionOptions {
+            file: std::path::PathBuf::new(),
+            max_count: 1_000,
+            max_bytes: 1 << 20,
+            keep: NEVER,
+            addresses: ShownAddresses::Full,
+        },
     }
 }

@@ -177,6 +177,13 @@ fn ingest_options(dead_letters: std::path::PathBuf) -> ingest::IngestOptions {
         database_share: 25,
         database_quota: Quota::default(),
         window: ingest::AcceptedTimes::default(),
+        rejections: ingest::RejectionOptions {
+            file: std::path::PathBuf::new(),
+            max_count: 100,
+            max_bytes: 1 << 20,
+            keep: LONG,
+            addresses: ingest::ShownAddresses::Masked,
+        },
     }
 }
 

@@ -127,6 +127,12 @@ impl Caller {
         self.token().is_none_or(|token| token.scopes.may_manage(database))
     }
 
+    /// Whether the caller may delete from some database.
+    #[must_use]
+    pub fn may_manage_some(&self) -> bool {
+        self.token().is_none_or(|token| token.scopes.may_manage_some())
+    }
+
     /// Whether the caller may run operations that concern all databases.
     #[must_use]
     pub fn is_admin(&self) -> bool {

@@ -56,6 +56,12 @@ impl Scopes {
         self.pins.is_empty() && any(&self.admin, database)
     }
 
+    /// Whether there may be a database that the token may manage.
+    #[must_use]
+    pub fn may_manage_some(&self) -> bool {
+        self.pins.is_empty() && !self.admin.is_empty()
+    }
+
     /// Whether the token may run operations that concern all databases.
     #[must_use]
     pub fn is_admin(&self) -> bool {

@@ -63,6 +63,9 @@ pub async fn shut_down(
     if timeout_at(deadline - timeout / 8, app.ingest.drain(Some(patience))).await.is_err() {
         late("flush of the WAL");
     }
+    if timeout_at(deadline, app.ingest.rejections().save()).await.is_err() {
+        late("writing the list of rejections");
+    }
     // Dropping the last handle of `Ingest` makes the shards finish their queues and end.
     drop(app);
     let ending = close(settings, (closing, is_finished), store, deadline).await;

@@ -23,10 +23,10 @@ use layers::Layers;
 pub use problem::{ConfigSource, Problem, ProblemReason, ValueFault};
 pub use renamed::RenamedKey;
 pub use settings::{
-    AckSetting, AuditSettings, AuthRequired, AuthSettings, CatalogSettings, ClientAuthSetting, CorsSettings,
-    EmbeddedSettings, FlushSettings, IngestSettings, LimitsSettings, LogFormat, MemtableSettings, PageSettings,
-    QuerySettings, QuotaSettings, SensorsSettings, ServerSettings, Settings, StatusSettings, StoreSettings,
-    TcpSettings, TelemetrySettings, TlsSettings, UndeclaredUnit, WalSettings,
+    AckSetting, AddressesSetting, AuditSettings, AuthRequired, AuthSettings, CatalogSettings, ClientAuthSetting,
+    CorsSettings, EmbeddedSettings, FlushSettings, IngestSettings, LimitsSettings, LogFormat, MemtableSettings,
+    PageSettings, QuerySettings, QuotaSettings, RejectionsSettings, SensorsSettings, ServerSettings, Settings,
+    StatusSettings, StoreSettings, TcpSettings, TelemetrySettings, TlsSettings, UndeclaredUnit, WalSettings,
 };
 pub use store_uri::{StoreUri, redact_uri};
 

@@ -10,10 +10,10 @@ use super::layers::{Layers, WrittenValue};
 use super::memory::{MEMORY_LEAST, MemoryShares, default_memory};
 use super::problem::{Problem, ProblemReason, ValueFault, show_text};
 use super::settings::{
-    AckSetting, AuditSettings, AuthRequired, AuthSettings, CatalogSettings, ClientAuthSetting, CorsSettings,
-    EmbeddedSettings, FlushSettings, IngestSettings, LimitsSettings, MemtableSettings, PageSettings, QuerySettings,
-    QuotaSettings, SensorsSettings, ServerSettings, StatusSettings, StoreSettings, TcpSettings, TelemetrySettings,
-    TlsSettings, UndeclaredUnit, WalSettings,
+    AckSetting, AddressesSetting, AuditSettings, AuthRequired, AuthSettings, CatalogSettings, ClientAuthSetting,
+    CorsSettings, EmbeddedSettings, FlushSettings, IngestSettings, LimitsSettings, MemtableSettings, PageSettings,
+    QuerySettings, QuotaSettings, RejectionsSettings, SensorsSettings, ServerSettings, StatusSettings, StoreSettings,
+    TcpSettings, TelemetrySettings, TlsSettings, UndeclaredUnit, WalSettings,
 };
 use super::units::{GIB, KIB, MIB, parse_duration, parse_size, show_size};
 use super::{LogFormat, Settings, StoreUri};
@@ -181,6 +181,12 @@ pub fn resolve(layers: &Layers, machine: Option<usize>, problems: &mut Vec<Probl
             timeout: reader.duration("query.timeout", TICK..=HOUR),
             log_after: reader.duration("query.log_after", Duration::ZERO..=HOUR),
         },
+        rejections: RejectionsSettings {
+            max_count: reader.count("rejections.max_count", 0..=100_000),
+            max_bytes: reader.size("rejections.max_bytes", 64 * KIB..=GIB),
+            keep: reader.duration("rejections.keep", MINUTE..=365 * 24 * HOUR),
+            addresses: reader.addresses("rejections.addresses"),
+        },
         telemetry: TelemetrySettings {
             log_level: reader.log_level("telemetry.log_level"),
             log_format: reader.log_format("telemetry.log_format"),
@@ -271,6 +277,15 @@ impl KeyReader<'_> {
         self.read(key, r#""refuse" or "warn""#, |value| match text_of(value)? {
             "refuse" => Ok(UndeclaredUnit::Refuse),
             "warn" => Ok(UndeclaredUnit::Warn),
+            _ => Err(ValueFault::UnknownWord),
+        })
+    }
+
+    fn addresses(&mut self, key: &'static str) -> AddressesSetting {
+        self.read(key, r#""full", "masked" or "off""#, |value| match text_of(value)? {
+            "full" => Ok(AddressesSetting::Full),
+            "masked" => Ok(AddressesSetting::Masked),
+            "off" => Ok(AddressesSetting::Off),
             _ => Err(ValueFault::UnknownWord),
         })
     }

@@ -32,6 +32,7 @@ pub struct Settings {
     pub catalog: CatalogSettings,
     pub quota: QuotaSettings,
     pub query: QuerySettings,
+    pub rejections: RejectionsSettings,
     pub telemetry: TelemetrySettings,
 }
 
@@ -46,6 +47,12 @@ impl Settings {
     #[must_use]
     pub fn dead_letters_file(&self) -> PathBuf {
         self.server.data_dir.join("dead-letters.lp")
+    }
+
+    /// The file of the last rejected lines.
+    #[must_use]
+    pub fn rejections_file(&self) -> PathBuf {
+        self.server.data_dir.join("rejections.jsonl")
     }
 
     /// The first listener of readings or queries whose address is not loopback, so that other machines may reach it.
@@ -314,6 +321,27 @@ pub struct QuerySettings {
     pub wait: Duration,
     pub timeout: Duration,
     pub log_after: Duration,
+}
+
+/// `[rejections]`: the list of rejected lines.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RejectionsSettings {
+    /// Zero keeps none.
+    pub max_count: usize,
+    pub max_bytes: usize,
+    pub keep: Duration,
+    pub addresses: AddressesSetting,
+}
+
+/// How much of the senders' addresses is kept and logged with rejected lines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AddressesSetting {
+    /// All of it.
+    Full,
+    /// The network only: /24, or /64 of IPv6.
+    Masked,
+    /// Nothing.
+    Off,
 }
 
 /// `[telemetry]`: logs.

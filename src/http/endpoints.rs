@@ -13,7 +13,7 @@ use tower_http::compression::predicate::SizeAbove;
 use super::auth::Needs;
 use super::errors::Dialect;
 use super::params::{self, Parameter};
-use super::{App, dead_letters, influx_query, lists, openapi, readings, sensors, status, summary, write};
+use super::{App, dead_letters, influx_query, lists, openapi, readings, rejections, sensors, status, summary, write};
 
 pub struct Endpoint {
     /// `GET` or `POST`; `HEAD` is derived from `GET`.
@@ -163,6 +163,8 @@ pub const ENDPOINTS: &[Endpoint] = endpoints! {
             (503, "Not all are in the store yet: try again.", FAILED)]], false, route (post(write::flush));
     "GET" "/api/v1/dead-letters", Admin, "dead letters: readings that could not be stored, with the reason", params::DEAD_LETTERS,
         &[], &[&[(200, "Dead letters in chunks, each with its reason.", &[json("DeadLetters")])], ASKED], true, route (get(dead_letters::list));
+    "GET" "/api/v1/rejections", Token, "the last rejected lines and readings, for the database's administrators", params::REJECTIONS,
+        &[], &[&[(200, "Rejections, newest first.", &[json("Rejections")])], ASKED], true, route (get(rejections::list));
     "GET" "/api/v1/status", Metrics, "how far the store is behind the log: readings, seconds, bytes", &[], &[],
         &[&[(200, "The status.", &[json("Status")])], ELSEWHERE], true, route (get(status::status));
     "POST" "/write", Token, "write line protocol, compatible with InfluxDB 1.x", params::WRITE, LINES, &[KEPT, WRITTEN], false,

@@ -24,6 +24,7 @@ mod openapi;
 mod parameters;
 mod params;
 mod readings;
+mod rejections;
 mod senders;
 mod sensors;
 mod series;

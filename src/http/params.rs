@@ -23,6 +23,11 @@ pub const TAG_NAME: &str = "tag.KEY";
 
 const DB: Parameter =
     parameter("db", r#"{"type":"string","examples":["default"]}"#, "The database; `default` when missing.");
+const REJECTED_DB: Parameter = parameter(
+    "db",
+    r#"{"type":"string","examples":["default"]}"#,
+    "The database; all that the caller administers when missing.",
+);
 const SENSOR: Parameter = parameter(
     "sensor",
     TEXT,
@@ -175,6 +180,8 @@ pub const LATEST: &[Parameter] = &[DB, SENSOR, MEASUREMENT, TAG, LIMIT, CURSOR, 
 pub const SENSORS: &[Parameter] = &[DB, OUTLIER, RECENT, LIMIT, CURSOR, EPOCH];
 /// Of `GET /api/v1/dead-letters`.
 pub const DEAD_LETTERS: &[Parameter] = &[LIMIT, CURSOR];
+/// Of `GET /api/v1/rejections`.
+pub const REJECTIONS: &[Parameter] = &[REJECTED_DB, LIMIT];
 /// Of the lists of measurements, tags and fields.
 pub const LISTS: &[Parameter] = &[DB, SENSOR, MEASUREMENT, TAG];
 /// Of `POST /write` and `POST /api/v1/readings`.

@@ -143,7 +143,8 @@ impl HttpService {
         let response = match by {
             Some(Handler::Lines(dialect)) => {
                 let (parts, body) = request.into_parts();
-                write::lines(&self.app, &parts.uri, &parts.headers, body, *dialect, &caller).await
+                let sender = write::Sender { by: &caller, address: self.address() };
+                write::lines(&self.app, &parts.uri, &parts.headers, body, *dialect, sender).await
             }
             Some(Handler::Route(_)) | None => {
                 request.extensions_mut().insert(caller.clone());

@@ -1,6 +1,7 @@
 //! The write endpoints, in the format of each client family; line protocol is answered with an empty 204 if all of it
 //! was accepted.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -41,6 +42,13 @@ pub struct WriteParameters {
 /// The names of [`WriteParameters`].
 const ACTED_ON: &[&str] = &["db", "rp", "bucket", "precision", "accept_partial", "ack"];
 
+/// Who sends a request, and from where.
+#[derive(Debug, Clone, Copy)]
+pub struct Sender<'a> {
+    pub by: &'a Caller,
+    pub address: Option<IpAddr>,
+}
+
 type Parameters = Result<Query<WriteParameters>, axum::extract::rejection::QueryRejection>;
 
 /// Handles line protocol in the format of a client family.
@@ -50,11 +58,11 @@ pub async fn lines(
     headers: &HeaderMap,
     mut body: Body,
     dialect: Dialect,
-    by: &Caller,
+    sender: Sender<'_>,
 ) -> Response {
     let taken = match unknown_of(uri.query(), ACTED_ON) {
         Ok(unknown) => {
-            take_lines(app, Query::try_from_uri(uri), headers, &mut body, dialect, by).await.map(|mut ack| {
+            take_lines(app, Query::try_from_uri(uri), headers, &mut body, dialect, sender).await.map(|mut ack| {
                 ack.warnings.extend(unknown);
                 ack
             })
@@ -74,7 +82,7 @@ async fn take_lines(
     headers: &HeaderMap,
     body: &mut Body,
     dialect: Dialect,
-    by: &Caller,
+    Sender { by, address }: Sender<'_>,
 ) -> Result<Ack, ApiError> {
     let parameters = parameters(query)?;
     let database = database(&parameters, by)?;
@@ -83,7 +91,7 @@ async fn take_lines(
     let ack = ack_level(&parameters, headers)?;
     let (body, admission) = body::read(app, headers, body).await?;
     let (received, patient) = (now_ns(), false);
-    let arrival = Arrival { database: &database, precision, declared, received, partial, ack, patient, by };
+    let arrival = Arrival { database: &database, precision, declared, received, partial, ack, patient, by, address };
     Ok(app.ingest.take(arrival, |limits| Lines::new(&body, precision, limits), admission).await?)
 }
 
@@ -91,12 +99,16 @@ async fn take_lines(
 pub async fn native(
     State(app): State<Arc<App>>,
     Extension(by): By,
+    Extension(address): Address,
     uri: Uri,
     headers: HeaderMap,
     mut body: Body,
 ) -> Response {
     let taken = match only_known(uri.query(), WRITE) {
-        Ok(()) => take_json(&app, Query::try_from_uri(&uri), &headers, &mut body, &by).await,
+        Ok(()) => {
+            let sender = Sender { by: &by, address };
+            take_json(&app, Query::try_from_uri(&uri), &headers, &mut body, sender).await
+        }
         Err(error) => Err(error),
     };
     match taken {
@@ -117,7 +129,7 @@ async fn take_json(
     query: Parameters,
     headers: &HeaderMap,
     body: &mut Body,
-    by: &Caller,
+    Sender { by, address }: Sender<'_>,
 ) -> Result<Ack, ApiError> {
     let parameters = parameters(query)?;
     let database = database(&parameters, by)?;
@@ -127,7 +139,7 @@ async fn take_json(
     let ack = ack_level(&parameters, headers)?;
     let (body, admission) = body::read(app, headers, body).await?;
     let (received, declared, partial, patient) = (now_ns(), true, true, false);
-    let arrival = Arrival { database: &database, precision, declared, received, partial, ack, patient, by };
+    let arrival = Arrival { database: &database, precision, declared, received, partial, ack, patient, by, address };
     Ok(app.ingest.take(arrival, |limits| Items::new(&body, precision, limits), admission).await?)
 }
 

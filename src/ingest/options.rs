@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::access::Quota;
 use crate::bucket::Caps;
+use crate::ingest::rejections::RejectionOptions;
 use crate::reading::{Limits, Reason};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,7 +37,7 @@ impl AckLevel {
 const FLUSH_BYTES: RangeInclusive<usize> = 128 << 10..=8 << 20;
 
 /// Options of ingest. From the config sections `[ingest]`, `[wal]`, `[page]`, `[memtable]`, `[flush]`, `[sensors]`,
-/// `[limits]` and `[quota]`.
+/// `[limits]`, `[quota]` and `[rejections]`.
 #[derive(Debug, Clone)]
 pub struct IngestOptions {
     /// Shards; each sensor belongs to one.
@@ -92,6 +93,8 @@ pub struct IngestOptions {
     /// Whether a timestamp is rejected that lies near now only in another unit than the default one, if the sender declared
     /// none.
     pub refuse_undeclared_units: bool,
+    /// The list of rejected lines.
+    pub rejections: RejectionOptions,
 }
 
 impl IngestOptions {
@@ -107,6 +110,9 @@ impl IngestOptions {
         i64::try_from(self.outlier_ttl.as_nanos()).unwrap_or(i64::MAX)
     }
 }
+
+#[cfg(test)]
+use crate::ingest::rejections::ShownAddresses;
 
 #[cfg(test)]
 impl IngestOptions {
@@ -140,6 +146,13 @@ impl IngestOptions {
             database_quota: Quota::default(),
             window: AcceptedTimes::default(),
             refuse_undeclared_units: true,
+            rejections: RejectionOptions {
+                file: PathBuf::from("rejections.jsonl"),
+                max_count: 0,
+                max_bytes: 1 << 20,
+                keep: Duration::from_secs(3600),
+                addresses: ShownAddresses::Full,
+            },
         }
     }
 }

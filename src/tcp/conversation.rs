@@ -293,6 +293,7 @@ impl Conversation {
                         ack,
                         patient: true,
                         by,
+                        address: Some(self.connection.peer.address),
                     };
                     let read = |limits| Lines::new(lines, *precision, limits);
                     ingest.take(arrival, read, admission).await
@@ -300,10 +301,8 @@ impl Conversation {
                 Err(error) => Err(error),
             };
             match taken {
-                Ok(ack) => {
-                    self.shared().tell(&ack.rejected, &self.connection.peer);
-                    return Ok(());
-                }
+                // The sender gets no answer: the log and the list of rejections tell its owner.
+                Ok(_) => return Ok(()),
                 Err(error) if passes(&error) => {
                     if let IngestError::Overloaded { key, .. } = &error {
                         self.shared().metrics.shed(key);

@@ -7,8 +7,8 @@ mod conversation;
 mod hello;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use tokio::sync::watch;
 
@@ -16,7 +16,7 @@ use self::hello::Refused;
 use crate::access::{Audit, Caller, Denied, Event, Presented, TokenRegistry};
 use crate::clock::now_seconds;
 use crate::edge::{self, ConnectionLimits, Listener};
-use crate::ingest::{Ingest, Rejected};
+use crate::ingest::Ingest;
 use crate::reading::Precision;
 use crate::telemetry::Metrics;
 
@@ -45,15 +45,9 @@ struct TcpShared {
     audit: Arc<Audit>,
     options: TcpOptions,
     metrics: Metrics,
-    started: Instant,
-    /// When refused lines were last logged, in milliseconds since `started`, plus one; 0 for never.
-    told: AtomicU64,
     /// Whether a token that others could read was logged.
     told_token: AtomicBool,
 }
-
-/// Shortest time between two log messages about refused lines.
-const TELL_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Serves connections until `stop` turns true; lines read by then still go to ingest.
 pub async fn serve(
@@ -75,9 +69,8 @@ impl TcpService {
         options: TcpOptions,
         metrics: Metrics,
     ) -> Self {
-        let (started, told, told_token) = (Instant::now(), AtomicU64::new(0), AtomicBool::new(false));
-        let (access, audit) = who;
-        Self(Arc::new(TcpShared { ingest, access, audit, options, metrics, started, told, told_token }))
+        let ((access, audit), told_token) = (who, AtomicBool::new(false));
+        Self(Arc::new(TcpShared { ingest, access, audit, options, metrics, told_token }))
     }
 }
 
@@ -116,23 +109,5 @@ impl TcpShared {
         let token = token.and_then(Presented::parse).map(|presented| presented.id);
         let denied = Event::Denied { reason, address: Some(peer.address), route: "tcp", token };
         self.audit.note_denied(&denied, Instant::now());
-    }
-
-    /// Logs one refused line as an example, at most once per [`TELL_INTERVAL`]: the sender gets no answer and may go on
-    /// for ever.
-    fn tell(&self, rejected: &Rejected, peer: &edge::Peer) {
-        let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
-        let now = millis(self.started.elapsed()) + 1;
-        let last = self.told.load(Ordering::Relaxed);
-        let due = last == 0 || now - last.min(now) >= millis(TELL_INTERVAL);
-        if rejected.count == 0 || !due || self.told.swap(now, Ordering::Relaxed) != last {
-            return;
-        }
-        let example = rejected.told.first();
-        let reason = example.map(crate::reading::Rejection::message).unwrap_or_default();
-        let line = example.map(|rejection| rejection.text.as_str()).unwrap_or_default();
-        // An `auth` line that was not the first line still holds a token.
-        let line = if line.starts_with("auth ") { "auth ***" } else { line };
-        tracing::warn!(address = %peer.address, count = rejected.count, reason, line, "lines over TCP were refused");
     }
 }

@@ -6,6 +6,7 @@ mod lines;
 mod matrix;
 mod pins;
 mod quotas;
+mod rejections;
 mod strangers;
 mod terms;
 

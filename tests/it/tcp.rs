@@ -109,7 +109,7 @@ fn what_cannot_be_kept_is_counted_and_takes_nothing_with_it() {
     assert_eq!(count(&server, "default", "d"), 0, "a line without its end is half a line");
     let text = http::get(&server.url("/metrics")).expect(200);
     let rejected = text.text().lines().any(|line| line.starts_with("hourglass_ingest_readings_rejected_total"));
-    assert!(rejected && server.stderr().contains("lines over TCP were refused"));
+    assert!(rejected && server.stderr().contains("readings were rejected"));
 }
 
 #[test]

@@ -212,6 +212,12 @@ fn the_defaults_are_these() {
             timeout: seconds(30),
             log_after: seconds(1),
         },
+        rejections: RejectionsSettings {
+            max_count: 1000,
+            max_bytes: MIB,
+            keep: seconds(168 * 3600),
+            addresses: AddressesSetting::Full,
+        },
         telemetry: TelemetrySettings { log_level: "info".into(), log_format: LogFormat::Auto, log_line_bytes: 500 },
     };
     assert_eq!(Settings::default(), expected);

@@ -6,6 +6,7 @@ mod start;
 #[cfg(test)]
 mod tests;
 
+use std::net::IpAddr;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -30,6 +31,7 @@ use crate::ingest::flush::failing::{DatabaseShare, FailingDatabase, FailingDatab
 use crate::ingest::member::Member;
 use crate::ingest::options::{AckLevel, IngestOptions};
 use crate::ingest::positions::Lag;
+use crate::ingest::rejections::{RejectedBy, Rejections};
 use crate::reading::{Limits, Precision, Sensor};
 use crate::telemetry::Metrics;
 use crate::wal::Wal;
@@ -66,6 +68,8 @@ pub struct Arrival<'a> {
     pub patient: bool,
     /// The sender.
     pub by: &'a Caller,
+    /// Where the sender is.
+    pub address: Option<IpAddr>,
 }
 
 /// The store with and without remembered deletions hidden.
@@ -89,6 +93,7 @@ pub struct Ingest {
     wal: Arc<Wal>,
     dispatch: Arc<Dispatch>,
     dead_letters: DeadLetters,
+    rejections: Arc<Rejections>,
     bytes: Arc<Semaphore>,
     metrics: Metrics,
     changes: Arc<HourVersions>,
@@ -126,6 +131,12 @@ impl Ingest {
     #[must_use]
     pub fn dead_letters(&self) -> &DeadLetters {
         &self.dead_letters
+    }
+
+    /// The last rejected lines.
+    #[must_use]
+    pub fn rejections(&self) -> &Rejections {
+        &self.rejections
     }
 
     /// How far the store is behind the WAL.
@@ -234,6 +245,8 @@ impl Ingest {
         for (reason, count) in &rejected.reasons {
             self.metrics.rejected(reason, *count);
         }
+        let Arrival { database: name, by, address, received, .. } = arrival;
+        self.rejections.note(RejectedBy { database: name, by, address, received }, &rejected);
         if accepted > 0 {
             let Arrival { received, patient, .. } = arrival;
             let submission = Submission {
@@ -341,7 +354,9 @@ impl Ingest {
     /// # Errors
     /// When it is not done by `timeout`. If it is in the WAL by then, it is carried out all the same.
     pub async fn drop_database(&self, database: &str, received: i64, timeout: Duration) -> Result<(), IngestError> {
-        self.submitter.drop_database(database, received, timeout).await
+        self.submitter.drop_database(database, received, timeout).await?;
+        self.rejections.forget(database);
+        Ok(())
     }
 
     /// Flushes everything that is acked by now, and waits until the store has it.

@@ -23,6 +23,7 @@ use crate::ingest::membership::folder_mark::FolderMark;
 use crate::ingest::membership::registry_view::RegistryView;
 use crate::ingest::options::IngestOptions;
 use crate::ingest::positions::WalPositions;
+use crate::ingest::rejections::Rejections;
 use crate::ingest::shard::Shard;
 use crate::ingest::truncate::Closing;
 use crate::ingest::{dispatch, flush, truncate};
@@ -51,6 +52,7 @@ impl Ingest {
         let (presence, failing) = (StorePresence::default(), Arc::<FailingDatabases>::default());
         let changes = Arc::<HourVersions>::default();
         let dead_letters = DeadLetters::new(options.dead_letters.clone());
+        let rejections = Arc::new(Rejections::open(options.rejections.clone()));
         let blocked = BlockedBuckets::default();
         let registry_view = Arc::new(RegistryView::new(masks, understand, recovery, store.is_shared()));
         let mark = FolderMark::of(&options.wal_dir);
@@ -140,6 +142,7 @@ impl Ingest {
             tokio::spawn(truncate::regularly(wal.clone(), positions.clone(), options.wal_bytes)),
             tokio::spawn(flush::outliers::sweep(store.clone(), options.outlier_ttl_ns(), metrics.clone())),
             tokio::spawn(member.clone().run(deleter)),
+            tokio::spawn(rejections.clone().keep_saving()),
         ];
         let bytes = Arc::new(Semaphore::new(options.bytes_in_flight));
         let submitter = Submitter {
@@ -160,6 +163,7 @@ impl Ingest {
             wal,
             dispatch,
             dead_letters,
+            rejections,
             bytes,
             metrics,
             changes,

@@ -77,6 +77,7 @@ async fn a_format_is_a_type_that_yields_points() {
         ack: None,
         patient: false,
         by: &Caller::Anybody,
+        address: None,
     };
     let ack = ingest.take(arrival, |_| Semicolons::new(body), ingest.admission()).await.expect("acked");
     assert_eq!((ack.accepted, ack.rejected.count, ack.rejected.told[0].line), (2, 1, 2));

@@ -70,6 +70,7 @@ const CELLS: &[Asked] = &[
     ("POST", "/query", "db=b&q=DROP+DATABASE+{own}", "", Needs::Admin),
     ("POST", "/api/v1/flush", "", "", Needs::Admin),
     ("GET", "/api/v1/dead-letters", "", "", Needs::Admin),
+    ("GET", "/api/v1/rejections", "db=a", "", Needs::Admin),
     ("GET", "/api/v1/status", "", "", Needs::Metrics),
     ("GET", "/metrics", "", "", Needs::Metrics),
 ];

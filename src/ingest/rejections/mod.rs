@@ -1,0 +1,255 @@
+//! The last rejected lines and readings, so that a sender's owner sees them: what was sent, by whom, and why it was
+//! rejected. Sampled per request and per sender, bounded in number, bytes and age, and written to a file off the request
+//! path. Also warns in the log, about each sender now and then.
+
+mod file;
+mod kept;
+mod senders;
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;
+
+use std::fmt::Write;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use self::kept::Kept;
+pub use self::kept::KeptRejection;
+use self::senders::{Senders, Turn, sender_key};
+use super::admission::validate::Rejected;
+use crate::access::{Caller, steers};
+use crate::clock::now_ns;
+use crate::reading::Rejection;
+
+/// How often changes are written to the file: so much a crash may lose.
+const SAVE_INTERVAL: Duration = Duration::from_secs(10);
+/// Most rejections that are kept of one request: the first of each code.
+const CODES_MAX: usize = 4;
+/// Most characters of a rejected line, and of a reason.
+const TEXT_CHARS: usize = 256;
+/// The same in a log message, which stays under 500 bytes.
+const LOG_CHARS: usize = 100;
+
+/// How much of senders' addresses is kept and logged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ShownAddresses {
+    Full,
+    /// The network: /24, or /64 of IPv6.
+    Masked,
+    Off,
+}
+
+/// The config section `[rejections]`.
+#[derive(Debug, Clone)]
+pub struct RejectionOptions {
+    pub file: PathBuf,
+    /// Zero keeps none.
+    pub max_count: usize,
+    pub max_bytes: usize,
+    pub keep: Duration,
+    pub addresses: ShownAddresses,
+}
+
+/// Who sent what was rejected, and where to.
+#[derive(Debug, Clone, Copy)]
+pub struct RejectedBy<'a> {
+    pub database: &'a str,
+    pub by: &'a Caller,
+    pub address: Option<IpAddr>,
+    /// In nanoseconds since the epoch.
+    pub received: i64,
+}
+
+#[derive(Debug)]
+pub struct Rejections {
+    options: RejectionOptions,
+    senders: Mutex<Senders>,
+    kept: Mutex<Kept>,
+    /// Whether the file lacks something.
+    changed: AtomicBool,
+    /// Held while the file is written.
+    saving: tokio::sync::Mutex<()>,
+    /// Whether the last write of the file failed.
+    failing: AtomicBool,
+}
+
+impl Rejections {
+    /// With what the file has from before.
+    pub fn open(options: RejectionOptions) -> Self {
+        let mut kept = Kept::new(&options);
+        for rejection in file::read(&options.file, options.max_bytes) {
+            let sender = sender_key(rejection.token.as_deref(), rejection.address.as_deref().unwrap_or_default());
+            kept.push(sender.into(), rejection);
+        }
+        let (senders, kept) = (Mutex::default(), Mutex::new(kept));
+        Self {
+            options,
+            senders,
+            kept,
+            changed: AtomicBool::new(false),
+            saving: tokio::sync::Mutex::default(),
+            failing: AtomicBool::new(false),
+        }
+    }
+
+    /// Takes note of what one request had rejected, at the cost of a lock or two per request.
+    pub fn note(&self, sender: RejectedBy<'_>, rejected: &Rejected) {
+        if rejected.count == 0 {
+            return;
+        }
+        let network = sender.address.map(|address| network(address).to_string()).unwrap_or_default();
+        let key = sender_key(sender.token(), &network);
+        let Turn { sender: key, keep, warn } = lock(&self.senders).note(&key, rejected.count as u64, Instant::now());
+        if keep && self.options.max_count > 0 {
+            let samples = samples(sender, rejected, self.options.addresses);
+            let mut kept = lock(&self.kept);
+            samples.into_iter().for_each(|rejection| kept.push(key.clone(), rejection));
+            self.changed.store(true, Ordering::Relaxed);
+        }
+        if let (Some(count), Some(first)) = (warn, rejected.told.first()) {
+            let RejectedBy { database, by, address, .. } = sender;
+            let (token, address) = (by.name(), address.and_then(|address| shown(address, self.options.addresses)));
+            let (line, reason) = told(first);
+            let [database, line, reason] = [database, &*line, &*reason].map(|text| plain(text, LOG_CHARS));
+            tracing::warn!(token, address, database, count, reason, line, "readings were rejected");
+        }
+    }
+
+    /// The newest, for which `may_see` is asked by database.
+    #[must_use]
+    pub fn list(&self, may_see: impl Fn(&str) -> bool, limit: usize) -> Vec<Arc<KeptRejection>> {
+        let mut kept = lock(&self.kept);
+        kept.expire(now_ns());
+        kept.newest(may_see, limit)
+    }
+
+    /// Forgets those of a database.
+    pub fn forget(&self, database: &str) {
+        if lock(&self.kept).forget(database) {
+            self.changed.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Writes the file again and again.
+    pub async fn keep_saving(self: Arc<Self>) {
+        loop {
+            tokio::time::sleep(SAVE_INTERVAL).await;
+            self.save().await;
+        }
+    }
+
+    /// Writes the file, if it lacks something. It is replaced as a whole, so a crash leaves the one before.
+    pub async fn save(&self) {
+        let _saving = self.saving.lock().await;
+        let expired = lock(&self.kept).expire(now_ns());
+        if !self.changed.swap(false, Ordering::Relaxed) && !expired {
+            return;
+        }
+        let mut all = lock(&self.kept).newest(|_| true, usize::MAX);
+        all.reverse();
+        let path = self.options.file.clone();
+        let written = tokio::task::spawn_blocking(move || file::write(&path, &all)).await;
+        let Ok(Err(error)) = written else {
+            return self.failing.store(false, Ordering::Relaxed);
+        };
+        self.changed.store(true, Ordering::Relaxed);
+        if !self.failing.swap(true, Ordering::Relaxed) {
+            let path = self.options.file.display();
+            tracing::warn!(%path, %error, "the list of rejections cannot be written; a restart loses it");
+        }
+    }
+}
+
+impl RejectedBy<'_> {
+    fn token(&self) -> Option<&str> {
+        match self.by {
+            Caller::Anybody => None,
+            Caller::Holder(_) => Some(self.by.name()),
+        }
+    }
+}
+
+/// The first rejection of each code.
+fn samples(sender: RejectedBy<'_>, rejected: &Rejected, addresses: ShownAddresses) -> Vec<KeptRejection> {
+    let address = sender.address.and_then(|address| shown(address, addresses));
+    let mut samples: Vec<KeptRejection> = Vec::new();
+    for rejection in &rejected.told {
+        let code = rejection.reason.label();
+        if samples.len() >= CODES_MAX {
+            break;
+        }
+        if samples.iter().any(|sample| sample.code == code) {
+            continue;
+        }
+        let (text, reason) = told(rejection);
+        samples.push(KeptRejection {
+            time: sender.received,
+            database: sender.database.to_owned(),
+            token: sender.token().map(str::to_owned),
+            address: address.clone(),
+            line: rejection.line,
+            column: rejection.column,
+            text: plain(&text, TEXT_CHARS),
+            reason: plain(&reason, TEXT_CHARS),
+            code: code.to_owned(),
+            count: rejected.reasons.get(code).copied().unwrap_or(1),
+        });
+    }
+    samples
+}
+
+/// The line and the reason. An `auth` line that was not the first line over TCP still holds a token.
+fn told(rejection: &Rejection) -> (String, String) {
+    let reason = rejection.reason.to_string();
+    if !rejection.text.trim_start().starts_with("auth ") {
+        return (rejection.text.clone(), reason);
+    }
+    let reason =
+        if reason.contains("hg_") { "the line is no reading, and may hold a token".to_owned() } else { reason };
+    ("auth ***".to_owned(), reason)
+}
+
+/// The text on one line, with what steers a terminal or hides text as `\u{9b}`, cut after so many characters.
+fn plain(text: &str, chars_max: usize) -> String {
+    let mut plain = String::with_capacity(text.len().min(4 * chars_max));
+    for (number, character) in text.chars().enumerate() {
+        if number >= chars_max {
+            plain.push('…');
+            break;
+        }
+        if steers(character) {
+            // Writing to a String cannot fail.
+            let _ = write!(plain, "{}", character.escape_unicode());
+        } else {
+            plain.push(character);
+        }
+    }
+    plain
+}
+
+/// Whoever has an IPv6 /64 network has all its addresses.
+fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => IpAddr::V6(std::net::Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 64))),
+        address @ IpAddr::V4(_) => address,
+    }
+}
+
+fn shown(address: IpAddr, addresses: ShownAddresses) -> Option<String> {
+    match (addresses, address.to_canonical()) {
+        (ShownAddresses::Off, _) => None,
+        (ShownAddresses::Full, address) => Some(address.to_string()),
+        (ShownAddresses::Masked, IpAddr::V4(address)) => {
+            let [a, b, c, _] = address.octets();
+            Some(format!("{a}.{b}.{c}.0/24"))
+        }
+        (ShownAddresses::Masked, address) => Some(format!("{}/64", network(address))),
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,156 @@
+//! What is kept of whom, and for how long, with time as an argument.
+
+use std::time::{Duration, Instant};
+
+use super::kept::Kept;
+use super::senders::{SENDERS_MAX, Senders, sender_key};
+use super::*;
+
+fn options(folder: &std::path::Path) -> RejectionOptions {
+    RejectionOptions {
+        file: folder.join("rejections.jsonl"),
+        max_count: 1000,
+        max_bytes: 64 << 10,
+        keep: Duration::from_secs(3600),
+        addresses: ShownAddresses::Full,
+    }
+}
+
+fn rejection(token: &str, address: &str, number: usize) -> KeptRejection {
+    KeptRejection {
+        time: i64::try_from(number).unwrap(),
+        database: "plant".to_owned(),
+        token: Some(token.to_owned()),
+        address: Some(address.to_owned()),
+        line: number,
+        column: 0,
+        text: "x".repeat(100),
+        reason: "bad".to_owned(),
+        code: "syntax".to_owned(),
+        count: 1,
+    }
+}
+
+/// One bad sender must not push all others out, neither from one address nor from many.
+#[test]
+fn a_sender_of_many_bad_lines_pushes_out_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut kept = Kept::new(&options(folder.path()));
+    for quiet in 0..20 {
+        let address = format!("192.0.2.{quiet}");
+        kept.push(sender_key(Some("quiet"), &address).into(), rejection("quiet", &address, quiet));
+    }
+    for number in 0..10_000 {
+        // First one address, then many of one token.
+        let address =
+            if number < 5000 { "10.0.0.1".to_owned() } else { format!("10.1.{}.{}", number / 256, number % 256) };
+        kept.push(sender_key(Some("loud"), &address).into(), rejection("loud", &address, number));
+    }
+    let all = kept.newest(|_| true, usize::MAX);
+    let of = |token: &str| all.iter().filter(|rejection| rejection.token.as_deref() == Some(token)).count();
+    assert_eq!(of("quiet"), 20);
+    let bytes: usize = all.iter().map(|rejection| rejection.text.len() + rejection.reason.len()).sum();
+    assert!((50..1000).contains(&of("loud")) && bytes <= 64 << 10, "{} of loud, {bytes} bytes", of("loud"));
+    assert_eq!(all[0].line, 9_999, "newest first");
+}
+
+#[test]
+fn the_count_and_the_age_are_bounded_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = RejectionOptions { max_count: 10, keep: Duration::from_nanos(30), ..options(folder.path()) };
+    let mut kept = Kept::new(&options);
+    (0..100).for_each(|number| kept.push("a\nb".into(), rejection("a", "b", number)));
+    assert!((5..=10).contains(&kept.newest(|_| true, 100).len()));
+    assert!(kept.expire(128));
+    assert!(kept.newest(|_| true, 100).iter().all(|rejection| rejection.line >= 98));
+    assert_eq!(kept.newest(|_| true, 1).len(), 1);
+    assert!(kept.newest(|_| false, 100).is_empty());
+    assert!(kept.forget("plant") && !kept.forget("plant"));
+}
+
+#[test]
+fn a_sender_is_sampled_and_warned_of_once_a_minute() {
+    let (mut senders, start) = (Senders::default(), Instant::now());
+    let at = |millis: u64| start + Duration::from_millis(millis);
+    let mut kept = 0;
+    let mut warned = Vec::new();
+    for number in 0..100_000_u64 {
+        let turn = senders.note("a\nb", 3, at(number));
+        kept += usize::from(turn.keep);
+        warned.extend(turn.warn.map(|count| (number, count)));
+    }
+    assert!((100..=111).contains(&kept), "{kept} of 100 s");
+    assert_eq!(warned, [(0, 3), (60_000, 180_000)]);
+    // Another sender has turns of its own.
+    let other = senders.note("a\nc", 1, at(100_000));
+    assert!(other.keep && other.warn == Some(1));
+}
+
+/// Somebody with many addresses takes no more memory than [`SENDERS_MAX`] senders.
+#[test]
+fn the_senders_that_are_told_apart_are_bounded() {
+    let (mut senders, start) = (Senders::default(), Instant::now());
+    let mut keys = std::collections::HashSet::new();
+    let mut warned = 0;
+    for number in 0..10 * SENDERS_MAX {
+        let turn = senders.note(&format!("t\n{number}"), 1, start);
+        keys.insert(turn.sender);
+        warned += usize::from(turn.warn.is_some());
+    }
+    assert_eq!((keys.len(), warned), (SENDERS_MAX + 1, SENDERS_MAX + 1));
+    let later = senders.note("t\nlater", 1, start + Duration::from_secs(121));
+    assert_eq!(&*later.sender, "t\nlater");
+}
+
+fn rejected(text: &str, reason: crate::reading::Reason) -> Rejected {
+    let mut rejected = Rejected { count: 1, lines: 1, ..Rejected::default() };
+    rejected.reasons.insert(reason.label(), 1);
+    rejected.told.push(Rejection::new(1, 0, text.as_bytes(), reason));
+    rejected
+}
+
+fn by<'a>(address: &str) -> RejectedBy<'a> {
+    let address = Some(address.parse().unwrap());
+    RejectedBy { database: "plant", by: &Caller::Anybody, address, received: now_ns() }
+}
+
+/// A restart keeps the list, only its owner may read the file, and a torn line takes no other with it.
+#[tokio::test]
+async fn the_list_outlives_the_process() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let options = options(folder.path());
+    let rejections = Rejections::open(options.clone());
+    let evil = "evil\u{9b}2J\u{202e}\u{1b}[2J\n v=1";
+    rejections.note(by("192.0.2.7"), &rejected(evil, crate::reading::Reason::NotUtf8));
+    rejections.note(by("2001:db8::1"), &rejected("auth hg_secret more", crate::reading::Reason::MissingFields));
+    let hidden = crate::reading::Reason::InvalidTimestamp { text: "hg_secret".to_owned() };
+    rejections.note(by("2001:db8::1"), &rejected("auth v=1 hg_secret", hidden));
+    rejections.save().await;
+    let text = std::fs::read_to_string(&options.file).unwrap();
+    assert_eq!(text.lines().count(), 3);
+    assert!(!text.contains("hg_secret") && !text.replace('\n', "").chars().any(steers), "{text}");
+    assert_eq!(std::fs::metadata(&options.file).unwrap().permissions().mode() & 0o777, 0o600);
+    std::fs::write(&options.file, format!("{{\"time\":1}}\n{text}{{\"time\":17")).unwrap();
+    let again = Rejections::open(options);
+    assert_eq!(again.list(|_| true, 10), rejections.list(|_| true, 10));
+    let oldest = again.list(|_| true, 10).pop().unwrap();
+    assert_eq!(oldest.text, "evil\\u{9b}2J\\u{202e}\\u{1b}[2J\\u{a} v=1");
+    assert_eq!((oldest.address.as_deref(), &*oldest.code, oldest.count), (Some("192.0.2.7"), "encoding", 1));
+    again.forget("plant");
+    assert!(again.list(|_| true, 10).is_empty());
+}
+
+#[test]
+fn an_address_is_shown_as_the_key_says() {
+    for (address, full, masked) in [
+        ("192.0.2.7", "192.0.2.7", "192.0.2.0/24"),
+        ("::ffff:192.0.2.7", "192.0.2.7", "192.0.2.0/24"),
+        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
+    ] {
+        let address = address.parse().unwrap();
+        assert_eq!(shown(address, ShownAddresses::Full).as_deref(), Some(full));
+        assert_eq!(shown(address, ShownAddresses::Masked).as_deref(), Some(masked));
+        assert_eq!(shown(address, ShownAddresses::Off), None);
+    }
+}

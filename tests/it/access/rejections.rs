@@ -1,0 +1,126 @@
+//! Rejected lines are shown to those who administer the database that they were sent to.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::{PATIENCE, await_status, create, guarded, with};
+use crate::support::http::{get, post};
+use crate::support::poll;
+use crate::support::raw::Raw;
+use crate::support::server::{Launch, Server};
+
+const PATH: &str = "/api/v1/rejections";
+
+#[track_caller]
+fn listed(server: &Server, token: &str, query: &str) -> Vec<Value> {
+    let answer = with(token, "GET", &server.url(&format!("{PATH}?{query}")), "").expect(200).json();
+    answer["rejections"].as_array().expect("a list").clone()
+}
+
+/// Each as database, token, code, count and text.
+fn brief(rejections: &[Value]) -> Vec<Value> {
+    let of = |one: &Value| json!([one["database"], one["token"], one["code"], one["count"], one["text"]]);
+    rejections.iter().map(of).collect()
+}
+
+/// The owner of a device saw `204` or nothing at all, and only the device was ever told what was wrong with its lines: over
+/// TCP nobody was, but for one line in the log every ten seconds for all senders together.
+#[test]
+fn the_owner_of_a_database_sees_what_was_rejected_and_nobody_else_does() {
+    let (mut server, admin) = guarded("[tcp]\nlisten = \"127.0.0.1:0\"\ndatabase = \"a\"\n");
+    let device = create(&server, &["--name", "device", "--write", "a", "--write", "b"]);
+    let owner = create(&server, &["--name", "owner", "--admin", "a"]);
+    let reader = create(&server, &["--name", "reader", "--read", "*", "--write", "*", "--metrics"]);
+    let pinned = create(&server, &["--name", "pinned", "--write", "*", "--read", "*", "--sensor-tag", "site=lab"]);
+    await_status(&server, &device, 403);
+    await_status(&server, &pinned, 200);
+    let lines = "m v=1 1\nbad one\nbad two\nm v=NaN\n";
+    with(&device, "POST", &server.url("/write?db=a&precision=ns"), lines).expect(400);
+    with(&device, "POST", &server.url("/api/v1/readings?db=b"), "{\"measurement\":7}").expect(400);
+    Raw::open(server.other("tcp")).send(format!("auth {device}\nevil\u{9b}2J v=1\nm v=1 1768485600\n"));
+    let seen = poll(PATIENCE, || Some(listed(&server, &owner, "db=a")).filter(|seen| seen.len() == 4)).expect("four");
+    let expected = [
+        json!(["a", "device", "unit", 1, "m v=1 1768485600"]),
+        json!(["a", "device", "encoding", 1, "evil\\u{9b}2J v=1"]),
+        json!(["a", "device", "not_finite", 1, "m v=NaN"]),
+        json!(["a", "device", "syntax", 2, "bad one"]),
+    ];
+    let mut told = brief(&seen);
+    // The two over TCP may have been one request or two.
+    told[..2].sort_by_key(|one| one[2] == "encoding");
+    assert_eq!(told, expected);
+    let [.., oldest] = &*seen else { panic!("{seen:?}") };
+    assert_eq!((&oldest["address"], &oldest["line"]), (&json!("127.0.0.1"), &json!(2)), "{oldest}");
+    assert!(oldest["time"].as_str().is_some_and(|time| time.ends_with('Z')), "{oldest}");
+    assert!(oldest["reason"].as_str().is_some_and(|reason| reason.starts_with("expected ")), "{oldest}");
+    // Without a database it is what the caller administers.
+    assert_eq!(listed(&server, &owner, "").len(), 4);
+    assert_eq!(listed(&server, &admin, "").len(), 5);
+    assert_eq!(brief(&listed(&server, &admin, "db=b")), [json!(["b", "device", "json", 1, "{\"measurement\":7}"])]);
+    assert_eq!(listed(&server, &admin, "limit=2").len(), 2);
+    for (token, query) in [(&owner, "db=b"), (&device, "db=a"), (&device, ""), (&reader, "db=a"), (&pinned, "db=a")] {
+        let refused = with(token, "GET", &server.url(&format!("{PATH}?{query}")), "").expect(403);
+        assert!(!refused.text().contains("bad one"), "{query}");
+    }
+    with(&admin, "GET", &server.url(&format!("{PATH}?limit=1001")), "").expect(400);
+    // A stop writes the list, and the next start reads it.
+    assert!(server.stop().success());
+    server.restart_behind("127.0.0.1:0");
+    await_status(&server, &owner, 403);
+    assert_eq!(listed(&server, &owner, "db=a"), seen);
+    with(&admin, "POST", &server.url("/query?q=DROP+DATABASE+a"), "").expect(200);
+    assert_eq!(brief(&listed(&server, &admin, "")), [json!(["b", "device", "json", 1, "{\"measurement\":7}"])]);
+}
+
+/// What was written is there after a kill, up to the ten seconds between two writes of the file.
+#[test]
+fn a_kill_leaves_what_was_written() {
+    let mut server = Launch::embedded().config("[rejections]\naddresses = \"masked\"\n").start();
+    post(&server.url("/write?db=a"), "bad", &[]).expect(400);
+    let file = server.data_dir().join("rejections.jsonl");
+    assert!(poll(PATIENCE, || file.exists().then_some(())).is_some());
+    server.kill();
+    server.restart("127.0.0.1:0");
+    // Without tokens everybody is shown all.
+    let answer = get(&server.url(PATH)).expect(200).json();
+    assert_eq!(answer["rejections"][0]["text"], "bad", "{answer}");
+    assert_eq!(answer["rejections"][0]["address"], "127.0.0.0/24", "{answer}");
+    assert_eq!(answer["rejections"][0]["token"], Value::Null, "{answer}");
+}
+
+/// One sender of nothing but bad lines neither fills the list nor the log; the other is in both.
+#[test]
+fn a_flood_of_bad_lines_hides_nobody() {
+    let (server, admin) = guarded("[rejections]\nmax_bytes = \"64KiB\"\nmax_count = 40\n");
+    let loud = create(&server, &["--name", "loud", "--write", "a"]);
+    let quiet = create(&server, &["--name", "quiet", "--write", "a"]);
+    await_status(&server, &loud, 403);
+    await_status(&server, &quiet, 403);
+    let url = server.url("/write?db=a");
+    with(&quiet, "POST", &url, "quiet").expect(400);
+    let (bad, started) = ("loud\n".repeat(1000), Instant::now());
+    let mut requests = 0;
+    while requests < 50 || started.elapsed() < Duration::from_secs(3) {
+        with(&loud, "POST", &url, &bad).expect(400);
+        requests += 1;
+    }
+    let seen = listed(&server, &admin, "");
+    let of = |token: &str| seen.iter().filter(|one| one["token"] == token).count();
+    assert_eq!(of("quiet"), 1, "{seen:?}");
+    // Ten at once, and one per second.
+    let most = 11 + started.elapsed().as_secs() as usize;
+    assert!((10..=most).contains(&of("loud")), "{} of {requests} requests", of("loud"));
+    assert!(seen.iter().all(|one| one["token"] == "quiet" || one["count"] == 1000), "{seen:?}");
+    let log = server.stderr();
+    let warnings: Vec<&str> = log.lines().filter(|line| line.contains("readings were rejected")).collect();
+    let of = |token: &str| warnings.iter().filter(|line| line.contains(&format!("\"{token}\""))).count();
+    assert_eq!(of("quiet"), 1, "{warnings:?}");
+    let most = 1 + started.elapsed().as_secs() as usize / 60;
+    assert!((1..=most).contains(&of("loud")), "{warnings:?}");
+    let told = warnings.iter().find(|line| line.contains("\"loud\"")).expect("a warning");
+    for part in ["127.0.0.1", "\"count\":1000", "missing fields", "\"a\""] {
+        assert!(told.contains(part), "{part} in {told}");
+    }
+    assert!(warnings.iter().all(|line| line.len() < 500), "{warnings:?}");
+}
