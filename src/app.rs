@@ -308,6 +308,7 @@ fn ingest_options(settings: &Settings) -> ingest::IngestOptions {
         recent: settings.sensors.recent,
         sensor_interval: settings.sensors.write_interval,
         outlier_ttl: settings.sensors.outlier_ttl,
+        silent_after: settings.sensors.silent_after,
         limits: settings.reading_limits(),
         sensor_fields: settings.limits.sensor_fields,
         sensors: settings.limits.sensors,
@@ -378,6 +379,7 @@ fn http_options(settings: &Settings) -> http::HttpOptions {
         limit_default: settings.query.limit_default,
         limit_max: settings.query.limit_max,
         sensors_max: settings.query.sensors_max,
+        silent_after: settings.sensors.silent_after,
         limits: settings.reading_limits(),
     }
 }

@@ -179,6 +179,7 @@ fn options(dead_letters: std::path::PathBuf) -> IngestOptions {
         recent: 10,
         sensor_interval: NEVER,
         outlier_ttl: NEVER,
+        silent_after: std::time::Duration::ZERO,
         limits: Limits::default(),
         sensor_fields: 256,
         catalog_bytes: 1 << 30,

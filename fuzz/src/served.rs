@@ -133,6 +133,7 @@ fn app() -> (Arc<App>, Metrics) {
         limit_default: 1000,
         limit_max: 100_000,
         sensors_max: 1000,
+        silent_after: Duration::ZERO,
         limits: Limits::default(),
     };
     let (access, audit) = (
@@ -166,6 +167,7 @@ fn ingest_options(dead_letters: std::path::PathBuf) -> ingest::IngestOptions {
         recent: 10,
         sensor_interval: LONG,
         outlier_ttl: LONG,
+        silent_after: Duration::ZERO,
         limits: Limits::default(),
         sensor_fields: 256,
         // Rejects even valid lines, and quotes them, so that the answer shows what the server read.

@@ -143,6 +143,7 @@ pub fn resolve(layers: &Layers, machine: Option<usize>, problems: &mut Vec<Probl
             recent: reader.count("sensors.recent", 1..=1000),
             write_interval: reader.duration("sensors.write_interval", TICK..=24 * HOUR),
             outlier_ttl: reader.duration("sensors.outlier_ttl", SECOND..=365 * 24 * HOUR),
+            silent_after: reader.duration("sensors.silent_after", Duration::ZERO..=365 * 24 * HOUR),
         },
         limits: LimitsSettings {
             body_bytes: body,

@@ -252,6 +252,8 @@ pub struct SensorsSettings {
     pub recent: usize,
     pub write_interval: Duration,
     pub outlier_ttl: Duration,
+    /// Zero for never.
+    pub silent_after: Duration,
 }
 
 /// `[limits]`: the size and shape of what is accepted. The answer at a limit names its key.

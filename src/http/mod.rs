@@ -70,6 +70,8 @@ pub struct HttpOptions {
     pub limit_max: usize,
     /// Most sensors in an answer.
     pub sensors_max: usize,
+    /// How long a sensor may be without a reading before it is listed as silent; zero for ever.
+    pub silent_after: Duration,
     /// Limits of the names in a sensor's key.
     pub limits: crate::reading::Limits,
 }

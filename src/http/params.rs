@@ -108,6 +108,8 @@ const FILL: Parameter = parameter(
     "The value of windows without readings.",
 );
 const OUTLIER: Parameter = parameter("outlier", FLAG, "Only sensors whose recent hours overflowed a page (outliers).");
+const SILENT: Parameter =
+    parameter("silent", FLAG, "Only sensors whose latest reading is older than the config key `sensors.silent_after`.");
 const RECENT: Parameter = parameter("recent", FLAG, "Include the recent readings of each sensor.");
 const WRITE_PRECISION: Parameter = parameter(
     "precision",
@@ -177,7 +179,7 @@ pub const SUMMARY: &[Parameter] = &[
 /// Of `GET /api/v1/latest`.
 pub const LATEST: &[Parameter] = &[DB, SENSOR, MEASUREMENT, TAG, LIMIT, CURSOR, FORMAT, GUARD, EPOCH];
 /// Of `GET /api/v1/sensors`.
-pub const SENSORS: &[Parameter] = &[DB, OUTLIER, RECENT, LIMIT, CURSOR, EPOCH];
+pub const SENSORS: &[Parameter] = &[DB, OUTLIER, SILENT, RECENT, LIMIT, CURSOR, EPOCH];
 /// Of `GET /api/v1/dead-letters`.
 pub const DEAD_LETTERS: &[Parameter] = &[LIMIT, CURSOR];
 /// Of `GET /api/v1/rejections`.

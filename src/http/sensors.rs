@@ -19,6 +19,7 @@ use super::write::flag;
 use crate::access::Caller;
 use crate::bucket::store::SensorFilter;
 use crate::bucket::{SensorDocument, UnflushedReadings};
+use crate::clock::now_ns;
 use crate::http::parameters::By;
 use crate::ingest::IngestError;
 use crate::query::native::notices::RequestNames;
@@ -129,13 +130,21 @@ async fn read_sensors(app: &App, by: Caller, query: Pairs) -> Result<Response, A
     let max = app.options.sensors_max;
     let (limit, times) = (parameters.limit(max, max, "query.sensors_max")?, parameters.times()?);
     let outliers = flag("outlier", parameters.get("outlier"))?.unwrap_or(false);
+    let silent = flag("silent", parameters.get("silent"))?.unwrap_or(false);
     let recent = flag("recent", parameters.get("recent"))?.unwrap_or(false);
+    if silent && app.options.silent_after.is_zero() {
+        return Err(ApiError::Bad("parameter silent: set the config key sensors.silent_after".to_owned()));
+    }
+    let silent_after = i64::try_from(app.options.silent_after.as_nanos()).unwrap_or(i64::MAX);
+    let heard_since = now_ns().saturating_sub(silent_after);
     let database = parameters.database()?;
     let after = parameters.get("cursor").map(str::to_owned);
     let pins = parameters.pins();
     // The store may still have an outlier mark that has expired, until the document is written again.
     let takes = |document: &SensorDocument| {
-        pins.iter().all(|pin| pin.matches(&document.sensor)) && (!outliers || document.outlier.is_some())
+        pins.iter().all(|pin| pin.matches(&document.sensor))
+            && (!outliers || document.outlier.is_some())
+            && (!silent || document.last_seen.is_some_and(|last| last < heard_since))
     };
     let wanted = SensorListQuery { database: database.clone(), after, outliers, recent, limit };
     let (documents, next, _held) = chosen(app, &budget, wanted, takes).await?;

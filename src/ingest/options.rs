@@ -78,6 +78,8 @@ pub struct IngestOptions {
     pub sensor_interval: Duration,
     /// How long after its last overflow page a sensor stays marked as an outlier.
     pub outlier_ttl: Duration,
+    /// How long a sensor may send nothing before it counts as silent; zero for ever.
+    pub silent_after: Duration,
     pub limits: Limits,
     /// Most fields of one sensor, over all its readings.
     pub sensor_fields: usize,
@@ -137,6 +139,7 @@ impl IngestOptions {
             recent: 10,
             sensor_interval: Duration::from_secs(60),
             outlier_ttl: Duration::from_secs(60),
+            silent_after: Duration::ZERO,
             limits: Limits::default(),
             sensor_fields: 100,
             sensors: 1000,

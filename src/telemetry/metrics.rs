@@ -39,6 +39,7 @@ pub struct Metrics {
     pub overflow_pages: Counter,
     pub sensor_writes: Counter,
     pub sensors: Gauge,
+    sensors_silent: Gauge,
     pub query_points: Counter,
     pub query_seconds: Histogram,
     pub query_cache_hits: Counter,
@@ -89,6 +90,7 @@ impl Metrics {
             overflow_pages: counter!("hourglass_store_overflow_pages_total"),
             sensor_writes: counter!("hourglass_store_sensor_writes_total"),
             sensors: gauge!("hourglass_ingest_sensors"),
+            sensors_silent: gauge!("hourglass_ingest_sensors_silent"),
             query_points: counter!("hourglass_query_points_total"),
             query_seconds: histogram!("hourglass_query_seconds"),
             query_cache_hits: counter!("hourglass_query_cache_hits_total"),
@@ -209,6 +211,11 @@ impl Metrics {
                 gauge!("hourglass_memory_part_bytes", "part" => *part).set(as_f64(*bytes));
             }
         });
+    }
+
+    /// Sets the number of sensors that have gone silent.
+    pub fn sensors_silent(&self, count: usize) {
+        self.sensors_silent.set(as_f64(count));
     }
 
     /// Sets the size of the cache of summaries.
@@ -472,6 +479,7 @@ fn describe() {
         "Requests refused or warned at a quota, by outcome, by whose quota it is (scope), and by what it limits (of)",
     );
     level("hourglass_ingest_sensors", "Sensors that this process knows");
+    level("hourglass_ingest_sensors_silent", "Known sensors that have sent no reading for sensors.silent_after");
     level("hourglass_bucket_cache_buckets", "Buckets in the bucket cache");
     level("hourglass_bucket_cache_bytes", "Bytes of memory used by the bucket cache");
     count("hourglass_store_errors_total", "Store commands that failed, by class");

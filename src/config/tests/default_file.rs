@@ -174,7 +174,12 @@ fn the_defaults_are_these() {
         flush: FlushSettings { interval: seconds(60), quiet: seconds(5), tasks: 2 },
         page: PageSettings { max_readings: 3600, max_bytes: MIB, hard_bytes: 4 * MIB },
         memtable: MemtableSettings { max_bytes: 147 * MIB },
-        sensors: SensorsSettings { recent: 10, write_interval: seconds(60), outlier_ttl: seconds(24 * 3600) },
+        sensors: SensorsSettings {
+            recent: 10,
+            write_interval: seconds(60),
+            outlier_ttl: seconds(24 * 3600),
+            silent_after: seconds(0),
+        },
         limits: LimitsSettings {
             body_bytes: 25 * MIB,
             line_bytes: 64 * KIB,

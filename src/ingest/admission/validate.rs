@@ -360,6 +360,7 @@ impl<'a> Validator<'a> {
             return;
         }
         let sensor = *in_batch.get_or_insert_with(|| {
+            known.hear(self.pass.received);
             batch.sensors.push(known.clone());
             index(batch.sensors.len() - 1)
         });

@@ -8,6 +8,7 @@ mod fields;
 pub mod lookup;
 pub mod reads;
 mod sensor;
+pub mod silence;
 mod spellings;
 
 use std::collections::HashMap;

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard};
 use super::charge::{CatalogBytes, Charge};
 use super::fields::{FieldSets, SensorFields};
 use crate::bucket::{CatalogSensor, SensorDocument};
+use crate::clock::now_seconds;
 use crate::reading::{Family, Sensor};
 
 /// State that all sensors of the catalog share.
@@ -81,6 +82,11 @@ pub(super) fn memory_of_spelling(spelling: &str) -> usize {
     2 * size_of::<(Box<str>, Arc<KnownSensor>)>() + spelling.len()
 }
 
+/// Seconds in 32 bits, which last until 2106.
+fn seconds(seconds: i64) -> u32 {
+    u32::try_from(seconds.max(0)).unwrap_or(u32::MAX)
+}
+
 /// A sensor, and what this process knows of its stored document.
 #[derive(Debug)]
 pub struct KnownSensor {
@@ -102,6 +108,8 @@ pub struct KnownSensor {
     pub(super) adopted: AtomicU64,
     /// The sensor was deleted: holders of this `Arc` must get the current one from the catalog.
     pub(super) superseded: AtomicBool,
+    /// When it last sent a reading, or became known: seconds since the epoch.
+    heard: AtomicU32,
     /// The timestamp last given to an undated reading.
     pub(super) stamped: AtomicI64,
     pub(super) spellings: AtomicU8,
@@ -125,6 +133,7 @@ impl KnownSensor {
             waiting: AtomicBool::new(false),
             adopted: AtomicU64::new(0),
             superseded: AtomicBool::new(false),
+            heard: AtomicU32::new(seconds(now_seconds())),
             stamped: AtomicI64::new(i64::MIN),
             spellings: AtomicU8::new(0),
             charge,
@@ -144,6 +153,20 @@ impl KnownSensor {
         if self.behind.load(Ordering::Relaxed) != other.place {
             self.behind.store(other.place, Ordering::Relaxed);
         }
+    }
+
+    /// Notes a reading received at `received`, in nanoseconds since the epoch.
+    pub fn hear(&self, received: i64) {
+        let now = seconds(received.div_euclid(1_000_000_000));
+        // Load before store: the value changes once a second, and other threads read this cache line.
+        if self.heard.load(Ordering::Relaxed) < now {
+            self.heard.store(now, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether it has sent nothing since `since`, in seconds since the epoch.
+    pub fn is_silent(&self, since: i64) -> bool {
+        i64::from(self.heard.load(Ordering::Relaxed)) < since && !self.is_superseded()
     }
 
     pub fn fields(&self) -> Arc<SensorFields> {

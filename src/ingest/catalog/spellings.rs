@@ -49,6 +49,17 @@ impl Spellings {
         self.known.values()
     }
 
+    /// The sensors at these places, or at those of them that there are.
+    pub fn at(&self, places: std::ops::Range<usize>) -> impl Iterator<Item = &Arc<KnownSensor>> {
+        let end = places.end.min(self.places.len());
+        self.places[places.start.min(end)..end].iter().flatten()
+    }
+
+    /// One more than the last place.
+    pub fn places(&self) -> usize {
+        self.places.len()
+    }
+
     /// Adds a sensor, which is made with its place.
     pub fn add(&mut self, key: Box<str>, known: impl FnOnce(u32) -> KnownSensor) {
         let place = self.free.pop().unwrap_or_else(|| {

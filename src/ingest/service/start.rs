@@ -8,8 +8,8 @@ use super::{Ingest, Stores};
 use crate::bucket::HourVersions;
 use crate::clock::StampClock;
 use crate::ingest::admission::submit::Submitter;
-use crate::ingest::catalog::Catalog;
 use crate::ingest::catalog::lookup::{SensorLookup, StorePresence};
+use crate::ingest::catalog::{Catalog, silence};
 use crate::ingest::deleter::{DatabaseTurns, Deleter};
 use crate::ingest::dispatch::backlog::Backlog;
 use crate::ingest::dispatch::backlog::scan::BacklogScan;
@@ -135,7 +135,7 @@ impl Ingest {
             catalog: catalog.clone(),
             last: recovery.last,
         };
-        let tasks = vec![
+        let mut tasks = vec![
             tokio::spawn(replay.run()),
             tokio::spawn(scan.run()),
             tokio::spawn(deleter.clone().run(deleter_inbox)),
@@ -144,6 +144,9 @@ impl Ingest {
             tokio::spawn(member.clone().run(deleter)),
             tokio::spawn(rejections.clone().keep_saving()),
         ];
+        if !options.silent_after.is_zero() {
+            tasks.push(tokio::spawn(silence::watch(catalog.clone(), options.silent_after, metrics.clone())));
+        }
         let bytes = Arc::new(Semaphore::new(options.bytes_in_flight));
         let submitter = Submitter {
             wal: wal.clone(),

@@ -1,9 +1,12 @@
 //! `GET /api/v1/sensors`: who is there, since when, with what, and who takes more than one page an hour.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
 use super::{Client, client, encode, keys, text_at};
-use crate::support::series::flush;
+use crate::support::eventually;
+use crate::support::series::{flush, metric};
 use crate::support::server::Launch;
 
 const PATH: &str = "/api/v1/sensors";
@@ -88,7 +91,7 @@ fn sensors_come_in_the_order_of_their_keys_page_by_page() {
     for (parameters, expected) in [
         ("outlier=perhaps", "parameter outlier: \"perhaps\" is neither true nor false"),
         ("recent=x", "parameter recent: \"x\" is neither true nor false"),
-        ("sensor=m", "unknown parameter \"sensor\"; use one of db, outlier, recent, limit, cursor, epoch"),
+        ("sensor=m", "unknown parameter \"sensor\"; use one of db, outlier, silent, recent, limit, cursor, epoch"),
         ("limit=0", "parameter limit: \"0\" is not a number from 1 to 1000 (query.sensors_max)"),
         ("limit=1&limit=1", "parameter limit is given twice"),
     ] {
@@ -125,6 +128,32 @@ fn a_sensor_that_spills_is_listed_as_an_outlier() {
     let client = Client { server: &server, database: "d" };
     assert_eq!(names(&listed(&client, "outlier=true")), ["m,s=busy"]);
     assert_eq!(listed(&client, "outlier=true")[0]["outlier"], outlier);
+}
+
+/// A sensor whose battery was empty was missed by nobody: no metric and no list had it.
+#[test]
+fn a_sensor_that_stops_sending_is_counted_and_listed() {
+    let server = Launch::embedded().config("[sensors]\nsilent_after = \"2s\"\n").start();
+    let client = Client { server: &server, database: "d" };
+    let silent = || metric(&server, "hourglass_ingest_sensors_silent");
+    client.keep("m,s=empty v=1\nm,s=full v=1\nother,s=full v=1");
+    assert_eq!(silent(), 0.0);
+    let still = eventually("one sensor is silent", Duration::from_secs(30), || {
+        client.keep("m,s=full v=1\nother,s=full v=1");
+        let seen = (silent(), names(&listed(&client, "silent=true")).join(" "));
+        (seen.0 > 0.0 && !seen.1.is_empty()).then_some(seen)
+    });
+    assert_eq!(still, (1.0, "m,s=empty".to_owned()));
+    assert_eq!(listed(&client, "silent=false").len(), 3);
+    // It sends again.
+    eventually("no sensor is silent", Duration::from_secs(30), || {
+        client.keep("m,s=empty v=1\nm,s=full v=1\nother,s=full v=1");
+        (silent() == 0.0 && listed(&client, "silent=true").is_empty()).then_some(())
+    });
+    // Off by default: a door may be opened once a week.
+    let off = Launch::embedded().start();
+    let refused = Client { server: &off, database: "d" }.get(PATH, "silent=true").expect(400);
+    assert!(refused.text().contains("sensors.silent_after"), "{}", refused.text());
 }
 
 #[test]
