@@ -130,18 +130,25 @@ pub async fn by_post(
         Err(error) => return error.respond(Dialect::V1),
     };
     match form(&app, request).await {
-        Ok(form) => warned(answer(&app, sender, url.or(form)).await, unknown),
+        Ok((form, unknown_too)) => {
+            let unknown: Vec<String> = [unknown, unknown_too].into_iter().flatten().collect();
+            let unknown = (!unknown.is_empty()).then(|| unknown.join("; "));
+            warned(answer(&app, sender, url.or(form)).await, unknown)
+        }
         Err(error) => error.respond(Dialect::V1),
     }
 }
 
-async fn form(app: &App, request: axum::extract::Request) -> Result<QueryParameters, ApiError> {
+/// The parameters of a form body, and a warning about those that are ignored.
+async fn form(app: &App, request: axum::extract::Request) -> Result<(QueryParameters, Option<String>), ApiError> {
     let (parts, mut body) = request.into_parts();
     let (body, _admission) = super::body::read(app, &parts.headers, &mut body).await?;
-    let request = axum::extract::Request::from_parts(parts, body.into());
-    let form = <Form<QueryParameters> as axum::extract::FromRequest<()>>::from_request(request, &()).await;
-    // A body that is not a form counts as empty.
-    Ok(form.map(|form| form.0).unwrap_or_default())
+    let request = axum::extract::Request::from_parts(parts, body.clone().into());
+    match <Form<QueryParameters> as axum::extract::FromRequest<()>>::from_request(request, &()).await {
+        Ok(Form(form)) => Ok((form, unknown_of(std::str::from_utf8(&body).ok(), ACTED_ON)?)),
+        // A body that is not a form counts as empty.
+        Err(_) => Ok((QueryParameters::default(), None)),
+    }
 }
 
 async fn answer(app: &App, sender: Sender<'_>, parameters: QueryParameters) -> Response {

@@ -112,6 +112,34 @@ fn what_cannot_be_kept_is_counted_and_takes_nothing_with_it() {
     assert!(rejected && server.stderr().contains("readings were rejected"));
 }
 
+/// A sender over TCP that declares no unit gets the default of `[tcp]`, which it did not choose: lines in seconds were kept
+/// in 1970, and nobody was told.
+#[test]
+fn the_unit_of_the_config_is_none_that_the_sender_declared() {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+    let nanoseconds = now * 1_000_000_000;
+    for (config, first, time, sensor, kept) in [
+        ("", "", now, "a", false),
+        ("", "auth t\n", now, "b", false),
+        ("", "auth t precision=ns\n", now, "c", true),
+        ("", "auth t precision=s\n", now, "d", true),
+        ("", "", nanoseconds, "e", true),
+        ("precision = \"s\"\n", "", now, "f", true),
+        ("precision = \"us\"\n", "", now, "g", false),
+        ("precision = \"auto\"\n", "", now, "h", true),
+        ("[limits]\nundeclared_unit = \"warn\"\n", "", now, "i", true),
+    ] {
+        let server = start(config);
+        let mut raw = Raw::open(tcp(&server));
+        raw.send(format!("{first}{sensor} v=1 {time}\nold v=1 5\n"));
+        // Other old times stay, since 1970 itself may be meant.
+        await_count(&server, "default", "old", 1);
+        assert_eq!(count(&server, "default", sensor), usize::from(kept), "{config:?} {first:?}");
+        let refused = metric(&server, "hourglass_ingest_readings_rejected_total{reason=\"unit\"}");
+        assert_eq!(refused, if kept { 0.0 } else { 1.0 }, "{config:?} {first:?}");
+    }
+}
+
 #[test]
 fn strangers_learn_where_they_are() {
     let server = start("");

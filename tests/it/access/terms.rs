@@ -88,4 +88,16 @@ fn a_misspelt_parameter_is_refused_and_one_without_meaning_is_told() {
     let told = get(&server.url("/query?q=SHOW+DATABASES&colour=red")).expect(200);
     assert_eq!(told.header("x-hourglass-warning"), Some("unknown parameters are ignored: colour"));
     get(&server.url("/query?q=SHOW+DATABASES&epock=s")).expect(400);
+    // A form's parameters were not looked at: `epock=s` in one was answered with times that the client misread.
+    let form = [("content-type", "application/x-www-form-urlencoded")];
+    let refused = post(&server.url("/query"), "q=SHOW+DATABASES&epock=s", &form).expect(400);
+    assert!(refused.text().contains("did you mean epoch?"), "{}", refused.text());
+    let told = post(&server.url("/query?shade=dark"), "q=SHOW+DATABASES&colour=red&u=x&p=y", &form).expect(200);
+    let expected = "unknown parameters are ignored: shade; unknown parameters are ignored: colour";
+    assert_eq!(told.header("x-hourglass-warning"), Some(expected));
+    let quiet = post(&server.url("/query"), "q=SHOW+DATABASES&db=a&epoch=ns&pretty=true", &form).expect(200);
+    assert_eq!(quiet.header("x-hourglass-warning"), None);
+    // A body that is no form has no parameters.
+    let quiet = post(&server.url("/query?q=SHOW+DATABASES"), "epock=s", &[]).expect(200);
+    assert_eq!(quiet.header("x-hourglass-warning"), None);
 }
