@@ -13,7 +13,7 @@ use crate::query::QueryError;
 pub const INFLUX_VERSION: &str = "1.8.10";
 
 /// Notices, for formats whose body has no place for them.
-const NOTICE_HEADER: &str = "x-hourglass-notice";
+pub const NOTICE_HEADER: &str = "x-hourglass-notice";
 /// The cursor of the next part, for formats whose body has no place for it.
 const NEXT_HEADER: &str = "x-next-cursor";
 

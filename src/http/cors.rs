@@ -10,8 +10,7 @@ use axum::response::{IntoResponse, Response};
 /// Request headers that a page may send.
 const HEADERS: &str = "authorization, content-encoding, content-type, if-none-match, x-hourglass-ack, x-request-id";
 /// Answer headers that a page may read.
-const EXPOSED: &str =
-    "etag, retry-after, x-hourglass-ack, x-hourglass-warning, x-influxdb-error, x-next-cursor, x-request-id";
+const EXPOSED: &str = "etag, retry-after, x-hourglass-ack, x-hourglass-notice, x-hourglass-warning, x-influxdb-error, x-next-cursor, x-request-id";
 /// Seconds for which a browser may cache a preflight answer.
 const MAX_AGE: &str = "600";
 /// Set by the browser: how the page's origin relates to the requested address.

@@ -12,6 +12,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 
 use super::App;
+use super::answer::NOTICE_HEADER;
 use super::errors::{ApiError, Dialect, WARNING_HEADER, in_header};
 use super::guard::Guard;
 use super::influx_render::{InfluxFormat, RenderStyle, StatementResult, refusal, render};
@@ -175,7 +176,7 @@ async fn answered(app: &App, sender: Sender<'_>, parameters: QueryParameters) ->
     for statement in &statements {
         // As in InfluxDB: after a failed statement the others are not run.
         if outcomes.last().is_some_and(|outcome: &StatementResult| outcome.series.is_err()) {
-            outcomes.push(StatementResult { series: Err("not executed".to_owned()), zone: None });
+            outcomes.push(StatementResult { series: Err("not executed".to_owned()), messages: Vec::new(), zone: None });
             continue;
         }
         let said = |text: &'_ Option<String>| text.as_deref().filter(|text| !text.is_empty()).map(str::to_owned);
@@ -199,13 +200,27 @@ async fn answered(app: &App, sender: Sender<'_>, parameters: QueryParameters) ->
             Statement::Select(select) => select.zone.clone(),
             _ => None,
         };
-        outcomes.push(StatementResult { series, zone });
+        // What has an answer is answered as InfluxDB does, without a look at its names.
+        let is_empty = match &series {
+            Ok(Some(answer)) => answer.series.is_empty(),
+            Ok(None) => false,
+            Err(_) => true,
+        };
+        let messages = if is_empty { app.query.statement_notices(statement, asked).await } else { Vec::new() };
+        outcomes.push(StatementResult { series, messages, zone });
     }
     let style = style(&parameters, sender.headers);
     let text = render(&budget, &outcomes, &style).await?;
-    drop(outcomes);
+    let notices: Vec<String> = outcomes.into_iter().flat_map(|outcome| outcome.messages).collect();
     budget.answered();
-    Ok(text.respond(style.format.media_type())?)
+    let mut response = text.respond(style.format.media_type())?;
+    if style.format == InfluxFormat::Csv
+        && !notices.is_empty()
+        && let Some(notices) = in_header(&notices.join("; "))
+    {
+        response.headers_mut().insert(NOTICE_HEADER, notices);
+    }
+    Ok(response)
 }
 
 fn style(parameters: &QueryParameters, headers: &HeaderMap) -> RenderStyle {

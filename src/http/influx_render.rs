@@ -14,6 +14,8 @@ use crate::reading::time::write_rfc3339;
 pub struct StatementResult {
     /// The series (`None` if the statement has none to show), or the error text.
     pub series: Result<Option<StatementAnswer>, String>,
+    /// Why there is no series: names that nobody knows.
+    pub messages: Vec<String>,
     /// The time zone of `tz()`.
     pub zone: Option<String>,
 }
@@ -156,6 +158,15 @@ async fn result(
             json::comma(&mut text.out, number);
             series(text, piece, outcome.zone.as_deref(), style).await?;
         }
+        text.out.push(']');
+    }
+    if !outcome.messages.is_empty() {
+        text.out.push_str(",\"messages\":[");
+        json::list(&mut text.out, &outcome.messages, |out, message| {
+            out.push_str("{\"level\":\"warning\",\"text\":");
+            json::string(out, message);
+            out.push('}');
+        });
         text.out.push(']');
     }
     if partial {

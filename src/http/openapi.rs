@@ -38,9 +38,10 @@ const HEADERS: &[(&str, &str)] = &[
     ("Retry-After", "Seconds to wait before a retry."),
     ("WWW-Authenticate", "The challenge for browsers."),
     ("X-Hourglass-Ack", "The ack level reached: `log` or `store`."),
+    ("X-Hourglass-Notice", "In NDJSON and CSV: names of the request that nobody knows, and which ones there are."),
     (
         "X-Hourglass-Warning",
-        "Quotas that are nearly used up, and timestamps that look like another unit than the declared one.",
+        "Quotas that are nearly used up, timestamps that look like another unit than the declared one, and parameters that are ignored.",
     ),
     ("X-Next-Cursor", "In NDJSON and CSV: the cursor of the next part, if there is one."),
 ];
@@ -147,12 +148,14 @@ fn headers_of(endpoint: &Endpoint, status: u16) -> impl Iterator<Item = &'static
     let taken = writes && matches!(status, 200 | 204 | 400 | 422);
     let takes = |name: &str| endpoint.query.iter().any(|parameter| parameter.name == name);
     let parts = takes("cursor") && takes("format");
+    let is_query = endpoint.path == "/query";
     let has = move |name: &str| match name {
         "ETag" => past && matches!(status, 200 | 304),
         "Retry-After" => token && matches!(status, 429 | 503),
         "WWW-Authenticate" => status == 401,
         "X-Hourglass-Ack" => taken || (changes && status == 503),
-        "X-Hourglass-Warning" => taken,
+        "X-Hourglass-Notice" => (takes("format") || is_query) && status == 200,
+        "X-Hourglass-Warning" => taken || (is_query && matches!(status, 200 | 400)),
         _ => parts && status == 200,
     };
     HEADERS.iter().map(|(name, _)| *name).filter(move |name| has(name))

@@ -164,6 +164,16 @@ impl Query {
         self.in_turn(asked.budget, database, || influx::run(&self.engine, statement, asked)).await
     }
 
+    /// See [`influx::notices`]. An answer is not refused because its notices cannot be told.
+    pub async fn statement_notices(&self, statement: &Statement, asked: StatementContext<'_>) -> Vec<String> {
+        let database = asked.database.unwrap_or_default();
+        let told = self.in_turn(asked.budget, database, || influx::notices(&self.engine, statement, asked)).await;
+        told.unwrap_or_else(|error| {
+            tracing::debug!(%error, "a statement's notices are not known");
+            Vec::new()
+        })
+    }
+
     /// See [`influx::delete_targets`].
     ///
     /// # Errors

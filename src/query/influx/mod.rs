@@ -4,6 +4,7 @@
 mod build;
 mod delete_targets;
 mod expand;
+mod notices;
 mod plan;
 mod rows;
 mod run;
@@ -14,6 +15,7 @@ mod statement;
 mod zones;
 
 pub use self::delete_targets::{DeleteTargets, delete_targets, sensors_of};
+pub use self::notices::notices;
 pub use self::rows::{ResultCell, ResultSeries, StatementAnswer};
 pub use self::run::{pattern_fault, run};
 pub use self::statement::{StatementContext, StatementFailure};

@@ -49,19 +49,33 @@ pub async fn notices(
             return among(budget, std::slice::from_ref(entry), &[], &asked_of(names)).await;
         }
     }
-    let sensors = engine.directory(budget, names.database, engine.options.cache_max_age).await?;
-    if sensors.is_empty() && !engine.has_database(names.database).await? {
+    unknown_of(engine, budget, by, names.database, &asked_of(names)).await
+}
+
+/// A notice for the database if there is none of this name, else for each name that no sensor has which the caller may read.
+///
+/// # Errors
+/// If the store does not answer.
+pub async fn unknown_of(
+    engine: &Engine,
+    budget: &Budget,
+    by: &Caller,
+    database: &str,
+    asked: &[AskedName<'_>],
+) -> Result<Vec<String>, QueryError> {
+    let sensors = engine.directory(budget, database, engine.options.cache_max_age).await?;
+    if sensors.is_empty() && !engine.has_database(database).await? {
         let known = engine.all_databases().await?;
-        let mut nearest = Nearest::to(names.database);
+        let mut nearest = Nearest::to(database);
         known.iter().filter(|name| by.may_read(name)).for_each(|name| nearest.add(name));
-        return Ok(vec![nearest.notice(&format!("unknown database {:?}", names.database))]);
+        return Ok(vec![nearest.notice(&format!("unknown database {database:?}"))]);
     }
-    among(budget, &sensors, by.pins(), &asked_of(names)).await
+    among(budget, &sensors, by.pins(), asked).await
 }
 
 /// Where a name is looked for.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum NameKind<'a> {
+pub enum NameKind<'a> {
     Key,
     Measurement,
     Tag,
@@ -69,13 +83,15 @@ enum NameKind<'a> {
     Value(&'a str),
     GroupKey,
     Field,
+    /// A field or a tag.
+    Column,
 }
 
 /// A name of the request. All but measurements and keys are looked for in this measurement only.
-struct AskedName<'a> {
-    kind: NameKind<'a>,
-    name: &'a str,
-    measurement: Option<&'a str>,
+pub struct AskedName<'a> {
+    pub kind: NameKind<'a>,
+    pub name: &'a str,
+    pub measurement: Option<&'a str>,
 }
 
 fn asked_of<'a>(names: &RequestNames<'a>) -> Vec<AskedName<'a>> {
@@ -119,6 +135,9 @@ impl<'a> AskedName<'a> {
             NameKind::Tag | NameKind::GroupKey => sensor.tags.iter().any(|(key, _)| takes(key)),
             NameKind::Value(tag) => sensor.tags.iter().any(|(key, value)| **key == *tag && takes(value)),
             NameKind::Field => entry.fields.iter().any(|(name, _)| takes(name)),
+            NameKind::Column => {
+                entry.fields.iter().any(|(name, _)| takes(name)) || sensor.tags.iter().any(|(key, _)| takes(key))
+            }
         }
     }
 
@@ -130,6 +149,7 @@ impl<'a> AskedName<'a> {
             NameKind::Value(tag) => return format!("unknown value {:?} of tag {tag:?}", self.name),
             NameKind::GroupKey => "tag in group_by",
             NameKind::Field => "field",
+            NameKind::Column => "field or tag",
         };
         format!("unknown {what} {:?}", self.name)
     }

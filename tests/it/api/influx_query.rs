@@ -101,3 +101,63 @@ fn a_query_without_q_is_400() {
     assert_eq!(http::post(&shared().url("/query"), "", &[FORM]).expect(400).json(), missing);
     assert_eq!(http::post(&shared().url("/query"), "db=d", &[FORM]).expect(400).json(), missing);
 }
+
+/// `SELECT temp FROM climat` was answered with nothing, and Grafana drew an empty panel without a word.
+#[test]
+fn an_answer_without_series_says_which_name_nobody_knows() {
+    let client = client("messages");
+    client.keep("climate,site=lab temp=1,humidity=2 1000000000");
+    let told = |q: &str| {
+        let answer = client.get("/query", &format!("q={}", encode(q))).expect(200).json();
+        let result = answer["results"][0].as_object().expect("a result").clone();
+        let is_silent = !result.contains_key("series");
+        let messages = result.get("messages").and_then(Value::as_array).cloned().unwrap_or_default();
+        assert!(is_silent || messages.is_empty(), "{q}: {answer}");
+        let text = |message: &Value| {
+            assert_eq!(message, &json!({"level": "warning", "text": message["text"]}), "{q}");
+            text_at(message, "text").to_owned()
+        };
+        messages.iter().map(text).collect::<Vec<_>>()
+    };
+    let measurement = "unknown measurement \"climat\"; known: \"climate\"";
+    let column = "unknown field or tag \"tmp\"; known: \"temp\", \"site\", \"humidity\"";
+    for (q, expected) in [
+        ("SELECT temp FROM climat", vec![measurement]),
+        ("SELECT tmp FROM climat", vec![measurement]),
+        ("SELECT mean(tmp) FROM climate WHERE time > 0 GROUP BY time(1m)", vec![column]),
+        ("SELECT tmp::field FROM climate", vec!["unknown field \"tmp\"; known: \"temp\", \"humidity\""]),
+        ("SELECT x FROM (SELECT temp AS x FROM climat)", vec![measurement]),
+        ("SHOW TAG VALUES FROM climate WITH KEY = sit", vec!["unknown tag \"sit\"; known: \"site\""]),
+        ("SHOW FIELD KEYS FROM climat", vec![measurement]),
+        ("SHOW MEASUREMENTS WITH MEASUREMENT = climat", vec![measurement]),
+        ("SHOW SERIES FROM climate WHERE sit = 'lab'", vec!["unknown tag \"sit\"; known: \"site\""]),
+        // Known names without readings there, and regular expressions, which are no names.
+        ("SELECT temp FROM climate WHERE time > now()", vec![]),
+        ("SELECT temp FROM climate WHERE site = 'attic'", vec![]),
+        ("SELECT temp FROM /climat$/", vec![]),
+        ("SELECT temp, tmp FROM climate", vec![]),
+        ("SHOW MEASUREMENTS", vec![]),
+    ] {
+        assert_eq!(told(q), expected, "{q}");
+    }
+    let elsewhere = http::get(&shared().url("/query?db=message&q=SELECT+temp+FROM+climate")).expect(200).json();
+    assert_eq!(elsewhere["results"][0]["error"], json!("database not found: message"), "{elsewhere}");
+    let nearest = text_at(&elsewhere["results"][0]["messages"][0], "text");
+    let names = nearest.strip_prefix("unknown database \"message\"; ").and_then(|rest| rest.split_once(": "));
+    assert!(names.is_some_and(|(_, names)| names.starts_with("\"messages\"")), "{nearest}");
+    // The bytes of an answer with series are as before, those of one without begin as before.
+    let whole = |q: &str| client.get("/query", &format!("q={}", encode(q))).expect(200).text().to_owned();
+    let known = "{\"results\":[{\"statement_id\":0,\"series\":[{\"name\":\"climate\",\"columns\":[\"time\",\"temp\"],\
+                 \"values\":[[\"1970-01-01T00:00:01Z\",1]]}]}]}\n";
+    assert_eq!(whole("SELECT temp FROM climate"), known);
+    assert_eq!(whole("SELECT temp FROM climate WHERE time > now()"), "{\"results\":[{\"statement_id\":0}]}\n");
+    let text = measurement.replace('"', "\\\"");
+    let expected = format!(
+        "{{\"results\":[{{\"statement_id\":0,\"messages\":[{{\"level\":\"warning\",\"text\":\"{text}\"}}]}}]}}\n"
+    );
+    assert_eq!(whole("SELECT temp FROM climat"), expected);
+    // CSV has no place for it in its body.
+    let url = shared().url("/query?db=messages&q=SELECT+temp+FROM+climat");
+    let csv = http::request("GET", &url, b"", &[("accept", "text/csv")]).unwrap().expect(200);
+    assert_eq!((csv.text(), csv.header("x-hourglass-notice")), ("", Some(measurement)));
+}

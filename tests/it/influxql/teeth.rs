@@ -69,6 +69,26 @@ fn what_is_missing_or_new_is_seen() {
     }
 }
 
+/// Only a result without series may say why, and only in this form.
+#[test]
+fn messages_are_seen_where_there_is_an_answer() {
+    let message = r#""messages":[{"level":"warning","text":"unknown measurement \"x\""}]"#;
+    let silent = r#"{"results":[{"statement_id":0}]}"#;
+    let told = |messages: &str| format!(r#"{{"results":[{{"statement_id":0,{messages}}}]}}"#);
+    assert_eq!(differs(JSON, silent, &told(message)), None);
+    assert_eq!(changed(r#","error":"#, &format!(r#",{message},"error":"#)), None);
+    assert!(changed(r#""statement_id":0,"#, &format!(r#""statement_id":0,{message},"#)).is_some());
+    for other in [
+        r#""messages":[]"#,
+        r#""messages":"unknown""#,
+        r#""messages":[{"level":"info","text":"unknown field \"x\""}]"#,
+        r#""messages":[{"level":"warning","text":"slow"}]"#,
+        r#""messages":[{"level":"warning","text":"unknown x","more":1}]"#,
+    ] {
+        assert!(differs(JSON, silent, &told(other)).is_some(), "{other}");
+    }
+}
+
 #[test]
 fn another_order_status_media_or_text_is_seen() {
     assert!(differs(JSON, r#"{"values":[[1],[2]]}"#, r#"{"values":[[2],[1]]}"#).is_some());

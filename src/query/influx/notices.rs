@@ -1,0 +1,138 @@
+//! Which names of a statement without an answer nobody knows: its database, measurements, fields and tags.
+
+use super::statement::StatementContext;
+use crate::influxql::{
+    Expr, FromSource, KeyFilter, Listing, Measurement, MeasurementName, ReferenceKind, Select, Statement,
+};
+use crate::query::QueryError;
+use crate::query::engine::Engine;
+use crate::query::native::notices::{AskedName, NameKind, unknown_of};
+
+/// Sources of a statement that are looked at.
+const SOURCES_MAX: usize = 8;
+/// Names of one source that are looked for.
+const NAMES_MAX: usize = 64;
+
+/// A source, and the names that are looked for in it.
+struct NamedSource<'a> {
+    database: Option<&'a str>,
+    measurement: Option<&'a str>,
+    names: Vec<(NameKind<'a>, &'a str)>,
+}
+
+/// A notice for each name of a SELECT or SHOW that no sensor has which the caller may read.
+///
+/// # Errors
+/// If the store does not answer.
+pub async fn notices(
+    engine: &Engine,
+    statement: &Statement,
+    asked: StatementContext<'_>,
+) -> Result<Vec<String>, QueryError> {
+    let mut told = Vec::new();
+    for source in sources_of(statement).into_iter().take(SOURCES_MAX) {
+        let Some(database) = source.database.or(asked.database) else { continue };
+        if !asked.by.may_read(database) {
+            continue;
+        }
+        let measurement = source.measurement;
+        let of_source = measurement.map(|name| AskedName { kind: NameKind::Measurement, name, measurement: None });
+        let within = source.names.into_iter().take(NAMES_MAX).map(|(kind, name)| AskedName { kind, name, measurement });
+        let names: Vec<AskedName<'_>> = of_source.into_iter().chain(within).collect();
+        for notice in unknown_of(engine, asked.budget, asked.by, database, &names).await? {
+            if !told.contains(&notice) {
+                told.push(notice);
+            }
+        }
+    }
+    Ok(told)
+}
+
+fn sources_of(statement: &Statement) -> Vec<NamedSource<'_>> {
+    match statement {
+        Statement::Select(select) => of_select(select),
+        Statement::ShowRetentionPolicies { database } => {
+            vec![NamedSource { database: database.as_deref(), measurement: None, names: Vec::new() }]
+        }
+        Statement::ShowMeasurements { matching, listing } => {
+            let mut sources = of_listing(listing, None);
+            if let (Some(Measurement { name: MeasurementName::Exact(name), .. }), [source]) = (matching, &mut *sources)
+            {
+                source.measurement = Some(name);
+            }
+            sources
+        }
+        Statement::ShowSeries(listing) | Statement::ShowFieldKeys(listing) => of_listing(listing, None),
+        Statement::ShowTagValues { keys, listing } => of_listing(listing, Some(keys)),
+        Statement::ShowTagKeys { keys, listing } | Statement::ShowCardinality { keys, listing, .. } => {
+            of_listing(listing, keys.as_ref())
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// The measurements that a SELECT reads itself, or those of its subqueries. Names outside of a subquery may be ones that it
+/// makes.
+fn of_select(select: &Select) -> Vec<NamedSource<'_>> {
+    let mut names = Vec::new();
+    let columns = select.columns.iter().map(|column| &column.expr);
+    columns.chain(&select.condition).for_each(|expr| references(expr, NameKind::Column, &mut names));
+    for dimension in &select.group_by {
+        references(dimension, NameKind::Tag, &mut names);
+    }
+    let mut sources = Vec::new();
+    for source in &select.sources {
+        match source {
+            FromSource::Measurement(measurement) => sources.extend(of_measurement(measurement, names.clone())),
+            FromSource::Subquery(inner) => sources.extend(of_select(inner)),
+        }
+    }
+    sources
+}
+
+/// `None` for a regular expression, which is no name.
+fn of_measurement<'a>(measurement: &'a Measurement, names: Vec<(NameKind<'a>, &'a str)>) -> Option<NamedSource<'a>> {
+    let MeasurementName::Exact(name) = &measurement.name else { return None };
+    Some(NamedSource { database: measurement.database.as_deref(), measurement: Some(name), names })
+}
+
+fn of_listing<'a>(listing: &'a Listing, keys: Option<&'a KeyFilter>) -> Vec<NamedSource<'a>> {
+    let mut names = Vec::new();
+    listing.condition.iter().for_each(|condition| references(condition, NameKind::Tag, &mut names));
+    match keys {
+        Some(KeyFilter::Is(key)) => names.push((NameKind::Tag, &**key)),
+        Some(KeyFilter::In(keys)) => names.extend(keys.iter().map(|key| (NameKind::Tag, &**key))),
+        _ => {}
+    }
+    let database = listing.database.as_deref();
+    if listing.sources.is_empty() {
+        return vec![NamedSource { database, measurement: None, names }];
+    }
+    let measurements = listing.sources.iter().filter_map(|source| match source {
+        FromSource::Measurement(measurement) => of_measurement(measurement, names.clone()),
+        FromSource::Subquery(_) => None,
+    });
+    measurements.map(|source| NamedSource { database: database.or(source.database), ..source }).collect()
+}
+
+/// The names in an expression, as the kind that they must be there unless they say another.
+fn references<'a>(expr: &'a Expr, kind: NameKind<'a>, found: &mut Vec<(NameKind<'a>, &'a str)>) {
+    match expr {
+        Expr::Reference { name, kind: stated } if !matches!(&**name, "time" | "_name") => {
+            let kind = match stated {
+                Some(ReferenceKind::Tag) => NameKind::Tag,
+                Some(_) => NameKind::Field,
+                None => kind,
+            };
+            found.push((kind, name));
+        }
+        Expr::Distinct(name) => found.push((kind, name)),
+        Expr::Binary { left, right, .. } => {
+            references(left, kind, found);
+            references(right, kind, found);
+        }
+        Expr::Paren(inner) => references(inner, kind, found),
+        Expr::Call { args, .. } => args.iter().for_each(|arg| references(arg, kind, found)),
+        Expr::Reference { .. } | Expr::Literal(_) | Expr::Wildcard(_) => {}
+    }
+}
