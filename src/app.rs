@@ -3,6 +3,7 @@
 
 mod data_folder;
 mod dead_letters;
+mod disk_space;
 mod examine;
 mod file_modes;
 mod first_token;
@@ -120,6 +121,7 @@ async fn serve(settings: Settings) -> anyhow::Result<RunEnd> {
     let health_sender = Arc::new(health_sender);
     let watcher = tokio::spawn(watch_store(store.clone(), health_sender.clone(), presence));
     let upkeep = tokio::spawn(keep_up(app.metrics.clone()));
+    let space = tokio::spawn(disk_space::watch(store.clone(), settings.wal_dir(), app.metrics.clone()));
     let tokens = tokio::spawn(app.access.clone().watch());
     let mut stop = Stop::new().context("listening for signals")?;
     tracing::info!(folder = %data_folder::absolute(&settings.server.data_dir).display(), "data folder");
@@ -136,7 +138,7 @@ async fn serve(settings: Settings) -> anyhow::Result<RunEnd> {
             RunEnd::Failed
         }
     };
-    [watcher, upkeep, tokens].iter().for_each(JoinHandle::abort);
+    [watcher, upkeep, space, tokens].iter().for_each(JoinHandle::abort);
     Ok(if asked { ending } else { RunEnd::Failed })
 }
 

@@ -17,7 +17,7 @@ use crate::config::units::show_size;
 use crate::config::{AuthRequired, Settings};
 use crate::edge::Tls;
 use crate::reading::duration::show_duration;
-use crate::store::MongoStore;
+use crate::store::{MongoStore, free_bytes};
 use crate::telemetry::{Metrics, logs};
 
 /// Exit status if something is wrong (`EX_CONFIG` of sysexits.h).
@@ -240,11 +240,10 @@ impl Found {
     /// Free space and the time of a sync.
     fn disk(&mut self, key: &str, folder: &Path, settings: &Settings) {
         let there = nearest(folder);
-        if let Some(room) = self.note(rustix::fs::statvfs(&there).with_context(|| format!("{key}: reading free space")))
-        {
-            let free = room.f_bavail.saturating_mul(room.f_frsize);
+        if let Some(free) = self.note(free_bytes(&there).with_context(|| format!("{key}: reading free space"))) {
             self.figure(&format!("{key} free"), format_args!("{} MiB", free >> 20));
-            let (whole, budget) = (room.f_blocks.saturating_mul(room.f_frsize), settings.wal.budget_bytes as u64);
+            let whole = rustix::fs::statvfs(&there).map_or(u64::MAX, |disk| disk.f_blocks.saturating_mul(disk.f_frsize));
+            let budget = settings.wal.budget_bytes as u64;
             if whole < budget && settings.wal_dir().starts_with(folder) {
                 self.problem(format_args!(
                     "wal.budget_bytes ({budget} bytes) is more than the whole disk of {} has ({whole} bytes): lower it",

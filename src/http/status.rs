@@ -257,6 +257,7 @@ pub async fn metrics(State(app): State<Arc<App>>) -> Response {
     app.metrics.backlog(&LagMetrics {
         wal_segments: log.segments,
         wal_bytes: log.bytes,
+        wal_budget_bytes: app.ingest.wal_budget(),
         waiting_bytes: log.waiting_bytes,
         writable: log.unwritable.is_none(),
         oldest_pending_seconds: age(lag.oldest),

@@ -11,7 +11,7 @@ use crate::bucket::page::StoredPage;
 use crate::bucket::raw::{Cursor, RawBucket, RawSensor, Walked};
 use crate::bucket::registry::MemberRegistry;
 use crate::bucket::store::{BucketId, Extent, PageWrite, Projection, Scanned, ScannedPage, SensorFilter, Written};
-use crate::bucket::{SensorDocument, StorageError, Store};
+use crate::bucket::{SensorDocument, StorageError, Store, StoreSpace};
 use crate::reading::{Hour, Sensor, Stamp};
 
 /// A store seen through the remembered deletions.
@@ -290,6 +290,10 @@ impl Store for Masked {
 
     async fn check(&self) -> Result<(), StorageError> {
         self.store.check().await
+    }
+
+    async fn space(&self) -> Result<StoreSpace, StorageError> {
+        self.store.space().await
     }
 
     async fn close(&self) {

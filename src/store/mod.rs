@@ -7,12 +7,23 @@ pub mod masked;
 pub mod mongo;
 pub mod names;
 
+use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 pub use embedded::EmbeddedStore;
 pub use masked::Masked;
 pub use mongo::{MongoOptions, MongoStore};
+
+/// Bytes that this process may still write on the disk of a file or folder. May block.
+///
+/// # Errors
+/// If it is not there, or cannot be looked at.
+pub fn free_bytes(path: &Path) -> io::Result<u64> {
+    let disk = rustix::fs::statvfs(path)?;
+    Ok(disk.f_bavail.saturating_mul(disk.f_frsize))
+}
 
 /// Bytes that a scan may still read, shared by all its threads and commands.
 #[derive(Debug, Clone)]

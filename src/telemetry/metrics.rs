@@ -254,6 +254,19 @@ impl Metrics {
         self.with(|| gauge!("hourglass_dead_letters_readings").set(readings.map_or(f64::NAN, wide_f64)));
     }
 
+    /// Sets the bytes free on the WAL's disk; `None` if they are not known.
+    pub fn wal_disk(&self, free: Option<u64>) {
+        self.with(|| gauge!("hourglass_wal_disk_free_bytes").set(free.map_or(f64::NAN, wide_f64)));
+    }
+
+    /// Sets the bytes that the store takes, and those free on its disk; `None` for what is not known.
+    pub fn store_space(&self, taken: Option<u64>, free: Option<u64>) {
+        self.with(|| {
+            gauge!("hourglass_store_bytes").set(taken.map_or(f64::NAN, wide_f64));
+            gauge!("hourglass_store_disk_free_bytes").set(free.map_or(f64::NAN, wide_f64));
+        });
+    }
+
     /// Sets the figures of the registry that all instances on the store share.
     pub fn registry(&self, logs: usize, deletions: usize, floor: u64) {
         self.with(|| {
@@ -283,6 +296,7 @@ impl Metrics {
         self.with(|| {
             gauge!("hourglass_wal_segments").set(as_f64(backlog.wal_segments));
             gauge!("hourglass_wal_bytes").set(wide_f64(backlog.wal_bytes));
+            gauge!("hourglass_wal_budget_bytes").set(wide_f64(backlog.wal_budget_bytes));
             gauge!("hourglass_wal_waiting_bytes").set(wide_f64(backlog.waiting_bytes));
             gauge!("hourglass_wal_writable").set(if backlog.writable { 1.0 } else { 0.0 });
             gauge!("hourglass_flush_oldest_pending_seconds").set(backlog.oldest_pending_seconds);
@@ -354,6 +368,7 @@ pub struct TokenMetrics {
 pub struct LagMetrics {
     pub wal_segments: usize,
     pub wal_bytes: u64,
+    pub wal_budget_bytes: u64,
     pub waiting_bytes: u64,
     pub writable: bool,
     pub oldest_pending_seconds: f64,
@@ -441,6 +456,8 @@ fn describe() {
     level("hourglass_clock_offset_seconds", "Seconds by which the store's clock is ahead of this machine's");
     level("hourglass_wal_segments", "Segment files of the WAL");
     level("hourglass_wal_bytes", "Bytes of the WAL's segment files, including preallocated space");
+    level("hourglass_wal_budget_bytes", "Bytes that the segment files of the WAL may take (wal.budget_bytes)");
+    level("hourglass_wal_disk_free_bytes", "Bytes free on the disk of the WAL; NaN if that is unknown");
     level("hourglass_wal_waiting_bytes", "Bytes of records that wait to be written to the WAL");
     level("hourglass_wal_writable", "1 if the WAL accepts records, 0 if not");
     level("hourglass_flush_oldest_pending_seconds", "Age of the oldest write that is not yet in the store, in seconds");
@@ -483,6 +500,8 @@ fn describe() {
     level("hourglass_bucket_cache_buckets", "Buckets in the bucket cache");
     level("hourglass_bucket_cache_bytes", "Bytes of memory used by the bucket cache");
     count("hourglass_store_errors_total", "Store commands that failed, by class");
+    level("hourglass_store_bytes", "Bytes that the store takes on its disk; NaN if that is unknown");
+    level("hourglass_store_disk_free_bytes", "Bytes free on the disk of the store; NaN if that is unknown");
     level("hourglass_store_databases_failing", "Databases whose writes the store rejects, by class of error");
     count("hourglass_store_conflicts_total", "Page writes that found another rev and were merged and written again");
     count("hourglass_store_overflow_pages_total", "Overflow pages written");

@@ -72,17 +72,12 @@ fn substituted(text: &str, values: &[(&str, &str)]) -> String {
     values.iter().fold(text.to_owned(), |text, (name, value)| text.replace(name, value))
 }
 
-/// The PromQL of the health dashboard, for all instances and with the default bounds of log and connections.
+/// The PromQL of the health dashboard, for all instances and with the default bound of connections.
 fn dashboard_expressions() -> Vec<String> {
     let health = dashboard("hourglass");
     let mut found = Vec::new();
     texts_of(&health, "expr", &mut found);
-    let values = [
-        ("$instance", ".*"),
-        ("$__rate_interval", "1m"),
-        ("$log_budget_bytes", "10737418240"),
-        ("$connections_max", "1024"),
-    ];
+    let values = [("$instance", ".*"), ("$__rate_interval", "1m"), ("$connections_max", "1024")];
     let expressions: Vec<String> = found.iter().map(|text| substituted(text, &values)).collect();
     assert!(expressions.len() >= 30, "{} expressions", expressions.len());
     expressions

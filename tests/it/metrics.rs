@@ -10,6 +10,7 @@ use serde_json::json;
 
 use crate::support::eventually;
 use crate::support::http;
+use crate::support::mongod::{fresh_database_name, mongod};
 use crate::support::packages::{Package, require};
 use crate::support::series::flush;
 use crate::support::server::{Launch, Server};
@@ -238,6 +239,47 @@ fn buckets_that_were_let_go_are_not_taken_for_new_ones() {
     assert!(hot < 600.0, "{hot}: some were let go");
     assert_eq!(seen.get("hourglass_store_conflicts_total").copied().unwrap_or(0.0), 0.0);
     assert_eq!(seen["hourglass_ingest_readings_stored_total"], 1800.0);
+}
+
+/// What a program says that the disk of a folder has free for this process, in bytes.
+fn free_on_disk(folder: &std::path::Path) -> f64 {
+    let output = Command::new("df").args(["--output=avail", "-B1"]).arg(folder).output().expect("df can be run");
+    let text = String::from_utf8(output.stdout).expect("UTF-8");
+    text.lines().nth(1).and_then(|bytes| bytes.trim().parse().ok()).unwrap_or_else(|| panic!("{text}"))
+}
+
+/// Others write to this disk meanwhile.
+fn is_near(one: f64, other: f64) -> bool {
+    (one - other).abs() < 2e9 + 0.05 * other
+}
+
+/// A full disk was seen only when writes were refused, and the alerts repeated the budget of the log.
+#[test]
+fn space_is_told_before_it_is_used_up() {
+    let server = Launch::embedded().config("[wal]\nbudget_bytes = \"3GiB\"\n").start();
+    let file = server.data_dir().join("hourglass.redb");
+    eventually("the space is measured", Duration::from_secs(30), || {
+        let samples = scrape(&server);
+        let of = |name: &str| samples.get(name).copied();
+        assert_eq!(of("hourglass_wal_budget_bytes"), Some(3.0 * 1024.0 * 1024.0 * 1024.0));
+        let free = free_on_disk(&server.data_dir());
+        let (wal, store) = (of("hourglass_wal_disk_free_bytes")?, of("hourglass_store_disk_free_bytes")?);
+        assert!(is_near(wal, free) && is_near(store, free), "{wal} and {store}, not {free}");
+        // Nothing was written since the start, so the file has the size that it had then.
+        assert_eq!(of("hourglass_store_bytes"), std::fs::metadata(&file).ok().map(|file| file.len() as f64));
+        Some(())
+    });
+    let mongod = mongod();
+    let server = Server::start(&mongod.uri(&fresh_database_name()));
+    let measured = || {
+        let samples = scrape(&server);
+        let of = |name: &str| samples.get(name).copied().filter(|value| !value.is_nan());
+        Some((of("hourglass_store_bytes")?, of("hourglass_store_disk_free_bytes")?))
+    };
+    let (bytes, free) = eventually("MongoDB told its space", Duration::from_secs(90), measured);
+    // A database without readings, the registry at most.
+    assert!((0.0..1e8).contains(&bytes), "{bytes}");
+    assert!(is_near(free, free_on_disk(&server.data_dir())), "{free}");
 }
 
 #[test]

@@ -187,6 +187,12 @@ impl Ingest {
         self.wal.stats()
     }
 
+    /// Bytes that the WAL may take on its disk.
+    #[must_use]
+    pub fn wal_budget(&self) -> u64 {
+        self.options.wal_bytes
+    }
+
     /// Why writes are refused at present, if they are.
     #[must_use]
     pub fn refusal(&self) -> Option<String> {

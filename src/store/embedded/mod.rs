@@ -31,9 +31,10 @@ use self::keys::Keys;
 use crate::bucket::raw::{Cursor, RawBucket, RawSensor, Walked};
 use crate::bucket::registry::MemberRegistry;
 use crate::bucket::store::{BucketId, Extent, PageWrite, Projection, Scanned, ScannedPage, SensorFilter, Written};
-use crate::bucket::{SensorDocument, StorageError, Store, StoredPage};
+use crate::bucket::{SensorDocument, StorageError, Store, StoreSpace, StoredPage};
 use crate::reading::{Hour, Stamp};
 use crate::store::ScanBudget;
+use crate::store::free_bytes;
 
 /// How long a caller waits for the disk. A write continues after that.
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -424,6 +425,15 @@ impl Store for EmbeddedStore {
 
     async fn check(&self) -> Result<(), StorageError> {
         self.read(|_| Ok(())).await
+    }
+
+    async fn space(&self) -> Result<StoreSpace, StorageError> {
+        let path = self.path.clone();
+        let measured = tokio::task::spawn_blocking(move || StoreSpace {
+            taken: std::fs::metadata(&path).map(|file| file.len()).ok(),
+            free: free_bytes(&path).ok(),
+        });
+        Ok(measured.await.unwrap_or_default())
     }
 
     async fn close(&self) {

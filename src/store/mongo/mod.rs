@@ -43,7 +43,7 @@ use crate::bucket::page::StoredPage;
 use crate::bucket::raw::{Cursor, RawBucket, RawSensor, Walked};
 use crate::bucket::registry::MemberRegistry;
 use crate::bucket::store::{BucketId, Extent, PageWrite, Projection, Scanned, ScannedPage, SensorFilter, Written};
-use crate::bucket::{SensorDocument, StorageError, Store};
+use crate::bucket::{SensorDocument, StorageError, Store, StoreSpace};
 use crate::reading::{Hour, Stamp};
 use crate::store::{ScanBudget, document};
 
@@ -109,6 +109,17 @@ impl MongoStore {
     /// Forgets that the database's collections exist.
     fn forget(&self, database: &str) {
         self.created.lock().unwrap_or_else(PoisonError::into_inner).remove(database);
+    }
+}
+
+/// MongoDB writes sizes as whatever type of number they fit in.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bytes of a disk")]
+fn bytes_of(value: &bson::Bson) -> Option<u64> {
+    match value {
+        bson::Bson::Int32(bytes) => u64::try_from(*bytes).ok(),
+        bson::Bson::Int64(bytes) => u64::try_from(*bytes).ok(),
+        bson::Bson::Double(bytes) if *bytes >= 0.0 => Some(*bytes as u64),
+        _ => None,
     }
 }
 
@@ -397,6 +408,16 @@ impl Store for MongoStore {
 
     async fn check(&self) -> Result<(), StorageError> {
         self.probe().await
+    }
+
+    async fn space(&self) -> Result<StoreSpace, StorageError> {
+        let mongo = self.mongo.clone();
+        let stats = async move { mongo.run_command(doc! { "dbStats": 1 }).await.map_err(|e| classify(&e)) };
+        let stats = self.read(stats).await?;
+        let of = |name: &str| stats.get(name).and_then(bytes_of);
+        // A sharded cluster tells them by shard only.
+        let free = of("fsTotalSize").zip(of("fsUsedSize")).map(|(total, used)| total.saturating_sub(used));
+        Ok(StoreSpace { taken: of("totalSize"), free })
     }
 
     async fn close(&self) {

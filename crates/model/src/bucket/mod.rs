@@ -24,6 +24,6 @@ pub use hour_versions::HourVersions;
 pub use merge::{Applied, Bucket, Caps, MergeOptions, PackedBucket, Row};
 pub use page::{Page, StoredPage, WriteKind};
 pub use readings::{Reading, Readings};
-pub use store::{BucketId, SensorDocument, StorageError, Store, Unusable};
+pub use store::{BucketId, SensorDocument, StorageError, Store, StoreSpace, Unusable};
 pub use summary::Summary;
 pub use unflushed::{Behind, CatalogSensor, CatalogVersion, UnflushedHour, UnflushedReadings};

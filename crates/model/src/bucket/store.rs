@@ -376,6 +376,15 @@ pub struct SensorFilter {
     pub limit: usize,
 }
 
+/// Bytes of a store, as far as they are known.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct StoreSpace {
+    /// What it takes on its disk.
+    pub taken: Option<u64>,
+    /// What is free on that disk.
+    pub free: Option<u64>,
+}
+
 /// A store of pages and sensor documents, by database. Every method applies its own deadline.
 #[async_trait]
 pub trait Store: Send + Sync + std::fmt::Debug {
@@ -510,6 +519,9 @@ pub trait Store: Send + Sync + std::fmt::Debug {
 
     /// Whether the store answers.
     async fn check(&self) -> Result<(), StorageError>;
+
+    /// The space that the store takes and has. May be slow: ask seldom.
+    async fn space(&self) -> Result<StoreSpace, StorageError>;
 
     /// Closes the connection or the file. No method may be called afterwards.
     async fn close(&self);
