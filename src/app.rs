@@ -1,6 +1,7 @@
 //! Starts the service: builds its parts in the order of their dependencies, and shuts them down in the opposite order.
 //! The only module that may use all others.
 
+mod allocator;
 mod data_folder;
 mod dead_letters;
 mod disk_space;
@@ -62,6 +63,7 @@ const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
 /// completely, and has its own value if records are left in the WAL; see [`RunEnd`].
 #[must_use]
 pub fn run(settings: Settings) -> ExitCode {
+    allocator::spare_memory(&settings);
     logs::start(&settings.telemetry.log_level, &settings.telemetry);
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
@@ -93,8 +95,8 @@ async fn serve(settings: Settings) -> anyhow::Result<RunEnd> {
     let (access, first_token) = tokens::open(&settings, mongo).await?;
     let kind = if settings.store.uri.is_embedded() { "embedded" } else { "mongodb" };
     let metrics = Metrics::new(env!("CARGO_PKG_VERSION"), kind).context("setting up metrics")?;
-    tell_memory(&settings, &metrics);
     let listeners = Listeners::open(&settings, &metrics).await?;
+    tell_memory(&settings, &metrics);
     let stamps = Arc::new(StampClock::new(settings.clock));
     let (log, recovery) = match open_wal(&settings, &stamps).await {
         Ok(opened) => opened,

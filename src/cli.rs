@@ -402,7 +402,13 @@ impl HealthFlags {
     /// The same flags of `serve`.
     #[must_use]
     pub fn settings(&self) -> ServeFlags {
-        ServeFlags { config: self.config.clone(), listen: self.listen.clone(), data_dir: None, store: None }
+        ServeFlags {
+            config: self.config.clone(),
+            listen: self.listen.clone(),
+            data_dir: None,
+            store: None,
+            memory: None,
+        }
     }
 }
 

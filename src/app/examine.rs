@@ -242,7 +242,8 @@ impl Found {
         let there = nearest(folder);
         if let Some(free) = self.note(free_bytes(&there).with_context(|| format!("{key}: reading free space"))) {
             self.figure(&format!("{key} free"), format_args!("{} MiB", free >> 20));
-            let whole = rustix::fs::statvfs(&there).map_or(u64::MAX, |disk| disk.f_blocks.saturating_mul(disk.f_frsize));
+            let whole =
+                rustix::fs::statvfs(&there).map_or(u64::MAX, |disk| disk.f_blocks.saturating_mul(disk.f_frsize));
             let budget = settings.wal.budget_bytes as u64;
             if whole < budget && settings.wal_dir().starts_with(folder) {
                 self.problem(format_args!(

@@ -32,7 +32,9 @@ pub fn healthcheck(settings: &Settings) -> ExitCode {
 }
 
 fn ask(settings: &Settings) -> anyhow::Result<String> {
-    let (key, address) = place(settings);
+    let Some((key, address)) = place(settings) else {
+        bail!("nothing listens without TLS, which this command does not speak: set status.listen")
+    };
     ensure!(address.port() != 0, "{key} has port 0, so that the service's port is not known: set {key}");
     let asking = || format!("asking http://{address}{PATH} ({key})");
     let (status, body) = get(address).with_context(asking)?;
@@ -44,18 +46,16 @@ fn ask(settings: &Settings) -> anyhow::Result<String> {
     bail!("not ready: {status}: {told} (http://{address}{PATH}, {key})")
 }
 
-/// The listener that answers whatever load there is, else the one that every service has; both without TLS.
-fn place(settings: &Settings) -> (&'static str, SocketAddr) {
-    let (key, mut address) = match settings.status.listen {
-        Some(address) => ("status.listen", address),
-        None => ("server.listen", settings.server.listen),
-    };
+/// The listener that answers whatever load there is, else the main one; both without TLS.
+fn place(settings: &Settings) -> Option<(&'static str, SocketAddr)> {
+    let status = settings.status.listen.map(|address| ("status.listen", address));
+    let (key, mut address) = status.or(settings.server.listen.map(|address| ("server.listen", address)))?;
     match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => address.set_ip(Ipv4Addr::LOCALHOST.into()),
         IpAddr::V6(ip) if ip.is_unspecified() => address.set_ip(Ipv6Addr::LOCALHOST.into()),
         _ => {}
     }
-    (key, address)
+    Some((key, address))
 }
 
 /// The status and the body of the answer.

@@ -143,7 +143,7 @@ impl HttpService {
         let response = match by {
             Some(Handler::Lines(dialect)) => {
                 let (parts, body) = request.into_parts();
-                let sender = write::Sender { by: &caller, address: self.address() };
+                let sender = write::Sender { by: &caller, address: asked.address };
                 write::lines(&self.app, &parts.uri, &parts.headers, body, *dialect, sender).await
             }
             Some(Handler::Route(_)) | None => {

@@ -55,7 +55,7 @@ pub enum QueryError {
 impl From<StorageError> for QueryError {
     fn from(error: StorageError) -> Self {
         match error {
-            StorageError::HourTooLarge { limit } => Self::HourTooLarge { limit },
+            StorageError::HourTooLarge { limit, .. } => Self::HourTooLarge { limit },
             error => Self::Storage(error),
         }
     }

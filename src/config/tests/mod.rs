@@ -116,11 +116,11 @@ fn a_wrong_value_says_where_what_and_what_would_be_right() {
         ),
         (
             "memtable.max_bytes = '1 GiB'",
-            "my.toml:1: memtable.max_bytes = \"1 GiB\": \"1 \" is not a whole number; expected a size, 1MiB to 1TiB".into(),
+            "my.toml:1: memtable.max_bytes = \"1 GiB\": \"1 \" is not a whole number; expected \"auto\" or a size, 1MiB to 1TiB".into(),
         ),
         (
             "memtable.max_bytes = 1000",
-            "my.toml:1: memtable.max_bytes = 1000: out of bounds; expected a size, 1MiB to 1TiB".into(),
+            "my.toml:1: memtable.max_bytes = 1000: out of bounds; expected \"auto\" or a size, 1MiB to 1TiB".into(),
         ),
         (
             "auth.first_token = 'yes'",
@@ -390,9 +390,12 @@ fn relations_between_keys_hold() {
         &["my.toml:3: page.hard_bytes (1MiB) must be at least page.max_bytes (2MiB)"],
     );
     check_file(
-        "limits.body_bytes = '65MiB'",
-        &["my.toml:1: ingest.bytes_in_flight (half of it is 64MiB) must be at least limits.body_bytes (65MiB)"],
+        "limits.body_bytes = '65MiB'\ningest.bytes_in_flight = '128MiB'",
+        &["my.toml:2: ingest.bytes_in_flight (half of it is 64MiB) must be at least limits.body_bytes (65MiB)"],
     );
+    // What follows from the memory follows a related key, too.
+    let settings = load_all("limits.body_bytes = '65MiB'\nquery.bytes = '2MiB'", &[], &Overrides::default()).unwrap();
+    assert_eq!((settings.ingest.bytes_in_flight, settings.query.request_bytes), (130 << 20, 2 << 20));
     check_file(
         "query.limit_max = 10",
         &["my.toml:1: query.limit_max (10) must be at least query.limit_default (1000)"],

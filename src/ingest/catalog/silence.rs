@@ -60,7 +60,7 @@ mod tests {
             std::env::var("HOURGLASS_SILENCE_SENSORS").ok().and_then(|count| count.parse().ok()).unwrap_or(10_000);
         let options = IngestOptions { sensors, catalog_bytes: 4 << 30, ..IngestOptions::small() };
         let catalog = Catalog::new(&options);
-        let database = catalog.add_database("plant", &[], 10).expect("room");
+        let database = catalog.enlist_database("plant");
         let sensor = |number: usize| Sensor::new("m", [("s".to_owned(), number.to_string())]).expect("distinct keys");
         let wanted = |number| WantedSensor { sensor: sensor(number), allowance: Allowance::default() };
         catalog.add_sensors(&database, (0..sensors).map(wanted).collect(), LookupResult::default(), usize::MAX);

@@ -154,14 +154,11 @@ impl BucketFlush {
     fn merge(&mut self, context: &FlushContext, room: &mut Unpacked) {
         let fields = self.known.fields();
         room.unpack_in_time_order([&*self.load.rows]);
-        // The floor before the deletions: a merge must know every deletion below the floor it uses.
-        let view = context.registry_view.view();
+        let options = context.merge_options();
         let fates = self.fates(context);
         for (range, before) in &fates.covers {
             self.bucket.delete(range, *before);
         }
-        let options =
-            MergeOptions { caps: &context.caps, floor: view.floor, restamps: view.restamps, log: &context.log };
         let rows = room.rows(&fields.names);
         if fates.takes_all() {
             self.applied = self.bucket.apply(rows, &options);
@@ -288,6 +285,13 @@ pub async fn flush_bucket(context: &FlushContext, database: &Database, mut runs:
 }
 
 impl FlushContext {
+    /// How readings are merged now. Take them before the deletions: a merge must know every deletion below the floor that
+    /// it uses.
+    fn merge_options(&self) -> MergeOptions<'_> {
+        let view = self.registry_view.view();
+        MergeOptions { caps: &self.caps, floor: view.floor, restamps: view.restamps, log: &self.log }
+    }
+
     async fn store_sensors(&self, database: &Database, runs: &mut [BucketFlush]) {
         let unsaved = runs.iter().filter(|run| run.known.fields().unsaved() && !run.brings_nothing(self));
         let mut unsaved: Vec<Arc<KnownSensor>> = unsaved.map(|run| run.known.clone()).collect();
@@ -367,6 +371,7 @@ impl FlushContext {
     /// can only get onto the page that takes new readings, so a compare-and-set on that page proves that it is still on
     /// none.
     async fn settle_partial(&self, database: &Database, run: &mut BucketFlush) -> Result<(), StorageError> {
+        let options = self.merge_options();
         let fates = run.fates(self);
         if !fates.covers.is_empty() {
             // Where a deletion empties pages, others take their numbers.
@@ -377,7 +382,7 @@ impl FlushContext {
             return Ok(());
         }
         let (fields, rows) = (run.known.fields(), run.load.rows.clone());
-        let (mut merged, mut parts, mut room) = (PartialMerge::default(), rows.parts(), Unpacked::default());
+        let (mut merged, mut parts, mut room) = (PartialMerge::new(options), rows.parts(), Unpacked::default());
         while parts.next_in_time_order(ROWS_AT_ONCE, &mut room) {
             let mut kept = Vec::new();
             for row in room.rows(&fields.names) {
@@ -406,7 +411,7 @@ impl FlushContext {
         database: &Database,
         run: &mut BucketFlush,
         mut rows: Vec<Row<'_>>,
-        merged: &mut PartialMerge,
+        merged: &mut PartialMerge<'_>,
     ) -> Result<bool, StorageError> {
         let always = run.bucket.always_needed();
         if !self.load(database, run, &always).await? {
@@ -449,11 +454,9 @@ impl FlushContext {
         database: &Database,
         run: &mut BucketFlush,
         rows: Vec<Row<'_>>,
-        merged: &mut PartialMerge,
+        merged: &mut PartialMerge<'_>,
     ) -> bool {
-        let view = self.registry_view.view();
-        let options = MergeOptions { caps: &self.caps, floor: view.floor, restamps: view.restamps, log: &self.log };
-        merged.applied += run.bucket.apply(rows.iter().copied(), &options);
+        merged.applied += run.bucket.apply(rows.iter().copied(), &merged.options);
         merged.set_aside.extend(run.bucket.set_aside().iter().map(|place| (rows[*place].time, rows[*place].stamp)));
         run.state = BucketFlushState::Merged;
         self.write(database, std::slice::from_mut(run)).await;
@@ -500,15 +503,19 @@ impl FlushContext {
 }
 
 /// What became of the readings of a bucket that is merged in parts.
-#[derive(Default)]
-struct PartialMerge {
+struct PartialMerge<'a> {
+    options: MergeOptions<'a>,
     applied: Applied,
     deleted: u64,
     /// Times and stamps of the readings that are set aside.
     set_aside: HashSet<(i64, Stamp)>,
 }
 
-impl PartialMerge {
+impl<'a> PartialMerge<'a> {
+    fn new(options: MergeOptions<'a>) -> Self {
+        Self { options, applied: Applied::default(), deleted: 0, set_aside: HashSet::new() }
+    }
+
     /// Places of the readings that are set aside, in time order.
     fn places(&self, rows: &Packed, room: &mut Unpacked) -> Vec<usize> {
         if self.set_aside.is_empty() {

@@ -94,6 +94,8 @@ pub(super) struct PositionsState {
     pub(super) blocked: Option<String>,
     /// Set when a shard has dropped readings that are not in the store: nothing after this is truncated.
     pub(super) sealed: Option<Sequence>,
+    /// How many records were held when that was set: those who hold them are dropped after it.
+    left_at_seal: usize,
 }
 
 impl PositionsState {
@@ -226,7 +228,7 @@ impl WalPositions {
     /// How many records the WAL must keep.
     pub fn left(&self) -> u64 {
         let state = self.lock();
-        if state.logged > state.truncatable() { state.held.len().max(1) as u64 } else { 0 }
+        if state.logged > state.truncatable() { state.held.len().max(state.left_at_seal).max(1) as u64 } else { 0 }
     }
 
     /// Makes everything logged so far due and wanted for truncation; returns its last record.
@@ -257,6 +259,9 @@ impl WalPositions {
     /// replays their records.
     pub fn seal(&self) {
         let mut state = self.lock();
+        if state.sealed.is_none() {
+            state.left_at_seal = state.held.len();
+        }
         state.sealed = Some(state.truncatable());
     }
 

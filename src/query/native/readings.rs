@@ -108,20 +108,29 @@ pub(super) async fn read(
     let fields = (!fields.is_empty()).then(|| fields.into());
     let mut projection = Projection { fields, times: selection.range.clone(), ..Projection::ALL };
     let extent = Extent { pages: pages_max, bytes: engine.batch_bytes(), hour_bytes: engine.hour_bytes() };
-    // Where an hour is too large, the part ends within it.
+    // What the next scan covers: less than is left where an hour is too large. The part ends within such an hour.
+    let mut ahead = hours.clone();
     let mut within: Option<Selection> = None;
     while hours.start < hours.end && readings.len() <= limit && bytes <= bytes_max {
         let batch = budget.hold(engine.batch_bytes().min(pages_max * PAGE_BYTES) * GROWTH)?;
-        let scanned = budget.waiting(scan(engine, selection, order, &hours, &projection, extent)).await;
-        let Scanned { pages, rest } = match (scanned, order.narrowed(&hours, &projection.times)) {
-            // What was read of the hours before is a part by itself.
-            (Err(StorageError::HourTooLarge { .. }), Some((hour, times))) if readings.is_empty() => {
-                (hours, projection.times) = (hour, times.clone());
+        let scanned = budget.waiting(scan(engine, selection, order, &ahead, &projection, extent)).await;
+        let Scanned { pages, rest } = match scanned {
+            Err(StorageError::HourTooLarge { hour, limit }) => {
+                ahead = order.before(&hours, hour);
+                if !ahead.is_empty() {
+                    continue;
+                }
+                // What was read of the hours before is a part by itself.
+                if !readings.is_empty() {
+                    break;
+                }
+                let times = order.narrowed(hour, &projection.times).ok_or(QueryError::HourTooLarge { limit })?;
+                (hours, projection.times) = (hour..hour.next(), times.clone());
+                ahead = hours.clone();
                 within = Some(Selection { range: times, ..selection.clone() });
                 continue;
             }
-            (Err(StorageError::HourTooLarge { .. }), Some(_)) => break,
-            (scanned, _) => scanned?,
+            scanned => scanned?,
         };
         let selection = within.as_ref().unwrap_or(selection);
         for (hour, pages, later) in order.scanned(&pages, &rest, &mut unflushed) {
@@ -137,8 +146,9 @@ pub(super) async fn read(
             }
         }
         if readings.len() <= limit {
-            hours = rest;
+            hours = order.joined(&rest, &hours);
         }
+        ahead = hours.clone();
         bytes += readings[measured..].iter().map(memory_of).sum::<usize>();
         held.set(bytes)?;
         let stored = pages.iter().filter_map(|page| page.readings.as_ref()).map(Readings::bytes).sum();
@@ -208,20 +218,31 @@ impl TimeOrder {
         }
     }
 
-    /// The hour that comes first, and the half of its selected times that comes first; `None` if these are too few to
-    /// be halved.
-    fn narrowed(self, hours: &Range<Hour>, times: &Range<i64>) -> Option<(Range<Hour>, Range<i64>)> {
-        let hour = match self {
-            Self::Ascending => hours.start,
-            Self::Descending => Hour(hours.end.0 - 1),
-        };
+    /// The hours that come before this one, in this order.
+    fn before(self, hours: &Range<Hour>, hour: Hour) -> Range<Hour> {
+        match self {
+            Self::Ascending => hours.start..hour,
+            Self::Descending => hour.next()..hours.end,
+        }
+    }
+
+    /// What is left of some hours, of which a scan of the first ones left `rest`.
+    fn joined(self, rest: &Range<Hour>, hours: &Range<Hour>) -> Range<Hour> {
+        match self {
+            Self::Ascending => rest.start..hours.end,
+            Self::Descending => hours.start..rest.end,
+        }
+    }
+
+    /// The half of an hour's selected times that comes first; `None` if these are too few to be halved.
+    fn narrowed(self, hour: Hour, times: &Range<i64>) -> Option<Range<i64>> {
         let times = times.start.max(hour.start_ns())..times.end.min(hour.end_ns());
         let middle = times.start + (times.end - times.start) / 2;
         let half = match self {
             Self::Ascending => times.start..middle,
             Self::Descending => middle..times.end,
         };
-        (half.end - half.start >= MILLI_NS && half.start < half.end).then_some((hour..hour.next(), half))
+        (half.end - half.start >= MILLI_NS).then_some(half)
     }
 
     /// The times of a range that follow a part of it, in this order.

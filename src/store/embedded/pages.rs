@@ -203,7 +203,11 @@ fn scan_hour(
             found.push(page);
         }
         // Without their readings, pages take little memory, however large they are stored.
-        if projection.readings && size > limit { Err(StorageError::HourTooLarge { limit }.into()) } else { Ok(()) }
+        if projection.readings && size > limit {
+            Err(StorageError::HourTooLarge { limit, hour }.into())
+        } else {
+            Ok(())
+        }
     })?;
     Ok(size)
 }

@@ -52,24 +52,24 @@ pub async fn list_sensors(
     find(collection, query, doc! { "_id": 1 }, None, Extent::pages(filter.limit)).await
 }
 
-/// One bucket's pages from both collections at one moment (snapshot read), in order of their numbers. Fails if they have
-/// more bytes than `bytes_max`.
+/// One bucket's pages from both collections at one moment (snapshot read), in order of their numbers. `None` if they
+/// have more bytes than `bytes_max`.
 pub async fn snapshot(
     client: &Client,
     collections: &Collections,
     filter: Document,
     projection: Option<Document>,
     bytes_max: usize,
-) -> Result<Vec<RawDocumentBuf>, StorageError> {
+) -> Result<Option<Vec<RawDocumentBuf>>, StorageError> {
     let mut session = client.start_session().snapshot(true).await.map_err(|e| classify(&e))?;
     let (mut pages, mut left) = (Vec::new(), bytes_max);
     for collection in [&collections.buckets, &collections.overflow] {
         let found = find_in(&mut session, collection, filter.clone(), projection.clone(), left).await?;
-        let Some(found) = found else { return Err(StorageError::HourTooLarge { limit: bytes_max }) };
+        let Some(found) = found else { return Ok(None) };
         left -= found.iter().map(|page| page.as_bytes().len()).sum::<usize>();
         pages.extend(found);
     }
-    Ok(pages)
+    Ok(Some(pages))
 }
 
 /// Pages are large: the server's own choice, up to 16 MiB per reply, would be held beside what is decoded of it.

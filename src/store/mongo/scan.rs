@@ -136,7 +136,10 @@ impl MongoStore {
     ) -> Result<Vec<RawDocumentBuf>, StorageError> {
         let filter = doc! { "sensor": sensor, "start": date(hour) };
         let (client, collections) = (self.client.clone(), collections.clone());
-        self.read(async move { reads::snapshot(&client, &collections, filter, projection, usize::MAX).await }).await
+        let pages = self
+            .read(async move { reads::snapshot(&client, &collections, filter, projection, usize::MAX).await })
+            .await?;
+        Ok(pages.unwrap_or_default())
     }
 
     /// The pages of a bucket that has several; without their readings if there are more than `pages_max`.
@@ -176,6 +179,7 @@ impl MongoStore {
         let (client, of_scan, sent) = (self.client.clone(), collections.clone(), sent(projection));
         let pages =
             self.read(async move { reads::snapshot(&client, &of_scan, filter, sent, hour_bytes).await }).await?;
+        let pages = pages.ok_or(StorageError::HourTooLarge { limit: hour_bytes, hour })?;
         if let Some(scanned) = all_scanned(&pages, projection)? {
             return Ok(scanned);
         }

@@ -128,7 +128,7 @@ fn plain_mistakes(folder: &Folder) -> Vec<Mistake> {
         plain("[tls]\nclient_auth = \"required\"\n", &["tls.client_auth needs tls.client_ca_file"]),
         plain("[tls]\nclient_crl_file = \"l\"\n", &["tls.client_crl_file needs tls.client_auth"]),
         plain(
-            "[ingest]\nbytes_in_flight = \"32MiB\"\n",
+            "[ingest]\nbytes_in_flight = \"32MiB\"\n[limits]\nbody_bytes = \"25MiB\"\n",
             &["ingest.bytes_in_flight (half of it is 16MiB) must be at least limits.body_bytes"],
         ),
         plain(
@@ -136,7 +136,10 @@ fn plain_mistakes(folder: &Folder) -> Vec<Mistake> {
             &["wal.budget_bytes (half of it is 50MiB) must be at least wal.segment_bytes"],
         ),
         plain("[page]\nhard_bytes = \"512KiB\"\n", &["page.hard_bytes (512KiB) must be at least page.max_bytes"]),
-        plain("[query]\nbytes = \"32MiB\"\n", &["query.bytes (32MiB) must be at least query.request_bytes"]),
+        plain(
+            "[query]\nbytes = \"32MiB\"\nrequest_bytes = \"64MiB\"\n",
+            &["query.bytes (32MiB) must be at least query.request_bytes"],
+        ),
         plain("[query]\nlimit_max = 10\n", &["query.limit_max (10) must be at least query.limit_default"]),
         plain("[store]\nuri_file = \"/nowhere/uri\"\n", &["store.uri_file", "cannot be read"]),
         plain(&format!("[store]\nuri_file = {empty}\n"), &["store.uri_file", "empty"]),
@@ -192,10 +195,13 @@ fn file_mistakes(folder: &Folder, data: &str) -> Vec<Mistake> {
         probed("[limits]\nbody_bytes = \"16KiB\"\n", &["limits.line_bytes (64KiB) is more than limits.body_bytes"]),
         probed("[limits]\nsensor_fields = 8\n", &["limits.fields (256) is more than limits.sensor_fields"]),
         probed(
-            "[server]\nconnections = 100\n",
+            "[server]\nconnections = 100\nconnections_per_address = 256\n",
             &["server.connections_per_address (256) is more than server.connections"],
         ),
-        probed("[query]\ntoken_bytes = \"1MiB\"\n", &["query.request_bytes (64MiB) is more than query.token_bytes"]),
+        probed(
+            "[query]\ntoken_bytes = \"1MiB\"\nrequest_bytes = \"64MiB\"\n",
+            &["query.request_bytes (64MiB) is more than query.token_bytes"],
+        ),
         probed("[query]\nwait = \"1m\"\n", &["query.wait", "is more than query.timeout"]),
     ];
     let memory = Path::new("/dev/shm");

@@ -107,7 +107,8 @@ fn chunks_of_one_byte_are_a_body_like_any_other() {
 /// A member of 10 MB, a hundred times over: all members count together. Other encodings, one at a time, are in `edge::bombs`.
 #[test]
 fn a_gigabyte_in_a_megabyte_is_refused_before_it_is_there() {
-    let server = Launch::embedded().start();
+    // Room for four of them at a time, so that each is told that it is too large, and not to come back.
+    let server = Launch::embedded().config("[ingest]\nbytes_in_flight = \"128MiB\"\n").start();
     let bomb = gzip(&vec![b'\n'; 10 << 20], 1).repeat(103);
     // One member that goes on and on, and has no line's end.
     let single = gzip(&vec![b'#'; 1 << 20], 100);

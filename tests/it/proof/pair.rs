@@ -9,7 +9,7 @@ use hourglass::reading::Value;
 
 use super::oracle::{Oracle, START, Violation};
 use super::{CAPS, DATABASE, NEVER, RECOVERY, config, ends_by_itself, flush};
-use crate::support::http::{post, request};
+use crate::support::http::{get, post, request};
 use crate::support::mongod::{fresh_database_name, mongod};
 use crate::support::pages::Stored;
 use crate::support::poll;
@@ -219,6 +219,13 @@ pub fn corrected_before_the_outcome_is_known() -> Oracle {
     let mut pair = Pair::with(&name, Launch::with_store(uri), |launch| launch);
     // So that the sensor and its bucket are known, and the next command is the page's write.
     store(&pair.a, 0, 1);
+    // The space of the store is asked for at the start, and then not for a minute.
+    let is_asked = || {
+        let metrics = get(&pair.a.url("/metrics")).expect(200);
+        let taken = metrics.text().lines().find_map(|line| line.strip_prefix("hourglass_store_bytes "))?.parse::<f64>();
+        taken.is_ok_and(f64::is_finite).then_some(())
+    };
+    poll(PATIENCE, is_asked).expect("the store says how large it is");
     proxy.set(Fault::CutReply { after: 0 });
     let url = write_url(&pair.a, "store");
     let writing = std::thread::spawn(move || request("POST", &url, line(1, 5).as_bytes(), &[]));

@@ -213,7 +213,7 @@ pub async fn of_a_large_hour_only_the_pages_that_are_asked_for_are_read(place: &
         place.store().scan(DB, key, hours.clone(), &Projection::ALL, tight).await,
         place.store().scan_back(DB, key, hours.clone(), &Projection::ALL, tight).await,
     ] {
-        assert_eq!(failed.map(|scanned| scanned.pages.len()), Err(StorageError::HourTooLarge { limit }));
+        assert_eq!(failed.map(|scanned| scanned.pages.len()), Err(StorageError::HourTooLarge { limit, hour }));
     }
     let many = place.store().scan_sensors(DB, &[key], hours.clone(), &Projection::ALL, limit).await;
     assert!(many.expect("a scan").is_none(), "the pages after the first one count");

@@ -119,6 +119,8 @@ pub enum StorageError {
     HourTooLarge {
         /// The bytes that the scan may need per hour.
         limit: usize,
+        /// The hour.
+        hour: Hour,
     },
     /// A document is damaged, or its schema version is unknown to this program.
     #[error("unreadable document {id}: {detail}; hourglass verify checks all of them")]
