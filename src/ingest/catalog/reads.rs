@@ -4,13 +4,12 @@ use std::collections::HashMap;
 
 use crate::bucket::page::StoredPage;
 use crate::bucket::store::BucketId;
-use crate::bucket::{Bucket, Reading, SensorDocument, StorageError, Store};
+use crate::bucket::{Bucket, SensorDocument, StorageError, Store};
 
-/// Most pages of one bucket that are read as a whole. Of a larger one, only those pages are read that are needed, so that
-/// an hour of one sensor takes a bounded amount of memory.
-pub const PAGES_MAX: usize = 16;
-/// Most pages of a larger bucket that are read at a time.
+/// Most pages of a bucket that are read at a time where it is not read as a whole.
 pub const PAGES_AT_ONCE: usize = 4;
+/// How often those pages are looked for again, because other writers changed them, before the bucket is read as a whole.
+const ATTEMPTS: usize = 3;
 
 /// The pages of each of these buckets, as [`Store::read_buckets`] returns them. An unreadable page is the error of its
 /// own bucket only.
@@ -34,25 +33,29 @@ pub async fn read_buckets_each(
     }
 }
 
-/// The latest `count` readings of a bucket that was read, in time order. Reads the pages that have them if their readings
-/// were left out.
+/// A bucket with the readings of those pages that `needed` names, at least.
 ///
 /// # Errors
 /// When the store does not answer, or a page is unreadable.
-pub async fn tail_of(
+pub async fn read_needed(
     store: &dyn Store,
     database: &str,
     id: &BucketId,
-    pages: Vec<StoredPage>,
-    count: usize,
-) -> Result<Vec<Reading>, StorageError> {
-    let mut bucket = Bucket::from_stored(pages);
-    let needed = bucket.needed_for_tail(count);
-    for numbers in needed.chunks(PAGES_AT_ONCE) {
-        // Of a page that another writer changed meanwhile, the reading that this is about is later anyway.
-        let _ = bucket.load(numbers, store.read_pages(database, id, numbers).await?);
+    needed: impl Fn(&Bucket) -> Vec<u32>,
+) -> Result<Bucket, StorageError> {
+    for pages_max in [1; ATTEMPTS].into_iter().chain([usize::MAX]) {
+        let read = store.read_buckets(database, std::slice::from_ref(id), pages_max).await?;
+        let mut bucket = Bucket::from_stored(read.into_iter().flatten());
+        let numbers = needed(&bucket);
+        let mut fits = true;
+        for numbers in numbers.chunks(PAGES_AT_ONCE) {
+            fits = fits && bucket.load(numbers, store.read_pages(database, id, numbers).await?);
+        }
+        if fits {
+            return Ok(bucket);
+        }
     }
-    Ok(bucket.tail(count))
+    Err(StorageError::Contended { detail: id.sensor.key.to_string() })
 }
 
 /// The documents of those sensors that have one. An unreadable document is the error of its own sensor only.

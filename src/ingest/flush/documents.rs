@@ -14,7 +14,7 @@ use crate::bucket::{Bucket, Reading, Readings, SensorDocument, StorageError, Sto
 use crate::clock::now_ns;
 use crate::faults;
 use crate::ingest::IngestOptions;
-use crate::ingest::catalog::reads::{PAGES_AT_ONCE, PAGES_MAX, read_buckets_each, read_sensors_each, tail_of};
+use crate::ingest::catalog::reads::{read_buckets_each, read_needed, read_sensors_each};
 use crate::ingest::catalog::{Database, KnownSensor};
 use crate::ingest::deletion::ALL_HOURS;
 use crate::reading::Hour;
@@ -22,8 +22,8 @@ use crate::reading::time::MILLI_NS;
 
 /// Documents per write.
 pub const BATCH: usize = 500;
-/// Buckets per read of latest readings. They may be large.
-const COLD_LOT: usize = 32;
+/// Buckets per read of latest readings. Those of several pages are read one by one.
+const COLD_LOT: usize = 8;
 /// Most bytes of a document's recent readings, far below the most that a document may have.
 const RECENT_BYTES: usize = 1024 * 1024;
 
@@ -103,11 +103,13 @@ impl Documents {
             }
             for chunk in cold.chunks(COLD_LOT) {
                 let ids: Vec<BucketId> = chunk.iter().map(|(_, id)| id.clone()).collect();
-                for ((at, id), pages) in chunk.iter().zip(read_buckets_each(store, database, &ids, PAGES_MAX).await) {
-                    let tail = match pages {
-                        Ok(pages) => tail_of(store, database, id, pages, self.recent).await,
-                        Err(error) => Err(error),
+                for ((at, id), pages) in chunk.iter().zip(read_buckets_each(store, database, &ids, 1).await) {
+                    let needed = |bucket: &Bucket| bucket.needed_for_tail(self.recent);
+                    let bucket = match pages.map(Bucket::from_stored) {
+                        Ok(bucket) if bucket.is_partial() => read_needed(store, database, id, needed).await,
+                        read => read,
                     };
+                    let tail = bucket.map(|bucket| bucket.tail(self.recent));
                     // A page that cannot be read adds nothing to the document.
                     let tail = match tail {
                         Err(error) if error.is_away() => return Err(error),
@@ -340,16 +342,9 @@ async fn with_stored(
         return Ok(unflushed);
     }
     let id = BucketId { sensor: document.sensor.clone(), hour: hour.hour };
-    let pages = store.read_buckets(database, std::slice::from_ref(&id), PAGES_MAX).await?;
-    let (needed, mut pages) = match pages.into_iter().next() {
-        Some(pages) => (Bucket::from_stored(pages.iter().cloned()).needed_for(unflushed.times()), pages),
-        None => (Vec::new(), Vec::new()),
-    };
-    for numbers in needed.chunks(PAGES_AT_ONCE) {
-        pages.extend(store.read_pages(database, &id, numbers).await?);
-    }
+    let bucket = read_needed(store, database, &id, |bucket| bucket.needed_for(unflushed.times())).await?;
     let mut stored = Readings::default();
-    for page in pages {
+    for page in bucket.pages() {
         stored.merge_set(&page.readings);
     }
     stored.merge_set(&unflushed);

@@ -3,6 +3,7 @@
 //! has two unresolved writes.
 
 use std::collections::HashSet;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -17,7 +18,7 @@ use crate::bucket::store::{BucketId, PageWrite, Written};
 use crate::bucket::{Applied, Bucket, Caps, HourVersions, MergeOptions, Row, StorageError, Store};
 use crate::faults;
 use crate::ingest::catalog::lookup::StorePresence;
-use crate::ingest::catalog::reads::{PAGES_AT_ONCE, PAGES_MAX, read_buckets_each};
+use crate::ingest::catalog::reads::{PAGES_AT_ONCE, read_buckets_each};
 use crate::ingest::catalog::{Database, KnownSensor};
 use crate::ingest::membership::registry_view::{Fate, FateOfReadings, RegistryView};
 use crate::ingest::memtable::Load;
@@ -25,11 +26,16 @@ use crate::reading::Stamp;
 use crate::telemetry::Metrics;
 
 /// Most buckets read back at a time: at first, and ever. All of them are in memory, so their size decides in between.
-const STALE_AT_FIRST: usize = 4;
+const STALE_AT_FIRST: usize = 1;
 const STALE_MOST: usize = 32;
 /// Most readings of one bucket that are unpacked at a time: some pages of them.
 const ROWS_AT_ONCE: usize = 16 * 1024;
-/// How often one bucket is merged again because other writers were faster, before it is left for a later flush.
+/// Most pages of one bucket that are read as a whole, and the memory that is allowed for one. Of a larger bucket only
+/// those pages are read that are needed, so that an hour of one sensor takes a bounded amount of memory.
+const PAGES_MAX: RangeInclusive<usize> = 3..=16;
+const PAGE_BYTES: usize = 512 * 1024;
+/// How often one bucket, or one part of it, is merged again because other writers were faster, before it is left for a
+/// later flush.
 const CONFLICTS_MAX: u32 = 30;
 /// In how many of these conflicts the store may still show what the write expected: the other write is not durable yet,
 /// and another read at once would show the same.
@@ -88,6 +94,7 @@ pub struct BucketFlush {
     /// Whether the store is known to have the bucket although it is not cached: then it is read first.
     pub is_stored: bool,
     pub state: BucketFlushState,
+    progress: Progress,
     conflicts: u32,
     /// Conflicts after which the store still showed what the write had expected.
     unseen: u32,
@@ -130,6 +137,7 @@ impl BucketFlush {
             from_cache,
             is_stored,
             state,
+            progress: Progress::default(),
             conflicts: 0,
             unseen: 0,
             unknowns: 0,
@@ -292,6 +300,11 @@ impl FlushContext {
         MergeOptions { caps: &self.caps, floor: view.floor, restamps: view.restamps, log: &self.log }
     }
 
+    /// Most pages of one bucket that are read as a whole.
+    pub fn pages_max(&self) -> usize {
+        (self.bytes / PAGE_BYTES).clamp(*PAGES_MAX.start(), *PAGES_MAX.end())
+    }
+
     async fn store_sensors(&self, database: &Database, runs: &mut [BucketFlush]) {
         let unsaved = runs.iter().filter(|run| run.known.fields().unsaved() && !run.brings_nothing(self));
         let mut unsaved: Vec<Arc<KnownSensor>> = unsaved.map(|run| run.known.clone()).collect();
@@ -366,10 +379,10 @@ impl FlushContext {
         }
     }
 
-    /// Merges and writes the readings of a large bucket in parts, in WAL order. Where pages are left out, first those
+    /// Merges and writes the readings of a large bucket in parts, in time order. Where pages are left out, first those
     /// readings that such a page already has, a few pages at a time, and then the new ones. A time that is on no page now
     /// can only get onto the page that takes new readings, so a compare-and-set on that page proves that it is still on
-    /// none.
+    /// none. After a conflict it goes on with the part that met it.
     async fn settle_partial(&self, database: &Database, run: &mut BucketFlush) -> Result<(), StorageError> {
         let options = self.merge_options();
         let fates = run.fates(self);
@@ -381,26 +394,30 @@ impl FlushContext {
             self.write(database, std::slice::from_mut(run)).await;
             return Ok(());
         }
-        let (fields, rows) = (run.known.fields(), run.load.rows.clone());
-        let (mut merged, mut parts, mut room) = (PartialMerge::new(options), rows.parts(), Unpacked::default());
-        while parts.next_in_time_order(ROWS_AT_ONCE, &mut room) {
+        let (fields, rows, mut room) = (run.known.fields(), run.load.rows.clone(), Unpacked::default());
+        let mut parts = rows.parts(ROWS_AT_ONCE);
+        parts.skip(run.progress.parts);
+        while parts.next_in_time_order(&mut room) {
+            let mut merged = PartialMerge { options, progress: run.progress.clone() };
             let mut kept = Vec::new();
             for row in room.rows(&fields.names) {
                 match fates.fate(row.time, row.stamp) {
-                    Fate::Deleted => merged.deleted += 1,
-                    Fate::Stored => merged.applied.duplicate += 1,
+                    Fate::Deleted => merged.progress.deleted += 1,
+                    Fate::Stored => merged.progress.applied.duplicate += 1,
                     Fate::Merged => kept.push(row),
                 }
             }
             if !self.merge_part(database, run, kept, &mut merged).await? {
                 return Ok(());
             }
+            run.progress = Progress { parts: merged.progress.parts + 1, ..merged.progress };
+            (run.conflicts, run.unseen) = (0, 0);
         }
-        (run.applied, run.deleted) = (merged.applied, merged.deleted);
-        run.set_aside = merged.places(&rows, &mut room);
+        (run.applied, run.deleted) = (run.progress.applied, run.progress.deleted);
+        run.set_aside = run.progress.places(&rows, &mut room);
         // A cached bucket may be outdated, and so may the decision to set readings aside.
         if run.from_cache && !run.set_aside.is_empty() {
-            run.state = BucketFlushState::Stale;
+            (run.state, run.progress) = (BucketFlushState::Stale, Progress::default());
         }
         Ok(())
     }
@@ -427,10 +444,10 @@ impl FlushContext {
             if !self.merge_rows(database, run, here, merged).await {
                 return Ok(false);
             }
-            run.bucket.leave_out(PAGES_MAX);
+            run.bucket.leave_out(self.pages_max());
         }
         let is_merged = self.merge_rows(database, run, rows, merged).await;
-        run.bucket.leave_out(PAGES_MAX);
+        run.bucket.leave_out(self.pages_max());
         Ok(is_merged)
     }
 
@@ -456,8 +473,9 @@ impl FlushContext {
         rows: Vec<Row<'_>>,
         merged: &mut PartialMerge<'_>,
     ) -> bool {
-        merged.applied += run.bucket.apply(rows.iter().copied(), &merged.options);
-        merged.set_aside.extend(run.bucket.set_aside().iter().map(|place| (rows[*place].time, rows[*place].stamp)));
+        merged.progress.applied += run.bucket.apply(rows.iter().copied(), &merged.options);
+        let aside = &mut merged.progress.set_aside;
+        aside.extend(run.bucket.set_aside().iter().map(|place| (rows[*place].time, rows[*place].stamp)));
         run.state = BucketFlushState::Merged;
         self.write(database, std::slice::from_mut(run)).await;
         run.state == BucketFlushState::Merged
@@ -466,7 +484,7 @@ impl FlushContext {
     /// Reads buckets and merges their readings in. A bucket that cannot be read fails alone.
     async fn reload(&self, database: &Database, runs: &mut [BucketFlush]) {
         let ids: Vec<BucketId> = runs.iter().map(|run| run.id.clone()).collect();
-        let read = read_buckets_each(&*self.store, &database.name, &ids, PAGES_MAX).await;
+        let read = read_buckets_each(&*self.store, &database.name, &ids, self.pages_max()).await;
         for (run, bucket) in runs.iter_mut().zip(read) {
             match bucket {
                 Ok(pages) => run.reload(pages, self),
@@ -502,20 +520,24 @@ impl FlushContext {
     }
 }
 
-/// What became of the readings of a bucket that is merged in parts.
+/// The merge of one part of a bucket's readings.
 struct PartialMerge<'a> {
     options: MergeOptions<'a>,
+    progress: Progress,
+}
+
+/// How far the readings of a bucket are that is merged in parts, and what became of them.
+#[derive(Debug, Clone, Default)]
+struct Progress {
+    /// How many parts are stored.
+    parts: usize,
     applied: Applied,
     deleted: u64,
     /// Times and stamps of the readings that are set aside.
     set_aside: HashSet<(i64, Stamp)>,
 }
 
-impl<'a> PartialMerge<'a> {
-    fn new(options: MergeOptions<'a>) -> Self {
-        Self { options, applied: Applied::default(), deleted: 0, set_aside: HashSet::new() }
-    }
-
+impl Progress {
     /// Places of the readings that are set aside, in time order.
     fn places(&self, rows: &Packed, room: &mut Unpacked) -> Vec<usize> {
         if self.set_aside.is_empty() {

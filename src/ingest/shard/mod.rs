@@ -16,7 +16,6 @@ use tokio::task::JoinSet;
 use self::memtables::{FlushBounds, FlushMoment, Memtable, Memtables};
 use self::pending::{DroppedData, PendingDeletion};
 use super::IngestOptions;
-use super::catalog::reads::PAGES_MAX;
 use super::catalog::{Database, KnownSensor};
 use super::deletion::Scope;
 use super::flush::document_writer::SensorDocumentWriter;
@@ -452,7 +451,7 @@ impl Shard {
         self.positions.dead_lettered(applied.set_aside);
         // Without a page nothing was written, and the store may have pages that were not read.
         if !run.bucket.pages().is_empty() {
-            run.bucket.leave_out(PAGES_MAX);
+            run.bucket.leave_out(self.context.pages_max());
             self.cache.put(database.number, key, run.bucket);
         }
         self.unflushed.with(database, |unflushed| unflushed.completed(key))

@@ -173,37 +173,115 @@ impl Packed {
         self.bytes.last().zip(shape).map_or(0, |(last, shape)| last ^ shape)
     }
 
-    /// Decodes the readings in parts, in push order.
+    /// Decodes the readings in parts of at most `count`, in time order. All readings of one time are in one part, which
+    /// is larger if there are more of them.
     #[must_use]
-    pub fn parts(&self) -> PackedParts<'_> {
-        PackedParts { walk: Walk::new(self) }
+    pub fn parts(&self, count: usize) -> PackedParts<'_> {
+        PackedParts::new(self, count)
     }
 
     /// The readings' stamps, in push order.
     pub fn stamps(&self) -> impl Iterator<Item = Stamp> {
         let mut walk = Walk::new(self);
         iter::from_fn(move || {
-            let (stamp, _) = walk.row(|_, bytes, at, kind| skip(bytes, at, kind))?;
+            let (stamp, _) = walk.row(|_, _, bytes, at, kind| skip(bytes, at, kind))?;
             Some(stamp)
         })
     }
 }
 
+/// Readings that [`PackedParts`] decodes or passes over together.
+const BLOCK: usize = 1024;
+/// Spans of time whose readings [`PackedParts`] counts, to divide them into parts.
+const SPANS: usize = 4096;
+
 /// Packed readings, decoded part by part.
 pub struct PackedParts<'a> {
-    walk: Walk<'a>,
+    blocks: Vec<Block<'a>>,
+    /// First and last time of each part.
+    parts: std::vec::IntoIter<(i64, i64)>,
 }
 
-impl PackedParts<'_> {
-    /// Decodes the next readings, at most `count`, replacing what was there, and sorts them by time; the sort is stable.
-    /// Returns whether there were any.
-    pub fn next_in_time_order(&mut self, count: usize, part: &mut Unpacked) -> bool {
+/// Some readings that follow each other.
+struct Block<'a> {
+    start: Walk<'a>,
+    first: i64,
+    last: i64,
+}
+
+impl Block<'_> {
+    fn has_some_of(&self, (first, last): (i64, i64)) -> bool {
+        self.first <= last && first <= self.last
+    }
+}
+
+impl<'a> PackedParts<'a> {
+    fn new(packed: &'a Packed, count: usize) -> Self {
+        let (mut walk, mut blocks) = (Walk::new(packed), Vec::with_capacity(packed.len().div_ceil(BLOCK)));
+        loop {
+            let start = walk.clone();
+            let times = iter::from_fn(|| walk.time()).take(BLOCK);
+            let Some((first, last)) = times.map(|time| (time, time)).reduce(|a, b| (a.0.min(b.0), a.1.max(b.1))) else {
+                break;
+            };
+            blocks.push(Block { start, first, last });
+        }
+        let mut parts = Vec::new();
+        let all = blocks.iter().map(|block| (block.first, block.last)).reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)));
+        if let Some(all) = all {
+            divide(&blocks, all, count, &mut parts);
+        }
+        Self { blocks, parts: parts.into_iter() }
+    }
+
+    /// Decodes the next part, replacing what was there, in time order; those of one time stay in push order. Returns
+    /// whether there was one.
+    pub fn next_in_time_order(&mut self, part: &mut Unpacked) -> bool {
         part.rows.clear();
         part.cells.clear();
-        part.add(&mut self.walk, count);
+        let Some(range) = self.parts.next() else { return false };
+        for block in self.blocks.iter().filter(|block| block.has_some_of(range)) {
+            part.add(&mut block.start.clone(), BLOCK, range);
+        }
         part.sort();
-        !part.rows.is_empty()
+        true
     }
+
+    /// Passes over this many parts.
+    pub fn skip(&mut self, parts: usize) {
+        self.parts.by_ref().take(parts).for_each(drop);
+    }
+}
+
+/// Divides the readings in a range of times, whose ends are included, into ranges of at most `count`.
+fn divide(blocks: &[Block<'_>], range: (i64, i64), count: usize, parts: &mut Vec<(i64, i64)>) {
+    let width = range.1.abs_diff(range.0) / SPANS as u64 + 1;
+    let span_of = |time: i64| usize::try_from(time.abs_diff(range.0) / width).unwrap_or(SPANS);
+    let mut counts = vec![0_usize; SPANS];
+    for block in blocks.iter().filter(|block| block.has_some_of(range)) {
+        let mut walk = block.start.clone();
+        let times = iter::from_fn(|| walk.time()).take(BLOCK);
+        times.filter(|time| (range.0..=range.1).contains(time)).for_each(|time| counts[span_of(time)] += 1);
+    }
+    let ends = |span: usize| {
+        let first = range.0.saturating_add_unsigned(width * span as u64);
+        (first, first.saturating_add_unsigned(width - 1).min(range.1))
+    };
+    let (mut open, mut held): (Option<(i64, i64)>, usize) = (None, 0);
+    for (span, found) in counts.into_iter().enumerate().filter(|(_, found)| *found > 0) {
+        if held + found > count {
+            parts.extend(open.take());
+            held = 0;
+        }
+        let (first, last) = ends(span);
+        if found > count && width > 1 {
+            divide(blocks, (first, last), count, parts);
+        } else {
+            open = Some((open.map_or(first, |open| open.0), last));
+            held += found;
+        }
+    }
+    parts.extend(open);
 }
 
 /// A cell of a shape: the field's index and the kind of the value.
@@ -219,6 +297,7 @@ fn head((field, value): (u16, &Value)) -> u64 {
 }
 
 /// A decoder over packed readings.
+#[derive(Clone)]
 struct Walk<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -230,8 +309,14 @@ impl<'a> Walk<'a> {
         Self { bytes: &packed.bytes, at: 0, before: Before::default() }
     }
 
-    /// Decodes the next row's stamp and time. The callback must read or skip each value.
-    fn row(&mut self, mut value: impl FnMut(u16, &[u8], &mut usize, u64)) -> Option<(Stamp, i64)> {
+    /// Passes over the next row; returns its time.
+    fn time(&mut self) -> Option<i64> {
+        self.row(|_, _, bytes, at, kind| skip(bytes, at, kind)).map(|(_, time)| time)
+    }
+
+    /// Decodes the next row's stamp and time. The callback, which gets the time and the field, must read or skip each
+    /// value.
+    fn row(&mut self, mut value: impl FnMut(i64, u16, &[u8], &mut usize, u64)) -> Option<(Stamp, i64)> {
         if self.at == self.bytes.len() {
             return None;
         }
@@ -255,7 +340,7 @@ impl<'a> Walk<'a> {
         let mut shape = before.shape as usize;
         for _ in 0..varint(bytes, &mut shape) {
             let cell = varint(bytes, &mut shape);
-            value(u16::try_from(cell >> 3).unwrap_or(u16::MAX), bytes, &mut self.at, cell & 7);
+            value(before.time, u16::try_from(cell >> 3).unwrap_or(u16::MAX), bytes, &mut self.at, cell & 7);
         }
         Some((before.stamp, before.time))
     }
@@ -280,17 +365,24 @@ impl Unpacked {
         self.cells.clear();
         for packed in packed {
             self.rows.reserve(packed.len());
-            self.add(&mut Walk::new(packed), usize::MAX);
+            self.add(&mut Walk::new(packed), usize::MAX, (i64::MIN, i64::MAX));
         }
     }
 
-    fn add(&mut self, walk: &mut Walk<'_>, count: usize) {
+    /// Adds those of the next `count` readings that are in a range of times, whose ends are included.
+    fn add(&mut self, walk: &mut Walk<'_>, count: usize, (first, last): (i64, i64)) {
         let Self { rows, cells } = self;
+        let is_wanted = |time: i64| first <= time && time <= last;
         for _ in 0..count {
             let start = cells.len();
-            let row = walk.row(|field, bytes, at, kind| cells.push((field, take_value(bytes, at, kind))));
+            let row = walk.row(|time, field, bytes, at, kind| match is_wanted(time) {
+                true => cells.push((field, take_value(bytes, at, kind))),
+                false => skip(bytes, at, kind),
+            });
             let Some((stamp, time)) = row else { return };
-            rows.push(UnpackedRow { time, stamp, cells: (start, cells.len()) });
+            if is_wanted(time) {
+                rows.push(UnpackedRow { time, stamp, cells: (start, cells.len()) });
+            }
         }
     }
 
