@@ -20,7 +20,7 @@ pub enum QueryError {
     )]
     TooLarge { limit: usize },
     #[error(
-        "one hour of a sensor has more than {limit} bytes of readings in the range, which would need more than query.request_bytes: use a range of minutes"
+        "one sensor has more than {limit} bytes of readings in one millisecond, which need more than query.request_bytes: raise it"
     )]
     HourTooLarge { limit: usize },
     #[error("all queries together need more than {limit} bytes of memory at present (query.bytes): try again later")]

@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use serde_json::json;
+
 use crate::support::http::{get, post};
 use crate::support::mongod::{fresh_database_name, mongod};
 use crate::support::process::{file_bytes, peak_bytes};
@@ -68,6 +70,95 @@ fn an_hour_fits(store: impl Into<String>) {
     assert!(peak <= (MEMORY - PROGRAM) / 100 * 115, "the server took {peak} bytes besides the program");
 }
 
+/// Every flush read four buckets as a whole, of up to sixteen pages each, before it knew their sizes, and documents 32: 40
+/// sensors at 15 a second took 170 MB of 64.
+#[test]
+fn hours_of_many_sensors_fit_into_64_mib() {
+    let config = "[server]\nmemory = \"64MiB\"\n[flush]\ninterval = \"2s\"\n[sensors]\nwrite_interval = \"1s\"\n";
+    let server = Launch::embedded().config(config).start();
+    server.limit_memory(2 << 30);
+    let (hour, sensors, per_second) = (1_768_485_600_u64, 40, rate().div_ceil(70));
+    for from in (0..3600).step_by(20) {
+        let line = |n: u64| {
+            let (sensor, n) = (n % sensors, n / sensors);
+            let time = (hour + from) * 1000 + n * 1000 / per_second;
+            format!("acc,machine=m{sensor} x={}.25,y={}.5,z={}.125 {time}\n", n % 997, n % 1013, n % 1019)
+        };
+        let body: String = (0..20 * per_second * sensors).map(line).collect();
+        send_body(&server, "/write?db=many&precision=ms", &body);
+    }
+    post(&server.url("/api/v1/flush"), "", &[]).expect(204);
+    let counted = get(&server.url("/query?db=many&q=SELECT+count(x)+FROM+acc")).expect(200).json();
+    let count = counted["results"][0]["series"][0]["values"][0][1].as_u64();
+    assert_eq!(count, Some(3600 * per_second * sensors), "{counted}");
+    let peak = peak_bytes(server.pid()) - file_bytes(server.pid());
+    println!("peak {} MiB besides the program with {sensors} sensors", peak >> 20);
+    assert!(peak <= (MEMORY - PROGRAM) / 100 * 115, "the server took {peak} bytes besides the program");
+}
+
+/// An hour of a sensor with ten readings a second was refused, `LIMIT 1` and windows of a minute included, because its
+/// pages together need more than a query may have.
+#[test]
+fn an_hour_that_is_too_large_at_once_is_queried_in_parts() {
+    let server = Launch::embedded().config("[server]\nmemory = \"64MiB\"\n").start();
+    let (hour, readings) = (1_768_485_600_u64, 36_000_u64);
+    let line = |n: u64| format!("acc,m=1 x={n},y={}.5,z={}i {}\n", n % 1013, n % 1019, hour * 1000 + n * 100);
+    for flushed in [true, false] {
+        // In the order of times, then every tenth again, corrected and not flushed.
+        let numbers: Vec<u64> = (0..readings).step_by(if flushed { 1 } else { 10 }).collect();
+        for some in numbers.chunks(6000) {
+            send_body(&server, "/write?db=d&precision=ms", &some.iter().map(|n| line(*n)).collect::<String>());
+        }
+        if flushed {
+            post(&server.url("/api/v1/flush"), "", &[]).expect(204);
+        }
+        let values = |statement: &str| {
+            let statement = statement.replace('<', "%3C").replace('>', "%3E").replace('=', "%3D").replace(' ', "+");
+            let answer = get(&server.url(&format!("/query?db=d&epoch=ms&q={statement}"))).expect(200).json();
+            let values = answer["results"][0]["series"][0]["values"].as_array();
+            values.unwrap_or_else(|| panic!("{statement}: {answer}")).clone()
+        };
+        let time = |n: u64| hour * 1000 + n * 100;
+        let last = readings - 1;
+        assert_eq!(values("SELECT x FROM acc ORDER BY time DESC LIMIT 1"), [json!([time(last), last])]);
+        assert_eq!(values("SELECT x,z FROM acc LIMIT 2"), [json!([time(0), 0, 0]), json!([time(1), 1, 1])]);
+        let ends = values("SELECT last(x),first(y),last(z) FROM acc");
+        assert_eq!(ends[0].as_array().map(|row| &row[1..]), Some(&[json!(last), json!(0.5), json!(last % 1019)][..]));
+        let minutes = values(&format!(
+            "SELECT mean(x),count(z) FROM acc WHERE time >= {hour}s AND time < {}s GROUP BY time(1m)",
+            hour + 3600
+        ));
+        let mean = |n: u64| json!([time(600 * n), 600.0 * as_float(n) + 299.5, 600]);
+        assert_eq!(minutes, (0..60).map(mean).collect::<Vec<_>>());
+        let some = values("SELECT x FROM acc WHERE x >= 17900 AND x < 18100");
+        assert_eq!(some, (17_900..18_100).map(|n| json!([time(n), n])).collect::<Vec<_>>());
+        let range = format!("from={}&to={}", time(0), time(readings));
+        for path in ["/api/v1/summary?step=1m", "/api/v1/readings?max_points=100"] {
+            get(&server.url(&format!("{path}&db=d&sensor=acc,m=1&{range}"))).expect(200);
+        }
+    }
+}
+
+/// A time twice in one request, with 17,000 readings of that sensor and hour: the greater value was kept, not the last one,
+/// because a flush merges that many readings in parts.
+#[test]
+fn the_last_of_two_values_of_one_request_counts_however_many_are_between() {
+    let server = Launch::embedded().start();
+    let hour = 1_768_485_600_000_u64;
+    let between: String = (1..17_000).map(|n| format!("m,s=a v=5i {}\n", hour + n)).collect();
+    send_body(&server, "/write?db=d&precision=ms", &format!("m,s=a v=9i {hour}\n{between}m,s=a v=1i {hour}\n"));
+    for _ in 0..2 {
+        let answer = get(&server.url("/query?db=d&epoch=ms&q=SELECT+v+FROM+m+LIMIT+1")).expect(200).json();
+        assert_eq!(answer["results"][0]["series"][0]["values"], json!([[hour, 1]]));
+        post(&server.url("/api/v1/flush"), "", &[]).expect(204);
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "small numbers")]
+fn as_float(n: u64) -> f64 {
+    n as f64
+}
+
 /// The start and the metrics say what the parts are, and their sum keeps to the memory.
 fn told(server: &Server) {
     let log = server.stderr();
@@ -81,7 +172,7 @@ fn told(server: &Server) {
     assert!(parts > 50e6 && parts <= 67_108_864.0, "{parts}");
 }
 
-/// Sends some seconds of the sensor. While memory is full, hourglass may answer 503: the client sends again.
+/// Sends some seconds of the sensor.
 fn send(server: &Server, hour: u64, from: u64, value: impl Fn(u64) -> u64) {
     let rate = rate();
     let line = |n: u64| {
@@ -89,9 +180,14 @@ fn send(server: &Server, hour: u64, from: u64, value: impl Fn(u64) -> u64) {
         format!("vibration,machine=m1 x={}i,y={}.5 {time}\n", value(n) % 997, n % 1013)
     };
     let body: String = (from * rate..(from + SECONDS) * rate).map(line).collect();
+    send_body(server, "/write?db=fast&precision=ns", &body);
+}
+
+/// While memory is full, hourglass may answer 503: the client sends again.
+fn send_body(server: &Server, path: &str, body: &str) {
     let deadline = std::time::Instant::now() + Duration::from_secs(60);
     loop {
-        let answer = post(&server.url("/write?db=fast&precision=ns"), &body, &[]);
+        let answer = post(&server.url(path), body, &[]);
         if answer.status == 204 {
             return;
         }

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use super::hours::{by_hour, hours_of, overlay};
 use super::{Engine, UnflushedSensor};
 use crate::bucket::store::{Extent, GROWTH, Projection, Scanned, ScannedPage};
-use crate::bucket::{Readings, UnflushedHour};
+use crate::bucket::{Readings, StorageError, UnflushedHour};
 use crate::query::{Budget, HeldBytes, QueryError};
+use crate::reading::time::MILLI_NS;
 use crate::reading::{Hour, Sensor, Value};
 
 /// Which fields of which readings to read.
@@ -57,16 +58,20 @@ pub struct Scan<'a> {
     batch: VecDeque<SensorPart>,
     /// The unread hours of a sensor that does not fit into one batch.
     rest: Option<(Range<Hour>, UnflushedSensor)>,
+    /// The unread times of the first of these hours, if it is too large to be read at once, and how long a part of it
+    /// was not too large, in nanoseconds.
+    within: Option<(Range<i64>, i64)>,
     pages_wanted: usize,
     held: HeldBytes,
 }
 
-/// One sensor's part of a batch: its hours before `scanned`.
+/// One sensor's part of a batch: its hours before `scanned`, and of them what lies in a range of times.
 struct SensorPart {
     place: usize,
     pages: Vec<ScannedPage>,
     unflushed: UnflushedSensor,
     scanned: Hour,
+    times: Range<i64>,
 }
 
 impl Engine {
@@ -98,6 +103,7 @@ impl Engine {
             next: 0,
             batch: VecDeque::new(),
             rest: None,
+            within: None,
             pages_wanted: PAGES_AT_FIRST,
             held: wanted.budget.hold(0)?,
         })
@@ -111,8 +117,8 @@ impl Scan<'_> {
     /// If the answer would be incomplete, or the budget is exhausted.
     pub async fn next(&mut self) -> Result<Option<(usize, PointCursor)>, QueryError> {
         loop {
-            if let Some(SensorPart { place, pages, mut unflushed, scanned }) = self.batch.pop_front() {
-                return Ok(Some((place, points(self.wanted, &pages, &mut unflushed, scanned))));
+            if let Some(part) = self.batch.pop_front() {
+                return Ok(Some((part.place, part.points(self.wanted))));
             }
             if self.rest.is_none() && self.next >= self.wanted.sensors.len() {
                 return Ok(None);
@@ -156,25 +162,32 @@ impl Scan<'_> {
         let stored =
             self.engine.store.scan_sensors(database, &keys, hours.clone(), &self.projection, self.engine.batch_bytes());
         let Some(stored) = budget.waiting(stored).await? else { return Ok(false) };
-        let part = |((place, pages), unflushed)| SensorPart { place, pages, unflushed, scanned: hours.end };
+        let times = || self.wanted.range.clone();
+        let part =
+            |((place, pages), unflushed)| SensorPart { place, pages, unflushed, scanned: hours.end, times: times() };
         self.batch.extend(batch.clone().zip(stored).zip(unflushed).map(part));
         self.next = batch.end;
         Ok(true)
     }
 
     async fn read_one(&mut self, hours: &Range<Hour>) -> Result<(), QueryError> {
-        let PointsQuery { database, sensors, budget, .. } = *self.wanted;
+        let PointsQuery { database, sensors, .. } = *self.wanted;
         let (place, key) = (self.next, &*sensors[self.next].key);
         let (hours, mut unflushed) = match self.rest.take() {
             Some(rest) => rest,
             None => (hours.clone(), self.engine.unflushed_of(database, key, hours).await?),
         };
-        let (bytes, hour_bytes) = (self.engine.batch_bytes(), self.engine.hour_bytes());
-        let extent = Extent { pages: self.pages_wanted.max(PAGES_AT_FIRST), bytes, hour_bytes };
-        let pages = self.engine.store.scan(database, key, hours.clone(), &self.projection, extent);
-        let Scanned { pages, rest } = budget.waiting(pages).await?;
-        let later = unflushed.split_off(&rest.start);
-        self.batch.push_back(SensorPart { place, pages, unflushed, scanned: rest.start });
+        let (Scanned { pages, mut rest }, times) = self.scan(key, &hours).await?;
+        let (mut scanned, first_hour_end) = (rest.start, hours.start.end_ns().min(self.wanted.range.end));
+        let later = if times.end < first_hour_end {
+            (rest, scanned) = (hours.clone(), hours.start.next());
+            self.within = Some((times.end..first_hour_end, times.end - times.start));
+            unflushed.clone()
+        } else {
+            self.within = None;
+            unflushed.split_off(&rest.start)
+        };
+        self.batch.push_back(SensorPart { place, pages, unflushed, scanned, times });
         if rest.is_empty() {
             self.next += 1;
         } else {
@@ -182,28 +195,57 @@ impl Scan<'_> {
         }
         Ok(())
     }
+
+    /// Reads the first of these hours, as many as fit. Of an hour that does not fit, reads the first times that do; the
+    /// range of times that is returned then ends within the hour.
+    async fn scan(&self, key: &str, hours: &Range<Hour>) -> Result<(Scanned, Range<i64>), QueryError> {
+        let PointsQuery { database, budget, .. } = *self.wanted;
+        let (bytes, hour_bytes) = (self.engine.batch_bytes(), self.engine.hour_bytes());
+        let extent = Extent { pages: self.pages_wanted.max(PAGES_AT_FIRST), bytes, hour_bytes };
+        let (mut ahead, mut times) = match &self.within {
+            Some((left, length)) => {
+                let end = left.start.saturating_add(*length).min(left.end);
+                (hours.start..hours.start.next(), left.start..end)
+            }
+            None => (hours.clone(), self.wanted.range.clone()),
+        };
+        loop {
+            let projection = Projection { times: times.clone(), ..self.projection.clone() };
+            let scanned = self.engine.store.scan(database, key, ahead.clone(), &projection, extent);
+            match budget.waiting(scanned).await {
+                Ok(Scanned { pages, rest }) => return Ok((Scanned { pages, rest: rest.start..hours.end }, times)),
+                Err(StorageError::HourTooLarge { hour, .. }) if hour > ahead.start => ahead.end = hour,
+                Err(StorageError::HourTooLarge { hour, limit }) => {
+                    ahead = hour..hour.next();
+                    times = times.start.max(hour.start_ns())..times.end.min(hour.end_ns());
+                    times.end -= (times.end - times.start) / 2;
+                    if times.end - times.start < MILLI_NS {
+                        return Err(QueryError::HourTooLarge { limit });
+                    }
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
 }
 
-/// The wanted columns of one sensor's hours before `scanned`.
-fn points(
-    wanted: &PointsQuery<'_>,
-    pages: &[ScannedPage],
-    unflushed: &mut UnflushedSensor,
-    scanned: Hour,
-) -> PointCursor {
-    let mut points = PointCursor { times: Vec::new(), columns: vec![Vec::new(); wanted.fields.len()] };
-    for (_, pages, later) in by_hour(pages, unflushed, scanned) {
-        points.append(&overlay(pages, later.as_ref()), wanted);
+impl SensorPart {
+    /// The wanted columns.
+    fn points(mut self, wanted: &PointsQuery<'_>) -> PointCursor {
+        let times = self.times.start.max(wanted.range.start)..self.times.end.min(wanted.range.end);
+        let mut points = PointCursor { times: Vec::new(), columns: vec![Vec::new(); wanted.fields.len()] };
+        for (_, pages, later) in by_hour(&self.pages, &mut self.unflushed, self.scanned) {
+            points.append(&overlay(pages, later.as_ref()), wanted, &times);
+        }
+        points
     }
-    points
 }
 
 impl PointCursor {
     /// Adds the readings that are in the range and have a wanted field.
-    fn append(&mut self, readings: &Readings, wanted: &PointsQuery<'_>) {
+    fn append(&mut self, readings: &Readings, wanted: &PointsQuery<'_>, range: &Range<i64>) {
         let times = readings.times();
-        let within = times.partition_point(|time| *time < wanted.range.start)
-            ..times.partition_point(|time| *time < wanted.range.end);
+        let within = times.partition_point(|time| *time < range.start)..times.partition_point(|time| *time < range.end);
         // A query may want many fields, of which an hour has only a few.
         let sources = wanted.fields.iter().enumerate().filter_map(|(field, name)| Some((field, readings.cells(name)?)));
         let sources: Vec<(usize, &[Option<Value>])> = sources.collect();
