@@ -201,15 +201,24 @@ fn samples(sender: RejectedBy<'_>, rejected: &Rejected, addresses: ShownAddresse
     samples
 }
 
-/// The line and the reason. An `auth` line that was not the first line over TCP still holds a token.
+/// The line and the reason, without tokens. An `auth` line that was not the first line over TCP still holds one, and so
+/// may any other line.
 fn told(rejection: &Rejection) -> (String, String) {
-    let reason = rejection.reason.to_string();
-    if !rejection.text.trim_start().starts_with("auth ") {
-        return (rejection.text.clone(), reason);
+    let (text, reason) = (&rejection.text, without_tokens(&rejection.reason.to_string()));
+    let is_auth = text.split_whitespace().next().is_some_and(|word| word.eq_ignore_ascii_case("auth"));
+    (if is_auth { "auth ***".to_owned() } else { without_tokens(text) }, reason)
+}
+
+/// The text with `hg_***` for everything that may be a token, or the beginning of one.
+fn without_tokens(text: &str) -> String {
+    let mut parts = text.split("hg_");
+    let mut shown = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let rest = part.trim_start_matches(|character: char| character.is_ascii_hexdigit() || character == '_');
+        shown.push_str(if rest.len() < part.len() { "hg_***" } else { "hg_" });
+        shown.push_str(rest);
     }
-    let reason =
-        if reason.contains("hg_") { "the line is no reading, and may hold a token".to_owned() } else { reason };
-    ("auth ***".to_owned(), reason)
+    shown
 }
 
 /// The text on one line, with what steers a terminal or hides text as `\u{9b}`, cut after so many characters.

@@ -73,6 +73,28 @@ fn the_owner_of_a_database_sees_what_was_rejected_and_nobody_else_does() {
     assert_eq!(brief(&listed(&server, &admin, "")), [json!(["b", "device", "json", 1, "{\"measurement\":7}"])]);
 }
 
+/// Whoever sent `AUTH` in capitals, a second `auth`, or a token in a line of readings showed it to the administrators of
+/// that database, in the list, in its file and in the log: of a token with all rights, too.
+#[test]
+fn no_token_is_shown_that_somebody_sent_as_a_reading() {
+    let (mut server, admin) = guarded("[tcp]\nlisten = \"127.0.0.1:0\"\ndatabase = \"a\"\n");
+    let owner = create(&server, &["--name", "owner", "--admin", "a"]);
+    await_status(&server, &owner, 403);
+    let secret = admin.rsplit('_').next().expect("a secret");
+    let lines = format!("auth {admin}\nAUTH {admin}\nauth\t{admin} db=a\nm v=1,auth {admin} db=x\nm,t={admin} v=1 x\n");
+    Raw::open(server.other("tcp")).send(lines);
+    let seen = poll(PATIENCE, || Some(listed(&server, &owner, "db=a")).filter(|seen| !seen.is_empty())).expect("some");
+    assert!(seen.iter().any(|one| one["text"] == "auth ***"), "{seen:?}");
+    with(&admin, "POST", &server.url("/write?db=a"), &format!("m,t={admin} v=")).expect(400);
+    let seen = listed(&server, &owner, "db=a");
+    assert!(seen.iter().any(|one| one["text"] == "m,t=hg_*** v="), "{seen:?}");
+    assert!(server.stop().success());
+    let file = std::fs::read_to_string(server.data_dir().join("rejections.jsonl")).expect("a file");
+    for shown in [format!("{seen:?}"), file, server.stderr()] {
+        assert!(!shown.contains(secret), "{shown}");
+    }
+}
+
 /// What was written is there after a kill, up to the ten seconds between two writes of the file.
 #[test]
 fn a_kill_leaves_what_was_written() {
