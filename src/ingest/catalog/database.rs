@@ -33,6 +33,8 @@ pub struct Database {
     pub pending_lookups: PendingLookups,
     /// How many sensors are known.
     pub(super) known: AtomicUsize,
+    /// Whether the store did not have it when it became known.
+    pub(super) is_new: bool,
     pub usage: Usage,
 }
 
@@ -40,7 +42,7 @@ pub struct Database {
 pub type SensorsRead<'a> = RwLockReadGuard<'a, Spellings>;
 
 impl Database {
-    pub(super) fn new((name, number): (&str, u64), quota: Quota) -> Arc<Self> {
+    pub(super) fn new((name, number): (&str, u64), is_new: bool, quota: Quota) -> Arc<Self> {
         Arc::new(Self {
             name: name.into(),
             number,
@@ -52,6 +54,7 @@ impl Database {
             superseded: AtomicBool::new(false),
             pending_lookups: PendingLookups::default(),
             known: AtomicUsize::new(0),
+            is_new,
             usage: Usage::new("database", name, quota),
         })
     }

@@ -107,7 +107,8 @@ impl Catalog {
         (max, by, default): (usize, &Caller, Option<u32>),
     ) -> Result<Arc<Database>, NoRoom> {
         let mut databases = self.databases.write().unwrap_or_else(PoisonError::into_inner);
-        if !databases.contains_key(name) && !stored.iter().any(|known| known == name) {
+        let is_new = !databases.contains_key(name) && !stored.iter().any(|known| known == name);
+        if is_new {
             let is_stored = |name: &str| stored.iter().any(|stored| *stored == *name);
             let may_be_there = |known: &Database| known.is_waiting() || !known.doubted.load(Ordering::Relaxed);
             let unstored = databases.values().filter(|known| may_be_there(known) && !is_stored(&known.name));
@@ -118,17 +119,30 @@ impl Catalog {
                 return Err(NoRoom::OfAll);
             }
         }
-        Ok(databases.entry(name.into()).or_insert_with(|| self.new_database(name)).clone())
+        Ok(databases.entry(name.into()).or_insert_with(|| self.new_database(name, is_new)).clone())
+    }
+
+    /// Forgets a database that became known by a request of which nothing was accepted, once no other request uses it.
+    pub fn forget_unused(&self, database: Arc<Database>) {
+        if !database.is_new || database.known() > 0 || database.is_waiting() {
+            return;
+        }
+        let mut databases = self.databases.write().unwrap_or_else(PoisonError::into_inner);
+        // Besides the map's and this one, everybody who may make it more holds one.
+        let is_unused = Arc::strong_count(&database) == 2 && database.known() == 0 && !database.is_waiting();
+        if is_unused && databases.get(&database.name).is_some_and(|known| Arc::ptr_eq(known, &database)) {
+            databases.remove(&database.name);
+        }
     }
 
     /// A database of a WAL record, which becomes known without a limit: it was admitted before.
     pub fn enlist_database(&self, name: &str) -> Arc<Database> {
         let mut databases = self.databases.write().unwrap_or_else(PoisonError::into_inner);
-        databases.entry(name.into()).or_insert_with(|| self.new_database(name)).clone()
+        databases.entry(name.into()).or_insert_with(|| self.new_database(name, false)).clone()
     }
 
-    fn new_database(&self, name: &str) -> Arc<Database> {
-        Database::new((name, self.next_database.fetch_add(1, Ordering::Relaxed)), self.quota)
+    fn new_database(&self, name: &str, is_new: bool) -> Arc<Database> {
+        Database::new((name, self.next_database.fetch_add(1, Ordering::Relaxed)), is_new, self.quota)
     }
 
     pub fn databases(&self) -> Vec<Arc<Database>> {

@@ -233,15 +233,29 @@ impl Ingest {
         &self,
         arrival: Arrival<'_>,
         read: impl Fn(Limits) -> P,
+        admission: BytesInFlight,
+    ) -> Result<Ack, IngestError> {
+        self.member.check()?;
+        let database = self.database(arrival.database, arrival.by).await?;
+        let ack = self.take_into(&database, arrival, read, admission).await;
+        if !ack.as_ref().is_ok_and(|ack| ack.accepted > 0) {
+            self.catalog.forget_unused(database);
+        }
+        ack
+    }
+
+    async fn take_into<'b, P: Points<'b>>(
+        &self,
+        database: &Arc<Database>,
+        arrival: Arrival<'_>,
+        read: impl Fn(Limits) -> P,
         mut admission: BytesInFlight,
     ) -> Result<Ack, IngestError> {
         let started = Instant::now();
-        self.member.check()?;
-        let database = self.database(arrival.database, arrival.by).await?;
-        let quotas = QuotaCharge::of(arrival.by, &database, &self.metrics, started);
+        let quotas = QuotaCharge::of(arrival.by, database, &self.metrics, started);
         quotas.admit()?;
-        self.check_share(&database)?;
-        let validated = self.validate(&database, arrival, admission.size(), read).await?;
+        self.check_share(database)?;
+        let validated = self.validate(database, arrival, admission.size(), read).await?;
         // The batches stay in memory until they are acked, as the body does.
         admission.grow(validated.memory)?;
         quotas.check(&validated)?;
@@ -262,7 +276,7 @@ impl Ingest {
                 claims: validated.claims,
                 memory: validated.memory,
             };
-            let submitted = self.submitter.submit(&database, submission, admission, level).await;
+            let submitted = self.submitter.submit(database, submission, admission, level).await;
             // Readings that are not kept are not charged: the sender sends them again.
             if matches!(submitted, Ok(()) | Err(IngestError::StoreTimeout { .. })) {
                 quotas.settle(accepted, &mut warnings);

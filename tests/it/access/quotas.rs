@@ -149,6 +149,23 @@ fn the_queries_of_a_token_leave_memory_to_others() {
     assert_eq!(told["query"].as_str().map(str::len), Some(200), "{told}");
 }
 
+/// A token that mistyped a name twice could create no database any more: names of which nothing was ever stored counted,
+/// were in no list, and could not be dropped.
+#[test]
+fn a_mistyped_name_takes_no_database() {
+    let (server, admin) = guarded("[limits]\ndatabases = 3\n");
+    let tenant = create(&server, &["--name", "tenant", "--write", "*", "--databases", "1"]);
+    await_status(&server, &tenant, 403);
+    let write = |database: &str, body: &str| with(&tenant, "POST", &server.url(&format!("/write?db={database}")), body);
+    for number in 0..5 {
+        write(&format!("typo_{number}"), "broken").expect(400);
+        write(&format!("typo_{number}"), "").expect(204);
+    }
+    write("real", "m v=1 1").expect(204);
+    write("other", "m v=1 1").expect(403);
+    with(&admin, "POST", &server.url("/write?db=second"), "m v=1 1").expect(204);
+}
+
 /// One tenant with `--write 'a_*'` made 100 databases in a second, and nobody else could have a new one.
 #[test]
 fn one_token_does_not_take_all_databases() {
