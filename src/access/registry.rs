@@ -347,7 +347,10 @@ impl TokenRegistry {
         if !self.is_empty() || !self.store.put(&token, None).await? {
             return Ok(None);
         }
-        self.refresh().await?;
+        // The token exists now: whoever asked for it must get its text.
+        if let Err(error) = self.refresh().await {
+            tracing::warn!(%error, "the first token was stored, but not read back yet");
+        }
         Ok(Some(text))
     }
 

@@ -10,6 +10,8 @@ use crate::config::Settings;
 const LITTLE: usize = 128 << 20;
 /// mimalloc's: milliseconds until freed memory is given back.
 const OPTION: &str = "MIMALLOC_PURGE_DELAY";
+/// The running program, even if its file was replaced or removed.
+const THIS_PROGRAM: &str = "/proc/self/exe";
 
 /// Starts this program again in the same process, with the option set; returns if that is not needed, or not possible.
 pub fn spare_memory(settings: &Settings) {
@@ -17,8 +19,8 @@ pub fn spare_memory(settings: &Settings) {
         return;
     }
     let mut arguments = std::env::args_os();
-    let (Some(name), Ok(program)) = (arguments.next(), std::env::current_exe()) else { return };
-    let error = Command::new(program).arg0(name).args(arguments).env(OPTION, "0").exec();
+    let Some(name) = arguments.next() else { return };
+    let error = Command::new(THIS_PROGRAM).arg0(name).args(arguments).env(OPTION, "0").exec();
     eprintln!(
         "hourglass: starting again with {OPTION}=0 failed ({error}): going on, with more memory than server.memory at times"
     );

@@ -43,13 +43,14 @@ const WANTED: &str = "name the service's data folder with --data-dir (server.dat
 /// the folder is made.
 pub fn warn_of_others(settings: &Settings) {
     let folder = &settings.server.data_dir;
-    for other in if holds_data(folder) { Vec::new() } else { near(folder) } {
-        tracing::warn!(
-            folder = %absolute(folder).display(),
-            other = %other.display(),
-            "the data folder is new, but another one of hourglass is near: if readings or tokens are missing, set server.data_dir (--data-dir) to that one"
-        );
-    }
+    let others = if holds_data(folder) { Vec::new() } else { near(folder) };
+    let Some(other) = others.first() else { return };
+    tracing::warn!(
+        folder = %absolute(folder).display(),
+        other = %other.display(),
+        others = others.len(),
+        "the data folder is new, but another one of hourglass is near: if readings or tokens are missing, set server.data_dir (--data-dir) to that one"
+    );
 }
 
 /// Whether hourglass wrote there before.

@@ -71,6 +71,7 @@ impl Found {
         }
         self.note(in_use(&settings.wal_dir()));
         self.contradictions(settings);
+        self.open_doors(settings);
         for (key, address) in listeners::named(settings) {
             let bound = std::net::TcpListener::bind(address).map(drop);
             self.note(bound.map_err(|error| {
@@ -184,6 +185,22 @@ impl Found {
             self.problem(format_args!(
                 "query.wait ({wait}) is more than query.timeout ({timeout}): no query waits that long"
             ));
+        }
+    }
+
+    /// Keys that name everybody where they should name somebody.
+    fn open_doors(&mut self, settings: &Settings) {
+        if let Some((address, _)) = settings.server.trusted_proxies.iter().find(|(_, bits)| *bits == 0) {
+            self.problem(format_args!(
+                "server.trusted_proxies: {address}/0 is every address, so that any client chooses the address that the \
+                 audit trail and the log show: name the proxies' networks"
+            ));
+        }
+        if settings.server.hosts.iter().any(|host| host == "*") && settings.exposed().is_none() {
+            self.problem(
+                "server.hosts: \"*\" lets pages of any site read and write where no token is needed (DNS rebinding): \
+                 name the hosts under which this service is asked",
+            );
         }
     }
 

@@ -264,7 +264,7 @@ async fn make_first(settings: &Settings, registry: &TokenRegistry) -> anyhow::Re
         None => (token, text),
     };
     let made = registry.make_first(token.clone(), text).await.context("creating the first token");
-    if let (Some(file), Some(path), Ok(None) | Err(_)) = (&file, path, &made) {
+    if let (Some(file), Some(path), Ok(None)) = (&file, path, &made) {
         file.discard(path);
     }
     let Some(text) = made? else { return Ok(None) };

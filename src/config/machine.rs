@@ -12,7 +12,7 @@ const MOUNTS: [(&str, &str); 2] =
 pub fn memory() -> Option<usize> {
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let limits = group_limits(&groups, |file| fs::read_to_string(file).ok());
-    limits.into_iter().chain(of_machine(&fs::read_to_string("/proc/meminfo").ok()?)).min()
+    limits.into_iter().chain(fs::read_to_string("/proc/meminfo").ok().and_then(|text| of_machine(&text))).min()
 }
 
 /// The `MemTotal` of `/proc/meminfo`, in bytes.

@@ -194,6 +194,8 @@ fn file_mistakes(folder: &Folder, data: &str) -> Vec<Mistake> {
         ),
         probed("[limits]\nbody_bytes = \"16KiB\"\n", &["limits.line_bytes (64KiB) is more than limits.body_bytes"]),
         probed("[limits]\nsensor_fields = 8\n", &["limits.fields (256) is more than limits.sensor_fields"]),
+        probed("[server]\ntrusted_proxies = \"0.0.0.0/0\"\n", &["server.trusted_proxies: 0.0.0.0/0 is every address"]),
+        probed("[server]\nhosts = \"*\"\n", &["server.hosts: \"*\" lets pages of any site"]),
         probed(
             "[server]\nconnections = 100\nconnections_per_address = 256\n",
             &["server.connections_per_address (256) is more than server.connections"],
