@@ -4,6 +4,7 @@
 
 pub mod cache;
 pub mod columns;
+pub mod day;
 pub mod deletions;
 pub mod exact;
 pub mod hour_versions;
@@ -20,6 +21,7 @@ pub mod unflushed;
 mod legacy;
 mod merge;
 
+pub use day::{DayId, DayWrite, StoredDay};
 pub use hour_versions::HourVersions;
 pub use merge::{Applied, Bucket, Caps, MergeOptions, PackedBucket, Row};
 pub use page::{Page, StoredPage, WriteKind};

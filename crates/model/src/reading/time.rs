@@ -1,6 +1,7 @@
 //! Timestamps (`i64` nanoseconds since the epoch), hours and precisions. Nothing here reads a clock.
 
 use std::fmt::Write;
+use std::ops::Range;
 
 /// Nanoseconds in an hour.
 const HOUR_NS: i64 = 3_600_000_000_000;
@@ -48,6 +49,42 @@ impl Hour {
     }
 
     /// The next hour.
+    #[must_use]
+    pub fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+}
+
+/// A UTC day, counted from the epoch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Day(pub i64);
+
+impl Day {
+    /// Hours of a day.
+    const HOURS: i64 = 24;
+
+    /// The day that contains an hour.
+    #[must_use]
+    pub const fn of(hour: Hour) -> Self {
+        Self(hour.0.div_euclid(Self::HOURS))
+    }
+
+    /// The days that contain some of these hours.
+    #[must_use]
+    pub fn of_hours(hours: &Range<Hour>) -> Range<Self> {
+        if hours.start >= hours.end {
+            return Self(0)..Self(0);
+        }
+        Self::of(hours.start)..Self::of(Hour(hours.end.0 - 1)).next()
+    }
+
+    /// The day's hours.
+    #[must_use]
+    pub fn hours(self) -> Range<Hour> {
+        Hour(self.0 * Self::HOURS)..Hour((self.0 + 1) * Self::HOURS)
+    }
+
+    /// The next day.
     #[must_use]
     pub fn next(self) -> Self {
         Self(self.0 + 1)

@@ -1,0 +1,197 @@
+//! Sealing against a plain model: a map from time and field to the value with the greatest stamp.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::bucket::merge::{Bucket, Caps, MergeOptions, Row};
+use crate::reading::Value;
+
+const NAMES: [&str; 3] = ["a", "b", "c"];
+const MINUTE: i64 = 60_000_000_000;
+
+/// What happens to one sensor's day.
+#[derive(Debug, Clone)]
+enum Step {
+    /// A record is logged: its readings, as minute, field and value.
+    Log(Vec<(i64, u16, i64)>),
+    /// The record logged this many records ago, of those not flushed, is flushed into its hour pages.
+    Flush(usize),
+    /// The floor rises to below the oldest record that is not flushed.
+    Raise,
+    /// The hour pages are folded into the day; whether it is written, and after how many pages the removal of pages stops.
+    Seal(bool, usize),
+    /// Cells of these minutes that are older than now are deleted.
+    Delete(std::ops::Range<i64>),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let cell = (0..8_i64, 0..3_u16, 0..50_i64).prop_map(|(slot, field, value)| (slot * 17, field, value));
+    let step = prop_oneof![
+        4 => prop::collection::vec(cell, 1..4).prop_map(Step::Log),
+        4 => (0..4_usize).prop_map(Step::Flush),
+        2 => Just(Step::Raise),
+        3 => (any::<bool>(), 0..4_usize).prop_map(|(written, removed)| Step::Seal(written, removed)),
+        1 => (0..100_i64, 1..60_i64).prop_map(|(from, length)| Step::Delete(from..from + length)),
+    ];
+    prop::collection::vec(step, 1..40)
+}
+
+/// The store, and the plain model beside it.
+#[derive(Default)]
+struct World {
+    day: Option<Readings>,
+    pages: BTreeMap<i64, Bucket>,
+    unflushed: Vec<(Stamp, Vec<(i64, u16, i64)>)>,
+    floor: Stamp,
+    stamp: Stamp,
+    model: BTreeMap<(i64, u16), (Stamp, i64)>,
+}
+
+fn caps() -> Caps {
+    Caps { max_readings: 3, max_bytes: 1 << 20, hard_bytes: 4 << 20 }
+}
+
+fn stored(bucket: &Bucket) -> Vec<StoredPage> {
+    let stored = |page: &crate::bucket::Page| StoredPage {
+        number: page.number,
+        rev: page.rev().max(1),
+        closed: page.closed,
+        has_overflow: page.has_overflow,
+        readings: page.readings.clone(),
+        applied: Vec::new(),
+        cut: false,
+        left_out: None,
+    };
+    bucket.pages().iter().map(stored).collect()
+}
+
+impl World {
+    fn take(&mut self, step: Step) {
+        self.stamp += 1;
+        match step {
+            Step::Log(cells) => self.unflushed.push((self.stamp, cells)),
+            Step::Flush(back) => {
+                if let Some(place) = self.unflushed.len().checked_sub(back + 1) {
+                    let (stamp, cells) = self.unflushed.remove(place);
+                    self.flush(stamp, &cells);
+                }
+            }
+            Step::Raise => self.floor = self.unflushed.iter().map(|(stamp, _)| stamp - 1).min().unwrap_or(self.stamp),
+            Step::Seal(written, removed) => self.seal(written, removed),
+            Step::Delete(minutes) => {
+                // A deletion is carried out in the store before the floor may pass it, and hides later flushes' older cells.
+                let range = minutes.start * MINUTE..minutes.end * MINUTE;
+                let before = self.stamp;
+                self.unflushed.iter_mut().for_each(|(_, cells)| cells.retain(|(minute, ..)| !minutes.contains(minute)));
+                self.unflushed.retain(|(_, cells)| !cells.is_empty());
+                self.pages.values_mut().for_each(|bucket| drop(bucket.delete(&range, before)));
+                self.pages.retain(|_, bucket| !bucket.pages().iter().all(|page| page.readings.is_empty()));
+                if let Some(day) = &mut self.day {
+                    day.delete(&range, before);
+                }
+                self.model.retain(|(minute, _), _| !minutes.contains(minute));
+            }
+        }
+    }
+
+    fn flush(&mut self, stamp: Stamp, cells: &[(i64, u16, i64)]) {
+        let names: Vec<Arc<str>> = NAMES.map(Arc::from).into();
+        let mut rows: Vec<(i64, Vec<(u16, Value)>)> = Vec::new();
+        for (minute, field, value) in cells {
+            rows.push((minute * MINUTE, vec![(*field, Value::Integer(*value))]));
+            let held = self.model.entry((*minute, *field)).or_insert((stamp, *value));
+            // Of two values in one record the later one counts.
+            if held.0 <= stamp {
+                *held = (stamp, *value);
+            }
+        }
+        rows.sort_by_key(|(time, _)| *time);
+        for of_hour in rows.chunk_by(|a, b| Hour::of(a.0) == Hour::of(b.0)) {
+            let bucket = self.pages.entry(Hour::of(of_hour[0].0).0).or_default();
+            let caps = caps();
+            let options = MergeOptions { caps: &caps, floor: self.floor, restamps: true, log: "" };
+            let row = |(time, cells): &(i64, Vec<(u16, Value)>)| (*time, cells.clone());
+            let of_hour: Vec<(i64, Vec<(u16, Value)>)> = of_hour.iter().map(row).collect();
+            bucket.apply(of_hour.iter().map(|(time, cells)| Row { time: *time, stamp, names: &names, cells }), &options);
+        }
+    }
+
+    fn seal(&mut self, written: bool, removed: usize) {
+        let held = self.day.clone().map(|readings| StoredDay { rev: 1, readings });
+        let pages: Vec<StoredPage> = self.pages.values().flat_map(stored).collect();
+        let Ok(folded) = fold(held.as_ref(), pages.iter(), self.floor) else { return };
+        if !written {
+            return;
+        }
+        self.day = Some(folded);
+        let hours: Vec<i64> = self.pages.keys().copied().take(removed).collect();
+        hours.iter().for_each(|hour| drop(self.pages.remove(hour)));
+    }
+
+    fn visible(&self) -> Readings {
+        let scanned = |hour: Hour, number: u32, readings: Readings| ScannedPage {
+            hour,
+            number,
+            summary: readings.owned_summaries(),
+            oldest: readings.stamps().oldest(),
+            readings: Some(readings),
+        };
+        let pages = self.pages.iter().flat_map(|(hour, bucket)| {
+            stored(bucket).into_iter().map(|page| scanned(Hour(*hour), page.number, page.readings)).collect::<Vec<_>>()
+        });
+        let day = self.day.clone().map(by_hour).unwrap_or_default();
+        let day = day.into_iter().map(|(hour, readings)| scanned(hour, 0, readings));
+        let mut all = Readings::default();
+        for page in unite(pages.collect(), day.collect()) {
+            let readings = page.readings.expect("with readings");
+            let summaries: Vec<_> = readings.owned_summaries();
+            if all.times().last().is_none_or(|last| Hour::of(*last) != page.hour) {
+                assert_eq!(page.summary, summaries, "a page's summary is that of its readings");
+            }
+            all.merge_set(&readings);
+        }
+        all
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, cases: 512, ..ProptestConfig::default() })]
+
+    #[test]
+    fn sealing_loses_doubles_and_reverts_nothing(steps in steps()) {
+        let mut world = World::default();
+        for step in steps {
+            world.take(step);
+            let visible = world.visible();
+            let mut shown: BTreeMap<(i64, u16), i64> = BTreeMap::new();
+            for row in 0..visible.len() {
+                for (name, value) in visible.fields(row) {
+                    let field = NAMES.iter().position(|known| *known == &**name).expect("known");
+                    let Value::Integer(value) = value else { panic!("an integer") };
+                    shown.insert((visible.times()[row] / MINUTE, u16::try_from(field).expect("small")), *value);
+                }
+            }
+            let expected: BTreeMap<(i64, u16), i64> = world.model.iter().map(|(at, (_, value))| (*at, *value)).collect();
+            prop_assert_eq!(shown, expected);
+        }
+    }
+
+    #[test]
+    fn the_parts_of_a_day_are_the_day(minutes in prop::collection::btree_map(0..1440_i64, (0..3_usize, 0..9_i64), 0..50)) {
+        let mut day = Readings::default();
+        for (minute, (field, value)) in &minutes {
+            day.push(minute * MINUTE, 5, std::iter::once((&Arc::from(NAMES[*field]), &Value::Integer(*value))));
+        }
+        day.settle(false);
+        day.raise_floor(7);
+        let mut again = Readings::default();
+        for (hour, part) in by_hour(day.clone()) {
+            prop_assert!(part.times().iter().all(|time| Hour::of(*time) == hour));
+            prop_assert_eq!(part.stamps().floor(), 7);
+            again.merge_set(&part);
+        }
+        prop_assert_eq!(again, day);
+    }
+}
