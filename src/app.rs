@@ -11,6 +11,8 @@ mod first_token;
 mod flush_wal;
 mod healthcheck;
 mod listeners;
+mod post;
+mod seal;
 mod stop;
 mod tokens;
 mod verify;
@@ -44,6 +46,7 @@ pub use self::healthcheck::healthcheck;
 use self::listeners::{Addresses, Listeners};
 use self::stop::{RunEnd, shut_down};
 use self::tokens::FirstToken;
+pub use self::seal::seal;
 pub use self::tokens::tokens;
 pub use self::verify::verify;
 
@@ -306,6 +309,8 @@ fn ingest_options(settings: &Settings) -> ingest::IngestOptions {
         flush_bytes: settings.flush_bytes(),
         wal_bytes: settings.wal.budget_bytes as u64,
         wal_dir: settings.wal_dir(),
+        seal_after: settings.seal.after,
+        seal_pause: settings.seal.interval,
         horizon: settings.wal.horizon,
         deletions: settings.limits.deletions,
         dead_letters: settings.dead_letters_file(),

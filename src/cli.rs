@@ -48,6 +48,9 @@ pub enum Command {
     /// folder or switch to another store. Exit status: 0 if the WAL is now empty, 75 if records are left, 1 if it
     /// failed, for example because the WAL could not be opened. Stop the service first.
     FlushWal(FlushWalFlags),
+    /// Have the running service seal every day that is over, now, whatever `seal.after` says: history then takes a tenth
+    /// of its space. Exit status: 0 if all that can be sealed is, else 1.
+    Seal(SealFlags),
     /// List or resend dead letters: readings that the store rejected and that hourglass does not retry. The service may
     /// run meanwhile.
     DeadLetters {
@@ -134,6 +137,20 @@ pub enum DeadLettersCommand {
     /// Resend the dead letters to a running service, and mark each chunk that it accepts. Exits with 0 if the service
     /// accepted all of them and flushed them to the store. It is safe to run the command again.
     Send(SendFlags),
+}
+
+/// The flags of `seal`.
+#[derive(Debug, Args)]
+pub struct SealFlags {
+    /// The address of the service.
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8086")]
+    pub to: String,
+    /// The token of an admin of the service.
+    #[arg(long, value_name = "TOKEN")]
+    pub token: Option<String>,
+    /// A file that contains the token. Other users of the machine can see a token on the command line.
+    #[arg(long, value_name = "FILE", conflicts_with = "token")]
+    pub token_file: Option<PathBuf>,
 }
 
 /// The flags of `dead-letters send`.

@@ -26,6 +26,7 @@ fn main() -> ExitCode {
             Ok(settings) => app::flush_wal(&settings, flags.patience()),
             Err(problems) => cli::report(&problems),
         },
+        Command::Seal(flags) => app::seal(&flags.to, flags.token, flags.token_file.as_deref()),
         Command::DeadLetters { command } => dead_letters(&command),
         Command::Token { command } => cli::tokens(command, app::tokens),
         Command::CheckConfig(flags) => match cli::settings(&flags.serve) {

@@ -172,6 +172,8 @@ fn options(dead_letters: std::path::PathBuf) -> IngestOptions {
         flushes: 2,
         flush_bytes: 32 << 20,
         wal_dir: std::path::PathBuf::new(),
+        seal_after: Duration::ZERO,
+        seal_pause: NEVER,
         horizon: NEVER,
         deletions: 1_000,
         wal_bytes: 10 << 30,

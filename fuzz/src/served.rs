@@ -160,6 +160,8 @@ fn ingest_options(dead_letters: std::path::PathBuf) -> ingest::IngestOptions {
         flushes: 1,
         flush_bytes: 1 << 20,
         wal_dir: std::path::PathBuf::new(),
+        seal_after: std::time::Duration::ZERO,
+        seal_pause: LONG,
         horizon: LONG,
         deletions: 1_000,
         wal_bytes: 1 << 30,

@@ -1,15 +1,13 @@
 //! `hourglass dead-letters`: lists the dead letters, or sends them to a running service, which admits them like any
 //! other readings.
 
-mod post;
-
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 
-use self::post::{PostAnswer, Target};
+use super::post::{PostAnswer, Target, escaped};
 use crate::config::Settings;
 use crate::ingest::dead_letters::{Chunk, Chunks, Marks, Sending, parts};
 
@@ -29,11 +27,8 @@ pub fn send_dead_letters(settings: &Settings, url: &str, token: Option<String>, 
     if let Err(error) = super::data_folder::must_exist(settings) {
         return super::failed(&error);
     }
-    let token = match token_file {
-        Some(file) => std::fs::read_to_string(file).map(Some).with_context(|| format!("reading {}", file.display())),
-        None => Ok(token),
-    };
-    let sent = token.and_then(|token| send(&settings.dead_letters_file(), url, token.as_deref().map(str::trim)));
+    let sent =
+        Target::of(url, token, token_file).and_then(|target| send(&settings.dead_letters_file(), &target));
     ended(match settings.server.listen {
         None => sent.context(
             "this configuration has no plain HTTP listener (server.listen is empty), and this command speaks no TLS: give the service \
@@ -73,8 +68,7 @@ fn named(chunk: &Chunk) -> String {
     format!("database {:?}, {} readings{kept}", chunk.head.database, chunk.head.readings)
 }
 
-fn send(path: &Path, url: &str, token: Option<&str>) -> anyhow::Result<bool> {
-    let target = Target::parse(url, token)?;
+fn send(path: &Path, target: &Target) -> anyhow::Result<bool> {
     if !path.exists() {
         println!("there are no dead letters: {} does not exist", path.display());
         return Ok(true);
@@ -83,13 +77,13 @@ fn send(path: &Path, url: &str, token: Option<&str>) -> anyhow::Result<bool> {
         Err(error) if error.kind() == ErrorKind::WouldBlock => bail!("another process is sending them at this moment"),
         sending => sending.context("marking sent chunks")?,
     };
-    let (taken, refused) = send_chunks(path, &target, &mut sending)?;
+    let (taken, refused) = send_chunks(path, target, &mut sending)?;
     let aside: Option<PathBuf> = sending.finish().context("renaming the dead-letter file")?;
     println!("{taken} readings sent, {refused} not accepted");
     if let Some(aside) = aside {
         println!("all dead letters are sent; the file is now {}", aside.display());
     }
-    Ok(is_stored(&target, taken)? && refused == 0)
+    Ok(is_stored(target, taken)? && refused == 0)
 }
 
 /// The number of readings that the service accepted, and of those that it did not.
@@ -128,7 +122,7 @@ fn send_chunks(path: &Path, target: &Target, sending: &mut Sending) -> anyhow::R
 /// Sends a chunk in parts. Returns the answer to the first part that is not accepted, or else to the last one.
 fn send_chunk(target: &Target, chunk: &Chunk) -> anyhow::Result<PostAnswer> {
     let mut answer = PostAnswer { status: 204, text: String::new() };
-    let path = format!("/write?db={}&precision=ns&ack=log&accept_partial=false", post::escaped(&chunk.head.database));
+    let path = format!("/write?db={}&precision=ns&ack=log&accept_partial=false", escaped(&chunk.head.database));
     for part in parts(&chunk.lines, PART_BYTES) {
         answer = target.post(&path, part)?;
         if answer.status != 204 {

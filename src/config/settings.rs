@@ -25,6 +25,7 @@ pub struct Settings {
     pub wal: WalSettings,
     pub clock: ClockBounds,
     pub flush: FlushSettings,
+    pub seal: SealSettings,
     pub page: PageSettings,
     pub memtable: MemtableSettings,
     pub sensors: SensorsSettings,
@@ -220,6 +221,14 @@ pub struct WalSettings {
     pub compress: bool,
     /// How long an instance may be silent before the registry's floor no longer waits for its WAL.
     pub horizon: Duration,
+}
+
+/// `[seal]`: when days are sealed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SealSettings {
+    /// Zero for never.
+    pub after: Duration,
+    pub interval: Duration,
 }
 
 /// `[flush]`: when readings go to the store.

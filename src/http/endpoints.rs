@@ -13,7 +13,7 @@ use tower_http::compression::predicate::SizeAbove;
 use super::auth::Needs;
 use super::errors::Dialect;
 use super::params::{self, Parameter};
-use super::{App, dead_letters, influx_query, lists, openapi, readings, rejections, sensors, status, summary, write};
+use super::{App, dead_letters, influx_query, lists, openapi, readings, rejections, seal, sensors, status, summary, write};
 
 pub struct Endpoint {
     /// `GET` or `POST`; `HEAD` is derived from `GET`.
@@ -161,6 +161,9 @@ pub const ENDPOINTS: &[Endpoint] = endpoints! {
     "POST" "/api/v1/flush", Admin, "store all acked readings now: 204 when done", &[], &[],
         &[&[(204, "All readings acked before are in the store.", &[]), (409, "All are in the store except dead letters.", &[json("NotStored")]),
             (503, "Not all are in the store yet: try again.", FAILED)]], false, route (post(write::flush));
+    "POST" "/api/v1/seal", Admin, "seal every day that is over now: 200 when done", params::SEAL, &[],
+        &[&[(200, "Every day that is over is sealed.", &[json("Sealed")]), (202, "Sealing is under way: ask again with `round`.", &[json("Sealed")])],
+            ASKED], false, route (post(seal::seal));
     "GET" "/api/v1/dead-letters", Admin, "dead letters: readings that could not be stored, with the reason", params::DEAD_LETTERS,
         &[], &[&[(200, "Dead letters in chunks, each with its reason.", &[json("DeadLetters")])], ASKED], true, route (get(dead_letters::list));
     "GET" "/api/v1/rejections", Token, "the last rejected lines and readings, for the database's administrators", params::REJECTIONS,

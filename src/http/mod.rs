@@ -25,6 +25,7 @@ mod parameters;
 mod params;
 mod readings;
 mod rejections;
+mod seal;
 mod senders;
 mod sensors;
 mod series;

@@ -78,6 +78,7 @@ const GUARD: Parameter = parameter(
 const LIMIT: Parameter =
     parameter("limit", r#"{"type":"integer","minimum":1,"examples":[100]}"#, "Most items in this part of the answer.");
 const CURSOR: Parameter = parameter("cursor", TEXT, "The value of `next` in the previous part, unchanged.");
+const ROUND: Parameter = parameter("round", TEXT, "The value of `round` in an answer 202, to wait for the same round.");
 const STEP: Parameter =
     parameter("step", r#"{"type":"string","examples":["15m","1h","1d"]}"#, "Length of a window; `1h` when missing.");
 const ORDER: Parameter = parameter(
@@ -184,6 +185,8 @@ pub const SENSORS: &[Parameter] = &[DB, OUTLIER, SILENT, RECENT, LIMIT, CURSOR, 
 pub const DEAD_LETTERS: &[Parameter] = &[LIMIT, CURSOR];
 /// Of `GET /api/v1/rejections`.
 pub const REJECTIONS: &[Parameter] = &[REJECTED_DB, LIMIT];
+/// Of `POST /api/v1/seal`.
+pub const SEAL: &[Parameter] = &[ROUND];
 /// Of the lists of measurements, tags and fields.
 pub const LISTS: &[Parameter] = &[DB, SENSOR, MEASUREMENT, TAG];
 /// Of `POST /write` and `POST /api/v1/readings`.

@@ -14,11 +14,11 @@ use serde_json::json;
 
 use super::endpoints::{self, ENDPOINTS};
 use super::errors::{NO_ENDPOINT, WRONG_METHOD};
-use super::{App, Health, SeesDetails};
+use super::{App, Health, SeesDetails, seal};
 use crate::bucket::Unusable;
 use crate::clock::{now_ns, now_seconds};
 use crate::http::answer::INFLUX_VERSION;
-use crate::ingest::{FailingDatabase, Ledger};
+use crate::ingest::{FailingDatabase, Ledger, SealingDone};
 use crate::reading::time::write_rfc3339;
 use crate::telemetry::{Account, LagMetrics, TokenMetrics};
 
@@ -224,6 +224,7 @@ pub async fn status(State(app): State<Arc<App>>) -> Response {
         "blocked": lag.blocked,
         "documents": app.ingest.blocked(),
         "refusing": refusal(&app, &health),
+        "sealing": seal::shown(&app.ingest.sealing().done()),
         "store": store,
         "failing_databases": failing,
         "readings": {
@@ -254,6 +255,9 @@ pub async fn metrics(State(app): State<Arc<App>>) -> Response {
     app.metrics.databases_failing(&classes);
     app.metrics.tokens.set(u32::try_from(app.access.len()).unwrap_or(u32::MAX));
     app.metrics.token_terms(&token_terms(&app));
+    let sealing = app.ingest.sealing();
+    let SealingDone { days, readings, left, .. } = sealing.done();
+    app.metrics.sealing(sealing.is_running(), [days, readings, left.unsettled + left.large]);
     app.metrics.backlog(&LagMetrics {
         wal_segments: log.segments,
         wal_bytes: log.bytes,

@@ -21,14 +21,16 @@ use super::shard::pending::PendingDeletion;
 use crate::bucket::deletions::RememberedDeletion;
 use crate::bucket::registry::MemberRegistry;
 use crate::bucket::store::{BucketId, Extent, PageWrite, Projection, SensorFilter, Written};
-use crate::bucket::{Bucket, Reading, SensorDocument, StorageError};
+use crate::bucket::{Bucket, DayId, DayWrite, Reading, SensorDocument, StorageError, Store, StoredDay};
 use crate::faults;
-use crate::reading::{Hour, Sensor, Stamp};
+use crate::reading::{Day, Hour, Sensor, Stamp};
 
 /// Sensors per batch of a deletion.
 const SENSORS: usize = 500;
 /// Most buckets rewritten at a time: all of them are in memory.
 const BUCKETS: usize = 32;
+/// Sealed days, likewise.
+const DAYS: usize = 4;
 /// First and longest wait before a retry.
 const RETRY: Range<Duration> = Duration::from_millis(100)..Duration::from_secs(2);
 /// After this many refusals by the store a deletion is given up.
@@ -52,7 +54,7 @@ pub struct Deleter {
     /// How many recent readings a sensor's document holds.
     pub recent: usize,
     /// Locks by database: a deletion and the sweep after an earlier one exclude each other.
-    pub turns: DatabaseTurns,
+    pub turns: Arc<DatabaseTurns>,
 }
 
 /// One lock per database name.
@@ -60,7 +62,7 @@ pub struct Deleter {
 pub struct DatabaseTurns(Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>);
 
 impl DatabaseTurns {
-    fn of(&self, database: &str) -> Arc<tokio::sync::Mutex<()>> {
+    pub fn of(&self, database: &str) -> Arc<tokio::sync::Mutex<()>> {
         let mut turns = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         turns.retain(|_, turn| Arc::strong_count(turn) > 1);
         turns.entry(database.to_owned()).or_default().clone()
@@ -286,6 +288,8 @@ impl Deleter {
     async fn delete_of(&self, gone: &DeletedCells<'_>, sensors: &[Sensor]) -> Result<(), StorageError> {
         for chunk in sensors.chunks(SENSORS) {
             self.delete_readings(gone, chunk).await?;
+            // After the pages: see `bucket::day`.
+            self.delete_in_days(gone, chunk).await?;
             faults::point("during_deletion");
             let dropped = self.settle_documents(gone, chunk).await?;
             self.catalog.doubt(gone.database, Some(&dropped));
@@ -320,6 +324,59 @@ impl Deleter {
         Ok(())
     }
 
+    /// Removes the range from sealed days, and claims of days that others are about to seal.
+    async fn delete_in_days(&self, gone: &DeletedCells<'_>, sensors: &[Sensor]) -> Result<(), StorageError> {
+        let (raw, hours) = (&*self.context.raw, hours_with(&gone.range));
+        for sensor in sensors {
+            let sensor = Arc::new(sensor.clone());
+            let mut left = raw.days_of(gone.database, &sensor.key, Day::of_hours(&hours)).await?;
+            for _ in 0..CONFLICTS_MAX {
+                let mut conflicts = Vec::new();
+                for days in left.chunks(DAYS) {
+                    let ids: Vec<DayId> = days.iter().map(|day| DayId { sensor: sensor.clone(), day: *day }).collect();
+                    conflicts.extend(self.delete_in(gone, &ids).await?);
+                }
+                left = conflicts;
+                if left.is_empty() {
+                    break;
+                }
+            }
+            if !left.is_empty() {
+                return Err(StorageError::Contended { detail: sensor.key.to_string() });
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes the range from these days; returns those that others changed meanwhile.
+    async fn delete_in(&self, gone: &DeletedCells<'_>, ids: &[DayId]) -> Result<Vec<Day>, StorageError> {
+        let mut changed: Vec<(&DayId, StoredDay)> = Vec::new();
+        for (id, day) in ids.iter().zip(self.context.raw.read_days(gone.database, ids).await?) {
+            let Some(mut day) = day else { continue };
+            if day.readings.is_empty() || day.readings.delete(&gone.range, gone.before) > 0 {
+                changed.push((id, day));
+            }
+        }
+        let writes: Vec<DayWrite<'_>> = changed
+            .iter()
+            .map(|(id, day)| DayWrite {
+                id,
+                rev: day.rev,
+                next_rev: day.rev + 1,
+                readings: Some(&day.readings).filter(|readings| !readings.is_empty()),
+            })
+            .collect();
+        let mut conflicts = Vec::new();
+        for ((id, _), written) in changed.iter().zip(self.context.raw.write_days(gone.database, &writes).await) {
+            match written {
+                Written::Yes => {}
+                Written::Conflict => conflicts.push(id.day),
+                Written::Failed(error) => return Err(error),
+            }
+        }
+        Ok(conflicts)
+    }
+
     /// Removes the range from buckets of which something may stay.
     async fn cut(&self, gone: &DeletedCells<'_>, mut ids: Vec<BucketId>) -> Result<(), StorageError> {
         for _ in 0..CONFLICTS_MAX {
@@ -330,41 +387,12 @@ impl Deleter {
                 bucket.delete(&gone.range, gone.before);
                 buckets.push((id, bucket));
             }
-            ids = self.write(gone.database, buckets).await?;
+            ids = write_buckets(&*self.context.store, gone.database, buckets).await?;
             if ids.is_empty() {
                 return Ok(());
             }
         }
         Err(StorageError::Contended { detail: ids[0].sensor.key.to_string() })
-    }
-
-    /// Writes buckets until they have nothing left to write; returns those that other writers changed meanwhile.
-    async fn write(&self, database: &str, mut buckets: Vec<(BucketId, Bucket)>) -> Result<Vec<BucketId>, StorageError> {
-        let mut changed: Vec<BucketId> = Vec::new();
-        loop {
-            let of_bucket = |(number, (id, bucket)): (usize, &'_ (BucketId, Bucket))| {
-                bucket.next_writes().into_iter().map(move |group| (number, id.clone(), group)).collect::<Vec<_>>()
-            };
-            let groups: Vec<(usize, BucketId, Vec<usize>)> = buckets.iter().enumerate().flat_map(of_bucket).collect();
-            if groups.is_empty() {
-                return Ok(changed);
-            }
-            let writes: Vec<PageWrite<'_>> = groups
-                .iter()
-                .map(|(number, id, group)| PageWrite { id, bucket: &buckets[*number].1, group: group.clone() })
-                .collect();
-            let outcomes = self.context.store.write_pages(database, &writes).await;
-            drop(writes);
-            let mut conflicts = BTreeSet::new();
-            for ((number, _, group), outcome) in groups.into_iter().zip(outcomes) {
-                match outcome {
-                    Written::Yes => buckets[number].1.mark_written(&group),
-                    Written::Conflict => drop(conflicts.insert(number)),
-                    Written::Failed(error) => return Err(error),
-                }
-            }
-            changed.extend(conflicts.into_iter().rev().map(|number| buckets.swap_remove(number).0));
-        }
     }
 
     /// Removes the documents of sensors that have no readings left, and updates the others. Returns the keys of the
@@ -452,9 +480,10 @@ impl Deleter {
         sensors: impl Iterator<Item = &Sensor>,
     ) -> Result<Vec<bool>, StorageError> {
         let keys: Vec<&str> = sensors.map(|sensor| &*sensor.key).collect();
-        let scanned =
-            self.context.raw.scan_sensors(database, &keys, ALL_HOURS, &Projection::places(), usize::MAX).await?;
-        Ok(scanned.unwrap_or_default().iter().map(Vec::is_empty).collect())
+        let (raw, places) = (&*self.context.raw, Projection::places());
+        let pages = raw.scan_sensors(database, &keys, ALL_HOURS, &places, usize::MAX).await?.unwrap_or_default();
+        let days = raw.scan_days_of(database, &keys, ALL_HOURS, &places, usize::MAX).await?.unwrap_or_default();
+        Ok(pages.iter().zip(days).map(|(pages, days)| pages.is_empty() && days.is_empty()).collect())
     }
 
     /// What the store still has of a sensor.
@@ -474,6 +503,39 @@ impl Deleter {
         let times = first.pages.iter().filter_map(|page| page.readings.as_ref()?.times().first().copied());
         let first = times.min().unwrap_or(last);
         Ok(Some(RemainingPages { first, last, recent: newest(recent, self.recent) }))
+    }
+}
+
+/// Writes buckets until they have nothing left to write; returns those that other writers changed meanwhile.
+pub async fn write_buckets(
+    store: &dyn Store,
+    database: &str,
+    mut buckets: Vec<(BucketId, Bucket)>,
+) -> Result<Vec<BucketId>, StorageError> {
+    let mut changed: Vec<BucketId> = Vec::new();
+    loop {
+        let of_bucket = |(number, (id, bucket)): (usize, &'_ (BucketId, Bucket))| {
+            bucket.next_writes().into_iter().map(move |group| (number, id.clone(), group)).collect::<Vec<_>>()
+        };
+        let groups: Vec<(usize, BucketId, Vec<usize>)> = buckets.iter().enumerate().flat_map(of_bucket).collect();
+        if groups.is_empty() {
+            return Ok(changed);
+        }
+        let writes: Vec<PageWrite<'_>> = groups
+            .iter()
+            .map(|(number, id, group)| PageWrite { id, bucket: &buckets[*number].1, group: group.clone() })
+            .collect();
+        let outcomes = store.write_pages(database, &writes).await;
+        drop(writes);
+        let mut conflicts = BTreeSet::new();
+        for ((number, _, group), outcome) in groups.into_iter().zip(outcomes) {
+            match outcome {
+                Written::Yes => buckets[number].1.mark_written(&group),
+                Written::Conflict => drop(conflicts.insert(number)),
+                Written::Failed(error) => return Err(error),
+            }
+        }
+        changed.extend(conflicts.into_iter().rev().map(|number| buckets.swap_remove(number).0));
     }
 }
 
@@ -552,6 +614,11 @@ impl RemainingPages {
         document.last_seen = Some(whole(self.last));
         document.recent.clone_from(&self.recent);
     }
+}
+
+/// The hours that have some of a range of times.
+fn hours_with(range: &Range<i64>) -> Range<Hour> {
+    if range.is_empty() { Hour(0)..Hour(0) } else { Hour::of(range.start)..Hour::of(range.end - 1).next() }
 }
 
 /// The hours that lie wholly in a range of times, and those that lie there in part.

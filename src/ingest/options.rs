@@ -61,6 +61,9 @@ pub struct IngestOptions {
     pub flush_bytes: usize,
     /// The WAL's folder, which holds the mark `joined`.
     pub wal_dir: PathBuf,
+    /// How long a day must be over to be sealed; zero for never. And the wait between two rounds of sealing.
+    pub seal_after: Duration,
+    pub seal_pause: Duration,
     /// How long a WAL may be silent before its entry in the registry is dropped and no longer holds the floor.
     pub horizon: Duration,
     /// Most deletions remembered in the registry.
@@ -133,6 +136,8 @@ impl IngestOptions {
             wal_bytes: 1 << 30,
             database_share: 25,
             wal_dir: PathBuf::new(),
+            seal_after: Duration::ZERO,
+            seal_pause: Duration::from_secs(60),
             horizon: Duration::from_secs(3600),
             deletions: 1000,
             dead_letters: PathBuf::from("dead-letters.lp"),

@@ -1,20 +1,26 @@
-//! A store wrapper that hides what remembered deletions cover, even where the store still has it: every read of
-//! readings and summaries goes through here. Walks do not, so that a check sees the store as it is.
+//! A store wrapper through which every read of readings and summaries goes. It hides what remembered deletions cover, even
+//! where the store still has it, and its scans lay hour pages over what sealed days have of the same hours. Walks do not,
+//! so that a check sees the store as it is.
 
+use std::cmp::Reverse;
 use std::ops::Range;
 use std::sync::Arc;
 
 use async_trait::async_trait;
 
+use crate::bucket::day::{in_both, may_be_sealed, unite};
 use crate::bucket::deletions::{Covers, Deletions, Masks, cut};
 use crate::bucket::page::StoredPage;
-use crate::bucket::raw::{Cursor, RawBucket, RawSensor, Walked};
+use crate::bucket::raw::{Cursor, RawBucket, RawDay, RawSensor, Walked};
 use crate::bucket::registry::MemberRegistry;
-use crate::bucket::store::{BucketId, Extent, PageWrite, Projection, Scanned, ScannedPage, SensorFilter, Written};
-use crate::bucket::{SensorDocument, StorageError, Store, StoreSpace};
-use crate::reading::{Hour, Sensor, Stamp};
+use crate::bucket::store::{
+    BucketId, DaysScanned, Extent, Order, PageWrite, Projection, Scanned, ScannedPage, SensorFilter, Written,
+};
+use crate::bucket::{DayId, DayWrite, SensorDocument, StorageError, Store, StoreSpace, StoredDay};
+use crate::clock::now_ns;
+use crate::reading::{Day, Hour, Sensor, Stamp};
 
-/// A store seen through the remembered deletions.
+/// A store seen through the remembered deletions, with hour pages and sealed days as one.
 #[derive(Debug)]
 pub struct Masked {
     store: Arc<dyn Store>,
@@ -47,9 +53,12 @@ impl Masked {
         deletions: &Deletions,
         (database, key): (&str, &str),
         hours: &Range<Hour>,
-        projection: &Projection,
+        (projection, source): (&Projection, Source),
         pages: Vec<ScannedPage>,
     ) -> Result<Vec<ScannedPage>, StorageError> {
+        if pages.is_empty() || !deletions.is_about(database) {
+            return Ok(pages);
+        }
         let Some(sensor) = self.sensor(database, key).await? else { return Ok(pages) };
         let covers = deletions.of(database, &sensor, hours);
         if covers.is_empty() {
@@ -65,11 +74,138 @@ impl Masked {
                 continue;
             }
             let with_readings = Projection { fields: projection.fields.clone(), ..Projection::ALL };
-            let anew = self.store.scan(database, key, hour..hour.next(), &with_readings, Extent::ALL).await?;
-            masked.extend(anew.pages.into_iter().filter_map(|page| masked_page(page, &covers, false)));
+            let anew = self.read_hour((database, key), hour, &with_readings, source).await?;
+            masked.extend(anew.into_iter().filter_map(|page| masked_page(page, &covers, false)));
         }
         Ok(masked)
     }
+
+    async fn read_hour(
+        &self,
+        (database, key): (&str, &str),
+        hour: Hour,
+        projection: &Projection,
+        source: Source,
+    ) -> Result<Vec<ScannedPage>, StorageError> {
+        let hours = hour..hour.next();
+        Ok(match source {
+            Source::Pages => self.store.scan(database, key, hours, projection, Extent::ALL).await?.pages,
+            Source::Days => {
+                self.store.scan_days(database, key, hours, Order::Ascending, projection, Extent::ALL).await?.pages
+            }
+        })
+    }
+
+    /// Lays hour pages over what sealed days have of the same hours, in order of hours.
+    async fn unite(
+        &self,
+        deletions: &Deletions,
+        of: (&str, &str),
+        projection: &Projection,
+        mut pages: Vec<ScannedPage>,
+        mut days: Vec<ScannedPage>,
+    ) -> Result<Vec<ScannedPage>, StorageError> {
+        if days.is_empty() {
+            return Ok(pages);
+        }
+        let both = if projection.readings { Vec::new() } else { in_both(&pages, &days) };
+        // Their summaries cannot be added up: the same reading may be in both.
+        for hour in &both {
+            let (hours, whole) =
+                (*hour..hour.next(), Projection { fields: projection.fields.clone(), ..Projection::ALL });
+            for (read, source) in [(&mut pages, Source::Pages), (&mut days, Source::Days)] {
+                let anew = self.read_hour(of, *hour, &whole, source).await?;
+                let anew = self.mask(deletions, of, &hours, (&whole, source), anew).await?;
+                read.retain(|page| page.hour != *hour);
+                read.extend(anew);
+                read.sort_by_key(|page| (page.hour, page.number));
+            }
+        }
+        let mut united = unite(pages, days);
+        if !projection.readings {
+            united.iter_mut().for_each(|page| page.readings = None);
+        }
+        Ok(united)
+    }
+
+    /// A scan of hour pages with the sealed days beside them; in descending order if `order` says so.
+    async fn scan_both(
+        &self,
+        of: (&str, &str),
+        hours: Range<Hour>,
+        order: Order,
+        projection: &Projection,
+        extent: Extent,
+    ) -> Result<Scanned, StorageError> {
+        let (deletions, (database, sensor)) = (self.masks.now(), of);
+        // A part without pages means that nothing is left, so a part that a deletion emptied is skipped.
+        let mut left = hours;
+        loop {
+            let scanned = match order {
+                Order::Ascending => self.store.scan(database, sensor, left.clone(), projection, extent).await?,
+                Order::Descending => self.store.scan_back(database, sensor, left.clone(), projection, extent).await?,
+            };
+            let Scanned { mut pages, mut rest } = scanned;
+            let covered = match order {
+                Order::Ascending => left.start..rest.start,
+                Order::Descending => rest.end..left.end,
+            };
+            let mut days = Vec::new();
+            if some_may_be_sealed(&covered) {
+                let found = self.store.scan_days(database, sensor, covered.clone(), order, projection, extent).await?;
+                days = found.pages;
+                if !found.rest.is_empty() {
+                    rest = match order {
+                        Order::Ascending => found.rest.start.hours().start..left.end,
+                        Order::Descending => left.start..found.rest.end.hours().start,
+                    };
+                    pages.retain(|page| !rest.contains(&page.hour));
+                    days.retain(|page| !rest.contains(&page.hour));
+                }
+            }
+            let pages = self.mask(&deletions, of, &left, (projection, Source::Pages), pages).await?;
+            let days = self.mask(&deletions, of, &left, (projection, Source::Days), days).await?;
+            let pages = match order {
+                Order::Ascending => self.unite(&deletions, of, projection, pages, days).await?,
+                Order::Descending => self.unite_back(&deletions, of, projection, pages, days).await?,
+            };
+            if !pages.is_empty() || rest.is_empty() {
+                return Ok(Scanned { pages, rest });
+            }
+            left = rest;
+        }
+    }
+
+    async fn unite_back(
+        &self,
+        deletions: &Deletions,
+        of: (&str, &str),
+        projection: &Projection,
+        mut pages: Vec<ScannedPage>,
+        mut days: Vec<ScannedPage>,
+    ) -> Result<Vec<ScannedPage>, StorageError> {
+        if days.is_empty() {
+            return Ok(pages);
+        }
+        // Stable: the pages of an hour stay in order.
+        pages.sort_by_key(|page| page.hour);
+        days.sort_by_key(|page| page.hour);
+        let mut united = self.unite(deletions, of, projection, pages, days).await?;
+        united.sort_by_key(|page| Reverse(page.hour));
+        Ok(united)
+    }
+}
+
+/// Where pages were read from.
+#[derive(Debug, Clone, Copy)]
+enum Source {
+    Pages,
+    Days,
+}
+
+/// Whether some of these hours may be in sealed days.
+fn some_may_be_sealed(hours: &Range<Hour>) -> bool {
+    may_be_sealed(hours.start, now_ns()) && !hours.is_empty()
 }
 
 fn is_touched(page: &ScannedPage, covers: &Covers) -> bool {
@@ -144,20 +280,7 @@ impl Store for Masked {
         projection: &Projection,
         extent: Extent,
     ) -> Result<Scanned, StorageError> {
-        let deletions = self.masks.now();
-        if !deletions.is_about(database) {
-            return self.store.scan(database, sensor, hours, projection, extent).await;
-        }
-        // A part without pages means that nothing is left, so a part that a deletion emptied is skipped.
-        let mut rest = hours.clone();
-        loop {
-            let scanned = self.store.scan(database, sensor, rest, projection, extent).await?;
-            rest = scanned.rest;
-            let pages = self.mask(&deletions, (database, sensor), &hours, projection, scanned.pages).await?;
-            if !pages.is_empty() || rest.is_empty() {
-                return Ok(Scanned { pages, rest });
-            }
-        }
+        self.scan_both((database, sensor), hours, Order::Ascending, projection, extent).await
     }
 
     async fn scan_back(
@@ -168,19 +291,7 @@ impl Store for Masked {
         projection: &Projection,
         extent: Extent,
     ) -> Result<Scanned, StorageError> {
-        let deletions = self.masks.now();
-        if !deletions.is_about(database) {
-            return self.store.scan_back(database, sensor, hours, projection, extent).await;
-        }
-        let mut rest = hours.clone();
-        loop {
-            let scanned = self.store.scan_back(database, sensor, rest, projection, extent).await?;
-            rest = scanned.rest;
-            let pages = self.mask(&deletions, (database, sensor), &hours, projection, scanned.pages).await?;
-            if !pages.is_empty() || rest.is_empty() {
-                return Ok(Scanned { pages, rest });
-            }
-        }
+        self.scan_both((database, sensor), hours, Order::Descending, projection, extent).await
     }
 
     async fn scan_sensors(
@@ -194,14 +305,83 @@ impl Store for Masked {
         let deletions = self.masks.now();
         let scanned = self.store.scan_sensors(database, sensors, hours.clone(), projection, bytes_max).await?;
         let Some(scanned) = scanned else { return Ok(None) };
-        if !deletions.is_about(database) {
-            return Ok(Some(scanned));
+        let days = match some_may_be_sealed(&hours) {
+            true => self.store.scan_days_of(database, sensors, hours.clone(), projection, bytes_max).await?,
+            false => Some(vec![Vec::new(); sensors.len()]),
+        };
+        let Some(days) = days else { return Ok(None) };
+        let mut united = Vec::with_capacity(scanned.len());
+        for ((sensor, pages), days) in sensors.iter().zip(scanned).zip(days) {
+            let of = (database, *sensor);
+            let pages = self.mask(&deletions, of, &hours, (projection, Source::Pages), pages).await?;
+            let days = self.mask(&deletions, of, &hours, (projection, Source::Days), days).await?;
+            united.push(self.unite(&deletions, of, projection, pages, days).await?);
         }
-        let mut masked = Vec::with_capacity(scanned.len());
-        for (sensor, pages) in sensors.iter().zip(scanned) {
-            masked.push(self.mask(&deletions, (database, sensor), &hours, projection, pages).await?);
+        Ok(Some(united))
+    }
+
+    async fn days_of(&self, database: &str, sensor: &str, days: Range<Day>) -> Result<Vec<Day>, StorageError> {
+        self.store.days_of(database, sensor, days).await
+    }
+
+    /// Without what remembered deletions cover.
+    async fn read_days(&self, database: &str, ids: &[DayId]) -> Result<Vec<Option<StoredDay>>, StorageError> {
+        let deletions = self.masks.now();
+        let mut days = self.store.read_days(database, ids).await?;
+        if deletions.is_about(database) {
+            for (id, day) in ids.iter().zip(&mut days) {
+                let covers = deletions.of(database, &id.sensor, &id.day.hours());
+                if let Some(day) = day {
+                    cut(&mut day.readings, &covers);
+                }
+            }
         }
-        Ok(Some(masked))
+        Ok(days)
+    }
+
+    async fn write_days(&self, database: &str, days: &[DayWrite<'_>]) -> Vec<Written> {
+        self.store.write_days(database, days).await
+    }
+
+    async fn scan_days(
+        &self,
+        database: &str,
+        sensor: &str,
+        hours: Range<Hour>,
+        order: Order,
+        projection: &Projection,
+        extent: Extent,
+    ) -> Result<DaysScanned, StorageError> {
+        let deletions = self.masks.now();
+        let scanned = self.store.scan_days(database, sensor, hours.clone(), order, projection, extent).await?;
+        let pages =
+            self.mask(&deletions, (database, sensor), &hours, (projection, Source::Days), scanned.pages).await?;
+        Ok(DaysScanned { pages, ..scanned })
+    }
+
+    async fn scan_days_of(
+        &self,
+        database: &str,
+        sensors: &[&str],
+        hours: Range<Hour>,
+        projection: &Projection,
+        bytes_max: usize,
+    ) -> Result<Option<Vec<Vec<ScannedPage>>>, StorageError> {
+        self.store.scan_days_of(database, sensors, hours, projection, bytes_max).await
+    }
+
+    async fn remove_single_pages(&self, database: &str, pages: &[(BucketId, u64)]) -> Result<(), StorageError> {
+        self.store.remove_single_pages(database, pages).await
+    }
+
+    async fn next_buckets(
+        &self,
+        database: &str,
+        from: &(Hour, String),
+        until: Hour,
+        most: usize,
+    ) -> Result<Vec<(Hour, String)>, StorageError> {
+        self.store.next_buckets(database, from, until, most).await
     }
 
     async fn read_sensors(&self, database: &str, keys: &[&str]) -> Result<Vec<SensorDocument>, StorageError> {
@@ -278,6 +458,15 @@ impl Store for Masked {
         max: usize,
     ) -> Result<Walked<RawSensor>, StorageError> {
         self.store.walk_sensors(database, from, max).await
+    }
+
+    async fn walk_days(
+        &self,
+        database: &str,
+        from: Option<&Cursor>,
+        max: usize,
+    ) -> Result<Walked<RawDay>, StorageError> {
+        self.store.walk_days(database, from, max).await
     }
 
     async fn estimate_pages(&self) -> Result<u64, StorageError> {

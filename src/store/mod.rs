@@ -6,6 +6,7 @@ pub mod embedded;
 pub mod masked;
 pub mod mongo;
 pub mod names;
+pub mod sealed;
 
 use std::io;
 use std::path::Path;

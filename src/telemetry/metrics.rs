@@ -124,6 +124,16 @@ impl Metrics {
         seconds.record(took.as_secs_f64());
     }
 
+    /// Whether days are being sealed, and how many days and readings were, and how many days were left.
+    pub fn sealing(&self, is_running: bool, [days, readings, left]: [u64; 3]) {
+        self.with(|| {
+            gauge!("hourglass_seal_running").set(f64::from(u8::from(is_running)));
+            counter!("hourglass_seal_days_total").absolute(days);
+            counter!("hourglass_seal_readings_total").absolute(readings);
+            gauge!("hourglass_seal_days_left").set(u32::try_from(left).unwrap_or(u32::MAX));
+        });
+    }
+
     /// Counts rejected lines, by [`crate::reading::Reason::label`].
     pub fn rejected(&self, reason: &'static str, count: u64) {
         self.with(|| counter!("hourglass_ingest_readings_rejected_total", "reason" => reason).increment(count));
@@ -503,6 +513,10 @@ fn describe() {
     level("hourglass_store_bytes", "Bytes that the store takes on its disk; NaN if that is unknown");
     level("hourglass_store_disk_free_bytes", "Bytes free on the disk of the store; NaN if that is unknown");
     level("hourglass_store_databases_failing", "Databases whose writes the store rejects, by class of error");
+    level("hourglass_seal_running", "1 while days are being sealed");
+    count("hourglass_seal_days_total", "Days of a sensor that were sealed");
+    count("hourglass_seal_readings_total", "Readings in them");
+    level("hourglass_seal_days_left", "Days of a sensor that the last round of sealing left in hour pages");
     count("hourglass_store_conflicts_total", "Page writes that found another rev and were merged and written again");
     count("hourglass_store_overflow_pages_total", "Overflow pages written");
     count("hourglass_store_sensor_writes_total", "Sensor documents written");

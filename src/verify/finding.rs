@@ -20,7 +20,7 @@ pub enum What {
     Unreadable,
     /// Key, `_id`, sensor, start, end, page number and collection contradict each other.
     Identity,
-    /// A reading belongs to another hour.
+    /// A reading belongs to another hour, or to another day.
     Hour,
     /// Readings are out of order, or a timestamp occurs twice, or a reading has a field twice.
     Order,
@@ -101,6 +101,8 @@ pub enum Note {
     /// An older version computed the sums, which are not exact. Queries read the readings instead, until the page is
     /// written again.
     OlderSums,
+    /// An instance is about to seal the day, or ended before it could.
+    Claim,
     /// The stamps are wrong, but are not repaired while a deletion in this database is remembered.
     Deletion,
 }
@@ -113,6 +115,7 @@ impl fmt::Display for Note {
             Self::SeenLags => "sensor document: firstSeen or lastSeen is behind the pages",
             Self::RecentLags => "sensor document: the recent readings are behind the pages",
             Self::OlderSums => "page has inexact sums of an older version, so queries read its readings instead",
+            Self::Claim => "day is claimed by an instance that is about to seal it, or that ended before it could",
             Self::Deletion => {
                 "page with wrong stamps is not repaired while a deletion is remembered: keep an instance running, retry"
             }

@@ -5,9 +5,9 @@ use super::finding::Findings;
 use super::finding::What;
 use super::pages::{PageBounds, check_bucket, is_sound, set_of};
 use super::sensors::SeenSensor;
-use crate::bucket::raw::{Cursor, RawBucket, RawPage};
+use crate::bucket::raw::{Cursor, DayDocument, RawBucket, RawDay, RawPage};
 use crate::bucket::store::{BucketId, PageWrite, Written};
-use crate::bucket::{Bucket, SensorDocument, StorageError, Store, StoredPage};
+use crate::bucket::{Bucket, DayWrite, SensorDocument, StorageError, Store, StoredPage};
 use crate::clock;
 use crate::reading::Hour;
 use crate::reading::stamp::first_of;
@@ -21,6 +21,26 @@ pub(super) async fn read_again(store: &dyn Store, database: &str, from: &Cursor)
     let part = store.walk_buckets(database, Some(from), 1).await?;
     let found = part.found.into_iter().find(|bucket| bucket.from == *from);
     Ok(found.unwrap_or_else(|| RawBucket { from: from.clone(), pages: Vec::new() }))
+}
+
+/// Reads a sealed day again; `None` if it is gone.
+pub(super) async fn read_day_again(
+    store: &dyn Store,
+    database: &str,
+    from: &Cursor,
+) -> Result<Option<RawDay>, StorageError> {
+    let part = store.walk_days(database, Some(from), 1).await?;
+    Ok(part.found.into_iter().find(|day| day.from == *from))
+}
+
+/// Writes a sealed day again from its readings. Somebody else may have written it meanwhile: read it again.
+pub(super) async fn mend_day(store: &dyn Store, database: &str, stored: &DayDocument) -> Result<(), StorageError> {
+    let DayDocument { id, day, .. } = stored;
+    let write = DayWrite { id, rev: day.rev, next_rev: day.rev + 1, readings: Some(&day.readings) };
+    match store.write_days(database, &[write]).await.pop() {
+        Some(Written::Failed(error)) if error.is_away() => Err(error),
+        _ => Ok(()),
+    }
 }
 
 /// Writes the pages that can be repaired, and returns the bucket as it is stored afterwards.

@@ -1,6 +1,7 @@
-//! Checks every page and every sensor document of a store, and repairs what it can if asked. The checks (`pages`,
-//! `sensors`) are pure; `walk` reads, `mend` writes, `print` reports. Uses the store only through the trait.
+//! Checks every page, sealed day and sensor document of a store, and repairs what it can if asked. The checks (`pages`,
+//! `days`, `sensors`) are pure; `walk` reads, `mend` writes, `print` reports. Uses the store only through the trait.
 
+pub mod days;
 pub mod finding;
 pub mod pages;
 pub mod sensors;

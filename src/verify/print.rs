@@ -15,14 +15,14 @@ pub(super) fn report(out: &mut dyn Write, reports: &[DatabaseReport], log: Optio
     let repaired = |text: String| if repair { format!(" {text:>12}") } else { String::new() };
     let head = repaired("repaired".to_owned());
     line(format_args!(
-        "{:width$} {:>12} {:>14} {:>10} {:>8}{head} {:>12}",
-        "database", "pages", "readings", "sensors", "notes", "differences"
+        "{:width$} {:>12} {:>10} {:>14} {:>10} {:>8}{head} {:>12}",
+        "database", "pages", "days", "readings", "sensors", "notes", "differences"
     ));
     for report in reports {
-        let DatabaseReport { name, pages, readings, sensors, .. } = report;
+        let DatabaseReport { name, pages, days, readings, sensors, .. } = report;
         let notes: u64 = report.notes.values().map(|(count, _)| count).sum();
         let (mended, wrong) = (repaired(report.repaired.count.to_string()), report.differences.count);
-        line(format_args!("{name:width$} {pages:>12} {readings:>14} {sensors:>10} {notes:>8}{mended} {wrong:>12}"));
+        line(format_args!("{name:width$} {pages:>12} {days:>10} {readings:>14} {sensors:>10} {notes:>8}{mended} {wrong:>12}"));
     }
     for report in reports {
         for (note, (count, first)) in &report.notes {

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use super::finding::{Findings, Note, What};
 use crate::bucket::raw::{RawPage, RawSensor};
-use crate::bucket::{SensorDocument, StorageError};
+use crate::bucket::{DayId, Readings, SensorDocument, StorageError};
 use crate::reading::time::MILLI_NS;
-use crate::reading::{Family, Sensor};
+use crate::reading::{Family, Sensor, Value};
 
 /// What the pages say of one sensor.
 #[derive(Debug, Clone)]
@@ -29,18 +29,28 @@ impl AllSeen {
         if page.sensor.key != page.sensor_key {
             return;
         }
-        let new = || SeenSensor { sensor: page.sensor.clone(), fields: BTreeMap::new(), times: None };
-        let seen = self.0.entry(page.sensor_key.clone()).or_insert_with(new);
+        let seen = self.of(&page.sensor);
         for reading in &page.readings {
-            seen.times = Some(seen.times.map_or((reading.time, reading.time), |(first, last)| {
-                (first.min(reading.time), last.max(reading.time))
-            }));
-            for (name, value) in &reading.fields {
-                if !seen.fields.contains_key(name) {
-                    seen.fields.insert(name.clone(), value.family());
-                }
+            seen.add_times(reading.time, reading.time);
+            reading.fields.iter().for_each(|(name, value)| seen.add_field(name, value));
+        }
+    }
+
+    /// Adds a sealed day.
+    pub fn add_day(&mut self, id: &DayId, readings: &Readings) {
+        let (Some(first), Some(last)) = (readings.times().first(), readings.times().last()) else { return };
+        let seen = self.of(&id.sensor);
+        seen.add_times(*first, *last);
+        for (name, cells) in readings.columns() {
+            if let Some(value) = cells.iter().flatten().next() {
+                seen.add_field(name, value);
             }
         }
+    }
+
+    fn of(&mut self, sensor: &Arc<Sensor>) -> &mut SeenSensor {
+        let new = || SeenSensor { sensor: sensor.clone(), fields: BTreeMap::new(), times: None };
+        self.0.entry(sensor.key.as_ref().into()).or_insert_with(new)
     }
 
     /// Removes and returns what the pages say of a sensor that has a document.
@@ -58,6 +68,16 @@ impl AllSeen {
 }
 
 impl SeenSensor {
+    fn add_times(&mut self, from: i64, to: i64) {
+        self.times = Some(self.times.map_or((from, to), |(first, last)| (first.min(from), last.max(to))));
+    }
+
+    fn add_field(&mut self, name: &Arc<str>, value: &Value) {
+        if !self.fields.contains_key(name) {
+            self.fields.insert(name.clone(), value.family());
+        }
+    }
+
     /// The fields that a document lacks.
     pub fn missing_in<'a>(&'a self, document: &'a SensorDocument) -> impl Iterator<Item = (&'a Arc<str>, Family)> {
         let known = |name: &str| document.fields.iter().any(|(field, _)| **field == *name);

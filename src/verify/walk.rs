@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use super::days::{self, check_day};
 use super::finding::{Difference, Findings, Note, What};
 use super::mend;
 use super::pages::{PageBounds, check_bucket};
 use super::sensors::{AllSeen, check_sensor, no_document};
-use crate::bucket::raw::{Cursor, RawBucket};
+use crate::bucket::raw::{Cursor, DayDocument, RawBucket, RawDay};
 use crate::bucket::{StorageError, Store};
 use crate::verify::progress_bar::ProgressBar;
 
@@ -22,6 +23,8 @@ pub struct VerifyOptions {
 const PART_PAGES: usize = 500;
 /// Sensor documents per read.
 const PART_SENSORS: usize = 500;
+/// Sealed days per read.
+const PART_DAYS: usize = 500;
 /// Number of differences that are printed in full.
 pub(super) const FULL_MAX: usize = 20;
 
@@ -39,8 +42,10 @@ pub struct DatabaseReport {
     pub name: String,
     /// Includes unreadable pages.
     pub pages: u64,
-    /// On readable pages.
+    /// On readable pages and in sealed days; a reading in both counts twice.
     pub readings: u64,
+    /// Sealed days, claims and unreadable ones included.
+    pub days: u64,
     /// The number of sensor documents.
     pub sensors: u64,
     /// For each note, the number of documents, and the first of them.
@@ -64,7 +69,7 @@ impl Tally {
 impl DatabaseReport {
     pub(super) fn new(name: String) -> Self {
         let (differences, repaired) = (Tally::default(), Tally::default());
-        Self { name, pages: 0, readings: 0, sensors: 0, notes: BTreeMap::new(), differences, repaired }
+        Self { name, pages: 0, days: 0, readings: 0, sensors: 0, notes: BTreeMap::new(), differences, repaired }
     }
 
     fn add(&mut self, findings: Findings) {
@@ -75,8 +80,9 @@ impl DatabaseReport {
     }
 }
 
-/// Checks all pages, then all sensor documents. The order matters: a sensor's document is stored before its first page,
-/// so a document that is missing afterwards is really missing, even if a service writes meanwhile.
+/// Checks all pages, then all sealed days, then all sensor documents. The order matters: pages are sealed meanwhile, and a
+/// sensor's document is stored before its first page, so a document that is missing afterwards is really missing, even if a
+/// service writes meanwhile.
 pub(super) async fn check_database(
     store: &dyn Store,
     options: &VerifyOptions,
@@ -101,7 +107,8 @@ pub(super) async fn check_database(
             break;
         }
     }
-    progress.database_done(report.pages);
+    check_days(store, options, progress, report, &mut seen).await?;
+    progress.database_done(report.pages + report.days);
     check_sensors(store, options, report, seen).await
 }
 
@@ -133,6 +140,61 @@ async fn check_one(
     }
     report.add(findings);
     Ok(bucket)
+}
+
+async fn check_days(
+    store: &dyn Store,
+    options: &VerifyOptions,
+    progress: &mut ProgressBar,
+    report: &mut DatabaseReport,
+    seen: &mut AllSeen,
+) -> Result<(), StorageError> {
+    let mut from: Option<Cursor> = None;
+    loop {
+        let part = store.walk_days(&report.name, from.as_ref(), PART_DAYS).await?;
+        for day in part.found {
+            let Some(day) = check_one_day(store, options, report, day).await? else { continue };
+            report.days += 1;
+            if let Ok(DayDocument { id, day, .. }) = &day.document {
+                report.readings += day.readings.len() as u64;
+                seen.add_day(id, &day.readings);
+            }
+        }
+        progress.pages(&report.name, report.pages + report.days);
+        from = part.next;
+        if from.is_none() {
+            return Ok(());
+        }
+    }
+}
+
+/// Checks a day, repairs it if asked, and returns it as it is stored at the end.
+async fn check_one_day(
+    store: &dyn Store,
+    options: &VerifyOptions,
+    report: &mut DatabaseReport,
+    day: RawDay,
+) -> Result<Option<RawDay>, StorageError> {
+    let (from, mut findings, mut day) = (day.from.clone(), check_day(&day), Some(day));
+    // An instance may write meanwhile, so what looked wrong may be right now, or gone.
+    if !findings.differences.is_empty() && store.is_shared() {
+        day = mend::read_day_again(store, &report.name, &from).await?;
+        findings = day.as_ref().map(check_day).unwrap_or_default();
+    }
+    if options.repair
+        && !findings.differences.is_empty()
+        && days::is_sound(&findings)
+        && let Some(Ok(document)) = day.as_ref().map(|day| &day.document)
+    {
+        let before = std::mem::take(&mut findings.differences);
+        mend::mend_day(store, &report.name, document).await?;
+        day = mend::read_day_again(store, &report.name, &from).await?;
+        findings = day.as_ref().map(check_day).unwrap_or_default();
+        let is_left = |difference: &Difference| findings.differences.contains(difference);
+        report.repaired.add(before.into_iter().filter(|difference| !is_left(difference)));
+    }
+    report.add(findings);
+    Ok(day)
 }
 
 async fn check_sensors(

@@ -2,6 +2,7 @@
 //! [`Place`]; what only one of the stores can show stands in its own module. The cases know the
 //! trait and the model, and nothing of how either store keeps things.
 
+mod days;
 mod embedded_only;
 mod model;
 mod pages;
@@ -65,6 +66,11 @@ contract! {
     walk::a_walk_tells_what_documents_say_of_themselves,
     walk::a_walk_goes_on_behind_what_is_written_meanwhile,
     walk::sensors_documents_are_walked_in_key_order,
+    days::a_walk_meets_every_day_once_and_tells_what_it_says,
+    days::a_day_comes_back_as_it_was,
+    days::a_day_needs_the_rev_it_knows,
+    days::a_scan_takes_days_in_both_orders_and_stops_where_it_may,
+    days::buckets_are_listed_by_hour_and_single_pages_go_by_their_rev,
     removal::pages_without_readings_go,
     removal::a_removal_needs_the_rev_it_knows,
     removal::an_old_view_does_not_fit_a_page_made_anew,

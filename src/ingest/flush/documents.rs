@@ -17,8 +17,8 @@ use crate::ingest::IngestOptions;
 use crate::ingest::catalog::reads::{read_buckets_each, read_needed, read_sensors_each};
 use crate::ingest::catalog::{Database, KnownSensor};
 use crate::ingest::deletion::ALL_HOURS;
-use crate::reading::Hour;
 use crate::reading::time::MILLI_NS;
+use crate::reading::{Day, Hour};
 
 /// Documents per write.
 pub const BATCH: usize = 500;
@@ -288,7 +288,7 @@ async fn read<'a>(
                 .scan_back(database, &known.sensor.key, ALL_HOURS, &Projection::ALL, Extent::pages(1))
                 .await
             {
-                Ok(scanned) if scanned.pages.is_empty() => {
+                Ok(scanned) if scanned.pages.is_empty() && !has_days(context, database, &known.sensor.key).await? => {
                     known.unsave();
                     outcome.done.push(known.id);
                 }
@@ -301,6 +301,10 @@ async fn read<'a>(
         }
     }
     Ok(documents)
+}
+
+async fn has_days(context: &FlushContext, database: &str, sensor: &str) -> Result<bool, StorageError> {
+    Ok(!context.raw.days_of(database, sensor, Day::of_hours(&ALL_HOURS)).await?.is_empty())
 }
 
 /// Reads documents again that this process has written since they were read.

@@ -15,14 +15,15 @@ use crate::bucket::cache::CacheKey;
 use crate::bucket::packed::{Packed, Unpacked};
 use crate::bucket::page::StoredPage;
 use crate::bucket::store::{BucketId, PageWrite, Written};
-use crate::bucket::{Applied, Bucket, Caps, HourVersions, MergeOptions, Row, StorageError, Store};
+use crate::bucket::{Applied, Bucket, Caps, DayId, HourVersions, MergeOptions, Readings, Row, StorageError, Store, day};
+use crate::clock::now_ns;
 use crate::faults;
 use crate::ingest::catalog::lookup::StorePresence;
 use crate::ingest::catalog::reads::{PAGES_AT_ONCE, read_buckets_each};
 use crate::ingest::catalog::{Database, KnownSensor};
 use crate::ingest::membership::registry_view::{Fate, FateOfReadings, RegistryView};
 use crate::ingest::memtable::Load;
-use crate::reading::Stamp;
+use crate::reading::{Day, Stamp, Value};
 use crate::telemetry::Metrics;
 
 /// Most buckets read back at a time: at first, and ever. All of them are in memory, so their size decides in between.
@@ -89,6 +90,8 @@ pub struct BucketFlush {
     pub set_aside: Vec<usize>,
     /// How many pages the bucket had before.
     pub pages_before: usize,
+    /// What the sealed day has of the hour, for readings up to a floor. Read only if some of the readings are below it.
+    sealed: Option<(Stamp, Readings)>,
     /// Whether the bucket came from the cache, not from the store.
     pub from_cache: bool,
     /// Whether the store is known to have the bucket although it is not cached: then it is read first.
@@ -99,6 +102,17 @@ pub struct BucketFlush {
     /// Conflicts after which the store still showed what the write had expected.
     unseen: u32,
     unknowns: u32,
+}
+
+/// What a sealed day says of a reading that was silent beyond the horizon while the day was sealed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum SealedDay {
+    /// It has no reading of that time, or the reading is newer.
+    Nothing,
+    /// It has the reading.
+    Same,
+    /// It has another reading of that time. Nobody knows which is later.
+    Otherwise,
 }
 
 /// How far a bucket has come.
@@ -134,6 +148,7 @@ impl BucketFlush {
             deleted: 0,
             set_aside: Vec::new(),
             pages_before,
+            sealed: None,
             from_cache,
             is_stored,
             state,
@@ -168,7 +183,7 @@ impl BucketFlush {
             self.bucket.delete(range, *before);
         }
         let rows = room.rows(&fields.names);
-        if fates.takes_all() {
+        if fates.takes_all() && self.sealed.is_none() {
             self.applied = self.bucket.apply(rows, &options);
             self.set_aside = self.bucket.set_aside().to_vec();
         } else {
@@ -200,13 +215,14 @@ impl BucketFlush {
         fates: &FateOfReadings,
         options: &MergeOptions<'_>,
     ) {
-        let (mut kept, mut places, mut stored) = (Vec::new(), Vec::new(), 0);
+        let (mut kept, mut places, mut stored, mut aside) = (Vec::new(), Vec::new(), 0, Vec::new());
         self.deleted = 0;
         for (place, row) in rows.enumerate() {
-            match fates.fate(row.time, row.stamp) {
-                Fate::Deleted => self.deleted += 1,
-                Fate::Stored => stored += 1,
-                Fate::Merged => {
+            match (fates.fate(row.time, row.stamp), self.sealed_says(&row)) {
+                (Fate::Deleted, _) => self.deleted += 1,
+                (Fate::Stored, _) | (Fate::Merged, SealedDay::Same) => stored += 1,
+                (Fate::Merged, SealedDay::Otherwise) => aside.push(place),
+                (Fate::Merged, SealedDay::Nothing) => {
                     kept.push(row);
                     places.push(place);
                 }
@@ -214,7 +230,21 @@ impl BucketFlush {
         }
         self.applied = self.bucket.apply(kept.into_iter(), options);
         self.applied.duplicate += stored;
-        self.set_aside = self.bucket.set_aside().iter().map(|place| places[*place]).collect();
+        self.applied.set_aside += aside.len() as u64;
+        aside.extend(self.bucket.set_aside().iter().map(|place| places[*place]));
+        aside.sort_unstable();
+        self.set_aside = aside;
+    }
+
+    /// What the sealed day says of a reading below the floor.
+    fn sealed_says(&self, row: &Row<'_>) -> SealedDay {
+        let Some((floor, day)) = &self.sealed else { return SealedDay::Nothing };
+        let Some(index) = day.find(row.time).filter(|_| row.stamp <= *floor) else { return SealedDay::Nothing };
+        let has = |(field, value): &(u16, Value)| {
+            let cells = day.cells(&row.names[usize::from(*field)]);
+            cells.is_some_and(|cells| cells[index].as_ref() == Some(value))
+        };
+        if row.cells.iter().all(has) { SealedDay::Same } else { SealedDay::Otherwise }
     }
 
     /// Merges the readings onto the bucket as the store has it.
@@ -267,7 +297,7 @@ pub async fn flush_bucket(context: &FlushContext, database: &Database, mut runs:
     context.metrics.flush_readings.record(u32::try_from(readings).unwrap_or(u32::MAX));
     let mut room = Unpacked::default();
     for run in &mut runs {
-        if run.is_stored {
+        if run.is_stored || context.may_be_sealed(run) {
             run.state = BucketFlushState::Stale;
             continue;
         }
@@ -401,10 +431,14 @@ impl FlushContext {
             let mut merged = PartialMerge { options, progress: run.progress.clone() };
             let mut kept = Vec::new();
             for row in room.rows(&fields.names) {
-                match fates.fate(row.time, row.stamp) {
-                    Fate::Deleted => merged.progress.deleted += 1,
-                    Fate::Stored => merged.progress.applied.duplicate += 1,
-                    Fate::Merged => kept.push(row),
+                match (fates.fate(row.time, row.stamp), run.sealed_says(&row)) {
+                    (Fate::Deleted, _) => merged.progress.deleted += 1,
+                    (Fate::Stored, _) | (Fate::Merged, SealedDay::Same) => merged.progress.applied.duplicate += 1,
+                    (Fate::Merged, SealedDay::Otherwise) => {
+                        merged.progress.applied.set_aside += 1;
+                        merged.progress.set_aside.insert((row.time, row.stamp));
+                    }
+                    (Fate::Merged, SealedDay::Nothing) => kept.push(row),
                 }
             }
             if !self.merge_part(database, run, kept, &mut merged).await? {
@@ -486,11 +520,35 @@ impl FlushContext {
         let ids: Vec<BucketId> = runs.iter().map(|run| run.id.clone()).collect();
         let read = read_buckets_each(&*self.store, &database.name, &ids, self.pages_max()).await;
         for (run, bucket) in runs.iter_mut().zip(read) {
-            match bucket {
-                Ok(pages) => run.reload(pages, self),
+            let sealed = if self.may_be_sealed(run) { self.sealed(database, run).await } else { Ok(None) };
+            match bucket.and_then(|pages| Ok((pages, sealed?))) {
+                Ok((pages, sealed)) => {
+                    run.sealed = sealed;
+                    run.reload(pages, self);
+                }
                 Err(error) => run.state = BucketFlushState::Failed(error),
             }
         }
+    }
+
+    /// Whether some of the readings are below the floor, and their day may be sealed: it may have other values for them
+    /// although there is no page.
+    fn may_be_sealed(&self, run: &BucketFlush) -> bool {
+        run.load.first <= self.registry_view.view().floor && day::may_be_sealed(run.id.hour, now_ns())
+    }
+
+    /// What the sealed day has of a bucket's hour. Call it after the pages are read: a day is written before its pages are
+    /// removed.
+    async fn sealed(
+        &self,
+        database: &Database,
+        run: &BucketFlush,
+    ) -> Result<Option<(Stamp, Readings)>, StorageError> {
+        let floor = self.registry_view.view().floor;
+        let id = DayId { sensor: run.id.sensor.clone(), day: Day::of(run.id.hour) };
+        let day = self.store.read_days(&database.name, &[id]).await?.into_iter().next().flatten();
+        let hours = day.into_iter().flat_map(|day| day::by_hour(day.readings));
+        Ok(hours.into_iter().find(|(hour, _)| *hour == run.id.hour).map(|(_, readings)| (floor, readings)))
     }
 
     /// Writes readings that are set aside to the dead-letter file: their WAL came back after the others had moved on.

@@ -32,6 +32,7 @@ use crate::ingest::member::Member;
 use crate::ingest::options::{AckLevel, IngestOptions};
 use crate::ingest::positions::Lag;
 use crate::ingest::rejections::{RejectedBy, Rejections};
+use crate::ingest::sealing::Sealing;
 use crate::reading::{Limits, Precision, Sensor};
 use crate::telemetry::Metrics;
 use crate::wal::Wal;
@@ -100,6 +101,7 @@ pub struct Ingest {
     blocked: BlockedBuckets,
     failing: Arc<FailingDatabases>,
     member: Arc<Member>,
+    sealing: Sealing,
     tasks: Vec<JoinHandle<()>>,
 }
 
@@ -119,6 +121,12 @@ impl Ingest {
     /// Registers with the other members of the store; waits at most `longest`.
     pub async fn join(&self, longest: Duration) {
         self.member.join(longest).await;
+    }
+
+    /// What sealing has done, and how to ask for it now.
+    #[must_use]
+    pub fn sealing(&self) -> &Sealing {
+        &self.sealing
     }
 
     /// Whether the store answers: shared state that others may update.

@@ -24,6 +24,8 @@ use crate::ingest::membership::registry_view::RegistryView;
 use crate::ingest::options::IngestOptions;
 use crate::ingest::positions::WalPositions;
 use crate::ingest::rejections::Rejections;
+use crate::ingest::sealer::Sealer;
+use crate::ingest::sealing::Sealing;
 use crate::ingest::shard::Shard;
 use crate::ingest::truncate::Closing;
 use crate::ingest::{dispatch, flush, truncate};
@@ -97,14 +99,15 @@ impl Ingest {
         ));
         let dispatch =
             Arc::new(Dispatch::new((positions.clone(), backlog.clone()), catalog.clone(), inboxes, deletions));
+        let turns = Arc::<DatabaseTurns>::default();
         let deleter = Arc::new(Deleter {
-            context,
+            context: context.clone(),
             dispatch: dispatch.clone(),
             catalog: catalog.clone(),
             understand: registry_view.understanding(),
             opening: recovery.opening,
             recent: options.recent,
-            turns: DatabaseTurns::default(),
+            turns: turns.clone(),
         });
         let member = Arc::new(Member {
             store: store.clone(),
@@ -144,6 +147,9 @@ impl Ingest {
             tokio::spawn(member.clone().run(deleter)),
             tokio::spawn(rejections.clone().keep_saving()),
         ];
+        let (sealing, after) = (Sealing::default(), Some(options.seal_after).filter(|after| !after.is_zero()));
+        let sealer = Sealer { context, turns, sealing: sealing.clone(), after, pause: options.seal_pause };
+        tasks.push(tokio::spawn(sealer.run()));
         if !options.silent_after.is_zero() {
             tasks.push(tokio::spawn(silence::watch(catalog.clone(), options.silent_after, metrics.clone())));
         }
@@ -173,6 +179,7 @@ impl Ingest {
             blocked,
             failing,
             member,
+            sealing,
             tasks,
         };
         (ingest, closing)

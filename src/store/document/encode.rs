@@ -7,6 +7,7 @@ use super::page_id;
 use super::writer::BsonWriter;
 use crate::bucket::exact::SumRest;
 use crate::bucket::store::BucketId;
+use crate::bucket::summary::Figures;
 use crate::bucket::{Page, Reading, Readings, SensorDocument};
 use crate::reading::time::MILLI_NS;
 use crate::reading::{Sensor, Stamp, Value};
@@ -98,7 +99,7 @@ pub fn sensor_update(document: &SensorDocument) -> Vec<u8> {
     w.finish()
 }
 
-fn identity(w: &mut BsonWriter, sensor: &Sensor) {
+pub(super) fn identity(w: &mut BsonWriter, sensor: &Sensor) {
     w.text("measurement", &sensor.measurement);
     w.begin("tags");
     for (name, value) in &sensor.tags {
@@ -151,25 +152,29 @@ fn time(w: &mut BsonWriter, time: i64) {
 fn summaries(w: &mut BsonWriter, readings: &Readings) {
     w.begin("summary");
     for (name, summary) in readings.summaries() {
-        let figures = summary.figures();
-        w.begin(&key(name));
-        w.count("count", figures.count);
-        for (name, value) in [
-            ("min", &figures.min),
-            ("max", &figures.max),
-            ("sum", &figures.sum),
-            ("avg", &figures.avg),
-            ("first", &figures.first),
-            ("last", &figures.last),
-        ] {
-            w.value(name, value);
-            if name == "sum"
-                && let (Value::Float(sum), Some(rest)) = (value, &figures.rest)
-            {
-                self::rest(w, *sum, rest);
-            }
+        write_figures(w, name, &summary.figures());
+    }
+    w.end();
+}
+
+/// Writes a summary under its field's name.
+pub(super) fn write_figures(w: &mut BsonWriter, name: &str, figures: &Figures) {
+    w.begin(&key(name));
+    w.count("count", figures.count);
+    for (name, value) in [
+        ("min", &figures.min),
+        ("max", &figures.max),
+        ("sum", &figures.sum),
+        ("avg", &figures.avg),
+        ("first", &figures.first),
+        ("last", &figures.last),
+    ] {
+        w.value(name, value);
+        if name == "sum"
+            && let (Value::Float(sum), Some(rest)) = (value, &figures.rest)
+        {
+            self::rest(w, "rest", *sum, rest);
         }
-        w.end();
     }
     w.end();
 }
@@ -194,13 +199,13 @@ fn order(w: &mut BsonWriter, page: &Page) {
 
 /// Writes the remainder that rounding a Double sum left. It is written even if it is 0, since a sum without one counts
 /// as an older program's.
-fn rest(w: &mut BsonWriter, sum: f64, rest: &SumRest) {
+pub(super) fn rest(w: &mut BsonWriter, key: &str, sum: f64, rest: &SumRest) {
     let mut doubles = rest.doubles(sum).peekable();
     let first = doubles.next().unwrap_or(0.0);
     if doubles.peek().is_none() {
-        return w.float("rest", first);
+        return w.float(key, first);
     }
-    w.begin_array("rest");
+    w.begin_array(key);
     for (place, part) in std::iter::once(first).chain(doubles).enumerate() {
         w.float(&place.to_string(), part);
     }
@@ -216,7 +221,7 @@ fn applied(w: &mut BsonWriter, page: &Page) {
     w.end();
 }
 
-fn signed(stamp: Stamp) -> i64 {
+pub(super) fn signed(stamp: Stamp) -> i64 {
     i64::try_from(stamp).unwrap_or(i64::MAX)
 }
 

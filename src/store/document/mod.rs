@@ -32,12 +32,14 @@
 //! `ts` is floored to whole milliseconds and `ns` (0..=999999) is the rest. Integers are Int64 (bookkeeping counts
 //! Int32 while they fit), unsigned values above 2^63-1 Decimal128, floats Double.
 
+mod day;
 mod decode;
 mod encode;
 mod raw;
 mod registry;
 mod writer;
 
+pub use day::{day_document, day_fields, day_update, decode_day, decode_day_scanned, decode_raw_day};
 pub use decode::{
     PAGE_MARKS, check_owner, decode_page, decode_page_marks, decode_scanned, decode_sensor, document_last, document_rev,
 };
@@ -48,8 +50,8 @@ pub use writer::BsonWriter;
 
 use std::fmt::Write;
 
-use crate::reading::Hour;
 use crate::reading::time::write_seconds;
+use crate::reading::{Day, Hour};
 
 /// A page's `_id`. Hours have four-digit years, so ids sort by time.
 #[must_use]
@@ -60,5 +62,15 @@ pub fn page_id(sensor: &str, hour: Hour, number: u32) -> String {
     id.truncate("2026-01-15T14".len());
     // Writing to a String cannot fail.
     let _ = write!(id, " {sensor} {number}");
+    id
+}
+
+/// A sealed day's `_id`.
+#[must_use]
+pub fn day_id(sensor: &str, day: Day) -> String {
+    let mut id = String::with_capacity("2026-01-15T00:00:00".len() + sensor.len());
+    write_seconds(&mut id, day.hours().start.start_ms().div_euclid(1000));
+    id.truncate("2026-01-15".len());
+    let _ = write!(id, " {sensor}");
     id
 }

@@ -110,6 +110,10 @@ impl BsonWriter {
         self.bytes.push(u8::from(value));
     }
 
+    pub fn null(&mut self, key: &str) {
+        self.element(0x0A, key);
+    }
+
     /// A date, in milliseconds since the epoch.
     pub fn date(&mut self, key: &str, millis: i64) {
         self.element(0x09, key);

@@ -66,7 +66,7 @@ pub(super) struct PageKey<'a> {
 
 /// Why packed bytes are not a valid page.
 #[derive(Debug, thiserror::Error)]
-enum NoPage {
+pub(super) enum NoPage {
     #[error(transparent)]
     Damage(#[from] ColumnsDamage),
     #[error(transparent)]
@@ -136,18 +136,18 @@ fn put_order(out: &mut Vec<u8>, readings: &Readings) {
     out.extend_from_slice(&kept);
 }
 
-fn put_parts(out: &mut Vec<u8>, sensor: &Sensor) {
+pub(super) fn put_parts(out: &mut Vec<u8>, sensor: &Sensor) {
     put_varint(out, sensor.tags.len() as u64);
     sensor.part_lengths().for_each(|length| put_varint(out, length as u64));
 }
 
-fn put_names(out: &mut Vec<u8>, readings: &Readings) {
+pub(super) fn put_names(out: &mut Vec<u8>, readings: &Readings) {
     let names = readings.columns();
     put_varint(out, names.len() as u64);
     names.for_each(|(name, _)| put_text(out, name));
 }
 
-fn put_summaries(out: &mut Vec<u8>, readings: &Readings) {
+pub(super) fn put_summaries(out: &mut Vec<u8>, readings: &Readings) {
     put_varint(out, readings.summaries().count() as u64);
     let mut room = Vec::new();
     for (number, summary) in readings.numbered_summaries() {
@@ -283,7 +283,7 @@ fn kept((bytes, form): (&[u8], u8), key: PageKey<'_>, id: &str) -> Result<RawPag
         id: id.to_owned(),
         own_id: id.to_owned(),
         sensor_key: key.sensor.into(),
-        sensor: Arc::new(head.sensor(key.sensor)?),
+        sensor: Arc::new(sensor(key.sensor, &head.parts)?),
         start_ms,
         end_ms: key.hour.next().start_ms(),
         number: key.number,
@@ -382,12 +382,14 @@ impl<'a> PackedHead<'a> {
         Ok(set)
     }
 
-    fn sensor(&self, key: &str) -> Result<Sensor, NoPage> {
-        let parts = Sensor::parts_of(key, &self.parts).ok_or(NoPage::Parts)?;
-        let (measurement, tags) = parts.split_first().ok_or(NoPage::Parts)?;
-        let tags = tags.chunks_exact(2).map(|tag| (&*tag[0], &*tag[1]));
-        Sensor::new(measurement, tags).map_err(NoPage::Tag)
-    }
+}
+
+/// The sensor of a key whose parts have these lengths.
+pub(super) fn sensor(key: &str, lengths: &[u64]) -> Result<Sensor, NoPage> {
+    let parts = Sensor::parts_of(key, lengths).ok_or(NoPage::Parts)?;
+    let (measurement, tags) = parts.split_first().ok_or(NoPage::Parts)?;
+    let tags = tags.chunks_exact(2).map(|tag| (&*tag[0], &*tag[1]));
+    Sensor::new(measurement, tags).map_err(NoPage::Tag)
 }
 
 fn order<'a>(bytes: &mut PackedBytes<'a>) -> Result<StampOrder<'a>, NoPage> {
@@ -397,7 +399,11 @@ fn order<'a>(bytes: &mut PackedBytes<'a>) -> Result<StampOrder<'a>, NoPage> {
     Ok(StampOrder { floor, oldest, last, stamps: bytes.take(length)?.into() })
 }
 
-fn summary(bytes: &mut PackedBytes<'_>, has_rests: bool, names: &[Arc<str>]) -> Result<(Arc<str>, Figures), NoPage> {
+pub(super) fn summary(
+    bytes: &mut PackedBytes<'_>,
+    has_rests: bool,
+    names: &[Arc<str>],
+) -> Result<(Arc<str>, Figures), NoPage> {
     let number = bytes.varint()?;
     let name = usize::try_from(number).ok().and_then(|number| names.get(number)).ok_or(NoPage::Name(number))?;
     let count = bytes.varint()?;

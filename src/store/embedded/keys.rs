@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! page:   text(database) hour text(sensor) number        hour: i64, sign flipped, big-endian; number: u32, big-endian
+//! day:    text(database) day text(sensor)                day: as an hour
 //! sensor: text(database) sensor                          sensor: plain UTF-8
 //! text:   the UTF-8 bytes, 00 written as 00 FF, and 00 00 at the end
 //! ```
@@ -13,7 +14,7 @@
 
 use std::ops::Range;
 
-use crate::reading::Hour;
+use crate::reading::{Day, Hour};
 
 /// End of a text: a 00 within a text is followed by [`ESCAPED`] instead.
 const END: [u8; 2] = [0, 0];
@@ -53,6 +54,28 @@ impl Keys {
         key.extend_from_slice(&self.prefix);
         key.extend_from_slice(&(hour.0 ^ i64::MIN).to_be_bytes());
         key
+    }
+
+    /// The key of a sealed day.
+    pub(super) fn day(&self, day: Day, sensor: &str) -> Vec<u8> {
+        self.bucket(Hour(day.0), sensor)
+    }
+
+    /// A key that sorts before every sealed day of this day and after those of earlier days.
+    pub(super) fn day_start(&self, day: Day) -> Vec<u8> {
+        self.hour(Hour(day.0))
+    }
+
+    /// The day of a sealed day's key of this database.
+    pub(super) fn day_of(&self, key: &[u8]) -> Option<Day> {
+        self.hour_of(key).map(|number| Day(number.0))
+    }
+
+    /// The sensor and the day of a sealed day's key of any database.
+    pub(super) fn any_day_of(key: &[u8]) -> Option<(String, Day)> {
+        let keys = Self { prefix: key[..text_end(key)?].to_vec() };
+        let sensor = take_text(key.get(keys.prefix.len() + size_of::<i64>()..)?)?;
+        Some((sensor, keys.day_of(key)?))
     }
 
     /// The hour of a page key of this database.

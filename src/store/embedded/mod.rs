@@ -1,6 +1,7 @@
 //! The embedded store: sensor documents as in MongoDB, and pages in a packed form, in one redb file in its own folder.
 //! For one machine and one process. Knows keys, forms, tables and the file; nothing of MongoDB.
 
+mod days;
 mod file;
 mod form;
 mod keys;
@@ -28,11 +29,13 @@ pub use self::file::FILE_NAME;
 
 use self::file::{DatabaseFile, FileFailure};
 use self::keys::Keys;
-use crate::bucket::raw::{Cursor, RawBucket, RawSensor, Walked};
+use crate::bucket::raw::{Cursor, RawBucket, RawDay, RawSensor, Walked};
 use crate::bucket::registry::MemberRegistry;
-use crate::bucket::store::{BucketId, Extent, PageWrite, Projection, Scanned, ScannedPage, SensorFilter, Written};
-use crate::bucket::{SensorDocument, StorageError, Store, StoreSpace, StoredPage};
-use crate::reading::{Hour, Stamp};
+use crate::bucket::store::{
+    BucketId, DaysScanned, Extent, Order, PageWrite, Projection, Scanned, ScannedPage, SensorFilter, Written,
+};
+use crate::bucket::{DayId, DayWrite, SensorDocument, StorageError, Store, StoreSpace, StoredDay, StoredPage};
+use crate::reading::{Day, Hour, Stamp};
 use crate::store::ScanBudget;
 use crate::store::free_bytes;
 
@@ -168,7 +171,9 @@ impl EmbeddedStore {
                 let cores = std::thread::available_parallelism().map_or(1, usize::from);
                 Ok(Self { path: path.to_owned(), file: Arc::new(file), readers: Arc::new(Semaphore::new(2 * cores)) })
             }
-            Ok(Err(found)) => Err(FileOpenError::OtherFormat { path: path.to_owned(), found, known: tables::FORMAT }),
+            Ok(Err(found)) => {
+                Err(FileOpenError::OtherFormat { path: path.to_owned(), found, known: tables::FORMAT_WITH_DAYS })
+            }
             Err(StorageError::Unreadable { detail, .. }) => {
                 Err(FileOpenError::Unreadable { path: path.to_owned(), detail })
             }
@@ -214,6 +219,34 @@ impl EmbeddedStore {
             StorageError::Unknown { detail } => StorageError::Unavailable { detail },
             other => other,
         })
+    }
+
+    /// Scans several sensors on several threads; `scan` gets the bytes that are left, and returns what it found with its
+    /// bytes. `None` if these are more than `bytes_max`, or a scan returns `None`.
+    async fn scan_each(
+        &self,
+        database: &str,
+        sensors: &[&str],
+        bytes_max: usize,
+        scan: impl Fn(&Database, &str, &str, usize) -> Result<Option<(Vec<ScannedPage>, usize)>, FileFailure>
+        + Clone
+        + Send
+        + 'static,
+    ) -> Result<Option<Vec<Vec<ScannedPage>>>, StorageError> {
+        let room = ScanBudget::new(bytes_max);
+        let batches = sensors.chunks(SCAN_SENSORS).map(|lot| {
+            let (name, room, scan) = (database.to_owned(), room.clone(), scan.clone());
+            let lot: Vec<String> = lot.iter().map(|sensor| (*sensor).to_owned()).collect();
+            self.read(move |db| {
+                let of_sensor = |sensor: &String| {
+                    let scanned = scan(db, &name, sensor, room.left())?;
+                    Ok(scanned.and_then(|(pages, bytes)| room.take(bytes).then_some(pages)))
+                };
+                lot.iter().map(of_sensor).collect::<Result<Option<Vec<_>>, FileFailure>>()
+            })
+        });
+        let batches = futures_util::future::try_join_all(batches).await?;
+        Ok(batches.into_iter().collect::<Option<Vec<_>>>().map(|batches| batches.into_iter().flatten().collect()))
     }
 
     /// As [`Self::run`], for `count` writes in one transaction.
@@ -289,25 +322,16 @@ impl Store for EmbeddedStore {
         projection: &Projection,
         bytes_max: usize,
     ) -> Result<Option<Vec<Vec<ScannedPage>>>, StorageError> {
-        let room = ScanBudget::new(bytes_max);
-        let batches = sensors.chunks(SCAN_SENSORS).map(|lot| {
-            let (name, hours, wanted, room) = (database.to_owned(), hours.clone(), projection.clone(), room.clone());
-            let lot: Vec<String> = lot.iter().map(|sensor| (*sensor).to_owned()).collect();
-            self.read(move |db| {
-                let scan = |sensor: &String| {
-                    let left = room.left();
-                    let extent = Extent { pages: usize::MAX, bytes: left.saturating_add(1), hour_bytes: left };
-                    match pages::scan(db, &name, sensor, hours.clone(), &wanted, extent) {
-                        Ok((scanned, bytes)) => Ok(room.take(bytes).then_some(scanned.pages)),
-                        Err(FileFailure::Document(StorageError::HourTooLarge { .. })) => Ok(None),
-                        Err(error) => Err(error),
-                    }
-                };
-                lot.iter().map(scan).collect::<Result<Option<Vec<_>>, FileFailure>>()
-            })
-        });
-        let batches = futures_util::future::try_join_all(batches).await?;
-        Ok(batches.into_iter().collect::<Option<Vec<_>>>().map(|batches| batches.into_iter().flatten().collect()))
+        let wanted = projection.clone();
+        self.scan_each(database, sensors, bytes_max, move |db, name, sensor, left| {
+            let extent = Extent { pages: usize::MAX, bytes: left.saturating_add(1), hour_bytes: left };
+            match pages::scan(db, name, sensor, hours.clone(), &wanted, extent) {
+                Ok((scanned, bytes)) => Ok(Some((scanned.pages, bytes))),
+                Err(FileFailure::Document(StorageError::HourTooLarge { .. })) => Ok(None),
+                Err(error) => Err(error),
+            }
+        })
+        .await
     }
 
     async fn scan_back(
@@ -320,6 +344,68 @@ impl Store for EmbeddedStore {
     ) -> Result<Scanned, StorageError> {
         let (name, sensor, wanted) = (database.to_owned(), sensor.to_owned(), projection.clone());
         self.read(move |db| pages::scan_back(db, &name, &sensor, hours, &wanted, extent)).await
+    }
+
+    async fn days_of(&self, database: &str, sensor: &str, days: Range<Day>) -> Result<Vec<Day>, StorageError> {
+        let (name, sensor) = (database.to_owned(), sensor.to_owned());
+        self.read(move |db| days::of(db, &name, &sensor, days)).await
+    }
+
+    async fn read_days(&self, database: &str, ids: &[DayId]) -> Result<Vec<Option<StoredDay>>, StorageError> {
+        let (name, ids) = (database.to_owned(), ids.to_vec());
+        self.read(move |db| days::read(db, &name, &ids)).await
+    }
+
+    async fn write_days(&self, database: &str, days: &[DayWrite<'_>]) -> Vec<Written> {
+        let (name, keys) = (database.to_owned(), Keys::of(database));
+        let puts: Vec<_> = days.iter().map(|day| days::encode(&keys, day)).collect();
+        self.write(puts.len(), move |db| tables::write_days(db, &name, &puts)).await
+    }
+
+    async fn scan_days(
+        &self,
+        database: &str,
+        sensor: &str,
+        hours: Range<Hour>,
+        order: Order,
+        projection: &Projection,
+        extent: Extent,
+    ) -> Result<DaysScanned, StorageError> {
+        let (name, sensor, wanted) = (database.to_owned(), sensor.to_owned(), projection.clone());
+        self.read(move |db| Ok(days::scan(db, &name, &sensor, &hours, order, &wanted, extent)?.0)).await
+    }
+
+    async fn scan_days_of(
+        &self,
+        database: &str,
+        sensors: &[&str],
+        hours: Range<Hour>,
+        projection: &Projection,
+        bytes_max: usize,
+    ) -> Result<Option<Vec<Vec<ScannedPage>>>, StorageError> {
+        let wanted = projection.clone();
+        self.scan_each(database, sensors, bytes_max, move |db, name, sensor, left| {
+            let extent = Extent { bytes: left.saturating_add(1), ..Extent::ALL };
+            let (scanned, bytes) = days::scan(db, name, sensor, &hours, Order::Ascending, &wanted, extent)?;
+            Ok(Some((scanned.pages, bytes)))
+        })
+        .await
+    }
+
+    async fn remove_single_pages(&self, database: &str, pages: &[(BucketId, u64)]) -> Result<(), StorageError> {
+        let (name, pages) = (database.to_owned(), pages.to_vec());
+        self.run_to_its_end(move |db| pages::remove_single(db, &name, &pages)).await
+    }
+
+    async fn next_buckets(
+        &self,
+        database: &str,
+        from: &(Hour, String),
+        until: Hour,
+        most: usize,
+    ) -> Result<Vec<(Hour, String)>, StorageError> {
+        let (name, from) = (database.to_owned(), from.clone());
+        self.read(move |db| pages::next_buckets(db, &name, &from, until, most)).await
     }
 
     async fn read_sensors(&self, database: &str, keys: &[&str]) -> Result<Vec<SensorDocument>, StorageError> {
@@ -412,6 +498,16 @@ impl Store for EmbeddedStore {
     ) -> Result<Walked<RawSensor>, StorageError> {
         let (name, from) = (database.to_owned(), from.cloned());
         self.read(move |db| walk::sensors(db, &name, from.as_ref(), max)).await
+    }
+
+    async fn walk_days(
+        &self,
+        database: &str,
+        from: Option<&Cursor>,
+        max: usize,
+    ) -> Result<Walked<RawDay>, StorageError> {
+        let (name, from) = (database.to_owned(), from.cloned());
+        self.read(move |db| walk::days(db, &name, from.as_ref(), max)).await
     }
 
     async fn estimate_pages(&self) -> Result<u64, StorageError> {

@@ -2,12 +2,12 @@
 
 use std::ops::Range;
 
-use redb::{Database, ReadOnlyTable, ReadableDatabase};
+use redb::{Database, ReadOnlyTable, ReadableDatabase, ReadableTable};
 
 use super::file::FileFailure;
 use super::form::{self, PageKey};
 use super::keys::Keys;
-use super::tables::{PAGES, Put, Tables, unseal};
+use super::tables::{PAGES, Put, Tables, begin, unseal};
 use crate::bucket::store::{BucketId, Extent, PageWrite, Projection, Scanned, ScannedPage};
 use crate::bucket::{StorageError, StoredPage, WriteKind};
 use crate::reading::Hour;
@@ -226,4 +226,50 @@ fn for_each_page(
         take(unseal(key.value(), value.value(), || page.id())?, page)?;
     }
     Ok(())
+}
+
+/// Implements `Store::remove_single_pages`. Whoever adds a second page changes the first one.
+pub(super) fn remove_single(database: &Database, name: &str, pages: &[(BucketId, u64)]) -> Result<(), FileFailure> {
+    let keys = Keys::of(name);
+    let transaction = begin(database)?;
+    {
+        let mut tables = Tables::open(&transaction)?;
+        for (id, expected) in pages {
+            let key = keys.page(id.hour, &id.sensor.key, 0);
+            let held = tables.pages.get(&*key)?.map(|value| rev(&key, value.value())).transpose()?;
+            let bucket = (keys.page(id.hour, &id.sensor.key, 1), keys.page(id.hour, &id.sensor.key, u32::MAX));
+            let is_single = tables.pages.range::<&[u8]>(&*bucket.0..=&*bucket.1)?.next().is_none();
+            if held == Some(*expected) && is_single {
+                tables.pages.remove(&*key)?;
+            }
+        }
+    }
+    transaction.commit()?;
+    Ok(())
+}
+
+/// Implements `Store::next_buckets`.
+pub(super) fn next_buckets(
+    database: &Database,
+    name: &str,
+    from: &(Hour, String),
+    until: Hour,
+    most: usize,
+) -> Result<Vec<(Hour, String)>, FileFailure> {
+    let keys = Keys::of(name);
+    let transaction = database.begin_read()?;
+    let pages = transaction.open_table(PAGES)?;
+    let mut found: Vec<(Hour, String)> = Vec::new();
+    for row in pages.range(&*keys.page(from.0, &from.1, u32::MAX)..&*keys.hour(until))? {
+        let (key, _) = row?;
+        let Some((hour, sensor, _)) = keys.page_of(key.value()) else { continue };
+        if found.last().is_some_and(|last| last.0 == hour && last.1 == sensor) || (hour, &sensor) == (from.0, &from.1) {
+            continue;
+        }
+        if found.len() >= most {
+            break;
+        }
+        found.push((hour, sensor));
+    }
+    Ok(found)
 }

@@ -86,10 +86,12 @@ pub(super) fn part_of_database(database: &Database, name: &str) -> Result<bool, 
         let mut tables = Tables::open(&transaction)?;
         let pages = first_keys(&tables.pages, &all)?;
         remove_all(&mut tables.pages, &pages)?;
+        let days = first_keys(&tables.days, &all)?;
+        remove_all(&mut tables.days, &days)?;
         let sensors = first_keys(&tables.sensors, &all)?;
         remove_all(&mut tables.sensors, &sensors)?;
         remove_all(&mut tables.outliers, &sensors)?;
-        is_last = pages.len() < ROWS && sensors.len() < ROWS;
+        is_last = pages.len() < ROWS && days.len() < ROWS && sensors.len() < ROWS;
         if is_last {
             tables.databases.remove(name)?;
         }

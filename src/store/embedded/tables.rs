@@ -7,6 +7,7 @@ use redb::{
     WriteTransaction,
 };
 
+use super::days::{self, DayPut};
 use super::file::FileFailure;
 use crate::bucket::StorageError;
 use crate::bucket::registry::MemberRegistry;
@@ -18,6 +19,8 @@ pub(super) type DocumentTable = TableDefinition<'static, &'static [u8], &'static
 
 /// Page key to page, in the forms of [`super::form`].
 pub(super) const PAGES: DocumentTable = TableDefinition::new("pages");
+/// Day key to sealed day, in the form of [`super::days`].
+pub(super) const DAYS: DocumentTable = TableDefinition::new("days");
 /// Sensor key to sensor document, in BSON.
 pub(super) const SENSORS: DocumentTable = TableDefinition::new("sensors");
 /// Keys of the sensors whose documents have an outlier mark, so that listing a few outliers does not read all sensors.
@@ -29,8 +32,10 @@ const REGISTRIES: TableDefinition<&str, &[u8]> = TableDefinition::new("registry"
 /// Facts about the file itself.
 const META: TableDefinition<&str, u64> = TableDefinition::new("meta");
 
-/// Version of the file's format, under `format` in [`META`].
+/// Version of the file's format, under `format` in [`META`]: that of a file without sealed days.
 pub(super) const FORMAT: u64 = 3;
+/// That of a file with sealed days, which programs that do not know them would miss.
+pub(super) const FORMAT_WITH_DAYS: u64 = 4;
 /// Older formats: 1 has only pages in the form of documents, 2 has pages without stamps. Pages are readable in every
 /// form, so opening such a file upgrades it to [`FORMAT`]; each page is written in the new form when it changes.
 const FORMATS_BEFORE: [u64; 2] = [1, 2];
@@ -38,6 +43,7 @@ const FORMATS_BEFORE: [u64; 2] = [1, 2];
 /// The tables of one write transaction.
 pub(super) struct Tables<'t> {
     pub(super) pages: Table<'t, &'static [u8], &'static [u8]>,
+    pub(super) days: Table<'t, &'static [u8], &'static [u8]>,
     pub(super) sensors: Table<'t, &'static [u8], &'static [u8]>,
     pub(super) outliers: Table<'t, &'static [u8], ()>,
     pub(super) databases: Table<'t, &'static str, u64>,
@@ -77,7 +83,8 @@ impl Put {
 pub(super) fn prepare(database: &Database) -> Result<Result<(), u64>, FileFailure> {
     match database.begin_read()?.open_table(META) {
         Ok(meta) => match meta.get("format")?.map_or(0, |format| format.value()) {
-            FORMAT => return Ok(Ok(())),
+            FORMAT | FORMAT_WITH_DAYS if database.begin_read()?.open_table(DAYS).is_ok() => return Ok(Ok(())),
+            FORMAT => {}
             before if FORMATS_BEFORE.contains(&before) => {}
             other => return Ok(Err(other)),
         },
@@ -121,6 +128,17 @@ pub(super) fn write_each<W>(
         transaction.abort()?
     }
     Ok(outcomes)
+}
+
+/// As [`write_each`], for sealed days.
+pub(super) fn write_days(database: &Database, name: &str, days: &[DayPut]) -> Result<Vec<Written>, FileFailure> {
+    let marked = database.begin_read()?.open_table(META)?.get("format")?.map(|format| format.value());
+    if marked != Some(FORMAT_WITH_DAYS) {
+        let transaction = begin(database)?;
+        transaction.open_table(META)?.insert("format", FORMAT_WITH_DAYS)?;
+        transaction.commit()?;
+    }
+    write_each(database, name, days, days::write)
 }
 
 /// Reads the registry; an empty one if there is none.
@@ -240,6 +258,7 @@ impl<'t> Tables<'t> {
     pub(super) fn open(transaction: &'t WriteTransaction) -> Result<Self, TableError> {
         Ok(Self {
             pages: transaction.open_table(PAGES)?,
+            days: transaction.open_table(DAYS)?,
             sensors: transaction.open_table(SENSORS)?,
             outliers: transaction.open_table(OUTLIERS)?,
             databases: transaction.open_table(DATABASES)?,

@@ -5,9 +5,10 @@ use redb::{Database, ReadableDatabase, ReadableTableMetadata};
 use super::file::FileFailure;
 use super::form::{self, PageKey};
 use super::keys::Keys;
-use super::tables::{PAGES, SENSORS, unseal, unseal_document};
+use super::days;
+use super::tables::{DAYS, PAGES, SENSORS, unseal, unseal_document};
 use crate::bucket::StorageError;
-use crate::bucket::raw::{Cursor, RawBucket, RawPage, RawSensor, Walked};
+use crate::bucket::raw::{Cursor, RawBucket, RawDay, RawPage, RawSensor, Walked};
 use crate::reading::Hour;
 use crate::store::document::decode_raw_sensor;
 
@@ -87,7 +88,34 @@ pub(super) fn sensors(
     Ok(walked)
 }
 
+/// Implements `Store::walk_days`.
+pub(super) fn days(
+    database: &Database,
+    name: &str,
+    from: Option<&Cursor>,
+    max: usize,
+) -> Result<Walked<RawDay>, FileFailure> {
+    let keys = Keys::of(name);
+    let all = keys.all();
+    let start = from.map_or(&*all.start, |from| &*from.0);
+    let transaction = database.begin_read()?;
+    let table = transaction.open_table(DAYS)?;
+    let (mut walked, mut bytes) = (Walked::default(), 0);
+    for row in table.range::<&[u8]>(start..&*all.end)? {
+        let (key, value) = row?;
+        let (key, value) = (key.value(), value.value());
+        if walked.found.len() >= max.max(1) || bytes >= PART_BYTES {
+            walked.next = Some(Cursor(key.to_vec()));
+            break;
+        }
+        bytes += value.len();
+        walked.found.push(days::raw(key, value));
+    }
+    Ok(walked)
+}
+
 /// Implements `Store::estimate_pages`; exact in this store.
 pub(super) fn count_pages(database: &Database) -> Result<u64, FileFailure> {
-    Ok(database.begin_read()?.open_table(PAGES)?.len()?)
+    let transaction = database.begin_read()?;
+    Ok(transaction.open_table(PAGES)?.len()? + transaction.open_table(DAYS)?.len()?)
 }

@@ -7,6 +7,7 @@
 mod about;
 mod commands;
 mod connect;
+mod days;
 mod given_up;
 mod indexes;
 mod outcome;
@@ -40,11 +41,13 @@ use self::reads::find;
 use self::setup::Collections;
 use self::writes::MongoWrite;
 use crate::bucket::page::StoredPage;
-use crate::bucket::raw::{Cursor, RawBucket, RawSensor, Walked};
+use crate::bucket::raw::{Cursor, RawBucket, RawDay, RawSensor, Walked};
 use crate::bucket::registry::MemberRegistry;
-use crate::bucket::store::{BucketId, Extent, PageWrite, Projection, Scanned, ScannedPage, SensorFilter, Written};
-use crate::bucket::{SensorDocument, StorageError, Store, StoreSpace};
-use crate::reading::{Hour, Stamp};
+use crate::bucket::store::{
+    BucketId, DaysScanned, Extent, Order, PageWrite, Projection, Scanned, ScannedPage, SensorFilter, Written,
+};
+use crate::bucket::{DayId, DayWrite, SensorDocument, StorageError, Store, StoreSpace, StoredDay};
+use crate::reading::{Day, Hour, Stamp};
 use crate::store::{ScanBudget, document};
 
 /// Maximum sensors per read command.
@@ -250,6 +253,55 @@ impl Store for MongoStore {
         self.scan_many(database, sensors, hours, projection, ScanBudget::new(bytes_max)).await
     }
 
+    async fn days_of(&self, database: &str, sensor: &str, days: Range<Day>) -> Result<Vec<Day>, StorageError> {
+        self.stored_days_of(database, sensor, days).await
+    }
+
+    async fn read_days(&self, database: &str, ids: &[DayId]) -> Result<Vec<Option<StoredDay>>, StorageError> {
+        self.stored_days(database, ids).await
+    }
+
+    async fn write_days(&self, database: &str, days: &[DayWrite<'_>]) -> Vec<Written> {
+        self.put_days(database, days).await
+    }
+
+    async fn scan_days(
+        &self,
+        database: &str,
+        sensor: &str,
+        hours: Range<Hour>,
+        order: Order,
+        projection: &Projection,
+        extent: Extent,
+    ) -> Result<DaysScanned, StorageError> {
+        self.scanned_days(database, sensor, hours, order, projection, extent).await
+    }
+
+    async fn scan_days_of(
+        &self,
+        database: &str,
+        sensors: &[&str],
+        hours: Range<Hour>,
+        projection: &Projection,
+        bytes_max: usize,
+    ) -> Result<Option<Vec<Vec<ScannedPage>>>, StorageError> {
+        self.scanned_days_of(database, sensors, hours, projection, bytes_max).await
+    }
+
+    async fn remove_single_pages(&self, database: &str, pages: &[(BucketId, u64)]) -> Result<(), StorageError> {
+        self.remove_sealed(database, pages).await
+    }
+
+    async fn next_buckets(
+        &self,
+        database: &str,
+        from: &(Hour, String),
+        until: Hour,
+        most: usize,
+    ) -> Result<Vec<(Hour, String)>, StorageError> {
+        self.buckets_after(database, from, until, most).await
+    }
+
     async fn read_sensors(&self, database: &str, keys: &[&str]) -> Result<Vec<SensorDocument>, StorageError> {
         let collection = Collections::of(&self.mongo, database).sensors;
         let mut sensors = Vec::with_capacity(keys.len());
@@ -395,6 +447,16 @@ impl Store for MongoStore {
     ) -> Result<Walked<RawSensor>, StorageError> {
         let (collection, from) = (Collections::of(&self.mongo, database).sensors, from.cloned());
         self.read(async move { walk::sensors(&collection, from, max).await }).await
+    }
+
+    async fn walk_days(
+        &self,
+        database: &str,
+        from: Option<&Cursor>,
+        max: usize,
+    ) -> Result<Walked<RawDay>, StorageError> {
+        let (collection, from) = (Collections::of(&self.mongo, database).days, from.cloned());
+        self.read(async move { walk::days(&collection, from, max).await }).await
     }
 
     async fn estimate_pages(&self) -> Result<u64, StorageError> {

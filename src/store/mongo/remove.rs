@@ -71,7 +71,7 @@ pub fn has_later(before: Stamp) -> Document {
 pub async fn drop_database(mongo: &Database, database: &str, most: Duration) -> Result<(), Error> {
     const NAMESPACE_NOT_FOUND: i32 = 26;
     let collections = Collections::of(mongo, database);
-    for collection in [&collections.buckets, &collections.overflow, &collections.sensors] {
+    for collection in [&collections.buckets, &collections.overflow, &collections.days, &collections.sensors] {
         let command = doc! {
             "drop": collection.name(),
             "maxTimeMS": i64::try_from(most.as_millis()).unwrap_or(i64::MAX),

@@ -16,6 +16,8 @@ pub struct Collections {
     pub buckets: Collection<bson::RawDocumentBuf>,
     /// Pages with number 1 and above.
     pub overflow: Collection<bson::RawDocumentBuf>,
+    /// Sealed days.
+    pub days: Collection<bson::RawDocumentBuf>,
     /// Sensor documents.
     pub sensors: Collection<bson::RawDocumentBuf>,
 }
@@ -27,6 +29,7 @@ impl Collections {
         Self {
             buckets: mongo.collection(&format!("{prefix}.buckets")),
             overflow: mongo.collection(&format!("{prefix}.overflow")),
+            days: mongo.collection(&format!("{prefix}.days")),
             sensors: mongo.collection(&format!("{prefix}.sensors")),
         }
     }
@@ -47,6 +50,7 @@ pub async fn create(mongo: &Database, database: &str) -> Result<(), Error> {
     let collections = Collections::of(mongo, database);
     create_collection(mongo, collections.buckets.name(), page_schema()).await?;
     create_collection(mongo, collections.overflow.name(), page_schema()).await?;
+    create_collection(mongo, collections.days.name(), day_schema()).await?;
     create_collection(mongo, collections.sensors.name(), sensor_schema()).await?;
     for (collection, index) in indexes_of(&collections) {
         indexes::create(collection, &index).await?;
@@ -76,13 +80,18 @@ pub async fn missing_indexes(collections: &Collections) -> Result<Vec<String>, S
     Ok(missing)
 }
 
-fn indexes_of(collections: &Collections) -> [(&Collection<bson::RawDocumentBuf>, Index); 3] {
+fn indexes_of(collections: &Collections) -> [(&Collection<bson::RawDocumentBuf>, Index); 4] {
     // Serves range reads of a sensor, queries of people in `mongosh`, and a cluster's shard key. Reading one hour of
     // all sensors and deleting old hours use `_id`, which begins with the hour.
     let by_sensor = Index { keys: doc! { "sensor": 1, "start": 1 }, sparse: false };
     // Holds only outliers, so listing them does not scan all sensors.
     let outliers = Index { keys: doc! { "outlier.since": 1 }, sparse: true };
-    [(&collections.buckets, by_sensor.clone()), (&collections.overflow, by_sensor), (&collections.sensors, outliers)]
+    [
+        (&collections.buckets, by_sensor.clone()),
+        (&collections.overflow, by_sensor.clone()),
+        (&collections.days, by_sensor),
+        (&collections.sensors, outliers),
+    ]
 }
 
 async fn create_collection(mongo: &Database, name: &str, schema: Document) -> Result<(), Error> {
@@ -178,6 +187,33 @@ fn page_schema() -> Document {
             "readings": { "bsonType": "array" },
             "summary": { "bsonType": "object" },
             "applied": { "bsonType": "object" },
+        },
+    }
+}
+
+fn day_schema() -> Document {
+    doc! {
+        "bsonType": "object",
+        "required": [
+            "_id", "schemaVersion", "sensor", "measurement", "tags", "start", "end", "rev", "count", "first", "last", "floor",
+            "day", "hours", "readings",
+        ],
+        "properties": {
+            "_id": { "bsonType": "string" },
+            "schemaVersion": { "bsonType": ["int", "long"] },
+            "sensor": { "bsonType": "string" },
+            "measurement": { "bsonType": "string" },
+            "tags": { "bsonType": "object" },
+            "start": { "bsonType": "date" },
+            "end": { "bsonType": "date" },
+            "rev": { "bsonType": ["int", "long"], "minimum": 1 },
+            "count": { "bsonType": ["int", "long"], "minimum": 0 },
+            "first": { "bsonType": "date" },
+            "last": { "bsonType": "date" },
+            "floor": { "bsonType": "long" },
+            "day": { "bsonType": "object" },
+            "hours": { "bsonType": "object" },
+            "readings": { "bsonType": "binData" },
         },
     }
 }

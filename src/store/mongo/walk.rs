@@ -11,9 +11,9 @@ use super::outcome::classify;
 use super::reads::find;
 use super::setup::Collections;
 use crate::bucket::StorageError;
-use crate::bucket::raw::{Cursor, RawBucket, RawSensor, Walked};
+use crate::bucket::raw::{Cursor, RawBucket, RawDay, RawSensor, Walked};
 use crate::bucket::store::Extent;
-use crate::store::document::{decode_raw_page, decode_raw_sensor};
+use crate::store::document::{decode_raw_day, decode_raw_page, decode_raw_sensor};
 
 /// A part ends after this many bytes of documents.
 const PART_BYTES: usize = 8 << 20;
@@ -137,12 +137,33 @@ pub async fn sensors(
     Ok(walked)
 }
 
+/// Implements `Store::walk_days`.
+pub async fn days(
+    collection: &Collection<RawDocumentBuf>,
+    from: Option<Cursor>,
+    max: usize,
+) -> Result<Walked<RawDay>, StorageError> {
+    let from = from.map_or_else(String::new, |from| String::from_utf8_lossy(&from.0).into_owned());
+    let extent = Extent { pages: max.max(1), bytes: PART_BYTES, hour_bytes: usize::MAX };
+    let documents = find(collection, doc! { "_id": { "$gte": from } }, doc! { "_id": 1 }, None, extent).await?;
+    let bytes: usize = documents.iter().map(|document| document.as_bytes().len()).sum();
+    let is_end = documents.len() < extent.pages && bytes < extent.bytes;
+    let day = |document: &RawDocumentBuf| {
+        let key = document.get_str("_id").unwrap_or_default().to_owned();
+        RawDay { from: Cursor(key.clone().into_bytes()), document: decode_raw_day(document), key }
+    };
+    let found: Vec<RawDay> = documents.iter().map(day).collect();
+    // The least text behind the last id.
+    let next = found.last().filter(|_| !is_end).map(|last| Cursor(format!("{}\0", last.key).into_bytes()));
+    Ok(Walked { found, next })
+}
+
 /// Implements `Store::estimate_pages`.
 pub async fn estimate_pages(mongo: &Database, databases: &[String]) -> Result<u64, StorageError> {
     let mut pages = 0;
     for database in databases {
-        let Collections { buckets, overflow, .. } = Collections::of(mongo, database);
-        for collection in [buckets, overflow] {
+        let Collections { buckets, overflow, days, .. } = Collections::of(mongo, database);
+        for collection in [buckets, overflow, days] {
             pages += collection.estimated_document_count().await.map_err(|e| classify(&e))?;
         }
     }

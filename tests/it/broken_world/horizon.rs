@@ -65,6 +65,43 @@ fn what_comes_back_after_the_horizon_is_kept_and_told_where_the_store_says_other
     assert!(get(&silent.url("/health")).text().contains("dead-letters"));
 }
 
+/// A page tells which values an instance that was silent for too long must not change. Once its day was sealed there was no
+/// page, and a restored folder brought back old values for all of it, which were then taken for later ones.
+#[test]
+fn what_comes_back_after_its_day_was_sealed_is_set_aside_too() {
+    let uri = mongod().uri(&fresh_database_name());
+    let launch = Launch::with_store(uri).config(format!(
+        "{QUIET}[wal]\nhorizon = \"1m\"\n[clock]\ntolerance = \"1m\"\nmax_offset = \"1h\"\n[seal]\nafter = \"0s\"\n"
+    ));
+    const AHEAD_S: i64 = 50;
+    let other = launch.clone().env("FAULT_CLOCK_MS", AHEAD_S * 1000).start();
+    let mut silent = launch.clone().start();
+    let written = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64() + AHEAD_S as f64;
+    for (value, second) in [(1, 1), (3, 3), (2, 5)] {
+        write(&silent, "log", value, second);
+    }
+    for (value, second) in [(2, 1), (2, 5)] {
+        write(&other, "store", value, second);
+    }
+    assert_eq!(metric(&other, "hourglass_registry_logs"), 2.0);
+    silent.kill();
+    let has_passed = || (metric(&other, "hourglass_registry_floor_timestamp_seconds") > written).then_some(());
+    eventually("the silent log holds the floor no more", PATIENCE, has_passed);
+    let sealed = || {
+        let answer: Value = post(&other.url("/api/v1/seal"), "", &[]).expect(200).json();
+        (answer["days"] == 1).then_some(())
+    };
+    eventually("the day is sealed", PATIENCE, sealed);
+    silent.restart_as(launch);
+    post(&silent.url("/api/v1/flush"), "", &[]).expect(409);
+    let expected: Vec<(i64, String)> = [(1, 2), (3, 3), (5, 2)].map(|(at, value)| (at, value.to_string())).into();
+    assert_eq!(stored(&silent), expected);
+    assert_eq!(stored(&other), expected);
+    let letters: Value = get(&silent.url("/api/v1/dead-letters")).expect(200).json();
+    assert_eq!(letters["readings"], 1, "{letters}");
+    assert_eq!(letters["lots"][0]["lines"].as_str().unwrap().trim(), format!("m v=1i {}000000000", HOUR + 1));
+}
+
 /// An instance was about to store a reading when another dropped its series. The page came after the deletion and was
 /// hidden, so the instance saw no reason for a sensor's document; the sweep goes by documents and missed the page; and
 /// when the deletion was forgotten, the deleted reading was back.

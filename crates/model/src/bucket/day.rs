@@ -2,13 +2,16 @@
 //! for what is hot; history takes a tenth of their space in this form.
 //!
 //! Sealing is merging: the readings of the hour pages are folded into the day, the day is written by compare-and-set, and
-//! only then is each page removed by its rev. Whatever happens between, readings are in both, which is a union. Two rules
-//! make that union exact without stamps per cell:
+//! only then is each page removed by its rev. Whatever happens between, readings are in both, which is a union. Three
+//! rules make that union exact without stamps per cell:
 //!
 //! * A day holds settled cells only: every stamp is at or below its floor, which no WAL's unflushed readings are.
+//! * Where others may delete meanwhile, a day that is not stored yet is claimed, by an empty one, before its pages are read.
+//!   A deletion cuts pages first and days second, and removes claims: whoever read a page before it was cut cannot write.
 //! * Only folding hour pages adds readings to a day. A page that stands beside a day was therefore either folded into it as
 //!   it is, or has newer cells: **where both have a cell, the page's is the later one**.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::page::StoredPage;
@@ -41,20 +44,11 @@ pub struct DayWrite<'a> {
     pub id: &'a DayId,
     /// The rev that the store must hold; 0 for a day never stored.
     pub rev: u64,
-    /// The readings, all settled; without any, the day is removed.
-    pub readings: &'a Readings,
-}
-
-impl DayWrite<'_> {
-    /// The rev that the day has after the write. The first one is its floor, so that a writer that still knows a removed
-    /// day cannot mistake a new one for it.
-    #[must_use]
-    pub fn next_rev(&self) -> u64 {
-        match self.rev {
-            0 => self.readings.stamps().floor().max(1),
-            rev => rev + 1,
-        }
-    }
+    /// The rev that the day has after the write: one more, or for a day never stored a number that no other writer chooses.
+    /// A writer that still knows a removed day can then not mistake a new one for it.
+    pub next_rev: u64,
+    /// The readings, all settled. An empty set claims the day for a writer that is about to fold pages; `None` removes it.
+    pub readings: Option<&'a Readings>,
 }
 
 /// Why a day cannot be sealed now.
@@ -95,6 +89,14 @@ pub fn fold<'a>(
     if all.cells_in_all() > CELLS_MAX { Err(Unsealable::Large) } else { Ok(all) }
 }
 
+/// Whether an hour may be in a sealed day now, a time in nanoseconds: no day is sealed before it is over, by any instance's
+/// clock.
+#[must_use]
+pub fn may_be_sealed(hour: Hour, now: i64) -> bool {
+    let lately = Hour(Hour::of(now).0 - 1);
+    hour < Day::of(lately).hours().start
+}
+
 /// The readings of a day by hour.
 #[must_use]
 pub fn by_hour(readings: Readings) -> Vec<(Hour, Readings)> {
@@ -129,6 +131,13 @@ pub fn unite(pages: Vec<ScannedPage>, sealed: Vec<ScannedPage>) -> Vec<ScannedPa
     }
     united.extend(pages);
     united
+}
+
+/// The hours of a day that lie in a range of hours.
+#[must_use]
+pub fn within(day: Day, hours: &Range<Hour>) -> Range<Hour> {
+    let of_day = day.hours();
+    of_day.start.max(hours.start)..of_day.end.min(hours.end)
 }
 
 /// The hours that both hour pages and sealed days have, in order.

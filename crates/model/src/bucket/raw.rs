@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use super::day::{DayId, StoredDay};
 use super::readings::Reading;
 use super::stamps::StampOrder;
 use super::store::{SensorDocument, StorageError};
@@ -86,6 +87,39 @@ impl RawPage {
     pub fn hour(&self) -> Hour {
         Hour::of_ms(self.start_ms)
     }
+}
+
+/// One sealed day's document.
+#[derive(Debug, Clone)]
+pub struct RawDay {
+    /// The day's position: a walk from here returns it again.
+    pub from: Cursor,
+    /// The day's id according to the store's key.
+    pub key: String,
+    /// The day, or why it cannot be read.
+    pub document: Result<DayDocument, StorageError>,
+}
+
+/// A sealed day, and what its document says of it.
+#[derive(Debug, Clone)]
+pub struct DayDocument {
+    /// The day's id, by the stored sensor and start.
+    pub id: DayId,
+    /// The day.
+    pub day: StoredDay,
+    /// What a write of these readings would store otherwise.
+    pub differs: Vec<StoredOtherwise>,
+}
+
+/// A part of a document that contradicts the readings.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredOtherwise {
+    /// The name of the part.
+    pub part: String,
+    /// What a write would store.
+    pub expected: String,
+    /// What is stored.
+    pub found: String,
 }
 
 /// One sensor's document.

@@ -6,14 +6,15 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
+use super::day::{DayId, DayWrite, StoredDay, by_hour};
 use super::merge::Bucket;
 use super::page::StoredPage;
-use super::raw::{Cursor, RawBucket, RawSensor, Walked};
+use super::raw::{Cursor, RawBucket, RawDay, RawSensor, Walked};
 use super::readings::{Reading, Readings};
 use super::registry::MemberRegistry;
 use super::summary::Summary;
 use crate::reading::time::MILLI_NS;
-use crate::reading::{Family, Hour, Sensor, Stamp};
+use crate::reading::{Day, Family, Hour, Sensor, Stamp};
 
 /// Identifies a bucket: a sensor and an hour.
 #[derive(Debug, Clone, PartialEq)]
@@ -263,6 +264,24 @@ pub struct Scanned {
     pub rest: Range<Hour>,
 }
 
+/// In which order a scan goes through time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// From the earliest hour on.
+    Ascending,
+    /// From the latest hour back.
+    Descending,
+}
+
+/// The result of a scan of one sensor's sealed days.
+#[derive(Debug, Clone)]
+pub struct DaysScanned {
+    /// A page per hour, in the scan's order.
+    pub pages: Vec<ScannedPage>,
+    /// The days not scanned yet; empty once the scan has covered its whole range.
+    pub rest: Range<Day>,
+}
+
 /// Which parts of each page a scan returns.
 #[derive(Debug, Clone)]
 pub struct Projection {
@@ -302,6 +321,17 @@ impl Projection {
             readings.keep(|name| fields.iter().any(|field| **field == *name));
         }
         readings
+    }
+
+    /// The hours of a sealed day's readings that lie in a range, each as a page with its readings.
+    #[must_use]
+    pub fn pages_of(&self, readings: Readings, hours: &Range<Hour>) -> Vec<ScannedPage> {
+        let oldest = readings.stamps().floor();
+        let page = |(hour, readings): (Hour, Readings)| {
+            let readings = self.of(readings);
+            ScannedPage { hour, number: 0, summary: readings.owned_summaries(), oldest, readings: Some(readings) }
+        };
+        by_hour(readings).into_iter().filter(|(hour, _)| hours.contains(hour)).map(page).collect()
     }
 
     /// Whether the field is projected.
@@ -443,6 +473,51 @@ pub trait Store: Send + Sync + std::fmt::Debug {
         bytes_max: usize,
     ) -> Result<Option<Vec<Vec<ScannedPage>>>, StorageError>;
 
+    /// The sealed days of a sensor in a range, claims included, in order.
+    async fn days_of(&self, database: &str, sensor: &str, days: Range<Day>) -> Result<Vec<Day>, StorageError>;
+
+    /// Reads sealed days, in the order of `ids`; `None` for those that are not stored.
+    async fn read_days(&self, database: &str, ids: &[DayId]) -> Result<Vec<Option<StoredDay>>, StorageError>;
+
+    /// Writes sealed days, each by compare-and-set on its rev. Returns the outcomes in the order given.
+    async fn write_days(&self, database: &str, days: &[DayWrite<'_>]) -> Vec<Written>;
+
+    /// Reads the sealed days of one sensor that have some of these hours, until the range or the extent is reached. The
+    /// result has a page per hour, whole days only. Call it after a scan of the same hours: sealing writes a day before it
+    /// removes pages.
+    async fn scan_days(
+        &self,
+        database: &str,
+        sensor: &str,
+        hours: Range<Hour>,
+        order: Order,
+        projection: &Projection,
+        extent: Extent,
+    ) -> Result<DaysScanned, StorageError>;
+
+    /// Reads the sealed days of several sensors: per sensor in the order given, a page per hour, in order of hours. Returns
+    /// `None` if they exceed `bytes_max` bytes.
+    async fn scan_days_of(
+        &self,
+        database: &str,
+        sensors: &[&str],
+        hours: Range<Hour>,
+        projection: &Projection,
+        bytes_max: usize,
+    ) -> Result<Option<Vec<Vec<ScannedPage>>>, StorageError>;
+
+    /// Removes page 0 of those buckets that the store still holds with this rev, and that have no other page.
+    async fn remove_single_pages(&self, database: &str, pages: &[(BucketId, u64)]) -> Result<(), StorageError>;
+
+    /// The hours and sensors of stored buckets after one of them and before an hour, in that order: at most `most`.
+    async fn next_buckets(
+        &self,
+        database: &str,
+        from: &(Hour, String),
+        until: Hour,
+        most: usize,
+    ) -> Result<Vec<(Hour, String)>, StorageError>;
+
     /// Reads the documents of these sensors, in any order; sensors without a document are left out.
     async fn read_sensors(&self, database: &str, keys: &[&str]) -> Result<Vec<SensorDocument>, StorageError>;
 
@@ -512,7 +587,15 @@ pub trait Store: Send + Sync + std::fmt::Debug {
         max: usize,
     ) -> Result<Walked<RawSensor>, StorageError>;
 
-    /// The approximate number of pages in all databases; a walk reports its progress with it.
+    /// Like [`Store::walk_sensors`], for at most `max` sealed days, or a few megabytes of them.
+    async fn walk_days(
+        &self,
+        database: &str,
+        from: Option<&Cursor>,
+        max: usize,
+    ) -> Result<Walked<RawDay>, StorageError>;
+
+    /// The approximate number of pages and sealed days in all databases; a walk reports its progress with it.
     async fn estimate_pages(&self) -> Result<u64, StorageError>;
 
     /// Whether other processes may write to this store at the same time. If so, cached knowledge of a page is only

@@ -11,11 +11,14 @@ use crate::reading::Value;
 const NAMES: [&str; 3] = ["a", "b", "c"];
 const MINUTE: i64 = 60_000_000_000;
 
+/// A minute, a field and a value.
+type Cell = (i64, u16, i64);
+
 /// What happens to one sensor's day.
 #[derive(Debug, Clone)]
 enum Step {
     /// A record is logged: its readings, as minute, field and value.
-    Log(Vec<(i64, u16, i64)>),
+    Log(Vec<Cell>),
     /// The record logged this many records ago, of those not flushed, is flushed into its hour pages.
     Flush(usize),
     /// The floor rises to below the oldest record that is not flushed.
@@ -43,7 +46,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 struct World {
     day: Option<Readings>,
     pages: BTreeMap<i64, Bucket>,
-    unflushed: Vec<(Stamp, Vec<(i64, u16, i64)>)>,
+    unflushed: Vec<(Stamp, Vec<Cell>)>,
     floor: Stamp,
     stamp: Stamp,
     model: BTreeMap<(i64, u16), (Stamp, i64)>,
@@ -86,7 +89,9 @@ impl World {
                 let before = self.stamp;
                 self.unflushed.iter_mut().for_each(|(_, cells)| cells.retain(|(minute, ..)| !minutes.contains(minute)));
                 self.unflushed.retain(|(_, cells)| !cells.is_empty());
-                self.pages.values_mut().for_each(|bucket| drop(bucket.delete(&range, before)));
+                for bucket in self.pages.values_mut() {
+                    bucket.delete(&range, before);
+                }
                 self.pages.retain(|_, bucket| !bucket.pages().iter().all(|page| page.readings.is_empty()));
                 if let Some(day) = &mut self.day {
                     day.delete(&range, before);
@@ -96,7 +101,7 @@ impl World {
         }
     }
 
-    fn flush(&mut self, stamp: Stamp, cells: &[(i64, u16, i64)]) {
+    fn flush(&mut self, stamp: Stamp, cells: &[Cell]) {
         let names: Vec<Arc<str>> = NAMES.map(Arc::from).into();
         let mut rows: Vec<(i64, Vec<(u16, Value)>)> = Vec::new();
         for (minute, field, value) in cells {
@@ -114,7 +119,8 @@ impl World {
             let options = MergeOptions { caps: &caps, floor: self.floor, restamps: true, log: "" };
             let row = |(time, cells): &(i64, Vec<(u16, Value)>)| (*time, cells.clone());
             let of_hour: Vec<(i64, Vec<(u16, Value)>)> = of_hour.iter().map(row).collect();
-            bucket.apply(of_hour.iter().map(|(time, cells)| Row { time: *time, stamp, names: &names, cells }), &options);
+            bucket
+                .apply(of_hour.iter().map(|(time, cells)| Row { time: *time, stamp, names: &names, cells }), &options);
         }
     }
 

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io::{Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -38,6 +39,17 @@ pub fn escaped(text: &str) -> String {
 }
 
 impl Target {
+    /// The service at an address, with the token that a flag or a file gives.
+    pub fn of(url: &str, token: Option<String>, token_file: Option<&Path>) -> anyhow::Result<Self> {
+        let token = match token_file {
+            Some(file) => {
+                Some(std::fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))?)
+            }
+            None => token,
+        };
+        Self::parse(url, token.as_deref().map(str::trim))
+    }
+
     /// Parses `http://HOST:PORT`.
     pub fn parse(url: &str, token: Option<&str>) -> anyhow::Result<Self> {
         let Some(host) = url.strip_prefix("http://") else {

@@ -1,0 +1,46 @@
+//! `hourglass seal`: has a running service seal every day that is over.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use serde_json::Value;
+
+use super::post::{PostAnswer, Target, escaped};
+
+/// Asks the service at `url`, and prints what it has sealed until it is done.
+#[must_use]
+pub fn seal(url: &str, token: Option<String>, token_file: Option<&Path>) -> ExitCode {
+    match Target::of(url, token, token_file).and_then(|target| ask(&target)) {
+        Ok(0) => ExitCode::SUCCESS,
+        Ok(_) => ExitCode::FAILURE,
+        Err(error) => super::failed(&error),
+    }
+}
+
+/// The number of days that have yet to be sealed.
+fn ask(target: &Target) -> anyhow::Result<u64> {
+    let mut path = "/api/v1/seal".to_owned();
+    loop {
+        let answer = target.post(&path, b"")?;
+        let PostAnswer { status: status @ (200 | 202), text } = &answer else { bail!("{answer}") };
+        let body: Value = serde_json::from_str(text).with_context(|| format!("the answer {text}"))?;
+        let number = |name: &str| body[name].as_u64().unwrap_or_default();
+        println!("{} days with {} readings sealed since the start of the service", number("days"), number("readings"));
+        if *status == 200 {
+            if let Some(error) = body["error"].as_str() {
+                bail!("the service could not seal all days: {error}");
+            }
+            let [unsettled, large] =
+                ["unsettled", "large"].map(|why| body["left"][why].as_u64().unwrap_or_default());
+            if unsettled > 0 {
+                println!("{unsettled} days stay in hour pages for now: a log may still have older values for them");
+            }
+            if large > 0 {
+                println!("{large} days stay in hour pages: they are larger than a sealed day may be");
+            }
+            return Ok(unsettled);
+        }
+        path = format!("/api/v1/seal?round={}", escaped(body["round"].as_str().context("the answer has no round")?));
+    }
+}

@@ -1,0 +1,288 @@
+//! A sealed day as a document: hourly and daily summaries that people and aggregations read, and packed readings.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use bson::raw::{RawArray, RawBsonRef, RawDocument, RawDocumentBuf};
+
+use super::decode::{self, Trouble, check_version, date, field_value, get, named, whole};
+use super::encode::{SCHEMA_VERSION, identity, rest, signed, write_figures};
+use super::{BsonWriter, day_id};
+use crate::bucket::day::{by_hour, within};
+use crate::bucket::exact::SumRest;
+use crate::bucket::store::{Projection, ScannedPage};
+use crate::bucket::summary::Figures;
+use crate::bucket::raw::{DayDocument, StoredOtherwise};
+use crate::bucket::{DayId, DayWrite, Readings, StorageError, StoredDay, Summary};
+use crate::reading::time::MILLI_NS;
+use crate::reading::{Day, Hour, Value};
+use crate::store::names::{from_key, key};
+use crate::store::sealed;
+
+/// Estimated bytes of a day without its readings.
+const HEAD_BYTES: usize = 8 * 1024;
+/// Characters of a differing value that are shown.
+const SHOWN_MAX: usize = 400;
+/// The figures of an hour's summary, in arrays.
+const FIGURES: [&str; 5] = ["min", "max", "sum", "first", "last"];
+
+/// A whole document, with the rev it has once written.
+#[must_use]
+pub fn day_document(write: &DayWrite<'_>) -> Vec<u8> {
+    let (sensor, hours) = (&write.id.sensor, write.id.day.hours());
+    let mut w = BsonWriter::document(HEAD_BYTES + write.readings.map_or(0, Readings::len) * 4);
+    w.text("_id", &day_id(&sensor.key, write.id.day));
+    w.count("schemaVersion", SCHEMA_VERSION);
+    w.text("sensor", &sensor.key);
+    identity(&mut w, sensor);
+    w.date("start", hours.start.start_ms());
+    w.date("end", hours.end.start_ms());
+    content(&mut w, write);
+    w.finish()
+}
+
+/// The update that sets everything but the day's identity.
+#[must_use]
+pub fn day_update(write: &DayWrite<'_>) -> Vec<u8> {
+    let mut w = BsonWriter::document(HEAD_BYTES + write.readings.map_or(0, Readings::len) * 4);
+    w.begin("$set");
+    content(&mut w, write);
+    w.end();
+    w.finish()
+}
+
+fn content(w: &mut BsonWriter, write: &DayWrite<'_>) {
+    let none = Readings::default();
+    let readings = write.readings.unwrap_or(&none);
+    let times = readings.times();
+    w.count("rev", write.next_rev);
+    w.count("count", times.len() as u64);
+    w.date("first", times.first().map_or(0, |time| time.div_euclid(MILLI_NS)));
+    w.date("last", times.last().map_or(0, |time| time.div_euclid(MILLI_NS)));
+    w.long("floor", signed(readings.stamps().floor()));
+    w.begin("day");
+    readings.summaries().for_each(|(name, summary)| write_figures(w, name, &summary.figures()));
+    w.end();
+    by_hours(w, write.id.day, readings);
+    w.binary("readings", &sealed::pack(readings));
+}
+
+/// `hours: { hour: [0, 1, …], count: [60, …], fields: { <field>: { count: […], min: […], … }, … } }`
+fn by_hours(w: &mut BsonWriter, day: Day, readings: &Readings) {
+    let start = day.hours().start.0;
+    let hours = by_hour(readings.clone());
+    w.begin("hours");
+    array(
+        w,
+        "hour",
+        hours.iter().map(|(hour, _)| u64::try_from(hour.0 - start).unwrap_or_default()),
+        BsonWriter::count,
+    );
+    array(w, "count", hours.iter().map(|(_, readings)| readings.len() as u64), BsonWriter::count);
+    w.begin("fields");
+    let figures: Vec<Vec<(usize, Figures)>> = hours
+        .iter()
+        .map(|(_, readings)| readings.numbered_summaries().map(|(at, summary)| (at, summary.figures())).collect())
+        .collect();
+    for (number, (name, _)) in readings.columns().enumerate() {
+        let of_hour =
+            |hour: &Vec<(usize, Figures)>| hour.iter().find(|(at, _)| *at == number).map(|(_, found)| found.clone());
+        let found: Vec<Option<Figures>> = figures.iter().map(of_hour).collect();
+        if found.iter().all(Option::is_none) {
+            continue;
+        }
+        w.begin(&key(name));
+        array(w, "count", found.iter().map(|one| one.as_ref().map_or(0, |one| one.count)), BsonWriter::count);
+        for figure in FIGURES {
+            array(
+                w,
+                figure,
+                found.iter().map(|one| one.as_ref().map(|one| of_figures(one, figure))),
+                |w, key, value| match value {
+                    Some(value) => w.value(key, value),
+                    None => w.null(key),
+                },
+            );
+        }
+        let rests = found.iter().map(|one| match one {
+            Some(Figures { sum: Value::Float(sum), rest: Some(rest), .. }) => Some((*sum, rest)),
+            _ => None,
+        });
+        array(w, "rest", rests, |w, key, of| match of {
+            Some((sum, of)) => rest(w, key, sum, of),
+            None => w.null(key),
+        });
+        w.end();
+    }
+    w.end();
+    w.end();
+}
+
+fn of_figures<'a>(figures: &'a Figures, name: &str) -> &'a Value {
+    match name {
+        "min" => &figures.min,
+        "max" => &figures.max,
+        "sum" => &figures.sum,
+        "first" => &figures.first,
+        _ => &figures.last,
+    }
+}
+
+fn array<T>(w: &mut BsonWriter, name: &str, items: impl Iterator<Item = T>, put: impl Fn(&mut BsonWriter, &str, T)) {
+    w.begin_array(name);
+    items.enumerate().for_each(|(index, item)| put(w, &index.to_string(), item));
+    w.end();
+}
+
+/// A day with its readings.
+///
+/// # Errors
+/// [`StorageError::Unreadable`] for another schema version or a damaged document.
+pub fn decode_day(document: &RawDocument) -> Result<StoredDay, StorageError> {
+    named(document, |document| {
+        check_version(document)?;
+        Ok(StoredDay { rev: whole(document, "rev")?, readings: readings(document)? })
+    })
+}
+
+/// A day with what its document says otherwise than a write of its readings would.
+///
+/// # Errors
+/// As [`decode_day`].
+pub fn decode_raw_day(document: &RawDocument) -> Result<DayDocument, StorageError> {
+    named(document, |document| {
+        check_version(document)?;
+        let day = StoredDay { rev: whole(document, "rev")?, readings: readings(document)? };
+        let start = Day::of(Hour::of_ms(date(document, "start")?));
+        let id = DayId { sensor: decode::identity(document)?, day: start };
+        let write = DayWrite { id: &id, rev: day.rev, next_rev: day.rev, readings: Some(&day.readings) };
+        let expected = RawDocumentBuf::from_bytes(day_document(&write)).map_err(|e| e.to_string())?;
+        let mut differs = Vec::new();
+        for element in &expected {
+            let (name, expected) = element.map_err(|e| e.to_string())?;
+            // The readings were unpacked; whichever bytes they came from are right.
+            let found = document.get(name).map_err(|e| e.to_string())?;
+            if name.as_str() != "readings" && found != Some(expected) {
+                let shown = |value: Option<RawBsonRef<'_>>| shown(value.map(|value| format!("{value:?}")));
+                differs.push(StoredOtherwise {
+                    part: name.to_string(),
+                    expected: shown(Some(expected)),
+                    found: shown(found),
+                });
+            }
+        }
+        Ok(DayDocument { id, day, differs })
+    })
+}
+
+fn shown(value: Option<String>) -> String {
+    let value = value.unwrap_or_else(|| "nothing".to_owned());
+    value.chars().take(SHOWN_MAX).collect()
+}
+
+fn readings(document: &RawDocument) -> Result<Readings, Trouble> {
+    let packed = get(document, "readings")?.as_binary().ok_or("readings is not binary data")?.bytes;
+    sealed::unpack_readings(packed, whole(document, "floor")?).map_err(|e| e.to_string())
+}
+
+/// The hours of a day that lie in a range.
+///
+/// # Errors
+/// As [`decode_day`].
+pub fn decode_day_scanned(
+    document: &RawDocument,
+    hours: &std::ops::Range<Hour>,
+    projection: &Projection,
+) -> Result<Vec<ScannedPage>, StorageError> {
+    named(document, |document| {
+        check_version(document)?;
+        let day = Day::of(Hour::of_ms(date(document, "start")?));
+        let wanted = within(day, hours);
+        if projection.readings {
+            return Ok(projection.pages_of(readings(document)?, &wanted));
+        }
+        let oldest = whole(document, "floor")?;
+        let by_hour = get(document, "hours")?.as_document().ok_or("hours is not a document")?;
+        let numbers = list(by_hour, "hour", |value| value.as_i32())?;
+        let page = |number: &i32| {
+            let hour = Hour(day.hours().start.0 + i64::from(*number));
+            ScannedPage { hour, number: 0, summary: Vec::new(), oldest, readings: None }
+        };
+        let mut pages: Vec<ScannedPage> = numbers.iter().map(page).collect();
+        for element in get(by_hour, "fields")?.as_document().ok_or("hours.fields is not a document")? {
+            let (name, figures) = element.map_err(|e| e.to_string())?;
+            let name: Arc<str> = Arc::from(from_key(name.as_str()));
+            if projection.has(&name) {
+                of_field(&name, figures.as_document().ok_or("a field's hours are not a document")?, &mut pages)?;
+            }
+        }
+        pages.retain(|page| wanted.contains(&page.hour));
+        Ok(pages)
+    })
+}
+
+fn of_field(name: &Arc<str>, figures: &RawDocument, pages: &mut [ScannedPage]) -> Result<(), Trouble> {
+    let counts = list(figures, "count", |value| value.as_i32())?;
+    let [min, max, sum, first, last] = FIGURES.map(|figure| list(figures, figure, optional));
+    let (min, max, sum, first, last) = (min?, max?, sum?, first?, last?);
+    let rests = list(figures, "rest", Some)?;
+    let lengths = [counts.len(), min.len(), max.len(), sum.len(), first.len(), last.len(), rests.len()];
+    if lengths.iter().any(|length| *length != pages.len()) {
+        return Err(format!("the hours of {name} have other lengths than hours.hour"));
+    }
+    let cells = min.into_iter().zip(max).zip(first.into_iter().zip(last)).zip(sum.into_iter().zip(rests));
+    for ((page, count), (((min, max), (first, last)), (sum, rest))) in pages.iter_mut().zip(counts).zip(cells) {
+        let (Some(min), Some(max), Some(first), Some(last), Some(sum)) = (min, max, first, last, sum) else { continue };
+        let rest = rest_of(rest, &sum)?;
+        let count = u64::try_from(count).map_err(|e| e.to_string())?;
+        let figures = Figures::with_mean(count, [min, max, first, last], sum, Some(rest));
+        let summary = Summary::of_figures(&figures).ok_or("a summary lacks its rest")?;
+        page.summary.push((name.clone(), summary));
+    }
+    Ok(())
+}
+
+fn optional(value: RawBsonRef<'_>) -> Option<Option<Value>> {
+    match value {
+        RawBsonRef::Null => Some(None),
+        value => field_value(value).map(Some),
+    }
+}
+
+fn rest_of(stored: RawBsonRef<'_>, sum: &Value) -> Result<SumRest, Trouble> {
+    let Value::Float(sum) = *sum else { return Ok(SumRest::default()) };
+    let parts: Vec<f64> = match stored {
+        RawBsonRef::Double(0.0) => return Ok(SumRest::default()),
+        RawBsonRef::Double(one) => vec![one],
+        RawBsonRef::Array(parts) => {
+            let parts: Option<Vec<f64>> = parts.into_iter().map(|part| part.ok()?.as_f64()).collect();
+            parts.ok_or("rest of an hour is malformed")?
+        }
+        _ => return Err("rest of an hour is malformed".to_owned()),
+    };
+    SumRest::of_doubles(sum, parts.into_iter()).ok_or_else(|| "rest of an hour is malformed".to_owned())
+}
+
+fn list<'d, T>(
+    document: &'d RawDocument,
+    name: &str,
+    item: impl Fn(RawBsonRef<'d>) -> Option<T>,
+) -> Result<Vec<T>, Trouble> {
+    let array: &'d RawArray = get(document, name)?.as_array().ok_or_else(|| format!("{name} is not an array"))?;
+    let items = array.into_iter().map(|element| item(element.ok()?)).collect::<Option<Vec<T>>>();
+    items.ok_or_else(|| format!("{name} has an element of another type"))
+}
+
+/// The fields of the day's document that a scan without readings needs.
+#[must_use]
+pub fn day_fields(projection: &Projection) -> Vec<Cow<'static, str>> {
+    let mut wanted: Vec<Cow<'static, str>> =
+        ["_id", "schemaVersion", "sensor", "start", "floor", "hours.hour"].map(Cow::Borrowed).into();
+    match &projection.fields {
+        None => wanted.push("hours.fields".into()),
+        // Projects `hours.fields` to an empty document; without this it would be missing.
+        Some(fields) if fields.is_empty() => wanted.push("hours.fields.0.0".into()),
+        Some(fields) => wanted.extend(fields.iter().map(|field| format!("hours.fields.{}", key(field)).into())),
+    }
+    wanted
+}

@@ -1,0 +1,47 @@
+//! Pure checks of sealed days.
+
+use super::finding::{Findings, Note, What};
+use crate::bucket::StorageError;
+use crate::bucket::raw::RawDay;
+use crate::reading::{Day, Hour};
+
+/// Checks one day: it says of its readings what a write of them would say, and all of them are of this day.
+#[must_use]
+pub fn check_day(stored: &RawDay) -> Findings {
+    let mut findings = Findings::default();
+    let document = match &stored.document {
+        Ok(document) => document,
+        Err(error) => {
+            let found = match error {
+                StorageError::Unreadable { detail, .. } => detail.clone(),
+                other => other.to_string(),
+            };
+            findings.differs(&stored.key, What::Unreadable, "a sealed day that can be read", found);
+            return findings;
+        }
+    };
+    for other in &document.differs {
+        let what = match &*other.part {
+            "count" | "first" | "last" => What::Count,
+            "_id" | "sensor" | "measurement" | "tags" | "start" | "end" => What::Identity,
+            _ => What::Summary,
+        };
+        let of = |value: &str| format!("{} {value}", other.part);
+        findings.differs(&stored.key, what, of(&other.expected), of(&other.found));
+    }
+    let readings = &document.day.readings;
+    let strangers = readings.times().iter().filter(|time| Day::of(Hour::of(**time)) != document.id.day).count();
+    if strangers > 0 {
+        findings.differs(&stored.key, What::Hour, "readings of this day", format!("{strangers} of other days"));
+    }
+    if readings.is_empty() {
+        findings.note(&stored.key, Note::Claim);
+    }
+    findings
+}
+
+/// Whether a day's document can be written again from its readings.
+#[must_use]
+pub fn is_sound(findings: &Findings) -> bool {
+    findings.differences.iter().all(|difference| difference.what.is_mendable())
+}

@@ -1,0 +1,189 @@
+//! Sealed days answer as hour pages do. Two servers get the same readings, corrections and deletions; one of them seals.
+
+use serde_json::Value;
+
+use crate::support::http::{get, post};
+use crate::support::mongod::{fresh_database_name, mongod};
+use crate::support::poll;
+use crate::support::server::{Launch, Server};
+
+/// 2026-01-15T00:00:00Z, in seconds.
+const START: u64 = 1_768_435_200;
+const MINUTES: u64 = 3 * 1440;
+const SEALS: &str = "[seal]\nafter = \"1s\"\ninterval = \"50ms\"\n";
+/// A small page, so that some hours have several.
+const PAGES: &str = "[page]\nmax_readings = 40\n[flush]\ninterval = \"100ms\"\nquiet = \"50ms\"\n";
+
+/// Numbers from a seed: the same on every run.
+struct Chance(u64);
+
+impl Chance {
+    fn below(&mut self, most: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % most
+    }
+}
+
+#[test]
+fn a_service_that_seals_answers_as_one_that_does_not_embedded() {
+    twins(["embedded".to_owned(), "embedded".to_owned()], 1);
+}
+
+#[test]
+fn a_service_that_seals_answers_as_one_that_does_not_in_mongodb() {
+    twins([(); 2].map(|()| mongod().uri(&fresh_database_name())), 2);
+}
+
+fn twins(stores: [String; 2], seed: u64) {
+    let [sealing, plain] = stores;
+    let mut sealing = Launch::with_store(sealing).config(format!("{PAGES}{SEALS}")).start();
+    let plain = Launch::with_store(plain).config(PAGES).start();
+    let mut chance = Chance(seed);
+    let both = |path: &str, body: &str| {
+        for server in [&sealing, &plain] {
+            let answer = post(&server.url(path), body, &[]);
+            assert!(answer.status < 300, "{path}: {}", answer.text());
+            assert!(!answer.text().contains("\"error\""), "{path}: {}", answer.text());
+        }
+    };
+    // Three days of three sensors, one of which sends seldom.
+    for sensor in 0..3 {
+        let step = if sensor == 2 { 400 } else { 1 };
+        let lines = (0..MINUTES).step_by(step).map(|minute| line(sensor, minute, minute * 7 % 101));
+        both("/write?db=d&precision=s", &lines.collect::<String>());
+    }
+    both("/api/v1/flush", "");
+    await_sealed(&sealing);
+    compare(&sealing, &plain, "sealed");
+    for round in 0..12 {
+        for _ in 0..1 + chance.below(3) {
+            match chance.below(5) {
+                0 => {
+                    let (sensor, from) = (chance.below(3), chance.below(MINUTES));
+                    let (from, to) = (START + from * 60, START + (from + chance.below(900)) * 60);
+                    let statement =
+                        format!("DELETE FROM climate WHERE s='{sensor}' AND time >= {from}s AND time < {to}s");
+                    let statement =
+                        statement.replace(' ', "+").replace('<', "%3C").replace('>', "%3E").replace('=', "%3D");
+                    both(&format!("/query?db=d&q={statement}"), "");
+                }
+                _ => {
+                    let sensor = chance.below(3);
+                    let some =
+                        (0..1 + chance.below(30)).map(|_| line(sensor, chance.below(MINUTES), chance.below(1000)));
+                    both("/write?db=d&precision=s", &some.collect::<String>());
+                }
+            }
+        }
+        compare(&sealing, &plain, "before a flush");
+        both("/api/v1/flush", "");
+        compare(&sealing, &plain, "at some moment of sealing");
+        if round % 4 == 3 {
+            await_sealed(&sealing);
+            compare(&sealing, &plain, "sealed again");
+        }
+    }
+    await_sealed(&sealing);
+    sealing.kill();
+    sealing.restart("127.0.0.1:0");
+    compare(&sealing, &plain, "after a kill");
+}
+
+#[test]
+fn a_kill_at_any_step_of_sealing_changes_no_answer_embedded() {
+    kills(|| "embedded".to_owned());
+}
+
+#[test]
+fn a_kill_at_any_step_of_sealing_changes_no_answer_in_mongodb() {
+    kills(|| mongod().uri(&fresh_database_name()));
+}
+
+fn kills(store: impl Fn() -> String) {
+    let given: String =
+        (0..2).flat_map(|sensor| (0..MINUTES).step_by(3).map(move |n| line(sensor, n, n * 7 % 101))).collect();
+    let give = |server: &Server| {
+        post(&server.url("/write?db=d&precision=s"), &given, &[]).expect(204);
+        post(&server.url("/api/v1/flush"), "", &[]).expect(204);
+    };
+    let plain = Launch::with_store(store()).config(PAGES).start();
+    give(&plain);
+    for point in ["claimed:1", "claimed:2", "sealed:1", "sealed:2", "pages_removed:1"] {
+        let launch = Launch::with_store(store()).config(PAGES);
+        let mut server = launch.clone().start();
+        give(&server);
+        server.stop();
+        let sealing = launch.clone().config(format!("{PAGES}{SEALS}"));
+        server.relaunch(sealing.clone().env("FAULT_KILL_AT", point));
+        let ended = poll(std::time::Duration::from_secs(30), || server.exited());
+        assert!(ended.is_some(), "{point}: {}", server.stderr());
+        server.restart_as(launch.clone());
+        compare(&server, &plain, point);
+        server.stop();
+        server.restart_as(sealing.listen("127.0.0.1:0"));
+        await_sealed(&server);
+        compare(&server, &plain, point);
+    }
+}
+
+/// Only some fields, so that a correction adds to what is there or replaces a part of it.
+fn line(sensor: u64, minute: u64, value: u64) -> String {
+    let fields = match value % 4 {
+        0 => format!("temp={}.25", value),
+        1 => format!("hum={value}i"),
+        2 => format!("temp={}.5,hum={value}i,ok=true", value),
+        _ => format!("temp={},note=\"n{value}\"", value),
+    };
+    format!("climate,s={sensor} {fields} {}\n", START + minute * 60)
+}
+
+/// Waits until no hour page is left but those of today, of which there are none.
+fn await_sealed(server: &Server) {
+    let before = sealed(server);
+    // A round that found nothing to do follows one that did something.
+    let quiet = poll(std::time::Duration::from_secs(30), || {
+        let now = sealed(server);
+        std::thread::sleep(std::time::Duration::from_millis(400));
+        (now > 0 && now == sealed(server)).then_some(now)
+    });
+    assert!(quiet.is_some(), "{before}: {}", server.stderr());
+}
+
+/// How many days this process has sealed, by its log.
+fn sealed(server: &Server) -> usize {
+    server.stderr().lines().filter(|line| line.contains("days sealed")).count()
+}
+
+fn compare(sealing: &Server, plain: &Server, when: &str) {
+    let (from, to) = (START, START + MINUTES * 60);
+    let noon = START + 86_400 + 40_000;
+    let mut paths = vec![
+        format!("/api/v1/summary?db=d&sensor=climate,s=0&from={from}s&to={to}s&step=1h"),
+        format!("/api/v1/summary?db=d&sensor=climate,s=1&from={from}s&to={to}s&step=1d"),
+        format!("/api/v1/summary?db=d&sensor=climate,s=1&from={noon}s&to={to}s&step=7m"),
+        "/api/v1/readings?db=d&sensor=climate,s=2&limit=1000".to_owned(),
+        "/api/v1/readings?db=d&sensor=climate,s=0&limit=700&order=desc".to_owned(),
+        format!("/api/v1/readings?db=d&sensor=climate,s=0&limit=1000&from={noon}s"),
+        format!("/api/v1/readings?db=d&sensor=climate,s=1&max_points=50&from={from}s&to={to}s"),
+    ];
+    for statement in [
+        "SELECT count(temp),sum(temp),min(hum),max(hum),first(temp),last(hum) FROM climate GROUP BY s",
+        "SELECT mean(temp) FROM climate WHERE time >= 1768435200s AND time < 1768694400s GROUP BY time(1h),s",
+        "SELECT mean(temp),count(note) FROM climate WHERE time >= 1768435200s AND time < 1768694400s GROUP BY time(6h)",
+        "SELECT count(ok),last(note) FROM climate",
+        "SELECT * FROM climate WHERE s='1' AND time >= 1768521000s AND time < 1768530000s",
+        "SELECT temp FROM climate ORDER BY time DESC LIMIT 3",
+        "SELECT hum FROM climate WHERE hum > 95 LIMIT 50",
+        "SHOW SERIES",
+        "SHOW FIELD KEYS",
+    ] {
+        let statement = statement.replace(' ', "+").replace('<', "%3C").replace('>', "%3E").replace('=', "%3D");
+        paths.push(format!("/query?db=d&epoch=s&q={statement}"));
+    }
+    for path in paths {
+        let [ours, theirs] = [sealing, plain].map(|server| get(&server.url(&path)));
+        assert_eq!(ours.status, theirs.status, "{when}: {path}: {} {}", ours.text(), theirs.text());
+        let [ours, theirs]: [Value; 2] = [ours.json(), theirs.json()];
+        assert_eq!(ours, theirs, "{when}: {path}");
+    }
+}

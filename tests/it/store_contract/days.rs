@@ -1,0 +1,221 @@
+//! Sealed days: written by compare-and-set, read whole, and scanned hour by hour.
+
+use std::sync::Arc;
+
+use hourglass::bucket::store::{Extent, Order, Projection, ScannedPage, Written};
+use hourglass::bucket::{DayId, DayWrite, Reading, Readings, Store, StoredDay};
+use hourglass::reading::{Day, Hour, Sensor, Value};
+
+use super::place::{CAPS, DB, Place, SMALL, bucket_id, put, read, reading, seconds, sensor};
+
+const DAY: Day = Day(20_468);
+const ALL: std::ops::Range<Hour> = Hour(-3_000_000)..Hour(3_000_000);
+const FLOOR: u64 = 77 << 20;
+
+fn id(sensor: &Arc<Sensor>, day: i64) -> DayId {
+    DayId { sensor: sensor.clone(), day: Day(DAY.0 + day) }
+}
+
+/// A reading in each of these hours of a day, with every kind of value.
+fn readings(day: i64, hours: &[i64], value: i64) -> Readings {
+    let start = Day(DAY.0 + day).hours().start;
+    let of_hour = |hour: &i64| {
+        let time = Hour(start.0 + hour).start_ns() + 1_234_567_891;
+        let fields = [
+            ("float", Value::Float(0.1 * f64::from(i32::try_from(value + hour).expect("small")))),
+            ("integer", Value::Integer(value * hour - 7)),
+            ("unsigned", Value::Unsigned(u64::MAX - u64::try_from(*hour).expect("an hour"))),
+            ("truth", Value::Boolean(hour % 2 == 0)),
+            ("text", Value::String(format!("{hour} ° $.\u{1f600}").into())),
+            ("$a.b", Value::Float(if hour % 3 == 0 { 1e300 } else { f64::MIN_POSITIVE })),
+        ];
+        let fields = if hour % 5 == 4 { &fields[..2] } else { &fields[..] };
+        reading(time, fields)
+    };
+    let mut set: Readings = hours.iter().map(of_hour).collect::<Vec<Reading>>().into_iter().collect();
+    set.raise_floor(FLOOR);
+    set
+}
+
+async fn write(store: &dyn Store, id: &DayId, rev: u64, next_rev: u64, readings: Option<&Readings>) -> Written {
+    store.write_days(DB, &[DayWrite { id, rev, next_rev, readings }]).await.remove(0)
+}
+
+async fn stored(store: &dyn Store, id: &DayId) -> Option<StoredDay> {
+    store.read_days(DB, std::slice::from_ref(id)).await.expect("a read").remove(0)
+}
+
+fn hours(pages: &[ScannedPage]) -> Vec<i64> {
+    pages.iter().map(|page| page.hour.0 - DAY.hours().start.0).collect()
+}
+
+pub async fn a_day_comes_back_as_it_was(place: &mut impl Place) {
+    let sensor = sensor("climate", &[("sensor", "s1"), ("room", "a b,=")]);
+    let set = readings(0, &[0, 1, 4, 9, 23], 5);
+    assert_eq!(write(place.store(), &id(&sensor, 0), 0, 9 << 30, Some(&set)).await, Written::Yes);
+    place.reopen().await;
+    let day = stored(place.store(), &id(&sensor, 0)).await.expect("a day");
+    assert_eq!((day.rev, &day.readings), (9 << 30, &set));
+    assert_eq!(day.readings.stamps().floor(), FLOOR);
+    assert!(day.readings.stamps().is_settled());
+    let store = place.store();
+    for (projection, with_readings) in [(Projection::ALL, true), (Projection::SUMMARIES, false)] {
+        let scanned = store.scan_days(DB, &sensor.key, ALL, Order::Ascending, &projection, Extent::ALL).await;
+        let pages = scanned.expect("a scan").pages;
+        assert_eq!(hours(&pages), [0, 1, 4, 9, 23]);
+        for (page, (hour, readings)) in pages.iter().zip(hourglass::bucket::day::by_hour(set.clone())) {
+            let mut expected = readings.owned_summaries();
+            let mut found = page.summary.clone();
+            expected.sort_by(|a, b| a.0.cmp(&b.0));
+            found.sort_by(|a, b| a.0.cmp(&b.0));
+            assert_eq!((page.hour, page.oldest, found), (hour, FLOOR, expected));
+            assert_eq!(page.readings.as_ref(), with_readings.then_some(&readings));
+        }
+    }
+    let fields: Arc<[Arc<str>]> = Arc::new(["$a.b".into()]);
+    let one = Projection { fields: Some(fields), ..Projection::SUMMARIES };
+    let pages = store.scan_days(DB, &sensor.key, ALL, Order::Ascending, &one, Extent::ALL).await.expect("a scan").pages;
+    let names = |page: &ScannedPage| page.summary.iter().map(|(name, _)| name.to_string()).collect::<Vec<_>>();
+    assert_eq!(pages.iter().map(names).collect::<Vec<_>>(), [vec!["$a.b"], vec!["$a.b"], vec![], vec![], vec!["$a.b"]]);
+    let places = Projection::places();
+    let pages =
+        store.scan_days(DB, &sensor.key, ALL, Order::Ascending, &places, Extent::ALL).await.expect("a scan").pages;
+    assert_eq!(hours(&pages), [0, 1, 4, 9, 23], "all hours, without any field");
+}
+
+pub async fn a_day_needs_the_rev_it_knows(place: &mut impl Place) {
+    let (sensor, store) = (sensor("climate", &[]), place.store());
+    let (first, second) = (readings(0, &[1], 1), readings(0, &[1, 2], 2));
+    let day = id(&sensor, 0);
+    assert_eq!(write(store, &day, 3, 4, Some(&first)).await, Written::Conflict, "there is none");
+    assert_eq!(write(store, &day, 0, 100, Some(&Readings::default())).await, Written::Yes, "a claim");
+    assert_eq!(write(store, &day, 0, 200, Some(&first)).await, Written::Conflict, "it is claimed");
+    let claim = stored(store, &day).await.expect("a claim");
+    assert_eq!((claim.rev, claim.readings.len()), (100, 0));
+    let scanned = store.scan_days(DB, &sensor.key, ALL, Order::Ascending, &Projection::ALL, Extent::ALL).await;
+    assert!(scanned.expect("a scan").pages.is_empty(), "a claim is no hour");
+    assert_eq!(store.days_of(DB, &sensor.key, Day::of_hours(&ALL)).await.expect("days"), [DAY]);
+    assert_eq!(write(store, &day, 100, 101, Some(&first)).await, Written::Yes);
+    assert_eq!(write(store, &day, 100, 101, Some(&second)).await, Written::Conflict);
+    assert_eq!(write(store, &day, 100, 101, None).await, Written::Conflict);
+    assert_eq!(stored(store, &day).await.expect("a day").readings, first);
+    assert_eq!(write(store, &day, 101, 102, Some(&second)).await, Written::Yes);
+    assert_eq!(stored(store, &day).await.expect("a day").readings, second);
+    assert_eq!(write(store, &day, 102, 103, None).await, Written::Yes);
+    assert!(stored(store, &day).await.is_none());
+    assert_eq!(write(store, &day, 102, 103, Some(&first)).await, Written::Conflict, "it is gone");
+}
+
+pub async fn a_scan_takes_days_in_both_orders_and_stops_where_it_may(place: &mut impl Place) {
+    let (ours, theirs) = (sensor("climate", &[("s", "1")]), sensor("climate", &[("s", "0")]));
+    let store = place.store();
+    for day in [-2, 0, 1, 5] {
+        assert_eq!(write(store, &id(&ours, day), 0, 1, Some(&readings(day, &[0, 7, 23], day))).await, Written::Yes);
+    }
+    for day in [-3, -1, 0, 4] {
+        assert_eq!(write(store, &id(&theirs, day), 0, 1, Some(&readings(day, &[3], day))).await, Written::Yes);
+    }
+    let all = [-48, -41, -25, 0, 7, 23, 24, 31, 47, 120, 127, 143];
+    let start = DAY.hours().start.0;
+    for (from, to) in [(-100, 200), (-48, 144), (-41, 7), (-40, 8), (0, 24), (24, 24), (48, 120), (130, 140), (9, 3)] {
+        let range = Hour(start + from)..Hour(start + to);
+        let expected: Vec<i64> = all.iter().copied().filter(|hour| (from..to).contains(hour)).collect();
+        for (order, pages) in
+            [(Order::Ascending, 1), (Order::Descending, 1), (Order::Ascending, 4), (Order::Descending, 99)]
+        {
+            let (mut found, mut rest) = (Vec::new(), Day::of_hours(&range));
+            while !rest.is_empty() {
+                let part = rest.start.hours().start.0.max(range.start.0)..rest.end.hours().start.0.min(range.end.0);
+                let part = Hour(part.start)..Hour(part.end);
+                let extent = Extent::pages(pages);
+                let scanned = store.scan_days(DB, &ours.key, part, order, &Projection::SUMMARIES, extent).await;
+                let scanned = scanned.expect("a scan");
+                assert!(scanned.pages.len() < pages + 24);
+                found.extend(hours(&scanned.pages));
+                assert!(scanned.rest.is_empty() || scanned.rest != rest, "it goes on");
+                rest = scanned.rest;
+            }
+            let mut expected = expected.clone();
+            if order == Order::Descending {
+                expected.reverse();
+            }
+            assert_eq!(found, expected, "{from}..{to} {order:?}");
+        }
+        let of_both = store.scan_days_of(DB, &[&theirs.key, &ours.key], range, &Projection::ALL, usize::MAX).await;
+        let of_both = of_both.expect("a scan").expect("it fits");
+        assert_eq!(hours(&of_both[1]), expected);
+        assert!(hours(&of_both[0]).iter().all(|hour| (from..to).contains(hour) && hour.rem_euclid(24) == 3));
+    }
+    let tight = store.scan_days_of(DB, &[&ours.key], ALL, &Projection::ALL, 100).await.expect("a scan");
+    assert!(tight.is_none());
+    store.drop_database(DB).await.expect("a drop");
+    assert!(store.days_of(DB, &ours.key, Day::of_hours(&ALL)).await.expect("days").is_empty());
+}
+
+pub async fn a_walk_meets_every_day_once_and_tells_what_it_says(place: &mut impl Place) {
+    let sensor = sensor("climate", &[("sensor", "s1"), ("room", "a b,=")]);
+    let mut none = Readings::default();
+    none.raise_floor(FLOOR);
+    for day in [-3, 0, 4] {
+        let set = readings(day, &[0, 4, 23], 11 + day);
+        assert_eq!(write(place.store(), &id(&sensor, day), 0, 9 << 30, Some(&set)).await, Written::Yes);
+    }
+    assert_eq!(write(place.store(), &id(&sensor, 5), 0, 9 << 30, Some(&none)).await, Written::Yes);
+    for most in [1, 2, 100] {
+        let (mut found, mut from) = (Vec::new(), None);
+        loop {
+            let walked = place.store().walk_days(DB, from.as_ref(), most).await.expect("a part");
+            assert!(walked.found.len() <= most);
+            found.extend(walked.found);
+            from = walked.next;
+            if from.is_none() {
+                break;
+            }
+        }
+        for (raw, day) in found.iter().zip([-3, 0, 4, 5]) {
+            let document = raw.document.as_ref().expect("a day");
+            assert_eq!(document.id, id(&sensor, day));
+            assert_eq!(document.differs, []);
+            let set = if day == 5 { none.clone() } else { readings(day, &[0, 4, 23], 11 + day) };
+            assert_eq!(document.day.readings, set);
+            let again = place.store().walk_days(DB, Some(&raw.from), 1).await.expect("a part").found;
+            assert_eq!(again[0].key, raw.key);
+        }
+        assert_eq!(found.len(), 4);
+    }
+    assert_eq!(place.store().estimate_pages().await.expect("a number"), 4);
+}
+
+pub async fn buckets_are_listed_by_hour_and_single_pages_go_by_their_rev(place: &mut impl Place) {
+    let (a, b) = (sensor("m", &[("s", "a")]), sensor("m", &[("s", "b")]));
+    for (sensor, hour, many) in [(&a, 5, 1), (&b, 5, 12), (&b, 6, 1), (&a, 7, 1), (&a, 9, 1)] {
+        let values: Vec<i64> = (0..many).collect();
+        let caps = if many > 1 { &SMALL } else { &CAPS };
+        put(place.store(), &bucket_id(sensor, Hour(hour)), &seconds(Hour(hour), 0, &values), caps).await;
+    }
+    let store = place.store();
+    let mut from = (Hour(-10), String::new());
+    let mut found: Vec<(i64, String)> = Vec::new();
+    loop {
+        let next = store.next_buckets(DB, &from, Hour(9), 2).await.expect("a list");
+        let Some(last) = next.last().cloned() else { break };
+        assert!(next.len() <= 2);
+        found.extend(next.into_iter().map(|(hour, sensor)| (hour.0, sensor)));
+        from = last;
+    }
+    let expected = [(5, &a), (5, &b), (6, &b), (7, &a)].map(|(hour, sensor)| (hour, sensor.key.to_string()));
+    assert_eq!(found, expected);
+    let ids = [bucket_id(&a, Hour(5)), bucket_id(&b, Hour(5)), bucket_id(&b, Hour(6)), bucket_id(&a, Hour(7))];
+    let mut pages = Vec::new();
+    for id in &ids {
+        pages.push((id.clone(), read(store, DB, id).await[0].rev));
+    }
+    // Another writer changed one of them, and one has other pages.
+    pages[2].1 += 1;
+    store.remove_single_pages(DB, &pages).await.expect("a removal");
+    let mut left = Vec::new();
+    for id in &ids {
+        left.push(read(store, DB, id).await.len());
+    }
+    assert_eq!(left, [0, 3, 1, 0]);
+}
