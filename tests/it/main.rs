@@ -18,7 +18,7 @@
 //! | `command_line` | flags, configuration, banner, exit statuses |
 //! | `deploy` | what `deploy/` names exists; a real Prometheus finds series for its dashboards and alerts |
 //! | `deletion` | what is deleted is gone and nothing else: a plain map, kills at every step, races, two instances |
-//! | `sealing` | sealed days answer as hour pages do: a twin without sealing, late data, deletions, kills |
+//! | `sealing` | sealed days answer as hour pages do: a twin without sealing, late data, deletions, kills; the decoder in Python |
 //! | `stalls` | nobody waits for somebody else's work: documents that cannot be written, deletions that take long |
 //! | `accounting` | every reading is accounted for at every scrape, through outages and kills |
 //! | `sums` | sums of whatever arrived in whatever order are the exact ones, rounded once; Python's fractions say so too |

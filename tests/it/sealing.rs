@@ -1,5 +1,7 @@
 //! Sealed days answer as hour pages do. Two servers get the same readings, corrections and deletions; one of them seals.
 
+mod decoder;
+
 use serde_json::Value;
 
 use crate::support::http::{get, post};

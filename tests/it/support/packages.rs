@@ -13,6 +13,8 @@ pub enum Package {
     InfluxdbClient,
     /// PyPI `influxdb` 5.3, the client of the v1 API.
     Influxdb,
+    /// PyPI `zstandard` 0.25, which the decoder of sealed days uses.
+    Zstandard,
     /// The `influx` shell 1.x of the Debian package influxdb-client.
     InfluxShell,
     /// `promtool` of the Debian package prometheus.
@@ -72,6 +74,7 @@ impl Package {
         match self {
             Package::InfluxdbClient => "the PyPI package influxdb-client 1.50",
             Package::Influxdb => "the PyPI package influxdb 5.3",
+            Package::Zstandard => "the PyPI package zstandard 0.25",
             Package::InfluxShell => "`influx` of the Debian package influxdb-client",
             Package::Promtool => "`promtool` of the Debian package prometheus",
             Package::Curl => "`curl` of the Debian package curl",
@@ -83,6 +86,7 @@ impl Package {
         match self {
             Package::InfluxdbClient => python_with("influxdb-client", "1.50."),
             Package::Influxdb => python_with("influxdb", "5.3."),
+            Package::Zstandard => python_with("zstandard", "0.25."),
             // Later shells of the same name speak another language.
             Package::InfluxShell => tool("influx", "-version", "shell version: 1."),
             Package::Promtool => tool("promtool", "--version", "promtool, version"),

@@ -1,0 +1,203 @@
+//! docs/sealed_days.py, which was written from docs/sealed-days.md alone, reads from `<db>.days` what was written, to the
+//! last bit.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use mongodb::Client;
+use mongodb::bson::{Document, doc};
+use serde_json::{Value, json};
+
+use super::{START, await_sealed};
+use crate::support::http::post;
+use crate::support::mongod::{fresh_database_name, mongod};
+use crate::support::packages::{Package, require};
+use crate::support::process::Folder;
+use crate::support::server::Launch;
+
+/// Every cell by sensor, time and field: floats as their bits, others as line protocol.
+type Cells = BTreeMap<(String, i64, String), String>;
+
+/// A day is sealed once nobody's log holds its readings, and a log holds them until their sensors' documents are written.
+const CONFIG: &str = r#"
+[seal]
+after = "1s"
+interval = "50ms"
+[flush]
+interval = "100ms"
+quiet = "50ms"
+[sensors]
+write_interval = "100ms"
+"#;
+const ROWS: i64 = 600;
+/// Floats that no decimal of nine places is, and such as look like one.
+const FLOATS: [f64; 11] = [
+    0.1 + 0.2,
+    -0.0,
+    0.0,
+    5e-324,
+    f64::MAX,
+    -1.0 / 3.0,
+    1e21,
+    -1e-7,
+    9_007_199_254_740_993.0,
+    123_456_789.123_456_79,
+    2.5,
+];
+const INTEGERS: [i64; 6] = [i64::MAX, i64::MIN, (1 << 53) + 1, -(1 << 53) - 1, 0, -1];
+const UNSIGNED: [u64; 4] = [u64::MAX, 1 << 63, (1 << 53) + 1, 0];
+const TEXTS: [&str; 6] = ["", r#"a "b"\c"#, "naïve ☃ 🌡", "a,b=c d", "two\nlines", "01234567"];
+
+/// The sensors, by key, with the nanoseconds between two readings: each needs another unit of time.
+const SENSORS: [(&str, i64); 4] = [
+    ("climate,s=seconds", 60_000_000_000),
+    (r"climate,s=a\,b\ c\=d", 123_456_000_000),
+    (r"plain\ name", 77_777_001_000),
+    ("climate,s=ns,site=☃", 98_765_432_109),
+];
+
+fn literals(row: i64) -> Vec<(&'static str, String)> {
+    let at = usize::try_from(row).expect("no row below 0");
+    let quoted = |text: &str| format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""));
+    let all = [
+        ("temp", format!("{}", f64::from(i32::try_from(row * 7 % 4001 - 2000).expect("small")) / 100.0)),
+        ("awkward", format!("{:?}", FLOATS[at / 3 % FLOATS.len()])),
+        (r"whole\ number", format!("{}i", INTEGERS[at / 2 % INTEGERS.len()])),
+        ("größe", format!("{}u", UNSIGNED[at % UNSIGNED.len()])),
+        (r"o\,k\=", (row % 7 < 3).to_string()),
+        ("note", quoted(TEXTS[at % TEXTS.len()])),
+    ];
+    // Each lacks in some rows, in turns of different lengths; never all of them.
+    let is_here = |(number, _): &(usize, _)| (at / (number + 1)) % (number + 3) != 0 || *number == at % 6;
+    all.into_iter().enumerate().filter(is_here).map(|(_, cell)| cell).collect()
+}
+
+fn canonical(literal: &str) -> String {
+    // `5u` and `5i` are the same value.
+    if let Some(number) = literal.strip_suffix('u').filter(|number| number.parse::<i64>().is_ok()) {
+        return format!("{number}i");
+    }
+    let is_float = !literal.starts_with('"') && !literal.ends_with(['i', 'u', 'e']);
+    if !is_float {
+        return literal.to_owned();
+    }
+    let float: f64 = literal.parse().unwrap_or_else(|error| panic!("{literal}: {error}"));
+    format!("{:016x}", float.to_bits())
+}
+
+/// The parts of line protocol between separators that are neither quoted nor escaped.
+fn split(text: &str, separator: char) -> Vec<&str> {
+    let (mut parts, mut from, mut quoted, mut escaped) = (Vec::new(), 0, false, false);
+    for (at, c) in text.char_indices() {
+        if c == separator && !quoted && !escaped {
+            parts.push(&text[from..at]);
+            from = at + c.len_utf8();
+        }
+        quoted ^= c == '"' && !escaped;
+        escaped = c == '\\' && !escaped;
+    }
+    parts.push(&text[from..]);
+    parts
+}
+
+/// Reads line protocol, as the decoder prints it and as it was written.
+fn cells(lines: &str) -> Cells {
+    let mut cells = Cells::new();
+    for line in split(lines.trim_end_matches('\n'), '\n') {
+        let parts = split(line, ' ');
+        let [sensor, fields, time] = &*parts else { panic!("{line}") };
+        for field in split(fields, ',') {
+            let parts = split(field, '=');
+            let [name, literal] = &*parts else { panic!("{field}") };
+            let time = time.parse().unwrap_or_else(|error| panic!("{line}: {error}"));
+            let before = cells.insert(((*sensor).to_owned(), time, (*name).to_owned()), canonical(literal));
+            assert_eq!(before, None, "twice: {line}");
+        }
+    }
+    cells
+}
+
+fn decoder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/sealed_days.py")
+}
+
+fn decoded(python: &Path, arguments: &[&Path]) -> String {
+    let output = Command::new(python).arg(decoder()).args(arguments).env("PYTHONUTF8", "1").output();
+    let output = output.expect("Python can be run");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("UTF-8")
+}
+
+fn sealed_days(mongo_database: &str) -> Vec<Document> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let client = Client::with_uri_str(mongod().uri(mongo_database)).await.expect("a good URI");
+        let mut found = client.database(mongo_database).collection::<Document>("d.days").find(doc! {}).await.unwrap();
+        let mut days = Vec::new();
+        while found.advance().await.expect("days") {
+            days.push(found.deserialize_current().expect("a document"));
+        }
+        days
+    })
+}
+
+fn packed(day: &Document) -> &[u8] {
+    day.get_binary_generic("readings").expect("packed readings")
+}
+
+#[test]
+fn the_decoder_in_the_documents_reads_what_was_written() {
+    let Some(python) = require(Package::Zstandard) else { return };
+    let database = fresh_database_name();
+    let server = Launch::with_store(mongod().uri(&database)).config(CONFIG).start();
+    let start = i64::try_from(START).expect("a time") * 1_000_000_000;
+    let mut lines = String::new();
+    for (sensor, interval) in SENSORS {
+        for row in 0..ROWS {
+            let fields: Vec<String> = literals(row).iter().map(|(name, value)| format!("{name}={value}")).collect();
+            lines += &format!("{sensor} {} {}\n", fields.join(","), start + row * interval);
+        }
+    }
+    post(&server.url("/write?db=d&precision=ns"), &lines, &[]).expect(204);
+    post(&server.url("/api/v1/flush"), "", &[]).expect(204);
+    await_sealed(&server);
+
+    let days = sealed_days(&database);
+    assert_eq!(days.len(), SENSORS.len());
+    let folder = Folder::new("decoder");
+    let exported: String = days
+        .iter()
+        .map(|day| {
+            let readings = json!({"$binary": {"base64": STANDARD.encode(packed(day)), "subType": "00"}});
+            json!({"_id": day.get_str("_id").unwrap(), "sensor": day.get_str("sensor").unwrap(), "readings": readings})
+        })
+        .map(|day| format!("{day}\n"))
+        .collect();
+    std::fs::write(folder.file("days.json"), exported).expect("the disk takes it");
+    let (found, written) = (cells(&decoded(&python, &[&folder.file("days.json")])), cells(&lines));
+    assert_eq!(found.len(), written.len());
+    for ((found, value), (cell, expected)) in found.iter().zip(&written) {
+        assert_eq!((found, value), (cell, expected));
+    }
+
+    // The bytes alone, and JSON.
+    let seconds = days.iter().find(|day| day.get_str("sensor").ok() == Some(SENSORS[0].0)).expect("its day");
+    std::fs::write(folder.file("readings"), packed(seconds)).expect("the disk takes it");
+    let alone = cells(&decoded(&python, &[&folder.file("readings")]));
+    assert!(alone.keys().all(|(sensor, ..)| sensor == "readings"));
+    assert!(alone.values().eq(written.iter().filter(|((s, ..), _)| s == SENSORS[0].0).map(|(_, value)| value)));
+    let json = decoded(&python, &[Path::new("--json"), &folder.file("readings")]);
+    let rows: Vec<Value> = json.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    assert_eq!(rows.len(), usize::try_from(ROWS).expect("few"));
+    let greatest = |row: &Value| row["fields"]["größe"] == json!(u64::MAX) && row["fields"]["whole number"].is_i64();
+    assert!(rows.iter().any(greatest), "{json}");
+}
+
+#[test]
+fn the_decoder_is_short() {
+    let lines = std::fs::read_to_string(decoder()).expect("the decoder").lines().count();
+    assert!(lines <= 80, "{lines} lines");
+}
