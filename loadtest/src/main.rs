@@ -1,11 +1,13 @@
 //! The load tester. `run` and `compare`: scenarios on a schedule, with latencies, resource usage, and a check that
-//! nothing acked was lost. `ingest` and `growth`: maximum throughput, and how cost grows. `peers`, `queries` and
-//! `prove`: the same load and the same queries for hourglass and other databases, and whether these keep what they ack.
+//! nothing acked was lost. `ingest` and `growth`: maximum throughput, and how cost grows. `peers`, `queries`, `history`
+//! and `prove`: the same load and the same queries for hourglass and other databases, also about days long over, and
+//! whether these keep what they ack.
 
 mod bodies;
 mod client;
 mod compare;
 mod growth;
+mod history;
 mod ingest;
 mod peers;
 mod process;
@@ -41,6 +43,8 @@ enum Command {
     Peers(peers::Peers),
     /// Run the same queries on hourglass, InfluxDB, VictoriaMetrics and MongoDB time-series collections.
     Queries(queries::Queries),
+    /// Load days that are long over, measure what they take on disk, and ask about them without caches.
+    History(history::History),
     /// Test hourglass, InfluxDB, VictoriaMetrics and MongoDB time-series collections with kills, retries, corrections
     /// and late readings, and compare what they return with what they acked.
     Prove(prove::Prove),
@@ -70,6 +74,7 @@ fn run_command(command: Command) -> Result<()> {
             Command::Growth(options) => growth::run(options).await,
             Command::Peers(options) => peers::run(options).await,
             Command::Queries(options) => queries::run(options).await,
+            Command::History(options) => history::run(options).await,
             Command::Prove(options) => prove::run(options).await,
             Command::Run(options) => run::run(*options).await,
             Command::Scenarios => run::list(),

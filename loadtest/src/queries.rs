@@ -2,8 +2,8 @@
 //! A wrong answer ends the run.
 
 mod asked;
-mod data;
-mod dialect;
+pub mod data;
+pub mod dialect;
 mod native;
 mod report;
 

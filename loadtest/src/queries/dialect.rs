@@ -61,23 +61,28 @@ impl Product {
     }
 }
 
-fn encoded(text: &str) -> String {
+/// Encodes a text for a query string.
+pub fn encoded(text: &str) -> String {
     utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
 }
 
-fn list(value: &Value) -> Result<&Vec<Value>> {
+/// A list in an answer.
+pub fn list(value: &Value) -> Result<&Vec<Value>> {
     value.as_array().context("a list is missing")
 }
 
-fn whole(value: &Value) -> Result<i64> {
+/// A whole number in an answer.
+pub fn whole(value: &Value) -> Result<i64> {
     value.as_i64().context("a time is missing")
 }
 
-fn number(value: &Value) -> Result<f64> {
+/// A number in an answer.
+pub fn number(value: &Value) -> Result<f64> {
     value.as_f64().context("a number is missing")
 }
 
-fn text(value: &Value) -> Result<String> {
+/// A text in an answer.
+pub fn text(value: &Value) -> Result<String> {
     Ok(value.as_str().context("a text is missing")?.to_owned())
 }
 
@@ -133,7 +138,8 @@ fn victoria(question: Question, body: &Value) -> Result<Answer> {
     Ok(answer)
 }
 
-fn victoria_raw(body: &str) -> Result<Answer> {
+/// Parses an export of readings.
+pub fn victoria_raw(body: &str) -> Result<Answer> {
     let mut answer = Answer::new();
     for line in body.lines() {
         let series: Value = serde_json::from_str(line)?;

@@ -32,6 +32,8 @@ impl Mongod {
         command.args(["--nounixsocket", "--wiredTigerCacheSizeGB", "1", "--dbpath"]).arg(data).current_dir(folder);
         command.args(["--zstdDefaultCompressionLevel", "1"]);
         command.args(["--setParameter", "diagnosticDataCollectionEnabled=false"]);
+        // A primary that is told to end waits for so long, by default 15 s, for clients to find another one.
+        command.args(["--setParameter", "shutdownTimeoutMillisForSignaledShutdown=100"]);
         let mut process = Spawned::start(&mut command, folder)?;
         let client = Client::with_uri_str(uri(port, "admin")).await?;
         tokio::time::timeout(START, primary(&client, port, &mut process)).await.context("starting mongod")??;

@@ -42,10 +42,15 @@ impl Usage {
 
     /// Waits until the processes are idle, and returns their usage at the moment when they became idle.
     pub async fn at_rest(pids: &[u32]) -> Result<Self> {
+        Self::at_rest_for(pids, QUIET, LONGEST).await
+    }
+
+    /// The same with other durations: idle for `quiet`, within `longest`.
+    pub async fn at_rest_for(pids: &[u32], quiet: Duration, longest: Duration) -> Result<Self> {
         let begun = Instant::now();
         let mut busy = Self::now(pids)?;
-        while busy.at.elapsed() < QUIET {
-            ensure!(begun.elapsed() < LONGEST, "still at work {LONGEST:?} after the last ack");
+        while busy.at.elapsed() < quiet {
+            ensure!(begun.elapsed() < longest, "still at work {longest:?} after the last ack");
             tokio::time::sleep(LOOK).await;
             let now = Self::now(pids)?;
             if now.cpu_s - busy.cpu_s > NOISE_S {
