@@ -64,6 +64,17 @@ pub enum Statement {
         /// The retention policy to create with it.
         policy: Option<NewPolicy>,
     },
+    /// `CREATE RETENTION POLICY name ON database DURATION d REPLICATION n [SHARD DURATION d] [DEFAULT]`
+    CreatePolicy(PolicyStatement),
+    /// `ALTER RETENTION POLICY name ON database [DURATION d] [REPLICATION n] [SHARD DURATION d] [DEFAULT]`
+    AlterPolicy(PolicyStatement),
+    /// `DROP RETENTION POLICY name ON database`
+    DropPolicy {
+        /// The policy.
+        name: String,
+        /// The database.
+        database: String,
+    },
     /// `DROP DATABASE name`
     DropDatabase {
         /// The database.
@@ -210,6 +221,8 @@ pub struct OrderBy {
 pub struct Listing {
     /// `ON database`; the request's if `None`.
     pub database: Option<String>,
+    /// `ON database.policy`, only of `SHOW MEASUREMENTS`; all policies if `None`.
+    pub policy: Option<String>,
     /// `FROM …` without subqueries; all measurements if empty.
     pub sources: Vec<FromSource>,
     /// `WHERE …`
@@ -267,4 +280,15 @@ pub struct NewPolicy {
     pub shard_duration: Option<i64>,
     /// `NAME name`
     pub name: Option<String>,
+}
+
+/// A statement about a retention policy of a database.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct PolicyStatement {
+    /// The database.
+    pub database: String,
+    /// The policy, which always has a name.
+    pub policy: NewPolicy,
+    /// Whether it is to be the one that is meant where none is named.
+    pub default: bool,
 }

@@ -32,7 +32,7 @@ mod tests;
 
 pub use ast::{
     CardinalityOf, Expr, Fill, FromSource, KeyFilter, Listing, Literal, Measurement, MeasurementName, NewPolicy,
-    Operator, OrderBy, ReferenceKind, Select, SelectColumn, Statement, WildcardKind,
+    Operator, OrderBy, PolicyStatement, ReferenceKind, Select, SelectColumn, Statement, WildcardKind,
 };
 pub use check::{Checked, Grouping, check};
 pub use civil::{CivilTime, MAX_TIME, MIN_TIME, utc};

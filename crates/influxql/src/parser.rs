@@ -86,7 +86,10 @@ impl Parser<'_, '_> {
             TokenKind::Explain => self.explain(),
             TokenKind::Grant => self.unsupported("GRANT", &[]),
             TokenKind::Revoke => self.unsupported("REVOKE", &[]),
-            TokenKind::Alter => self.unsupported("ALTER RETENTION POLICY", &[TokenKind::Retention, TokenKind::Policy]),
+            TokenKind::Alter => {
+                self.expect(TokenKind::Retention)?;
+                self.alter_policy()
+            }
             TokenKind::Set => self.unsupported("SET PASSWORD", &[TokenKind::Password, TokenKind::For]),
             TokenKind::Kill => self.unsupported("KILL QUERY", &[TokenKind::Query]),
             _ => Err(unexpected(

@@ -7,7 +7,7 @@ use super::super::duration;
 use super::super::lexer::needs_quotes;
 use super::{
     CardinalityOf, Expr, Fill, FromSource, KeyFilter, Listing, Literal, Measurement, MeasurementName, NewPolicy,
-    Operator, OrderBy, Select, SelectColumn, Statement, WildcardKind,
+    Operator, OrderBy, PolicyStatement, Select, SelectColumn, Statement, WildcardKind,
 };
 
 /// An identifier, quoted if necessary.
@@ -247,9 +247,8 @@ impl Display for CardinalityOf {
     }
 }
 
-impl Display for NewPolicy {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        f.write_str(" WITH")?;
+impl NewPolicy {
+    fn write_terms(&self, f: &mut Formatter<'_>) -> fmt::Result {
         if let Some(nanoseconds) = self.duration {
             write!(f, " DURATION {}", duration::format(nanoseconds))?;
         }
@@ -259,7 +258,24 @@ impl Display for NewPolicy {
         if let Some(nanoseconds) = self.shard_duration {
             write!(f, " SHARD DURATION {}", duration::format(nanoseconds))?;
         }
+        Ok(())
+    }
+}
+
+impl Display for NewPolicy {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(" WITH")?;
+        self.write_terms(f)?;
         optional(f, " NAME ", self.name.as_deref())
+    }
+}
+
+impl Display for PolicyStatement {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let name = self.policy.name.as_deref().unwrap_or_default();
+        write!(f, "RETENTION POLICY {} ON {}", Identifier(name), Identifier(&self.database))?;
+        self.policy.write_terms(f)?;
+        f.write_str(if self.default { " DEFAULT" } else { "" })
     }
 }
 
@@ -267,6 +283,7 @@ impl Listing {
     /// Writes the clauses. `between` follows the sources: the clause that only this statement has.
     fn write(&self, f: &mut Formatter<'_>, between: Option<String>, dimensions: &[Expr]) -> fmt::Result {
         optional(f, " ON ", self.database.as_deref())?;
+        optional(f, ".", self.policy.as_deref())?;
         sources(f, &self.sources)?;
         f.write_str(&between.unwrap_or_default())?;
         condition(f, self.condition.as_ref())?;
@@ -318,6 +335,11 @@ impl Display for Statement {
             Statement::CreateDatabase { name, policy } => {
                 write!(f, "CREATE DATABASE {}", Identifier(name))?;
                 policy.as_ref().map_or(Ok(()), |policy| policy.fmt(f))
+            }
+            Statement::CreatePolicy(created) => write!(f, "CREATE {created}"),
+            Statement::AlterPolicy(altered) => write!(f, "ALTER {altered}"),
+            Statement::DropPolicy { name, database } => {
+                write!(f, "DROP RETENTION POLICY {} ON {}", Identifier(name), Identifier(database))
             }
             Statement::DropDatabase { name } => write!(f, "DROP DATABASE {}", Identifier(name)),
             Statement::DropMeasurement { name } => write!(f, "DROP MEASUREMENT {}", Identifier(name)),

@@ -29,6 +29,9 @@ impl Statement {
             Self::ShowDatabases
             | Self::ShowRetentionPolicies { .. }
             | Self::CreateDatabase { .. }
+            | Self::CreatePolicy(_)
+            | Self::AlterPolicy(_)
+            | Self::DropPolicy { .. }
             | Self::DropDatabase { .. }
             | Self::DropMeasurement { .. }
             | Self::Unsupported { .. } => {}

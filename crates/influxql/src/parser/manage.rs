@@ -1,6 +1,6 @@
 //! Parses statements that change something, and those of which only the keywords are recognized.
 
-use super::super::ast::{FromSource, NewPolicy, Statement};
+use super::super::ast::{FromSource, NewPolicy, PolicyStatement, Statement};
 use super::super::error::ParseError;
 use super::super::token::{Lexeme, TokenKind};
 use super::{Parsed, Parser, START, invalid, unexpected};
@@ -12,7 +12,7 @@ impl Parser<'_, '_> {
             TokenKind::Continuous => self.unsupported("CREATE CONTINUOUS QUERY", &[TokenKind::Query]),
             TokenKind::Database => self.create_database(),
             TokenKind::User => self.unsupported("CREATE USER", &[]),
-            TokenKind::Retention => self.unsupported("CREATE RETENTION POLICY", &[TokenKind::Policy]),
+            TokenKind::Retention => self.create_policy(),
             TokenKind::Subscription => self.unsupported("CREATE SUBSCRIPTION", &[]),
             _ => Err(unexpected(&lexeme, &["CONTINUOUS", "DATABASE", "USER", "RETENTION", "SUBSCRIPTION"])),
         }
@@ -24,7 +24,10 @@ impl Parser<'_, '_> {
             TokenKind::Continuous => self.unsupported("DROP CONTINUOUS QUERY", &[TokenKind::Query]),
             TokenKind::Database => Ok(Statement::DropDatabase { name: self.identifier()? }),
             TokenKind::Measurement => Ok(Statement::DropMeasurement { name: self.identifier()? }),
-            TokenKind::Retention => self.unsupported("DROP RETENTION POLICY", &[TokenKind::Policy]),
+            TokenKind::Retention => {
+                let (name, database) = self.named_policy()?;
+                Ok(Statement::DropPolicy { name, database })
+            }
             TokenKind::Series => self.drop_series(),
             TokenKind::Shard => self.unsupported("DROP SHARD", &[]),
             TokenKind::Subscription => self.unsupported("DROP SUBSCRIPTION", &[]),
@@ -86,6 +89,67 @@ impl Parser<'_, '_> {
             policy.name = Some(self.identifier()?);
         }
         Ok(Statement::CreateDatabase { name, policy: Some(policy) })
+    }
+
+    /// `POLICY name ON database`
+    fn named_policy(&mut self) -> Parsed<(String, String)> {
+        self.expect(TokenKind::Policy)?;
+        let name = self.identifier()?;
+        self.expect(TokenKind::On)?;
+        Ok((name, self.identifier()?))
+    }
+
+    fn create_policy(&mut self) -> Parsed<Statement> {
+        let (name, database) = self.named_policy()?;
+        self.expect(TokenKind::Duration)?;
+        let duration = Some(self.duration()?);
+        self.expect(TokenKind::Replication)?;
+        let replication = Some(self.replication()?);
+        let shard_duration = if self.accept(TokenKind::Shard) { Some(self.duration_of_shards()?) } else { None };
+        let policy = NewPolicy { duration, replication, shard_duration, name: Some(name) };
+        Ok(Statement::CreatePolicy(PolicyStatement { database, policy, default: self.accept(TokenKind::Default) }))
+    }
+
+    /// Parses ALTER RETENTION after these words.
+    pub(super) fn alter_policy(&mut self) -> Parsed<Statement> {
+        let (name, database) = self.named_policy()?;
+        let mut altered = PolicyStatement {
+            database,
+            policy: NewPolicy { name: Some(name), ..NewPolicy::default() },
+            default: false,
+        };
+        let mut found = Vec::new();
+        loop {
+            let lexeme = self.next();
+            if found.contains(&lexeme.token) {
+                return Err(invalid(&lexeme, format!("found duplicate {} option", lexeme.token.as_str())));
+            }
+            match lexeme.token {
+                TokenKind::Duration => altered.policy.duration = Some(self.duration()?),
+                TokenKind::Replication => altered.policy.replication = Some(self.replication()?),
+                TokenKind::Shard => altered.policy.shard_duration = Some(self.duration_of_shards()?),
+                TokenKind::Default => altered.default = true,
+                _ if found.is_empty() => {
+                    return Err(unexpected(&lexeme, &["DURATION", "REPLICATION", "SHARD", "DEFAULT"]));
+                }
+                _ => {
+                    self.put_back(lexeme);
+                    return Ok(Statement::AlterPolicy(altered));
+                }
+            }
+            found.push(lexeme.token);
+        }
+    }
+
+    /// `DURATION d`, after SHARD.
+    fn duration_of_shards(&mut self) -> Parsed<i64> {
+        self.expect(TokenKind::Duration)?;
+        let lexeme = self.next();
+        if lexeme.token == TokenKind::Inf {
+            return Err(invalid(&lexeme, "invalid duration INF for shard duration".to_owned()));
+        }
+        self.put_back(lexeme);
+        self.duration()
     }
 
     fn replication(&mut self) -> Parsed<u32> {

@@ -96,6 +96,9 @@ impl Parser<'_, '_> {
 
     fn show_measurements(&mut self) -> Parsed<Statement> {
         let mut listing = Listing { database: self.on_database()?, ..Listing::default() };
+        if listing.database.is_some() && self.accept_raw(TokenKind::Dot) {
+            listing.policy = Some(self.identifier()?);
+        }
         let mut matching = None;
         if self.accept(TokenKind::With) {
             self.expect(TokenKind::Measurement)?;

@@ -73,6 +73,8 @@ fn the_known_differences_are_these() {
     for (statement, expected) in [
         // 1.8 has it, 1.6 does not.
         ("show tag keys with key = host", "ok SHOW TAG KEYS WITH KEY = host"),
+        // Later versions have it, 1.6 does not.
+        ("show measurements on db.week limit 1", "ok SHOW MEASUREMENTS ON db.week LIMIT 1"),
         // Documented; 1.6 answers `invalid time dimension offset: '2000-01-01'`.
         (
             "select mean(v) from m group by time(1m, '2000-01-01')",
