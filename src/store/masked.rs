@@ -16,7 +16,7 @@ use crate::bucket::registry::MemberRegistry;
 use crate::bucket::store::{
     BucketId, DaysScanned, Extent, Order, PageWrite, Projection, Scanned, ScannedPage, SensorFilter, Written,
 };
-use crate::bucket::{DayId, DayWrite, SensorDocument, StorageError, Store, StoreSpace, StoredDay};
+use crate::bucket::{DatabaseSettings, DayId, DayWrite, SensorDocument, StorageError, Store, StoreSpace, StoredDay};
 use crate::clock::now_ns;
 use crate::reading::{Day, Hour, Sensor, Stamp};
 
@@ -56,7 +56,7 @@ impl Masked {
         (projection, source): (&Projection, Source),
         pages: Vec<ScannedPage>,
     ) -> Result<Vec<ScannedPage>, StorageError> {
-        if pages.is_empty() || !deletions.is_about(database) {
+        if pages.is_empty() || !deletions.is_about_hours(database, hours) {
             return Ok(pages);
         }
         let Some(sensor) = self.sensor(database, key).await? else { return Ok(pages) };
@@ -432,6 +432,14 @@ impl Store for Masked {
 
     async fn write_registry(&self, registry: &MemberRegistry) -> Written {
         self.store.write_registry(registry).await
+    }
+
+    async fn read_settings(&self) -> Result<Vec<(String, DatabaseSettings)>, StorageError> {
+        self.store.read_settings().await
+    }
+
+    async fn write_settings(&self, database: &str, held: u64, settings: Option<&DatabaseSettings>) -> Written {
+        self.store.write_settings(database, held, settings).await
     }
 
     async fn clock_ms(&self) -> Result<Option<u64>, StorageError> {

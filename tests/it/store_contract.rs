@@ -11,6 +11,7 @@ mod races;
 mod removal;
 mod scan;
 mod sensors;
+mod settings;
 mod walk;
 
 macro_rules! contract {
@@ -77,6 +78,8 @@ contract! {
     removal::buckets_of_some_sensors_and_hours_go,
     removal::sensor_documents_go,
     removal::a_dropped_database_is_gone_and_may_come_back,
+    settings::settings_come_back_as_they_were,
+    settings::settings_need_the_rev_they_know,
     races::writers_of_one_page_lose_nothing,
     races::writers_of_an_overflowing_bucket_store_every_time_once,
     model::random_writers_agree_with_a_plain_map,

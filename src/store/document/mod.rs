@@ -37,6 +37,7 @@ mod decode;
 mod encode;
 mod raw;
 mod registry;
+mod settings;
 mod writer;
 
 pub use day::{day_document, day_fields, day_update, decode_day, decode_day_scanned, decode_raw_day};
@@ -46,6 +47,7 @@ pub use decode::{
 pub use encode::{SCHEMA_VERSION, append_update, page_document, replace_update, sensor_document, sensor_update};
 pub use raw::{decode_raw_page, decode_raw_sensor};
 pub use registry::{REGISTRY, decode_registry, registry_document};
+pub use settings::{decode_settings, settings_document};
 pub use writer::BsonWriter;
 
 use std::fmt::Write;

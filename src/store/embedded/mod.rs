@@ -34,7 +34,9 @@ use crate::bucket::registry::MemberRegistry;
 use crate::bucket::store::{
     BucketId, DaysScanned, Extent, Order, PageWrite, Projection, Scanned, ScannedPage, SensorFilter, Written,
 };
-use crate::bucket::{DayId, DayWrite, SensorDocument, StorageError, Store, StoreSpace, StoredDay, StoredPage};
+use crate::bucket::{
+    DatabaseSettings, DayId, DayWrite, SensorDocument, StorageError, Store, StoreSpace, StoredDay, StoredPage,
+};
 use crate::reading::{Day, Hour, Stamp};
 use crate::store::ScanBudget;
 use crate::store::free_bytes;
@@ -477,6 +479,16 @@ impl Store for EmbeddedStore {
     async fn write_registry(&self, registry: &MemberRegistry) -> Written {
         let registry = registry.clone();
         let written = self.write(1, move |db| tables::write_registry(db, &registry)).await;
+        written.into_iter().next().unwrap_or(Written::Conflict)
+    }
+
+    async fn read_settings(&self) -> Result<Vec<(String, DatabaseSettings)>, StorageError> {
+        self.read(tables::read_settings).await
+    }
+
+    async fn write_settings(&self, database: &str, held: u64, settings: Option<&DatabaseSettings>) -> Written {
+        let (name, settings) = (database.to_owned(), settings.cloned());
+        let written = self.write(1, move |db| tables::write_settings(db, &name, held, settings.as_ref())).await;
         written.into_iter().next().unwrap_or(Written::Conflict)
     }
 

@@ -9,10 +9,10 @@ use redb::{
 
 use super::days::{self, DayPut};
 use super::file::FileFailure;
-use crate::bucket::StorageError;
 use crate::bucket::registry::MemberRegistry;
 use crate::bucket::store::Written;
-use crate::store::document::{REGISTRY, decode_registry, registry_document};
+use crate::bucket::{DatabaseSettings, StorageError};
+use crate::store::document::{REGISTRY, decode_registry, decode_settings, registry_document, settings_document};
 
 /// A table of pages or sensor documents: the value is the bytes, then a checksum of key and bytes.
 pub(super) type DocumentTable = TableDefinition<'static, &'static [u8], &'static [u8]>;
@@ -29,6 +29,8 @@ pub(super) const OUTLIERS: TableDefinition<&[u8], ()> = TableDefinition::new("ou
 pub(super) const DATABASES: TableDefinition<&str, u64> = TableDefinition::new("databases");
 /// The registry, in BSON, under its `_id`.
 const REGISTRIES: TableDefinition<&str, &[u8]> = TableDefinition::new("registry");
+/// The settings of databases, in BSON, by name. Made with the first settings: older versions do not know the table.
+const SETTINGS: TableDefinition<&str, &[u8]> = TableDefinition::new("settings");
 /// Facts about the file itself.
 const META: TableDefinition<&str, u64> = TableDefinition::new("meta");
 
@@ -172,6 +174,51 @@ pub(super) fn write_registry(database: &Database, registry: &MemberRegistry) -> 
         if fits {
             let unwritable = |e: bson::error::Error| StorageError::Refused { detail: e.to_string() };
             table.insert(REGISTRY, &*registry_document(registry).to_vec().map_err(unwritable)?)?;
+        }
+    }
+    transaction.commit()?;
+    Ok(vec![if fits { Written::Yes } else { Written::Conflict }])
+}
+
+/// Reads the settings of all databases.
+pub(super) fn read_settings(database: &Database) -> Result<Vec<(String, DatabaseSettings)>, FileFailure> {
+    let table = match database.begin_read()?.open_table(SETTINGS) {
+        Ok(table) => table,
+        Err(TableError::TableDoesNotExist(_)) => return Ok(Vec::new()),
+        Err(other) => return Err(other.into()),
+    };
+    table.iter()?.map(|row| Ok(settings_of(row?.1.value())?)).collect()
+}
+
+fn settings_of(bytes: &[u8]) -> Result<(String, DatabaseSettings), StorageError> {
+    let unreadable =
+        |e: bson::error::Error| StorageError::Unreadable { id: "settings".to_owned(), detail: e.to_string() };
+    decode_settings(&bson::Document::from_reader(bytes).map_err(unreadable)?)
+}
+
+/// Replaces or removes the settings of a database by compare-and-set.
+pub(super) fn write_settings(
+    database: &Database,
+    name: &str,
+    held: u64,
+    settings: Option<&DatabaseSettings>,
+) -> Result<Vec<Written>, FileFailure> {
+    let transaction = begin(database)?;
+    let fits;
+    {
+        let mut table = transaction.open_table(SETTINGS)?;
+        let stored = match table.get(name)? {
+            Some(value) => settings_of(value.value())?.1.rev,
+            None => 0,
+        };
+        fits = held == stored;
+        match settings {
+            Some(settings) if fits => {
+                let unwritable = |e: bson::error::Error| StorageError::Refused { detail: e.to_string() };
+                table.insert(name, &*settings_document(name, settings).to_vec().map_err(unwritable)?)?;
+            }
+            None if fits => drop(table.remove(name)?),
+            _ => {}
         }
     }
     transaction.commit()?;

@@ -16,6 +16,7 @@ mod reads;
 mod registry;
 mod remove;
 mod scan;
+mod settings;
 mod setup;
 mod tokens;
 mod told;
@@ -46,7 +47,7 @@ use crate::bucket::registry::MemberRegistry;
 use crate::bucket::store::{
     BucketId, DaysScanned, Extent, Order, PageWrite, Projection, Scanned, ScannedPage, SensorFilter, Written,
 };
-use crate::bucket::{DayId, DayWrite, SensorDocument, StorageError, Store, StoreSpace, StoredDay};
+use crate::bucket::{DatabaseSettings, DayId, DayWrite, SensorDocument, StorageError, Store, StoreSpace, StoredDay};
 use crate::reading::{Day, Hour, Stamp};
 use crate::store::{ScanBudget, document};
 
@@ -408,6 +409,18 @@ impl Store for MongoStore {
         let (collection, registry) = (registry::collection(&self.mongo), registry.clone());
         let written = self.run(&self.checks, async move { registry::write(&collection, &registry).await }).await;
         written.unwrap_or_else(Written::Failed)
+    }
+
+    async fn read_settings(&self) -> Result<Vec<(String, DatabaseSettings)>, StorageError> {
+        let collection = settings::collection(&self.mongo);
+        self.read(async move { settings::read(&collection).await }).await
+    }
+
+    async fn write_settings(&self, database: &str, held: u64, settings: Option<&DatabaseSettings>) -> Written {
+        let (collection, database, settings) =
+            (settings::collection(&self.mongo), database.to_owned(), settings.cloned());
+        let write = async move { settings::write(&collection, &database, held, settings.as_ref()).await };
+        self.run(&self.checks, write).await.unwrap_or_else(Written::Failed)
     }
 
     async fn clock_ms(&self) -> Result<Option<u64>, StorageError> {

@@ -35,6 +35,16 @@ impl RememberedDeletion {
     }
 }
 
+impl RememberedDeletion {
+    /// Whether this deletion covers every cell that the other one covers.
+    #[must_use]
+    pub fn covers(&self, other: &Self) -> bool {
+        let is_wider = self.range.start <= other.range.start && other.range.end <= self.range.end;
+        let is_of_same = (&self.database, &self.statement) == (&other.database, &other.statement);
+        is_of_same && is_wider && other.stamp <= self.stamp
+    }
+}
+
 /// Tests whether a deletion selects a sensor.
 pub type SensorTest = Arc<dyn Fn(&Sensor) -> bool + Send + Sync>;
 
@@ -110,6 +120,15 @@ impl Deletions {
     #[must_use]
     pub fn is_about(&self, database: &str) -> bool {
         !self.by_database.is_empty() && self.by_database.contains_key(database)
+    }
+
+    /// Whether there are deletions of some of these hours in a database.
+    #[must_use]
+    pub fn is_about_hours(&self, database: &str, hours: &Range<Hour>) -> bool {
+        let range = hours.start.start_ns()..hours.end.start_ns();
+        let overlaps =
+            |known: &KnownDeletion| known.deletion.range.start < range.end && range.start < known.deletion.range.end;
+        self.by_database.get(database).is_some_and(|known| known.iter().any(overlaps))
     }
 
     /// The deleted parts that overlap a sensor's hours.

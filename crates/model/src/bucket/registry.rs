@@ -143,11 +143,15 @@ impl MemberRegistry {
         Some(through)
     }
 
-    /// Adds a deletion, or marks a listed one as done.
+    /// Adds a deletion, or marks a listed one as done. Those that a deletion that is done covers are no longer needed.
     pub fn remember(&mut self, deletion: RememberedDeletion) {
         match self.deletions.iter_mut().find(|known| known.is_same(&deletion)) {
             Some(known) => known.done |= deletion.done,
-            None => self.deletions.push(deletion),
+            None => self.deletions.push(deletion.clone()),
+        }
+        // Of deletions that repeat themselves, such as those of expired readings, the last one does the work of all.
+        if deletion.done {
+            self.deletions.retain(|known| known.is_same(&deletion) || !deletion.covers(known));
         }
         self.deletions.sort_by_key(|deletion| deletion.stamp);
     }
@@ -242,6 +246,29 @@ mod tests {
         assert_eq!(registry.floor, 90);
         registry.take_over_self(3);
         assert_eq!(registry.stored_through(1), Some(40), "a copy of its folder may come back");
+    }
+
+    #[test]
+    fn a_deletion_that_is_done_takes_the_place_of_those_that_it_covers() {
+        let deletion = |stamp, end, done| RememberedDeletion {
+            stamp,
+            database: "d".to_owned(),
+            statement: Some("DELETE WHERE time < now()".to_owned()),
+            range: 0..end,
+            done,
+        };
+        let mut registry = MemberRegistry::default();
+        let other = RememberedDeletion { statement: Some("DROP SERIES FROM m".to_owned()), ..deletion(3, 10, true) };
+        for remembered in [deletion(5, 10, true), other.clone(), deletion(9, 20, false)] {
+            registry.remember(remembered);
+        }
+        assert_eq!(registry.deletions.len(), 3, "one that is not done may still be given up");
+        registry.remember(deletion(9, 20, true));
+        assert_eq!(registry.deletions, [other.clone(), deletion(9, 20, true)]);
+        // Later, but of fewer times; or of more times, but earlier.
+        registry.remember(deletion(11, 15, true));
+        registry.remember(deletion(7, 30, true));
+        assert_eq!(registry.deletions.len(), 4);
     }
 
     /// Regression: a copy of a folder, started while the original was down for a moment, took over the original's WAL.

@@ -12,6 +12,7 @@ use super::page::StoredPage;
 use super::raw::{Cursor, RawBucket, RawDay, RawSensor, Walked};
 use super::readings::{Reading, Readings};
 use super::registry::MemberRegistry;
+use super::settings::DatabaseSettings;
 use super::summary::Summary;
 use crate::reading::time::MILLI_NS;
 use crate::reading::{Day, Family, Hour, Sensor, Stamp};
@@ -558,6 +559,13 @@ pub trait Store: Send + Sync + std::fmt::Debug {
 
     /// Writes the member registry by compare-and-set on its rev, which grows by one.
     async fn write_registry(&self, registry: &MemberRegistry) -> Written;
+
+    /// Reads the settings of all databases that have any, in any order.
+    async fn read_settings(&self) -> Result<Vec<(String, DatabaseSettings)>, StorageError>;
+
+    /// Replaces the settings of a database by compare-and-set: `held` is the rev that the store must hold, 0 for none;
+    /// `None` removes them. The database need not exist.
+    async fn write_settings(&self, database: &str, held: u64, settings: Option<&DatabaseSettings>) -> Written;
 
     /// The store's clock in milliseconds since the epoch; `None` for a store without a clock of its own.
     async fn clock_ms(&self) -> Result<Option<u64>, StorageError> {

@@ -1,0 +1,302 @@
+//! The settings of databases: how long readings are kept, and the retention policies as names. A policy `week` of the
+//! database `w` is a database of its own, `w/week`; `autogen` is `w` itself. Pure: the time is an argument.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use crate::reading::time::TIMESTAMP_MIN;
+
+/// The name of the policy that is the database itself.
+pub const AUTOGEN: &str = "autogen";
+/// What parts a database's name from that of its policy.
+pub const POLICY_MARK: char = '/';
+/// The shortest time that readings are kept, as in `InfluxDB`.
+pub const KEPT_MIN: i64 = HOUR;
+/// From this on, readings expire by whole UTC days, below it by whole hours.
+const BY_DAYS: i64 = 7 * DAY;
+
+const HOUR: i64 = 3_600_000_000_000;
+const DAY: i64 = 24 * HOUR;
+
+/// How long something is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Keep {
+    /// It never expires.
+    Forever,
+    /// For so many nanoseconds.
+    For(i64),
+}
+
+impl Keep {
+    /// From nanoseconds, of which 0 means for ever.
+    #[must_use]
+    pub fn of_ns(ns: i64) -> Self {
+        if ns <= 0 { Self::Forever } else { Self::For(ns) }
+    }
+
+    /// In nanoseconds, 0 for ever.
+    #[must_use]
+    pub fn ns(self) -> i64 {
+        match self {
+            Self::Forever => 0,
+            Self::For(ns) => ns,
+        }
+    }
+
+    /// Nothing before this time is accepted at `now`.
+    #[must_use]
+    pub fn from(self, now: i64) -> Option<i64> {
+        match self {
+            Self::Forever => None,
+            Self::For(ns) => Some(now.saturating_sub(ns).max(TIMESTAMP_MIN)),
+        }
+    }
+
+    /// What lies before this time has expired at `now`: the start of a UTC day, or of an hour if less than
+    /// seven days are kept. Never later than [`Keep::from`].
+    #[must_use]
+    pub fn cutoff(self, now: i64) -> Option<i64> {
+        let step = if self.ns() >= BY_DAYS { DAY } else { HOUR };
+        self.from(now).map(|from| from.div_euclid(step).saturating_mul(step).max(TIMESTAMP_MIN))
+    }
+}
+
+/// The settings of one database, as the store holds them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DatabaseSettings {
+    /// The revision that the store holds.
+    pub rev: u64,
+    /// How long readings are kept; `None` for the config's default.
+    pub readings: Option<Keep>,
+    /// The policy that is meant where none is named; `None` for the database itself.
+    pub default: Option<String>,
+    /// `REPLICATION` and `SHARD DURATION`, which InfluxDB's clients set and read back. They have no effect.
+    pub replication: Option<u32>,
+    /// In nanoseconds.
+    pub shard_duration: Option<i64>,
+    /// Up to which time everything was deleted because it had expired, since `readings` was last changed.
+    pub expired: Option<i64>,
+}
+
+impl DatabaseSettings {
+    /// The length of `InfluxDB`'s shard groups, in nanoseconds, which follows from the duration unless it was set.
+    #[must_use]
+    pub fn shard_duration(&self, kept: Keep) -> i64 {
+        shard_duration(self.shard_duration.unwrap_or_default(), kept)
+    }
+}
+
+/// As `InfluxDB` normalises the length of shard groups.
+#[must_use]
+pub fn shard_duration(asked: i64, kept: Keep) -> i64 {
+    match (asked, kept.ns()) {
+        (0, 0) => 7 * DAY,
+        (0, kept) if kept >= 180 * DAY => 7 * DAY,
+        (0, kept) if kept >= 2 * DAY => DAY,
+        (0, _) => HOUR,
+        (asked, _) => asked.max(HOUR),
+    }
+}
+
+/// Why a name stands for no database.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NoSuchPolicy {
+    /// The database has no policy of this name. The text is InfluxDB's.
+    #[error("retention policy not found: {0}")]
+    Unknown(String),
+    /// The database's name has a policy, and another one is named beside it.
+    #[error("two retention policies are named: {0} and {1}")]
+    Two(String, String),
+}
+
+/// The settings of all databases at a moment.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Settings {
+    /// The rows of the store, by database.
+    pub by_database: BTreeMap<String, DatabaseSettings>,
+    /// How long a database without a setting of its own keeps readings.
+    pub readings: Option<Keep>,
+}
+
+impl Settings {
+    /// The settings of a database; the default ones if the store has none.
+    #[must_use]
+    pub fn of(&self, database: &str) -> DatabaseSettings {
+        self.by_database.get(database).cloned().unwrap_or_default()
+    }
+
+    /// How long a database keeps readings. A policy without a setting of its own keeps them for ever.
+    #[must_use]
+    pub fn kept(&self, database: &str) -> Keep {
+        let set = self.by_database.get(database).and_then(|settings| settings.readings);
+        let default = self.readings.filter(|_| !database.contains(POLICY_MARK));
+        set.or(default).unwrap_or(Keep::Forever)
+    }
+
+    /// Whether a policy exists.
+    #[must_use]
+    pub fn has_policy(&self, database: &str, policy: &str) -> bool {
+        policy == AUTOGEN || self.by_database.contains_key(&policy_database(database, policy))
+    }
+
+    /// The policies of a database in the order of their names, `autogen` not among them.
+    pub fn policies<'s>(&'s self, database: &str) -> impl Iterator<Item = (&'s str, &'s DatabaseSettings)> {
+        let first = policy_database(database, "");
+        let length = first.len();
+        let from = self.by_database.range((Bound::Excluded(first.clone()), Bound::Unbounded));
+        from.take_while(move |(name, _)| name.starts_with(&first)).map(move |(name, of)| (&name[length..], of))
+    }
+
+    /// The policy that is meant where none is named.
+    #[must_use]
+    pub fn default_policy(&self, database: &str) -> &str {
+        let default = self.by_database.get(database).and_then(|settings| settings.default.as_deref());
+        default.unwrap_or(AUTOGEN)
+    }
+
+    /// The database that a name and a policy stand for. The name may have the policy behind a slash.
+    ///
+    /// # Errors
+    /// If there is no such policy.
+    pub fn resolve(&self, name: &str, policy: Option<&str>) -> Result<String, NoSuchPolicy> {
+        let (database, within) = name.split_once(POLICY_MARK).unwrap_or((name, ""));
+        let policy = policy.filter(|policy| !policy.is_empty());
+        let policy = match (within, policy) {
+            ("", policy) => policy,
+            (within, Some(policy)) if policy != within => {
+                return Err(NoSuchPolicy::Two(within.to_owned(), policy.to_owned()));
+            }
+            (within, _) => Some(within),
+        };
+        match policy.unwrap_or_else(|| self.default_policy(database)) {
+            AUTOGEN => Ok(database.to_owned()),
+            policy if self.has_policy(database, policy) => Ok(policy_database(database, policy)),
+            policy => Err(NoSuchPolicy::Unknown(policy.to_owned())),
+        }
+    }
+}
+
+/// The name of the database that a policy is.
+#[must_use]
+pub fn policy_database(database: &str, policy: &str) -> String {
+    format!("{database}{POLICY_MARK}{policy}")
+}
+
+/// The database that a policy belongs to, or the database itself.
+#[must_use]
+pub fn owner(database: &str) -> &str {
+    database.split_once(POLICY_MARK).map_or(database, |(owner, _)| owner)
+}
+
+/// Whether `InfluxDB` takes this as a name of a database or of a policy.
+#[must_use]
+pub fn is_policy_name(name: &str) -> bool {
+    !matches!(name, "" | "." | ".." | AUTOGEN) && !name.chars().any(|c| c.is_control() || matches!(c, '/' | '\\'))
+}
+
+/// The settings as last read, shared by all who need them.
+#[derive(Debug, Clone, Default)]
+pub struct KnownSettings(Arc<RwLock<Arc<Settings>>>);
+
+impl KnownSettings {
+    /// The current snapshot.
+    #[must_use]
+    pub fn now(&self) -> Arc<Settings> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Replaces the snapshot.
+    pub fn set(&self, settings: Settings) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(settings);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: i64 = 1_768_435_200_000_000_000 + 5 * HOUR + 7;
+
+    fn settings() -> Settings {
+        let week = DatabaseSettings { readings: Some(Keep::For(7 * DAY)), ..DatabaseSettings::default() };
+        let plant = DatabaseSettings { default: Some("week".to_owned()), ..DatabaseSettings::default() };
+        let rows =
+            [("plant/week", week.clone()), ("plant/day", week), ("plant", plant), ("plant2", Default::default())];
+        let by_database = rows.into_iter().map(|(name, settings)| (name.to_owned(), settings)).collect();
+        Settings { by_database, readings: Some(Keep::For(30 * DAY)) }
+    }
+
+    #[test]
+    fn readings_expire_by_days_or_by_hours_and_never_before_they_are_refused() {
+        let midnight = NOW - 5 * HOUR - 7;
+        for (kept, from, cutoff) in [
+            (7 * DAY, NOW - 7 * DAY, midnight - 7 * DAY),
+            (30 * DAY + HOUR, NOW - 30 * DAY - HOUR, midnight - 30 * DAY),
+            (30 * DAY + 6 * HOUR, NOW - 30 * DAY - 6 * HOUR, midnight - 31 * DAY),
+            (DAY, NOW - DAY, NOW - 7 - DAY),
+            (HOUR, NOW - HOUR, NOW - 7 - HOUR),
+        ] {
+            assert_eq!((Keep::For(kept).from(NOW), Keep::For(kept).cutoff(NOW)), (Some(from), Some(cutoff)), "{kept}");
+        }
+        assert_eq!((Keep::Forever.from(NOW), Keep::Forever.cutoff(NOW)), (None, None));
+        // Longer than there is time.
+        let longest = Keep::For(i64::MAX);
+        assert!(longest.cutoff(NOW) <= longest.from(NOW) && longest.cutoff(NOW) >= Some(TIMESTAMP_MIN));
+    }
+
+    #[test]
+    fn a_policy_is_a_database_of_its_own_and_autogen_the_database_itself() {
+        let settings = settings();
+        let unknown = |name: &str| Err(NoSuchPolicy::Unknown(name.to_owned()));
+        for (name, policy, stands_for) in [
+            ("plant", None, Ok("plant/week")),
+            ("plant", Some(""), Ok("plant/week")),
+            ("plant", Some("week"), Ok("plant/week")),
+            ("plant", Some("day"), Ok("plant/day")),
+            ("plant", Some("autogen"), Ok("plant")),
+            ("plant/autogen", None, Ok("plant")),
+            ("plant/day", None, Ok("plant/day")),
+            ("plant/day", Some("day"), Ok("plant/day")),
+            ("plant/", None, Ok("plant/week")),
+            ("plant/nope", None, unknown("nope")),
+            ("plant", Some("nope"), unknown("nope")),
+            ("plant2", None, Ok("plant2")),
+            ("plant2", Some("week"), unknown("week")),
+            ("other", None, Ok("other")),
+            ("other", Some("autogen"), Ok("other")),
+            ("plant/day", Some("week"), Err(NoSuchPolicy::Two("day".to_owned(), "week".to_owned()))),
+        ] {
+            let found = settings.resolve(name, policy);
+            assert_eq!(found.as_deref().map_err(Clone::clone), stands_for, "{name} {policy:?}");
+        }
+        let names: Vec<&str> = settings.policies("plant").map(|(name, _)| name).collect();
+        assert_eq!(names, ["day", "week"]);
+        assert_eq!(settings.policies("plant2").count() + settings.policies("pla").count(), 0);
+    }
+
+    #[test]
+    fn the_default_of_the_config_is_for_databases_and_not_for_policies() {
+        let mut settings = settings();
+        assert_eq!(settings.kept("other"), Keep::For(30 * DAY));
+        assert_eq!(settings.kept("plant"), Keep::For(30 * DAY));
+        assert_eq!(settings.kept("plant/week"), Keep::For(7 * DAY));
+        assert_eq!(settings.kept("other/week"), Keep::Forever);
+        settings.by_database.entry("plant".to_owned()).or_default().readings = Some(Keep::Forever);
+        assert_eq!(settings.kept("plant"), Keep::Forever);
+    }
+
+    #[test]
+    fn shard_groups_are_as_long_as_in_influxdb() {
+        for (asked, kept, long) in [
+            (0, 0, 7 * DAY),
+            (0, 200 * DAY, 7 * DAY),
+            (0, 9 * DAY, DAY),
+            (0, 90 * HOUR / 60, HOUR),
+            (2 * HOUR, DAY, 2 * HOUR),
+            (1, DAY, HOUR),
+        ] {
+            assert_eq!(shard_duration(asked, Keep::of_ns(kept)), long, "{asked} {kept}");
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! The settings of a database as a document, in both stores.
+//!
+//! ```text
+//! { _id: "<database>", rev: Int64, readings: Int64 (ns; 0 for ever), default: "<policy>", replication: Int64,
+//!   shardDuration: Int64 (ns), expired: Int64 (ns since the epoch) }       all but rev only where they are set
+//! ```
+
+use bson::{Bson, Document, doc};
+
+use crate::bucket::{DatabaseSettings, Keep, StorageError};
+
+/// Encodes the settings of a database.
+#[must_use]
+pub fn settings_document(database: &str, settings: &DatabaseSettings) -> Document {
+    let DatabaseSettings { rev, readings, default, replication, shard_duration, expired } = settings;
+    let mut document = doc! { "_id": database, "rev": i64::try_from(*rev).unwrap_or(i64::MAX) };
+    let set = [
+        ("readings", readings.map(|keep| Bson::from(keep.ns()))),
+        ("default", default.as_ref().map(Bson::from)),
+        ("replication", replication.map(|count| Bson::from(i64::from(count)))),
+        ("shardDuration", shard_duration.map(Bson::from)),
+        ("expired", expired.map(Bson::from)),
+    ];
+    document.extend(set.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))));
+    document
+}
+
+/// Decodes the settings of a database. Fields that this version does not know are left alone.
+///
+/// # Errors
+/// [`StorageError::Unreadable`] if a field has another type than this program writes: a retention must not be mistaken.
+pub fn decode_settings(document: &Document) -> Result<(String, DatabaseSettings), StorageError> {
+    let id = document.get_str("_id").unwrap_or("?").to_owned();
+    let unreadable = || StorageError::Unreadable {
+        id: format!("settings of {id}"),
+        detail: "a field is missing or has an unexpected type".to_owned(),
+    };
+    let number = |name: &str| match document.get(name) {
+        None => Ok(None),
+        Some(Bson::Int64(number)) if *number >= 0 || name == "expired" => Ok(Some(*number)),
+        Some(_) => Err(unreadable()),
+    };
+    let default = match document.get("default") {
+        None => None,
+        Some(Bson::String(name)) => Some(name.clone()),
+        Some(_) => return Err(unreadable()),
+    };
+    let settings = DatabaseSettings {
+        rev: number("rev")?.and_then(|rev| u64::try_from(rev).ok()).ok_or_else(unreadable)?,
+        readings: number("readings")?.map(Keep::of_ns),
+        default,
+        replication: number("replication")?.and_then(|count| u32::try_from(count).ok()),
+        shard_duration: number("shardDuration")?,
+        expired: number("expired")?,
+    };
+    Ok((id, settings))
+}

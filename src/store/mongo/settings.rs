@@ -1,0 +1,56 @@
+//! The settings of databases: the collection `settings`, a document per database that has any.
+
+use bson::{Document, doc};
+use mongodb::{Collection, Database};
+
+use super::outcome::{classify, is_duplicate_key};
+use super::writes::durable;
+use crate::bucket::store::Written;
+use crate::bucket::{DatabaseSettings, StorageError};
+use crate::store::document::{decode_settings, settings_document};
+
+pub fn collection(mongo: &Database) -> Collection<Document> {
+    mongo.collection("settings")
+}
+
+/// Reads the settings of all databases.
+pub async fn read(collection: &Collection<Document>) -> Result<Vec<(String, DatabaseSettings)>, StorageError> {
+    let mut cursor = collection.find(doc! {}).await.map_err(|error| classify(&error))?;
+    let mut found = Vec::new();
+    while cursor.advance().await.map_err(|error| classify(&error))? {
+        let document = cursor.deserialize_current().map_err(|error| classify(&error))?;
+        found.push(decode_settings(&document)?);
+    }
+    Ok(found)
+}
+
+/// Replaces or removes the settings of a database by compare-and-set.
+pub async fn write(
+    collection: &Collection<Document>,
+    database: &str,
+    held: u64,
+    settings: Option<&DatabaseSettings>,
+) -> Written {
+    let filter = doc! { "_id": database, "rev": i64::try_from(held).unwrap_or(i64::MAX) };
+    let written = match (held, settings) {
+        (0, None) => collection.count_documents(doc! { "_id": database }).await.map(|count| count == 0),
+        (0, Some(settings)) => {
+            let inserted = collection.insert_one(settings_document(database, settings)).write_concern(durable()).await;
+            inserted.map(|_| true)
+        }
+        (_, None) => {
+            let deleted = collection.delete_one(filter).write_concern(durable()).await;
+            deleted.map(|done| done.deleted_count == 1)
+        }
+        (_, Some(settings)) => {
+            let replaced = collection.replace_one(filter, settings_document(database, settings));
+            replaced.write_concern(durable()).await.map(|done| done.matched_count == 1)
+        }
+    };
+    match written {
+        Ok(true) => Written::Yes,
+        Ok(false) => Written::Conflict,
+        Err(error) if is_duplicate_key(&error) => Written::Conflict,
+        Err(error) => Written::Failed(classify(&error)),
+    }
+}

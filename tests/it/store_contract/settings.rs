@@ -1,0 +1,54 @@
+//! The settings of databases.
+
+use hourglass::bucket::store::Written;
+use hourglass::bucket::{DatabaseSettings, Keep, Store};
+
+use super::place::Place;
+
+fn week(rev: u64) -> DatabaseSettings {
+    DatabaseSettings { rev, readings: Some(Keep::For(7 * 86_400_000_000_000)), ..DatabaseSettings::default() }
+}
+
+async fn all(store: &dyn Store) -> Vec<(String, DatabaseSettings)> {
+    let mut found = store.read_settings().await.expect("settings can be read");
+    found.sort_by(|a, b| a.0.cmp(&b.0));
+    found
+}
+
+pub async fn settings_come_back_as_they_were(place: &mut impl Place) {
+    assert_eq!(all(place.store()).await, []);
+    let full = DatabaseSettings {
+        rev: 3,
+        readings: Some(Keep::Forever),
+        default: Some("a policy".to_owned()),
+        replication: Some(2),
+        shard_duration: Some(3_600_000_000_000),
+        expired: Some(-5),
+    };
+    let empty = DatabaseSettings { rev: 1, ..DatabaseSettings::default() };
+    let rows = [("a.b$c", empty), ("plant", full), ("plant/week", week(1 << 40))];
+    for (name, settings) in &rows {
+        assert_eq!(place.store().write_settings(name, 0, Some(settings)).await, Written::Yes);
+    }
+    place.reopen().await;
+    assert_eq!(all(place.store()).await, rows.map(|(name, settings)| (name.to_owned(), settings)));
+    // Settings make no database.
+    assert_eq!(place.store().databases().await, Ok(Vec::new()));
+}
+
+pub async fn settings_need_the_rev_they_know(place: &mut impl Place) {
+    let store = place.store();
+    assert_eq!(store.write_settings("d", 7, Some(&week(8))).await, Written::Conflict);
+    assert_eq!(store.write_settings("d", 7, None).await, Written::Conflict);
+    assert_eq!(store.write_settings("d", 0, None).await, Written::Yes);
+    assert_eq!(store.write_settings("d", 0, Some(&week(5))).await, Written::Yes);
+    assert_eq!(store.write_settings("d", 0, Some(&week(6))).await, Written::Conflict);
+    assert_eq!(store.write_settings("d", 0, None).await, Written::Conflict);
+    assert_eq!(store.write_settings("d", 4, Some(&week(6))).await, Written::Conflict);
+    assert_eq!(all(store).await, [("d".to_owned(), week(5))]);
+    assert_eq!(store.write_settings("d", 5, Some(&week(6))).await, Written::Yes);
+    assert_eq!(store.write_settings("d", 5, None).await, Written::Conflict);
+    assert_eq!(all(store).await, [("d".to_owned(), week(6))]);
+    assert_eq!(store.write_settings("d", 6, None).await, Written::Yes);
+    assert_eq!(all(store).await, []);
+}
