@@ -29,7 +29,8 @@ use tokio::task::JoinHandle;
 
 use crate::access::{Audit, AuditOptions, Quota};
 use crate::bucket::deletions::Masks;
-use crate::bucket::{Caps, Store, Unusable};
+use crate::bucket::settings::KEPT_MIN;
+use crate::bucket::{Caps, Keep, Store, Unusable};
 use crate::clock::{self, StampClock};
 use crate::config::{AckSetting, AddressesSetting, Settings, UndeclaredUnit};
 use crate::http::{self, App, Health};
@@ -44,9 +45,9 @@ pub use self::examine::examine;
 pub use self::flush_wal::flush_wal;
 pub use self::healthcheck::healthcheck;
 use self::listeners::{Addresses, Listeners};
+pub use self::seal::seal;
 use self::stop::{RunEnd, shut_down};
 use self::tokens::FirstToken;
-pub use self::seal::seal;
 pub use self::tokens::tokens;
 pub use self::verify::verify;
 
@@ -116,7 +117,7 @@ async fn serve(settings: Settings) -> anyhow::Result<RunEnd> {
     if state == Health::Ready {
         ingest.join(settings.store.command_timeout).await;
     }
-    let query = Query::new(store.clone(), ingest.clone(), query_options(&settings), metrics.clone());
+    let query = Query::new(store.clone(), ingest.clone(), ingest.settings(), query_options(&settings), metrics.clone());
     let presence = ingest.presence();
     presence.note(state == Health::Ready);
     let (health_sender, health) = watch::channel(state);
@@ -311,6 +312,9 @@ fn ingest_options(settings: &Settings) -> ingest::IngestOptions {
         wal_dir: settings.wal_dir(),
         seal_after: settings.seal.after,
         seal_pause: settings.seal.interval,
+        kept: bound_ns(settings.retention.readings).map(|kept| Keep::For(kept.max(KEPT_MIN))),
+        retention_pause: settings.retention.interval,
+        settings_file: Some(settings.server.data_dir.join("settings.json")),
         horizon: settings.wal.horizon,
         deletions: settings.limits.deletions,
         dead_letters: settings.dead_letters_file(),

@@ -122,7 +122,7 @@ fn app() -> (Arc<App>, Metrics) {
     // The shards run, and the store's files stay open, until the process ends; the folder itself is removed now.
     std::mem::forget(closing);
     let ingest = Arc::new(ingest);
-    let query = Query::new(store, ingest.clone(), query_options(), metrics.clone());
+    let query = Query::new(store, ingest.clone(), ingest.settings(), query_options(), metrics.clone());
     // The health never changes, so the sender is not needed.
     let (_, health) = watch::channel(Health::Ready);
     let options = http::HttpOptions {
@@ -162,6 +162,9 @@ fn ingest_options(dead_letters: std::path::PathBuf) -> ingest::IngestOptions {
         wal_dir: std::path::PathBuf::new(),
         seal_after: std::time::Duration::ZERO,
         seal_pause: LONG,
+        kept: None,
+        retention_pause: LONG,
+        settings_file: None,
         horizon: LONG,
         deletions: 1_000,
         wal_bytes: 1 << 30,

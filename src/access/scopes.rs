@@ -82,7 +82,9 @@ impl Scopes {
 }
 
 fn any(globs: &[String], name: &str) -> bool {
-    globs.iter().any(|glob| matches(glob, name))
+    // A database's retention policies are databases of their own, and belong to it.
+    let owner = name.split_once('/').map(|(owner, _)| owner);
+    globs.iter().any(|glob| matches(glob, name) || owner.is_some_and(|owner| matches(glob, owner)))
 }
 
 /// Whether a text is a valid glob: `*` matches any characters, `?` matches one, nothing else is special.

@@ -27,8 +27,7 @@ pub fn send_dead_letters(settings: &Settings, url: &str, token: Option<String>, 
     if let Err(error) = super::data_folder::must_exist(settings) {
         return super::failed(&error);
     }
-    let sent =
-        Target::of(url, token, token_file).and_then(|target| send(&settings.dead_letters_file(), &target));
+    let sent = Target::of(url, token, token_file).and_then(|target| send(&settings.dead_letters_file(), &target));
     ended(match settings.server.listen {
         None => sent.context(
             "this configuration has no plain HTTP listener (server.listen is empty), and this command speaks no TLS: give the service \

@@ -42,9 +42,7 @@ impl Target {
     /// The service at an address, with the token that a flag or a file gives.
     pub fn of(url: &str, token: Option<String>, token_file: Option<&Path>) -> anyhow::Result<Self> {
         let token = match token_file {
-            Some(file) => {
-                Some(std::fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))?)
-            }
+            Some(file) => Some(std::fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))?),
             None => token,
         };
         Self::parse(url, token.as_deref().map(str::trim))

@@ -31,8 +31,7 @@ fn ask(target: &Target) -> anyhow::Result<u64> {
             if let Some(error) = body["error"].as_str() {
                 bail!("the service could not seal all days: {error}");
             }
-            let [unsettled, large] =
-                ["unsettled", "large"].map(|why| body["left"][why].as_u64().unwrap_or_default());
+            let [unsettled, large] = ["unsettled", "large"].map(|why| body["left"][why].as_u64().unwrap_or_default());
             if unsettled > 0 {
                 println!("{unsettled} days stay in hour pages for now: a log may still have older values for them");
             }

@@ -25,8 +25,9 @@ pub use renamed::RenamedKey;
 pub use settings::{
     AckSetting, AddressesSetting, AuditSettings, AuthRequired, AuthSettings, CatalogSettings, ClientAuthSetting,
     CorsSettings, EmbeddedSettings, FlushSettings, IngestSettings, LimitsSettings, LogFormat, MemtableSettings,
-    PageSettings, QuerySettings, QuotaSettings, RejectionsSettings, SealSettings, SensorsSettings, ServerSettings,
-    Settings, StatusSettings, StoreSettings, TcpSettings, TelemetrySettings, TlsSettings, UndeclaredUnit, WalSettings,
+    PageSettings, QuerySettings, QuotaSettings, RejectionsSettings, RetentionSettings, SealSettings, SensorsSettings,
+    ServerSettings, Settings, StatusSettings, StoreSettings, TcpSettings, TelemetrySettings, TlsSettings,
+    UndeclaredUnit, WalSettings,
 };
 pub use store_uri::{StoreUri, redact_uri};
 

@@ -12,8 +12,8 @@ use super::problem::{Problem, ProblemReason, ValueFault, show_text};
 use super::settings::{
     AckSetting, AddressesSetting, AuditSettings, AuthRequired, AuthSettings, CatalogSettings, ClientAuthSetting,
     CorsSettings, EmbeddedSettings, FlushSettings, IngestSettings, LimitsSettings, MemtableSettings, PageSettings,
-    QuerySettings, QuotaSettings, RejectionsSettings, SealSettings, SensorsSettings, ServerSettings, StatusSettings,
-    StoreSettings, TcpSettings, TelemetrySettings, TlsSettings, UndeclaredUnit, WalSettings,
+    QuerySettings, QuotaSettings, RejectionsSettings, RetentionSettings, SealSettings, SensorsSettings, ServerSettings,
+    StatusSettings, StoreSettings, TcpSettings, TelemetrySettings, TlsSettings, UndeclaredUnit, WalSettings,
 };
 use super::units::{GIB, KIB, MIB, parse_duration, parse_size, show_size};
 use super::{LogFormat, Settings, StoreUri};
@@ -136,6 +136,10 @@ pub fn resolve(layers: &Layers, machine: Option<usize>, problems: &mut Vec<Probl
         seal: SealSettings {
             after: reader.duration("seal.after", Duration::ZERO..=365 * 24 * HOUR),
             interval: reader.duration("seal.interval", TICK..=24 * HOUR),
+        },
+        retention: RetentionSettings {
+            readings: reader.duration("retention.readings", Duration::ZERO..=100 * 365 * 24 * HOUR),
+            interval: reader.duration("retention.interval", TICK..=24 * HOUR),
         },
         page: PageSettings {
             max_readings: reader.count("page.max_readings", 1..=100_000),

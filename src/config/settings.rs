@@ -26,6 +26,7 @@ pub struct Settings {
     pub clock: ClockBounds,
     pub flush: FlushSettings,
     pub seal: SealSettings,
+    pub retention: RetentionSettings,
     pub page: PageSettings,
     pub memtable: MemtableSettings,
     pub sensors: SensorsSettings,
@@ -228,6 +229,14 @@ pub struct WalSettings {
 pub struct SealSettings {
     /// Zero for never.
     pub after: Duration,
+    pub interval: Duration,
+}
+
+/// `[retention]`: how long readings are kept where a database does not say it itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RetentionSettings {
+    /// Zero for ever.
+    pub readings: Duration,
     pub interval: Duration,
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::http::Method;
-use axum::routing::{MethodRouter, get, post};
+use axum::routing::{MethodRouter, get, post, put};
 use tower_http::CompressionLevel;
 use tower_http::compression::CompressionLayer;
 use tower_http::compression::predicate::SizeAbove;
@@ -13,10 +13,13 @@ use tower_http::compression::predicate::SizeAbove;
 use super::auth::Needs;
 use super::errors::Dialect;
 use super::params::{self, Parameter};
-use super::{App, dead_letters, influx_query, lists, openapi, readings, rejections, seal, sensors, status, summary, write};
+use super::{
+    App, databases, dead_letters, influx_query, lists, openapi, readings, rejections, seal, sensors, status, summary,
+    write,
+};
 
 pub struct Endpoint {
-    /// `GET` or `POST`; `HEAD` is derived from `GET`.
+    /// `GET`, `POST` or `PUT`; `HEAD` is derived from `GET`.
     pub method: &'static str,
     /// Variable parts are names in braces.
     pub path: &'static str,
@@ -123,6 +126,8 @@ const FORM_READ: &[DescribedAnswer] = &[
     (413, "The body is too large (limits.body_bytes).", FAILED_V1),
     (415, "Content-Encoding is not supported.", FAILED_V1),
 ];
+const FORM_READ_NATIVE: &[DescribedAnswer] =
+    &[(413, "The body is too large (limits.body_bytes).", FAILED), (415, "Content-Encoding is not supported.", FAILED)];
 const HEALTHY: &[DescribedAnswer] =
     &[(200, "Writes are acked.", &[json("Health")]), (503, "Writes are not acked.", &[json("Health")])];
 
@@ -168,6 +173,11 @@ pub const ENDPOINTS: &[Endpoint] = endpoints! {
         &[], &[&[(200, "Dead letters in chunks, each with its reason.", &[json("DeadLetters")])], ASKED], true, route (get(dead_letters::list));
     "GET" "/api/v1/rejections", Token, "the last rejected lines and readings, for the database's administrators", params::REJECTIONS,
         &[], &[&[(200, "Rejections, newest first.", &[json("Rejections")])], ASKED], true, route (get(rejections::list));
+    "GET" "/api/v1/databases/{key}", Token, "how long a database keeps its readings, and its retention policies", &[], &[],
+        &[&[(200, "The settings.", &[json("Database")])], ASKED], true, route (get(databases::show));
+    "PUT" "/api/v1/databases/{key}", Token, "set how long a database keeps its readings, or tell what would expire", params::DATABASE,
+        &[json("DatabaseSettings")], &[&[(200, "The settings, or what would expire.", &[json("DatabaseOrExpiry")])], FORM_READ_NATIVE, ASKED],
+        false, route (put(databases::put));
     "GET" "/api/v1/status", Metrics, "how far the store is behind the log: readings, seconds, bytes", &[], &[],
         &[&[(200, "The status.", &[json("Status")])], ELSEWHERE], true, route (get(status::status));
     "POST" "/write", Token, "write line protocol, compatible with InfluxDB 1.x", params::WRITE, LINES, &[KEPT, WRITTEN], false,
@@ -251,6 +261,7 @@ pub fn router(app: Arc<App>) -> Router {
             Handler::Lines(_) => MethodRouter::new(),
         };
         let route = if endpoint.compressed { route.layer(compression.clone()) } else { route };
+        // A path that has several methods has a route for each: axum merges them.
         router = router.route(endpoint.path, route);
     }
     router.fallback(status::unknown).method_not_allowed_fallback(status::wrong_method).with_state(app)

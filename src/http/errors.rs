@@ -118,7 +118,9 @@ impl ApiError {
                 IngestError::OverQuota(_) => StatusCode::TOO_MANY_REQUESTS,
                 // Not 429, which clients repeat.
                 IngestError::DatabaseQuota { .. } => StatusCode::FORBIDDEN,
-                IngestError::TooManyDatabases { .. } | IngestError::DatabaseName { .. } => StatusCode::BAD_REQUEST,
+                IngestError::TooManyDatabases { .. } | IngestError::DatabaseName { .. } | IngestError::Policy(_) => {
+                    StatusCode::BAD_REQUEST
+                }
             },
             Self::Query(error) => match error {
                 QueryError::Storage(error) => of_storage(error),
@@ -231,6 +233,7 @@ fn code_of_ingest(error: &IngestError) -> &'static str {
         IngestError::OverQuota(_) => "over_quota",
         IngestError::DatabaseQuota { .. } => "database_quota",
         IngestError::DatabaseName { .. } => "invalid_database",
+        IngestError::Policy(_) => "retention_policy",
         IngestError::Stopping => "stopping",
     }
 }
@@ -358,6 +361,10 @@ pub fn is_forbidden(accepted: usize, rejected: &Rejected) -> bool {
 
 /// Contains the words that 1.x clients look for: `unable to parse`, and `partial write` with `dropped=`.
 fn v1_message(accepted: usize, rejected: &Rejected) -> String {
+    // InfluxDB's words, which its clients know.
+    if rejected.count > 0 && rejected.reasons.keys().all(|reason| *reason == "retention") {
+        return format!("partial write: points beyond retention policy dropped={}", rejected.count);
+    }
     let explain = |rejection: &Rejection| {
         if rejection.reason.keeps_the_rest() {
             format!("{} (line {})", rejection.reason, rejection.line)

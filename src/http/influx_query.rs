@@ -19,10 +19,11 @@ use super::influx_render::{InfluxFormat, RenderStyle, StatementResult, refusal, 
 use super::unknown_parameters::unknown_of;
 use super::write::stays_away;
 use crate::access::{Caller, Event, cut};
+use crate::bucket::Keep;
 use crate::clock::now_ns;
 use crate::http::parameters::By;
-use crate::influxql::{self, Expr, Literal, Params, ParseOptions, Statement};
-use crate::ingest::{IngestError, check_database_name};
+use crate::influxql::{self, Expr, Literal, NewPolicy, Params, ParseOptions, PolicyStatement, Statement};
+use crate::ingest::{IngestError, PolicyError, PolicyTerms, check_database_name};
 use crate::query::influx::{
     DeleteTargets, StatementAnswer, StatementContext, StatementFailure, is_zone, pattern_fault,
 };
@@ -179,8 +180,8 @@ async fn answered(app: &App, sender: Sender<'_>, parameters: QueryParameters) ->
             outcomes.push(StatementResult { series: Err("not executed".to_owned()), messages: Vec::new(), zone: None });
             continue;
         }
-        let said = |text: &'_ Option<String>| text.as_deref().filter(|text| !text.is_empty()).map(str::to_owned);
-        let (database, policy) = (said(&parameters.db), said(&parameters.rp));
+        let given = |text: &'_ Option<String>| text.as_deref().filter(|text| !text.is_empty()).map(str::to_owned);
+        let (database, policy) = (given(&parameters.db), given(&parameters.rp));
         let asked = StatementContext {
             database: database.as_deref(),
             policy: policy.as_deref(),
@@ -188,8 +189,13 @@ async fn answered(app: &App, sender: Sender<'_>, parameters: QueryParameters) ->
             budget: &budget,
             by: sender.by,
         };
+        let mut said = None;
         let series = match run(app, sender, statement, asked).await {
-            Ok(series) => Ok(series),
+            Ok(Outcome::Answer(answer)) => Ok(Some(answer)),
+            Ok(Outcome::Changed(message)) => {
+                said = message;
+                Ok(None)
+            }
             // These two must not look like an answer: a retry may succeed, or the sender is not allowed.
             Err(error) if matches!(error.status(), StatusCode::SERVICE_UNAVAILABLE | StatusCode::FORBIDDEN) => {
                 return Err(error);
@@ -206,7 +212,11 @@ async fn answered(app: &App, sender: Sender<'_>, parameters: QueryParameters) ->
             Ok(None) => false,
             Err(_) => true,
         };
-        let messages = if is_empty { app.query.statement_notices(statement, asked).await } else { Vec::new() };
+        let mut messages = if is_empty { app.query.statement_notices(statement, asked).await } else { Vec::new() };
+        if series.is_ok() {
+            messages.extend(app.query.expired_notices(statement, asked));
+        }
+        messages.extend(said);
         outcomes.push(StatementResult { series, messages, zone });
     }
     let style = style(&parameters, sender.headers);
@@ -279,20 +289,27 @@ fn bound(params: Option<&str>) -> Result<Params, ApiError> {
     object.into_iter().map(literal).collect()
 }
 
+/// What a statement did.
+enum Outcome {
+    Answer(StatementAnswer),
+    /// It changed something; and what was not as asked.
+    Changed(Option<String>),
+}
+
 async fn run(
     app: &App,
     sender: Sender<'_>,
     statement: &Statement,
     asked: StatementContext<'_>,
-) -> Result<Option<StatementAnswer>, ApiError> {
+) -> Result<Outcome, ApiError> {
     match app.query.statement(statement, asked).await {
-        Ok(Some(answer)) => Ok(Some(answer)),
+        Ok(Some(answer)) => Ok(Outcome::Answer(answer)),
         Ok(None) => {
             check_change(asked, statement)?;
             may_change(sender.method, statement)?;
             let changed = change(app, statement, asked).await;
             note_change(app, sender, statement, asked.database, &changed);
-            changed.map(|()| None)
+            changed.map(Outcome::Changed)
         }
         Err(failed) => Err(of_statement(failed)),
     }
@@ -312,17 +329,17 @@ fn note_change(
     sender: Sender<'_>,
     statement: &Statement,
     database: Option<&str>,
-    changed: &Result<(), ApiError>,
+    changed: &Result<Option<String>, ApiError>,
 ) {
     // Forbidden attempts are written as denials; invalid ones are not written.
     if matches!(changed, Err(error) if matches!(error.status(), StatusCode::BAD_REQUEST | StatusCode::FORBIDDEN)) {
         return;
     }
-    let outcome = changed.as_ref().map_or_else(|error| cut(&error.message()), |()| "done".to_owned());
+    let outcome = changed.as_ref().map_or_else(|error| cut(&error.message()), |_| "done".to_owned());
     let (statement, database) = (cut(&statement.to_string()), &*cut(changed_database(statement, database)));
     let event = Event::Change { by: sender.by.name(), address: sender.address, statement, database, outcome };
     match changed {
-        Ok(()) => app.audit.note(&event),
+        Ok(_) => app.audit.note(&event),
         Err(_) => app.audit.note_denied(&event, Instant::now()),
     }
 }
@@ -331,6 +348,9 @@ fn note_change(
 fn changed_database<'a>(statement: &'a Statement, database: Option<&'a str>) -> &'a str {
     match statement {
         Statement::CreateDatabase { name, .. } | Statement::DropDatabase { name } => name,
+        Statement::CreatePolicy(PolicyStatement { database, .. })
+        | Statement::AlterPolicy(PolicyStatement { database, .. })
+        | Statement::DropPolicy { database, .. } => database,
         _ => database.unwrap_or_default(),
     }
 }
@@ -358,28 +378,72 @@ fn keywords(statement: &Statement) -> String {
     statement.to_string().split_whitespace().take(2).collect::<Vec<_>>().join(" ")
 }
 
-async fn change(app: &App, statement: &Statement, asked: StatementContext<'_>) -> Result<(), ApiError> {
+async fn change(app: &App, statement: &Statement, asked: StatementContext<'_>) -> Result<Option<String>, ApiError> {
+    let timeout = app.options.flush_timeout;
     match statement {
-        Statement::CreateDatabase { name, .. } if name.is_empty() => Err(ApiError::Bad("invalid name".to_owned())),
-        Statement::CreateDatabase { name, .. } => Ok(app.ingest.create_database(name, asked.by).await?),
+        Statement::CreateDatabase { name, policy: None } if !name.is_empty() && !name.contains('/') => {
+            Ok(app.ingest.create_database(name, asked.by).await.map(|()| None)?)
+        }
+        Statement::CreateDatabase { name, policy } => {
+            let policy = policy.clone().unwrap_or_default();
+            let with = (policy.name.as_deref(), terms(&policy));
+            let said = app.ingest.create_database_with(name, with, asked.by).await?;
+            Ok(together(said, without_effect(&policy)))
+        }
+        Statement::CreatePolicy(PolicyStatement { database, policy, default }) => {
+            let named = (&**database, policy.name.as_deref().unwrap_or_default());
+            app.ingest.create_policy(named, terms(policy), *default, asked.by).await?;
+            Ok(without_effect(policy))
+        }
+        Statement::AlterPolicy(PolicyStatement { database, policy, default }) => {
+            let named = (&**database, policy.name.as_deref().unwrap_or_default());
+            app.ingest.alter_policy(named, terms(policy), *default).await?;
+            Ok(without_effect(policy))
+        }
+        Statement::DropPolicy { name, database } => {
+            patiently(app, app.ingest.drop_policy((database, name), asked.now, timeout)).await.map(|()| None)
+        }
+        Statement::DropDatabase { name } if name.contains('/') => Err(IngestError::from(PolicyError::Name).into()),
         Statement::DropDatabase { name } => {
             check_database_name(name)?;
-            let timeout = app.options.flush_timeout;
-            patiently(app, app.ingest.drop_database(name, asked.now, timeout)).await
+            patiently(app, app.ingest.drop_database(name, asked.now, timeout)).await.map(|()| None)
         }
-        other => delete(app, other, asked).await,
+        other => delete(app, other, asked).await.map(|()| None),
     }
 }
 
-async fn delete(app: &App, statement: &Statement, asked: StatementContext<'_>) -> Result<(), ApiError> {
-    match app.query.delete_targets(statement, asked).await {
-        Ok(Some(DeleteTargets { database, sensors, range })) => {
-            let (timeout, text) = (app.options.flush_timeout, statement.to_string());
-            patiently(app, app.ingest.delete((&database, asked.now), (&sensors, &text), range, timeout)).await
-        }
-        Ok(None) => Err(ApiError::Bad(format!("not supported: {}", keywords(statement)))),
-        Err(failed) => Err(of_statement(failed)),
+fn terms(policy: &NewPolicy) -> PolicyTerms {
+    let NewPolicy { duration, replication, shard_duration, .. } = policy;
+    PolicyTerms {
+        kept: duration.map(Keep::of_ns),
+        replication: *replication,
+        shard_duration: shard_duration.filter(|ns| *ns > 0),
     }
+}
+
+/// What clients of InfluxDB say of clusters and files.
+fn without_effect(policy: &NewPolicy) -> Option<String> {
+    let has_replicas = policy.replication.is_some_and(|count| count > 1);
+    let named = [("REPLICATION", has_replicas), ("SHARD DURATION", policy.shard_duration.is_some_and(|ns| ns > 0))];
+    let named: Vec<&str> = named.iter().filter(|(_, is_named)| *is_named).map(|(name, _)| *name).collect();
+    (!named.is_empty()).then(|| format!("{}: kept and shown, without effect", named.join(" and ")))
+}
+
+fn together(first: Option<String>, second: Option<String>) -> Option<String> {
+    let both: Vec<String> = [first, second].into_iter().flatten().collect();
+    (!both.is_empty()).then(|| both.join("; "))
+}
+
+async fn delete(app: &App, statement: &Statement, asked: StatementContext<'_>) -> Result<(), ApiError> {
+    let targets = app.query.delete_targets(statement, asked).await.map_err(of_statement)?;
+    let Some(targets) = targets else {
+        return Err(ApiError::Bad(format!("not supported: {}", keywords(statement))));
+    };
+    let (timeout, text) = (app.options.flush_timeout, statement.to_string());
+    for DeleteTargets { database, sensors, range } in targets {
+        patiently(app, app.ingest.delete((&database, asked.now), (&sensors, &text), range, timeout)).await?;
+    }
+    Ok(())
 }
 
 /// Waits for a deletion: up to `flush_timeout` while the store answers, up to `flush_away` while it is unavailable.

@@ -37,7 +37,7 @@ async fn read<I: Iterator<Item = Value>>(
     name: &str,
     items: impl FnOnce(Vocabulary) -> I,
 ) -> Result<Response, ApiError> {
-    let parameters = Parameters::of(query, params::LISTS, by)?;
+    let parameters = Parameters::of(app, query, params::LISTS, by)?;
     let budget = parameters.budget(app);
     let (database, selected) = (parameters.database()?, parameters.selector_or_all(app, &budget).await?);
     let mut words = app.query.vocabulary(&budget, &database, &selected.selector).await?;

@@ -8,6 +8,7 @@ mod common_headers;
 mod connection;
 mod cors;
 mod csv;
+mod databases;
 mod dead_letters;
 mod decompress;
 mod endpoints;

@@ -11,6 +11,7 @@ use super::errors::ApiError;
 use super::json::Times;
 use super::params::{Parameter, TAG_NAME};
 use crate::access::{Caller, Pin};
+use crate::bucket::settings::Settings;
 use crate::clock::now_ns;
 use crate::ingest::check_database_name;
 use crate::query::Budget;
@@ -39,6 +40,7 @@ pub type Pairs = Result<Query<Vec<(String, String)>>, axum::extract::rejection::
 /// Parameters by name, each known to the endpoint and given at most once.
 pub struct Parameters {
     by: Caller,
+    settings: Arc<Settings>,
     plain: HashMap<String, String>,
     tags: Vec<TagFilter>,
 }
@@ -59,7 +61,7 @@ impl Selected {
 }
 
 impl Parameters {
-    pub fn of(query: Pairs, known: &[Parameter], by: Caller) -> Result<Self, ApiError> {
+    pub fn of(app: &App, query: Pairs, known: &[Parameter], by: Caller) -> Result<Self, ApiError> {
         let Query(pairs) = query.map_err(|error| ApiError::Bad(error.body_text()))?;
         let names: Vec<&str> = known.iter().map(|parameter| parameter.name).collect();
         let is_known = |name: &str| names.contains(&name);
@@ -80,7 +82,7 @@ impl Parameters {
                 return Err(ApiError::Bad(format!("parameter {name} is given twice")));
             }
         }
-        Ok(Self { by, plain, tags })
+        Ok(Self { by, settings: app.query.settings(), plain, tags })
     }
 
     /// Starts the query's budget, described by the parameters.
@@ -95,6 +97,11 @@ impl Parameters {
         self.plain.get(name).map(String::as_str).filter(|value| !value.is_empty())
     }
 
+    /// A parameter that is given, even without a value.
+    pub fn given(&self, name: &str) -> Option<&str> {
+        self.plain.get(name).map(String::as_str)
+    }
+
     /// The database, if the caller may read it.
     pub fn database(&self) -> Result<String, ApiError> {
         let name = self.get("db").unwrap_or(DEFAULT_DATABASE);
@@ -102,7 +109,7 @@ impl Parameters {
             return Err(ApiError::Forbidden(format!("{} may not read database {name:?}", self.by.name())));
         }
         check_database_name(name)?;
-        Ok(name.to_owned())
+        self.settings.resolve(name, None).map_err(|unknown| ApiError::Bad(unknown.to_string()))
     }
 
     /// The sensor that `sensor=` means: the one with this key, or else the only one that the caller may read with this
@@ -227,11 +234,19 @@ impl Parameters {
         }
         // A later part repeats no notices.
         let is_first = self.get("cursor").is_none();
+        let expired = match self.get("from") {
+            Some(_) if is_first => {
+                self.range().ok().and_then(|range| app.query.expired(names.database, range.start, now_ns()))
+            }
+            _ => None,
+        };
         let has_more = !(self.tags.is_empty() && names.fields.is_empty() && names.group_by.is_empty());
-        if !is_first || !(is_empty || has_more) {
-            return Vec::new();
+        let mut notices = Vec::new();
+        if is_first && (is_empty || has_more) {
+            notices = app.query.notices(budget, &self.by, &names).await;
         }
-        app.query.notices(budget, &self.by, &names).await
+        notices.extend(expired);
+        notices
     }
 
     fn matching(&self, measurement: Option<String>) -> Selector {

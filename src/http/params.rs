@@ -123,8 +123,12 @@ const ACK: Parameter = parameter(
     "When to answer: once the write is durable in the log (`log`) or in the store (`store`). Also as header `X-Hourglass-Ack`.",
 );
 const BUCKET: Parameter = parameter("bucket", r#"{"type":"string","examples":["default"]}"#, "The database.");
-const POLICY: Parameter =
-    parameter("rp", r#"{"type":"string","enum":["autogen"]}"#, "The retention policy; only `autogen` exists.");
+const POLICY: Parameter = parameter(
+    "rp",
+    r#"{"type":"string","examples":["autogen"]}"#,
+    "The retention policy; the database's default one when missing. `autogen` is the database itself.",
+);
+const DRY_RUN: Parameter = parameter("dry_run", FLAG, "Changes nothing, and tells what would expire.");
 const PARTIAL: Parameter = parameter("accept_partial", FLAG, "Whether valid lines are stored if others are rejected.");
 const STATEMENTS: Parameter = parameter(
     "q",
@@ -181,6 +185,8 @@ pub const SUMMARY: &[Parameter] = &[
 pub const LATEST: &[Parameter] = &[DB, SENSOR, MEASUREMENT, TAG, LIMIT, CURSOR, FORMAT, GUARD, EPOCH];
 /// Of `GET /api/v1/sensors`.
 pub const SENSORS: &[Parameter] = &[DB, OUTLIER, SILENT, RECENT, LIMIT, CURSOR, EPOCH];
+/// Of `PUT /api/v1/databases/NAME`.
+pub const DATABASE: &[Parameter] = &[DRY_RUN];
 /// Of `GET /api/v1/dead-letters`.
 pub const DEAD_LETTERS: &[Parameter] = &[LIMIT, CURSOR];
 /// Of `GET /api/v1/rejections`.

@@ -40,7 +40,7 @@ struct ReadingsQuery {
 }
 
 async fn read(app: &App, by: Caller, headers: &HeaderMap, query: Pairs) -> Result<Response, ApiError> {
-    let parameters = Parameters::of(query, params::READINGS, by)?;
+    let parameters = Parameters::of(app, query, params::READINGS, by)?;
     let budget = parameters.budget(app);
     let (format, times) = (Format::of(&parameters, headers)?, parameters.times()?);
     let selected = parameters.selector(app, &budget).await?;

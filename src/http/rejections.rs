@@ -12,6 +12,7 @@ use super::errors::{ApiError, Dialect};
 use super::parameters::{By, Pairs, Parameters};
 use super::params;
 use crate::access::Caller;
+use crate::bucket::settings::owner;
 use crate::ingest::KeptRejection;
 use crate::reading::time::write_rfc3339;
 
@@ -27,7 +28,7 @@ pub async fn list(State(app): State<Arc<App>>, Extension(by): By, query: Pairs) 
 }
 
 fn listed(app: &App, by: &Caller, query: Pairs) -> Result<Value, ApiError> {
-    let parameters = Parameters::of(query, params::REJECTIONS, by.clone())?;
+    let parameters = Parameters::of(app, query, params::REJECTIONS, by.clone())?;
     let limit = parameters.limit(LIMITS.0, LIMITS.1, "fixed")?;
     let database = parameters.get("db");
     if !database.map_or_else(|| by.may_manage_some(), |database| by.may_manage(database)) {
@@ -38,7 +39,9 @@ fn listed(app: &App, by: &Caller, query: Pairs) -> Result<Value, ApiError> {
             by.name()
         )));
     }
-    let may_see = |name: &str| database.map_or_else(|| by.may_manage(name), |database| database == name);
+    let may_see = |name: &str| {
+        database.map_or_else(|| by.may_manage(name), |database| database == name || database == owner(name))
+    };
     let rejections = app.ingest.rejections().list(may_see, limit);
     Ok(json!({ "rejections": rejections.iter().map(|rejection| shown(rejection)).collect::<Vec<_>>() }))
 }

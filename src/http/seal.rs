@@ -29,7 +29,7 @@ pub async fn seal(
     Extension(address): Address,
     query: Pairs,
 ) -> Response {
-    let round = match Parameters::of(query, params::SEAL, by.clone()).and_then(|parameters| round(&parameters)) {
+    let round = match Parameters::of(&app, query, params::SEAL, by.clone()).and_then(|parameters| round(&parameters)) {
         Ok(round) => round,
         Err(error) => return error.respond(Dialect::Native),
     };

@@ -35,10 +35,22 @@ async fn listed(
     let since = app.ingest.catalog_version(Some(database)).map_err(IngestError::from)?;
     let stored = app.query.sensors(budget, database, filter).await?;
     let stored_last = stored.last().filter(|_| stored.len() == filter.limit).map(|last| last.sensor.key.to_string());
-    let documents = app.ingest.sensors(database, filter, (stored, since)).await?;
+    let mut documents = app.ingest.sensors(database, filter, (stored, since)).await?;
     let full = documents.len() == filter.limit;
     let next = documents.last().filter(|_| full).map(|last| last.sensor.key.to_string()).or(stored_last);
+    if let Some(cutoff) = app.query.settings().kept(database).cutoff(now_ns()) {
+        hide_expired(&mut documents, cutoff);
+    }
     Ok((documents, next))
+}
+
+/// Documents still have what has expired until it is removed from the store.
+fn hide_expired(documents: &mut Vec<SensorDocument>, cutoff: i64) {
+    documents.retain(|document| document.last_seen.is_none_or(|last| last >= cutoff));
+    for document in documents {
+        document.recent.retain(|reading| reading.time >= cutoff);
+        document.first_seen = document.first_seen.map(|first| first.max(cutoff));
+    }
 }
 
 /// The parameters of a list of sensors.
@@ -92,7 +104,7 @@ pub async fn latest(State(app): State<Arc<App>>, Extension(by): By, headers: Hea
 
 /// Answers with the latest reading of each selected sensor, from its document plus unflushed readings.
 async fn read_latest(app: &App, by: Caller, headers: &HeaderMap, query: Pairs) -> Result<Response, ApiError> {
-    let parameters = Parameters::of(query, params::LATEST, by)?;
+    let parameters = Parameters::of(app, query, params::LATEST, by)?;
     let budget = parameters.budget(app);
     let format = Format::of(&parameters, headers)?;
     let max = app.options.sensors_max;
@@ -125,7 +137,7 @@ pub async fn sensors(State(app): State<Arc<App>>, Extension(by): By, query: Pair
 }
 
 async fn read_sensors(app: &App, by: Caller, query: Pairs) -> Result<Response, ApiError> {
-    let parameters = Parameters::of(query, params::SENSORS, by)?;
+    let parameters = Parameters::of(app, query, params::SENSORS, by)?;
     let budget = parameters.budget(app);
     let max = app.options.sensors_max;
     let (limit, times) = (parameters.limit(max, max, "query.sensors_max")?, parameters.times()?);

@@ -288,6 +288,7 @@ fn method_label(method: &Method) -> &'static str {
     match *method {
         Method::GET => "GET",
         Method::POST => "POST",
+        Method::PUT => "PUT",
         Method::HEAD => "HEAD",
         _ => "other",
     }

@@ -28,7 +28,7 @@ pub async fn summary(State(app): State<Arc<App>>, Extension(caller): By, headers
 }
 
 async fn read(app: &App, caller: Caller, headers: &HeaderMap, query: Pairs) -> Result<Response, ApiError> {
-    let parameters = Parameters::of(query, params::SUMMARY, caller)?;
+    let parameters = Parameters::of(app, query, params::SUMMARY, caller)?;
     let budget = parameters.budget(app);
     let (format, times) = (Format::of(&parameters, headers)?, parameters.times()?);
     let (selected, is_past) = (parameters.selector(app, &budget).await?, Parameters::is_past(&parameters.range()?));

@@ -17,7 +17,6 @@ const IGNORED: &[&str] = &[
     "consistency",
     "u",
     "p",
-    "rp",
     "no_sync",
     "async",
     "node_id",

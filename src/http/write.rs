@@ -85,7 +85,7 @@ async fn take_lines(
     Sender { by, address }: Sender<'_>,
 ) -> Result<Ack, ApiError> {
     let parameters = parameters(query)?;
-    let database = database(&parameters, by)?;
+    let database = database(&parameters, dialect, by)?;
     let (precision, declared) = precision(parameters.precision.as_deref(), dialect)?;
     let partial = flag("accept_partial", parameters.accept_partial.as_deref())?.unwrap_or(true);
     let ack = ack_level(&parameters, headers)?;
@@ -132,7 +132,7 @@ async fn take_json(
     Sender { by, address }: Sender<'_>,
 ) -> Result<Ack, ApiError> {
     let parameters = parameters(query)?;
-    let database = database(&parameters, by)?;
+    let database = database(&parameters, Dialect::Native, by)?;
     let name = parameters.precision.as_deref().filter(|name| !name.is_empty()).unwrap_or("auto");
     let unknown = || ApiError::Bad(format!("invalid precision {name:?} (use auto, n, u, ms, s, m or h)"));
     let precision = Precision::from_name(name).ok_or_else(unknown)?;
@@ -227,25 +227,25 @@ fn parameters(query: Parameters) -> Result<WriteParameters, ApiError> {
     query.map(|Query(parameters)| parameters).map_err(|error| ApiError::Bad(error.body_text()))
 }
 
-/// `db`, or the part of `bucket` before a slash, if the caller may write to it. The only retention policy is `autogen`.
-fn database(parameters: &WriteParameters, by: &Caller) -> Result<String, ApiError> {
-    let (bucket, bucket_policy) = match parameters.bucket.as_deref() {
-        Some(bucket) => bucket.split_once('/').unwrap_or((bucket, "")),
-        None => ("", ""),
-    };
-    let named = [parameters.db.as_deref(), Some(bucket)].into_iter().flatten().find(|name| !name.is_empty());
-    let database = named.unwrap_or(DEFAULT_DATABASE).to_owned();
-    if !by.may_write(&database) {
-        return Err(ApiError::Forbidden(format!("{} may not write to database {database:?}", by.name())));
+/// `db`, or `bucket`, and the retention policy behind a slash, if one is named; if the caller may write to it. In `db` of
+/// InfluxDB 1.x a slash is no policy.
+fn database(parameters: &WriteParameters, dialect: Dialect, by: &Caller) -> Result<String, ApiError> {
+    let named = [&parameters.db, &parameters.bucket].into_iter().flatten().find(|name| !name.is_empty());
+    let name = named.map_or(DEFAULT_DATABASE, |name| name.strip_suffix('/').unwrap_or(name));
+    if !by.may_write(name) {
+        return Err(ApiError::Forbidden(format!("{} may not write to database {name:?}", by.name())));
     }
-    for policy in [bucket_policy, parameters.rp.as_deref().unwrap_or("")] {
-        if !matches!(policy, "" | "autogen") {
-            let message =
-                format!("retention policy not found: {policy:?}: there is only autogen, which keeps everything");
-            return Err(ApiError::Bad(message));
+    let is_of_db = parameters.db.as_ref().is_some_and(|db| !db.is_empty());
+    if dialect == Dialect::V1 && is_of_db && name.contains('/') {
+        return Err(ApiError::Bad(format!("database not found: {name:?}: name a retention policy by rp")));
+    }
+    match (name.split_once('/'), parameters.rp.as_deref().filter(|policy| !policy.is_empty())) {
+        (Some((_, within)), Some(policy)) if within != policy => {
+            Err(ApiError::Bad(format!("two retention policies are named: {within} and {policy}")))
         }
+        (None, Some(policy)) => Ok(format!("{name}/{policy}")),
+        _ => Ok(name.to_owned()),
     }
-    Ok(database)
 }
 
 /// The unit of timestamps, and whether the sender declared it.

@@ -16,6 +16,7 @@ use super::dispatch::Dispatch;
 use super::flush::documents::{newest, whole};
 use super::flush::task::FlushContext;
 use super::membership::registry_view::Understanding;
+use super::retention::EXPIRY;
 use super::shard::pending::DroppedData;
 use super::shard::pending::PendingDeletion;
 use crate::bucket::deletions::RememberedDeletion;
@@ -27,6 +28,8 @@ use crate::reading::{Day, Hour, Sensor, Stamp};
 
 /// Sensors per batch of a deletion.
 const SENSORS: usize = 500;
+/// Sensors per batch of a deletion of expired readings, which rests after each.
+const PACED_SENSORS: usize = 100;
 /// Most buckets rewritten at a time: all of them are in memory.
 const BUCKETS: usize = 32;
 /// Sealed days, likewise.
@@ -250,6 +253,7 @@ impl Deleter {
                 }
             }
             self.context.registry_view.adopt(&registry, self.opening, read);
+            self.context.metrics.registry(registry.logs.len(), registry.deletions.len(), registry.floor);
             return Ok(());
         }
         Err(StorageError::Contended { detail: "the registry".to_owned() })
@@ -268,21 +272,52 @@ impl Deleter {
         let Some(statement) = &deletion.statement else { return self.delete_all(&gone, |_| true).await };
         // A process that cannot parse the statement has never hidden any reading by it either.
         let Some(test) = self.understand.of(statement) else { return Ok(()) };
+        if statement == EXPIRY {
+            return self.delete_paced(&gone).await;
+        }
         self.delete_all(&gone, |sensor| test(sensor)).await
+    }
+
+    /// Deletes readings of all sensors, and leaves the store as much time as that takes.
+    async fn delete_paced(&self, gone: &DeletedCells<'_>) -> Result<(), StorageError> {
+        let mut after = None;
+        loop {
+            let started = Instant::now();
+            after = self.delete_some(gone, after, PACED_SENSORS, |_| true).await?;
+            faults::point("during_expiry");
+            if after.is_none() {
+                return Ok(());
+            }
+            tokio::time::sleep(started.elapsed()).await;
+        }
     }
 
     /// Deletes readings of all sensors that pass a test and have a document.
     async fn delete_all(&self, gone: &DeletedCells<'_>, test: impl Fn(&Sensor) -> bool) -> Result<(), StorageError> {
         let mut after = None;
         loop {
-            let filter = SensorFilter { after, outliers: false, limit: SENSORS };
-            let documents = self.context.store.list_sensors(gone.database, &filter).await?;
-            let Some(last) = documents.last().map(|document| document.sensor.key.to_string()) else { return Ok(()) };
-            let sensors: Vec<Sensor> =
-                documents.iter().filter(|document| test(&document.sensor)).map(|d| Sensor::clone(&d.sensor)).collect();
-            self.delete_of(gone, &sensors).await?;
-            after = Some(last);
+            after = self.delete_some(gone, after, SENSORS, &test).await?;
+            if after.is_none() {
+                return Ok(());
+            }
         }
+    }
+
+    /// As [`Deleter::delete_all`], for the next sensors after one; returns the last of them, `None` at the end.
+    async fn delete_some(
+        &self,
+        gone: &DeletedCells<'_>,
+        after: Option<String>,
+        limit: usize,
+        test: impl Fn(&Sensor) -> bool,
+    ) -> Result<Option<String>, StorageError> {
+        let filter = SensorFilter { after, outliers: false, limit };
+        let documents = self.context.store.list_sensors(gone.database, &filter).await?;
+        let last = documents.last().map(|document| document.sensor.key.to_string());
+        let sensors: Vec<Sensor> =
+            documents.iter().filter(|document| test(&document.sensor)).map(|d| Sensor::clone(&d.sensor)).collect();
+        self.delete_of(gone, &sensors).await?;
+        Ok(last)
     }
 
     async fn delete_of(&self, gone: &DeletedCells<'_>, sensors: &[Sensor]) -> Result<(), StorageError> {

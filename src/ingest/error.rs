@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::access::Exhausted;
 use crate::bucket::{Behind, StorageError};
+use crate::ingest::service::PolicyError;
 use crate::reading::duration::show_duration;
 use crate::wal::AppendError;
 
@@ -55,6 +56,9 @@ pub enum IngestError {
     /// Acked readings are still being replayed from the WAL.
     #[error(transparent)]
     Behind(#[from] Behind),
+    /// A retention policy is not as asked.
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
     /// The limit on databases is reached.
     #[error("a new database {name:?} is over the limit of {limit} (limits.databases)")]
     TooManyDatabases { name: String, limit: usize },

@@ -262,13 +262,25 @@ impl Member {
         }
     }
 
+    /// Whether this member does what one does for all: the live one with the least opening.
+    ///
+    /// # Errors
+    /// If the store does not answer.
+    pub async fn leads(&self) -> Result<bool, StorageError> {
+        Ok(self.leads_in(&self.store.read_registry().await?))
+    }
+
+    fn leads_in(&self, registry: &MemberRegistry) -> bool {
+        let lately = self.clock.now_ms().saturating_sub(millis(SILENCE));
+        let is_awake = |log: &&Registered| log.taken.is_none() && (log.seen_ms > lately || log.opening == self.ids.1);
+        registry.logs.iter().filter(is_awake).map(|log| log.opening).min() == Some(self.ids.1)
+    }
+
     /// Repeats deletions that every WAL has passed, then forgets them. The live member with the least opening does it
     /// for all. A failure in one database does not stop the others.
     async fn sweep(&self, deleter: &Deleter) -> Result<(), StorageError> {
         let registry = self.store.read_registry().await?;
-        let lately = self.clock.now_ms().saturating_sub(millis(SILENCE));
-        let is_awake = |log: &&Registered| log.taken.is_none() && (log.seen_ms > lately || log.opening == self.ids.1);
-        if registry.logs.iter().filter(is_awake).map(|log| log.opening).min() != Some(self.ids.1) {
+        if !self.leads_in(&registry) {
             return Ok(());
         }
         let mut failed = Ok(());

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::access::Quota;
-use crate::bucket::Caps;
+use crate::bucket::{Caps, Keep};
 use crate::ingest::rejections::RejectionOptions;
 use crate::reading::{Limits, Reason};
 
@@ -64,6 +64,11 @@ pub struct IngestOptions {
     /// How long a day must be over to be sealed; zero for never. And the wait between two rounds of sealing.
     pub seal_after: Duration,
     pub seal_pause: Duration,
+    /// How long a database keeps readings that has no setting of its own; and how often it is looked for what has expired.
+    pub kept: Option<Keep>,
+    pub retention_pause: Duration,
+    /// Where the last known settings of databases are kept, for a start without the store.
+    pub settings_file: Option<PathBuf>,
     /// How long a WAL may be silent before its entry in the registry is dropped and no longer holds the floor.
     pub horizon: Duration,
     /// Most deletions remembered in the registry.
@@ -138,6 +143,9 @@ impl IngestOptions {
             wal_dir: PathBuf::new(),
             seal_after: Duration::ZERO,
             seal_pause: Duration::from_secs(60),
+            kept: None,
+            retention_pause: Duration::from_secs(60),
+            settings_file: None,
             horizon: Duration::from_secs(3600),
             deletions: 1000,
             dead_letters: PathBuf::from("dead-letters.lp"),

@@ -15,8 +15,9 @@ use super::native::readings::{RangePart, TimeOrder};
 use super::native::thinning::Thinned;
 use super::selector::Selector;
 use crate::access::{Caller, Pin};
+use crate::bucket::settings::Settings;
 use crate::bucket::store::SensorFilter;
-use crate::bucket::{SensorDocument, Store, UnflushedReadings};
+use crate::bucket::{KnownSettings, SensorDocument, Store, UnflushedReadings};
 use crate::influxql::Statement;
 use crate::reading::Sensor;
 use crate::telemetry::Metrics;
@@ -40,11 +41,18 @@ impl Query {
     pub fn new(
         store: Arc<dyn Store>,
         memtables: Arc<dyn UnflushedReadings>,
+        settings: KnownSettings,
         options: QueryOptions,
         metrics: Metrics,
     ) -> Self {
         let budgets = Budgets::new(options.clone());
-        Self { engine: Engine::new(store, memtables, options, &metrics), budgets, metrics }
+        Self { engine: Engine::new(store, memtables, settings, options, &metrics), budgets, metrics }
+    }
+
+    /// The databases' retention policies, as this process knows them.
+    #[must_use]
+    pub fn settings(&self) -> Arc<Settings> {
+        self.engine.settings.now()
     }
 
     /// The budget of a request that begins now; the caller and the text go into the slow-query log.
@@ -174,6 +182,18 @@ impl Query {
         })
     }
 
+    /// What an answer says of ranges that have expired.
+    #[must_use]
+    pub fn expired_notices(&self, statement: &Statement, asked: StatementContext<'_>) -> Vec<String> {
+        influx::expired_notices(&self.engine, statement, asked)
+    }
+
+    /// What an answer says if its range begins before what a database keeps.
+    #[must_use]
+    pub fn expired(&self, database: &str, from: i64, now: i64) -> Option<String> {
+        influx::expired(&self.engine, database, from, now)
+    }
+
     /// See [`influx::delete_targets`].
     ///
     /// # Errors
@@ -182,7 +202,7 @@ impl Query {
         &self,
         statement: &Statement,
         asked: StatementContext<'_>,
-    ) -> Result<Option<DeleteTargets>, StatementFailure> {
+    ) -> Result<Option<Vec<DeleteTargets>>, StatementFailure> {
         let database = asked.database.unwrap_or_default();
         self.in_turn(asked.budget, database, || influx::delete_targets(&self.engine, statement, asked)).await
     }

@@ -384,6 +384,7 @@ fn passes(error: &IngestError) -> bool {
         | IngestError::TooManyDatabases { .. }
         | IngestError::DatabaseQuota { .. }
         | IngestError::DatabaseName { .. }
+        | IngestError::Policy(_)
         | IngestError::OverQuota(_)
         | IngestError::Timeout { .. }
         | IngestError::Stopping => false,

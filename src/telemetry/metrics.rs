@@ -139,6 +139,11 @@ impl Metrics {
         self.with(|| counter!("hourglass_ingest_readings_rejected_total", "reason" => reason).increment(count));
     }
 
+    /// Counts one deletion of the expired readings of a database.
+    pub fn expired(&self) {
+        self.with(|| counter!("hourglass_retention_expiries_total").increment(1));
+    }
+
     /// Counts one request answered with 503, by the config key of the limit.
     pub fn shed(&self, limit: &'static str) {
         self.with(|| counter!("hourglass_ingest_shed_total", "limit" => limit).increment(1));
@@ -490,6 +495,10 @@ fn describe() {
     spread("hourglass_flush_readings", "Readings per flush");
     spread("hourglass_flush_seconds", "Seconds that the page writes of a flush took");
     level("hourglass_ingest_in_flight_bytes", "Bytes of memory used by writes that are admitted and not yet acked");
+    count(
+        "hourglass_retention_expiries_total",
+        "Deletions of a database's expired readings that this instance has logged",
+    );
     count("hourglass_ingest_shed_total", "Requests answered with 503 at a limit, by the limit's config key");
     count("hourglass_ingest_timestamps_suspect_total", "Timestamps that look like another unit than the declared one");
     level("hourglass_access_tokens", "Known tokens, including revoked ones");

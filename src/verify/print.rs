@@ -22,7 +22,9 @@ pub(super) fn report(out: &mut dyn Write, reports: &[DatabaseReport], log: Optio
         let DatabaseReport { name, pages, days, readings, sensors, .. } = report;
         let notes: u64 = report.notes.values().map(|(count, _)| count).sum();
         let (mended, wrong) = (repaired(report.repaired.count.to_string()), report.differences.count);
-        line(format_args!("{name:width$} {pages:>12} {days:>10} {readings:>14} {sensors:>10} {notes:>8}{mended} {wrong:>12}"));
+        line(format_args!(
+            "{name:width$} {pages:>12} {days:>10} {readings:>14} {sensors:>10} {notes:>8}{mended} {wrong:>12}"
+        ));
     }
     for report in reports {
         for (note, (count, first)) in &report.notes {

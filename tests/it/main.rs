@@ -51,6 +51,7 @@ mod memory;
 mod metrics;
 mod proof;
 mod readme;
+mod retention;
 mod sealing;
 mod stalls;
 mod store_contract;

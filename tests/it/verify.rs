@@ -400,7 +400,8 @@ fn sealed_days_are_checked_in_the_file() {
     let server = sealed("embedded".to_owned());
     let (code, said) = verify("embedded", &server.data_dir(), &[]);
     assert_eq!(code, 0, "{said}");
-    let row: Vec<&str> = said.lines().find(|line| line.starts_with("plant ")).expect("a row").split_whitespace().collect();
+    let row: Vec<&str> =
+        said.lines().find(|line| line.starts_with("plant ")).expect("a row").split_whitespace().collect();
     assert_eq!(row[..5], ["plant", "0", "6", "5760", "2"], "{said}");
 }
 
@@ -436,7 +437,10 @@ fn what_a_sealed_day_says_wrongly_is_found_and_mended() {
     assert_eq!(code, 0, "{said}");
     assert!(said.contains("3 repaired, no difference"), "{said}");
     // What its readings do not tell stays.
-    change(ids[3], doc! { "$set": { "readings": Bson::Binary(mongodb::bson::Binary { subtype: mongodb::bson::spec::BinarySubtype::Generic, bytes: vec![1, 9] }) } });
+    change(
+        ids[3],
+        doc! { "$set": { "readings": Bson::Binary(mongodb::bson::Binary { subtype: mongodb::bson::spec::BinarySubtype::Generic, bytes: vec![1, 9] }) } },
+    );
     change(ids[0], doc! { "$set": { "start": DateTime::from_millis(HOUR * 1000 - 20 * 86_400_000) } });
     let (code, said) = verified(&["--repair"]);
     assert_eq!(code, 1, "{said}");

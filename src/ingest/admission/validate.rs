@@ -74,6 +74,8 @@ impl ValidatedBody {
 pub struct ValidationPass {
     /// When the request was received, in nanoseconds since the epoch: the time of undated readings.
     pub received: i64,
+    /// Earlier timestamps have expired; and how long the database keeps readings, in nanoseconds.
+    pub kept_from: (i64, i64),
     /// The declared unit of timestamps.
     pub precision: Precision,
     /// Whether timestamps that seem to be in another unit are rejected.
@@ -329,6 +331,11 @@ impl<'a> Validator<'a> {
         if let Some(time) = point.timestamp {
             if let Some(reason) = self.options.window.refusal(time, self.pass.received) {
                 return self.reject(point.refuse(0, reason));
+            }
+            let (kept_from, kept) = self.pass.kept_from;
+            if time < kept_from {
+                let seconds = (kept / 1_000_000_000).unsigned_abs();
+                return self.reject(point.refuse(0, Reason::Expired { time, seconds }));
             }
             if let Some(unit) = seeming_unit(time, self.pass.precision, self.pass.received) {
                 if self.pass.refuses_other_units {

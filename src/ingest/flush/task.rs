@@ -15,7 +15,9 @@ use crate::bucket::cache::CacheKey;
 use crate::bucket::packed::{Packed, Unpacked};
 use crate::bucket::page::StoredPage;
 use crate::bucket::store::{BucketId, PageWrite, Written};
-use crate::bucket::{Applied, Bucket, Caps, DayId, HourVersions, MergeOptions, Readings, Row, StorageError, Store, day};
+use crate::bucket::{
+    Applied, Bucket, Caps, DayId, HourVersions, MergeOptions, Readings, Row, StorageError, Store, day,
+};
 use crate::clock::now_ns;
 use crate::faults;
 use crate::ingest::catalog::lookup::StorePresence;
@@ -539,11 +541,7 @@ impl FlushContext {
 
     /// What the sealed day has of a bucket's hour. Call it after the pages are read: a day is written before its pages are
     /// removed.
-    async fn sealed(
-        &self,
-        database: &Database,
-        run: &BucketFlush,
-    ) -> Result<Option<(Stamp, Readings)>, StorageError> {
+    async fn sealed(&self, database: &Database, run: &BucketFlush) -> Result<Option<(Stamp, Readings)>, StorageError> {
         let floor = self.registry_view.view().floor;
         let id = DayId { sensor: run.id.sensor.clone(), day: Day::of(run.id.hour) };
         let day = self.store.read_days(&database.name, &[id]).await?.into_iter().next().flatten();

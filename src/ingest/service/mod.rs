@@ -2,9 +2,12 @@
 
 mod drain;
 mod listing;
+mod policies;
 mod start;
 #[cfg(test)]
 mod tests;
+
+pub use self::policies::{PolicyError, PolicyTerms};
 
 use std::net::IpAddr;
 use std::ops::Range;
@@ -16,6 +19,7 @@ use tokio::task::JoinHandle;
 
 use crate::access::Caller;
 use crate::bucket::deletions::{Masks, Understand};
+use crate::bucket::settings::policy_database;
 use crate::bucket::{HourVersions, StorageError, Store};
 use crate::ingest::admission::bytes_in_flight::BytesInFlight;
 use crate::ingest::admission::quota::QuotaCharge;
@@ -32,6 +36,7 @@ use crate::ingest::member::Member;
 use crate::ingest::options::{AckLevel, IngestOptions};
 use crate::ingest::positions::Lag;
 use crate::ingest::rejections::{RejectedBy, Rejections};
+use crate::ingest::retention::Retention;
 use crate::ingest::sealing::Sealing;
 use crate::reading::{Limits, Precision, Sensor};
 use crate::telemetry::Metrics;
@@ -90,7 +95,8 @@ pub struct Ingest {
     store: Arc<dyn Store>,
     catalog: Arc<Catalog>,
     lookup: SensorLookup,
-    submitter: Submitter,
+    submitter: Arc<Submitter>,
+    retention: Arc<Retention>,
     wal: Arc<Wal>,
     dispatch: Arc<Dispatch>,
     dead_letters: DeadLetters,
@@ -121,6 +127,10 @@ impl Ingest {
     /// Registers with the other members of the store; waits at most `longest`.
     pub async fn join(&self, longest: Duration) {
         self.member.join(longest).await;
+        // Before the first write: it must go to the policy that is meant.
+        if !matches!(tokio::time::timeout(longest, self.retention.refresh()).await, Ok(Ok(_))) {
+            tracing::warn!("the databases' settings could not be read; the last known ones apply until then");
+        }
     }
 
     /// What sealing has done, and how to ask for it now.
@@ -244,7 +254,9 @@ impl Ingest {
         admission: BytesInFlight,
     ) -> Result<Ack, IngestError> {
         self.member.check()?;
-        let database = self.database(arrival.database, arrival.by).await?;
+        let name = self.resolve(arrival.database, None).await?;
+        let arrival = Arrival { database: &name, ..arrival };
+        let database = self.database(&name, arrival.by).await?;
         let ack = self.take_into(&database, arrival, read, admission).await;
         if !ack.as_ref().is_ok_and(|ack| ack.accepted > 0) {
             self.catalog.forget_unused(database);
@@ -306,12 +318,22 @@ impl Ingest {
         body_bytes: usize,
         read: impl Fn(Limits) -> P,
     ) -> Result<ValidatedBody, IngestError> {
+        let kept = self.retention.settings.now().kept(&database.name);
+        let kept_from = kept.from(arrival.received).map_or((i64::MIN, 0), |from| (from, kept.ns()));
         let pass = |looked_up: bool, publish: bool| {
             let budget = self.bytes.available_permits();
             let Arrival { received, precision, declared, .. } = arrival;
             let refuses_other_units = self.options.refuse_undeclared_units && !declared;
-            let pass =
-                ValidationPass { received, precision, refuses_other_units, looked_up, publish, budget, body_bytes };
+            let pass = ValidationPass {
+                received,
+                kept_from,
+                precision,
+                refuses_other_units,
+                looked_up,
+                publish,
+                budget,
+                body_bytes,
+            };
             let mut validator = Validator::new(database, &self.catalog, &self.options, pass, arrival.by);
             let mut points = read(self.options.limits);
             while let Some(point) = points.next().filter(|_| validator.has_room()) {
@@ -377,14 +399,16 @@ impl Ingest {
         self.submitter.delete(of, what, range, timeout).await
     }
 
-    /// Deletes a database with everything in it. Otherwise as [`Ingest::delete`].
+    /// Deletes a database with everything in it, its policies too. Otherwise as [`Ingest::delete`].
     ///
     /// # Errors
     /// When it is not done by `timeout`. If it is in the WAL by then, it is carried out all the same.
     pub async fn drop_database(&self, database: &str, received: i64, timeout: Duration) -> Result<(), IngestError> {
-        self.submitter.drop_database(database, received, timeout).await?;
-        self.rejections.forget(database);
-        Ok(())
+        let settings = self.settings_now().await?;
+        for (policy, _) in settings.policies(database) {
+            self.drop_one(&policy_database(database, policy), received, timeout).await?;
+        }
+        self.drop_one(database, received, timeout).await
     }
 
     /// Flushes everything that is acked by now, and waits until the store has it.

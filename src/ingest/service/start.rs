@@ -1,11 +1,11 @@
 //! Makes the parts of the ingest path and starts their tasks.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use tokio::sync::{Semaphore, mpsc};
 
 use super::{Ingest, Stores};
-use crate::bucket::HourVersions;
+use crate::bucket::{HourVersions, KnownSettings};
 use crate::clock::StampClock;
 use crate::ingest::admission::submit::Submitter;
 use crate::ingest::catalog::lookup::{SensorLookup, StorePresence};
@@ -24,6 +24,7 @@ use crate::ingest::membership::registry_view::RegistryView;
 use crate::ingest::options::IngestOptions;
 use crate::ingest::positions::WalPositions;
 use crate::ingest::rejections::Rejections;
+use crate::ingest::retention::Retention;
 use crate::ingest::sealer::Sealer;
 use crate::ingest::sealing::Sealing;
 use crate::ingest::shard::Shard;
@@ -154,14 +155,28 @@ impl Ingest {
             tasks.push(tokio::spawn(silence::watch(catalog.clone(), options.silent_after, metrics.clone())));
         }
         let bytes = Arc::new(Semaphore::new(options.bytes_in_flight));
-        let submitter = Submitter {
+        let submitter = Arc::new(Submitter {
             wal: wal.clone(),
             dispatch: dispatch.clone(),
             catalog: catalog.clone(),
             member: member.clone(),
             ack_timeout: options.ack_timeout,
             deletions: options.deletions,
-        };
+        });
+        let retention = Arc::new(Retention {
+            store: store.clone(),
+            settings: KnownSettings::default(),
+            member: member.clone(),
+            submitter: submitter.clone(),
+            metrics: metrics.clone(),
+            default: options.kept,
+            pause: options.retention_pause,
+            file: options.settings_file.clone().filter(|_| store.is_shared()),
+            read: Mutex::default(),
+            known: Mutex::default(),
+        });
+        retention.recall();
+        tasks.push(tokio::spawn(retention.clone().run()));
         let closing = Closing { shards, log: wal.clone(), positions, member: member.clone() };
         let ingest = Self {
             options,
@@ -169,6 +184,7 @@ impl Ingest {
             catalog,
             lookup,
             submitter,
+            retention,
             wal,
             dispatch,
             dead_letters,

@@ -31,7 +31,7 @@ use self::cache::SummaryCache;
 use self::directory::Directory;
 use self::sensor_cache::SensorCache;
 use super::QueryOptions;
-use crate::bucket::{Behind, Store, UnflushedHour, UnflushedReadings};
+use crate::bucket::{Behind, KnownSettings, Store, UnflushedHour, UnflushedReadings};
 use crate::reading::Hour;
 use crate::telemetry::Metrics;
 
@@ -47,6 +47,8 @@ pub struct Engine {
     /// Unflushed readings. Read them before the store: readings flushed in between are then found in both, never in
     /// neither.
     pub memtables: Arc<dyn UnflushedReadings>,
+    /// The databases' retention policies.
+    pub settings: KnownSettings,
     pub options: QueryOptions,
     directory: Directory,
     sensors: SensorCache,
@@ -59,6 +61,7 @@ impl Engine {
     pub fn new(
         store: Arc<dyn Store>,
         memtables: Arc<dyn UnflushedReadings>,
+        settings: KnownSettings,
         options: QueryOptions,
         metrics: &Metrics,
     ) -> Self {
@@ -67,7 +70,7 @@ impl Engine {
         let sensor_bytes = options.cache_bytes / SENSORS_SHARE;
         let sensors = SensorCache::new(sensor_bytes, options.cache_max_age);
         let cache = SummaryCache::new(options.cache_bytes - sensor_bytes, cache_max_age, metrics);
-        Self { store, memtables, options, directory: Directory::default(), sensors, cache }
+        Self { store, memtables, settings, options, directory: Directory::default(), sensors, cache }
     }
 
     /// The unflushed readings of these sensors, in the order of `sensors`. Some may have been flushed a moment ago.

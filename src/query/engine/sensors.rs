@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::Engine;
 use super::directory::{DirectoryEntry, KnownSensors, Sensors, entry, first_batch, next_batch, united};
+use crate::bucket::settings::owner;
 use crate::query::{Budget, QueryError};
 
 impl Engine {
@@ -58,7 +59,8 @@ impl Engine {
     /// # Errors
     /// If the store does not answer, or the WAL is still being read back.
     pub async fn has_database(&self, name: &str) -> Result<bool, QueryError> {
-        Ok(self.all_databases().await?.iter().any(|known| known == name))
+        // A database may have nothing but policies.
+        Ok(self.all_databases().await?.iter().any(|known| known == name || owner(known) == name))
     }
 
     /// All databases, in the store or known to this instance, in name order.

@@ -4,10 +4,12 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::policies::covered;
 use super::show::wanted;
 use super::statement::{StatementContext, StatementFailure};
 use super::zones::resolve;
 use crate::bucket::deletions::SensorTest;
+use crate::bucket::settings::owner;
 use crate::influxql::{Clock, Expr, FromSource, Params, ParseOptions, Statement, TimeRange, parse, split};
 use crate::query::engine::Engine;
 use crate::query::engine::choose::Chosen;
@@ -25,8 +27,8 @@ pub struct DeleteTargets {
     pub range: Range<i64>,
 }
 
-/// What a statement deletes; `None` if it deletes no readings, or a whole database. Lists the sensors from the store,
-/// not from the cache.
+/// What a statement deletes, in the database and in each of its policies; `None` if it deletes no readings, or a whole
+/// database. Lists the sensors from the store, not from the cache.
 ///
 /// # Errors
 /// See [`StatementFailure`].
@@ -34,38 +36,56 @@ pub async fn delete_targets(
     engine: &Engine,
     statement: &Statement,
     asked: StatementContext<'_>,
-) -> Result<Option<DeleteTargets>, StatementFailure> {
+) -> Result<Option<Vec<DeleteTargets>>, StatementFailure> {
+    if !matches!(statement, Statement::Delete { .. } | Statement::DropSeries { .. } | Statement::DropMeasurement { .. })
+    {
+        return Ok(None);
+    }
     let patterns = Patterns::compile(statement.patterns(), Some(asked.budget))?;
-    let (range, delete_targets) = match statement {
+    let name = asked.database.ok_or(StatementFailure::NoDatabase)?;
+    let mut targets = Vec::new();
+    for database in covered(engine, name, None, asked).await? {
+        targets.push(targets_in(engine, statement, (database, &patterns), asked).await?);
+    }
+    Ok(Some(targets))
+}
+
+async fn targets_in(
+    engine: &Engine,
+    statement: &Statement,
+    (database, patterns): (String, &Patterns),
+    asked: StatementContext<'_>,
+) -> Result<DeleteTargets, StatementFailure> {
+    let sensors = sensors_now(engine, &database, asked).await?;
+    let (range, chosen) = match statement {
         Statement::Delete { sources, condition } => {
-            let sensors = sensors_now(engine, asked).await?;
-            matching(&sensors, sources, condition.as_ref(), &patterns, asked).await?
+            matching(&sensors, sources, condition.as_ref(), patterns, asked).await?
         }
         Statement::DropSeries { sources, condition } => {
-            let sensors = sensors_now(engine, asked).await?;
-            let (range, delete_targets) = matching(&sensors, sources, condition.as_ref(), &patterns, asked).await?;
+            let (range, chosen) = matching(&sensors, sources, condition.as_ref(), patterns, asked).await?;
             if range != TimeRange::default() {
                 return Err(StatementFailure::TimeInDropSeries);
             }
-            (range, delete_targets)
+            (range, chosen)
         }
-        Statement::DropMeasurement { name } => {
-            let sensors = sensors_now(engine, asked).await?;
-            let is_named = |entry: &DirectoryEntry| *entry.sensor.measurement == **name;
+        _ => {
+            let measurement = if let Statement::DropMeasurement { name } = statement { &**name } else { "" };
+            let is_named = |entry: &DirectoryEntry| *entry.sensor.measurement == *measurement;
             (TimeRange::default(), Chosen::of(asked.budget, &sensors, 1, is_named).await?)
         }
-        _ => return Ok(None),
     };
     let range = range.min.unwrap_or(TIMESTAMP_MIN)..range.max.unwrap_or(TIMESTAMP_MAX).saturating_add(1);
-    let sensors = delete_targets.entries.into_iter().map(|entry| entry.sensor).collect();
-    Ok(Some(DeleteTargets { database: asked.database.unwrap_or_default().to_owned(), sensors, range }))
+    Ok(DeleteTargets { database, sensors: chosen.entries.into_iter().map(|entry| entry.sensor).collect(), range })
 }
 
-async fn sensors_now(engine: &Engine, asked: StatementContext<'_>) -> Result<Sensors, StatementFailure> {
-    let database = asked.database.ok_or(StatementFailure::NoDatabase)?;
+async fn sensors_now(
+    engine: &Engine,
+    database: &str,
+    asked: StatementContext<'_>,
+) -> Result<Sensors, StatementFailure> {
     let sensors = engine.directory(asked.budget, database, Duration::ZERO).await?;
     if sensors.is_empty() && !engine.has_database(database).await? {
-        return Err(StatementFailure::UnknownDatabase(database.to_owned()));
+        return Err(StatementFailure::UnknownDatabase(owner(database).to_owned()));
     }
     Ok(sensors)
 }

@@ -6,6 +6,7 @@ mod delete_targets;
 mod expand;
 mod notices;
 mod plan;
+mod policies;
 mod rows;
 mod run;
 mod schema;
@@ -15,7 +16,8 @@ mod statement;
 mod zones;
 
 pub use self::delete_targets::{DeleteTargets, delete_targets, sensors_of};
-pub use self::notices::notices;
+pub use self::notices::{expired_notices, notices};
+pub use self::policies::expired;
 pub use self::rows::{ResultCell, ResultSeries, StatementAnswer};
 pub use self::run::{pattern_fault, run};
 pub use self::statement::{StatementContext, StatementFailure};

@@ -1,8 +1,10 @@
 //! Which names of a statement without an answer nobody knows: its database, measurements, fields and tags.
 
+use super::policies::expired;
 use super::statement::StatementContext;
+use super::zones::resolve;
 use crate::influxql::{
-    Expr, FromSource, KeyFilter, Listing, Measurement, MeasurementName, ReferenceKind, Select, Statement,
+    Clock, Expr, FromSource, KeyFilter, Listing, Measurement, MeasurementName, ReferenceKind, Select, Statement, split,
 };
 use crate::query::QueryError;
 use crate::query::engine::Engine;
@@ -16,6 +18,7 @@ const NAMES_MAX: usize = 64;
 /// A source, and the names that are looked for in it.
 struct NamedSource<'a> {
     database: Option<&'a str>,
+    policy: Option<&'a str>,
     measurement: Option<&'a str>,
     names: Vec<(NameKind<'a>, &'a str)>,
 }
@@ -39,7 +42,9 @@ pub async fn notices(
         let of_source = measurement.map(|name| AskedName { kind: NameKind::Measurement, name, measurement: None });
         let within = source.names.into_iter().take(NAMES_MAX).map(|(kind, name)| AskedName { kind, name, measurement });
         let names: Vec<AskedName<'_>> = of_source.into_iter().chain(within).collect();
-        for notice in unknown_of(engine, asked.budget, asked.by, database, &names).await? {
+        let policy = source.policy.or(asked.policy);
+        let database = engine.settings.now().resolve(database, policy).unwrap_or_else(|_| database.to_owned());
+        for notice in unknown_of(engine, asked.budget, asked.by, &database, &names).await? {
             if !told.contains(&notice) {
                 told.push(notice);
             }
@@ -48,11 +53,39 @@ pub async fn notices(
     Ok(told)
 }
 
+/// What an answer says of databases that keep no readings as old as those that it asks for.
+#[must_use]
+pub fn expired_notices(engine: &Engine, statement: &Statement, asked: StatementContext<'_>) -> Vec<String> {
+    let mut told = Vec::new();
+    if let Statement::Select(select) = statement {
+        expired_in(engine, select, asked, &mut told);
+    }
+    told
+}
+
+fn expired_in(engine: &Engine, select: &Select, asked: StatementContext<'_>, told: &mut Vec<String>) {
+    let clock = Clock { now: asked.now, zone: None, resolve: &resolve };
+    let from = split(select.condition.as_ref(), &clock).ok().and_then(|(range, _)| range.min);
+    for source in &select.sources {
+        match (source, from) {
+            (FromSource::Subquery(inner), _) => expired_in(engine, inner, asked, told),
+            (FromSource::Measurement(Measurement { database, policy, .. }), Some(from)) => {
+                let Some(name) = database.as_deref().or(asked.database) else { continue };
+                let policy = policy.as_deref().or(asked.policy);
+                let Ok(database) = engine.settings.now().resolve(name, policy) else { continue };
+                let notice = expired(engine, &database, from, asked.now);
+                told.extend(notice.filter(|notice| !told.contains(notice)).into_iter().collect::<Vec<_>>());
+            }
+            (FromSource::Measurement(_), None) => {}
+        }
+    }
+}
+
 fn sources_of(statement: &Statement) -> Vec<NamedSource<'_>> {
     match statement {
         Statement::Select(select) => of_select(select),
         Statement::ShowRetentionPolicies { database } => {
-            vec![NamedSource { database: database.as_deref(), measurement: None, names: Vec::new() }]
+            vec![NamedSource { database: database.as_deref(), policy: None, measurement: None, names: Vec::new() }]
         }
         Statement::ShowMeasurements { matching, listing } => {
             let mut sources = of_listing(listing, None);
@@ -93,7 +126,8 @@ fn of_select(select: &Select) -> Vec<NamedSource<'_>> {
 /// `None` for a regular expression, which is no name.
 fn of_measurement<'a>(measurement: &'a Measurement, names: Vec<(NameKind<'a>, &'a str)>) -> Option<NamedSource<'a>> {
     let MeasurementName::Exact(name) = &measurement.name else { return None };
-    Some(NamedSource { database: measurement.database.as_deref(), measurement: Some(name), names })
+    let (database, policy) = (measurement.database.as_deref(), measurement.policy.as_deref());
+    Some(NamedSource { database, policy, measurement: Some(name), names })
 }
 
 fn of_listing<'a>(listing: &'a Listing, keys: Option<&'a KeyFilter>) -> Vec<NamedSource<'a>> {
@@ -106,7 +140,7 @@ fn of_listing<'a>(listing: &'a Listing, keys: Option<&'a KeyFilter>) -> Vec<Name
     }
     let database = listing.database.as_deref();
     if listing.sources.is_empty() {
-        return vec![NamedSource { database, measurement: None, names }];
+        return vec![NamedSource { database, policy: listing.policy.as_deref(), measurement: None, names }];
     }
     let measurements = listing.sources.iter().filter_map(|source| match source {
         FromSource::Measurement(measurement) => of_measurement(measurement, names.clone()),

@@ -2,9 +2,11 @@
 //! exact) and makes the rows.
 
 use super::plan::plan;
+use super::policies::database_of;
 use super::rows::{ResultCell, ResultSeries, StatementAnswer};
 use super::statement::{StatementContext, StatementFailure};
 use super::zones::resolve;
+use crate::bucket::settings::owner;
 use crate::influxql::Clock;
 use crate::influxql::{Checked, check};
 use crate::influxql::{Expr, FromSource, Measurement, MeasurementName, Select};
@@ -115,20 +117,16 @@ async fn sensors_of(
     patterns: &Patterns,
     asked: StatementContext<'_>,
 ) -> Result<Sourced, StatementFailure> {
-    let database = measurement.database.as_deref().or(asked.database).ok_or(StatementFailure::NoDatabase)?;
-    let sensors = sensors_in(engine, database, asked).await?;
-    if let Some(policy) =
-        measurement.policy.as_deref().or(asked.policy).filter(|policy| !["autogen", "", "default"].contains(policy))
-    {
-        return Err(StatementFailure::UnknownPolicy(policy.to_owned()));
-    }
+    let name = measurement.database.as_deref().or(asked.database).ok_or(StatementFailure::NoDatabase)?;
+    let database = database_of(engine, name, measurement.policy.as_deref().or(asked.policy)).await?;
+    let sensors = sensors_in(engine, &database, asked).await?;
     let is_wanted = |name: &str| match &measurement.name {
         MeasurementName::Exact(wanted) => name == wanted,
         MeasurementName::Regex(pattern) => patterns.matches(pattern, name),
         MeasurementName::OfSource => false,
     };
     let chosen = sensors.choose(asked, 1, &|entry| is_wanted(&entry.sensor.measurement)).await?;
-    Ok(Sourced::Sensors { database: database.to_owned(), chosen })
+    Ok(Sourced::Sensors { database, chosen })
 }
 
 /// All sensors of a database, including those that the caller may not read.
@@ -160,7 +158,7 @@ pub async fn sensors_in(
     }
     let sensors = engine.directory(asked.budget, database, engine.options.cache_max_age).await?;
     if sensors.is_empty() && !engine.has_database(database).await? {
-        return Err(StatementFailure::UnknownDatabase(database.to_owned()));
+        return Err(StatementFailure::UnknownDatabase(owner(database).to_owned()));
     }
     Ok(SensorsIn(sensors))
 }

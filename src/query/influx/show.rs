@@ -2,11 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::policies::{covered, database_of, shown};
 use super::rows::{ResultCell, ResultSeries, Rows, StatementAnswer, row_bytes};
 use super::select::sensors_in;
 use super::statement::{StatementContext, StatementFailure};
 use super::zones::resolve;
 use crate::access::Caller;
+use crate::bucket::settings::{AUTOGEN, owner};
+use crate::bucket::{DatabaseSettings, Keep};
 use crate::influxql::{
     CardinalityOf, Clock, Expr, FromSource, KeyFilter, Listing, Measurement, MeasurementName, Operator, ReferenceKind,
     Statement, split,
@@ -35,8 +38,9 @@ pub async fn show(
         Statement::ShowDatabases => show_databases(engine, asked.by, &mut answer).await?,
         Statement::ShowRetentionPolicies { database } => {
             let database = database.as_deref().or(asked.database).ok_or(StatementFailure::NoDatabase)?;
+            database_of(engine, database, Some(AUTOGEN)).await?;
             sensors_in(engine, database, asked).await?;
-            show_policies(&mut answer).await?;
+            show_policies(engine, database, &mut answer).await?;
         }
         Statement::ShowMeasurements { matching, listing } => {
             // An unknown database has no measurements; InfluxDB does not report an error either.
@@ -58,7 +62,10 @@ pub async fn show(
         }
         Statement::ShowFieldKeys(listing) => {
             let listed = of(listing).await?;
-            let kinds = engine.field_kinds(asked.budget, listed.database, &listed.chosen.entries).await?;
+            let mut kinds = Vec::with_capacity(listed.parts.len());
+            for part in &listed.parts {
+                kinds.push(engine.field_kinds(asked.budget, &part.database, &part.chosen.entries).await?);
+            }
             let all = Gathering { of: CardinalityOf::FieldKeys, keys: None, kinds: Some(&kinds) };
             listed.by_measurement(&["fieldKey", "fieldType"], all, &mut answer).await?;
         }
@@ -73,19 +80,31 @@ pub async fn show(
 
 /// Lists the databases that the caller may read or write.
 async fn show_databases(engine: &Engine, by: &Caller, answer: &mut StatementAnswer) -> Result<(), QueryError> {
-    let names = engine.all_databases().await?.into_iter().filter(|name| by.may_read(name) || by.may_write(name));
-    let rows: Vec<_> = names.map(|name| vec![ResultCell::text(name)]).collect();
+    let mut names = engine.all_databases().await?;
+    names.retain(|name| by.may_read(name) || by.may_write(name));
+    // Policies are hidden behind their database.
+    let names: BTreeSet<&str> = names.iter().map(|name| owner(name)).collect();
+    let rows: Vec<_> = names.into_iter().map(|name| vec![ResultCell::text(name)]).collect();
     answer.held.grow(rows.iter().map(|row| row_bytes(row)).sum())?;
     let (name, columns) = (Some("databases".to_owned()), vec!["name".to_owned()]);
     answer.series.push(ResultSeries { name, columns, rows, ..ResultSeries::default() });
     Ok(())
 }
 
-async fn show_policies(answer: &mut StatementAnswer) -> Result<(), QueryError> {
+async fn show_policies(engine: &Engine, database: &str, answer: &mut StatementAnswer) -> Result<(), QueryError> {
     let columns = ["name", "duration", "shardGroupDuration", "replicaN", "default"];
-    let yes = ResultCell::Value(Value::Boolean(true));
-    let row = vec![ResultCell::text("autogen"), ResultCell::text("0s"), ResultCell::text("168h0m0s"), number(1), yes];
-    answer.list(None, &columns, one(row)).await
+    let settings = engine.settings.now();
+    let default = settings.default_policy(database);
+    let row = |name: &str, of: &DatabaseSettings, kept: Keep| {
+        let is_default = ResultCell::Value(Value::Boolean(name == default));
+        let replicas = ResultCell::Value(Value::Integer(i64::from(of.replication.unwrap_or(1))));
+        let [duration, shards] = [kept.ns(), of.shard_duration(kept)].map(|ns| ResultCell::text(shown(ns)));
+        vec![ResultCell::text(name), duration, shards, replicas, is_default]
+    };
+    let own = row(AUTOGEN, &settings.of(database), settings.kept(database));
+    let policies = settings.policies(database).map(|(name, of)| row(name, of, of.readings.unwrap_or(Keep::Forever)));
+    let rows: Vec<_> = std::iter::once(own).chain(policies).collect();
+    answer.list(None, &columns, Box::new(rows.into_iter())).await
 }
 
 /// The sensors that a listing covers.
@@ -95,12 +114,37 @@ async fn listed<'a>(
     patterns: &'a Patterns,
     asked: StatementContext<'a>,
 ) -> Result<Listed<'a>, StatementFailure> {
-    let database = listing.database.as_deref().or(asked.database).ok_or(StatementFailure::NoDatabase)?;
-    let sensors = sensors_in(engine, database, asked).await?;
+    let name = listing.database.as_deref().or(asked.database).ok_or(StatementFailure::NoDatabase)?;
     let (_, condition) = split(listing.condition.as_ref(), &Clock { now: asked.now, zone: None, resolve: &resolve })?;
-    let (steps, is_wanted) = wanted(&listing.sources, condition.as_ref(), patterns)?;
-    let chosen = sensors.choose(asked, steps, &is_wanted).await?;
-    Ok(Listed { database, chosen, patterns, listing, budget: asked.budget })
+    let mut sources: Vec<(Option<String>, FromSource)> = Vec::new();
+    for source in &listing.sources {
+        sources.push((policy_of(engine, name, source).await?, source.clone()));
+    }
+    let mut parts = Vec::new();
+    for database in covered(engine, name, listing.policy.as_deref(), asked).await? {
+        let here = sources_in(&sources, &database);
+        let sensors = sensors_in(engine, &database, asked).await?;
+        if here.is_empty() && !sources.is_empty() {
+            continue;
+        }
+        let (steps, is_wanted) = wanted(&here, condition.as_ref(), patterns)?;
+        let chosen = sensors.choose(asked, steps, &is_wanted).await?;
+        drop(is_wanted);
+        parts.push(Part { database, chosen });
+    }
+    Ok(Listed { parts, patterns, listing, budget: asked.budget })
+}
+
+/// The sources that are of a database: those that name its policy, or none.
+fn sources_in(sources: &[(Option<String>, FromSource)], database: &str) -> Vec<FromSource> {
+    let is_of = |of: &Option<String>| of.as_ref().is_none_or(|of| of == database);
+    sources.iter().filter(|(of, _)| is_of(of)).map(|(_, source)| source.clone()).collect()
+}
+
+/// The database that a source's policy stands for; `None` if it names none.
+async fn policy_of(engine: &Engine, name: &str, source: &FromSource) -> Result<Option<String>, StatementFailure> {
+    let FromSource::Measurement(Measurement { policy: Some(policy), .. }) = source else { return Ok(None) };
+    if policy.is_empty() { Ok(None) } else { database_of(engine, name, Some(policy)).await.map(Some) }
 }
 
 /// A test whether a sensor belongs to one of these measurements (to any if there are none) and its tags fulfil the
@@ -177,11 +221,16 @@ fn number(count: usize) -> ResultCell {
 
 /// A listing with its sensors.
 struct Listed<'a> {
-    database: &'a str,
-    chosen: Chosen,
+    /// Of the database itself and of its policies.
+    parts: Vec<Part>,
     patterns: &'a Patterns,
     listing: &'a Listing,
     budget: &'a Budget,
+}
+
+struct Part {
+    database: String,
+    chosen: Chosen,
 }
 
 /// What to collect from the sensors.
@@ -190,8 +239,8 @@ struct Gathering<'a> {
     of: CardinalityOf,
     /// Only these tags.
     keys: Option<&'a KeyFilter>,
-    /// The types of fields, listed beside their names.
-    kinds: Option<&'a Kinds>,
+    /// The types of fields, listed beside their names: for each part.
+    kinds: Option<&'a [Kinds]>,
 }
 
 /// Per measurement, distinct names with the text shown beside them; the number between the two is a sort key.
@@ -214,26 +263,28 @@ impl Listed<'_> {
         Gathering { of, keys, kinds }: Gathering<'_>,
     ) -> Result<(Gathered<'_>, HeldBytes), QueryError> {
         let (mut all, mut held, mut count) = (Gathered::new(), self.budget.hold(0)?, 0);
-        for some in self.chosen.entries.chunks(CHOOSE) {
-            for DirectoryEntry { sensor, fields } in some {
-                let known = all.entry(&*sensor.measurement).or_default();
-                let before = known.len();
-                let tags = sensor.tags.iter().filter(|(key, _)| self.is_key(keys, key));
-                let fields = fields.iter().map(|(name, family)| match kinds {
-                    Some(kinds) => (&**name, rank(*family), kinds.of(&sensor.measurement, name, *family)),
-                    None => (&**name, 0, ""),
-                });
-                match of {
-                    CardinalityOf::TagKeys => known.extend(tags.map(|(key, _)| (&**key, 0, ""))),
-                    CardinalityOf::TagValues => known.extend(tags.map(|(key, value)| (&**key, 0, &**value))),
-                    CardinalityOf::FieldKeys => known.extend(fields),
-                    CardinalityOf::Series => drop(known.insert((&*sensor.key, 0, ""))),
-                    CardinalityOf::Measurements => {}
+        for (at, part) in self.parts.iter().enumerate() {
+            for some in part.chosen.entries.chunks(CHOOSE) {
+                for DirectoryEntry { sensor, fields } in some {
+                    let known = all.entry(&*sensor.measurement).or_default();
+                    let before = known.len();
+                    let tags = sensor.tags.iter().filter(|(key, _)| self.is_key(keys, key));
+                    let fields = fields.iter().map(|(name, family)| match kinds.and_then(|kinds| kinds.get(at)) {
+                        Some(kinds) => (&**name, rank(*family), kinds.of(&sensor.measurement, name, *family)),
+                        None => (&**name, 0, ""),
+                    });
+                    match of {
+                        CardinalityOf::TagKeys => known.extend(tags.map(|(key, _)| (&**key, 0, ""))),
+                        CardinalityOf::TagValues => known.extend(tags.map(|(key, value)| (&**key, 0, &**value))),
+                        CardinalityOf::FieldKeys => known.extend(fields),
+                        CardinalityOf::Series => drop(known.insert((&*sensor.key, 0, ""))),
+                        CardinalityOf::Measurements => {}
+                    }
+                    count += known.len() - before;
                 }
-                count += known.len() - before;
+                held.set((all.len() + count) * NAME_BYTES)?;
+                self.budget.pause().await?;
             }
-            held.set((all.len() + count) * NAME_BYTES)?;
-            self.budget.pause().await?;
         }
         Ok((all, held))
     }
@@ -269,8 +320,19 @@ impl Listed<'_> {
         answer.list(Some("measurements"), &["name"], rows).await
     }
 
+    /// The sensors' keys in order; one that is in several policies once.
+    fn keys(&self) -> Vec<&str> {
+        let entries = self.parts.iter().flat_map(|part| &part.chosen.entries);
+        let mut keys: Vec<&str> = entries.map(|entry| &*entry.sensor.key).collect();
+        if self.parts.len() > 1 {
+            keys.sort_unstable();
+            keys.dedup();
+        }
+        keys
+    }
+
     async fn series(&self, answer: &mut StatementAnswer) -> Result<(), QueryError> {
-        let rows = self.chosen.entries.iter().map(|entry| vec![ResultCell::text(&*entry.sensor.key)]);
+        let rows = self.keys().into_iter().map(|key| vec![ResultCell::text(key)]);
         let rows = Box::new(cut(rows, self.listing.offset, self.listing.limit));
         answer.list(None, &["key"], rows).await
     }
@@ -279,7 +341,7 @@ impl Listed<'_> {
         let (names, _held) = self.gathered(all).await?;
         let all = match all.of {
             CardinalityOf::Measurements => names.len(),
-            CardinalityOf::Series if !exact => self.chosen.entries.len(),
+            CardinalityOf::Series if !exact => self.keys().len(),
             _ => {
                 for (measurement, names) in names {
                     answer.list(Some(measurement), &["count"], one(vec![number(names.len())])).await?;

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use crate::access::{Caller, Pin};
+use crate::bucket::settings::owner;
 use crate::query::engine::Engine;
 use crate::query::engine::directory::DirectoryEntry;
 use crate::query::engine::memory::CHOOSE;
@@ -67,7 +68,7 @@ pub async fn unknown_of(
     if sensors.is_empty() && !engine.has_database(database).await? {
         let known = engine.all_databases().await?;
         let mut nearest = Nearest::to(database);
-        known.iter().filter(|name| by.may_read(name)).for_each(|name| nearest.add(name));
+        known.iter().filter(|name| by.may_read(name) && owner(name) == **name).for_each(|name| nearest.add(name));
         return Ok(vec![nearest.notice(&format!("unknown database {database:?}"))]);
     }
     among(budget, &sensors, by.pins(), asked).await

@@ -381,7 +381,6 @@ impl<'a> PackedHead<'a> {
         }
         Ok(set)
     }
-
 }
 
 /// The sensor of a key whose parts have these lengths.

@@ -2,10 +2,10 @@
 
 use redb::{Database, ReadableDatabase, ReadableTableMetadata};
 
+use super::days;
 use super::file::FileFailure;
 use super::form::{self, PageKey};
 use super::keys::Keys;
-use super::days;
 use super::tables::{DAYS, PAGES, SENSORS, unseal, unseal_document};
 use crate::bucket::StorageError;
 use crate::bucket::raw::{Cursor, RawBucket, RawDay, RawPage, RawSensor, Walked};

@@ -71,6 +71,17 @@ const CELLS: &[Asked] = &[
     ("POST", "/api/v1/flush", "", "", Needs::Admin),
     ("GET", "/api/v1/dead-letters", "", "", Needs::Admin),
     ("GET", "/api/v1/rejections", "db=a", "", Needs::Admin),
+    ("PUT", "/api/v1/databases/{key}", "dry_run=true", "{}", Needs::Admin),
+    ("PUT", "/api/v1/databases/{key}", "", "{}", Needs::Admin),
+    ("GET", "/api/v1/databases/{key}", "", "", Needs::Admin),
+    ("POST", "/query", "q=CREATE+RETENTION+POLICY+week+ON+a+DURATION+7d+REPLICATION+1", "", Needs::Admin),
+    ("POST", "/query", "db=b&q=ALTER+RETENTION+POLICY+autogen+ON+a+REPLICATION+1", "", Needs::Admin),
+    ("POST", "/query", "db=b&q=DROP+RETENTION+POLICY+none+ON+a", "", Needs::Admin),
+    // A token of a database covers its policies.
+    ("POST", "/write", "db=a&rp=week", "m,site=lab v=1", Needs::Write),
+    ("POST", "/api/v2/write", "bucket=a/week", "m,site=lab v=1", Needs::Write),
+    ("GET", "/api/v1/readings", "db=a/week&measurement=m", "", Needs::Read),
+    ("GET", "/query", "db=a&q=SELECT+*+FROM+week.m", "", Needs::Read),
     ("GET", "/api/v1/status", "", "", Needs::Metrics),
     ("GET", "/metrics", "", "", Needs::Metrics),
 ];

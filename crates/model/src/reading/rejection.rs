@@ -163,6 +163,13 @@ pub enum Reason {
         /// The maximum distance from now, in whole seconds.
         seconds: u64,
     },
+    /// A timestamp before those that the database keeps.
+    Expired {
+        /// The timestamp in nanoseconds.
+        time: i64,
+        /// How long the database keeps readings, in whole seconds.
+        seconds: u64,
+    },
     /// A timestamp without a declared unit that lies near now only in another unit than the default one.
     UndeclaredUnit {
         /// The number as sent.
@@ -196,6 +203,7 @@ impl Reason {
             Self::TooManySensors { .. } => "sensors",
             Self::OtherSensor { .. } => "forbidden",
             Self::OutsideWindow { .. } => "window",
+            Self::Expired { .. } => "retention",
             Self::UndeclaredUnit { .. } => "unit",
             Self::Json { .. } => "json",
         }
@@ -272,6 +280,9 @@ impl fmt::Display for Reason {
             Self::OutsideWindow { time, ahead, seconds } => {
                 let (side, key) = if *ahead { ("ahead of", "max_future") } else { ("before", "max_past") };
                 write!(f, "the timestamp {time} ns is more than {seconds} s {side} now (limits.{key})")
+            }
+            Self::Expired { time, seconds } => {
+                write!(f, "the timestamp {time} ns is beyond the retention policy, which keeps {seconds} s")
             }
             Self::UndeclaredUnit { number, unit } => write!(
                 f,

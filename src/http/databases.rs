@@ -1,0 +1,278 @@
+//! `/api/v1/databases/NAME`: how long a database keeps its readings, and which policy is meant where none is named.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Extension, Path, State};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use serde_json::{Map, Value, json};
+
+use super::App;
+use super::body;
+use super::errors::{ApiError, Dialect};
+use super::influx_query::Address;
+use super::parameters::{By, Pairs, Parameters};
+use super::params;
+use super::write::flag;
+use crate::access::{Caller, Event};
+use crate::bucket::settings::{AUTOGEN, Settings, policy_database};
+use crate::bucket::store::SensorFilter;
+use crate::bucket::{DatabaseSettings, Keep};
+use crate::clock::now_ns;
+use crate::ingest::{PolicyError, check_database_name};
+use crate::query::native::aggregate::{Aggregation, GroupBy, NativeAggregate};
+use crate::query::selector::Selector;
+use crate::reading::duration::{DURATION_UNITS, parse_duration, show_duration};
+use crate::reading::time::{TIMESTAMP_MIN, write_rfc3339};
+
+/// What keeps readings for ever, as in `InfluxQL`.
+const FOREVER: &str = "inf";
+/// Sensors that a dry run reads at a time, and at most.
+const COUNTED_AT_A_TIME: usize = 1000;
+const COUNTED_MAX: usize = 1_000_000;
+const DAY: i64 = 24 * 3_600_000_000_000;
+
+type Name = Result<Path<String>, PathRejection>;
+
+/// `GET /api/v1/databases/NAME`.
+pub async fn show(State(app): State<Arc<App>>, Extension(by): By, name: Name) -> Response {
+    shown(&app, &by, name).await.map_or_else(|error| error.respond(Dialect::Native), |body| Json(body).into_response())
+}
+
+async fn shown(app: &App, by: &Caller, name: Name) -> Result<Value, ApiError> {
+    let name = managed(by, name)?;
+    let settings = app.ingest.settings_now().await?;
+    let has_it = settings.by_database.contains_key(&name) || settings.policies(&name).next().is_some();
+    if !has_it && !app.query.all_databases().await?.contains(&name) {
+        return Err(ApiError::from(crate::ingest::IngestError::from(PolicyError::NoDatabase(name))));
+    }
+    Ok(described(&name, &settings))
+}
+
+/// `PUT /api/v1/databases/NAME`: replaces the settings, or tells what would expire.
+pub async fn put(
+    State(app): State<Arc<App>>,
+    Extension(by): By,
+    Extension(address): Address,
+    name: Name,
+    query: Pairs,
+    headers: HeaderMap,
+    body: Body,
+) -> Response {
+    let sent = (&headers, body);
+    match changed(&app, &by, (name, query), sent).await {
+        Ok((body, None)) => Json(body).into_response(),
+        Ok((body, Some((database, text)))) => {
+            if let Caller::Holder(_) = by {
+                let statement = format!("SETTINGS {text}");
+                let outcome = "done".to_owned();
+                app.audit.note(&Event::Change { by: by.name(), address, statement, database: &database, outcome });
+            }
+            (StatusCode::OK, Json(body)).into_response()
+        }
+        Err(error) => error.respond(Dialect::Native),
+    }
+}
+
+/// The settings; and for the audit trail the database and what was set, if it was.
+async fn changed(
+    app: &App,
+    by: &Caller,
+    (name, query): (Name, Pairs),
+    (headers, mut body): (&HeaderMap, Body),
+) -> Result<(Value, Option<(String, String)>), ApiError> {
+    let name = managed(by, name)?;
+    let parameters = Parameters::of(app, query, params::DATABASE, by.clone())?;
+    let is_dry = flag("dry_run", parameters.given("dry_run"))?.unwrap_or(false);
+    let (bytes, _admission) = body::read(app, headers, &mut body).await?;
+    let wanted = Wanted::of(&bytes)?;
+    let set = (wanted.readings, wanted.default.as_deref());
+    app.ingest.check_settings(&name, set).await?;
+    let text = String::from_utf8_lossy(&bytes).into_owned();
+    if is_dry {
+        let kept = wanted.readings.or(app.query.settings().readings).unwrap_or(Keep::Forever);
+        return Ok((would_go(app, &parameters, &name, kept).await?, None));
+    }
+    app.ingest.put_settings(&name, set, by).await?;
+    let settings = app.ingest.settings_now().await?;
+    Ok((described(&name, &settings), Some((name, text))))
+}
+
+/// The database, which the caller must administer.
+fn managed(by: &Caller, name: Name) -> Result<String, ApiError> {
+    let Path(name) = name.map_err(|error| ApiError::Bad(error.body_text()))?;
+    if !by.may_manage(&name) {
+        return Err(ApiError::Forbidden(format!("{} may not manage database {name:?}", by.name())));
+    }
+    check_database_name(&name)?;
+    let autogen = format!("/{AUTOGEN}");
+    Ok(name.strip_suffix(&autogen).map_or(name.clone(), str::to_owned))
+}
+
+/// The body of a PUT.
+#[derive(Debug, PartialEq)]
+struct Wanted {
+    readings: Option<Keep>,
+    default: Option<String>,
+}
+
+impl Wanted {
+    fn of(body: &[u8]) -> Result<Self, ApiError> {
+        let bad = |what: String| ApiError::Bad(format!("the body is not as expected: {what}"));
+        let Ok(Value::Object(mut sent)) = serde_json::from_slice::<Value>(body) else {
+            return Err(bad("send a JSON object such as {\"readings\":\"30d\"}".to_owned()));
+        };
+        let readings = keep(&mut sent, "readings").map_err(bad)?;
+        let summaries = keep(&mut sent, "summaries").map_err(bad)?;
+        if summaries.is_some() && summaries != readings {
+            return Err(bad("summaries cannot be kept longer or shorter than readings".to_owned()));
+        }
+        let default = match sent.remove("default") {
+            None | Some(Value::Null) => None,
+            Some(Value::String(name)) => Some(name),
+            Some(other) => return Err(bad(format!("default is {other}: name a retention policy, or null"))),
+        };
+        match sent.keys().next() {
+            Some(unknown) => Err(bad(format!("unknown key {unknown:?}; use readings, summaries or default"))),
+            None => Ok(Self { readings, default }),
+        }
+    }
+}
+
+/// How long something is kept; `None` for the config's default.
+fn keep(sent: &mut Map<String, Value>, key: &str) -> Result<Option<Keep>, String> {
+    let bad = |value: &Value| format!("{key} is {value}: send a duration such as \"30d\", \"{FOREVER}\" or null");
+    match sent.remove(key) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(text)) if text.eq_ignore_ascii_case(FOREVER) => Ok(Some(Keep::Forever)),
+        Some(value) => {
+            let kept = value.as_str().and_then(|text| parse_duration(text, &DURATION_UNITS).ok());
+            kept.filter(|ns| *ns > 0).map(|ns| Some(Keep::For(ns))).ok_or_else(|| bad(&value))
+        }
+    }
+}
+
+fn text_of(kept: Keep) -> String {
+    match kept {
+        Keep::Forever => FOREVER.to_owned(),
+        Keep::For(ns) => show_duration(std::time::Duration::from_nanos(ns.unsigned_abs())),
+    }
+}
+
+fn time_of(ns: i64) -> String {
+    let mut text = String::new();
+    write_rfc3339(&mut text, ns);
+    text
+}
+
+fn described(name: &str, settings: &Settings) -> Value {
+    let (own, kept, now) = (settings.of(name), settings.kept(name), now_ns());
+    let policy = |(policy, of): (&str, &DatabaseSettings)| {
+        let kept = settings.kept(&policy_database(name, policy));
+        json!({ "name": policy, "readings": of.readings.map(text_of), "kept": text_of(kept) })
+    };
+    json!({
+        "name": name,
+        "readings": own.readings.map(text_of),
+        "summaries": own.readings.map(text_of),
+        "default": own.default,
+        "kept": text_of(kept),
+        "expired_before": kept.cutoff(now).map(time_of),
+        "policies": settings.policies(name).map(policy).collect::<Vec<_>>(),
+    })
+}
+
+/// What would expire if the database kept its readings for so long: sensors, days, and readings, as far as they can be
+/// counted from summaries.
+async fn would_go(app: &App, parameters: &Parameters, name: &str, kept: Keep) -> Result<Value, ApiError> {
+    let Some(cutoff) = kept.cutoff(now_ns()) else {
+        return Ok(json!({ "dry_run": true, "before": null, "sensors": 0, "days": 0, "readings": 0 }));
+    };
+    let (budget, mut after) = (parameters.budget(app), None);
+    let (mut sensors, mut whole, mut seen, mut first) = (0_usize, 0_usize, 0_usize, cutoff);
+    while seen < COUNTED_MAX {
+        let filter = SensorFilter { after, outliers: false, limit: COUNTED_AT_A_TIME };
+        let documents = app.query.sensors(&budget, name, &filter).await?;
+        for document in &documents {
+            let is_older = |time: &Option<i64>| time.is_some_and(|time| time < cutoff);
+            sensors += usize::from(is_older(&document.first_seen));
+            whole += usize::from(is_older(&document.last_seen));
+            first = first.min(document.first_seen.unwrap_or(cutoff));
+        }
+        seen += documents.len();
+        after = documents.last().map(|last| last.sensor.key.to_string());
+        if documents.len() < COUNTED_AT_A_TIME {
+            break;
+        }
+    }
+    let days = cutoff.div_euclid(DAY) - first.div_euclid(DAY) + i64::from(cutoff.rem_euclid(DAY) > 0);
+    let asked = Aggregation {
+        database: name.to_owned(),
+        selector: Selector::Matching { measurement: None, tags: Vec::new(), pins: Vec::new() },
+        range: TIMESTAMP_MIN..cutoff,
+        has_start: false,
+        fields: Vec::new(),
+        step: None,
+        zone: None,
+        functions: vec![NativeAggregate::Count],
+        group_by: GroupBy::Sensor,
+        fill: crate::influxql::Fill::None,
+    };
+    // A question that is too large for the limits of queries is not worth its answer.
+    let readings = match app.query.aggregate(&budget, &asked).await {
+        Ok(found) if sensors > 0 => {
+            let cells = |series: &crate::query::native::aggregate::WindowSeries| {
+                let counts = series.windows.iter().map(|(_, cells)| {
+                    cells
+                        .iter()
+                        .flatten()
+                        .filter_map(|count| if let crate::reading::Value::Integer(n) = count { Some(*n) } else { None })
+                        .max()
+                });
+                counts.flatten().sum::<i64>()
+            };
+            Some(found.series.iter().map(cells).sum::<i64>())
+        }
+        Ok(_) => Some(0),
+        Err(_) => None,
+    };
+    Ok(json!({
+        "dry_run": true, "before": time_of(cutoff), "sensors": sensors, "sensors_wholly": whole,
+        "days": if sensors > 0 { days } else { 0 }, "oldest": (sensors > 0).then(|| time_of(first)), "readings": readings,
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_body_says_what_is_to_be_kept_and_nothing_else() {
+        let day = Keep::For(DAY);
+        for (body, readings, default) in [
+            ("{}", None, None),
+            (r#"{"readings":"24h"}"#, Some(day), None),
+            (r#"{"readings":"1d","summaries":"24h","default":"week"}"#, Some(day), Some("week")),
+            (r#"{"readings":"INF","summaries":null,"default":null}"#, Some(Keep::Forever), None),
+        ] {
+            let wanted = Wanted { readings, default: default.map(str::to_owned) };
+            assert_eq!(Wanted::of(body.as_bytes()).ok(), Some(wanted), "{body}");
+        }
+        for body in [
+            "",
+            "[]",
+            r#"{"readings":7}"#,
+            r#"{"readings":"7"}"#,
+            r#"{"readings":"0s"}"#,
+            r#"{"readings":"1d","summaries":"30d"}"#,
+            r#"{"summaries":"30d"}"#,
+            r#"{"default":1}"#,
+            r#"{"reading":"1d"}"#,
+        ] {
+            assert!(Wanted::of(body.as_bytes()).is_err(), "{body}");
+        }
+    }
+}

@@ -1,0 +1,312 @@
+//! Retention: keeps this process's copy of the databases' settings up to date, and has expired readings deleted.
+//!
+//! What expires is deleted as if a client had sent `DELETE WHERE time < …`: the deletion is logged, remembered in the
+//! registry and thereby hidden at once by every instance, and carried out there once no older reading can arrive any more
+//! (`Deleter::sweep`). One instance does it for all, once per day or hour by the wall clock, never by the time
+//! of a reading: one from the future expires nothing.
+
+use std::collections::HashMap;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::admission::submit::Submitter;
+use super::error::IngestError;
+use super::member::Member;
+use crate::bucket::settings::{Settings, owner};
+use crate::bucket::store::Written;
+use crate::bucket::{DatabaseSettings, Keep, KnownSettings, StorageError, Store};
+use crate::clock::now_ns;
+use crate::faults;
+use crate::reading::time::TIMESTAMP_MIN;
+use crate::telemetry::Metrics;
+
+/// The statement of every deletion of expired readings. Its range stands beside it. As all of a database have the same text,
+/// the last one takes the place of those before it.
+pub const EXPIRY: &str = "DELETE WHERE time < now()";
+
+/// How often the settings are read again where other instances may change them: a change applies everywhere within this.
+const REFRESH: Duration = Duration::from_secs(1);
+/// So long a retention must be known before readings expire by it: every instance that can reach the store refuses older
+/// ones by then, so that the deletion comes after those that were still accepted.
+const KNOWN_FOR: Duration = Duration::from_secs(3);
+/// How often a change is tried against concurrent writers.
+const ATTEMPTS_MAX: usize = 30;
+/// How long one deletion of expired readings is waited for. It is in the log by then.
+const DELETED_WITHIN: Duration = Duration::from_secs(60);
+
+/// The settings of databases, and what follows from them.
+pub struct Retention {
+    pub store: Arc<dyn Store>,
+    /// This process's copy.
+    pub settings: KnownSettings,
+    pub member: Arc<Member>,
+    pub submitter: Arc<Submitter>,
+    pub metrics: Metrics,
+    /// `retention.readings`.
+    pub default: Option<Keep>,
+    /// `retention.interval`.
+    pub pause: Duration,
+    /// The last known settings, for a start without the store; `None` if the store is always there.
+    pub file: Option<PathBuf>,
+    /// When the settings were last read from the store.
+    pub read: Mutex<Option<Instant>>,
+    /// How long each database keeps readings, and since when this process knows that.
+    pub known: Mutex<HashMap<String, (Keep, Instant)>>,
+}
+
+impl Retention {
+    /// Starts from the settings that the file has, if there is one.
+    pub fn recall(&self) {
+        let rows = self.file.as_deref().map(read_file).unwrap_or_default();
+        self.settings.set(Settings { by_database: rows.into_iter().collect(), readings: self.default });
+    }
+
+    /// Runs until it is aborted.
+    pub async fn run(self: Arc<Self>) {
+        let mut looked: Option<Instant> = None;
+        let mut failing = false;
+        loop {
+            let refreshed = match self.is_current() {
+                true => Ok(()),
+                false => self.adopt_older_names().await,
+            };
+            let is_due = looked.is_none_or(|looked| looked.elapsed() >= self.pause);
+            let done = match refreshed {
+                Ok(()) if is_due => {
+                    looked = Some(Instant::now());
+                    self.expire().await
+                }
+                refreshed => refreshed.map_err(IngestError::from),
+            };
+            if let (Err(error), false) = (&done, failing) {
+                tracing::warn!(%error, "the databases' settings could not be read, or readings not expired; it is tried again");
+            }
+            failing = done.is_err();
+            tokio::time::sleep(REFRESH.min(self.pause)).await;
+        }
+    }
+
+    /// Whether nobody else can have changed the settings since they were read.
+    fn is_current(&self) -> bool {
+        !self.store.is_shared() && self.lock().is_some()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Instant>> {
+        self.read.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads the settings from the store.
+    ///
+    /// # Errors
+    /// If the store does not answer.
+    pub async fn refresh(&self) -> Result<Arc<Settings>, StorageError> {
+        let asked = Instant::now();
+        let rows = self.store.read_settings().await?;
+        let settings = Settings { by_database: rows.into_iter().collect(), readings: self.default };
+        {
+            let mut read = self.lock();
+            if read.is_none_or(|read| read <= asked) {
+                *read = Some(asked);
+                if settings != *self.settings.now() {
+                    self.remember(&settings);
+                    self.settings.set(settings);
+                }
+            }
+        }
+        Ok(self.settings.now())
+    }
+
+    /// Reads the settings. A database whose name has a slash, from a version without policies, becomes a policy.
+    async fn adopt_older_names(&self) -> Result<(), StorageError> {
+        let is_first = self.lock().is_none();
+        let settings = self.refresh().await?;
+        if is_first {
+            for name in self.store.databases().await? {
+                if owner(&name) != name && !settings.by_database.contains_key(&name) {
+                    self.change(&name, |_| true).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn remember(&self, settings: &Settings) {
+        if let Some(file) = &self.file
+            && let Err(error) = write_file(file, settings)
+        {
+            tracing::warn!(%error, file = %file.display(), "the databases' settings cannot be kept for a start without the store");
+        }
+    }
+
+    /// Changes the settings of a database by compare-and-set; returns them. `change` says whether there is anything to
+    /// write.
+    ///
+    /// # Errors
+    /// If the store does not answer.
+    pub async fn change(
+        &self,
+        database: &str,
+        change: impl Fn(&mut DatabaseSettings) -> bool,
+    ) -> Result<DatabaseSettings, StorageError> {
+        for _ in 0..ATTEMPTS_MAX {
+            let held = self.refresh().await?.of(database);
+            let mut changed = held.clone();
+            if !change(&mut changed) {
+                return Ok(held);
+            }
+            // A row that is made anew must not have the rev of an earlier one.
+            changed.rev = if held.rev == 0 { first_rev() } else { held.rev + 1 };
+            match self.store.write_settings(database, held.rev, Some(&changed)).await {
+                Written::Yes => {
+                    self.refresh().await?;
+                    return Ok(changed);
+                }
+                Written::Conflict => {}
+                Written::Failed(error) => return Err(error),
+            }
+        }
+        Err(StorageError::Contended { detail: format!("the settings of {database:?}") })
+    }
+
+    /// Removes the settings of a database.
+    ///
+    /// # Errors
+    /// If the store does not answer.
+    pub async fn remove(&self, database: &str) -> Result<(), StorageError> {
+        for _ in 0..ATTEMPTS_MAX {
+            let held = self.refresh().await?.of(database).rev;
+            match self.store.write_settings(database, held, None).await {
+                Written::Yes => return self.refresh().await.map(drop),
+                Written::Conflict => {}
+                Written::Failed(error) => return Err(error),
+            }
+        }
+        Err(StorageError::Contended { detail: format!("the settings of {database:?}") })
+    }
+
+    /// Has everything deleted that has expired, database by database.
+    async fn expire(&self) -> Result<(), IngestError> {
+        if !self.member.registry_view.is_known() || !self.member.leads().await? {
+            return Ok(());
+        }
+        let (mut failed, databases) = (Ok(()), self.store.databases().await?);
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).retain(|name, _| databases.contains(name));
+        for database in databases {
+            if let Err(error) = self.expire_in(&database).await {
+                tracing::debug!(%database, %error, "expired readings could not be deleted");
+                failed = Err(error);
+            }
+        }
+        failed
+    }
+
+    /// Whether every instance keeps a database's readings for so long by now.
+    fn is_known_by_all(&self, database: &str, kept: Keep) -> bool {
+        let (now, mut known) = (Instant::now(), self.known.lock().unwrap_or_else(PoisonError::into_inner));
+        let since = known.entry(database.to_owned()).or_insert((kept, now));
+        if since.0 != kept {
+            *since = (kept, now);
+        }
+        !self.store.is_shared() || since.1.elapsed() >= KNOWN_FOR
+    }
+
+    async fn expire_in(&self, database: &str) -> Result<(), IngestError> {
+        let (settings, now) = (self.settings.now(), now_ns());
+        let kept = settings.kept(database);
+        let (Some(cutoff), held) = (kept.cutoff(now), settings.of(database)) else { return Ok(()) };
+        // A cutoff in the future is of a clock that was wrong.
+        if held.expired.is_some_and(|expired| (cutoff..=now).contains(&expired))
+            || !self.is_known_by_all(database, kept)
+        {
+            return Ok(());
+        }
+        faults::point("before_expiry");
+        match self.submitter.delete((database, now), (&[], EXPIRY), TIMESTAMP_MIN..cutoff, DELETED_WITHIN).await {
+            // It is in the log and follows.
+            Ok(()) | Err(IngestError::DeletionTimeout(_)) => {}
+            Err(error) => return Err(error),
+        }
+        faults::point("after_expiry");
+        // Not if somebody has changed the retention meanwhile: it begins anew then.
+        let note = |now: &mut DatabaseSettings| {
+            let is_same = now.readings == held.readings;
+            now.expired = Some(cutoff).filter(|_| is_same).or(now.expired);
+            is_same
+        };
+        self.change(database, note).await?;
+        self.metrics.expired();
+        let kept = std::time::Duration::from_nanos(kept.ns().unsigned_abs());
+        tracing::info!(%database, kept = crate::reading::duration::show_duration(kept), before = cutoff, "readings expired");
+        Ok(())
+    }
+}
+
+/// The first rev of a row.
+fn first_rev() -> u64 {
+    u64::try_from(now_ns() / 1_000_000).unwrap_or_default().max(1)
+}
+
+/// What the file holds; nothing if it cannot be read.
+fn read_file(path: &Path) -> Vec<(String, DatabaseSettings)> {
+    let Some(rows) = fs::read(path).ok().and_then(|text| serde_json::from_slice::<Vec<Value>>(&text).ok()) else {
+        return Vec::new();
+    };
+    let row = |row: &Value| {
+        let settings = DatabaseSettings {
+            rev: row["rev"].as_u64()?,
+            readings: row["readings"].as_i64().map(Keep::of_ns),
+            default: row["default"].as_str().map(str::to_owned),
+            replication: row["replication"].as_u64().and_then(|count| u32::try_from(count).ok()),
+            shard_duration: row["shard_duration"].as_i64(),
+            expired: row["expired"].as_i64(),
+        };
+        Some((row["database"].as_str()?.to_owned(), settings))
+    };
+    rows.iter().filter_map(row).collect()
+}
+
+fn write_file(path: &Path, settings: &Settings) -> io::Result<()> {
+    let row = |(database, of): (&String, &DatabaseSettings)| {
+        let DatabaseSettings { rev, readings, default, replication, shard_duration, expired } = of;
+        json!({
+            "database": database, "rev": rev, "readings": readings.map(Keep::ns), "default": default,
+            "replication": replication, "shard_duration": shard_duration, "expired": expired,
+        })
+    };
+    let rows: Vec<Value> = settings.by_database.iter().map(row).collect();
+    let new = path.with_extension("new");
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+    file.write_all(&serde_json::to_vec_pretty(&rows)?)?;
+    file.sync_all()?;
+    fs::rename(new, path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_file_holds_is_what_was_known() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("settings.json");
+        assert_eq!(read_file(&path), []);
+        let full = DatabaseSettings {
+            rev: 1 << 50,
+            readings: Some(Keep::Forever),
+            default: Some("a \"week\"".to_owned()),
+            replication: Some(2),
+            shard_duration: Some(3),
+            expired: Some(-1),
+        };
+        let rows = [("d".to_owned(), full), ("d/week".to_owned(), DatabaseSettings { rev: 1, ..Default::default() })];
+        let settings = Settings { by_database: rows.clone().into(), readings: None };
+        write_file(&path, &settings).expect("it can be written");
+        assert_eq!(read_file(&path), rows);
+    }
+}

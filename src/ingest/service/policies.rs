@@ -1,0 +1,346 @@
+//! Databases and their retention policies: made, altered and dropped. Every change is in the store before it is answered.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Ingest, check_database_name};
+use crate::access::Caller;
+use crate::bucket::settings::{AUTOGEN, KEPT_MIN, NoSuchPolicy, Settings, is_policy_name, policy_database};
+use crate::bucket::{DatabaseSettings, Keep, KnownSettings};
+use crate::ingest::error::IngestError;
+
+/// The terms of a policy, as far as they are named. `replication` and `shard_duration` have no effect.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PolicyTerms {
+    pub kept: Option<Keep>,
+    pub replication: Option<u32>,
+    /// In nanoseconds, 0 for the usual one.
+    pub shard_duration: Option<i64>,
+}
+
+/// Why a policy is not as asked. The texts are InfluxDB's, where it has one.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PolicyError {
+    #[error("invalid name")]
+    Name,
+    #[error("retention policy duration must be at least 1h0m0s")]
+    TooShort,
+    #[error("retention policy duration must be greater than the shard duration")]
+    Shards,
+    #[error("retention policy already exists")]
+    Exists,
+    #[error("retention policy conflicts with an existing policy")]
+    Conflict,
+    #[error("database not found: {0}")]
+    NoDatabase(String),
+    #[error(transparent)]
+    Unknown(#[from] NoSuchPolicy),
+    #[error("the retention policy autogen is the database itself: DROP DATABASE drops it")]
+    Autogen,
+}
+
+impl PolicyTerms {
+    /// Checks the terms as InfluxDB does, beside those of the policy that is altered: how long it keeps readings, and how
+    /// long its shard groups are.
+    fn check(&self, held: Option<(Keep, i64)>) -> Result<(), PolicyError> {
+        let kept = self.kept.or(held.map(|(kept, _)| kept)).unwrap_or(Keep::Forever);
+        if matches!(kept, Keep::For(ns) if ns < KEPT_MIN) {
+            return Err(PolicyError::TooShort);
+        }
+        let shards = self.shard_duration.or(held.map(|(_, shards)| shards)).unwrap_or_default();
+        if kept != Keep::Forever && shards > kept.ns() {
+            return Err(PolicyError::Shards);
+        }
+        Ok(())
+    }
+
+    /// Whether the named ones are those of a policy.
+    fn fit(&self, held: &DatabaseSettings, kept: Keep) -> bool {
+        self.kept.is_none_or(|asked| asked == kept)
+            && self.replication.is_none_or(|asked| asked == held.replication.unwrap_or(1))
+            && self.shard_duration.is_none_or(|asked| {
+                let kept_asked = self.kept.unwrap_or(kept);
+                crate::bucket::settings::shard_duration(asked, kept_asked) == held.shard_duration(kept)
+            })
+    }
+
+    fn put(&self, settings: &mut DatabaseSettings) {
+        if let Some(kept) = self.kept {
+            settings.expired = settings.expired.filter(|_| settings.readings == Some(kept));
+            settings.readings = Some(kept);
+        }
+        settings.replication = self.replication.or(settings.replication);
+        settings.shard_duration = self.shard_duration.or(settings.shard_duration);
+    }
+}
+
+impl Ingest {
+    /// The settings of databases, as this process knows them.
+    #[must_use]
+    pub fn settings(&self) -> KnownSettings {
+        self.retention.settings.clone()
+    }
+
+    /// The settings as the store has them.
+    ///
+    /// # Errors
+    /// If the store does not answer.
+    pub async fn settings_now(&self) -> Result<Arc<Settings>, IngestError> {
+        Ok(self.retention.refresh().await?)
+    }
+
+    /// The database that a name and a policy stand for. One that another instance has just made is known.
+    ///
+    /// # Errors
+    /// If there is no such policy.
+    pub async fn resolve(&self, name: &str, policy: Option<&str>) -> Result<String, IngestError> {
+        if let Ok(database) = self.retention.settings.now().resolve(name, policy) {
+            return Ok(database);
+        }
+        // If the store does not answer, nobody can say that there is none.
+        Ok(self.retention.refresh().await?.resolve(name, policy).map_err(PolicyError::from)?)
+    }
+
+    /// Whether there is a database of this name, itself or by a policy.
+    async fn is_database(&self, name: &str) -> Result<bool, IngestError> {
+        if self.catalog.database(name).is_some() || self.settings_now().await?.policies(name).next().is_some() {
+            return Ok(true);
+        }
+        Ok(self.store.databases().await?.iter().any(|known| known == name))
+    }
+
+    /// Creates a database with these terms, which are those of its policy `autogen` or of another one, then the default.
+    /// Of a database that exists, a policy that it does not have is created beside the others. Says what was not as asked.
+    ///
+    /// # Errors
+    /// If it exists with other terms, and as [`Ingest::create_database`].
+    pub async fn create_database_with(
+        &self,
+        database: &str,
+        (policy, terms): (Option<&str>, PolicyTerms),
+        by: &Caller,
+    ) -> Result<Option<String>, IngestError> {
+        check_new_name(database)?;
+        let policy = policy.filter(|policy| *policy != AUTOGEN);
+        if policy.is_some_and(|policy| !is_policy_name(policy)) {
+            return Err(PolicyError::Name.into());
+        }
+        terms.check(None)?;
+        let is_new = !self.is_database(database).await?;
+        let settings = self.settings_now().await?;
+        let named = policy.map_or_else(|| database.to_owned(), |policy| policy_database(database, policy));
+        let has_policy = policy.is_none_or(|policy| settings.has_policy(database, policy));
+        if !is_new && has_policy {
+            let fits = terms.fit(&settings.of(&named), settings.kept(&named));
+            return if fits { Ok(None) } else { Err(PolicyError::Conflict.into()) };
+        }
+        check_database_name(&named)?;
+        if is_new {
+            self.create_database(database, by).await?;
+        }
+        let Some(policy) = policy else {
+            if terms != PolicyTerms::default() {
+                self.set_terms(&named, terms).await?;
+            }
+            return Ok(None);
+        };
+        self.make_policy(&named, terms, by).await?;
+        if is_new {
+            self.set_default(database, Some(policy)).await?;
+            return Ok(None);
+        }
+        Ok(Some(format!(
+            "the database exists: the retention policy {policy} was created beside its others, and its default stays"
+        )))
+    }
+
+    /// Creates a policy.
+    ///
+    /// # Errors
+    /// If it exists with other terms, and as [`Ingest::create_database`].
+    pub async fn create_policy(
+        &self,
+        (database, policy): (&str, &str),
+        terms: PolicyTerms,
+        default: bool,
+        by: &Caller,
+    ) -> Result<(), IngestError> {
+        terms.check(None)?;
+        if policy != AUTOGEN && !is_policy_name(policy) {
+            return Err(PolicyError::Name.into());
+        }
+        if !self.is_database(database).await? {
+            return Err(PolicyError::NoDatabase(database.to_owned()).into());
+        }
+        let settings = self.settings_now().await?;
+        let named = named(database, policy);
+        if settings.has_policy(database, policy) {
+            if !terms.fit(&settings.of(&named), settings.kept(&named)) {
+                return Err(PolicyError::Exists.into());
+            }
+        } else {
+            check_database_name(&named)?;
+            self.make_policy(&named, terms, by).await?;
+        }
+        if default { self.set_default(database, Some(policy)).await } else { Ok(()) }
+    }
+
+    /// Alters a policy; terms that are not named stay.
+    ///
+    /// # Errors
+    /// If there is none, or the terms are not valid.
+    pub async fn alter_policy(
+        &self,
+        (database, policy): (&str, &str),
+        terms: PolicyTerms,
+        default: bool,
+    ) -> Result<(), IngestError> {
+        if !self.is_database(database).await? {
+            return Err(PolicyError::NoDatabase(database.to_owned()).into());
+        }
+        let settings = self.settings_now().await?;
+        if !settings.has_policy(database, policy) {
+            return Err(PolicyError::Unknown(NoSuchPolicy::Unknown(policy.to_owned())).into());
+        }
+        let named = named(database, policy);
+        let kept = settings.kept(&named);
+        let shards = settings.of(&named).shard_duration(kept);
+        terms.check(Some((kept, shards)))?;
+        if terms != PolicyTerms::default() {
+            // As in InfluxDB, a new duration does not change the length of shard groups.
+            let shard_duration = terms.shard_duration.or(Some(shards));
+            self.set_terms(&named, PolicyTerms { shard_duration, ..terms }).await?;
+        }
+        if default { self.set_default(database, Some(policy)).await } else { Ok(()) }
+    }
+
+    /// Drops a policy with everything in it. If it was the default, the database itself is the default from then on.
+    ///
+    /// # Errors
+    /// As [`Ingest::drop_database`].
+    pub async fn drop_policy(
+        &self,
+        (database, policy): (&str, &str),
+        received: i64,
+        timeout: Duration,
+    ) -> Result<(), IngestError> {
+        if policy == AUTOGEN {
+            return Err(PolicyError::Autogen.into());
+        }
+        let settings = self.settings_now().await?;
+        if !settings.has_policy(database, policy) {
+            // As InfluxDB answers.
+            return Ok(());
+        }
+        if settings.default_policy(database) == policy {
+            self.set_default(database, None).await?;
+        }
+        self.drop_one(&policy_database(database, policy), received, timeout).await
+    }
+
+    /// Drops a database and its settings.
+    pub(super) async fn drop_one(&self, name: &str, received: i64, timeout: Duration) -> Result<(), IngestError> {
+        self.submitter.drop_database(name, received, timeout).await?;
+        self.rejections.forget(name);
+        Ok(self.retention.remove(name).await?)
+    }
+
+    /// Replaces what is set of a database by `PUT /api/v1/databases/NAME`: how long it keeps readings, `None` for the
+    /// config's default, and its default policy. Creates what does not exist.
+    ///
+    /// # Errors
+    /// An invalid name, policy or time, and as [`Ingest::create_database`].
+    pub async fn put_settings(
+        &self,
+        name: &str,
+        (kept, default): (Option<Keep>, Option<&str>),
+        by: &Caller,
+    ) -> Result<DatabaseSettings, IngestError> {
+        self.check_settings(name, (kept, default)).await?;
+        if let Some((database, _)) = name.split_once('/') {
+            self.create_if_missing(database, by).await?;
+        }
+        // First: what is set may have readings deleted at once, and a database is not created meanwhile.
+        self.create_if_missing(name, by).await?;
+        let put = |settings: &mut DatabaseSettings| {
+            settings.expired = settings.expired.filter(|_| settings.readings == kept);
+            settings.readings = kept;
+            settings.shard_duration = None;
+            settings.default = default.filter(|default| *default != AUTOGEN).map(str::to_owned);
+            true
+        };
+        Ok(self.retention.change(name, put).await?)
+    }
+
+    /// Checks what [`Ingest::put_settings`] is to set.
+    ///
+    /// # Errors
+    /// See there.
+    pub async fn check_settings(
+        &self,
+        name: &str,
+        (kept, default): (Option<Keep>, Option<&str>),
+    ) -> Result<(), IngestError> {
+        check_database_name(name)?;
+        match name.split_once('/') {
+            Some((database, policy)) if database.is_empty() || !is_policy_name(policy) || default.is_some() => {
+                return Err(PolicyError::Name.into());
+            }
+            _ => {}
+        }
+        PolicyTerms { kept, ..PolicyTerms::default() }.check(None)?;
+        match default {
+            Some(policy) if !self.settings_now().await?.has_policy(name, policy) => {
+                Err(PolicyError::Unknown(NoSuchPolicy::Unknown(policy.to_owned())).into())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The settings make a policy exist, so they come first: nothing is written to it before it has its terms.
+    async fn make_policy(&self, named: &str, terms: PolicyTerms, by: &Caller) -> Result<(), IngestError> {
+        self.set_terms(named, terms).await?;
+        let made = self.create_database(named, by).await;
+        if made.is_err() {
+            self.retention.remove(named).await?;
+        }
+        made
+    }
+
+    async fn create_if_missing(&self, name: &str, by: &Caller) -> Result<(), IngestError> {
+        match self.store.databases().await?.iter().any(|known| known == name) {
+            true => Ok(()),
+            false => self.create_database(name, by).await,
+        }
+    }
+
+    async fn set_terms(&self, name: &str, terms: PolicyTerms) -> Result<(), IngestError> {
+        let put = |settings: &mut DatabaseSettings| {
+            terms.put(settings);
+            true
+        };
+        Ok(self.retention.change(name, put).await.map(drop)?)
+    }
+
+    async fn set_default(&self, database: &str, policy: Option<&str>) -> Result<(), IngestError> {
+        let policy = policy.filter(|policy| *policy != AUTOGEN).map(str::to_owned);
+        let put = |settings: &mut DatabaseSettings| {
+            let is_new = settings.default != policy;
+            settings.default.clone_from(&policy);
+            is_new
+        };
+        Ok(self.retention.change(database, put).await.map(drop)?)
+    }
+}
+
+fn named(database: &str, policy: &str) -> String {
+    if policy == AUTOGEN { database.to_owned() } else { policy_database(database, policy) }
+}
+
+/// A database that is created by name has no slash in it, which would be a policy's.
+fn check_new_name(name: &str) -> Result<(), IngestError> {
+    match name.is_empty() || name.contains('/') {
+        true => Err(PolicyError::Name.into()),
+        false => check_database_name(name),
+    }
+}

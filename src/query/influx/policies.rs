@@ -1,0 +1,94 @@
+//! Retention policies: which stored database a name and a policy stand for, and which of them a statement covers.
+
+use super::statement::{StatementContext, StatementFailure};
+use crate::bucket::settings::{AUTOGEN, NoSuchPolicy, POLICY_MARK, policy_database};
+use crate::query::engine::Engine;
+use crate::reading::duration::show_duration;
+use crate::reading::time::write_rfc3339;
+
+/// What InfluxDB once called the policy that is meant where none is named.
+const OLD_DEFAULT: &str = "default";
+
+/// The database that a name and a policy of a statement stand for. In a statement, a name has no slash.
+///
+/// # Errors
+/// If there is no such policy or database.
+pub async fn database_of(engine: &Engine, name: &str, policy: Option<&str>) -> Result<String, StatementFailure> {
+    if name.contains(POLICY_MARK) {
+        return Err(StatementFailure::UnknownDatabase(name.to_owned()));
+    }
+    let settings = engine.settings.now();
+    let policy = policy.filter(|policy| *policy != OLD_DEFAULT || settings.has_policy(name, policy));
+    match settings.resolve(name, policy) {
+        Ok(database) => Ok(database),
+        Err(_) if !engine.has_database(name).await? => Err(StatementFailure::UnknownDatabase(name.to_owned())),
+        Err(NoSuchPolicy::Unknown(policy) | NoSuchPolicy::Two(policy, _)) => {
+            Err(StatementFailure::UnknownPolicy(policy))
+        }
+    }
+}
+
+/// The databases that a statement covers which names no policy: the database itself and all of its policies. One policy
+/// if the request or the statement names one.
+///
+/// # Errors
+/// See [`database_of`].
+pub async fn covered(
+    engine: &Engine,
+    name: &str,
+    policy: Option<&str>,
+    asked: StatementContext<'_>,
+) -> Result<Vec<String>, StatementFailure> {
+    if let Some(policy) = policy.or(asked.policy).filter(|policy| !policy.is_empty()) {
+        return Ok(vec![database_of(engine, name, Some(policy)).await?]);
+    }
+    let own = database_of(engine, name, Some(AUTOGEN)).await?;
+    let settings = engine.settings.now();
+    let policies = settings.policies(name).map(|(policy, _)| policy_database(name, policy));
+    Ok(std::iter::once(own).chain(policies).collect())
+}
+
+/// What an answer says if its range begins before what a database keeps.
+#[must_use]
+pub fn expired(engine: &Engine, database: &str, from: i64, now: i64) -> Option<String> {
+    let kept = engine.settings.now().kept(database);
+    let cutoff = kept.cutoff(now).filter(|cutoff| from < *cutoff)?;
+    let mut before = String::new();
+    write_rfc3339(&mut before, cutoff);
+    let kept = show_duration(std::time::Duration::from_nanos(kept.ns().unsigned_abs()));
+    Some(format!("readings of {database:?} before {before} have expired: it keeps them for {kept}"))
+}
+
+/// A duration as InfluxDB's listings show it: `168h0m0s`, `1h30m30.5s`, `0s`.
+#[must_use]
+pub fn shown(ns: i64) -> String {
+    let seconds = ns.unsigned_abs() / 1_000_000_000;
+    let (hours, minutes, rest) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+    let fraction = format!("{:09}", ns.unsigned_abs() % 1_000_000_000);
+    let fraction = fraction.trim_end_matches('0');
+    let point = if fraction.is_empty() { "" } else { "." };
+    match (hours, minutes) {
+        (0, 0) => format!("{rest}{point}{fraction}s"),
+        (0, _) => format!("{minutes}m{rest}{point}{fraction}s"),
+        _ => format!("{hours}h{minutes}m{rest}{point}{fraction}s"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_shown_as_in_influxdb() {
+        let second = 1_000_000_000;
+        for (ns, text) in [
+            (0, "0s"),
+            (3600 * second, "1h0m0s"),
+            (216 * 3600 * second, "216h0m0s"),
+            (5_430 * second + second / 2, "1h30m30.5s"),
+            (90 * second, "1m30s"),
+        ] {
+            assert_eq!(shown(ns), text);
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Retention: what is older than a database keeps is refused, hidden and deleted, by the wall clock; and retention
+//! policies, which are databases of their own. Times are relative to now.
+
+mod expiry;
+mod policies;
+mod settings;
+
+use std::time::Duration;
+
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde_json::Value;
+
+use crate::support::http::{Answer, get, post, request};
+use crate::support::mongod::{fresh_database_name, mongod};
+use crate::support::server::{Launch, Server};
+
+const SECOND: i64 = 1_000_000_000;
+const HOUR: i64 = 3600 * SECOND;
+const DAY: i64 = 24 * HOUR;
+/// How long whatever is waited for may take on a busy machine.
+const WITHIN: Duration = Duration::from_secs(60);
+/// Looks often, and flushes often, so that the floor rises.
+const CONFIG: &str = r#"
+[page]
+max_readings = 8
+[flush]
+interval = "200ms"
+quiet = "50ms"
+[sensors]
+write_interval = "200ms"
+[retention]
+interval = "100ms"
+"#;
+
+/// A store that nobody else uses.
+type NewStore = fn() -> String;
+
+const STORES: [NewStore; 2] = [|| "embedded".to_owned(), || mongod().uri(&fresh_database_name())];
+
+fn start(store: &str) -> Server {
+    Launch::with_store(store).config(CONFIG).start()
+}
+
+fn now() -> i64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("a clock");
+    i64::try_from(since.as_nanos()).expect("a time")
+}
+
+/// What a statement is answered.
+#[track_caller]
+fn answer(server: &Server, parameters: &str, statement: &str) -> Answer {
+    let body = format!("q={}", utf8_percent_encode(statement, NON_ALPHANUMERIC));
+    let form = [("content-type", "application/x-www-form-urlencoded")];
+    post(&server.url(&format!("/query?epoch=ns&{parameters}")), body, &form)
+}
+
+/// The result of one statement.
+#[track_caller]
+fn ask(server: &Server, parameters: &str, statement: &str) -> Value {
+    let mut answer = answer(server, parameters, statement).expect(200).json();
+    answer["results"][0].take()
+}
+
+/// Runs a statement that changes something without anything to say about it.
+#[track_caller]
+fn run(server: &Server, statement: &str) {
+    let result = ask(server, "", statement);
+    assert_eq!(result, serde_json::json!({"statement_id": 0}), "{statement}");
+}
+
+/// The values of the column after the time, in order of time.
+#[track_caller]
+fn values(server: &Server, parameters: &str, statement: &str) -> Vec<i64> {
+    let result = ask(server, parameters, statement);
+    assert!(result["error"].is_null(), "{statement}: {result}");
+    let rows = result["series"][0]["values"].as_array().cloned().unwrap_or_default();
+    rows.iter().map(|row| row[1].as_i64().expect("a whole number")).collect()
+}
+
+#[track_caller]
+fn put(server: &Server, name: &str, body: &str) -> Answer {
+    let name = utf8_percent_encode(name, NON_ALPHANUMERIC);
+    request("PUT", &server.url(&format!("/api/v1/databases/{name}")), body.as_bytes(), &[]).expect("an answer")
+}
+
+#[track_caller]
+fn shown(server: &Server, name: &str) -> Value {
+    let name = utf8_percent_encode(name, NON_ALPHANUMERIC);
+    get(&server.url(&format!("/api/v1/databases/{name}"))).expect(200).json()
+}

@@ -1,0 +1,189 @@
+//! What is older than the retention is refused at once, hidden at once, and removed from the store.
+
+use serde_json::{Value, json};
+
+use super::{CONFIG, DAY, HOUR, STORES, WITHIN, ask, now, put, shown, start, values};
+use crate::support::eventually;
+use crate::support::http::{get, post};
+use crate::support::mongod::{fresh_database_name, mongod};
+use crate::support::pages::Stored;
+use crate::support::series::{flush, metric};
+use crate::support::server::{Launch, Server};
+
+const CAPS: hourglass::bucket::Caps =
+    hourglass::bucket::Caps { max_readings: 8, max_bytes: 1 << 20, hard_bytes: 4 << 20 };
+/// Ages of the readings that every test writes; the first number of each day is its age.
+const AGES: [i64; 7] = [40, 20, 9, 8, 3, 1, 0];
+
+/// A reading of each age of two sensors, and one from the future.
+fn fill(server: &Server, at: i64) {
+    let lines = AGES.iter().flat_map(|age| (0..2).map(move |s| format!("m,s={s} v={age}i {}\n", at - age * DAY)));
+    let future = format!("m,s=0 v=-400i {}\n", at + 400 * DAY);
+    post(&server.url("/write?db=w"), lines.collect::<String>() + &future, &[]).expect(204);
+}
+
+#[track_caller]
+fn seen(server: &Server) -> Vec<i64> {
+    values(server, "db=w", &format!("SELECT v FROM m WHERE s = '0' AND time < {}", now() + 500 * DAY))
+}
+
+#[track_caller]
+fn await_seen(server: &Server, ages: &[i64]) {
+    eventually("what has expired is hidden", WITHIN, || (seen(server) == ages).then_some(()));
+}
+
+/// Waits until the deletion is forgotten: it is carried out everywhere by then, and hides nothing any more.
+fn await_removed(server: &Server) {
+    let is_forgotten = || (metric(server, "hourglass_registry_deletions") == 0.0).then_some(());
+    eventually("what has expired is removed from the store", WITHIN, is_forgotten);
+}
+
+#[test]
+fn what_has_expired_goes_by_the_wall_clock_flushed_or_not() {
+    for store in STORES {
+        let server = start(&store());
+        let at = now() - HOUR;
+        fill(&server, at);
+        flush(&server);
+        // These are in memory only.
+        post(&server.url("/write?db=w"), format!("m,s=0 v=-9i {}\nm,s=0 v=-1i {}", at - 9 * DAY - 1, at - 1), &[])
+            .expect(204);
+        assert_eq!(seen(&server), [40, 20, -9, 9, 8, 3, 1, -1, 0, -400]);
+        post(&server.url("/write?db=w"), format!("old v=1 {}", at - 30 * DAY), &[]).expect(204);
+        put(&server, "w", r#"{"readings":"7d"}"#).expect(200);
+        // A sensor of which nothing is left is not listed, and has no latest reading.
+        for path in ["sensors", "latest"] {
+            let listed = get(&server.url(&format!("/api/v1/{path}?db=w"))).expect(200);
+            assert!(listed.text().contains("m,s=0") && !listed.text().contains("old"), "{}", listed.text());
+        }
+        // Refused at once, in InfluxDB's words, and what is good beside it is kept.
+        let lines =
+            format!("m,s=0 v=100i {}\nm,s=0 v=2i {}\nm,s=0 v=101i {}", at - 8 * DAY, at - 2 * DAY, at - 9 * DAY);
+        let refused = post(&server.url("/write?db=w"), lines, &[]).expect(400).json();
+        assert_eq!(refused, json!({"error": "partial write: points beyond retention policy dropped=2"}));
+        assert_eq!(metric(&server, "hourglass_ingest_readings_rejected_total{reason=\"retention\"}"), 2.0);
+        await_seen(&server, &[3, 2, 1, -1, 0, -400]);
+        assert_eq!(metric(&server, "hourglass_retention_expiries_total"), 1.0);
+        await_removed(&server);
+        assert_eq!(seen(&server), [3, 2, 1, -1, 0, -400], "nothing comes back");
+        // Summaries and lists say the same.
+        assert_eq!(ask(&server, "db=w", "SELECT count(v) FROM m")["series"][0]["values"][0][1], 9);
+        assert_eq!(metric(&server, "hourglass_retention_expiries_total"), 1.0, "once per step");
+    }
+}
+
+#[test]
+fn a_query_of_a_range_that_has_expired_says_so() {
+    let server = start("embedded");
+    fill(&server, now() - HOUR);
+    put(&server, "w", r#"{"readings":"7d"}"#).expect(200);
+    let before = shown(&server, "w")["expired_before"].as_str().expect("a time").to_owned();
+    let notice = format!("readings of \"w\" before {before} have expired: it keeps them for 168h");
+    let asked = |from: &str| get(&server.url(&format!("/api/v1/readings?db=w&measurement=m{from}"))).expect(200).json();
+    assert_eq!(asked("&from=-30d")["notices"], json!([notice]));
+    assert_eq!(asked("&from=-1d")["notices"], Value::Null);
+    assert_eq!(asked("")["notices"], Value::Null);
+    let summary = get(&server.url("/api/v1/summary?db=w&measurement=m&step=1d&from=-30d")).expect(200).json();
+    assert_eq!(summary["notices"], json!([notice]));
+    let messages = |statement: &str| ask(&server, "db=w", statement)["messages"].take();
+    let told = json!([{"level": "warning", "text": notice}]);
+    assert_eq!(messages("SELECT v FROM m WHERE time > now() - 30d"), told);
+    assert_eq!(messages("SELECT mean(v) FROM (SELECT v FROM m WHERE time > now() - 30d)"), told);
+    assert_eq!(messages("SELECT v FROM m WHERE time > now() - 1d"), Value::Null);
+    assert_eq!(messages("SELECT v FROM m"), Value::Null);
+}
+
+/// Nothing of it is left in the store: no page, no sealed day, no sensor that had nothing else.
+#[test]
+fn what_has_expired_takes_no_space() {
+    let name = fresh_database_name();
+    let seals = "[seal]\nafter = \"1s\"\ninterval = \"100ms\"\n";
+    let server = Launch::with_store(mongod().uri(&name)).config(format!("{CONFIG}{seals}")).start();
+    let at = now() - HOUR;
+    fill(&server, at);
+    post(&server.url("/write?db=w"), format!("old v=1 {}", at - 30 * DAY), &[]).expect(204);
+    flush(&server);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let client = runtime.block_on(mongodb::Client::with_uri_str(mongod().uri(&name))).expect("a client");
+    let count = |kind: &str| {
+        let collection = client.database(&name).collection::<mongodb::bson::Document>(&format!("w.{kind}"));
+        runtime.block_on(async { collection.count_documents(mongodb::bson::doc! {}).await }).expect("a count")
+    };
+    // All but those of today and of the future. An hour ago may be yesterday.
+    let lately = if at.div_euclid(DAY) < now().div_euclid(DAY) { 2 } else { 0 };
+    eventually("the days are sealed", WITHIN, || (count("days") == 13 + lately).then_some(()));
+    put(&server, "w", r#"{"readings":"7d"}"#).expect(200);
+    await_seen(&server, &[3, 1, 0, -400]);
+    await_removed(&server);
+    assert_eq!((count("days"), count("sensors")), (4 + lately, 2));
+    let stored = Stored::in_mongo(mongod(), &name, "w");
+    stored.each_bucket(&CAPS, |pages| assert!(pages[0].start > now() / 1_000_000 - 8 * 86_400_000, "{pages:?}"));
+}
+
+#[test]
+fn a_kill_at_any_step_of_expiring_changes_no_answer() {
+    for store in STORES {
+        for point in ["before_expiry:1", "before_deletion:1", "after_deletion:1", "after_expiry:1", "during_expiry:1"] {
+            let launch = Launch::with_store(store()).config(CONFIG);
+            let mut server = launch.clone().start();
+            let at = now() - HOUR;
+            fill(&server, at);
+            flush(&server);
+            post(&server.url("/write?db=w"), format!("m,s=0 v=-9i {}", at - 9 * DAY - 1), &[]).expect(204);
+            // That one is in the log alone.
+            server.kill();
+            server.restart_as(launch.clone().env("FAULT_KILL_AT", point));
+            crate::support::series::await_fed(&server);
+            // Dies within this request, or a moment later.
+            let path = server.url("/api/v1/databases/w");
+            let _ = crate::support::http::request("PUT", &path, br#"{"readings":"7d"}"#, &[]);
+            eventually("the server is killed", WITHIN, || server.exited());
+            server.restart_as(launch);
+            crate::support::series::await_fed(&server);
+            assert_eq!(shown(&server, "w")["readings"], "168h", "{point}");
+            await_seen(&server, &[3, 1, 0, -400]);
+            await_removed(&server);
+            assert_eq!(seen(&server), [3, 1, 0, -400], "{point}");
+        }
+    }
+}
+
+/// The settings are everybody's: what one instance is told applies to all, within seconds; and one of them expires.
+#[test]
+fn two_instances_refuse_hide_and_expire_as_one() {
+    let launch = Launch::with_store(mongod().uri(&fresh_database_name())).config(CONFIG);
+    let (here, mut there) = (launch.clone().start(), launch.start());
+    let at = now() - HOUR;
+    fill(&here, at);
+    // Unflushed there, and only known there.
+    post(&there.url("/write?db=w"), format!("m,s=0 v=-9i {}\nm,s=there v=1i {}", at - 9 * DAY - 1, at - 9 * DAY), &[])
+        .expect(204);
+    put(&here, "w", r#"{"readings":"7d"}"#).expect(200);
+    put(&here, "w/day", r#"{"readings":"1d"}"#).expect(200);
+    let old = |server: &Server, parameters: &str, age: i64| {
+        post(&server.url(&format!("/write?{parameters}")), format!("m,s=0 v=100i {}", now() - age), &[]).status
+    };
+    eventually("the other instance refuses, too", WITHIN, || (old(&there, "db=w", 30 * DAY) == 400).then_some(()));
+    // A policy that was just made elsewhere is known.
+    assert_eq!((old(&there, "db=w&rp=day", HOUR), old(&there, "db=w&rp=day", 2 * DAY)), (204, 400));
+    let (ages, hidden) = ([3, 1, 0, -400], "hidden on both");
+    for server in [&here, &there] {
+        eventually(hidden, WITHIN, || {
+            let seen: Vec<i64> = seen(server).into_iter().filter(|v| *v != 100).collect();
+            (seen == ages).then_some(())
+        });
+    }
+    for server in [&here, &there] {
+        await_removed(server);
+        assert!(seen(server).iter().all(|v| ages.contains(v)), "{:?}", seen(server));
+        assert_eq!(values(server, "db=w", "SELECT v FROM m WHERE s = 'there'"), Vec::<i64>::new());
+    }
+    let expiries =
+        metric(&here, "hourglass_retention_expiries_total") + metric(&there, "hourglass_retention_expiries_total");
+    // One for the database, one for its policy; a second one each only if both expired within the same moment.
+    assert!((2.0..=4.0).contains(&expiries), "{expiries}");
+    // The one that was told survives; the other knows it after a start, too.
+    there.kill();
+    there.restart("127.0.0.1:0");
+    assert_eq!((old(&there, "db=w", 30 * DAY), old(&there, "db=w&rp=day", HOUR)), (400, 204));
+}

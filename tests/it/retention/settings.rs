@@ -1,0 +1,103 @@
+//! `/api/v1/databases/NAME`.
+
+use serde_json::json;
+
+use super::{CONFIG, DAY, HOUR, STORES, ask, now, put, shown, start};
+use crate::support::http::{post, request};
+use crate::support::server::Launch;
+
+#[test]
+fn settings_are_put_shown_and_kept_over_a_restart() {
+    for store in STORES {
+        let mut server = start(&store());
+        let body = r#"{"readings":"30d"}"#;
+        let answer = put(&server, "w", body).expect(200).json();
+        assert_eq!(answer, shown(&server, "w"));
+        let midnight = (now() - 30 * DAY).div_euclid(DAY);
+        let before = answer["expired_before"].as_str().expect("a time").to_owned();
+        let expected = json!({
+            "name": "w", "readings": "720h", "summaries": "720h", "default": null, "kept": "720h",
+            "expired_before": before, "policies": [],
+        });
+        assert_eq!(answer, expected);
+        assert!(before.ends_with("T00:00:00Z") && midnight > 0, "{before}");
+        // The database is there, and keeps what it was told.
+        let databases = ask(&server, "", "SHOW DATABASES");
+        assert_eq!(databases["series"][0]["values"], json!([["w"]]));
+        server.stop();
+        server.restart("127.0.0.1:0");
+        assert_eq!(shown(&server, "w")["readings"], "720h");
+        // A PUT replaces everything.
+        assert_eq!(put(&server, "w", "{}").expect(200).json()["kept"], "inf");
+        assert_eq!(put(&server, "w/week", r#"{"readings":"7d"}"#).expect(200).json()["kept"], "168h");
+        let answer = put(&server, "w", r#"{"readings":"inf","default":"week"}"#).expect(200).json();
+        assert_eq!(answer["policies"], json!([{"name": "week", "readings": "168h", "kept": "168h"}]));
+        assert_eq!((&answer["readings"], &answer["default"]), (&json!("inf"), &json!("week")));
+    }
+}
+
+#[test]
+fn what_is_no_setting_is_refused_with_its_name() {
+    let server = start("embedded");
+    for (body, part) in [
+        ("", "send a JSON object"),
+        (r#"{"reading":"1d"}"#, "unknown key \"reading\""),
+        (r#"{"readings":"1d","keep":1}"#, "unknown key \"keep\""),
+        (r#"{"readings":"30m"}"#, "at least 1h0m0s"),
+        (r#"{"readings":7}"#, "readings is 7"),
+        (r#"{"readings":"1d","summaries":"365d"}"#, "summaries cannot be kept longer"),
+        (r#"{"default":"week"}"#, "retention policy not found: week"),
+    ] {
+        let refused = put(&server, "w", body).expect(400).json();
+        assert!(refused["error"].as_str().expect("a text").contains(part), "{body}: {refused}");
+    }
+    for name in ["w/a/b", "w/", "/week", "w/..", &"x".repeat(65)] {
+        assert_eq!(put(&server, name, "{}").status, 400, "{name}");
+    }
+    // Nothing of it was made.
+    assert_eq!(ask(&server, "", "SHOW DATABASES")["series"][0]["values"], json!(null));
+    let unknown = request("GET", &server.url("/api/v1/databases/w"), b"", &[]).expect("an answer").expect(400).json();
+    assert_eq!(unknown, json!({"error": "database not found: w", "code": "retention_policy"}));
+}
+
+#[test]
+fn a_dry_run_counts_what_would_go_and_changes_nothing() {
+    let server = start("embedded");
+    let midnight = now().div_euclid(DAY) * DAY;
+    // Two sensors of ten days, a reading every six hours; one of today.
+    for sensor in 0..2 {
+        let lines = (1..=40).map(|n| format!("m,s={sensor} a={n},b={n} {}\n", midnight - n * 6 * HOUR));
+        post(&server.url("/write?db=w"), lines.collect::<String>(), &[]).expect(204);
+    }
+    post(&server.url("/write?db=w"), format!("m,s=new a=1 {}", now()), &[]).expect(204);
+    let dry = |body: &str| {
+        let url = server.url("/api/v1/databases/w?dry_run=true");
+        request("PUT", &url, body.as_bytes(), &[]).expect("an answer").expect(200).json()
+    };
+    post(&server.url("/api/v1/flush"), "", &[]).expect(204);
+    crate::support::eventually("the sensors' documents are written", super::WITHIN, || {
+        (dry(r#"{"readings":"7d"}"#)["sensors"] == 2).then_some(())
+    });
+    let told = dry(r#"{"readings":"7d"}"#);
+    assert_eq!((&told["readings"], &told["days"], &told["sensors_wholly"]), (&json!(24), &json!(3), &json!(0)));
+    assert_eq!(dry(r#"{"readings":"30d"}"#)["readings"], 0);
+    assert_eq!(dry("{}")["before"], json!(null));
+    // Nothing has gone.
+    let count = ask(&server, "db=w", "SELECT count(a) FROM m");
+    assert_eq!(count["series"][0]["values"][0][1], 81);
+    assert_eq!(shown(&server, "w")["readings"], json!(null));
+}
+
+/// The config's key is for databases that say nothing themselves, and not for policies.
+#[test]
+fn the_config_has_a_default() {
+    let config = CONFIG.replace("[retention]", "[retention]\nreadings = \"2d\"");
+    let server = Launch::embedded().config(config).start();
+    let write = |parameters: &str| {
+        post(&server.url(&format!("/write?{parameters}")), format!("m v=1 {}", now() - 3 * DAY), &[]).status
+    };
+    put(&server, "own", r#"{"readings":"inf"}"#).expect(200);
+    put(&server, "plain/all", "{}").expect(200);
+    assert_eq!([write("db=plain"), write("db=own"), write("db=plain&rp=all")], [400, 204, 204]);
+    assert_eq!(shown(&server, "plain")["kept"], "48h");
+}
