@@ -123,10 +123,13 @@ async fn measure(options: &History) -> Result<()> {
                 turn.settle_s
             );
             results.peers[place].rounds.push(turn);
+            if let Some(path) = &options.json {
+                results.write(path)?;
+            }
         }
     }
     println!("\n{}", table::markdown(&results));
-    options.json.as_ref().map_or(Ok(()), |path| results.write(path))
+    Ok(())
 }
 
 fn version_of(bench: &Bench, peer: Peer) -> Result<String> {

@@ -96,6 +96,7 @@ impl Bench {
         let before = Usage::now(&pids)?;
         running.server.create_database().await?;
         self.load(&running.server).await?;
+        running.server.reconnect().await?;
         running.server.flush().await?;
         let drained = match product {
             Product::Hourglass if while_loading == Sealing::Off || !peer.seals() => Usage::now(&pids)?,
@@ -237,8 +238,9 @@ impl Bench {
             Product::Victoria => &self.programs.victoria,
         };
         let mut variables = Vec::new();
-        if product == Product::Hourglass && peer.seals() && sealing != Sealing::Off {
-            variables.push(("HOURGLASS_SEAL__AFTER", "1s".to_owned()));
+        if product == Product::Hourglass {
+            let is_off = !peer.seals() || sealing == Sealing::Off;
+            variables.push(("HOURGLASS_SEAL__AFTER", if is_off { "0s" } else { "1s" }.to_owned()));
             let interval = if sealing == Sealing::Fast { "1s" } else { "60s" };
             variables.push(("HOURGLASS_SEAL__INTERVAL", interval.to_owned()));
         }
@@ -276,6 +278,7 @@ impl Bench {
                 running = self.start(peer, product, folder, None, Sealing::Fast).await?;
             }
             Product::Victoria => {
+                running.server.reconnect().await?;
                 let (status, said) = running.server.connection().get("/internal/force_merge").await?;
                 ensure!(status == 200, "force_merge was answered {status}: {said}");
             }
@@ -365,6 +368,7 @@ impl Bench {
 
     /// Checks that every reading is there: the count and the sum of both fields.
     async fn check_whole(&self, server: &mut HttpServer) -> Result<()> {
+        server.reconnect().await?;
         for (field, expected) in Fleet::FIELDS.into_iter().zip(self.sums()) {
             let mut found = [0.0; 2];
             for (found, function) in found.iter_mut().zip(["count", "sum"]) {

@@ -105,6 +105,12 @@ impl HttpServer {
         &mut self.connection
     }
 
+    /// Opens the connection again. Servers close one that is not used for a minute.
+    pub async fn reconnect(&mut self) -> Result<()> {
+        self.connection = Connection::open(&self.address).await?;
+        Ok(())
+    }
+
     /// Creates the database, for servers that need that.
     pub async fn create_database(&mut self) -> Result<()> {
         if self.product == Product::Influx {
