@@ -2,16 +2,23 @@
 //! The only module that may use all others.
 
 mod allocator;
+mod backup;
+mod copy;
 mod data_folder;
 mod dead_letters;
+mod digest;
 mod disk_space;
 mod examine;
 mod file_modes;
+mod fill;
 mod first_token;
 mod flush_wal;
 mod healthcheck;
 mod listeners;
+mod origin;
 mod post;
+mod progress;
+mod restore;
 mod seal;
 mod stop;
 mod tokens;
@@ -24,7 +31,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinHandle;
 
 use crate::access::{Audit, AuditOptions, Quota};
@@ -40,11 +47,15 @@ use crate::store::{EmbeddedStore, Masked, MongoOptions, MongoStore};
 use crate::telemetry::{Metrics, logs};
 use crate::wal::{self, Folder, Recovery, Wal};
 
+pub use self::backup::{BackupRequest, backup};
+pub use self::copy::copy;
 pub use self::dead_letters::{list_dead_letters, send_dead_letters};
+pub use self::digest::digest;
 pub use self::examine::examine;
 pub use self::flush_wal::flush_wal;
 pub use self::healthcheck::healthcheck;
 use self::listeners::{Addresses, Listeners};
+pub use self::restore::restore;
 pub use self::seal::seal;
 use self::stop::{RunEnd, shut_down};
 use self::tokens::FirstToken;
@@ -84,6 +95,15 @@ pub fn run(settings: Settings) -> ExitCode {
     }
 }
 
+/// Runs a command that uses the store, on threads of its own.
+fn run_to_end<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("starting threads")?;
+    let done = runtime.block_on(work);
+    // A store command that never returns must not keep the process alive.
+    runtime.shutdown_timeout(Duration::from_millis(100));
+    done
+}
+
 fn failed(error: &anyhow::Error) -> ExitCode {
     eprintln!("hourglass: {error:#}");
     if error.is::<NeverServed>() { ExitCode::from(EXIT_STORE) } else { ExitCode::FAILURE }
@@ -94,6 +114,7 @@ async fn serve(settings: Settings) -> anyhow::Result<RunEnd> {
     // First of all, because SIGHUP ends a process that has no handler for it.
     let hangups = signal(SignalKind::hangup()).context("listening for SIGHUP")?;
     data_folder::warn_of_others(&settings);
+    fill::must_be_finished(&settings)?;
     make_folder(&settings)?;
     let (store, state, mongo) = open_store(&settings).await?;
     let (access, first_token) = tokens::open(&settings, mongo).await?;
@@ -123,7 +144,10 @@ async fn serve(settings: Settings) -> anyhow::Result<RunEnd> {
     let (health_sender, health) = watch::channel(state);
     let options = http_options(&settings);
     let audit = Arc::new(Audit::new(&settings.server.data_dir, audit_options(&settings)));
-    let app = Arc::new(App { ingest, query, access, audit, metrics, health, options, started });
+    metrics.backup_proved(crate::backup::proved::last(&settings.server.data_dir).unwrap_or(0));
+    let (of_store, backups) = (store.clone(), Arc::new(Semaphore::new(1)));
+    let app =
+        Arc::new(App { ingest, query, access, audit, metrics, store: of_store, backups, health, options, started });
     let health_sender = Arc::new(health_sender);
     let watcher = tokio::spawn(watch_store(store.clone(), health_sender.clone(), presence));
     let upkeep = tokio::spawn(keep_up(app.metrics.clone()));
@@ -394,6 +418,8 @@ fn http_options(settings: &Settings) -> http::HttpOptions {
         sensors_max: settings.query.sensors_max,
         silent_after: settings.sensors.silent_after,
         limits: settings.reading_limits(),
+        backup_bytes: settings.query.request_bytes / 2,
+        data_dir: settings.server.data_dir.clone(),
     }
 }
 

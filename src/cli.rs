@@ -44,6 +44,19 @@ pub enum Command {
     /// is wrong, 2 if the check was not completed. With the embedded store, stop the service first; with MongoDB, it
     /// may run.
     Verify(VerifyFlags),
+    /// Print a digest of everything stored: the same for both stores and for every form in which readings are kept, so that
+    /// two stores with the same readings have the same digest. With the embedded store, stop the service first; with
+    /// MongoDB, it may run.
+    Digest(DigestFlags),
+    /// Write a backup of a running service into a folder: everything acknowledged before it began, with tokens and the
+    /// configuration file. Into the folder of an earlier backup, only the days that changed are written. With --stopped, of a
+    /// store whose service is stopped.
+    Backup(BackupFlags),
+    /// Write a backup into an empty store, read it back, and compare. Run it again if it was interrupted.
+    Restore(RestoreFlags),
+    /// Copy everything from one store to another, empty one, read it back, and compare. Stop the service first. Run it again
+    /// if it was interrupted.
+    Copy(CopyFlags),
     /// Flush the whole write-ahead log (WAL) of a data folder to the store, without serving requests: before you delete the
     /// folder or switch to another store. Exit status: 0 if the WAL is now empty, 75 if records are left, 1 if it
     /// failed, for example because the WAL could not be opened. Stop the service first.
@@ -454,6 +467,90 @@ impl VerifyFlags {
         let (config, data_dir, store) = (self.config.clone(), self.data_dir.clone(), self.store.clone());
         ServeFlags { config, listen: None, data_dir, store, memory: None }
     }
+}
+
+/// The flags of `backup`.
+#[derive(Debug, Args)]
+pub struct BackupFlags {
+    /// The folder of the backup. It is made.
+    #[arg(value_name = "DIR")]
+    pub folder: PathBuf,
+    /// The address of the service.
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8086", conflicts_with = "stopped")]
+    pub from: String,
+    /// An admin's token.
+    #[arg(long, value_name = "TOKEN", conflicts_with = "stopped")]
+    pub token: Option<String>,
+    /// A file that contains the token. Other users of the machine can see a token on the command line.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["token", "stopped"])]
+    pub token_file: Option<PathBuf>,
+    /// The service is stopped: read the store itself.
+    #[arg(long)]
+    pub stopped: bool,
+    /// Restore the backup into a folder beside it, verify that, compare, and remove it; then the service's metric
+    /// hourglass_backup_proved_timestamp_seconds tells the time of this backup.
+    #[arg(long)]
+    pub prove: bool,
+    /// How long to wait until other instances on the same store have stored what they acknowledged.
+    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = lifetime)]
+    pub patience: i64,
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "flattened")]
+    pub store: StoreFlags,
+}
+
+/// The flags of `restore`.
+#[derive(Debug, Args)]
+pub struct RestoreFlags {
+    /// The folder of the backup.
+    #[arg(value_name = "DIR")]
+    pub folder: PathBuf,
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "flattened")]
+    pub store: StoreFlags,
+}
+
+/// The flags of `copy`.
+#[derive(Debug, Args)]
+pub struct CopyFlags {
+    /// The data folder of a service with the embedded store, or a `mongodb://` URI.
+    #[arg(long, value_name = "STORE")]
+    pub from: String,
+    /// The same of the store to write to.
+    #[arg(long, value_name = "STORE")]
+    pub to: String,
+    /// The configuration file.
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// The data directory of the service with MongoDB [default: ./data].
+    #[arg(long, value_name = "DIR")]
+    pub data_dir: Option<PathBuf>,
+}
+
+impl CopyFlags {
+    /// The flags of `serve` for each of the two stores.
+    #[must_use]
+    pub fn settings(&self) -> [ServeFlags; 2] {
+        [&self.from, &self.to].map(|store| {
+            let is_mongodb = store.starts_with("mongodb://") || store.starts_with("mongodb+srv://");
+            let (data_dir, store) = match is_mongodb {
+                true => (self.data_dir.clone(), store.clone()),
+                false => (Some(PathBuf::from(store)), "embedded".to_owned()),
+            };
+            ServeFlags { config: self.config.clone(), listen: None, data_dir, store: Some(store), memory: None }
+        })
+    }
+}
+
+/// The flags of `digest`.
+#[derive(Debug, Args)]
+pub struct DigestFlags {
+    /// Print one line of JSON.
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "flattened")]
+    pub store: StoreFlags,
 }
 
 /// The settings by defaults, file, environment and flags. Prints a warning to stderr for each key set by an old name.

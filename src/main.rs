@@ -1,9 +1,10 @@
 //! The `hourglass` command: dispatches each subcommand to the library.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Parser;
-use hourglass::cli::{Arguments, Command, ConfigCommand, DeadLettersCommand};
+use hourglass::cli::{Arguments, BackupFlags, Command, ConfigCommand, DeadLettersCommand};
 use hourglass::{app, cli, config};
 use mimalloc::MiMalloc;
 
@@ -21,6 +22,19 @@ fn main() -> ExitCode {
         Command::Verify(flags) => match cli::settings(&flags.settings()) {
             Ok(settings) => app::verify(&settings, flags.repair),
             Err(problems) => cli::report(&problems),
+        },
+        Command::Digest(flags) => match cli::settings(&flags.store.settings()) {
+            Ok(settings) => app::digest(&settings, flags.json),
+            Err(problems) => cli::report(&problems),
+        },
+        Command::Backup(flags) => backup(flags),
+        Command::Restore(flags) => match cli::settings(&flags.store.settings()) {
+            Ok(settings) => app::restore(&settings, &flags.folder),
+            Err(problems) => cli::report(&problems),
+        },
+        Command::Copy(flags) => match flags.settings().map(|flags| cli::settings(&flags)) {
+            [Ok(from), Ok(to)] => app::copy(&from, &to),
+            [Err(problems), _] | [_, Err(problems)] => cli::report(&problems),
         },
         Command::FlushWal(flags) => match cli::settings(&flags.store.settings()) {
             Ok(settings) => app::flush_wal(&settings, flags.patience()),
@@ -47,6 +61,23 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
     }
+}
+
+fn backup(flags: BackupFlags) -> ExitCode {
+    let settings = match cli::settings(&flags.store.settings()) {
+        Ok(settings) => settings,
+        Err(problems) => return cli::report(&problems),
+    };
+    let request = app::BackupRequest {
+        folder: flags.folder,
+        from: (!flags.stopped).then_some(flags.from),
+        token: flags.token,
+        token_file: flags.token_file,
+        config: flags.store.config,
+        patience: Duration::from_secs(flags.patience.unsigned_abs()),
+        prove: flags.prove,
+    };
+    app::backup(&settings, &request)
 }
 
 fn dead_letters(command: &DeadLettersCommand) -> ExitCode {

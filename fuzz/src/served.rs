@@ -122,7 +122,8 @@ fn app() -> (Arc<App>, Metrics) {
     // The shards run, and the store's files stay open, until the process ends; the folder itself is removed now.
     std::mem::forget(closing);
     let ingest = Arc::new(ingest);
-    let query = Query::new(store, ingest.clone(), ingest.settings(), query_options(), metrics.clone());
+    let query =
+        Query::new(store.clone(), ingest.clone(), ingest.settings(), query_options(), metrics.clone());
     // The health never changes, so the sender is not needed.
     let (_, health) = watch::channel(Health::Ready);
     let options = http::HttpOptions {
@@ -135,14 +136,17 @@ fn app() -> (Arc<App>, Metrics) {
         sensors_max: 1000,
         silent_after: Duration::ZERO,
         limits: Limits::default(),
+        backup_bytes: 8 << 20,
+        data_dir: folder.path().to_owned(),
     };
+    let backups = Arc::new(tokio::sync::Semaphore::new(1));
     let (access, audit) = (
         Arc::new(TokenRegistry::of_file(TokenFile::own(folder.path()), Mode::OnceThereIsAToken)),
         Arc::new(Audit::new(folder.path(), AuditOptions::default())),
     );
     drop(folder);
     let started = (0, Instant::now());
-    let app = App { ingest, query, access, audit, metrics: metrics.clone(), health, options, started };
+    let app = App { ingest, query, access, audit, metrics: metrics.clone(), store, backups, health, options, started };
     (Arc::new(app), metrics)
 }
 

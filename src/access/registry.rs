@@ -229,6 +229,14 @@ impl TokenRegistry {
         }
     }
 
+    /// All tokens as they are stored now, for a backup.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub async fn stored(&self) -> Result<Vec<Token>, TokenStoreError> {
+        self.store.tokens().await
+    }
+
     async fn refresh(&self) -> Result<(), TokenStoreError> {
         let tokens = self.store.tokens().await?;
         self.note_read(now_seconds());

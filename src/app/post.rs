@@ -1,7 +1,7 @@
-//! A minimal HTTP client, which sends a POST without TLS and reads the answer.
+//! A minimal HTTP client, which sends a request without TLS and reads the answer.
 
 use std::fmt;
-use std::io::{Read, Write};
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::path::Path;
 use std::time::Duration;
@@ -25,6 +25,65 @@ pub struct PostAnswer {
     pub status: u16,
     /// The body.
     pub text: String,
+}
+
+/// An answer whose body is not read yet.
+pub struct GetAnswer {
+    pub status: u16,
+    pub body: Box<dyn Read + Send>,
+}
+
+impl GetAnswer {
+    /// Reads the body of a small answer.
+    pub fn text(self) -> anyhow::Result<String> {
+        let mut text = String::new();
+        self.body.take(ANSWER_BYTES).read_to_string(&mut text)?;
+        Ok(text)
+    }
+}
+
+/// A body in chunks. One that is cut off is an error.
+struct Chunked<R> {
+    from: R,
+    /// Bytes of this chunk.
+    left: usize,
+    begun: bool,
+    ended: bool,
+}
+
+impl<R: BufRead> Read for Chunked<R> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        if self.left == 0 && !self.ended {
+            if std::mem::replace(&mut self.begun, true) {
+                line(&mut self.from)?;
+            }
+            let size = line(&mut self.from)?;
+            let size = size.split(';').next().unwrap_or_default();
+            let bad = |_| io::Error::new(ErrorKind::InvalidData, "the answer is not in chunks");
+            self.left = usize::from_str_radix(size.trim(), 16).map_err(bad)?;
+            self.ended = self.left == 0;
+        }
+        if self.ended {
+            return Ok(0);
+        }
+        let wanted = out.len().min(self.left);
+        let read = self.from.read(&mut out[..wanted])?;
+        if read == 0 && wanted > 0 {
+            return Err(ErrorKind::UnexpectedEof.into());
+        }
+        self.left -= read;
+        Ok(read)
+    }
+}
+
+/// A line without its end.
+fn line(from: &mut impl BufRead) -> io::Result<String> {
+    let mut line = Vec::new();
+    from.take(64 << 10).read_until(b'\n', &mut line)?;
+    if line.pop() != Some(b'\n') {
+        return Err(ErrorKind::UnexpectedEof.into());
+    }
+    Ok(String::from_utf8_lossy(&line).trim_end_matches('\r').to_owned())
 }
 
 impl fmt::Display for PostAnswer {
@@ -74,16 +133,58 @@ impl Target {
         self.exchange(path, body).with_context(|| format!("sending to http://{}", self.host))
     }
 
-    fn exchange(&self, path: &str, body: &[u8]) -> anyhow::Result<PostAnswer> {
+    /// Asks, and returns the answer before its body is read, on a new connection.
+    pub fn get(&self, path: &str) -> anyhow::Result<GetAnswer> {
+        self.ask(path).with_context(|| format!("asking http://{}", self.host))
+    }
+
+    fn ask(&self, path: &str) -> anyhow::Result<GetAnswer> {
+        let mut stream = self.connect()?;
+        let authorization = self.authorization();
+        let host = &self.host;
+        stream.write_all(
+            format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n{authorization}Connection: close\r\n\r\n").as_bytes(),
+        )?;
+        let mut from = BufReader::new(stream);
+        let first = line(&mut from)?;
+        let status = first.strip_prefix("HTTP/1.1 ").and_then(|rest| rest.get(..3)?.parse().ok());
+        let Some(status) = status else { bail!("the answer is not HTTP/1.1") };
+        let (mut length, mut chunked) = (None, false);
+        loop {
+            let header = line(&mut from)?.to_ascii_lowercase();
+            match header.split_once(':') {
+                None if header.is_empty() => break,
+                Some(("content-length", value)) => length = value.trim().parse::<u64>().ok(),
+                Some(("transfer-encoding", value)) => chunked = value.trim() == "chunked",
+                _ => {}
+            }
+        }
+        let body: Box<dyn Read + Send> = match (chunked, length) {
+            (true, _) => Box::new(Chunked { from, left: 0, begun: false, ended: false }),
+            (false, length) => Box::new(from.take(length.unwrap_or(0))),
+        };
+        Ok(GetAnswer { status, body })
+    }
+
+    fn connect(&self) -> anyhow::Result<TcpStream> {
         let address = self.host.to_socket_addrs()?.next().context("the host has no address")?;
-        let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(10))?;
+        let stream = TcpStream::connect_timeout(&address, Duration::from_secs(10))?;
         stream.set_read_timeout(Some(TIMEOUT))?;
         stream.set_write_timeout(Some(TIMEOUT))?;
-        let authorization = self.token.as_ref().map(|token| format!("Authorization: Token {token}\r\n"));
+        Ok(stream)
+    }
+
+    fn authorization(&self) -> String {
+        let header = self.token.as_ref().map(|token| format!("Authorization: Token {token}\r\n"));
+        header.unwrap_or_default()
+    }
+
+    fn exchange(&self, path: &str, body: &[u8]) -> anyhow::Result<PostAnswer> {
+        let mut stream = self.connect()?;
         let head = format!(
             "POST {path} HTTP/1.1\r\nHost: {}\r\n{}Content-Type: text/plain\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
             self.host,
-            authorization.unwrap_or_default(),
+            self.authorization(),
             body.len()
         );
         // The service may answer and close before it has read everything. Then sending fails, but the answer counts.
@@ -105,6 +206,19 @@ impl Target {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_body_in_chunks_is_read_to_its_end() {
+        let body = "3\r\nabc\r\n10;x=y\r\n0123456789abcdef\r\n0\r\n\r\n";
+        let read = |body: &str| {
+            let (mut text, from) = (String::new(), body.as_bytes());
+            Chunked { from, left: 0, begun: false, ended: false }.read_to_string(&mut text).map(|_| text)
+        };
+        assert_eq!(read(body).expect("whole"), "abc0123456789abcdef");
+        for cut in 0..body.len() - 2 {
+            assert!(read(&body[..cut]).is_err(), "{:?}", &body[..cut]);
+        }
+    }
 
     #[test]
     fn urls_are_those_of_a_service() {

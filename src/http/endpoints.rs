@@ -14,7 +14,8 @@ use super::auth::Needs;
 use super::errors::Dialect;
 use super::params::{self, Parameter};
 use super::{
-    App, databases, dead_letters, influx_query, lists, openapi, readings, rejections, seal, sensors, status, summary,
+    App, backup, databases, dead_letters, influx_query, lists, openapi, readings, rejections, seal, sensors, status,
+    summary,
     write,
 };
 
@@ -56,6 +57,7 @@ const JSON: &str = "application/json";
 const NDJSON: &str = "application/x-ndjson";
 const CSV: &str = "text/csv";
 const TEXT: &str = "text/plain";
+const BYTES: &str = "application/octet-stream";
 
 const fn json(schema: &'static str) -> MediaType {
     (JSON, schema)
@@ -169,6 +171,15 @@ pub const ENDPOINTS: &[Endpoint] = endpoints! {
     "POST" "/api/v1/seal", Admin, "seal every day that is over now: 200 when done", params::SEAL, &[],
         &[&[(200, "Every day that is over is sealed.", &[json("Sealed")]), (202, "Sealing is under way: ask again with `round`.", &[json("Sealed")])],
             ASKED], false, route (post(seal::seal));
+    "GET" "/api/v1/backup", Admin, "what hourglass backup begins with: databases, tokens, instances that have not stored everything", params::BACKUP, &[],
+        &[&[(200, "What there is to back up.", &[json("Anything")])], ASKED], true, route (get(backup::begin));
+    "GET" "/api/v1/backup/days", Admin, "the UTC days that have readings, for hourglass backup", params::BACKUP_DAYS, &[],
+        &[&[(200, "Days, counted from 1970-01-01.", &[json("Anything")])], ASKED], true, route (get(backup::days));
+    "GET" "/api/v1/backup/day", Admin, "all readings of a database and UTC day, for hourglass backup", params::BACKUP_DAY, &[],
+        &[&[(200, "The day, as docs/backup.md describes it.", &[(BYTES, "Text")]), (204, "The day has the digest given as `known`.", &[])], ASKED],
+        false, route (get(backup::day));
+    "POST" "/api/v1/backup/proved", Admin, "tells the metric of proved backups that one was", params::BACKUP_PROVED, &[],
+        &[&[(204, "Noted.", &[])], ASKED], false, route (post(backup::proved));
     "GET" "/api/v1/dead-letters", Admin, "dead letters: readings that could not be stored, with the reason", params::DEAD_LETTERS,
         &[], &[&[(200, "Dead letters in chunks, each with its reason.", &[json("DeadLetters")])], ASKED], true, route (get(dead_letters::list));
     "GET" "/api/v1/rejections", Token, "the last rejected lines and readings, for the database's administrators", params::REJECTIONS,

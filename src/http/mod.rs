@@ -3,6 +3,7 @@
 
 mod answer;
 mod auth;
+mod backup;
 mod body;
 mod common_headers;
 mod connection;
@@ -41,7 +42,7 @@ mod write;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 pub use cors::Cors;
 pub use hosts::Hosts;
@@ -50,7 +51,7 @@ pub use server::{Protocol, serve};
 pub use service::{HttpService, Serves};
 
 use crate::access::{Audit, TokenRegistry};
-use crate::bucket::{StorageError, Unusable};
+use crate::bucket::{StorageError, Store, Unusable};
 use crate::ingest::Ingest;
 use crate::query::Query;
 use crate::telemetry::Metrics;
@@ -76,6 +77,10 @@ pub struct HttpOptions {
     pub silent_after: Duration,
     /// Limits of the names in a sensor's key.
     pub limits: crate::reading::Limits,
+    /// About the memory that sending a backup takes.
+    pub backup_bytes: usize,
+    /// Where the time of the last proved backup is kept.
+    pub data_dir: std::path::PathBuf,
 }
 
 /// The state of the service.
@@ -124,6 +129,10 @@ pub struct App {
     pub access: Arc<TokenRegistry>,
     pub audit: Arc<Audit>,
     pub metrics: Metrics,
+    /// As queries see it; only backups read it here.
+    pub store: Arc<dyn Store>,
+    /// Parts of backups are sent one after the other.
+    pub backups: Arc<Semaphore>,
     /// Updated by `app`.
     pub health: watch::Receiver<Health>,
     pub options: HttpOptions,

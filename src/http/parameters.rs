@@ -102,14 +102,19 @@ impl Parameters {
         self.plain.get(name).map(String::as_str)
     }
 
-    /// The database, if the caller may read it.
+    /// The database that is meant, its default policy included, if the caller may read it.
     pub fn database(&self) -> Result<String, ApiError> {
+        self.settings.resolve(&self.stored_database()?, None).map_err(|unknown| ApiError::Bad(unknown.to_string()))
+    }
+
+    /// The database of exactly this name in the store, if the caller may read it.
+    pub fn stored_database(&self) -> Result<String, ApiError> {
         let name = self.get("db").unwrap_or(DEFAULT_DATABASE);
         if !self.by.may_read(name) {
             return Err(ApiError::Forbidden(format!("{} may not read database {name:?}", self.by.name())));
         }
         check_database_name(name)?;
-        self.settings.resolve(name, None).map_err(|unknown| ApiError::Bad(unknown.to_string()))
+        Ok(name.to_owned())
     }
 
     /// The sensor that `sensor=` means: the one with this key, or else the only one that the caller may read with this

@@ -142,6 +142,20 @@ const CHUNKED: Parameter = parameter("chunked", FLAG, "One JSON object per chunk
 const CHUNK_SIZE: Parameter = parameter("chunk_size", r#"{"type":"integer","minimum":1}"#, "Rows per chunk.");
 const BOUND: Parameter =
     parameter("params", r#"{"type":"string","examples":["{\"least\":20}"]}"#, "Values of `$name`, as a JSON object.");
+const SINCE: Parameter = parameter(
+    "since",
+    r#"{"type":"integer","minimum":0,"examples":[1768435200000]}"#,
+    "Lists the instances that may not have stored everything they acknowledged before this time, in milliseconds since 1970.",
+);
+const DAY: Parameter =
+    parameter("day", r#"{"type":"integer","examples":[20468]}"#, "The UTC day, counted from 1970-01-01.");
+const KNOWN: Parameter =
+    parameter("known", TEXT, "The digest of this day in the last backup: if the day still has it, the answer is 204.");
+const BEGAN: Parameter = parameter(
+    "began",
+    r#"{"type":"integer","minimum":0,"examples":[1768435200000]}"#,
+    "When the backup began, in milliseconds since 1970.",
+);
 const VERBOSE: Parameter = parameter("verbose", FLAG, "Answer with the version instead of 204.");
 
 /// Of `GET /api/v1/readings`.
@@ -203,5 +217,13 @@ pub const WRITE_V2: &[Parameter] = &[BUCKET, WRITE_PRECISION, ACK];
 pub const WRITE_V3: &[Parameter] = &[DB, WRITE_PRECISION, PARTIAL, ACK];
 /// Of `/query`.
 pub const QUERY: &[Parameter] = &[DB, POLICY, STATEMENTS, INFLUX_EPOCH, PRETTY, CHUNKED, CHUNK_SIZE, BOUND, GUARD];
+/// Of `GET /api/v1/backup`.
+pub const BACKUP: &[Parameter] = &[SINCE];
+/// Of `GET /api/v1/backup/days`.
+pub const BACKUP_DAYS: &[Parameter] = &[DB];
+/// Of `GET /api/v1/backup/day`.
+pub const BACKUP_DAY: &[Parameter] = &[DB, DAY, KNOWN];
+/// Of `POST /api/v1/backup/proved`.
+pub const BACKUP_PROVED: &[Parameter] = &[BEGAN];
 /// Of `GET /ping`.
 pub const PING: &[Parameter] = &[VERBOSE];

@@ -70,6 +70,11 @@ struct BeatState {
 }
 
 impl Member {
+    /// This opening, and the time by which it stamps, in milliseconds since the epoch.
+    pub fn opening(&self) -> (u64, u64) {
+        (self.ids.1, self.clock.now_ms())
+    }
+
     /// Whether this process may ack: its stamps are comparable with others', and the floor waits for them.
     ///
     /// # Errors

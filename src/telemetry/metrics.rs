@@ -282,6 +282,11 @@ impl Metrics {
         });
     }
 
+    /// Sets when the last backup began that was proved, in milliseconds since the epoch; 0 if none was.
+    pub fn backup_proved(&self, began_ms: u64) {
+        self.with(|| gauge!("hourglass_backup_proved_timestamp_seconds").set(wide_f64(began_ms) / 1000.0));
+    }
+
     /// Sets the figures of the registry that all instances on the store share.
     pub fn registry(&self, logs: usize, deletions: usize, floor: u64) {
         self.with(|| {
@@ -424,6 +429,10 @@ fn describe() {
     let level = |name: &'static str, help: &'static str| describe_gauge!(name, help);
     let spread = |name: &'static str, help: &'static str| describe_histogram!(name, help);
     level("hourglass_build_info", "Always 1; the labels are the version and the kind of store");
+    level(
+        "hourglass_backup_proved_timestamp_seconds",
+        "When the last backup began that was restored and compared (hourglass backup --prove), in seconds since the epoch; 0 if none was",
+    );
     level("hourglass_memory_limit_bytes", "Bytes of memory that hourglass may use (server.memory)");
     level("hourglass_memory_part_bytes", "Bytes that a part of hourglass may use at most, by the key that bounds it");
     count("hourglass_http_requests_total", "Requests answered");

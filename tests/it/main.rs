@@ -5,6 +5,7 @@
 //! | `line_protocol`, `json` | the wire formats: tables of cases, the public corpus, properties |
 //! | `store_contract` | one suite that both stores pass |
 //! | `access` | who may do what: every route with every kind of token, pins, quotas, the audit log, `hourglass token` |
+//! | `backup` | digests, backups, restores, copies: under load, killed, damaged; on both stores |
 //! | `api` | every endpoint, by what a client sees: statuses, bodies, headers, limits |
 //! | `lawful` | the law end to end, on both stores: late, duplicate, overwriting, spilling, restarted |
 //! | `volume` | two million readings in, every page checked, the same again |
@@ -35,6 +36,7 @@ mod support;
 mod access;
 mod accounting;
 mod api;
+mod backup;
 mod broken_world;
 mod clients;
 mod command_line;

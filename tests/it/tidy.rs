@@ -47,7 +47,11 @@ fn arrows_point_one_way() {
         ("ingest", &["access", "bucket", "reading", "telemetry", "wal", "wire"]),
         ("query", &["access", "bucket", "influxql", "reading", "telemetry"]),
         ("verify", &["bucket", "reading", "wal"]),
-        ("http", &["access", "bucket", "edge", "influxql", "ingest", "query", "reading", "telemetry", "wire"]),
+        ("backup", &["access", "bucket", "reading", "store"]),
+        (
+            "http",
+            &["access", "backup", "bucket", "edge", "influxql", "ingest", "query", "reading", "telemetry", "wire"],
+        ),
         ("tcp", &["access", "bucket", "edge", "ingest", "reading", "telemetry", "wire"]),
         ("cli", &["access", "config", "reading"]),
         ("clock", &["reading"]),

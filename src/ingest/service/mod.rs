@@ -424,6 +424,12 @@ impl Ingest {
             .map_err(|_| IngestError::StoreTimeout { waited: timeout, key: FLUSH_DEADLINE })
     }
 
+    /// This opening of the WAL as the registry lists it, and the time by which it stamps, in milliseconds since the epoch.
+    #[must_use]
+    pub fn opening(&self) -> (u64, u64) {
+        self.member.opening()
+    }
+
     /// Creates the database unless it exists.
     ///
     /// # Errors

@@ -18,7 +18,7 @@ use crate::store::document;
 /// Days per reply of a scan of one sensor.
 const DAYS: usize = 32;
 /// Pages per command that removes them.
-const REMOVED: usize = 500;
+const REMOVED: usize = 50;
 
 impl MongoStore {
     pub(super) async fn stored_days(

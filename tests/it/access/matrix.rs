@@ -69,6 +69,10 @@ const CELLS: &[Asked] = &[
     // The request's database is one that more may drop.
     ("POST", "/query", "db=b&q=DROP+DATABASE+{own}", "", Needs::Admin),
     ("POST", "/api/v1/flush", "", "", Needs::Admin),
+    ("GET", "/api/v1/backup", "", "", Needs::Admin),
+    ("GET", "/api/v1/backup/days", "db=a", "", Needs::Admin),
+    ("GET", "/api/v1/backup/day", "db=a&day=0", "", Needs::Admin),
+    ("POST", "/api/v1/backup/proved", "began=1", "", Needs::Admin),
     ("GET", "/api/v1/dead-letters", "", "", Needs::Admin),
     ("GET", "/api/v1/rejections", "db=a", "", Needs::Admin),
     ("PUT", "/api/v1/databases/{key}", "dry_run=true", "{}", Needs::Admin),

@@ -1,0 +1,228 @@
+//! Where a backup comes from: a running service, or a store whose service is stopped.
+
+use std::io::{self, Read};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use super::copy::tokens_of;
+use super::digest::open_stored;
+use super::post::{GetAnswer, PostAnswer, Target, escaped};
+use crate::access::Token;
+use crate::backup::folder::Writing;
+use crate::backup::form::{FrameReader, Frames, HEAD, Held, Next};
+use crate::backup::read::list_days;
+use crate::backup::{Parts, ReadBounds, SetDigest};
+use crate::bucket::Store;
+use crate::clock::wall_ms;
+use crate::config::Settings;
+use crate::reading::Day;
+
+/// How long a service may answer 503 before the backup gives up.
+const BUSY: Duration = Duration::from_secs(120);
+/// How long to wait before the service is asked again.
+const AGAIN: Duration = Duration::from_millis(500);
+
+pub enum Origin {
+    Service(Target),
+    Store { store: Arc<dyn Store>, settings: Box<Settings> },
+}
+
+/// What there is to back up.
+#[derive(Debug, Deserialize)]
+pub struct Begun {
+    /// Everything acknowledged before is in the backup.
+    pub began_ms: u64,
+    pub databases: Vec<String>,
+    pub tokens: Vec<Token>,
+}
+
+#[derive(Deserialize)]
+struct Days {
+    days: Vec<i64>,
+}
+
+#[derive(Deserialize)]
+struct Behind {
+    behind: Vec<Instance>,
+}
+
+#[derive(Deserialize)]
+struct Instance {
+    host: String,
+}
+
+impl Origin {
+    /// A store whose service is stopped.
+    pub async fn stopped(settings: &Settings) -> anyhow::Result<Self> {
+        let (store, unflushed) = open_stored(settings).await?;
+        if unflushed > 0 {
+            bail!(
+                "{unflushed} records of the WAL in {} may not be in the store yet: run hourglass flush-wal first",
+                settings.wal_dir().display()
+            );
+        }
+        Ok(Self::Store { store, settings: Box::new(settings.clone()) })
+    }
+
+    /// Begins: has the service store everything that it acknowledged, and waits for other instances on the same store.
+    pub async fn begin(&self, patience: Duration) -> anyhow::Result<Begun> {
+        let service = match self {
+            Self::Store { store, settings } => {
+                let (databases, tokens) = (store.databases().await?, tokens_of(settings).await?);
+                return Ok(Begun { began_ms: u64::try_from(wall_ms()).unwrap_or_default(), databases, tokens });
+            }
+            Self::Service(service) => service,
+        };
+        let before: Begun = json(ask(service, "/api/v1/backup")?)?;
+        flush(service)?;
+        let (until, mut told) = (Instant::now() + patience, false);
+        loop {
+            let Behind { behind } = json(ask(service, &format!("/api/v1/backup?since={}", before.began_ms))?)?;
+            let hosts: Vec<&str> = behind.iter().map(|instance| &*instance.host).collect();
+            if hosts.is_empty() {
+                break;
+            }
+            let hosts = hosts.join(", ");
+            if Instant::now() > until {
+                bail!(
+                    "{hosts}: these instances on the same store have not said within --patience that everything they acknowledged is \
+                     stored: stop them or have them flush (POST /api/v1/flush); of a lost folder, remove the entry (docs/data-folder.md#lose)"
+                );
+            }
+            if !std::mem::replace(&mut told, true) {
+                eprintln!("hourglass: waiting until other instances have stored everything: {hosts}");
+            }
+            tokio::time::sleep(AGAIN).await;
+        }
+        // Databases that were created by what the flush stored.
+        let after: Begun = json(ask(service, "/api/v1/backup")?)?;
+        Ok(Begun { began_ms: before.began_ms, ..after })
+    }
+
+    /// The days of a database.
+    pub async fn days(&self, database: &str) -> anyhow::Result<Vec<Day>> {
+        match self {
+            Self::Store { store, .. } => Ok(list_days(&**store, database).await?.into_iter().collect()),
+            Self::Service(service) => {
+                let Days { days } = json(ask(service, &format!("/api/v1/backup/days?db={}", escaped(database)))?)?;
+                Ok(days.into_iter().map(Day).collect())
+            }
+        }
+    }
+
+    /// Writes a day into the file, unless it still is as it was; `None` if it is.
+    pub async fn day(
+        &self,
+        (database, day): (&str, Day),
+        known: Option<SetDigest>,
+        to: &mut Writing,
+    ) -> anyhow::Result<Option<Held>> {
+        match self {
+            Self::Store { store, settings } => stored_day(&**store, settings, (database, day), known, to).await,
+            Self::Service(service) => {
+                let known = known.map(|known| format!("&known={:032x}", known.sum)).unwrap_or_default();
+                let path = format!("/api/v1/backup/day?db={}&day={}{known}", escaped(database), day.0);
+                let answer = ask(service, &path)?;
+                if answer.status == 204 {
+                    return Ok(None);
+                }
+                let mut frames = FrameReader::new(Tee { from: answer.body, to })?;
+                loop {
+                    if let Next::End(held) = frames.read()? {
+                        return Ok(Some(held));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Tells the service that the backup that began then is proved.
+    pub fn proved(&self, began_ms: u64) -> anyhow::Result<()> {
+        match self {
+            Self::Store { settings, .. } => {
+                let folder = &settings.server.data_dir;
+                crate::backup::proved::keep(folder, began_ms)
+                    .with_context(|| format!("writing to {}", folder.display()))
+            }
+            Self::Service(service) => match service.post(&format!("/api/v1/backup/proved?began={began_ms}"), b"")? {
+                PostAnswer { status: 204, .. } => Ok(()),
+                answer => bail!("{answer}"),
+            },
+        }
+    }
+}
+
+async fn stored_day(
+    store: &dyn Store,
+    settings: &Settings,
+    (database, day): (&str, Day),
+    known: Option<SetDigest>,
+    to: &mut Writing,
+) -> anyhow::Result<Option<Held>> {
+    let bounds = ReadBounds::of_memory(settings.query.request_bytes);
+    let (mut parts, mut frames) = (Parts::new(store, database, day.hours(), bounds), Frames::default());
+    to.put(HEAD)?;
+    while let Some(part) = parts.next().await? {
+        to.put(&frames.part(&part))?;
+    }
+    let held = frames.held();
+    to.put(&frames.end())?;
+    Ok((known != Some(held.set)).then_some(held))
+}
+
+/// Writes what is read into a file.
+struct Tee<'a, R> {
+    from: R,
+    to: &'a mut Writing,
+}
+
+impl<R: Read> Read for Tee<'_, R> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let read = self.from.read(out)?;
+        self.to.put(&out[..read]).map_err(io::Error::other)?;
+        Ok(read)
+    }
+}
+
+/// Has the service store what it acknowledged. Dead letters are told, and are no part of a backup.
+fn flush(service: &Target) -> anyhow::Result<()> {
+    let began = Instant::now();
+    loop {
+        match service.post("/api/v1/flush", b"")? {
+            PostAnswer { status: 204, .. } => return Ok(()),
+            PostAnswer { status: 409, text } => {
+                eprintln!("hourglass: dead letters are no part of the backup: {}", text.trim());
+                return Ok(());
+            }
+            PostAnswer { status: 503, .. } if began.elapsed() < BUSY => std::thread::sleep(AGAIN),
+            answer => bail!("not everything that was acknowledged is stored: {answer}"),
+        }
+    }
+}
+
+/// Asks, again and again while the service is busy.
+fn ask(service: &Target, path: &str) -> anyhow::Result<GetAnswer> {
+    let began = Instant::now();
+    loop {
+        let answer = service.get(path)?;
+        match answer.status {
+            200 | 204 => return Ok(answer),
+            503 if began.elapsed() < BUSY => std::thread::sleep(AGAIN),
+            status @ (401 | 403) => {
+                bail!(
+                    "the service answered {status}: {}; give an admin's token with --token-file",
+                    answer.text()?.trim()
+                )
+            }
+            status => bail!("the service answered {status}: {}", answer.text()?.trim()),
+        }
+    }
+}
+
+fn json<T: DeserializeOwned>(answer: GetAnswer) -> anyhow::Result<T> {
+    serde_json::from_reader(answer.body).context("the service answered what this version does not understand")
+}

@@ -1,0 +1,101 @@
+//! `hourglass restore`: writes a backup into an empty store, reads it back, and compares.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+
+use super::fill::{Filling, Target, write_private};
+use super::progress::Progress;
+use crate::access::Token;
+use crate::backup::form::Next;
+use crate::backup::manifest::{KeptDay, date};
+use crate::backup::{Fill, Folder, Manifest, StoreDigest};
+use crate::config::Settings;
+use crate::faults;
+use crate::reading::Day;
+use crate::reading::stamp::first_of;
+use crate::telemetry::logs;
+
+/// Where the configuration file of a backup is put in the data folder.
+const CONFIG: &str = "restored.toml";
+
+/// Restores the backup in this folder.
+#[must_use]
+pub fn restore(settings: &Settings, from: &Path) -> ExitCode {
+    logs::start("warn", &settings.telemetry);
+    let restored = super::run_to_end(async {
+        let folder = Folder::existing(from);
+        let manifest = folder
+            .manifest()?
+            .with_context(|| format!("there is no finished backup in {}: it has no manifest.json", from.display()))?;
+        let digest = restore_into(settings, &folder, &manifest).await?;
+        println!("restored the backup of {}: {}", manifest.began, digest.total());
+        if manifest.config.is_some() {
+            let beside = settings.server.data_dir.join(CONFIG);
+            println!("the configuration file of the backup is {}; it is not in use", beside.display());
+        }
+        Ok(())
+    });
+    match restored {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => super::failed(&error),
+    }
+}
+
+/// Restores a backup into an empty store, and returns the digest of what is stored then, which is that of the backup.
+pub async fn restore_into(settings: &Settings, folder: &Folder, manifest: &Manifest) -> anyhow::Result<StoreDigest> {
+    let from = format!("the backup of {} with the digest {:032x}", manifest.began, manifest.total.sum);
+    let stamp = first_of(manifest.began_ms);
+    let mut target = Target::open(settings, Filling { what: "restore", from, stamp }).await?;
+    let mut progress = Progress::new("restore");
+    let (all, mut written) = (manifest.databases.iter().map(|database| database.days.len()).sum::<usize>(), 0);
+    for database in &manifest.databases {
+        let store = target.store.clone();
+        let mut fill = Fill::begin(&*store, &database.name, target.options).await?;
+        for day in &database.days {
+            progress.tell(|| format!("{written} of {all} days, {} {}", database.name, date(Day(day.number))));
+            restore_day(folder, &database.name, day, &mut target, &mut fill).await?;
+            written += 1;
+        }
+        fill.finish().await.with_context(|| format!("writing the sensors of database {:?}", database.name))?;
+    }
+    drop(progress);
+    if let Some(tokens) = &manifest.tokens {
+        let tokens: Vec<Token> = serde_json::from_slice(&folder.read(tokens)?).context("reading the tokens")?;
+        target.put_tokens(&tokens).await.context("writing the tokens")?;
+    }
+    if let Some(config) = &manifest.config {
+        let beside = settings.server.data_dir.join(CONFIG);
+        write_private(&beside, &folder.read(config)?).with_context(|| format!("writing {}", beside.display()))?;
+    }
+    target.finish(settings, &manifest.digest()).await
+}
+
+async fn restore_day(
+    folder: &Folder,
+    database: &str,
+    kept: &KeptDay,
+    target: &mut Target,
+    fill: &mut Fill<'_>,
+) -> anyhow::Result<()> {
+    let (day, file) = (Day(kept.number), &kept.file);
+    let is_done = target.mark.is_done(database, day);
+    let mut frames = folder.frames(file)?;
+    let held = loop {
+        match frames.read().map_err(|error| folder.damaged(file, &error))? {
+            Next::Part(part) if is_done => fill.see(&part),
+            Next::Part(part) => fill.take(part).await.context("writing to the store")?,
+            Next::End(held) => break held,
+        }
+    };
+    if frames.into_inner().hex() != file.sha256 || held != kept.held {
+        bail!(folder.damaged(file, &"it is damaged: it is not the file that the manifest names"));
+    }
+    if !is_done {
+        fill.flush().await.context("writing to the store")?;
+        target.mark.day_done(database, day).context("marking what is done")?;
+        faults::point("day_restored");
+    }
+    Ok(())
+}

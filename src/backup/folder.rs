@@ -1,0 +1,257 @@
+//! The folder of a backup. Files are written under another name, synced and renamed, and never changed; those that no
+//! manifest names go at the end.
+
+use std::collections::HashSet;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, BufReader, BufWriter, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest, Sha256};
+
+use super::digest::hex;
+use super::form::FrameReader;
+use super::manifest::{KeptFile, Manifest};
+
+pub const MANIFEST: &str = "manifest.json";
+/// What a name ends with while its file is written.
+const UNFINISHED: &str = ".unfinished";
+const LOCK: &str = "hourglass-backup.lock";
+
+/// The folder of a backup.
+#[derive(Debug)]
+pub struct Folder {
+    path: PathBuf,
+    /// Held while a backup is written.
+    _lock: Option<File>,
+}
+
+/// A file that is being written.
+#[derive(Debug)]
+pub struct Writing {
+    path: PathBuf,
+    file: BufWriter<File>,
+    hash: Sha256,
+    bytes: u64,
+}
+
+/// What is wrong with a backup's folder.
+#[derive(Debug, thiserror::Error)]
+pub enum FolderError {
+    #[error("{}: {error}", path.display())]
+    Io { path: PathBuf, error: io::Error },
+    #[error("{}: {what}", path.display())]
+    Wrong { path: PathBuf, what: String },
+}
+
+fn at(path: &Path) -> impl FnOnce(io::Error) -> FolderError + '_ {
+    |error| FolderError::Io { path: path.to_owned(), error }
+}
+
+impl Folder {
+    /// Makes the folder unless it is there, for its owner only, and locks it.
+    ///
+    /// # Errors
+    /// If it has files, but no backup of hourglass, or another process writes a backup there.
+    pub fn create(path: &Path) -> Result<Self, FolderError> {
+        DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(at(path))?;
+        let mut entries = fs::read_dir(path).map_err(at(path))?;
+        let lock = path.join(LOCK);
+        if !lock.exists() && entries.next().is_some() {
+            let what = "the folder is neither empty nor a backup of hourglass: name another one".to_owned();
+            return Err(FolderError::Wrong { path: path.to_owned(), what });
+        }
+        let mut options = OpenOptions::new();
+        let file = options.write(true).create(true).truncate(false).mode(0o600).open(&lock).map_err(at(&lock))?;
+        if file.try_lock().is_err() {
+            let what = "another process writes a backup into this folder at this moment".to_owned();
+            return Err(FolderError::Wrong { path: path.to_owned(), what });
+        }
+        Ok(Self { path: path.to_owned(), _lock: Some(file) })
+    }
+
+    /// A folder that is only read.
+    #[must_use]
+    pub fn existing(path: &Path) -> Self {
+        Self { path: path.to_owned(), _lock: None }
+    }
+
+    /// The path of a file in it.
+    #[must_use]
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    /// The manifest of the last backup that was finished; `None` if there is none.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn manifest(&self) -> Result<Option<Manifest>, FolderError> {
+        let path = self.file(MANIFEST);
+        let text = match fs::read(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(at(&path)(error)),
+        };
+        let manifest = Manifest::parse(&text);
+        manifest.map(Some).map_err(|error| FolderError::Wrong { path, what: error.to_string() })
+    }
+
+    /// Begins a file. Its folder is made.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn begin(&self, name: &str) -> Result<Writing, FolderError> {
+        let path = self.path.join(format!("{name}{UNFINISHED}"));
+        let parent = path.parent().unwrap_or(&self.path);
+        if !parent.is_dir() {
+            DirBuilder::new().recursive(true).mode(0o700).create(parent).map_err(at(parent))?;
+            sync_folder(parent.parent().unwrap_or(&self.path))?;
+        }
+        let mut options = OpenOptions::new();
+        let file = options.write(true).create(true).truncate(true).mode(0o600).open(&path).map_err(at(&path))?;
+        Ok(Writing { path, file: BufWriter::new(file), hash: Sha256::new(), bytes: 0 })
+    }
+
+    /// Syncs a file and gives it its name.
+    ///
+    /// # Errors
+    /// If that fails.
+    pub fn finish(&self, writing: Writing, name: &str) -> Result<KeptFile, FolderError> {
+        let Writing { path, file, hash, bytes } = writing;
+        let file = file.into_inner().map_err(|error| at(&path)(error.into_error()))?;
+        file.sync_all().map_err(at(&path))?;
+        let to = self.path.join(name);
+        fs::rename(&path, &to).map_err(at(&to))?;
+        sync_folder(to.parent().unwrap_or(&self.path))?;
+        Ok(KeptFile { file: name.to_owned(), bytes, sha256: hex(&hash.finalize()) })
+    }
+
+    /// Writes a whole file.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn write(&self, name: &str, content: &[u8]) -> Result<KeptFile, FolderError> {
+        let mut writing = self.begin(name)?;
+        writing.put(content)?;
+        self.finish(writing, name)
+    }
+
+    /// Removes all files but those that the manifest names. Call it once the manifest is written.
+    ///
+    /// # Errors
+    /// If one cannot be removed.
+    pub fn remove_others(&self, manifest: &Manifest) -> Result<usize, FolderError> {
+        let mut kept: HashSet<PathBuf> = manifest.files().map(|file| self.path.join(&file.file)).collect();
+        kept.extend([self.path.join(MANIFEST), self.path.join(LOCK)]);
+        remove_in(&self.path, &kept)
+    }
+
+    /// Opens a file that a manifest names.
+    ///
+    /// # Errors
+    /// If it is not there, or is not as long as the manifest says.
+    pub fn open(&self, file: &KeptFile) -> Result<File, FolderError> {
+        let path = self.path.join(&file.file);
+        let opened = File::open(&path).map_err(at(&path))?;
+        let bytes = opened.metadata().map_err(at(&path))?.len();
+        if bytes != file.bytes {
+            let what = format!("it is damaged: it has {bytes} bytes, and the manifest says {}", file.bytes);
+            return Err(FolderError::Wrong { path, what });
+        }
+        Ok(opened)
+    }
+
+    /// The content of a small file, if it is the one that the manifest names.
+    ///
+    /// # Errors
+    /// If it cannot be read, or is another one.
+    pub fn read(&self, file: &KeptFile) -> Result<Vec<u8>, FolderError> {
+        let path = self.path.join(&file.file);
+        let mut content = Vec::new();
+        self.open(file)?.read_to_end(&mut content).map_err(at(&path))?;
+        if hex(&Sha256::digest(&content)) != file.sha256 {
+            let what = "it is damaged: it has another SHA-256 than the manifest says".to_owned();
+            return Err(FolderError::Wrong { path, what });
+        }
+        Ok(content)
+    }
+
+    /// Reads a file of frames, and calls `take` with each part.
+    ///
+    /// # Errors
+    /// If it is damaged, or `take` fails.
+    pub fn frames(&self, file: &KeptFile) -> Result<FrameReader<Hashed<BufReader<File>>>, FolderError> {
+        let from = Hashed { from: BufReader::new(self.open(file)?), hash: Sha256::new() };
+        FrameReader::new(from).map_err(|error| self.damaged(file, &error))
+    }
+
+    /// An error about a file of the backup.
+    #[must_use]
+    pub fn damaged(&self, file: &KeptFile, error: &dyn std::fmt::Display) -> FolderError {
+        FolderError::Wrong { path: self.path.join(&file.file), what: error.to_string() }
+    }
+}
+
+impl Writing {
+    /// Appends.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn put(&mut self, bytes: &[u8]) -> Result<(), FolderError> {
+        self.hash.update(bytes);
+        self.bytes += bytes.len() as u64;
+        self.file.write_all(bytes).map_err(at(&self.path))
+    }
+
+    /// Gives the file up.
+    pub fn drop_file(self) {
+        // The next backup removes it otherwise.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// Hashes what is read.
+#[derive(Debug)]
+pub struct Hashed<R> {
+    from: R,
+    hash: Sha256,
+}
+
+impl<R> Hashed<R> {
+    /// The SHA-256 of what was read, in hexadecimal digits.
+    #[must_use]
+    pub fn hex(self) -> String {
+        hex(&self.hash.finalize())
+    }
+}
+
+impl<R: Read> Read for Hashed<R> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let read = self.from.read(out)?;
+        self.hash.update(&out[..read]);
+        Ok(read)
+    }
+}
+
+fn remove_in(folder: &Path, kept: &HashSet<PathBuf>) -> Result<usize, FolderError> {
+    let mut removed = 0;
+    for entry in fs::read_dir(folder).map_err(at(folder))? {
+        let entry = entry.map_err(at(folder))?;
+        let path = entry.path();
+        if entry.file_type().map_err(at(&path))?.is_dir() {
+            removed += remove_in(&path, kept)?;
+            // A folder that still has files stays.
+            let _ = fs::remove_dir(&path);
+        } else if !kept.contains(&path) {
+            fs::remove_file(&path).map_err(at(&path))?;
+            removed += 1;
+        }
+    }
+    Ok(removed)
+}
+
+fn sync_folder(folder: &Path) -> Result<(), FolderError> {
+    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+    File::open(folder).and_then(|folder| folder.sync_all()).map_err(at(folder))
+}

@@ -1,0 +1,149 @@
+//! The manifest: which files a backup consists of, and what they hold. It is written last, so a backup that was not
+//! finished does not exist, and the one before it still does.
+
+use serde::{Deserialize, Serialize};
+
+use super::digest::{DatabaseDigest, SetDigest, StoreDigest};
+use super::form::Held;
+use crate::reading::Day;
+use crate::reading::time::write_rfc3339;
+
+/// The only form of manifests so far.
+const FORM: u32 = 1;
+
+/// The content of `manifest.json`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Manifest {
+    pub form: u32,
+    /// The version of hourglass that made the backup.
+    pub version: String,
+    /// When the backup began, in milliseconds since the epoch by the service's clock: everything acknowledged before is in it.
+    pub began_ms: u64,
+    /// The same for people.
+    pub began: String,
+    pub databases: Vec<KeptDatabase>,
+    /// `tokens.json`.
+    pub tokens: Option<KeptFile>,
+    /// The configuration file, under its own name.
+    pub config: Option<KeptFile>,
+    /// The digest of everything, as `hourglass digest` prints it.
+    #[serde(flatten)]
+    pub total: SetDigest,
+}
+
+/// A database with its days.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeptDatabase {
+    pub name: String,
+    #[serde(flatten)]
+    pub set: SetDigest,
+    pub days: Vec<KeptDay>,
+}
+
+/// A day of a database.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeptDay {
+    /// Counted from the epoch.
+    pub number: i64,
+    #[serde(flatten)]
+    pub held: Held,
+    #[serde(flatten)]
+    pub file: KeptFile,
+}
+
+/// A file of a backup.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeptFile {
+    /// Its path in the backup's folder.
+    pub file: String,
+    pub bytes: u64,
+    /// In hexadecimal digits.
+    pub sha256: String,
+}
+
+/// Why a manifest cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum NoManifest {
+    #[error("it cannot be read: {0}")]
+    Json(#[from] serde_json::Error),
+    #[error("it has form {0}, and this version knows {FORM}: use the version that made the backup, or a later one")]
+    Form(u32),
+    #[error("it names the file {0:?}, which is not in the backup's folder")]
+    Outside(String),
+    #[error("it was changed: its days do not add up to the digest of database {0:?}")]
+    Sum(String),
+}
+
+impl Manifest {
+    /// A manifest of a backup that begins.
+    #[must_use]
+    pub fn begin(began_ms: u64) -> Self {
+        let mut began = String::new();
+        write_rfc3339(&mut began, i64::try_from(began_ms).unwrap_or(i64::MAX).saturating_mul(1_000_000));
+        let version = env!("CARGO_PKG_VERSION").to_owned();
+        Self { form: FORM, version, began_ms, began, ..Self::default() }
+    }
+
+    /// Parses and checks a manifest.
+    ///
+    /// # Errors
+    /// [`NoManifest`]
+    pub fn parse(text: &[u8]) -> Result<Self, NoManifest> {
+        #[derive(Deserialize)]
+        struct Form {
+            form: u32,
+        }
+        let Form { form } = serde_json::from_slice(text)?;
+        if form != FORM {
+            return Err(NoManifest::Form(form));
+        }
+        let manifest: Self = serde_json::from_slice(text)?;
+        let is_within = |path: &str| path.split('/').all(|part| !part.is_empty() && part != "." && part != "..");
+        if let Some(strange) = manifest.files().find(|file| !is_within(&file.file)) {
+            return Err(NoManifest::Outside(strange.file.clone()));
+        }
+        for KeptDatabase { name, set, days } in &manifest.databases {
+            if sum_of(days) != *set {
+                return Err(NoManifest::Sum(name.clone()));
+            }
+        }
+        Ok(manifest)
+    }
+
+    /// All files that it names.
+    pub fn files(&self) -> impl Iterator<Item = &KeptFile> {
+        let days = self.databases.iter().flat_map(|database| database.days.iter().map(|day| &day.file));
+        days.chain(&self.tokens).chain(&self.config)
+    }
+
+    /// The entry of a day.
+    #[must_use]
+    pub fn day(&self, database: &str, day: Day) -> Option<&KeptDay> {
+        let database = self.databases.iter().find(|kept| kept.name == database)?;
+        database.days.iter().find(|kept| kept.number == day.0)
+    }
+
+    /// The digest of everything that it holds, without the numbers of sensors.
+    #[must_use]
+    pub fn digest(&self) -> StoreDigest {
+        let digest = |kept: &KeptDatabase| DatabaseDigest { name: kept.name.clone(), sensors: 0, set: kept.set };
+        StoreDigest { databases: self.databases.iter().map(digest).collect() }
+    }
+}
+
+/// The digest of some days of a database.
+#[must_use]
+pub fn sum_of(days: &[KeptDay]) -> SetDigest {
+    let mut sum = SetDigest::default();
+    days.iter().for_each(|day| sum += day.held.set);
+    sum
+}
+
+/// The date of a day: 2026-01-15.
+#[must_use]
+pub fn date(day: Day) -> String {
+    let mut text = String::new();
+    write_rfc3339(&mut text, day.hours().start.start_ns());
+    text.truncate(10);
+    text
+}

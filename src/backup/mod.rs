@@ -1,0 +1,18 @@
+//! Everything that is stored, as a whole: its digest, its backup, and writing it into another store. Works on the trait
+//! `Store`, through `store::Masked`, so that a backup has what queries see; opens no store and speaks no HTTP.
+
+pub mod digest;
+pub mod fill;
+pub mod folder;
+pub mod form;
+pub mod manifest;
+pub mod proved;
+pub mod read;
+pub mod unfinished;
+
+pub use digest::{DatabaseDigest, SetDigest, StoreDigest};
+pub use fill::{Fill, FillOptions};
+pub use folder::Folder;
+pub use manifest::Manifest;
+pub use read::{Part, Parts, ReadBounds};
+pub use unfinished::{Doing, Unfinished};

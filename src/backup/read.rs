@@ -1,0 +1,281 @@
+//! Reads everything of a database in parts that fit into bounded memory: sensor by sensor, in order of time.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::digest::{DatabaseDigest, SetDigest, StoreDigest};
+use crate::bucket::store::{Extent, GROWTH, Projection, ScannedPage, SensorFilter};
+use crate::bucket::{Readings, SensorDocument, StorageError, Store};
+use crate::reading::stamp::SETTLED;
+use crate::reading::time::{MILLI_NS, TIMESTAMP_MAX, TIMESTAMP_MIN};
+use crate::reading::{Day, Hour};
+
+/// Sensors that are listed at a time.
+const LISTED: usize = 512;
+/// Most sensors that are read together.
+const TOGETHER_MOST: usize = 256;
+/// Pages per scan of a sensor that is read alone.
+const PAGES: usize = 256;
+/// Most cells of a part, empty ones included, if it is more than one page.
+const CELLS: usize = 1 << 18;
+
+/// How much is in memory at a time.
+#[derive(Debug, Clone, Copy)]
+pub struct ReadBounds {
+    /// Stored bytes that are read together. The store may read one hour more.
+    pub batch_bytes: usize,
+    /// An hour of a sensor with more stored bytes is read in parts.
+    pub hour_bytes: usize,
+}
+
+impl ReadBounds {
+    /// Bounds by which reading takes about this much memory.
+    #[must_use]
+    pub fn of_memory(bytes: usize) -> Self {
+        // Decoded, an hour is in memory twice: as pages, and as one set.
+        Self { batch_bytes: (bytes / (4 * GROWTH)).max(16 << 10), hour_bytes: (bytes / (2 * GROWTH)).max(32 << 10) }
+    }
+}
+
+/// All hours that a reading may be in.
+#[must_use]
+pub fn all_hours() -> Range<Hour> {
+    Hour::of(TIMESTAMP_MIN)..Hour::of(TIMESTAMP_MAX).next()
+}
+
+/// Readings of a sensor: all hours, or all parts of one, come one after the other.
+#[derive(Debug)]
+pub struct Part {
+    pub of: Arc<SensorDocument>,
+    /// Never empty; all settled.
+    pub readings: Readings,
+}
+
+/// The readings of a database in a range of hours, part by part.
+#[derive(Debug)]
+pub struct Parts<'a> {
+    store: &'a dyn Store,
+    database: &'a str,
+    hours: Range<Hour>,
+    bounds: ReadBounds,
+    listed: VecDeque<Arc<SensorDocument>>,
+    /// The last sensor that was listed; `None` before the first.
+    after: Option<String>,
+    /// Sensors that are read together.
+    together: usize,
+    ready: VecDeque<Part>,
+    /// A sensor that is too large to be read at once.
+    large: Option<Large>,
+}
+
+#[derive(Debug)]
+struct Large {
+    of: Arc<SensorDocument>,
+    left: Range<Hour>,
+    /// Of an hour that is too large: what is left of it, and how much of it is read at a time.
+    within: Option<(Range<i64>, i64)>,
+}
+
+impl<'a> Parts<'a> {
+    /// Begins to read.
+    #[must_use]
+    pub fn new(store: &'a dyn Store, database: &'a str, hours: Range<Hour>, bounds: ReadBounds) -> Self {
+        let (listed, ready) = (VecDeque::new(), VecDeque::new());
+        Self { store, database, hours, bounds, listed, after: None, together: 1, ready, large: None }
+    }
+
+    /// The next part; `None` at the end.
+    ///
+    /// # Errors
+    /// If the store fails, or something cannot be read.
+    pub async fn next(&mut self) -> Result<Option<Part>, StorageError> {
+        loop {
+            if let Some(part) = self.ready.pop_front() {
+                return Ok(Some(part));
+            }
+            if let Some(large) = self.large.take() {
+                self.read_large(large).await?;
+            } else if self.listed.is_empty() {
+                let filter = SensorFilter { after: self.after.take(), outliers: false, limit: LISTED };
+                let listed = self.store.list_sensors(self.database, &filter).await?;
+                let Some(last) = listed.last() else { return Ok(None) };
+                self.after = Some(last.sensor.key.to_string());
+                self.listed = listed.into_iter().map(Arc::new).collect();
+            } else {
+                self.read_several().await?;
+            }
+        }
+    }
+
+    async fn read_several(&mut self) -> Result<(), StorageError> {
+        let count = self.together.min(self.listed.len());
+        let keys: Vec<&str> = self.listed.iter().take(count).map(|document| &*document.sensor.key).collect();
+        let bytes = self.bounds.batch_bytes;
+        match self.store.scan_sensors(self.database, &keys, self.hours.clone(), &Projection::ALL, bytes).await? {
+            Some(found) => {
+                for (of, pages) in self.listed.drain(..count).zip(found) {
+                    self.ready.extend(united(pages).map(|readings| Part { of: of.clone(), readings }));
+                }
+                self.together = (count * 2).min(TOGETHER_MOST);
+            }
+            None if count == 1 => {
+                let left = self.hours.clone();
+                self.large = self.listed.pop_front().map(|of| Large { of, left, within: None });
+            }
+            None => self.together = count / 2,
+        }
+        Ok(())
+    }
+
+    /// Reads the first of the hours that are left, as many as fit; of an hour that does not fit, the first times that do.
+    async fn read_large(&mut self, mut large: Large) -> Result<(), StorageError> {
+        let ReadBounds { batch_bytes, hour_bytes } = self.bounds;
+        let extent = Extent { pages: PAGES, bytes: batch_bytes, hour_bytes };
+        let mut hours = large.left.clone();
+        let mut length = large.within.as_ref().map(|(_, length)| *length);
+        loop {
+            let times = match (&large.within, length) {
+                (Some((left, _)), Some(length)) => {
+                    hours = hours.start..hours.start.next();
+                    Some(left.start..left.start.saturating_add(length).min(left.end))
+                }
+                _ => None,
+            };
+            let projection = Projection { times: times.clone().unwrap_or(Projection::ALL.times), ..Projection::ALL };
+            match self.store.scan(self.database, &large.of.sensor.key, hours.clone(), &projection, extent).await {
+                Ok(found) => {
+                    let of = large.of.clone();
+                    let parts = united(found.pages).flat_map(|readings| within(readings, times.as_ref()));
+                    self.ready.extend(parts.map(|readings| Part { of: of.clone(), readings }));
+                    self.large = large.behind(times, length, &hours, &found.rest);
+                    return Ok(());
+                }
+                Err(StorageError::HourTooLarge { hour, .. }) if hour > hours.start => hours.end = hour,
+                Err(StorageError::HourTooLarge { hour, limit }) => {
+                    let left = large.within.get_or_insert_with(|| (hour.start_ns()..hour.end_ns(), 0));
+                    let whole = length.unwrap_or(left.0.end - left.0.start);
+                    length = Some(whole / 2);
+                    if whole / 2 < MILLI_NS {
+                        return Err(StorageError::HourTooLarge { limit, hour });
+                    }
+                    left.1 = whole / 2;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+impl Large {
+    /// What is left after these times, or after these hours but for the rest.
+    fn behind(
+        mut self,
+        times: Option<Range<i64>>,
+        length: Option<i64>,
+        hours: &Range<Hour>,
+        rest: &Range<Hour>,
+    ) -> Option<Self> {
+        if let (Some(times), Some(length), Some((left, _))) = (times, length, &self.within)
+            && times.end < left.end
+        {
+            // Where two pages meet, only short times fit; behind it, longer ones do again.
+            self.within = Some((times.end..left.end, length.saturating_mul(2)));
+            return Some(self);
+        }
+        let behind = if rest.is_empty() || self.within.is_some() { hours.end } else { rest.start };
+        self.left.start = behind;
+        self.within = None;
+        (self.left.start < self.left.end).then_some(self)
+    }
+}
+
+/// The readings of pages in order of hours, in few sets.
+fn united(pages: Vec<ScannedPage>) -> impl Iterator<Item = Readings> {
+    let mut sets: Vec<Readings> = Vec::new();
+    for readings in pages.into_iter().filter_map(|page| page.readings).filter(|readings| !readings.is_empty()) {
+        match sets.last_mut() {
+            Some(set) if cells_together(set, &readings) <= CELLS => set.lay_over(&readings, SETTLED),
+            _ => {
+                let mut set = Readings::default();
+                set.lay_over(&readings, SETTLED);
+                sets.push(set);
+            }
+        }
+    }
+    sets.into_iter()
+}
+
+/// The cells of two sets in one, at most.
+fn cells_together(one: &Readings, other: &Readings) -> usize {
+    let new = other.columns().filter(|(name, _)| one.cells(name).is_none()).count();
+    (one.len() + other.len()) * (one.columns().len() + new)
+}
+
+/// The readings whose times are in the range. A scan returns whole pages.
+fn within(readings: Readings, times: Option<&Range<i64>>) -> Vec<Readings> {
+    let Some(times) = times else { return vec![readings] };
+    let parts = readings.parts(|time| times.contains(&time));
+    parts.into_iter().filter(|(is_within, _)| *is_within).map(|(_, readings)| readings).collect()
+}
+
+/// The UTC days of which a database has readings; some may be empty, because a deletion hides what is stored.
+///
+/// # Errors
+/// If the store fails.
+pub async fn list_days(store: &dyn Store, database: &str) -> Result<BTreeSet<Day>, StorageError> {
+    let hours = all_hours();
+    let mut days = BTreeSet::new();
+    let mut from = hours.start;
+    while let Some((hour, _)) = store.next_buckets(database, &(from, String::new()), hours.end, 1).await?.pop() {
+        days.insert(Day::of(hour));
+        from = Day::of(hour).hours().end;
+    }
+    let mut filter = SensorFilter { after: None, outliers: false, limit: LISTED };
+    loop {
+        let listed = store.list_sensors(database, &filter).await?;
+        let Some(last) = listed.last() else { return Ok(days) };
+        filter.after = Some(last.sensor.key.to_string());
+        for document in &listed {
+            days.extend(store.days_of(database, &document.sensor.key, Day::of_hours(&hours)).await?);
+        }
+    }
+}
+
+/// The digest of everything in a database. `tell` is called with the readings so far.
+///
+/// # Errors
+/// If the store fails, or something cannot be read.
+pub async fn digest_of(
+    store: &dyn Store,
+    database: &str,
+    bounds: ReadBounds,
+    mut tell: impl FnMut(u64),
+) -> Result<DatabaseDigest, StorageError> {
+    let mut digest = DatabaseDigest { name: database.to_owned(), ..DatabaseDigest::default() };
+    let mut parts = Parts::new(store, database, all_hours(), bounds);
+    let mut last: Option<Arc<SensorDocument>> = None;
+    while let Some(Part { of, readings }) = parts.next().await? {
+        digest.sensors += u64::from(last.as_ref().is_none_or(|last| !Arc::ptr_eq(last, &of)));
+        digest.set += SetDigest::of(&of.sensor.key, &readings);
+        last = Some(of);
+        tell(digest.set.readings);
+    }
+    Ok(digest)
+}
+
+/// The digest of everything in a store.
+///
+/// # Errors
+/// As [`digest_of`].
+pub async fn digest_of_all(
+    store: &dyn Store,
+    bounds: ReadBounds,
+    mut tell: impl FnMut(&str, u64),
+) -> Result<StoreDigest, StorageError> {
+    let mut digest = StoreDigest::default();
+    for database in store.databases().await? {
+        digest.databases.push(digest_of(store, &database, bounds, |readings| tell(&database, readings)).await?);
+    }
+    Ok(digest)
+}

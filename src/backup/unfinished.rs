@@ -1,0 +1,121 @@
+//! The mark of a data folder whose store is being filled, by `restore` or `copy`: what from, and which days are done. A run
+//! that was killed is continued by the same command; no service starts on half of the readings.
+
+use std::collections::HashSet;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::reading::Day;
+
+/// The file's name in the data folder.
+pub const NAME: &str = "unfinished.jsonl";
+
+/// What is being done.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Doing {
+    /// `restore` or `copy`.
+    pub what: String,
+    /// Which backup, or which store.
+    pub from: String,
+    /// The store that is filled.
+    pub to: String,
+    /// The stamp of what is written.
+    pub stamp: u64,
+}
+
+#[derive(Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+struct Done {
+    database: String,
+    day: i64,
+}
+
+/// The mark.
+#[derive(Debug)]
+pub struct Unfinished {
+    path: PathBuf,
+    file: File,
+    doing: Doing,
+    done: HashSet<Done>,
+}
+
+impl Unfinished {
+    /// What a data folder is being filled with.
+    ///
+    /// # Errors
+    /// If the mark cannot be read.
+    pub fn of(folder: &Path) -> io::Result<Option<Doing>> {
+        Ok(read(&folder.join(NAME))?.map(|(doing, _)| doing))
+    }
+
+    /// Continues what was begun before, or marks the folder.
+    ///
+    /// # Errors
+    /// If the mark cannot be read or written.
+    pub fn open(folder: &Path, begin: impl FnOnce() -> Doing) -> io::Result<Self> {
+        let path = folder.join(NAME);
+        let (doing, done) = match read(&path)? {
+            Some(found) => found,
+            None => {
+                let doing = begin();
+                let beside = folder.join(format!("{NAME}.new"));
+                let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&beside)?;
+                writeln!(file, "{}", serde_json::to_string(&doing)?)?;
+                file.sync_all()?;
+                fs::rename(&beside, &path)?;
+                File::open(folder)?.sync_all()?;
+                (doing, HashSet::new())
+            }
+        };
+        let file = OpenOptions::new().append(true).open(&path)?;
+        Ok(Self { path, file, doing, done })
+    }
+
+    #[must_use]
+    pub fn doing(&self) -> &Doing {
+        &self.doing
+    }
+
+    /// Whether all of a day is written.
+    #[must_use]
+    pub fn is_done(&self, database: &str, day: Day) -> bool {
+        self.done.contains(&Done { database: database.to_owned(), day: day.0 })
+    }
+
+    /// All of a day is written, durably.
+    ///
+    /// # Errors
+    /// If the mark cannot be written.
+    pub fn day_done(&mut self, database: &str, day: Day) -> io::Result<()> {
+        let done = Done { database: database.to_owned(), day: day.0 };
+        // Not synced: a day that seems not to be done is written again.
+        writeln!(self.file, "{}", serde_json::to_string(&done)?)
+    }
+
+    /// Everything is written: removes the mark.
+    ///
+    /// # Errors
+    /// If it cannot be removed.
+    pub fn finish(self) -> io::Result<()> {
+        fs::remove_file(&self.path)?;
+        match self.path.parent() {
+            Some(folder) => File::open(folder)?.sync_all(),
+            None => Ok(()),
+        }
+    }
+}
+
+fn read(path: &Path) -> io::Result<Option<(Doing, HashSet<Done>)>> {
+    let text = match fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let mut lines = text.lines();
+    let doing = serde_json::from_str(lines.next().unwrap_or_default())?;
+    // A line that a kill cut off is of a day that is not known to be done.
+    Ok(Some((doing, lines.filter_map(|line| serde_json::from_str(line).ok()).collect())))
+}

@@ -1,0 +1,150 @@
+//! `hourglass digest`, `backup`, `restore` and `copy` on both stores: what a backup holds is compared with what was
+//! acknowledged, digests with each other; the command and the service are killed in the middle; files are damaged.
+
+mod copies;
+mod digests;
+mod interrupted;
+mod snapshots;
+mod under_load;
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+use crate::support::http::post;
+use crate::support::mongod::{fresh_database_name, mongod};
+use crate::support::process::Folder;
+use crate::support::server::{Launch, Server, program};
+
+/// 2026-01-15T00:00:00Z, in seconds.
+const START: u64 = 1_768_435_200;
+const DAY: u64 = 86_400;
+/// Small pages, so that some hours have several.
+const PAGES: &str = "[page]\nmax_readings = 4\n[flush]\ninterval = \"100ms\"\nquiet = \"50ms\"\n";
+const SEALS: &str = "[seal]\nafter = \"1s\"\ninterval = \"50ms\"\n";
+
+/// A new store of each kind.
+fn stores() -> [String; 2] {
+    ["embedded".to_owned(), mongod().uri(&fresh_database_name())]
+}
+
+/// A command, and its exit status as a number; without one it was killed.
+fn hourglass(arguments: &[&str]) -> Ran {
+    ran(program().args(arguments))
+}
+
+fn ran(command: &mut Command) -> Ran {
+    let Output { status, stdout, stderr } = command.output().expect("hourglass can be run");
+    let text = |bytes| String::from_utf8(bytes).expect("text");
+    Ran { status: status.code(), stdout: text(stdout), stderr: text(stderr) }
+}
+
+#[derive(Debug)]
+struct Ran {
+    status: Option<i32>,
+    stdout: String,
+    stderr: String,
+}
+
+impl Ran {
+    #[track_caller]
+    fn good(self) -> Self {
+        assert_eq!(self.status, Some(0), "{self:?}");
+        self
+    }
+
+    #[track_caller]
+    fn refused(self, because: &str) -> Self {
+        assert!(self.status == Some(1) && self.stderr.contains(because), "{because}: {self:?}");
+        self
+    }
+
+    #[track_caller]
+    fn killed(self) -> Self {
+        assert_eq!(self.status, None, "{self:?}");
+        self
+    }
+}
+
+fn path(path: &Path) -> &str {
+    path.to_str().expect("UTF-8")
+}
+
+/// The digest of a store whose service is stopped.
+#[track_caller]
+fn digest(store: &str, data_dir: &Path) -> Value {
+    let ran = hourglass(&["digest", "--json", "--store", store, "--data-dir", path(data_dir)]).good();
+    let digest: Value = serde_json::from_str(&ran.stdout).expect("one line of JSON");
+    assert_eq!(digest["unflushed_records"], 0, "{digest}");
+    digest
+}
+
+/// Where a backup goes, or a store that is restored.
+fn folder(name: &str) -> Folder {
+    Folder::new(name)
+}
+
+#[track_caller]
+fn backup(server: &Server, to: &Path, more: &[&str]) -> Ran {
+    let from = server.url("");
+    hourglass(&[&["backup", path(to), "--from", &from], more].concat())
+}
+
+#[track_caller]
+fn restore(from: &Path, store: &str, data_dir: &Path) -> Ran {
+    hourglass(&["restore", path(from), "--store", store, "--data-dir", path(data_dir)])
+}
+
+/// A reading every ten minutes of three days, of four sensors; each has a field of another kind now and then.
+fn three_days() -> String {
+    (0..4).flat_map(|sensor| (0..3 * 144).map(move |n| line(sensor, n * 600 + sensor, n * 7 % 101))).collect()
+}
+
+fn line(sensor: u64, second: u64, value: u64) -> String {
+    let fields = match value % 5 {
+        0 => format!("temp={value}.25"),
+        1 => format!("hum={value}i,temp=-0.0"),
+        2 => format!("temp={value}.5,hum={value}i,ok=true"),
+        3 => format!("big={}u,temp={value}e30", u64::MAX - value),
+        _ => format!("temp={value},note=\"n{value}\""),
+    };
+    format!("climate,s={sensor} {fields} {}\n", START + second)
+}
+
+#[track_caller]
+fn write(server: &Server, database: &str, lines: &str) {
+    post(&server.url(&format!("/write?db={database}&precision=s")), lines, &[]).expect(204);
+}
+
+#[track_caller]
+fn flush(server: &Server) {
+    post(&server.url("/api/v1/flush"), "", &[]).expect(204);
+}
+
+#[track_caller]
+fn delete(server: &Server, database: &str, statement: &str) {
+    let statement =
+        statement.replace(' ', "+").replace('<', "%3C").replace('>', "%3E").replace('=', "%3D").replace('"', "%22");
+    let answer = post(&server.url(&format!("/query?db={database}&q={statement}")), "", &[]).expect(200);
+    assert!(!answer.text().contains("error"), "{}", answer.text());
+}
+
+/// A server with three days in two databases.
+fn filled(store: &str, more: &str) -> Server {
+    let server = Launch::with_store(store).config(format!("{PAGES}{more}")).start();
+    write(&server, "plant", &three_days());
+    write(&server, "o/t.her", "m v=1i 1768435200\n");
+    flush(&server);
+    server
+}
+
+/// An embedded server on a data folder that is restored from a backup.
+fn restored(from: &Path) -> Server {
+    let mut server = Launch::embedded().start();
+    assert!(server.stop().success());
+    std::fs::remove_dir_all(server.data_dir()).expect("the folder is there");
+    restore(from, "embedded", &server.data_dir()).good();
+    server.restart("127.0.0.1:0");
+    server
+}

@@ -1,0 +1,254 @@
+//! A second backup writes what changed; a backup, a restore and the service are killed in the middle; files are damaged.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use super::{
+    DAY, PAGES, SEALS, START, backup, delete, digest, filled, flush, folder, hourglass, path, ran, restore, stores,
+    write,
+};
+use crate::support::http::post;
+use crate::support::mongod::{fresh_database_name, mongod};
+use crate::support::poll;
+use crate::support::series::metric;
+use crate::support::server::{Launch, Server, program};
+
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() { found.extend(files(&path)) } else { found.push(path) }
+    }
+    found.sort();
+    found
+}
+
+fn manifest(folder: &Path) -> Value {
+    serde_json::from_slice(&std::fs::read(folder.join("manifest.json")).unwrap()).unwrap()
+}
+
+/// Restores into a new embedded store, and returns its digest.
+#[track_caller]
+fn digest_of_backup(from: &Path) -> Value {
+    let to = folder("restored");
+    restore(from, "embedded", to.path()).good();
+    assert!(!to.file("unfinished.jsonl").exists());
+    digest("embedded", to.path())["databases"].clone()
+}
+
+#[track_caller]
+fn killed_at(server: &Server, to: &Path, point: &str) {
+    let mut command = program();
+    command.args(["backup", path(to), "--from", &server.url("")]).env("FAULT_KILL_AT", point);
+    ran(&mut command).killed();
+}
+
+#[test]
+fn a_second_backup_writes_the_days_that_changed() {
+    for (store, more) in stores().into_iter().zip([SEALS, SEALS]) {
+        let mut server = filled(&store, more);
+        let to = folder("backup");
+        assert!(backup(&server, to.path(), &[]).good().stdout.contains("\n4 days written"), "three and one");
+        let names = files(to.path());
+        assert!(backup(&server, to.path(), &[]).good().stdout.contains("\n0 days written (0 bytes), 4 unchanged"));
+        assert_eq!(names, files(to.path()));
+        // A late reading, a correction, a deletion of a part, and one of a whole database.
+        write(&server, "plant", &format!("climate,s=9 temp=1 {}\n", START + DAY + 5));
+        write(&server, "plant", &format!("climate,s=0 temp=999 {}\n", START + 600));
+        let said = backup(&server, to.path(), &[]).good().stdout;
+        assert!(said.contains("\n2 days written") && said.contains(" 2 unchanged"), "{said}");
+        delete(&server, "plant", &format!("DELETE FROM climate WHERE s='1' AND time > {}s", START + 2 * DAY));
+        delete(&server, "plant", "DROP DATABASE \"o/t.her\"");
+        let said = backup(&server, to.path(), &[]).good().stdout;
+        assert!(said.contains("\n1 days written") && said.contains(" 2 unchanged"), "{said}");
+        assert_eq!(names.len() - 1, files(to.path()).len(), "what nothing names is removed: {:?}", files(to.path()));
+        assert!(server.stop().success());
+        assert_eq!(digest(&store, &server.data_dir())["databases"], digest_of_backup(to.path()));
+    }
+}
+
+#[test]
+fn a_killed_backup_leaves_the_one_before() {
+    for store in stores() {
+        let mut server = filled(&store, "");
+        let to = folder("backup");
+        backup(&server, to.path(), &[]).good();
+        let before = digest_of_backup(to.path());
+        for (point, is_new) in
+            [("day_kept:1", false), ("day_kept:3", false), ("days_kept:1", false), ("manifest_kept:1", true)]
+        {
+            let all_days = (0..3).map(|day| format!("climate,s=0 x=\"{point}\" {}\n", START + day * DAY + 60));
+            write(&server, "plant", &all_days.collect::<String>());
+            killed_at(&server, to.path(), point);
+            assert_eq!(digest_of_backup(to.path()) == before, !is_new, "{point}");
+        }
+        backup(&server, to.path(), &[]).good();
+        let named = 1 + 1 + 4 + 1;
+        assert_eq!(files(to.path()).len(), named, "manifest, lock, days, tokens: {:?}", files(to.path()));
+        assert!(server.stop().success());
+        assert_eq!(digest(&store, &server.data_dir())["databases"], digest_of_backup(to.path()));
+    }
+}
+
+#[test]
+fn a_service_that_is_killed_while_it_sends_leaves_the_backup_before() {
+    for store in stores() {
+        let mut server = filled(&store, "");
+        let to = folder("backup");
+        backup(&server, to.path(), &[]).good();
+        let before = manifest(to.path());
+        write(&server, "plant", &format!("climate,s=0 temp=1 {}\n", START + 60));
+        flush(&server);
+        server.kill();
+        let launch = Launch::with_store(&store).config(PAGES);
+        server.restart_as(launch.clone().env("FAULT_KILL_AT", "part_sent:1"));
+        let failed = backup(&server, to.path(), &[]);
+        assert_eq!(failed.status, Some(1), "{failed:?}");
+        assert!(poll(std::time::Duration::from_secs(10), || server.exited()).is_some());
+        assert_eq!(manifest(to.path()), before);
+        server.restart_as(launch);
+        backup(&server, to.path(), &[]).good();
+        assert_ne!(manifest(to.path()), before);
+    }
+}
+
+#[test]
+fn a_killed_restore_is_continued_and_no_service_starts_on_half_of_it() {
+    for (store, to_store) in stores().into_iter().zip(stores()) {
+        let mut server = filled(&store, "");
+        let (backup_folder, to) = (folder("backup"), folder("restored"));
+        backup(&server, backup_folder.path(), &[]).good();
+        assert!(server.stop().success());
+        for point in ["day_restored:1", "day_restored:3"] {
+            let mut command = program();
+            command.args(["restore", path(backup_folder.path()), "--store", &to_store, "--data-dir", path(to.path())]);
+            ran(command.env("FAULT_KILL_AT", point)).killed();
+            let serve = ["serve", "--listen", "127.0.0.1:0", "--store", &to_store, "--data-dir", path(to.path())];
+            hourglass(&serve).refused("has not finished");
+        }
+        restore(backup_folder.path(), &to_store, to.path()).good();
+        assert_eq!(digest(&store, &server.data_dir())["databases"], digest(&to_store, to.path())["databases"]);
+        let verified = hourglass(&["verify", "--store", &to_store, "--data-dir", path(to.path())]);
+        assert_eq!(verified.status, Some(0), "{verified:?}");
+        restore(backup_folder.path(), &to_store, to.path()).refused("not empty");
+    }
+}
+
+#[test]
+fn a_damaged_file_is_found_and_named() {
+    let server = filled("embedded", "");
+    let to = folder("backup");
+    backup(&server, to.path(), &[]).good();
+    let whole = files(to.path());
+    for file in whole.iter().filter(|file| !path(file).ends_with(".lock")) {
+        let content = std::fs::read(file).unwrap();
+        for (at, what) in [(content.len() / 2, "flipped"), (content.len() - 1, "cut")] {
+            let mut damaged = content.clone();
+            if what == "cut" {
+                damaged.truncate(at)
+            } else {
+                damaged[at] ^= 1
+            }
+            std::fs::write(file, damaged).unwrap();
+            let into = folder("restored");
+            let name = file.file_name().unwrap().to_str().unwrap();
+            let said = restore(to.path(), "embedded", into.path());
+            assert!(said.status == Some(1), "{what} {name}: {said:?}");
+            assert!(said.stderr.contains(name) || name == "manifest.json", "{what} {name}: {said:?}");
+        }
+        std::fs::write(file, content).unwrap();
+    }
+    digest_of_backup(to.path());
+    // A file that is gone is written again, though the day has not changed.
+    let day = whole.iter().find(|file| path(file).ends_with(".readings")).unwrap();
+    std::fs::remove_file(day).unwrap();
+    assert!(backup(&server, to.path(), &[]).good().stdout.contains("\n1 days written"));
+    assert_eq!(whole, files(to.path()));
+}
+
+#[test]
+fn a_proof_is_told_by_the_metric_and_outlives_the_process() {
+    const PROVED: &str = "hourglass_backup_proved_timestamp_seconds";
+    for store in stores() {
+        let mut server = filled(&store, SEALS);
+        let to = folder("backup");
+        backup(&server, to.path(), &[]).good();
+        assert!(metric(&server, PROVED).abs() < 1.0, "none is proved");
+        assert!(backup(&server, to.path(), &["--prove"]).good().stdout.contains("proved"));
+        let began = manifest(to.path())["began_ms"].as_f64().unwrap() / 1000.0;
+        assert!((metric(&server, PROVED) - began).abs() < 0.01);
+        assert!(!to.file("proof").exists());
+        server.kill();
+        server.restart("127.0.0.1:0");
+        assert!((metric(&server, PROVED) - began).abs() < 0.01);
+        // A backup that is damaged is not proved. The damaged day is unchanged, so it is not written again.
+        let day = files(to.path()).into_iter().find(|file| path(file).ends_with(".readings")).unwrap();
+        let mut content = std::fs::read(&day).unwrap();
+        let at = content.len() - 20;
+        content[at] ^= 1;
+        std::fs::write(&day, content).unwrap();
+        backup(&server, to.path(), &["--prove"]).refused(day.file_name().unwrap().to_str().unwrap());
+        assert!((metric(&server, PROVED) - began).abs() < 0.01);
+    }
+}
+
+#[test]
+fn a_backup_has_tokens_and_the_configuration_and_is_for_its_owner_only() {
+    use std::os::unix::fs::PermissionsExt;
+    let mut server = filled("embedded", "");
+    let data = server.data_dir();
+    let of = |name: &str| ["token", "create", "--name", name, "--admin", "*", "--data-dir"].map(str::to_owned);
+    let arguments = of("boss");
+    let mut arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    arguments.push(path(&data));
+    let token = hourglass(&arguments).good().stdout.trim().to_owned();
+    let ask = || post(&server.url("/api/v1/flush"), "", &[]).status;
+    assert!(poll(std::time::Duration::from_secs(20), || (ask() == 401).then_some(())).is_some());
+    let (to, into) = (folder("backup"), folder("restored"));
+    backup(&server, to.path(), &[]).refused("--token-file");
+    let config = into.file("own.toml");
+    std::fs::write(&config, "[page]\nmax_readings = 7\n").unwrap();
+    backup(&server, to.path(), &["--token", &token, "--config", path(&config)]).good();
+    for file in files(to.path()) {
+        assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o600, "{}", file.display());
+    }
+    assert_eq!(to.file("days").metadata().unwrap().permissions().mode() & 0o777, 0o700);
+    assert!(server.stop().success());
+    let data = into.file("data");
+    restore(to.path(), "embedded", &data).good();
+    assert_eq!(std::fs::read_to_string(data.join("restored.toml")).unwrap(), "[page]\nmax_readings = 7\n");
+    let listed = hourglass(&["token", "list", "--data-dir", path(&data)]).good().stdout;
+    assert!(listed.contains("boss") && listed.contains("admin"), "{listed}");
+    assert_eq!(
+        std::fs::read_to_string(server.data_dir().join("tokens.json")).unwrap(),
+        std::fs::read_to_string(data.join("tokens.json")).unwrap(),
+    );
+}
+
+#[test]
+fn a_backup_goes_only_where_nothing_else_is() {
+    let server = filled("embedded", "");
+    let to = folder("backup");
+    std::fs::write(to.file("mine.txt"), "mine").unwrap();
+    backup(&server, to.path(), &[]).refused("neither empty nor a backup");
+    assert_eq!(files(to.path()).len(), 1);
+    restore(to.path(), "embedded", &to.file("data")).refused("no finished backup");
+}
+
+/// An instance that has acknowledged readings that are not in MongoDB yet holds a backup up, whichever instance is asked.
+#[test]
+fn a_backup_waits_for_every_instance() {
+    let store = mongod().uri(&fresh_database_name());
+    let one = filled(&store, "");
+    let lazy = "[flush]\ninterval = \"1h\"\nquiet = \"10m\"\n[sensors]\nwrite_interval = \"1s\"\n";
+    let other = Launch::with_store(&store).config(lazy).start();
+    write(&other, "plant", &format!("climate,s=7 temp=7 {}\n", START + 7));
+    let to = folder("backup");
+    backup(&one, to.path(), &["--patience", "2s"]).refused("have not said");
+    assert!(!to.file("manifest.json").exists());
+    flush(&other);
+    backup(&one, to.path(), &["--patience", "60s"]).good();
+    let sensors = digest_of_backup(to.path());
+    assert_eq!(sensors[1]["sensors"], 5, "{sensors}");
+}

@@ -1,0 +1,72 @@
+//! MongoDB's own backups: a copy of all collections of one moment, as `mongodump --oplog` or a snapshot of the volumes makes
+//! it, put back. docs/backup.md says what becomes of the logs.
+
+use mongodb::Client;
+use mongodb::bson::doc;
+
+use super::{PAGES, START, digest, flush, folder, hourglass, path, write};
+use crate::support::mongod::{fresh_database_name, mongod};
+use crate::support::series::await_fed;
+use crate::support::server::Launch;
+
+/// Copies all collections of a database into another one, which is dropped before.
+fn copy_collections(from: &str, to: &str) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let client = Client::with_uri_str(mongod().uri("admin")).await.unwrap();
+        client.database(to).drop().await.unwrap();
+        let database = client.database(from);
+        for name in database.list_collection_names().await.unwrap() {
+            let copied =
+                doc! { "aggregate": &name, "cursor": {}, "pipeline": [{ "$out": { "db": to, "coll": &name } }] };
+            database.run_command(copied).await.unwrap();
+        }
+    });
+}
+
+fn lines(sensor: &str, count: u64) -> String {
+    (0..count).map(|n| format!("m,s={sensor} v={n}i {}\n", START + n * 60)).collect()
+}
+
+#[test]
+fn after_a_snapshot_is_put_back_the_log_of_an_instance_brings_what_it_still_has() {
+    let (name, kept) = (fresh_database_name(), fresh_database_name());
+    let store = mongod().uri(&name);
+    // Nothing is flushed unless somebody asks.
+    let lazy = format!("{}[sensors]\nwrite_interval = \"1h\"\n", PAGES.replace("100ms", "1h").replace("50ms", "10m"));
+    let mut server = Launch::with_store(&store).config(lazy).start();
+    write(&server, "plant", &lines("flushed", 300));
+    flush(&server);
+    copy_collections(&name, &kept);
+    write(&server, "plant", &lines("only-in-the-log", 200));
+    server.kill();
+    copy_collections(&kept, &name);
+    // With an empty data folder the state is that of the snapshot.
+    let empty = folder("empty");
+    let of_snapshot = digest(&mongod().uri(&kept), empty.path());
+    assert_eq!(of_snapshot["total"]["readings"], 300, "{of_snapshot}");
+    assert_eq!(digest(&store, empty.path()), of_snapshot);
+    // With its own, it replays what is in its log.
+    server.restart("127.0.0.1:0");
+    await_fed(&server);
+    assert!(server.stop().success());
+    let now = digest(&store, &server.data_dir());
+    assert_eq!((&now["total"]["readings"], &now["total"]["sensors"]), (&500.into(), &2.into()), "{now}");
+    let verified = hourglass(&["verify", "--store", &store, "--data-dir", path(&server.data_dir())]);
+    assert_eq!(verified.status, Some(0), "{verified:?}");
+}
+
+/// A flush before the snapshot is what makes it hold everything: without one, what is only in the log is missing in it.
+#[test]
+fn a_snapshot_without_a_flush_lacks_what_is_in_the_log() {
+    let (name, kept) = (fresh_database_name(), fresh_database_name());
+    let lazy = format!("{}[sensors]\nwrite_interval = \"1h\"\n", PAGES.replace("100ms", "1h").replace("50ms", "10m"));
+    let server = Launch::with_store(mongod().uri(&name)).config(lazy).start();
+    write(&server, "plant", &lines("a", 100));
+    copy_collections(&name, &kept);
+    let empty = folder("empty");
+    assert_eq!(digest(&mongod().uri(&kept), empty.path())["total"]["readings"], 0);
+    flush(&server);
+    copy_collections(&name, &kept);
+    assert_eq!(digest(&mongod().uri(&kept), empty.path())["total"]["readings"], 100);
+}

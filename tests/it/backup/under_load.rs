@@ -1,0 +1,89 @@
+//! A backup of a running service holds everything that was acknowledged before it began, and no half of a reading.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::{PAGES, SEALS, START, backup, folder, restored, stores};
+use crate::support::eventually;
+use crate::support::http::{get, request};
+use crate::support::server::{Launch, Server};
+
+const SENDERS: u64 = 3;
+
+/// Sends one reading after the other until it is told to stop: the nth reading of a sender has the values n in all
+/// fields, so that a half of one, or of two, is seen.
+fn load(server: &Server, acked: &Arc<Vec<AtomicU64>>, stop: &Arc<AtomicBool>) -> Vec<thread::JoinHandle<()>> {
+    let send = |sender: u64| {
+        let (url, acked, stop) = (server.url("/write?db=plant&precision=s"), acked.clone(), stop.clone());
+        thread::spawn(move || {
+            for n in 0.. {
+                if stop.load(Ordering::SeqCst) {
+                    break;
+                }
+                // Over some days, in no order of time; now and then a correction of an earlier one as a whole.
+                let line = format!("load,s={sender} a={n}i,b={n}i,c={n}i {}\n", place(n));
+                let answer = request("POST", &url, line.as_bytes(), &[]).expect("the server answers");
+                assert_eq!(answer.status, 204);
+                acked[usize::try_from(sender).unwrap()].store(n + 1, Ordering::SeqCst);
+            }
+        })
+    };
+    (0..SENDERS).map(send).collect()
+}
+
+fn place(n: u64) -> u64 {
+    START + (n / 3 * 7919) % (3 * 86_400)
+}
+
+#[test]
+fn a_backup_under_load_holds_everything_acked_before_it_began() {
+    // In the second, nothing is flushed unless somebody asks.
+    let lazy = PAGES.replace("100ms", "1h").replace("50ms", "10m");
+    for (store, config) in stores().into_iter().zip([format!("{PAGES}{SEALS}"), lazy]) {
+        let server = Launch::with_store(store).config(config).start();
+        let acked: Arc<Vec<AtomicU64>> = Arc::new((0..SENDERS).map(|_| AtomicU64::new(0)).collect());
+        let stop = Arc::new(AtomicBool::new(false));
+        let senders = load(&server, &acked, &stop);
+        let sent = || (0..3).all(|sender| acked[sender].load(Ordering::SeqCst) > 60).then_some(());
+        eventually("some readings are acked", Duration::from_secs(60), sent);
+        let to = folder("backup");
+        for _ in 0..3 {
+            let before: Vec<u64> = acked.iter().map(|acked| acked.load(Ordering::SeqCst)).collect();
+            backup(&server, to.path(), &[]).good();
+            let restored = restored(to.path());
+            let after: Vec<u64> = acked.iter().map(|acked| acked.load(Ordering::SeqCst)).collect();
+            for sender in 0..SENDERS {
+                let at = usize::try_from(sender).unwrap();
+                compare(&restored, sender, before[at], after[at] + 1);
+            }
+        }
+        stop.store(true, Ordering::SeqCst);
+        senders.into_iter().for_each(|sender| sender.join().expect("it sent"));
+    }
+}
+
+/// Each time has the value of the last write to it that was acked before the backup began, or of a later one.
+fn compare(restored: &Server, sender: u64, before: u64, after: u64) {
+    let path = format!("/query?db=plant&epoch=s&q=SELECT+a,b,c+FROM+load+WHERE+s='{sender}'");
+    let answer = get(&restored.url(&path)).expect(200).json();
+    let rows = answer["results"][0]["series"][0]["values"].as_array().cloned().unwrap_or_default();
+    let value = |row: &Value, at: usize| row[at].as_u64().unwrap_or_else(|| panic!("half a reading: {row}"));
+    let mut found: HashMap<u64, u64> = HashMap::new();
+    for row in &rows {
+        let (time, a, b, c) = (value(row, 0), value(row, 1), value(row, 2), value(row, 3));
+        assert!(a == b && b == c, "half of one reading and half of another: {row}");
+        assert!(a < after && place(a) == time, "never sent: {row}");
+        found.insert(time, a);
+    }
+    let mut expected: HashMap<u64, u64> = HashMap::new();
+    expected.extend((0..before).map(|n| (place(n), n)));
+    for (time, n) in expected {
+        let at = found.get(&time).unwrap_or_else(|| panic!("sender {sender}: the acked reading {n} at {time} is lost"));
+        assert!(*at >= n, "sender {sender}: {at} at {time} is older than the acked {n}");
+    }
+}
