@@ -122,8 +122,7 @@ fn app() -> (Arc<App>, Metrics) {
     // The shards run, and the store's files stay open, until the process ends; the folder itself is removed now.
     std::mem::forget(closing);
     let ingest = Arc::new(ingest);
-    let query =
-        Query::new(store.clone(), ingest.clone(), ingest.settings(), query_options(), metrics.clone());
+    let query = Query::new(store.clone(), ingest.clone(), ingest.settings(), query_options(), metrics.clone());
     // The health never changes, so the sender is not needed.
     let (_, health) = watch::channel(Health::Ready);
     let options = http::HttpOptions {

@@ -68,7 +68,7 @@ async fn run(settings: &Settings, request: &BackupRequest) -> anyhow::Result<()>
         None => Origin::stopped(settings).await?,
         Some(url) => Origin::Service(Target::of(url, request.token.clone(), request.token_file.as_deref())?),
     };
-    let Begun { began_ms, databases, tokens } = origin.begin(request.patience).await?;
+    let Begun { began_ms, databases, tokens, settings: kept } = origin.begin(request.patience).await?;
     let mut manifest = Manifest::begin(began_ms);
     let (mut work, mut progress) = (Work::default(), Progress::new("backup"));
     for name in databases {
@@ -83,6 +83,7 @@ async fn run(settings: &Settings, request: &BackupRequest) -> anyhow::Result<()>
     }
     drop(progress);
     manifest.tokens = Some(keep_small(&folder, "tokens", "json", &serde_json::to_vec_pretty(&tokens)?)?);
+    manifest.settings = Some(keep_small(&folder, "settings", "json", &serde_json::to_vec_pretty(&kept)?)?);
     if let Some(config) = &request.config {
         let content = std::fs::read(config).with_context(|| format!("reading {}", config.display()))?;
         manifest.config = Some(keep_small(&folder, "config", "toml", &content)?);

@@ -1,5 +1,6 @@
 //! Opens a store that `restore` or `copy` fills, which must be empty or half filled by the same command, and ends it.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -9,7 +10,7 @@ use super::digest::{must_be_equal, stored_digest};
 use crate::access::{Token, TokenFile, TokenStore};
 use crate::backup::{Doing, FillOptions, StoreDigest, Unfinished};
 use crate::bucket::store::Written;
-use crate::bucket::{Caps, Store};
+use crate::bucket::{Caps, DatabaseSettings, Store};
 use crate::config::Settings;
 use crate::reading::Stamp;
 use crate::verify::unflushed_records;
@@ -104,6 +105,23 @@ impl Target {
         for token in tokens.iter().filter(|token| !there.contains(token)) {
             if !self.tokens.put(token, None).await? {
                 bail!("there is another token named {:?} already", token.name);
+            }
+        }
+        Ok(())
+    }
+
+    /// Stores settings of databases. What has expired is determined anew.
+    pub async fn put_settings(&self, rows: Vec<(String, DatabaseSettings)>) -> anyhow::Result<()> {
+        let there: BTreeMap<String, DatabaseSettings> = self.store.read_settings().await?.into_iter().collect();
+        for (name, settings) in rows {
+            let settings = DatabaseSettings { expired: None, ..settings };
+            if there.get(&name) == Some(&settings) {
+                continue;
+            }
+            match self.store.write_settings(&name, 0, Some(&settings)).await {
+                Written::Yes => {}
+                Written::Conflict => bail!("there are other settings of database {name:?} already"),
+                Written::Failed(error) => return Err(error.into()),
             }
         }
         Ok(())

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use super::copy::tokens_of;
 use super::digest::open_stored;
@@ -19,6 +20,7 @@ use crate::backup::{Parts, ReadBounds, SetDigest};
 use crate::bucket::Store;
 use crate::clock::wall_ms;
 use crate::config::Settings;
+use crate::ingest::settings_to_json;
 use crate::reading::Day;
 
 /// How long a service may answer 503 before the backup gives up.
@@ -38,6 +40,8 @@ pub struct Begun {
     pub began_ms: u64,
     pub databases: Vec<String>,
     pub tokens: Vec<Token>,
+    /// The databases' settings, as `ingest::settings_to_json` writes them.
+    pub settings: Value,
 }
 
 #[derive(Deserialize)]
@@ -73,7 +77,10 @@ impl Origin {
         let service = match self {
             Self::Store { store, settings } => {
                 let (databases, tokens) = (store.databases().await?, tokens_of(settings).await?);
-                return Ok(Begun { began_ms: u64::try_from(wall_ms()).unwrap_or_default(), databases, tokens });
+                let rows = store.read_settings().await?;
+                let settings = settings_to_json(rows.iter().map(|(name, of)| (name, of)));
+                let began_ms = u64::try_from(wall_ms()).unwrap_or_default();
+                return Ok(Begun { began_ms, databases, tokens, settings });
             }
             Self::Service(service) => service,
         };

@@ -13,6 +13,7 @@ use crate::backup::manifest::{KeptDay, date};
 use crate::backup::{Fill, Folder, Manifest, StoreDigest};
 use crate::config::Settings;
 use crate::faults;
+use crate::ingest::settings_of_json;
 use crate::reading::Day;
 use crate::reading::stamp::first_of;
 use crate::telemetry::logs;
@@ -64,6 +65,10 @@ pub async fn restore_into(settings: &Settings, folder: &Folder, manifest: &Manif
     if let Some(tokens) = &manifest.tokens {
         let tokens: Vec<Token> = serde_json::from_slice(&folder.read(tokens)?).context("reading the tokens")?;
         target.put_tokens(&tokens).await.context("writing the tokens")?;
+    }
+    if let Some(settings) = &manifest.settings {
+        let rows = serde_json::from_slice(&folder.read(settings)?).context("reading the databases' settings")?;
+        target.put_settings(settings_of_json(&rows)).await.context("writing the databases' settings")?;
     }
     if let Some(config) = &manifest.config {
         let beside = settings.server.data_dir.join(CONFIG);

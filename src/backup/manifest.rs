@@ -24,6 +24,8 @@ pub struct Manifest {
     pub databases: Vec<KeptDatabase>,
     /// `tokens.json`.
     pub tokens: Option<KeptFile>,
+    /// `settings.json`: how long databases keep readings, and their policies.
+    pub settings: Option<KeptFile>,
     /// The configuration file, under its own name.
     pub config: Option<KeptFile>,
     /// The digest of everything, as `hourglass digest` prints it.
@@ -113,7 +115,7 @@ impl Manifest {
     /// All files that it names.
     pub fn files(&self) -> impl Iterator<Item = &KeptFile> {
         let days = self.databases.iter().flat_map(|database| database.days.iter().map(|day| &day.file));
-        days.chain(&self.tokens).chain(&self.config)
+        days.chain(&self.tokens).chain(&self.settings).chain(&self.config)
     }
 
     /// The entry of a day.

@@ -23,6 +23,7 @@ use crate::backup::{Parts, ReadBounds, SetDigest, proved as kept};
 use crate::bucket::registry::settled_before;
 use crate::bucket::{StorageError, Store};
 use crate::faults;
+use crate::ingest::settings_to_json;
 use crate::query::QueryError;
 use crate::reading::{Day, Hour};
 
@@ -59,7 +60,11 @@ async fn begun(app: &App, by: Caller, Extension(address): Address, query: Pairs)
         app.audit.note(&Event::Change { by: by.name(), address, statement, database: "", outcome });
     }
     let databases = app.store.databases().await.map_err(failed)?;
-    let begun = json!({ "began_ms": now_ms, "databases": databases, "tokens": tokens, "behind": behind });
+    let rows = app.store.read_settings().await.map_err(failed)?;
+    let settings = settings_to_json(rows.iter().map(|(name, of)| (name, of)));
+    let begun = json!({
+        "began_ms": now_ms, "databases": databases, "tokens": tokens, "settings": settings, "behind": behind,
+    });
     Ok(Json(begun).into_response())
 }
 

@@ -15,8 +15,7 @@ use super::errors::Dialect;
 use super::params::{self, Parameter};
 use super::{
     App, backup, databases, dead_letters, influx_query, lists, openapi, readings, rejections, seal, sensors, status,
-    summary,
-    write,
+    summary, write,
 };
 
 pub struct Endpoint {

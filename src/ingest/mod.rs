@@ -37,6 +37,7 @@ pub use self::flush::failing::FailingDatabase;
 pub use self::options::{AcceptedTimes, AckLevel, IngestOptions};
 pub use self::positions::{Lag, Ledger};
 pub use self::rejections::{KeptRejection, RejectionOptions, Rejections, ShownAddresses};
+pub use self::retention::{settings_of_json, settings_to_json};
 pub use self::sealing::{Left, Sealing, SealingDone};
 pub use self::service::{Ack, Arrival, Ingest, PolicyError, PolicyTerms, Stores, check_database_name};
 pub use self::truncate::Closing;

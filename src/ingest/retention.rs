@@ -252,11 +252,22 @@ fn first_rev() -> u64 {
     u64::try_from(now_ns() / 1_000_000).unwrap_or_default().max(1)
 }
 
-/// What the file holds; nothing if it cannot be read.
-fn read_file(path: &Path) -> Vec<(String, DatabaseSettings)> {
-    let Some(rows) = fs::read(path).ok().and_then(|text| serde_json::from_slice::<Vec<Value>>(&text).ok()) else {
-        return Vec::new();
+/// The settings as JSON: an array of rows.
+#[must_use]
+pub fn settings_to_json<'s>(rows: impl IntoIterator<Item = (&'s String, &'s DatabaseSettings)>) -> Value {
+    let row = |(database, of): (&String, &DatabaseSettings)| {
+        let DatabaseSettings { rev, readings, default, replication, shard_duration, expired } = of;
+        json!({
+            "database": database, "rev": rev, "readings": readings.map(Keep::ns), "default": default,
+            "replication": replication, "shard_duration": shard_duration, "expired": expired,
+        })
     };
+    rows.into_iter().map(row).collect()
+}
+
+/// The settings of such rows; those that are none are left out.
+#[must_use]
+pub fn settings_of_json(rows: &Value) -> Vec<(String, DatabaseSettings)> {
     let row = |row: &Value| {
         let settings = DatabaseSettings {
             rev: row["rev"].as_u64()?,
@@ -268,21 +279,19 @@ fn read_file(path: &Path) -> Vec<(String, DatabaseSettings)> {
         };
         Some((row["database"].as_str()?.to_owned(), settings))
     };
-    rows.iter().filter_map(row).collect()
+    rows.as_array().into_iter().flatten().filter_map(row).collect()
+}
+
+/// What the file holds; nothing if it cannot be read.
+fn read_file(path: &Path) -> Vec<(String, DatabaseSettings)> {
+    let rows = fs::read(path).ok().and_then(|text| serde_json::from_slice(&text).ok());
+    rows.as_ref().map(settings_of_json).unwrap_or_default()
 }
 
 fn write_file(path: &Path, settings: &Settings) -> io::Result<()> {
-    let row = |(database, of): (&String, &DatabaseSettings)| {
-        let DatabaseSettings { rev, readings, default, replication, shard_duration, expired } = of;
-        json!({
-            "database": database, "rev": rev, "readings": readings.map(Keep::ns), "default": default,
-            "replication": replication, "shard_duration": shard_duration, "expired": expired,
-        })
-    };
-    let rows: Vec<Value> = settings.by_database.iter().map(row).collect();
     let new = path.with_extension("new");
     let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
-    file.write_all(&serde_json::to_vec_pretty(&rows)?)?;
+    file.write_all(&serde_json::to_vec_pretty(&settings_to_json(&settings.by_database))?)?;
     file.sync_all()?;
     fs::rename(new, path)
 }

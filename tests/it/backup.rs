@@ -130,11 +130,12 @@ fn delete(server: &Server, database: &str, statement: &str) {
     assert!(!answer.text().contains("error"), "{}", answer.text());
 }
 
-/// A server with three days in two databases.
+/// A server with three days in two databases, one of which is a policy of another.
 fn filled(store: &str, more: &str) -> Server {
     let server = Launch::with_store(store).config(format!("{PAGES}{more}")).start();
     write(&server, "plant", &three_days());
-    write(&server, "o/t.her", "m v=1i 1768435200\n");
+    delete(&server, "o", "CREATE DATABASE o WITH DURATION 100w NAME \"t.her\"");
+    write(&server, "o&rp=t.her", "m v=1i 1768435200\n");
     flush(&server);
     server
 }

@@ -8,7 +8,7 @@ use super::{
     DAY, PAGES, SEALS, START, backup, delete, digest, filled, flush, folder, hourglass, path, ran, restore, stores,
     write,
 };
-use crate::support::http::post;
+use crate::support::http::{post, request};
 use crate::support::mongod::{fresh_database_name, mongod};
 use crate::support::poll;
 use crate::support::series::metric;
@@ -59,7 +59,7 @@ fn a_second_backup_writes_the_days_that_changed() {
         let said = backup(&server, to.path(), &[]).good().stdout;
         assert!(said.contains("\n2 days written") && said.contains(" 2 unchanged"), "{said}");
         delete(&server, "plant", &format!("DELETE FROM climate WHERE s='1' AND time > {}s", START + 2 * DAY));
-        delete(&server, "plant", "DROP DATABASE \"o/t.her\"");
+        delete(&server, "o", "DROP RETENTION POLICY \"t.her\" ON o");
         let said = backup(&server, to.path(), &[]).good().stdout;
         assert!(said.contains("\n1 days written") && said.contains(" 2 unchanged"), "{said}");
         assert_eq!(names.len() - 1, files(to.path()).len(), "what nothing names is removed: {:?}", files(to.path()));
@@ -209,6 +209,11 @@ fn a_backup_has_tokens_and_the_configuration_and_is_for_its_owner_only() {
     backup(&server, to.path(), &[]).refused("--token-file");
     let config = into.file("own.toml");
     std::fs::write(&config, "[page]\nmax_readings = 7\n").unwrap();
+    let bearer = [("authorization", &*format!("Bearer {token}"))];
+    let ask = |server: &Server, method: &str, path: &str, body: &str| {
+        request(method, &server.url(path), body.as_bytes(), &bearer).expect("an answer").expect(200)
+    };
+    ask(&server, "PUT", "/api/v1/databases/plant", r#"{"readings":"5200w"}"#);
     backup(&server, to.path(), &["--token", &token, "--config", path(&config)]).good();
     for file in files(to.path()) {
         assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o600, "{}", file.display());
@@ -224,6 +229,14 @@ fn a_backup_has_tokens_and_the_configuration_and_is_for_its_owner_only() {
         std::fs::read_to_string(server.data_dir().join("tokens.json")).unwrap(),
         std::fs::read_to_string(data.join("tokens.json")).unwrap(),
     );
+    std::fs::remove_dir_all(server.data_dir()).expect("the folder is there");
+    restore(to.path(), "embedded", &server.data_dir()).good();
+    server.restart("127.0.0.1:0");
+    let settings = ask(&server, "GET", "/api/v1/databases/plant", "").json();
+    assert_eq!(settings["readings"], "873600h", "{settings}");
+    let policies = ask(&server, "GET", "/query?q=SHOW%20RETENTION%20POLICIES%20ON%20o", "");
+    let policies = policies.text();
+    assert!(policies.contains("\"t.her\",\"16800h0m0s\""), "{policies}");
 }
 
 #[test]
