@@ -213,9 +213,11 @@ impl Deleter {
                 self.delete_all(&gone, |_| true).await?;
                 self.context.store.unlist_database(database).await?;
             }
-            Scope::Readings { sensors, range, .. } => {
-                // The database exists even if all of its readings were deleted before any was stored.
-                if !self.context.registry_view.is_dropped(database, before) {
+            Scope::Readings { sensors, range, statement } => {
+                // The database exists even if all of its readings were deleted before any was stored. One that was
+                // dropped while its readings expired does not.
+                let is_expiry = statement.as_deref() == Some(EXPIRY);
+                if !is_expiry && !self.context.registry_view.is_dropped(database, before) {
                     self.context.store.create_database(database).await?;
                 }
                 self.delete_of(&DeletedCells { database, range: range.clone(), before }, sensors).await?;
