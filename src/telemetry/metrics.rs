@@ -128,9 +128,9 @@ impl Metrics {
     pub fn sealing(&self, is_running: bool, [days, readings, left]: [u64; 3]) {
         self.with(|| {
             gauge!("hourglass_seal_running").set(f64::from(u8::from(is_running)));
-            counter!("hourglass_seal_days_total").absolute(days);
+            counter!("hourglass_seal_documents_total").absolute(days);
             counter!("hourglass_seal_readings_total").absolute(readings);
-            gauge!("hourglass_seal_days_left").set(u32::try_from(left).unwrap_or(u32::MAX));
+            gauge!("hourglass_seal_left").set(u32::try_from(left).unwrap_or(u32::MAX));
         });
     }
 
@@ -532,9 +532,9 @@ fn describe() {
     level("hourglass_store_disk_free_bytes", "Bytes free on the disk of the store; NaN if that is unknown");
     level("hourglass_store_databases_failing", "Databases whose writes the store rejects, by class of error");
     level("hourglass_seal_running", "1 while days are being sealed");
-    count("hourglass_seal_days_total", "Days of a sensor that were sealed");
+    count("hourglass_seal_documents_total", "Days of a sensor that were sealed");
     count("hourglass_seal_readings_total", "Readings in them");
-    level("hourglass_seal_days_left", "Days of a sensor that the last round of sealing left in hour pages");
+    level("hourglass_seal_left", "Days of a sensor that the last round of sealing left in hour pages");
     count("hourglass_store_conflicts_total", "Page writes that found another rev and were merged and written again");
     count("hourglass_store_overflow_pages_total", "Overflow pages written");
     count("hourglass_store_sensor_writes_total", "Sensor documents written");
