@@ -3,6 +3,7 @@
 
 mod allocator;
 mod backup;
+mod compact;
 mod copy;
 mod data_folder;
 mod dead_letters;
@@ -48,6 +49,7 @@ use crate::telemetry::{Metrics, logs};
 use crate::wal::{self, Folder, Recovery, Wal};
 
 pub use self::backup::{BackupRequest, backup};
+pub use self::compact::compact;
 pub use self::copy::copy;
 pub use self::dead_letters::{list_dead_letters, send_dead_letters};
 pub use self::digest::digest;

@@ -61,6 +61,9 @@ pub enum Command {
     /// folder or switch to another store. Exit status: 0 if the WAL is now empty, 75 if records are left, 1 if it
     /// failed, for example because the WAL could not be opened. Stop the service first.
     FlushWal(FlushWalFlags),
+    /// Give space in the embedded store's file that sealing, deletions and retention freed back to the disk. Stop the service
+    /// first. It may be interrupted at any time, and run again.
+    Compact(StoreFlags),
     /// Have the running service seal every day that is over, now, whatever `seal.after` says: history then takes a tenth
     /// of its space. Exit status: 0 if all that can be sealed is, else 1.
     Seal(SealFlags),

@@ -40,6 +40,10 @@ fn main() -> ExitCode {
             Ok(settings) => app::flush_wal(&settings, flags.patience()),
             Err(problems) => cli::report(&problems),
         },
+        Command::Compact(flags) => match cli::settings(&flags.settings()) {
+            Ok(settings) => app::compact(&settings),
+            Err(problems) => cli::report(&problems),
+        },
         Command::Seal(flags) => app::seal(&flags.to, flags.token, flags.token_file.as_deref()),
         Command::DeadLetters { command } => dead_letters(&command),
         Command::Token { command } => cli::tokens(command, app::tokens),

@@ -16,7 +16,7 @@ use super::dispatch::Dispatch;
 use super::flush::documents::{newest, whole};
 use super::flush::task::FlushContext;
 use super::membership::registry_view::Understanding;
-use super::retention::EXPIRY;
+use super::retention::{EXPIRY, remove_settings};
 use super::shard::pending::DroppedData;
 use super::shard::pending::PendingDeletion;
 use crate::bucket::deletions::RememberedDeletion;
@@ -206,12 +206,14 @@ impl Deleter {
         match &pending.deletion.scope {
             // No other instance writes to the store, and this one flushes nothing of the database meanwhile.
             Scope::Database if !self.context.registry_view.view().restamps => {
-                self.context.store.drop_database(database).await?
+                self.context.store.drop_database(database).await?;
+                remove_settings(&*self.context.store, database).await?;
             }
             Scope::Database => {
                 let gone = DeletedCells { database, range: ALWAYS, before };
                 self.delete_all(&gone, |_| true).await?;
                 self.context.store.unlist_database(database).await?;
+                remove_settings(&*self.context.store, database).await?;
             }
             Scope::Readings { sensors, range, statement } => {
                 // The database exists even if all of its readings were deleted before any was stored. One that was

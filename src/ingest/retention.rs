@@ -179,15 +179,8 @@ impl Retention {
     /// # Errors
     /// If the store does not answer.
     pub async fn remove(&self, database: &str) -> Result<(), StorageError> {
-        for _ in 0..ATTEMPTS_MAX {
-            let held = self.refresh().await?.of(database).rev;
-            match self.store.write_settings(database, held, None).await {
-                Written::Yes => return self.refresh().await.map(drop),
-                Written::Conflict => {}
-                Written::Failed(error) => return Err(error),
-            }
-        }
-        Err(StorageError::Contended { detail: format!("the settings of {database:?}") })
+        remove_settings(&*self.store, database).await?;
+        self.refresh().await.map(drop)
     }
 
     /// Has everything deleted that has expired, database by database.
@@ -245,6 +238,23 @@ impl Retention {
         tracing::info!(%database, kept = crate::reading::duration::show_duration(kept), before = cutoff, "readings expired");
         Ok(())
     }
+}
+
+/// Removes the settings of a database from the store.
+///
+/// # Errors
+/// If the store does not answer.
+pub async fn remove_settings(store: &dyn Store, database: &str) -> Result<(), StorageError> {
+    for _ in 0..ATTEMPTS_MAX {
+        let rows = store.read_settings().await?;
+        let Some((_, held)) = rows.iter().find(|(name, _)| name == database) else { return Ok(()) };
+        match store.write_settings(database, held.rev, None).await {
+            Written::Yes => return Ok(()),
+            Written::Conflict => {}
+            Written::Failed(error) => return Err(error),
+        }
+    }
+    Err(StorageError::Contended { detail: format!("the settings of {database:?}") })
 }
 
 /// The first rev of a row.

@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::support::http::{get, post};
 use crate::support::mongod::{fresh_database_name, mongod};
 use crate::support::poll;
-use crate::support::server::{Launch, Server};
+use crate::support::server::{Launch, Server, program};
 
 /// 2026-01-15T00:00:00Z, in seconds.
 const START: u64 = 1_768_435_200;
@@ -188,4 +188,35 @@ fn compare(sealing: &Server, plain: &Server, when: &str) {
         let [ours, theirs]: [Value; 2] = [ours.json(), theirs.json()];
         assert_eq!(ours, theirs, "{when}: {path}");
     }
+}
+
+/// Sealing freed nine tenths of the file, and the file stayed as large as before.
+#[test]
+fn compacting_gives_back_what_sealing_freed() {
+    let launch = Launch::embedded().config("[seal]\nafter = \"0s\"\n");
+    let mut server = launch.clone().start();
+    let lines = |sensor| (0..MINUTES).map(move |minute| line(sensor, minute, minute * 7 % 101)).collect::<String>();
+    for sensor in 0..60 {
+        post(&server.url("/write?db=d&precision=s"), lines(sensor), &[]).expect(204);
+    }
+    post(&server.url("/api/v1/flush"), "", &[]).expect(204);
+    let sealed = poll(std::time::Duration::from_secs(60), || {
+        let round = post(&server.url("/api/v1/seal"), "", &[]).json();
+        (round["days"] == 180).then_some(())
+    });
+    assert!(sealed.is_some(), "{}", server.stderr());
+    let ask = |server: &Server| get(&server.url("/api/v1/summary?db=d&sensor=climate,s=7&step=1d")).expect(200).json();
+    let before = ask(&server);
+    assert!(server.stop().success());
+    let file = || std::fs::metadata(server.data_dir().join("hourglass.redb")).expect("a file").len();
+    let large = file();
+    let mut compact = program();
+    compact.args(["compact", "--data-dir"]).arg(server.data_dir());
+    let output = compact.output().expect("hourglass can be run");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let small = file();
+    println!("{large} bytes before, {small} after");
+    assert!(small * 2 < large, "{large} bytes before, {small} after");
+    server.restart_as(launch);
+    assert_eq!(ask(&server), before);
 }

@@ -404,11 +404,18 @@ impl Ingest {
     /// # Errors
     /// When it is not done by `timeout`. If it is in the WAL by then, it is carried out all the same.
     pub async fn drop_database(&self, database: &str, received: i64, timeout: Duration) -> Result<(), IngestError> {
-        let settings = self.settings_now().await?;
-        for (policy, _) in settings.policies(database) {
-            self.drop_one(&policy_database(database, policy), received, timeout).await?;
+        // Without the store the drop is logged, and follows.
+        let settings = self.settings_now().await.unwrap_or_else(|_| self.retention.settings.now());
+        let policies = settings.policies(database).map(|(policy, _)| policy_database(database, policy));
+        let mut dropped = Ok(());
+        for name in policies.chain([database.to_owned()]) {
+            match self.drop_one(&name, received, timeout).await {
+                // It is in the WAL, and the others must be, too.
+                Err(error @ IngestError::DeletionTimeout(_)) => dropped = Err(error),
+                other => other?,
+            }
         }
-        self.drop_one(database, received, timeout).await
+        dropped
     }
 
     /// Flushes everything that is acked by now, and waits until the store has it.

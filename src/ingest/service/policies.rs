@@ -242,7 +242,8 @@ impl Ingest {
     pub(super) async fn drop_one(&self, name: &str, received: i64, timeout: Duration) -> Result<(), IngestError> {
         self.submitter.drop_database(name, received, timeout).await?;
         self.rejections.forget(name);
-        Ok(self.retention.remove(name).await?)
+        // The deletion removed them.
+        self.settings_now().await.map(drop)
     }
 
     /// Replaces what is set of a database by `PUT /api/v1/databases/NAME`: how long it keeps readings, `None` for the

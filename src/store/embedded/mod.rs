@@ -141,6 +141,26 @@ impl EmbeddedStore {
         Ok(store)
     }
 
+    /// Gives free space in the folder's file back to the disk: what is stored moves to the front, and the file is cut. Takes
+    /// as long as moving that takes, and may be killed at any time. Blocks. Returns the file's bytes before and after.
+    ///
+    /// # Errors
+    /// [`FileOpenError`]
+    pub fn compact(folder: &Path, cache_bytes: usize) -> Result<(u64, u64), FileOpenError> {
+        let path = folder.join(FILE_NAME);
+        let bytes = || std::fs::metadata(&path).map(|file| file.len());
+        let failed = |source| FileOpenError::Io { path: path.clone(), source };
+        let before = bytes().map_err(failed)?;
+        // As it opens any file: one of a later version is refused.
+        let store = Self::open(folder, cache_bytes)?;
+        store.file.close();
+        let mut builder = Database::builder();
+        let mut database = builder.set_cache_size(cache_bytes).open(&path).map_err(|error| refusal(error, &path))?;
+        while database.compact().map_err(|error| failed(io::Error::other(error)))? {}
+        drop(database);
+        Ok((before, bytes().map_err(failed)?))
+    }
+
     /// Makes an empty store under another name and renames it when it is complete: a power cut during the making leaves
     /// a file that cannot be opened.
     fn make(path: &Path, builder: &redb::Builder) -> Result<(), FileOpenError> {

@@ -34,7 +34,8 @@ fn one_bad_line_never_takes_a_good_one_with_it() {
             }),
         ),
     ] {
-        let client = client(path.trim_start_matches("/api/"));
+        let database = path.replace('/', "-");
+        let client = client(&database);
         let answer = http::post(&client.url(path, "bucket=ignored&precision=ns"), body, &[]).expect(400);
         assert_eq!(answer.json(), expected, "{path}");
         assert_eq!(answer.header("content-type"), Some("application/json"), "{path}");

@@ -114,6 +114,7 @@ fn the_status_has_these_keys_and_types() {
         "blocked",
         "documents",
         "refusing",
+        "sealing",
         "store",
         "failing_databases",
         "readings",
@@ -154,7 +155,7 @@ fn the_root_lists_every_endpoint_and_each_is_there() {
         assert!(!matches!(answer.status, 404 | 405), "{method} {path}: {}", answer.status);
         count += 1;
     }
-    assert_eq!(count, 25);
+    assert_eq!(count, 32);
 }
 
 #[test]

@@ -84,8 +84,8 @@ fn a_killed_backup_leaves_the_one_before() {
             assert_eq!(digest_of_backup(to.path()) == before, !is_new, "{point}");
         }
         backup(&server, to.path(), &[]).good();
-        let named = 1 + 1 + 4 + 1;
-        assert_eq!(files(to.path()).len(), named, "manifest, lock, days, tokens: {:?}", files(to.path()));
+        let named = 1 + 1 + 4 + 1 + 1;
+        assert_eq!(files(to.path()).len(), named, "manifest, lock, days, tokens, settings: {:?}", files(to.path()));
         assert!(server.stop().success());
         assert_eq!(digest(&store, &server.data_dir())["databases"], digest_of_backup(to.path()));
     }
@@ -231,7 +231,7 @@ fn a_backup_has_tokens_and_the_configuration_and_is_for_its_owner_only() {
     );
     std::fs::remove_dir_all(server.data_dir()).expect("the folder is there");
     restore(to.path(), "embedded", &server.data_dir()).good();
-    server.restart("127.0.0.1:0");
+    server.restart_behind("127.0.0.1:0");
     let settings = ask(&server, "GET", "/api/v1/databases/plant", "").json();
     assert_eq!(settings["readings"], "873600h", "{settings}");
     let policies = ask(&server, "GET", "/query?q=SHOW%20RETENTION%20POLICIES%20ON%20o", "");
@@ -263,5 +263,5 @@ fn a_backup_waits_for_every_instance() {
     flush(&other);
     backup(&one, to.path(), &["--patience", "60s"]).good();
     let sensors = digest_of_backup(to.path());
-    assert_eq!(sensors[1]["sensors"], 5, "{sensors}");
+    assert_eq!(sensors[2]["sensors"], 5, "{sensors}");
 }
