@@ -25,10 +25,10 @@ const LISTED: usize = 512;
 const DAYS_MOST: usize = 64;
 /// Most pages of a bucket that is sealed.
 const PAGES_MAX: usize = 64;
-/// How often a round that somebody waits for tries again what was not settled, and the wait before each try. Other
-/// instances tell how far they are every second.
-const SETTLING_MAX: usize = 10;
-const SETTLING: Duration = Duration::from_secs(1);
+/// How often a round that somebody waits for tries again what was not settled, and the wait before each try. A log holds
+/// readings until their sensors' documents are written (`sensors.write_interval`).
+const SETTLING_MAX: usize = 24;
+const SETTLING: Duration = Duration::from_secs(5);
 /// The longest rest after a step in the background.
 const REST_MAX: Duration = Duration::from_secs(5);
 

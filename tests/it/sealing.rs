@@ -193,7 +193,7 @@ fn compare(sealing: &Server, plain: &Server, when: &str) {
 /// Sealing freed nine tenths of the file, and the file stayed as large as before.
 #[test]
 fn compacting_gives_back_what_sealing_freed() {
-    let launch = Launch::embedded().config("[seal]\nafter = \"0s\"\n");
+    let launch = Launch::embedded().config("[seal]\nafter = \"0s\"\n[sensors]\nwrite_interval = \"100ms\"\n");
     let mut server = launch.clone().start();
     let lines = |sensor| (0..MINUTES).map(move |minute| line(sensor, minute, minute * 7 % 101)).collect::<String>();
     for sensor in 0..60 {

@@ -374,7 +374,8 @@ fn records_of_the_log_that_are_not_released_are_counted() {
 
 /// Two sensors of two days, sealed; the service has stopped.
 fn sealed(store: String) -> Server {
-    let mut server = Launch::with_store(store).config("[seal]\nafter = \"0s\"\n").start();
+    let mut server =
+        Launch::with_store(store).config("[seal]\nafter = \"0s\"\n[sensors]\nwrite_interval = \"100ms\"\n").start();
     let mut lines = String::new();
     for minute in 0..2 * 1440 {
         for sensor in ["a", "b"] {
