@@ -18,8 +18,8 @@ use crate::access::{Caller, Event};
 use crate::ingest::{Left, SealingDone};
 use crate::reading::time::write_rfc3339;
 
-/// The longest wait for a round in one request.
-const WAIT: Duration = Duration::from_secs(30);
+/// The longest wait for a round in one request: shorter than clients wait for an answer.
+const WAIT: Duration = Duration::from_secs(5);
 
 /// `POST /api/v1/seal`: 200 once every day that is over is sealed; 202 with the number of the round while it is under way. With
 /// that number as `round`, waits for it again.

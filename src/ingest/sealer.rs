@@ -27,8 +27,8 @@ const DAYS_MOST: usize = 64;
 const PAGES_MAX: usize = 64;
 /// How often a round that somebody waits for tries again what was not settled, and the wait before each try. A log holds
 /// readings until their sensors' documents are written (`sensors.write_interval`).
-const SETTLING_MAX: usize = 24;
-const SETTLING: Duration = Duration::from_secs(5);
+const SETTLING_MAX: usize = 60;
+const SETTLING: Duration = Duration::from_secs(2);
 /// The longest rest after a step in the background.
 const REST_MAX: Duration = Duration::from_secs(5);
 
