@@ -92,7 +92,7 @@ impl Retention {
         }
     }
 
-    /// Whether nobody else can have changed the settings since they were read.
+    /// Whether the settings in memory are those of the store: no other process can have changed them since they were read.
     fn is_current(&self) -> bool {
         !self.store.is_shared() && self.lock().is_some()
     }
@@ -160,7 +160,7 @@ impl Retention {
             if !change(&mut changed) {
                 return Ok(held);
             }
-            // A row that is made anew must not have the rev of an earlier one.
+            // A row created after an earlier one was removed must have another rev than that one.
             changed.rev = if held.rev == 0 { first_rev() } else { held.rev + 1 };
             match self.store.write_settings(database, held.rev, Some(&changed)).await {
                 Written::Yes => {

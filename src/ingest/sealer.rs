@@ -1,6 +1,6 @@
 //! Seals days that have been over for a while: folds their hour pages into one document per sensor and day, and then
-//! removes the pages. `bucket::day` says why nothing is lost, doubled or reverted, whoever writes or deletes meanwhile and
-//! wherever this stops; the next round goes on with what is left.
+//! removes the pages. `bucket::day` says why no reading is lost, doubled or reverted while others write or delete, and
+//! if the process stops at any step; the next round continues with the pages that are left.
 
 use std::collections::HashSet;
 use std::ops::Range;

@@ -32,7 +32,7 @@ write_interval = "200ms"
 interval = "100ms"
 "#;
 
-/// A store that nobody else uses.
+/// A store that no other test uses.
 type NewStore = fn() -> String;
 
 const STORES: [NewStore; 2] = [|| "embedded".to_owned(), || mongod().uri(&fresh_database_name())];

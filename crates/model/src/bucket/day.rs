@@ -7,7 +7,8 @@
 //!
 //! * A day holds settled cells only: every stamp is at or below its floor, which no WAL's unflushed readings are.
 //! * Where others may delete meanwhile, a day that is not stored yet is claimed, by an empty one, before its pages are read.
-//!   A deletion cuts pages first and days second, and removes claims: whoever read a page before it was cut cannot write.
+//!   A deletion cuts pages first and days second, and removes claims: an instance that read a page before it was cut fails
+//!   to write the day.
 //! * Only folding hour pages adds readings to a day. A page that stands beside a day was therefore either folded into it as
 //!   it is, or has newer cells: **where both have a cell, the page's is the later one**.
 
