@@ -73,7 +73,7 @@ if __name__ == "__main__":
     files = [each for each in sys.argv[1:] if each != "--json"]
     data = open(files[0], "rb").read() if files else sys.stdin.buffer.read()
     documents = [] if data.startswith(b"\1") else map(json.loads, data.splitlines())
-    days = [(day["sensor"], base64.b64decode(day["readings"]["$binary"]["base64"])) for day in documents]
+    days = [(day["sensor"], base64.b64decode(day.get("packed", day["readings"])["$binary"]["base64"])) for day in documents]
     for sensor, packed in days or [("readings", data)]:
         for time, fields in decode(packed):
             as_json = json.dumps({"sensor": sensor, "time": time, "fields": fields})

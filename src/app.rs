@@ -338,6 +338,8 @@ fn ingest_options(settings: &Settings) -> ingest::IngestOptions {
         wal_dir: settings.wal_dir(),
         seal_after: settings.seal.after,
         seal_pause: settings.seal.interval,
+        direct_min: settings.seal.direct_min,
+        seal_quiet: settings.seal.quiet,
         kept: bound_ns(settings.retention.readings).map(|kept| Keep::For(kept.max(KEPT_MIN))),
         retention_pause: settings.retention.interval,
         settings_file: Some(settings.server.data_dir.join("settings.json")),

@@ -174,6 +174,8 @@ fn options(dead_letters: std::path::PathBuf) -> IngestOptions {
         wal_dir: std::path::PathBuf::new(),
         seal_after: Duration::ZERO,
         seal_pause: NEVER,
+        direct_min: 0,
+        seal_quiet: Duration::ZERO,
         kept: None,
         retention_pause: NEVER,
         settings_file: None,

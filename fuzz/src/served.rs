@@ -165,6 +165,8 @@ fn ingest_options(dead_letters: std::path::PathBuf) -> ingest::IngestOptions {
         wal_dir: std::path::PathBuf::new(),
         seal_after: std::time::Duration::ZERO,
         seal_pause: LONG,
+        direct_min: 0,
+        seal_quiet: Duration::ZERO,
         kept: None,
         retention_pause: LONG,
         settings_file: None,

@@ -6,17 +6,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::read::Part;
-use crate::bucket::day::by_hour;
+use crate::bucket::day::{BYTES_MAX, CELLS_MAX, by_hour};
 use crate::bucket::store::{BucketId, PageWrite, Written};
 use crate::bucket::{
-    Bucket, Caps, DayId, DayWrite, MergeOptions, Reading, Readings, Row, SensorDocument, StorageError, Store,
+    Bucket, Caps, DayId, DayPart, DayWrite, MergeOptions, Reading, Readings, Row, SensorDocument, StorageError, Store,
 };
 use crate::clock::now_ns;
 use crate::reading::{Day, Hour, Stamp, Value};
 
-/// As large as a day that sealing makes: `bucket::day` has the same bounds.
-const DAY_BYTES: usize = 16 << 20;
-const DAY_CELLS: usize = 1 << 18;
 /// Days, buckets and sensors that are written together, and their bytes.
 const TOGETHER: usize = 64;
 const TOGETHER_BYTES: usize = 8 << 20;
@@ -75,7 +72,7 @@ impl<'a> Fill<'a> {
         self.see(&part);
         let Part { of, readings } = part;
         for (day, readings) in readings.parts(|time| Day::of(Hour::of(time))) {
-            self.take_day(DayId { sensor: of.sensor.clone(), day }, readings).await?;
+            self.take_day(DayId { sensor: of.sensor.clone(), day, part: DayPart::Whole }, readings).await?;
         }
         Ok(())
     }
@@ -115,7 +112,8 @@ impl<'a> Fill<'a> {
         let Some(current) = &mut self.current else { return Ok(()) };
         let hours = match &mut current.held {
             Some(held) if fits(held, &readings) => {
-                held.lay_over(&readings, self.options.stamp);
+                held.merge_set(&readings);
+                held.settle_at(self.options.stamp);
                 return Ok(());
             }
             held => held.take(),
@@ -333,5 +331,5 @@ impl<'a> Fill<'a> {
 fn fits(one: &Readings, other: &Readings) -> bool {
     let new = other.columns().filter(|(name, _)| one.cells(name).is_none()).count();
     let cells = (one.len() + other.len()) * (one.columns().len() + new);
-    one.bytes() + other.bytes() <= DAY_BYTES && cells <= DAY_CELLS
+    one.bytes() + other.bytes() <= BYTES_MAX && cells <= CELLS_MAX
 }

@@ -195,10 +195,11 @@ fn united(pages: Vec<ScannedPage>) -> impl Iterator<Item = Readings> {
     let mut sets: Vec<Readings> = Vec::new();
     for readings in pages.into_iter().filter_map(|page| page.readings).filter(|readings| !readings.is_empty()) {
         match sets.last_mut() {
-            Some(set) if cells_together(set, &readings) <= CELLS => set.lay_over(&readings, SETTLED),
+            Some(set) if cells_together(set, &readings) <= CELLS => _ = set.merge_set(&readings),
             _ => {
                 let mut set = Readings::default();
-                set.lay_over(&readings, SETTLED);
+                set.merge_set(&readings);
+                set.settle_at(SETTLED);
                 sets.push(set);
             }
         }
@@ -236,9 +237,9 @@ pub async fn list_days(store: &dyn Store, database: &str) -> Result<BTreeSet<Day
         let listed = store.list_sensors(database, &filter).await?;
         let Some(last) = listed.last() else { return Ok(days) };
         filter.after = Some(last.sensor.key.to_string());
-        for document in &listed {
-            days.extend(store.days_of(database, &document.sensor.key, Day::of_hours(&hours)).await?);
-        }
+        let keys: Vec<&str> = listed.iter().map(|document| &*document.sensor.key).collect();
+        let parts = store.parts_of(database, &keys, Day::of_hours(&hours)).await?;
+        days.extend(parts.into_iter().map(|(_, day, _)| day));
     }
 }
 

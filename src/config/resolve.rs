@@ -136,6 +136,8 @@ pub fn resolve(layers: &Layers, machine: Option<usize>, problems: &mut Vec<Probl
         seal: SealSettings {
             after: reader.duration("seal.after", Duration::ZERO..=365 * 24 * HOUR),
             interval: reader.duration("seal.interval", TICK..=24 * HOUR),
+            direct_min: reader.count("seal.direct_min", 0..=1_000_000),
+            quiet: reader.duration("seal.quiet", Duration::ZERO..=24 * HOUR),
         },
         retention: RetentionSettings {
             readings: reader.duration("retention.readings", Duration::ZERO..=100 * 365 * 24 * HOUR),

@@ -230,6 +230,9 @@ pub struct SealSettings {
     /// Zero for never.
     pub after: Duration,
     pub interval: Duration,
+    /// Zero for never.
+    pub direct_min: usize,
+    pub quiet: Duration,
 }
 
 /// `[retention]`: how long readings are kept where a database does not say it itself.

@@ -363,38 +363,36 @@ impl Deleter {
         Ok(())
     }
 
-    /// Removes the range from sealed days, and claims of days that others are about to seal.
+    /// Removes the range from parts of days, and claims of parts that others are about to fold pages into.
     async fn delete_in_days(&self, gone: &DeletedCells<'_>, sensors: &[Sensor]) -> Result<(), StorageError> {
         let (raw, hours) = (&*self.context.raw, hours_with(&gone.range));
-        for sensor in sensors {
-            let sensor = Arc::new(sensor.clone());
-            let mut left = raw.days_of(gone.database, &sensor.key, Day::of_hours(&hours)).await?;
-            for _ in 0..CONFLICTS_MAX {
-                let mut conflicts = Vec::new();
-                for days in left.chunks(DAYS) {
-                    let ids: Vec<DayId> = days.iter().map(|day| DayId { sensor: sensor.clone(), day: *day }).collect();
-                    conflicts.extend(self.delete_in(gone, &ids).await?);
-                }
-                left = conflicts;
-                if left.is_empty() {
-                    break;
-                }
+        let keys: Vec<&str> = sensors.iter().map(|sensor| &*sensor.key).collect();
+        let parts = raw.parts_of(gone.database, &keys, Day::of_hours(&hours)).await?;
+        let shared: Vec<Arc<Sensor>> = sensors.iter().cloned().map(Arc::new).collect();
+        let id = |(place, day, part)| DayId { sensor: Arc::clone(&shared[place]), day, part };
+        let has_some = |id: &DayId| id.hours().start < hours.end && hours.start < id.hours().end;
+        let mut left: Vec<DayId> = parts.into_iter().map(id).filter(has_some).collect();
+        for _ in 0..CONFLICTS_MAX {
+            let mut conflicts = Vec::new();
+            for ids in left.chunks(DAYS) {
+                conflicts.extend(self.delete_in(gone, ids).await?);
             }
-            if !left.is_empty() {
-                return Err(StorageError::Contended { detail: sensor.key.to_string() });
+            left = conflicts;
+            if left.is_empty() {
+                return Ok(());
             }
         }
-        Ok(())
+        Err(StorageError::Contended { detail: left[0].sensor.key.to_string() })
     }
 
-    /// Removes the range from these days; returns those that others changed meanwhile.
-    async fn delete_in(&self, gone: &DeletedCells<'_>, ids: &[DayId]) -> Result<Vec<Day>, StorageError> {
+    /// Removes the range from these parts; returns those that others changed meanwhile. Every part is written, changed or not:
+    /// whoever read pages before they were cut, and is about to fold them into it, then fails (`bucket::day`).
+    async fn delete_in(&self, gone: &DeletedCells<'_>, ids: &[DayId]) -> Result<Vec<DayId>, StorageError> {
         let mut changed: Vec<(&DayId, StoredDay)> = Vec::new();
         for (id, day) in ids.iter().zip(self.context.raw.read_days(gone.database, ids).await?) {
             let Some(mut day) = day else { continue };
-            if day.readings.is_empty() || day.readings.delete(&gone.range, gone.before) > 0 {
-                changed.push((id, day));
-            }
+            day.readings.delete(&gone.range, gone.before);
+            changed.push((id, day));
         }
         let writes: Vec<DayWrite<'_>> = changed
             .iter()
@@ -409,7 +407,7 @@ impl Deleter {
         for ((id, _), written) in changed.iter().zip(self.context.raw.write_days(gone.database, &writes).await) {
             match written {
                 Written::Yes => {}
-                Written::Conflict => conflicts.push(id.day),
+                Written::Conflict => conflicts.push(DayId::clone(id)),
                 Written::Failed(error) => return Err(error),
             }
         }

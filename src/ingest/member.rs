@@ -173,14 +173,17 @@ impl Member {
         !self.store.is_shared() || (self.clock.is_known() && self.clock.is_right())
     }
 
-    /// In a store that nobody shares, no heartbeat is needed: the registry is written only when something was stored.
+    /// In a store that nobody shares, no heartbeat is needed: the registry is written only when something was stored, and once
+    /// when all of it is settled, since sealing waits for that.
     fn is_worth_writing(&self, before: &MemberRegistry, next: &MemberRegistry, watch: &mut BeatState) -> bool {
         if self.store.is_shared() || before.log(self.ids.1).is_none() || !next.deletions.is_empty() {
             return before != next;
         }
         let ledger = self.positions.lag().ledger;
         let stored = ledger.stored + ledger.overwritten + ledger.duplicate;
-        std::mem::replace(&mut watch.stored, stored) != stored || next.floor < before.greatest()
+        let last = self.log.durable();
+        let is_settled_now = before.floor < last && last <= next.floor;
+        std::mem::replace(&mut watch.stored, stored) != stored || is_settled_now || next.floor < before.greatest()
     }
 
     /// Marks the folder, and waits, once, until every live member has written a beat since, which follows a read.

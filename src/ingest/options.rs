@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::access::Quota;
+use crate::bucket::day::{CELLS_MAX, HOUR_CELLS_MAX};
 use crate::bucket::{Caps, Keep};
+use crate::ingest::flush::chunks::DirectRules;
 use crate::ingest::rejections::RejectionOptions;
 use crate::reading::{Limits, Reason};
 
@@ -64,6 +66,10 @@ pub struct IngestOptions {
     /// How long a day must be over to be sealed; zero for never. And the wait between two rounds of sealing.
     pub seal_after: Duration,
     pub seal_pause: Duration,
+    /// From how many readings of a sensor's day on, of a day over for so long, they become a chunk of it at once; 0 for never.
+    pub direct_min: usize,
+    /// How long no chunk of a day must have come before its chunks are folded.
+    pub seal_quiet: Duration,
     /// How long a database keeps readings that has no setting of its own; and how often it is looked for what has expired.
     pub kept: Option<Keep>,
     pub retention_pause: Duration,
@@ -114,6 +120,20 @@ impl IngestOptions {
         (self.flush_bytes / (2 * self.flushes * self.shards).max(1)).clamp(*FLUSH_BYTES.start(), *FLUSH_BYTES.end())
     }
 
+    /// Which readings become chunks of sealed days.
+    #[must_use]
+    pub fn direct_rules(&self) -> Option<DirectRules> {
+        let after_ns = i64::try_from(self.seal_after.as_nanos()).unwrap_or(i64::MAX);
+        (after_ns > 0 && self.direct_min > 0).then_some(DirectRules { after_ns, min: self.direct_min })
+    }
+
+    /// The most cells of a part of a day for an hour: some are in memory several times while it is sealed.
+    #[must_use]
+    pub fn hour_cells(&self) -> usize {
+        const CELL: usize = 24;
+        (self.flush_bytes / CELL).clamp(CELLS_MAX, HOUR_CELLS_MAX)
+    }
+
     /// [`IngestOptions::outlier_ttl`] in nanoseconds.
     #[must_use]
     pub fn outlier_ttl_ns(&self) -> i64 {
@@ -143,6 +163,8 @@ impl IngestOptions {
             wal_dir: PathBuf::new(),
             seal_after: Duration::ZERO,
             seal_pause: Duration::from_secs(60),
+            direct_min: 0,
+            seal_quiet: Duration::ZERO,
             kept: None,
             retention_pause: Duration::from_secs(60),
             settings_file: None,

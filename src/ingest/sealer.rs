@@ -1,8 +1,11 @@
-//! Seals days that have been over for a while: folds their hour pages into one document per sensor and day, and then
-//! removes the pages. `bucket::day` says why no reading is lost, doubled or reverted while others write or delete, and
-//! if the process stops at any step; the next round continues with the pages that are left.
+//! Seals days that have been over for a while: folds their hour pages and chunks into one document per sensor and day, or
+//! one per hour where a day is too large for that, and then removes them. `bucket::day` says why no reading is lost,
+//! doubled or reverted while others write or delete, and if the process stops at any step; the next round continues with
+//! what is left.
 
-use std::collections::HashSet;
+mod hourly;
+
+use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,19 +15,22 @@ use super::deleter::{DatabaseTurns, write_buckets};
 use super::deletion::ALWAYS;
 use super::flush::task::FlushContext;
 use super::sealing::{Left, Sealing};
-use crate::bucket::day::{Unsealable, fold};
+use crate::bucket::day::{PartBounds, Unsealable, fold};
 use crate::bucket::store::{BucketId, Written};
-use crate::bucket::{Bucket, DayId, DayWrite, Readings, StorageError, StoredDay, StoredPage};
+use crate::bucket::{Bucket, DayId, DayPart, DayWrite, Readings, StorageError, StoredDay, StoredPage};
 use crate::clock::now_ns;
 use crate::faults;
+use crate::reading::stamp::millis_of;
 use crate::reading::{Day, Hour, Sensor, Stamp};
 
 /// Buckets that are listed at a time.
 const LISTED: usize = 512;
 /// Most days that are sealed together. All their readings are in memory, so how many there are depends on the days before.
 const DAYS_MOST: usize = 64;
-/// Most pages of a bucket that is sealed.
+/// Most pages of a bucket of a day that is sealed whole.
 const PAGES_MAX: usize = 64;
+/// From how many chunks of a day on they are folded, even if more are coming: queries read all of them.
+const CHUNKS_MOST: usize = 24;
 /// How often a round that somebody waits for tries again what was not settled, and the wait before each try. A log holds
 /// readings until their sensors' documents are written (`sensors.write_interval`).
 const SETTLING_MAX: usize = 60;
@@ -42,6 +48,10 @@ pub struct Sealer {
     pub after: Option<Duration>,
     /// The wait between two rounds.
     pub pause: Duration,
+    /// How long no chunk of a day must have come before its chunks are folded in the background.
+    pub quiet: Duration,
+    /// The most cells of a part for an hour.
+    pub hour_cells: usize,
 }
 
 /// How a round takes turns with flushes and queries.
@@ -71,13 +81,30 @@ impl Round {
     }
 }
 
-/// A day that is being sealed.
+/// A sensor's day that is being sealed whole.
 struct Work {
     id: DayId,
-    /// The rev of the stored day, or of this process's claim.
+    /// The rev of the stored part, or of this process's claim.
     rev: u64,
     held: Option<StoredDay>,
+    chunks: Vec<(DayId, StoredDay)>,
     buckets: Vec<(BucketId, Vec<StoredPage>)>,
+}
+
+impl Work {
+    fn sets(&self) -> impl Iterator<Item = &Readings> {
+        let pages = self.buckets.iter().flat_map(|(_, pages)| pages).map(|page| &page.readings);
+        let parts = self.held.iter().chain(self.chunks.iter().map(|(_, chunk)| chunk));
+        parts.map(|part| &part.readings).chain(pages)
+    }
+
+    fn fold(&self, floor: Stamp) -> Result<Readings, Unsealable> {
+        let is_left_out = |(_, pages): &(BucketId, Vec<StoredPage>)| pages.iter().any(|page| page.left_out.is_some());
+        if self.buckets.iter().any(is_left_out) {
+            return Err(Unsealable::Large);
+        }
+        fold(self.sets(), floor, PartBounds::DAY)
+    }
 }
 
 impl Sealer {
@@ -118,19 +145,20 @@ impl Sealer {
         Ok(left)
     }
 
-    /// Seals all days of a database that are over for long enough, oldest first.
+    /// Seals all days of a database that are over for long enough: first those with hour pages, oldest first, then those that
+    /// have only chunks beside the day.
     async fn seal(&self, database: &str, pace: Pace) -> Result<Round, StorageError> {
         let after = match pace {
             Pace::Now => Duration::ZERO,
             Pace::Background => self.after.unwrap_or_default(),
         };
         let now = now_ns().saturating_sub(i64::try_from(after.as_nanos()).unwrap_or(i64::MAX));
-        let until = Day::of(Hour::of(now)).hours().start;
+        let until = Day::of(Hour::of(now));
         let mut round = Round { together: 1, ..Round::default() };
         let mut from = (Hour::of(ALWAYS.start), String::new());
         loop {
-            let buckets = self.context.store.next_buckets(database, &from, until, LISTED).await?;
-            let Some(last) = buckets.last().cloned() else { return Ok(round) };
+            let buckets = self.context.store.next_buckets(database, &from, until.hours().start, LISTED).await?;
+            let Some(last) = buckets.last().cloned() else { break };
             let mut days: Vec<(Day, String)> = Vec::new();
             for (hour, sensor) in buckets {
                 let day = (Day::of(hour), sensor);
@@ -139,42 +167,67 @@ impl Sealer {
                 }
             }
             round.skipped.retain(|(day, _)| *day >= Day::of(last.0));
-            let mut days = &*days;
-            while !days.is_empty() {
-                let (some, rest) = days.split_at(round.together.min(days.len()));
-                let (began, before) = (Instant::now(), (round.days, round.readings));
-                self.seal_some(database, some, &mut round).await?;
-                self.sealing.sealed(round.days - before.0, round.readings - before.1);
-                if pace == Pace::Background {
-                    // Flushes and queries have the store for as long as this had it.
-                    tokio::time::sleep(began.elapsed().min(REST_MAX)).await;
-                }
-                days = rest;
-            }
+            self.seal_each(database, &days, &mut round, pace).await?;
+            from = last;
+        }
+        round.skipped.clear();
+        let mut from = (Day::of(Hour::of(ALWAYS.start)), String::new());
+        loop {
+            let days = self.context.store.next_chunks(database, &from, until, LISTED).await?;
+            let Some(last) = days.last().cloned() else { return Ok(round) };
+            self.seal_each(database, &days, &mut round, pace).await?;
             from = last;
         }
     }
 
-    async fn seal_some(&self, database: &str, days: &[(Day, String)], round: &mut Round) -> Result<(), StorageError> {
+    async fn seal_each(
+        &self,
+        database: &str,
+        mut days: &[(Day, String)],
+        round: &mut Round,
+        pace: Pace,
+    ) -> Result<(), StorageError> {
+        while !days.is_empty() {
+            let (some, rest) = days.split_at(round.together.min(days.len()));
+            let (began, before) = (Instant::now(), (round.days, round.readings));
+            self.seal_some(database, some, round, pace).await?;
+            self.sealing.sealed(round.days - before.0, round.readings - before.1);
+            if pace == Pace::Background {
+                // Flushes and queries have the store for as long as this had it.
+                tokio::time::sleep(began.elapsed().min(REST_MAX)).await;
+            }
+            days = rest;
+        }
+        Ok(())
+    }
+
+    async fn seal_some(
+        &self,
+        database: &str,
+        days: &[(Day, String)],
+        round: &mut Round,
+        pace: Pace,
+    ) -> Result<(), StorageError> {
         let turn = self.turns.of(database);
         let _turn = turn.lock().await;
         // Before the deletions: a merge must know every deletion below the floor that it uses.
         let floor = self.context.registry_view.view().floor;
-        let mut work = self.begin(database, days, floor, round).await?;
+        let (mut work, mut hourly) = self.list(database, days, round, pace).await?;
+        self.begin(database, &mut work, floor).await?;
         faults::point("claimed");
         self.read(database, &mut work).await?;
         let mut sealed: Vec<(Work, Readings)> = Vec::new();
         for one in work {
-            let pages = one.buckets.iter().flat_map(|(_, pages)| pages);
-            match fold(one.held.as_ref(), pages, floor) {
+            match one.fold(floor) {
                 Ok(readings) if !readings.is_empty() => sealed.push((one, readings)),
-                other => {
-                    match other {
-                        Err(Unsealable::Large) => round.left.large += 1,
-                        Ok(_) | Err(Unsealable::Unsettled) => round.left.unsettled += 1,
-                    }
+                Err(Unsealable::Large) => {
+                    self.give_back(database, &one.id, one.rev, one.held.as_ref()).await?;
+                    hourly.push((one.id.sensor, one.id.day));
+                }
+                Ok(_) | Err(Unsealable::Unsettled) => {
+                    round.left.unsettled += 1;
                     round.skip(one.id.day, &one.id.sensor.key);
-                    self.give_back(database, &one).await?;
+                    self.give_back(database, &one.id, one.rev, one.held.as_ref()).await?;
                 }
             }
         }
@@ -182,7 +235,7 @@ impl Sealer {
         round.together = (self.context.bytes / bytes).clamp(1, DAYS_MOST);
         let written = self.write(database, &sealed).await?;
         faults::point("sealed");
-        let mut singles = Vec::new();
+        let (mut singles, mut chunks) = (Vec::new(), Vec::new());
         for ((one, readings), written) in sealed.into_iter().zip(written) {
             if !written {
                 round.left.unsettled += 1;
@@ -191,62 +244,111 @@ impl Sealer {
             }
             round.days += 1;
             round.readings += readings.len() as u64;
+            chunks.extend(one.chunks.into_iter().map(|(id, chunk)| (id, chunk.rev)));
             self.remove(database, one.buckets, &mut singles).await?;
         }
+        self.remove_parts(database, &chunks).await?;
         self.context.store.remove_single_pages(database, &singles).await?;
         faults::point("pages_removed");
+        for (sensor, day) in hourly {
+            self.seal_hours(database, &sensor, day, floor, round).await?;
+        }
         Ok(())
     }
 
-    /// Reads the stored days. Where others share the store, claims those that are not stored.
-    async fn begin(
+    /// The parts that are stored of these days: days that are to be sealed whole, and those that are sealed by hour already.
+    async fn list(
         &self,
         database: &str,
         days: &[(Day, String)],
-        floor: Stamp,
         round: &mut Round,
-    ) -> Result<Vec<Work>, StorageError> {
+        pace: Pace,
+    ) -> Result<(Vec<Work>, Vec<(Arc<Sensor>, Day)>), StorageError> {
         let store = &*self.context.store;
-        let keys: Vec<&str> = days.iter().map(|(_, key)| &**key).collect();
-        let mut documents = read_sensors_each(store, database, &keys).await?;
-        let mut ids = Vec::with_capacity(days.len());
+        let mut keys: Vec<&str> = days.iter().map(|(_, key)| &**key).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        let documents = read_sensors_each(store, database, &keys).await?;
+        let (Some(first), Some(last)) = (days.iter().map(|day| day.0).min(), days.iter().map(|day| day.0).max()) else {
+            return Ok((Vec::new(), Vec::new()));
+        };
+        let mut parts: BTreeMap<(Day, &str), Vec<DayPart>> = BTreeMap::new();
+        for (place, day, part) in store.parts_of(database, &keys, first..last.next()).await? {
+            parts.entry((day, keys[place])).or_default().push(part);
+        }
+        let (mut work, mut hourly) = (Vec::new(), Vec::new());
         for (day, key) in days {
-            let document = documents.remove(&**key).and_then(Result::ok).map(|document| document.sensor);
-            match document.or_else(|| Sensor::of_key(key).map(Arc::new)) {
-                Some(sensor) => ids.push(DayId { sensor, day: *day }),
-                None => round.skip(*day, key),
+            let document = documents.get(&**key).and_then(|document| document.as_ref().ok());
+            let sensor = document.map(|document| document.sensor.clone());
+            let Some(sensor) = sensor.or_else(|| Sensor::of_key(key).map(Arc::new)) else {
+                round.skip(*day, key);
+                continue;
+            };
+            let parts = parts.remove(&(*day, key)).unwrap_or_default();
+            if pace == Pace::Background && is_being_delivered(&parts, self.quiet) {
+                round.skip(*day, key);
+                continue;
             }
-        }
-        let held = store.read_days(database, &ids).await?;
-        let mut none = Readings::default();
-        none.raise_floor(floor);
-        let mut work: Vec<Work> = ids
-            .into_iter()
-            .zip(held)
-            .map(|(id, held)| Work { id, rev: held.as_ref().map_or(0, |day| day.rev), held, buckets: Vec::new() })
-            .collect();
-        if !store.is_shared() {
-            return Ok(work);
-        }
-        let first = first_rev();
-        let missing: Vec<usize> = (0..work.len()).filter(|at| work[*at].held.is_none()).collect();
-        let claims: Vec<DayWrite<'_>> = missing
-            .iter()
-            .zip(first..)
-            .map(|(at, next_rev)| DayWrite { id: &work[*at].id, rev: 0, next_rev, readings: Some(&none) })
-            .collect();
-        let outcomes = store.write_days(database, &claims).await;
-        let revs: Vec<u64> = claims.iter().map(|claim| claim.next_rev).collect();
-        for ((at, rev), written) in missing.into_iter().zip(revs).zip(outcomes) {
-            match written {
-                Written::Yes => work[at].rev = rev,
-                Written::Conflict => {}
-                Written::Failed(error) => return Err(error),
+            if parts.iter().any(|part| matches!(part, DayPart::Hour(_))) {
+                hourly.push((sensor, *day));
+                continue;
             }
+            let id = DayId { sensor: sensor.clone(), day: *day, part: DayPart::Whole };
+            let chunk = |part: &DayPart| DayId { part: *part, ..id.clone() };
+            let chunks: Vec<DayId> = parts.iter().filter(|part| part.is_chunk()).map(chunk).collect();
+            let chunks = self.read_parts(database, chunks).await?;
+            work.push(Work { id, rev: 0, held: None, chunks, buckets: Vec::new() });
+        }
+        Ok((work, hourly))
+    }
+
+    /// Reads parts; those that are gone are left out.
+    async fn read_parts(&self, database: &str, ids: Vec<DayId>) -> Result<Vec<(DayId, StoredDay)>, StorageError> {
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        let read = self.context.store.read_days(database, &ids).await?;
+        Ok(ids.into_iter().zip(read).filter_map(|(id, part)| Some((id, part?))).collect())
+    }
+
+    /// Reads the stored days. Where others share the store, claims those that are not stored.
+    async fn begin(&self, database: &str, work: &mut Vec<Work>, floor: Stamp) -> Result<(), StorageError> {
+        let ids: Vec<DayId> = work.iter().map(|one| one.id.clone()).collect();
+        if ids.is_empty() {
+            return Ok(());
+        }
+        let held = self.context.store.read_days(database, &ids).await?;
+        for (one, held) in work.iter_mut().zip(held) {
+            one.rev = held.as_ref().map_or(0, |day| day.rev);
+            one.held = held;
+        }
+        if !self.context.store.is_shared() {
+            return Ok(());
+        }
+        let missing: Vec<DayId> = work.iter().filter(|one| one.held.is_none()).map(|one| one.id.clone()).collect();
+        let claims = self.claim(database, &missing, floor).await?;
+        let mut claims = claims.into_iter();
+        for one in work.iter_mut().filter(|one| one.held.is_none()) {
+            one.rev = claims.next().flatten().unwrap_or_default();
         }
         // Another instance claimed or sealed the others meanwhile.
         work.retain(|one| one.rev > 0);
-        Ok(work)
+        Ok(())
+    }
+
+    /// Claims parts that are not stored; returns the revs of the claims, `None` where another instance was faster.
+    async fn claim(&self, database: &str, ids: &[DayId], floor: Stamp) -> Result<Vec<Option<u64>>, StorageError> {
+        let mut none = Readings::default();
+        none.raise_floor(floor);
+        let claim = |(id, next_rev)| DayWrite { id, rev: 0, next_rev, readings: Some(&none) };
+        let claims: Vec<DayWrite<'_>> = ids.iter().zip(first_rev()..).map(claim).collect();
+        let outcomes = self.context.store.write_days(database, &claims).await;
+        let of = |(claim, written): (&DayWrite<'_>, Written)| match written {
+            Written::Yes => Ok(Some(claim.next_rev)),
+            Written::Conflict => Ok(None),
+            Written::Failed(error) => Err(error),
+        };
+        claims.iter().zip(outcomes).map(of).collect()
     }
 
     async fn read(&self, database: &str, work: &mut [Work]) -> Result<(), StorageError> {
@@ -268,17 +370,31 @@ impl Sealer {
         Ok(())
     }
 
-    /// Removes a claim of a day that cannot be sealed now.
-    async fn give_back(&self, database: &str, one: &Work) -> Result<(), StorageError> {
-        let is_claim = one.held.as_ref().is_none_or(|day| day.readings.is_empty());
-        if one.rev == 0 || !is_claim {
+    /// Removes a claim of a part that cannot be folded now.
+    async fn give_back(
+        &self,
+        database: &str,
+        id: &DayId,
+        rev: u64,
+        held: Option<&StoredDay>,
+    ) -> Result<(), StorageError> {
+        match held {
+            Some(held) if !held.readings.is_empty() => Ok(()),
+            _ if rev == 0 => Ok(()),
+            _ => self.remove_parts(database, &[(id.clone(), rev)]).await,
+        }
+    }
+
+    /// Removes parts that still have these revs.
+    async fn remove_parts(&self, database: &str, parts: &[(DayId, u64)]) -> Result<(), StorageError> {
+        if parts.is_empty() {
             return Ok(());
         }
-        let removal = DayWrite { id: &one.id, rev: one.rev, next_rev: one.rev + 1, readings: None };
-        match self.context.store.write_days(database, &[removal]).await.pop() {
-            Some(Written::Failed(error)) => Err(error),
-            _ => Ok(()),
-        }
+        let writes: Vec<DayWrite<'_>> =
+            parts.iter().map(|(id, rev)| DayWrite { id, rev: *rev, next_rev: rev + 1, readings: None }).collect();
+        let failed = |written| if let Written::Failed(error) = written { Some(error) } else { None };
+        let written = self.context.store.write_days(database, &writes).await;
+        written.into_iter().find_map(failed).map_or(Ok(()), Err)
     }
 
     /// Which of the days are written; the others were changed by somebody else meanwhile.
@@ -333,7 +449,16 @@ fn hours(day: Day) -> impl Iterator<Item = Hour> {
     (start.0..end.0).map(Hour)
 }
 
-/// The first rev of a day that is not stored: no other process, and no other moment of this one, chooses the same.
+/// Whether chunks of a day are still coming.
+fn is_being_delivered(parts: &[DayPart], quiet: Duration) -> bool {
+    let stamps =
+        parts.iter().filter_map(|part| if let DayPart::Chunk { stamp, .. } = part { Some(*stamp) } else { None });
+    let (count, latest) = (stamps.clone().count(), stamps.max().map_or(0, millis_of));
+    let rested = u64::try_from(now_ns() / 1_000_000).unwrap_or_default().saturating_sub(latest);
+    (1..CHUNKS_MOST).contains(&count) && u128::from(rested) < quiet.as_millis()
+}
+
+/// The first rev of a part that is not stored: no other process, and no other moment of this one, chooses the same.
 fn first_rev() -> u64 {
     let millis = u64::try_from(now_ns() / 1_000_000).unwrap_or_default();
     millis << 20 | u64::from(std::process::id()) << 8 & 0xf_ff00

@@ -5,10 +5,11 @@
 use std::cmp::Reverse;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 
 use async_trait::async_trait;
 
-use crate::bucket::day::{in_both, may_be_sealed, unite};
+use crate::bucket::day::{in_several, may_be_sealed, unite};
 use crate::bucket::deletions::{Covers, Deletions, Masks, cut};
 use crate::bucket::page::StoredPage;
 use crate::bucket::raw::{Cursor, RawBucket, RawDay, RawSensor, Walked};
@@ -16,7 +17,9 @@ use crate::bucket::registry::MemberRegistry;
 use crate::bucket::store::{
     BucketId, DaysScanned, Extent, Order, PageWrite, Projection, Scanned, ScannedPage, SensorFilter, Written,
 };
-use crate::bucket::{DatabaseSettings, DayId, DayWrite, SensorDocument, StorageError, Store, StoreSpace, StoredDay};
+use crate::bucket::{
+    DatabaseSettings, DayId, DayPart, DayWrite, SensorDocument, StorageError, Store, StoreSpace, StoredDay,
+};
 use crate::clock::now_ns;
 use crate::reading::{Day, Hour, Sensor, Stamp};
 
@@ -25,13 +28,15 @@ use crate::reading::{Day, Hour, Sensor, Stamp};
 pub struct Masked {
     store: Arc<dyn Store>,
     masks: Masks,
+    /// The end of the latest day of which this process wrote a part: the clock may have been set back since.
+    sealed_until: AtomicI64,
 }
 
 impl Masked {
     /// Wraps the store so that these deletions apply to reads.
     #[must_use]
     pub fn new(store: Arc<dyn Store>, masks: Masks) -> Self {
-        Self { store, masks }
+        Self { store, masks, sealed_until: AtomicI64::new(i64::MIN) }
     }
 
     /// The sensor of a key, from its document if there is one: the document has its exact parts.
@@ -108,7 +113,7 @@ impl Masked {
         if days.is_empty() {
             return Ok(pages);
         }
-        let both = if projection.readings { Vec::new() } else { in_both(&pages, &days) };
+        let both = if projection.readings { Vec::new() } else { in_several(&pages, &days) };
         // Their summaries cannot be added up: the same reading may be in both.
         for hour in &both {
             let (hours, whole) =
@@ -151,13 +156,13 @@ impl Masked {
                 Order::Descending => rest.end..left.end,
             };
             let mut days = Vec::new();
-            if some_may_be_sealed(&covered) {
+            if self.some_may_be_sealed(&covered) {
                 let found = self.store.scan_days(database, sensor, covered.clone(), order, projection, extent).await?;
                 days = found.pages;
                 if !found.rest.is_empty() {
                     rest = match order {
-                        Order::Ascending => found.rest.start.hours().start..left.end,
-                        Order::Descending => left.start..found.rest.end.hours().start,
+                        Order::Ascending => found.rest.start..left.end,
+                        Order::Descending => left.start..found.rest.end,
                     };
                     pages.retain(|page| !rest.contains(&page.hour));
                     days.retain(|page| !rest.contains(&page.hour));
@@ -174,6 +179,12 @@ impl Masked {
             }
             left = rest;
         }
+    }
+
+    /// Whether some of these hours may be in parts of days.
+    fn some_may_be_sealed(&self, hours: &Range<Hour>) -> bool {
+        let is_sealed_here = || hours.start.0 < self.sealed_until.load(Ordering::Relaxed);
+        !hours.is_empty() && (may_be_sealed(hours.start, now_ns()) || is_sealed_here())
     }
 
     async fn unite_back(
@@ -201,11 +212,6 @@ impl Masked {
 enum Source {
     Pages,
     Days,
-}
-
-/// Whether some of these hours may be in sealed days.
-fn some_may_be_sealed(hours: &Range<Hour>) -> bool {
-    may_be_sealed(hours.start, now_ns()) && !hours.is_empty()
 }
 
 fn is_touched(page: &ScannedPage, covers: &Covers) -> bool {
@@ -305,7 +311,7 @@ impl Store for Masked {
         let deletions = self.masks.now();
         let scanned = self.store.scan_sensors(database, sensors, hours.clone(), projection, bytes_max).await?;
         let Some(scanned) = scanned else { return Ok(None) };
-        let days = match some_may_be_sealed(&hours) {
+        let days = match self.some_may_be_sealed(&hours) {
             true => self.store.scan_days_of(database, sensors, hours.clone(), projection, bytes_max).await?,
             false => Some(vec![Vec::new(); sensors.len()]),
         };
@@ -320,8 +326,23 @@ impl Store for Masked {
         Ok(Some(united))
     }
 
-    async fn days_of(&self, database: &str, sensor: &str, days: Range<Day>) -> Result<Vec<Day>, StorageError> {
-        self.store.days_of(database, sensor, days).await
+    async fn parts_of(
+        &self,
+        database: &str,
+        sensors: &[&str],
+        days: Range<Day>,
+    ) -> Result<Vec<(usize, Day, DayPart)>, StorageError> {
+        self.store.parts_of(database, sensors, days).await
+    }
+
+    async fn next_chunks(
+        &self,
+        database: &str,
+        from: &(Day, String),
+        until: Day,
+        most: usize,
+    ) -> Result<Vec<(Day, String)>, StorageError> {
+        self.store.next_chunks(database, from, until, most).await
     }
 
     /// Without what remembered deletions cover.
@@ -330,7 +351,7 @@ impl Store for Masked {
         let mut days = self.store.read_days(database, ids).await?;
         if deletions.is_about(database) {
             for (id, day) in ids.iter().zip(&mut days) {
-                let covers = deletions.of(database, &id.sensor, &id.day.hours());
+                let covers = deletions.of(database, &id.sensor, &id.hours());
                 if let Some(day) = day {
                     cut(&mut day.readings, &covers);
                 }
@@ -340,6 +361,8 @@ impl Store for Masked {
     }
 
     async fn write_days(&self, database: &str, days: &[DayWrite<'_>]) -> Vec<Written> {
+        let last = days.iter().map(|day| day.id.day.hours().end.0).max();
+        self.sealed_until.fetch_max(last.unwrap_or(i64::MIN), Ordering::Relaxed);
         self.store.write_days(database, days).await
     }
 

@@ -1,4 +1,4 @@
-//! The bytes in which both stores keep the readings of a sealed day. docs/sealed-days.md describes them byte by byte.
+//! The bytes in which both stores keep the readings of a part of a day. docs/sealed-days.md describes them byte by byte.
 //!
 //! ```text
 //! sealed := 1:u8  length:varint (of what follows, uncompressed)  zstd(names set)
@@ -6,6 +6,7 @@
 //! set    := see `bucket::columns`; as many columns as there are names
 //! ```
 
+use std::cell::RefCell;
 use std::sync::Arc;
 
 use crate::bucket::Readings;
@@ -20,6 +21,16 @@ const FORM: u8 = 1;
 const LEVEL: i32 = 3;
 /// Most bytes before compression: far more than a day may have, and what damaged bytes can make a reader take.
 const LENGTH_MAX: usize = 64 << 20;
+
+thread_local! {
+    /// zstd's working memory, some hundred kilobytes, which would take longer to make anew than a day takes to compress.
+    static ROOM: RefCell<(zstd::bulk::Compressor<'static>, zstd::bulk::Decompressor<'static>)> =
+        RefCell::new((new_compressor(), zstd::bulk::Decompressor::default()));
+}
+
+fn new_compressor() -> zstd::bulk::Compressor<'static> {
+    zstd::bulk::Compressor::new(LEVEL).unwrap_or_default()
+}
 
 /// Why bytes are not the readings of a day.
 #[derive(Debug, thiserror::Error)]
@@ -50,7 +61,7 @@ pub fn pack(readings: &Readings) -> Vec<u8> {
     plain.extend_from_slice(set);
     let mut out = vec![FORM];
     put_varint(&mut out, plain.len() as u64);
-    let packed = zstd::bulk::compress(&plain, LEVEL);
+    let packed = ROOM.with_borrow_mut(|(compressor, _)| compressor.compress(&plain));
     #[expect(clippy::expect_used, reason = "an empty day in place of its readings would lose them")]
     out.extend_from_slice(&packed.expect("zstd compresses bytes in memory"));
     out
@@ -69,7 +80,9 @@ pub fn unpack_readings(bytes: &[u8], floor: Stamp) -> Result<Readings, NoSealed>
     let length = bytes.varint()?;
     let capacity = usize::try_from(length).ok().filter(|length| *length <= LENGTH_MAX);
     let capacity = capacity.ok_or(NoSealed::Length(length))?;
-    let plain = zstd::bulk::decompress(bytes.rest(), capacity).map_err(NoSealed::Zstd)?;
+    let packed = bytes.rest();
+    let plain = ROOM.with_borrow_mut(|(_, decompressor)| decompressor.decompress(packed, capacity));
+    let plain = plain.map_err(NoSealed::Zstd)?;
     let mut plain = PackedBytes::new(&plain);
     let mut names: Vec<Arc<str>> = Vec::new();
     for _ in 0..plain.varint()? {

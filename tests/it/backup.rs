@@ -21,8 +21,8 @@ use crate::support::server::{Launch, Server, program};
 const START: u64 = 1_768_435_200;
 const DAY: u64 = 86_400;
 /// Small pages, so that some hours have several.
-const PAGES: &str = "[page]\nmax_readings = 4\n[flush]\ninterval = \"100ms\"\nquiet = \"50ms\"\n";
-const SEALS: &str = "[seal]\nafter = \"1s\"\ninterval = \"50ms\"\n";
+const PAGES: &str = "[page]\nmax_readings = 4\n[flush]\ninterval = \"100ms\"\nquiet = \"50ms\"\n[sensors]\nwrite_interval = \"100ms\"\n";
+const SEALS: &str = "[seal]\nafter = \"1s\"\ninterval = \"50ms\"\nquiet = \"0s\"\n";
 
 /// A new store of each kind.
 fn stores() -> [String; 2] {

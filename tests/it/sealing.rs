@@ -12,9 +12,9 @@ use crate::support::server::{Launch, Server, program};
 /// 2026-01-15T00:00:00Z, in seconds.
 const START: u64 = 1_768_435_200;
 const MINUTES: u64 = 3 * 1440;
-const SEALS: &str = "[seal]\nafter = \"1s\"\ninterval = \"50ms\"\n";
+const SEALS: &str = "[seal]\nafter = \"1s\"\ninterval = \"50ms\"\nquiet = \"0s\"\n";
 /// A small page, so that some hours have several.
-const PAGES: &str = "[page]\nmax_readings = 40\n[flush]\ninterval = \"100ms\"\nquiet = \"50ms\"\n";
+const PAGES: &str = "[page]\nmax_readings = 40\n[flush]\ninterval = \"100ms\"\nquiet = \"50ms\"\n[sensors]\nwrite_interval = \"100ms\"\n";
 
 /// Numbers from a seed: the same on every run.
 struct Chance(u64);
@@ -125,6 +125,83 @@ fn kills(store: impl Fn() -> String) {
         server.restart_as(sealing.listen("127.0.0.1:0"));
         await_sealed(&server);
         compare(&server, &plain, point);
+    }
+}
+
+/// A day of which a chunk was stored before the record was truncated, and one of which nothing was.
+#[test]
+fn a_kill_during_backfill_changes_no_answer() {
+    for store in ["embedded".to_owned(), mongod().uri(&fresh_database_name())] {
+        let plain = Launch::embedded().config(PAGES).start();
+        let launch = Launch::with_store(&store).config(format!("{PAGES}{SEALS}"));
+        let mut server = launch.clone().env("FAULT_KILL_AT", "chunk_written:2").start();
+        for sensor in 0..2 {
+            let lines: String = (0..MINUTES).map(|minute| line(sensor, minute, minute * 7 % 101)).collect();
+            post(&plain.url("/write?db=d&precision=s"), &lines, &[]).expect(204);
+            if server.exited().is_none() {
+                // Acknowledged or not, it is sent again.
+                let _ = std::panic::catch_unwind(|| post(&server.url("/write?db=d&precision=s"), &lines, &[]));
+            }
+        }
+        let ended = poll(std::time::Duration::from_secs(30), || server.exited());
+        assert!(ended.is_some(), "{store}: {}", server.stderr());
+        server.restart_as(launch);
+        for sensor in 0..2 {
+            let lines: String = (0..MINUTES).map(|minute| line(sensor, minute, minute * 7 % 101)).collect();
+            post(&server.url("/write?db=d&precision=s"), &lines, &[]).expect(204);
+        }
+        compare(&server, &plain, "unflushed");
+        post(&server.url("/api/v1/flush"), "", &[]).expect(204);
+        compare(&server, &plain, "in chunks");
+        await_sealed(&server);
+        compare(&server, &plain, "sealed");
+    }
+}
+
+/// More values than one part may have: days of a quick sensor stayed in hour pages.
+#[test]
+fn a_day_too_large_for_one_part_is_sealed_by_hour() {
+    for store in ["embedded".to_owned(), mongod().uri(&fresh_database_name())] {
+        let plain = Launch::embedded().config(PAGES).start();
+        let sealing = Launch::with_store(&store).config(format!("{PAGES}{SEALS}direct_min = 0\n")).start();
+        let both = |body: &str| {
+            for server in [&sealing, &plain] {
+                post(&server.url("/write?db=d&precision=ms"), body, &[]).expect(204);
+            }
+        };
+        // Of two fields, every 0.63 seconds.
+        for hour in 0..24 {
+            let times = (0..5_715).map(|n| START * 1000 + hour * 3_600_000 + n * 630);
+            both(
+                &times
+                    .map(|time| format!("climate,s=0 temp={}.5,hum={}i {time}\n", time % 977, time % 89))
+                    .collect::<String>(),
+            );
+        }
+        let seal = || {
+            for server in [&sealing, &plain] {
+                post(&server.url("/api/v1/flush"), "", &[]).expect(204);
+            }
+            let sealed = poll(std::time::Duration::from_secs(60), || {
+                let round: Value = post(&sealing.url("/api/v1/seal"), "", &[]).json();
+                (round["left"]["unsettled"] == 0).then_some(round)
+            });
+            let round = sealed.unwrap_or_else(|| panic!("{}", sealing.stderr()));
+            assert_eq!(round["left"]["large"], 0, "{round}");
+        };
+        seal();
+        compare(&sealing, &plain, "by hour");
+        // Late readings, and a deletion over the border of two hours.
+        both(&format!("climate,s=0 temp=-1 {}\nclimate,s=0 hum=7i {}\n", START * 1000 + 315, START * 1000 + 7_200_000));
+        let range = format!("time >= {}s AND time < {}s", START + 3000, START + 9000);
+        let statement = format!("DELETE FROM climate WHERE s='0' AND {range}");
+        let statement = statement.replace(' ', "+").replace('<', "%3C").replace('>', "%3E").replace('=', "%3D");
+        for server in [&sealing, &plain] {
+            post(&server.url(&format!("/query?db=d&q={statement}")), "", &[]).expect(200);
+        }
+        compare(&sealing, &plain, "beside the parts");
+        seal();
+        compare(&sealing, &plain, "by hour again");
     }
 }
 

@@ -71,6 +71,7 @@ contract! {
     days::a_day_comes_back_as_it_was,
     days::a_day_needs_the_rev_it_knows,
     days::a_scan_takes_days_in_both_orders_and_stops_where_it_may,
+    days::chunks_and_hours_are_parts_of_their_day,
     days::buckets_are_listed_by_hour_and_single_pages_go_by_their_rev,
     removal::pages_without_readings_go,
     removal::a_removal_needs_the_rev_it_knows,

@@ -99,7 +99,7 @@ impl SensorDocumentWriter {
     /// Notes that a bucket's readings are in the store. `pending_ack` is that of the first of them.
     pub fn note(&mut self, database: &Arc<Database>, run: &BucketFlush, pending_ack: Option<&Arc<PendingAck>>) {
         let pages = run.bucket.pages();
-        let Some(seen) = run.bucket.span() else { return };
+        let Some(seen) = run.in_chunk.or_else(|| run.bucket.span()) else { return };
         let new = || SensorChange {
             known: run.known.clone(),
             seen: None,

@@ -10,7 +10,7 @@ use super::sensors::{ATTEMPTS_MAX, add_fields, new_document};
 use super::task::FlushContext;
 use crate::bucket::readings::reading_bytes;
 use crate::bucket::store::{BucketId, Extent, Outlier, Projection, Written};
-use crate::bucket::{Bucket, Reading, Readings, SensorDocument, StorageError, Store, UnflushedHour};
+use crate::bucket::{Bucket, Reading, Readings, SensorDocument, StorageError, Store, UnflushedHour, day};
 use crate::clock::now_ns;
 use crate::faults;
 use crate::ingest::IngestOptions;
@@ -101,6 +101,12 @@ impl Documents {
                     None => cold.push((at, BucketId { sensor: known.sensor.clone(), hour: *hour })),
                 }
             }
+            let (sealed, cold): (Vec<_>, Vec<_>) =
+                cold.into_iter().partition(|(_, id)| day::may_be_sealed(id.hour, now_ns()));
+            for (at, id) in sealed {
+                let tail = tail_with_parts(store, database, &id, self.recent).await?;
+                tails[at].extend(tail.into_iter().map(|reading| (reading.time, reading)));
+            }
             for chunk in cold.chunks(COLD_LOT) {
                 let ids: Vec<BucketId> = chunk.iter().map(|(_, id)| id.clone()).collect();
                 for ((at, id), pages) in chunk.iter().zip(read_buckets_each(store, database, &ids, 1).await) {
@@ -109,12 +115,7 @@ impl Documents {
                         Ok(bucket) if bucket.is_partial() => read_needed(store, database, id, needed).await,
                         read => read,
                     };
-                    let tail = bucket.map(|bucket| bucket.tail(self.recent));
-                    // A page that cannot be read adds nothing to the document.
-                    let tail = match tail {
-                        Err(error) if error.is_away() => return Err(error),
-                        tail => tail.unwrap_or_default(),
-                    };
+                    let tail = of_readable(bucket.map(|bucket| bucket.tail(self.recent)))?;
                     tails[*at].extend(tail.into_iter().map(|reading| (reading.time, reading)));
                 }
             }
@@ -304,7 +305,7 @@ async fn read<'a>(
 }
 
 async fn has_days(context: &FlushContext, database: &str, sensor: &str) -> Result<bool, StorageError> {
-    Ok(!context.raw.days_of(database, sensor, Day::of_hours(&ALL_HOURS)).await?.is_empty())
+    Ok(!context.raw.parts_of(database, &[sensor], Day::of_hours(&ALL_HOURS)).await?.is_empty())
 }
 
 /// Reads documents again that this process has written since they were read.
@@ -345,14 +346,45 @@ async fn with_stored(
     if !document.recent.iter().any(|reading| unflushed.find(reading.time).is_some()) {
         return Ok(unflushed);
     }
-    let id = BucketId { sensor: document.sensor.clone(), hour: hour.hour };
-    let bucket = read_needed(store, database, &id, |bucket| bucket.needed_for(unflushed.times())).await?;
+    let times = unflushed.times();
+    let (Some(first), Some(last)) = (times.first(), times.last()) else { return Ok(unflushed) };
+    let wanted = Projection { times: *first..last.saturating_add(1), ..Projection::ALL };
+    let hours = hour.hour..hour.hour.next();
+    let scanned = store.scan(database, &document.sensor.key, hours, &wanted, Extent::ALL).await?;
     let mut stored = Readings::default();
-    for page in bucket.pages() {
-        stored.merge_set(&page.readings);
+    for readings in scanned.pages.iter().filter_map(|page| page.readings.as_ref()) {
+        stored.unite(readings);
     }
     stored.merge_set(&unflushed);
     Ok(stored)
+}
+
+/// The latest readings of an hour that may be in parts of a day.
+async fn tail_with_parts(
+    store: &dyn Store,
+    database: &str,
+    id: &BucketId,
+    recent: usize,
+) -> Result<Vec<Reading>, StorageError> {
+    let hours = id.hour..id.hour.next();
+    let scanned = store.scan(database, &id.sensor.key, hours, &Projection::ALL, Extent::ALL).await;
+    let tail = scanned.map(|scanned| {
+        let mut tail: Vec<Reading> = Vec::new();
+        for readings in scanned.pages.iter().filter_map(|page| page.readings.as_ref()) {
+            let from = readings.len().saturating_sub(recent);
+            tail.extend((from..readings.len()).map(|row| readings.reading(row)));
+        }
+        tail
+    });
+    of_readable(tail)
+}
+
+/// A page that cannot be read adds nothing to a document.
+fn of_readable(tail: Result<Vec<Reading>, StorageError>) -> Result<Vec<Reading>, StorageError> {
+    match tail {
+        Err(error) if error.is_away() => Err(error),
+        tail => Ok(tail.unwrap_or_default()),
+    }
 }
 
 /// The newest readings that a document has room for, in time order and at most `recent` of them.

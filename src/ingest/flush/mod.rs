@@ -2,6 +2,7 @@
 //! reports what failed and why.
 
 pub mod blocked;
+pub mod chunks;
 pub mod dead_letters;
 pub mod document_writer;
 pub mod documents;

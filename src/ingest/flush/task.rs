@@ -8,16 +8,15 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::blocked::BlockedBuckets;
+use super::chunks::{self, DirectRules};
 use super::dead_letters::{DeadLetterReason, DeadLetters};
 use super::failing::FailingDatabases;
 use super::sensors::store_before_pages;
 use crate::bucket::cache::CacheKey;
 use crate::bucket::packed::{Packed, Unpacked};
 use crate::bucket::page::StoredPage;
-use crate::bucket::store::{BucketId, PageWrite, Written};
-use crate::bucket::{
-    Applied, Bucket, Caps, DayId, HourVersions, MergeOptions, Readings, Row, StorageError, Store, day,
-};
+use crate::bucket::store::{BucketId, Extent, Order, PageWrite, Projection, Written};
+use crate::bucket::{Applied, Bucket, Caps, HourVersions, MergeOptions, Readings, Row, StorageError, Store, day};
 use crate::clock::now_ns;
 use crate::faults;
 use crate::ingest::catalog::lookup::StorePresence;
@@ -25,7 +24,8 @@ use crate::ingest::catalog::reads::{PAGES_AT_ONCE, read_buckets_each};
 use crate::ingest::catalog::{Database, KnownSensor};
 use crate::ingest::membership::registry_view::{Fate, FateOfReadings, RegistryView};
 use crate::ingest::memtable::Load;
-use crate::reading::{Day, Stamp, Value};
+use crate::reading::stamp::SETTLED;
+use crate::reading::{Hour, Stamp, Value};
 use crate::telemetry::Metrics;
 
 /// Most buckets read back at a time: at first, and ever. All of them are in memory, so their size decides in between.
@@ -73,6 +73,8 @@ pub struct FlushContext {
     pub changes: Arc<HourVersions>,
     /// Memory for the buckets that one flush reads back, in bytes.
     pub bytes: usize,
+    /// Which readings of days that are long over become chunks; `None` if no day is sealed.
+    pub direct: Option<DirectRules>,
 }
 
 /// One bucket in a flush.
@@ -94,6 +96,8 @@ pub struct BucketFlush {
     pub pages_before: usize,
     /// What the sealed day has of the hour, for readings up to a floor. Read only if some of the readings are below it.
     sealed: Option<(Stamp, Readings)>,
+    /// The times of the first and the last reading, if the readings are in a chunk of their day instead of the bucket.
+    pub in_chunk: Option<(i64, i64)>,
     /// Whether the bucket came from the cache, not from the store.
     pub from_cache: bool,
     /// Whether the store is known to have the bucket although it is not cached: then it is read first.
@@ -151,6 +155,7 @@ impl BucketFlush {
             set_aside: Vec::new(),
             pages_before,
             sealed: None,
+            in_chunk: None,
             from_cache,
             is_stored,
             state,
@@ -179,7 +184,7 @@ impl BucketFlush {
     fn merge(&mut self, context: &FlushContext, room: &mut Unpacked) {
         let fields = self.known.fields();
         room.unpack_in_time_order([&*self.load.rows]);
-        let options = context.merge_options();
+        let options = context.merge_options(self.id.hour);
         let fates = self.fates(context);
         for (range, before) in &fates.covers {
             self.bucket.delete(range, *before);
@@ -194,7 +199,7 @@ impl BucketFlush {
         self.state = BucketFlushState::Merged;
     }
 
-    fn fates(&self, context: &FlushContext) -> FateOfReadings {
+    pub(super) fn fates(&self, context: &FlushContext) -> FateOfReadings {
         let Load { database, first, .. } = &self.load;
         context.registry_view.fates(&database.name, &self.id.sensor, self.id.hour, *first)
     }
@@ -297,8 +302,12 @@ pub async fn flush_bucket(context: &FlushContext, database: &Database, mut runs:
     faults::point("before_flush");
     let readings = runs.iter().map(|run| run.load.rows.len()).sum::<usize>();
     context.metrics.flush_readings.record(u32::try_from(readings).unwrap_or(u32::MAX));
+    chunks::choose(context, &mut runs);
     let mut room = Unpacked::default();
     for run in &mut runs {
+        if run.in_chunk.is_some() {
+            continue;
+        }
         if run.is_stored || context.may_be_sealed(run) {
             run.state = BucketFlushState::Stale;
             continue;
@@ -315,6 +324,7 @@ pub async fn flush_bucket(context: &FlushContext, database: &Database, mut runs:
     }
     drop(room);
     context.store_sensors(database, &mut runs).await;
+    chunks::write(context, database, &mut runs).await;
     context.write(database, &mut runs).await;
     context.settle(database, &mut runs).await;
     context.dead_letter_refused(database, &mut runs).await;
@@ -325,11 +335,12 @@ pub async fn flush_bucket(context: &FlushContext, database: &Database, mut runs:
 }
 
 impl FlushContext {
-    /// How readings are merged now. Take them before the deletions: a merge must know every deletion below the floor that
-    /// it uses.
-    fn merge_options(&self) -> MergeOptions<'_> {
+    /// How readings of an hour are merged now. Take them before the deletions: a merge must know every deletion below the floor
+    /// that it uses. Pages that may stand beside a sealed day do not settle (`bucket::day`).
+    fn merge_options(&self, hour: Hour) -> MergeOptions<'_> {
         let view = self.registry_view.view();
-        MergeOptions { caps: &self.caps, floor: view.floor, restamps: view.restamps, log: &self.log }
+        let floor = if day::may_be_sealed(hour, now_ns()) { SETTLED } else { view.floor };
+        MergeOptions { caps: &self.caps, floor, restamps: view.restamps, log: &self.log }
     }
 
     /// Most pages of one bucket that are read as a whole.
@@ -416,7 +427,7 @@ impl FlushContext {
     /// can only get onto the page that takes new readings, so a compare-and-set on that page proves that it is still on
     /// none. After a conflict it goes on with the part that met it.
     async fn settle_partial(&self, database: &Database, run: &mut BucketFlush) -> Result<(), StorageError> {
-        let options = self.merge_options();
+        let options = self.merge_options(run.id.hour);
         let fates = run.fates(self);
         if !fates.covers.is_empty() {
             // Where a deletion empties pages, others take their numbers.
@@ -539,14 +550,17 @@ impl FlushContext {
         run.load.first <= self.registry_view.view().floor && day::may_be_sealed(run.id.hour, now_ns())
     }
 
-    /// What the sealed day has of a bucket's hour. Call it after the pages are read: a day is written before its pages are
+    /// What the sealed day has of a bucket's hour. Call it after the pages are read: a part is written before its pages are
     /// removed.
     async fn sealed(&self, database: &Database, run: &BucketFlush) -> Result<Option<(Stamp, Readings)>, StorageError> {
         let floor = self.registry_view.view().floor;
-        let id = DayId { sensor: run.id.sensor.clone(), day: Day::of(run.id.hour) };
-        let day = self.store.read_days(&database.name, &[id]).await?.into_iter().next().flatten();
-        let hours = day.into_iter().flat_map(|day| day::by_hour(day.readings));
-        Ok(hours.into_iter().find(|(hour, _)| *hour == run.id.hour).map(|(_, readings)| (floor, readings)))
+        let (sensor, hours) = (&*run.id.sensor.key, run.id.hour..run.id.hour.next());
+        let scanned = self
+            .store
+            .scan_days(&database.name, sensor, hours, Order::Ascending, &Projection::ALL, Extent::ALL)
+            .await?;
+        let united = day::unite(Vec::new(), scanned.pages).into_iter().next();
+        Ok(united.and_then(|page| page.readings).map(|readings| (floor, readings)))
     }
 
     /// Writes readings that are set aside to the dead-letter file: their WAL came back after the others had moved on.

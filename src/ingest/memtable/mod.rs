@@ -18,7 +18,7 @@ use super::record::batch::{DispatchedBatch, stored_bytes};
 use crate::bucket::cache::CacheKey;
 use crate::bucket::packed::Packed;
 use crate::bucket::{Caps, UnflushedHour};
-use crate::reading::{Hour, Value};
+use crate::reading::{Day, Hour, Value};
 use crate::wal::Sequence;
 
 /// With `FAR` sensors or more their state is rarely in the CPU caches: then `add` prefetches it for `TOUCHED` readings
@@ -41,6 +41,8 @@ pub struct DueRules {
     pub quiet: Duration,
     /// When a page is full.
     pub caps: Caps,
+    /// How long a day must be over, in nanoseconds, so that its hours are flushed together; `None` if none are.
+    pub direct_after: Option<i64>,
 }
 
 /// The unflushed readings of one database in one shard.
@@ -270,6 +272,20 @@ impl MemtableBuckets {
             }
         }
         None
+    }
+
+    /// The other hours of a bucket's day that could be flushed with it, if the day has been over for long.
+    pub fn hours_of_day(&self, (id, hour): CacheKey, now: Instant, clock_ns: i64) -> Vec<CacheKey> {
+        let day = Day::of(hour);
+        let is_over = |after: i64| day.hours().end.start_ns().saturating_add(after) <= clock_ns;
+        if !self.rules.direct_after.is_some_and(is_over) {
+            return Vec::new();
+        }
+        let is_ready = |waiting: &&MemtableBucket| {
+            Day::of(waiting.hour) == day && !waiting.is_held_back(now) && !waiting.rows.is_empty()
+        };
+        let ready = self.sensors.get(&id).into_iter().flatten().filter(is_ready);
+        ready.map(|waiting| (id, waiting.hour)).filter(|key| key.1 != hour).collect()
     }
 
     /// Takes a bucket's readings for a flush. They stay visible to queries until [`MemtableBuckets::completed`].

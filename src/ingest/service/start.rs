@@ -79,6 +79,7 @@ impl Ingest {
             changes: changes.clone(),
             blocked: blocked.clone(),
             bytes: options.bytes_of_flush(),
+            direct: options.direct_rules(),
         });
         let (mut inboxes, mut shards) = (Vec::new(), Vec::new());
         for number in 0..options.shards {
@@ -149,7 +150,8 @@ impl Ingest {
             tokio::spawn(rejections.clone().keep_saving()),
         ];
         let (sealing, after) = (Sealing::default(), Some(options.seal_after).filter(|after| !after.is_zero()));
-        let sealer = Sealer { context, turns, sealing: sealing.clone(), after, pause: options.seal_pause };
+        let (pause, quiet, hour_cells) = (options.seal_pause, options.seal_quiet, options.hour_cells());
+        let sealer = Sealer { context, turns, sealing: sealing.clone(), after, pause, quiet, hour_cells };
         tasks.push(tokio::spawn(sealer.run()));
         if !options.silent_after.is_zero() {
             tasks.push(tokio::spawn(silence::watch(catalog.clone(), options.silent_after, metrics.clone())));

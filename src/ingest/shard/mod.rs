@@ -118,7 +118,12 @@ impl Shard {
         context: Arc<FlushContext>,
         positions: Arc<WalPositions>,
     ) -> Self {
-        let rules = DueRules { interval: options.flush_interval, quiet: options.flush_quiet, caps: options.caps };
+        let rules = DueRules {
+            interval: options.flush_interval,
+            quiet: options.flush_quiet,
+            caps: options.caps,
+            direct_after: context.direct.map(|direct| direct.after_ns),
+        };
         let memtable_budget = options.memtable_bytes / options.shards.max(1);
         Self {
             number,

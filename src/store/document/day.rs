@@ -1,4 +1,5 @@
-//! A sealed day as a document: hourly and daily summaries that people and aggregations read, and packed readings.
+//! A part of a day as a document: hourly and daily summaries that people and aggregations read, and packed readings. A chunk
+//! has no summaries.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -7,18 +8,20 @@ use bson::raw::{RawArray, RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::decode::{self, Trouble, check_version, date, field_value, get, named, whole};
 use super::encode::{SCHEMA_VERSION, identity, rest, signed, write_figures};
-use super::{BsonWriter, day_id};
+use super::{BsonWriter, chunks_of, day_id};
 use crate::bucket::day::{by_hour, within};
 use crate::bucket::exact::SumRest;
 use crate::bucket::raw::{DayDocument, StoredOtherwise};
 use crate::bucket::store::{Projection, ScannedPage};
 use crate::bucket::summary::Figures;
-use crate::bucket::{DayId, DayWrite, Readings, StorageError, StoredDay, Summary};
+use crate::bucket::{DayId, DayPart, DayWrite, Readings, StorageError, StoredDay, Summary};
 use crate::reading::time::MILLI_NS;
 use crate::reading::{Day, Hour, Value};
 use crate::store::names::{from_key, key};
 use crate::store::sealed;
 
+/// Schema version of chunks, and of hours that are parts of their own.
+const PARTS_VERSION: u64 = 2;
 /// Estimated bytes of a day without its readings.
 const HEAD_BYTES: usize = 8 * 1024;
 /// Characters of a differing value that are shown.
@@ -29,19 +32,29 @@ const FIGURES: [&str; 5] = ["min", "max", "sum", "first", "last"];
 /// A whole document, with the rev it has once written.
 #[must_use]
 pub fn day_document(write: &DayWrite<'_>) -> Vec<u8> {
-    let (sensor, hours) = (&write.id.sensor, write.id.day.hours());
+    let (DayId { sensor, day, part }, hours) = (write.id, write.id.hours());
     let mut w = BsonWriter::document(HEAD_BYTES + write.readings.map_or(0, Readings::len) * 4);
-    w.text("_id", &day_id(&sensor.key, write.id.day));
-    w.count("schemaVersion", SCHEMA_VERSION);
+    w.text("_id", &day_id(&sensor.key, *day, *part));
+    w.count("schemaVersion", if *part == DayPart::Whole { SCHEMA_VERSION } else { PARTS_VERSION });
     w.text("sensor", &sensor.key);
     identity(&mut w, sensor);
+    // A query for a range looks at all parts that begin in its days.
     w.date("start", hours.start.start_ms());
     w.date("end", hours.end.start_ms());
+    match part {
+        DayPart::Whole => {}
+        DayPart::Hour(hour) => w.count("hour", u64::from(*hour)),
+        DayPart::Chunk { stamp, hour } => {
+            w.text("chunkOf", &chunks_of(&sensor.key, *day));
+            w.long("chunk", signed(*stamp));
+            w.count("hour", u64::from(*hour));
+        }
+    }
     content(&mut w, write);
     w.finish()
 }
 
-/// The update that sets everything but the day's identity.
+/// The update that sets everything but the part's identity.
 #[must_use]
 pub fn day_update(write: &DayWrite<'_>) -> Vec<u8> {
     let mut w = BsonWriter::document(HEAD_BYTES + write.readings.map_or(0, Readings::len) * 4);
@@ -60,6 +73,18 @@ fn content(w: &mut BsonWriter, write: &DayWrite<'_>) {
     w.date("first", times.first().map_or(0, |time| time.div_euclid(MILLI_NS)));
     w.date("last", times.last().map_or(0, |time| time.div_euclid(MILLI_NS)));
     w.long("floor", signed(readings.stamps().floor()));
+    if write.id.part.is_chunk() {
+        // The validator wants the fields of every part.
+        for empty in ["day", "hours"] {
+            w.begin(empty);
+            w.end();
+        }
+        w.binary("readings", &[]);
+        w.long("oldest", signed(readings.stamps().oldest()));
+        w.binary("stamps", &readings.encode_stamps());
+        w.binary("packed", &sealed::pack(readings));
+        return;
+    }
     w.begin("day");
     readings.summaries().for_each(|(name, summary)| write_figures(w, name, &summary.figures()));
     w.end();
@@ -140,7 +165,7 @@ fn array<T>(w: &mut BsonWriter, name: &str, items: impl Iterator<Item = T>, put:
 /// [`StorageError::Unreadable`] for another schema version or a damaged document.
 pub fn decode_day(document: &RawDocument) -> Result<StoredDay, StorageError> {
     named(document, |document| {
-        check_version(document)?;
+        part(document)?;
         Ok(StoredDay { rev: whole(document, "rev")?, readings: readings(document)? })
     })
 }
@@ -151,10 +176,10 @@ pub fn decode_day(document: &RawDocument) -> Result<StoredDay, StorageError> {
 /// As [`decode_day`].
 pub fn decode_raw_day(document: &RawDocument) -> Result<DayDocument, StorageError> {
     named(document, |document| {
-        check_version(document)?;
+        let part = part(document)?;
         let day = StoredDay { rev: whole(document, "rev")?, readings: readings(document)? };
         let start = Day::of(Hour::of_ms(date(document, "start")?));
-        let id = DayId { sensor: decode::identity(document)?, day: start };
+        let id = DayId { sensor: decode::identity(document)?, day: start, part };
         let write = DayWrite { id: &id, rev: day.rev, next_rev: day.rev, readings: Some(&day.readings) };
         let expected = RawDocumentBuf::from_bytes(day_document(&write)).map_err(|e| e.to_string())?;
         let mut differs = Vec::new();
@@ -162,7 +187,7 @@ pub fn decode_raw_day(document: &RawDocument) -> Result<DayDocument, StorageErro
             let (name, expected) = element.map_err(|e| e.to_string())?;
             // The readings were unpacked; whichever bytes they came from are right.
             let found = document.get(name).map_err(|e| e.to_string())?;
-            if name.as_str() != "readings" && found != Some(expected) {
+            if !["readings", "packed"].contains(&name.as_str()) && found != Some(expected) {
                 let shown = |value: Option<RawBsonRef<'_>>| shown(value.map(|value| format!("{value:?}")));
                 differs.push(StoredOtherwise {
                     part: name.to_string(),
@@ -180,9 +205,41 @@ fn shown(value: Option<String>) -> String {
     value.chars().take(SHOWN_MAX).collect()
 }
 
+/// Which part of its day a document is.
+///
+/// # Errors
+/// [`StorageError::Unreadable`] for another schema version or a damaged document.
+pub fn decode_part(document: &RawDocument) -> Result<DayPart, StorageError> {
+    named(document, part)
+}
+
+fn part(document: &RawDocument) -> Result<DayPart, Trouble> {
+    match whole(document, "schemaVersion")? {
+        SCHEMA_VERSION => Ok(DayPart::Whole),
+        PARTS_VERSION => {
+            let hour = whole(document, "hour")?;
+            let hour =
+                u8::try_from(hour).ok().filter(|hour| *hour < 24).ok_or_else(|| format!("it has hour {hour}"))?;
+            Ok(match document.get("chunk").map_err(|e| e.to_string())? {
+                Some(_) => DayPart::Chunk { stamp: whole(document, "chunk")?, hour },
+                None => DayPart::Hour(hour),
+            })
+        }
+        _ => Err(check_version(document).err().unwrap_or_default()),
+    }
+}
+
 fn readings(document: &RawDocument) -> Result<Readings, Trouble> {
-    let packed = get(document, "readings")?.as_binary().ok_or("readings is not binary data")?.bytes;
-    sealed::unpack_readings(packed, whole(document, "floor")?).map_err(|e| e.to_string())
+    let floor = whole(document, "floor")?;
+    let binary = |name| -> Result<&[u8], Trouble> {
+        Ok(get(document, name)?.as_binary().ok_or_else(|| format!("{name} is not binary data"))?.bytes)
+    };
+    if document.get("chunk").map_err(|e| e.to_string())?.is_none() {
+        return sealed::unpack_readings(binary("readings")?, floor).map_err(|e| e.to_string());
+    }
+    let mut readings = sealed::unpack_readings(binary("packed")?, floor).map_err(|e| e.to_string())?;
+    readings.decode_stamps(floor, binary("stamps")?).map_err(|e| e.to_string())?;
+    Ok(readings)
 }
 
 /// The hours of a day that lie in a range.
@@ -195,10 +252,10 @@ pub fn decode_day_scanned(
     projection: &Projection,
 ) -> Result<Vec<ScannedPage>, StorageError> {
     named(document, |document| {
-        check_version(document)?;
+        let part = part(document)?;
         let day = Day::of(Hour::of_ms(date(document, "start")?));
         let wanted = within(day, hours);
-        if projection.readings {
+        if projection.readings || part.is_chunk() {
             return Ok(projection.pages_of(readings(document)?, &wanted));
         }
         let oldest = whole(document, "floor")?;
@@ -273,11 +330,13 @@ fn list<'d, T>(
     items.ok_or_else(|| format!("{name} has an element of another type"))
 }
 
-/// The fields of the day's document that a scan without readings needs.
+/// The fields of a part's document that a scan without readings needs: its hours, or the readings of a chunk.
 #[must_use]
 pub fn day_fields(projection: &Projection) -> Vec<Cow<'static, str>> {
     let mut wanted: Vec<Cow<'static, str>> =
-        ["_id", "schemaVersion", "sensor", "start", "floor", "hours.hour"].map(Cow::Borrowed).into();
+        ["_id", "schemaVersion", "sensor", "start", "floor", "hour", "chunk", "stamps", "packed", "hours.hour"]
+            .map(Cow::Borrowed)
+            .into();
     match &projection.fields {
         None => wanted.push("hours.fields".into()),
         // Projects `hours.fields` to an empty document; without this it would be missing.

@@ -40,7 +40,7 @@ mod registry;
 mod settings;
 mod writer;
 
-pub use day::{day_document, day_fields, day_update, decode_day, decode_day_scanned, decode_raw_day};
+pub use day::{day_document, day_fields, day_update, decode_day, decode_day_scanned, decode_part, decode_raw_day};
 pub use decode::{
     PAGE_MARKS, check_owner, decode_page, decode_page_marks, decode_scanned, decode_sensor, document_last, document_rev,
 };
@@ -52,6 +52,7 @@ pub use writer::BsonWriter;
 
 use std::fmt::Write;
 
+use crate::bucket::DayPart;
 use crate::reading::time::write_seconds;
 use crate::reading::{Day, Hour};
 
@@ -67,12 +68,30 @@ pub fn page_id(sensor: &str, hour: Hour, number: u32) -> String {
     id
 }
 
-/// A sealed day's `_id`.
+/// The `_id` of a part of a day. None of the forms is one of another sensor's, since the date is followed by another
+/// character in each.
 #[must_use]
-pub fn day_id(sensor: &str, day: Day) -> String {
-    let mut id = String::with_capacity("2026-01-15T00:00:00".len() + sensor.len());
-    write_seconds(&mut id, day.hours().start.start_ms().div_euclid(1000));
-    id.truncate("2026-01-15".len());
-    let _ = write!(id, " {sensor}");
+pub fn day_id(sensor: &str, day: Day, part: DayPart) -> String {
+    let mut id = date_of(day, sensor.len());
+    // Writing to a String cannot fail.
+    let _ = match part {
+        DayPart::Whole => write!(id, " {sensor}"),
+        DayPart::Hour(hour) => write!(id, "T{hour:02} {sensor}"),
+        DayPart::Chunk { stamp, hour } => write!(id, "+{stamp:016x}.{hour:02} {sensor}"),
+    };
     id
+}
+
+/// What all chunks of a sensor's day have in common, which sorts by day and sensor.
+#[must_use]
+pub fn chunks_of(sensor: &str, day: Day) -> String {
+    date_of(day, sensor.len()) + " " + sensor
+}
+
+/// A date, with room for a sensor's key behind it.
+fn date_of(day: Day, more: usize) -> String {
+    let mut date = String::with_capacity("2026-01-15T00:00:00".len() + more);
+    write_seconds(&mut date, day.hours().start.start_ms().div_euclid(1000));
+    date.truncate("2026-01-15".len());
+    date
 }

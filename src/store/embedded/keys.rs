@@ -3,7 +3,8 @@
 //!
 //! ```text
 //! page:   text(database) hour text(sensor) number        hour: i64, sign flipped, big-endian; number: u32, big-endian
-//! day:    text(database) day text(sensor)                day: as an hour
+//! day:    text(database) day text(sensor) part           day: as an hour
+//! part:   nothing | 01 hour:u8 | 02 stamp:u64 hour:u8    the whole day, an hour of it, a chunk; big-endian
 //! sensor: text(database) sensor                          sensor: plain UTF-8
 //! text:   the UTF-8 bytes, 00 written as 00 FF, and 00 00 at the end
 //! ```
@@ -14,6 +15,7 @@
 
 use std::ops::Range;
 
+use crate::bucket::DayPart;
 use crate::reading::{Day, Hour};
 
 /// End of a text: a 00 within a text is followed by [`ESCAPED`] instead.
@@ -56,26 +58,49 @@ impl Keys {
         key
     }
 
-    /// The key of a sealed day.
-    pub(super) fn day(&self, day: Day, sensor: &str) -> Vec<u8> {
-        self.bucket(Hour(day.0), sensor)
+    /// The key of a part of a day.
+    pub(super) fn day(&self, day: Day, sensor: &str, part: DayPart) -> Vec<u8> {
+        let mut key = self.bucket(Hour(day.0), sensor);
+        match part {
+            DayPart::Whole => {}
+            DayPart::Hour(hour) => key.extend([1, hour]),
+            DayPart::Chunk { stamp, hour } => {
+                key.push(2);
+                key.extend(stamp.to_be_bytes());
+                key.push(hour);
+            }
+        }
+        key
     }
 
-    /// A key that sorts before every sealed day of this day and after those of earlier days.
+    /// A key that sorts after every part of a sensor's day and before those of later sensors.
+    pub(super) fn day_end(&self, day: Day, sensor: &str) -> Vec<u8> {
+        let mut key = self.bucket(Hour(day.0), sensor);
+        key.push(u8::MAX);
+        key
+    }
+
+    /// A key that sorts before every part of this day and after those of earlier days.
     pub(super) fn day_start(&self, day: Day) -> Vec<u8> {
         self.hour(Hour(day.0))
     }
 
-    /// The day of a sealed day's key of this database.
+    /// The day of a part's key of this database.
     pub(super) fn day_of(&self, key: &[u8]) -> Option<Day> {
         self.hour_of(key).map(|number| Day(number.0))
     }
 
-    /// The sensor and the day of a sealed day's key of any database.
-    pub(super) fn any_day_of(key: &[u8]) -> Option<(String, Day)> {
+    /// The part, if the key is one of this sensor and day.
+    pub(super) fn part_of(&self, key: &[u8], day: Day, sensor: &str) -> Option<DayPart> {
+        part(key.strip_prefix(&*self.bucket(Hour(day.0), sensor))?)
+    }
+
+    /// The sensor, day and part of a part's key of any database.
+    pub(super) fn any_day_of(key: &[u8]) -> Option<(String, Day, DayPart)> {
         let keys = Self { prefix: key[..text_end(key)?].to_vec() };
-        let sensor = take_text(key.get(keys.prefix.len() + size_of::<i64>()..)?)?;
-        Some((sensor, keys.day_of(key)?))
+        let rest = key.get(keys.prefix.len() + size_of::<i64>()..)?;
+        let (sensor, rest) = rest.split_at(text_end(rest)?);
+        Some((take_text(sensor)?, keys.day_of(key)?, part(rest)?))
     }
 
     /// The hour of a page key of this database.
@@ -126,6 +151,17 @@ impl Keys {
             *last = 1;
         }
         self.prefix.clone()..end
+    }
+}
+
+fn part(bytes: &[u8]) -> Option<DayPart> {
+    match bytes {
+        [] => Some(DayPart::Whole),
+        [1, hour] => Some(DayPart::Hour(*hour)),
+        [2, stamp @ .., hour] => {
+            Some(DayPart::Chunk { stamp: u64::from_be_bytes(stamp.try_into().ok()?), hour: *hour })
+        }
+        _ => None,
     }
 }
 

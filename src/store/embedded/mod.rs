@@ -35,7 +35,7 @@ use crate::bucket::store::{
     BucketId, DaysScanned, Extent, Order, PageWrite, Projection, Scanned, ScannedPage, SensorFilter, Written,
 };
 use crate::bucket::{
-    DatabaseSettings, DayId, DayWrite, SensorDocument, StorageError, Store, StoreSpace, StoredDay, StoredPage,
+    DatabaseSettings, DayId, DayPart, DayWrite, SensorDocument, StorageError, Store, StoreSpace, StoredDay, StoredPage,
 };
 use crate::reading::{Day, Hour, Stamp};
 use crate::store::ScanBudget;
@@ -194,7 +194,7 @@ impl EmbeddedStore {
                 Ok(Self { path: path.to_owned(), file: Arc::new(file), readers: Arc::new(Semaphore::new(2 * cores)) })
             }
             Ok(Err(found)) => {
-                Err(FileOpenError::OtherFormat { path: path.to_owned(), found, known: tables::FORMAT_WITH_DAYS })
+                Err(FileOpenError::OtherFormat { path: path.to_owned(), found, known: tables::FORMAT_WITH_PARTS })
             }
             Err(StorageError::Unreadable { detail, .. }) => {
                 Err(FileOpenError::Unreadable { path: path.to_owned(), detail })
@@ -368,9 +368,25 @@ impl Store for EmbeddedStore {
         self.read(move |db| pages::scan_back(db, &name, &sensor, hours, &wanted, extent)).await
     }
 
-    async fn days_of(&self, database: &str, sensor: &str, days: Range<Day>) -> Result<Vec<Day>, StorageError> {
-        let (name, sensor) = (database.to_owned(), sensor.to_owned());
-        self.read(move |db| days::of(db, &name, &sensor, days)).await
+    async fn parts_of(
+        &self,
+        database: &str,
+        sensors: &[&str],
+        days: Range<Day>,
+    ) -> Result<Vec<(usize, Day, DayPart)>, StorageError> {
+        let (name, sensors) = (database.to_owned(), sensors.iter().map(|key| (*key).to_owned()).collect::<Vec<_>>());
+        self.read(move |db| days::parts_of(db, &name, &sensors, &days)).await
+    }
+
+    async fn next_chunks(
+        &self,
+        database: &str,
+        from: &(Day, String),
+        until: Day,
+        most: usize,
+    ) -> Result<Vec<(Day, String)>, StorageError> {
+        let (name, from) = (database.to_owned(), from.clone());
+        self.read(move |db| days::next_chunks(db, &name, &from, until, most)).await
     }
 
     async fn read_days(&self, database: &str, ids: &[DayId]) -> Result<Vec<Option<StoredDay>>, StorageError> {

@@ -88,6 +88,7 @@ pub(super) fn part_of_database(database: &Database, name: &str) -> Result<bool, 
         remove_all(&mut tables.pages, &pages)?;
         let days = first_keys(&tables.days, &all)?;
         remove_all(&mut tables.days, &days)?;
+        remove_all(&mut tables.chunks, &days)?;
         let sensors = first_keys(&tables.sensors, &all)?;
         remove_all(&mut tables.sensors, &sensors)?;
         remove_all(&mut tables.outliers, &sensors)?;

@@ -21,6 +21,8 @@ pub(super) type DocumentTable = TableDefinition<'static, &'static [u8], &'static
 pub(super) const PAGES: DocumentTable = TableDefinition::new("pages");
 /// Day key to sealed day, in the form of [`super::days`].
 pub(super) const DAYS: DocumentTable = TableDefinition::new("days");
+/// Keys of the chunks in [`DAYS`], so that sealing finds them.
+pub(super) const CHUNKS: TableDefinition<&[u8], ()> = TableDefinition::new("chunks");
 /// Sensor key to sensor document, in BSON.
 pub(super) const SENSORS: DocumentTable = TableDefinition::new("sensors");
 /// Keys of the sensors whose documents have an outlier mark, so that listing a few outliers does not read all sensors.
@@ -37,7 +39,9 @@ const META: TableDefinition<&str, u64> = TableDefinition::new("meta");
 /// Version of the file's format, under `format` in [`META`]: that of a file without sealed days.
 pub(super) const FORMAT: u64 = 3;
 /// That of a file with sealed days, which programs that do not know them would miss.
-pub(super) const FORMAT_WITH_DAYS: u64 = 4;
+const FORMAT_WITH_DAYS: u64 = 4;
+/// That of a file with chunks, or days in several parts.
+pub(super) const FORMAT_WITH_PARTS: u64 = 5;
 /// Older formats: 1 has only pages in the form of documents, 2 has pages without stamps. Pages are readable in every
 /// form, so opening such a file upgrades it to [`FORMAT`]; each page is written in the new form when it changes.
 const FORMATS_BEFORE: [u64; 2] = [1, 2];
@@ -46,6 +50,7 @@ const FORMATS_BEFORE: [u64; 2] = [1, 2];
 pub(super) struct Tables<'t> {
     pub(super) pages: Table<'t, &'static [u8], &'static [u8]>,
     pub(super) days: Table<'t, &'static [u8], &'static [u8]>,
+    pub(super) chunks: Table<'t, &'static [u8], ()>,
     pub(super) sensors: Table<'t, &'static [u8], &'static [u8]>,
     pub(super) outliers: Table<'t, &'static [u8], ()>,
     pub(super) databases: Table<'t, &'static str, u64>,
@@ -85,8 +90,16 @@ impl Put {
 pub(super) fn prepare(database: &Database) -> Result<Result<(), u64>, FileFailure> {
     match database.begin_read()?.open_table(META) {
         Ok(meta) => match meta.get("format")?.map_or(0, |format| format.value()) {
-            FORMAT | FORMAT_WITH_DAYS if database.begin_read()?.open_table(DAYS).is_ok() => return Ok(Ok(())),
-            FORMAT => {}
+            FORMAT..=FORMAT_WITH_PARTS => {
+                let read = database.begin_read()?;
+                if read.open_table(DAYS).is_ok() && read.open_table(CHUNKS).is_ok() {
+                    return Ok(Ok(()));
+                }
+                let transaction = begin(database)?;
+                drop(Tables::open(&transaction)?);
+                transaction.commit()?;
+                return Ok(Ok(()));
+            }
             before if FORMATS_BEFORE.contains(&before) => {}
             other => return Ok(Err(other)),
         },
@@ -135,9 +148,10 @@ pub(super) fn write_each<W>(
 /// As [`write_each`], for sealed days.
 pub(super) fn write_days(database: &Database, name: &str, days: &[DayPut]) -> Result<Vec<Written>, FileFailure> {
     let marked = database.begin_read()?.open_table(META)?.get("format")?.map(|format| format.value());
-    if marked != Some(FORMAT_WITH_DAYS) {
+    let needed = if days.iter().any(|day| day.is_new_form) { FORMAT_WITH_PARTS } else { FORMAT_WITH_DAYS };
+    if marked < Some(needed) {
         let transaction = begin(database)?;
-        transaction.open_table(META)?.insert("format", FORMAT_WITH_DAYS)?;
+        transaction.open_table(META)?.insert("format", needed)?;
         transaction.commit()?;
     }
     write_each(database, name, days, days::write)
@@ -306,6 +320,7 @@ impl<'t> Tables<'t> {
         Ok(Self {
             pages: transaction.open_table(PAGES)?,
             days: transaction.open_table(DAYS)?,
+            chunks: transaction.open_table(CHUNKS)?,
             sensors: transaction.open_table(SENSORS)?,
             outliers: transaction.open_table(OUTLIERS)?,
             databases: transaction.open_table(DATABASES)?,

@@ -1,22 +1,26 @@
-//! Sealed days in `<db>.days`.
+//! Parts of days in `<db>.days`.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
-use bson::{Bson, Document, doc};
+use bson::{Bson, Document, RawDocumentBuf, doc};
+use mongodb::{ClientSession, Collection};
 
-use super::reads::find;
+use super::reads::{find, find_at_once, find_in_session, snapshot_session};
 use super::setup::Collections;
 use super::writes::{MongoWrite, insertion};
 use super::{MongoStore, READ_BUCKETS, date};
+use crate::bucket::day::within;
 use crate::bucket::store::{BucketId, DaysScanned, Extent, Order, Projection, ScannedPage, Written};
-use crate::bucket::{DayId, DayWrite, StorageError, StoredDay};
+use crate::bucket::{DayId, DayPart, DayWrite, StorageError, StoredDay};
 use crate::reading::{Day, Hour};
 use crate::store::document;
 
-/// Days per reply of a scan of one sensor.
+/// Most days per reply of a scan of one sensor.
 const DAYS: usize = 32;
+/// Hours of a day.
+const HOURS: usize = 24;
 /// Pages per command that removes them.
 const REMOVED: usize = 50;
 
@@ -28,7 +32,7 @@ impl MongoStore {
     ) -> Result<Vec<Option<StoredDay>>, StorageError> {
         let collection = Collections::of(&self.mongo, database).days;
         let mut found: HashMap<String, StoredDay> = HashMap::with_capacity(ids.len());
-        let names: Vec<String> = ids.iter().map(|id| document::day_id(&id.sensor.key, id.day)).collect();
+        let names: Vec<String> = ids.iter().map(|id| document::day_id(&id.sensor.key, id.day, id.part)).collect();
         for names in names.chunks(READ_BUCKETS) {
             let (collection, filter) = (collection.clone(), doc! { "_id": { "$in": names } });
             let read =
@@ -40,22 +44,63 @@ impl MongoStore {
         Ok(names.iter().map(|name| found.remove(name)).collect())
     }
 
-    pub(super) async fn stored_days_of(
+    pub(super) async fn stored_parts_of(
         &self,
         database: &str,
-        sensor: &str,
+        sensors: &[&str],
         days: Range<Day>,
-    ) -> Result<Vec<Day>, StorageError> {
-        let collection = Collections::of(&self.mongo, database).days;
-        let filter = doc! { "sensor": sensor, "start": {
-            "$gte": date(days.start.hours().start), "$lt": date(days.end.hours().start),
-        } };
-        let (sort, sent) = (doc! { "start": 1 }, Some(doc! { "start": 1 }));
-        let found = self.read(async move { find(&collection, filter, sort, sent, Extent::ALL).await }).await?;
-        let of = |day: &bson::RawDocumentBuf| {
-            day.get_datetime("start").ok().map(|start| Day::of(Hour::of_ms(start.timestamp_millis())))
-        };
-        Ok(found.iter().filter_map(of).collect())
+    ) -> Result<Vec<(usize, Day, DayPart)>, StorageError> {
+        let days = doc! { "$gte": date(days.start.hours().start), "$lt": date(days.end.hours().start) };
+        let mut found = Vec::new();
+        for (lot, keys) in sensors.chunks(super::scan::SENSORS).enumerate() {
+            let filter = doc! { "sensor": { "$in": keys }, "start": days.clone() };
+            let sent = doc! { "_id": 1, "schemaVersion": 1, "sensor": 1, "start": 1, "hour": 1, "chunk": 1 };
+            let places: HashMap<&str, usize> = keys.iter().enumerate().map(|(place, key)| (*key, place)).collect();
+            for part in self.parts(database, filter, Document::new(), Some(sent), Extent::ALL).await? {
+                let Some(place) = part.get_str("sensor").ok().and_then(|sensor| places.get(sensor)) else { continue };
+                let Some(day) = day_of(&part) else { continue };
+                found.push((lot * super::scan::SENSORS + place, day, document::decode_part(&part)?));
+            }
+        }
+        Ok(found)
+    }
+
+    /// Documents of the collection at one moment: sealing writes a part before it removes chunks.
+    async fn parts(
+        &self,
+        database: &str,
+        filter: Document,
+        sort: Document,
+        sent: Option<Document>,
+        extent: Extent,
+    ) -> Result<Vec<RawDocumentBuf>, StorageError> {
+        let (client, collection) = (self.client.clone(), Collections::of(&self.mongo, database).days);
+        self.read(async move { find_at_once(&client, &collection, filter, sort, sent, extent).await }).await
+    }
+
+    pub(super) async fn chunks_after(
+        &self,
+        database: &str,
+        (day, sensor): &(Day, String),
+        until: Day,
+        most: usize,
+    ) -> Result<Vec<(Day, String)>, StorageError> {
+        let mut found: Vec<(Day, String)> = Vec::new();
+        let mut after = document::chunks_of(sensor, *day);
+        while found.len() < most {
+            let range = doc! { "$gt": &after, "$lt": document::chunks_of("", until) };
+            let (filter, sort) = (doc! { "chunkOf": range }, doc! { "chunkOf": 1 });
+            let sent = doc! { "_id": 0, "chunkOf": 1, "sensor": 1, "start": 1 };
+            let (collection, extent) = (Collections::of(&self.mongo, database).days, Extent::pages(most));
+            let read = self.read(async move { find(&collection, filter, sort, Some(sent), extent).await }).await?;
+            let Some(last) = read.last() else { break };
+            last.get_str("chunkOf").unwrap_or_default().clone_into(&mut after);
+            let of = |chunk: &RawDocumentBuf| Some((day_of(chunk)?, chunk.get_str("sensor").ok()?.to_owned()));
+            found.extend(read.iter().filter_map(of));
+            found.dedup();
+        }
+        found.truncate(most);
+        Ok(found)
     }
 
     pub(super) async fn put_days(&self, database: &str, days: &[DayWrite<'_>]) -> Vec<Written> {
@@ -66,7 +111,7 @@ impl MongoStore {
         let outcomes = Mutex::new(vec![Written::Yes; days.len()]);
         let mut changes = Vec::new();
         for (place, day) in days.iter().enumerate() {
-            let id = document::day_id(&day.id.sensor.key, day.id.day);
+            let id = document::day_id(&day.id.sensor.key, day.id.day, day.id.part);
             let change = match day.rev {
                 _ if day.readings.is_none() => {
                     let removed = self.remove_day(&collections, &id, day.rev).await;
@@ -105,41 +150,13 @@ impl MongoStore {
         projection: &Projection,
         extent: Extent,
     ) -> Result<DaysScanned, StorageError> {
-        let collection = Collections::of(&self.mongo, database).days;
-        let (mut pages, mut bytes, mut rest) = (Vec::new(), 0, Day::of_hours(&hours));
-        while !rest.is_empty() && pages.len() < extent.pages && bytes < extent.bytes {
-            let filter = doc! { "sensor": sensor, "start": {
-                "$gte": date(rest.start.hours().start), "$lt": date(rest.end.hours().start),
-            } };
-            let sort = doc! { "start": if order == Order::Ascending { 1 } else { -1 } };
-            let most = Extent { pages: DAYS, bytes: extent.bytes - bytes, hour_bytes: usize::MAX };
-            let (collection, sent) = (collection.clone(), sent(projection));
-            let found = self.read(async move { find(&collection, filter, sort, sent, most).await }).await?;
-            let is_last =
-                found.len() < DAYS && found.iter().map(|day| day.as_bytes().len()).sum::<usize>() < most.bytes;
-            for day in &found {
-                let number = day.get_datetime("start").map(|start| Day::of(Hour::of_ms(start.timestamp_millis())));
-                let mut of_day = document::decode_day_scanned(day, &hours, projection)?;
-                bytes += day.as_bytes().len().max(of_day.iter().map(|page| page.bytes(0)).sum());
-                if order == Order::Descending {
-                    of_day.reverse();
-                }
-                pages.extend(of_day);
-                if let Ok(number) = number {
-                    rest = match order {
-                        Order::Ascending => number.next()..rest.end,
-                        Order::Descending => rest.start..number,
-                    };
-                }
-                if pages.len() >= extent.pages || bytes >= extent.bytes {
-                    return Ok(DaysScanned { pages, rest });
-                }
-            }
-            if is_last {
-                rest = rest.end..rest.end;
-            }
-        }
-        Ok(DaysScanned { pages, rest })
+        let (client, collection) = (self.client.clone(), Collections::of(&self.mongo, database).days);
+        let (sensor, projection) = (sensor.to_owned(), projection.clone());
+        let scan = async move {
+            let mut scan = PartsScan { session: snapshot_session(&client).await?, collection, projection };
+            scan.run(&sensor, hours, order, extent).await
+        };
+        self.read(scan).await
     }
 
     pub(super) async fn scanned_days_of(
@@ -150,7 +167,6 @@ impl MongoStore {
         projection: &Projection,
         bytes_max: usize,
     ) -> Result<Option<Vec<Vec<ScannedPage>>>, StorageError> {
-        let collection = Collections::of(&self.mongo, database).days;
         let days = Day::of_hours(&hours);
         let range = doc! { "$gte": date(days.start.hours().start), "$lt": date(days.end.hours().start) };
         let mut found: Vec<Vec<ScannedPage>> = vec![Vec::new(); sensors.len()];
@@ -158,8 +174,7 @@ impl MongoStore {
         for (lot, keys) in sensors.chunks(super::scan::SENSORS).enumerate() {
             let filter = doc! { "sensor": { "$in": keys }, "start": range.clone() };
             let extent = Extent { bytes: left.saturating_add(1), ..Extent::ALL };
-            let (collection, sent) = (collection.clone(), sent(projection));
-            let read = self.read(async move { find(&collection, filter, Document::new(), sent, extent).await }).await?;
+            let read = self.parts(database, filter, Document::new(), sent(projection), extent).await?;
             let places: HashMap<&str, usize> = keys.iter().enumerate().map(|(place, key)| (*key, place)).collect();
             for day in &read {
                 let Some(place) = day.get_str("sensor").ok().and_then(|sensor| places.get(sensor)) else { continue };
@@ -207,7 +222,123 @@ impl MongoStore {
     }
 }
 
-/// The projection of a scan: with readings the whole day, else its hours.
+/// A scan of one sensor's parts, all at one moment.
+struct PartsScan {
+    session: ClientSession,
+    collection: Collection<RawDocumentBuf>,
+    projection: Projection,
+}
+
+/// Parts that are read together: all of some days, or of a day in parts by hour, those that have an hour.
+struct Together {
+    ids: Vec<String>,
+    hours: Range<Hour>,
+}
+
+impl PartsScan {
+    async fn run(
+        &mut self,
+        sensor: &str,
+        hours: Range<Hour>,
+        order: Order,
+        extent: Extent,
+    ) -> Result<DaysScanned, StorageError> {
+        let (mut pages, mut bytes) = (Vec::new(), 0);
+        let most = (extent.pages / HOURS).clamp(1, DAYS);
+        let mut left = self.list(sensor, &hours, order, most).await?.into_iter().peekable();
+        while let Some(Together { ids, hours: of }) =
+            left.next_if(|_| pages.len() < extent.pages && bytes < extent.bytes)
+        {
+            let wanted = of.start.max(hours.start)..of.end.min(hours.end);
+            let mut found: Vec<ScannedPage> = Vec::new();
+            let (filter, sent) = (doc! { "_id": { "$in": ids } }, sent(&self.projection));
+            let all = (filter, Document::new(), sent, Extent::ALL);
+            for part in find_in_session(&mut self.session, &self.collection, all).await? {
+                let of_part = document::decode_day_scanned(&part, &wanted, &self.projection)?;
+                bytes += part.as_bytes().len().max(of_part.iter().map(|page| page.bytes(0)).sum());
+                found.extend(of_part);
+            }
+            found.sort_by_key(|page| page.hour);
+            if order == Order::Descending {
+                found.reverse();
+            }
+            pages.extend(found);
+        }
+        let rest = match (left.next(), order) {
+            (None, _) => hours.end..hours.end,
+            (Some(next), Order::Ascending) => next.hours.start.max(hours.start)..hours.end,
+            (Some(next), Order::Descending) => hours.start..next.hours.end.min(hours.end),
+        };
+        Ok(DaysScanned { pages, rest })
+    }
+
+    /// The sensor's parts that have some of the hours, in the scan's order, at most `most` days together.
+    async fn list(
+        &mut self,
+        sensor: &str,
+        hours: &Range<Hour>,
+        order: Order,
+        most: usize,
+    ) -> Result<Vec<Together>, StorageError> {
+        let days = Day::of_hours(hours);
+        let filter = doc! { "sensor": sensor, "start": {
+            "$gte": date(days.start.hours().start), "$lt": date(days.end.hours().start),
+        } };
+        let sent = Some(doc! { "_id": 1, "schemaVersion": 1, "start": 1, "hour": 1, "chunk": 1 });
+        let all = (filter, doc! { "start": 1 }, sent, Extent::ALL);
+        let mut by_day: BTreeMap<i64, Vec<(DayPart, String)>> = BTreeMap::new();
+        for part in find_in_session(&mut self.session, &self.collection, all).await? {
+            let Some(day) = day_of(&part) else { continue };
+            let id = part.get_str("_id").unwrap_or_default().to_owned();
+            by_day.entry(day.0).or_default().push((document::decode_part(&part)?, id));
+        }
+        let mut by_day: Vec<(Day, Vec<(DayPart, String)>)> =
+            by_day.into_iter().map(|(day, parts)| (Day(day), parts)).collect();
+        if order == Order::Descending {
+            by_day.reverse();
+        }
+        let (mut all, mut days): (Vec<Together>, usize) = (Vec::new(), 0);
+        for (day, parts) in by_day {
+            if !parts.iter().any(|(part, _)| matches!(part, DayPart::Hour(_))) {
+                let ids = parts.into_iter().map(|(_, id)| id);
+                match all.last_mut().filter(|_| (1..most).contains(&days)) {
+                    Some(last) => {
+                        last.ids.extend(ids);
+                        last.hours.start = last.hours.start.min(day.hours().start);
+                        last.hours.end = last.hours.end.max(day.hours().end);
+                        days += 1;
+                    }
+                    None => {
+                        all.push(Together { ids: ids.collect(), hours: day.hours() });
+                        days = 1;
+                    }
+                }
+                continue;
+            }
+            days = 0;
+            let of = within(day, hours);
+            let mut of_hours: Vec<Together> = Vec::new();
+            for hour in (of.start.0..of.end.0).map(Hour) {
+                let has = |(part, _): &&(DayPart, String)| part.hours(day).contains(&hour);
+                let ids: Vec<String> = parts.iter().filter(has).map(|(_, id)| id.clone()).collect();
+                if !ids.is_empty() {
+                    of_hours.push(Together { ids, hours: hour..hour.next() });
+                }
+            }
+            if order == Order::Descending {
+                of_hours.reverse();
+            }
+            all.extend(of_hours);
+        }
+        Ok(all)
+    }
+}
+
+fn day_of(part: &RawDocumentBuf) -> Option<Day> {
+    Some(Day::of(Hour::of_ms(part.get_datetime("start").ok()?.timestamp_millis())))
+}
+
+/// The projection of a scan: with readings the whole part, else its hours.
 fn sent(projection: &Projection) -> Option<Document> {
     let fields = || document::day_fields(projection).into_iter().map(|field| (field.into_owned(), Bson::Int32(1)));
     (!projection.readings).then(|| fields().collect())

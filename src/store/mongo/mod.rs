@@ -47,7 +47,9 @@ use crate::bucket::registry::MemberRegistry;
 use crate::bucket::store::{
     BucketId, DaysScanned, Extent, Order, PageWrite, Projection, Scanned, ScannedPage, SensorFilter, Written,
 };
-use crate::bucket::{DatabaseSettings, DayId, DayWrite, SensorDocument, StorageError, Store, StoreSpace, StoredDay};
+use crate::bucket::{
+    DatabaseSettings, DayId, DayPart, DayWrite, SensorDocument, StorageError, Store, StoreSpace, StoredDay,
+};
 use crate::reading::{Day, Hour, Stamp};
 use crate::store::{ScanBudget, document};
 
@@ -254,8 +256,23 @@ impl Store for MongoStore {
         self.scan_many(database, sensors, hours, projection, ScanBudget::new(bytes_max)).await
     }
 
-    async fn days_of(&self, database: &str, sensor: &str, days: Range<Day>) -> Result<Vec<Day>, StorageError> {
-        self.stored_days_of(database, sensor, days).await
+    async fn parts_of(
+        &self,
+        database: &str,
+        sensors: &[&str],
+        days: Range<Day>,
+    ) -> Result<Vec<(usize, Day, DayPart)>, StorageError> {
+        self.stored_parts_of(database, sensors, days).await
+    }
+
+    async fn next_chunks(
+        &self,
+        database: &str,
+        from: &(Day, String),
+        until: Day,
+        most: usize,
+    ) -> Result<Vec<(Day, String)>, StorageError> {
+        self.chunks_after(database, from, until, most).await
     }
 
     async fn read_days(&self, database: &str, ids: &[DayId]) -> Result<Vec<Option<StoredDay>>, StorageError> {

@@ -33,6 +33,47 @@ pub async fn find(
     Ok(documents)
 }
 
+/// A session in which every find sees the same moment.
+pub async fn snapshot_session(client: &Client) -> Result<ClientSession, StorageError> {
+    client.start_session().snapshot(true).await.map_err(|e| classify(&e))
+}
+
+/// As [`find`], all documents at one moment.
+pub async fn find_at_once(
+    client: &Client,
+    collection: &Collection<RawDocumentBuf>,
+    filter: Document,
+    sort: Document,
+    projection: Option<Document>,
+    extent: Extent,
+) -> Result<Vec<RawDocumentBuf>, StorageError> {
+    let mut session = snapshot_session(client).await?;
+    find_in_session(&mut session, collection, (filter, sort, projection, extent)).await
+}
+
+/// As [`find`], at the moment of the session.
+pub async fn find_in_session(
+    session: &mut ClientSession,
+    collection: &Collection<RawDocumentBuf>,
+    (filter, sort, projection, extent): (Document, Document, Option<Document>, Extent),
+) -> Result<Vec<RawDocumentBuf>, StorageError> {
+    // Repeated here, because the client's read concern would otherwise override the session's.
+    let mut find = collection.find(filter).sort(sort).read_concern(ReadConcern::snapshot());
+    if let Some(projection) = projection {
+        find = find.projection(projection);
+    }
+    if let Ok(limit) = i64::try_from(extent.pages) {
+        find = find.limit(limit);
+    }
+    let mut cursor = find.session(&mut *session).await.map_err(|e| classify(&e))?;
+    let (mut documents, mut bytes) = (Vec::new(), 0);
+    while bytes < extent.bytes && cursor.advance(&mut *session).await.map_err(|e| classify(&e))? {
+        bytes += cursor.current().as_bytes().len();
+        documents.push(cursor.current().to_owned());
+    }
+    Ok(documents)
+}
+
 /// The sensor documents that pass the filter, in key order.
 pub async fn list_sensors(
     collection: &Collection<RawDocumentBuf>,

@@ -80,16 +80,19 @@ pub async fn missing_indexes(collections: &Collections) -> Result<Vec<String>, S
     Ok(missing)
 }
 
-fn indexes_of(collections: &Collections) -> [(&Collection<bson::RawDocumentBuf>, Index); 4] {
+fn indexes_of(collections: &Collections) -> [(&Collection<bson::RawDocumentBuf>, Index); 5] {
     // Serves range reads of a sensor, queries of people in `mongosh`, and a cluster's shard key. Reading one hour of
     // all sensors and deleting old hours use `_id`, which begins with the hour.
     let by_sensor = Index { keys: doc! { "sensor": 1, "start": 1 }, sparse: false };
+    // Holds only chunks, which sealing looks for.
+    let chunks = Index { keys: doc! { "chunkOf": 1 }, sparse: true };
     // Holds only outliers, so listing them does not scan all sensors.
     let outliers = Index { keys: doc! { "outlier.since": 1 }, sparse: true };
     [
         (&collections.buckets, by_sensor.clone()),
         (&collections.overflow, by_sensor.clone()),
         (&collections.days, by_sensor),
+        (&collections.days, chunks),
         (&collections.sensors, outliers),
     ]
 }

@@ -33,7 +33,7 @@ fn after_a_snapshot_is_put_back_the_log_of_an_instance_brings_what_it_still_has(
     let (name, kept) = (fresh_database_name(), fresh_database_name());
     let store = mongod().uri(&name);
     // Nothing is flushed unless somebody asks.
-    let lazy = format!("{}[sensors]\nwrite_interval = \"1h\"\n", PAGES.replace("100ms", "1h").replace("50ms", "10m"));
+    let lazy = PAGES.replace("100ms", "1h").replace("50ms", "10m");
     let mut server = Launch::with_store(&store).config(lazy).start();
     write(&server, "plant", &lines("flushed", 300));
     flush(&server);
@@ -60,7 +60,7 @@ fn after_a_snapshot_is_put_back_the_log_of_an_instance_brings_what_it_still_has(
 #[test]
 fn a_snapshot_without_a_flush_lacks_what_is_in_the_log() {
     let (name, kept) = (fresh_database_name(), fresh_database_name());
-    let lazy = format!("{}[sensors]\nwrite_interval = \"1h\"\n", PAGES.replace("100ms", "1h").replace("50ms", "10m"));
+    let lazy = PAGES.replace("100ms", "1h").replace("50ms", "10m");
     let server = Launch::with_store(mongod().uri(&name)).config(lazy).start();
     write(&server, "plant", &lines("a", 100));
     copy_collections(&name, &kept);

@@ -26,6 +26,7 @@ const CONFIG: &str = r#"
 [seal]
 after = "1s"
 interval = "50ms"
+quiet = "0s"
 [flush]
 interval = "100ms"
 quiet = "50ms"

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use hourglass::bucket::store::{Extent, Order, Projection, ScannedPage, Written};
-use hourglass::bucket::{DayId, DayWrite, Reading, Readings, Store, StoredDay};
+use hourglass::bucket::{DayId, DayPart, DayWrite, Reading, Readings, Store, StoredDay};
 use hourglass::reading::{Day, Hour, Sensor, Value};
 
 use super::place::{CAPS, DB, Place, SMALL, bucket_id, put, read, reading, seconds, sensor};
@@ -13,7 +13,7 @@ const ALL: std::ops::Range<Hour> = Hour(-3_000_000)..Hour(3_000_000);
 const FLOOR: u64 = 77 << 20;
 
 fn id(sensor: &Arc<Sensor>, day: i64) -> DayId {
-    DayId { sensor: sensor.clone(), day: Day(DAY.0 + day) }
+    DayId { sensor: sensor.clone(), day: Day(DAY.0 + day), part: DayPart::Whole }
 }
 
 /// A reading in each of these hours of a day, with every kind of value.
@@ -94,7 +94,8 @@ pub async fn a_day_needs_the_rev_it_knows(place: &mut impl Place) {
     assert_eq!((claim.rev, claim.readings.len()), (100, 0));
     let scanned = store.scan_days(DB, &sensor.key, ALL, Order::Ascending, &Projection::ALL, Extent::ALL).await;
     assert!(scanned.expect("a scan").pages.is_empty(), "a claim is no hour");
-    assert_eq!(store.days_of(DB, &sensor.key, Day::of_hours(&ALL)).await.expect("days"), [DAY]);
+    let parts = store.parts_of(DB, &[&sensor.key], Day::of_hours(&ALL)).await.expect("parts");
+    assert_eq!(parts, [(0, DAY, DayPart::Whole)]);
     assert_eq!(write(store, &day, 100, 101, Some(&first)).await, Written::Yes);
     assert_eq!(write(store, &day, 100, 101, Some(&second)).await, Written::Conflict);
     assert_eq!(write(store, &day, 100, 101, None).await, Written::Conflict);
@@ -123,12 +124,10 @@ pub async fn a_scan_takes_days_in_both_orders_and_stops_where_it_may(place: &mut
         for (order, pages) in
             [(Order::Ascending, 1), (Order::Descending, 1), (Order::Ascending, 4), (Order::Descending, 99)]
         {
-            let (mut found, mut rest) = (Vec::new(), Day::of_hours(&range));
+            let (mut found, mut rest) = (Vec::new(), range.clone());
             while !rest.is_empty() {
-                let part = rest.start.hours().start.0.max(range.start.0)..rest.end.hours().start.0.min(range.end.0);
-                let part = Hour(part.start)..Hour(part.end);
                 let extent = Extent::pages(pages);
-                let scanned = store.scan_days(DB, &ours.key, part, order, &Projection::SUMMARIES, extent).await;
+                let scanned = store.scan_days(DB, &ours.key, rest.clone(), order, &Projection::SUMMARIES, extent).await;
                 let scanned = scanned.expect("a scan");
                 assert!(scanned.pages.len() < pages + 24);
                 found.extend(hours(&scanned.pages));
@@ -149,7 +148,121 @@ pub async fn a_scan_takes_days_in_both_orders_and_stops_where_it_may(place: &mut
     let tight = store.scan_days_of(DB, &[&ours.key], ALL, &Projection::ALL, 100).await.expect("a scan");
     assert!(tight.is_none());
     store.drop_database(DB).await.expect("a drop");
-    assert!(store.days_of(DB, &ours.key, Day::of_hours(&ALL)).await.expect("days").is_empty());
+    assert!(store.parts_of(DB, &[&ours.key], Day::of_hours(&ALL)).await.expect("parts").is_empty());
+}
+
+/// One reading per record, in a chunk's name the last of them.
+fn chunk(sensor: &Arc<Sensor>, day: i64, times: &[(i64, u64)]) -> (DayId, Readings) {
+    let mut set = Readings::default();
+    let start = Day(DAY.0 + day).hours().start;
+    for (minute, stamp) in times {
+        let fields = [("temp".into(), Value::Integer(*minute)), ("on".into(), Value::Boolean(true))];
+        let time = start.start_ns() + minute * 60_000_000_000;
+        set.push(time, *stamp, fields.iter().map(|(name, value): &(Arc<str>, Value)| (name, value)));
+    }
+    set.settle(false);
+    let stamp = set.stamps().greatest();
+    let hour = u8::try_from(times[0].0 / 60).expect("an hour");
+    (DayId { part: DayPart::Chunk { stamp, hour }, ..id(sensor, day) }, set)
+}
+
+pub async fn chunks_and_hours_are_parts_of_their_day(place: &mut impl Place) {
+    let (ours, theirs) = (sensor("climate", &[("s", "1")]), sensor("climate", &[("s", "0")]));
+    // A stamp as a server mints them, and cells with stamps of their own.
+    let stamp = 1_790_000_000_000 << 20;
+    let (first, set) = chunk(&ours, 0, &[(61, stamp + 7), (62, stamp + 9), (200, stamp + 9)]);
+    let (second, other) = chunk(&ours, 0, &[(130, stamp + 9)]);
+    let (third, far) = chunk(&theirs, 2, &[(1, stamp)]);
+    let hour = DayId { part: DayPart::Hour(5), ..id(&ours, 0) };
+    let of_hour = readings(0, &[5], 3);
+    let whole = readings(0, &[1, 9], 8);
+    let all = [(&first, &set), (&second, &other), (&third, &far), (&hour, &of_hour), (&id(&ours, 0), &whole)];
+    for (id, set) in all {
+        assert_eq!(write(place.store(), id, 0, stamp, Some(set)).await, Written::Yes, "{:?}", id.part);
+        assert_eq!(write(place.store(), id, 0, stamp, Some(set)).await, Written::Conflict, "{:?}", id.part);
+    }
+    place.reopen().await;
+    let store = place.store();
+    for (id, set) in all {
+        let stored = stored(store, id).await.expect("stored");
+        assert_eq!((stored.rev, &stored.readings), (stamp, set), "{:?}", id.part);
+        assert_eq!(stored.readings.stamps(), set.stamps(), "{:?}", id.part);
+    }
+    let days = Day(DAY.0 - 1)..Day(DAY.0 + 3);
+    let mut parts = store.parts_of(DB, &[&theirs.key, "none", &ours.key], days.clone()).await.expect("parts");
+    parts.sort();
+    let mut expected = vec![
+        (0, Day(DAY.0 + 2), third.part),
+        (2, DAY, DayPart::Whole),
+        (2, DAY, hour.part),
+        (2, DAY, first.part),
+        (2, DAY, second.part),
+    ];
+    expected.sort();
+    assert_eq!(parts, expected);
+    // Days with chunks, by day and sensor, each once.
+    let (ours_key, theirs_key) = (ours.key.to_string(), theirs.key.to_string());
+    let from = (Day(DAY.0 - 9), String::new());
+    let listed = |until: i64, most: usize, from| async move {
+        store.next_chunks(DB, from, Day(DAY.0 + until), most).await.expect("a list")
+    };
+    let both = [(DAY, ours_key.clone()), (Day(DAY.0 + 2), theirs_key.clone())];
+    assert_eq!(listed(9, 9, &from).await, both);
+    assert_eq!(listed(9, 1, &from).await, both[..1]);
+    assert_eq!(listed(9, 1, &both[0]).await, both[1..]);
+    assert_eq!(listed(2, 9, &from).await, both[..1]);
+    assert_eq!(listed(9, 9, &both[1]).await, []);
+    // A page per hour and part.
+    for order in [Order::Ascending, Order::Descending] {
+        for projection in [Projection::ALL, Projection::SUMMARIES] {
+            for most in [1, 3, 100] {
+                let (mut found, mut rest): (Vec<ScannedPage>, _) = (Vec::new(), ALL);
+                while !rest.is_empty() {
+                    let extent = Extent::pages(most);
+                    let scanned = store.scan_days(DB, &ours.key, rest, order, &projection, extent).await;
+                    let scanned = scanned.expect("a scan");
+                    found.extend(scanned.pages);
+                    rest = scanned.rest;
+                }
+                let mut expected = vec![1, 1, 2, 3, 5, 9];
+                if order == Order::Descending {
+                    expected.reverse();
+                }
+                assert_eq!(hours(&found), expected, "{order:?} {most}");
+                assert!(found.iter().all(|page| page.readings.is_some() == projection.readings));
+                let counts: u64 = found
+                    .iter()
+                    .flat_map(|page| &page.summary)
+                    .filter(|(name, _)| &**name == "temp")
+                    .map(|(_, summary)| summary.figures().count)
+                    .sum();
+                assert_eq!(counts, 4, "the chunks have summaries, too");
+                let least = found.iter().filter(|page| page.oldest > FLOOR).map(|page| page.oldest).min();
+                assert_eq!(least, Some(stamp + 7));
+            }
+        }
+    }
+    let start = DAY.hours().start.0;
+    let some = Hour(start + 5)..Hour(start + 6);
+    let scanned = store.scan_days(DB, &ours.key, some.clone(), Order::Ascending, &Projection::ALL, Extent::ALL).await;
+    assert_eq!(hours(&scanned.expect("a scan").pages), [5]);
+    let of_both = store.scan_days_of(DB, &[&theirs.key, &ours.key], ALL, &Projection::ALL, usize::MAX).await;
+    let of_both = of_both.expect("a scan").expect("it fits");
+    assert_eq!((hours(&of_both[0]), hours(&of_both[1])), (vec![48], vec![1, 1, 2, 3, 5, 9]));
+    // A walk meets all of them; a removal takes one.
+    let walked = store.walk_days(DB, None, 100).await.expect("a walk").found;
+    assert_eq!(walked.len(), 5);
+    for raw in &walked {
+        let document = raw.document.as_ref().expect("readable");
+        assert_eq!(document.differs, []);
+        assert!(all.iter().any(|(id, set)| **id == document.id && **set == document.day.readings));
+    }
+    assert_eq!(write(store, &first, stamp, stamp + 1, None).await, Written::Yes);
+    assert_eq!(listed(9, 9, &from).await, both, "the other chunk of the day is left");
+    assert_eq!(write(store, &second, stamp, stamp + 1, None).await, Written::Yes);
+    assert_eq!(listed(9, 9, &from).await, both[1..]);
+    store.drop_database(DB).await.expect("a drop");
+    assert_eq!(listed(9, 9, &from).await, []);
 }
 
 pub async fn a_walk_meets_every_day_once_and_tells_what_it_says(place: &mut impl Place) {

@@ -1,54 +1,107 @@
-//! A sealed day: all readings of one sensor and UTC day, packed together once the day is long over. Hour pages are right
-//! for what is hot; history takes a tenth of their space in this form.
+//! Days: all readings of one sensor and UTC day, packed together once the day is long over. Hour pages are right for what is
+//! hot; history takes a tenth of their space in this form.
 //!
-//! Sealing is merging: the readings of the hour pages are folded into the day, the day is written by compare-and-set, and
-//! only then is each page removed by its rev. Whatever happens between, readings are in both, which is a union. Three
-//! rules make that union exact without stamps per cell:
+//! A day is stored in parts: one for the whole day, or one per hour where the day is too large for that, and chunks, in which
+//! readings of long-over days arrive (backfill) until sealing folds them into the others. The readings of a day are the
+//! union of its parts and of the hour pages that stand beside them.
 //!
-//! * A day holds settled cells only: every stamp is at or below its floor, which no WAL's unflushed readings are.
-//! * Where others may delete meanwhile, a day that is not stored yet is claimed, by an empty one, before its pages are read.
-//!   A deletion cuts pages first and days second, and removes claims: an instance that read a page before it was cut fails
-//!   to write the day.
-//! * Only folding hour pages adds readings to a day. A page that stands beside a day was therefore either folded into it as
-//!   it is, or has newer cells: **where both have a cell, the page's is the later one**.
+//! **The union goes by stamps.** A settled cell counts as old as the floor of its page or part. That is exact, because of three
+//! rules:
+//!
+//! * The floor of a page that may stand beside a part is never raised ([`may_be_sealed`]): a cell that comes to such a page
+//!   keeps its stamp, which is above the floor of every part that was folded without it.
+//! * Only folding settles cells of parts, at a floor that no stamp of what it folded exceeds. What it folded and could not remove is older,
+//!   or equal.
+//! * Where others may delete meanwhile, a part that is not stored yet is claimed, by an empty one, before its pages are read.
+//!   A deletion cuts pages first and parts second, removes claims, and writes every part of its range anew: an instance
+//!   that read a page before it was cut fails to write the part.
+//!
+//! Sealing is merging: the pages and chunks are folded, the part is written by compare-and-set, and only then is each of them
+//! removed by its rev. Whatever happens between, readings are in both, which is a union.
 
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::page::StoredPage;
 use super::readings::Readings;
 use super::store::ScannedPage;
 use crate::reading::{Day, Hour, Sensor, Stamp};
 
-/// Identifies a sealed day: a sensor and a day.
+/// Which part of a sensor's day.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum DayPart {
+    /// The whole day.
+    Whole,
+    /// An hour (0 to 23) of a day that is too large for one part.
+    Hour(u8),
+    /// Readings that came when the day was long over, and are not folded yet.
+    Chunk {
+        /// The greatest stamp of its readings, which makes it the only chunk of this name.
+        stamp: Stamp,
+        /// The hour of its first reading (0 to 23): the readings of one record may be in several chunks.
+        hour: u8,
+    },
+}
+
+impl DayPart {
+    /// Whether it is a chunk.
+    #[must_use]
+    pub fn is_chunk(self) -> bool {
+        matches!(self, Self::Chunk { .. })
+    }
+
+    /// The hours that it may have readings of.
+    #[must_use]
+    pub fn hours(self, day: Day) -> Range<Hour> {
+        match self {
+            Self::Whole | Self::Chunk { .. } => day.hours(),
+            Self::Hour(number) => {
+                let hour = Hour(day.hours().start.0 + i64::from(number));
+                hour..hour.next()
+            }
+        }
+    }
+}
+
+/// Identifies a stored part of a sensor's day.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DayId {
     /// The sensor whose readings the day holds.
     pub sensor: Arc<Sensor>,
     /// The day.
     pub day: Day,
+    /// The part of the day.
+    pub part: DayPart,
 }
 
-/// A sealed day as read from a store.
+impl DayId {
+    /// The hours that the part may have readings of.
+    #[must_use]
+    pub fn hours(&self) -> Range<Hour> {
+        self.part.hours(self.day)
+    }
+}
+
+/// A part of a day as read from a store.
 #[derive(Debug, Clone)]
 pub struct StoredDay {
     /// The revision. It grows by one with every write, and every write names the rev that it expects.
     pub rev: u64,
-    /// The readings, all settled.
+    /// The readings, all settled but in a chunk.
     pub readings: Readings,
 }
 
-/// A day to be written by compare-and-set.
+/// A part of a day to be written by compare-and-set.
 #[derive(Debug, Clone)]
 pub struct DayWrite<'a> {
-    /// The day's id.
+    /// The part's id.
     pub id: &'a DayId,
-    /// The rev that the store must hold; 0 for a day never stored.
+    /// The rev that the store must hold; 0 for a part never stored.
     pub rev: u64,
-    /// The rev that the day has after the write: one more, or for a day never stored a number that no other writer chooses.
-    /// A writer that still knows a removed day can then not mistake a new one for it.
+    /// The rev that the part has after the write: one more, or for a part never stored a number that no other writer chooses.
+    /// A writer that still knows a removed part can then not mistake a new one for it.
     pub next_rev: u64,
-    /// The readings, all settled. An empty set claims the day for a writer that is about to fold pages; `None` removes it.
+    /// The readings; only those of a chunk may have stamps. An empty set claims the part for a writer that is about to fold
+    /// pages; `None` removes it.
     pub readings: Option<&'a Readings>,
 }
 
@@ -57,45 +110,70 @@ pub struct DayWrite<'a> {
 pub enum Unsealable {
     /// A cell is above the floor: it may yet turn out to be older than another one that is not flushed.
     Unsettled,
-    /// A page's readings were left out, or the day would be larger than a document may be.
+    /// The part would be larger than a document may be.
     Large,
 }
 
-/// The largest day: its bytes as pages take them, and its cells, empty ones included. A larger one stays in hour pages.
-const BYTES_MAX: usize = 16 << 20;
-const CELLS_MAX: usize = 1 << 18;
+/// The largest part: its bytes as pages take them.
+pub const BYTES_MAX: usize = 16 << 20;
+/// The most cells of a part for a whole day, empty ones included.
+pub const CELLS_MAX: usize = 1 << 18;
+/// The same for an hour: three fields, a hundred times a second.
+pub const HOUR_CELLS_MAX: usize = 1 << 20;
+/// The most bytes of an hour: they are packed before they are stored.
+pub const HOUR_BYTES_MAX: usize = 64 << 20;
 
-/// Folds hour pages into what a day holds already.
+/// How much one part may hold.
+#[derive(Debug, Clone, Copy)]
+pub struct PartBounds {
+    /// Bytes as pages take them.
+    pub bytes: usize,
+    /// Cells, empty ones included.
+    pub cells: usize,
+}
+
+impl PartBounds {
+    /// Those of a part for a whole day.
+    pub const DAY: Self = Self { bytes: BYTES_MAX, cells: CELLS_MAX };
+    /// Those of a part for an hour.
+    pub const HOUR: Self = Self { bytes: HOUR_BYTES_MAX, cells: HOUR_CELLS_MAX };
+}
+
+/// Folds pages and parts into one set, all settled.
 ///
 /// # Errors
 /// [`Unsealable`]
 pub fn fold<'a>(
-    held: Option<&StoredDay>,
-    pages: impl Iterator<Item = &'a StoredPage>,
+    sets: impl Iterator<Item = &'a Readings>,
     floor: Stamp,
+    bounds: PartBounds,
 ) -> Result<Readings, Unsealable> {
-    let mut all = held.map(|day| day.readings.clone()).unwrap_or_default();
-    let floor = floor.max(all.stamps().floor());
-    all.lay_over(&Readings::default(), floor);
-    for page in pages {
-        let cells = all.cells_in_all() + page.readings.cells_in_all();
-        if page.left_out.is_some() || all.bytes() + page.readings.bytes() > BYTES_MAX || cells > CELLS_MAX {
+    let mut all = Readings::default();
+    for set in sets {
+        let cells = all.cells_in_all() + set.cells_in_all();
+        if all.bytes() + set.bytes() > 2 * bounds.bytes || cells > 2 * bounds.cells {
             return Err(Unsealable::Large);
         }
-        if page.readings.stamps().greatest() > floor {
+        if set.stamps().greatest() > floor {
             return Err(Unsealable::Unsettled);
         }
-        all.lay_over(&page.readings, floor);
+        all.unite(set);
     }
-    if all.cells_in_all() > CELLS_MAX { Err(Unsealable::Large) } else { Ok(all) }
+    if all.cells_in_all() > bounds.cells || all.bytes() > bounds.bytes {
+        return Err(Unsealable::Large);
+    }
+    all.raise_floor(floor);
+    Ok(all)
 }
 
-/// Whether an hour may be in a sealed day now, a time in nanoseconds: no day is sealed before it is over, by any instance's
+/// How far clocks may be apart, in nanoseconds, without a query missing a part, or a page settling beside one.
+const CLOCKS_NS: i64 = 600 * 1_000_000_000;
+
+/// Whether an hour may be in a part now, a time in nanoseconds: no day is sealed before it is over, by any instance's
 /// clock.
 #[must_use]
 pub fn may_be_sealed(hour: Hour, now: i64) -> bool {
-    let lately = Hour(Hour::of(now).0 - 1);
-    hour < Day::of(lately).hours().start
+    hour < Day::of(Hour::of(now.saturating_add(CLOCKS_NS))).hours().start
 }
 
 /// The readings of a day by hour.
@@ -104,31 +182,34 @@ pub fn by_hour(readings: Readings) -> Vec<(Hour, Readings)> {
     readings.parts(Hour::of)
 }
 
-/// Lays hour pages over what sealed days have of the same hours: the pages of both, in order of hours, and one page with
-/// the union for each hour that both have. All pages of such an hour must have their readings.
+/// Lays hour pages and the parts of days over each other: the pages of both, in order of hours, and one page with
+/// the union for each hour that a part has and something else, too. All pages of such an hour must have their readings. `sealed`
+/// is in order of hours, as `pages` is.
 #[must_use]
 pub fn unite(pages: Vec<ScannedPage>, sealed: Vec<ScannedPage>) -> Vec<ScannedPage> {
     if sealed.is_empty() {
         return pages;
     }
     let mut united: Vec<ScannedPage> = Vec::with_capacity(pages.len() + sealed.len());
-    let mut pages = pages.into_iter().peekable();
-    for mut day in sealed {
-        united.extend(std::iter::from_fn(|| pages.next_if(|page| page.hour < day.hour)));
-        let mut newer: Option<Readings> = None;
-        while let Some(page) = pages.next_if(|page| page.hour == day.hour) {
-            day.oldest = day.oldest.min(page.oldest);
-            match (&mut newer, page.readings) {
-                (Some(newer), Some(more)) => drop(newer.merge_set(&more)),
-                (newer, more) => *newer = more,
+    let (mut pages, mut sealed) = (pages.into_iter().peekable(), sealed.into_iter().peekable());
+    while let Some(first) = sealed.next() {
+        let hour = first.hour;
+        united.extend(std::iter::from_fn(|| pages.next_if(|page| page.hour < hour)));
+        let mut all = first;
+        let mut several: Option<Readings> = None;
+        let others = std::iter::from_fn(|| sealed.next_if(|page| page.hour == hour));
+        let others = others.chain(std::iter::from_fn(|| pages.next_if(|page| page.hour == hour)));
+        for other in others {
+            all.oldest = all.oldest.min(other.oldest);
+            if let (Some(held), Some(more)) = (&all.readings, &other.readings) {
+                several.get_or_insert_with(|| held.explicit()).unite(more);
             }
         }
-        if let (Some(mut newer), Some(older)) = (newer, &day.readings) {
-            newer.fill_from(older);
-            day.summary = newer.owned_summaries();
-            day.readings = Some(newer);
+        if let Some(readings) = several {
+            all.summary = readings.owned_summaries();
+            all.readings = Some(readings);
         }
-        united.push(day);
+        united.push(all);
     }
     united.extend(pages);
     united
@@ -141,13 +222,14 @@ pub fn within(day: Day, hours: &Range<Hour>) -> Range<Hour> {
     of_day.start.max(hours.start)..of_day.end.min(hours.end)
 }
 
-/// The hours that both hour pages and sealed days have, in order.
+/// The hours that a part has and something else, too, in order.
 #[must_use]
-pub fn in_both(pages: &[ScannedPage], sealed: &[ScannedPage]) -> Vec<Hour> {
+pub fn in_several(pages: &[ScannedPage], sealed: &[ScannedPage]) -> Vec<Hour> {
+    let twice = sealed.windows(2).filter(|pair| pair[0].hour == pair[1].hour).map(|pair| pair[0].hour);
+    let mut several: std::collections::BTreeSet<Hour> = twice.collect();
     let sealed: std::collections::BTreeSet<Hour> = sealed.iter().map(|page| page.hour).collect();
-    let mut both: Vec<Hour> = pages.iter().map(|page| page.hour).filter(|hour| sealed.contains(hour)).collect();
-    both.dedup();
-    both
+    several.extend(pages.iter().map(|page| page.hour).filter(|hour| sealed.contains(hour)));
+    several.into_iter().collect()
 }
 
 #[cfg(test)]

@@ -25,7 +25,8 @@ pub struct Caps {
 pub struct MergeOptions<'a> {
     /// Page size limits.
     pub caps: &'a Caps,
-    /// The registry's floor: no WAL has unflushed readings at or below this stamp.
+    /// The registry's floor: no WAL has unflushed readings at or below this stamp. 0 for an hour that may be in a part of a
+    /// sealed day: its pages do not settle (`bucket::day` says why).
     pub floor: Stamp,
     /// Whether to store the newer stamp of an unchanged value. Needed while other instances may hold unflushed older
     /// values, which would otherwise win over it.

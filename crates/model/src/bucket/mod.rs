@@ -22,7 +22,7 @@ pub mod unflushed;
 mod legacy;
 mod merge;
 
-pub use day::{DayId, DayWrite, StoredDay};
+pub use day::{DayId, DayPart, DayWrite, StoredDay};
 pub use hour_versions::HourVersions;
 pub use merge::{Applied, Bucket, Caps, MergeOptions, PackedBucket, Row};
 pub use page::{Page, StoredPage, WriteKind};

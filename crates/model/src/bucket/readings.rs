@@ -449,64 +449,46 @@ impl Readings {
         changed || added
     }
 
-    /// Lays a newer sorted set over this sorted one: all its cells replace those that this set has. Afterwards all cells
-    /// are settled at this floor, which no cell's stamp may exceed.
-    pub fn lay_over(&mut self, newer: &Self, floor: Stamp) {
-        let mut replaced = false;
-        for (row, time) in newer.times.iter().enumerate() {
-            let Some(index) = self.find(*time) else {
-                self.push_cells(*time, newer.fields(row));
-                continue;
-            };
-            for (hint, (name, value)) in newer.fields(row).enumerate() {
-                let at = self.column(name, hint);
-                self.columns[at].cells.resize(self.times.len(), None);
-                match &self.columns[at].cells[index] {
-                    Some(held) if held == value => {}
-                    _ => {
-                        self.replace(at, index, value);
-                        replaced = true;
-                    }
-                }
-            }
-        }
+    /// Settles every cell at this floor, whatever its stamp: for readings that come from another store.
+    pub fn settle_at(&mut self, floor: Stamp) {
         self.stamps = Stamps::settled(self.times.len(), floor);
-        self.settle(replaced);
     }
 
-    /// Adds the cells of an older sorted set that this sorted one lacks, as settled ones.
-    pub fn fill_from(&mut self, older: &Self) {
-        let mut filled = false;
-        for (row, time) in older.times.iter().enumerate() {
-            let Some(index) = self.find(*time) else {
-                self.push(*time, SETTLED, older.fields(row));
-                continue;
-            };
-            for (hint, (name, value)) in older.fields(row).enumerate() {
-                let at = self.column(name, hint);
-                self.columns[at].cells.resize(self.times.len(), None);
-                if self.columns[at].cells[index].is_none() {
-                    self.replace(at, index, value);
-                    self.stamps.set(index, at, SETTLED);
-                    filled = true;
-                }
-            }
+    /// A copy in which every cell has a stamp: a settled one counts as old as the floor. The floor is then 0.
+    #[must_use]
+    pub fn explicit(&self) -> Self {
+        let mut copy = self.clone();
+        copy.stamps.make_explicit();
+        copy
+    }
+
+    /// Merges another sorted set into this one, in which every cell has a stamp ([`Readings::explicit`], or an empty set): per
+    /// time and field the greater stamp wins, where a settled cell counts as old as its set's floor.
+    pub fn unite(&mut self, other: &Self) {
+        if other.stamps.floor() == 0 && other.is_explicit() {
+            self.merge_set(other);
+        } else {
+            self.merge_set(&other.explicit());
         }
-        self.settle(filled);
+    }
+
+    fn is_explicit(&self) -> bool {
+        self.stamps.oldest() > 0
     }
 
     /// Divides a sorted set at the times where `part` changes; each part has all columns of the whole.
     #[must_use]
     pub fn parts<K: PartialEq>(self, part: impl Fn(i64) -> K) -> Vec<(K, Self)> {
-        let floor = self.stamps.floor();
+        let stamps = self.stamps;
         let mut columns: Vec<(Arc<str>, std::vec::IntoIter<Cell>)> =
             self.columns.into_iter().map(|column| (column.name, column.cells.into_iter())).collect();
-        let mut parts = Vec::new();
+        let (mut parts, mut from) = (Vec::new(), 0);
         for times in self.times.chunk_by(|a, b| part(*a) == part(*b)) {
             let cells = columns.iter_mut().map(|(name, cells)| (name.clone(), cells.take(times.len()).collect()));
             // In order and without duplicates, as the whole is.
             let mut set = Self::from_columns(times.to_vec(), cells).unwrap_or_default();
-            set.stamps = Stamps::settled(times.len(), floor);
+            set.stamps = stamps.slice(from..from + times.len());
+            from += times.len();
             parts.push((part(times[0]), set));
         }
         parts

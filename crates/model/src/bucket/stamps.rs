@@ -15,6 +15,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use super::columns::{ColumnsDamage, PackedBytes};
 use crate::reading::stamp::{LOW_BITS, SETTLED, Stamp, first_of, low_of, millis_of};
@@ -83,6 +84,30 @@ impl Stamps {
         }
         let rows = &self.rows;
         self.cells.retain(|(row, _), stamp| *stamp != rows[*row as usize]);
+    }
+
+    /// Gives every settled cell the floor as its stamp, or 1 where that is 0; the floor is then 0.
+    pub fn make_explicit(&mut self) {
+        let settled = self.floor.max(1);
+        for stamp in self.rows.iter_mut().chain(self.cells.values_mut()) {
+            if *stamp == SETTLED {
+                *stamp = settled;
+            }
+        }
+        self.floor = 0;
+    }
+
+    /// Those of some readings.
+    #[must_use]
+    pub fn slice(&self, readings: Range<usize>) -> Self {
+        let mut part = Self { floor: self.floor, rows: self.rows[readings.clone()].to_vec(), cells: BTreeMap::new() };
+        if !self.cells.is_empty() {
+            let cells = self.cells.range(key(readings.start, 0)..key(readings.end, 0));
+            part.cells = cells
+                .map(|((row, of), stamp)| (key(*row as usize - readings.start, usize::from(*of)), *stamp))
+                .collect();
+        }
+        part
     }
 
     /// The least stamp, or the floor if any cell is settled. A deletion with a stamp at or below this cannot cover any cell

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-use super::day::{DayId, DayWrite, StoredDay, by_hour};
+use super::day::{DayId, DayPart, DayWrite, StoredDay, by_hour};
 use super::merge::Bucket;
 use super::page::StoredPage;
 use super::raw::{Cursor, RawBucket, RawDay, RawSensor, Walked};
@@ -274,13 +274,13 @@ pub enum Order {
     Descending,
 }
 
-/// The result of a scan of one sensor's sealed days.
+/// The result of a scan of one sensor's days.
 #[derive(Debug, Clone)]
 pub struct DaysScanned {
-    /// A page per hour, in the scan's order.
+    /// A page per hour and part, in the scan's order.
     pub pages: Vec<ScannedPage>,
-    /// The days not scanned yet; empty once the scan has covered its whole range.
-    pub rest: Range<Day>,
+    /// The hours not scanned yet; empty once the scan has covered its whole range.
+    pub rest: Range<Hour>,
 }
 
 /// Which parts of each page a scan returns.
@@ -324,13 +324,13 @@ impl Projection {
         readings
     }
 
-    /// The hours of a sealed day's readings that lie in a range, each as a page with its readings.
+    /// The hours of a part's readings that lie in a range, each as a page, with its readings if these are projected.
     #[must_use]
     pub fn pages_of(&self, readings: Readings, hours: &Range<Hour>) -> Vec<ScannedPage> {
-        let oldest = readings.stamps().floor();
         let page = |(hour, readings): (Hour, Readings)| {
-            let readings = self.of(readings);
-            ScannedPage { hour, number: 0, summary: readings.owned_summaries(), oldest, readings: Some(readings) }
+            let (oldest, readings) = (readings.stamps().oldest(), self.of(readings));
+            let (summary, readings) = (readings.owned_summaries(), self.readings.then_some(readings));
+            ScannedPage { hour, number: 0, summary, oldest, readings }
         };
         by_hour(readings).into_iter().filter(|(hour, _)| hours.contains(hour)).map(page).collect()
     }
@@ -474,18 +474,34 @@ pub trait Store: Send + Sync + std::fmt::Debug {
         bytes_max: usize,
     ) -> Result<Option<Vec<Vec<ScannedPage>>>, StorageError>;
 
-    /// The sealed days of a sensor in a range, claims included, in order.
-    async fn days_of(&self, database: &str, sensor: &str, days: Range<Day>) -> Result<Vec<Day>, StorageError>;
+    /// The stored parts of these sensors' days in a range, claims included: the sensor's place in `sensors`, the day and the
+    /// part, in any order.
+    async fn parts_of(
+        &self,
+        database: &str,
+        sensors: &[&str],
+        days: Range<Day>,
+    ) -> Result<Vec<(usize, Day, DayPart)>, StorageError>;
 
-    /// Reads sealed days, in the order of `ids`; `None` for those that are not stored.
+    /// Reads parts of days, in the order of `ids`; `None` for those that are not stored.
     async fn read_days(&self, database: &str, ids: &[DayId]) -> Result<Vec<Option<StoredDay>>, StorageError>;
 
-    /// Writes sealed days, each by compare-and-set on its rev. Returns the outcomes in the order given.
+    /// Writes parts of days, each by compare-and-set on its rev. Returns the outcomes in the order given.
     async fn write_days(&self, database: &str, days: &[DayWrite<'_>]) -> Vec<Written>;
 
-    /// Reads the sealed days of one sensor that have some of these hours, until the range or the extent is reached. The
-    /// result has a page per hour, whole days only. Call it after a scan of the same hours: sealing writes a day before it
-    /// removes pages.
+    /// The days and sensors that have chunks, after one of them and before a day, in that order and once each: at most
+    /// `most`.
+    async fn next_chunks(
+        &self,
+        database: &str,
+        from: &(Day, String),
+        until: Day,
+        most: usize,
+    ) -> Result<Vec<(Day, String)>, StorageError>;
+
+    /// Reads the parts of one sensor's days that have some of these hours, until the range or the extent is reached. The
+    /// result has a page per hour and part, in order of hours, whole hours only, all at one moment. Call it after a scan of the
+    /// same hours: sealing writes a part before it removes pages.
     async fn scan_days(
         &self,
         database: &str,
@@ -496,8 +512,8 @@ pub trait Store: Send + Sync + std::fmt::Debug {
         extent: Extent,
     ) -> Result<DaysScanned, StorageError>;
 
-    /// Reads the sealed days of several sensors: per sensor in the order given, a page per hour, in order of hours. Returns
-    /// `None` if they exceed `bytes_max` bytes.
+    /// Reads the parts of several sensors' days: per sensor in the order given, a page per hour and part, in order of hours, all
+    /// of a sensor at one moment. Returns `None` if they exceed `bytes_max` bytes.
     async fn scan_days_of(
         &self,
         database: &str,

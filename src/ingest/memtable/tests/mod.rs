@@ -46,7 +46,7 @@ impl Bench {
         let sensor = |number: usize| Sensor::new("m", [("s".to_owned(), number.to_string())]).expect("distinct keys");
         let wanted = |number| WantedSensor { sensor: sensor(number), allowance: Allowance::default() };
         catalog.add_sensors(&database, (0..5).map(wanted).collect(), LookupResult::default(), usize::MAX);
-        let rules = DueRules { interval: INTERVAL, quiet: QUIET, caps };
+        let rules = DueRules { interval: INTERVAL, quiet: QUIET, caps, direct_after: None };
         // The code subtracts from it, and a machine that was just started has an `Instant` near zero.
         let start = Instant::now() + Duration::from_secs(3600);
         let (positions, unflushed) = (WalPositions::new(0, 0, usize::MAX), MemtableBuckets::new(rules));

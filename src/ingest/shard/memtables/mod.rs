@@ -267,10 +267,16 @@ fn take(
 ) -> FlushBounds {
     let mut left = room;
     while left.buckets > 0 && left.bytes > 0 {
-        let next = from.next_due(at.now, at.clock, at.due, at.pressed);
-        let Some(load) = next.and_then(|key| from.take(key)) else { break };
-        left = FlushBounds { buckets: left.buckets - 1, bytes: left.bytes.saturating_sub(load.bytes + more(&load)) };
-        loads.push(load);
+        let Some(key) = from.next_due(at.now, at.clock, at.due, at.pressed) else { break };
+        let Some(load) = from.take(key) else { break };
+        let with_it = from.hours_of_day(key, at.now, at.clock);
+        for load in std::iter::once(load).chain(with_it.into_iter().filter_map(|key| from.take(key))) {
+            left = FlushBounds {
+                buckets: left.buckets.saturating_sub(1),
+                bytes: left.bytes.saturating_sub(load.bytes + more(&load)),
+            };
+            loads.push(load);
+        }
     }
     left
 }

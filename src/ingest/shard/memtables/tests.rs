@@ -26,7 +26,8 @@ struct Bench {
 impl Bench {
     fn new() -> Self {
         let caps = Caps { max_readings: 1000, max_bytes: 1 << 20, hard_bytes: 4 << 20 };
-        let rules = DueRules { interval: Duration::from_secs(60), quiet: Duration::from_secs(5), caps };
+        let rules =
+            DueRules { interval: Duration::from_secs(60), quiet: Duration::from_secs(5), caps, direct_after: None };
         Self {
             catalog: Catalog::new(&IngestOptions { shards: 1, ..IngestOptions::small() }),
             positions: WalPositions::new(0, 0, usize::MAX),

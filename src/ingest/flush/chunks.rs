@@ -1,0 +1,180 @@
+//! Backfill: readings of a sensor's day that is long over, if there are enough of them, become a chunk of the day
+//! at once, and no hour pages. Sealing folds chunks into the day.
+
+use std::collections::HashMap;
+
+use super::task::{BucketFlush, BucketFlushState, FlushContext};
+use crate::bucket::day::CELLS_MAX;
+use crate::bucket::packed::Unpacked;
+use crate::bucket::store::Written;
+use crate::bucket::{Applied, Bucket, Caps, DayId, DayPart, DayWrite, MergeOptions, Readings, StorageError};
+use crate::clock::now_ns;
+use crate::faults;
+use crate::ingest::catalog::Database;
+use crate::reading::stamp::SETTLED;
+use crate::reading::{Day, Hour};
+
+/// How often a chunk is written again because one of its name is there already.
+const CONFLICTS_MAX: usize = 30;
+/// Most cells of a chunk, empty ones included: several are folded together.
+const CHUNK_CELLS: usize = CELLS_MAX / 2;
+
+/// Which readings become chunks.
+#[derive(Debug, Clone, Copy)]
+pub struct DirectRules {
+    /// How long a day must be over, in nanoseconds.
+    pub after_ns: i64,
+    /// The fewest readings.
+    pub min: usize,
+}
+
+/// Marks the buckets whose readings become chunks: together with the other hours of their day they are enough, all of
+/// them are newer than the floor, and no remembered deletion covers any.
+pub fn choose(context: &FlushContext, runs: &mut [BucketFlush]) {
+    let Some(rules) = context.direct else { return };
+    let (clock, floor) = (now_ns(), context.registry_view.view().floor);
+    let is_over = |hour: Hour| Day::of(hour).hours().end.start_ns().saturating_add(rules.after_ns) <= clock;
+    let mut days: HashMap<(u32, Day), (usize, Vec<usize>)> = HashMap::new();
+    for (place, run) in runs.iter().enumerate() {
+        let cells = run.load.rows.len().saturating_mul(run.known.fields().names.len());
+        if is_over(run.id.hour) && run.load.first > floor && cells <= CHUNK_CELLS && run.fates(context).takes_all() {
+            let (readings, places) = days.entry((run.known.id, Day::of(run.id.hour))).or_default();
+            *readings += run.load.rows.len();
+            places.push(place);
+        }
+    }
+    let enough = days.into_values().filter(|(readings, _)| *readings >= rules.min.max(1));
+    for place in enough.flat_map(|(_, places)| places) {
+        let run = &mut runs[place];
+        // A cached bucket is still what the store has, but no longer all that it has of the hour.
+        run.bucket = Bucket::default();
+        run.in_chunk = Some((i64::MAX, i64::MIN));
+        run.state = BucketFlushState::Merged;
+    }
+}
+
+/// A chunk, and the places of the buckets whose readings it has.
+struct Chunk {
+    id: DayId,
+    places: Vec<usize>,
+    readings: Readings,
+    /// The rev of a stored chunk of this name; 0 if there is none.
+    rev: u64,
+}
+
+/// Writes the chunks of buckets that were chosen. Each bucket is then stored, or failed.
+pub async fn write(context: &FlushContext, database: &Database, runs: &mut [BucketFlush]) {
+    let mut left = gather(runs);
+    for _ in 0..CONFLICTS_MAX {
+        if left.is_empty() {
+            return;
+        }
+        let writes: Vec<DayWrite<'_>> = left
+            .iter()
+            .map(|chunk| DayWrite {
+                id: &chunk.id,
+                rev: chunk.rev,
+                next_rev: if chunk.rev == 0 { chunk.readings.stamps().greatest() } else { chunk.rev + 1 },
+                readings: Some(&chunk.readings),
+            })
+            .collect();
+        let outcomes = context.store.write_days(&database.name, &writes).await;
+        faults::point("chunk_written");
+        let mut again = Vec::new();
+        for (chunk, outcome) in std::mem::take(&mut left).into_iter().zip(outcomes) {
+            match outcome {
+                Written::Yes => {}
+                Written::Conflict => again.push(chunk),
+                Written::Failed(error) => fail(runs, &chunk.places, &error),
+            }
+        }
+        left = take_up(context, database, runs, again).await;
+    }
+    for chunk in left {
+        fail(runs, &chunk.places, &StorageError::Contended { detail: chunk.id.sensor.key.to_string() });
+    }
+}
+
+fn fail(runs: &mut [BucketFlush], places: &[usize], error: &StorageError) {
+    places.iter().for_each(|place| runs[*place].state = BucketFlushState::Failed(error.clone()));
+}
+
+/// Chunks whose name is taken, with what is stored of them: an earlier try of unknown outcome wrote them, perhaps without
+/// some of the readings.
+async fn take_up(
+    context: &FlushContext,
+    database: &Database,
+    runs: &mut [BucketFlush],
+    chunks: Vec<Chunk>,
+) -> Vec<Chunk> {
+    if chunks.is_empty() {
+        return chunks;
+    }
+    let ids: Vec<DayId> = chunks.iter().map(|chunk| chunk.id.clone()).collect();
+    match context.store.read_days(&database.name, &ids).await {
+        Ok(stored) => {
+            let with = |(chunk, stored): (Chunk, Option<crate::bucket::StoredDay>)| match stored {
+                Some(stored) => {
+                    let mut readings = stored.readings.explicit();
+                    readings.unite(&chunk.readings);
+                    Chunk { readings, rev: stored.rev, ..chunk }
+                }
+                None => Chunk { rev: 0, ..chunk },
+            };
+            chunks.into_iter().zip(stored).map(with).collect()
+        }
+        Err(error) => {
+            chunks.iter().for_each(|chunk| fail(runs, &chunk.places, &error));
+            Vec::new()
+        }
+    }
+}
+
+/// The readings of the chosen buckets, by sensor and day.
+fn gather(runs: &mut [BucketFlush]) -> Vec<Chunk> {
+    let is_chosen = |run: &BucketFlush| run.in_chunk.is_some() && run.state == BucketFlushState::Merged;
+    let mut places: Vec<usize> = (0..runs.len()).filter(|place| is_chosen(&runs[*place])).collect();
+    places.sort_by_key(|place| (runs[*place].known.id, runs[*place].id.hour));
+    let (mut chunks, mut room): (Vec<Chunk>, Unpacked) = (Vec::new(), Unpacked::default());
+    for place in places {
+        let run = &mut runs[place];
+        let (readings, applied) = readings_of(run, &mut room);
+        let (Some(first), Some(last)) = (readings.times().first(), readings.times().last()) else { continue };
+        run.in_chunk = Some((*first, *last));
+        run.applied = applied;
+        let day = Day::of(run.id.hour);
+        let is_same = |chunk: &&mut Chunk| {
+            let is_of_day = chunk.id.day == day && chunk.id.sensor.key == run.id.sensor.key;
+            is_of_day && chunk.readings.cells_in_all() + readings.cells_in_all() <= CHUNK_CELLS
+        };
+        match chunks.last_mut().filter(is_same) {
+            Some(chunk) => {
+                chunk.readings.merge_set(&readings);
+                chunk.places.push(place);
+            }
+            None => {
+                let hour = u8::try_from(run.id.hour.0 - day.hours().start.0).unwrap_or_default();
+                let id = DayId { sensor: run.id.sensor.clone(), day, part: DayPart::Chunk { stamp: 0, hour } };
+                chunks.push(Chunk { id, places: vec![place], readings, rev: 0 });
+            }
+        }
+    }
+    for chunk in &mut chunks {
+        if let DayPart::Chunk { stamp, .. } = &mut chunk.id.part {
+            *stamp = chunk.readings.stamps().greatest();
+        }
+    }
+    chunks
+}
+
+/// A bucket's readings as a set in which every cell has its stamp.
+fn readings_of(run: &BucketFlush, room: &mut Unpacked) -> (Readings, Applied) {
+    const UNCAPPED: Caps = Caps { max_readings: usize::MAX, max_bytes: usize::MAX, hard_bytes: usize::MAX };
+    let fields = run.known.fields();
+    room.unpack_in_time_order([&*run.load.rows]);
+    let mut bucket = Bucket::default();
+    let options = MergeOptions { caps: &UNCAPPED, floor: SETTLED, restamps: false, log: "" };
+    let applied = bucket.apply(room.rows(&fields.names), &options);
+    let readings = bucket.pages().first().map(|page| page.readings.clone()).unwrap_or_default();
+    (readings, applied)
+}
