@@ -47,6 +47,8 @@ type Days = ReadOnlyTable<&'static [u8], &'static [u8]>;
 
 /// An hour's summaries by field.
 type HourFigures = Vec<(Arc<str>, Figures)>;
+/// The names of a part's fields, and its hours.
+type NamesAndHours = (Vec<Arc<str>>, Vec<(Hour, HourFigures)>);
 
 /// A part before its readings are unpacked.
 struct DayHead<'a> {
@@ -179,7 +181,7 @@ impl<'a> DayHead<'a> {
     }
 }
 
-fn take_hours(bytes: &mut PackedBytes<'_>, day: Day) -> Result<(Vec<Arc<str>>, Vec<(Hour, HourFigures)>), NoPage> {
+fn take_hours(bytes: &mut PackedBytes<'_>, day: Day) -> Result<NamesAndHours, NoPage> {
     let mut names: Vec<Arc<str>> = Vec::new();
     for _ in 0..bytes.varint()? {
         names.push(Arc::from(bytes.text()?));
