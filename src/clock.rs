@@ -24,7 +24,7 @@ pub fn now_seconds() -> i64 {
 }
 
 fn since_epoch() -> Duration {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default() + faults::later()
 }
 
 /// The wall clock in milliseconds since the epoch, plus the offset that tests inject.

@@ -71,10 +71,17 @@ mod active {
     pub fn clock_ms() -> i64 {
         std::env::var("FAULT_CLOCK_MS").ok().and_then(|ms| ms.parse().ok()).unwrap_or_default()
     }
+
+    /// `FAULT_LATER_MS`: how many milliseconds later it is than all clocks say, so that a test has a time of day of its own.
+    pub fn later() -> Duration {
+        static LATER: OnceLock<Duration> = OnceLock::new();
+        let parse = || std::env::var("FAULT_LATER_MS").ok().and_then(|ms| ms.parse().ok()).map(Duration::from_millis);
+        *LATER.get_or_init(|| parse().unwrap_or_default())
+    }
 }
 
 #[cfg(feature = "faults")]
-pub use active::{clock_ms, halt_at, point};
+pub use active::{clock_ms, halt_at, later, point};
 
 /// Nothing: the feature `faults` is off.
 #[cfg(not(feature = "faults"))]
@@ -92,4 +99,12 @@ pub async fn halt_at(_name: &str) {}
 #[must_use]
 pub fn clock_ms() -> i64 {
     0
+}
+
+/// It is as late as the clocks say: the feature `faults` is off.
+#[cfg(not(feature = "faults"))]
+#[inline(always)]
+#[must_use]
+pub fn later() -> std::time::Duration {
+    std::time::Duration::ZERO
 }

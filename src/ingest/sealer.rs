@@ -216,6 +216,7 @@ impl Sealer {
         self.begin(database, &mut work, floor).await?;
         faults::point("claimed");
         self.read(database, &mut work).await?;
+        faults::halt_at("pages_read").await;
         let mut sealed: Vec<(Work, Readings)> = Vec::new();
         for one in work {
             match one.fold(floor) {

@@ -4,7 +4,9 @@
 //! `HOURGLASS_TEST_CYCLES` makes the runs longer: how often each run is broken, 25 when it is not set.
 //! `HOURGLASS_TEST_OUTAGE` sets the readings of an outage, 300,000 when it is not set.
 
+mod days;
 mod disk_full;
+mod history;
 mod kills;
 mod log_tail;
 mod oracle;

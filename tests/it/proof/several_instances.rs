@@ -2,8 +2,6 @@
 //! again and again, and is away meanwhile: no timestamp is there twice, every field holds the latest acked value or one
 //! that was on its way at that time, what was deleted is gone, and all instances answer the same.
 
-mod history;
-
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::sync::Mutex;
@@ -12,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use hourglass::reading::Value;
 
-use self::history::{Delete, History, Place};
+use super::history::{Delete, History, Place};
 use super::oracle::{START, StopAtEnd};
 use super::{CAPS, DATABASE, RECOVERY, config, cycles, flush};
 use crate::support::eventually;
@@ -113,7 +111,8 @@ fn delete(server: &Server, number: usize, history: &Mutex<History>) {
     let start = Instant::now();
     let answer = request("POST", &server.url(&format!("/query?db={DATABASE}&q={statement}")), b"", &[]);
     let done = answer.is_ok_and(|answer| answer.status == 200 && !answer.text().contains("error"));
-    let deleted = Delete { sensor: format!("shared,sensor=s{sensor}"), range, start, end: done.then(Instant::now) };
+    let (sensor, end, via) = (format!("shared,sensor=s{sensor}"), done.then(Instant::now), server.url(""));
+    let deleted = Delete { sensor, range, start, end, done, via };
     history.lock().expect("no writer panicked").note_deletion(deleted);
 }
 
@@ -139,7 +138,7 @@ fn write(writer: usize, bases: &[String], history: &Mutex<History>, stop: &Atomi
                 return;
             }
             let url = format!("{}/write?db={DATABASE}{ack}", bases[instance]);
-            let attempt = history.lock().expect("no writer panicked").begin(&places);
+            let attempt = history.lock().expect("no writer panicked").begin(&places, &bases[instance]);
             let acked = match request("POST", &url, lines.as_bytes(), &[]) {
                 // It may be logged later than it is answered.
                 Ok(answer) if answer.status == 503 => None,

@@ -1,0 +1,180 @@
+//! Faults in the midst of everything that is done to history: while clients write what is live, late, corrected or days
+//! long over, and delete, days are sealed, readings expire, and backups and copies are made; and meanwhile the service is
+//! killed at random moments and at every point that has a name, and its MongoDB hangs, dies, steps down or is cut off.
+//! After each of them every reading and every summary is compared with what was acked, and `hourglass verify` is clean.
+//!
+//! A few cycles by default; `HOURGLASS_TEST_CYCLES=500` for a long run, which takes 1.3 s (embedded) to 4 s
+//! (two instances on MongoDB) per cycle.
+
+mod clients;
+mod summaries;
+mod world;
+
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use self::clients::{Clients, Kept};
+use self::world::{Break, World};
+use crate::support::poll;
+use crate::support::random::Random;
+
+const SECOND: i64 = 1_000_000_000;
+const DAY: i64 = 86_400 * SECOND;
+/// Small pages and little of everything, and all that goes on by itself goes on all the time.
+const CONFIG: &str = r#"
+[page]
+max_readings = 20
+max_bytes = "2KiB"
+hard_bytes = "3KiB"
+[memtable]
+max_bytes = "1MiB"
+[store]
+command_timeout = "5s"
+[ingest]
+ack_timeout = "10s"
+[sensors]
+write_interval = "200ms"
+[flush]
+interval = "200ms"
+quiet = "50ms"
+[seal]
+after = "1s"
+interval = "50ms"
+quiet = "100ms"
+[retention]
+interval = "100ms"
+"#;
+/// How long whatever is waited for may take on a busy machine.
+const WITHIN: Duration = Duration::from_secs(60);
+/// How long a service may take to come to a point.
+const POINT_WITHIN: Duration = Duration::from_secs(2);
+/// The points that these runs are about come first: a short run has few cycles.
+const FIRST: [&str; 6] = ["sealed", "pages_removed", "claimed", "during_deletion", "during_expiry", "before_expiry"];
+
+/// How often a run is broken: so often if nobody says otherwise.
+fn cycles(usual: usize) -> usize {
+    match std::env::var("HOURGLASS_TEST_CYCLES") {
+        Ok(number) => number.parse().expect("HOURGLASS_TEST_CYCLES is a number"),
+        Err(_) => usual,
+    }
+}
+
+/// The names of all points at which ingest and the stores can be told to kill themselves, as the sources have them.
+fn points() -> Vec<String> {
+    fn add(folder: &Path, found: &mut BTreeSet<String>) {
+        for entry in std::fs::read_dir(folder).expect("the sources") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                add(&path, found);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let text = std::fs::read_to_string(&path).expect("a source");
+                let names = text.split("faults::point(\"").skip(1).filter_map(|rest| rest.split('"').next());
+                found.extend(names.map(str::to_owned));
+            }
+        }
+    }
+    let mut found = BTreeSet::new();
+    for room in ["src/ingest", "src/store"] {
+        add(&Path::new(env!("CARGO_MANIFEST_DIR")).join(room), &mut found);
+    }
+    let first: Vec<String> = FIRST.map(str::to_owned).into();
+    assert!(first.iter().all(|point| found.contains(point)), "{found:?}");
+    found.retain(|point| !first.contains(point));
+    first.into_iter().chain(found).collect()
+}
+
+#[test]
+fn faults_cost_nothing_of_history_in_the_embedded_store() {
+    faults("history, embedded", World::embedded(), (21, cycles(6)));
+}
+
+#[test]
+fn faults_cost_nothing_of_history_in_mongodb() {
+    faults("history, MongoDB", World::mongo(1), (22, cycles(4)));
+}
+
+#[test]
+fn faults_of_two_instances_cost_nothing_of_history() {
+    faults("history, two instances", World::mongo(2), (23, cycles(2)));
+}
+
+#[track_caller]
+fn faults(name: &str, mut world: World, (seed, cycles): (u64, usize)) {
+    let began = Instant::now();
+    let clients = Clients::new(seed, &world.bases()[0]);
+    let mut kept = Kept::default();
+    let mut random = Random::new(seed);
+    let points = points();
+    let mut missed: BTreeSet<&String> = points.iter().collect();
+    let (mut backups, mut copies, mut turn) = (0, 0, 0);
+    for cycle in 0..cycles {
+        // Every other fault is a kill at a point, each in its turn.
+        let fault = if cycle % 2 == 0 {
+            turn += 1;
+            Break::KillAt { point: points[(turn - 1) % points.len()].clone(), nth: 1 + random.below(3) }
+        } else if cycle % 4 == 1 {
+            // Its backup succeeds.
+            Break::None
+        } else {
+            world.any_break(&mut random)
+        };
+        let is_of_expiry = matches!(&fault, Break::KillAt { point, .. } if point.ends_with("expiry"));
+        let expires = cycle % 3 == 0 || is_of_expiry;
+        if expires {
+            kept.fill(&world, &clients);
+        }
+        let asked = random.of(&[None, Some("backup"), Some("seal"), Some("seal"), Some("compact")]);
+        let asked = if cycle % 4 == 1 { Some("backup") } else { asked };
+        let victim = usize::try_from(random.below(2)).expect("small") % world.servers.len();
+        // The first instance is the one that is told how long readings are kept.
+        let victim = if is_of_expiry { 0 } else { victim };
+        let backup = clients.during(&world.bases(), |acks| {
+            // A moment is a length of time by its nature; nothing is waited for here.
+            std::thread::sleep(Duration::from_millis(random.below(150).unsigned_abs()));
+            let mut meanwhile = world.ask_meanwhile(asked, victim, &mut random);
+            if is_of_expiry {
+                world.servers[victim].kill();
+            }
+            if expires {
+                kept.expire(&world);
+            }
+            if world.suffer(&fault, victim, &mut random, acks) {
+                missed.retain(|point| !matches!(&fault, Break::KillAt { point: at, .. } if at == *point));
+            }
+            world.await_well();
+            if expires {
+                kept.await_expired(&world, &clients);
+            }
+            // Clients are acked again.
+            let before = acks.count();
+            poll(WITHIN, || (acks.count() > before + 3).then_some(())).expect("clients are acked after a fault");
+            meanwhile.take().and_then(|thread| thread.join().expect("it does not panic"))
+        });
+        world.await_well();
+        if let Some(taken) = &backup {
+            backups += 1;
+            world.restore_and_check(taken, &clients, backups);
+        }
+        world.check(&clients, &format!("{name}, cycle {cycle}, {fault:?}, {asked:?}"), cycle % 5 == 4);
+        if cycle % 25 == 24 || cycle + 1 == cycles {
+            copies += 1;
+            world.copy_and_check(&clients, copies);
+        }
+    }
+    let _ = writeln!(
+        std::io::stderr(),
+        "{name}: {} cycles in {:.1?}, {} fields acked, {} deletions, {} expiries, {backups} backups restored, {copies} copies; \
+         points not reached: {missed:?}",
+        cycles,
+        began.elapsed(),
+        clients.acked(),
+        clients.deletions(),
+        kept.expiries(),
+    );
+    let needed =
+        |point: &&&String| FIRST.contains(&point.as_str()) && (point.as_str() != "claimed" || world.is_shared());
+    let needed: Vec<_> = missed.iter().filter(needed).collect();
+    assert!(cycles < 12 * points.len() || needed.is_empty(), "{name}: points that were never reached: {needed:?}");
+}

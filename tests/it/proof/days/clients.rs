@@ -1,0 +1,368 @@
+//! The clients: what each sends is a function of a seed, and every ack is noted before anything else happens.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+
+use super::super::history::{Delete, History, Place};
+use super::super::oracle::StopAtEnd;
+use super::world::World;
+use super::{DAY, SECOND, WITHIN};
+use crate::support::eventually;
+use crate::support::http::{Answer, request};
+use crate::support::random::Random;
+
+/// What clients write to, and what readings expire from.
+pub const DATABASE: &str = "h";
+pub const EXPIRING: &str = "r";
+const CLIENTS: usize = 2;
+/// Times are few, so that many of them are written again.
+const STEP: i64 = 420 * SECOND;
+const STEPS: i64 = DAY / STEP;
+const PACE: Duration = Duration::from_millis(8);
+const REST: Duration = Duration::from_millis(20);
+/// How long the expiring database keeps its readings, in days. What it gets is at least two days away from that.
+const KEPT_DAYS: i64 = 10;
+
+/// The clients and all that they know.
+pub struct Clients {
+    history: Mutex<History>,
+    randoms: Vec<Mutex<Random>>,
+    value: AtomicUsize,
+    acked: AtomicUsize,
+    deleted: AtomicUsize,
+    deletes_by_value: bool,
+}
+
+/// How many requests were acked so far.
+pub struct Acks<'a>(&'a AtomicUsize);
+
+impl Acks<'_> {
+    pub fn count(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// All sensors, with their databases.
+pub fn sensors() -> Vec<(&'static str, String)> {
+    let own = (0..CLIENTS).flat_map(|client| (0..2).map(move |n| (DATABASE, sensor(client, n))));
+    own.chain((0..2).map(|n| (EXPIRING, expiring(n)))).collect()
+}
+
+fn sensor(client: usize, n: i64) -> String {
+    format!("hot,c={client},n={n}")
+}
+
+fn expiring(n: i64) -> String {
+    format!("kept,n={n}")
+}
+
+/// The start of today.
+fn today() -> i64 {
+    now().div_euclid(DAY) * DAY
+}
+
+fn now() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock");
+    i64::try_from(since.as_nanos()).expect("a time")
+}
+
+/// A body, and what it says of which place.
+#[derive(Default)]
+struct Body {
+    lines: String,
+    places: Vec<(Place, i64)>,
+}
+
+impl Body {
+    /// A reading with some of the fields: a whole number, a quarter, a text. Each is noted as a whole number.
+    fn add(&mut self, sensor: &str, time: i64, value: i64, which: i64) {
+        let fields: Vec<(&str, String)> =
+            [("v", format!("{value}i")), ("f", format!("{}", quarter(value))), ("t", format!("\"n{value}\""))]
+                .into_iter()
+                .enumerate()
+                .filter(|(bit, _)| which >> bit & 1 == 1)
+                .map(|(_, field)| field)
+                .collect();
+        let text: Vec<String> = fields.iter().map(|(name, text)| format!("{name}={text}")).collect();
+        self.lines.push_str(&format!("{sensor} {} {time}\n", text.join(",")));
+        self.places.extend(fields.into_iter().map(|(name, _)| ((sensor.to_owned(), time, name.to_owned()), value)));
+    }
+}
+
+fn quarter(value: i64) -> f64 {
+    value as f64 / 4.0
+}
+
+/// The number that a field's JSON text was made of.
+pub fn noted(field: &str, text: &str) -> i64 {
+    match field {
+        "v" => text.parse().expect("a whole number"),
+        "f" => (text.parse::<f64>().expect("a number") * 4.0) as i64,
+        _ => text.trim_matches('"').trim_start_matches('n').parse().expect("a text that was sent"),
+    }
+}
+
+impl Clients {
+    /// Of this seed, for this service.
+    pub fn new(seed: u64, base: &str) -> Clients {
+        // A version without deletions by value refuses this.
+        let probe = format!("{base}/query?db={DATABASE}&q=DELETE%20FROM%20nothing%20WHERE%20v%20%3E%201");
+        let deletes_by_value =
+            request("POST", &probe, b"", &[]).is_ok_and(|answer| !answer.text().contains("\"error\""));
+        let randoms = (0..CLIENTS as u64).map(|client| Mutex::new(Random::new(seed * 100 + client))).collect();
+        let (value, acked, deleted) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
+        Clients { history: Mutex::default(), randoms, value, acked, deleted, deletes_by_value }
+    }
+
+    /// Fields that were acked.
+    pub fn acked(&self) -> usize {
+        self.acked.load(Ordering::Relaxed)
+    }
+
+    /// Deletions that were answered as done.
+    pub fn deletions(&self) -> usize {
+        self.deleted.load(Ordering::Relaxed)
+    }
+
+    /// Has all clients send until `act` is done.
+    pub fn during<T>(&self, bases: &[String], act: impl FnOnce(&Acks<'_>) -> T) -> T {
+        let (stop, acks) = (AtomicBool::new(false), AtomicUsize::new(0));
+        std::thread::scope(|scope| {
+            // Also when `act` panics, or the scope would wait for ever.
+            let _stop = StopAtEnd(&stop);
+            for (client, random) in self.randoms.iter().enumerate() {
+                let (clients, stop, acks) = (self, &stop, &acks);
+                scope.spawn(move || {
+                    let mut random = random.lock().expect("no client panicked");
+                    while !stop.load(Ordering::Relaxed) {
+                        std::thread::sleep(PACE);
+                        let base = &random.of(bases);
+                        match clients.one(client, base, &mut random) {
+                            true => drop(acks.fetch_add(1, Ordering::Relaxed)),
+                            false => std::thread::sleep(REST),
+                        }
+                    }
+                });
+            }
+            act(&Acks(&acks))
+        })
+    }
+
+    /// One request; whether it was acked.
+    fn one(&self, client: usize, base: &str, random: &mut Random) -> bool {
+        let sensor = sensor(client, random.below(2));
+        let mut body = Body::default();
+        let mut add = |time: i64, which: i64| {
+            let value = self.value.fetch_add(1, Ordering::Relaxed);
+            body.add(&sensor, time, i64::try_from(value).expect("a small number"), which);
+        };
+        match random.below(17) {
+            // Live.
+            0..6 => {
+                let first = now() / STEP * STEP;
+                (0..1 + random.below(8)).for_each(|n| add(first - n * STEP, 1 + random.below(7)));
+            }
+            // Late, many of them corrections of what is sealed.
+            6..12 => (0..1 + random.below(6)).for_each(|_| add(late(random, 1..5), 1 + random.below(7))),
+            // A whole day that is long over.
+            12..14 => {
+                let day = today() - (20 + random.below(4)) * DAY;
+                (0..STEPS).for_each(|n| add(day + n * STEP, 7));
+            }
+            16 if self.deletes_by_value => return self.delete_by_value(&sensor, base, random),
+            _ => return self.delete(&sensor, base, random),
+        }
+        let ack = random.of(&["", "", "", "&ack=store"]);
+        self.write(base, DATABASE, ack, &body)
+    }
+
+    /// Whether it was acked.
+    fn write(&self, base: &str, database: &str, ack: &str, body: &Body) -> bool {
+        let number = self.lock().begin(&body.places, base);
+        let answer = request("POST", &format!("{base}/write?db={database}{ack}"), body.lines.as_bytes(), &[]);
+        let mut history = self.lock();
+        match answer {
+            Ok(Answer { status: 204, .. }) => {
+                history.end(number, Some(true));
+                self.acked.fetch_add(body.places.len(), Ordering::Relaxed);
+                return true;
+            }
+            Ok(answer) if answer.status == 400 && database == EXPIRING => {
+                assert!(answer.text().contains("beyond retention policy"), "{}", answer.text());
+                history.refuse(number);
+            }
+            // It may be logged later than it is answered.
+            Ok(answer) if answer.status == 503 => history.end(number, None),
+            Ok(answer) => panic!("{}: {}", answer.status, answer.text()),
+            Err(_killed) => history.end(number, Some(false)),
+        }
+        false
+    }
+
+    /// Deletes some time of a sensor; whether that was answered as done.
+    fn delete(&self, sensor: &str, base: &str, random: &mut Random) -> bool {
+        let from = if random.once_in(2) { late(random, 0..5) } else { late(random, 20..24) };
+        let to = from + random.of(&[1, 9, STEPS / 3, STEPS]) * STEP;
+        let tags: Vec<&str> = sensor.split(['=', ',']).collect();
+        let statement =
+            format!("DELETE FROM hot WHERE c = '{}' AND n = '{}' AND time >= {from} AND time < {to}", tags[2], tags[4]);
+        self.ask_to_delete(sensor, base, (&statement, from..to)).is_some()
+    }
+
+    /// Sends a statement that deletes this range of a sensor; what is said, if that was answered as done.
+    fn ask_to_delete(&self, sensor: &str, base: &str, (statement, range): (&str, Range<i64>)) -> Option<String> {
+        let start = Instant::now();
+        let q = utf8_percent_encode(statement, NON_ALPHANUMERIC);
+        let answer = request("POST", &format!("{base}/query?db={DATABASE}&q={q}"), b"", &[]);
+        let is_done = |answer: &Answer| answer.status == 200 && !answer.text().contains("\"error\"");
+        let said = answer.as_ref().ok().filter(|answer| is_done(answer)).map(|answer| answer.text().to_owned());
+        // Who was killed has given out no stamp since. What failed may be logged, and be done later.
+        let (done, end) = (said.is_some(), (said.is_some() || answer.is_err()).then(Instant::now));
+        self.lock().note_deletion(Delete { sensor: sensor.to_owned(), range, start, end, done, via: base.to_owned() });
+        self.deleted.fetch_add(usize::from(done), Ordering::Relaxed);
+        said
+    }
+
+    /// Writes a day of its own, whose values rise, deletes those above one of them, and sometimes has that undone; whether
+    /// all of it was acked.
+    fn delete_by_value(&self, sensor: &str, base: &str, random: &mut Random) -> bool {
+        let day = today() - (25 + random.below(2)) * DAY;
+        let first = i64::try_from(self.value.fetch_add(STEPS as usize, Ordering::Relaxed)).expect("a small number");
+        let (mut body, mut gone, kept) = (Body::default(), Body::default(), random.below(STEPS));
+        for n in 0..STEPS {
+            body.add(sensor, day + n * STEP, first + n, 7);
+            if n > kept {
+                gone.add(sensor, day + n * STEP, first + n, 7);
+            }
+        }
+        if !self.write(base, DATABASE, "", &body) {
+            return false;
+        }
+        let tags: Vec<&str> = sensor.split(['=', ',']).collect();
+        let statement = format!(
+            "DELETE FROM hot WHERE c = '{}' AND n = '{}' AND time >= {day} AND time < {} AND v > {}",
+            tags[2],
+            tags[4],
+            day + DAY,
+            first + kept
+        );
+        let Some(said) = self.ask_to_delete(sensor, base, (&statement, day + (kept + 1) * STEP..day + DAY)) else {
+            return false;
+        };
+        let id = said.split("hourglass undo ").nth(1).and_then(|rest| rest.split('`').next());
+        let Some(id) = id.filter(|_| random.once_in(2)) else { return true };
+        let number = self.lock().begin(&gone.places, base);
+        let answer = request("POST", &format!("{base}/api/v1/trash/{id}/undo"), b"", &[]);
+        let undone = answer.as_ref().is_ok_and(|answer| answer.status == 200);
+        let acked = if undone { Some(true) } else { answer.is_err().then_some(false) };
+        self.lock().end(number, acked);
+        undone
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, History> {
+        self.history.lock().expect("no client panicked")
+    }
+
+    #[track_caller]
+    pub fn check_between(&self, first: Instant, last: Instant, found: &BTreeMap<Place, i64>) {
+        self.lock().check_between(first, last, found);
+    }
+
+    /// What is wrong with what is there, if anything is.
+    pub fn wrong(&self, found: &BTreeMap<Place, i64>) -> Option<String> {
+        let now = Instant::now();
+        self.lock().wrong_between(now, now, found)
+    }
+
+    /// Compares what is there with what was acked, once everything is at rest.
+    #[track_caller]
+    pub fn check(&self, found: BTreeMap<Place, i64>) {
+        let mut history = self.lock();
+        history.check(&found);
+        history.settle(found);
+    }
+}
+
+/// Some time so many days ago.
+fn late(random: &mut Random, days: Range<i64>) -> i64 {
+    let ago = days.start + random.below(days.end - days.start);
+    today() - ago * DAY + random.below(STEPS) * STEP
+}
+
+/// The database from which readings expire again and again. It has one client, which waits for that each time.
+#[derive(Default)]
+pub struct Kept {
+    began: Option<Instant>,
+    told: Option<JoinHandle<()>>,
+    expiries: usize,
+}
+
+impl Kept {
+    pub fn expiries(&self) -> usize {
+        self.expiries
+    }
+
+    /// Keeps everything, and writes old readings and new ones.
+    pub fn fill(&mut self, world: &World, clients: &Clients) {
+        put(&world.bases()[0], "inf");
+        for (base, n) in world.bases().iter().cycle().zip(0..4) {
+            let mut body = Body::default();
+            for day in [1, 2, KEPT_DAYS + 3, KEPT_DAYS + 20] {
+                for step in 0..9 {
+                    let value = clients.value.fetch_add(1, Ordering::Relaxed);
+                    let time = today() - day * DAY + (n / 2 * 100 + step) * STEP;
+                    body.add(&expiring(n % 2), time, i64::try_from(value).expect("small"), 1 + step % 7);
+                }
+            }
+            // An instance learns within a second that they are kept.
+            let written = || clients.write(base, EXPIRING, "", &body).then_some(());
+            eventually("old readings are taken", WITHIN, written);
+        }
+    }
+
+    /// From now on they are kept for some days only. The instance that is told may be away; it is told once it is back.
+    pub fn expire(&mut self, world: &World) {
+        self.began = Some(Instant::now());
+        let base = world.bases().swap_remove(0);
+        self.told = Some(std::thread::spawn(move || put(&base, &format!("{KEPT_DAYS}d"))));
+    }
+
+    /// Waits until what was too old is seen no more.
+    pub fn await_expired(&mut self, world: &World, clients: &Clients) {
+        self.told.take().expect("it was told").join().expect("the retention is set");
+        let cutoff = today() - (KEPT_DAYS + 1) * DAY;
+        for n in 0..2 {
+            let range = i64::MIN..cutoff;
+            for server in &world.servers {
+                let gone =
+                    || world.readings(server, EXPIRING, &expiring(n), Some((cutoff - 90 * DAY, cutoff))).is_empty();
+                eventually("old readings expire", WITHIN, || gone().then_some(()));
+            }
+            let (start, end) = (self.began.expect("it was told"), Some(Instant::now()));
+            clients.lock().note_deletion(Delete {
+                sensor: expiring(n),
+                range,
+                start,
+                end,
+                done: true,
+                via: "expiry".to_owned(),
+            });
+        }
+        self.expiries += 1;
+    }
+}
+
+/// Sets how long readings are kept.
+#[track_caller]
+fn put(base: &str, kept: &str) {
+    let url = format!("{base}/api/v1/databases/{EXPIRING}");
+    let body = format!("{{\"readings\":\"{kept}\"}}");
+    let put = || request("PUT", &url, body.as_bytes(), &[]).is_ok_and(|answer| answer.status == 200).then_some(());
+    eventually("the retention is set", WITHIN, put);
+}

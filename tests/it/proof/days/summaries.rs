@@ -1,0 +1,55 @@
+//! Summaries are what the readings say: a fold over what was found, written a second time.
+
+use std::collections::BTreeMap;
+
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde_json::Value;
+
+use super::super::history::Place;
+use super::{DAY, SECOND};
+use crate::support::http::get;
+use crate::support::server::Server;
+
+/// Count, least, greatest and sum, all in quarters or all in wholes.
+type Fold = (i64, i64, i64, i64);
+
+/// Asserts that a sensor's windows of an hour and of a day are those of its readings.
+#[track_caller]
+pub fn check(server: &Server, (database, sensor): (&str, &str), found: &BTreeMap<Place, i64>, when: &str) {
+    for (step, length) in [("1h", 3600 * SECOND), ("1d", DAY)] {
+        let mut expected: BTreeMap<(i64, &str), Fold> = BTreeMap::new();
+        for ((of, time, field), value) in found {
+            if of == sensor && field != "t" {
+                let fold =
+                    expected.entry((time.div_euclid(length) * length, field)).or_insert((0, i64::MAX, i64::MIN, 0));
+                *fold = (fold.0 + 1, fold.1.min(*value), fold.2.max(*value), fold.3 + value);
+            }
+        }
+        let key = utf8_percent_encode(sensor, NON_ALPHANUMERIC);
+        let path = format!("/api/v1/summary?db={database}&sensor={key}&epoch=ns&step={step}");
+        let answer = get(&server.url(&path)).expect(200).json();
+        let mut answered: BTreeMap<(i64, &str), Fold> = BTreeMap::new();
+        for window in answer["series"][0]["windows"].as_array().into_iter().flatten() {
+            let start = window["start"].as_i64().expect("a time");
+            for (field, scale) in [("v", 1.0), ("f", 4.0)] {
+                let of = &window["fields"][field];
+                if of.is_null() {
+                    continue;
+                }
+                let (number, count) = (|name: &str| scaled(&of[name], scale), of["count"].as_i64().expect("a count"));
+                let fold = (count, number("min"), number("max"), number("sum"));
+                let avg = of["avg"].as_f64().expect("an average");
+                let exact = fold.3 as f64 / scale / count as f64;
+                assert!((avg - exact).abs() <= 1e-15 * exact.abs(), "{when}: {sensor} {field}: {of}");
+                answered.insert((start, field), fold);
+            }
+        }
+        assert_eq!(answered, expected, "{when}: windows of {step} of {sensor}");
+    }
+}
+
+fn scaled(value: &Value, scale: f64) -> i64 {
+    let number = value.as_f64().unwrap_or_else(|| panic!("no number: {value}")) * scale;
+    assert!(number.fract().abs() < f64::EPSILON, "{value} is no sum of what was sent");
+    number as i64
+}

@@ -1,0 +1,407 @@
+//! The service and its store, what breaks them, and what they say.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use mongodb::bson::doc;
+
+use super::super::history::Place;
+use super::clients::{Acks, Clients, noted, sensors};
+use super::{CONFIG, POINT_WITHIN, WITHIN, summaries};
+use crate::support::http::{Answer, request};
+use crate::support::mongod::{Mongod, fresh_database_name, mongod};
+use crate::support::process::Folder;
+use crate::support::proxy::{Fault, Proxy};
+use crate::support::random::Random;
+use crate::support::series::readings_for;
+use crate::support::server::{Launch, Server, program};
+use crate::support::{eventually, poll};
+
+/// A service of one instance or several, and its store.
+pub struct World {
+    pub servers: Vec<Server>,
+    launch: Launch,
+    store: Option<OwnStore>,
+    backups: Folder,
+}
+
+/// A MongoDB that can be harmed, behind a proxy.
+struct OwnStore {
+    // Fields drop in this order.
+    proxy: Proxy,
+    mongod: Mongod,
+    name: String,
+}
+
+/// What is done to them.
+#[derive(Debug, Clone)]
+pub enum Break {
+    /// Nothing: what goes on meanwhile is enough.
+    None,
+    Kill,
+    /// The service kills itself when it comes to that point the nth time.
+    KillAt {
+        point: String,
+        nth: i64,
+    },
+    /// The store hangs.
+    Stall,
+    /// The store is killed and comes back.
+    StoreKill,
+    StepDown,
+    Network(Fault),
+}
+
+/// By then every instance applies what was deleted through another one.
+const LATER: Duration = Duration::from_secs(10);
+
+/// When a backup was made that succeeded.
+#[derive(Debug, Clone, Copy)]
+pub struct Taken {
+    began: Instant,
+    ended: Instant,
+}
+
+/// Says what was done last when a test fails.
+struct Told<'a>(&'a str);
+
+impl Drop for Told<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("it was after: {}", self.0);
+        }
+    }
+}
+
+impl World {
+    pub fn embedded() -> World {
+        World::start(Launch::embedded().config(CONFIG), 1, None)
+    }
+
+    pub fn mongo(instances: usize) -> World {
+        let mongod = Mongod::start();
+        let proxy = Proxy::start(mongod.port());
+        let name = fresh_database_name();
+        let uri = format!("mongodb://127.0.0.1:{}/{name}?directConnection=true", proxy.port());
+        World::start(Launch::with_store(uri).config(CONFIG), instances, Some(OwnStore { proxy, mongod, name }))
+    }
+
+    fn start(launch: Launch, instances: usize, store: Option<OwnStore>) -> World {
+        let servers = (0..instances).map(|_| launch.clone().start()).collect();
+        World { servers, launch, store, backups: Folder::new("backups") }
+    }
+
+    pub fn is_shared(&self) -> bool {
+        self.store.is_some()
+    }
+
+    pub fn bases(&self) -> Vec<String> {
+        self.servers.iter().map(|server| server.url("")).collect()
+    }
+
+    /// Some fault other than a kill at a point.
+    pub fn any_break(&self, random: &mut Random) -> Break {
+        let mut all = vec![Break::None, Break::Kill, Break::Kill];
+        if self.is_shared() {
+            all.extend([Break::Stall, Break::StoreKill, Break::StepDown]);
+            let faults = [Fault::BlackHole, Fault::Reset, Fault::CutReply { after: 0 }, Fault::CutReply { after: 40 }];
+            all.extend(faults.map(Break::Network));
+        }
+        random.of(&all)
+    }
+
+    /// Has something else done at the same time.
+    pub fn ask_meanwhile(
+        &self,
+        asked: Option<&str>,
+        of: usize,
+        random: &mut Random,
+    ) -> Option<JoinHandle<Option<Taken>>> {
+        let base = self.servers[of].url("");
+        let to = self.backups.path().to_owned();
+        let killed_at = random.once_in(3).then(|| random.of(&["day_kept:1", "days_kept:1", "manifest_kept:1"]));
+        match asked {
+            Some("backup") => Some(std::thread::spawn(move || {
+                let began = Instant::now();
+                let mut command = program();
+                command.arg("backup").arg(to).args(["--from", &base, "--patience", "20s"]);
+                command.envs(killed_at.map(|point| ("FAULT_KILL_AT", point)));
+                let output = command.output().expect("hourglass can be run");
+                output.status.success().then(|| Taken { began, ended: Instant::now() })
+            })),
+            Some(what) => {
+                let url = format!("{base}/api/v1/{what}");
+                Some(std::thread::spawn(move || {
+                    let _ = request("POST", &url, b"", &[]);
+                    None
+                }))
+            }
+            None => None,
+        }
+    }
+
+    /// Whether it came to a point, where that was asked for.
+    pub fn suffer(&mut self, fault: &Break, victim: usize, random: &mut Random, acks: &Acks<'_>) -> bool {
+        // How long something is broken is a length of time by its nature; nothing is waited for here.
+        let some_time = Duration::from_millis(200 + random.below(900).unsigned_abs());
+        match fault {
+            Break::None => {
+                let before = acks.count();
+                poll(WITHIN, || (acks.count() > before + 10).then_some(()));
+            }
+            Break::Kill => {
+                let address = self.servers[victim].address();
+                self.servers[victim].kill();
+                self.servers[victim].restart_behind(address);
+            }
+            Break::KillAt { point, nth } => return self.kill_at(victim, &format!("{point}:{nth}")),
+            Break::Stall => {
+                let own = self.store.as_mut().expect("a store of its own");
+                own.mongod.pause();
+                std::thread::sleep(some_time);
+                own.mongod.resume();
+            }
+            Break::StoreKill => {
+                let own = self.store.as_mut().expect("a store of its own");
+                own.mongod.kill();
+                own.mongod.restart();
+            }
+            Break::StepDown => self.store.as_ref().expect("a store of its own").step_down(),
+            Break::Network(fault) => {
+                let own = self.store.as_ref().expect("a store of its own");
+                own.proxy.set(*fault);
+                std::thread::sleep(some_time);
+                own.proxy.set(Fault::Pass);
+            }
+        }
+        false
+    }
+
+    /// Kills an instance and has it come to a point, which kills it; one that does not come there is killed all the same.
+    fn kill_at(&mut self, victim: usize, point: &str) -> bool {
+        let server = &mut self.servers[victim];
+        let address: SocketAddr = server.address();
+        server.kill();
+        server.relaunch(self.launch.clone().listen(address).env("FAULT_KILL_AT", point));
+        let ended = poll(POINT_WITHIN, || server.exited());
+        server.kill();
+        server.restart_as(self.launch.clone().listen(address));
+        ended.is_some_and(|status| status.signal() == Some(9))
+    }
+
+    /// Waits until all instances answer questions.
+    pub fn await_well(&self) {
+        for server in &self.servers {
+            let is_fed = || {
+                let answer = request("GET", &server.url("/api/v1/status"), b"", &[]);
+                answer.is_ok_and(|answer| answer.status == 200 && answer.json()["feeding"] == false).then_some(())
+            };
+            eventually("the backlog is fed", WITHIN, is_fed);
+        }
+    }
+
+    /// The readings of a sensor; waits until the store answers.
+    pub fn readings(
+        &self,
+        server: &Server,
+        database: &str,
+        sensor: &str,
+        range: Option<(i64, i64)>,
+    ) -> Vec<crate::support::series::Seen> {
+        let ask = |path: &str| -> Answer {
+            eventually("a question is answered", WITHIN, || {
+                let answer = request("GET", &server.url(path), b"", &[]).expect("the service is there");
+                (answer.status != 503).then_some(answer)
+            })
+        };
+        readings_for(ask, database, sensor, range, 10_000)
+    }
+
+    fn found(&self, server: &Server) -> BTreeMap<Place, i64> {
+        let mut found = BTreeMap::new();
+        for (database, sensor) in sensors() {
+            for (time, fields) in self.readings(server, database, &sensor, None) {
+                for (field, text) in fields {
+                    let value = noted(&field, &text);
+                    found.insert((sensor.clone(), time, field), value);
+                }
+            }
+        }
+        found
+    }
+
+    fn flush(&self) {
+        for server in &self.servers {
+            let url = server.url("/api/v1/flush");
+            let flushed = || request("POST", &url, b"", &[]).is_ok_and(|answer| answer.status == 204);
+            eventually("a flush", WITHIN, || flushed().then_some(()));
+        }
+    }
+
+    /// Everything that was acked is there, and nothing else, by every instance, in readings and in summaries.
+    #[track_caller]
+    pub fn check(&mut self, clients: &Clients, when: &str, thoroughly: bool) {
+        let _told = Told(when);
+        // What several have not flushed each of them sees alone.
+        if self.servers.len() > 1 || thoroughly {
+            self.flush();
+        }
+        let mut found = BTreeMap::new();
+        for server in &self.servers {
+            // Of several instances, each applies the others' deletions a moment later.
+            let patience = if self.servers.len() > 1 { LATER } else { Duration::ZERO };
+            let mut wrong = None;
+            let is_right = || {
+                found = self.found(server);
+                let now = clients.wrong(&found);
+                let is_right = now.is_none();
+                wrong = wrong.take().or(now);
+                is_right.then_some(())
+            };
+            assert!(
+                poll(patience, is_right).is_some(),
+                "{when}: {}, and so for {patience:?}",
+                wrong.unwrap_or_default()
+            );
+        }
+        clients.check(found.clone());
+        for server in &self.servers {
+            assert!(self.found(server) == found, "{when}: two answers differ");
+            sensors().iter().for_each(|(database, sensor)| summaries::check(server, (database, sensor), &found, when));
+        }
+        if thoroughly {
+            self.verify(when);
+            let again = self.found(&self.servers[0]);
+            assert!(again == found, "{when}: verify changed an answer");
+        }
+    }
+
+    #[track_caller]
+    fn verify(&mut self, when: &str) {
+        match &self.store {
+            Some(own) => verified(&own.mongod.uri(&own.name), &self.servers[0].data_dir(), when),
+            None => {
+                // The file can be opened once nobody else has it open.
+                let address = self.servers[0].address();
+                assert!(self.servers[0].stop().success(), "{when}: a stop");
+                verified("embedded", &self.servers[0].data_dir(), when);
+                self.servers[0].restart(address);
+            }
+        }
+    }
+
+    /// A backup holds all that was acked before it began, and nothing that was sent after it ended.
+    #[track_caller]
+    pub fn restore_and_check(&self, taken: &Taken, clients: &Clients, number: usize) {
+        let when = format!("backup {number}");
+        let _told = Told(&when);
+        let from = self.backups.path().to_str().expect("UTF-8");
+        let restore = |store: &str, data: &Path| {
+            let data = data.to_str().expect("UTF-8");
+            let arguments = ["restore", from, "--store", store, "--data-dir", data];
+            ran_twice(&arguments, (number % 3 == 2).then_some("day_restored:1"));
+        };
+        let server = self.other(number.is_multiple_of(2), restore, &when);
+        let found = self.found(&server);
+        clients.check_between(taken.began, taken.ended, &found);
+        sensors().iter().for_each(|(database, sensor)| summaries::check(&server, (database, sensor), &found, &when));
+    }
+
+    /// A copy answers as the original does.
+    #[track_caller]
+    pub fn copy_and_check(&mut self, clients: &Clients, number: usize) {
+        let when = format!("copy {number}");
+        let _told = Told(&when);
+        self.flush();
+        let found = self.found(&self.servers[0]);
+        clients.check(found.clone());
+        let addresses: Vec<SocketAddr> = self.servers.iter().map(Server::address).collect();
+        self.servers.iter_mut().for_each(|server| assert!(server.stop().success(), "{when}: a stop"));
+        let scratch = Folder::new("copy");
+        let (config, data) = (scratch.file("own.toml"), scratch.file("data"));
+        std::fs::write(&config, CONFIG).expect("a file");
+        std::fs::create_dir(&data).expect("a folder can be made");
+        let from = match &self.store {
+            Some(own) => own.mongod.uri(&own.name),
+            None => self.servers[0].data_dir().display().to_string(),
+        };
+        let copy = |store: &str, folder: &Path| {
+            let to = if store == "embedded" { folder.to_str().expect("UTF-8") } else { store };
+            let [config, data] = [&config, &data].map(|path| path.to_str().expect("UTF-8"));
+            let arguments = ["copy", "--from", &from, "--to", to, "--config", config, "--data-dir", data];
+            ran_twice(&arguments, Some("day_copied:2"));
+        };
+        let server = self.other(!self.is_shared(), copy, &when);
+        assert!(self.found(&server) == found, "{when}: a copy answers something else");
+        drop(server);
+        for (server, address) in self.servers.iter_mut().zip(addresses) {
+            server.restart(address);
+        }
+    }
+
+    /// A service on another store, which is filled before it starts, and is verified.
+    #[track_caller]
+    fn other(&self, is_mongo: bool, fill: impl Fn(&str, &Path), when: &str) -> Server {
+        let store = if is_mongo { mongod().uri(&fresh_database_name()) } else { "embedded".to_owned() };
+        // It has the folder that it is filled into.
+        let mut server = Launch::embedded().config(CONFIG).start();
+        assert!(server.stop().success());
+        std::fs::remove_dir_all(server.data_dir()).expect("the folder is there");
+        fill(&store, &server.data_dir());
+        if is_mongo {
+            std::fs::create_dir_all(server.data_dir()).expect("a folder can be made");
+        }
+        verified(&store, &server.data_dir(), when);
+        server.restart_as(Launch::with_store(&store).config(CONFIG));
+        crate::support::series::await_fed(&server);
+        server
+    }
+}
+
+impl OwnStore {
+    /// It is a secondary for a second, and then elects itself again.
+    fn step_down(&self) {
+        let uri = format!("mongodb://127.0.0.1:{}/?directConnection=true", self.mongod.port());
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a tokio runtime");
+        let asked = runtime.block_on(async {
+            let client = mongodb::Client::with_uri_str(uri).await?;
+            client.database("admin").run_command(doc! { "replSetStepDown": 1, "force": true }).await
+        });
+        asked.expect("it steps down");
+    }
+}
+
+/// Runs a command that is killed at a point the first time, if it comes there, and must succeed then.
+#[track_caller]
+fn ran_twice(arguments: &[&str], killed_at: Option<&str>) {
+    let run = |point: Option<&str>| {
+        let mut command = program();
+        command.args(arguments).envs(point.map(|point| ("FAULT_KILL_AT", point)));
+        command.output().expect("hourglass can be run")
+    };
+    if let Some(point) = killed_at {
+        let first = run(Some(point));
+        if first.status.success() {
+            return;
+        }
+        assert_eq!(first.status.signal(), Some(9), "{arguments:?}: {first:?}");
+    }
+    let output = run(None);
+    assert!(output.status.success(), "{arguments:?}: {output:?}");
+}
+
+#[track_caller]
+fn verified(store: &str, data: &Path, when: &str) {
+    let mut command = program();
+    command.args(["verify", "--store", store, "--data-dir"]).arg(data).env("HOURGLASS_TELEMETRY__LOG_LEVEL", "warn");
+    for (key, value) in [("MAX_READINGS", "20"), ("MAX_BYTES", "2KiB"), ("HARD_BYTES", "3KiB")] {
+        command.env(format!("HOURGLASS_PAGE__{key}"), value);
+    }
+    let output = command.output().expect("hourglass can be run");
+    let said = [output.stdout, output.stderr].map(|said| String::from_utf8_lossy(&said).into_owned()).concat();
+    assert!(output.status.success(), "{when}: verify {}: {said}", output.status);
+}
