@@ -78,3 +78,19 @@ fn a_restored_store_goes_on_like_any_other() {
     assert!(server.stop().success() && copy.stop().success());
     assert_eq!(digest("embedded", &server.data_dir()), digest("embedded", &copy.data_dir()));
 }
+
+/// The stamps of what is restored are above those that the clock of another machine would give.
+#[test]
+fn what_is_written_after_a_restore_is_later_by_any_clock() {
+    let server = filled("embedded", "");
+    let to = folder("backup");
+    super::backup(&server, to.path(), &[]).good();
+    let mut copy = restored(to.path());
+    copy.kill();
+    copy.restart_as(Launch::embedded().config(PAGES).env("FAULT_CLOCK_MS", -3_600_000));
+    write(&copy, "plant", &format!("climate,s=0 temp=77 {START}\n"));
+    let ask = || get(&copy.url("/query?db=plant&q=SELECT+first(temp)+FROM+climate+WHERE+s='0'")).expect(200).json();
+    assert_eq!(ask()["results"][0]["series"][0]["values"][0][1], 77);
+    flush(&copy);
+    assert_eq!(ask()["results"][0]["series"][0]["values"][0][1], 77);
+}

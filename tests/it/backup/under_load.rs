@@ -1,4 +1,6 @@
 //! A backup of a running service holds everything that was acknowledged before it began, and no half of a reading.
+//!
+//! `HOURGLASS_TEST_BACKUPS` sets how many backups are made of each store, two when it is not set.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,28 +10,42 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::{PAGES, SEALS, START, backup, folder, restored, stores};
+use super::{PAGES, SEALS, START, backup, folder, hourglass, path, restored, stores};
 use crate::support::eventually;
 use crate::support::http::{get, request};
 use crate::support::server::{Launch, Server};
 
 const SENDERS: u64 = 3;
+/// Readings per request.
+const LINES: u64 = 20;
+/// Times of a sender: each is written again after so many readings.
+const TIMES: u64 = 4_999;
 
-/// Sends one reading after the other until it is told to stop: the nth reading of a sender has the values n in all
-/// fields, so that a half of one, or of two, is seen.
+fn backups() -> usize {
+    match std::env::var("HOURGLASS_TEST_BACKUPS") {
+        Ok(number) => number.parse().expect("HOURGLASS_TEST_BACKUPS is a number"),
+        Err(_) => 2,
+    }
+}
+
+/// Sends as much as is acked until it is told to stop: the nth reading of a sender has the values n in all fields, so that a
+/// half of one, or of two, is seen.
 fn load(server: &Server, acked: &Arc<Vec<AtomicU64>>, stop: &Arc<AtomicBool>) -> Vec<thread::JoinHandle<()>> {
     let send = |sender: u64| {
         let (url, acked, stop) = (server.url("/write?db=plant&precision=s"), acked.clone(), stop.clone());
         thread::spawn(move || {
-            for n in 0.. {
+            for first in (0..).step_by(LINES as usize) {
                 if stop.load(Ordering::SeqCst) {
                     break;
                 }
                 // Over some days, in no order of time; now and then a correction of an earlier one as a whole.
-                let line = format!("load,s={sender} a={n}i,b={n}i,c={n}i {}\n", place(n));
-                let answer = request("POST", &url, line.as_bytes(), &[]).expect("the server answers");
-                assert_eq!(answer.status, 204);
-                acked[usize::try_from(sender).unwrap()].store(n + 1, Ordering::SeqCst);
+                let line = |n: u64| format!("load,s={sender} a={n}i,b={n}i,c={n}i {}\n", place(n));
+                let lines: String = (first..first + LINES).map(line).collect();
+                let send = || request("POST", &url, lines.as_bytes(), &[]).expect("the server answers");
+                // It says so when this is more than it can take.
+                let answer = eventually("an ack", Duration::from_secs(60), || Some(send()).filter(|a| a.status != 503));
+                answer.expect(204);
+                acked[usize::try_from(sender).unwrap()].store(first + LINES, Ordering::SeqCst);
             }
         })
     };
@@ -37,7 +53,7 @@ fn load(server: &Server, acked: &Arc<Vec<AtomicU64>>, stop: &Arc<AtomicBool>) ->
 }
 
 fn place(n: u64) -> u64 {
-    START + (n / 3 * 7919) % (3 * 86_400)
+    START + (n / 3 * 7919) % TIMES * 3 * 86_400 / TIMES
 }
 
 #[test]
@@ -52,15 +68,17 @@ fn a_backup_under_load_holds_everything_acked_before_it_began() {
         let sent = || (0..3).all(|sender| acked[sender].load(Ordering::SeqCst) > 60).then_some(());
         eventually("some readings are acked", Duration::from_secs(60), sent);
         let to = folder("backup");
-        for _ in 0..3 {
+        for _ in 0..backups() {
             let before: Vec<u64> = acked.iter().map(|acked| acked.load(Ordering::SeqCst)).collect();
             backup(&server, to.path(), &[]).good();
-            let restored = restored(to.path());
+            let mut restored = restored(to.path());
             let after: Vec<u64> = acked.iter().map(|acked| acked.load(Ordering::SeqCst)).collect();
             for sender in 0..SENDERS {
                 let at = usize::try_from(sender).unwrap();
-                compare(&restored, sender, before[at], after[at] + 1);
+                compare(&restored, sender, before[at], after[at] + LINES);
             }
+            assert!(restored.stop().success());
+            hourglass(&["verify", "--store", "embedded", "--data-dir", path(&restored.data_dir())]).good();
         }
         stop.store(true, Ordering::SeqCst);
         senders.into_iter().for_each(|sender| sender.join().expect("it sent"));
