@@ -1,6 +1,7 @@
 //! Sealed days answer as hour pages do. Two servers get the same readings, corrections and deletions; one of them seals.
 
 mod decoder;
+mod deleted_meanwhile;
 
 use serde_json::Value;
 
@@ -296,4 +297,34 @@ fn compacting_gives_back_what_sealing_freed() {
     assert!(small * 2 < large, "{large} bytes before, {small} after");
     server.restart_as(launch);
     assert_eq!(ask(&server), before);
+}
+
+/// Between midnight and one o'clock, what `hourglass seal` had just sealed of yesterday was in no answer: queries looked for
+/// sealed days only before the day that it had been an hour ago.
+#[test]
+fn yesterday_is_seen_when_it_is_sealed_right_after_midnight() {
+    const DAY_MS: i64 = 86_400_000;
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("a clock");
+    let now = i64::try_from(now.as_millis()).expect("a time");
+    let midnight = (now.div_euclid(DAY_MS) + 1) * DAY_MS;
+    let server = Launch::embedded()
+        .config(format!("{PAGES}[seal]\nafter = \"0s\"\n"))
+        .env("FAULT_LATER_MS", midnight + 300_000 - now)
+        .start();
+    let lines = (1..=60).map(|minutes| format!("climate,s=0 temp={minutes} {}\n", midnight / 1000 - minutes * 60));
+    post(&server.url("/write?db=d&precision=s"), lines.collect::<String>(), &[]).expect(204);
+    post(&server.url("/api/v1/flush"), "", &[]).expect(204);
+    // Of that day only: who asks from long ago on is shown all sealed days.
+    let range = format!("precision=s&from={}&to={}", midnight / 1000 - 3600, midnight / 1000);
+    let ask = || {
+        ["readings?limit=100&", "summary?step=1h&"]
+            .map(|kind| get(&server.url(&format!("/api/v1/{kind}db=d&sensor=climate,s=0&{range}"))).expect(200).json())
+    };
+    let before = ask();
+    assert_eq!(before[0]["series"][0]["readings"].as_array().map(Vec::len), Some(60));
+    let sealed = poll(std::time::Duration::from_secs(60), || {
+        (post(&server.url("/api/v1/seal"), "", &[]).json()["days"] == 1).then_some(())
+    });
+    assert!(sealed.is_some(), "{}", server.stderr());
+    assert_eq!(ask(), before);
 }

@@ -1,0 +1,109 @@
+//! One instance has read the pages of a day to seal it, when another one deletes some of their readings, and the deletion is
+//! forgotten before the day is written: what was deleted is not in the day.
+
+use std::time::Duration;
+
+use mongodb::bson::{Document, doc};
+
+use super::{PAGES, START, line};
+use crate::support::eventually;
+use crate::support::http::{get, post};
+use crate::support::mongod::{fresh_database_name, mongod};
+use crate::support::process::Folder;
+use crate::support::series::metric;
+use crate::support::server::{Launch, Server};
+
+const CONFIG: &str = "[seal]\nafter = \"0s\"\n";
+const WITHIN: Duration = Duration::from_secs(60);
+/// Of the day, in minutes: what is sealed before, and what is deleted.
+const EARLY: u64 = 60;
+const LATE: u64 = 600;
+
+#[test]
+fn what_is_deleted_while_another_instance_seals_stays_deleted() {
+    seal_beside_a_deletion(false);
+}
+
+/// The day is there already, and has nothing of what is deleted, so the deletion has no reason to write it.
+#[test]
+fn what_is_deleted_while_another_instance_seals_more_of_a_day_stays_deleted() {
+    seal_beside_a_deletion(true);
+}
+
+fn seal_beside_a_deletion(is_sealed_before: bool) {
+    let name = fresh_database_name();
+    let launch = Launch::with_store(mongod().uri(&name)).config(format!("{PAGES}{CONFIG}"));
+    let folder = Folder::new("halt");
+    let halt = folder.file("halt");
+    let here = launch.clone().start();
+    let first = openings(&name).pop();
+    // The least opening is the one of the instance that forgets deletions, which the sealing instance must not be.
+    let sealing = launch.env("FAULT_HALT_AT", format!("pages_read:{}", halt.display()));
+    let there = eventually("an instance with a greater opening", WITHIN, || {
+        let mut there = sealing.clone().start();
+        let is_greater = openings(&name).into_iter().min() == first;
+        is_greater.then_some(()).or_else(|| {
+            there.stop();
+            None
+        })?;
+        Some(there)
+    });
+    write(&here, EARLY);
+    if is_sealed_before {
+        seal(&here, 1);
+    }
+    write(&here, LATE);
+    let written = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("a clock").as_secs_f64();
+    for server in [&here, &there] {
+        let is_settled = || (metric(server, "hourglass_registry_floor_timestamp_seconds") > written).then_some(());
+        eventually("no log has older readings", WITHIN, is_settled);
+    }
+    std::fs::write(&halt, "").expect("a file");
+    let url = there.url("/api/v1/seal");
+    let asked = std::thread::spawn(move || post(&url, "", &[]));
+    eventually("the pages are read", WITHIN, || halt.with_extension("met").exists().then_some(()));
+    let (from, to) = (START + LATE * 60, START + (LATE + 60) * 60);
+    let statement = format!("DELETE+FROM+climate+WHERE+time+%3E%3D+{from}s+AND+time+%3C+{to}s");
+    post(&here.url(&format!("/query?db=d&q={statement}")), "", &[]).expect(200);
+    eventually("the deletion is forgotten", WITHIN, || {
+        (metric(&here, "hourglass_registry_deletions") == 0.0).then_some(())
+    });
+    std::fs::remove_file(&halt).expect("the file is there");
+    asked.join().expect("an answer");
+    seal(&here, 0);
+    for server in [&here, &there] {
+        let answer = get(&server.url("/api/v1/readings?db=d&sensor=climate,s=0&epoch=s&limit=100")).expect(200).json();
+        let times = answer["series"][0]["readings"].as_array().into_iter().flatten().map(|row| row["ts"].as_u64());
+        let expected: Vec<Option<u64>> = (0..5).map(|n| Some(START + (EARLY + n) * 60)).collect();
+        assert_eq!(times.collect::<Vec<_>>(), expected);
+    }
+}
+
+/// Five readings, stored.
+fn write(server: &Server, minute: u64) {
+    let lines: String = (0..5).map(|n| line(0, minute + n, n)).collect();
+    post(&server.url("/write?db=d&precision=s"), lines, &[]).expect(204);
+    post(&server.url("/api/v1/flush"), "", &[]).expect(204);
+}
+
+/// Has days sealed until nothing is left to seal; at least so many by this instance.
+fn seal(server: &Server, days: u64) {
+    eventually("days are sealed", WITHIN, || {
+        let round = post(&server.url("/api/v1/seal"), "", &[]);
+        let body = round.json();
+        (round.status == 200 && body["days"].as_u64() >= Some(days) && body["left"]["unsettled"] == 0).then_some(())
+    });
+}
+
+/// Of the instances that the registry knows.
+fn openings(name: &str) -> Vec<String> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let registry = runtime.block_on(async {
+        let client = mongodb::Client::with_uri_str(mongod().uri(name)).await.expect("a client");
+        client.database(name).collection::<Document>("registry").find_one(doc! {}).await.expect("an answer")
+    });
+    let registry = registry.expect("the registry");
+    let logs = registry.get_array("logs").expect("logs").iter();
+    let logs = logs.filter_map(|log| log.as_document()).filter(|log| !log.contains_key("takenBy"));
+    logs.map(|log| log.get_str("opening").expect("an opening").to_owned()).collect()
+}
