@@ -2,8 +2,11 @@
 //! that no cache answers, for hourglass, which seals them, and for other databases. A wrong answer ends the run.
 
 mod clickhouse;
+mod deliveries;
 mod dialect;
 mod fleet;
+mod measure;
+mod measured;
 mod peer;
 mod question;
 mod rest;
@@ -21,6 +24,7 @@ use serde_json::{Value, json};
 
 use self::clickhouse::ClickHouse;
 use self::fleet::Fleet;
+use self::measure::MeasureOptions;
 use self::peer::Peer;
 use self::results::{OfPeer, Results};
 use self::turn::Bench;
@@ -33,6 +37,8 @@ use crate::servers::spawn::{Folder, unless_told_to_stop};
 pub struct History {
     #[command(flatten)]
     fleet: Fleet,
+    #[command(flatten)]
+    measure: MeasureOptions,
     /// Number of rounds; each system has one turn per round.
     #[arg(long, default_value_t = 1)]
     rounds: usize,
@@ -95,6 +101,10 @@ async fn measure(options: &History) -> Result<()> {
         expected: HashMap::new(),
     };
     let peers = if options.peers.is_empty() { Peer::USUAL.to_vec() } else { options.peers.clone() };
+    if options.measure.is_given() {
+        let peers = if options.peers.is_empty() { &Peer::USUAL[..2] } else { &peers };
+        return options.measure.run(&mut bench, peers, options.rounds, options.json.as_deref()).await;
+    }
     let mut results = Results {
         machine: machine(&bench.programs, &peers)?,
         load_average_before: load_average(),

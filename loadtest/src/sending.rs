@@ -14,6 +14,11 @@ use crate::client::Connection;
 pub trait Sender: Send + 'static {
     /// Sends the item with this number until it is acked. Returns the number of 503 answers.
     fn send(&mut self, number: usize) -> impl Future<Output = Result<usize>> + Send;
+
+    /// Waits before the next item.
+    fn rest(&mut self) -> impl Future<Output = ()> + Send {
+        std::future::ready(())
+    }
 }
 
 /// The results of all senders.
@@ -54,6 +59,7 @@ async fn send_next<S: Sender>(mut sender: S, next: Arc<AtomicUsize>, count: usiz
         let started = Instant::now();
         refused += sender.send(number).await?;
         latencies.push(started.elapsed());
+        sender.rest().await;
     }
 }
 

@@ -6,8 +6,8 @@ use bytes::Bytes;
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 
-/// The first day: 2026-01-15T00:00:00Z.
-pub const START_S: i64 = 1_768_435_200;
+/// The first day: 2025-01-15T00:00:00Z, so that a year from then on is over.
+pub const START_S: i64 = 1_736_899_200;
 pub const DAY_S: i64 = 86_400;
 /// Number of sites.
 pub const SITES: i64 = 10;
@@ -28,7 +28,7 @@ pub enum Values {
 /// Flags for the size of the data.
 #[derive(Debug, Clone, Copy, Args, Serialize, Deserialize)]
 pub struct Fleet {
-    /// Days of readings, from 2026-01-15 on.
+    /// Days of readings, from 2025-01-15 on.
     #[arg(long, default_value_t = 3)]
     pub days: i64,
     #[arg(long, default_value_t = 30)]

@@ -49,7 +49,7 @@ pub struct Bench {
 
 /// How hourglass seals.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Sealing {
+pub enum Sealing {
     Off,
     /// With a round every second.
     Fast,
@@ -58,17 +58,17 @@ enum Sealing {
 }
 
 /// The running servers of a system.
-struct Running {
-    server: HttpServer,
-    mongod: Option<Mongod>,
+pub struct Running {
+    pub server: HttpServer,
+    pub mongod: Option<Mongod>,
 }
 
 impl Running {
-    fn pids(&self) -> Vec<u32> {
+    pub fn pids(&self) -> Vec<u32> {
         [self.server.pid()].into_iter().chain(self.mongod.as_ref().map(Mongod::pid)).collect()
     }
 
-    fn stop(self) -> Result<()> {
+    pub fn stop(self) -> Result<()> {
         self.server.stop()?;
         self.mongod.map_or(Ok(()), Mongod::stop)
     }
@@ -219,6 +219,18 @@ impl Bench {
         Ok(turn)
     }
 
+    /// Starts hourglass, and its mongod if it has one, in an empty folder; returns the port that this mongod must have later.
+    pub async fn start_anew(&self, peer: Peer, folder: &Folder, sealing: Sealing) -> Result<(Running, u16)> {
+        let port = free_port()?;
+        Ok((self.start_again(peer, folder, port, sealing).await?, port))
+    }
+
+    /// The same in a folder that has been used.
+    pub async fn start_again(&self, peer: Peer, folder: &Folder, port: u16, sealing: Sealing) -> Result<Running> {
+        let mongod = if peer.has_mongod() { Some(self.mongod(folder, port).await?) } else { None };
+        self.start(peer, Product::Hourglass, folder, mongod, sealing).await
+    }
+
     async fn mongod(&self, folder: &Folder, port: u16) -> Result<Mongod> {
         Mongod::start(&self.programs.mongod, port, &folder.sub("mongod")?).await
     }
@@ -243,6 +255,9 @@ impl Bench {
             variables.push(("HOURGLASS_SEAL__AFTER", if is_off { "0s" } else { "1s" }.to_owned()));
             let interval = if sealing == Sealing::Fast { "1s" } else { "60s" };
             variables.push(("HOURGLASS_SEAL__INTERVAL", interval.to_owned()));
+            if sealing == Sealing::Fast {
+                variables.push(("HOURGLASS_SEAL__QUIET", "1s".to_owned()));
+            }
         }
         if product == Product::Influx && sealing == Sealing::Fast {
             // It compacts shards that got no writes for so long.
@@ -314,13 +329,13 @@ impl Bench {
     }
 
     /// Another sensor for each question and try, and never the one of [`Self::warm_up`].
-    fn asked(&self, question: Question, number: usize, again: usize) -> Asked {
+    pub fn asked(&self, question: Question, number: usize, again: usize) -> Asked {
         let numbers = i64::try_from(number * 11 + again * 37 + 5).unwrap_or_default();
         Asked { question, sensor: numbers % (self.fleet.sensors - 1), fleet: self.fleet }
     }
 
     /// A question about an hour of a sensor that no other question is about: it opens connections and files.
-    async fn warm_up(&self, server: &mut HttpServer) -> Result<()> {
+    pub async fn warm_up(&self, server: &mut HttpServer) -> Result<()> {
         let (from, to) = (START_S, START_S + 3600);
         let sensor = self.fleet.sensors - 1;
         let (name, site) = (super::fleet::sensor_name(sensor), super::fleet::site_name(sensor % super::fleet::SITES));
@@ -343,7 +358,7 @@ impl Bench {
     }
 
     /// Asks, checks the answer, and returns the milliseconds from the first byte sent to the last byte received.
-    async fn ask(&mut self, server: &mut HttpServer, asked: &Asked) -> Result<f64> {
+    pub async fn ask(&mut self, server: &mut HttpServer, asked: &Asked) -> Result<f64> {
         let product = server.product();
         let path = dialect::path(product, asked);
         let started = Instant::now();
