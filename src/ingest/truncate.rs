@@ -1,7 +1,7 @@
 //! Truncates the WAL as its records reach the store, and closes it at shutdown.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::task::JoinHandle;
 
@@ -13,12 +13,13 @@ use crate::wal::{TruncateError, Wal};
 /// How often the WAL is truncated.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Truncates the WAL regularly, and notes when it is more than half full. Runs until it is aborted.
+/// Truncates the WAL regularly, has it give space back when it is quiet, and notes when it is more than half full. Runs until it is aborted.
 pub async fn regularly(log: Arc<Wal>, positions: Arc<WalPositions>, budget: u64) {
     let mut failed = false;
     loop {
         tokio::time::sleep(INTERVAL).await;
-        if failed || positions.truncatable() > log.truncated() {
+        log.rest_if_quiet(Instant::now());
+        if failed || log.can_shrink() || positions.truncatable() > log.truncated() {
             let truncated = truncate(&log, &positions).await;
             failed = truncated.is_err();
             if let Err(error) = truncated {

@@ -479,7 +479,10 @@ fn describe() {
     );
     level("hourglass_clock_offset_seconds", "Seconds by which the store's clock is ahead of this machine's");
     level("hourglass_wal_segments", "Segment files of the WAL");
-    level("hourglass_wal_bytes", "Bytes of the WAL's segment files, including preallocated space");
+    level(
+        "hourglass_wal_bytes",
+        "Bytes of the WAL's segment files on the disk, including preallocated space and the next one",
+    );
     level("hourglass_wal_budget_bytes", "Bytes that the segment files of the WAL may take (wal.budget_bytes)");
     level("hourglass_wal_disk_free_bytes", "Bytes free on the disk of the WAL; NaN if that is unknown");
     level("hourglass_wal_waiting_bytes", "Bytes of records that wait to be written to the WAL");

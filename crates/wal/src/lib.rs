@@ -14,7 +14,8 @@
 //! # Design
 //! One thread writes (`writer`). All records that arrive during one fdatasync share the next one; after it, their
 //! callbacks run on that thread, in log order. Segments double in size from a sixteenth of `segment_bytes` up to it;
-//! the next one is filled with zeros while the current one is in use. `format` describes the bytes. `open` begins a new
+//! the next one is filled with zeros while the current one is in use; a quiet log gives both back (`Wal::rest_if_quiet`).
+//! `format` describes the bytes. `open` begins a new
 //! segment every time, so that nothing is written behind a tail that a crash may have torn. Bytes that hold no record,
 //! before a later record or behind the last one, get a verdict (`damage::Verdict`: torn, in doubt, damaged), are copied
 //! to `quarantine/`, counted, and skipped; then the tail is cut off.

@@ -4,8 +4,9 @@ use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 use super::damage::Damage;
 use super::disk::Disk;
@@ -15,7 +16,7 @@ use super::open;
 use super::options::{Sequence, WalOptions};
 use super::reader::WalReader;
 use super::recovery::Recovery;
-use super::shared::{QueuedRecord, WalShared};
+use super::shared::{QueuedRecord, WalShared, first_bytes};
 use super::stats::WalStats;
 use super::truncate::Truncations;
 use super::writer::{Ids, WalWriter};
@@ -24,11 +25,19 @@ const LOCK: &str = "lock";
 
 /// An open log. Dropping it closes it, as [`Wal::close`] does.
 pub struct Wal {
-    shared: Arc<WalShared>,
+    pub(super) shared: Arc<WalShared>,
     releases: Truncations,
+    quiet: Mutex<Quiet>,
     thread: Option<JoinHandle<()>>,
     /// Lock on the folder, held while the log is open.
     _lock: Box<dyn Send + Sync>,
+}
+
+/// Since when a log is quiet.
+struct Quiet {
+    since: Instant,
+    /// [`WalStats::appended_bytes`] then.
+    appended: u64,
 }
 
 impl Wal {
@@ -67,7 +76,8 @@ impl Wal {
             refuse_the_rest(&of_thread);
         });
         let thread = spawned.map_err(|error| WalOpenError::Io { attempt: "starting the writer".into(), error })?;
-        Ok((Self { shared, releases, thread: Some(thread), _lock: lock }, recovery))
+        let quiet = Mutex::new(Quiet { since: Instant::now(), appended: 0 });
+        Ok((Self { shared, releases, quiet, thread: Some(thread), _lock: lock }, recovery))
     }
 
     /// Queues a record for the disk. `done` is called once: with the record's sequence when it is durable and visible
@@ -140,6 +150,36 @@ impl Wal {
         self.releases.truncate(&self.shared, through)
     }
 
+    /// Whether a segment is left that the last truncation no longer needs: call [`Wal::truncate`] again.
+    #[must_use]
+    pub fn can_shrink(&self) -> bool {
+        let state = self.shared.lock();
+        state.segments.len() > 1 && state.segments.front().is_some_and(|oldest| oldest.last <= state.truncated)
+    }
+
+    /// Call this regularly. If the log has been quiet for [`WalOptions::quiet`] (less than a sixteenth of its smallest
+    /// segment was appended in that time), and more than a quarter of a full segment is preallocated or no longer needed,
+    /// it goes on with a new segment of the smallest size, and without a prepared one. [`Wal::truncate`] then removes the
+    /// segment before. Appends are taken all the while. Returns whether it does so now.
+    pub fn rest_if_quiet(&self, now: Instant) -> bool {
+        let largest = self.shared.options.segment_bytes;
+        let mut quiet = self.quiet.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.shared.lock();
+        let appended = state.stats.appended_bytes;
+        if appended - quiet.appended > first_bytes(largest) / 16 {
+            *quiet = Quiet { since: now, appended };
+        }
+        if now.saturating_duration_since(quiet.since) < self.shared.options.quiet {
+            return false;
+        }
+        *quiet = Quiet { since: now, appended };
+        state.rest_asked = state.idle_bytes() > largest / 4;
+        let asked = state.rest_asked;
+        drop(state);
+        self.shared.wake();
+        asked
+    }
+
     /// The position up to which the log is truncated.
     #[must_use]
     pub fn truncated(&self) -> Sequence {
@@ -192,7 +232,7 @@ impl Wal {
         let state = self.shared.lock();
         WalStats {
             segments: state.segments.len(),
-            bytes: state.kept(),
+            bytes: state.kept() + state.spare,
             waiting_records: state.unresolved,
             waiting_bytes: state.unresolved_bytes,
             durable: state.durable,

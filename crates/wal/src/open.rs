@@ -138,6 +138,8 @@ impl WalState {
             unresolved_bytes: 0,
             unresolved: 0,
             closed: false,
+            rest_asked: false,
+            spare: 0,
             writer_sleeps: false,
             unwritable: None,
             cramped: None,

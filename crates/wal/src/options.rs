@@ -48,6 +48,8 @@ pub struct WalOptions {
     pub compress: bool,
     /// Time between attempts to make a segment after the disk refused one.
     pub retry: Duration,
+    /// How long a log must be quiet before [`Wal::rest_if_quiet`](super::Wal::rest_if_quiet) gives space back.
+    pub quiet: Duration,
     /// Lower bound for new sequences.
     pub least: LeastSequence,
 }
@@ -64,6 +66,7 @@ impl WalOptions {
             queue_records: 1 << 16,
             compress: true,
             retry: Duration::from_secs(1),
+            quiet: Duration::from_secs(60),
             least: LeastSequence::new(|| 0),
         }
     }

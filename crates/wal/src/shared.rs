@@ -67,6 +67,10 @@ pub(super) struct WalState {
     pub(super) unresolved_bytes: u64,
     pub(super) unresolved: usize,
     pub(super) closed: bool,
+    /// Whether the writer is asked to give preallocated space back.
+    pub(super) rest_asked: bool,
+    /// Bytes of the next segment that are prepared.
+    pub(super) spare: u64,
     /// Whether the writer thread sleeps until it is woken.
     pub(super) writer_sleeps: bool,
     /// Why nothing can be written at present.
@@ -95,6 +99,11 @@ impl SegmentPlan {
     /// A plan for the current segment of this size, filled up to `end`, with nothing else admitted.
     pub(super) fn begin(bytes: u64, end: u64) -> Self {
         Self { room: bytes - end, bytes, ahead: VecDeque::new() }
+    }
+
+    /// A plan for an empty segment of this size that does not exist yet, with nothing else admitted.
+    pub(super) fn rest(bytes: u64) -> Self {
+        Self { room: bytes - HEADER_BYTES, bytes, ahead: VecDeque::from([bytes]) }
     }
 
     /// Reserves space for a record of this size; false when that would exceed the budget.
@@ -208,6 +217,14 @@ impl WalState {
     /// Bytes of all segment files.
     pub(super) fn kept(&self) -> u64 {
         self.segments.iter().map(|segment| segment.bytes).sum()
+    }
+
+    /// Bytes of files that hold no record that is needed: of the current segment, and of the next one.
+    pub(super) fn idle_bytes(&self) -> u64 {
+        let current = self.segments.back().map_or(0, |current| {
+            if self.truncated >= self.durable { current.bytes } else { current.bytes - current.end }
+        });
+        current + self.spare
     }
 
     fn may_admit(&mut self, options: &WalOptions, size: u64) -> Result<(), AppendError> {

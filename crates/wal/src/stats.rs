@@ -25,7 +25,7 @@ pub struct WalStats {
     pub disk_failures: u64,
     /// Number of segment files.
     pub segments: usize,
-    /// Bytes of the segment files, including preallocated space.
+    /// Bytes of the segment files and of the next one, as far as it is prepared.
     pub bytes: u64,
     /// Records that wait for the disk.
     pub waiting_records: usize,

@@ -13,7 +13,7 @@ use super::disk::DiskFile;
 use super::error::AppendError;
 use super::format::{HEADER_BYTES, PreviousSegment, SegmentHeader, segment_name};
 use super::next_segment::NextSegment;
-use super::shared::{QueuedRecord, Segment, WalShared, WalState, first_bytes, next_bytes};
+use super::shared::{QueuedRecord, Segment, SegmentPlan, WalShared, WalState, first_bytes, next_bytes};
 
 /// Bytes per write call; a group may be many times larger.
 const WRITE_BYTES: usize = 1 << 20;
@@ -49,6 +49,8 @@ enum Work {
     Commit(VecDeque<QueuedRecord>),
     /// Prepare more of the next segment.
     Prepare,
+    /// Give preallocated space back.
+    Rest,
     /// Check whether the disk accepts a fresh segment again.
     Probe,
     Stop,
@@ -80,8 +82,9 @@ impl WalWriter {
                     self.gather(records);
                 }
                 Work::Prepare => self.prepare(),
+                Work::Rest => self.rest(),
                 Work::Probe => self.open_segment(),
-                Work::Stop => return,
+                Work::Stop => return self.leave(),
             }
         }
     }
@@ -112,6 +115,9 @@ impl WalWriter {
             let rest = self.retry_at.map(|at| at.saturating_duration_since(now)).filter(|rest| !rest.is_zero());
             if rest.is_none() && self.current.is_none() {
                 return Work::Probe;
+            }
+            if self.may_rest(&mut state) {
+                return Work::Rest;
             }
             let wants_spare = self.spare_wanted(&state).is_some();
             if rest.is_none() && wants_spare {
@@ -246,7 +252,8 @@ impl WalWriter {
     /// Makes a fresh segment the current one. Its zeros are synced; its header and its name are not.
     fn take_fresh(&mut self, bytes: u64) -> io::Result<()> {
         self.current = None;
-        let (file, bytes) = self.fresh.take(bytes)?;
+        let (file, bytes) = self.fresh.take(bytes).inspect_err(|_| self.shared.lock().spare = 0)?;
+        self.shared.lock().spare = 0;
         let previous = {
             let state = self.shared.lock();
             let describe =
@@ -277,6 +284,64 @@ impl WalWriter {
         state.plan.arrived();
         state.cramped = None;
         Ok(())
+    }
+
+    /// Whether space is to be given back now. If so, everything admitted from now on is planned for a segment of the
+    /// smallest size.
+    fn may_rest(&self, state: &mut WalState) -> bool {
+        if !std::mem::take(&mut state.rest_asked) || state.unresolved > 0 {
+            return false;
+        }
+        let Some(current) = &self.current else { return false };
+        let least = first_bytes(self.shared.options.segment_bytes);
+        if current.segment.bytes > least {
+            if state.kept() + least > self.shared.options.budget_bytes {
+                return false;
+            }
+            state.plan = SegmentPlan::rest(least);
+        }
+        true
+    }
+
+    /// Drops the prepared segment and, if the current one is larger than the smallest, goes on with a fresh one.
+    fn rest(&mut self) {
+        self.drop_spare();
+        let least = first_bytes(self.shared.options.segment_bytes);
+        let Some(large) = self.current.take_if(|current| current.segment.bytes > least) else { return };
+        let begun = self.take_fresh(least).and_then(|()| match &self.current {
+            Some(current) => current.file.sync(),
+            None => Ok(()),
+        });
+        if let Err(error) = begun {
+            // The fresh segment has no name yet, so nothing on the disk says that the large one has ended: it serves on.
+            self.shared.failed(&error);
+            self.abandon();
+            self.current = Some(large);
+            self.replan();
+            return;
+        }
+        if let Err(error) = self.name_current() {
+            // The fresh segment may have its name, which ends the large one.
+            self.shared.failed(&error);
+            self.abandon();
+        }
+    }
+
+    /// Leaves no preallocated space when the log closes. If this fails, the next opening does it.
+    fn leave(&mut self) {
+        self.drop_spare();
+        let Some(Current { file, segment, named: true }) = &mut self.current else { return };
+        if segment.bytes > segment.end && file.set_len(segment.end).is_ok() {
+            segment.bytes = segment.end;
+            if let Some(last) = self.shared.lock().segments.back_mut() {
+                last.bytes = segment.end;
+            }
+        }
+    }
+
+    fn drop_spare(&mut self) {
+        self.fresh.drop_prepared();
+        self.shared.lock().spare = 0;
     }
 
     /// Opens a fresh, empty segment for appends; if that fails, marks the log unwritable and schedules a retry.
@@ -354,13 +419,15 @@ impl WalWriter {
         match self.fresh.prepare(bytes) {
             Ok(()) => {
                 self.retry_at = None;
-                if self.fresh.prepared() >= bytes {
-                    self.shared.lock().cramped = None;
+                let mut state = self.shared.lock();
+                state.spare = self.fresh.prepared();
+                if state.spare >= bytes {
+                    state.cramped = None;
                 }
             }
             Err(error) => {
                 let why = self.shared.failed(&error);
-                self.fresh.drop_prepared();
+                self.drop_spare();
                 self.shared.lock().cramped = Some(why);
                 self.retry_later();
             }

@@ -43,6 +43,20 @@ const COURSES: &[(&str, Course)] = &[
         history.append(&[100, 100]);
         history.truncate(1, 2);
     }),
+    ("resting", |history| {
+        history.open();
+        for _ in 0..3 {
+            history.append(&[3000, 2900, 2800, 3000, 2700]);
+            history.rest();
+            history.append(&[900, 3000]);
+            history.truncate(2, 3);
+            history.rest();
+        }
+        history.truncate(1, 1);
+        history.append(&[9000]);
+        history.rest();
+        history.append(&[500]);
+    }),
     ("restarts", |history| {
         for _ in 0..3 {
             history.open();

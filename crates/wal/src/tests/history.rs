@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc;
+use std::time::Instant;
 
 use super::simulated::{Cut, Fault, Simulated};
 use super::{eventually, open, read_all};
@@ -90,6 +91,13 @@ impl History {
             let _ = log.truncate(sequence);
             self.truncated = self.truncated.max(sequence);
         }
+    }
+
+    /// Has the log give space back, as if it had been quiet.
+    pub(super) fn rest(&mut self) {
+        let Some(log) = &self.log else { return };
+        log.rest_if_quiet(Instant::now() + self.options.quiet);
+        eventually("the writer's attention", || !log.shared.lock().rest_asked);
     }
 
     pub(super) fn cut(&mut self, cut: Cut) {

@@ -13,6 +13,7 @@ mod limits;
 mod model;
 mod plain;
 mod real_disk;
+mod rest;
 mod simulated;
 mod tail;
 
@@ -29,6 +30,7 @@ fn small() -> WalOptions {
         segment_bytes: 16 << 10,
         budget_bytes: 4 << 20,
         retry: Duration::from_millis(1),
+        quiet: Duration::ZERO,
         compress: false,
         ..WalOptions::new("embedded")
     }
