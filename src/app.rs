@@ -4,6 +4,7 @@
 mod allocator;
 mod backup;
 mod compact;
+mod compacting;
 mod copy;
 mod data_folder;
 mod dead_letters;
@@ -49,7 +50,8 @@ use crate::telemetry::{Metrics, logs};
 use crate::wal::{self, Folder, Recovery, Wal};
 
 pub use self::backup::{BackupRequest, backup};
-pub use self::compact::compact;
+pub use self::compact::{CompactRequest, compact};
+use self::compacting::Compacted;
 pub use self::copy::copy;
 pub use self::dead_letters::{list_dead_letters, send_dead_letters};
 pub use self::digest::digest;
@@ -118,8 +120,8 @@ async fn serve(settings: Settings) -> anyhow::Result<RunEnd> {
     data_folder::warn_of_others(&settings);
     fill::must_be_finished(&settings)?;
     make_folder(&settings)?;
-    let (store, state, mongo) = open_store(&settings).await?;
-    let (access, first_token) = tokens::open(&settings, mongo).await?;
+    let (store, state, opened) = open_store(&settings).await?;
+    let (access, first_token) = tokens::open(&settings, opened.mongo()).await?;
     let kind = if settings.store.uri.is_embedded() { "embedded" } else { "mongodb" };
     let metrics = Metrics::new(env!("CARGO_PKG_VERSION"), kind).context("setting up metrics")?;
     let listeners = Listeners::open(&settings, &metrics).await?;
@@ -148,8 +150,21 @@ async fn serve(settings: Settings) -> anyhow::Result<RunEnd> {
     let audit = Arc::new(Audit::new(&settings.server.data_dir, audit_options(&settings)));
     metrics.backup_proved(crate::backup::proved::last(&settings.server.data_dir).unwrap_or(0));
     let (of_store, backups) = (store.clone(), Arc::new(Semaphore::new(1)));
-    let app =
-        Arc::new(App { ingest, query, access, audit, metrics, store: of_store, backups, health, options, started });
+    let compacting = http::Compacting::default();
+    let compacts = tokio::spawn(compacting::keep_compact(opened.compacted(&settings), compacting.clone()));
+    let app = Arc::new(App {
+        ingest,
+        query,
+        access,
+        audit,
+        metrics,
+        store: of_store,
+        compacting,
+        backups,
+        health,
+        options,
+        started,
+    });
     let health_sender = Arc::new(health_sender);
     let watcher = tokio::spawn(watch_store(store.clone(), health_sender.clone(), presence));
     let upkeep = tokio::spawn(keep_up(app.metrics.clone()));
@@ -170,7 +185,7 @@ async fn serve(settings: Settings) -> anyhow::Result<RunEnd> {
             RunEnd::Failed
         }
     };
-    [watcher, upkeep, space, tokens].iter().for_each(JoinHandle::abort);
+    [watcher, upkeep, space, tokens, compacts].iter().for_each(JoinHandle::abort);
     Ok(if asked { ending } else { RunEnd::Failed })
 }
 
@@ -212,12 +227,13 @@ fn make_folder(settings: &Settings) -> anyhow::Result<()> {
 
 /// Opens the store and checks whether it answers. An unreachable MongoDB is not an error, but one that hourglass cannot
 /// use is.
-async fn open_store(settings: &Settings) -> anyhow::Result<(Arc<dyn Store>, Health, Option<Arc<MongoStore>>)> {
+async fn open_store(settings: &Settings) -> anyhow::Result<(Arc<dyn Store>, Health, OpenedStore)> {
     let directory = &settings.server.data_dir;
     if settings.store.uri.is_embedded() {
         let store =
             EmbeddedStore::open(directory, settings.embedded.cache_bytes).context("opening the embedded store")?;
-        return Ok((Arc::new(store), Health::Ready, None));
+        let store = Arc::new(store);
+        return Ok((store.clone(), Health::Ready, OpenedStore::Embedded(store)));
     }
     let store = open_mongo(settings).await?;
     let health = Health::of(store.check().await);
@@ -231,7 +247,29 @@ async fn open_store(settings: &Settings) -> anyhow::Result<(Arc<dyn Store>, Heal
         }
         Health::Ready | Health::Stopping => {}
     }
-    Ok((store.clone(), health, Some(store)))
+    Ok((store.clone(), health, OpenedStore::Mongo(store)))
+}
+
+/// The store by its kind.
+enum OpenedStore {
+    Embedded(Arc<EmbeddedStore>),
+    Mongo(Arc<MongoStore>),
+}
+
+impl OpenedStore {
+    fn mongo(&self) -> Option<Arc<MongoStore>> {
+        match self {
+            Self::Embedded(_) => None,
+            Self::Mongo(store) => Some(store.clone()),
+        }
+    }
+
+    fn compacted(self, settings: &Settings) -> Compacted {
+        match self {
+            Self::Embedded(store) => Compacted::Embedded { store, percent: settings.embedded.compact_at as u64 },
+            Self::Mongo(store) => Compacted::Mongo(store),
+        }
+    }
 }
 
 /// Whether the data folder has a WAL: devices may count on this service already, so it must go on taking their readings.

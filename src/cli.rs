@@ -61,9 +61,9 @@ pub enum Command {
     /// folder or switch to another store. Exit status: 0 if the WAL is now empty, 75 if records are left, 1 if it
     /// failed, for example because the WAL could not be opened. Stop the service first.
     FlushWal(FlushWalFlags),
-    /// Give space in the embedded store's file that sealing, deletions and retention freed back to the disk. Stop the service
-    /// first. It may be interrupted at any time, and run again.
-    Compact(StoreFlags),
+    /// Give space that sealing, deletions and retention freed back to the disk: of a running service (--to), or of the embedded
+    /// file of a stopped one. Of MongoDB, print what each collection could give back. It may be interrupted at any time.
+    Compact(CompactFlags),
     /// Have the running service seal every day that is over, now, whatever `seal.after` says: history then takes a tenth
     /// of its space. Exit status: 0 if all that can be sealed is, else 1.
     Seal(SealFlags),
@@ -153,6 +153,26 @@ pub enum DeadLettersCommand {
     /// Resend the dead letters to a running service, and mark each chunk that it accepts. Exits with 0 if the service
     /// accepted all of them and flushed them to the store. It is safe to run the command again.
     Send(SendFlags),
+}
+
+/// The flags of `compact`.
+#[derive(Debug, Args)]
+pub struct CompactFlags {
+    /// The address of a running service. Without it, the service must be stopped.
+    #[arg(long, value_name = "URL")]
+    pub to: Option<String>,
+    /// The token of an admin of the service.
+    #[arg(long, value_name = "TOKEN")]
+    pub token: Option<String>,
+    /// A file that contains the token. Other users of the machine can see a token on the command line.
+    #[arg(long, value_name = "FILE", conflicts_with = "token")]
+    pub token_file: Option<PathBuf>,
+    /// Have MongoDB compact the collections, on the node that takes writes, one after the other.
+    #[arg(long)]
+    pub run: bool,
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "flattened")]
+    pub store: StoreFlags,
 }
 
 /// The flags of `seal`.

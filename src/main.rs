@@ -40,8 +40,11 @@ fn main() -> ExitCode {
             Ok(settings) => app::flush_wal(&settings, flags.patience()),
             Err(problems) => cli::report(&problems),
         },
-        Command::Compact(flags) => match cli::settings(&flags.settings()) {
-            Ok(settings) => app::compact(&settings),
+        Command::Compact(flags) => match cli::settings(&flags.store.settings()) {
+            Ok(settings) => {
+                let (to, token, token_file, runs) = (flags.to, flags.token, flags.token_file, flags.run);
+                app::compact(&settings, app::CompactRequest { to, token, token_file, runs })
+            }
             Err(problems) => cli::report(&problems),
         },
         Command::Seal(flags) => app::seal(&flags.to, flags.token, flags.token_file.as_deref()),

@@ -12,7 +12,7 @@ use hourglass::bucket::deletions::Masks;
 use hourglass::bucket::{Caps, Store};
 use hourglass::clock::{ClockBounds, StampClock};
 use hourglass::edge::{Bounds, ConnectionLimits, Listener};
-use hourglass::http::{self, App, Health, Serves};
+use hourglass::http::{self, App, Compacting, Health, Serves};
 use hourglass::ingest::{AckLevel, Ingest, Stores};
 use hourglass::query::Query;
 use hourglass::reading::{Limits, Precision};
@@ -145,7 +145,20 @@ fn app() -> (Arc<App>, Metrics) {
     );
     drop(folder);
     let started = (0, Instant::now());
-    let app = App { ingest, query, access, audit, metrics: metrics.clone(), store, backups, health, options, started };
+    let (metrics_of_app, compacting) = (metrics.clone(), Compacting::default());
+    let app = App {
+        ingest,
+        query,
+        access,
+        audit,
+        metrics: metrics_of_app,
+        store,
+        compacting,
+        backups,
+        health,
+        options,
+        started,
+    };
     (Arc::new(app), metrics)
 }
 

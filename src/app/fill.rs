@@ -73,7 +73,7 @@ impl Target {
             );
         }
         super::make_folder(settings)?;
-        let (raw, _, mongo) = super::open_store(settings).await?;
+        let (raw, _, opened) = super::open_store(settings).await?;
         raw.check().await?;
         if begun.is_none() {
             must_be_empty(&*raw).await?;
@@ -81,7 +81,7 @@ impl Target {
         let mark = Unfinished::open(folder, move || doing).with_context(|| format!("marking {}", folder.display()))?;
         let stamp = mark.doing().stamp;
         raise_floor(&*raw, stamp).await?;
-        let tokens: Arc<dyn TokenStore> = match mongo {
+        let tokens: Arc<dyn TokenStore> = match opened.mongo() {
             Some(mongo) => mongo,
             None => Arc::new(TokenFile::own(folder)),
         };

@@ -108,7 +108,10 @@ pub fn resolve(layers: &Layers, machine: Option<usize>, problems: &mut Vec<Probl
             command_timeout: reader.duration("store.command_timeout", TICK..=10 * MINUTE),
             commands_in_flight: reader.count("store.commands_in_flight", 1..=64),
         },
-        embedded: EmbeddedSettings { cache_bytes: reader.share("embedded.cache_bytes", MIB..=TIB, shares.embedded) },
+        embedded: EmbeddedSettings {
+            cache_bytes: reader.share("embedded.cache_bytes", MIB..=TIB, shares.embedded),
+            compact_at: reader.count("embedded.compact_at", 0..=100),
+        },
         ingest: IngestSettings {
             shards: reader.count("ingest.shards", 1..=64),
             bytes_in_flight: in_flight,

@@ -198,6 +198,8 @@ pub struct StoreSettings {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EmbeddedSettings {
     pub cache_bytes: usize,
+    /// Percent of the file that is free; 0 for never.
+    pub compact_at: usize,
 }
 
 /// `[ingest]`: admission, acks and shards.

@@ -6,6 +6,7 @@ mod auth;
 mod backup;
 mod body;
 mod common_headers;
+mod compact;
 mod connection;
 mod cors;
 mod csv;
@@ -44,6 +45,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{Semaphore, watch};
 
+pub use compact::{CompactRound, Compacting, SpaceOf};
 pub use cors::Cors;
 pub use hosts::Hosts;
 pub use senders::{Senders, Told};
@@ -131,6 +133,8 @@ pub struct App {
     pub metrics: Metrics,
     /// As queries see it; only backups read it here.
     pub store: Arc<dyn Store>,
+    /// Shared with the task of `app` that compacts.
+    pub compacting: Compacting,
     /// Parts of backups are sent one after the other.
     pub backups: Arc<Semaphore>,
     /// Updated by `app`.

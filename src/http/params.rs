@@ -79,6 +79,8 @@ const LIMIT: Parameter =
     parameter("limit", r#"{"type":"integer","minimum":1,"examples":[100]}"#, "Most items in this part of the answer.");
 const CURSOR: Parameter = parameter("cursor", TEXT, "The value of `next` in the previous part, unchanged.");
 const ROUND: Parameter = parameter("round", TEXT, "The value of `round` in an answer 202, to wait for the same round.");
+const RUN: Parameter =
+    parameter("run", FLAG, "Whether MongoDB runs `compact` on each collection that has space to give back.");
 const STEP: Parameter =
     parameter("step", r#"{"type":"string","examples":["15m","1h","1d"]}"#, "Length of a window; `1h` when missing.");
 const ORDER: Parameter = parameter(
@@ -205,6 +207,8 @@ pub const DATABASE: &[Parameter] = &[DRY_RUN];
 pub const DEAD_LETTERS: &[Parameter] = &[LIMIT, CURSOR];
 /// Of `GET /api/v1/rejections`.
 pub const REJECTIONS: &[Parameter] = &[REJECTED_DB, LIMIT];
+/// Of `POST /api/v1/compact`.
+pub const COMPACT: &[Parameter] = &[ROUND, RUN];
 /// Of `POST /api/v1/seal`.
 pub const SEAL: &[Parameter] = &[ROUND];
 /// Of the lists of measurements, tags and fields.

@@ -14,7 +14,7 @@ use serde_json::json;
 
 use super::endpoints::{self, ENDPOINTS};
 use super::errors::{NO_ENDPOINT, WRONG_METHOD};
-use super::{App, Health, SeesDetails, seal};
+use super::{App, Health, SeesDetails, compact, seal};
 use crate::bucket::Unusable;
 use crate::clock::{now_ns, now_seconds};
 use crate::http::answer::INFLUX_VERSION;
@@ -225,6 +225,7 @@ pub async fn status(State(app): State<Arc<App>>) -> Response {
         "documents": app.ingest.blocked(),
         "refusing": refusal(&app, &health),
         "sealing": seal::shown(&app.ingest.sealing().done()),
+        "compacting": compact::shown(&app.compacting),
         "store": store,
         "failing_databases": failing,
         "readings": {
@@ -258,6 +259,9 @@ pub async fn metrics(State(app): State<Arc<App>>) -> Response {
     let sealing = app.ingest.sealing();
     let SealingDone { days, readings, left, .. } = sealing.done();
     app.metrics.sealing(sealing.is_running(), [days, readings, left.unsettled + left.large]);
+    let compacted = app.compacting.done();
+    let free = compacted.spaces.iter().map(|space| space.free).sum();
+    app.metrics.compacting(app.compacting.is_running(), compacted.times, compacted.given_back, free);
     app.metrics.backlog(&LagMetrics {
         wal_segments: log.segments,
         wal_bytes: log.bytes,

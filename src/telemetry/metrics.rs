@@ -134,6 +134,16 @@ impl Metrics {
         });
     }
 
+    /// Whether space is being given back, how often that was done, how many bytes came back, and how many could.
+    pub fn compacting(&self, is_running: bool, times: u64, given_back: u64, free: u64) {
+        self.with(|| {
+            gauge!("hourglass_compact_running").set(f64::from(u8::from(is_running)));
+            counter!("hourglass_compact_runs_total").absolute(times);
+            counter!("hourglass_compact_given_back_bytes_total").absolute(given_back);
+            gauge!("hourglass_compact_free_bytes").set(wide_f64(free));
+        });
+    }
+
     /// Counts rejected lines, by [`crate::reading::Reason::label`].
     pub fn rejected(&self, reason: &'static str, count: u64) {
         self.with(|| counter!("hourglass_ingest_readings_rejected_total", "reason" => reason).increment(count));
@@ -534,6 +544,13 @@ fn describe() {
     level("hourglass_store_bytes", "Bytes that the store takes on its disk; NaN if that is unknown");
     level("hourglass_store_disk_free_bytes", "Bytes free on the disk of the store; NaN if that is unknown");
     level("hourglass_store_databases_failing", "Databases whose writes the store rejects, by class of error");
+    level("hourglass_compact_running", "1 while space is being given back to the disk");
+    count(
+        "hourglass_compact_runs_total",
+        "Compactions of the embedded file, or of a collection of MongoDB when asked to",
+    );
+    count("hourglass_compact_given_back_bytes_total", "Bytes that they gave back to the disk");
+    level("hourglass_compact_free_bytes", "Bytes of the store's files that hold nothing, as last measured");
     level("hourglass_seal_running", "1 while days are being sealed");
     count("hourglass_seal_documents_total", "Days of a sensor that were sealed");
     count("hourglass_seal_readings_total", "Readings in them");

@@ -20,6 +20,7 @@
 //! | `deploy` | what `deploy/` names exists; a real Prometheus finds series for its dashboards and alerts |
 //! | `deletion` | what is deleted is gone and nothing else: a plain map, kills at every step, races, two instances |
 //! | `sealing` | sealed days answer as hour pages do: a twin without sealing, late data, deletions, kills; the decoder in Python |
+//! | `space` | space comes back: the embedded file is compacted while writes are acked, killed at every step; MongoDB's `compact` |
 //! | `stalls` | nobody waits for somebody else's work: documents that cannot be written, deletions that take long |
 //! | `accounting` | every reading is accounted for at every scrape, through outages and kills |
 //! | `sums` | sums of whatever arrived in whatever order are the exact ones, rounded once; Python's fractions say so too |
@@ -55,6 +56,7 @@ mod proof;
 mod readme;
 mod retention;
 mod sealing;
+mod space;
 mod stalls;
 mod store_contract;
 mod sums;

@@ -154,7 +154,7 @@ fn the_defaults_are_these() {
             command_timeout: seconds(5),
             commands_in_flight: 4,
         },
-        embedded: EmbeddedSettings { cache_bytes: 19 * MIB },
+        embedded: EmbeddedSettings { cache_bytes: 19 * MIB, compact_at: 50 },
         ingest: IngestSettings {
             shards: 2,
             bytes_in_flight: 59 * MIB,

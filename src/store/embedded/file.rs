@@ -2,10 +2,11 @@
 //! nothing of the tables' contents.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use redb::{Database, DatabaseError};
 
+use super::journal::Journal;
 use crate::bucket::StorageError;
 
 /// Name of the file in the folder.
@@ -21,6 +22,8 @@ pub(super) type Opener = Box<dyn Fn() -> Result<Database, DatabaseError> + Send 
 pub(super) struct DatabaseFile {
     slot: RwLock<Slot>,
     reopen: Opener,
+    /// Orders all work that writes.
+    journal: Journal,
 }
 
 enum Slot {
@@ -51,7 +54,7 @@ pub(super) enum FileFailure {
 
 impl DatabaseFile {
     pub(super) fn new(database: Database, reopen: Opener) -> Self {
-        Self { slot: RwLock::new(Slot::Open { database, generation: 0 }), reopen }
+        Self { slot: RwLock::new(Slot::Open { database, generation: 0 }), reopen, journal: Journal::default() }
     }
 
     /// Runs work on the open file, which stays open meanwhile. Blocks.
@@ -73,8 +76,48 @@ impl DatabaseFile {
         })
     }
 
+    /// As [`Self::run`], for work that may write `bytes`: one at a time, and noted for the copy that a compaction makes.
+    /// The work's outcome must follow from what is stored alone, because it is done again on that copy.
+    pub(super) fn change<T>(
+        &self,
+        bytes: usize,
+        work: impl Fn(&Database) -> Result<T, FileFailure> + Send + Sync + 'static,
+    ) -> Result<T, StorageError> {
+        let mut turn = self.journal.turn(bytes);
+        let work = Arc::new(work);
+        let result = self.run(|database| work(database));
+        match &result {
+            Ok(_) => turn.done(bytes, move |database| work(database).map(drop)),
+            Err(error) => turn.doubtful(error),
+        }
+        result
+    }
+
+    pub(super) fn journal(&self) -> &Journal {
+        &self.journal
+    }
+
+    /// Uses another file from now on, whose content is the same. Blocks until all work on the old one has ended.
+    pub(super) fn replace(&self, database: Database) {
+        let mut slot = self.write();
+        if let Slot::Open { generation, .. } | Slot::Failed { generation, .. } = &*slot {
+            let generation = generation + 1;
+            *slot = Slot::Open { database, generation };
+        }
+    }
+
+    /// Closes the file until its next use.
+    pub(super) fn reopen_later(&self, why: String) {
+        let mut slot = self.write();
+        if let Slot::Open { generation, .. } | Slot::Failed { generation, .. } = &*slot {
+            let generation = *generation;
+            *slot = Slot::Failed { why, generation };
+        }
+    }
+
     /// Closes the file for good. Blocks until all work on it has ended.
     pub(super) fn close(&self) {
+        self.journal.give_up("the file is closed");
         *self.write() = Slot::Closed;
     }
 

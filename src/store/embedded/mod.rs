@@ -1,9 +1,11 @@
 //! The embedded store: sensor documents as in MongoDB, and pages in a packed form, in one redb file in its own folder.
 //! For one machine and one process. Knows keys, forms, tables and the file; nothing of MongoDB.
 
+mod compact;
 mod days;
 mod file;
 mod form;
+mod journal;
 mod keys;
 mod pages;
 mod remove;
@@ -25,6 +27,7 @@ use redb::{Database, DatabaseError};
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 
+pub use self::compact::{CompactError, FileSpace};
 pub use self::file::FILE_NAME;
 
 use self::file::{DatabaseFile, FileFailure};
@@ -35,7 +38,7 @@ use crate::bucket::store::{
     BucketId, DaysScanned, Extent, Order, PageWrite, Projection, Scanned, ScannedPage, SensorFilter, Written,
 };
 use crate::bucket::{
-    DatabaseSettings, DayId, DayPart, DayWrite, SensorDocument, StorageError, Store, StoreSpace, StoredDay, StoredPage,
+    DatabaseSettings, DayId, DayPart, DayWrite, Readings, SensorDocument, StorageError, Store, StoreSpace, StoredDay, StoredPage,
 };
 use crate::reading::{Day, Hour, Stamp};
 use crate::store::ScanBudget;
@@ -46,11 +49,15 @@ const DEADLINE: Duration = Duration::from_secs(30);
 /// Sensors per scanning thread: enough that the cost of handing over is small, few enough that a thousand sensors keep
 /// several cores busy.
 const SCAN_SENSORS: usize = 125;
+/// What a small write counts for where written bytes are bounded: a removal, a sensor's document.
+const SMALL_BYTES: usize = 1 << 10;
 
 /// A store in one file.
 pub struct EmbeddedStore {
     path: PathBuf,
     file: Arc<DatabaseFile>,
+    /// Cache of the file, in bytes.
+    cache_bytes: usize,
     /// Limits concurrent reads: more threads would find no core, and each keeps memory for its next use.
     readers: Arc<Semaphore>,
 }
@@ -129,7 +136,14 @@ impl EmbeddedStore {
         let database = cached().open(&path).map_err(|error| refusal(error, &path))?;
         let file = path.clone();
         // Not `create`: if the file was removed meanwhile, it must not come back empty.
-        let store = Self::over(database, Box::new(move || cached().open(&file)), &path)?;
+        let reopen = move || {
+            // A compaction that could not sync the folder must not be written to before it is.
+            compact::sync_folder(&file).map_err(|error| DatabaseError::Storage(redb::StorageError::Io(error)))?;
+            cached().open(&file)
+        };
+        let mut store = Self::over(database, Box::new(reopen), &path)?;
+        store.cache_bytes = cache_bytes;
+        compact::remove_unfinished(&path).map_err(|source| FileOpenError::Io { path: path.clone(), source })?;
         // Until the folder is synced, a power cut can lose the file's name, and with it everything synced into the
         // file.
         let parent = || folder.canonicalize().ok()?.parent().map(Path::to_owned);
@@ -159,6 +173,37 @@ impl EmbeddedStore {
         while database.compact().map_err(|error| failed(io::Error::other(error)))? {}
         drop(database);
         Ok((before, bytes().map_err(failed)?))
+    }
+
+    /// Bytes of the file; 0 if that is unknown.
+    #[must_use]
+    pub fn file_bytes(&self) -> u64 {
+        std::fs::metadata(&self.path).map_or(0, |file| file.len())
+    }
+
+    /// Measures the file. Reads all of it, and keeps nobody waiting.
+    ///
+    /// # Errors
+    /// [`CompactError`]
+    pub async fn measure(&self) -> Result<FileSpace, CompactError> {
+        let (file, path) = (self.file.clone(), self.path.clone());
+        let measured = spawn_blocking(move || compact::measure(&file, &path)).await;
+        measured.unwrap_or_else(|error| Err(CompactError::GivenUp(error.to_string())))
+    }
+
+    /// As [`Self::compact`], of the store that is in use: reads go on, and writes wait for a moment at the end. `tell` is
+    /// called with the rows copied so far. Returns the file's bytes afterwards.
+    ///
+    /// # Errors
+    /// [`CompactError`]; the old file stays in use.
+    pub async fn compact_in_use(&self, tell: impl Fn(u64) + Send + 'static) -> Result<u64, CompactError> {
+        let (file, path, cache_bytes) = (self.file.clone(), self.path.clone(), self.cache_bytes);
+        let compacted = spawn_blocking(move || {
+            let mut builder = Database::builder();
+            builder.set_cache_size(cache_bytes);
+            compact::compact(&file, &path, &builder, &tell)
+        });
+        compacted.await.unwrap_or_else(|error| Err(CompactError::GivenUp(error.to_string())))
     }
 
     /// Makes an empty store under another name and renames it when it is complete: a power cut during the making leaves
@@ -191,7 +236,12 @@ impl EmbeddedStore {
         match file.run(tables::prepare) {
             Ok(Ok(())) => {
                 let cores = std::thread::available_parallelism().map_or(1, usize::from);
-                Ok(Self { path: path.to_owned(), file: Arc::new(file), readers: Arc::new(Semaphore::new(2 * cores)) })
+                Ok(Self {
+                    path: path.to_owned(),
+                    file: Arc::new(file),
+                    cache_bytes: 0,
+                    readers: Arc::new(Semaphore::new(2 * cores)),
+                })
             }
             Ok(Err(found)) => {
                 Err(FileOpenError::OtherFormat { path: path.to_owned(), found, known: tables::FORMAT_WITH_PARTS })
@@ -203,13 +253,21 @@ impl EmbeddedStore {
         }
     }
 
-    /// Runs the work where blocking is allowed. It runs to its end even if the caller stops waiting.
+    /// Runs work that writes about `bytes` where blocking is allowed. It runs to its end even if the caller stops waiting.
+    /// It may be done again on a copy of the file: see [`DatabaseFile::change`].
     async fn run<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&Database) -> Result<T, FileFailure> + Send + 'static,
+        bytes: usize,
+        work: impl Fn(&Database) -> Result<T, FileFailure> + Send + Sync + 'static,
     ) -> Result<T, StorageError> {
         let file = self.file.clone();
-        match tokio::time::timeout(DEADLINE, spawn_blocking(move || file.run(work))).await {
+        Self::within_deadline(move || file.change(bytes, work)).await
+    }
+
+    async fn within_deadline<T: Send + 'static>(
+        work: impl FnOnce() -> Result<T, StorageError> + Send + 'static,
+    ) -> Result<T, StorageError> {
+        match tokio::time::timeout(DEADLINE, spawn_blocking(work)).await {
             Ok(Ok(result)) => result,
             // The runtime is shutting down.
             Ok(Err(error)) => Err(StorageError::Unknown { detail: error.to_string() }),
@@ -220,14 +278,14 @@ impl EmbeddedStore {
     /// As [`Self::run`], without a deadline: for removals, which must have ended before the next write.
     async fn run_to_its_end<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&Database) -> Result<T, FileFailure> + Send + 'static,
+        work: impl Fn(&Database) -> Result<T, FileFailure> + Send + Sync + 'static,
     ) -> Result<T, StorageError> {
         let file = self.file.clone();
-        let done = spawn_blocking(move || file.run(work)).await;
+        let done = spawn_blocking(move || file.change(SMALL_BYTES, work)).await;
         done.unwrap_or_else(|error| Err(StorageError::Unknown { detail: error.to_string() }))
     }
 
-    /// As [`Self::run`], for work that writes nothing: its outcome is never unknown.
+    /// As [`Self::run`], for work that writes nothing, and is not ordered with what does: its outcome is never unknown.
     async fn read<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Database) -> Result<T, FileFailure> + Send + 'static,
@@ -237,7 +295,8 @@ impl EmbeddedStore {
             let _reader = reader;
             work(database)
         };
-        self.run(work).await.map_err(|error| match error {
+        let file = self.file.clone();
+        Self::within_deadline(move || file.run(work)).await.map_err(|error| match error {
             StorageError::Unknown { detail } => StorageError::Unavailable { detail },
             other => other,
         })
@@ -274,12 +333,12 @@ impl EmbeddedStore {
     /// As [`Self::run`], for `count` writes in one transaction.
     async fn write(
         &self,
-        count: usize,
-        work: impl FnOnce(&Database) -> Result<Vec<Written>, FileFailure> + Send + 'static,
+        (count, bytes): (usize, usize),
+        work: impl Fn(&Database) -> Result<Vec<Written>, FileFailure> + Send + Sync + 'static,
     ) -> Vec<Written> {
         match count {
             0 => Vec::new(),
-            _ => self.run(work).await.unwrap_or_else(|error| vec![Written::Failed(error); count]),
+            _ => self.run(bytes, work).await.unwrap_or_else(|error| vec![Written::Failed(error); count]),
         }
     }
 }
@@ -301,7 +360,8 @@ impl Store for EmbeddedStore {
     async fn write_pages(&self, database: &str, writes: &[PageWrite<'_>]) -> Vec<Written> {
         let (name, keys) = (database.to_owned(), Keys::of(database));
         let groups: Vec<_> = writes.iter().map(|write| pages::encode_group(&keys, write)).collect();
-        self.write(groups.len(), move |db| tables::write_each(db, &name, &groups, pages::write_group)).await
+        let size = (groups.len(), groups.iter().flatten().map(pages::PagePut::bytes).sum());
+        self.write(size, move |db| tables::write_each(db, &name, &groups, pages::write_group)).await
     }
 
     async fn read_buckets(
@@ -397,7 +457,8 @@ impl Store for EmbeddedStore {
     async fn write_days(&self, database: &str, days: &[DayWrite<'_>]) -> Vec<Written> {
         let (name, keys) = (database.to_owned(), Keys::of(database));
         let puts: Vec<_> = days.iter().map(|day| days::encode(&keys, day)).collect();
-        self.write(puts.len(), move |db| tables::write_days(db, &name, &puts)).await
+        let bytes = days.iter().map(|day| SMALL_BYTES + day.readings.map_or(0, Readings::bytes)).sum();
+        self.write((puts.len(), bytes), move |db| tables::write_days(db, &name, &puts)).await
     }
 
     async fn scan_days(
@@ -459,7 +520,8 @@ impl Store for EmbeddedStore {
     async fn write_sensors(&self, database: &str, documents: &[SensorDocument]) -> Vec<Written> {
         let (name, keys) = (database.to_owned(), Keys::of(database));
         let puts: Vec<_> = documents.iter().map(|document| sensors::encode(&keys, document)).collect();
-        self.write(puts.len(), move |db| tables::write_each(db, &name, &puts, sensors::write)).await
+        let size = (puts.len(), puts.len() * SMALL_BYTES);
+        self.write(size, move |db| tables::write_each(db, &name, &puts, sensors::write)).await
     }
 
     async fn databases(&self) -> Result<Vec<String>, StorageError> {
@@ -468,7 +530,7 @@ impl Store for EmbeddedStore {
 
     async fn create_database(&self, database: &str) -> Result<(), StorageError> {
         let name = database.to_owned();
-        self.run(move |db| tables::create_database(db, &name)).await
+        self.run(SMALL_BYTES, move |db| tables::create_database(db, &name)).await
     }
 
     async fn remove_buckets(
@@ -483,7 +545,8 @@ impl Store for EmbeddedStore {
             let mut next = Some(hours.start);
             while let Some(from) = next {
                 let (name, sensor, hours) = (name.clone(), sensor.clone(), from..hours.end);
-                next = self.run_to_its_end(move |db| remove::buckets(db, &name, &sensor, hours, before)).await?;
+                next =
+                    self.run_to_its_end(move |db| remove::buckets(db, &name, &sensor, hours.clone(), before)).await?;
             }
         }
         Ok(())
@@ -505,7 +568,7 @@ impl Store for EmbeddedStore {
 
     async fn unlist_database(&self, database: &str) -> Result<(), StorageError> {
         let name = database.to_owned();
-        self.run(move |db| tables::unlist_database(db, &name)).await
+        self.run(SMALL_BYTES, move |db| tables::unlist_database(db, &name)).await
     }
 
     async fn read_registry(&self) -> Result<MemberRegistry, StorageError> {
@@ -514,7 +577,7 @@ impl Store for EmbeddedStore {
 
     async fn write_registry(&self, registry: &MemberRegistry) -> Written {
         let registry = registry.clone();
-        let written = self.write(1, move |db| tables::write_registry(db, &registry)).await;
+        let written = self.write((1, SMALL_BYTES), move |db| tables::write_registry(db, &registry)).await;
         written.into_iter().next().unwrap_or(Written::Conflict)
     }
 
@@ -524,7 +587,8 @@ impl Store for EmbeddedStore {
 
     async fn write_settings(&self, database: &str, held: u64, settings: Option<&DatabaseSettings>) -> Written {
         let (name, settings) = (database.to_owned(), settings.cloned());
-        let written = self.write(1, move |db| tables::write_settings(db, &name, held, settings.as_ref())).await;
+        let written =
+            self.write((1, SMALL_BYTES), move |db| tables::write_settings(db, &name, held, settings.as_ref())).await;
         written.into_iter().next().unwrap_or(Written::Conflict)
     }
 

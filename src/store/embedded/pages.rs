@@ -18,6 +18,12 @@ pub(super) struct PagePut {
     removed: bool,
 }
 
+impl PagePut {
+    pub(super) fn bytes(&self) -> usize {
+        self.put.bytes()
+    }
+}
+
 type Pages = ReadOnlyTable<&'static [u8], &'static [u8]>;
 
 /// Encodes a group's pages, each as a whole: redb cannot append to a value, so even an append writes the complete page.

@@ -69,6 +69,10 @@ impl Put {
         Self { rev, value: seal(&key, bytes), key }
     }
 
+    pub(super) fn bytes(&self) -> usize {
+        self.key.len() + self.value.len()
+    }
+
     /// Whether the stored rev is the expected one. `held` reads the rev of a stored value.
     pub(super) fn fits(
         &self,

@@ -18,6 +18,7 @@ mod remove;
 mod scan;
 mod settings;
 mod setup;
+mod space;
 mod tokens;
 mod told;
 mod walk;

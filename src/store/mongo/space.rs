@@ -1,0 +1,66 @@
+//! What MongoDB's files could give back to the disk, and `compact`, which gives it.
+
+use bson::{Document, doc};
+
+use super::MongoStore;
+use super::outcome::classify;
+use crate::bucket::StorageError;
+
+impl MongoStore {
+    /// Per collection: its name, its bytes on the disk with indexes, and how many of them its node could give back.
+    ///
+    /// # Errors
+    /// If MongoDB fails.
+    pub async fn reusable(&self) -> Result<Vec<(String, u64, u64)>, StorageError> {
+        let mongo = self.mongo.clone();
+        let ask = async move {
+            let mut found = Vec::new();
+            let mut names = mongo.list_collection_names().await.map_err(|error| classify(&error))?;
+            names.sort_unstable();
+            for name in names.into_iter().filter(|name| !name.starts_with("system.")) {
+                let stages = [doc! { "$collStats": { "storageStats": {} } }];
+                let collection = mongo.collection::<Document>(&name);
+                let mut cursor = collection.aggregate(stages).await.map_err(|error| classify(&error))?;
+                let (mut bytes, mut free) = (0, 0);
+                // A sharded collection has an answer per shard.
+                while cursor.advance().await.map_err(|error| classify(&error))? {
+                    let row: Document = cursor.deserialize_current().map_err(|error| classify(&error))?;
+                    let Ok(stats) = row.get_document("storageStats") else { continue };
+                    bytes += number(stats, "totalSize");
+                    free += number(stats, "freeStorageSize");
+                    free += indexes_free(stats);
+                }
+                found.push((name, bytes, free));
+            }
+            Ok(found)
+        };
+        self.read(ask).await
+    }
+
+    /// Has the node that takes writes compact a collection, and returns the bytes that it freed. Takes as long as it takes.
+    ///
+    /// # Errors
+    /// If MongoDB fails.
+    pub async fn compact(&self, collection: &str) -> Result<u64, StorageError> {
+        let done = self.mongo.run_command(doc! { "compact": collection }).await.map_err(|error| classify(&error))?;
+        Ok(number(&done, "bytesFreed"))
+    }
+}
+
+fn number(of: &Document, name: &str) -> u64 {
+    let number = of.get(name).and_then(|value| {
+        let as_float = || value.as_f64().map(|value| value as i64);
+        value.as_i64().or_else(|| value.as_i32().map(i64::from)).or_else(as_float)
+    });
+    number.and_then(|number| u64::try_from(number).ok()).unwrap_or(0)
+}
+
+/// Bytes available for reuse in the files of a collection's indexes.
+fn indexes_free(stats: &Document) -> u64 {
+    let Ok(details) = stats.get_document("indexDetails") else { return 0 };
+    let of_index = |details: &bson::Bson| {
+        let blocks = details.as_document()?.get_document("block-manager").ok()?;
+        Some(number(blocks, "file bytes available for reuse"))
+    };
+    details.values().filter_map(of_index).sum()
+}
