@@ -54,8 +54,8 @@ pub enum Command {
     Backup(BackupFlags),
     /// Write a backup into an empty store, read it back, and compare. Run it again if it was interrupted.
     Restore(RestoreFlags),
-    /// Copy everything from one store to another, empty one, read it back, and compare. Stop the service first. Run it again
-    /// if it was interrupted.
+    /// Copy everything from one store to another, empty one, read it back, and compare: of a stopped service, or of a running one,
+    /// whose changes are followed until --switch. Run it again if it was interrupted.
     Copy(CopyFlags),
     /// Flush the whole write-ahead log (WAL) of a data folder to the store, without serving requests: before you delete the
     /// folder or switch to another store. Exit status: 0 if the WAL is now empty, 75 if records are left, 1 if it
@@ -536,7 +536,8 @@ pub struct RestoreFlags {
 /// The flags of `copy`.
 #[derive(Debug, Args)]
 pub struct CopyFlags {
-    /// The data folder of a service with the embedded store, or a `mongodb://` URI.
+    /// The data folder of a service with the embedded store, or a `mongodb://` URI. Of a running service its address,
+    /// `http://HOST:PORT`: then what changes is copied again and again.
     #[arg(long, value_name = "STORE")]
     pub from: String,
     /// The same of the store to write to.
@@ -548,9 +549,27 @@ pub struct CopyFlags {
     /// The data directory of the service with MongoDB [default: ./data].
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
+    /// The token of an admin of the running service.
+    #[arg(long, value_name = "TOKEN")]
+    pub token: Option<String>,
+    /// A file that contains the token. Other users of the machine can see a token on the command line.
+    #[arg(long, value_name = "FILE", conflicts_with = "token")]
+    pub token_file: Option<PathBuf>,
+    /// Have the running service take no more writes, copy the rest, compare, and end.
+    #[arg(long)]
+    pub switch: bool,
+    /// The pause before what has changed is copied again.
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = lifetime)]
+    pub every: i64,
 }
 
 impl CopyFlags {
+    /// Whether the source is a running service.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        self.from.starts_with("http://") || self.from.starts_with("https://")
+    }
+
     /// The flags of `serve` for each of the two stores.
     #[must_use]
     pub fn settings(&self) -> [ServeFlags; 2] {

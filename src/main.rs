@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
-use hourglass::cli::{Arguments, BackupFlags, Command, ConfigCommand, DeadLettersCommand};
+use hourglass::cli::{Arguments, BackupFlags, Command, ConfigCommand, CopyFlags, DeadLettersCommand};
 use hourglass::{app, cli, config};
 use mimalloc::MiMalloc;
 
@@ -32,6 +32,17 @@ fn main() -> ExitCode {
             Ok(settings) => app::restore(&settings, &flags.folder),
             Err(problems) => cli::report(&problems),
         },
+        Command::Copy(flags) if flags.is_running() => {
+            let [_, to] = flags.settings();
+            match cli::settings(&to) {
+                Ok(settings) => {
+                    let CopyFlags { from, token, token_file, switch: switches, every, .. } = flags;
+                    let every = Duration::from_secs(every.unsigned_abs());
+                    app::follow(&settings, &app::FollowRequest { from, token, token_file, switches, every })
+                }
+                Err(problems) => cli::report(&problems),
+            }
+        }
         Command::Copy(flags) => match flags.settings().map(|flags| cli::settings(&flags)) {
             [Ok(from), Ok(to)] => app::copy(&from, &to),
             [Err(problems), _] | [_, Err(problems)] => cli::report(&problems),

@@ -127,9 +127,48 @@ impl Target {
         Ok(())
     }
 
+    /// Stores tokens as they are now, whatever is there of them.
+    pub async fn replace_tokens(&self, tokens: &[Token]) -> anyhow::Result<()> {
+        let there = self.tokens.tokens().await?;
+        for token in tokens.iter().filter(|token| !there.contains(token)) {
+            let replaces = there.iter().find(|old| old.name == token.name).map(|old| old.rev);
+            if !self.tokens.put(token, replaces).await? {
+                bail!("somebody else changed the token named {:?}", token.name);
+            }
+        }
+        Ok(())
+    }
+
+    /// Stores settings of databases as they are now, whatever is there of them. What has expired is determined anew.
+    pub async fn replace_settings(&self, rows: Vec<(String, DatabaseSettings)>) -> anyhow::Result<()> {
+        let mut there: BTreeMap<String, DatabaseSettings> = self.store.read_settings().await?.into_iter().collect();
+        let rows = rows.into_iter().map(|(name, settings)| (name, Some(settings)));
+        let mut wanted: BTreeMap<String, Option<DatabaseSettings>> = rows.collect();
+        for name in there.keys() {
+            wanted.entry(name.clone()).or_default();
+        }
+        for (name, settings) in wanted {
+            let settings = settings.map(|settings| DatabaseSettings { expired: None, ..settings });
+            let held = there.remove(&name);
+            let rev = held.as_ref().map_or(0, |held| held.rev);
+            let settings = settings.map(|settings| DatabaseSettings { rev: settings.rev.max(rev + 1), ..settings });
+            match self.store.write_settings(&name, rev, settings.as_ref()).await {
+                Written::Yes => {}
+                Written::Conflict => bail!("somebody else changed the settings of database {name:?}"),
+                Written::Failed(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
     /// Reads everything back and compares it. The mark goes if nothing differs.
     pub async fn finish(self, settings: &Settings, expected: &StoreDigest) -> anyhow::Result<StoreDigest> {
         let found = stored_digest(settings, &*self.store).await;
+        self.end(found, expected).await
+    }
+
+    /// Compares what was read back. The mark goes if nothing differs.
+    pub async fn end(self, found: anyhow::Result<StoreDigest>, expected: &StoreDigest) -> anyhow::Result<StoreDigest> {
         self.store.close().await;
         let found = found?;
         must_be_equal(&found, expected)?;

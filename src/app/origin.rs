@@ -131,9 +131,7 @@ impl Origin {
         match self {
             Self::Store { store, settings } => stored_day(&**store, settings, (database, day), known, to).await,
             Self::Service(service) => {
-                let known = known.map(|known| format!("&known={:032x}", known.sum)).unwrap_or_default();
-                let path = format!("/api/v1/backup/day?db={}&day={}{known}", escaped(database), day.0);
-                let answer = ask(service, &path)?;
+                let answer = ask_day(service, (database, day), known)?;
                 if answer.status == 204 {
                     return Ok(None);
                 }
@@ -145,6 +143,17 @@ impl Origin {
                 }
             }
         }
+    }
+
+    /// The readings of a day of a running service, unless the day still is as it was.
+    pub fn changed_day(
+        &self,
+        (database, day): (&str, Day),
+        known: Option<SetDigest>,
+    ) -> anyhow::Result<Option<FrameReader<Box<dyn Read + Send>>>> {
+        let Self::Service(service) = self else { bail!("the service is stopped") };
+        let answer = ask_day(service, (database, day), known)?;
+        Ok(if answer.status == 204 { None } else { Some(FrameReader::new(answer.body)?) })
     }
 
     /// Tells the service that the backup that began then is proved.
@@ -209,6 +218,12 @@ fn flush(service: &Target) -> anyhow::Result<()> {
             answer => bail!("not everything that was acknowledged is stored: {answer}"),
         }
     }
+}
+
+/// Asks for a day; the answer is 204 if it still is as it was.
+fn ask_day(service: &Target, (database, day): (&str, Day), known: Option<SetDigest>) -> anyhow::Result<GetAnswer> {
+    let known = known.map(|known| format!("&known={:032x}", known.sum)).unwrap_or_default();
+    ask(service, &format!("/api/v1/backup/day?db={}&day={}{known}", escaped(database), day.0))
 }
 
 /// Asks, again and again while the service is busy.

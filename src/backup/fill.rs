@@ -2,7 +2,7 @@
 //! fit, everything else as hour pages, and the sensors' documents last. Whatever was written before, by a run that was
 //! killed, is written again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::read::Part;
@@ -39,6 +39,8 @@ pub struct Fill<'a> {
     database: &'a str,
     options: FillOptions,
     sensors: BTreeMap<Box<str>, SensorDocument>,
+    /// Sensors whose documents are new, or have a new field, since they were written last.
+    new: BTreeSet<Box<str>>,
     current: Option<SensorDay>,
     days: Vec<(DayId, Readings)>,
     buckets: Vec<(BucketId, Readings)>,
@@ -61,7 +63,8 @@ impl<'a> Fill<'a> {
     pub async fn begin(store: &'a dyn Store, database: &'a str, options: FillOptions) -> Result<Self, StorageError> {
         store.create_database(database).await?;
         let (sensors, days, buckets) = (BTreeMap::new(), Vec::new(), Vec::new());
-        Ok(Self { store, database, options, sensors, current: None, days, buckets, bytes: 0 })
+        let new = BTreeSet::new();
+        Ok(Self { store, database, options, sensors, new, current: None, days, buckets, bytes: 0 })
     }
 
     /// Takes a part. All parts of a sensor's day come one after the other.
@@ -80,6 +83,7 @@ impl<'a> Fill<'a> {
     /// Takes a part of which an earlier run has written everything.
     pub fn see(&mut self, part: &Part) {
         let Part { of, readings } = part;
+        let mut is_new = !self.sensors.contains_key(&of.sensor.key);
         let document = self.sensors.entry(of.sensor.key.clone()).or_insert_with(|| SensorDocument {
             rev: 0,
             first_seen: None,
@@ -91,7 +95,11 @@ impl<'a> Fill<'a> {
         for (name, family) in &of.fields {
             if !document.fields.iter().any(|(known, _)| known == name) {
                 document.fields.push((name.clone(), *family));
+                is_new = true;
             }
+        }
+        if is_new {
+            self.new.insert(of.sensor.key.clone());
         }
         let (Some(first), Some(last)) = (readings.times().first(), readings.times().last()) else { return };
         document.first_seen = Some(document.first_seen.map_or(*first, |seen| seen.min(*first)));
@@ -288,6 +296,20 @@ impl<'a> Fill<'a> {
         // Below the stamp, so that it counts as the record's that wrote these cells.
         let options = MergeOptions { caps, floor: stamp.saturating_sub(1), restamps: false, log: "" };
         bucket.apply(rows, &options);
+    }
+
+    /// Writes the documents of sensors that are new, or have a new field: a run that is killed behind this leaves readings that
+    /// the documents lead to.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub async fn write_new_sensors(&mut self) -> Result<(), StorageError> {
+        let new: Vec<SensorDocument> =
+            std::mem::take(&mut self.new).iter().filter_map(|key| self.sensors.get(key)).cloned().collect();
+        for some in new.chunks(TOGETHER) {
+            self.write_sensors(some.to_vec()).await?;
+        }
+        Ok(())
     }
 
     /// Writes the rest, and the sensors' documents.

@@ -14,8 +14,8 @@ use super::auth::Needs;
 use super::errors::Dialect;
 use super::params::{self, Parameter};
 use super::{
-    App, backup, compact, databases, dead_letters, influx_query, lists, openapi, readings, rejections, seal, sensors,
-    status, summary, write,
+    App, backup, compact, databases, dead_letters, influx_query, lists, openapi, read_only, readings, rejections, seal,
+    sensors, status, summary, write,
 };
 
 pub struct Endpoint {
@@ -173,6 +173,8 @@ pub const ENDPOINTS: &[Endpoint] = endpoints! {
     "POST" "/api/v1/compact", Admin, "give space back to the disk: 200 when done", params::COMPACT, &[],
         &[&[(200, "What came back.", &[json("Compacted")]), (202, "Compaction is under way: ask again with `round`.", &[json("Compacted")])],
             ASKED], false, route (post(compact::compact));
+    "POST" "/api/v1/read-only", Admin, "refuse changes with 503 until the process ends, for hourglass copy --switch, or take them again", params::READ_ONLY, &[],
+        &[&[(200, "Changes are refused, or taken.", &[json("Anything")])], ASKED], false, route (post(read_only::set));
     "GET" "/api/v1/backup", Admin, "what hourglass backup begins with: databases, tokens, instances that have not stored everything", params::BACKUP, &[],
         &[&[(200, "What there is to back up.", &[json("Anything")])], ASKED], true, route (get(backup::begin));
     "GET" "/api/v1/backup/days", Admin, "the UTC days that have readings, for hourglass backup", params::BACKUP_DAYS, &[],

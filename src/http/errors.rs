@@ -110,6 +110,7 @@ impl ApiError {
                 | IngestError::TooManyDeletions { .. }
                 | IngestError::Clock { .. }
                 | IngestError::NotJoined
+                | IngestError::ReadOnly
                 | IngestError::Ahead { .. }
                 | IngestError::LongDeletions { .. }
                 | IngestError::Behind(_)
@@ -228,6 +229,7 @@ fn code_of_ingest(error: &IngestError) -> &'static str {
         IngestError::BeingDeleted { .. } => "being_deleted",
         IngestError::DatabaseFailing { .. } => "database_failing",
         IngestError::NotJoined => "not_registered",
+        IngestError::ReadOnly => "read_only",
         IngestError::LongDeletions { .. } | IngestError::TooManyDeletions { .. } => "too_many_deletions",
         IngestError::Clock { .. } | IngestError::Ahead { .. } => "clock",
         IngestError::OverQuota(_) => "over_quota",

@@ -26,6 +26,7 @@ mod lists;
 mod openapi;
 mod parameters;
 mod params;
+mod read_only;
 mod readings;
 mod rejections;
 mod seal;

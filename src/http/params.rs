@@ -79,6 +79,11 @@ const LIMIT: Parameter =
     parameter("limit", r#"{"type":"integer","minimum":1,"examples":[100]}"#, "Most items in this part of the answer.");
 const CURSOR: Parameter = parameter("cursor", TEXT, "The value of `next` in the previous part, unchanged.");
 const ROUND: Parameter = parameter("round", TEXT, "The value of `round` in an answer 202, to wait for the same round.");
+const STATE: Parameter = parameter(
+    "state",
+    r#"{"type":"string","enum":["on","off"]}"#,
+    "Whether changes are refused (`on`) or taken (`off`).",
+);
 const RUN: Parameter =
     parameter("run", FLAG, "Whether MongoDB runs `compact` on each collection that has space to give back.");
 const STEP: Parameter =
@@ -207,6 +212,8 @@ pub const DATABASE: &[Parameter] = &[DRY_RUN];
 pub const DEAD_LETTERS: &[Parameter] = &[LIMIT, CURSOR];
 /// Of `GET /api/v1/rejections`.
 pub const REJECTIONS: &[Parameter] = &[REJECTED_DB, LIMIT];
+/// Of `POST /api/v1/read-only`.
+pub const READ_ONLY: &[Parameter] = &[STATE];
 /// Of `POST /api/v1/compact`.
 pub const COMPACT: &[Parameter] = &[ROUND, RUN];
 /// Of `POST /api/v1/seal`.

@@ -132,6 +132,12 @@ pub enum IngestError {
         /// At most its first 64 characters.
         name: String,
     },
+    /// Its readings have been copied to another service.
+    #[error(
+        "this service takes no changes any more: hourglass copy --switch copies its readings to another one; send them there, or \
+         retry later"
+    )]
+    ReadOnly,
     #[error("the service is shutting down")]
     Stopping,
 }

@@ -376,6 +376,7 @@ fn passes(error: &IngestError) -> bool {
         | IngestError::TooManyDeletions { .. }
         | IngestError::Clock { .. }
         | IngestError::NotJoined
+        | IngestError::ReadOnly
         | IngestError::Ahead { .. }
         | IngestError::LongDeletions { .. }
         | IngestError::Behind(_) => true,

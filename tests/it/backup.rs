@@ -3,6 +3,7 @@
 
 mod copies;
 mod digests;
+mod following;
 mod interrupted;
 mod snapshots;
 mod under_load;

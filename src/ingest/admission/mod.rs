@@ -3,6 +3,7 @@
 
 pub mod bytes_in_flight;
 pub mod quota;
+pub mod read_only;
 pub mod submit;
 pub mod validate;
 pub mod write_policy;

@@ -9,6 +9,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::bytes_in_flight::BytesInFlight;
+use super::read_only::ReadOnly;
 use crate::bucket::StorageError;
 use crate::ingest::catalog::{Catalog, Claims, Database};
 use crate::ingest::deletion::{Deletion, Scope};
@@ -68,6 +69,7 @@ pub(in crate::ingest) struct Submitter {
     pub catalog: Arc<Catalog>,
     /// Knows whether this process may ack anything.
     pub member: Arc<Member>,
+    pub read_only: ReadOnly,
     /// `ingest.ack_timeout`.
     pub ack_timeout: Duration,
     /// `limits.deletions`.
@@ -208,7 +210,8 @@ impl Submitter {
             // The receiver is gone if the client disconnected; its readings are kept all the same.
             let _ = ack.send(appended);
         };
-        self.wal.append_above(above, kind, record, done).map_err(|error| self.refused(error))?;
+        let queue = || self.wal.append_above(above, kind, record, done).map_err(|error| self.refused(error));
+        self.read_only.unless_on(queue)?;
         crate::faults::point("after_append");
         let acked = match deadline {
             Some(AppendDeadline { at, waited, key }) => {

@@ -43,6 +43,9 @@ use crate::telemetry::Metrics;
 use crate::wal::Wal;
 use crate::wire::Points;
 
+/// The longest wait for records that the WAL has taken.
+const SETTLING: Duration = Duration::from_secs(10);
+
 /// The result of a write request: `accepted` readings are durable.
 #[derive(Debug)]
 pub struct Ack {
@@ -216,7 +219,8 @@ impl Ingest {
     pub fn refusal(&self) -> Option<String> {
         let folder = self.options.wal_dir.display();
         let unwritable = self.wal.stats().unwritable.map(|why| format!("the log in {folder} takes no writes: {why}"));
-        unwritable.or_else(|| self.member.check().err().map(|error| error.to_string()))
+        let refused = unwritable.or_else(|| self.member.check().err().map(|error| error.to_string()));
+        refused.or_else(|| self.submitter.read_only.check().err().map(|error| error.to_string()))
     }
 
     /// Which readings wait because a page or a sensor's document cannot be read or written, and why; `None` without
@@ -254,6 +258,7 @@ impl Ingest {
         admission: BytesInFlight,
     ) -> Result<Ack, IngestError> {
         self.member.check()?;
+        self.submitter.read_only.check()?;
         let name = self.resolve(arrival.database, None).await?;
         let arrival = Arrival { database: &name, ..arrival };
         let database = self.database(&name, arrival.by).await?;
@@ -431,6 +436,24 @@ impl Ingest {
             .map_err(|_| IngestError::StoreTimeout { waited: timeout, key: FLUSH_DEADLINE })
     }
 
+    /// Refuses all changes from now on, or takes them again. On return, everything acked before is logged, and nothing else
+    /// will be.
+    ///
+    /// # Errors
+    /// If the WAL does not write what it took.
+    pub async fn set_read_only(&self, is_on: bool) -> Result<(), IngestError> {
+        self.submitter.read_only.set(is_on);
+        let began = Instant::now();
+        while is_on && !self.wal.is_settled() {
+            if began.elapsed() > SETTLING {
+                self.submitter.read_only.set(false);
+                return Err(IngestError::Timeout { waited: SETTLING, key: "the log" });
+            }
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        Ok(())
+    }
+
     /// This opening of the WAL as the registry lists it, and the time by which it stamps, in milliseconds since the epoch.
     #[must_use]
     pub fn opening(&self) -> (u64, u64) {
@@ -442,6 +465,7 @@ impl Ingest {
     /// # Errors
     /// An invalid name, the limit on databases or the caller's, a deletion in progress, or a store that does not answer.
     pub async fn create_database(&self, name: &str, by: &Caller) -> Result<(), IngestError> {
+        self.submitter.read_only.check()?;
         let database = self.database(name, by).await?;
         if self.catalog.is_deleting(name) {
             return Err(IngestError::BeingDeleted { name: name.to_owned() });

@@ -120,6 +120,7 @@ impl Ingest {
         (policy, terms): (Option<&str>, PolicyTerms),
         by: &Caller,
     ) -> Result<Option<String>, IngestError> {
+        self.submitter.read_only.check()?;
         check_new_name(database)?;
         let policy = policy.filter(|policy| *policy != AUTOGEN);
         if policy.is_some_and(|policy| !is_policy_name(policy)) {
@@ -165,6 +166,7 @@ impl Ingest {
         default: bool,
         by: &Caller,
     ) -> Result<(), IngestError> {
+        self.submitter.read_only.check()?;
         terms.check(None)?;
         if policy != AUTOGEN && !is_policy_name(policy) {
             return Err(PolicyError::Name.into());
@@ -195,6 +197,7 @@ impl Ingest {
         terms: PolicyTerms,
         default: bool,
     ) -> Result<(), IngestError> {
+        self.submitter.read_only.check()?;
         if !self.is_database(database).await? {
             return Err(PolicyError::NoDatabase(database.to_owned()).into());
         }
@@ -224,6 +227,7 @@ impl Ingest {
         received: i64,
         timeout: Duration,
     ) -> Result<(), IngestError> {
+        self.submitter.read_only.check()?;
         if policy == AUTOGEN {
             return Err(PolicyError::Autogen.into());
         }
@@ -257,6 +261,7 @@ impl Ingest {
         (kept, default): (Option<Keep>, Option<&str>),
         by: &Caller,
     ) -> Result<DatabaseSettings, IngestError> {
+        self.submitter.read_only.check()?;
         self.check_settings(name, (kept, default)).await?;
         if let Some((database, _)) = name.split_once('/') {
             self.create_if_missing(database, by).await?;

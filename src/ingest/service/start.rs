@@ -7,6 +7,7 @@ use tokio::sync::{Semaphore, mpsc};
 use super::{Ingest, Stores};
 use crate::bucket::{HourVersions, KnownSettings};
 use crate::clock::StampClock;
+use crate::ingest::admission::read_only::ReadOnly;
 use crate::ingest::admission::submit::Submitter;
 use crate::ingest::catalog::lookup::{SensorLookup, StorePresence};
 use crate::ingest::catalog::{Catalog, silence};
@@ -162,6 +163,7 @@ impl Ingest {
             dispatch: dispatch.clone(),
             catalog: catalog.clone(),
             member: member.clone(),
+            read_only: ReadOnly::default(),
             ack_timeout: options.ack_timeout,
             deletions: options.deletions,
         });

@@ -7,7 +7,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use redb::{
@@ -16,7 +16,6 @@ use redb::{
 };
 
 use super::file::{DatabaseFile, FileFailure};
-use super::journal::Journal;
 use super::tables::begin;
 use crate::bucket::StorageError;
 use crate::faults;
@@ -32,7 +31,7 @@ const ROUNDS: usize = 8;
 /// How large the file is, and how much of it is in use.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FileSpace {
-    /// Bytes of the file.
+    /// Bytes that the file takes on the disk.
     pub taken: u64,
     /// Bytes in use; about, while the file is written to.
     pub used: u64,
@@ -95,6 +94,12 @@ pub(super) fn unfinished(path: &Path) -> PathBuf {
     path.with_extension("redb.compact")
 }
 
+/// Bytes that a file takes on the disk. redb doubles a file's length when it grows, but what was never written takes no space.
+pub(super) fn disk_bytes(path: &Path) -> io::Result<u64> {
+    let file = std::fs::metadata(path)?;
+    Ok(file.len().min(file.blocks().saturating_mul(512)))
+}
+
 /// Removes what a compaction left that was killed.
 pub(super) fn remove_unfinished(path: &Path) -> io::Result<()> {
     match std::fs::remove_file(unfinished(path)) {
@@ -114,8 +119,7 @@ pub(super) fn measure(file: &DatabaseFile, path: &Path) -> Result<FileSpace, Com
         }
         Ok(used)
     })?;
-    let taken = std::fs::metadata(path).map_err(io_failed("measuring the file"))?.len();
-    Ok(FileSpace { taken, used })
+    Ok(FileSpace { taken: disk_bytes(path).map_err(io_failed("measuring the file"))?, used })
 }
 
 /// Compacts the file. `tell` is called with the rows copied so far. Blocks; returns the bytes of the new file.
@@ -150,12 +154,12 @@ impl Copying<'_> {
         let journal = self.file.journal();
         let snapshot = journal.begin(|| self.file.run(|database| Ok(database.begin_read()?)))?;
         let mut new = self.create()?;
-        copy_all(&snapshot, &new, journal, self.tell)?;
+        copy_all(&snapshot, &new, self.file, self.tell)?;
         drop(snapshot);
         faults::point("compact_copied");
         // Behind the last row the new file has room that it grew by.
         while new.compact().map_err(|error| FileFailure::Before(error.into()))? {
-            stop_if_given_up(journal)?;
+            stop_if_given_up(self.file)?;
         }
         self.catch_up(&new)?;
         self.exchange(new)
@@ -177,7 +181,7 @@ impl Copying<'_> {
                 redo(new)?;
                 did_some = true;
             }
-            stop_if_given_up(journal)?;
+            stop_if_given_up(self.file)?;
             if !did_some {
                 break;
             }
@@ -209,7 +213,7 @@ impl Copying<'_> {
             }
         }
         drop(turn);
-        Ok(std::fs::metadata(self.path).map_err(io_failed("measuring the file"))?.len())
+        disk_bytes(self.path).map_err(io_failed("measuring the file"))
     }
 }
 
@@ -221,13 +225,20 @@ pub(super) fn sync_folder(path: &Path) -> io::Result<()> {
     }
 }
 
-fn stop_if_given_up(journal: &Journal) -> Result<(), CompactError> {
-    journal.given_up().map_or(Ok(()), |why| Err(CompactError::GivenUp(why)))
+/// Also once the file has failed: it can be opened again only when nobody reads it any more.
+fn stop_if_given_up(file: &DatabaseFile) -> Result<(), CompactError> {
+    let failed = || (!file.is_open()).then(|| "the file failed meanwhile".to_owned());
+    file.journal().given_up().or_else(failed).map_or(Ok(()), |why| Err(CompactError::GivenUp(why)))
 }
 
-fn copy_all(from: &ReadTransaction, to: &Database, journal: &Journal, tell: &dyn Fn(u64)) -> Result<(), CompactError> {
+fn copy_all(
+    from: &ReadTransaction,
+    to: &Database,
+    file: &DatabaseFile,
+    tell: &dyn Fn(u64),
+) -> Result<(), CompactError> {
     let tables: Vec<String> = from.list_tables().map_err(failed)?.map(|table| table.name().to_owned()).collect();
-    let mut copy = Copy { from, to, journal, tell, rows: 0 };
+    let mut copy = Copy { from, to, file, tell, rows: 0 };
     for name in tables {
         // The kinds of tables; a table of another kind answers that its types differ.
         let copied = copy.table::<&[u8], &[u8]>(&name)?
@@ -248,7 +259,7 @@ fn copy_all(from: &ReadTransaction, to: &Database, journal: &Journal, tell: &dyn
 struct Copy<'a> {
     from: &'a ReadTransaction,
     to: &'a Database,
-    journal: &'a Journal,
+    file: &'a DatabaseFile,
     tell: &'a dyn Fn(u64),
     rows: u64,
 }
@@ -284,7 +295,7 @@ impl Copy<'_> {
             transaction.commit().map_err(failed)?;
             (self.tell)(self.rows);
             faults::point("compact_batch");
-            stop_if_given_up(self.journal)?;
+            stop_if_given_up(self.file)?;
         }
         Ok(true)
     }

@@ -93,6 +93,11 @@ impl DatabaseFile {
         result
     }
 
+    /// Whether the file is open: not after a failure, until its next use.
+    pub(super) fn is_open(&self) -> bool {
+        matches!(&*self.slot.read().unwrap_or_else(PoisonError::into_inner), Slot::Open { .. })
+    }
+
     pub(super) fn journal(&self) -> &Journal {
         &self.journal
     }

@@ -38,7 +38,8 @@ use crate::bucket::store::{
     BucketId, DaysScanned, Extent, Order, PageWrite, Projection, Scanned, ScannedPage, SensorFilter, Written,
 };
 use crate::bucket::{
-    DatabaseSettings, DayId, DayPart, DayWrite, Readings, SensorDocument, StorageError, Store, StoreSpace, StoredDay, StoredPage,
+    DatabaseSettings, DayId, DayPart, DayWrite, Readings, SensorDocument, StorageError, Store, StoreSpace, StoredDay,
+    StoredPage,
 };
 use crate::reading::{Day, Hour, Stamp};
 use crate::store::ScanBudget;
@@ -175,10 +176,10 @@ impl EmbeddedStore {
         Ok((before, bytes().map_err(failed)?))
     }
 
-    /// Bytes of the file; 0 if that is unknown.
+    /// Bytes that the file takes on the disk; 0 if that is unknown.
     #[must_use]
     pub fn file_bytes(&self) -> u64 {
-        std::fs::metadata(&self.path).map_or(0, |file| file.len())
+        compact::disk_bytes(&self.path).unwrap_or(0)
     }
 
     /// Measures the file. Reads all of it, and keeps nobody waiting.
@@ -638,7 +639,7 @@ impl Store for EmbeddedStore {
     async fn space(&self) -> Result<StoreSpace, StorageError> {
         let path = self.path.clone();
         let measured = tokio::task::spawn_blocking(move || StoreSpace {
-            taken: std::fs::metadata(&path).map(|file| file.len()).ok(),
+            taken: compact::disk_bytes(&path).ok(),
             free: free_bytes(&path).ok(),
         });
         Ok(measured.await.unwrap_or_default())

@@ -221,3 +221,56 @@ async fn what_is_left_of_a_file_that_was_being_made_hinders_nobody() {
         std::fs::read_dir(folder.path()).expect("a folder").map(|entry| entry.expect("one").file_name()).collect();
     assert_eq!(names, ["hourglass.redb"]);
 }
+
+/// Compaction of a store in use gives up without harm, and then gives the space back.
+#[tokio::test]
+async fn a_compaction_gives_up_without_harm_and_keeps_everything() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = Arc::new(EmbeddedStore::open(folder.path(), 1 << 20).expect("a new store"));
+    let ids: Vec<BucketId> = (0..60).map(|number| id(&format!("s{number}"))).collect();
+    for id in &ids {
+        assert_eq!(write(&store, &[(id, &bucket(50_000))]).await, [Written::Yes]);
+    }
+    let gone: Vec<&str> = ids.iter().skip(10).map(|id| &*id.sensor.key).collect();
+    store.remove_buckets("db", &gone, HOUR..HOUR.next(), Stamp::MAX).await.expect("removed");
+    let before = stored(&store, &ids).await;
+    let is_there = || compact::unfinished(&folder.path().join(FILE_NAME)).exists();
+
+    let file = store.file.clone();
+    let given_up = store.compact_in_use(move |_| file.journal().give_up("a test says so")).await;
+    assert!(matches!(given_up, Err(CompactError::GivenUp(_))), "{given_up:?}");
+    assert!(!is_there() && stored(&store, &ids).await == before);
+
+    // What is written while the copy is made is in it.
+    let (writes, late) = (store.clone(), id("late"));
+    let taken = store.measure().await.expect("measured").taken;
+    let compacted = store.compact_in_use({
+        let (runtime, late) = (tokio::runtime::Handle::current(), late.clone());
+        let written = std::sync::atomic::AtomicBool::new(false);
+        move |_| {
+            if !written.swap(true, std::sync::atomic::Ordering::SeqCst) {
+                assert_eq!(runtime.block_on(write(&writes, &[(&late, &bucket(100))])), [Written::Yes]);
+            }
+        }
+    });
+    let after = compacted.await.expect("compacted");
+    assert!(after * 2 < taken, "{taken} bytes before, {after} after");
+    assert!(!is_there() && stored(&store, &ids).await == before);
+    assert_eq!(stored(&store, &[late]).await, [first(&bucket(100))]);
+    assert_eq!(write(&store, &[(&id("next"), &bucket(10))]).await, [Written::Yes]);
+    drop(store);
+    let store = EmbeddedStore::open(folder.path(), 1 << 20).expect("the file is whole");
+    assert_eq!(stored(&store, &ids).await, before);
+    assert_eq!(stored(&store, &[id("next")]).await, [first(&bucket(10))]);
+
+    let unknown = redb::TableDefinition::<u32, u32>::new("of another version");
+    let made = store.file.run(move |database| {
+        let transaction = database.begin_write()?;
+        drop(transaction.open_table(unknown)?);
+        Ok(transaction.commit()?)
+    });
+    made.expect("a table");
+    let refused = store.compact_in_use(|_| ()).await;
+    assert!(matches!(refused, Err(CompactError::UnknownTable(_))), "{refused:?}");
+    assert_eq!(stored(&store, &ids).await, before);
+}

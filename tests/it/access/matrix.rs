@@ -74,6 +74,8 @@ const CELLS: &[Asked] = &[
     ("GET", "/api/v1/backup/day", "db=a&day=0", "", Needs::Admin),
     ("POST", "/api/v1/backup/proved", "began=1", "", Needs::Admin),
     ("POST", "/api/v1/seal", "", "", Needs::Admin),
+    ("POST", "/api/v1/compact", "", "", Needs::Admin),
+    ("POST", "/api/v1/read-only", "state=off", "", Needs::Admin),
     ("GET", "/api/v1/dead-letters", "", "", Needs::Admin),
     ("GET", "/api/v1/rejections", "db=a", "", Needs::Admin),
     ("PUT", "/api/v1/databases/{key}", "dry_run=true", "{}", Needs::Admin),

@@ -112,6 +112,7 @@ fn the_status_has_these_keys_and_types() {
         "oldest_pending_seconds",
         "feeding",
         "blocked",
+        "compacting",
         "documents",
         "refusing",
         "sealing",
@@ -155,7 +156,7 @@ fn the_root_lists_every_endpoint_and_each_is_there() {
         assert!(!matches!(answer.status, 404 | 405), "{method} {path}: {}", answer.status);
         count += 1;
     }
-    assert_eq!(count, 32);
+    assert_eq!(count, 34);
 }
 
 #[test]

@@ -1,0 +1,315 @@
+//! `hourglass copy` from a running service: copies day by day what the target does not have as the service has it, again and
+//! again, until it is told to switch. Then the service takes no more writes, the rest is copied, and both are compared.
+
+use std::collections::BTreeSet;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::fill::{Filling, Target};
+use super::origin::{Begun, Origin};
+use super::post::{self, PostAnswer};
+use super::progress::Progress;
+use crate::backup::form::Next;
+use crate::backup::manifest::date;
+use crate::backup::read::all_hours;
+use crate::backup::{DatabaseDigest, Fill, Parts, ReadBounds, SetDigest, StoreDigest};
+use crate::bucket::store::{BucketId, PageWrite, SensorFilter, Written};
+use crate::bucket::{Bucket, DayId, DayWrite, Store};
+use crate::clock::now_ns;
+use crate::config::Settings;
+use crate::faults;
+use crate::ingest::settings_of_json;
+use crate::reading::stamp::first_of;
+use crate::reading::time::write_rfc3339;
+use crate::reading::{Day, Hour, Sensor, Stamp};
+use crate::telemetry::logs;
+
+/// While following, every pass looks at the last two days and the coming one, and every one of this many at all of them.
+const ALL_EVERY: u64 = 10;
+/// How long to wait for other instances on the source's store.
+const PATIENCE: Duration = Duration::from_secs(300);
+/// Sensors that are listed at a time.
+const LISTED: usize = 512;
+/// Parts of days that are read at a time.
+const PARTS: usize = 16;
+
+/// What `hourglass copy` is asked for.
+#[derive(Debug)]
+pub struct FollowRequest {
+    /// The service's address.
+    pub from: String,
+    pub token: Option<String>,
+    pub token_file: Option<std::path::PathBuf>,
+    /// Whether to end.
+    pub switches: bool,
+    /// The pause between two passes.
+    pub every: Duration,
+}
+
+/// Copies from a running service.
+#[must_use]
+pub fn follow(to: &Settings, request: &FollowRequest) -> ExitCode {
+    logs::start("warn", &to.telemetry);
+    match super::run_to_end(run(to, request)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => super::failed(&error),
+    }
+}
+
+async fn run(to: &Settings, request: &FollowRequest) -> anyhow::Result<()> {
+    let (mut asked, mut stop) = (signal(SignalKind::user_defined1())?, signal(SignalKind::interrupt())?);
+    let service = || post::Target::of(&request.from, request.token.clone(), request.token_file.as_deref());
+    let origin = Origin::Service(service()?);
+    let mut begun = origin.begin(PATIENCE).await?;
+    let filling = Filling { what: "copy", from: request.from.clone(), stamp: first_of(begun.began_ms) };
+    let mut copying = Copying { origin, target: Target::open(to, filling).await?, progress: Progress::new("copy") };
+    let mut number = 0;
+    loop {
+        let started = Instant::now();
+        let copied = copying.pass(&begun, number % ALL_EVERY == 0).await?;
+        let mut time = String::new();
+        write_rfc3339(&mut time, i64::try_from(begun.began_ms).unwrap_or_default().saturating_mul(1_000_000));
+        println!(
+            "everything acknowledged before {time} is copied: {copied} days in {:.1} s",
+            started.elapsed().as_secs_f64()
+        );
+        if request.switches {
+            break;
+        }
+        tokio::select! {
+            () = tokio::time::sleep(request.every) => {}
+            _ = asked.recv() => break,
+            _ = stop.recv() => bail!("stopped while following: the copy goes on when this is run again; --switch ends it"),
+        }
+        number += 1;
+        begun = copying.origin.begin(PATIENCE).await?;
+    }
+    let service = service()?;
+    set_read_only(&service, true)?;
+    faults::point("read_only");
+    match copying.finish(to).await {
+        Ok(digest) => {
+            println!("copied {}: {}", request.from, digest.total());
+            println!("the service at {} takes no more writes: send them to the new one, and stop it", request.from);
+            Ok(())
+        }
+        Err(error) => {
+            // If this fails, too, a restart of the service ends it.
+            let _ = set_read_only(&service, false);
+            Err(error.context("the service takes writes again"))
+        }
+    }
+}
+
+fn set_read_only(service: &post::Target, is_on: bool) -> anyhow::Result<()> {
+    let state = if is_on { "on" } else { "off" };
+    match service.post(&format!("/api/v1/read-only?state={state}"), b"")? {
+        PostAnswer { status: 200, .. } => Ok(()),
+        answer => bail!("the service goes on taking writes: {answer}"),
+    }
+}
+
+struct Copying {
+    origin: Origin,
+    target: Target,
+    progress: Progress,
+}
+
+impl Copying {
+    /// Copies what differs; returns how many days did. With `all`, every day is compared, else the last ones.
+    async fn pass(&mut self, begun: &Begun, all: bool) -> anyhow::Result<usize> {
+        let mut copied = 0;
+        for dropped in self.target.store.databases().await? {
+            if !begun.databases.contains(&dropped) {
+                self.target.mark.forget(&dropped).context("marking what is done")?;
+                self.target.store.drop_database(&dropped).await?;
+                copied += 1;
+            }
+        }
+        let recent = Day::of(Hour::of(now_ns())).0 - 1;
+        for database in &begun.databases {
+            let listed = self.origin.days(database).await?;
+            let mut days: BTreeSet<Day> = self.target.mark.days(database).into_iter().collect();
+            days.extend(listed);
+            let (store, count) = (self.target.store.clone(), days.len());
+            let mut fill = Fill::begin(&*store, database, self.target.options).await?;
+            for (number, day) in days.into_iter().enumerate() {
+                self.progress.tell(|| format!("{database}, {}: {number} of {count} days", date(day)));
+                let known = self.target.mark.digest(database, day);
+                if all || known.is_none() || day.0 >= recent {
+                    let copying = self.day(&mut fill, (database, day), known).await;
+                    let differed = copying.with_context(|| format!("database {database:?}, day {}", date(day)))?;
+                    copied += usize::from(differed);
+                }
+            }
+            fill.finish().await.with_context(|| format!("writing the sensors of database {database:?}"))?;
+        }
+        Ok(copied)
+    }
+
+    /// Copies a day unless the target has it as the service has; returns whether it differed.
+    async fn day(
+        &mut self,
+        fill: &mut Fill<'_>,
+        (database, day): (&str, Day),
+        known: Option<SetDigest>,
+    ) -> anyhow::Result<bool> {
+        let Some(mut frames) = self.origin.changed_day((database, day), known)? else { return Ok(false) };
+        let mark = &mut self.target.mark;
+        let may_have_some = mark.is_begun(database, day);
+        mark.day_begun(database, day).context("marking what is done")?;
+        if may_have_some {
+            clear(&*self.target.store, database, day, self.target.options.stamp).await.context("removing the day")?;
+        }
+        faults::point("day_cleared");
+        let held = loop {
+            match frames.read()? {
+                Next::Part(part) => fill.take(part).await.context("writing to the store")?,
+                Next::End(held) => break held,
+            }
+        };
+        fill.flush().await.context("writing to the store")?;
+        // Before the mark: a day that is done is found through its sensors.
+        fill.write_new_sensors().await.context("writing the sensors")?;
+        self.target.mark.day_copied(database, day, held.set).context("marking what is done")?;
+        faults::point("day_copied");
+        Ok(true)
+    }
+
+    /// Copies the rest, while the service takes no writes, and compares everything.
+    async fn finish(mut self, to: &Settings) -> anyhow::Result<StoreDigest> {
+        let begun = self.origin.begin(PATIENCE).await?;
+        self.pass(&begun, true).await?;
+        faults::point("all_copied");
+        let (mut expected, mut found) = (StoreDigest::default(), StoreDigest::default());
+        for name in &begun.databases {
+            let mut set = SetDigest::default();
+            let mark = &self.target.mark;
+            mark.days(name).into_iter().filter_map(|day| mark.digest(name, day)).for_each(|day| set += day);
+            expected.databases.push(DatabaseDigest { name: name.clone(), sensors: 0, set });
+            let read = self.read_back(name, to).await.with_context(|| format!("reading database {name:?} back"))?;
+            found.databases.push(read);
+        }
+        if let Some(other) = self.target.store.databases().await?.iter().find(|name| !begun.databases.contains(name)) {
+            bail!("the target has a database {other:?} that the service does not have");
+        }
+        self.target.replace_tokens(&begun.tokens).await.context("writing the tokens")?;
+        let rows = serde_json::from_value(begun.settings).context("reading the databases' settings")?;
+        self.target.replace_settings(settings_of_json(&rows)).await.context("writing the databases' settings")?;
+        self.target.end(Ok(found), &expected).await
+    }
+
+    /// Reads all of a database back, returns its digest, and makes the sensors' documents anew: each pass knew a part of them.
+    async fn read_back(&mut self, database: &str, to: &Settings) -> anyhow::Result<DatabaseDigest> {
+        let mut digest = DatabaseDigest { name: database.to_owned(), ..DatabaseDigest::default() };
+        let store = self.target.store.clone();
+        let mut fill = Fill::begin(&*store, database, self.target.options).await?;
+        let bounds = ReadBounds::of_memory(to.query.request_bytes);
+        let mut parts = Parts::new(&*store, database, all_hours(), bounds);
+        let mut seen: BTreeSet<Box<str>> = BTreeSet::new();
+        while let Some(part) = parts.next().await? {
+            self.progress.tell(|| format!("{database}: {} sensors read back", seen.len()));
+            if !seen.contains(&part.of.sensor.key) {
+                seen.insert(part.of.sensor.key.clone());
+            }
+            digest.set += SetDigest::of(&part.of.sensor.key, &part.readings);
+            fill.see(&part);
+        }
+        fill.finish().await?;
+        for sensors in sensors_of(&*store, database).await? {
+            let gone: Vec<&str> = sensors.iter().map(|key| &**key).filter(|key| !seen.contains(*key)).collect();
+            if !gone.is_empty() {
+                store.remove_sensors(database, &gone).await?;
+            }
+        }
+        digest.sensors = seen.len() as u64;
+        Ok(digest)
+    }
+}
+
+/// The keys of all sensors, some at a time.
+async fn sensors_of(store: &dyn Store, database: &str) -> anyhow::Result<Vec<Vec<Box<str>>>> {
+    let (mut found, mut after) = (Vec::new(), None);
+    loop {
+        let filter = SensorFilter { after, outliers: false, limit: LISTED };
+        let listed = store.list_sensors(database, &filter).await?;
+        let Some(last) = listed.last() else { return Ok(found) };
+        after = Some(last.sensor.key.to_string());
+        found.push(listed.into_iter().map(|document| document.sensor.key.clone()).collect());
+    }
+}
+
+async fn remove_parts(store: &dyn Store, database: &str, ids: &[DayId]) -> anyhow::Result<()> {
+    let revs: Vec<Option<u64>> =
+        store.read_days(database, ids).await?.into_iter().map(|stored| Some(stored?.rev)).collect();
+    let held = ids.iter().zip(revs).filter_map(|(id, rev)| Some((id, rev?)));
+    let writes: Vec<DayWrite<'_>> =
+        held.map(|(id, rev)| DayWrite { id, rev, next_rev: rev + 1, readings: None }).collect();
+    for outcome in store.write_days(database, &writes).await {
+        match outcome {
+            Written::Yes => {}
+            Written::Conflict => bail!("somebody else writes to the target"),
+            Written::Failed(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+/// Removes what is left of buckets that have several pages.
+async fn cut_buckets(store: &dyn Store, database: &str, day: Day, before: Stamp) -> anyhow::Result<()> {
+    let hours = day.hours();
+    let mut from = (hours.start, String::new());
+    loop {
+        let left = store.next_buckets(database, &from, hours.end, LISTED).await?;
+        let Some((hour, key)) = left.last() else { return Ok(()) };
+        // The next key there can be.
+        from = (*hour, format!("{key}\0"));
+        for (hour, key) in left {
+            let sensor = Sensor::of_key(&key).with_context(|| format!("the sensor's key {key:?}"))?;
+            cut(store, database, BucketId { sensor: Arc::new(sensor), hour }, before).await?;
+        }
+    }
+}
+
+async fn cut(store: &dyn Store, database: &str, id: BucketId, before: Stamp) -> anyhow::Result<()> {
+    let pages = store.read_buckets(database, std::slice::from_ref(&id), usize::MAX).await?.pop();
+    let mut bucket = Bucket::from_stored(pages.unwrap_or_default());
+    bucket.delete(&(id.hour.start_ns()..id.hour.end_ns()), before);
+    loop {
+        let groups = bucket.next_writes();
+        if groups.is_empty() {
+            return Ok(());
+        }
+        for group in groups {
+            let write = PageWrite { id: &id, bucket: &bucket, group: group.clone() };
+            match store.write_pages(database, &[write]).await.pop() {
+                Some(Written::Yes) => bucket.mark_written(&group),
+                Some(Written::Failed(error)) => return Err(error.into()),
+                Some(Written::Conflict) | None => bail!("somebody else writes to the target"),
+            }
+        }
+    }
+}
+
+/// Removes everything of a day, in whatever form it is. All of it has this stamp.
+async fn clear(store: &dyn Store, database: &str, day: Day, stamp: Stamp) -> anyhow::Result<()> {
+    let before = stamp.saturating_add(1);
+    let mut filter = SensorFilter { after: None, outliers: false, limit: LISTED };
+    loop {
+        let listed = store.list_sensors(database, &filter).await?;
+        let Some(last) = listed.last() else { return cut_buckets(store, database, day, before).await };
+        filter.after = Some(last.sensor.key.to_string());
+        let keys: Vec<&str> = listed.iter().map(|document| &*document.sensor.key).collect();
+        store.remove_buckets(database, &keys, day.hours(), before).await?;
+        let parts = store.parts_of(database, &keys, day..day.next()).await?;
+        let id = |(place, day, part): (usize, Day, _)| DayId { sensor: listed[place].sensor.clone(), day, part };
+        let ids: Vec<DayId> = parts.into_iter().map(id).collect();
+        for some in ids.chunks(PARTS) {
+            remove_parts(store, database, some).await?;
+        }
+    }
+}
