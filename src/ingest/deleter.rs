@@ -1,6 +1,9 @@
 //! Carries out deletions in the store: those of one database one after the other, in WAL order, for as long as it
 //! takes.
 
+mod cells;
+mod patience;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,6 +12,8 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::JoinSet;
 
+use self::cells::{Choice, DeletedCells};
+use self::patience::Patience;
 use super::catalog::Catalog;
 use super::catalog::reads::{read_buckets_each, read_sensors_each};
 use super::deletion::{ALL_HOURS, ALWAYS, Scope};
@@ -34,13 +39,6 @@ const PACED_SENSORS: usize = 100;
 const BUCKETS: usize = 32;
 /// Sealed days, likewise.
 const DAYS: usize = 4;
-/// First and longest wait before a retry.
-const RETRY: Range<Duration> = Duration::from_millis(100)..Duration::from_secs(2);
-/// After this many refusals by the store a deletion is given up.
-const REFUSALS_MAX: usize = 10;
-/// How long a deletion may fail for reasons that are not known to pass before it is given up: far longer than the
-/// minute after which MongoDB ends an abandoned transaction.
-const FAILING_MAX: Duration = Duration::from_secs(300);
 /// How often a batch is read and written again because other writers were faster.
 const CONFLICTS_MAX: usize = 30;
 
@@ -210,7 +208,7 @@ impl Deleter {
                 remove_settings(&*self.context.store, database).await?;
             }
             Scope::Database => {
-                let gone = DeletedCells { database, range: ALWAYS, before };
+                let gone = DeletedCells { database, choice: Choice::Range(ALWAYS), before };
                 self.delete_all(&gone, |_| true).await?;
                 self.context.store.unlist_database(database).await?;
                 remove_settings(&*self.context.store, database).await?;
@@ -222,7 +220,13 @@ impl Deleter {
                 if !is_expiry && !self.context.registry_view.is_dropped(database, before) {
                     self.context.store.create_database(database).await?;
                 }
-                self.delete_of(&DeletedCells { database, range: range.clone(), before }, sensors).await?;
+                self.delete_of(&DeletedCells { database, choice: Choice::Range(range.clone()), before }, sensors).await?;
+                return Ok(());
+            }
+            Scope::Mark => return Ok(()),
+            Scope::Cells { sensors: of, before } => {
+                let sensors: Vec<Sensor> = of.iter().map(|of| of.sensor.clone()).collect();
+                self.delete_of(&DeletedCells { database, choice: Choice::times(of), before: *before }, &sensors).await?;
                 return Ok(());
             }
         }
@@ -272,7 +276,8 @@ impl Deleter {
         let Ok(_turn) = turn.try_lock() else {
             return Err(StorageError::Contended { detail: format!("a deletion in {}", deletion.database) });
         };
-        let gone = DeletedCells { database: &deletion.database, range: deletion.range.clone(), before: deletion.stamp };
+        let choice = Choice::Range(deletion.range.clone());
+        let gone = DeletedCells { database: &deletion.database, choice, before: deletion.stamp };
         let Some(statement) = &deletion.statement else { return self.delete_all(&gone, |_| true).await };
         // A process that cannot parse the statement has never hidden any reading by it either.
         let Some(test) = self.understand.of(statement) else { return Ok(()) };
@@ -339,7 +344,7 @@ impl Deleter {
     async fn delete_readings(&self, gone: &DeletedCells<'_>, sensors: &[Sensor]) -> Result<(), StorageError> {
         let store = &*self.context.store;
         let keys: Vec<&str> = sensors.iter().map(|sensor| &*sensor.key).collect();
-        let (whole, cut) = parts(&gone.range);
+        let whole = gone.whole_hours();
         if !whole.is_empty() {
             store.remove_buckets(gone.database, &keys, whole.clone(), gone.before).await?;
         }
@@ -354,8 +359,9 @@ impl Deleter {
                 left.extend(old.map(|page| (sensor.clone(), page.hour)));
             }
         }
-        left.extend(cut.iter().flat_map(|hour| shared.iter().map(|sensor| (sensor.clone(), *hour))));
-        left.dedup();
+        for sensor in &shared {
+            left.extend(gone.cut_hours(&sensor.key).into_iter().map(|hour| (sensor.clone(), hour)));
+        }
         for chunk in left.chunks(BUCKETS) {
             let ids = chunk.iter().map(|(sensor, hour)| BucketId { sensor: sensor.clone(), hour: *hour }).collect();
             self.cut(gone, ids).await?;
@@ -363,14 +369,14 @@ impl Deleter {
         Ok(())
     }
 
-    /// Removes the range from parts of days, and claims of parts that others are about to fold pages into.
+    /// Removes what is deleted from parts of days, and claims of parts that others are about to fold pages into.
     async fn delete_in_days(&self, gone: &DeletedCells<'_>, sensors: &[Sensor]) -> Result<(), StorageError> {
-        let (raw, hours) = (&*self.context.raw, hours_with(&gone.range));
+        let raw = &*self.context.raw;
         let keys: Vec<&str> = sensors.iter().map(|sensor| &*sensor.key).collect();
-        let parts = raw.parts_of(gone.database, &keys, Day::of_hours(&hours)).await?;
+        let parts = raw.parts_of(gone.database, &keys, Day::of_hours(&gone.hours())).await?;
         let shared: Vec<Arc<Sensor>> = sensors.iter().cloned().map(Arc::new).collect();
         let id = |(place, day, part)| DayId { sensor: Arc::clone(&shared[place]), day, part };
-        let has_some = |id: &DayId| id.hours().start < hours.end && hours.start < id.hours().end;
+        let has_some = |id: &DayId| gone.has_some(&id.sensor.key, &id.hours());
         let mut left: Vec<DayId> = parts.into_iter().map(id).filter(has_some).collect();
         for _ in 0..CONFLICTS_MAX {
             let mut conflicts = Vec::new();
@@ -385,13 +391,13 @@ impl Deleter {
         Err(StorageError::Contended { detail: left[0].sensor.key.to_string() })
     }
 
-    /// Removes the range from these parts; returns those that others changed meanwhile. Every part is written, changed or not:
+    /// Removes what is deleted from these parts; returns those that others changed meanwhile. Every part is written, changed or not:
     /// whoever read pages before they were cut, and is about to fold them into it, then fails (`bucket::day`).
     async fn delete_in(&self, gone: &DeletedCells<'_>, ids: &[DayId]) -> Result<Vec<DayId>, StorageError> {
         let mut changed: Vec<(&DayId, StoredDay)> = Vec::new();
         for (id, day) in ids.iter().zip(self.context.raw.read_days(gone.database, ids).await?) {
             let Some(mut day) = day else { continue };
-            day.readings.delete(&gone.range, gone.before);
+            gone.cut(&id.sensor.key, &mut day.readings);
             changed.push((id, day));
         }
         let writes: Vec<DayWrite<'_>> = changed
@@ -414,14 +420,14 @@ impl Deleter {
         Ok(conflicts)
     }
 
-    /// Removes the range from buckets of which something may stay.
+    /// Removes what is deleted from buckets of which something may stay.
     async fn cut(&self, gone: &DeletedCells<'_>, mut ids: Vec<BucketId>) -> Result<(), StorageError> {
         for _ in 0..CONFLICTS_MAX {
             let read = read_buckets_each(&*self.context.store, gone.database, &ids, usize::MAX).await;
             let mut buckets = Vec::with_capacity(ids.len());
             for (id, pages) in ids.into_iter().zip(read) {
                 let mut bucket = Bucket::from_stored(pages?);
-                bucket.delete(&gone.range, gone.before);
+                bucket.cut(|readings| gone.cut(&id.sensor.key, readings));
                 buckets.push((id, bucket));
             }
             ids = write_buckets(&*self.context.store, gone.database, buckets).await?;
@@ -441,7 +447,7 @@ impl Deleter {
     ) -> Result<Vec<&'s str>, StorageError> {
         let (store, database) = (&*self.context.store, deletion.database);
         // If all times are deleted, most sensors have nothing left: one scan finds those.
-        let is_empty = match is_all(&deletion.range) {
+        let is_empty = match deletion.is_all() {
             true => self.empty_ones(database, sensors.iter()).await?,
             false => vec![false; sensors.len()],
         };
@@ -586,59 +592,6 @@ async fn beside(work: impl FnOnce() + Send + 'static) {
     }
 }
 
-/// What is deleted: a database's cells in a range of times that are older than a stamp.
-struct DeletedCells<'a> {
-    database: &'a str,
-    range: Range<i64>,
-    before: Stamp,
-}
-
-fn is_all(range: &Range<i64>) -> bool {
-    range.start <= ALWAYS.start && range.end == ALWAYS.end
-}
-
-/// How long a deletion is retried.
-struct Patience {
-    wait: Duration,
-    refusals: usize,
-    /// The start, or the last failure that passes by itself.
-    failing_since: Instant,
-}
-
-impl Patience {
-    fn new(now: Instant) -> Self {
-        Self { wait: RETRY.start, refusals: 0, failing_since: now }
-    }
-
-    /// The wait before the next try; `None` to give up. A store that is away, slow or full may recover, and other
-    /// writers end: these are retried for as long as it takes.
-    fn wait_after(&mut self, error: &StorageError, now: Instant) -> Option<Duration> {
-        let given_up = match error {
-            StorageError::Unavailable { .. }
-            | StorageError::Unknown { .. }
-            | StorageError::Contended { .. }
-            | StorageError::Busy { .. } => {
-                self.failing_since = now;
-                false
-            }
-            StorageError::Failing { .. } | StorageError::Database { .. } => {
-                now.saturating_duration_since(self.failing_since) >= FAILING_MAX
-            }
-            StorageError::Refused { .. }
-            | StorageError::Unusable { .. }
-            | StorageError::Address { .. }
-            | StorageError::HourTooLarge { .. }
-            | StorageError::Unreadable { .. } => {
-                self.refusals += 1;
-                self.refusals >= REFUSALS_MAX
-            }
-        };
-        let wait = self.wait;
-        self.wait = (wait * 2).min(RETRY.end);
-        (!given_up).then_some(wait)
-    }
-}
-
 struct RemainingPages {
     first: i64,
     last: i64,
@@ -650,76 +603,5 @@ impl RemainingPages {
         document.first_seen = Some(whole(self.first));
         document.last_seen = Some(whole(self.last));
         document.recent.clone_from(&self.recent);
-    }
-}
-
-/// The hours that have some of a range of times.
-fn hours_with(range: &Range<i64>) -> Range<Hour> {
-    if range.is_empty() { Hour(0)..Hour(0) } else { Hour::of(range.start)..Hour::of(range.end - 1).next() }
-}
-
-/// The hours that lie wholly in a range of times, and those that lie there in part.
-fn parts(range: &Range<i64>) -> (Range<Hour>, Vec<Hour>) {
-    if range.is_empty() {
-        return (Hour(0)..Hour(0), Vec::new());
-    }
-    // The first and last hours extend beyond the possible times.
-    let first = Hour::of(range.start);
-    let last = Hour::of(range.end - 1);
-    let starts = range.start <= ALWAYS.start || first.start_ns() == range.start;
-    let ends = range.end == ALWAYS.end || last.end_ns() == range.end;
-    let whole = if starts { first } else { first.next() }..if ends { last.next() } else { last };
-    let mut cut: Vec<Hour> = [(first, starts), (last, ends)].into_iter().filter(|part| !part.1).map(|p| p.0).collect();
-    cut.dedup();
-    (if whole.start < whole.end { whole } else { Hour(0)..Hour(0) }, cut)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Regression: conflicts with other writers' transactions, one of them left open by a killed instance, counted as
-    /// refusals. After ten of them, 11 s, the deletion was given up, while MongoDB keeps such a transaction for a
-    /// minute.
-    #[test]
-    fn a_deletion_outwaits_other_writers_and_gives_up_what_is_refused() {
-        let (start, detail) = (Instant::now(), String::new);
-        let tries = |error: StorageError| {
-            let (mut patience, mut waited) = (Patience::new(start), Duration::ZERO);
-            for tries in 1..500 {
-                match patience.wait_after(&error, start + waited) {
-                    Some(wait) => waited += wait,
-                    None => return Some((tries, waited)),
-                }
-            }
-            None
-        };
-        assert_eq!(tries(StorageError::Busy { detail: detail() }), None);
-        assert_eq!(tries(StorageError::Contended { detail: detail() }), None);
-        assert_eq!(tries(StorageError::Unavailable { detail: detail() }), None);
-        let (_, waited) = tries(StorageError::Failing { detail: detail() }).expect("gives up");
-        assert!((FAILING_MAX..FAILING_MAX + RETRY.end).contains(&waited), "{waited:?}");
-        let refused = tries(StorageError::Refused { detail: detail() }).map(|(tries, _)| tries);
-        assert_eq!(refused, Some(REFUSALS_MAX));
-    }
-
-    #[test]
-    fn hours_are_whole_or_cut() {
-        let ns = |hour: i64, more: i64| Hour(hour).start_ns() + more;
-        let none = Hour(0)..Hour(0);
-        for (range, whole, cut) in [
-            (ns(5, 0)..ns(7, 0), Hour(5)..Hour(7), vec![]),
-            (ns(5, 1)..ns(7, 0), Hour(6)..Hour(7), vec![5]),
-            (ns(5, 0)..ns(7, 1), Hour(5)..Hour(7), vec![7]),
-            (ns(5, 1)..ns(7, -1), none.clone(), vec![5, 6]),
-            (ns(5, 1)..ns(5, 2), none.clone(), vec![5]),
-            (ns(5, 0)..ns(5, 1), none.clone(), vec![5]),
-            (ns(-1, 0)..ns(0, 0), Hour(-1)..Hour(0), vec![]),
-            (ns(5, 7)..ns(5, 7), none, vec![]),
-        ] {
-            assert_eq!(parts(&range), (whole, cut.into_iter().map(Hour).collect()), "{range:?}");
-        }
-        let (whole, cut) = parts(&ALWAYS);
-        assert_eq!((whole, cut), (Hour::of(ALWAYS.start)..Hour::of(ALWAYS.end - 1).next(), Vec::new()));
     }
 }

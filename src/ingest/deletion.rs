@@ -11,9 +11,10 @@
 //! affected.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use crate::reading::time::{TIMESTAMP_MAX, TIMESTAMP_MIN};
-use crate::reading::{Hour, Sensor};
+use crate::reading::{Hour, Sensor, Stamp};
 
 /// All times that a reading can have, in nanoseconds.
 pub const ALWAYS: Range<i64> = TIMESTAMP_MIN..TIMESTAMP_MAX + 1;
@@ -43,6 +44,22 @@ pub enum Scope {
         /// records has it in the last one.
         statement: Option<String>,
     },
+    /// Deletes nothing by itself. Its stamp is what deletions by value that are logged later cover: see `marks`.
+    Mark,
+    /// A part of a deletion by value: cells that are older than a mark, at exactly these times. It has been resolved when
+    /// everything older than the mark was in the store, so it need not be remembered.
+    Cells {
+        sensors: Vec<DeletedTimes>,
+        /// The mark's stamp.
+        before: Stamp,
+    },
+}
+
+/// Times at which a sensor loses its cells, in order.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DeletedTimes {
+    pub sensor: Sensor,
+    pub times: Arc<[i64]>,
 }
 
 impl Deletion {
@@ -51,6 +68,12 @@ impl Deletion {
         match &self.scope {
             Scope::Database => ALWAYS,
             Scope::Readings { range, .. } => range.clone(),
+            Scope::Mark => 0..0,
+            Scope::Cells { sensors, .. } => {
+                let first = sensors.iter().filter_map(|of| of.times.first()).min();
+                let last = sensors.iter().filter_map(|of| of.times.last()).max();
+                first.zip(last).map_or(0..0, |(first, last)| *first..last.saturating_add(1))
+            }
         }
     }
 
@@ -60,13 +83,14 @@ impl Deletion {
             Scope::Database => "DROP DATABASE".to_owned(),
             Scope::Readings { statement: Some(statement), .. } => statement.chars().take(200).collect(),
             Scope::Readings { statement: None, .. } => "a part of a longer deletion".to_owned(),
+            Scope::Mark | Scope::Cells { .. } => "a part of a deletion by value".to_owned(),
         }
     }
 
     /// Bytes of its statement, which the registry's document holds.
     pub fn statement_bytes(&self) -> usize {
         match &self.scope {
-            Scope::Database => 0,
+            Scope::Database | Scope::Mark | Scope::Cells { .. } => 0,
             Scope::Readings { statement, .. } => statement.as_ref().map_or(0, String::len),
         }
     }
@@ -74,7 +98,8 @@ impl Deletion {
     /// Whether it covers all times, so that its sensors are deleted with their readings.
     pub fn is_of_all_times(&self) -> bool {
         let range = self.range();
-        range.start <= ALWAYS.start && range.end == ALWAYS.end
+        let is_of_times = matches!(self.scope, Scope::Mark | Scope::Cells { .. });
+        !is_of_times && range.start <= ALWAYS.start && range.end == ALWAYS.end
     }
 
     /// The hours that the deletion touches.

@@ -14,6 +14,7 @@ mod error;
 mod flush;
 #[cfg(test)]
 mod law;
+mod marks;
 mod member;
 mod membership;
 mod memtable;

@@ -3,7 +3,7 @@
 //! The request looks up the delete targets before it logs the deletion. At the deletion's place in the WAL, the WAL's
 //! thread only marks them as gone. The `Deleter` removes them from the catalog later.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
@@ -18,6 +18,8 @@ pub struct DeletedSensors {
     pub database: Option<Arc<Database>>,
     /// Ids of the named sensors; empty when the whole database is deleted.
     pub ids: HashSet<u32>,
+    /// Of a deletion of single cells: their times, in order, by sensor id.
+    pub times: HashMap<u32, Arc<[i64]>>,
     sensors: Vec<Arc<KnownSensor>>,
     additions: u64,
 }
@@ -28,15 +30,23 @@ impl Catalog {
         let Some(database) = self.database(&deletion.database) else { return DeletedSensors::default() };
         // Load this before the sensors, so that a sensor that becomes known in between is noticed.
         let additions = database.additions.load(Ordering::SeqCst);
+        let mut times = HashMap::new();
         let sensors: Vec<Arc<KnownSensor>> = match &deletion.scope {
-            Scope::Database => Vec::new(),
+            Scope::Database | Scope::Mark => Vec::new(),
+            Scope::Cells { sensors, .. } => {
+                let known = database.sensors();
+                let found = sensors.iter().filter_map(|of| Some((known.get(&of.sensor.key)?, &of.times)));
+                let found: Vec<_> = found.map(|(known, times)| (known.clone(), times.clone())).collect();
+                times.extend(found.iter().map(|(known, times)| (known.id, times.clone())));
+                found.into_iter().map(|(known, _)| known).collect()
+            }
             Scope::Readings { sensors, .. } => {
                 let known = database.sensors();
                 sensors.iter().filter_map(|sensor| known.get(&sensor.key).cloned()).collect()
             }
         };
         let ids = sensors.iter().map(|known| known.id).collect();
-        DeletedSensors { database: Some(database), ids, sensors, additions }
+        DeletedSensors { database: Some(database), ids, times, sensors, additions }
     }
 
     /// Marks the delete targets as gone, at the deletion's place in the WAL; requests that come later look the sensors

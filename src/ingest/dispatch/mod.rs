@@ -14,7 +14,8 @@ use self::backlog::{Backlog, Named};
 use super::catalog::deletions::DeletedSensors;
 use super::catalog::lookup::SensorLookup;
 use super::catalog::{Catalog, Database, KnownSensor};
-use super::deletion::Deletion;
+use super::deletion::{Deletion, Scope};
+use super::marks::Marks;
 use super::positions::{LoggedRequest, Tracked, WalPositions};
 use super::record;
 use super::record::batch::{Batch, DispatchedBatch, index};
@@ -43,6 +44,7 @@ pub struct Dispatch {
     shards: Vec<UnboundedSender<ShardMessage>>,
     /// Bounded like the shards' inboxes.
     deleter: UnboundedSender<Arc<PendingDeletion>>,
+    pub marks: Arc<Marks>,
 }
 
 impl Dispatch {
@@ -51,8 +53,9 @@ impl Dispatch {
         catalog: Arc<Catalog>,
         shards: Vec<UnboundedSender<ShardMessage>>,
         deleter: UnboundedSender<Arc<PendingDeletion>>,
+        marks: Arc<Marks>,
     ) -> Self {
-        Self { positions, backlog, catalog, shards, deleter }
+        Self { positions, backlog, catalog, shards, deleter, marks }
     }
 
     pub fn shards(&self) -> usize {
@@ -103,6 +106,14 @@ impl Dispatch {
         faults::point("after_dispatch");
     }
 
+    /// Notes a mark that has just become durable. Called in WAL order.
+    pub fn mark_logged(&self, logged: LoggedRequest) {
+        // Without memory for it, dispatch reads it back.
+        if let Some((pending_ack, _)) = self.positions.logged_if(logged, || true) {
+            self.marks.set(logged.sequence, pending_ack.pin());
+        }
+    }
+
     fn note_backlog(&self, sequence: Sequence, database: &Database, batches: &[Batch]) {
         let mut noting = self.backlog.noting(&database.name, sequence);
         for batch in batches {
@@ -132,7 +143,11 @@ impl Dispatch {
     }
 
     fn delete(&self, tracked: Tracked, deletion: Deletion, targets: DeletedSensors) {
-        let pending = Arc::new(PendingDeletion::new(deletion, targets, tracked));
+        let mark = match &deletion.scope {
+            Scope::Cells { before, .. } => self.marks.get(*before),
+            _ => None,
+        };
+        let pending = Arc::new(PendingDeletion::new(deletion, targets, tracked, mark));
         for shard in 0..self.shards.len() {
             self.ask(shard, ShardMessage::Delete(pending.clone()));
         }
@@ -206,6 +221,7 @@ impl Replay {
             }
             if self.dispatch.positions.try_go_live(reader.position()) {
                 self.dispatch.backlog.give_all(reader.position().saturating_sub(1));
+                self.dispatch.marks.end_through(self.last_at_start);
                 let seconds = started.elapsed().as_secs_f64();
                 tracing::info!(records, bytes, seconds, "WAL backlog replayed");
                 return Ok(());
@@ -237,6 +253,10 @@ impl Replay {
         let memory = record.payload.len();
         let logged = LoggedRequest { sequence: record.sequence, readings: 0, memory, received: deletion.received };
         let tracked = self.dispatch.positions.read_back(logged, record.sequence <= self.last_at_start);
+        if deletion.scope == Scope::Mark {
+            self.dispatch.marks.set(record.sequence, tracked.0.pin());
+            return Ok(());
+        }
         let targets = self.catalog.begin_deletion_read_back(&deletion);
         self.dispatch.delete(tracked, deletion, targets);
         Ok(())

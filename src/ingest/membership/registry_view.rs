@@ -1,9 +1,10 @@
 //! This process's view of the registry: the floor, whether others write, which records of its own WAL are stored
 //! already, and which deletions are remembered. The member's task writes it, everything else reads it.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::ingest::marks::Marks;
 use crate::bucket::deletions::{Covers, Deletions, Masks, RememberedDeletion, SensorTest, Understand, covers};
 use crate::bucket::registry::MemberRegistry;
 use crate::reading::stamp::SETTLED;
@@ -18,7 +19,7 @@ pub const FRESH: Duration = Duration::from_secs(2);
 pub struct MergeView {
     /// No WAL has anything unflushed at or below it.
     pub floor: Stamp,
-    /// Whether other WALs may have unflushed older values.
+    /// Whether other WALs may have unflushed older values, or a deletion by value must tell older cells by their stamps.
     pub restamps: bool,
 }
 
@@ -26,6 +27,7 @@ pub struct MergeView {
 pub struct RegistryView {
     masks: Masks,
     understand: Understanding,
+    marks: Arc<Marks>,
     /// Earlier openings of this WAL, each with its last record.
     openings: Vec<(u64, Stamp)>,
     /// Whether other instances may use the store.
@@ -86,7 +88,8 @@ impl RegistryView {
             stored,
         };
         let openings = recovery.openings.iter().copied().filter(|(opening, _)| *opening != 0).collect();
-        Self { masks, understand: Understanding(understand), openings, shared, state: Mutex::new(state) }
+        let (understand, marks) = (Understanding(understand), Arc::default());
+        Self { masks, understand, marks, openings, shared, state: Mutex::new(state) }
     }
 
     /// The view of a store that is not shared and in which nothing is deleted.
@@ -104,6 +107,11 @@ impl RegistryView {
         Self::new(Masks::default(), std::sync::Arc::new(|_| None), &recovery, false)
     }
 
+    /// The marks of this WAL's deletions by value.
+    pub fn marks(&self) -> Arc<Marks> {
+        self.marks.clone()
+    }
+
     pub fn understanding(&self) -> Understanding {
         self.understand.clone()
     }
@@ -112,7 +120,7 @@ impl RegistryView {
     pub fn view(&self) -> MergeView {
         let state = self.lock();
         let is_old = state.read.is_none_or(|read| read.elapsed() >= FRESH);
-        MergeView { restamps: state.view.restamps || (self.shared && is_old), ..state.view }
+        MergeView { restamps: state.view.restamps || (self.shared && is_old) || self.marks.any(), ..state.view }
     }
 
     /// Whether the registry was read since the start. Before that, deletions are unknown.

@@ -381,13 +381,19 @@ impl MemtableBuckets {
 
     /// Drops these sensors' readings in a time range that were logged before a record; returns how many. None of them
     /// may be in flush.
+    #[cfg(test)]
     pub fn delete(&mut self, ids: &HashSet<u32>, range: &Range<i64>, before: Sequence) -> usize {
-        let goes = |time: i64, sequence: Sequence| range.contains(&time) && sequence < before;
+        self.delete_at(ids, |_, time, sequence| range.contains(&time) && sequence < before)
+    }
+
+    /// Drops those of these sensors' readings that pass a test of sensor, time and record; returns how many. None of them
+    /// may be in flush.
+    pub fn delete_at(&mut self, ids: &HashSet<u32>, goes: impl Fn(u32, i64, Sequence) -> bool) -> usize {
         let (mut deleted, mut emptied) = (0, Vec::new());
         for id in ids {
             for waiting in self.sensors.get_mut(id).into_iter().flatten() {
                 self.packed -= waiting.rows.memory();
-                let gone = waiting.rows.take_out(goes);
+                let gone = waiting.rows.take_out(|time, sequence| goes(*id, time, sequence));
                 self.packed += waiting.rows.memory();
                 deleted += gone.len();
                 // In proportion: the value is an estimate anyway, and only decides when a page is full.

@@ -1,15 +1,19 @@
 //! The format of a deletion's WAL record.
 //!
 //! ```text
-//! record := version:u8 (1, or 2 with a statement)  request:text (reserved, empty)  received:varint (zigzag ns)
-//!           database:text  scope:varint (0: the database | 1: readings, with what follows)
-//!           from:varint (zigzag ns)  to:varint (zigzag ns, exclusive)  count:varint sensor…
-//!           statement:text (version 2)
+//! record   := version:u8 (1, 2 with a statement, 3 by value)  request:text (reserved, empty)
+//!             received:varint (zigzag ns)  database:text  scope
+//! scope    := 0:varint                                              the database
+//!           | 1:varint readings  [statement:text]                   (statement: version 2)
+//!           | 2:varint                                              a mark (version 3)
+//!           | 3:varint before:varint (stamp)  count:varint cells…   cells older than a mark (version 3)
+//! readings := from:varint (zigzag ns)  to:varint (zigzag ns, exclusive)  count:varint sensor…
+//! cells    := sensor  count:varint time:varint… (zigzag ns, from the one before)
 //! ```
 //!
 //! Text, varint and sensor are as in a record of readings.
 
-use crate::ingest::deletion::{Deletion, Scope};
+use crate::ingest::deletion::{DeletedTimes, Deletion, Scope};
 use crate::ingest::record::{PayloadReader, RecordError, put_length, put_sensor, put_text};
 use crate::reading::varint::{put_varint, unzigzag, zigzag};
 
@@ -17,15 +21,22 @@ use crate::reading::varint::{put_varint, unzigzag, zigzag};
 pub const KIND_DELETION: u8 = 2;
 const VERSION: u8 = 1;
 const VERSION_WITH_STATEMENT: u8 = 2;
+const VERSION_BY_VALUE: u8 = 3;
 const DATABASE: u64 = 0;
 const READINGS: u64 = 1;
+const MARK: u64 = 2;
+const CELLS: u64 = 3;
 
 pub fn encode(deletion: &Deletion) -> Vec<u8> {
     let statement = match &deletion.scope {
         Scope::Readings { statement, .. } => statement.as_deref(),
-        Scope::Database => None,
+        _ => None,
     };
-    let mut out = vec![if statement.is_some() { VERSION_WITH_STATEMENT } else { VERSION }];
+    let mut out = vec![match &deletion.scope {
+        Scope::Mark | Scope::Cells { .. } => VERSION_BY_VALUE,
+        _ if statement.is_some() => VERSION_WITH_STATEMENT,
+        _ => VERSION,
+    }];
     put_text(&mut out, "");
     put_varint(&mut out, zigzag(deletion.received));
     put_text(&mut out, &deletion.database);
@@ -38,6 +49,21 @@ pub fn encode(deletion: &Deletion) -> Vec<u8> {
             put_length(&mut out, sensors.len());
             sensors.iter().for_each(|sensor| put_sensor(&mut out, sensor));
         }
+        Scope::Mark => put_varint(&mut out, MARK),
+        Scope::Cells { sensors, before } => {
+            put_varint(&mut out, CELLS);
+            put_varint(&mut out, *before);
+            put_length(&mut out, sensors.len());
+            for DeletedTimes { sensor, times } in sensors {
+                put_sensor(&mut out, sensor);
+                put_length(&mut out, times.len());
+                let mut last = 0;
+                for time in times.iter() {
+                    put_varint(&mut out, zigzag(time.wrapping_sub(last)));
+                    last = *time;
+                }
+            }
+        }
     }
     statement.into_iter().for_each(|statement| put_text(&mut out, statement));
     out
@@ -49,7 +75,7 @@ pub fn encode(deletion: &Deletion) -> Vec<u8> {
 /// When the kind or version is unknown, or the payload is malformed.
 pub fn decode(kind: u8, payload: &[u8]) -> Result<Deletion, RecordError> {
     let version = match payload.first() {
-        Some(&VERSION_WITH_STATEMENT) => VERSION_WITH_STATEMENT,
+        Some(&known @ (VERSION_WITH_STATEMENT | VERSION_BY_VALUE)) => known,
         _ => VERSION,
     };
     PayloadReader::read((kind, KIND_DELETION), (payload, version), |bytes| {
@@ -57,6 +83,12 @@ pub fn decode(kind: u8, payload: &[u8]) -> Result<Deletion, RecordError> {
         let received = unzigzag(bytes.varint()?);
         let database = bytes.text()?.to_owned();
         let scope = match bytes.varint()? {
+            MARK if version == VERSION_BY_VALUE => Scope::Mark,
+            CELLS if version == VERSION_BY_VALUE => {
+                let before = bytes.varint()?;
+                Scope::Cells { before, sensors: bytes.list(PayloadReader::cells)? }
+            }
+            _ if version == VERSION_BY_VALUE => return None,
             DATABASE => Scope::Database,
             READINGS => {
                 let range = unzigzag(bytes.varint()?)..unzigzag(bytes.varint()?);
@@ -70,6 +102,17 @@ pub fn decode(kind: u8, payload: &[u8]) -> Result<Deletion, RecordError> {
     })
 }
 
+impl PayloadReader<'_> {
+    fn cells(&mut self) -> Option<DeletedTimes> {
+        let (sensor, mut last) = (self.sensor()?, 0_i64);
+        let times = self.list(|bytes| {
+            last = last.wrapping_add(unzigzag(bytes.varint()?));
+            Some(last)
+        })?;
+        Some(DeletedTimes { sensor, times: times.into() })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -80,7 +123,15 @@ mod tests {
         let sensor = |room: &str| Sensor::new("my climate", [("room", room)]).expect("one tag");
         let readings =
             Scope::Readings { sensors: vec![sensor("a,b"), sensor("ü")], range: i64::MIN..-1, statement: None };
-        for scope in [Scope::Database, readings] {
+        let times = |times: &[i64]| times.into();
+        let cells = Scope::Cells {
+            before: 1 << 60,
+            sensors: vec![
+                DeletedTimes { sensor: sensor("a"), times: times(&[i64::MIN, -1, 0, 7, i64::MAX]) },
+                DeletedTimes { sensor: sensor("b"), times: times(&[]) },
+            ],
+        };
+        for scope in [Scope::Database, readings, Scope::Mark, cells] {
             let deletion = Deletion { received: 1_700_000_000_000_000_001, database: "plant 7".into(), scope };
             let payload = encode(&deletion);
             assert_eq!(decode(KIND_DELETION, &payload), Ok(deletion));
@@ -105,5 +156,11 @@ mod tests {
         assert_eq!(decode(KIND_DELETION, &encode(&deletion)), Ok(deletion.clone()));
         let deletion = Deletion { scope: Scope::Database, ..deletion };
         assert_eq!(encode(&deletion), b"\x01\x00\x0a\x01d\x00");
+        let deletion = Deletion { scope: Scope::Mark, ..deletion };
+        assert_eq!(encode(&deletion), b"\x03\x00\x0a\x01d\x02");
+        let sensor = Sensor::new("m", [("t", "a")]).expect("one tag");
+        let cells = DeletedTimes { sensor, times: [-1, 300].into() };
+        let deletion = Deletion { scope: Scope::Cells { sensors: vec![cells], before: 7 }, ..deletion };
+        assert_eq!(encode(&deletion), b"\x03\x00\x0a\x01d\x03\x07\x01\x01m\x01\x01t\x01a\x02\x01\xda\x04");
     }
 }

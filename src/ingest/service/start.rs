@@ -101,7 +101,7 @@ impl Ingest {
             dispatch::backlog::sensors_max(options.memtable_bytes),
         ));
         let dispatch =
-            Arc::new(Dispatch::new((positions.clone(), backlog.clone()), catalog.clone(), inboxes, deletions));
+            Arc::new(Dispatch::new((positions.clone(), backlog.clone()), catalog.clone(), inboxes, deletions, registry_view.marks()));
         let turns = Arc::<DatabaseTurns>::default();
         let deleter = Arc::new(Deleter {
             context: context.clone(),

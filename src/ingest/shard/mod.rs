@@ -231,7 +231,7 @@ impl Shard {
         match (pending.targets.database.clone(), &pending.deletion.scope) {
             (None, _) => {}
             (Some(database), Scope::Database) => self.drop_all(&database, &pending),
-            (Some(database), Scope::Readings { .. }) => self.drop_some(&database, &pending),
+            (Some(database), _) => self.drop_some(&database, &pending),
         }
         pending.arrived.add_permits(1);
     }
@@ -250,8 +250,9 @@ impl Shard {
 
     /// Drops the readings in memory that a deletion of some sensors covers.
     fn drop_some(&mut self, database: &Arc<Database>, pending: &PendingDeletion) {
-        let (ids, range, before) = (&pending.targets.ids, pending.deletion.range(), pending.sequence());
-        let deleted = self.unflushed.with(database, |unflushed| unflushed.delete(ids, &range, before));
+        let ids = &pending.targets.ids;
+        let goes = |id, time, sequence| pending.covers(id, time, sequence);
+        let deleted = self.unflushed.with(database, |unflushed| unflushed.delete_at(ids, goes));
         self.note_unflushed();
         self.positions.deleted(deleted as u64);
         self.cache.forget(database.number, ids, &pending.deletion.hours());

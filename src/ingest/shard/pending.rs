@@ -10,7 +10,7 @@ use crate::bucket::deletions::RememberedDeletion;
 use crate::ingest::catalog::deletions::DeletedSensors;
 use crate::ingest::deletion::{Deletion, Scope};
 use crate::ingest::flush::document_writer::DatabaseDocuments;
-use crate::ingest::positions::{PendingAck, QueuedBatches, Tracked};
+use crate::ingest::positions::{PendingAck, QueuedBatches, Tracked, WalPin};
 use crate::wal::Sequence;
 
 /// A deletion that is logged and dispatched, and not done yet.
@@ -27,11 +27,32 @@ pub struct PendingDeletion {
     pub pending_ack: Arc<PendingAck>,
     /// Counts against the same memory budget as readings queued for the shards.
     _queued: Arc<QueuedBatches>,
+    /// Of a part of a deletion by value: see `marks`.
+    _mark: Option<Arc<WalPin>>,
 }
 
 impl PendingDeletion {
-    pub fn new(deletion: Deletion, targets: DeletedSensors, (pending_ack, queued): Tracked) -> Self {
-        Self { deletion, targets, arrived: Semaphore::new(0), taken: Mutex::default(), pending_ack, _queued: queued }
+    pub fn new(
+        deletion: Deletion,
+        targets: DeletedSensors,
+        (pending_ack, queued): Tracked,
+        mark: Option<Arc<WalPin>>,
+    ) -> Self {
+        let (arrived, taken) = (Semaphore::new(0), Mutex::default());
+        Self { deletion, targets, arrived, taken, pending_ack, _queued: queued, _mark: mark }
+    }
+
+    /// Whether it deletes an unflushed reading of one of its sensors.
+    pub fn covers(&self, id: u32, time: i64, sequence: Sequence) -> bool {
+        match &self.deletion.scope {
+            Scope::Database => true,
+            Scope::Readings { range, .. } => range.contains(&time) && sequence < self.sequence(),
+            Scope::Mark => false,
+            Scope::Cells { before, .. } => {
+                let is_listed = |times: &Arc<[i64]>| times.binary_search(&time).is_ok();
+                sequence < *before && self.targets.times.get(&id).is_some_and(is_listed)
+            }
+        }
     }
 
     /// Takes what a shard had of a dropped database. Freeing it takes long, so the deleter does it.
@@ -49,6 +70,7 @@ impl PendingDeletion {
         let statement = match &self.deletion.scope {
             Scope::Database => None,
             Scope::Readings { statement, .. } => Some(statement.clone()?),
+            Scope::Mark | Scope::Cells { .. } => return None,
         };
         let (stamp, database) = (self.sequence(), self.deletion.database.clone());
         Some(RememberedDeletion { stamp, database, statement, range: self.deletion.range(), done: false })

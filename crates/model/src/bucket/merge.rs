@@ -386,9 +386,15 @@ impl Bucket {
     /// Deletes the cells in a time range whose stamp is below `before`; returns how many readings lost a cell. Emptied
     /// pages are removed, and later pages take their numbers, so that the numbers have no gap.
     pub fn delete(&mut self, range: &Range<i64>, before: Stamp) -> usize {
+        self.cut(|readings| readings.delete(range, before))
+    }
+
+    /// As [`Bucket::delete`], for any choice of cells: `cut` removes them from a page's set, and returns how many readings
+    /// lost a cell.
+    pub fn cut(&mut self, cut: impl Fn(&mut Readings) -> usize) -> usize {
         let mut deleted = 0;
         for page in &mut self.pages {
-            let gone = page.readings.delete(range, before);
+            let gone = cut(&mut page.readings);
             deleted += gone;
             page.rewritten |= gone > 0;
         }

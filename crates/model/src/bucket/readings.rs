@@ -204,6 +204,14 @@ impl Readings {
         self.columns.iter().filter_map(move |c| c.cells[index].as_ref().map(|value| (&c.name, value)))
     }
 
+    /// The fields of the reading at `index` whose stamps are below `before`. Settled cells count as being as old as the
+    /// floor.
+    pub fn fields_before(&self, index: usize, before: Stamp) -> impl Iterator<Item = (&Arc<str>, &Value)> {
+        let is_old = move |at: usize| self.stamps.of(index, at).max(self.stamps.floor()) < before;
+        let there = self.columns.iter().enumerate().filter(move |(at, _)| is_old(*at));
+        there.filter_map(move |(_, c)| c.cells[index].as_ref().map(|value| (&c.name, value)))
+    }
+
     /// A copy of the reading at `index`.
     #[must_use]
     pub fn reading(&self, index: usize) -> Reading {
@@ -539,8 +547,11 @@ impl Readings {
     ///
     /// Settled cells count as being as old as the floor. Therefore apply pending deletions before raising the floor.
     pub fn delete(&mut self, range: &Range<i64>, before: Stamp) -> usize {
-        let within = self.times.partition_point(|time| *time < range.start)
-            ..self.times.partition_point(|time| *time < range.end);
+        self.delete_at(|time| range.contains(&time), before)
+    }
+
+    /// As [`Readings::delete`], at the times that pass a test.
+    pub fn delete_at(&mut self, is_meant: impl Fn(i64) -> bool, before: Stamp) -> usize {
         if self.stamps.oldest() >= before {
             return 0;
         }
@@ -549,7 +560,8 @@ impl Readings {
         let (mut rest, mut cut) = (Self::default(), 0);
         rest.stamps = Stamps::settled(0, self.stamps.floor());
         for i in 0..self.times.len() {
-            let goes = |at: usize| within.contains(&i) && is_old(self.stamps.of(i, at));
+            let is_here = is_meant(self.times[i]);
+            let goes = |at: usize| is_here && is_old(self.stamps.of(i, at));
             let there = || self.columns.iter().enumerate().filter(|(_, column)| column.cells[i].is_some());
             let (all, gone) = (there().count(), there().filter(|(at, _)| goes(*at)).count());
             cut += usize::from(gone > 0);

@@ -1,0 +1,139 @@
+//! Which cells of a database a deletion removes.
+
+use std::collections::{BTreeSet, HashMap};
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::bucket::Readings;
+use crate::ingest::deletion::{ALWAYS, DeletedTimes};
+use crate::reading::{Day, Hour, Stamp};
+
+/// What is deleted: a database's cells that are older than a stamp.
+pub struct DeletedCells<'a> {
+    pub database: &'a str,
+    pub choice: Choice<'a>,
+    pub before: Stamp,
+}
+
+/// Which times of which sensors.
+pub enum Choice<'a> {
+    /// A range of times, of every sensor.
+    Range(Range<i64>),
+    /// Single times, in order, by the sensors' keys.
+    Times(HashMap<&'a str, Arc<[i64]>>),
+}
+
+impl<'a> Choice<'a> {
+    /// The times of a part of a deletion by value.
+    pub fn times(of: &'a [DeletedTimes]) -> Self {
+        Self::Times(of.iter().map(|of| (&*of.sensor.key, of.times.clone())).collect())
+    }
+}
+
+impl DeletedCells<'_> {
+    /// Removes what is deleted from a set of one sensor; returns how many readings lost a cell.
+    pub fn cut(&self, sensor: &str, readings: &mut Readings) -> usize {
+        match &self.choice {
+            Choice::Range(range) => readings.delete(range, self.before),
+            Choice::Times(_) => {
+                let times = self.times_of(sensor);
+                readings.delete_at(|time| times.binary_search(&time).is_ok(), self.before)
+            }
+        }
+    }
+
+    fn times_of(&self, sensor: &str) -> &[i64] {
+        match &self.choice {
+            Choice::Range(_) => &[],
+            Choice::Times(times) => times.get(sensor).map_or(&[], |times| &**times),
+        }
+    }
+
+    /// Whether all times are deleted.
+    pub fn is_all(&self) -> bool {
+        matches!(&self.choice, Choice::Range(range) if range.start <= ALWAYS.start && range.end == ALWAYS.end)
+    }
+
+    /// The hours that lie wholly in what is deleted, whatever the sensor.
+    pub fn whole_hours(&self) -> Range<Hour> {
+        match &self.choice {
+            Choice::Range(range) => parts(range).0,
+            Choice::Times(_) => Hour(0)..Hour(0),
+        }
+    }
+
+    /// The hours of which a sensor loses a part.
+    pub fn cut_hours(&self, sensor: &str) -> Vec<Hour> {
+        match &self.choice {
+            Choice::Range(range) => parts(range).1,
+            Choice::Times(_) => {
+                let hours: BTreeSet<Hour> = self.times_of(sensor).iter().map(|time| Hour::of(*time)).collect();
+                hours.into_iter().collect()
+            }
+        }
+    }
+
+    /// The days of which a sensor loses something, as ranges that follow each other.
+    pub fn days(&self, sensor: &str) -> Vec<Range<Day>> {
+        match &self.choice {
+            Choice::Range(range) => vec![Day::of_hours(&hours_with(range))],
+            Choice::Times(_) => {
+                let mut days: Vec<Range<Day>> = Vec::new();
+                for day in self.times_of(sensor).iter().map(|time| Day::of(Hour::of(*time))) {
+                    match days.last_mut() {
+                        Some(last) if last.contains(&day) => {}
+                        Some(last) if last.end == day => last.end = Day(day.0 + 1),
+                        _ => days.push(day..Day(day.0 + 1)),
+                    }
+                }
+                days
+            }
+        }
+    }
+}
+
+/// The hours that have some of a range of times.
+fn hours_with(range: &Range<i64>) -> Range<Hour> {
+    if range.is_empty() { Hour(0)..Hour(0) } else { Hour::of(range.start)..Hour::of(range.end - 1).next() }
+}
+
+/// The hours that lie wholly in a range of times, and those that lie there in part.
+fn parts(range: &Range<i64>) -> (Range<Hour>, Vec<Hour>) {
+    if range.is_empty() {
+        return (Hour(0)..Hour(0), Vec::new());
+    }
+    // The first and last hours extend beyond the possible times.
+    let first = Hour::of(range.start);
+    let last = Hour::of(range.end - 1);
+    let starts = range.start <= ALWAYS.start || first.start_ns() == range.start;
+    let ends = range.end == ALWAYS.end || last.end_ns() == range.end;
+    let whole = if starts { first } else { first.next() }..if ends { last.next() } else { last };
+    let mut cut: Vec<Hour> = [(first, starts), (last, ends)].into_iter().filter(|part| !part.1).map(|p| p.0).collect();
+    cut.dedup();
+    (if whole.start < whole.end { whole } else { Hour(0)..Hour(0) }, cut)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hours_are_whole_or_cut() {
+        let ns = |hour: i64, more: i64| Hour(hour).start_ns() + more;
+        let none = Hour(0)..Hour(0);
+        for (range, whole, cut) in [
+            (ns(5, 0)..ns(7, 0), Hour(5)..Hour(7), vec![]),
+            (ns(5, 1)..ns(7, 0), Hour(6)..Hour(7), vec![5]),
+            (ns(5, 0)..ns(7, 1), Hour(5)..Hour(7), vec![7]),
+            (ns(5, 1)..ns(7, -1), none.clone(), vec![5, 6]),
+            (ns(5, 1)..ns(5, 2), none.clone(), vec![5]),
+            (ns(5, 0)..ns(5, 1), none.clone(), vec![5]),
+            (ns(-1, 0)..ns(0, 0), Hour(-1)..Hour(0), vec![]),
+            (ns(5, 7)..ns(5, 7), none, vec![]),
+        ] {
+            assert_eq!(parts(&range), (whole, cut.into_iter().map(Hour).collect()), "{range:?}");
+        }
+        let (whole, cut) = parts(&ALWAYS);
+        assert_eq!((whole, cut), (Hour::of(ALWAYS.start)..Hour::of(ALWAYS.end - 1).next(), Vec::new()));
+    }
+}
