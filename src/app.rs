@@ -44,6 +44,7 @@ use crate::bucket::{Caps, Keep, Store, Unusable};
 use crate::clock::{self, StampClock};
 use crate::config::{AckSetting, AddressesSetting, Settings, UndeclaredUnit};
 use crate::http::{self, App, Health};
+use crate::ingest::trash::TrashOptions;
 use crate::ingest::{self, AckLevel, Closing, Ingest, ShownAddresses, StorePresence, Stores};
 use crate::query::{self, Query};
 use crate::store::{EmbeddedStore, Masked, MongoOptions, MongoStore};
@@ -161,8 +162,9 @@ async fn serve(settings: Settings) -> anyhow::Result<RunEnd> {
         audit,
         metrics,
         store: of_store,
-        compacting,
-        backups,
+            compacting,
+            backups,
+            by_value: Arc::new(Semaphore::new(1)),
         health,
         options,
         started,
@@ -376,6 +378,12 @@ fn ingest_options(settings: &Settings) -> ingest::IngestOptions {
         flush_bytes: settings.flush_bytes(),
         wal_bytes: settings.wal.budget_bytes as u64,
         wal_dir: settings.wal_dir(),
+        part_bytes: (settings.wal.segment_bytes / 4).min(256 << 10),
+        trash: TrashOptions {
+            folder: settings.trash_dir(),
+            bytes: settings.undo.bytes as u64,
+            keep: settings.undo.keep,
+        },
         seal_after: settings.seal.after,
         seal_pause: settings.seal.interval,
         direct_min: settings.seal.direct_min,

@@ -73,7 +73,7 @@ impl<'a> Fill<'a> {
     /// If the store fails.
     pub async fn take(&mut self, part: Part) -> Result<(), StorageError> {
         self.see(&part);
-        let Part { of, readings } = part;
+        let Part { of, readings, .. } = part;
         for (day, readings) in readings.parts(|time| Day::of(Hour::of(time))) {
             self.take_day(DayId { sensor: of.sensor.clone(), day, part: DayPart::Whole }, readings).await?;
         }
@@ -82,7 +82,7 @@ impl<'a> Fill<'a> {
 
     /// Takes a part of which an earlier run has written everything.
     pub fn see(&mut self, part: &Part) {
-        let Part { of, readings } = part;
+        let Part { of, readings, .. } = part;
         let mut is_new = !self.sensors.contains_key(&of.sensor.key);
         let document = self.sensors.entry(of.sensor.key.clone()).or_insert_with(|| SensorDocument {
             rev: 0,

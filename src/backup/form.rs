@@ -117,7 +117,7 @@ impl Frames {
     /// The frames of a part.
     #[must_use]
     pub fn part(&mut self, part: &Part) -> Vec<u8> {
-        let Part { of, readings } = part;
+        let Part { of, readings, .. } = part;
         let mut out = Vec::new();
         if self.last.as_ref().is_none_or(|last| !Arc::ptr_eq(last, of)) {
             self.last = Some(of.clone());
@@ -213,7 +213,7 @@ impl<R: Read> FrameReader<R> {
                         self.frames.last = Some(of.clone());
                     }
                     self.frames.held.set += SetDigest::of(&of.sensor.key, &readings);
-                    return Ok(Next::Part(Part { of, readings }));
+                    return Ok(Next::Part(Part { of, readings, within: None }));
                 }
                 Frame::End(held) => {
                     if held != self.frames.held {
@@ -293,7 +293,11 @@ mod tests {
                     time: hour * 3_600_000_000_000 + n,
                     fields: vec![(Arc::from("temp"), Value::Float(f64::from(i32::try_from(n).unwrap()) / 4.0))],
                 };
-                out.extend(frames.part(&Part { of: of.clone(), readings: (0..50).map(reading).collect() }));
+                out.extend(frames.part(&Part {
+                    of: of.clone(),
+                    readings: (0..50).map(reading).collect(),
+                    within: None,
+                }));
             }
         }
         out.extend(frames.end());

@@ -1,6 +1,6 @@
 //! Reads everything of a database in parts that fit into bounded memory: sensor by sensor, in order of time.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -48,8 +48,10 @@ pub fn all_hours() -> Range<Hour> {
 #[derive(Debug)]
 pub struct Part {
     pub of: Arc<SensorDocument>,
-    /// Never empty; all settled.
+    /// Never empty; all settled, unless parts are pages.
     pub readings: Readings,
+    /// The times that the part is about, if it is one of an hour that is too large: other parts have the others.
+    pub within: Option<Range<i64>>,
 }
 
 /// The readings of a database in a range of hours, part by part.
@@ -67,6 +69,10 @@ pub struct Parts<'a> {
     ready: VecDeque<Part>,
     /// A sensor that is too large to be read at once.
     large: Option<Large>,
+    /// Keys of the sensors that are wanted; `None` for all.
+    only: Option<Arc<HashSet<Box<str>>>>,
+    /// Whether parts are pages as they are, with their stamps.
+    by_page: bool,
 }
 
 #[derive(Debug)]
@@ -82,7 +88,15 @@ impl<'a> Parts<'a> {
     #[must_use]
     pub fn new(store: &'a dyn Store, database: &'a str, hours: Range<Hour>, bounds: ReadBounds) -> Self {
         let (listed, ready) = (VecDeque::new(), VecDeque::new());
-        Self { store, database, hours, bounds, listed, after: None, together: 1, ready, large: None }
+        let (after, large, only) = (None, None, None);
+        Self { store, database, hours, bounds, listed, after, together: 1, ready, large, only, by_page: false }
+    }
+
+    /// Reads only these sensors, and makes each part of one page as it is scanned: its cells keep their stamps, and it may have
+    /// readings at times that another part has asked for, beside those of [`Part::within`].
+    #[must_use]
+    pub fn pages_of(self, only: Arc<HashSet<Box<str>>>) -> Self {
+        Self { only: Some(only), by_page: true, ..self }
     }
 
     /// The next part; `None` at the end.
@@ -101,7 +115,9 @@ impl<'a> Parts<'a> {
                 let listed = self.store.list_sensors(self.database, &filter).await?;
                 let Some(last) = listed.last() else { return Ok(None) };
                 self.after = Some(last.sensor.key.to_string());
-                self.listed = listed.into_iter().map(Arc::new).collect();
+                let is_wanted =
+                    |of: &SensorDocument| self.only.as_ref().is_none_or(|only| only.contains(&*of.sensor.key));
+                self.listed = listed.into_iter().filter(is_wanted).map(Arc::new).collect();
             } else {
                 self.read_several().await?;
             }
@@ -115,7 +131,9 @@ impl<'a> Parts<'a> {
         match self.store.scan_sensors(self.database, &keys, self.hours.clone(), &Projection::ALL, bytes).await? {
             Some(found) => {
                 for (of, pages) in self.listed.drain(..count).zip(found) {
-                    self.ready.extend(united(pages).map(|readings| Part { of: of.clone(), readings }));
+                    let sets = if self.by_page { sets_of(pages) } else { united(pages) };
+                    let part = |readings| Part { of: of.clone(), readings, within: None };
+                    self.ready.extend(sets.into_iter().map(part));
                 }
                 self.together = (count * 2).min(TOGETHER_MOST);
             }
@@ -145,9 +163,15 @@ impl<'a> Parts<'a> {
             let projection = Projection { times: times.clone().unwrap_or(Projection::ALL.times), ..Projection::ALL };
             match self.store.scan(self.database, &large.of.sensor.key, hours.clone(), &projection, extent).await {
                 Ok(found) => {
-                    let of = large.of.clone();
-                    let parts = united(found.pages).flat_map(|readings| within(readings, times.as_ref()));
-                    self.ready.extend(parts.map(|readings| Part { of: of.clone(), readings }));
+                    let (of, pages) = (large.of.clone(), found.pages);
+                    let part = |readings| Part { of: of.clone(), readings, within: times.clone() };
+                    match self.by_page {
+                        true => self.ready.extend(sets_of(pages).into_iter().map(part)),
+                        false => {
+                            let sets = united(pages).into_iter();
+                            self.ready.extend(sets.flat_map(|readings| within(readings, times.as_ref())).map(part));
+                        }
+                    }
                     self.large = large.behind(times, length, &hours, &found.rest);
                     return Ok(());
                 }
@@ -191,9 +215,9 @@ impl Large {
 }
 
 /// The readings of pages in order of hours, in few sets.
-fn united(pages: Vec<ScannedPage>) -> impl Iterator<Item = Readings> {
+fn united(pages: Vec<ScannedPage>) -> Vec<Readings> {
     let mut sets: Vec<Readings> = Vec::new();
-    for readings in pages.into_iter().filter_map(|page| page.readings).filter(|readings| !readings.is_empty()) {
+    for readings in sets_of(pages) {
         match sets.last_mut() {
             Some(set) if cells_together(set, &readings) <= CELLS => _ = set.merge_set(&readings),
             _ => {
@@ -204,7 +228,12 @@ fn united(pages: Vec<ScannedPage>) -> impl Iterator<Item = Readings> {
             }
         }
     }
-    sets.into_iter()
+    sets
+}
+
+/// The readings of pages, page by page.
+fn sets_of(pages: Vec<ScannedPage>) -> Vec<Readings> {
+    pages.into_iter().filter_map(|page| page.readings).filter(|readings| !readings.is_empty()).collect()
 }
 
 /// The cells of two sets in one, at most.
@@ -256,7 +285,7 @@ pub async fn digest_of(
     let mut digest = DatabaseDigest { name: database.to_owned(), ..DatabaseDigest::default() };
     let mut parts = Parts::new(store, database, all_hours(), bounds);
     let mut last: Option<Arc<SensorDocument>> = None;
-    while let Some(Part { of, readings }) = parts.next().await? {
+    while let Some(Part { of, readings, .. }) = parts.next().await? {
         digest.sensors += u64::from(last.as_ref().is_none_or(|last| !Arc::ptr_eq(last, &of)));
         digest.set += SetDigest::of(&of.sensor.key, &readings);
         last = Some(of);

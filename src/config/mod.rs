@@ -27,7 +27,7 @@ pub use settings::{
     CorsSettings, EmbeddedSettings, FlushSettings, IngestSettings, LimitsSettings, LogFormat, MemtableSettings,
     PageSettings, QuerySettings, QuotaSettings, RejectionsSettings, RetentionSettings, SealSettings, SensorsSettings,
     ServerSettings, Settings, StatusSettings, StoreSettings, TcpSettings, TelemetrySettings, TlsSettings,
-    UndeclaredUnit, WalSettings,
+    UndeclaredUnit, UndoSettings, WalSettings,
 };
 pub use store_uri::{StoreUri, redact_uri};
 

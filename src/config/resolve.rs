@@ -13,7 +13,8 @@ use super::settings::{
     AckSetting, AddressesSetting, AuditSettings, AuthRequired, AuthSettings, CatalogSettings, ClientAuthSetting,
     CorsSettings, EmbeddedSettings, FlushSettings, IngestSettings, LimitsSettings, MemtableSettings, PageSettings,
     QuerySettings, QuotaSettings, RejectionsSettings, RetentionSettings, SealSettings, SensorsSettings, ServerSettings,
-    StatusSettings, StoreSettings, TcpSettings, TelemetrySettings, TlsSettings, UndeclaredUnit, WalSettings,
+    StatusSettings, StoreSettings, TcpSettings, TelemetrySettings, TlsSettings, UndeclaredUnit, UndoSettings,
+    WalSettings,
 };
 use super::units::{GIB, KIB, MIB, parse_duration, parse_size, show_size};
 use super::{LogFormat, Settings, StoreUri};
@@ -145,6 +146,10 @@ pub fn resolve(layers: &Layers, machine: Option<usize>, problems: &mut Vec<Probl
         retention: RetentionSettings {
             readings: reader.duration("retention.readings", Duration::ZERO..=100 * 365 * 24 * HOUR),
             interval: reader.duration("retention.interval", TICK..=24 * HOUR),
+        },
+        undo: UndoSettings {
+            keep: reader.duration("undo.keep", Duration::ZERO..=365 * 24 * HOUR),
+            bytes: reader.size("undo.bytes", MIB..=TIB),
         },
         page: PageSettings {
             max_readings: reader.count("page.max_readings", 1..=100_000),

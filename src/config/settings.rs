@@ -27,6 +27,7 @@ pub struct Settings {
     pub flush: FlushSettings,
     pub seal: SealSettings,
     pub retention: RetentionSettings,
+    pub undo: UndoSettings,
     pub page: PageSettings,
     pub memtable: MemtableSettings,
     pub sensors: SensorsSettings,
@@ -49,6 +50,12 @@ impl Settings {
     #[must_use]
     pub fn dead_letters_file(&self) -> PathBuf {
         self.server.data_dir.join("dead-letters.lp")
+    }
+
+    /// The folder of what deletions by value removed.
+    #[must_use]
+    pub fn trash_dir(&self) -> PathBuf {
+        self.server.data_dir.join("trash")
     }
 
     /// The file of the last rejected lines.
@@ -235,6 +242,14 @@ pub struct SealSettings {
     /// Zero for never.
     pub direct_min: usize,
     pub quiet: Duration,
+}
+
+/// `[undo]`: the trash of deletions by value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UndoSettings {
+    /// Zero for no trash.
+    pub keep: Duration,
+    pub bytes: usize,
 }
 
 /// `[retention]`: how long readings are kept where a database does not say it itself.

@@ -15,7 +15,7 @@ use super::errors::Dialect;
 use super::params::{self, Parameter};
 use super::{
     App, backup, compact, databases, dead_letters, influx_query, lists, openapi, read_only, readings, rejections, seal,
-    sensors, status, summary, write,
+    sensors, status, summary, trash, write,
 };
 
 pub struct Endpoint {
@@ -193,6 +193,11 @@ pub const ENDPOINTS: &[Endpoint] = endpoints! {
     "PUT" "/api/v1/databases/{key}", Token, "set how long a database keeps its readings, or tell what would expire", params::DATABASE,
         &[json("DatabaseSettings")], &[&[(200, "The settings, or what would expire.", &[json("DatabaseOrExpiry")])], FORM_READ_NATIVE, ASKED],
         false, route (put(databases::put));
+    "GET" "/api/v1/trash", Token, "what deletions by value removed, for the database's administrators", &[], &[],
+        &[&[(200, "Deletions, newest first.", &[json("Trash")])], ASKED], true, route (get(trash::list));
+    "POST" "/api/v1/trash/{key}/undo", Token, "write back what a deletion by value removed and is still absent", params::UNDO, &[],
+        &[&[(200, "What became of the readings.", &[json("Undone")]), (202, "Not all were looked at: ask again with `next` as `cursor`.", &[json("Undone")])],
+            ASKED], false, route (post(trash::undo));
     "GET" "/api/v1/status", Metrics, "how far the store is behind the log: readings, seconds, bytes", &[], &[],
         &[&[(200, "The status.", &[json("Status")])], ELSEWHERE], true, route (get(status::status));
     "POST" "/write", Token, "write line protocol, compatible with InfluxDB 1.x", params::WRITE, LINES, &[KEPT, WRITTEN], false,
@@ -256,7 +261,11 @@ impl Endpoint {
     pub fn is_at(&self, path: &str) -> bool {
         match self.path.split_once('{') {
             None => self.path == path,
-            Some((before, _)) => path.strip_prefix(before).is_some_and(|rest| !rest.is_empty() && !rest.contains('/')),
+            Some((before, rest)) => {
+                let behind = rest.split_once('}').map_or("", |(_, behind)| behind);
+                let key = path.strip_prefix(before).and_then(|rest| rest.strip_suffix(behind));
+                key.is_some_and(|key| !key.is_empty() && !key.contains('/'))
+            }
         }
     }
 }

@@ -105,6 +105,8 @@ impl ApiError {
                 | IngestError::Timeout { .. }
                 | IngestError::StoreTimeout { .. }
                 | IngestError::DeletionTimeout(_)
+                | IngestError::OthersBehind { .. }
+                | IngestError::StillDeleting(_)
                 | IngestError::BeingDeleted { .. }
                 | IngestError::DatabaseFailing { .. }
                 | IngestError::TooManyDeletions { .. }
@@ -223,7 +225,8 @@ fn code_of_ingest(error: &IngestError) -> &'static str {
         IngestError::Log(_) => "log_unwritable",
         IngestError::Timeout { .. } => "timeout",
         IngestError::StoreTimeout { .. } => "store_timeout",
-        IngestError::DeletionTimeout(_) => "deletion_timeout",
+        IngestError::DeletionTimeout(_) | IngestError::StillDeleting(_) => "deletion_timeout",
+        IngestError::OthersBehind { .. } => "others_behind",
         IngestError::Behind(_) => "replaying",
         IngestError::TooManyDatabases { .. } => "too_many_databases",
         IngestError::BeingDeleted { .. } => "being_deleted",

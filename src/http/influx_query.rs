@@ -13,20 +13,20 @@ use serde::Deserialize;
 
 use super::App;
 use super::answer::NOTICE_HEADER;
+use super::delete_values::{ByValue, of_statement, preview};
 use super::errors::{ApiError, Dialect, WARNING_HEADER, in_header};
 use super::guard::Guard;
 use super::influx_render::{InfluxFormat, RenderStyle, StatementResult, refusal, render};
 use super::unknown_parameters::unknown_of;
-use super::write::stays_away;
+use super::write::{flag, stays_away};
 use crate::access::{Caller, Event, cut};
 use crate::bucket::Keep;
 use crate::clock::now_ns;
 use crate::http::parameters::By;
 use crate::influxql::{self, Expr, Literal, NewPolicy, Params, ParseOptions, PolicyStatement, Statement};
 use crate::ingest::{IngestError, PolicyError, PolicyTerms, check_database_name};
-use crate::query::influx::{
-    DeleteTargets, StatementAnswer, StatementContext, StatementFailure, is_zone, pattern_fault,
-};
+use crate::query::influx::{DeleteTargets, ResultCell, StatementAnswer, StatementContext, is_zone, pattern_fault};
+use crate::reading::Value;
 
 /// Most statements in one query.
 const STATEMENTS_MAX: usize = 100;
@@ -36,7 +36,8 @@ const PARSED_BYTES: usize = 64;
 const CHUNK_ROWS: usize = 10_000;
 
 /// The names of [`QueryParameters`].
-const ACTED_ON: &[&str] = &["q", "db", "rp", "epoch", "pretty", "chunked", "chunk_size", "params", "guard"];
+const ACTED_ON: &[&str] =
+    &["q", "db", "rp", "epoch", "pretty", "chunked", "chunk_size", "params", "guard", "dry_run", "undo"];
 
 /// The parameters of `/query`; unknown ones are ignored with a warning.
 #[derive(Debug, Default, Deserialize)]
@@ -50,6 +51,8 @@ pub struct QueryParameters {
     chunk_size: Option<String>,
     params: Option<String>,
     guard: Option<String>,
+    dry_run: Option<String>,
+    undo: Option<String>,
 }
 
 impl QueryParameters {
@@ -65,6 +68,8 @@ impl QueryParameters {
             chunk_size: self.chunk_size.or(other.chunk_size),
             params: self.params.or(other.params),
             guard: self.guard.or(other.guard),
+            dry_run: self.dry_run.or(other.dry_run),
+            undo: self.undo.or(other.undo),
         }
     }
 }
@@ -153,15 +158,16 @@ async fn form(app: &App, request: axum::extract::Request) -> Result<(QueryParame
     }
 }
 
-async fn answer(app: &App, sender: Sender<'_>, parameters: QueryParameters) -> Response {
+async fn answer(app: &Arc<App>, sender: Sender<'_>, parameters: QueryParameters) -> Response {
     answered(app, sender, parameters).await.unwrap_or_else(|error| error.respond(Dialect::V1))
 }
 
-async fn answered(app: &App, sender: Sender<'_>, parameters: QueryParameters) -> Result<Response, ApiError> {
+async fn answered(app: &Arc<App>, sender: Sender<'_>, parameters: QueryParameters) -> Result<Response, ApiError> {
     let Some(q) = parameters.q.as_deref().filter(|q| !q.trim().is_empty()) else {
         return Err(ApiError::Bad("missing required parameter \"q\"".to_owned()));
     };
     Guard::named(parameters.guard.as_deref())?;
+    let way = Way::of(&parameters)?;
     let budget = app.query.begin(sender.by, q);
     let _parsed = budget.hold(q.len().saturating_mul(PARSED_BYTES))?;
     let statements = match statements(q, parameters.params.as_deref()) {
@@ -190,7 +196,7 @@ async fn answered(app: &App, sender: Sender<'_>, parameters: QueryParameters) ->
             by: sender.by,
         };
         let mut said = None;
-        let series = match run(app, sender, statement, asked).await {
+        let series = match run(app, (sender, way), statement, asked).await {
             Ok(Outcome::Answer(answer)) => Ok(Some(answer)),
             Ok(Outcome::Changed(message)) => {
                 said = message;
@@ -289,6 +295,26 @@ fn bound(params: Option<&str>) -> Result<Params, ApiError> {
     object.into_iter().map(literal).collect()
 }
 
+/// How statements that change something are carried out.
+#[derive(Debug, Clone, Copy)]
+struct Way {
+    /// Nothing is changed.
+    is_dry: bool,
+    /// What a deletion by value removes is kept in the trash.
+    undo: bool,
+}
+
+impl Way {
+    fn of(parameters: &QueryParameters) -> Result<Self, ApiError> {
+        let undo = match parameters.undo.as_deref() {
+            None | Some("") => true,
+            Some("off") => false,
+            Some(other) => return Err(ApiError::Bad(format!("parameter undo: {other:?} is not \"off\""))),
+        };
+        Ok(Self { is_dry: flag("dry_run", parameters.dry_run.as_deref())?.unwrap_or(false), undo })
+    }
+}
+
 /// What a statement did.
 enum Outcome {
     Answer(StatementAnswer),
@@ -297,8 +323,8 @@ enum Outcome {
 }
 
 async fn run(
-    app: &App,
-    sender: Sender<'_>,
+    app: &Arc<App>,
+    (sender, way): (Sender<'_>, Way),
     statement: &Statement,
     asked: StatementContext<'_>,
 ) -> Result<Outcome, ApiError> {
@@ -307,19 +333,14 @@ async fn run(
         Ok(None) => {
             check_change(asked, statement)?;
             may_change(sender.method, statement)?;
-            let changed = change(app, statement, asked).await;
+            if way.is_dry {
+                return previewed(app, statement, asked).await.map(Outcome::Answer);
+            }
+            let changed = change(app, statement, asked, way).await;
             note_change(app, sender, statement, asked.database, &changed);
             changed.map(Outcome::Changed)
         }
         Err(failed) => Err(of_statement(failed)),
-    }
-}
-
-fn of_statement(failed: StatementFailure) -> ApiError {
-    match failed {
-        StatementFailure::Query(error) => error.into(),
-        failed @ StatementFailure::Forbidden { .. } => ApiError::Forbidden(failed.to_string()),
-        failed => ApiError::Bad(failed.to_string()),
     }
 }
 
@@ -378,7 +399,12 @@ fn keywords(statement: &Statement) -> String {
     statement.to_string().split_whitespace().take(2).collect::<Vec<_>>().join(" ")
 }
 
-async fn change(app: &App, statement: &Statement, asked: StatementContext<'_>) -> Result<Option<String>, ApiError> {
+async fn change(
+    app: &Arc<App>,
+    statement: &Statement,
+    asked: StatementContext<'_>,
+    way: Way,
+) -> Result<Option<String>, ApiError> {
     let timeout = app.options.flush_timeout;
     match statement {
         Statement::CreateDatabase { name, policy: None } if !name.is_empty() && !name.contains('/') => {
@@ -408,7 +434,7 @@ async fn change(app: &App, statement: &Statement, asked: StatementContext<'_>) -
             check_database_name(name)?;
             patiently(app, app.ingest.drop_database(name, asked.now, timeout)).await.map(|()| None)
         }
-        other => delete(app, other, asked).await.map(|()| None),
+        other => delete(app, other, asked, way).await,
     }
 }
 
@@ -434,16 +460,47 @@ fn together(first: Option<String>, second: Option<String>) -> Option<String> {
     (!both.is_empty()).then(|| both.join("; "))
 }
 
-async fn delete(app: &App, statement: &Statement, asked: StatementContext<'_>) -> Result<(), ApiError> {
+/// What statements that delete readings would delete, counted.
+async fn previewed(app: &App, statement: &Statement, asked: StatementContext<'_>) -> Result<StatementAnswer, ApiError> {
+    let targets = app.query.delete_targets(statement, asked).await.map_err(of_statement)?;
+    let Some(targets) = targets else {
+        return Err(ApiError::Bad(format!("dry_run is not supported for {}", keywords(statement))));
+    };
+    let count = |count: u64| ResultCell::Value(Value::Integer(i64::try_from(count).unwrap_or(i64::MAX)));
+    let rows = preview(app, targets).await?.into_iter();
+    let rows = rows.map(|(database, of)| vec![ResultCell::text(database), count(of.sensors), count(of.readings)]);
+    let mut answer = StatementAnswer { series: Vec::new(), held: asked.budget.hold(0)? };
+    answer.list(Some("dry_run"), &["database", "sensors", "readings"], Box::new(rows)).await?;
+    Ok(answer)
+}
+
+async fn delete(
+    app: &Arc<App>,
+    statement: &Statement,
+    asked: StatementContext<'_>,
+    way: Way,
+) -> Result<Option<String>, ApiError> {
     let targets = app.query.delete_targets(statement, asked).await.map_err(of_statement)?;
     let Some(targets) = targets else {
         return Err(ApiError::Bad(format!("not supported: {}", keywords(statement))));
     };
     let (timeout, text) = (app.options.flush_timeout, statement.to_string());
-    for DeleteTargets { database, sensors, range } in targets {
+    if targets.iter().any(|target| target.values.is_some()) {
+        let deletion = ByValue {
+            app: app.clone(),
+            statement: statement.clone(),
+            database: asked.database.map(str::to_owned),
+            policy: asked.policy.map(str::to_owned),
+            now: asked.now,
+            by: asked.by.clone(),
+            undo: way.undo,
+        };
+        return deletion.run(targets).await;
+    }
+    for DeleteTargets { database, sensors, range, .. } in targets {
         patiently(app, app.ingest.delete((&database, asked.now), (&sensors, &text), range, timeout)).await?;
     }
-    Ok(())
+    Ok(None)
 }
 
 /// Waits for a deletion: up to `flush_timeout` while the store answers, up to `flush_away` while it is unavailable.

@@ -13,6 +13,7 @@ mod csv;
 mod databases;
 mod dead_letters;
 mod decompress;
+mod delete_values;
 mod endpoints;
 mod errors;
 mod format;
@@ -38,6 +39,7 @@ mod service;
 mod status;
 mod summary;
 mod text;
+mod trash;
 mod unknown_parameters;
 mod write;
 
@@ -138,6 +140,8 @@ pub struct App {
     pub compacting: Compacting,
     /// Parts of backups are sent one after the other.
     pub backups: Arc<Semaphore>,
+    /// Deletions by value are carried out one after the other.
+    pub by_value: Arc<Semaphore>,
     /// Updated by `app`.
     pub health: watch::Receiver<Health>,
     pub options: HttpOptions,

@@ -135,7 +135,9 @@ const POLICY: Parameter = parameter(
     r#"{"type":"string","examples":["autogen"]}"#,
     "The retention policy; the database's default one when missing. `autogen` is the database itself.",
 );
-const DRY_RUN: Parameter = parameter("dry_run", FLAG, "Changes nothing, and tells what would expire.");
+const DRY_RUN: Parameter = parameter("dry_run", FLAG, "Changes nothing, and tells what would go.");
+const KEEP_UNDO: Parameter =
+    parameter("undo", r#"{"type":"string","enum":["off"]}"#, "`off`: a deletion by value keeps nothing in the trash.");
 const PARTIAL: Parameter = parameter("accept_partial", FLAG, "Whether valid lines are stored if others are rejected.");
 const STATEMENTS: Parameter = parameter(
     "q",
@@ -218,6 +220,8 @@ pub const READ_ONLY: &[Parameter] = &[STATE];
 pub const COMPACT: &[Parameter] = &[ROUND, RUN];
 /// Of `POST /api/v1/seal`.
 pub const SEAL: &[Parameter] = &[ROUND];
+/// Of `POST /api/v1/trash/ID/undo`.
+pub const UNDO: &[Parameter] = &[CURSOR];
 /// Of the lists of measurements, tags and fields.
 pub const LISTS: &[Parameter] = &[DB, SENSOR, MEASUREMENT, TAG];
 /// Of `POST /write` and `POST /api/v1/readings`.
@@ -227,7 +231,8 @@ pub const WRITE_V2: &[Parameter] = &[BUCKET, WRITE_PRECISION, ACK];
 /// Of `POST /api/v3/write_lp`.
 pub const WRITE_V3: &[Parameter] = &[DB, WRITE_PRECISION, PARTIAL, ACK];
 /// Of `/query`.
-pub const QUERY: &[Parameter] = &[DB, POLICY, STATEMENTS, INFLUX_EPOCH, PRETTY, CHUNKED, CHUNK_SIZE, BOUND, GUARD];
+pub const QUERY: &[Parameter] =
+    &[DB, POLICY, STATEMENTS, INFLUX_EPOCH, PRETTY, CHUNKED, CHUNK_SIZE, BOUND, GUARD, DRY_RUN, KEEP_UNDO];
 /// Of `GET /api/v1/backup`.
 pub const BACKUP: &[Parameter] = &[SINCE];
 /// Of `GET /api/v1/backup/days`.

@@ -5,9 +5,8 @@ mod cells;
 mod patience;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
-use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::JoinSet;
@@ -29,7 +28,7 @@ use crate::bucket::registry::MemberRegistry;
 use crate::bucket::store::{BucketId, Extent, PageWrite, Projection, SensorFilter, Written};
 use crate::bucket::{Bucket, DayId, DayWrite, Reading, SensorDocument, StorageError, Store, StoredDay};
 use crate::faults;
-use crate::reading::{Day, Hour, Sensor, Stamp};
+use crate::reading::{Day, Hour, Sensor};
 
 /// Sensors per batch of a deletion.
 const SENSORS: usize = 500;
@@ -220,13 +219,15 @@ impl Deleter {
                 if !is_expiry && !self.context.registry_view.is_dropped(database, before) {
                     self.context.store.create_database(database).await?;
                 }
-                self.delete_of(&DeletedCells { database, choice: Choice::Range(range.clone()), before }, sensors).await?;
+                self.delete_of(&DeletedCells { database, choice: Choice::Range(range.clone()), before }, sensors)
+                    .await?;
                 return Ok(());
             }
             Scope::Mark => return Ok(()),
             Scope::Cells { sensors: of, before } => {
                 let sensors: Vec<Sensor> = of.iter().map(|of| of.sensor.clone()).collect();
-                self.delete_of(&DeletedCells { database, choice: Choice::times(of), before: *before }, &sensors).await?;
+                self.delete_of(&DeletedCells { database, choice: Choice::times(of), before: *before }, &sensors)
+                    .await?;
                 return Ok(());
             }
         }

@@ -50,6 +50,24 @@ pub enum IngestError {
     /// The deletion is in the WAL; it was not carried out in time.
     #[error("the store did not carry out the deletion within {}: it is safe in the WAL and follows", show_duration(*.0))]
     DeletionTimeout(Duration),
+    /// Other instances have not stored what they acknowledged before the request. Nothing was changed.
+    #[error(
+        "{hosts} did not store within {} what was acknowledged before ({key}): retry; an instance that ended holds up          deletions by value and undo until it starts again, or for wal.horizon",
+        show_duration(*waited)
+    )]
+    OthersBehind {
+        /// Those instances.
+        hosts: String,
+        waited: Duration,
+        /// The key of the deadline, or what it is.
+        key: &'static str,
+    },
+    /// A deletion by value takes longer than its request may wait.
+    #[error(
+        "the deletion is not complete after {}: it goes on in the background unless the service stops; when it is done,          GET /api/v1/trash lists it",
+        show_duration(*.0)
+    )]
+    StillDeleting(Duration),
     /// The readings are in the WAL, and the store refuses some of them for good.
     #[error(transparent)]
     Storage(#[from] StorageError),

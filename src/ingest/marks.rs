@@ -11,6 +11,25 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use super::positions::WalPin;
 use crate::reading::Stamp;
 
+/// A standing mark of this process's own deletion; it ends when this is dropped.
+#[derive(Debug)]
+pub struct Mark {
+    pub stamp: Stamp,
+    marks: Arc<Marks>,
+}
+
+impl Mark {
+    pub fn new(stamp: Stamp, marks: Arc<Marks>) -> Self {
+        Self { stamp, marks }
+    }
+}
+
+impl Drop for Mark {
+    fn drop(&mut self) {
+        self.marks.end(self.stamp);
+    }
+}
+
 #[derive(Debug, Default)]
 pub struct Marks(Mutex<MarksState>);
 

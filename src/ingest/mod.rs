@@ -27,14 +27,17 @@ mod sealer;
 mod sealing;
 mod service;
 mod shard;
+pub mod trash;
 mod truncate;
 
 pub use self::admission::bytes_in_flight::BytesInFlight;
 pub use self::admission::validate::Rejected;
 pub use self::catalog::lookup::StorePresence;
+pub use self::deletion::DeletedTimes;
 pub use self::error::IngestError;
 pub use self::flush::dead_letters;
 pub use self::flush::failing::FailingDatabase;
+pub use self::marks::Mark;
 pub use self::options::{AcceptedTimes, AckLevel, IngestOptions};
 pub use self::positions::{Lag, Ledger};
 pub use self::rejections::{KeptRejection, RejectionOptions, Rejections, ShownAddresses};

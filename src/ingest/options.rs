@@ -9,6 +9,7 @@ use crate::bucket::day::{CELLS_MAX, HOUR_CELLS_MAX};
 use crate::bucket::{Caps, Keep};
 use crate::ingest::flush::chunks::DirectRules;
 use crate::ingest::rejections::RejectionOptions;
+use crate::ingest::trash::TrashOptions;
 use crate::reading::{Limits, Reason};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,6 +64,10 @@ pub struct IngestOptions {
     pub flush_bytes: usize,
     /// The WAL's folder, which holds the mark `joined`.
     pub wal_dir: PathBuf,
+    /// Most bytes of a part of a deletion by value: a record of it must fit into a segment of the WAL.
+    pub part_bytes: usize,
+    /// What deletions by value removed.
+    pub trash: TrashOptions,
     /// How long a day must be over to be sealed; zero for never. And the wait between two rounds of sealing.
     pub seal_after: Duration,
     pub seal_pause: Duration,
@@ -161,6 +166,8 @@ impl IngestOptions {
             wal_bytes: 1 << 30,
             database_share: 25,
             wal_dir: PathBuf::new(),
+            part_bytes: 16 << 10,
+            trash: TrashOptions { folder: PathBuf::new(), bytes: 0, keep: Duration::ZERO },
             seal_after: Duration::ZERO,
             seal_pause: Duration::from_secs(60),
             direct_min: 0,

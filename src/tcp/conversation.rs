@@ -371,6 +371,8 @@ fn passes(error: &IngestError) -> bool {
         | IngestError::Log(_)
         | IngestError::StoreTimeout { .. }
         | IngestError::DeletionTimeout(_)
+        | IngestError::OthersBehind { .. }
+        | IngestError::StillDeleting(_)
         | IngestError::BeingDeleted { .. }
         | IngestError::DatabaseFailing { .. }
         | IngestError::TooManyDeletions { .. }

@@ -12,9 +12,10 @@ use super::bytes_in_flight::BytesInFlight;
 use super::read_only::ReadOnly;
 use crate::bucket::StorageError;
 use crate::ingest::catalog::{Catalog, Claims, Database};
-use crate::ingest::deletion::{Deletion, Scope};
+use crate::ingest::deletion::{DeletedTimes, Deletion, Scope};
 use crate::ingest::dispatch::Dispatch;
 use crate::ingest::error::{FLUSH_DEADLINE, IngestError};
+use crate::ingest::marks::Mark;
 use crate::ingest::member::Member;
 use crate::ingest::options::AckLevel;
 use crate::ingest::positions::LoggedRequest;
@@ -59,6 +60,10 @@ struct AppendDeadline {
     at: Instant,
     waited: Duration,
     key: &'static str,
+}
+
+fn deadline_of(at: Instant, waited: Duration) -> AppendDeadline {
+    AppendDeadline { at, waited, key: FLUSH_DEADLINE }
 }
 
 /// Appends requests to the WAL.
@@ -132,7 +137,8 @@ impl Submitter {
             let statement = rest.is_empty().then(|| statement.to_owned());
             let scope = Scope::Readings { sensors, range: range.clone(), statement };
             let deletion = Deletion { received, database: database.to_owned(), scope };
-            logged.push(self.log_deletion(deletion, (deadline, timeout)).await?);
+            self.check_remembered(&deletion)?;
+            logged.push(self.log_deletion(deletion, Some(deadline_of(deadline, timeout))).await?);
             left = rest;
             if left.is_empty() {
                 return self.deleted(logged, (deadline, timeout)).await;
@@ -144,17 +150,45 @@ impl Submitter {
     pub async fn drop_database(&self, database: &str, received: i64, timeout: Duration) -> Result<(), IngestError> {
         let deadline = Instant::now() + timeout;
         let deletion = Deletion { received, database: database.to_owned(), scope: Scope::Database };
-        let logged = self.log_deletion(deletion, (deadline, timeout)).await?;
+        self.check_remembered(&deletion)?;
+        let logged = self.log_deletion(deletion, Some(deadline_of(deadline, timeout))).await?;
         self.deleted(vec![logged], (deadline, timeout)).await
     }
 
-    async fn log_deletion(
-        &self,
-        deletion: Deletion,
-        (at, waited): (Instant, Duration),
-    ) -> Result<LoggedDeletion, IngestError> {
-        let limit = self.deletions;
+    /// Logs the mark of a deletion by value: what is older will be covered. Without a deadline, as nobody would end a mark that
+    /// became durable later.
+    pub async fn mark(&self, database: &str, received: i64) -> Result<Mark, IngestError> {
         self.member.check()?;
+        let deletion = Deletion { received, database: database.to_owned(), scope: Scope::Mark };
+        let record = record::deletion::encode(&deletion);
+        let (memory, dispatch) = (record.len(), self.dispatch.clone());
+        let logged = move |sequence: Sequence| {
+            dispatch.mark_logged(LoggedRequest { sequence, readings: 0, memory, received });
+        };
+        let above = self.member.registry_view.greatest();
+        let sequence = self.append((above, record::deletion::KIND_DELETION), record, None, logged).await?;
+        Ok(Mark::new(sequence, self.dispatch.marks.clone()))
+    }
+
+    /// Logs a part of a deletion by value, and waits until it is carried out.
+    pub async fn delete_cells(
+        &self,
+        (database, received): (&str, i64),
+        sensors: Vec<DeletedTimes>,
+        mark: &Mark,
+    ) -> Result<(), IngestError> {
+        let scope = Scope::Cells { sensors, before: mark.stamp };
+        let deletion = Deletion { received, database: database.to_owned(), scope };
+        let (_, stored) = self.log_deletion(deletion, None).await?;
+        match stored.await {
+            Ok(done) => Ok(done?),
+            Err(_) => Err(IngestError::Stopping),
+        }
+    }
+
+    /// Whether the registry has room for one more deletion.
+    fn check_remembered(&self, deletion: &Deletion) -> Result<(), IngestError> {
+        let limit = self.deletions;
         if self.member.registry_view.remembered() >= limit {
             return Err(IngestError::TooManyDeletions { limit });
         }
@@ -162,6 +196,15 @@ impl Submitter {
         if bytes > STATEMENT_BYTES_MAX {
             return Err(IngestError::LongDeletions { bytes, limit: STATEMENT_BYTES_MAX });
         }
+        Ok(())
+    }
+
+    async fn log_deletion(
+        &self,
+        deletion: Deletion,
+        deadline: Option<AppendDeadline>,
+    ) -> Result<LoggedDeletion, IngestError> {
+        self.member.check()?;
         let record = record::deletion::encode(&deletion);
         let (memory, received) = (record.len(), deletion.received);
         let (waiter, stored) = oneshot::channel();
@@ -174,8 +217,7 @@ impl Submitter {
         };
         // The deletion's stamp must lie above every watermark that other instances have published.
         let above = self.member.registry_view.greatest();
-        let deadline = AppendDeadline { at, waited, key: FLUSH_DEADLINE };
-        Ok((self.append((above, record::deletion::KIND_DELETION), record, Some(deadline), logged).await?, stored))
+        Ok((self.append((above, record::deletion::KIND_DELETION), record, deadline, logged).await?, stored))
     }
 
     /// Waits until deletions are done.

@@ -4,9 +4,9 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::ingest::marks::Marks;
 use crate::bucket::deletions::{Covers, Deletions, Masks, RememberedDeletion, SensorTest, Understand, covers};
 use crate::bucket::registry::MemberRegistry;
+use crate::ingest::marks::Marks;
 use crate::reading::stamp::SETTLED;
 use crate::reading::{Hour, Sensor, Stamp};
 use crate::wal::Recovery;

@@ -1,5 +1,6 @@
 //! The ingest service: makes the parts of the ingest path, and passes requests through them.
 
+mod by_value;
 mod drain;
 mod listing;
 mod policies;
@@ -38,6 +39,7 @@ use crate::ingest::positions::Lag;
 use crate::ingest::rejections::{RejectedBy, Rejections};
 use crate::ingest::retention::Retention;
 use crate::ingest::sealing::Sealing;
+use crate::ingest::trash::Trash;
 use crate::reading::{Limits, Precision, Sensor};
 use crate::telemetry::Metrics;
 use crate::wal::Wal;
@@ -111,6 +113,7 @@ pub struct Ingest {
     failing: Arc<FailingDatabases>,
     member: Arc<Member>,
     sealing: Sealing,
+    trash: Trash,
     tasks: Vec<JoinHandle<()>>,
 }
 

@@ -29,6 +29,7 @@ use crate::ingest::retention::Retention;
 use crate::ingest::sealer::Sealer;
 use crate::ingest::sealing::Sealing;
 use crate::ingest::shard::Shard;
+use crate::ingest::trash::Trash;
 use crate::ingest::truncate::Closing;
 use crate::ingest::{dispatch, flush, truncate};
 use crate::reading::stamp::millis_of;
@@ -100,8 +101,13 @@ impl Ingest {
             recovery.last,
             dispatch::backlog::sensors_max(options.memtable_bytes),
         ));
-        let dispatch =
-            Arc::new(Dispatch::new((positions.clone(), backlog.clone()), catalog.clone(), inboxes, deletions, registry_view.marks()));
+        let dispatch = Arc::new(Dispatch::new(
+            (positions.clone(), backlog.clone()),
+            catalog.clone(),
+            inboxes,
+            deletions,
+            registry_view.marks(),
+        ));
         let turns = Arc::<DatabaseTurns>::default();
         let deleter = Arc::new(Deleter {
             context: context.clone(),
@@ -181,6 +187,7 @@ impl Ingest {
         });
         retention.recall();
         tasks.push(tokio::spawn(retention.clone().run()));
+        let trash = Trash::new(options.trash.clone());
         let closing = Closing { shards, log: wal.clone(), positions, member: member.clone() };
         let ingest = Self {
             options,
@@ -200,6 +207,7 @@ impl Ingest {
             failing,
             member,
             sealing,
+            trash,
             tasks,
         };
         (ingest, closing)

@@ -4,8 +4,9 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::delete_values::ValueCondition;
 use super::policies::covered;
-use super::show::wanted;
+use super::show::{of_sources, wanted};
 use super::statement::{StatementContext, StatementFailure};
 use super::zones::resolve;
 use crate::bucket::deletions::SensorTest;
@@ -25,6 +26,8 @@ pub struct DeleteTargets {
     pub sensors: Vec<Arc<Sensor>>,
     /// In nanoseconds, half open.
     pub range: Range<i64>,
+    /// If the statement's condition names fields: which readings of the sensors it deletes.
+    pub values: Option<Arc<ValueCondition>>,
 }
 
 /// What a statement deletes, in the database and in each of its policies; `None` if it deletes no readings, or a whole
@@ -57,9 +60,21 @@ async fn targets_in(
     asked: StatementContext<'_>,
 ) -> Result<DeleteTargets, StatementFailure> {
     let sensors = sensors_now(engine, &database, asked).await?;
+    let mut values = None;
     let (range, chosen) = match statement {
         Statement::Delete { sources, condition } => {
-            matching(&sensors, sources, condition.as_ref(), patterns, asked).await?
+            let (range, rest) = split(condition.as_ref(), &Clock { now: asked.now, zone: None, resolve: &resolve })?;
+            let is_source = of_sources(sources, patterns);
+            if let Some(rest) = &rest {
+                let from = sensors.iter().filter(|entry| is_source(entry));
+                values = ValueCondition::of(statement, rest, from)?.map(Arc::new);
+            }
+            if let Some(values) = &values {
+                let may_go = |entry: &DirectoryEntry| is_source(entry) && values.may_hold(&entry.sensor);
+                (range, Chosen::of(asked.budget, &sensors, sources.len() + 1, may_go).await?)
+            } else {
+                matching(&sensors, sources, condition.as_ref(), patterns, asked).await?
+            }
         }
         Statement::DropSeries { sources, condition } => {
             let (range, chosen) = matching(&sensors, sources, condition.as_ref(), patterns, asked).await?;
@@ -75,7 +90,8 @@ async fn targets_in(
         }
     };
     let range = range.min.unwrap_or(TIMESTAMP_MIN)..range.max.unwrap_or(TIMESTAMP_MAX).saturating_add(1);
-    Ok(DeleteTargets { database, sensors: chosen.entries.into_iter().map(|entry| entry.sensor).collect(), range })
+    let sensors = chosen.entries.into_iter().map(|entry| entry.sensor).collect();
+    Ok(DeleteTargets { database, sensors, range, values })
 }
 
 async fn sensors_now(

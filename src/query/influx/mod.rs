@@ -3,6 +3,7 @@
 
 mod build;
 mod delete_targets;
+mod delete_values;
 mod expand;
 mod notices;
 mod plan;
@@ -16,6 +17,7 @@ mod statement;
 mod zones;
 
 pub use self::delete_targets::{DeleteTargets, delete_targets, sensors_of};
+pub use self::delete_values::ValueCondition;
 pub use self::notices::{expired_notices, notices};
 pub use self::policies::expired;
 pub use self::rows::{ResultCell, ResultSeries, StatementAnswer};

@@ -157,19 +157,27 @@ pub(super) fn wanted<'a>(
     if condition.is_some_and(|condition| !is_of_tags(condition)) {
         return Err(StatementFailure::NotOfTags);
     }
-    let measurements: Vec<&Measurement> = sources
-        .iter()
-        .filter_map(|source| if let FromSource::Measurement(measurement) = source { Some(measurement) } else { None })
-        .collect();
-    let is_source = move |entry: &DirectoryEntry| {
-        measurements.is_empty()
-            || measurements.iter().any(|source| is_measurement(source, &entry.sensor.measurement, patterns))
-    };
+    let is_source = of_sources(sources, patterns);
     let holds = move |entry: &DirectoryEntry| {
         condition.is_none_or(|condition| holds(condition, &Tags(entry), patterns) == Some(true))
     };
     let steps = condition.map_or(1, steps) * sources.len().max(1);
     Ok((steps, move |entry: &DirectoryEntry| is_source(entry) && holds(entry)))
+}
+
+/// A test whether a sensor belongs to one of these measurements (to any if there are none).
+pub(super) fn of_sources<'a>(
+    sources: &'a [FromSource],
+    patterns: &'a Patterns,
+) -> impl Fn(&DirectoryEntry) -> bool + use<'a> {
+    let measurements: Vec<&Measurement> = sources
+        .iter()
+        .filter_map(|source| if let FromSource::Measurement(measurement) = source { Some(measurement) } else { None })
+        .collect();
+    move |entry: &DirectoryEntry| {
+        measurements.is_empty()
+            || measurements.iter().any(|source| is_measurement(source, &entry.sensor.measurement, patterns))
+    }
 }
 
 /// A sensor's tags; conditions of listings see no fields.

@@ -1,0 +1,314 @@
+//! Deletions by value, and previews of deletions. A deletion by value logs a mark, waits until everything older is in the store,
+//! resolves its condition to times of sensors in bounded memory, keeps what will go in the trash, and then logs the times part by
+//! part.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use super::App;
+use super::errors::ApiError;
+use crate::access::{Caller, cut};
+use crate::backup::read::Part;
+use crate::backup::{Parts, ReadBounds};
+use crate::faults;
+use crate::influxql::Statement;
+use crate::ingest::trash::{TrashChunk, TrashError, TrashHead, TrashReading, TrashWriting};
+use crate::ingest::{DeletedTimes, IngestError, Mark};
+use crate::query::QueryError;
+use crate::query::influx::{DeleteTargets, StatementContext, StatementFailure};
+use crate::reading::{Hour, Sensor, Stamp};
+
+/// The memory that an element of a record takes beside a sensor's key, and the bytes of a time, at most.
+const SENSOR_BYTES: usize = 64;
+const TIME_BYTES: usize = 10;
+
+impl From<TrashError> for ApiError {
+    fn from(error: TrashError) -> Self {
+        match error {
+            TrashError::Full { .. } | TrashError::Unknown { .. } => Self::Bad(error.to_string()),
+            TrashError::Io { .. } | TrashError::Damaged { .. } => Self::Unreadable(error.to_string()),
+        }
+    }
+}
+
+pub fn of_statement(failed: StatementFailure) -> ApiError {
+    match failed {
+        StatementFailure::Query(error) => error.into(),
+        failed @ StatementFailure::Forbidden { .. } => ApiError::Forbidden(failed.to_string()),
+        failed => ApiError::Bad(failed.to_string()),
+    }
+}
+
+/// A deletion by value, with all that outlives its request.
+pub struct ByValue {
+    pub app: Arc<App>,
+    pub statement: Statement,
+    /// The request's database and policy.
+    pub database: Option<String>,
+    pub policy: Option<String>,
+    pub now: i64,
+    pub by: Caller,
+    /// Whether what goes is kept in the trash.
+    pub undo: bool,
+}
+
+/// How much of a database a statement is about.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Extent {
+    pub sensors: u64,
+    pub readings: u64,
+    /// Readings that were written while the statement ran, and stay.
+    later: u64,
+}
+
+impl ByValue {
+    /// Runs it to its end, whether or not the client stays; says what was done.
+    ///
+    /// # Errors
+    /// When it failed, or takes longer than a request may: then it goes on.
+    pub async fn run(self, targets: Vec<DeleteTargets>) -> Result<Option<String>, ApiError> {
+        let timeout = self.app.options.flush_timeout;
+        let task = tokio::spawn(async move {
+            let mut said = Vec::new();
+            for target in targets {
+                said.extend(self.delete_in(target).await?);
+            }
+            Ok((!said.is_empty()).then(|| said.join("; ")))
+        });
+        match tokio::time::timeout(timeout, task).await {
+            Ok(Ok(done)) => done,
+            Ok(Err(ended)) if ended.is_panic() => std::panic::resume_unwind(ended.into_panic()),
+            Ok(Err(_)) => Err(IngestError::Stopping.into()),
+            Err(_) => Err(IngestError::StillDeleting(timeout).into()),
+        }
+    }
+
+    async fn delete_in(&self, target: DeleteTargets) -> Result<Option<String>, ApiError> {
+        let (app, timeout) = (&*self.app, self.app.options.flush_timeout);
+        let DeleteTargets { database, sensors, range, values } = target;
+        if values.is_none() {
+            let text = self.statement.to_string();
+            app.ingest.delete((&database, self.now), (&sensors, &text), range, timeout).await?;
+            return Ok(None);
+        }
+        // One after the other: each takes the memory of a large query, and room in the trash.
+        let Ok(_turn) = app.by_value.clone().acquire_owned().await else { return Err(IngestError::Stopping.into()) };
+        let mark = app.ingest.mark(&database, self.now, timeout).await?;
+        // Everything older is stored now, and every sensor that has some of it is listed.
+        let Some(target) = self.targets().await?.into_iter().find(|target| target.database == database) else {
+            return Ok(None);
+        };
+        let (extent, id) = match self.undo && app.ingest.trash().is_on() {
+            true => {
+                let (extent, id) = self.keep(&target, &mark).await?;
+                self.delete_kept(&target.database, &mark, &id).await?;
+                (extent, Some(id))
+            }
+            false => {
+                let mut sink = Sink::Parts(PartsLogged::new(self, &target.database, &mark));
+                let extent = resolve(app, &target, mark.stamp, &mut sink).await?;
+                if let Sink::Parts(mut parts) = sink {
+                    parts.end().await?;
+                }
+                (extent, None)
+            }
+        };
+        Ok(Some(said(&database, extent, id)))
+    }
+
+    async fn targets(&self) -> Result<Vec<DeleteTargets>, ApiError> {
+        let budget = self.app.query.begin(&self.by, "DELETE by value");
+        let asked = StatementContext {
+            database: self.database.as_deref(),
+            policy: self.policy.as_deref(),
+            now: self.now,
+            budget: &budget,
+            by: &self.by,
+        };
+        let targets = self.app.query.delete_targets(&self.statement, asked).await.map_err(of_statement)?;
+        Ok(targets.unwrap_or_default())
+    }
+
+    /// Keeps all that will go; returns how much that is, and its id.
+    async fn keep(&self, target: &DeleteTargets, mark: &Mark) -> Result<(Extent, String), ApiError> {
+        let head = TrashHead {
+            id: mark.stamp,
+            database: target.database.clone(),
+            statement: cut(&self.statement.to_string()),
+            by: self.by.name().to_owned(),
+            at: self.now,
+        };
+        let mut sink = Sink::Trash(self.app.ingest.trash().begin(head)?);
+        let extent = resolve(&self.app, target, mark.stamp, &mut sink).await?;
+        if let Sink::Trash(writing) = sink {
+            let finished = tokio::task::spawn_blocking(move || writing.finish()).await;
+            finished.map_err(|ended| ApiError::Unreadable(ended.to_string()))??;
+        }
+        faults::point("trash_kept");
+        Ok((extent, format!("{:016x}", mark.stamp)))
+    }
+
+    /// Deletes what is in the trash.
+    async fn delete_kept(&self, database: &str, mark: &Mark, id: &str) -> Result<(), ApiError> {
+        let (_, mut reading) = self.app.ingest.trash().open(id)?;
+        let mut parts = PartsLogged::new(self, database, mark);
+        while let (back, Some(chunk)) = next_chunk(reading).await? {
+            parts.add(&chunk.sensor, chunk.times).await?;
+            reading = back;
+        }
+        parts.end().await
+    }
+}
+
+/// The next chunk of a file in the trash, read where it keeps nobody waiting.
+pub async fn next_chunk(mut reading: TrashReading) -> Result<(TrashReading, Option<TrashChunk>), ApiError> {
+    let read = tokio::task::spawn_blocking(move || {
+        let chunk = reading.next();
+        (reading, chunk)
+    });
+    let (reading, chunk) = read.await.map_err(|ended| ApiError::Unreadable(ended.to_string()))?;
+    Ok((reading, chunk?))
+}
+
+fn said(database: &str, extent: Extent, id: Option<String>) -> String {
+    let Extent { sensors, readings, later } = extent;
+    let mut said = format!("deleted {readings} readings of {sensors} sensors in database {database:?}");
+    if let Some(id) = id.filter(|_| readings > 0) {
+        said += &format!("; `hourglass undo {id}` writes them back");
+    }
+    if later > 0 {
+        said += &format!("; {later} readings were written meanwhile and stay: run it again");
+    }
+    said
+}
+
+/// Counts what statements would delete, in everything that is acked by now and stored.
+pub async fn preview(app: &App, targets: Vec<DeleteTargets>) -> Result<Vec<(String, Extent)>, ApiError> {
+    app.ingest.flush(app.options.flush_timeout).await?;
+    let mut counted = Vec::new();
+    for target in targets {
+        let extent = resolve(app, &target, Stamp::MAX, &mut Sink::Count).await?;
+        counted.push((target.database, extent));
+    }
+    Ok(counted)
+}
+
+/// Where resolved readings go.
+enum Sink<'a> {
+    /// Nowhere: they are only counted.
+    Count,
+    Trash(TrashWriting),
+    Parts(PartsLogged<'a>),
+}
+
+/// Reads the sensors of a target, page by page, and passes on the readings that it deletes.
+async fn resolve(app: &App, target: &DeleteTargets, before: Stamp, sink: &mut Sink<'_>) -> Result<Extent, ApiError> {
+    let DeleteTargets { database, sensors, range, values } = target;
+    let mut extent = Extent::default();
+    if range.is_empty() || sensors.is_empty() {
+        return Ok(extent);
+    }
+    let hours = Hour::of(range.start)..Hour::of(range.end - 1).next();
+    let keys: HashSet<Box<str>> = sensors.iter().map(|sensor| sensor.key.clone()).collect();
+    let bounds = ReadBounds::of_memory(app.options.backup_bytes);
+    let mut parts = Parts::new(&*app.store, database, hours, bounds).pages_of(Arc::new(keys));
+    let mut last: Option<Arc<crate::bucket::SensorDocument>> = None;
+    while let Some(part) = parts.next().await.map_err(|error| ApiError::Query(QueryError::Storage(error)))? {
+        let Part { of, readings, within } = &part;
+        let sensor = &of.sensor;
+        let mut places = Vec::new();
+        for (place, time) in readings.times().iter().enumerate() {
+            if !range.contains(time) || within.as_ref().is_some_and(|within| !within.contains(time)) {
+                continue;
+            }
+            // As if what is written meanwhile came later.
+            let value = |name: &str| {
+                readings.fields_before(place, before).find(|(of, _)| &***of == name).map(|(_, value)| value.clone())
+            };
+            let has_any = readings.fields_before(place, before).next().is_some();
+            if has_any && values.as_ref().is_none_or(|values| values.holds(sensor, value)) {
+                places.push(place);
+                continue;
+            }
+            let value =
+                |name: &str| readings.fields(place).find(|(of, _)| &***of == name).map(|(_, value)| value.clone());
+            let is_later = before != Stamp::MAX && values.as_ref().is_some_and(|values| values.holds(sensor, value));
+            extent.later += u64::from(is_later);
+        }
+        if !places.is_empty() {
+            extent.readings += places.len() as u64;
+            extent.sensors += u64::from(last.as_ref().is_none_or(|last| last.sensor.key != sensor.key));
+            match sink {
+                Sink::Count => {}
+                Sink::Trash(writing) => writing.keep(sensor, readings, &places, before)?,
+                Sink::Parts(logged) => {
+                    logged.add(sensor, places.iter().map(|place| readings.times()[*place]).collect()).await?;
+                }
+            }
+            last = Some(of.clone());
+        }
+        tokio::task::yield_now().await;
+    }
+    Ok(extent)
+}
+
+/// Logs times part by part, and waits until each part is carried out.
+struct PartsLogged<'a> {
+    deletion: &'a ByValue,
+    database: &'a str,
+    mark: &'a Mark,
+    /// Each sensor once.
+    waiting: Vec<(Sensor, Vec<i64>)>,
+    bytes: usize,
+    most: usize,
+}
+
+impl<'a> PartsLogged<'a> {
+    fn new(deletion: &'a ByValue, database: &'a str, mark: &'a Mark) -> Self {
+        let most = deletion.app.ingest.part_bytes();
+        Self { deletion, database, mark, waiting: Vec::new(), bytes: 0, most }
+    }
+
+    /// Adds times of a sensor. Those of one sensor must come one after the other.
+    async fn add(&mut self, sensor: &Sensor, times: Vec<i64>) -> Result<(), ApiError> {
+        let mut left = &times[..];
+        while !left.is_empty() {
+            if self.waiting.last().is_none_or(|(of, _)| of.key != sensor.key) {
+                let bytes = 2 * sensor.key.len() + SENSOR_BYTES;
+                if self.bytes > 0 && self.bytes + bytes + TIME_BYTES > self.most {
+                    self.end().await?;
+                }
+                self.bytes += bytes;
+                self.waiting.push((sensor.clone(), Vec::new()));
+            }
+            let room = (self.most.saturating_sub(self.bytes) / TIME_BYTES).max(1).min(left.len());
+            let (some, rest) = left.split_at(room);
+            if let Some((_, times)) = self.waiting.last_mut() {
+                times.extend(some);
+            }
+            self.bytes += some.len() * TIME_BYTES;
+            left = rest;
+            if self.bytes + TIME_BYTES > self.most {
+                self.end().await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Logs what is waiting.
+    async fn end(&mut self) -> Result<(), ApiError> {
+        self.bytes = 0;
+        let mut sensors = Vec::with_capacity(self.waiting.len());
+        for (sensor, mut times) in self.waiting.drain(..) {
+            times.sort_unstable();
+            times.dedup();
+            sensors.push(DeletedTimes { sensor, times: times.into() });
+        }
+        if !sensors.is_empty() {
+            let ByValue { app, now, .. } = self.deletion;
+            app.ingest.delete_cells((self.database, *now), sensors, self.mark).await?;
+            faults::point("part_deleted");
+        }
+        Ok(())
+    }
+}
