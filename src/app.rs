@@ -25,6 +25,7 @@ mod restore;
 mod seal;
 mod stop;
 mod tokens;
+mod undo;
 mod verify;
 
 use std::io::Write;
@@ -67,6 +68,7 @@ pub use self::seal::seal;
 use self::stop::{RunEnd, shut_down};
 use self::tokens::FirstToken;
 pub use self::tokens::tokens;
+pub use self::undo::undo;
 pub use self::verify::verify;
 
 /// Exit status of a first start whose store cannot be used as it is configured (`EX_UNAVAILABLE` of sysexits.h).

@@ -67,6 +67,10 @@ pub enum Command {
     /// Have the running service seal every day that is over, now, whatever `seal.after` says: history then takes a tenth
     /// of its space. Exit status: 0 if all that can be sealed is, else 1.
     Seal(SealFlags),
+    /// Have the running service write back what a deletion by value (`DELETE … WHERE field …`) removed, as far as it is still
+    /// absent; without an id, list those deletions. They are kept for `undo.keep`. Exit status: 0 if nothing was refused,
+    /// else 1.
+    Undo(UndoFlags),
     /// List or resend dead letters: readings that the store rejected and that hourglass does not retry. The service may
     /// run meanwhile.
     DeadLetters {
@@ -173,6 +177,22 @@ pub struct CompactFlags {
     #[command(flatten)]
     #[expect(missing_docs, reason = "flattened")]
     pub store: StoreFlags,
+}
+
+/// The flags of `undo`.
+#[derive(Debug, Args)]
+pub struct UndoFlags {
+    /// The id of the deletion.
+    pub id: Option<String>,
+    /// The address of the service.
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8086")]
+    pub to: String,
+    /// The token of an admin of the database.
+    #[arg(long, value_name = "TOKEN")]
+    pub token: Option<String>,
+    /// A file that contains the token. Other users of the machine can see a token on the command line.
+    #[arg(long, value_name = "FILE", conflicts_with = "token")]
+    pub token_file: Option<PathBuf>,
 }
 
 /// The flags of `seal`.

@@ -5,6 +5,7 @@ mod instances;
 mod kills;
 mod model;
 mod racing;
+mod values;
 
 use std::time::Duration;
 

@@ -1,0 +1,401 @@
+//! Deletions by value: what their condition selects is gone, whole, and nothing else is; undo brings back what is still absent.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::process::Output;
+
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde_json::Value;
+
+use super::{CONFIG, DATABASE, HOUR, SECOND, START, WITHIN, write};
+use crate::support::http::{Answer, get, post, request};
+use crate::support::mongod::{fresh_database_name, mongod};
+use crate::support::process::Folder;
+use crate::support::random::Random;
+use crate::support::series::{await_fed, flush, readings};
+use crate::support::server::{Launch, Server, program};
+use crate::support::{eventually, poll};
+
+/// Days are sealed while all of this goes on.
+const SEALS: &str = "[seal]\nafter = \"1s\"\ninterval = \"50ms\"\n";
+/// So that a deletion takes several parts.
+const PARTS: &str = "[wal]\nsegment_bytes = \"64KiB\"\nbudget_bytes = \"64MiB\"\n";
+const TAGS: [&str; 3] = ["a", "b", "c"];
+
+/// The values of `v` and `w`, by tag and time.
+type Model = BTreeMap<(&'static str, i64), BTreeMap<&'static str, i64>>;
+
+/// Sends a statement with further parameters.
+#[track_caller]
+fn ask(server: &Server, statement: &str, parameters: &str) -> Answer {
+    let q = utf8_percent_encode(statement, NON_ALPHANUMERIC);
+    post(&server.url(&format!("/query?db={DATABASE}&q={q}{parameters}")), "", &[])
+}
+
+/// Deletes; returns what the answer says.
+#[track_caller]
+fn delete(server: &Server, statement: &str) -> String {
+    let answer = ask(server, statement, "").expect(200).json();
+    let result = &answer["results"][0];
+    assert!(result["error"].is_null(), "{statement}: {answer}");
+    result["messages"][0]["text"].as_str().unwrap_or_default().to_owned()
+}
+
+/// The id in what a deletion says.
+#[track_caller]
+fn id(said: &str) -> String {
+    said.split("hourglass undo ").nth(1).and_then(|rest| rest.split('`').next()).expect("an id").to_owned()
+}
+
+/// How many readings were written back, were there, and were refused.
+#[track_caller]
+fn undo(server: &Server, id: &str) -> (u64, u64, u64) {
+    let answer = post(&server.url(&format!("/api/v1/trash/{id}/undo")), "", &[]).expect(200).json();
+    let count = |name: &str| answer[name].as_u64().expect("a count");
+    (count("written"), count("present"), count("rejected"))
+}
+
+/// Sensors and readings that a statement would delete.
+#[track_caller]
+fn would_go(server: &Server, statement: &str) -> (u64, u64) {
+    let answer = ask(server, statement, "&dry_run=true").expect(200).json();
+    let row = &answer["results"][0]["series"][0]["values"][0];
+    assert_eq!(row[0], DATABASE, "{answer}");
+    (row[1].as_u64().expect("sensors"), row[2].as_u64().expect("readings"))
+}
+
+#[track_caller]
+fn all(server: &Server) -> Model {
+    let mut all = Model::new();
+    for tag in TAGS {
+        for (time, row) in readings(server, DATABASE, &format!("m,t={tag}"), None, 10_000) {
+            let value = |name: &'static str| Some((name, row.get(name)?.parse().expect("a whole number")));
+            all.insert((tag, time), ["v", "w"].into_iter().filter_map(value).collect());
+        }
+    }
+    all
+}
+
+fn lines(of: &Model) -> String {
+    of.iter().fold(String::new(), |mut lines, ((tag, time), fields)| {
+        let fields: Vec<String> = fields.iter().map(|(name, value)| format!("{name}={value}i")).collect();
+        let _ = writeln!(lines, "m,t={tag} {} {time}", fields.join(","));
+        lines
+    })
+}
+
+#[test]
+fn random_deletions_by_value_agree_with_a_plain_map_in_the_embedded_store() {
+    agree(Launch::embedded(), 3);
+}
+
+#[test]
+fn random_deletions_by_value_agree_with_a_plain_map_in_mongodb() {
+    agree(Launch::with_store(mongod().uri(&fresh_database_name())), 4);
+}
+
+/// Random writes, corrections, flushes, kills, deletions by value and undo, while days are sealed.
+fn agree(launch: Launch, seed: u64) {
+    let mut server = launch.config(format!("{CONFIG}{SEALS}{PARTS}")).start();
+    let (mut random, mut model) = (Random::new(seed), Model::new());
+    for step in 0..40 {
+        match random.below(8) {
+            0..4 => {
+                let mut some = Model::new();
+                for _ in 0..60 {
+                    let at = (random.of(&TAGS), START + random.below(40) * HOUR + random.below(4) * SECOND);
+                    let fields = some.entry(at).or_default();
+                    for name in ["v", "w"] {
+                        if random.below(3) > 0 {
+                            fields.insert(name, random.below(100));
+                        }
+                    }
+                }
+                some.retain(|_, fields| !fields.is_empty());
+                write(&server, &lines(&some));
+                some.into_iter().for_each(|(at, fields)| model.entry(at).or_default().extend(fields));
+            }
+            4 => flush(&server),
+            5 if step % 3 == 0 => {
+                let address = server.address();
+                server.kill();
+                server.restart(address);
+                await_fed(&server);
+            }
+            _ => some_deletion(&server, &mut random, &mut model),
+        }
+        assert_eq!(all(&server), model, "step {step}");
+    }
+    flush(&server);
+    assert_eq!(all(&server), model);
+}
+
+fn some_deletion(server: &Server, random: &mut Random, model: &mut Model) {
+    let (v, w, tag) = (random.below(100), random.below(100), random.of(&TAGS));
+    let (from, to) = (START + random.below(20) * HOUR, START + (20 + random.below(20)) * HOUR);
+    type Test = Box<dyn Fn(&(&'static str, i64), Option<i64>, Option<i64>) -> bool>;
+    let (condition, goes): (String, Test) = match random.below(5) {
+        0 => (format!("v > {v}"), Box::new(move |_, of, _| of.is_some_and(|of| of > v))),
+        1 => (
+            format!("v > {v} AND t = '{tag}' AND time >= {from} AND time < {to}"),
+            Box::new(move |at, of, _| at.0 == tag && (from..to).contains(&at.1) && of.is_some_and(|of| of > v)),
+        ),
+        2 => (
+            format!("(v < {v} OR w > {w}) AND t != '{tag}'"),
+            Box::new(move |at, a, b| at.0 != tag && (a.is_some_and(|of| of < v) || b.is_some_and(|of| of > w))),
+        ),
+        3 => (format!("v + w >= {}", v + w), Box::new(move |_, a, b| a.zip(b).is_some_and(|(a, b)| a + b >= v + w))),
+        _ => (format!("w = {w}"), Box::new(move |_, _, of| of == Some(w))),
+    };
+    let statement = format!("DELETE FROM m WHERE {condition}");
+    let (gone, left): (Model, Model) = std::mem::take(model)
+        .into_iter()
+        .partition(|(at, fields)| goes(at, fields.get("v").copied(), fields.get("w").copied()));
+    *model = left;
+    // Without a known field, a condition is one on tags.
+    if gone.is_empty() {
+        return;
+    }
+    let sensors = TAGS.iter().filter(|tag| gone.keys().any(|(of, _)| of == *tag)).count() as u64;
+    assert_eq!(would_go(server, &statement), (sensors, gone.len() as u64), "{statement}");
+    let said = delete(server, &statement);
+    assert!(said.starts_with(&format!("deleted {} readings of {sensors} sensors", gone.len())), "{statement}: {said}");
+    assert_eq!(all(server), *model, "{statement}");
+    if random.once_in(2) {
+        return;
+    }
+    // Some are written anew: they stay as they are, and get back what they lack.
+    let (mut written, mut present) = (0, 0);
+    for (at, fields) in &gone {
+        if random.once_in(4) {
+            let anew = BTreeMap::from([("v", -random.below(9) - 1)]);
+            write(server, &lines(&Model::from([(*at, anew.clone())])));
+            model.insert(*at, anew);
+        }
+        let held = model.entry(*at).or_default();
+        let absent: Vec<_> = fields.iter().filter(|(name, _)| !held.contains_key(*name)).collect();
+        *if absent.is_empty() { &mut present } else { &mut written } += 1;
+        let absent: Vec<_> = absent.into_iter().map(|(name, value)| (*name, *value)).collect();
+        held.extend(absent);
+    }
+    let id = id(&said);
+    assert_eq!(undo(server, &id), (written, present, 0));
+    assert_eq!(undo(server, &id), (0, written + present, 0), "it is all there");
+}
+
+/// 3,000 readings of two sensors, of which a third goes.
+fn given() -> Model {
+    let of = |tag| (0..1500).map(move |n| ((tag, START + n * 7 * SECOND), BTreeMap::from([("v", n % 3), ("w", n)])));
+    of("a").chain(of("b")).collect()
+}
+
+#[test]
+fn a_killed_deletion_by_value_is_done_in_whole_readings_in_the_embedded_store() {
+    kills(|| Launch::embedded(), "");
+}
+
+#[test]
+fn a_killed_deletion_by_value_is_done_in_whole_readings_of_sealed_days_in_mongodb() {
+    kills(|| Launch::with_store(mongod().uri(&fresh_database_name())), SEALS);
+}
+
+fn kills(launch: impl Fn() -> Launch, more: &str) {
+    let given = given();
+    let left: Model = given.clone().into_iter().filter(|(_, fields)| fields["v"] != 2).collect();
+    for point in [
+        "marked:1",
+        "trash_kept:1",
+        "before_append:2",
+        "after_sync:2",
+        "before_deletion:1",
+        "during_deletion:1",
+        "during_deletion:2",
+        "part_deleted:1",
+        "after_deletion:2",
+    ] {
+        let pages = "[page]\nmax_readings = 200\n[flush]\ninterval = \"200ms\"\n";
+        let launch = launch().config(format!("{pages}{more}{PARTS}"));
+        let mut server = launch.clone().start();
+        write(&server, &lines(&given));
+        flush(&server);
+        let address = server.address();
+        server.kill();
+        server.relaunch(launch.clone().listen(address).env("FAULT_KILL_AT", point));
+        eventually("it answers", WITHIN, || {
+            let status = request("GET", &server.url("/api/v1/status"), b"", &[]).ok()?;
+            (status.status == 200 && status.json()["feeding"] == false).then_some(())
+        });
+        let q = utf8_percent_encode("DELETE FROM m WHERE v = 2", NON_ALPHANUMERIC);
+        let answer = request("POST", &server.url(&format!("/query?db={DATABASE}&q={q}")), b"", &[]);
+        assert!(answer.is_err(), "{point}: {:?}", answer.map(|answer| answer.text().to_owned()));
+        assert!(poll(WITHIN, || server.exited()).is_some(), "{point}");
+        // The next one, too, ends while it replays.
+        for point in ["during_replay:1", "during_deletion:1"] {
+            server.relaunch(launch.clone().listen(address).env("FAULT_KILL_AT", point));
+            let url = server.url("/api/v1/flush");
+            let ends = || {
+                let flushed = request("POST", &url, b"", &[]).is_ok_and(|answer| answer.status == 204);
+                server.exited().map(|_| ()).or(flushed.then_some(()))
+            };
+            assert!(poll(WITHIN, ends).is_some(), "{point}");
+            server.kill();
+        }
+        server.restart_as(launch.clone().listen(address));
+        await_fed(&server);
+        let seen = all(&server);
+        assert!(left.iter().all(|(at, fields)| seen.get(at) == Some(fields)), "{point}: it deleted others");
+        assert!(seen.iter().all(|(at, fields)| given.get(at) == Some(fields)), "{point}: half a reading is left");
+        // Once more, to its end; then what is written into the gap stays, whatever is replayed.
+        delete(&server, "DELETE FROM m WHERE v = 2");
+        assert_eq!(all(&server), left, "{point}");
+        let anew = Model::from([(("a", START + 2 * 7 * SECOND), BTreeMap::from([("v", 2), ("w", 2)]))]);
+        write(&server, &lines(&anew));
+        let mut expected = left.clone();
+        expected.extend(anew);
+        server.kill();
+        server.restart_as(launch.clone().listen(address));
+        await_fed(&server);
+        assert_eq!(all(&server), expected, "{point}");
+        // All deletions in the trash together have all of it.
+        let trash = get(&server.url("/api/v1/trash")).expect(200).json();
+        for of in trash["deletions"].as_array().expect("deletions") {
+            assert_eq!(undo(&server, of["id"].as_str().expect("an id")).2, 0);
+        }
+        assert_eq!(all(&server), given, "{point}");
+    }
+}
+
+#[test]
+fn what_is_written_while_a_deletion_by_value_runs_stays_in_the_embedded_store() {
+    late_writes(&Launch::embedded());
+}
+
+#[test]
+fn what_is_written_while_a_deletion_by_value_runs_stays_in_mongodb() {
+    late_writes(&Launch::with_store(mongod().uri(&fresh_database_name())));
+}
+
+/// After the condition is resolved, before anything is deleted: a correction, an equal value once more, and another field.
+fn late_writes(launch: &Launch) {
+    let folder = Folder::new("by-value");
+    let halt = folder.file("halt");
+    std::fs::write(&halt, "").unwrap();
+    let launch = launch.clone().config(CONFIG);
+    let mut server = launch.clone().env("FAULT_HALT_AT", format!("trash_kept:{}", halt.display())).start();
+    let row = |n: i64, fields: &[(&'static str, i64)]| (("a", START + n * SECOND), fields.iter().copied().collect());
+    write(&server, &lines(&(0..20).map(|n| row(n, &[("v", 100 + n), ("w", n)])).collect()));
+    let late: Model = [row(3, &[("v", 1)]), row(4, &[("v", 104)]), row(5, &[("w", 50)]), row(30, &[("v", 130)])].into();
+    std::thread::scope(|threads| {
+        let deletes = threads.spawn(|| delete(&server, "DELETE FROM m WHERE v > 9"));
+        eventually("it is resolved", WITHIN, || halt.with_extension("met").exists().then_some(()));
+        write(&server, &lines(&late));
+        flush(&server);
+        std::fs::remove_file(&halt).unwrap();
+        let said = deletes.join().expect("it is deleted");
+        assert!(said.starts_with("deleted 20 readings of 1 sensors"), "{said}");
+    });
+    for _ in 0..3 {
+        assert_eq!(all(&server), late);
+        let address = server.address();
+        server.kill();
+        server.restart_as(launch.clone().listen(address));
+        await_fed(&server);
+    }
+    flush(&server);
+    assert_eq!(all(&server), late);
+}
+
+#[test]
+fn a_deletion_by_value_covers_what_another_instance_has_not_stored_yet() {
+    let launch = Launch::with_store(mongod().uri(&fresh_database_name()))
+        .config("[flush]\ninterval = \"2s\"\nquiet = \"2s\"\n[sensors]\nwrite_interval = \"200ms\"\n");
+    let (here, there) = (launch.clone().start(), launch.start());
+    let row = |tag, n: i64, v: i64| ((tag, START + n * SECOND), BTreeMap::from([("v", v)]));
+    let lots = |from: i64| (0..20).flat_map(move |n| TAGS.map(|tag| row(tag, from + n, n))).collect::<Model>();
+    write(&here, &lines(&lots(0)));
+    // One of these sensors is known to nobody else.
+    let mut hidden = lots(100);
+    hidden.extend([(("c", START + 900 * SECOND), BTreeMap::from([("v", 15)]))]);
+    write(&there, &lines(&hidden));
+    let said = delete(&here, "DELETE FROM m WHERE v >= 10");
+    assert!(said.starts_with("deleted 61 readings of 3 sensors"), "{said}");
+    let left: Model = lots(0).into_iter().chain(lots(100)).filter(|(_, fields)| fields["v"] < 10).collect();
+    assert_eq!((all(&here), all(&there)), (left.clone(), left.clone()));
+    write(&there, &lines(&Model::from([row("a", 15, 15)])));
+    flush(&there);
+    // Undo by an instance sees what another has written since.
+    assert_eq!(undo(&here, &id(&said)), (60, 1, 0));
+    flush(&here);
+    let mut whole = lots(0);
+    whole.extend(hidden);
+    assert_eq!((all(&here), all(&there)), (whole.clone(), whole));
+}
+
+#[test]
+fn what_the_trash_cannot_take_is_not_deleted_unless_undo_is_off() {
+    let server = Launch::embedded().config(format!("{CONFIG}[undo]\nbytes = \"1MiB\"\n")).start();
+    let text = "x".repeat(2000);
+    let lines: String = (0..800).map(|n| format!("m,t=a v={n}i,text=\"{text}\" {}\n", START + n * SECOND)).collect();
+    write(&server, &lines);
+    let answer = ask(&server, "DELETE FROM m WHERE v >= 0", "").expect(200).json();
+    let error = answer["results"][0]["error"].as_str().expect("an error");
+    assert!(error.contains("undo.bytes") && error.contains("nothing was deleted"), "{error}");
+    assert_eq!(all(&server).len(), 800);
+    assert_eq!(get(&server.url("/api/v1/trash")).expect(200).json()["deletions"], Value::Array(Vec::new()));
+    let answer = ask(&server, "DELETE FROM m WHERE v >= 0", "&undo=off").expect(200).json();
+    let said = answer["results"][0]["messages"][0]["text"].as_str().expect("it says what it did");
+    assert!(said.starts_with("deleted 800 readings of 1 sensors") && !said.contains("undo"), "{said}");
+    assert_eq!(all(&server), Model::new());
+    assert!(ask(&server, "DELETE FROM m WHERE v >= 0", "&undo=no").text().contains("undo"));
+}
+
+/// What DELETE, DROP SERIES and DROP MEASUREMENT would delete, and what is no field.
+#[test]
+fn a_preview_counts_and_changes_nothing() {
+    let server = Launch::embedded().config(CONFIG).start();
+    write(&server, &lines(&given()));
+    assert_eq!(would_go(&server, "DELETE FROM m WHERE v = 2"), (2, 1000));
+    assert_eq!(would_go(&server, &format!("DELETE FROM m WHERE time < {}", START + 70 * SECOND)), (2, 20));
+    assert_eq!(would_go(&server, "DROP SERIES FROM m WHERE t = 'a'"), (1, 1500));
+    assert_eq!(would_go(&server, "DROP MEASUREMENT m"), (2, 3000));
+    assert_eq!(would_go(&server, "DELETE FROM m WHERE v > 1000"), (0, 0));
+    for (statement, error) in [
+        ("DELETE FROM m WHERE nothing > 2", "invalid tag comparison operator"),
+        ("DELETE FROM m WHERE abs(v) > 2", "not supported: a function in the condition of DELETE"),
+        ("DROP SERIES FROM m WHERE v > 2", "invalid tag comparison operator"),
+        ("DROP DATABASE doomed", "dry_run is not supported for DROP DATABASE"),
+    ] {
+        let answer = ask(&server, statement, "&dry_run=true").expect(200).json();
+        assert_eq!(answer["results"][0]["error"], error, "{statement}");
+    }
+    assert_eq!(all(&server), given());
+}
+
+/// The command, for those who administer the database; and what has expired since is refused.
+#[test]
+fn undo_by_the_command_writes_back_what_has_not_expired() {
+    let server = Launch::embedded().config(CONFIG).start();
+    let now = i64::try_from(std::time::SystemTime::UNIX_EPOCH.elapsed().expect("after 1970").as_nanos())
+        .expect("before 2262");
+    let times = [now - 40 * 24 * HOUR, now - HOUR];
+    let of = |times: &[i64]| times.iter().map(|time| (("a", *time), BTreeMap::from([("v", 5)]))).collect::<Model>();
+    write(&server, &lines(&of(&times)));
+    let id = id(&delete(&server, "DELETE FROM m WHERE v = 5"));
+    assert_eq!(all(&server), Model::new());
+    let put = request("PUT", &server.url(&format!("/api/v1/databases/{DATABASE}")), b"{\"readings\":\"30d\"}", &[]);
+    put.expect("an answer").expect(200);
+    let undo = |arguments: &[&str]| -> Output {
+        let mut command = program();
+        command.arg("undo").args(arguments).args(["--to", &server.url("")]);
+        command.output().expect("it runs")
+    };
+    let listed = undo(&[]);
+    let text = String::from_utf8_lossy(&listed.stdout).into_owned();
+    assert!(listed.status.success() && text.contains(&id) && text.contains("2 readings of 1 sensors"), "{text}");
+    let done = undo(&[&id]);
+    let text = String::from_utf8_lossy(&done.stdout).into_owned();
+    assert!(text.contains("1 readings written back, 0 were there, 1 refused"), "{text}");
+    assert!(!done.status.success() && text.contains("refused: "), "{text}");
+    assert_eq!(all(&server), of(&times[1..]));
+    assert!(!undo(&["0000000000000001"]).status.success());
+}
