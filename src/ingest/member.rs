@@ -160,6 +160,25 @@ impl Member {
         Ok(())
     }
 
+    /// Publishes the watermark now, between two beats.
+    ///
+    /// # Errors
+    /// If the store does not answer.
+    pub async fn publish(&self) -> Result<MemberRegistry, StorageError> {
+        for _ in 0..ATTEMPTS_MAX {
+            let registry = self.store.read_registry().await?;
+            let Some(own) = registry.log(self.ids.1).filter(|_| self.is_clock_right()) else { return Ok(registry) };
+            let mut next = registry.clone();
+            next.publish(self.entry(own.beat));
+            next.settle(self.clock.now_ms(), millis(self.horizon));
+            let is_new = next.log(self.ids.1).map(|log| log.watermark) != Some(own.watermark);
+            if !is_new || self.write(next.clone()).await? {
+                return Ok(if is_new { next } else { registry });
+            }
+        }
+        self.store.read_registry().await
+    }
+
     /// Notes how far the last stamp is ahead of the store's clock. A wrong clock may have made it while the store was
     /// away, and every later stamp lies above it.
     fn look_at_lead(&self) {

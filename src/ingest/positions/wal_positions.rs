@@ -239,6 +239,15 @@ impl WalPositions {
         state.logged
     }
 
+    /// As [`WalPositions::want_truncated`], at most up to a record.
+    pub fn want_truncated_through(&self, through: Sequence) -> Sequence {
+        let mut state = self.lock();
+        let through = through.min(state.logged);
+        state.due = state.due.max(through);
+        state.wanted = state.wanted.max(through);
+        through
+    }
+
     /// Waits until the WAL can be truncated up to this record.
     pub async fn truncated(&self, through: Sequence) {
         self.when(|state| (state.truncatable() >= through).then_some(())).await;

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use super::Ingest;
-use crate::bucket::StorageError;
+use crate::bucket::registry::settled_before;
 use crate::ingest::deletion::DeletedTimes;
 use crate::ingest::error::{FLUSH_DEADLINE, IngestError};
 use crate::ingest::marks::Mark;
@@ -12,8 +12,8 @@ use crate::ingest::options::IngestOptions;
 use crate::ingest::trash::Trash;
 use crate::reading::Stamp;
 
-/// How often the other instances' watermarks are looked at.
-const LOOK_AGAIN: Duration = Duration::from_millis(200);
+/// How often the instances' watermarks are looked at.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 impl Ingest {
     /// What deletions by value removed.
@@ -29,7 +29,8 @@ impl Ingest {
         part_bytes
     }
 
-    /// Logs a mark, then waits until everything older than it is in the store, of all instances.
+    /// Logs a mark, then waits until everything older than it is in the store, of all instances, and the registry says so: then
+    /// no process merges any of it again, after a crash neither.
     ///
     /// # Errors
     /// When that takes longer than `timeout`: nothing is deleted.
@@ -46,43 +47,38 @@ impl Ingest {
     /// When that takes longer than `timeout`.
     pub async fn all_stored(&self, timeout: Duration) -> Result<(), IngestError> {
         let (_, now_ms) = self.opening();
-        let through = self.dispatch.positions.make_due();
-        self.await_stored(through.max(crate::bucket::registry::settled_before(now_ms)), timeout).await
+        self.await_stored(settled_before(now_ms), timeout).await
     }
 
     async fn await_stored(&self, through: Stamp, timeout: Duration) -> Result<(), IngestError> {
         let until = Instant::now() + timeout;
-        self.dispatch.positions.make_due();
+        // With the sensors' documents, which hold the watermark, too.
+        let own = self.dispatch.positions.want_truncated_through(through);
         self.dispatch.wake();
         let late = |_| IngestError::StoreTimeout { waited: timeout, key: FLUSH_DEADLINE };
         tokio::time::timeout(timeout, async {
             // A record that dispatch has to read back is dispatched, too: see `Marks`.
             self.dispatch.positions.dispatched().await;
-            self.dispatch.positions.flushed(through).await;
+            self.dispatch.positions.truncated(own).await;
         })
         .await
         .map_err(late)?;
-        while let Some(hosts) = self.behind(through).await? {
+        loop {
+            let registry = self.member.publish().await?;
+            let behind = registry.logs.iter().filter(|log| log.taken.is_none() && log.watermark < through);
+            let hosts: Vec<&str> = behind.map(|log| &*log.host).collect();
+            if hosts.is_empty() {
+                return Ok(());
+            }
             if Instant::now() >= until {
-                return Err(IngestError::OthersBehind { hosts, waited: timeout, key: FLUSH_DEADLINE });
+                return Err(IngestError::OthersBehind {
+                    hosts: hosts.join(", "),
+                    waited: timeout,
+                    key: FLUSH_DEADLINE,
+                });
             }
             tokio::time::sleep(LOOK_AGAIN).await;
         }
-        Ok(())
-    }
-
-    /// The other instances that may have acknowledged something up to this stamp that is not in the store.
-    async fn behind(&self, through: Stamp) -> Result<Option<String>, StorageError> {
-        if !self.store.is_shared() {
-            return Ok(None);
-        }
-        let (own, _) = self.opening();
-        let logs = self.store.read_registry().await?.logs;
-        let is_behind = |log: &&crate::bucket::registry::Registered| {
-            log.opening != own && log.taken.is_none() && log.watermark < through
-        };
-        let hosts: Vec<&str> = logs.iter().filter(is_behind).map(|log| &*log.host).collect();
-        Ok((!hosts.is_empty()).then(|| hosts.join(", ")))
     }
 
     /// Deletes cells that are older than the mark, and sensors that have no readings left. On return they are gone.

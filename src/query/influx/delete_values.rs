@@ -90,7 +90,12 @@ fn references<'c>(expr: &'c Expr, names: &mut Vec<(&'c str, Option<ReferenceKind
             let left = references(left, names);
             references(right, names) || left
         }
-        Expr::Call { .. } => true,
+        Expr::Call { args, .. } => {
+            for arg in args {
+                references(arg, names);
+            }
+            true
+        }
         _ => false,
     }
 }

@@ -183,9 +183,9 @@ fn some_deletion(server: &Server, random: &mut Random, model: &mut Model) {
     assert_eq!(undo(server, &id), (0, written + present, 0), "it is all there");
 }
 
-/// 3,000 readings of two sensors, of which a third goes.
+/// 6,000 readings of two sensors, of which a third goes, in two parts.
 fn given() -> Model {
-    let of = |tag| (0..1500).map(move |n| ((tag, START + n * 7 * SECOND), BTreeMap::from([("v", n % 3), ("w", n)])));
+    let of = |tag| (0..3000).map(move |n| ((tag, START + n * 7 * SECOND), BTreeMap::from([("v", n % 3), ("w", n)])));
     of("a").chain(of("b")).collect()
 }
 
@@ -354,10 +354,10 @@ fn what_the_trash_cannot_take_is_not_deleted_unless_undo_is_off() {
 fn a_preview_counts_and_changes_nothing() {
     let server = Launch::embedded().config(CONFIG).start();
     write(&server, &lines(&given()));
-    assert_eq!(would_go(&server, "DELETE FROM m WHERE v = 2"), (2, 1000));
+    assert_eq!(would_go(&server, "DELETE FROM m WHERE v = 2"), (2, 2000));
     assert_eq!(would_go(&server, &format!("DELETE FROM m WHERE time < {}", START + 70 * SECOND)), (2, 20));
-    assert_eq!(would_go(&server, "DROP SERIES FROM m WHERE t = 'a'"), (1, 1500));
-    assert_eq!(would_go(&server, "DROP MEASUREMENT m"), (2, 3000));
+    assert_eq!(would_go(&server, "DROP SERIES FROM m WHERE t = 'a'"), (1, 3000));
+    assert_eq!(would_go(&server, "DROP MEASUREMENT m"), (2, 6000));
     assert_eq!(would_go(&server, "DELETE FROM m WHERE v > 1000"), (0, 0));
     for (statement, error) in [
         ("DELETE FROM m WHERE nothing > 2", "invalid tag comparison operator"),
