@@ -115,7 +115,10 @@ fn parts(range: &Range<i64>) -> (Range<Hour>, Vec<Hour>) {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::reading::{Sensor, Value};
 
     #[test]
     fn hours_are_whole_or_cut() {
@@ -135,5 +138,57 @@ mod tests {
         }
         let (whole, cut) = parts(&ALWAYS);
         assert_eq!((whole, cut), (Hour::of(ALWAYS.start)..Hour::of(ALWAYS.end - 1).next(), Vec::new()));
+    }
+
+    proptest! {
+        /// Single times lose exactly the cells that are older than the mark, settled ones included; what is resolved to go are
+        /// those cells.
+        #[test]
+        fn single_times_lose_what_is_older_than_the_mark(
+            cells in prop::collection::btree_map((0..40_i64, 0..3_usize), (1..100_u64, 0..9_i64), 0..80),
+            times in prop::collection::btree_set(0..40_i64, 0..30),
+            floor in 0..50_u64,
+            above in 1..60_u64,
+        ) {
+            let names: [Arc<str>; 3] = ["a".into(), "b".into(), "c".into()];
+            let before = floor + above;
+            let mut readings = Readings::default();
+            for (time, name, stamp, value) in cells.iter().map(|((time, name), (stamp, value))| (time, name, stamp, value)) {
+                let field = (&names[*name], &Value::Integer(*value));
+                match readings.find(*time) {
+                    Some(index) => drop(readings.merge(index, *stamp, std::iter::once(field))),
+                    None => readings.push(*time, *stamp, std::iter::once(field)),
+                }
+                readings.settle(true);
+            }
+            readings.raise_floor(floor);
+            let sensor = Sensor::new("m", [("t", "a")]).expect("one tag");
+            let of = [DeletedTimes { sensor: sensor.clone(), times: times.iter().copied().collect() }];
+            let gone = DeletedCells { database: "d", choice: Choice::times(&of), before };
+            let is_gone = |time: i64, stamp: u64| times.contains(&time) && stamp.max(floor) < before;
+            for (index, time) in readings.times().iter().enumerate() {
+                let old: Vec<String> = readings.fields_before(index, before).map(|(name, _)| name.to_string()).collect();
+                let expected = cells.iter().filter(|((of, _), (stamp, _))| of == time && (*stamp).max(floor) < before);
+                let mut expected: Vec<String> = expected.map(|((_, name), _)| names[*name].to_string()).collect();
+                expected.sort();
+                let mut sorted = old.clone();
+                sorted.sort();
+                prop_assert_eq!(sorted, expected);
+            }
+            let mut untouched = readings.clone();
+            prop_assert_eq!(gone.cut("another", &mut untouched), 0);
+            gone.cut(&sensor.key, &mut readings);
+            let mut left = Vec::new();
+            for (index, time) in readings.times().iter().enumerate() {
+                left.extend(readings.fields(index).map(|(name, value)| (*time, name.to_string(), value.clone())));
+            }
+            left.sort_by(|a, b| (a.0, &a.1).cmp(&(b.0, &b.1)));
+            let stays = cells.iter().filter(|((time, _), (stamp, _))| !is_gone(*time, *stamp));
+            let expected: Vec<_> =
+                stays.map(|((time, name), (_, value))| (*time, names[*name].to_string(), Value::Integer(*value))).collect();
+            prop_assert_eq!(left, expected);
+            let days: usize = gone.days(&sensor.key).into_iter().map(|days| usize::try_from(days.end.0 - days.start.0).expect("few")).sum();
+            prop_assert_eq!(days, usize::from(!times.is_empty()));
+        }
     }
 }

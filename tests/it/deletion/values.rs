@@ -189,6 +189,14 @@ fn given() -> Model {
     of("a").chain(of("b")).collect()
 }
 
+/// In records that a small segment of the log holds.
+#[track_caller]
+fn give(server: &Server, given: &Model) {
+    let all = lines(given);
+    let all: Vec<&str> = all.lines().collect();
+    all.chunks(1000).for_each(|some| write(server, &some.join("\n")));
+}
+
 #[test]
 fn a_killed_deletion_by_value_is_done_in_whole_readings_in_the_embedded_store() {
     kills(|| Launch::embedded(), "");
@@ -216,7 +224,7 @@ fn kills(launch: impl Fn() -> Launch, more: &str) {
         let pages = "[page]\nmax_readings = 200\n[flush]\ninterval = \"200ms\"\n";
         let launch = launch().config(format!("{pages}{more}{PARTS}"));
         let mut server = launch.clone().start();
-        write(&server, &lines(&given));
+        give(&server, &given);
         flush(&server);
         let address = server.address();
         server.kill();
@@ -353,7 +361,7 @@ fn what_the_trash_cannot_take_is_not_deleted_unless_undo_is_off() {
 #[test]
 fn a_preview_counts_and_changes_nothing() {
     let server = Launch::embedded().config(CONFIG).start();
-    write(&server, &lines(&given()));
+    give(&server, &given());
     assert_eq!(would_go(&server, "DELETE FROM m WHERE v = 2"), (2, 2000));
     assert_eq!(would_go(&server, &format!("DELETE FROM m WHERE time < {}", START + 70 * SECOND)), (2, 20));
     assert_eq!(would_go(&server, "DROP SERIES FROM m WHERE t = 'a'"), (1, 3000));
