@@ -379,13 +379,6 @@ impl MemtableBuckets {
         }
     }
 
-    /// Drops these sensors' readings in a time range that were logged before a record; returns how many. None of them
-    /// may be in flush.
-    #[cfg(test)]
-    pub fn delete(&mut self, ids: &HashSet<u32>, range: &Range<i64>, before: Sequence) -> usize {
-        self.delete_at(ids, |_, time, sequence| range.contains(&time) && sequence < before)
-    }
-
     /// Drops those of these sensors' readings that pass a test of sensor, time and record; returns how many. None of them
     /// may be in flush.
     pub fn delete_at(&mut self, ids: &HashSet<u32>, goes: impl Fn(u32, i64, Sequence) -> bool) -> usize {

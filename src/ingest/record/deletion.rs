@@ -135,7 +135,7 @@ mod tests {
             let deletion = Deletion { received: 1_700_000_000_000_000_001, database: "plant 7".into(), scope };
             let payload = encode(&deletion);
             assert_eq!(decode(KIND_DELETION, &payload), Ok(deletion));
-            let unknown = RecordError::Unknown { kind: 1, version: 1 };
+            let unknown = RecordError::Unknown { kind: 1, version: payload[0] };
             assert_eq!(decode(1, &payload), Err(unknown), "readings are another kind");
             for cut in 1..payload.len() {
                 assert!(decode(KIND_DELETION, &payload[..cut]).is_err(), "cut at {cut}");

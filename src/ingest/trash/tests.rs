@@ -69,7 +69,7 @@ fn what_is_kept_is_read_back_from_the_beginning_or_from_any_chunk_on() {
 #[test]
 fn the_trash_is_bounded_and_gets_old() {
     let folder = tempfile::tempdir().expect("a folder");
-    let trash = trash(folder.path(), 100_000, Duration::from_secs(3600));
+    let trash = trash(folder.path(), 70_000, Duration::from_secs(3600));
     let sensor = Sensor::new("m", [("t", "a")]).expect("one tag");
     let (readings, all): (_, Vec<usize>) = (readings(1000), (0..1000).collect());
     let keep = |id, at| {
@@ -78,14 +78,14 @@ fn the_trash_is_bounded_and_gets_old() {
         writing.finish()
     };
     keep(1, now_ns()).expect("there is room");
-    assert!(matches!(keep(2, now_ns()), Err(TrashError::Full { limit: 100_000 })));
+    assert!(matches!(keep(2, now_ns()), Err(TrashError::Full { limit: 70_000 })));
     assert_eq!(trash.list().expect("a list").len(), 1);
     assert_eq!(
         std::fs::read_dir(folder.path().join("trash")).expect("a folder").count(),
         1,
         "nothing of the second is left"
     );
-    let old = self::trash(folder.path(), 100_000, Duration::from_nanos(1));
+    let old = self::trash(folder.path(), 70_000, Duration::from_nanos(1));
     assert_eq!(old.list().expect("a list"), []);
     keep(3, now_ns()).expect("there is room again");
 }
