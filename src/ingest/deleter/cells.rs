@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::bucket::Readings;
 use crate::ingest::deletion::{ALWAYS, DeletedTimes};
-use crate::reading::{Day, Hour, Stamp};
+use crate::reading::{Hour, Stamp};
 
 /// What is deleted: a database's cells that are older than a stamp.
 pub struct DeletedCells<'a> {
@@ -73,20 +73,29 @@ impl DeletedCells<'_> {
         }
     }
 
-    /// The days of which a sensor loses something, as ranges that follow each other.
-    pub fn days(&self, sensor: &str) -> Vec<Range<Day>> {
+    /// Hours outside of which nothing is deleted, whatever the sensor.
+    pub fn hours(&self) -> Range<Hour> {
         match &self.choice {
-            Choice::Range(range) => vec![Day::of_hours(&hours_with(range))],
+            Choice::Range(range) => hours_with(range),
+            Choice::Times(times) => {
+                let first = times.values().filter_map(|times| times.first()).min();
+                let last = times.values().filter_map(|times| times.last()).max();
+                first.zip(last).map_or(Hour(0)..Hour(0), |(first, last)| Hour::of(*first)..Hour::of(*last).next())
+            }
+        }
+    }
+
+    /// Whether a sensor may lose something in these hours.
+    pub fn has_some(&self, sensor: &str, hours: &Range<Hour>) -> bool {
+        match &self.choice {
+            Choice::Range(range) => {
+                let with = hours_with(range);
+                hours.start < with.end && with.start < hours.end
+            }
             Choice::Times(_) => {
-                let mut days: Vec<Range<Day>> = Vec::new();
-                for day in self.times_of(sensor).iter().map(|time| Day::of(Hour::of(*time))) {
-                    match days.last_mut() {
-                        Some(last) if last.contains(&day) => {}
-                        Some(last) if last.end == day => last.end = Day(day.0 + 1),
-                        _ => days.push(day..Day(day.0 + 1)),
-                    }
-                }
-                days
+                let times = self.times_of(sensor);
+                let first = times.partition_point(|time| Hour::of(*time) < hours.start);
+                times.get(first).is_some_and(|time| Hour::of(*time) < hours.end)
             }
         }
     }
@@ -187,8 +196,10 @@ mod tests {
             let expected: Vec<_> =
                 stays.map(|((time, name), (_, value))| (*time, names[*name].to_string(), Value::Integer(*value))).collect();
             prop_assert_eq!(left, expected);
-            let days: usize = gone.days(&sensor.key).into_iter().map(|days| usize::try_from(days.end.0 - days.start.0).expect("few")).sum();
-            prop_assert_eq!(days, usize::from(!times.is_empty()));
+            let some = |hours: Range<Hour>| gone.has_some(&sensor.key, &hours);
+            prop_assert_eq!(some(Hour(0)..Hour(1)), !times.is_empty());
+            prop_assert!(!some(Hour(-1)..Hour(0)) && !some(Hour(1)..Hour(2)));
+            prop_assert_eq!(gone.hours(), Hour(0)..Hour(i64::from(!times.is_empty())));
         }
     }
 }
