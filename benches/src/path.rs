@@ -172,6 +172,12 @@ fn options(dead_letters: std::path::PathBuf) -> IngestOptions {
         flushes: 2,
         flush_bytes: 32 << 20,
         wal_dir: std::path::PathBuf::new(),
+        part_bytes: 16 << 10,
+        trash: hourglass::ingest::trash::TrashOptions {
+            folder: std::path::PathBuf::new(),
+            bytes: 0,
+            keep: Duration::ZERO,
+        },
         seal_after: Duration::ZERO,
         seal_pause: NEVER,
         direct_min: 0,

@@ -146,6 +146,7 @@ fn app() -> (Arc<App>, Metrics) {
     drop(folder);
     let started = (0, Instant::now());
     let (metrics_of_app, compacting) = (metrics.clone(), Compacting::default());
+    let by_value = Arc::new(tokio::sync::Semaphore::new(1));
     let app = App {
         ingest,
         query,
@@ -155,6 +156,7 @@ fn app() -> (Arc<App>, Metrics) {
         store,
         compacting,
         backups,
+        by_value,
         health,
         options,
         started,
@@ -176,6 +178,12 @@ fn ingest_options(dead_letters: std::path::PathBuf) -> ingest::IngestOptions {
         flushes: 1,
         flush_bytes: 1 << 20,
         wal_dir: std::path::PathBuf::new(),
+        part_bytes: 16 << 10,
+        trash: hourglass::ingest::trash::TrashOptions {
+            folder: std::path::PathBuf::new(),
+            bytes: 0,
+            keep: std::time::Duration::ZERO,
+        },
         seal_after: std::time::Duration::ZERO,
         seal_pause: LONG,
         direct_min: 0,
