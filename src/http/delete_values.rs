@@ -163,7 +163,7 @@ impl ByValue {
 /// The next chunk of a file in the trash, read where it keeps nobody waiting.
 pub async fn next_chunk(mut reading: TrashReading) -> Result<(TrashReading, Option<TrashChunk>), ApiError> {
     let read = tokio::task::spawn_blocking(move || {
-        let chunk = reading.next();
+        let chunk = reading.next_chunk();
         (reading, chunk)
     });
     let (reading, chunk) = read.await.map_err(|ended| ApiError::Unreadable(ended.to_string()))?;

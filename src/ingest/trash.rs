@@ -354,7 +354,7 @@ impl TrashReading {
     ///
     /// # Errors
     /// If the file is damaged there.
-    pub fn next(&mut self) -> Result<Option<TrashChunk>, TrashError> {
+    pub fn next_chunk(&mut self) -> Result<Option<TrashChunk>, TrashError> {
         let damaged = TrashError::Damaged { id: self.id.clone(), at: self.at };
         match self.read() {
             Some(chunk) => Ok(chunk),

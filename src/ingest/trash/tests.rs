@@ -49,7 +49,7 @@ fn what_is_kept_is_read_back_from_the_beginning_or_from_any_chunk_on() {
     let (entry, mut reading) = trash.open("0000000000000007").expect("it is there");
     assert_eq!(entry, listed[0]);
     let (mut chunks, mut places) = (Vec::new(), Vec::new());
-    while let Some(chunk) = reading.next().expect("it is whole") {
+    while let Some(chunk) = reading.next_chunk().expect("it is whole") {
         chunks.push(chunk);
         places.push(reading.at());
     }
@@ -60,7 +60,7 @@ fn what_is_kept_is_read_back_from_the_beginning_or_from_any_chunk_on() {
     for (number, place) in places.iter().enumerate() {
         let (_, mut reading) = trash.open("0000000000000007").expect("it is there");
         reading.seek(*place).expect("it can be sought");
-        assert_eq!(reading.next().expect("it is whole").as_ref(), chunks.get(number + 1));
+        assert_eq!(reading.next_chunk().expect("it is whole").as_ref(), chunks.get(number + 1));
     }
     let mode = std::fs::metadata(folder.path().join("trash/0000000000000007.lp")).expect("a file");
     assert_eq!(std::os::unix::fs::PermissionsExt::mode(&mode.permissions()) & 0o777, 0o600);
