@@ -26,6 +26,7 @@
 //! | `sums` | sums of whatever arrived in whatever order are the exact ones, rounded once; Python's fractions say so too |
 //! | `memory` | an hour of a fast sensor in 64 MiB, on both stores |
 //! | `many` | questions about many sensors, against a plain map; what there is to ask about |
+//! | `migration` | what other versions stored: read, rewritten in the background; what is newer is waited for |
 //! | `metrics` | what `/metrics` says, and `promtool`'s opinion of it |
 //! | `readme` | every snippet of README and `docs/` does what it says; links lead somewhere; README is short |
 //! | `verify` | `hourglass verify`: every kind of damage is found and named, and mended where it can be |
@@ -52,6 +53,7 @@ mod line_protocol;
 mod many;
 mod memory;
 mod metrics;
+mod migration;
 mod proof;
 mod readme;
 mod retention;
