@@ -269,6 +269,7 @@ fn code_of_storage(error: &StorageError) -> &'static str {
         StorageError::Unusable { .. } | StorageError::Address { .. } => "store_unusable",
         StorageError::Database { .. } => "store_database",
         StorageError::Unreadable { .. } => "store_unreadable",
+        StorageError::Newer { .. } => "store_newer",
         StorageError::HourTooLarge { .. } => "query_too_large",
     }
 }
@@ -292,7 +293,8 @@ fn of_storage(error: &StorageError) -> StatusCode {
         | StorageError::Unknown { .. }
         | StorageError::Unusable { .. }
         | StorageError::Database { .. }
-        | StorageError::Unreadable { .. } => StatusCode::SERVICE_UNAVAILABLE,
+        | StorageError::Unreadable { .. }
+        | StorageError::Newer { .. } => StatusCode::SERVICE_UNAVAILABLE,
     }
 }
 

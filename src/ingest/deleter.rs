@@ -464,6 +464,8 @@ impl Deleter {
             for (sensor, is_empty) in &left {
                 let rest = if *is_empty { None } else { self.rest(database, sensor).await? };
                 match (rest, read.remove(&sensor.key)) {
+                    // Without it nobody could bring the document back.
+                    (None, Some(Err(error @ StorageError::Newer { .. }))) => return Err(error),
                     (None, document) => gone.push((sensor, document.and_then(Result::ok))),
                     (Some(rest), Some(document)) => {
                         let mut document = document?;

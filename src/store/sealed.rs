@@ -47,6 +47,14 @@ pub enum NoSealed {
     Zstd(std::io::Error),
 }
 
+impl NoSealed {
+    /// Whether a later version packed it.
+    #[must_use]
+    pub fn is_newer(&self) -> bool {
+        matches!(self, Self::Form(form) if *form > FORM)
+    }
+}
+
 /// Packs the readings of a day.
 #[must_use]
 pub fn pack(readings: &Readings) -> Vec<u8> {

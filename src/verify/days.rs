@@ -13,7 +13,7 @@ pub fn check_day(stored: &RawDay) -> Findings {
         Ok(document) => document,
         Err(error) => {
             let found = match error {
-                StorageError::Unreadable { detail, .. } => detail.clone(),
+                StorageError::Unreadable { detail, .. } | StorageError::Newer { detail, .. } => detail.clone(),
                 other => other.to_string(),
             };
             findings.differs(&stored.key, What::Unreadable, "a sealed day that can be read", found);

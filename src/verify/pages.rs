@@ -25,7 +25,7 @@ pub fn check_bucket(bucket: &RawBucket, bounds: &PageBounds) -> Findings {
     for page in &bucket.pages {
         match page {
             Ok(page) => check_page(page, bounds, &mut findings),
-            Err(StorageError::Unreadable { id, detail }) => {
+            Err(StorageError::Unreadable { id, detail } | StorageError::Newer { id, detail }) => {
                 findings.differs(id, What::Unreadable, "a page that can be read", detail);
             }
             Err(error) => findings.differs("a page", What::Unreadable, "a page that can be read", error.to_string()),

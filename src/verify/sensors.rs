@@ -93,7 +93,7 @@ pub fn check_sensor(kept: &RawSensor, seen: Option<&SeenSensor>) -> Findings {
         Ok(document) => document,
         Err(error) => {
             let found = match error {
-                StorageError::Unreadable { detail, .. } => detail.clone(),
+                StorageError::Unreadable { detail, .. } | StorageError::Newer { detail, .. } => detail.clone(),
                 other => other.to_string(),
             };
             findings.differs(&kept.key, What::Unreadable, "a sensor document that can be read", found);

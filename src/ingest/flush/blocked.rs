@@ -92,7 +92,7 @@ impl BlockedBuckets {
 
     /// Sets the metric of waiting buckets, by error class.
     pub fn measure(&self, metrics: &Metrics) {
-        const CLASSES: [&str; 5] = ["contended", "busy", "failing", "refused", "unreadable"];
+        const CLASSES: [&str; 6] = ["contended", "busy", "failing", "refused", "unreadable", "newer"];
         let blocked = self.locked();
         for class in CLASSES {
             metrics.buckets_blocked(class, blocked.values().filter(|cause| cause.error.class() == class).count());

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use bson::raw::{RawArray, RawBsonRef, RawDocument};
+use bson::{Bson, Document};
 
 use super::encode::SCHEMA_VERSION;
 use super::writer::DECIMAL_HIGH;
@@ -49,6 +50,7 @@ pub fn decode_page_marks(document: &RawDocument) -> Result<StoredPage, StorageEr
 /// [`StorageError::Unreadable`] if its sensor or start was changed.
 pub fn check_owner(document: &RawDocument, sensor: &str, hour: Hour) -> Result<(), StorageError> {
     named(document, |document| {
+        check_version(document)?;
         let (found, start) = (get(document, "sensor")?.as_str().unwrap_or_default(), date(document, "start")?);
         if found != sensor || start != hour.start_ms() {
             return Err(format!("its sensor {found:?} or its start {start} ms contradicts its _id"));
@@ -104,9 +106,9 @@ pub fn document_rev(document: &RawDocument) -> Result<u64, StorageError> {
 /// # Errors
 /// As [`decode_page`].
 pub fn document_last(document: &RawDocument) -> Result<Stamp, StorageError> {
-    named(document, |document| match order(document)? {
-        None => Ok(SETTLED),
-        Some(order) => Ok(order.last),
+    named(document, |document| {
+        check_version(document)?;
+        Ok(order(document)?.map_or(SETTLED, |order| order.last))
     })
 }
 
@@ -124,8 +126,13 @@ pub(super) fn named<T>(
 ) -> Result<T, StorageError> {
     read(document).map_err(|detail| {
         let id = document.get_str("_id").unwrap_or("without an _id").to_owned();
-        StorageError::Unreadable { id, detail }
+        if is_newer(document) { StorageError::Newer { id, detail } } else { StorageError::Unreadable { id, detail } }
     })
+}
+
+/// Whether a later version wrote the document.
+fn is_newer(document: &RawDocument) -> bool {
+    whole(document, "schemaVersion").is_ok_and(|version| version > SCHEMA_VERSION)
 }
 
 pub(super) fn get<'a>(document: &'a RawDocument, name: &str) -> Result<RawBsonRef<'a>, Trouble> {
@@ -158,6 +165,24 @@ pub(super) fn check_version(document: &RawDocument) -> Result<(), Trouble> {
     match whole(document, "schemaVersion")? {
         SCHEMA_VERSION => Ok(()),
         other => Err(format!("it has schema version {other}, this program knows only {SCHEMA_VERSION}")),
+    }
+}
+
+/// Checks the schema version of a document that may lack one: the registry and settings are of version 1 then. A later
+/// version raises it whenever it adds a field that must not be lost when the document is written back.
+pub(super) fn known_version(document: &Document, id: impl Fn() -> String) -> Result<(), StorageError> {
+    let version = match document.get("schemaVersion") {
+        None => return Ok(()),
+        Some(Bson::Int32(version)) => i64::from(*version),
+        Some(Bson::Int64(version)) => *version,
+        Some(_) => return Ok(()),
+    };
+    match u64::try_from(version) {
+        Ok(version) if version > SCHEMA_VERSION => Err(StorageError::Newer {
+            id: id(),
+            detail: format!("it has schema version {version}, this program knows only {SCHEMA_VERSION}"),
+        }),
+        _ => Ok(()),
     }
 }
 

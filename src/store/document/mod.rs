@@ -44,8 +44,10 @@ pub use day::{day_document, day_fields, day_update, decode_day, decode_day_scann
 pub use decode::{
     PAGE_MARKS, check_owner, decode_page, decode_page_marks, decode_scanned, decode_sensor, document_last, document_rev,
 };
-pub use encode::{SCHEMA_VERSION, append_update, page_document, replace_update, sensor_document, sensor_update};
-pub use raw::{decode_raw_page, decode_raw_sensor};
+pub use encode::{
+    DAY_VERSION, SCHEMA_VERSION, append_update, page_document, replace_update, sensor_document, sensor_update,
+};
+pub use raw::{decode_raw_page, decode_raw_sensor, older_day, older_page};
 pub use registry::{REGISTRY, decode_registry, registry_document};
 pub use settings::{decode_settings, settings_document};
 pub use writer::BsonWriter;
@@ -55,6 +57,10 @@ use std::fmt::Write;
 use crate::bucket::DayPart;
 use crate::reading::time::write_seconds;
 use crate::reading::{Day, Hour};
+
+/// Which forms this program writes, as a number that grows whenever a version writes a form that the one before does not
+/// read, or no longer writes one that it reads.
+pub const FORMS: u64 = 1;
 
 /// A page's `_id`. Hours have four-digit years, so ids sort by time.
 #[must_use]

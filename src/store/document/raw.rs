@@ -9,23 +9,26 @@ use super::decode::{
     NameCache, Trouble, applied, array, boolean, check_version, date, decode_sensor, field_value, get, identity, named,
     order, reading_into, rest_of, whole,
 };
-use super::page_id;
+use super::encode::DAY_VERSION;
+use super::{day_id, page_id};
 use crate::bucket::raw::{RawPage, RawSensor};
 use crate::bucket::stamps::StampOrder;
+use crate::bucket::store::BucketId;
 use crate::bucket::summary::Figures;
-use crate::bucket::{Reading, StorageError};
-use crate::reading::Hour;
+use crate::bucket::{DayId, Reading, StorageError};
+use crate::reading::{Day, Hour};
 use crate::store::names::from_key;
 
 /// Decodes a page stored under this key.
 ///
 /// # Errors
-/// [`StorageError::Unreadable`], by its key, for another schema version, or a document that lacks a field which cannot
-/// be computed.
+/// [`StorageError::Newer`], by its key, for a later schema version, and [`StorageError::Unreadable`] for a document that lacks
+/// a field which cannot be computed.
 pub fn decode_raw_page(document: &RawDocument, key: &str, in_overflow: Option<bool>) -> Result<RawPage, StorageError> {
     let page = named(document, |document| page(document, key, in_overflow));
     page.map_err(|error| match error {
         StorageError::Unreadable { detail, .. } => StorageError::Unreadable { id: key.to_owned(), detail },
+        StorageError::Newer { detail, .. } => StorageError::Newer { id: key.to_owned(), detail },
         other => other,
     })
 }
@@ -36,15 +39,53 @@ pub fn decode_raw_sensor(document: &RawDocument, key: String) -> RawSensor {
     RawSensor { key, document: decode_sensor(document) }
 }
 
+/// The page that a document is, if a version without stamps wrote it last. The document need not have more than a page's
+/// identity, its rev and the rev of its `order`.
+///
+/// # Errors
+/// As [`decode_raw_page`].
+pub fn older_page(document: &RawDocument) -> Result<Option<(BucketId, u32)>, StorageError> {
+    named(document, |document| {
+        check_version(document)?;
+        if let Some(RawBsonRef::Document(order)) = document.get("order").map_err(|e| e.to_string())?
+            && whole(order, "rev")? == whole(document, "rev")?
+        {
+            return Ok(None);
+        }
+        let number = u32::try_from(whole(document, "page")?).map_err(|e| e.to_string())?;
+        let id = BucketId { sensor: identity(document)?, hour: Hour::of_ms(date(document, "start")?) };
+        // What does not fit its key is for the check of all documents.
+        Ok((page_id(&id.sensor.key, id.hour, number) == text(document, "_id")?).then_some((id, number)))
+    })
+}
+
+/// The sealed day that a document is, if it has an older form. The document need not have more than a day's identity.
+///
+/// # Errors
+/// As [`decode_raw_page`].
+pub fn older_day(document: &RawDocument) -> Result<Option<DayId>, StorageError> {
+    named(document, |document| {
+        check_version(document)?;
+        if whole(document, "schemaVersion")? >= DAY_VERSION {
+            return Ok(None);
+        }
+        let id = DayId { sensor: identity(document)?, day: Day::of(Hour::of_ms(date(document, "start")?)) };
+        Ok((day_id(&id.sensor.key, id.day) == text(document, "_id")?).then_some(id))
+    })
+}
+
+fn text<'a>(document: &'a RawDocument, name: &'static str) -> Result<&'a str, Trouble> {
+    get(document, name)?.as_str().ok_or_else(|| format!("{name} is not a string"))
+}
+
 fn page(document: &RawDocument, key: &str, in_overflow: Option<bool>) -> Result<RawPage, Trouble> {
     check_version(document)?;
-    let text = |name: &'static str| get(document, name)?.as_str().ok_or_else(|| format!("{name} is not a string"));
-    let (sensor_key, start_ms) = (text("sensor")?, date(document, "start")?);
+    let (sensor_key, start_ms) = (text(document, "sensor")?, date(document, "start")?);
     let number = u32::try_from(whole(document, "page")?).map_err(|e| e.to_string())?;
     Ok(RawPage {
         key: key.to_owned(),
         in_overflow,
-        id: text("_id")?.to_owned(),
+        id: text(document, "_id")?.to_owned(),
         own_id: page_id(sensor_key, Hour::of_ms(start_ms), number),
         sensor_key: sensor_key.into(),
         sensor: identity(document)?,

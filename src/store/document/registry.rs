@@ -9,6 +9,7 @@
 
 use bson::{Bson, Document, doc};
 
+use super::decode::known_version;
 use crate::bucket::StorageError;
 use crate::bucket::deletions::RememberedDeletion;
 use crate::bucket::registry::{MemberRegistry, Registered, TakenOver};
@@ -59,8 +60,10 @@ fn long(number: u64) -> i64 {
 /// Decodes the registry.
 ///
 /// # Errors
+/// [`StorageError::Newer`] if a later version wrote it, which may say more than this program would write back;
 /// [`StorageError::Unreadable`] if a field is missing or has another type than this program writes.
 pub fn decode_registry(document: &Document) -> Result<MemberRegistry, StorageError> {
+    known_version(document, || REGISTRY.to_owned())?;
     let detail = || "a field is missing or has an unexpected type".to_owned();
     decode(document).ok_or_else(|| StorageError::Unreadable { id: REGISTRY.to_owned(), detail: detail() })
 }

@@ -7,6 +7,7 @@
 
 use bson::{Bson, Document, doc};
 
+use super::decode::known_version;
 use crate::bucket::{DatabaseSettings, Keep, StorageError};
 
 /// Encodes the settings of a database.
@@ -25,12 +26,14 @@ pub fn settings_document(database: &str, settings: &DatabaseSettings) -> Documen
     document
 }
 
-/// Decodes the settings of a database. Fields that this version does not know are left alone.
+/// Decodes the settings of a database.
 ///
 /// # Errors
+/// [`StorageError::Newer`] if a later version wrote them, which may say more than this program would write back;
 /// [`StorageError::Unreadable`] if a field has another type than this program writes: a retention must not be mistaken.
 pub fn decode_settings(document: &Document) -> Result<(String, DatabaseSettings), StorageError> {
     let id = document.get_str("_id").unwrap_or("?").to_owned();
+    known_version(document, || format!("settings of {id}"))?;
     let unreadable = || StorageError::Unreadable {
         id: format!("settings of {id}"),
         detail: "a field is missing or has an unexpected type".to_owned(),

@@ -27,7 +27,7 @@ use crate::bucket::{DayId, DayPart, DayWrite, Readings, StorageError, StoredDay,
 use crate::reading::varint::put_varint;
 use crate::reading::{Day, Hour, Stamp};
 use crate::store::document::day_id;
-use crate::store::sealed;
+use crate::store::sealed::{self, NoSealed};
 
 /// The first byte of a settled part.
 const SETTLED: u8 = 1;
@@ -127,7 +127,7 @@ fn shown(key: &[u8]) -> String {
     Keys::any_day_of(key).map_or_else(|| key.escape_ascii().to_string(), of)
 }
 
-fn rev(key: &[u8], value: &[u8]) -> Result<u64, StorageError> {
+pub(super) fn rev(key: &[u8], value: &[u8]) -> Result<u64, StorageError> {
     let bytes = unseal(key, value, || shown(key))?;
     let mut bytes = PackedBytes::new(bytes);
     form(&mut bytes).and_then(|_| Ok(bytes.varint()?)).map_err(|why| unreadable(shown(key), &why))
@@ -140,8 +140,11 @@ fn form(bytes: &mut PackedBytes<'_>) -> Result<u8, NoPage> {
     }
 }
 
-fn unreadable(id: String, why: &dyn std::fmt::Display) -> StorageError {
-    StorageError::Unreadable { id, detail: why.to_string() }
+fn unreadable(id: String, why: &(dyn std::error::Error + 'static)) -> StorageError {
+    let detail = why.to_string();
+    let is_newer = matches!(why.downcast_ref(), Some(NoPage::Form(form)) if *form > CHUNK)
+        || why.downcast_ref::<NoSealed>().is_some_and(NoSealed::is_newer);
+    if is_newer { StorageError::Newer { id, detail } } else { StorageError::Unreadable { id, detail } }
 }
 
 fn length(bytes: &mut PackedBytes<'_>) -> Result<usize, NoPage> {
@@ -211,7 +214,7 @@ pub(super) fn raw(key: &[u8], value: &[u8]) -> RawDay {
     };
     let shown = day_id(&sensor, day, part);
     let document = unseal(key, value, || shown.clone())
-        .and_then(|bytes| document(bytes, &sensor, day, part).map_err(|why| unreadable(shown.clone(), &why)));
+        .and_then(|bytes| document(bytes, &sensor, day, part).map_err(|why| unreadable(shown.clone(), &*why)));
     RawDay { from, key: shown, document }
 }
 

@@ -318,8 +318,17 @@ fn form<'a>(bytes: &'a [u8], id: &impl Fn() -> String) -> Result<Form<'a>, Stora
     }
 }
 
+/// Whether a stored value, with its checksum, has the form of new pages.
+pub(super) fn is_current(value: &[u8]) -> bool {
+    value.split_last_chunk::<4>().and_then(|(bytes, _)| bytes.last()) == Some(&PACKED)
+}
+
 fn unreadable(id: String, why: NoPage) -> StorageError {
-    StorageError::Unreadable { id, detail: why.to_string() }
+    let detail = why.to_string();
+    match why {
+        NoPage::Form(form) if form > PACKED => StorageError::Newer { id, detail },
+        _ => StorageError::Unreadable { id, detail },
+    }
 }
 
 impl PageKey<'_> {

@@ -32,7 +32,7 @@ pub use self::file::FILE_NAME;
 
 use self::file::{DatabaseFile, FileFailure};
 use self::keys::Keys;
-use crate::bucket::raw::{Cursor, RawBucket, RawDay, RawSensor, Walked};
+use crate::bucket::raw::{Cursor, OtherForms, RawBucket, RawDay, RawSensor, Walked};
 use crate::bucket::registry::MemberRegistry;
 use crate::bucket::store::{
     BucketId, DaysScanned, Extent, Order, PageWrite, Projection, Scanned, ScannedPage, SensorFilter, Written,
@@ -555,7 +555,7 @@ impl Store for EmbeddedStore {
 
     async fn remove_sensors(&self, database: &str, keys: &[&str]) -> Result<(), StorageError> {
         let (name, sensors) = (database.to_owned(), keys.iter().map(|key| (*key).to_owned()).collect::<Vec<_>>());
-        self.run_to_its_end(move |db| remove::sensors(db, &name, &sensors)).await
+        self.run_to_its_end(move |db| remove::sensor_documents(db, &name, &sensors)).await
     }
 
     async fn drop_database(&self, database: &str) -> Result<(), StorageError> {
@@ -621,6 +621,25 @@ impl Store for EmbeddedStore {
     ) -> Result<Walked<RawDay>, StorageError> {
         let (name, from) = (database.to_owned(), from.cloned());
         self.read(move |db| walk::days(db, &name, from.as_ref(), max)).await
+    }
+
+    async fn other_forms(
+        &self,
+        database: &str,
+        from: Option<&Cursor>,
+        most: usize,
+    ) -> Result<OtherForms, StorageError> {
+        let (name, from) = (database.to_owned(), from.cloned());
+        self.read(move |db| walk::other_forms(db, &name, from.as_ref(), most)).await
+    }
+
+    async fn unmigrated(&self) -> Result<Vec<String>, StorageError> {
+        self.read(tables::unmigrated).await
+    }
+
+    async fn note_migrated(&self, database: &str) -> Result<(), StorageError> {
+        let name = database.to_owned();
+        self.run(move |db| tables::note_migrated(db, &name)).await
     }
 
     async fn estimate_pages(&self) -> Result<u64, StorageError> {

@@ -55,7 +55,7 @@ pub(super) fn write_group(tables: &mut Tables<'_>, group: &Vec<PagePut>) -> Resu
     Ok(true)
 }
 
-fn rev(key: &[u8], value: &[u8]) -> Result<u64, StorageError> {
+pub(super) fn rev(key: &[u8], value: &[u8]) -> Result<u64, StorageError> {
     let id = || match Keys::any_page_of(key) {
         Some((hour, sensor, number)) => PageKey { sensor: &sensor, hour, number }.id(),
         None => key.escape_ascii().to_string(),

@@ -5,9 +5,10 @@ use std::ops::Range;
 use redb::{Database, ReadableDatabase, ReadableTable, Table};
 
 use super::file::FileFailure;
-use super::form;
 use super::keys::Keys;
 use super::tables::{PAGES, Tables, begin, unseal};
+use super::{days, form, pages, sensors};
+use crate::bucket::StorageError;
 use crate::reading::{Hour, Stamp};
 
 /// Maximum rows that one transaction removes; the last bucket may exceed it.
@@ -64,12 +65,13 @@ pub(super) fn buckets(
 }
 
 /// Removes sensor documents and their outlier marks.
-pub(super) fn sensors(database: &Database, name: &str, sensors: &[String]) -> Result<(), FileFailure> {
+pub(super) fn sensor_documents(database: &Database, name: &str, of: &[String]) -> Result<(), FileFailure> {
     let keys = Keys::of(name);
-    let found: Vec<Vec<u8>> = sensors.iter().map(|sensor| keys.sensor(sensor)).collect();
+    let found: Vec<Vec<u8>> = of.iter().map(|sensor| keys.sensor(sensor)).collect();
     let transaction = begin(database)?;
     {
         let mut tables = Tables::open(&transaction)?;
+        refuse_newer(&tables.sensors, &found, sensors::rev)?;
         remove_all(&mut tables.sensors, &found)?;
         remove_all(&mut tables.outliers, &found)?;
     }
@@ -77,7 +79,7 @@ pub(super) fn sensors(database: &Database, name: &str, sensors: &[String]) -> Re
     Ok(())
 }
 
-/// Removes some rows of a database; true if none are left.
+/// Removes some rows of a database; true if none are left. Fails at a row that a later version wrote.
 pub(super) fn part_of_database(database: &Database, name: &str) -> Result<bool, FileFailure> {
     let all = Keys::of(name).all();
     let transaction = begin(database)?;
@@ -85,20 +87,38 @@ pub(super) fn part_of_database(database: &Database, name: &str) -> Result<bool, 
     {
         let mut tables = Tables::open(&transaction)?;
         let pages = first_keys(&tables.pages, &all)?;
+        refuse_newer(&tables.pages, &pages, pages::rev)?;
         remove_all(&mut tables.pages, &pages)?;
         let days = first_keys(&tables.days, &all)?;
+        refuse_newer(&tables.days, &days, days::rev)?;
         remove_all(&mut tables.days, &days)?;
         remove_all(&mut tables.chunks, &days)?;
-        let sensors = first_keys(&tables.sensors, &all)?;
-        remove_all(&mut tables.sensors, &sensors)?;
-        remove_all(&mut tables.outliers, &sensors)?;
-        is_last = pages.len() < ROWS && days.len() < ROWS && sensors.len() < ROWS;
+        let documents = first_keys(&tables.sensors, &all)?;
+        refuse_newer(&tables.sensors, &documents, sensors::rev)?;
+        remove_all(&mut tables.sensors, &documents)?;
+        remove_all(&mut tables.outliers, &documents)?;
+        is_last = pages.len() < ROWS && days.len() < ROWS && documents.len() < ROWS;
         if is_last {
             tables.databases.remove(name)?;
         }
     }
     transaction.commit()?;
     Ok(is_last)
+}
+
+/// Fails if a later version wrote one of these rows. `rev` reads the rev of a row; a damaged one may be removed.
+fn refuse_newer(
+    table: &Table<'_, &'static [u8], &'static [u8]>,
+    keys: &[Vec<u8>],
+    rev: impl Fn(&[u8], &[u8]) -> Result<u64, StorageError>,
+) -> Result<(), FileFailure> {
+    for key in keys {
+        let held = table.get(&**key)?.map(|value| rev(key, value.value()));
+        if let Some(Err(error @ StorageError::Newer { .. })) = held {
+            return Err(error.into());
+        }
+    }
+    Ok(())
 }
 
 fn first_keys(

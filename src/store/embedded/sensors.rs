@@ -39,7 +39,7 @@ pub(super) fn write(tables: &mut Tables<'_>, sensor: &SensorPut) -> Result<bool,
     Ok(true)
 }
 
-fn rev(key: &[u8], value: &[u8]) -> Result<u64, StorageError> {
+pub(super) fn rev(key: &[u8], value: &[u8]) -> Result<u64, StorageError> {
     document_rev(unseal_document(key, value, || Keys::any_sensor_of(key).unwrap_or_default().to_owned())?)
 }
 

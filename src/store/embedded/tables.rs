@@ -12,7 +12,7 @@ use super::file::FileFailure;
 use crate::bucket::registry::MemberRegistry;
 use crate::bucket::store::Written;
 use crate::bucket::{DatabaseSettings, StorageError};
-use crate::store::document::{REGISTRY, decode_registry, decode_settings, registry_document, settings_document};
+use crate::store::document::{FORMS, REGISTRY, decode_registry, decode_settings, registry_document, settings_document};
 
 /// A table of pages or sensor documents: the value is the bytes, then a checksum of key and bytes.
 pub(super) type DocumentTable = TableDefinition<'static, &'static [u8], &'static [u8]>;
@@ -45,6 +45,10 @@ pub(super) const FORMAT_WITH_PARTS: u64 = 5;
 /// Older formats: 1 has only pages in the form of documents, 2 has pages without stamps. Pages are readable in every
 /// form, so opening such a file upgrades it to [`FORMAT`]; each page is written in the new form when it changes.
 const FORMATS_BEFORE: [u64; 2] = [1, 2];
+
+/// In [`META`], before a database's name, and alone for all databases of a file that was new then: the forms among whose
+/// documents there is none of an older form.
+const MIGRATED: &str = "migrated";
 
 /// The tables of one write transaction.
 pub(super) struct Tables<'t> {
@@ -92,6 +96,7 @@ impl Put {
 /// Makes the tables of a new file, or upgrades an older format. Returns the format as the inner error if this program
 /// does not know it.
 pub(super) fn prepare(database: &Database) -> Result<Result<(), u64>, FileFailure> {
+    let mut is_new = false;
     match database.begin_read()?.open_table(META) {
         Ok(meta) => match meta.get("format")?.map_or(0, |format| format.value()) {
             FORMAT..=FORMAT_WITH_PARTS => {
@@ -107,12 +112,15 @@ pub(super) fn prepare(database: &Database) -> Result<Result<(), u64>, FileFailur
             before if FORMATS_BEFORE.contains(&before) => {}
             other => return Ok(Err(other)),
         },
-        Err(TableError::TableDoesNotExist(_)) => {}
+        Err(TableError::TableDoesNotExist(_)) => is_new = true,
         Err(other) => return Err(other.into()),
     }
     let transaction = begin(database)?;
     drop(Tables::open(&transaction)?);
     transaction.open_table(META)?.insert("format", FORMAT)?;
+    if is_new {
+        transaction.open_table(META)?.insert(MIGRATED, FORMS)?;
+    }
     transaction.commit()?;
     Ok(Ok(()))
 }
@@ -272,6 +280,29 @@ pub(super) fn databases(database: &Database) -> Result<Vec<String>, FileFailure>
     let transaction = database.begin_read()?;
     let table = transaction.open_table(DATABASES)?;
     table.iter()?.map(|row| Ok(row?.0.value().to_owned())).collect()
+}
+
+/// Implements `Store::unmigrated`.
+pub(super) fn unmigrated(database: &Database) -> Result<Vec<String>, FileFailure> {
+    let meta = database.begin_read()?.open_table(META)?;
+    let noted = |key: &str| Ok::<_, FileFailure>(meta.get(key)?.is_some_and(|forms| forms.value() >= FORMS));
+    let mut left = Vec::new();
+    if !noted(MIGRATED)? {
+        for name in databases(database)? {
+            if !noted(&format!("{MIGRATED} {name}"))? {
+                left.push(name);
+            }
+        }
+    }
+    Ok(left)
+}
+
+/// Implements `Store::note_migrated`.
+pub(super) fn note_migrated(database: &Database, name: &str) -> Result<(), FileFailure> {
+    let transaction = begin(database)?;
+    transaction.open_table(META)?.insert(&*format!("{MIGRATED} {name}"), FORMS)?;
+    transaction.commit()?;
+    Ok(())
 }
 
 /// The bytes of a stored value, with its checksum verified.

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use bson::{Document, RawDocumentBuf};
+use bson::{Document, RawDocumentBuf, doc};
 use mongodb::error::{Error, ErrorKind};
 use mongodb::{Collection, Database};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -10,11 +10,13 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::MongoStore;
 use super::given_up::AtWork;
 use super::outcome::{classify, of_insert, of_updates, proven_invalid, stopped_by_validator};
+use super::reads::find;
 use super::remove::{self, Removed};
 use super::setup::{Collections, prefix};
 use super::writes::{self, MongoWrite, Together, Updates, chunks};
 use crate::bucket::StorageError;
-use crate::bucket::store::{PageWrite, Written};
+use crate::bucket::store::{Extent, PageWrite, Written};
+use crate::store::document::document_rev;
 
 impl MongoStore {
     /// Runs a command as a task that cannot be cancelled, when `gate` has a permit, and waits for it until the
@@ -139,6 +141,18 @@ impl MongoStore {
                 Removed::Failed(error) => return Err(self.at_rest(error).await),
             }
         }
+    }
+
+    /// Fails if one of the documents that match a filter was written by a later version: a removal has left it out.
+    pub(super) async fn refuse_newer(
+        &self,
+        collection: &Collection<RawDocumentBuf>,
+        mut filter: Document,
+    ) -> Result<(), StorageError> {
+        filter.extend(remove::is_newer());
+        let (collection, sent) = (collection.clone(), Some(doc! { "_id": 1, "schemaVersion": 1 }));
+        let newer = async move { find(&collection, filter, Document::new(), sent, Extent::pages(1)).await };
+        self.read(newer).await?.first().map_or(Ok(()), |newer| document_rev(newer).map(drop))
     }
 
     /// Waits until no abandoned write of a database is still running: it must not bring data back after a removal.

@@ -8,6 +8,7 @@ mod about;
 mod commands;
 mod connect;
 mod days;
+mod forms;
 mod given_up;
 mod indexes;
 mod outcome;
@@ -43,7 +44,7 @@ use self::reads::find;
 use self::setup::Collections;
 use self::writes::MongoWrite;
 use crate::bucket::page::StoredPage;
-use crate::bucket::raw::{Cursor, RawBucket, RawDay, RawSensor, Walked};
+use crate::bucket::raw::{Cursor, OtherForms, RawBucket, RawDay, RawSensor, Walked};
 use crate::bucket::registry::MemberRegistry;
 use crate::bucket::store::{
     BucketId, DaysScanned, Extent, Order, PageWrite, Projection, Scanned, ScannedPage, SensorFilter, Written,
@@ -160,7 +161,7 @@ impl Store for MongoStore {
             self.write(&collections.overflow, overflow, &outcomes),
             transactions
         );
-        outcomes.into_inner().unwrap_or_else(PoisonError::into_inner)
+        self.wait_for_newer(database, outcomes.into_inner().unwrap_or_else(PoisonError::into_inner)).await
     }
 
     async fn read_buckets(
@@ -355,7 +356,7 @@ impl Store for MongoStore {
         };
         let outcomes = Mutex::new(vec![Written::Yes; documents.len()]);
         self.write(&collections.sensors, documents.iter().map(change).enumerate().collect(), &outcomes).await;
-        outcomes.into_inner().unwrap_or_else(PoisonError::into_inner)
+        self.wait_for_newer(database, outcomes.into_inner().unwrap_or_else(PoisonError::into_inner)).await
     }
 
     async fn databases(&self) -> Result<Vec<String>, StorageError> {
@@ -378,11 +379,13 @@ impl Store for MongoStore {
         let collections = Collections::of(&self.mongo, database);
         let hours = doc! { "$gte": date(hours.start), "$lt": date(hours.end) };
         for lot in sensors.chunks(remove::SENSORS) {
+            let of = doc! { "sensor": { "$in": lot }, "start": hours.clone() };
             let filter = doc! {
                 "sensor": { "$in": lot }, "start": hours.clone(), "hasOverflow": false,
-                "$nor": [remove::has_later(before)],
+                "$nor": [remove::has_later(before), remove::is_newer()],
             };
             self.remove(&collections.buckets, filter).await?;
+            self.refuse_newer(&collections.buckets, of).await?;
         }
         Ok(())
     }
@@ -390,7 +393,9 @@ impl Store for MongoStore {
     async fn remove_sensors(&self, database: &str, keys: &[&str]) -> Result<(), StorageError> {
         let sensors = Collections::of(&self.mongo, database).sensors;
         for lot in keys.chunks(READ_SENSORS) {
-            self.remove(&sensors, doc! { "_id": { "$in": lot } }).await?;
+            let of = doc! { "_id": { "$in": lot } };
+            self.remove(&sensors, doc! { "_id": { "$in": lot }, "$nor": [remove::is_newer()] }).await?;
+            self.refuse_newer(&sensors, of).await?;
         }
         Ok(())
     }
@@ -398,6 +403,7 @@ impl Store for MongoStore {
     async fn drop_database(&self, database: &str) -> Result<(), StorageError> {
         let (mongo, name, most) = (self.mongo.clone(), database.to_owned(), self.options.command_timeout / 2);
         self.forget(database);
+        self.refuse_newer_database(database).await?;
         let of = Collections::of(&mongo, database);
         self.quiet(setup::prefix(&of.buckets)).await?;
         let dropped = async move { remove::drop_database(&mongo, &name, most).await };
@@ -488,6 +494,28 @@ impl Store for MongoStore {
     ) -> Result<Walked<RawDay>, StorageError> {
         let (collection, from) = (Collections::of(&self.mongo, database).days, from.cloned());
         self.read(async move { walk::days(&collection, from, max).await }).await
+    }
+
+    async fn other_forms(
+        &self,
+        database: &str,
+        from: Option<&Cursor>,
+        most: usize,
+    ) -> Result<OtherForms, StorageError> {
+        let (collections, from) = (Collections::of(&self.mongo, database), from.cloned());
+        self.read(async move { forms::other(&collections, from, most).await }).await
+    }
+
+    async fn unmigrated(&self) -> Result<Vec<String>, StorageError> {
+        let databases = setup::databases(&self.mongo);
+        self.read(async move { forms::unmigrated(&databases).await }).await
+    }
+
+    async fn note_migrated(&self, database: &str) -> Result<(), StorageError> {
+        let (databases, name) = (setup::databases(&self.mongo), database.to_owned());
+        let of = Collections::of(&self.mongo, database);
+        let noted = async move { forms::note_migrated(&databases, &name).await };
+        self.run_write(setup::prefix(&of.buckets), noted).await?
     }
 
     async fn estimate_pages(&self) -> Result<u64, StorageError> {

@@ -11,6 +11,7 @@ use super::setup::{Collections, databases};
 use crate::bucket::StorageError;
 use crate::bucket::store::Written;
 use crate::reading::Stamp;
+use crate::store::document::SCHEMA_VERSION;
 
 /// Maximum sensors per command that removes pages.
 pub const SENSORS: usize = 20;
@@ -65,6 +66,11 @@ pub fn outcome(reply: Result<Document, Error>) -> Removed {
 pub fn has_later(before: Stamp) -> Document {
     let before = i64::try_from(before).unwrap_or(i64::MAX);
     doc! { "order.last": { "$gte": before }, "$expr": { "$eq": ["$order.rev", "$rev"] } }
+}
+
+/// Filter for documents that a later version wrote.
+pub fn is_newer() -> Document {
+    doc! { "schemaVersion": { "$gt": i64::try_from(SCHEMA_VERSION).unwrap_or(i64::MAX) } }
 }
 
 /// Drops a database's collections, then marks it as dropped.

@@ -4,6 +4,7 @@ use bson::{Document, doc};
 use mongodb::error::{Error, ErrorKind};
 use mongodb::{Collection, Database};
 
+use super::forms;
 use super::indexes::{self, Index};
 use super::told;
 use crate::bucket::StorageError;
@@ -48,17 +49,24 @@ pub fn databases(mongo: &Database) -> Collection<Document> {
 /// Creates missing collections and indexes, and lists the database.
 pub async fn create(mongo: &Database, database: &str) -> Result<(), Error> {
     let collections = Collections::of(mongo, database);
-    create_collection(mongo, collections.buckets.name(), page_schema()).await?;
-    create_collection(mongo, collections.overflow.name(), page_schema()).await?;
-    create_collection(mongo, collections.days.name(), day_schema()).await?;
-    create_collection(mongo, collections.sensors.name(), sensor_schema()).await?;
+    // The validators of a later version stay as they are.
+    let is_newer = doc! { "_id": database, "forms": { "$gt": forms::own() } };
+    if databases(mongo).find_one(is_newer).await?.is_none() {
+        create_collection(mongo, collections.buckets.name(), page_schema()).await?;
+        create_collection(mongo, collections.overflow.name(), page_schema()).await?;
+        create_collection(mongo, collections.days.name(), day_schema()).await?;
+        create_collection(mongo, collections.sensors.name(), sensor_schema()).await?;
+    }
     for (collection, index) in indexes_of(&collections) {
         indexes::create(collection, &index).await?;
     }
     databases(mongo)
         .update_one(
             doc! { "_id": database },
-            doc! { "$setOnInsert": { "incarnation": 0_i64 }, "$unset": { "dropped": 1 } },
+            doc! {
+                "$setOnInsert": { "incarnation": 0_i64, "migrated": forms::own() }, "$max": { "forms": forms::own() },
+                "$unset": { "dropped": 1 },
+            },
         )
         .upsert(true)
         .await?;

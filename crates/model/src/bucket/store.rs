@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use super::day::{DayId, DayPart, DayWrite, StoredDay, by_hour};
 use super::merge::Bucket;
 use super::page::StoredPage;
-use super::raw::{Cursor, RawBucket, RawDay, RawSensor, Walked};
+use super::raw::{Cursor, OtherForms, RawBucket, RawDay, RawSensor, Walked};
 use super::readings::{Reading, Readings};
 use super::registry::MemberRegistry;
 use super::settings::DatabaseSettings;
@@ -124,12 +124,24 @@ pub enum StorageError {
         /// The hour.
         hour: Hour,
     },
-    /// A document is damaged, or its schema version is unknown to this program.
+    /// A document is damaged.
     #[error("unreadable document {id}: {detail}; hourglass verify checks all of them")]
     Unreadable {
         /// The document's id.
         id: String,
         /// What is wrong with the document.
+        detail: String,
+    },
+    /// A document has a form that only a later version of this program knows. It is neither changed nor removed, and what
+    /// needs it waits.
+    #[error(
+        "document {id} was written by a newer version of hourglass: {detail}; start that version here too, and until then \
+         what needs the document waits"
+    )]
+    Newer {
+        /// The document's id.
+        id: String,
+        /// Which form it has, and which this program knows.
         detail: String,
     },
 }
@@ -192,8 +204,15 @@ impl StorageError {
             | Self::Refused { .. }
             | Self::Address { .. }
             | Self::HourTooLarge { .. }
-            | Self::Unreadable { .. } => false,
+            | Self::Unreadable { .. }
+            | Self::Newer { .. } => false,
         }
+    }
+
+    /// Whether one document cannot be read, now or ever: its neighbours can.
+    #[must_use]
+    pub fn is_of_document(&self) -> bool {
+        matches!(self, Self::Unreadable { .. } | Self::Newer { .. })
     }
 
     /// Whether the cause is only a concurrent writer: a retry succeeds in time.
@@ -225,6 +244,7 @@ impl StorageError {
             Self::Database { .. } => "database",
             Self::HourTooLarge { .. } => "large",
             Self::Unreadable { .. } => "unreadable",
+            Self::Newer { .. } => "newer",
         }
     }
 }
@@ -618,6 +638,17 @@ pub trait Store: Send + Sync + std::fmt::Debug {
         from: Option<&Cursor>,
         max: usize,
     ) -> Result<Walked<RawDay>, StorageError>;
+
+    /// Looks at about `most` pages and sealed days for those of another form than this program writes. Unreadable ones
+    /// are left out.
+    async fn other_forms(&self, database: &str, from: Option<&Cursor>, most: usize)
+    -> Result<OtherForms, StorageError>;
+
+    /// The databases that may have documents of an older form: no walk has noted that there are none.
+    async fn unmigrated(&self) -> Result<Vec<String>, StorageError>;
+
+    /// Notes that a walk found no document of an older form. Programs that know this form write no others.
+    async fn note_migrated(&self, database: &str) -> Result<(), StorageError>;
 
     /// The approximate number of pages and sealed days in all databases; a walk reports its progress with it.
     async fn estimate_pages(&self) -> Result<u64, StorageError>;
