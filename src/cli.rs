@@ -71,6 +71,9 @@ pub enum Command {
     /// absent; without an id, list those deletions. They are kept for `undo.keep`. Exit status: 0 if nothing was refused,
     /// else 1.
     Undo(UndoFlags),
+    /// Have the running service look for documents of older forms in its store and rewrite them, now, and show how far it is.
+    /// The service does so by itself, slowly. Exit status: 0 if none is left, else 1.
+    Migrate(SealFlags),
     /// List or resend dead letters: readings that the store rejected and that hourglass does not retry. The service may
     /// run meanwhile.
     DeadLetters {
@@ -195,7 +198,7 @@ pub struct UndoFlags {
     pub token_file: Option<PathBuf>,
 }
 
-/// The flags of `seal`.
+/// The flags of `seal` and `migrate`.
 #[derive(Debug, Args)]
 pub struct SealFlags {
     /// The address of the service.

@@ -59,6 +59,7 @@ fn main() -> ExitCode {
             Err(problems) => cli::report(&problems),
         },
         Command::Undo(flags) => app::undo(flags.id.as_deref(), &flags.to, flags.token, flags.token_file.as_deref()),
+        Command::Migrate(flags) => app::migrate(&flags.to, flags.token, flags.token_file.as_deref()),
         Command::Seal(flags) => app::seal(&flags.to, flags.token, flags.token_file.as_deref()),
         Command::DeadLetters { command } => dead_letters(&command),
         Command::Token { command } => cli::tokens(command, app::tokens),

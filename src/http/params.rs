@@ -222,6 +222,8 @@ pub const COMPACT: &[Parameter] = &[ROUND, RUN];
 pub const SEAL: &[Parameter] = &[ROUND];
 /// Of `POST /api/v1/trash/ID/undo`.
 pub const UNDO: &[Parameter] = &[CURSOR];
+/// Of `POST /api/v1/migrate`.
+pub const MIGRATE: &[Parameter] = &[ROUND];
 /// Of the lists of measurements, tags and fields.
 pub const LISTS: &[Parameter] = &[DB, SENSOR, MEASUREMENT, TAG];
 /// Of `POST /write` and `POST /api/v1/readings`.

@@ -48,7 +48,8 @@ pub async fn seal(
     (if ended { StatusCode::OK } else { StatusCode::ACCEPTED }, Json(body)).into_response()
 }
 
-fn round(parameters: &Parameters) -> Result<Option<u64>, ApiError> {
+/// The parameter `round`.
+pub fn round(parameters: &Parameters) -> Result<Option<u64>, ApiError> {
     let invalid = |_| ApiError::Bad("parameter round is invalid: use the value of `round` unchanged".to_owned());
     parameters.get("round").map(str::parse).transpose().map_err(invalid)
 }

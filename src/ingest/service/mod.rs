@@ -34,6 +34,7 @@ use crate::ingest::flush::blocked::BlockedBuckets;
 use crate::ingest::flush::dead_letters::DeadLetters;
 use crate::ingest::flush::failing::{DatabaseShare, FailingDatabase, FailingDatabases};
 use crate::ingest::member::Member;
+use crate::ingest::migration::Migration;
 use crate::ingest::options::{AckLevel, IngestOptions};
 use crate::ingest::positions::Lag;
 use crate::ingest::rejections::{RejectedBy, Rejections};
@@ -114,6 +115,7 @@ pub struct Ingest {
     member: Arc<Member>,
     sealing: Sealing,
     trash: Trash,
+    migration: Migration,
     tasks: Vec<JoinHandle<()>>,
 }
 
@@ -137,6 +139,12 @@ impl Ingest {
         if !matches!(tokio::time::timeout(longest, self.retention.refresh()).await, Ok(Ok(_))) {
             tracing::warn!("the databases' settings could not be read; the last known ones apply until then");
         }
+    }
+
+    /// What the rewriting of documents of older forms has done, and how to ask for it now.
+    #[must_use]
+    pub fn migration(&self) -> &Migration {
+        &self.migration
     }
 
     /// What sealing has done, and how to ask for it now.

@@ -22,6 +22,8 @@ use crate::ingest::flush::task::FlushContext;
 use crate::ingest::member::Member;
 use crate::ingest::membership::folder_mark::FolderMark;
 use crate::ingest::membership::registry_view::RegistryView;
+use crate::ingest::migration::Migration;
+use crate::ingest::migrator::Migrator;
 use crate::ingest::options::IngestOptions;
 use crate::ingest::positions::WalPositions;
 use crate::ingest::rejections::Rejections;
@@ -157,6 +159,9 @@ impl Ingest {
             tokio::spawn(rejections.clone().keep_saving()),
         ];
         let (sealing, after) = (Sealing::default(), Some(options.seal_after).filter(|after| !after.is_zero()));
+        let migration = Migration::default();
+        let migrator = Migrator { context: context.clone(), migration: migration.clone() };
+        tasks.push(tokio::spawn(migrator.run()));
         let (pause, quiet, hour_cells) = (options.seal_pause, options.seal_quiet, options.hour_cells());
         let sealer = Sealer { context, turns, sealing: sealing.clone(), after, pause, quiet, hour_cells };
         tasks.push(tokio::spawn(sealer.run()));
@@ -208,6 +213,7 @@ impl Ingest {
             member,
             sealing,
             trash,
+            migration,
             tasks,
         };
         (ingest, closing)
