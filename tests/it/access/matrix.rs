@@ -76,6 +76,7 @@ const CELLS: &[Asked] = &[
     ("POST", "/api/v1/seal", "", "", Needs::Admin),
     ("POST", "/api/v1/compact", "", "", Needs::Admin),
     ("POST", "/api/v1/read-only", "state=off", "", Needs::Admin),
+    ("POST", "/api/v1/migrate", "", "", Needs::Admin),
     ("GET", "/api/v1/dead-letters", "", "", Needs::Admin),
     ("GET", "/api/v1/rejections", "db=a", "", Needs::Admin),
     ("PUT", "/api/v1/databases/{key}", "dry_run=true", "{}", Needs::Admin),

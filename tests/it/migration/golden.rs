@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use mongodb::bson::{RawDocumentBuf, doc};
 use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
 
+use super::in_mongo;
 use crate::support::eventually;
 use crate::support::http::{get, post, request};
 use crate::support::mongod::{fresh_database_name, mongod};
@@ -17,7 +18,7 @@ use crate::support::server::{Launch, Server};
 /// 2026-01-15T00:00:00Z, in seconds.
 const START: i64 = 1_768_435_200;
 /// Pages of a few readings, so that some hours have several.
-const CONFIG: &str = "[page]\nmax_readings = 12\n[seal]\nafter = \"0s\"\n[sensors]\nwrite_interval = \"100ms\"\n";
+pub const CONFIG: &str = "[page]\nmax_readings = 12\n[seal]\nafter = \"0s\"\n[sensors]\nwrite_interval = \"100ms\"\n";
 /// The tables of the embedded file by the types of their keys and values.
 const BYTES: [&str; 3] = ["pages", "days", "sensors"];
 const NAMES: [&str; 1] = ["settings"];
@@ -191,14 +192,6 @@ pub fn load_file(folder: &Path, text: &str) {
     transaction.commit().expect("committed");
 }
 
-fn in_mongo<T>(uri: &str, work: impl AsyncFnOnce(mongodb::Database) -> T) -> T {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    runtime.block_on(async {
-        let client = mongodb::Client::with_uri_str(uri).await.expect("a good URI");
-        work(client.default_database().expect("a database")).await
-    })
-}
-
 /// All documents but the registry, the BSON of each in a line.
 fn dump_mongo(uri: &str) -> String {
     in_mongo(uri, async |mongo| {
@@ -206,7 +199,12 @@ fn dump_mongo(uri: &str) -> String {
         names.sort();
         let mut out = String::new();
         for name in names.iter().filter(|name| *name != "registry") {
-            let mut cursor = mongo.collection::<RawDocumentBuf>(name).find(doc! {}).sort(doc! { "_id": 1 }).await.expect("documents");
+            let mut cursor = mongo
+                .collection::<RawDocumentBuf>(name)
+                .find(doc! {})
+                .sort(doc! { "_id": 1 })
+                .await
+                .expect("documents");
             while cursor.advance().await.expect("the next document") {
                 _ = writeln!(out, "{name} {}", hex(cursor.current().as_bytes()));
             }

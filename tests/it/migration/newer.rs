@@ -1,0 +1,222 @@
+use std::time::Duration;
+
+use mongodb::bson::doc;
+use serde_json::Value;
+
+use super::{found, in_mongo, update};
+use crate::support::eventually;
+use crate::support::http::{get, post, request};
+use crate::support::mongod::{fresh_database_name, mongod};
+use crate::support::pages::{Kind, Stored};
+use crate::support::series::readings;
+use crate::support::server::{Launch, Server};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+/// The hour is the first of 1970: the page of a sensor is `1970-01-01T00 m,s=a 0`.
+const LINES: &str = "m,s=a v=1 1\nm,s=b v=1 1\nm,s=c v=1 1";
+const PAGE: &str = "1970-01-01T00 m,s=a 0";
+
+fn impatient(store: &str) -> Launch {
+    Launch::with_store(store).config("[ingest]\nack_timeout = \"1s\"\n[seal]\nafter = \"0s\"\n")
+}
+
+/// Both stores, each with three sensors in the database `d`, stopped.
+fn both() -> [(Server, Stored); 2] {
+    let name = fresh_database_name();
+    let stores = ["embedded".to_owned(), mongod().uri(&name)];
+    stores.map(|store| {
+        let mut server = impatient(&store).start();
+        post(&server.url("/write?db=d&ack=store"), LINES, &[]).expect(204);
+        assert!(server.stop().success());
+        let stored = match &*store {
+            "embedded" => Stored::in_file(server.data_dir(), "d"),
+            _ => Stored::in_mongo(mongod(), &name, "d"),
+        };
+        (server, stored)
+    })
+}
+
+fn delete(server: &Server, statement: &str) -> u16 {
+    let statement = statement.replace(' ', "+").replace('=', "%3D");
+    post(&server.url(&format!("/query?db=d&q={statement}")), "", &[]).status
+}
+
+fn ids(stored: &Stored, kind: Kind) -> Vec<String> {
+    let mut ids = Vec::new();
+    stored.each_document(kind, |document| ids.push(document.get_str("_id").expect("an id").to_owned()));
+    ids.sort();
+    ids
+}
+
+/// What health says of documents that readings wait for.
+fn documents(server: &Server) -> String {
+    let health = get(&server.url("/health")).expect(200).json();
+    let check = health["checks"].as_array().expect("checks").iter().find(|check| check["name"] == "documents").cloned();
+    check.expect("a check of that name")["message"].as_str().unwrap_or_default().to_owned()
+}
+
+/// A flush of a page, or of a sensor's document, that a newer version wrote: what it says and that it waits is told, and
+/// the readings are stored once that version is back.
+#[test]
+fn readings_wait_for_a_newer_version_which_is_named() {
+    for (mut server, stored) in both() {
+        stored.change(Kind::Buckets, PAGE, |page| drop(page.insert("schemaVersion", 2)));
+        stored.change(Kind::Sensors, "m,s=b", |sensor| drop(sensor.insert("schemaVersion", 2)));
+        let before = stored.fingerprints();
+        server.restart("127.0.0.1:0");
+        let write = |lines: &str| post(&server.url("/write?db=d&ack=store"), lines, &[]).status;
+        assert_eq!(write("m,s=a v=2 2\nm,s=b v=2,new=1 2\nm,s=c v=2 2"), 503);
+        assert_eq!(write("m,s=c v=3 3"), 204);
+        let told = eventually("health tells", PATIENCE, || {
+            let told = documents(&server);
+            told.contains("2 buckets cannot be stored").then_some(told)
+        });
+        assert!(
+            told.contains("was written by a newer version of hourglass") && told.contains("start that version"),
+            "{told}"
+        );
+        let answer = get(&server.url("/api/v1/readings?db=d&sensor=m,s=a"));
+        assert_eq!((answer.status, &answer.json()["code"]), (503, &Value::from("store_newer")));
+        assert_eq!(server.stop_by("KILL").code(), None);
+        assert!(!server.data_dir().join("dead-letters.lp").exists());
+        let after = stored.fingerprints();
+        for (key, print) in &before {
+            if key.1.contains("s=a 0") || key.1 == "m,s=b" {
+                assert_eq!(after.get(key), Some(print), "{key:?}");
+            }
+        }
+        stored.change(Kind::Buckets, PAGE, |page| drop(page.insert("schemaVersion", 1)));
+        stored.change(Kind::Sensors, "m,s=b", |sensor| drop(sensor.insert("schemaVersion", 1)));
+        server.restart("127.0.0.1:0");
+        post(&server.url("/api/v1/flush"), "", &[]).expect(204);
+        for sensor in ["m,s=a", "m,s=b"] {
+            assert_eq!(readings(&server, "d", sensor, None, 100).len(), 2, "{sensor}");
+        }
+    }
+}
+
+/// Deletions removed pages by a filter that did not ask for their form, and sensors' documents by their key alone: those
+/// of a newer version went. One that could not be read had the deletion given up after a few seconds.
+#[test]
+fn a_deletion_waits_for_a_newer_version_and_is_carried_out_then() {
+    for kind in [Kind::Buckets, Kind::Sensors] {
+        for (mut server, stored) in both() {
+            let id = if kind == Kind::Buckets { PAGE } else { "m,s=a" };
+            stored.change(kind, id, |document| drop(document.insert("schemaVersion", 2)));
+            let before = stored.fingerprints();
+            server.restart("127.0.0.1:0");
+            assert_eq!(delete(&server, "DELETE FROM m WHERE s='a'"), 503);
+            eventually("the deletion is tried more often than a refused one", PATIENCE, || {
+                (server.stderr().matches("it stays in the WAL and is retried").count() > 11).then_some(())
+            });
+            assert!(server.stderr().contains("newer version"), "{}", server.stderr());
+            server.kill();
+            let after = stored.fingerprints();
+            let key = before.keys().find(|(of, name)| *of == kind as u8 && name == id).expect("the document");
+            assert_eq!(after.get(key), before.get(key), "{kind:?}");
+            stored.change(kind, id, |document| drop(document.insert("schemaVersion", 1)));
+            server.restart("127.0.0.1:0");
+            post(&server.url("/api/v1/flush"), "", &[]).expect(204);
+            eventually("the deletion is carried out", PATIENCE, || {
+                readings(&server, "d", "m,s=a", None, 100).is_empty().then_some(())
+            });
+            assert_eq!(readings(&server, "d", "m,s=b", None, 100).len(), 1);
+            assert!(server.stop().success());
+            assert_eq!(ids(&stored, Kind::Buckets).len(), 2);
+            assert_eq!(ids(&stored, Kind::Sensors), ["m,s=b", "m,s=c"]);
+        }
+    }
+}
+
+/// `DROP DATABASE` took whatever was there.
+#[test]
+fn a_drop_waits_for_a_newer_version() {
+    for (mut server, stored) in both() {
+        let uri = (!stored.is_embedded()).then(|| server_uri(&stored));
+        let newer = |forms: i64, version: i32| match &uri {
+            // A newer version says so once for the database: nobody reads all documents before a drop.
+            Some(uri) => update(uri, "databases", doc! { "_id": "d" }, doc! { "$set": { "forms": forms } }),
+            None => stored.change(Kind::Buckets, PAGE, |page| drop(page.insert("schemaVersion", version))),
+        };
+        newer(9, 2);
+        server.restart("127.0.0.1:0");
+        assert_eq!(delete(&server, "DROP DATABASE d"), 503);
+        eventually("the drop is tried", PATIENCE, || server.stderr().contains("newer version").then_some(()));
+        server.kill();
+        assert_eq!(ids(&stored, Kind::Buckets).len(), 3);
+        newer(1, 1);
+        server.restart("127.0.0.1:0");
+        eventually("the database is dropped", PATIENCE, || {
+            let listed = post(&server.url("/query?q=SHOW+DATABASES"), "", &[]).text().to_owned();
+            (!listed.contains("\"d\"")).then_some(())
+        });
+    }
+}
+
+fn server_uri(stored: &Stored) -> String {
+    mongod().uri(stored.mongo_database())
+}
+
+/// The registry and settings were written back without what a newer version had added to them.
+#[test]
+fn the_registry_and_settings_of_a_newer_version_are_not_written_back() {
+    let uri = mongod().uri(&fresh_database_name());
+    let server = impatient(&uri).start();
+    let put = |kept: &str| {
+        let body = format!("{{\"readings\":\"{kept}\"}}");
+        request("PUT", &server.url("/api/v1/databases/d"), body.as_bytes(), &[]).expect("an answer").status
+    };
+    assert_eq!(put("36500d"), 200);
+    let newer = doc! { "$set": { "schemaVersion": 2, "added": "by a newer version" }, "$inc": { "rev": 1_i64 } };
+    let known = doc! { "$unset": { "schemaVersion": 1 }, "$inc": { "rev": 1_i64 } };
+    for collection in ["settings", "registry"] {
+        update(&uri, collection, doc! {}, newer.clone());
+    }
+    let before = found(&uri, "registry", doc! {});
+    eventually("the registry is read", PATIENCE, || server.stderr().contains("registry update failed").then_some(()));
+    assert_eq!(put("72000d"), 503);
+    assert_eq!(found(&uri, "registry", doc! {}), before);
+    let settings = found(&uri, "settings", doc! {}).expect("settings");
+    assert_eq!(settings.get_str("added"), Ok("by a newer version"));
+    // Nothing is flushed by what was known of the registry once: acks go on.
+    post(&server.url("/write?db=d"), LINES, &[]).expect(204);
+    for collection in ["settings", "registry"] {
+        update(&uri, collection, doc! {}, known.clone());
+    }
+    eventually("it goes on", PATIENCE, || (put("72000d") == 200).then_some(()));
+    post(&server.url("/api/v1/flush"), "", &[]).expect(204);
+    assert_eq!(readings(&server, "d", "m,s=a", None, 100).len(), 1);
+}
+
+/// A newer version may require of pages what this one does not write: the readings went to the dead letters. And whoever
+/// started put its own validator in the place of the newer one.
+#[test]
+fn what_a_newer_validator_refuses_waits() {
+    let uri = mongod().uri(&fresh_database_name());
+    let mut server = impatient(&uri).start();
+    post(&server.url("/write?db=d&ack=store"), LINES, &[]).expect(204);
+    assert!(server.stop().success());
+    update(&uri, "databases", doc! { "_id": "d" }, doc! { "$set": { "forms": 9_i64 } });
+    let validator = doc! { "$or": [{ "added": { "$exists": true } }, { "measurement": "m" }] };
+    in_mongo(&uri, async |mongo| {
+        mongo.run_command(doc! { "collMod": "d.buckets", "validator": &validator }).await.expect("done");
+    });
+    server.restart("127.0.0.1:0");
+    assert_eq!(post(&server.url("/write?db=d&ack=store"), "n,s=a v=1 1\nm,s=a v=1 7", &[]).status, 503);
+    assert_eq!(post(&server.url("/write?db=d&ack=store"), "m,s=a v=2 8", &[]).status, 204);
+    eventually("health tells", PATIENCE, || documents(&server).contains("newer version").then_some(()));
+    assert!(!server.data_dir().join("dead-letters.lp").exists());
+    let options = in_mongo(&uri, async |mongo| {
+        let listed = mongo.list_collections().filter(doc! { "name": "d.buckets" });
+        let mut listed = listed.await.expect("collections");
+        assert!(listed.advance().await.expect("an answer"));
+        listed.deserialize_current().expect("a collection").options
+    });
+    assert_eq!(options.validator, Some(validator), "it is the newer version's");
+    update(&uri, "databases", doc! { "_id": "d" }, doc! { "$set": { "forms": 1_i64 } });
+    in_mongo(&uri, async |mongo| {
+        mongo.run_command(doc! { "collMod": "d.buckets", "validator": {} }).await.expect("done");
+    });
+    post(&server.url("/api/v1/flush"), "", &[]).expect(204);
+    assert_eq!(readings(&server, "d", "n,s=a", None, 100).len(), 1);
+}

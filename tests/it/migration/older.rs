@@ -1,0 +1,189 @@
+use std::time::Duration;
+
+use mongodb::bson::{Document, doc};
+use redb::{Database, ReadableDatabase, TableDefinition};
+use serde_json::Value;
+
+use super::golden::{CONFIG, answers, load_file, load_mongo};
+use super::{found, update};
+use crate::support::eventually;
+use crate::support::http::{get, post};
+use crate::support::mongod::{fresh_database_name, mongod};
+use crate::support::pages::{Kind, Stored};
+use crate::support::process::Folder;
+use crate::support::series::metric;
+use crate::support::server::{Launch, Server, program};
+
+const ANSWERS: &str = include_str!("golden/answers.txt");
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A store with the golden documents, and how to serve it.
+struct Golden {
+    store: String,
+    /// The folder of the embedded file.
+    folder: Folder,
+    stored: Stored,
+    uri: Option<String>,
+}
+
+fn both() -> [Golden; 2] {
+    let folder = Folder::new("golden");
+    load_file(&folder.file("data"), include_str!("golden/embedded.txt"));
+    let stored = Stored::in_file(folder.file("data"), "factory");
+    let embedded = Golden { store: "embedded".to_owned(), folder, stored, uri: None };
+    let name = fresh_database_name();
+    let uri = mongod().uri(&name);
+    load_mongo(&uri, include_str!("golden/mongodb.txt"));
+    let stored = Stored::in_mongo(mongod(), &name, "factory");
+    [embedded, Golden { store: uri.clone(), folder: Folder::new("golden"), stored, uri: Some(uri) }]
+}
+
+impl Golden {
+    fn start(&self) -> Server {
+        let file = || self.folder.file("data").join("hourglass.redb");
+        let mut server = Launch::with_store(self.store.clone()).config(CONFIG).start();
+        if self.uri.is_none() {
+            // The data folder is the server's own: the file goes there before it starts again.
+            assert!(server.stop().success());
+            std::fs::copy(file(), server.data_dir().join("hourglass.redb")).expect("copied");
+            server.restart("127.0.0.1:0");
+        }
+        server
+    }
+
+    /// Has all pages as the version before stamps wrote them, and returns how many there are.
+    fn age(&self) -> u64 {
+        let mut pages = Vec::new();
+        for kind in [Kind::Buckets, Kind::Overflow] {
+            self.stored.each_document(kind, |page| pages.push((kind, page.get_str("_id").expect("an id").to_owned())));
+        }
+        for (kind, id) in &pages {
+            self.stored.change(*kind, id, |page| {
+                drop(page.remove("order"));
+                let summaries = page.get_document_mut("summary").expect("summaries");
+                let fields: Vec<String> = summaries.keys().cloned().collect();
+                for field in fields {
+                    drop(summaries.get_document_mut(field).expect("a summary").remove("rest"));
+                }
+                page.insert("applied", doc! { "0123456789abcdef": 7_i64 });
+                if self.uri.is_none() {
+                    page.insert("schemaVersion", 0);
+                }
+            });
+        }
+        pages.len() as u64
+    }
+}
+
+fn migration(server: &Server) -> Value {
+    get(&server.url("/api/v1/status")).expect(200).json()["migration"].clone()
+}
+
+fn migrate(server: &Server) -> String {
+    let mut command = program();
+    let output = command.args(["migrate", "--to", &server.url("")]).output().expect("hourglass can be run");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    said
+}
+
+/// Stops the server, and has all of its store checked.
+fn verify(golden: &Golden, server: &mut Server) {
+    assert!(server.stop().success(), "{}", server.stderr());
+    let mut command = program();
+    command.args(["verify", "--store", &golden.store, "--data-dir"]).arg(server.data_dir());
+    let output = command.output().expect("hourglass can be run");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(!said.contains("older version"), "{said}");
+}
+
+#[test]
+fn what_the_released_form_has_is_read_migrated_and_clean() {
+    for golden in both() {
+        let mut server = golden.start();
+        assert_eq!(answers(&server), ANSWERS, "{}", golden.store);
+        let said = migrate(&server);
+        assert!(said.contains(" 0 of older forms left"), "{said}");
+        assert_eq!(answers(&server), ANSWERS, "{}", golden.store);
+        // Sealing, corrections and late readings work on it as on any other.
+        post(&server.url("/write?db=factory"), "climate,room=lab,s=1 temp=1 1768435200000000007", &[]).expect(204);
+        post(&server.url("/api/v1/flush"), "", &[]).expect(204);
+        let first = "/api/v1/readings?db=factory&sensor=climate,room%3Dlab,s%3D1&epoch=ns&limit=2";
+        let read = get(&server.url(first)).expect(200).text().to_owned();
+        assert!(read.contains("1768435200000000007") && read.contains("1768435200000000000"), "{read}");
+        verify(&golden, &mut server);
+    }
+}
+
+/// Pages without stamps and with inexact sums stayed as they were until somebody happened to write to their hours, and
+/// nobody could see how many of them were left.
+#[test]
+fn pages_of_the_version_before_stamps_are_rewritten_in_the_background() {
+    for golden in both() {
+        let pages = golden.age();
+        assert!(pages >= 3, "{pages} pages");
+        let mut server = golden.start();
+        let done = eventually("pages are rewritten", PATIENCE, || {
+            let done = migration(&server);
+            (done["rewritten"] == pages && done["left"] == 0 && !done["ended"].is_null()).then_some(done)
+        });
+        assert_eq!((&done["newer"], &done["error"]), (&Value::from(0), &Value::Null), "{done}");
+        assert_eq!(metric(&server, "hourglass_migration_documents_rewritten_total"), pages as f64);
+        assert_eq!(metric(&server, "hourglass_migration_left"), 0.0);
+        assert_eq!(answers(&server), ANSWERS, "{}", golden.store);
+        verify(&golden, &mut server);
+        let stored = match &golden.uri {
+            None => &Stored::in_file(server.data_dir(), "factory"),
+            Some(_) => &golden.stored,
+        };
+        let mut seen = 0;
+        for kind in [Kind::Buckets, Kind::Overflow] {
+            stored.each_document(kind, |page: &Document| {
+                let order = page.get_document("order").expect("stamps");
+                assert_eq!((order.get_i64("floor"), order.get_i64("last")), (Ok(0), Ok(0)), "older than every stamp");
+                assert_eq!(page.get_document("applied").map(Document::len), Ok(1), "WALs of that version need it");
+                seen += 1;
+            });
+        }
+        assert_eq!(seen, pages);
+        // A store that is known to be current is not walked again.
+        server.restart("127.0.0.1:0");
+        eventually("the round after the start", PATIENCE, || {
+            let done = migration(&server);
+            assert_eq!((&done["examined"], &done["left"]), (&Value::from(0), &Value::from(0)));
+            (!done["ended"].is_null()).then_some(())
+        });
+        let noted = match &golden.uri {
+            Some(uri) => {
+                found(uri, "databases", doc! { "_id": "factory", "migrated": 1_i64, "forms": 1_i64 }).is_some()
+            }
+            None => {
+                assert!(server.stop().success());
+                let file = Database::open(server.data_dir().join("hourglass.redb")).expect("a file");
+                let meta: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
+                let meta = file.begin_read().expect("a read").open_table(meta).expect("the table");
+                meta.get("migrated factory").expect("a row").is_some_and(|forms| forms.value() == 1)
+            }
+        };
+        assert!(noted, "{}", golden.store);
+    }
+}
+
+/// One that is asked about everything looks at everything, whatever was noted before.
+#[test]
+fn a_walk_on_request_finds_what_an_older_version_wrote_since() {
+    let [_, golden] = both();
+    let uri = golden.uri.as_deref().expect("in MongoDB");
+    let server = golden.start();
+    migrate(&server);
+    let which = doc! { "sensor": "climate,room=lab,s=1" };
+    // As that version does: it knows no stamps, and raises the rev alone.
+    update(uri, "factory.buckets", which.clone(), doc! { "$inc": { "rev": 1_i64 } });
+    assert_eq!(migration(&server)["rewritten"], 0);
+    let said = migrate(&server);
+    assert!(said.contains("1 rewritten, 0 of older forms left"), "{said}");
+    let page = found(uri, "factory.buckets", which).expect("the page");
+    assert_eq!(page.get_document("order").expect("stamps").get_i64("rev").ok(), page.get_i64("rev").ok());
+    assert_eq!(answers(&server), ANSWERS);
+}
