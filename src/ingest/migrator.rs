@@ -44,7 +44,8 @@ impl Migrator {
         loop {
             let asked = self.migration.next(pause).await;
             let round = self.round(asked).await;
-            if let (Err(error), false) = (&round, failing) {
+            // A store that is away is reported by those who need it.
+            if let Some(error) = round.as_ref().err().filter(|error| !failing && !error.is_away()) {
                 tracing::warn!(%error, "documents of older forms could not be rewritten; it is tried again");
             }
             failing = round.is_err();

@@ -33,7 +33,9 @@ impl Patience {
             StorageError::Unavailable { .. }
             | StorageError::Unknown { .. }
             | StorageError::Contended { .. }
-            | StorageError::Busy { .. } => {
+            | StorageError::Busy { .. }
+            // Whoever starts the version that knows the document lets the deletion go on.
+            | StorageError::Newer { .. } => {
                 self.failing_since = now;
                 false
             }
@@ -78,6 +80,7 @@ mod tests {
         assert_eq!(tries(StorageError::Busy { detail: detail() }), None);
         assert_eq!(tries(StorageError::Contended { detail: detail() }), None);
         assert_eq!(tries(StorageError::Unavailable { detail: detail() }), None);
+        assert_eq!(tries(StorageError::Newer { id: detail(), detail: detail() }), None);
         let (_, waited) = tries(StorageError::Failing { detail: detail() }).expect("gives up");
         assert!((FAILING_MAX..FAILING_MAX + RETRY.end).contains(&waited), "{waited:?}");
         let refused = tries(StorageError::Refused { detail: detail() }).map(|(tries, _)| tries);

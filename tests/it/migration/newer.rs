@@ -106,10 +106,7 @@ fn a_deletion_waits_for_a_newer_version_and_is_carried_out_then() {
             let before = stored.fingerprints();
             server.restart("127.0.0.1:0");
             assert_eq!(delete(&server, "DELETE FROM m WHERE s='a'"), 503);
-            eventually("the deletion is tried more often than a refused one", PATIENCE, || {
-                (server.stderr().matches("it stays in the WAL and is retried").count() > 11).then_some(())
-            });
-            assert!(server.stderr().contains("newer version"), "{}", server.stderr());
+            eventually("the deletion is tried", PATIENCE, || server.stderr().contains("newer version").then_some(()));
             server.kill();
             let after = stored.fingerprints();
             let key = before.keys().find(|(of, name)| *of == kind as u8 && name == id).expect("the document");
@@ -177,7 +174,7 @@ fn the_registry_and_settings_of_a_newer_version_are_not_written_back() {
     assert_eq!(put("72000d"), 503);
     assert_eq!(found(&uri, "registry", doc! {}), before);
     let settings = found(&uri, "settings", doc! {}).expect("settings");
-    assert_eq!(settings.get_str("added"), Ok("by a newer version"));
+    assert_eq!(settings.get_str("added").ok(), Some("by a newer version"));
     // Nothing is flushed by what was known of the registry once: acks go on.
     post(&server.url("/write?db=d"), LINES, &[]).expect(204);
     for collection in ["settings", "registry"] {

@@ -6,13 +6,13 @@ use serde_json::Value;
 
 use super::golden::{CONFIG, answers, load_file, load_mongo};
 use super::{found, update};
-use crate::support::eventually;
 use crate::support::http::{get, post};
 use crate::support::mongod::{fresh_database_name, mongod};
 use crate::support::pages::{Kind, Stored};
 use crate::support::process::Folder;
-use crate::support::series::metric;
+use crate::support::series::{await_fed, metric};
 use crate::support::server::{Launch, Server, program};
+use crate::support::{eventually, poll};
 
 const ANSWERS: &str = include_str!("golden/answers.txt");
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -35,19 +35,29 @@ fn both() -> [Golden; 2] {
     let uri = mongod().uri(&name);
     load_mongo(&uri, include_str!("golden/mongodb.txt"));
     let stored = Stored::in_mongo(mongod(), &name, "factory");
-    [embedded, Golden { store: uri.clone(), folder: Folder::new("golden"), stored, uri: Some(uri) }]
+    let folder = Folder::new("golden");
+    load_file(&folder.file("data"), "meta format 3");
+    [embedded, Golden { store: uri.clone(), folder, stored, uri: Some(uri) }]
 }
 
 impl Golden {
+    fn launch(&self) -> Launch {
+        Launch::with_store(self.store.clone()).config(CONFIG).listen("127.0.0.1:0")
+    }
+
+    /// A server that does not run yet; its data folder has the embedded file.
+    fn prepare(&self) -> Server {
+        let mut server = Launch::embedded().config(CONFIG).start();
+        assert!(server.stop().success());
+        let file = "hourglass.redb";
+        std::fs::copy(self.folder.file("data").join(file), server.data_dir().join(file)).expect("copied");
+        server
+    }
+
     fn start(&self) -> Server {
-        let file = || self.folder.file("data").join("hourglass.redb");
-        let mut server = Launch::with_store(self.store.clone()).config(CONFIG).start();
-        if self.uri.is_none() {
-            // The data folder is the server's own: the file goes there before it starts again.
-            assert!(server.stop().success());
-            std::fs::copy(file(), server.data_dir().join("hourglass.redb")).expect("copied");
-            server.restart("127.0.0.1:0");
-        }
+        let mut server = self.prepare();
+        server.restart_as(self.launch());
+        await_fed(&server);
         server
     }
 
@@ -141,8 +151,16 @@ fn pages_of_the_version_before_stamps_are_rewritten_in_the_background() {
         for kind in [Kind::Buckets, Kind::Overflow] {
             stored.each_document(kind, |page: &Document| {
                 let order = page.get_document("order").expect("stamps");
-                assert_eq!((order.get_i64("floor"), order.get_i64("last")), (Ok(0), Ok(0)), "older than every stamp");
-                assert_eq!(page.get_document("applied").map(Document::len), Ok(1), "WALs of that version need it");
+                assert_eq!(
+                    ["floor", "last"].map(|name| order.get_i64(name).ok()),
+                    [Some(0); 2],
+                    "older than every stamp"
+                );
+                assert_eq!(
+                    page.get_document("applied").ok().map(Document::len),
+                    Some(1),
+                    "WALs of that version need it"
+                );
                 seen += 1;
             });
         }
@@ -168,6 +186,23 @@ fn pages_of_the_version_before_stamps_are_rewritten_in_the_background() {
         };
         assert!(noted, "{}", golden.store);
     }
+}
+
+#[test]
+fn a_kill_in_the_middle_of_rewriting_loses_nothing() {
+    let [_, golden] = both();
+    golden.age();
+    let mut server = golden.prepare();
+    server.relaunch(golden.launch().env("FAULT_KILL_AT", "rewritten:1"));
+    assert!(poll(PATIENCE, || server.exited()).is_some(), "{}", server.stderr());
+    server.restart_as(golden.launch());
+    await_fed(&server);
+    eventually("the rest is rewritten", PATIENCE, || {
+        let done = migration(&server);
+        (done["rewritten"] == 1 && done["left"] == 0 && !done["ended"].is_null()).then_some(())
+    });
+    assert_eq!(answers(&server), ANSWERS);
+    verify(&golden, &mut server);
 }
 
 /// One that is asked about everything looks at everything, whatever was noted before.
