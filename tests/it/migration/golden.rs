@@ -29,7 +29,7 @@ type Documents = TableDefinition<'static, &'static str, &'static [u8]>;
 type Numbers = TableDefinition<'static, &'static str, u64>;
 type Marks = TableDefinition<'static, &'static [u8], ()>;
 
-/// Sets environment variables with the folder to write to.
+/// The environment variable that names the folder to write to.
 const WRITE: &str = "HOURGLASS_TEST_GOLDEN";
 
 /// What clients ask of the stored data: everything.
