@@ -10,7 +10,7 @@ use super::flush::task::FlushContext;
 use super::migration::Migration;
 use crate::bucket::raw::{Cursor, OtherForms};
 use crate::bucket::store::{BucketId, PageWrite, Written};
-use crate::bucket::{Bucket, DayWrite, StorageError};
+use crate::bucket::{Bucket, StorageError};
 use crate::faults;
 
 /// Documents that are looked at together.
@@ -77,7 +77,7 @@ impl Migrator {
         Ok(())
     }
 
-    /// Looks at all pages and days of a database; counts those of older forms, or rewrites them. Returns how many it
+    /// Looks at all pages of a database; counts those of older forms, or rewrites them. Returns how many it
     /// counted.
     async fn walk(&self, database: &str, asked: bool, walk: Walk) -> Result<u64, StorageError> {
         let (mut from, mut counted): (Option<Cursor>, u64) = (None, 0);
@@ -87,7 +87,7 @@ impl Migrator {
             match walk {
                 Walk::Rewrites => self.rewrite(database, &found).await?,
                 Walk::Counts => {
-                    let older = (found.pages.len() + found.days.len()) as u64;
+                    let older = found.pages.len() as u64;
                     counted += older;
                     self.migration.note(|done| {
                         done.examined += found.examined;
@@ -124,16 +124,6 @@ impl Migrator {
                 read.iter().map(|(id, bucket)| PageWrite { id, bucket, group: vec![0] }).collect();
             self.note(store.write_pages(database, &writes).await)?;
             faults::point("rewritten");
-        }
-        for lot in found.days.chunks(TOGETHER) {
-            for id in lot {
-                let held = store.read_days(database, std::slice::from_ref(id)).await;
-                let held = held.or_else(|error| if error.is_of_document() { Ok(Vec::new()) } else { Err(error) })?;
-                // A day without readings is the claim of somebody who is about to seal it.
-                let Some(day) = held.into_iter().flatten().find(|day| !day.readings.is_empty()) else { continue };
-                let write = DayWrite { id, rev: day.rev, next_rev: day.rev + 1, readings: Some(&day.readings) };
-                self.note(store.write_days(database, &[write]).await)?;
-            }
         }
         Ok(())
     }

@@ -21,7 +21,7 @@ use crate::store::names::{from_key, key};
 use crate::store::sealed;
 
 /// Schema version of chunks, and of hours that are parts of their own.
-const PARTS_VERSION: u64 = 2;
+pub(super) const PARTS_VERSION: u64 = 2;
 /// Estimated bytes of a day without its readings.
 const HEAD_BYTES: usize = 8 * 1024;
 /// Characters of a differing value that are shown.

@@ -15,8 +15,6 @@ use crate::store::names::key;
 
 /// Schema version of every document.
 pub const SCHEMA_VERSION: u64 = 1;
-/// Schema version of a sealed day that this program writes.
-pub const DAY_VERSION: u64 = 1;
 
 /// Estimated bytes of a page document without its readings: about two keys, the marks and the summaries.
 const HEADER_BYTES: usize = 1024;

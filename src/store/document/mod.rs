@@ -47,7 +47,7 @@ pub use decode::{
 pub use encode::{
     DAY_VERSION, SCHEMA_VERSION, append_update, page_document, replace_update, sensor_document, sensor_update,
 };
-pub use raw::{decode_raw_page, decode_raw_sensor, older_day, older_page};
+pub use raw::{decode_raw_page, decode_raw_sensor, older_page};
 pub use registry::{REGISTRY, decode_registry, registry_document};
 pub use settings::{decode_settings, settings_document};
 pub use writer::BsonWriter;

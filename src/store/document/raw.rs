@@ -9,14 +9,13 @@ use super::decode::{
     NameCache, Trouble, applied, array, boolean, check_version, date, decode_sensor, field_value, get, identity, named,
     order, reading_into, rest_of, whole,
 };
-use super::encode::DAY_VERSION;
-use super::{day_id, page_id};
+use super::page_id;
 use crate::bucket::raw::{RawPage, RawSensor};
 use crate::bucket::stamps::StampOrder;
 use crate::bucket::store::BucketId;
 use crate::bucket::summary::Figures;
-use crate::bucket::{DayId, Reading, StorageError};
-use crate::reading::{Day, Hour};
+use crate::bucket::{Reading, StorageError};
+use crate::reading::Hour;
 use crate::store::names::from_key;
 
 /// Decodes a page stored under this key.
@@ -56,21 +55,6 @@ pub fn older_page(document: &RawDocument) -> Result<Option<(BucketId, u32)>, Sto
         let id = BucketId { sensor: identity(document)?, hour: Hour::of_ms(date(document, "start")?) };
         // What does not fit its key is for the check of all documents.
         Ok((page_id(&id.sensor.key, id.hour, number) == text(document, "_id")?).then_some((id, number)))
-    })
-}
-
-/// The sealed day that a document is, if it has an older form. The document need not have more than a day's identity.
-///
-/// # Errors
-/// As [`decode_raw_page`].
-pub fn older_day(document: &RawDocument) -> Result<Option<DayId>, StorageError> {
-    named(document, |document| {
-        check_version(document)?;
-        if whole(document, "schemaVersion")? >= DAY_VERSION {
-            return Ok(None);
-        }
-        let id = DayId { sensor: identity(document)?, day: Day::of(Hour::of_ms(date(document, "start")?)) };
-        Ok((day_id(&id.sensor.key, id.day) == text(document, "_id")?).then_some(id))
     })
 }
 

@@ -13,9 +13,6 @@ use crate::bucket::store::BucketId;
 use crate::reading::Hour;
 use crate::store::document::decode_raw_sensor;
 
-/// The first byte of a cursor of [`other_forms`]: which table it is in.
-const OF_PAGES: u8 = 0;
-const OF_DAYS: u8 = 1;
 /// A part ends after this many bytes of values.
 const PART_BYTES: usize = 16 << 20;
 
@@ -118,7 +115,7 @@ pub(super) fn days(
     Ok(walked)
 }
 
-/// Implements `Store::other_forms`: first the pages, then the days. Only what is not of this program's form is decoded.
+/// Implements `Store::other_forms`. Only what is not of this program's form is decoded.
 pub(super) fn other_forms(
     database: &Database,
     name: &str,
@@ -127,48 +124,30 @@ pub(super) fn other_forms(
 ) -> Result<OtherForms, FileFailure> {
     let keys = Keys::of(name);
     let all = keys.all();
-    let (in_days, start) = match from.and_then(|from| from.0.split_first()) {
-        Some((table, key)) => (*table == OF_DAYS, key),
-        None => (false, &*all.start),
-    };
+    let start = from.map_or(&*all.start, |from| &*from.0);
     let transaction = database.begin_read()?;
-    let table = transaction.open_table(if in_days { DAYS } else { PAGES })?;
+    let table = transaction.open_table(PAGES)?;
     let (mut found, mut bytes) = (OtherForms::default(), 0);
     for row in table.range::<&[u8]>(start..&*all.end)? {
         let (key, value) = row?;
         let (key, value) = (key.value(), value.value());
         if found.examined >= most.max(1) as u64 || bytes >= PART_BYTES {
-            found.next = Some(Cursor([&[if in_days { OF_DAYS } else { OF_PAGES }], key].concat()));
-            return Ok(found);
+            found.next = Some(Cursor(key.to_vec()));
+            break;
         }
         (found.examined, bytes) = (found.examined + 1, bytes + value.len());
-        let older = if in_days { older_day(key, value, &mut found) } else { older_page(&keys, key, value, &mut found) };
-        if let Err(StorageError::Newer { .. }) = older {
-            found.newer += 1;
+        if form::is_current(value) {
+            continue;
+        }
+        match page(&keys, key, value) {
+            Ok(page) if matches!(page.order, Ok(None)) => {
+                found.pages.push((BucketId { hour: page.hour(), sensor: page.sensor }, page.number));
+            }
+            Err(StorageError::Newer { .. }) => found.newer += 1,
+            Ok(_) | Err(_) => {}
         }
     }
-    if !in_days {
-        found.next = Some(Cursor([&[OF_DAYS], &*all.start].concat()));
-    }
     Ok(found)
-}
-
-fn older_page(keys: &Keys, key: &[u8], value: &[u8], found: &mut OtherForms) -> Result<(), StorageError> {
-    if form::is_current(value) {
-        return Ok(());
-    }
-    let page = page(keys, key, value)?;
-    if matches!(page.order, Ok(None)) {
-        found.pages.push((BucketId { hour: page.hour(), sensor: page.sensor }, page.number));
-    }
-    Ok(())
-}
-
-fn older_day(key: &[u8], value: &[u8], found: &mut OtherForms) -> Result<(), StorageError> {
-    if value.first() != Some(&days::FORM) {
-        found.days.push(days::raw(key, value).document?.id);
-    }
-    Ok(())
 }
 
 /// Implements `Store::estimate_pages`; exact in this store.

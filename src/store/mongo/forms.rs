@@ -12,10 +12,10 @@ use super::writes::durable;
 use crate::bucket::StorageError;
 use crate::bucket::raw::{Cursor, OtherForms};
 use crate::bucket::store::{Extent, Written};
-use crate::store::document::{FORMS, older_day, older_page};
+use crate::store::document::{FORMS, older_page};
 
 /// The collections of a walk, in its order: the first letter of a cursor.
-const WALKED: [u8; 3] = [b'b', b'o', b'd'];
+const WALKED: [u8; 2] = [b'b', b'o'];
 
 /// This program's forms, as a number of BSON.
 pub fn own() -> i64 {
@@ -26,11 +26,7 @@ pub fn own() -> i64 {
 pub async fn other(collections: &Collections, from: Option<Cursor>, most: usize) -> Result<OtherForms, StorageError> {
     let from = from.map_or_else(Vec::new, |from| from.0);
     let (walked, from) = from.split_first().map_or((WALKED[0], &[][..]), |(walked, from)| (*walked, from));
-    let collection = match walked {
-        b'b' => &collections.buckets,
-        b'o' => &collections.overflow,
-        _ => &collections.days,
-    };
+    let collection = if walked == b'b' { &collections.buckets } else { &collections.overflow };
     let sent = doc! {
         "_id": 1, "schemaVersion": 1, "measurement": 1, "tags": 1, "start": 1, "page": 1, "rev": 1, "order.rev": 1,
     };
@@ -39,12 +35,10 @@ pub async fn other(collections: &Collections, from: Option<Cursor>, most: usize)
     let documents = find(collection, filter, doc! { "_id": 1 }, Some(sent), Extent::pages(most)).await?;
     let mut found = OtherForms { examined: documents.len() as u64, ..OtherForms::default() };
     for document in &documents {
-        let older = match walked {
-            b'd' => older_day(document).map(|day| found.days.extend(day)),
-            _ => older_page(document).map(|page| found.pages.extend(page)),
-        };
-        if let Err(StorageError::Newer { .. }) = older {
-            found.newer += 1;
+        match older_page(document) {
+            Ok(page) => found.pages.extend(page),
+            Err(StorageError::Newer { .. }) => found.newer += 1,
+            Err(_) => {}
         }
     }
     found.next = match documents.last().filter(|_| documents.len() == most) {

@@ -36,8 +36,6 @@ pub struct OtherForms {
     pub examined: u64,
     /// Pages of an older form, by bucket and number, in the order of the store's keys.
     pub pages: Vec<(BucketId, u32)>,
-    /// Sealed days of an older form.
-    pub days: Vec<DayId>,
     /// How many documents have a form that only a later version knows.
     pub newer: u64,
     /// Where the next step starts; `None` at the end.

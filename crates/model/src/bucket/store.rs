@@ -639,7 +639,7 @@ pub trait Store: Send + Sync + std::fmt::Debug {
         max: usize,
     ) -> Result<Walked<RawDay>, StorageError>;
 
-    /// Looks at about `most` pages and sealed days for those of another form than this program writes. Unreadable ones
+    /// Looks at about `most` pages for those of another form than this program writes. Unreadable ones
     /// are left out.
     async fn other_forms(&self, database: &str, from: Option<&Cursor>, most: usize)
     -> Result<OtherForms, StorageError>;
