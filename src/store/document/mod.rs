@@ -44,9 +44,7 @@ pub use day::{day_document, day_fields, day_update, decode_day, decode_day_scann
 pub use decode::{
     PAGE_MARKS, check_owner, decode_page, decode_page_marks, decode_scanned, decode_sensor, document_last, document_rev,
 };
-pub use encode::{
-    DAY_VERSION, SCHEMA_VERSION, append_update, page_document, replace_update, sensor_document, sensor_update,
-};
+pub use encode::{SCHEMA_VERSION, append_update, page_document, replace_update, sensor_document, sensor_update};
 pub use raw::{decode_raw_page, decode_raw_sensor, older_page};
 pub use registry::{REGISTRY, decode_registry, registry_document};
 pub use settings::{decode_settings, settings_document};

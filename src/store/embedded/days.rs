@@ -251,7 +251,7 @@ pub(super) fn read(database: &Database, name: &str, ids: &[DayId]) -> Result<Vec
         let shown = || day_id(&id.sensor.key, id.day, id.part);
         let head = DayHead::read(unseal(&key, value.value(), shown)?, id.day);
         let head = head.map_err(|why| unreadable(shown(), &why))?;
-        let readings = head.unpack().map_err(|why| unreadable(shown(), &why))?;
+        let readings = head.unpack().map_err(|why| unreadable(shown(), &*why))?;
         Ok(Some(StoredDay { rev: head.rev, readings }))
     };
     ids.iter().map(read).collect()
@@ -420,7 +420,7 @@ fn scan_part(
     let head = DayHead::read(bytes, day).map_err(|why| unreadable(shown(key), &why))?;
     let wanted = within(day, hours);
     if projection.readings || head.stamps.is_some() {
-        let readings = head.unpack().map_err(|why| unreadable(shown(key), &why))?;
+        let readings = head.unpack().map_err(|why| unreadable(shown(key), &*why))?;
         let pages = projection.pages_of(readings, &wanted);
         let size = bytes.len().max(pages.iter().map(|page| page.bytes(0)).sum());
         return Ok((pages, size));

@@ -639,7 +639,7 @@ impl Store for EmbeddedStore {
 
     async fn note_migrated(&self, database: &str) -> Result<(), StorageError> {
         let name = database.to_owned();
-        self.run(move |db| tables::note_migrated(db, &name)).await
+        self.run(SMALL_BYTES, move |db| tables::note_migrated(db, &name)).await
     }
 
     async fn estimate_pages(&self) -> Result<u64, StorageError> {
