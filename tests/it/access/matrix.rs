@@ -77,6 +77,7 @@ const CELLS: &[Asked] = &[
     ("POST", "/api/v1/compact", "", "", Needs::Admin),
     ("POST", "/api/v1/read-only", "state=off", "", Needs::Admin),
     ("POST", "/api/v1/migrate", "", "", Needs::Admin),
+    ("GET", "/api/v1/trash", "", "", Needs::Token),
     ("GET", "/api/v1/dead-letters", "", "", Needs::Admin),
     ("GET", "/api/v1/rejections", "db=a", "", Needs::Admin),
     ("PUT", "/api/v1/databases/{key}", "dry_run=true", "{}", Needs::Admin),
@@ -151,7 +152,9 @@ impl Matrix {
         let routes = get(&self.server.url("/openapi.json")).expect(200).json();
         for (path, operations) in routes["paths"].as_object().unwrap() {
             for method in operations.as_object().unwrap().keys().map(|method| method.to_uppercase()) {
-                let known = CELLS.iter().any(|(m, p, ..)| *m == method && p == path);
+                // Which database it is about says the deletion: `the_trash_is_its_databases_administrators`.
+                let is_of_deletion = path == "/api/v1/trash/{key}/undo";
+                let known = is_of_deletion || CELLS.iter().any(|(m, p, ..)| *m == method && p == path);
                 assert!(known, "{method} {path} has no cell: what does it need?");
             }
         }
@@ -298,4 +301,24 @@ fn status_has_an_address_of_its_own() {
     with(&admin, "POST", &format!("{base}/write?db=a"), "m v=1").expect(404);
     with(&admin, "GET", &server.url("/metrics"), "").expect(404);
     get(&server.url("/ping")).expect(204);
+}
+
+/// Whoever may delete from a database sees what deletions by value removed from it, and may write it back; nobody else.
+#[test]
+fn the_trash_is_its_databases_administrators() {
+    let matrix = Matrix::new();
+    let statement = "/query?db=a&q=DELETE+FROM+m+WHERE+v+%3D+1";
+    with(&matrix.admin, "POST", &matrix.server.url(statement), "").expect(200);
+    let list = |token: &str| with(token, "GET", &matrix.server.url("/api/v1/trash"), "").expect(200).json();
+    let id = list(&matrix.admin)["deletions"][0]["id"].as_str().expect("one deletion").to_owned();
+    let undo = |token: &str| with(token, "POST", &matrix.server.url(&format!("/api/v1/trash/{id}/undo")), "").status;
+    let of_a = create(&matrix.server, &["--name", "admin-a", "--admin", "a"]);
+    await_status(&matrix.server, &of_a, 200);
+    for kind in ["write", "read", "both", "elsewhere", "elsewhere-all", "pinned", "metrics"] {
+        let token = &matrix.tokens[kind];
+        assert_eq!(list(token)["deletions"].as_array().map(Vec::len), Some(0), "{kind}");
+        assert_eq!(undo(token), 403, "{kind}");
+    }
+    assert_eq!(list(&of_a)["deletions"][0]["id"], id);
+    assert_eq!(undo(&of_a), 200);
 }
