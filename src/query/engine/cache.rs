@@ -229,8 +229,8 @@ impl Day {
 
 impl CachedSensor {
     fn new(fields: Option<&[Arc<str>]>, moment: ReadMoment, summaries: Vec<(Arc<str>, Summary)>) -> Self {
-        let mut known: Vec<_> = Vec::with_capacity(fields.map_or(summaries.len(), <[_]>::len));
-        known.extend(summaries.into_iter().map(|(name, summary)| (name, Some(summary))));
+        // In place: the allocation of the summaries stays.
+        let mut known: Vec<_> = summaries.into_iter().map(|(name, summary)| (name, Some(summary))).collect();
         for field in fields.unwrap_or_default() {
             if !known.iter().any(|(name, _)| name == field) {
                 known.push((field.clone(), None));

@@ -85,12 +85,12 @@ impl Engine {
             while hours.start < hours.end {
                 let extent = Extent { pages, bytes: BATCH_BYTES, hour_bytes: usize::MAX };
                 let stored = self.store.scan(wanted.database, &sensor.key, hours.clone(), &projection, extent);
-                let Scanned { pages: stored, rest } = wanted.budget.waiting(stored).await?;
+                let Scanned { pages: mut stored, rest } = wanted.budget.waiting(stored).await?;
                 let open: Vec<Hour> = unflushed.range(hours.start..rest.start).copied().collect();
                 let mut found = Vec::new();
-                for pages in stored.chunk_by(|a, b| a.hour == b.hour) {
-                    if open.binary_search(&pages[0].hour).is_err() {
-                        found.extend(hour_summaries(wanted, pages[0].hour, &united(pages, Some(wanted.fields))));
+                for (hour, summaries) in united_by_hour(&mut stored, wanted.fields) {
+                    if open.binary_search(&hour).is_err() {
+                        found.extend(hour_summaries(wanted, hour, &summaries));
                     }
                 }
                 let mut found = [found];
@@ -182,10 +182,10 @@ impl Engine {
         let moment = self.moment();
         let stored = self.store.scan_sensors(wanted.database, &keys, hours.clone(), &projection, BATCH_BYTES);
         let Some(stored) = wanted.budget.waiting(stored).await? else { return Ok(false) };
-        for (place, pages) in places.iter().zip(stored) {
+        for (place, mut pages) in places.iter().zip(stored) {
             let (open, found) = (&open[*place], &mut found[*place]);
-            let of_hour = |pages: &[ScannedPage]| (pages[0].hour, united(pages, Some(wanted.fields)));
-            let read: Vec<_> = pages.chunk_by(|a, b| a.hour == b.hour).map(of_hour).collect();
+            found.reserve(pages.len() * wanted.fields.len());
+            let read: Vec<_> = united_by_hour(&mut pages, wanted.fields).collect();
             for (hour, summaries) in read.iter().filter(|(hour, _)| open.binary_search(hour).is_err()) {
                 found.extend(hour_summaries(wanted, *hour, summaries));
             }
@@ -248,23 +248,37 @@ fn fold(points: &PointCursor) -> Vec<(usize, Summary)> {
     points.columns.iter().enumerate().filter_map(fold).collect()
 }
 
-/// One hour's summaries over all its pages, of these fields or of all.
-pub fn united(pages: &[ScannedPage], fields: Option<&[Arc<str>]>) -> Vec<(Arc<str>, Summary)> {
-    let wanted = |name: &Arc<str>| match fields {
-        // Shares one allocation of the name among all hours.
-        Some(fields) => fields.iter().find(|field| *field == name).cloned(),
-        None => Some(name.clone()),
-    };
-    if let [page] = pages {
-        return page.summary.iter().filter_map(|(name, summary)| Some((wanted(name)?, summary.clone()))).collect();
-    }
-    let mut united: BTreeMap<Arc<str>, Summary> = BTreeMap::new();
+/// The summaries of each hour over all its pages, of these fields or of all. The pages are in order of hours.
+fn united_by_hour(
+    pages: &mut [ScannedPage],
+    fields: &[Arc<str>],
+) -> impl Iterator<Item = (Hour, Vec<(Arc<str>, Summary)>)> {
+    pages.chunk_by_mut(|a, b| a.hour == b.hour).map(|pages| (pages[0].hour, united(pages, fields)))
+}
+
+/// One hour's summaries over all its pages, which lose theirs.
+fn united(pages: &mut [ScannedPage], fields: &[Arc<str>]) -> Vec<(Arc<str>, Summary)> {
+    let mut all: Vec<(Arc<str>, Summary)> = Vec::new();
     for page in pages {
-        for (name, summary) in &page.summary {
-            if let Some(name) = wanted(name) {
-                united.entry(name).and_modify(|sum| sum.unite(summary)).or_insert_with(|| summary.clone());
+        let summaries = std::mem::take(&mut page.summary);
+        if all.is_empty() {
+            all = summaries;
+            continue;
+        }
+        for (name, summary) in summaries {
+            match all.iter_mut().find(|(held, _)| *held == name) {
+                Some((_, held)) => held.unite(&summary),
+                None => all.push((name, summary)),
             }
         }
     }
-    united.into_iter().collect()
+    // Shares one allocation of the name among all hours.
+    let shared = |name: &Arc<str>| fields.iter().find(|field| *field == name).cloned();
+    all.retain_mut(|(name, _)| {
+        shared(name).is_some_and(|field| {
+            *name = field;
+            true
+        })
+    });
+    all
 }

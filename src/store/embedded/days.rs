@@ -1,38 +1,51 @@
 //! Parts of days in the file: their forms, reading, scanning and writing.
 //!
 //! ```text
-//! part   := 1:u8 rev:varint floor:varint  sensor names  hours  length:varint sealed
+//! part   := 1:u8 rev:varint floor:varint  sensor names  listed  length:varint sealed       from an older program
 //!         | 2:u8 rev:varint floor:varint oldest:varint  sensor  length:varint stamps  length:varint sealed      a chunk
+//!         | 3:u8 length:varint head  sum:u32 (CRC-32 of the key and all before it, little-endian)  sealed
+//! head   := rev:varint floor:varint  sensor names  hours, see `hours`
 //! sensor, names: as in `form`            sealed: see `store::sealed`           stamps: see `bucket::stamps`
-//! hours  := count:varint hour…           hour := number:u8 (0 to 23) summaries, as in `form`
+//! listed := count:varint hour…           hour := number:u8 (0 to 23) summaries, as in `form`
 //! ```
 //!
-//! The summaries come before the readings, and are read without them. A chunk has none.
+//! The summaries come before the readings, and are read, and checked, without them. A chunk has none.
+
+mod scan;
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use redb::{Database, ReadOnlyTable, ReadableDatabase};
 
+pub(super) use self::scan::scan;
+
+use self::scan::next;
+
 use super::file::FileFailure;
-use super::form::{NoPage, put_names, put_parts, put_summaries, sensor, summary};
+use super::form::{NoPage, put_names, put_parts, sensor, summary};
+use super::hours::{Hours, Room, put_hours};
 use super::keys::Keys;
-use super::tables::{CHUNKS, DAYS, Put, Tables, unseal};
+use super::tables::{CHUNKS, DAYS, Put, Tables, checksum, unseal};
 use crate::bucket::columns::{ColumnsDamage, PackedBytes};
-use crate::bucket::day::{by_hour, within};
+use crate::bucket::day::by_hour;
 use crate::bucket::raw::{Cursor, DayDocument, RawDay, StoredOtherwise};
-use crate::bucket::store::{DaysScanned, Extent, Order, Projection, ScannedPage};
+use crate::bucket::store::Order;
 use crate::bucket::summary::Figures;
-use crate::bucket::{DayId, DayPart, DayWrite, Readings, StorageError, StoredDay, Summary};
+use crate::bucket::{DayId, DayPart, DayWrite, Readings, StorageError, StoredDay};
 use crate::reading::varint::put_varint;
 use crate::reading::{Day, Hour, Stamp};
 use crate::store::document::day_id;
 use crate::store::sealed::{self, NoSealed};
 
-/// The first byte of a settled part.
-const SETTLED: u8 = 1;
+/// The first byte of a settled part whose summaries are listed by hour.
+const LISTED: u8 = 1;
 /// The first byte of a chunk.
 const CHUNK: u8 = 2;
+/// The first byte of a settled part.
+const SETTLED: u8 = 3;
+/// Bytes of the checksum behind a head.
+const SUM: usize = 4;
 
 /// A part to be written or removed.
 pub(super) struct DayPut {
@@ -47,8 +60,12 @@ type Days = ReadOnlyTable<&'static [u8], &'static [u8]>;
 
 /// An hour's summaries by field.
 type HourFigures = Vec<(Arc<str>, Figures)>;
-/// The names of a part's fields, and its hours.
-type NamesAndHours = (Vec<Arc<str>>, Vec<(Hour, HourFigures)>);
+
+/// The hourly summaries of a part.
+enum Summaries<'a> {
+    Listed(Vec<(Hour, HourFigures)>),
+    ByColumn(Hours<'a>),
+}
 
 /// A part before its readings are unpacked.
 struct DayHead<'a> {
@@ -57,40 +74,42 @@ struct DayHead<'a> {
     oldest: Stamp,
     /// The lengths of the parts of the sensor's key.
     parts: Vec<u64>,
-    names: Vec<Arc<str>>,
-    hours: Vec<(Hour, HourFigures)>,
+    names: Vec<&'a str>,
+    summaries: Summaries<'a>,
     /// Of a chunk.
     stamps: Option<&'a [u8]>,
     readings: &'a [u8],
 }
 
 pub(super) fn encode(keys: &Keys, write: &DayWrite<'_>) -> DayPut {
-    let bytes = write.readings.map_or_else(Vec::new, |readings| bytes(write.id, write.next_rev, readings));
     let DayId { sensor, day, part } = write.id;
-    let put = Put::new(keys.day(*day, &sensor.key, *part), write.rev, bytes);
+    let key = keys.day(*day, &sensor.key, *part);
+    let bytes = write.readings.map_or_else(Vec::new, |readings| bytes(&key, write.id, write.next_rev, readings));
+    let put = Put::new(key, write.rev, bytes);
     let (removed, is_new_form) = (write.readings.is_none(), *part != DayPart::Whole);
     DayPut { put, removed, is_chunk: part.is_chunk(), is_new_form }
 }
 
-fn bytes(id: &DayId, rev: u64, readings: &Readings) -> Vec<u8> {
-    let mut out = vec![if id.part.is_chunk() { CHUNK } else { SETTLED }];
-    put_varint(&mut out, rev);
-    put_varint(&mut out, readings.stamps().floor());
+fn bytes(key: &[u8], id: &DayId, rev: u64, readings: &Readings) -> Vec<u8> {
+    let mut head = Vec::new();
+    put_varint(&mut head, rev);
+    put_varint(&mut head, readings.stamps().floor());
     if id.part.is_chunk() {
-        put_varint(&mut out, readings.stamps().oldest());
-        put_parts(&mut out, &id.sensor);
-        put_bytes(&mut out, &readings.encode_stamps());
-    } else {
-        put_parts(&mut out, &id.sensor);
-        put_names(&mut out, readings);
-        let hours = by_hour(readings.clone());
-        put_varint(&mut out, hours.len() as u64);
-        for (hour, readings) in &hours {
-            out.push(u8::try_from(hour.0 - id.day.hours().start.0).unwrap_or(u8::MAX));
-            put_summaries(&mut out, readings);
-        }
+        put_varint(&mut head, readings.stamps().oldest());
+        put_parts(&mut head, &id.sensor);
+        put_bytes(&mut head, &readings.encode_stamps());
+        put_bytes(&mut head, &sealed::pack(readings));
+        head.insert(0, CHUNK);
+        return head;
     }
-    put_bytes(&mut out, &sealed::pack(readings));
+    put_parts(&mut head, &id.sensor);
+    put_names(&mut head, readings);
+    put_hours(&mut head, id.day, &by_hour(readings.clone()), readings.columns().len());
+    let mut out = vec![SETTLED];
+    put_bytes(&mut out, &head);
+    let sum = checksum(key, &out);
+    out.extend_from_slice(&sum.to_le_bytes());
+    out.extend_from_slice(&sealed::pack(readings));
     out
 }
 
@@ -130,19 +149,25 @@ fn shown(key: &[u8]) -> String {
 pub(super) fn rev(key: &[u8], value: &[u8]) -> Result<u64, StorageError> {
     let bytes = unseal(key, value, || shown(key))?;
     let mut bytes = PackedBytes::new(bytes);
-    form(&mut bytes).and_then(|_| Ok(bytes.varint()?)).map_err(|why| unreadable(shown(key), &why))
+    let mut rev = || {
+        if form(&mut bytes)? == SETTLED {
+            bytes.varint()?;
+        }
+        Ok(bytes.varint()?)
+    };
+    rev().map_err(|why: NoPage| unreadable(shown(key), &why))
 }
 
 fn form(bytes: &mut PackedBytes<'_>) -> Result<u8, NoPage> {
     match bytes.byte()? {
-        form @ (SETTLED | CHUNK) => Ok(form),
+        form @ (LISTED | CHUNK | SETTLED) => Ok(form),
         other => Err(NoPage::Form(other)),
     }
 }
 
 fn unreadable(id: String, why: &(dyn std::error::Error + 'static)) -> StorageError {
     let detail = why.to_string();
-    let is_newer = matches!(why.downcast_ref(), Some(NoPage::Form(form)) if *form > CHUNK)
+    let is_newer = matches!(why.downcast_ref(), Some(NoPage::Form(form)) if *form > SETTLED)
         || why.downcast_ref::<NoSealed>().is_some_and(NoSealed::is_newer);
     if is_newer { StorageError::Newer { id, detail } } else { StorageError::Unreadable { id, detail } }
 }
@@ -152,27 +177,68 @@ fn length(bytes: &mut PackedBytes<'_>) -> Result<usize, NoPage> {
 }
 
 impl<'a> DayHead<'a> {
-    fn read(bytes: &'a [u8], day: Day) -> Result<Self, NoPage> {
+    /// Reads all but the readings, which are what is left.
+    fn read(key: &[u8], bytes: &'a [u8], day: Day) -> Result<Self, NoPage> {
+        let mut rest = PackedBytes::new(bytes);
+        if form(&mut rest)? == SETTLED {
+            let length = length(&mut rest)?;
+            let head = PackedBytes::new(rest.take(length)?);
+            let (before, sum) = (&bytes[..bytes.len() - rest.left()], rest.take(SUM)?);
+            if sum != checksum(key, before).to_le_bytes() {
+                return Err(NoPage::Sum);
+            }
+            return Self::settled(head, rest.rest());
+        }
+        Self::older(bytes, day)
+    }
+
+    fn settled(mut head: PackedBytes<'a>, readings: &'a [u8]) -> Result<Self, NoPage> {
+        let (rev, floor) = (head.varint()?, head.varint()?);
+        let (parts, names) = (take_parts(&mut head)?, take_names(&mut head)?);
+        let summaries = Summaries::ByColumn(Hours::at_end(head)?);
+        Ok(Self { rev, floor, oldest: floor, parts, names, summaries, stamps: None, readings })
+    }
+
+    /// Reads a chunk, or a part with listed summaries.
+    fn older(bytes: &'a [u8], day: Day) -> Result<Self, NoPage> {
         let mut bytes = PackedBytes::new(bytes);
         let form = form(&mut bytes)?;
         let (rev, floor) = (bytes.varint()?, bytes.varint()?);
         let oldest = if form == CHUNK { bytes.varint()? } else { floor };
-        let tags = bytes.varint()?;
-        let mut parts = vec![bytes.varint()?];
-        for _ in 0..tags {
-            parts.extend([bytes.varint()?, bytes.varint()?]);
-        }
+        let parts = take_parts(&mut bytes)?;
         let (mut names, mut hours, mut stamps) = (Vec::new(), Vec::new(), None);
         if form == CHUNK {
             let length = length(&mut bytes)?;
             stamps = Some(bytes.take(length)?);
         } else {
-            (names, hours) = take_hours(&mut bytes, day)?;
+            names = take_names(&mut bytes)?;
+            hours = take_listed(&mut bytes, day, &names)?;
         }
         let length = length(&mut bytes)?;
         let readings = bytes.take(length)?;
         bytes.end()?;
-        Ok(Self { rev, floor, oldest, parts, names, hours, stamps, readings })
+        Ok(Self { rev, floor, oldest, parts, names, summaries: Summaries::Listed(hours), stamps, readings })
+    }
+
+    /// The summaries of all fields by hour.
+    fn hours(&self, day: Day) -> Result<Vec<(Hour, HourFigures)>, NoPage> {
+        let hours = match &self.summaries {
+            Summaries::Listed(hours) => return Ok(hours.clone()),
+            Summaries::ByColumn(hours) => hours,
+        };
+        let start = day.hours().start.0;
+        let mut all: Vec<(Hour, HourFigures)> =
+            hours.set.numbers().map(|number| (Hour(start + i64::from(number)), Vec::new())).collect();
+        hours.each(
+            self.names.len(),
+            |_| true,
+            &mut Room::default(),
+            |field, number, figures| {
+                let of = all.iter_mut().find(|(hour, _)| hour.0 - start == i64::from(number));
+                of.into_iter().for_each(|(_, of)| of.push((Arc::from(self.names[field]), figures.clone())));
+            },
+        )?;
+        Ok(all)
     }
 
     fn unpack(&self) -> Result<Readings, Box<dyn std::error::Error>> {
@@ -184,11 +250,26 @@ impl<'a> DayHead<'a> {
     }
 }
 
-fn take_hours(bytes: &mut PackedBytes<'_>, day: Day) -> Result<NamesAndHours, NoPage> {
-    let mut names: Vec<Arc<str>> = Vec::new();
-    for _ in 0..bytes.varint()? {
-        names.push(Arc::from(bytes.text()?));
+/// The lengths of the parts of a sensor's key.
+fn take_parts(bytes: &mut PackedBytes<'_>) -> Result<Vec<u64>, NoPage> {
+    let tags = bytes.varint()?;
+    let mut parts = vec![bytes.varint()?];
+    for _ in 0..tags {
+        parts.extend([bytes.varint()?, bytes.varint()?]);
     }
+    Ok(parts)
+}
+
+fn take_names<'a>(bytes: &mut PackedBytes<'a>) -> Result<Vec<&'a str>, NoPage> {
+    let mut names = Vec::new();
+    for _ in 0..bytes.varint()? {
+        names.push(bytes.text()?);
+    }
+    Ok(names)
+}
+
+fn take_listed(bytes: &mut PackedBytes<'_>, day: Day, names: &[&str]) -> Result<Vec<(Hour, HourFigures)>, NoPage> {
+    let names: Vec<Arc<str>> = names.iter().map(|name| Arc::from(*name)).collect();
     let mut hours = Vec::new();
     for _ in 0..bytes.varint()? {
         let number = bytes.byte()?;
@@ -201,7 +282,7 @@ fn take_hours(bytes: &mut PackedBytes<'_>, day: Day) -> Result<NamesAndHours, No
         }
         hours.push((Hour(day.hours().start.0 + i64::from(number)), summaries));
     }
-    Ok((names, hours))
+    Ok(hours)
 }
 
 /// A part for a walk, as it is stored.
@@ -214,12 +295,18 @@ pub(super) fn raw(key: &[u8], value: &[u8]) -> RawDay {
     };
     let shown = day_id(&sensor, day, part);
     let document = unseal(key, value, || shown.clone())
-        .and_then(|bytes| document(bytes, &sensor, day, part).map_err(|why| unreadable(shown.clone(), &*why)));
+        .and_then(|bytes| document(key, bytes, &sensor, day, part).map_err(|why| unreadable(shown.clone(), &*why)));
     RawDay { from, key: shown, document }
 }
 
-fn document(stored: &[u8], key: &str, day: Day, part: DayPart) -> Result<DayDocument, Box<dyn std::error::Error>> {
-    let head = DayHead::read(stored, day)?;
+fn document(
+    stored_key: &[u8],
+    stored: &[u8],
+    key: &str,
+    day: Day,
+    part: DayPart,
+) -> Result<DayDocument, Box<dyn std::error::Error>> {
+    let head = DayHead::read(stored_key, stored, day)?;
     let readings = head.unpack()?;
     let id = DayId { sensor: Arc::new(sensor(key, &head.parts)?), day, part };
     let mut differs = Vec::new();
@@ -229,13 +316,14 @@ fn document(stored: &[u8], key: &str, day: Day, part: DayPart) -> Result<DayDocu
         }
     };
     part("sensor", key.to_owned(), id.sensor.key.to_string());
-    let expected = bytes(&id, head.rev, &readings);
-    let written = DayHead::read(&expected, day)?;
+    let expected = bytes(stored_key, &id, head.rev, &readings);
+    let written = DayHead::read(stored_key, &expected, day)?;
+    let (expected, found) = (written.hours(day)?, head.hours(day)?);
     part("oldest", written.oldest.to_string(), head.oldest.to_string());
     part("names", format!("{:?}", written.names), format!("{:?}", head.names));
-    let hours = |head: &DayHead<'_>| head.hours.iter().map(|(hour, _)| hour.0).collect::<Vec<_>>();
-    part("hours", format!("{:?}", hours(&written)), format!("{:?}", hours(&head)));
-    for ((_, expected), (hour, found)) in written.hours.iter().zip(&head.hours) {
+    let hours = |of: &[(Hour, HourFigures)]| format!("{:?}", of.iter().map(|(hour, _)| hour.0).collect::<Vec<_>>());
+    part("hours", hours(&expected), hours(&found));
+    for ((_, expected), (hour, found)) in expected.iter().zip(&found) {
         part(&format!("hours of {}", hour.start_ms()), format!("{expected:?}"), format!("{found:?}"));
     }
     Ok(DayDocument { day: StoredDay { rev: head.rev, readings }, id, differs })
@@ -249,7 +337,7 @@ pub(super) fn read(database: &Database, name: &str, ids: &[DayId]) -> Result<Vec
         let key = keys.day(id.day, &id.sensor.key, id.part);
         let Some(value) = days.get(&*key)? else { return Ok(None) };
         let shown = || day_id(&id.sensor.key, id.day, id.part);
-        let head = DayHead::read(unseal(&key, value.value(), shown)?, id.day);
+        let head = DayHead::read(&key, unseal(&key, value.value(), shown)?, id.day);
         let head = head.map_err(|why| unreadable(shown(), &why))?;
         let readings = head.unpack().map_err(|why| unreadable(shown(), &*why))?;
         Ok(Some(StoredDay { rev: head.rev, readings }))
@@ -301,136 +389,5 @@ pub(super) fn next_chunks(
     Ok(found)
 }
 
-/// Implements `Store::scan_days`; also returns the bytes of what was found.
-pub(super) fn scan(
-    database: &Database,
-    name: &str,
-    sensor: &str,
-    hours: &Range<Hour>,
-    order: Order,
-    projection: &Projection,
-    extent: Extent,
-) -> Result<(DaysScanned, usize), FileFailure> {
-    let keys = Keys::of(name);
-    let days = database.begin_read()?.open_table(DAYS)?;
-    let (mut found, mut size, mut rest) = (Vec::new(), 0, hours.clone());
-    while !rest.is_empty() && found.len() < extent.pages && size < extent.bytes {
-        let Some(day) = next(&days, &keys, sensor, order, &Day::of_hours(&rest))? else {
-            rest = rest.end..rest.end;
-            break;
-        };
-        let (mut pages, mut parts) = (Vec::new(), Vec::new());
-        for row in days.range::<&[u8]>(&*keys.day(day, sensor, DayPart::Whole)..&*keys.day_end(day, sensor))? {
-            let key = row?.0.value().to_vec();
-            let is_wanted = |part: &DayPart| !within_hours(part.hours(day), &rest).is_empty();
-            parts.extend(keys.part_of(&key, day, sensor).filter(is_wanted).map(|part| (part, key)));
-        }
-        let of_day = within(day, &rest);
-        // Parts by hour are the last ones that are read, so that the scan may end after each of them.
-        parts.sort_by_key(|(part, _)| matches!(part, DayPart::Hour(_)));
-        let hourly = parts.split_off(parts.partition_point(|(part, _)| !matches!(part, DayPart::Hour(_))));
-        let mut read = |key: &[u8], pages: &mut Vec<ScannedPage>| -> Result<(), FileFailure> {
-            let Some(value) = days.get(key)? else { return Ok(()) };
-            let bytes = unseal(key, value.value(), || shown(key))?;
-            let (of_part, bytes) = scan_part(bytes, key, day, &of_day, projection)?;
-            size += bytes;
-            pages.extend(of_part);
-            Ok(())
-        };
-        for (_, key) in &parts {
-            read(key, &mut pages)?;
-        }
-        let mut stop = None;
-        let ordered: Box<dyn Iterator<Item = &(DayPart, Vec<u8>)>> = match order {
-            Order::Ascending => Box::new(hourly.iter()),
-            Order::Descending => Box::new(hourly.iter().rev()),
-        };
-        for (number, (part, key)) in ordered.enumerate() {
-            if number > 0 && (found.len() + pages.len() >= extent.pages || extent.bytes <= size_of_pages(&pages)) {
-                stop = Some(part.hours(day));
-                break;
-            }
-            read(key, &mut pages)?;
-        }
-        let left = match (stop, order) {
-            (None, Order::Ascending) => day.next().hours().start.min(rest.end)..rest.end,
-            (None, Order::Descending) => rest.start..day.hours().start.max(rest.start),
-            (Some(hour), Order::Ascending) => hour.start..rest.end,
-            (Some(hour), Order::Descending) => rest.start..hour.end,
-        };
-        pages.retain(|page: &ScannedPage| !left.contains(&page.hour));
-        // Stable: the parts of an hour stay in order.
-        pages.sort_by_key(|page| page.hour);
-        if order == Order::Descending {
-            pages.reverse();
-        }
-        found.extend(pages);
-        rest = left;
-    }
-    Ok((DaysScanned { pages: found, rest }, size))
-}
-
-fn size_of_pages(pages: &[ScannedPage]) -> usize {
-    pages.iter().map(|page| page.bytes(0)).sum()
-}
-
-fn within_hours(part: Range<Hour>, hours: &Range<Hour>) -> Range<Hour> {
-    part.start.max(hours.start)..part.end.min(hours.end)
-}
-
-/// The next day in a range, in this order, of which the sensor has a part.
-fn next(days: &Days, keys: &Keys, sensor: &str, order: Order, range: &Range<Day>) -> Result<Option<Day>, FileFailure> {
-    let mut left = range.clone();
-    while !left.is_empty() {
-        // Each look shows a day that some sensor has. The days between it and the last look have none.
-        let row = match order {
-            Order::Ascending => {
-                let start = keys.day(left.start, sensor, DayPart::Whole);
-                days.range::<&[u8]>(&*start..&*keys.day_start(left.end))?.next()
-            }
-            Order::Descending => {
-                let end = keys.day_end(Day(left.end.0 - 1), sensor);
-                days.range::<&[u8]>(&*keys.day_start(left.start)..&*end)?.next_back()
-            }
-        };
-        let Some((key, _)) = row.transpose()? else { return Ok(None) };
-        let Some(day) = keys.day_of(key.value()) else { return Ok(None) };
-        if keys.part_of(key.value(), day, sensor).is_some() {
-            return Ok(Some(day));
-        }
-        left = match order {
-            // The row is of a sensor behind this one, so this one has nothing on that day, or of a later day.
-            Order::Ascending if day == left.start => day.next()..left.end,
-            Order::Ascending => day..left.end,
-            Order::Descending if day.next() == left.end => left.start..day,
-            Order::Descending => left.start..day.next(),
-        };
-    }
-    Ok(None)
-}
-
-/// The hours of a part that lie in a range, and the bytes that they count for.
-fn scan_part(
-    bytes: &[u8],
-    key: &[u8],
-    day: Day,
-    hours: &Range<Hour>,
-    projection: &Projection,
-) -> Result<(Vec<ScannedPage>, usize), FileFailure> {
-    let head = DayHead::read(bytes, day).map_err(|why| unreadable(shown(key), &why))?;
-    let wanted = within(day, hours);
-    if projection.readings || head.stamps.is_some() {
-        let readings = head.unpack().map_err(|why| unreadable(shown(key), &*why))?;
-        let pages = projection.pages_of(readings, &wanted);
-        let size = bytes.len().max(pages.iter().map(|page| page.bytes(0)).sum());
-        return Ok((pages, size));
-    }
-    let (mut pages, mut size) = (Vec::new(), 0);
-    for (hour, figures) in head.hours.into_iter().filter(|(hour, _)| wanted.contains(hour)) {
-        let of_figures = |(name, figures): &(Arc<str>, Figures)| Some((name.clone(), Summary::of_figures(figures)?));
-        let summary = figures.iter().filter(|(name, _)| projection.has(name)).filter_map(of_figures).collect();
-        size += figures.len() * size_of::<Summary>();
-        pages.push(ScannedPage { hour, number: 0, summary, oldest: head.floor, readings: None });
-    }
-    Ok((pages, size))
-}
+#[cfg(test)]
+mod tests;

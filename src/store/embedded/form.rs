@@ -19,7 +19,7 @@
 //! The page's sensor, hour and number are in its key only, which the checksum covers. The mean is computed from sum and
 //! count.
 
-mod rest;
+pub(super) mod rest;
 
 use std::sync::Arc;
 
@@ -75,6 +75,8 @@ pub(super) enum NoPage {
     Name(u64),
     #[error("the part lengths of its sensor do not fit its key")]
     Parts,
+    #[error("the checksum of its summaries does not match; it was changed or damaged since it was written")]
+    Sum,
     #[error("it has no readings")]
     Readings,
     #[error("its sensor has the tag {0} twice")]

@@ -92,7 +92,12 @@ impl Keys {
 
     /// The part, if the key is one of this sensor and day.
     pub(super) fn part_of(&self, key: &[u8], day: Day, sensor: &str) -> Option<DayPart> {
-        part(key.strip_prefix(&*self.bucket(Hour(day.0), sensor))?)
+        Self::part_behind(&self.day(day, sensor, DayPart::Whole), key)
+    }
+
+    /// The part, if the key is one of the sensor and day whose whole day has the key `whole`.
+    pub(super) fn part_behind(whole: &[u8], key: &[u8]) -> Option<DayPart> {
+        part(key.strip_prefix(whole)?)
     }
 
     /// The sensor, day and part of a part's key of any database.
@@ -166,11 +171,12 @@ fn part(bytes: &[u8]) -> Option<DayPart> {
 }
 
 fn put_text(key: &mut Vec<u8>, text: &str) {
-    for byte in text.bytes() {
-        key.push(byte);
-        if byte == 0 {
-            key.push(ESCAPED);
+    // Nearly no text has a NUL.
+    for (number, part) in text.as_bytes().split(|byte| *byte == 0).enumerate() {
+        if number > 0 {
+            key.extend_from_slice(&[0, ESCAPED]);
         }
+        key.extend_from_slice(part);
     }
     key.extend_from_slice(&END);
 }

@@ -5,6 +5,7 @@ mod compact;
 mod days;
 mod file;
 mod form;
+mod hours;
 mod journal;
 mod keys;
 mod pages;
@@ -47,9 +48,10 @@ use crate::store::free_bytes;
 
 /// How long a caller waits for the disk. A write continues after that.
 const DEADLINE: Duration = Duration::from_secs(30);
-/// Sensors per scanning thread: enough that the cost of handing over is small, few enough that a thousand sensors keep
-/// several cores busy.
+/// Most sensors per scanning thread: few enough that a thousand sensors keep several cores busy.
 const SCAN_SENSORS: usize = 125;
+/// Least sensors per scanning thread: enough that the cost of handing over is small.
+const SCAN_LEAST: usize = 8;
 /// What a small write counts for where written bytes are bounded: a removal, a sensor's document.
 const SMALL_BYTES: usize = 1 << 10;
 
@@ -61,6 +63,7 @@ pub struct EmbeddedStore {
     cache_bytes: usize,
     /// Limits concurrent reads: more threads would find no core, and each keeps memory for its next use.
     readers: Arc<Semaphore>,
+    cores: usize,
 }
 
 impl fmt::Debug for EmbeddedStore {
@@ -237,12 +240,8 @@ impl EmbeddedStore {
         match file.run(tables::prepare) {
             Ok(Ok(())) => {
                 let cores = std::thread::available_parallelism().map_or(1, usize::from);
-                Ok(Self {
-                    path: path.to_owned(),
-                    file: Arc::new(file),
-                    cache_bytes: 0,
-                    readers: Arc::new(Semaphore::new(2 * cores)),
-                })
+                let readers = Arc::new(Semaphore::new(2 * cores));
+                Ok(Self { path: path.to_owned(), file: Arc::new(file), cache_bytes: 0, readers, cores })
             }
             Ok(Err(found)) => {
                 Err(FileOpenError::OtherFormat { path: path.to_owned(), found, known: tables::FORMAT_WITH_PARTS })
@@ -316,7 +315,8 @@ impl EmbeddedStore {
         + 'static,
     ) -> Result<Option<Vec<Vec<ScannedPage>>>, StorageError> {
         let room = ScanBudget::new(bytes_max);
-        let batches = sensors.chunks(SCAN_SENSORS).map(|lot| {
+        let lot = sensors.len().div_ceil(self.cores).clamp(SCAN_LEAST, SCAN_SENSORS);
+        let batches = sensors.chunks(lot).map(|lot| {
             let (name, room, scan) = (database.to_owned(), room.clone(), scan.clone());
             let lot: Vec<String> = lot.iter().map(|sensor| (*sensor).to_owned()).collect();
             self.read(move |db| {

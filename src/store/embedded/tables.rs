@@ -333,7 +333,7 @@ fn seal(key: &[u8], mut bytes: Vec<u8>) -> Vec<u8> {
     bytes
 }
 
-fn checksum(key: &[u8], bytes: &[u8]) -> u32 {
+pub(super) fn checksum(key: &[u8], bytes: &[u8]) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(key);
     hasher.update(bytes);

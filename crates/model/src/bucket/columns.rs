@@ -271,13 +271,23 @@ fn kind(cell: &Cell) -> u64 {
 /// [`ColumnsDamage`] for invalid bytes.
 pub fn take_cells(bytes: &mut PackedBytes<'_>, count: usize) -> Result<Vec<Cell>, ColumnsDamage> {
     let mut cells = Vec::with_capacity(count);
+    take_cells_into(bytes, count, &mut cells)?;
+    Ok(cells)
+}
+
+/// As [`take_cells`], into room that the caller reuses between columns.
+///
+/// # Errors
+/// As [`take_cells`].
+pub fn take_cells_into(bytes: &mut PackedBytes<'_>, count: usize, cells: &mut Vec<Cell>) -> Result<(), ColumnsDamage> {
+    cells.clear();
     while cells.len() < count {
         let head = bytes.varint()?;
         let too_long = ColumnsDamage::Unknown { what: "a run of cells", found: head };
         let run = usize::try_from(head >> 3).ok().filter(|run| *run < count - cells.len()).ok_or(too_long)? + 1;
-        take_run(bytes, head & 7, run, &mut cells)?;
+        take_run(bytes, head & 7, run, cells)?;
     }
-    Ok(cells)
+    Ok(())
 }
 
 fn take_run(bytes: &mut PackedBytes<'_>, kind: u64, run: usize, cells: &mut Vec<Cell>) -> Result<(), ColumnsDamage> {

@@ -190,6 +190,9 @@ pub fn unite(pages: Vec<ScannedPage>, sealed: Vec<ScannedPage>) -> Vec<ScannedPa
     if sealed.is_empty() {
         return pages;
     }
+    if pages.is_empty() && sealed.is_sorted_by(|a, b| a.hour < b.hour) {
+        return sealed;
+    }
     let mut united: Vec<ScannedPage> = Vec::with_capacity(pages.len() + sealed.len());
     let (mut pages, mut sealed) = (pages.into_iter().peekable(), sealed.into_iter().peekable());
     while let Some(first) = sealed.next() {
@@ -227,6 +230,10 @@ pub fn within(day: Day, hours: &Range<Hour>) -> Range<Hour> {
 pub fn in_several(pages: &[ScannedPage], sealed: &[ScannedPage]) -> Vec<Hour> {
     let twice = sealed.windows(2).filter(|pair| pair[0].hour == pair[1].hour).map(|pair| pair[0].hour);
     let mut several: std::collections::BTreeSet<Hour> = twice.collect();
+    // As nearly always in history.
+    if pages.is_empty() {
+        return several.into_iter().collect();
+    }
     let sealed: std::collections::BTreeSet<Hour> = sealed.iter().map(|page| page.hour).collect();
     several.extend(pages.iter().map(|page| page.hour).filter(|hour| sealed.contains(hour)));
     several.into_iter().collect()

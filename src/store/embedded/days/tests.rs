@@ -1,0 +1,189 @@
+//! Both forms of a settled part say the same, also of some fields and hours; a damaged part is named, and a scan of
+//! summaries does not look at the readings.
+
+use proptest::prelude::*;
+use redb::ReadableTable;
+use redb::backends::InMemoryBackend;
+
+use super::*;
+use crate::bucket::columns::Cell;
+use crate::bucket::store::{DaysScanned, Extent, Projection};
+use crate::reading::time::MILLI_NS;
+use crate::reading::{Sensor, Value};
+use crate::store::embedded::form::put_summaries;
+use crate::store::embedded::tables::{begin, prepare};
+
+const DB: &str = "plant";
+const DAY: Day = Day(20_464);
+const FLOOR: Stamp = 77 << 20;
+const NAMES: [&str; 3] = ["temp", "$where.", "température\0"];
+
+/// Cells by minute of the day.
+type Rows = std::collections::BTreeMap<i64, [Cell; 3]>;
+
+fn cell() -> impl Strategy<Value = Cell> {
+    prop_oneof![
+        2 => Just(None),
+        4 => (any::<i16>(), 0..3_i32).prop_map(|(number, places)| Some(Value::Float(f64::from(number) / 10_f64.powi(places)))),
+        1 => (prop::num::f64::NORMAL | prop::num::f64::SUBNORMAL | prop::num::f64::ZERO).prop_map(|v| Some(Value::Float(v))),
+        2 => any::<i64>().prop_map(|v| Some(Value::Integer(v))),
+        1 => (1 << 63..=u64::MAX).prop_map(|v| Some(Value::Unsigned(v))),
+        1 => any::<bool>().prop_map(|v| Some(Value::Boolean(v))),
+        1 => ".{0,5}".prop_map(|text| Some(Value::String(text.into()))),
+    ]
+}
+
+fn rows() -> impl Strategy<Value = Rows> {
+    prop::collection::btree_map(0..1440_i64, [cell(), cell(), cell()], 1..60)
+}
+
+fn readings(rows: &Rows) -> Readings {
+    let times = rows.keys().map(|minute| DAY.hours().start.start_ns() + minute * 60_000 * MILLI_NS).collect();
+    let column = |at: usize| rows.values().map(|cells| cells[at].clone()).collect();
+    let columns = NAMES.iter().enumerate().map(|(at, name)| (Arc::from(*name), column(at)));
+    let mut readings = Readings::from_columns(times, columns).expect("times in order");
+    readings.raise_floor(FLOOR);
+    readings
+}
+
+fn id() -> DayId {
+    let sensor = Sensor::new("my climate", [("room", "a=1, b"), ("sensor", "s1\\")]).expect("distinct tags");
+    DayId { sensor: Arc::new(sensor), day: DAY, part: DayPart::Whole }
+}
+
+fn key(id: &DayId) -> Vec<u8> {
+    Keys::of(DB).day(id.day, &id.sensor.key, id.part)
+}
+
+/// A part as older programs wrote it.
+fn listed_bytes(id: &DayId, rev: u64, readings: &Readings) -> Vec<u8> {
+    let mut out = vec![LISTED];
+    put_varint(&mut out, rev);
+    put_varint(&mut out, readings.stamps().floor());
+    put_parts(&mut out, &id.sensor);
+    put_names(&mut out, readings);
+    let hours = by_hour(readings.clone());
+    put_varint(&mut out, hours.len() as u64);
+    for (hour, readings) in &hours {
+        out.push(u8::try_from(hour.0 - id.day.hours().start.0).expect("an hour of the day"));
+        put_summaries(&mut out, readings);
+    }
+    put_bytes(&mut out, &sealed::pack(readings));
+    out
+}
+
+/// A file with one part of these bytes.
+fn file(id: &DayId, bytes: Vec<u8>) -> Database {
+    let database = Database::builder().create_with_backend(InMemoryBackend::new()).expect("a new database");
+    prepare(&database).expect("tables").expect("a known format");
+    let put = Put::new(key(id), 0, bytes);
+    let transaction = begin(&database).expect("begin");
+    put.put(&mut transaction.open_table(DAYS).expect("a table")).expect("an insert");
+    transaction.commit().expect("commit");
+    database
+}
+
+fn scanned(
+    database: &Database,
+    id: &DayId,
+    hours: &Range<Hour>,
+    order: Order,
+    projection: &Projection,
+) -> Result<String, String> {
+    let scanned = scan(database, DB, &id.sensor.key, hours, order, projection, Extent::ALL);
+    scanned.map(|(scanned, _)| format!("{scanned:?}")).map_err(|error| format!("{error:?}"))
+}
+
+/// Everything that is read of the only part.
+fn all(database: &Database, id: &DayId, hours: &Range<Hour>, fields: &[&str]) -> Vec<String> {
+    let fields: Arc<[Arc<str>]> = fields.iter().map(|field| Arc::from(*field)).collect();
+    let of_fields = |projection: Projection| Projection { fields: Some(fields.clone()), ..projection };
+    let projections =
+        [Projection::SUMMARIES, Projection::ALL, of_fields(Projection::SUMMARIES), of_fields(Projection::ALL)];
+    let mut found = Vec::new();
+    for projection in &projections {
+        for order in [Order::Ascending, Order::Descending] {
+            found.push(scanned(database, id, hours, order, projection).expect("a scan"));
+        }
+    }
+    found.push(format!("{:?}", read(database, DB, std::slice::from_ref(id)).expect("a read")));
+    let days = database.begin_read().expect("begin").open_table(DAYS).expect("a table");
+    let value = days.get(&*key(id)).expect("a read").expect("a part");
+    let walked = raw(&key(id), value.value()).document.expect("a document");
+    assert!(walked.differs.is_empty(), "{:?}", walked.differs);
+    found.push(format!("{:?} {:?}", walked.id, walked.day));
+    found.push(format!("{:?}", rev(&key(id), value.value())));
+    found
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, cases: 64, ..ProptestConfig::default() })]
+
+    #[test]
+    fn both_forms_of_a_part_say_the_same(rows in rows(), from in 0..24_i64, length in 1..30_i64, fields in 0..4_usize) {
+        let (id, readings) = (id(), readings(&rows));
+        let start = DAY.hours().start.0 + from;
+        let hours = Hour(start)..Hour(start + length);
+        let by_column = file(&id, bytes(&key(&id), &id, 9, &readings));
+        let listed = file(&id, listed_bytes(&id, 9, &readings));
+        prop_assert_eq!(
+            all(&by_column, &id, &hours, &NAMES[..fields]),
+            all(&listed, &id, &hours, &NAMES[..fields])
+        );
+        let summaries = scanned(&by_column, &id, &DAY.hours(), Order::Ascending, &Projection::SUMMARIES);
+        let pages = Projection::SUMMARIES.pages_of(readings, &DAY.hours());
+        let whole = DaysScanned { pages, rest: DAY.next().hours().start..DAY.hours().end };
+        prop_assert_eq!(summaries, Ok(format!("{whole:?}")), "what the readings say");
+    }
+}
+
+fn some_rows() -> Rows {
+    let row = |minute: i64| {
+        let number = f64::from(i32::try_from(minute).expect("small"));
+        (minute, [Some(Value::Float(number / 7.0)), Some(Value::Integer(minute)), None])
+    };
+    (0..24).map(|hour| row(hour * 60 + hour)).collect()
+}
+
+/// A damaged byte of the head is found by a scan of summaries, one of the readings by whoever reads them.
+#[test]
+fn a_damaged_byte_is_found_by_whoever_reads_it() {
+    let (id, readings) = (id(), readings(&some_rows()));
+    let whole = bytes(&key(&id), &id, 9, &readings);
+    let sealed = whole.len() - sealed::pack(&readings).len();
+    for at in 0..whole.len() {
+        let database = file(&id, whole.clone());
+        let transaction = begin(&database).expect("begin");
+        {
+            let mut days = transaction.open_table(DAYS).expect("a table");
+            let mut value = days.get(&*key(&id)).expect("a read").expect("a part").value().to_vec();
+            value[at] ^= 0x10;
+            days.insert(&*key(&id), &*value).expect("an insert");
+        }
+        transaction.commit().expect("commit");
+        let scanned = |projection| scanned(&database, &id, &DAY.hours(), Order::Ascending, projection);
+        assert_eq!(scanned(&Projection::SUMMARIES).is_ok(), at >= sealed, "byte {at} of {sealed}");
+        assert!(scanned(&Projection::ALL).is_err(), "byte {at}");
+        assert!(read(&database, DB, std::slice::from_ref(&id)).is_err(), "byte {at}");
+    }
+}
+
+/// Not the checksums alone: bytes that fit them and are no part are named, whatever is read of them.
+#[test]
+fn bytes_that_are_no_part_are_named() {
+    let (id, readings) = (id(), readings(&some_rows()));
+    let key = key(&id);
+    let whole = bytes(&key, &id, 9, &readings);
+    let head = whole.len() - sealed::pack(&readings).len() - SUM;
+    let mut named = 0;
+    for at in 0..head {
+        let mut changed = whole.clone();
+        changed[at] ^= 0x81;
+        let sum = checksum(&key, &changed[..head]).to_le_bytes();
+        changed[head..head + SUM].copy_from_slice(&sum);
+        let database = file(&id, changed);
+        let found = scanned(&database, &id, &DAY.hours(), Order::Ascending, &Projection::SUMMARIES);
+        named += usize::from(found.is_err_and(|error| error.contains("Unreadable")));
+    }
+    assert!(named > head / 8, "{named} of {head} bytes");
+}
