@@ -234,7 +234,7 @@ impl<'a> Evaluation<'a> {
         Ok(bytes)
     }
 
-    /// Takes in hours of one series by their summaries.
+    /// Takes in hours of one series by their summaries, which are in order of hours.
     ///
     /// # Errors
     /// If the budget is exhausted.
@@ -245,23 +245,33 @@ impl<'a> Evaluation<'a> {
         }
         let mut bytes = 0;
         let gathered_by = self.gathered_by.clone();
+        let around = |time| frame.windows.as_ref().map_or(i64::MIN..i64::MAX, |windows| windows.around(time));
         let group = self.group(member)?;
-        let mut window = 0..0;
-        for of_hour in summaries.chunk_by(|a, b| a.hour == b.hour) {
-            let start = of_hour[0].hour.start_ns();
-            if !window.contains(&start) {
-                window = frame.windows.as_ref().map_or(i64::MIN..i64::MAX, |windows| windows.around(start));
-            }
-            for number in gathering(&gathered_by) {
-                let (inner, field) = innermost(&plan.calls[number]);
-                for one in of_hour.iter().filter(|one| one.field == field) {
-                    let new = || {
+        for number in gathering(&gathered_by) {
+            let (inner, field) = innermost(&plan.calls[number]);
+            let windows = &mut group.windows[number];
+            let mut new: Vec<(i64, OpenWindow)> = Vec::new();
+            let mut window = around(summaries[0].hour.start_ns());
+            // Hours come in order, as windows do: looking for each hour's window would take longer than adding it.
+            let mut held = windows.range_mut(window.start..).peekable();
+            for one in summaries.iter().filter(|one| one.field == field) {
+                let start = one.hour.start_ns();
+                if !window.contains(&start) {
+                    window = around(start);
+                    while held.next_if(|(at, _)| **at < window.start).is_some() {}
+                }
+                match (held.peek_mut().filter(|(at, _)| **at == window.start), new.last_mut()) {
+                    (Some((_, held)), _) => held.absorb(&one.summary),
+                    (None, Some((at, last))) if *at == window.start => last.absorb(&one.summary),
+                    _ => {
                         bytes += WINDOW_BYTES;
-                        OpenWindow::new(inner, false)
-                    };
-                    group.windows[number].entry(window.start).or_insert_with(new).absorb(&one.summary);
+                        let mut first = OpenWindow::new(inner, false);
+                        first.absorb(&one.summary);
+                        new.push((window.start, first));
+                    }
                 }
             }
+            windows.extend(new);
         }
         self.held.grow(bytes)
     }
