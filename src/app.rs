@@ -393,6 +393,7 @@ fn ingest_options(settings: &Settings) -> ingest::IngestOptions {
         direct_min: settings.seal.direct_min,
         seal_quiet: settings.seal.quiet,
         kept: bound_ns(settings.retention.readings).map(|kept| Keep::For(kept.max(KEPT_MIN))),
+        summaries_kept: bound_ns(settings.retention.summaries).map(|kept| Keep::For(kept.max(KEPT_MIN))),
         retention_pause: settings.retention.interval,
         settings_file: Some(settings.server.data_dir.join("settings.json")),
         horizon: settings.wal.horizon,

@@ -183,6 +183,7 @@ fn options(dead_letters: std::path::PathBuf) -> IngestOptions {
         direct_min: 0,
         seal_quiet: Duration::ZERO,
         kept: None,
+        summaries_kept: None,
         retention_pause: NEVER,
         settings_file: None,
         horizon: NEVER,

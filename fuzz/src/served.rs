@@ -189,6 +189,7 @@ fn ingest_options(dead_letters: std::path::PathBuf) -> ingest::IngestOptions {
         direct_min: 0,
         seal_quiet: Duration::ZERO,
         kept: None,
+        summaries_kept: None,
         retention_pause: LONG,
         settings_file: None,
         horizon: LONG,

@@ -16,8 +16,10 @@ use crate::backup::digest::hex;
 use crate::backup::folder::MANIFEST;
 use crate::backup::manifest::{KeptDatabase, KeptDay, KeptFile, date, sum_of};
 use crate::backup::{Folder, Manifest};
+use crate::bucket::DatabaseSettings;
 use crate::config::Settings;
 use crate::faults;
+use crate::ingest::settings_of_json;
 use crate::reading::Day;
 use crate::telemetry::logs;
 use crate::verify::{self, PageBounds, ProgressBar, VerifyOptions};
@@ -61,6 +63,16 @@ pub fn backup(settings: &Settings, request: &BackupRequest) -> ExitCode {
     }
 }
 
+/// What backups and copies do not carry, by the settings of databases: summaries of readings that have expired.
+pub(super) fn left_out(settings: Vec<(String, DatabaseSettings)>) -> Vec<String> {
+    let row = |(name, of): (String, DatabaseSettings)| {
+        let mut before = String::new();
+        crate::reading::time::write_rfc3339(&mut before, of.expired_readings?.before);
+        Some(format!("summaries of database {name:?} before {before}, whose readings have expired"))
+    };
+    settings.into_iter().filter_map(row).collect()
+}
+
 async fn run(settings: &Settings, request: &BackupRequest) -> anyhow::Result<()> {
     let folder = Folder::create(&request.folder)?;
     let before = folder.manifest()?.unwrap_or_default();
@@ -83,6 +95,7 @@ async fn run(settings: &Settings, request: &BackupRequest) -> anyhow::Result<()>
     }
     drop(progress);
     manifest.tokens = Some(keep_small(&folder, "tokens", "json", &serde_json::to_vec_pretty(&tokens)?)?);
+    manifest.left_out = left_out(settings_of_json(&kept));
     manifest.settings = Some(keep_small(&folder, "settings", "json", &serde_json::to_vec_pretty(&kept)?)?);
     if let Some(config) = &request.config {
         let content = std::fs::read(config).with_context(|| format!("reading {}", config.display()))?;
@@ -96,6 +109,7 @@ async fn run(settings: &Settings, request: &BackupRequest) -> anyhow::Result<()>
     folder.remove_others(&manifest)?;
     let Work { written, bytes, unchanged } = work;
     println!("backup of {}: {}", manifest.began, manifest.total);
+    manifest.left_out.iter().for_each(|left_out| println!("not in the backup: {left_out}"));
     println!("{written} days written ({bytes} bytes), {unchanged} unchanged, in {}", request.folder.display());
     if request.prove {
         prove(settings, &request.folder, &folder, &manifest).await?;

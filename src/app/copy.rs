@@ -54,7 +54,9 @@ async fn copy_all(from: &Settings, to: &Settings) -> anyhow::Result<()> {
     let mut target = Target::open(to, Filling { what: "copy", from: name_of(from), stamp }).await?;
     copy_readings(from, &*source, &mut target).await?;
     target.put_tokens(&tokens_of(from).await?).await.context("writing the tokens")?;
-    target.put_settings(source.read_settings().await?).await.context("writing the databases' settings")?;
+    let rows = source.read_settings().await?;
+    super::backup::left_out(rows.clone()).iter().for_each(|left_out| println!("not copied: {left_out}"));
+    target.put_settings(rows).await.context("writing the databases' settings")?;
     let expected = stored_digest(from, &*source).await?;
     let found = target.finish(to, &expected).await?;
     source.close().await;

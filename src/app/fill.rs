@@ -114,7 +114,7 @@ impl Target {
     pub async fn put_settings(&self, rows: Vec<(String, DatabaseSettings)>) -> anyhow::Result<()> {
         let there: BTreeMap<String, DatabaseSettings> = self.store.read_settings().await?.into_iter().collect();
         for (name, settings) in rows {
-            let settings = DatabaseSettings { expired: None, ..settings };
+            let settings = DatabaseSettings { expired: None, expired_readings: None, ..settings };
             if there.get(&name) == Some(&settings) {
                 continue;
             }

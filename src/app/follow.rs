@@ -248,7 +248,7 @@ async fn remove_parts(store: &dyn Store, database: &str, ids: &[DayId]) -> anyho
         store.read_days(database, ids).await?.into_iter().map(|stored| Some(stored?.rev)).collect();
     let held = ids.iter().zip(revs).filter_map(|(id, rev)| Some((id, rev?)));
     let writes: Vec<DayWrite<'_>> =
-        held.map(|(id, rev)| DayWrite { id, rev, next_rev: rev + 1, readings: None }).collect();
+        held.map(|(id, rev)| DayWrite { id, rev, next_rev: rev + 1, readings: None, expired: None }).collect();
     for outcome in store.write_days(database, &writes).await {
         match outcome {
             Written::Yes => {}

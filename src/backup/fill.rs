@@ -197,6 +197,7 @@ impl<'a> Fill<'a> {
                     rev: *rev,
                     next_rev: *next_rev,
                     readings: Some(readings),
+                    expired: None,
                 })
                 .collect();
             let outcomes = self.store.write_days(self.database, &writes).await;

@@ -26,6 +26,9 @@ pub struct Manifest {
     pub tokens: Option<KeptFile>,
     /// `settings.json`: how long databases keep readings, and their policies.
     pub settings: Option<KeptFile>,
+    /// What is stored and not in the backup: databases of whose older days only summaries are left.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<String>,
     /// The configuration file, under its own name.
     pub config: Option<KeptFile>,
     /// The digest of everything, as `hourglass digest` prints it.

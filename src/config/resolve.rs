@@ -145,6 +145,7 @@ pub fn resolve(layers: &Layers, machine: Option<usize>, problems: &mut Vec<Probl
         },
         retention: RetentionSettings {
             readings: reader.duration("retention.readings", Duration::ZERO..=100 * 365 * 24 * HOUR),
+            summaries: reader.duration("retention.summaries", Duration::ZERO..=100 * 365 * 24 * HOUR),
             interval: reader.duration("retention.interval", TICK..=24 * HOUR),
         },
         undo: UndoSettings {

@@ -257,6 +257,8 @@ pub struct UndoSettings {
 pub struct RetentionSettings {
     /// Zero for ever.
     pub readings: Duration,
+    /// Zero for as long as readings.
+    pub summaries: Duration,
     pub interval: Duration,
 }
 

@@ -1,5 +1,6 @@
 //! `/api/v1/databases/NAME`: how long a database keeps its readings, and which policy is meant where none is named.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use axum::Json;
@@ -22,7 +23,7 @@ use crate::bucket::settings::{AUTOGEN, Settings, policy_database};
 use crate::bucket::store::SensorFilter;
 use crate::bucket::{DatabaseSettings, Keep};
 use crate::clock::now_ns;
-use crate::ingest::{PolicyError, check_database_name};
+use crate::ingest::{PolicyError, SetSettings, check_database_name};
 use crate::query::native::aggregate::{Aggregation, GroupBy, NativeAggregate};
 use crate::query::selector::Selector;
 use crate::reading::duration::{DURATION_UNITS, parse_duration, show_duration};
@@ -89,12 +90,12 @@ async fn changed(
     let is_dry = flag("dry_run", parameters.given("dry_run"))?.unwrap_or(false);
     let (bytes, _admission) = body::read(app, headers, &mut body).await?;
     let wanted = Wanted::of(&bytes)?;
-    let set = (wanted.readings, wanted.default.as_deref());
+    let Wanted { readings, summaries, default } = &wanted;
+    let set = SetSettings { readings: *readings, summaries: *summaries, default: default.as_deref() };
     app.ingest.check_settings(&name, set).await?;
     let text = String::from_utf8_lossy(&bytes).into_owned();
     if is_dry {
-        let kept = wanted.readings.or(app.query.settings().readings).unwrap_or(Keep::Forever);
-        return Ok((would_go(app, &parameters, &name, kept).await?, None));
+        return Ok((would_go_by(app, &parameters, &name, set).await?, None));
     }
     app.ingest.put_settings(&name, set, by).await?;
     let settings = app.ingest.settings_now().await?;
@@ -116,6 +117,7 @@ fn managed(by: &Caller, name: Name) -> Result<String, ApiError> {
 #[derive(Debug, PartialEq)]
 struct Wanted {
     readings: Option<Keep>,
+    summaries: Option<Keep>,
     default: Option<String>,
 }
 
@@ -127,9 +129,6 @@ impl Wanted {
         };
         let readings = keep(&mut sent, "readings").map_err(bad)?;
         let summaries = keep(&mut sent, "summaries").map_err(bad)?;
-        if summaries.is_some() && summaries != readings {
-            return Err(bad("summaries cannot be kept longer or shorter than readings".to_owned()));
-        }
         let default = match sent.remove("default") {
             None | Some(Value::Null) => None,
             Some(Value::String(name)) => Some(name),
@@ -137,7 +136,7 @@ impl Wanted {
         };
         match sent.keys().next() {
             Some(unknown) => Err(bad(format!("unknown key {unknown:?}; use readings, summaries or default"))),
-            None => Ok(Self { readings, default }),
+            None => Ok(Self { readings, summaries, default }),
         }
     }
 }
@@ -174,23 +173,60 @@ fn described(name: &str, settings: &Settings) -> Value {
         let kept = settings.kept(&policy_database(name, policy));
         json!({ "name": policy, "readings": of.readings.map(text_of), "kept": text_of(kept) })
     };
-    json!({
+    let summaries = settings.summaries_kept(name);
+    let from = settings.readings_from(name, now);
+    let mut described = json!({
         "name": name,
         "readings": own.readings.map(text_of),
-        "summaries": own.readings.map(text_of),
+        "summaries": own.summaries.or(own.readings).map(text_of),
         "default": own.default,
         "kept": text_of(kept),
-        "expired_before": kept.cutoff(now).map(time_of),
+        "expired_before": from.or_else(|| kept.cutoff(now)).map(time_of),
         "policies": settings.policies(name).map(policy).collect::<Vec<_>>(),
-    })
+    });
+    if from.is_some() || summaries != kept {
+        described["summaries_kept"] = json!(text_of(summaries));
+        described["removed_before"] = json!(own.expired_readings.map(|gone| time_of(gone.done)));
+        described["summaries_expired_before"] = json!(settings.gone_before(name, now).map(time_of));
+    }
+    described
 }
 
-/// What would expire if the database kept its readings for so long: sensors, days, and readings, as far as they can be
-/// counted from summaries.
-async fn would_go(app: &App, parameters: &Parameters, name: &str, kept: Keep) -> Result<Value, ApiError> {
-    let Some(cutoff) = kept.cutoff(now_ns()) else {
-        return Ok(json!({ "dry_run": true, "before": null, "sensors": 0, "days": 0, "readings": 0 }));
+/// What would expire by these settings: readings, and of summaries what would go with them or later.
+async fn would_go_by(app: &App, parameters: &Parameters, name: &str, set: SetSettings<'_>) -> Result<Value, ApiError> {
+    let mut by_database = app.query.settings().by_database.clone();
+    let mut of = by_database.remove(name).unwrap_or_default();
+    (of.readings, of.summaries) = (set.readings, set.summaries);
+    let gone = of.expired_readings.map(|gone| gone.before);
+    by_database.insert(name.to_owned(), of);
+    let settings = Settings { by_database, ..Settings::clone(&app.query.settings()) };
+    let now = now_ns();
+    let Some(before) = settings.summaries_only_before(name, now) else {
+        return would_go(
+            app,
+            parameters,
+            name,
+            TIMESTAMP_MIN..settings.kept(name).cutoff(now).unwrap_or(TIMESTAMP_MIN),
+        )
+        .await;
     };
+    let from = gone.unwrap_or(TIMESTAMP_MIN).min(before);
+    let mut told = would_go(app, parameters, name, from..before).await?;
+    let until = settings.gone_before(name, now).unwrap_or(TIMESTAMP_MIN);
+    let mut summaries = would_go(app, parameters, name, TIMESTAMP_MIN..until).await?;
+    if let Some(summaries) = summaries.as_object_mut() {
+        summaries.remove("dry_run");
+    }
+    told["summaries"] = summaries;
+    Ok(told)
+}
+
+/// What a database has in a range of times: sensors, days, and readings, as far as they can be counted from summaries.
+async fn would_go(app: &App, parameters: &Parameters, name: &str, range: Range<i64>) -> Result<Value, ApiError> {
+    let cutoff = range.end;
+    if cutoff <= TIMESTAMP_MIN {
+        return Ok(json!({ "dry_run": true, "before": null, "sensors": 0, "days": 0, "readings": 0 }));
+    }
     let (budget, mut after) = (parameters.budget(app), None);
     let (mut sensors, mut whole, mut seen, mut first) = (0_usize, 0_usize, 0_usize, cutoff);
     while seen < COUNTED_MAX {
@@ -198,9 +234,10 @@ async fn would_go(app: &App, parameters: &Parameters, name: &str, kept: Keep) ->
         let documents = app.query.sensors(&budget, name, &filter).await?;
         for document in &documents {
             let is_older = |time: &Option<i64>| time.is_some_and(|time| time < cutoff);
-            sensors += usize::from(is_older(&document.first_seen));
-            whole += usize::from(is_older(&document.last_seen));
-            first = first.min(document.first_seen.unwrap_or(cutoff));
+            let is_newer = document.last_seen.is_none_or(|last| last >= range.start);
+            sensors += usize::from(is_older(&document.first_seen) && is_newer);
+            whole += usize::from(is_older(&document.last_seen) && is_newer);
+            first = first.min(document.first_seen.unwrap_or(cutoff)).max(range.start);
         }
         seen += documents.len();
         after = documents.last().map(|last| last.sensor.key.to_string());
@@ -212,8 +249,8 @@ async fn would_go(app: &App, parameters: &Parameters, name: &str, kept: Keep) ->
     let asked = Aggregation {
         database: name.to_owned(),
         selector: Selector::Matching { measurement: None, tags: Vec::new(), pins: Vec::new() },
-        range: TIMESTAMP_MIN..cutoff,
-        has_start: false,
+        has_start: range.start > TIMESTAMP_MIN,
+        range,
         fields: Vec::new(),
         step: None,
         zone: None,
@@ -251,14 +288,15 @@ mod tests {
 
     #[test]
     fn a_body_says_what_is_to_be_kept_and_nothing_else() {
-        let day = Keep::For(DAY);
-        for (body, readings, default) in [
-            ("{}", None, None),
-            (r#"{"readings":"24h"}"#, Some(day), None),
-            (r#"{"readings":"1d","summaries":"24h","default":"week"}"#, Some(day), Some("week")),
-            (r#"{"readings":"INF","summaries":null,"default":null}"#, Some(Keep::Forever), None),
+        let (day, forever) = (Some(Keep::For(DAY)), Some(Keep::Forever));
+        for (body, readings, summaries, default) in [
+            ("{}", None, None, None),
+            (r#"{"readings":"24h"}"#, day, None, None),
+            (r#"{"readings":"1d","summaries":"24h","default":"week"}"#, day, day, Some("week")),
+            (r#"{"readings":"INF","summaries":null,"default":null}"#, forever, None, None),
+            (r#"{"readings":"1d","summaries":"inf"}"#, day, forever, None),
         ] {
-            let wanted = Wanted { readings, default: default.map(str::to_owned) };
+            let wanted = Wanted { readings, summaries, default: default.map(str::to_owned) };
             assert_eq!(Wanted::of(body.as_bytes()).ok(), Some(wanted), "{body}");
         }
         for body in [
@@ -267,8 +305,7 @@ mod tests {
             r#"{"readings":7}"#,
             r#"{"readings":"7"}"#,
             r#"{"readings":"0s"}"#,
-            r#"{"readings":"1d","summaries":"30d"}"#,
-            r#"{"summaries":"30d"}"#,
+            r#"{"readings":"1d","summaries":"0s"}"#,
             r#"{"default":1}"#,
             r#"{"reading":"1d"}"#,
         ] {

@@ -121,9 +121,10 @@ impl ApiError {
                 IngestError::OverQuota(_) => StatusCode::TOO_MANY_REQUESTS,
                 // Not 429, which clients repeat.
                 IngestError::DatabaseQuota { .. } => StatusCode::FORBIDDEN,
-                IngestError::TooManyDatabases { .. } | IngestError::DatabaseName { .. } | IngestError::Policy(_) => {
-                    StatusCode::BAD_REQUEST
-                }
+                IngestError::TooManyDatabases { .. }
+                | IngestError::CutsExpired { .. }
+                | IngestError::DatabaseName { .. }
+                | IngestError::Policy(_) => StatusCode::BAD_REQUEST,
             },
             Self::Query(error) => match error {
                 QueryError::Storage(error) => of_storage(error),
@@ -238,6 +239,7 @@ fn code_of_ingest(error: &IngestError) -> &'static str {
         IngestError::OverQuota(_) => "over_quota",
         IngestError::DatabaseQuota { .. } => "database_quota",
         IngestError::DatabaseName { .. } => "invalid_database",
+        IngestError::CutsExpired { .. } => "expired_hours",
         IngestError::Policy(_) => "retention_policy",
         IngestError::Stopping => "stopping",
     }

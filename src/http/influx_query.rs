@@ -221,6 +221,7 @@ async fn answered(app: &Arc<App>, sender: Sender<'_>, parameters: QueryParameter
         let mut messages = if is_empty { app.query.statement_notices(statement, asked).await } else { Vec::new() };
         if series.is_ok() {
             messages.extend(app.query.expired_notices(statement, asked));
+            messages.extend(app.query.readings_expired(&budget));
         }
         messages.extend(said);
         outcomes.push(StatementResult { series, messages, zone });

@@ -251,6 +251,9 @@ impl Parameters {
             notices = app.query.notices(budget, &self.by, &names).await;
         }
         notices.extend(expired);
+        if is_first {
+            notices.extend(app.query.readings_expired(budget));
+        }
         notices
     }
 

@@ -38,18 +38,19 @@ async fn listed(
     let mut documents = app.ingest.sensors(database, filter, (stored, since)).await?;
     let full = documents.len() == filter.limit;
     let next = documents.last().filter(|_| full).map(|last| last.sensor.key.to_string()).or(stored_last);
-    if let Some(cutoff) = app.query.settings().kept(database).cutoff(now_ns()) {
-        hide_expired(&mut documents, cutoff);
-    }
+    let (settings, now) = (app.query.settings(), now_ns());
+    let gone = settings.gone_before(database, now);
+    hide_expired(&mut documents, gone, settings.readings_from(database, now).max(gone));
     Ok((documents, next))
 }
 
 /// Documents still have what has expired until it is removed from the store.
-fn hide_expired(documents: &mut Vec<SensorDocument>, cutoff: i64) {
-    documents.retain(|document| document.last_seen.is_none_or(|last| last >= cutoff));
+fn hide_expired(documents: &mut Vec<SensorDocument>, gone: Option<i64>, readings_from: Option<i64>) {
+    let (gone, readings_from) = (gone.unwrap_or(i64::MIN), readings_from.unwrap_or(i64::MIN));
+    documents.retain(|document| document.last_seen.is_none_or(|last| last >= gone));
     for document in documents {
-        document.recent.retain(|reading| reading.time >= cutoff);
-        document.first_seen = document.first_seen.map(|first| first.max(cutoff));
+        document.recent.retain(|reading| reading.time >= readings_from);
+        document.first_seen = document.first_seen.map(|first| first.max(gone));
     }
 }
 

@@ -396,9 +396,21 @@ impl Deleter {
     /// whoever read pages before they were cut, and is about to fold them into it, then fails (`bucket::day`).
     async fn delete_in(&self, gone: &DeletedCells<'_>, ids: &[DayId]) -> Result<Vec<DayId>, StorageError> {
         let mut changed: Vec<(&DayId, StoredDay)> = Vec::new();
+        let whole = gone.whole_hours();
+        let whole_hours = whole.start.start_ns()..whole.end.start_ns();
         for (id, day) in ids.iter().zip(self.context.raw.read_days(gone.database, ids).await?) {
             let Some(mut day) = day else { continue };
-            gone.cut(&id.sensor.key, &mut day.readings);
+            let is_older = day.readings.stamps().floor() < gone.before;
+            match &mut day.expired {
+                // An hour that the range cuts is older than the deletion's refusal of it: it was cut before its readings expired.
+                Some(expired) if is_older => {
+                    expired.remove(&whole_hours);
+                }
+                Some(_) => {}
+                None => {
+                    gone.cut(&id.sensor.key, &mut day.readings);
+                }
+            }
             changed.push((id, day));
         }
         let writes: Vec<DayWrite<'_>> = changed
@@ -407,7 +419,8 @@ impl Deleter {
                 id,
                 rev: day.rev,
                 next_rev: day.rev + 1,
-                readings: Some(&day.readings).filter(|readings| !readings.is_empty()),
+                readings: Some(&day.readings).filter(|_| !day.is_empty()),
+                expired: day.expired.as_ref(),
             })
             .collect();
         let mut conflicts = Vec::new();
@@ -544,10 +557,21 @@ impl Deleter {
             recent.extend(readings.map(|reading| (reading.time, reading)));
             hours = latest.rest;
         }
-        let Some(last) = recent.last_key_value().map(|(time, _)| *time) else { return Ok(None) };
+        // Of hours whose readings have expired there are only summaries: their times are known to the hour.
+        let (one, places) = (Extent::pages(1), Projection::places());
+        let first_hour =
+            store.scan(database, &sensor.key, ALL_HOURS, &places, one).await?.pages.first().map(|page| page.hour);
+        let Some(last) = recent.last_key_value().map(|(time, _)| *time) else {
+            let last_hour = store.scan_back(database, &sensor.key, ALL_HOURS, &places, one).await?;
+            let last_hour = last_hour.pages.first().map(|page| page.hour);
+            let between = |(first, last): (Hour, Hour)| (first.start_ns(), last.end_ns() - 1);
+            let span = first_hour.zip(last_hour).map(between);
+            return Ok(span.map(|(first, last)| RemainingPages { first, last, recent: Vec::new() }));
+        };
         let first = store.scan(database, &sensor.key, ALL_HOURS, &Projection::ALL, Extent::pages(1)).await?;
         let times = first.pages.iter().filter_map(|page| page.readings.as_ref()?.times().first().copied());
         let first = times.min().unwrap_or(last);
+        let first = first_hour.filter(|hour| *hour < Hour::of(first)).map_or(first, Hour::start_ns);
         Ok(Some(RemainingPages { first, last, recent: newest(recent, self.recent) }))
     }
 }

@@ -123,6 +123,12 @@ pub enum IngestError {
          instance has stored what it logged before it"
     )]
     TooManyDeletions { limit: usize },
+    /// Of the hours that it cuts, only summaries are left.
+    #[error(
+        "the readings of database {database:?} before {before} have expired, and of their hours only summaries are left: begin \
+         and end the deletion at a whole hour, such as {hour}; nothing was deleted"
+    )]
+    CutsExpired { database: String, before: String, hour: String },
     /// The clock is too far from the store's for stamps of different instances to be compared.
     #[error(
         "this machine's clock is {offset_ms} ms from the store's, more than {} (clock.max_offset): set the clock",

@@ -29,6 +29,7 @@ mod sealer;
 mod sealing;
 mod service;
 mod shard;
+mod stripper;
 pub mod trash;
 mod truncate;
 
@@ -46,5 +47,5 @@ pub use self::positions::{Lag, Ledger};
 pub use self::rejections::{KeptRejection, RejectionOptions, Rejections, ShownAddresses};
 pub use self::retention::{settings_of_json, settings_to_json};
 pub use self::sealing::{Left, Sealing, SealingDone};
-pub use self::service::{Ack, Arrival, Ingest, PolicyError, PolicyTerms, Stores, check_database_name};
+pub use self::service::{Ack, Arrival, Ingest, PolicyError, PolicyTerms, SetSettings, Stores, check_database_name};
 pub use self::truncate::Closing;

@@ -77,6 +77,8 @@ pub struct IngestOptions {
     pub seal_quiet: Duration,
     /// How long a database keeps readings that has no setting of its own; and how often it is looked for what has expired.
     pub kept: Option<Keep>,
+    /// How long databases keep summaries that do not say it themselves; `None` for as long as readings.
+    pub summaries_kept: Option<Keep>,
     pub retention_pause: Duration,
     /// Where the last known settings of databases are kept, for a start without the store.
     pub settings_file: Option<PathBuf>,
@@ -173,6 +175,7 @@ impl IngestOptions {
             direct_min: 0,
             seal_quiet: Duration::ZERO,
             kept: None,
+            summaries_kept: None,
             retention_pause: Duration::from_secs(60),
             settings_file: None,
             horizon: Duration::from_secs(3600),

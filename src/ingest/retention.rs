@@ -8,6 +8,7 @@
 use std::collections::HashMap;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
+use std::ops::Range;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,14 +17,17 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::admission::submit::Submitter;
+use super::deletion::ALWAYS;
 use super::error::IngestError;
 use super::member::Member;
-use crate::bucket::settings::{Settings, owner};
+use crate::bucket::settings::{ExpiredReadings, Settings, owner};
 use crate::bucket::store::Written;
 use crate::bucket::{DatabaseSettings, Keep, KnownSettings, StorageError, Store};
 use crate::clock::now_ns;
 use crate::faults;
-use crate::reading::time::TIMESTAMP_MIN;
+use crate::reading::Hour;
+use crate::reading::stamp::first_of;
+use crate::reading::time::{MILLI_NS, TIMESTAMP_MIN, write_rfc3339};
 use crate::telemetry::Metrics;
 
 /// The statement of every deletion of expired readings. Its range stands beside it. As all of a database have the same text,
@@ -40,6 +44,9 @@ const ATTEMPTS_MAX: usize = 30;
 /// How long one deletion of expired readings is waited for. It is in the log by then.
 const DELETED_WITHIN: Duration = Duration::from_secs(60);
 
+/// How long a database keeps readings and summaries, and since when this process knows that.
+type KnownSince = ((Keep, Keep), Instant);
+
 /// The settings of databases, and what follows from them.
 pub struct Retention {
     pub store: Arc<dyn Store>,
@@ -50,21 +57,28 @@ pub struct Retention {
     pub metrics: Metrics,
     /// `retention.readings`.
     pub default: Option<Keep>,
+    /// `retention.summaries`.
+    pub default_summaries: Option<Keep>,
     /// `retention.interval`.
     pub pause: Duration,
     /// The last known settings, for a start without the store; `None` if the store is always there.
     pub file: Option<PathBuf>,
     /// When the settings were last read from the store.
     pub read: Mutex<Option<Instant>>,
-    /// How long each database keeps readings, and since when this process knows that.
-    pub known: Mutex<HashMap<String, (Keep, Instant)>>,
+    /// How long each database keeps readings and summaries, and since when this process knows that.
+    pub known: Mutex<HashMap<String, KnownSince>>,
 }
 
 impl Retention {
     /// Starts from the settings that the file has, if there is one.
     pub fn recall(&self) {
         let rows = self.file.as_deref().map(read_file).unwrap_or_default();
-        self.settings.set(Settings { by_database: rows.into_iter().collect(), readings: self.default });
+        self.settings.set(self.all(rows));
+    }
+
+    fn all(&self, rows: Vec<(String, DatabaseSettings)>) -> Settings {
+        let by_database = rows.into_iter().collect();
+        Settings { by_database, readings: self.default, summaries: self.default_summaries }
     }
 
     /// Runs until it is aborted.
@@ -108,7 +122,7 @@ impl Retention {
     pub async fn refresh(&self) -> Result<Arc<Settings>, StorageError> {
         let asked = Instant::now();
         let rows = self.store.read_settings().await?;
-        let settings = Settings { by_database: rows.into_iter().collect(), readings: self.default };
+        let settings = self.all(rows);
         {
             let mut read = self.lock();
             if read.is_none_or(|read| read <= asked) {
@@ -199,8 +213,8 @@ impl Retention {
         failed
     }
 
-    /// Whether every instance keeps a database's readings for so long by now.
-    fn is_known_by_all(&self, database: &str, kept: Keep) -> bool {
+    /// Whether every instance keeps a database's readings and summaries for so long by now.
+    fn is_known_by_all(&self, database: &str, kept: (Keep, Keep)) -> bool {
         let (now, mut known) = (Instant::now(), self.known.lock().unwrap_or_else(PoisonError::into_inner));
         let since = known.entry(database.to_owned()).or_insert((kept, now));
         if since.0 != kept {
@@ -211,12 +225,16 @@ impl Retention {
 
     async fn expire_in(&self, database: &str) -> Result<(), IngestError> {
         let (settings, now) = (self.settings.now(), now_ns());
-        let kept = settings.kept(database);
-        let (Some(cutoff), held) = (kept.cutoff(now), settings.of(database)) else { return Ok(()) };
+        let (of_readings, kept) = (settings.kept(database), settings.summaries_kept(database));
+        let is_known = self.is_known_by_all(database, (of_readings, kept));
+        if let Some(before) = settings.summaries_only_before(database, now).filter(|_| is_known) {
+            self.expire_readings(database, before, now).await?;
+        }
+        let (Some(cutoff), held) = (settings.gone_before(database, now), self.settings.now().of(database)) else {
+            return Ok(());
+        };
         // A cutoff in the future is of a clock that was wrong.
-        if held.expired.is_some_and(|expired| (cutoff..=now).contains(&expired))
-            || !self.is_known_by_all(database, kept)
-        {
+        if held.expired.is_some_and(|expired| (cutoff..=now).contains(&expired)) || !is_known {
             return Ok(());
         }
         faults::point("before_expiry");
@@ -228,7 +246,7 @@ impl Retention {
         faults::point("after_expiry");
         // Not if somebody has changed the retention meanwhile: it begins anew then.
         let note = |now: &mut DatabaseSettings| {
-            let is_same = now.readings == held.readings;
+            let is_same = now.readings == held.readings && now.summaries == held.summaries;
             now.expired = Some(cutoff).filter(|_| is_same).or(now.expired);
             is_same
         };
@@ -237,6 +255,67 @@ impl Retention {
         let kept = std::time::Duration::from_nanos(kept.ns().unsigned_abs());
         tracing::info!(%database, kept = crate::reading::duration::show_duration(kept), before = cutoff, "readings expired");
         Ok(())
+    }
+
+    /// Notes that readings before a time have expired while their summaries stay. From then on no instance takes or shows any;
+    /// `Stripper` removes them from the store.
+    async fn expire_readings(&self, database: &str, before: i64, now: i64) -> Result<(), StorageError> {
+        // A day in the future is of a clock that was wrong.
+        let is_new = |held: &DatabaseSettings| held.expired_readings.is_none_or(|gone| gone.before < before);
+        if before > now || !is_new(&self.settings.now().of(database)) {
+            return Ok(());
+        }
+        faults::point("before_expired_readings");
+        // Others refuse by their own clocks, and know of this after the next refresh.
+        let margin = if self.store.is_shared() { self.member.clock.max_offset() + KNOWN_FOR } else { Duration::ZERO };
+        let millis = u64::try_from(now / MILLI_NS).unwrap_or_default();
+        let latest = first_of(millis.saturating_add(u64::try_from(margin.as_millis()).unwrap_or(u64::MAX >> 20)));
+        let stamp = latest.max(self.member.registry_view.greatest());
+        let note = |settings: &mut DatabaseSettings| {
+            let changes = is_new(settings);
+            if changes {
+                let done = settings.expired_readings.map_or(TIMESTAMP_MIN, |gone| gone.done);
+                settings.expired_readings = Some(ExpiredReadings { before, stamp, done });
+            }
+            changes
+        };
+        self.change(database, note).await?;
+        faults::point("after_expired_readings");
+        Ok(())
+    }
+
+    /// Whether what is left of expired readings can be cut as a deletion asks: only whole hours can.
+    ///
+    /// # Errors
+    /// [`IngestError::CutsExpired`]
+    pub fn check_deletion(&self, database: &str, range: &Range<i64>) -> Result<(), IngestError> {
+        let settings = self.settings.now();
+        let Some(before) = settings.readings_from(database, now_ns()) else { return Ok(()) };
+        let gone = settings.of(database).expired.unwrap_or(i64::MIN);
+        let cuts =
+            |time: &i64| (gone.max(ALWAYS.start + 1)..before).contains(time) && Hour::of(*time).start_ns() != *time;
+        let Some(time) = [range.start, range.end].into_iter().find(cuts).filter(|_| !range.is_empty()) else {
+            return Ok(());
+        };
+        let shown = |time: i64| {
+            let mut text = String::new();
+            write_rfc3339(&mut text, time);
+            text
+        };
+        let (before, hour) = (shown(before), shown(Hour::of(time).start_ns()));
+        Err(IngestError::CutsExpired { database: database.to_owned(), before, hour })
+    }
+
+    /// Notes that all readings before a time have gone.
+    ///
+    /// # Errors
+    /// If the store does not answer.
+    pub async fn note_stripped(&self, database: &str, before: i64) -> Result<(), StorageError> {
+        let note = |settings: &mut DatabaseSettings| {
+            let gone = settings.expired_readings.as_mut().filter(|gone| gone.done < before);
+            gone.map(|gone| gone.done = before).is_some()
+        };
+        self.change(database, note).await.map(drop)
     }
 }
 
@@ -266,10 +345,21 @@ fn first_rev() -> u64 {
 #[must_use]
 pub fn settings_to_json<'s>(rows: impl IntoIterator<Item = (&'s String, &'s DatabaseSettings)>) -> Value {
     let row = |(database, of): (&String, &DatabaseSettings)| {
-        let DatabaseSettings { rev, readings, default, replication, shard_duration, expired } = of;
+        let DatabaseSettings {
+            rev,
+            readings,
+            default,
+            replication,
+            shard_duration,
+            expired,
+            summaries,
+            expired_readings,
+        } = of;
         json!({
             "database": database, "rev": rev, "readings": readings.map(Keep::ns), "default": default,
             "replication": replication, "shard_duration": shard_duration, "expired": expired,
+            "summaries": summaries.map(Keep::ns),
+            "expired_readings": expired_readings.map(|gone| [json!(gone.before), json!(gone.stamp), json!(gone.done)]),
         })
     };
     rows.into_iter().map(row).collect()
@@ -286,10 +376,16 @@ pub fn settings_of_json(rows: &Value) -> Vec<(String, DatabaseSettings)> {
             replication: row["replication"].as_u64().and_then(|count| u32::try_from(count).ok()),
             shard_duration: row["shard_duration"].as_i64(),
             expired: row["expired"].as_i64(),
+            summaries: row["summaries"].as_i64().map(Keep::of_ns),
+            expired_readings: expired_readings_of(&row["expired_readings"]),
         };
         Some((row["database"].as_str()?.to_owned(), settings))
     };
     rows.as_array().into_iter().flatten().filter_map(row).collect()
+}
+
+fn expired_readings_of(row: &Value) -> Option<ExpiredReadings> {
+    Some(ExpiredReadings { before: row[0].as_i64()?, stamp: row[1].as_u64()?, done: row[2].as_i64()? })
 }
 
 /// What the file holds; nothing if it cannot be read.
@@ -322,9 +418,11 @@ mod tests {
             replication: Some(2),
             shard_duration: Some(3),
             expired: Some(-1),
+            summaries: Some(Keep::For(1 << 60)),
+            expired_readings: Some(ExpiredReadings { before: -5, stamp: 1 << 62, done: -7 }),
         };
         let rows = [("d".to_owned(), full), ("d/week".to_owned(), DatabaseSettings { rev: 1, ..Default::default() })];
-        let settings = Settings { by_database: rows.clone().into(), readings: None };
+        let settings = Settings { by_database: rows.clone().into(), readings: None, summaries: None };
         write_file(&path, &settings).expect("it can be written");
         assert_eq!(read_file(&path), rows);
     }

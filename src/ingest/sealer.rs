@@ -109,7 +109,7 @@ impl Work {
 
 impl Sealer {
     /// Runs until it is aborted.
-    pub async fn run(self) {
+    pub async fn run(self: Arc<Self>) {
         let mut failing = false;
         loop {
             let asked = self.sealing.next(self.after.map(|_| self.pause)).await;
@@ -153,7 +153,18 @@ impl Sealer {
             Pace::Background => self.after.unwrap_or_default(),
         };
         let now = now_ns().saturating_sub(i64::try_from(after.as_nanos()).unwrap_or(i64::MAX));
-        let until = Day::of(Hour::of(now));
+        self.seal_until(database, Day::of(Hour::of(now)), pace).await
+    }
+
+    /// Seals all days of a database before one, whenever they ended.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub async fn seal_before(&self, database: &str, until: Day) -> Result<(), StorageError> {
+        self.seal_until(database, until, Pace::Background).await.map(drop)
+    }
+
+    async fn seal_until(&self, database: &str, until: Day, pace: Pace) -> Result<Round, StorageError> {
         let mut round = Round { together: 1, ..Round::default() };
         let mut from = (Hour::of(ALWAYS.start), String::new());
         loop {
@@ -323,6 +334,8 @@ impl Sealer {
             one.rev = held.as_ref().map_or(0, |day| day.rev);
             one.held = held;
         }
+        // Nothing can be folded into what is left of readings that have expired.
+        work.retain(|one| one.held.as_ref().is_none_or(|held| held.expired.is_none()));
         if !self.context.store.is_shared() {
             return Ok(());
         }
@@ -341,7 +354,7 @@ impl Sealer {
     async fn claim(&self, database: &str, ids: &[DayId], floor: Stamp) -> Result<Vec<Option<u64>>, StorageError> {
         let mut none = Readings::default();
         none.raise_floor(floor);
-        let claim = |(id, next_rev)| DayWrite { id, rev: 0, next_rev, readings: Some(&none) };
+        let claim = |(id, next_rev)| DayWrite { id, rev: 0, next_rev, readings: Some(&none), expired: None };
         let claims: Vec<DayWrite<'_>> = ids.iter().zip(first_rev()..).map(claim).collect();
         let outcomes = self.context.store.write_days(database, &claims).await;
         let of = |(claim, written): (&DayWrite<'_>, Written)| match written {
@@ -380,7 +393,7 @@ impl Sealer {
         held: Option<&StoredDay>,
     ) -> Result<(), StorageError> {
         match held {
-            Some(held) if !held.readings.is_empty() => Ok(()),
+            Some(held) if !held.is_empty() => Ok(()),
             _ if rev == 0 => Ok(()),
             _ => self.remove_parts(database, &[(id.clone(), rev)]).await,
         }
@@ -391,8 +404,7 @@ impl Sealer {
         if parts.is_empty() {
             return Ok(());
         }
-        let writes: Vec<DayWrite<'_>> =
-            parts.iter().map(|(id, rev)| DayWrite { id, rev: *rev, next_rev: rev + 1, readings: None }).collect();
+        let writes: Vec<DayWrite<'_>> = parts.iter().map(|(id, rev)| removal(id, *rev)).collect();
         let failed = |written| if let Written::Failed(error) = written { Some(error) } else { None };
         let written = self.context.store.write_days(database, &writes).await;
         written.into_iter().find_map(failed).map_or(Ok(()), Err)
@@ -409,6 +421,7 @@ impl Sealer {
                 rev: one.rev,
                 next_rev: if one.rev == 0 { first } else { one.rev + 1 },
                 readings: Some(readings),
+                expired: None,
             })
             .collect();
         let outcomes = self.context.store.write_days(database, &writes).await;
@@ -443,6 +456,10 @@ impl Sealer {
         // What others changed meanwhile stays beside the day, until the next round.
         write_buckets(&*self.context.store, database, several).await.map(drop)
     }
+}
+
+fn removal(id: &DayId, rev: u64) -> DayWrite<'_> {
+    DayWrite { id, rev, next_rev: rev + 1, readings: None, expired: None }
 }
 
 fn hours(day: Day) -> impl Iterator<Item = Hour> {

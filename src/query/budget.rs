@@ -1,7 +1,7 @@
 //! The budget of a request: memory, counted before it is allocated; time; and processor turns of a few milliseconds.
 //! All statements of a request share one budget, which also covers the answer until its last byte is sent.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -48,6 +48,8 @@ struct RequestBudget {
     read_bytes: AtomicU64,
     read_readings: AtomicU64,
     is_answered: AtomicBool,
+    /// Where the request needed readings that have expired: databases, with the time from which on they have readings.
+    expired: Mutex<BTreeMap<String, i64>>,
     turn: Mutex<ComputeTurn>,
 }
 
@@ -98,6 +100,7 @@ impl Budgets {
             read_bytes: AtomicU64::new(0),
             read_readings: AtomicU64::new(0),
             is_answered: AtomicBool::new(false),
+            expired: Mutex::default(),
             turn: Mutex::new(ComputeTurn { until: now + SLICE, turn: None, long: None }),
         }))
     }
@@ -155,6 +158,18 @@ impl Budget {
     pub fn note_read(&self, bytes: usize, readings: usize) {
         self.0.read_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
         self.0.read_readings.fetch_add(readings as u64, Ordering::Relaxed);
+    }
+
+    /// Records that the request needs readings of a database that have expired: it has readings from this time on.
+    pub fn note_expired(&self, database: &str, from: i64) {
+        let mut expired = self.0.expired.lock().unwrap_or_else(PoisonError::into_inner);
+        expired.insert(database.to_owned(), from);
+    }
+
+    /// Removes and returns what was recorded of expired readings.
+    #[must_use]
+    pub fn take_expired(&self) -> BTreeMap<String, i64> {
+        std::mem::take(&mut self.0.expired.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// When the request times out.

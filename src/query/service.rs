@@ -188,6 +188,12 @@ impl Query {
         influx::expired_notices(&self.engine, statement, asked)
     }
 
+    /// What an answer says of readings that it needed and that have expired. Says it once.
+    #[must_use]
+    pub fn readings_expired(&self, budget: &Budget) -> Vec<String> {
+        budget.take_expired().iter().map(|(database, from)| influx::readings_expired(database, *from)).collect()
+    }
+
     /// What an answer says if its range begins before what a database keeps.
     #[must_use]
     pub fn expired(&self, database: &str, from: i64, now: i64) -> Option<String> {

@@ -352,8 +352,18 @@ impl Store for Masked {
         if deletions.is_about(database) {
             for (id, day) in ids.iter().zip(&mut days) {
                 let covers = deletions.of(database, &id.sensor, &id.hours());
-                if let Some(day) = day {
-                    cut(&mut day.readings, &covers);
+                let Some(day) = day else { continue };
+                let floor = day.readings.stamps().floor();
+                match &mut day.expired {
+                    Some(expired) => {
+                        let newer = covers.iter().filter(|(_, before)| floor < *before);
+                        newer.for_each(|(range, _)| {
+                            expired.remove(range);
+                        });
+                    }
+                    None => {
+                        cut(&mut day.readings, &covers);
+                    }
                 }
             }
         }

@@ -386,6 +386,7 @@ fn passes(error: &IngestError) -> bool {
         IngestError::TooLarge { .. }
         | IngestError::TooManyDatabases { .. }
         | IngestError::DatabaseQuota { .. }
+        | IngestError::CutsExpired { .. }
         | IngestError::DatabaseName { .. }
         | IngestError::Policy(_)
         | IngestError::OverQuota(_)

@@ -34,7 +34,7 @@ pub fn check_day(stored: &RawDay) -> Findings {
     if strangers > 0 {
         findings.differs(&stored.key, What::Hour, "readings of this day", format!("{strangers} of other days"));
     }
-    if readings.is_empty() {
+    if document.day.is_empty() {
         findings.note(&stored.key, Note::Claim);
     }
     findings

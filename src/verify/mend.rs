@@ -36,7 +36,13 @@ pub(super) async fn read_day_again(
 /// Writes a sealed day again from its readings. Somebody else may have written it meanwhile: read it again.
 pub(super) async fn mend_day(store: &dyn Store, database: &str, stored: &DayDocument) -> Result<(), StorageError> {
     let DayDocument { id, day, .. } = stored;
-    let write = DayWrite { id, rev: day.rev, next_rev: day.rev + 1, readings: Some(&day.readings) };
+    let write = DayWrite {
+        id,
+        rev: day.rev,
+        next_rev: day.rev + 1,
+        readings: Some(&day.readings),
+        expired: day.expired.as_ref(),
+    };
     match store.write_days(database, &[write]).await.pop() {
         Some(Written::Failed(error)) if error.is_away() => Err(error),
         _ => Ok(()),

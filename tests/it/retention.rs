@@ -4,6 +4,7 @@
 mod expiry;
 mod policies;
 mod settings;
+mod summaries;
 
 use std::time::Duration;
 

@@ -70,6 +70,7 @@ contract! {
     days::a_walk_meets_every_day_once_and_tells_what_it_says,
     days::a_day_comes_back_as_it_was,
     days::a_day_needs_the_rev_it_knows,
+    days::of_expired_readings_the_summaries_stay,
     days::a_scan_takes_days_in_both_orders_and_stops_where_it_may,
     days::chunks_and_hours_are_parts_of_their_day,
     days::buckets_are_listed_by_hour_and_single_pages_go_by_their_rev,

@@ -173,7 +173,7 @@ fn the_defaults_are_these() {
         clock: ClockBounds { tolerance: Duration::from_millis(250), max_offset: seconds(60) },
         flush: FlushSettings { interval: seconds(60), quiet: seconds(5), tasks: 2 },
         seal: SealSettings { after: seconds(86_400), interval: seconds(60), direct_min: 32, quiet: seconds(600) },
-        retention: RetentionSettings { readings: seconds(0), interval: seconds(60) },
+        retention: RetentionSettings { readings: seconds(0), summaries: seconds(0), interval: seconds(60) },
         undo: UndoSettings { keep: seconds(168 * 3600), bytes: 256 * MIB },
         page: PageSettings { max_readings: 3600, max_bytes: MIB, hard_bytes: 4 * MIB },
         memtable: MemtableSettings { max_bytes: 147 * MIB },

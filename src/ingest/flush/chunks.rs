@@ -76,6 +76,7 @@ pub async fn write(context: &FlushContext, database: &Database, runs: &mut [Buck
                 rev: chunk.rev,
                 next_rev: if chunk.rev == 0 { chunk.readings.stamps().greatest() } else { chunk.rev + 1 },
                 readings: Some(&chunk.readings),
+                expired: None,
             })
             .collect();
         let outcomes = context.store.write_days(&database.name, &writes).await;

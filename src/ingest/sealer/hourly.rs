@@ -38,8 +38,11 @@ impl Sealer {
         let parts = self.context.store.parts_of(database, &[&sensor.key], day..day.next()).await?;
         let whole: Vec<DayId> =
             parts.iter().filter(|(.., part)| !matches!(part, DayPart::Hour(_))).map(|(.., part)| id(*part)).collect();
-        let revs: Vec<(DayId, u64)> =
-            self.read_parts(database, whole).await?.into_iter().map(|(id, part)| (id, part.rev)).collect();
+        let whole = self.read_parts(database, whole).await?;
+        if whole.iter().any(|(_, part)| part.expired.is_some()) {
+            return Ok(());
+        }
+        let revs: Vec<(DayId, u64)> = whole.into_iter().map(|(id, part)| (id, part.rev)).collect();
         let (mut readings, mut left) = (0, None);
         for hour in hours(day) {
             match self.seal_hour(database, sensor, hour, &revs, floor).await? {
@@ -77,6 +80,9 @@ impl Sealer {
         let number = u8::try_from(hour.0 - day.hours().start.0).unwrap_or_default();
         let id = DayId { sensor: sensor.clone(), day, part: DayPart::Hour(number) };
         let held = self.context.store.read_days(database, std::slice::from_ref(&id)).await?.pop().flatten();
+        if held.as_ref().is_some_and(|held| held.expired.is_some()) {
+            return Ok(Hourly::Nothing);
+        }
         let mut rev = held.as_ref().map_or(0, |part| part.rev);
         if rev == 0 && self.context.store.is_shared() {
             // Before the pages are read: see `bucket::day`.
@@ -174,7 +180,7 @@ impl Sealer {
         readings: &Readings,
     ) -> Result<bool, StorageError> {
         let next_rev = if rev == 0 { super::first_rev() } else { rev + 1 };
-        let write = DayWrite { id, rev, next_rev, readings: Some(readings) };
+        let write = DayWrite { id, rev, next_rev, readings: Some(readings), expired: None };
         match self.context.store.write_days(database, &[write]).await.pop() {
             Some(Written::Failed(error)) => Err(error),
             written => Ok(written == Some(Written::Yes)),

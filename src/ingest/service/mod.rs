@@ -8,7 +8,7 @@ mod start;
 #[cfg(test)]
 mod tests;
 
-pub use self::policies::{PolicyError, PolicyTerms};
+pub use self::policies::{PolicyError, PolicyTerms, SetSettings};
 
 use std::net::IpAddr;
 use std::ops::Range;
@@ -334,8 +334,10 @@ impl Ingest {
         body_bytes: usize,
         read: impl Fn(Limits) -> P,
     ) -> Result<ValidatedBody, IngestError> {
-        let kept = self.retention.settings.now().kept(&database.name);
-        let kept_from = kept.from(arrival.received).map_or((i64::MIN, 0), |from| (from, kept.ns()));
+        let settings = self.retention.settings.now();
+        let kept = settings.kept(&database.name);
+        let from = settings.accepted_from(&database.name, arrival.received);
+        let kept_from = from.map_or((i64::MIN, 0), |from| (from, kept.ns()));
         let pass = |looked_up: bool, publish: bool| {
             let budget = self.bytes.available_permits();
             let Arrival { received, precision, declared, .. } = arrival;
@@ -412,6 +414,7 @@ impl Ingest {
         range: Range<i64>,
         timeout: Duration,
     ) -> Result<(), IngestError> {
+        self.retention.check_deletion(of.0, &range)?;
         self.submitter.delete(of, what, range, timeout).await
     }
 

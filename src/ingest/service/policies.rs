@@ -18,6 +18,17 @@ pub struct PolicyTerms {
     pub shard_duration: Option<i64>,
 }
 
+/// What is set of a database by `PUT /api/v1/databases/NAME`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SetSettings<'a> {
+    /// How long readings are kept; `None` for the config's default.
+    pub readings: Option<Keep>,
+    /// How long summaries are kept; `None` for the config's default, or as long as readings.
+    pub summaries: Option<Keep>,
+    /// The default policy.
+    pub default: Option<&'a str>,
+}
+
 /// Why a policy is not as asked. The texts are InfluxDB's, where it has one.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PolicyError {
@@ -27,6 +38,8 @@ pub enum PolicyError {
     TooShort,
     #[error("retention policy duration must be greater than the shard duration")]
     Shards,
+    #[error("summaries cannot be kept shorter than readings: send at least the time that readings are kept, or null")]
+    SummariesTooShort,
     #[error("retention policy already exists")]
     Exists,
     #[error("retention policy conflicts with an existing policy")]
@@ -250,27 +263,28 @@ impl Ingest {
         self.settings_now().await.map(drop)
     }
 
-    /// Replaces what is set of a database by `PUT /api/v1/databases/NAME`: how long it keeps readings, `None` for the
-    /// config's default, and its default policy. Creates what does not exist.
+    /// Replaces what is set of a database. Creates what does not exist.
     ///
     /// # Errors
     /// An invalid name, policy or time, and as [`Ingest::create_database`].
     pub async fn put_settings(
         &self,
         name: &str,
-        (kept, default): (Option<Keep>, Option<&str>),
+        set: SetSettings<'_>,
         by: &Caller,
     ) -> Result<DatabaseSettings, IngestError> {
         self.submitter.read_only.check()?;
-        self.check_settings(name, (kept, default)).await?;
+        self.check_settings(name, set).await?;
+        let SetSettings { readings: kept, summaries, default } = set;
         if let Some((database, _)) = name.split_once('/') {
             self.create_if_missing(database, by).await?;
         }
         // First: what is set may have readings deleted at once, and a database is not created meanwhile.
         self.create_if_missing(name, by).await?;
         let put = |settings: &mut DatabaseSettings| {
-            settings.expired = settings.expired.filter(|_| settings.readings == kept);
-            settings.readings = kept;
+            let is_same = settings.readings == kept && settings.summaries == summaries;
+            settings.expired = settings.expired.filter(|_| is_same);
+            (settings.readings, settings.summaries) = (kept, summaries);
             settings.shard_duration = None;
             settings.default = default.filter(|default| *default != AUTOGEN).map(str::to_owned);
             true
@@ -285,7 +299,7 @@ impl Ingest {
     pub async fn check_settings(
         &self,
         name: &str,
-        (kept, default): (Option<Keep>, Option<&str>),
+        SetSettings { readings: kept, summaries, default }: SetSettings<'_>,
     ) -> Result<(), IngestError> {
         check_database_name(name)?;
         match name.split_once('/') {
@@ -295,6 +309,11 @@ impl Ingest {
             _ => {}
         }
         PolicyTerms { kept, ..PolicyTerms::default() }.check(None)?;
+        let default_kept = self.retention.settings.now().readings.filter(|_| !name.contains('/'));
+        let readings = kept.or(default_kept).unwrap_or(Keep::Forever);
+        if summaries.is_some_and(|summaries| summaries.longer(readings) != summaries) {
+            return Err(PolicyError::SummariesTooShort.into());
+        }
         match default {
             Some(policy) if !self.settings_now().await?.has_policy(name, policy) => {
                 Err(PolicyError::Unknown(NoSuchPolicy::Unknown(policy.to_owned())).into())

@@ -31,6 +31,7 @@ use crate::ingest::retention::Retention;
 use crate::ingest::sealer::Sealer;
 use crate::ingest::sealing::Sealing;
 use crate::ingest::shard::Shard;
+use crate::ingest::stripper::Stripper;
 use crate::ingest::trash::Trash;
 use crate::ingest::truncate::Closing;
 use crate::ingest::{dispatch, flush, truncate};
@@ -163,8 +164,8 @@ impl Ingest {
         let migrator = Migrator { context: context.clone(), migration: migration.clone() };
         tasks.push(tokio::spawn(migrator.run()));
         let (pause, quiet, hour_cells) = (options.seal_pause, options.seal_quiet, options.hour_cells());
-        let sealer = Sealer { context, turns, sealing: sealing.clone(), after, pause, quiet, hour_cells };
-        tasks.push(tokio::spawn(sealer.run()));
+        let sealer = Arc::new(Sealer { context, turns, sealing: sealing.clone(), after, pause, quiet, hour_cells });
+        tasks.push(tokio::spawn(sealer.clone().run()));
         if !options.silent_after.is_zero() {
             tasks.push(tokio::spawn(silence::watch(catalog.clone(), options.silent_after, metrics.clone())));
         }
@@ -185,6 +186,7 @@ impl Ingest {
             submitter: submitter.clone(),
             metrics: metrics.clone(),
             default: options.kept,
+            default_summaries: options.summaries_kept,
             pause: options.retention_pause,
             file: options.settings_file.clone().filter(|_| store.is_shared()),
             read: Mutex::default(),
@@ -192,6 +194,7 @@ impl Ingest {
         });
         retention.recall();
         tasks.push(tokio::spawn(retention.clone().run()));
+        tasks.push(tokio::spawn(Stripper { sealer, retention: retention.clone() }.run()));
         let trash = Trash::new(options.trash.clone());
         let closing = Closing { shards, log: wal.clone(), positions, member: member.clone() };
         let ingest = Self {

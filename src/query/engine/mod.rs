@@ -30,8 +30,9 @@ use std::sync::Arc;
 use self::cache::SummaryCache;
 use self::directory::Directory;
 use self::sensor_cache::SensorCache;
-use super::QueryOptions;
+use super::{Budget, QueryOptions};
 use crate::bucket::{Behind, KnownSettings, Store, UnflushedHour, UnflushedReadings};
+use crate::clock::now_ns;
 use crate::reading::Hour;
 use crate::telemetry::Metrics;
 
@@ -71,6 +72,20 @@ impl Engine {
         let sensors = SensorCache::new(sensor_bytes, options.cache_max_age);
         let cache = SummaryCache::new(options.cache_bytes - sensor_bytes, cache_max_age, metrics);
         Self { store, memtables, settings, options, directory: Directory::default(), sensors, cache }
+    }
+
+    /// The part of a range of times, in nanoseconds, of which a database may have readings. What it has only summaries of is
+    /// left out, and the request's budget notes that, unless the range has no start that somebody asked for.
+    pub fn with_readings(&self, budget: &Budget, database: &str, range: &Range<i64>, has_start: bool) -> Range<i64> {
+        match self.settings.now().readings_from(database, now_ns()).filter(|from| range.start < *from) {
+            Some(from) => {
+                if has_start && !range.is_empty() {
+                    budget.note_expired(database, from);
+                }
+                from.min(range.end).max(range.start)..range.end
+            }
+            None => range.clone(),
+        }
     }
 
     /// The unflushed readings of these sensors, in the order of `sensors`. Some may have been flushed a moment ago.

@@ -12,6 +12,7 @@ use super::plan::{Call, Input, Plan, PlannedField};
 use super::points::{PointCursor, PointsQuery};
 use super::summaries::HourSummary;
 use super::windows::Windows;
+use crate::clock::now_ns;
 use crate::influxql::ReferenceKind;
 use crate::query::QueryError;
 use crate::query::engine::frame::{Frame, ReadingSource};
@@ -53,13 +54,29 @@ impl Engine {
         let mut span = self.span(&range)?;
         evaluation.span.take().map_or(Ok(()), |before| span.join(&before))?;
         let mut wanted = PointsQuery { database, sensors: &sensors, range: range.clone(), fields: &fields, budget };
-        let hours = summarized(plan, frame, &chosen, &range);
+        // Of days whose readings have expired there are summaries of numbers, and nothing else.
+        let gone = self.settings.now().readings_from(database, now_ns()).filter(|from| range.start < *from);
+        let hours = match (summarized(plan, frame, &chosen, &range), gone) {
+            (None, Some(from)) => {
+                let hours = summarized_numbers(plan, frame, &chosen, &(range.start..from.min(range.end)));
+                if hours.is_some() {
+                    budget.note_expired(database, from);
+                }
+                hours
+            }
+            (hours, _) => hours,
+        };
         let parts = match &hours {
             Some(hours) => vec![range.start..hours.start, hours.end..range.end],
             None => vec![range],
         };
+        // What begins with the first reading that there is asks for no part of an hour.
+        let asks_for_all = frame.has_min || hours.is_none();
         for part in parts.into_iter().filter(|part| !part.is_empty()) {
-            wanted.range = part;
+            wanted.range = self.with_readings(budget, database, &part, asks_for_all);
+            if wanted.range.is_empty() {
+                continue;
+            }
             let mut scan = self.points(&wanted)?;
             while let Some((place, points)) = scan.next().await? {
                 span.sees_all(&points.times)?;
@@ -76,7 +93,16 @@ impl Engine {
                     let mut both = [first, last].into_iter().map(|hour| hour.start_ns()..hour.end_ns());
                     both.try_for_each(|hour| span.sees(&hour))?;
                 }
-                evaluation.absorb(&member(&chosen[place].0.sensor), summaries)
+                let entry = chosen[place].0;
+                let is_number = |one: &&HourSummary| {
+                    let field = &plan.fields[one.field];
+                    field.family == Family::Number && entry.family(&field.name) == Some(Family::Number)
+                };
+                if summaries.iter().all(|one| is_number(&one)) {
+                    return evaluation.absorb(&member(&entry.sensor), summaries);
+                }
+                let numbers: Vec<HourSummary> = summaries.iter().filter(is_number).cloned().collect();
+                evaluation.absorb(&member(&entry.sensor), &numbers)
             };
             self.each_summary(&wanted, take).await?;
         }
@@ -150,6 +176,10 @@ fn range(plan: &Plan, frame: &Frame) -> Range<i64> {
     start..frame.max.saturating_add(1).saturating_add(behind)
 }
 
+fn has_numbers(plan: &Plan, entry: &DirectoryEntry) -> bool {
+    plan.fields.iter().all(|field| entry.family(&field.name).is_none_or(|family| family == Family::Number))
+}
+
 /// The whole hours of the range, if their summaries answer the plan exactly.
 fn summarized(
     plan: &Plan,
@@ -157,16 +187,24 @@ fn summarized(
     chosen: &[(&DirectoryEntry, bool)],
     range: &Range<i64>,
 ) -> Option<Range<i64>> {
+    let is_exact = chosen.iter().all(|(entry, _)| has_numbers(plan, entry));
+    summarized_numbers(plan, frame, chosen, range).filter(|_| is_exact)
+}
+
+/// The whole hours of the range, if their summaries answer the plan exactly as far as it is about numbers.
+fn summarized_numbers(
+    plan: &Plan,
+    frame: &Frame,
+    chosen: &[(&DirectoryEntry, bool)],
+    range: &Range<i64>,
+) -> Option<Range<i64>> {
     let picks = plan.calls.len() == 1 && frame.windows.is_none() && plan.calls[0].function.is_selector();
     let plain = |call: &Call| call.function.is_summarized() && matches!(call.input, Input::Field(_));
-    let numbers = |entry: &DirectoryEntry| {
-        plan.fields.iter().all(|field| entry.family(&field.name).is_none_or(|family| family == Family::Number))
-    };
     if plan.is_raw()
         || picks
         || !plan.beside.is_empty()
         || !plan.calls.iter().all(plain)
-        || chosen.iter().any(|(entry, filtered)| *filtered || !numbers(entry))
+        || chosen.iter().any(|(_, filtered)| *filtered)
     {
         return None;
     }

@@ -51,12 +51,25 @@ pub async fn covered(
 /// What an answer says if its range begins before what a database keeps.
 #[must_use]
 pub fn expired(engine: &Engine, database: &str, from: i64, now: i64) -> Option<String> {
-    let kept = engine.settings.now().kept(database);
-    let cutoff = kept.cutoff(now).filter(|cutoff| from < *cutoff)?;
+    let settings = engine.settings.now();
+    let kept = settings.summaries_kept(database);
+    let cutoff = settings.gone_before(database, now).filter(|cutoff| from < *cutoff)?;
     let mut before = String::new();
     write_rfc3339(&mut before, cutoff);
     let kept = show_duration(std::time::Duration::from_nanos(kept.ns().unsigned_abs()));
     Some(format!("readings of {database:?} before {before} have expired: it keeps them for {kept}"))
+}
+
+/// What an answer says if it needs readings that have expired, of a database that has its summaries.
+#[must_use]
+pub fn readings_expired(database: &str, from: i64) -> String {
+    let mut before = String::new();
+    write_rfc3339(&mut before, from);
+    format!(
+        "readings of {database:?} before {before} have expired and only their hourly summaries are kept: whole hours are \
+         answered from those for count, sum, mean, min, max and spread of numbers; all else is answered as if there were \
+         nothing before {before}, parts of hours too"
+    )
 }
 
 /// A duration as InfluxDB's listings show it: `168h0m0s`, `1h30m30.5s`, `0s`.

@@ -99,6 +99,8 @@ pub(super) async fn read(
     (limit, bytes_max): (usize, usize),
 ) -> Result<RangePart, QueryError> {
     let mut readings: Vec<Reading> = Vec::new();
+    let range = engine.with_readings(budget, &selection.database, &selection.range, true);
+    let selection = &Selection { range, ..selection.clone() };
     let mut hours = hours_of(&selection.range);
     let mut unflushed = engine.unflushed_of(&selection.database, &selection.sensor, &hours).await?;
     let _unflushed = budget.hold(unflushed.values().map(UnflushedHour::memory).sum())?;

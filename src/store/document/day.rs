@@ -11,6 +11,7 @@ use super::encode::{SCHEMA_VERSION, identity, rest, signed, write_figures};
 use super::{BsonWriter, chunks_of, day_id};
 use crate::bucket::day::{by_hour, within};
 use crate::bucket::exact::SumRest;
+use crate::bucket::expired::{ExpiredDay, ExpiredHour};
 use crate::bucket::raw::{DayDocument, StoredOtherwise};
 use crate::bucket::store::{Projection, ScannedPage};
 use crate::bucket::summary::Figures;
@@ -21,7 +22,9 @@ use crate::store::names::{from_key, key};
 use crate::store::sealed;
 
 /// Schema version of chunks, and of hours that are parts of their own.
-pub(super) const PARTS_VERSION: u64 = 2;
+const PARTS_VERSION: u64 = 2;
+/// Schema version of parts whose readings have expired.
+pub(super) const EXPIRED_VERSION: u64 = 3;
 /// Estimated bytes of a day without its readings.
 const HEAD_BYTES: usize = 8 * 1024;
 /// Characters of a differing value that are shown.
@@ -35,7 +38,9 @@ pub fn day_document(write: &DayWrite<'_>) -> Vec<u8> {
     let (DayId { sensor, day, part }, hours) = (write.id, write.id.hours());
     let mut w = BsonWriter::document(HEAD_BYTES + write.readings.map_or(0, Readings::len) * 4);
     w.text("_id", &day_id(&sensor.key, *day, *part));
-    w.count("schemaVersion", if *part == DayPart::Whole { SCHEMA_VERSION } else { PARTS_VERSION });
+    if write.expired.is_none() {
+        w.count("schemaVersion", if *part == DayPart::Whole { SCHEMA_VERSION } else { PARTS_VERSION });
+    }
     w.text("sensor", &sensor.key);
     identity(&mut w, sensor);
     // A query for a range looks at all parts that begin in its days.
@@ -68,6 +73,9 @@ fn content(w: &mut BsonWriter, write: &DayWrite<'_>) {
     let none = Readings::default();
     let readings = write.readings.unwrap_or(&none);
     let times = readings.times();
+    if let Some(expired) = write.expired {
+        return expired_content(w, write, expired, readings.stamps().floor());
+    }
     w.count("rev", write.next_rev);
     w.count("count", times.len() as u64);
     w.date("first", times.first().map_or(0, |time| time.div_euclid(MILLI_NS)));
@@ -90,6 +98,37 @@ fn content(w: &mut BsonWriter, write: &DayWrite<'_>) {
     w.end();
     by_hours(w, write.id.day, readings);
     w.binary("readings", &sealed::pack(readings));
+}
+
+/// What is left of readings that have expired. The version is set with it: older programs would take the part for empty.
+fn expired_content(w: &mut BsonWriter, write: &DayWrite<'_>, expired: &ExpiredDay, floor: u64) {
+    let ms = |time: Option<i64>| time.map_or(0, |time| time.div_euclid(MILLI_NS));
+    w.count("schemaVersion", EXPIRED_VERSION);
+    w.boolean("expired", true);
+    w.count("rev", write.next_rev);
+    w.count("count", expired.count());
+    w.date("first", ms(expired.hours.first().map(|hour| hour.first)));
+    w.date("last", ms(expired.hours.last().map(|hour| hour.last)));
+    w.long("floor", signed(floor));
+    w.begin("day");
+    expired.totals().iter().for_each(|(name, summary)| write_figures(w, name, &summary.figures()));
+    w.end();
+    let start = write.id.day.hours().start.0;
+    let numbers = expired.hours.iter().map(|one| u64::try_from(one.hour.0 - start).unwrap_or_default());
+    w.begin("hours");
+    array(w, "hour", numbers, BsonWriter::count);
+    array(w, "count", expired.hours.iter().map(|one| one.count), BsonWriter::count);
+    array(w, "first", expired.hours.iter().map(|one| one.first), BsonWriter::long);
+    array(w, "last", expired.hours.iter().map(|one| one.last), BsonWriter::long);
+    w.begin("fields");
+    for name in expired.names() {
+        let of_hours: Vec<Option<Figures>> =
+            expired.hours.iter().map(|hour| hour.summary(&name).map(Summary::figures)).collect();
+        of_hours_of_field(w, &name, &of_hours);
+    }
+    w.end();
+    w.end();
+    w.binary("readings", &[]);
 }
 
 /// `hours: { hour: [0, 1, …], count: [60, …], fields: { <field>: { count: […], min: […], … }, … } }`
@@ -116,30 +155,32 @@ fn by_hours(w: &mut BsonWriter, day: Day, readings: &Readings) {
         if found.iter().all(Option::is_none) {
             continue;
         }
-        w.begin(&key(name));
-        array(w, "count", found.iter().map(|one| one.as_ref().map_or(0, |one| one.count)), BsonWriter::count);
-        for figure in FIGURES {
-            array(
-                w,
-                figure,
-                found.iter().map(|one| one.as_ref().map(|one| of_figures(one, figure))),
-                |w, key, value| match value {
-                    Some(value) => w.value(key, value),
-                    None => w.null(key),
-                },
-            );
-        }
-        let rests = found.iter().map(|one| match one {
-            Some(Figures { sum: Value::Float(sum), rest: Some(rest), .. }) => Some((*sum, rest)),
-            _ => None,
-        });
-        array(w, "rest", rests, |w, key, of| match of {
-            Some((sum, of)) => rest(w, key, sum, of),
-            None => w.null(key),
-        });
-        w.end();
+        of_hours_of_field(w, name, &found);
     }
     w.end();
+    w.end();
+}
+
+/// The figures of one field, an element per hour.
+fn of_hours_of_field(w: &mut BsonWriter, name: &str, found: &[Option<Figures>]) {
+    w.begin(&key(name));
+    array(w, "count", found.iter().map(|one| one.as_ref().map_or(0, |one| one.count)), BsonWriter::count);
+    for figure in FIGURES {
+        array(w, figure, found.iter().map(|one| one.as_ref().map(|one| of_figures(one, figure))), |w, key, value| {
+            match value {
+                Some(value) => w.value(key, value),
+                None => w.null(key),
+            }
+        });
+    }
+    let rests = found.iter().map(|one| match one {
+        Some(Figures { sum: Value::Float(sum), rest: Some(rest), .. }) => Some((*sum, rest)),
+        _ => None,
+    });
+    array(w, "rest", rests, |w, key, of| match of {
+        Some((sum, of)) => rest(w, key, sum, of),
+        None => w.null(key),
+    });
     w.end();
 }
 
@@ -166,7 +207,7 @@ fn array<T>(w: &mut BsonWriter, name: &str, items: impl Iterator<Item = T>, put:
 pub fn decode_day(document: &RawDocument) -> Result<StoredDay, StorageError> {
     named(document, |document| {
         part(document)?;
-        Ok(StoredDay { rev: whole(document, "rev")?, readings: readings(document)? })
+        stored_day(document)
     })
 }
 
@@ -177,10 +218,11 @@ pub fn decode_day(document: &RawDocument) -> Result<StoredDay, StorageError> {
 pub fn decode_raw_day(document: &RawDocument) -> Result<DayDocument, StorageError> {
     named(document, |document| {
         let part = part(document)?;
-        let day = StoredDay { rev: whole(document, "rev")?, readings: readings(document)? };
+        let day = stored_day(document)?;
         let start = Day::of(Hour::of_ms(date(document, "start")?));
         let id = DayId { sensor: decode::identity(document)?, day: start, part };
-        let write = DayWrite { id: &id, rev: day.rev, next_rev: day.rev, readings: Some(&day.readings) };
+        let expired = day.expired.as_ref();
+        let write = DayWrite { id: &id, rev: day.rev, next_rev: day.rev, readings: Some(&day.readings), expired };
         let expected = RawDocumentBuf::from_bytes(day_document(&write)).map_err(|e| e.to_string())?;
         let mut differs = Vec::new();
         for element in &expected {
@@ -217,16 +259,58 @@ fn part(document: &RawDocument) -> Result<DayPart, Trouble> {
     match whole(document, "schemaVersion")? {
         SCHEMA_VERSION => Ok(DayPart::Whole),
         PARTS_VERSION => {
-            let hour = whole(document, "hour")?;
-            let hour =
-                u8::try_from(hour).ok().filter(|hour| *hour < 24).ok_or_else(|| format!("it has hour {hour}"))?;
+            let hour = hour_of(document)?;
             Ok(match document.get("chunk").map_err(|e| e.to_string())? {
                 Some(_) => DayPart::Chunk { stamp: whole(document, "chunk")?, hour },
                 None => DayPart::Hour(hour),
             })
         }
+        EXPIRED_VERSION => Ok(match document.get("hour").map_err(|e| e.to_string())? {
+            Some(_) => DayPart::Hour(hour_of(document)?),
+            None => DayPart::Whole,
+        }),
         _ => Err(check_version(document).err().unwrap_or_default()),
     }
+}
+
+fn hour_of(document: &RawDocument) -> Result<u8, Trouble> {
+    let hour = whole(document, "hour")?;
+    u8::try_from(hour).ok().filter(|hour| *hour < 24).ok_or_else(|| format!("it has hour {hour}"))
+}
+
+fn is_expired(document: &RawDocument) -> Result<bool, Trouble> {
+    Ok(whole(document, "schemaVersion")? == EXPIRED_VERSION)
+}
+
+fn stored_day(document: &RawDocument) -> Result<StoredDay, Trouble> {
+    let rev = whole(document, "rev")?;
+    if !is_expired(document)? {
+        return Ok(StoredDay { rev, readings: readings(document)?, expired: None });
+    }
+    let mut readings = Readings::default();
+    readings.raise_floor(whole(document, "floor")?);
+    Ok(StoredDay { rev, readings, expired: Some(expired_day(document)?) })
+}
+
+fn expired_day(document: &RawDocument) -> Result<ExpiredDay, Trouble> {
+    let (day, all) = (Day::of(Hour::of_ms(date(document, "start")?)), Projection::SUMMARIES);
+    let pages = summarized_hours(document, day, &all)?;
+    let by_hour = get(document, "hours")?.as_document().ok_or("hours is not a document")?;
+    let counts = list(by_hour, "count", |value| value.as_i32())?;
+    let (first, last) =
+        (list(by_hour, "first", |value| value.as_i64())?, list(by_hour, "last", |value| value.as_i64())?);
+    if [counts.len(), first.len(), last.len()].iter().any(|length| *length != pages.len()) {
+        return Err("its hours have other lengths than hours.hour".to_owned());
+    }
+    let hour = |((page, count), (first, last)): ((ScannedPage, i32), (i64, i64))| {
+        let mut summaries = page.summary;
+        summaries.sort_by(|(one, _), (other, _)| one.cmp(other));
+        let count = u64::try_from(count).map_err(|e| e.to_string())?;
+        Ok(ExpiredHour { hour: page.hour, count, first, last, summaries })
+    };
+    let hours =
+        pages.into_iter().zip(counts).zip(first.into_iter().zip(last)).map(hour).collect::<Result<_, Trouble>>()?;
+    Ok(ExpiredDay { hours })
 }
 
 fn readings(document: &RawDocument) -> Result<Readings, Trouble> {
@@ -255,27 +339,36 @@ pub fn decode_day_scanned(
         let part = part(document)?;
         let day = Day::of(Hour::of_ms(date(document, "start")?));
         let wanted = within(day, hours);
+        if projection.readings && is_expired(document)? {
+            return Ok(Vec::new());
+        }
         if projection.readings || part.is_chunk() {
             return Ok(projection.pages_of(readings(document)?, &wanted));
         }
-        let oldest = whole(document, "floor")?;
-        let by_hour = get(document, "hours")?.as_document().ok_or("hours is not a document")?;
-        let numbers = list(by_hour, "hour", |value| value.as_i32())?;
-        let page = |number: &i32| {
-            let hour = Hour(day.hours().start.0 + i64::from(*number));
-            ScannedPage { hour, number: 0, summary: Vec::new(), oldest, readings: None }
-        };
-        let mut pages: Vec<ScannedPage> = numbers.iter().map(page).collect();
-        for element in get(by_hour, "fields")?.as_document().ok_or("hours.fields is not a document")? {
-            let (name, figures) = element.map_err(|e| e.to_string())?;
-            let name: Arc<str> = Arc::from(from_key(name.as_str()));
-            if projection.has(&name) {
-                of_field(&name, figures.as_document().ok_or("a field's hours are not a document")?, &mut pages)?;
-            }
-        }
+        let mut pages = summarized_hours(document, day, projection)?;
         pages.retain(|page| wanted.contains(&page.hour));
         Ok(pages)
     })
+}
+
+/// The hours of a part with their summaries.
+fn summarized_hours(document: &RawDocument, day: Day, projection: &Projection) -> Result<Vec<ScannedPage>, Trouble> {
+    let oldest = whole(document, "floor")?;
+    let by_hour = get(document, "hours")?.as_document().ok_or("hours is not a document")?;
+    let numbers = list(by_hour, "hour", |value| value.as_i32())?;
+    let page = |number: &i32| {
+        let hour = Hour(day.hours().start.0 + i64::from(*number));
+        ScannedPage { hour, number: 0, summary: Vec::new(), oldest, readings: None }
+    };
+    let mut pages: Vec<ScannedPage> = numbers.iter().map(page).collect();
+    for element in get(by_hour, "fields")?.as_document().ok_or("hours.fields is not a document")? {
+        let (name, figures) = element.map_err(|e| e.to_string())?;
+        let name: Arc<str> = Arc::from(from_key(name.as_str()));
+        if projection.has(&name) {
+            of_field(&name, figures.as_document().ok_or("a field's hours are not a document")?, &mut pages)?;
+        }
+    }
+    Ok(pages)
 }
 
 fn of_field(name: &Arc<str>, figures: &RawDocument, pages: &mut [ScannedPage]) -> Result<(), Trouble> {

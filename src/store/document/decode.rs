@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bson::raw::{RawArray, RawBsonRef, RawDocument};
 use bson::{Bson, Document};
 
-use super::day::PARTS_VERSION;
+use super::day::EXPIRED_VERSION;
 use super::encode::SCHEMA_VERSION;
 use super::writer::DECIMAL_HIGH;
 use crate::bucket::exact::SumRest;
@@ -134,7 +134,7 @@ pub(super) fn named<T>(
 /// Whether a later version wrote the document.
 fn is_newer(document: &RawDocument) -> bool {
     // Only parts of days have a floor of their own.
-    let known = if matches!(document.get("floor"), Ok(Some(_))) { PARTS_VERSION } else { SCHEMA_VERSION };
+    let known = if matches!(document.get("floor"), Ok(Some(_))) { EXPIRED_VERSION } else { SCHEMA_VERSION };
     whole(document, "schemaVersion").is_ok_and(|version| version > known)
 }
 

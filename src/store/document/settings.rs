@@ -2,18 +2,32 @@
 //!
 //! ```text
 //! { _id: "<database>", rev: Int64, readings: Int64 (ns; 0 for ever), default: "<policy>", replication: Int64,
-//!   shardDuration: Int64 (ns), expired: Int64 (ns since the epoch) }       all but rev only where they are set
+//!   shardDuration: Int64 (ns), expired: Int64 (ns since the epoch), summaries: Int64 (ns; 0 for ever),
+//!   readingsBefore, readingsStamp, readingsDone: Int64 }                   all but rev only where they are set
 //! ```
 
 use bson::{Bson, Document, doc};
 
 use super::decode::known_version;
+use crate::bucket::settings::ExpiredReadings;
 use crate::bucket::{DatabaseSettings, Keep, StorageError};
+
+/// Fields that may be before the epoch.
+const TIMES: [&str; 3] = ["expired", "readingsBefore", "readingsDone"];
 
 /// Encodes the settings of a database.
 #[must_use]
 pub fn settings_document(database: &str, settings: &DatabaseSettings) -> Document {
-    let DatabaseSettings { rev, readings, default, replication, shard_duration, expired } = settings;
+    let DatabaseSettings {
+        rev,
+        readings,
+        default,
+        replication,
+        shard_duration,
+        expired,
+        summaries,
+        expired_readings: gone,
+    } = settings;
     let mut document = doc! { "_id": database, "rev": i64::try_from(*rev).unwrap_or(i64::MAX) };
     let set = [
         ("readings", readings.map(|keep| Bson::from(keep.ns()))),
@@ -21,6 +35,10 @@ pub fn settings_document(database: &str, settings: &DatabaseSettings) -> Documen
         ("replication", replication.map(|count| Bson::from(i64::from(count)))),
         ("shardDuration", shard_duration.map(Bson::from)),
         ("expired", expired.map(Bson::from)),
+        ("summaries", summaries.map(|keep| Bson::from(keep.ns()))),
+        ("readingsBefore", gone.map(|gone| Bson::from(gone.before))),
+        ("readingsStamp", gone.map(|gone| Bson::from(i64::try_from(gone.stamp).unwrap_or(i64::MAX)))),
+        ("readingsDone", gone.map(|gone| Bson::from(gone.done))),
     ];
     document.extend(set.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))));
     document
@@ -40,13 +58,20 @@ pub fn decode_settings(document: &Document) -> Result<(String, DatabaseSettings)
     };
     let number = |name: &str| match document.get(name) {
         None => Ok(None),
-        Some(Bson::Int64(number)) if *number >= 0 || name == "expired" => Ok(Some(*number)),
+        Some(Bson::Int64(number)) if *number >= 0 || TIMES.contains(&name) => Ok(Some(*number)),
         Some(_) => Err(unreadable()),
     };
     let default = match document.get("default") {
         None => None,
         Some(Bson::String(name)) => Some(name.clone()),
         Some(_) => return Err(unreadable()),
+    };
+    let gone = match (number("readingsBefore")?, number("readingsStamp")?, number("readingsDone")?) {
+        (None, None, None) => None,
+        (Some(before), Some(stamp), Some(done)) => {
+            Some(ExpiredReadings { before, stamp: u64::try_from(stamp).map_err(|_| unreadable())?, done })
+        }
+        _ => return Err(unreadable()),
     };
     let settings = DatabaseSettings {
         rev: number("rev")?.and_then(|rev| u64::try_from(rev).ok()).ok_or_else(unreadable)?,
@@ -55,6 +80,8 @@ pub fn decode_settings(document: &Document) -> Result<(String, DatabaseSettings)
         replication: number("replication")?.and_then(|count| u32::try_from(count).ok()),
         shard_duration: number("shardDuration")?,
         expired: number("expired")?,
+        summaries: number("summaries")?.map(Keep::of_ns),
+        expired_readings: gone,
     };
     Ok((id, settings))
 }

@@ -4,7 +4,9 @@
 //! part   := 1:u8 rev:varint floor:varint  sensor names  listed  length:varint sealed       from an older program
 //!         | 2:u8 rev:varint floor:varint oldest:varint  sensor  length:varint stamps  length:varint sealed      a chunk
 //!         | 3:u8 length:varint head  sum:u32 (CRC-32 of the key and all before it, little-endian)  sealed
+//!         | 4:u8 rev:varint floor:varint  sensor names  listed  length:varint times      readings have expired
 //! head   := rev:varint floor:varint  sensor names  hours, see `hours`
+//! times  := (count:varint first:i64 last:i64)…     of each hour its readings, and nanoseconds of its first and last one
 //! sensor, names: as in `form`            sealed: see `store::sealed`           stamps: see `bucket::stamps`
 //! listed := count:varint hour…           hour := number:u8 (0 to 23) summaries, as in `form`
 //! ```
@@ -23,16 +25,17 @@ pub(super) use self::scan::scan;
 use self::scan::next;
 
 use super::file::FileFailure;
-use super::form::{NoPage, put_names, put_parts, sensor, summary};
+use super::form::{NoPage, put_names, put_numbered, put_parts, put_text, sensor, summary};
 use super::hours::{Hours, Room, put_hours};
 use super::keys::Keys;
 use super::tables::{CHUNKS, DAYS, Put, Tables, checksum, unseal};
 use crate::bucket::columns::{ColumnsDamage, PackedBytes};
 use crate::bucket::day::by_hour;
+use crate::bucket::expired::{ExpiredDay, ExpiredHour};
 use crate::bucket::raw::{Cursor, DayDocument, RawDay, StoredOtherwise};
 use crate::bucket::store::Order;
 use crate::bucket::summary::Figures;
-use crate::bucket::{DayId, DayPart, DayWrite, Readings, StorageError, StoredDay};
+use crate::bucket::{DayId, DayPart, DayWrite, Readings, StorageError, StoredDay, Summary};
 use crate::reading::varint::put_varint;
 use crate::reading::{Day, Hour, Stamp};
 use crate::store::document::day_id;
@@ -44,6 +47,8 @@ const LISTED: u8 = 1;
 const CHUNK: u8 = 2;
 /// The first byte of a settled part.
 const SETTLED: u8 = 3;
+/// The first byte of a part whose readings have expired.
+const EXPIRED: u8 = 4;
 /// Bytes of the checksum behind a head.
 const SUM: usize = 4;
 
@@ -54,6 +59,8 @@ pub(super) struct DayPut {
     is_chunk: bool,
     /// Whether programs that know sealed days, but no parts, would misread it.
     pub(super) is_new_form: bool,
+    /// Whether programs that know parts would take it for damaged.
+    pub(super) is_expired: bool,
 }
 
 type Days = ReadOnlyTable<&'static [u8], &'static [u8]>;
@@ -70,6 +77,7 @@ enum Summaries<'a> {
 /// A part before its readings are unpacked.
 struct DayHead<'a> {
     rev: u64,
+    is_expired: bool,
     floor: Stamp,
     oldest: Stamp,
     /// The lengths of the parts of the sensor's key.
@@ -84,10 +92,36 @@ struct DayHead<'a> {
 pub(super) fn encode(keys: &Keys, write: &DayWrite<'_>) -> DayPut {
     let DayId { sensor, day, part } = write.id;
     let key = keys.day(*day, &sensor.key, *part);
-    let bytes = write.readings.map_or_else(Vec::new, |readings| bytes(&key, write.id, write.next_rev, readings));
+    let bytes = match (write.readings, write.expired) {
+        (Some(readings), Some(expired)) => expired_bytes(write.id, write.next_rev, readings.stamps().floor(), expired),
+        (Some(readings), None) => bytes(&key, write.id, write.next_rev, readings),
+        (None, _) => Vec::new(),
+    };
     let put = Put::new(key, write.rev, bytes);
     let (removed, is_new_form) = (write.readings.is_none(), *part != DayPart::Whole);
-    DayPut { put, removed, is_chunk: part.is_chunk(), is_new_form }
+    DayPut { put, removed, is_chunk: part.is_chunk(), is_new_form, is_expired: write.expired.is_some() }
+}
+
+fn expired_bytes(id: &DayId, rev: u64, floor: Stamp, expired: &ExpiredDay) -> Vec<u8> {
+    let (mut out, names, start) = (vec![EXPIRED], expired.names(), id.day.hours().start.0);
+    put_varint(&mut out, rev);
+    put_varint(&mut out, floor);
+    put_parts(&mut out, &id.sensor);
+    put_varint(&mut out, names.len() as u64);
+    names.iter().for_each(|name| put_text(&mut out, name));
+    put_varint(&mut out, expired.hours.len() as u64);
+    let mut times = Vec::new();
+    for one in &expired.hours {
+        out.push(u8::try_from(one.hour.0 - start).unwrap_or(u8::MAX));
+        let number = |name: &Arc<str>| names.binary_search(name).unwrap_or_default();
+        let numbered = one.summaries.iter().map(|(name, summary)| (number(name), summary));
+        put_numbered(&mut out, one.summaries.len(), numbered);
+        put_varint(&mut times, one.count);
+        times.extend(one.first.to_le_bytes());
+        times.extend(one.last.to_le_bytes());
+    }
+    put_bytes(&mut out, &times);
+    out
 }
 
 fn bytes(key: &[u8], id: &DayId, rev: u64, readings: &Readings) -> Vec<u8> {
@@ -160,14 +194,14 @@ pub(super) fn rev(key: &[u8], value: &[u8]) -> Result<u64, StorageError> {
 
 fn form(bytes: &mut PackedBytes<'_>) -> Result<u8, NoPage> {
     match bytes.byte()? {
-        form @ (LISTED | CHUNK | SETTLED) => Ok(form),
+        form @ (LISTED | CHUNK | SETTLED | EXPIRED) => Ok(form),
         other => Err(NoPage::Form(other)),
     }
 }
 
 fn unreadable(id: String, why: &(dyn std::error::Error + 'static)) -> StorageError {
     let detail = why.to_string();
-    let is_newer = matches!(why.downcast_ref(), Some(NoPage::Form(form)) if *form > SETTLED)
+    let is_newer = matches!(why.downcast_ref(), Some(NoPage::Form(form)) if *form > EXPIRED)
         || why.downcast_ref::<NoSealed>().is_some_and(NoSealed::is_newer);
     if is_newer { StorageError::Newer { id, detail } } else { StorageError::Unreadable { id, detail } }
 }
@@ -196,7 +230,7 @@ impl<'a> DayHead<'a> {
         let (rev, floor) = (head.varint()?, head.varint()?);
         let (parts, names) = (take_parts(&mut head)?, take_names(&mut head)?);
         let summaries = Summaries::ByColumn(Hours::at_end(head)?);
-        Ok(Self { rev, floor, oldest: floor, parts, names, summaries, stamps: None, readings })
+        Ok(Self { rev, is_expired: false, floor, oldest: floor, parts, names, summaries, stamps: None, readings })
     }
 
     /// Reads a chunk, or a part with listed summaries.
@@ -217,7 +251,8 @@ impl<'a> DayHead<'a> {
         let length = length(&mut bytes)?;
         let readings = bytes.take(length)?;
         bytes.end()?;
-        Ok(Self { rev, floor, oldest, parts, names, summaries: Summaries::Listed(hours), stamps, readings })
+        let (is_expired, summaries) = (form == EXPIRED, Summaries::Listed(hours));
+        Ok(Self { rev, is_expired, floor, oldest, parts, names, summaries, stamps, readings })
     }
 
     /// The summaries of all fields by hour.
@@ -241,7 +276,33 @@ impl<'a> DayHead<'a> {
         Ok(all)
     }
 
+    fn day(&self) -> Result<StoredDay, Box<dyn std::error::Error>> {
+        let expired = if self.is_expired { Some(self.expired()?) } else { None };
+        Ok(StoredDay { rev: self.rev, readings: self.unpack()?, expired })
+    }
+
+    fn expired(&self) -> Result<ExpiredDay, Box<dyn std::error::Error>> {
+        let (mut times, mut hours) = (PackedBytes::new(self.readings), Vec::new());
+        let Summaries::Listed(listed) = &self.summaries else { return Ok(ExpiredDay { hours }) };
+        for (hour, figures) in listed {
+            let count = times.varint()?;
+            let mut time = || Ok::<_, ColumnsDamage>(i64::from_le_bytes(times.take(8)?.try_into().unwrap_or_default()));
+            let (first, last) = (time()?, time()?);
+            let of = |(name, figures): &(Arc<str>, Figures)| Some((name.clone(), Summary::of_figures(figures)?));
+            let summaries = figures.iter().filter_map(of).collect();
+            hours.push(ExpiredHour { hour: *hour, count, first, last, summaries });
+        }
+        times.end()?;
+        Ok(ExpiredDay { hours })
+    }
+
+    /// The readings; none if they have expired.
     fn unpack(&self) -> Result<Readings, Box<dyn std::error::Error>> {
+        if self.is_expired {
+            let mut none = Readings::default();
+            none.raise_floor(self.floor);
+            return Ok(none);
+        }
         let mut readings = sealed::unpack_readings(self.readings, self.floor)?;
         if let Some(stamps) = self.stamps {
             readings.decode_stamps(self.floor, stamps)?;
@@ -307,7 +368,7 @@ fn document(
     part: DayPart,
 ) -> Result<DayDocument, Box<dyn std::error::Error>> {
     let head = DayHead::read(stored_key, stored, day)?;
-    let readings = head.unpack()?;
+    let stored_day = head.day()?;
     let id = DayId { sensor: Arc::new(sensor(key, &head.parts)?), day, part };
     let mut differs = Vec::new();
     let mut part = |part: &str, expected: String, found: String| {
@@ -316,7 +377,10 @@ fn document(
         }
     };
     part("sensor", key.to_owned(), id.sensor.key.to_string());
-    let expected = bytes(stored_key, &id, head.rev, &readings);
+    let expected = match &stored_day.expired {
+        Some(expired) => expired_bytes(&id, head.rev, head.floor, expired),
+        None => bytes(stored_key, &id, head.rev, &stored_day.readings),
+    };
     let written = DayHead::read(stored_key, &expected, day)?;
     let (expected, found) = (written.hours(day)?, head.hours(day)?);
     part("oldest", written.oldest.to_string(), head.oldest.to_string());
@@ -326,7 +390,7 @@ fn document(
     for ((_, expected), (hour, found)) in expected.iter().zip(&found) {
         part(&format!("hours of {}", hour.start_ms()), format!("{expected:?}"), format!("{found:?}"));
     }
-    Ok(DayDocument { day: StoredDay { rev: head.rev, readings }, id, differs })
+    Ok(DayDocument { day: stored_day, id, differs })
 }
 
 /// The parts that are stored, in the order of `ids`.
@@ -339,8 +403,7 @@ pub(super) fn read(database: &Database, name: &str, ids: &[DayId]) -> Result<Vec
         let shown = || day_id(&id.sensor.key, id.day, id.part);
         let head = DayHead::read(&key, unseal(&key, value.value(), shown)?, id.day);
         let head = head.map_err(|why| unreadable(shown(), &why))?;
-        let readings = head.unpack().map_err(|why| unreadable(shown(), &*why))?;
-        Ok(Some(StoredDay { rev: head.rev, readings }))
+        Ok(Some(head.day().map_err(|why| unreadable(shown(), &*why))?))
     };
     ids.iter().map(read).collect()
 }

@@ -150,9 +150,14 @@ pub(super) fn put_names(out: &mut Vec<u8>, readings: &Readings) {
 }
 
 pub(super) fn put_summaries(out: &mut Vec<u8>, readings: &Readings) {
-    put_varint(out, readings.summaries().count() as u64);
+    put_numbered(out, readings.summaries().count(), readings.numbered_summaries());
+}
+
+/// Summaries with the numbers of their fields.
+pub(super) fn put_numbered<'s>(out: &mut Vec<u8>, count: usize, summaries: impl Iterator<Item = (usize, &'s Summary)>) {
+    put_varint(out, count as u64);
     let mut room = Vec::new();
-    for (number, summary) in readings.numbered_summaries() {
+    for (number, summary) in summaries {
         let Figures { count, min, max, sum, rest, first, last, avg: _ } = summary.figures();
         put_varint(out, number as u64);
         put_varint(out, count);
@@ -164,7 +169,7 @@ pub(super) fn put_summaries(out: &mut Vec<u8>, readings: &Readings) {
     }
 }
 
-fn put_text(out: &mut Vec<u8>, text: &str) {
+pub(super) fn put_text(out: &mut Vec<u8>, text: &str) {
     put_varint(out, text.len() as u64);
     out.extend_from_slice(text.as_bytes());
 }

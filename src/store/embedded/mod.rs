@@ -244,7 +244,7 @@ impl EmbeddedStore {
                 Ok(Self { path: path.to_owned(), file: Arc::new(file), cache_bytes: 0, readers, cores })
             }
             Ok(Err(found)) => {
-                Err(FileOpenError::OtherFormat { path: path.to_owned(), found, known: tables::FORMAT_WITH_PARTS })
+                Err(FileOpenError::OtherFormat { path: path.to_owned(), found, known: tables::FORMAT_WITH_EXPIRED })
             }
             Err(StorageError::Unreadable { detail, .. }) => {
                 Err(FileOpenError::Unreadable { path: path.to_owned(), detail })

@@ -42,6 +42,8 @@ pub(super) const FORMAT: u64 = 3;
 const FORMAT_WITH_DAYS: u64 = 4;
 /// That of a file with chunks, or days in several parts.
 pub(super) const FORMAT_WITH_PARTS: u64 = 5;
+/// The version of a file that has parts whose readings have expired.
+pub(super) const FORMAT_WITH_EXPIRED: u64 = 6;
 /// Older formats: 1 has only pages in the form of documents, 2 has pages without stamps. Pages are readable in every
 /// form, so opening such a file upgrades it to [`FORMAT`]; each page is written in the new form when it changes.
 const FORMATS_BEFORE: [u64; 2] = [1, 2];
@@ -99,7 +101,7 @@ pub(super) fn prepare(database: &Database) -> Result<Result<(), u64>, FileFailur
     let mut is_new = false;
     match database.begin_read()?.open_table(META) {
         Ok(meta) => match meta.get("format")?.map_or(0, |format| format.value()) {
-            FORMAT..=FORMAT_WITH_PARTS => {
+            FORMAT..=FORMAT_WITH_EXPIRED => {
                 let read = database.begin_read()?;
                 if read.open_table(DAYS).is_ok() && read.open_table(CHUNKS).is_ok() {
                     return Ok(Ok(()));
@@ -160,7 +162,11 @@ pub(super) fn write_each<W>(
 /// As [`write_each`], for sealed days.
 pub(super) fn write_days(database: &Database, name: &str, days: &[DayPut]) -> Result<Vec<Written>, FileFailure> {
     let marked = database.begin_read()?.open_table(META)?.get("format")?.map(|format| format.value());
-    let needed = if days.iter().any(|day| day.is_new_form) { FORMAT_WITH_PARTS } else { FORMAT_WITH_DAYS };
+    let needed = match days.iter().any(|day| day.is_expired) {
+        true => FORMAT_WITH_EXPIRED,
+        false if days.iter().any(|day| day.is_new_form) => FORMAT_WITH_PARTS,
+        false => FORMAT_WITH_DAYS,
+    };
     if marked < Some(needed) {
         let transaction = begin(database)?;
         transaction.open_table(META)?.insert("format", needed)?;

@@ -45,7 +45,7 @@ fn what_is_no_setting_is_refused_with_its_name() {
         (r#"{"readings":"1d","keep":1}"#, "unknown key \"keep\""),
         (r#"{"readings":"30m"}"#, "at least 1h0m0s"),
         (r#"{"readings":7}"#, "readings is 7"),
-        (r#"{"readings":"1d","summaries":"365d"}"#, "summaries cannot be kept longer"),
+        (r#"{"readings":"7d","summaries":"1d"}"#, "summaries cannot be kept shorter"),
         (r#"{"default":"week"}"#, "retention policy not found: week"),
     ] {
         let refused = put(&server, "w", body).expect(400).json();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use hourglass::bucket::store::{Extent, Order, Projection, ScannedPage, Written};
-use hourglass::bucket::{DayId, DayPart, DayWrite, Reading, Readings, Store, StoredDay};
+use hourglass::bucket::{DayId, DayPart, DayWrite, ExpiredDay, Reading, Readings, Store, StoredDay};
 use hourglass::reading::{Day, Hour, Sensor, Value};
 
 use super::place::{CAPS, DB, Place, SMALL, bucket_id, put, read, reading, seconds, sensor};
@@ -38,7 +38,7 @@ fn readings(day: i64, hours: &[i64], value: i64) -> Readings {
 }
 
 async fn write(store: &dyn Store, id: &DayId, rev: u64, next_rev: u64, readings: Option<&Readings>) -> Written {
-    store.write_days(DB, &[DayWrite { id, rev, next_rev, readings }]).await.remove(0)
+    store.write_days(DB, &[DayWrite { id, rev, next_rev, readings, expired: None }]).await.remove(0)
 }
 
 async fn stored(store: &dyn Store, id: &DayId) -> Option<StoredDay> {
@@ -105,6 +105,48 @@ pub async fn a_day_needs_the_rev_it_knows(place: &mut impl Place) {
     assert_eq!(write(store, &day, 102, 103, None).await, Written::Yes);
     assert!(stored(store, &day).await.is_none());
     assert_eq!(write(store, &day, 102, 103, Some(&first)).await, Written::Conflict, "it is gone");
+}
+
+pub async fn of_expired_readings_the_summaries_stay(place: &mut impl Place) {
+    let sensor = sensor("climate", &[("sensor", "s1")]);
+    let hourly = DayId { part: DayPart::Hour(4), ..id(&sensor, 1) };
+    for (id, set) in [(id(&sensor, 0), readings(0, &[0, 1, 4, 9, 23], 5)), (hourly, readings(1, &[4], 6))] {
+        assert_eq!(write(place.store(), &id, 0, 40, Some(&set)).await, Written::Yes);
+        let scan = async |store: &dyn Store, projection: &Projection| {
+            let scanned = store.scan_days(DB, &sensor.key, id.hours(), Order::Ascending, projection, Extent::ALL).await;
+            let mut pages = scanned.expect("a scan").pages;
+            pages.iter_mut().for_each(|page| page.summary.sort_by(|a, b| a.0.cmp(&b.0)));
+            pages.into_iter().map(|page| (page.hour, page.summary)).collect::<Vec<_>>()
+        };
+        let before = scan(place.store(), &Projection::SUMMARIES).await;
+        let (mut expired, mut none) = (ExpiredDay::of(&set), Readings::default());
+        none.raise_floor(FLOOR + 1);
+        let mut rev = 40;
+        for _ in 0..2 {
+            let of = DayWrite { id: &id, rev, next_rev: rev + 1, readings: Some(&none), expired: Some(&expired) };
+            let late = DayWrite { rev: rev + 7, ..of.clone() };
+            assert_eq!(place.store().write_days(DB, &[late]).await, [Written::Conflict]);
+            assert_eq!(place.store().write_days(DB, &[of]).await, [Written::Yes]);
+            place.reopen().await;
+            rev += 1;
+            let day = stored(place.store(), &id).await.expect("a day");
+            assert_eq!((day.rev, day.expired.as_ref(), day.readings.len()), (rev, Some(&expired), 0));
+            assert_eq!(day.readings.stamps().floor(), FLOOR + 1);
+            let left: Vec<_> =
+                before.iter().filter(|(hour, _)| expired.hours.iter().any(|one| one.hour == *hour)).cloned().collect();
+            assert_eq!(scan(place.store(), &Projection::SUMMARIES).await, left, "bit by bit");
+            assert_eq!(scan(place.store(), &Projection::ALL).await, [], "no reading");
+            let walked = place.store().walk_days(DB, None, 100).await.expect("a walk").found;
+            let found = walked.iter().filter_map(|day| day.document.as_ref().ok()).find(|day| day.id == id);
+            assert_eq!(found.expect("the part").differs, []);
+            // Then again, without its first hour.
+            if expired.hours.len() > 1 {
+                let hour = expired.hours[0].hour;
+                assert!(expired.remove(&(hour.start_ns()..hour.end_ns())));
+            }
+        }
+        assert_eq!(write(place.store(), &id, rev, rev + 1, None).await, Written::Yes);
+    }
 }
 
 pub async fn a_scan_takes_days_in_both_orders_and_stops_where_it_may(place: &mut impl Place) {

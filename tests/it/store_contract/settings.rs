@@ -1,5 +1,6 @@
 //! The settings of databases.
 
+use hourglass::bucket::settings::ExpiredReadings;
 use hourglass::bucket::store::Written;
 use hourglass::bucket::{DatabaseSettings, Keep, Store};
 
@@ -24,6 +25,8 @@ pub async fn settings_come_back_as_they_were(place: &mut impl Place) {
         replication: Some(2),
         shard_duration: Some(3_600_000_000_000),
         expired: Some(-5),
+        summaries: Some(Keep::Forever),
+        expired_readings: Some(ExpiredReadings { before: -1, stamp: 1 << 60, done: -2 }),
     };
     let empty = DatabaseSettings { rev: 1, ..DatabaseSettings::default() };
     let rows = [("a.b$c", empty), ("plant", full), ("plant/week", week(1 << 40))];

@@ -22,6 +22,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::expired::ExpiredDay;
 use super::readings::Readings;
 use super::store::ScannedPage;
 use crate::reading::{Day, Hour, Sensor, Stamp};
@@ -86,8 +87,18 @@ impl DayId {
 pub struct StoredDay {
     /// The revision. It grows by one with every write, and every write names the rev that it expects.
     pub rev: u64,
-    /// The readings, all settled but in a chunk.
+    /// The readings, all settled but in a chunk. Of a part whose readings have expired an empty set with the part's floor.
     pub readings: Readings,
+    /// What is left of a part whose readings have expired.
+    pub expired: Option<ExpiredDay>,
+}
+
+impl StoredDay {
+    /// Whether it has no readings and no summaries: it is a claim, or everything of it was deleted.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.readings.is_empty() && self.expired.as_ref().is_none_or(ExpiredDay::is_empty)
+    }
 }
 
 /// A part of a day to be written by compare-and-set.
@@ -103,6 +114,8 @@ pub struct DayWrite<'a> {
     /// The readings; only those of a chunk may have stamps. An empty set claims the part for a writer that is about to fold
     /// pages; `None` removes it.
     pub readings: Option<&'a Readings>,
+    /// What is kept of readings that have expired; the set of readings is then empty, and has the part's floor.
+    pub expired: Option<&'a ExpiredDay>,
 }
 
 /// Why a day cannot be sealed now.

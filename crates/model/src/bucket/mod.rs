@@ -7,6 +7,7 @@ pub mod columns;
 pub mod day;
 pub mod deletions;
 pub mod exact;
+pub mod expired;
 pub mod hour_versions;
 pub mod packed;
 pub mod page;
@@ -23,6 +24,7 @@ mod legacy;
 mod merge;
 
 pub use day::{DayId, DayPart, DayWrite, StoredDay};
+pub use expired::ExpiredDay;
 pub use hour_versions::HourVersions;
 pub use merge::{Applied, Bucket, Caps, MergeOptions, PackedBucket, Row};
 pub use page::{Page, StoredPage, WriteKind};

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::{Arc, PoisonError, RwLock};
 
+use crate::reading::Stamp;
 use crate::reading::time::TIMESTAMP_MIN;
 
 /// The name of the policy that is the database itself.
@@ -60,6 +61,31 @@ impl Keep {
         let step = if self.ns() >= BY_DAYS { DAY } else { HOUR };
         self.from(now).map(|from| from.div_euclid(step).saturating_mul(step).max(TIMESTAMP_MIN))
     }
+
+    /// The start of the UTC day that [`Keep::from`] lies in.
+    fn day(self, now: i64) -> Option<i64> {
+        self.from(now).map(|from| from.div_euclid(DAY).saturating_mul(DAY).max(TIMESTAMP_MIN))
+    }
+
+    /// The longer of two.
+    #[must_use]
+    pub fn longer(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::For(one), Self::For(other)) => Self::For(one.max(other)),
+            _ => Self::Forever,
+        }
+    }
+}
+
+/// How far readings have gone of which the summaries stay. It never goes back: nothing can come to those days any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ExpiredReadings {
+    /// Readings before this time, the start of a UTC day, are refused, and no longer shown.
+    pub before: i64,
+    /// Every reading before that time was logged below this stamp: they may go once the floor has passed it.
+    pub stamp: Stamp,
+    /// The time before which all of them have gone.
+    pub done: i64,
 }
 
 /// The settings of one database, as the store holds them.
@@ -75,8 +101,12 @@ pub struct DatabaseSettings {
     pub replication: Option<u32>,
     /// In nanoseconds.
     pub shard_duration: Option<i64>,
-    /// Up to which time everything was deleted because it had expired, since `readings` was last changed.
+    /// Up to which time everything was deleted because it had expired, since `readings` or `summaries` was last changed.
     pub expired: Option<i64>,
+    /// How long summaries are kept, if longer than readings; `None` for the config's default.
+    pub summaries: Option<Keep>,
+    /// Which readings have gone while their summaries stay.
+    pub expired_readings: Option<ExpiredReadings>,
 }
 
 impl DatabaseSettings {
@@ -117,6 +147,8 @@ pub struct Settings {
     pub by_database: BTreeMap<String, DatabaseSettings>,
     /// How long a database without a setting of its own keeps readings.
     pub readings: Option<Keep>,
+    /// How long it keeps summaries; `None` for as long as readings.
+    pub summaries: Option<Keep>,
 }
 
 impl Settings {
@@ -132,6 +164,42 @@ impl Settings {
         let set = self.by_database.get(database).and_then(|settings| settings.readings);
         let default = self.readings.filter(|_| !database.contains(POLICY_MARK));
         set.or(default).unwrap_or(Keep::Forever)
+    }
+
+    /// How long a database keeps summaries: never shorter than readings.
+    #[must_use]
+    pub fn summaries_kept(&self, database: &str) -> Keep {
+        let set = self.by_database.get(database).and_then(|settings| settings.summaries);
+        let default = self.summaries.filter(|_| !database.contains(POLICY_MARK));
+        let readings = self.kept(database);
+        set.or(default).map_or(readings, |summaries| summaries.longer(readings))
+    }
+
+    /// The time before which everything has expired at `now`, summaries too.
+    #[must_use]
+    pub fn gone_before(&self, database: &str, now: i64) -> Option<i64> {
+        let (readings, summaries) = (self.kept(database), self.summaries_kept(database));
+        if readings == summaries { readings.cutoff(now) } else { summaries.day(now) }
+    }
+
+    /// The start of the UTC day before which readings expire at `now` while their summaries stay.
+    #[must_use]
+    pub fn summaries_only_before(&self, database: &str, now: i64) -> Option<i64> {
+        let (readings, summaries) = (self.kept(database), self.summaries_kept(database));
+        readings.day(now).filter(|_| readings != summaries)
+    }
+
+    /// The time from which on a database has readings, where it has summaries of earlier ones.
+    #[must_use]
+    pub fn readings_from(&self, database: &str, now: i64) -> Option<i64> {
+        let gone = self.by_database.get(database).and_then(|of| of.expired_readings).map(|gone| gone.before);
+        self.summaries_only_before(database, now).max(gone)
+    }
+
+    /// The time before which a reading is refused at `now`.
+    #[must_use]
+    pub fn accepted_from(&self, database: &str, now: i64) -> Option<i64> {
+        self.kept(database).from(now).max(self.readings_from(database, now))
     }
 
     /// Whether a policy exists.
@@ -224,7 +292,7 @@ mod tests {
         let rows =
             [("plant/week", week.clone()), ("plant/day", week), ("plant", plant), ("plant2", Default::default())];
         let by_database = rows.into_iter().map(|(name, settings)| (name.to_owned(), settings)).collect();
-        Settings { by_database, readings: Some(Keep::For(30 * DAY)) }
+        Settings { by_database, readings: Some(Keep::For(30 * DAY)), summaries: None }
     }
 
     #[test]
@@ -284,6 +352,36 @@ mod tests {
         assert_eq!(settings.kept("other/week"), Keep::Forever);
         settings.by_database.entry("plant".to_owned()).or_default().readings = Some(Keep::Forever);
         assert_eq!(settings.kept("plant"), Keep::Forever);
+    }
+
+    #[test]
+    fn summaries_are_kept_as_long_as_readings_or_longer_and_what_has_gone_does_not_come_back() {
+        let mut settings = settings();
+        let midnight = NOW - 5 * HOUR - 7;
+        let kept = |settings: &Settings| {
+            (
+                settings.summaries_kept("other"),
+                settings.readings_from("other", NOW),
+                settings.accepted_from("other", NOW),
+            )
+        };
+        let from = Some(NOW - 30 * DAY);
+        assert_eq!(kept(&settings), (Keep::For(30 * DAY), None, from));
+        settings.summaries = Some(Keep::For(7 * DAY));
+        assert_eq!(kept(&settings), (Keep::For(30 * DAY), None, from));
+        settings.summaries = Some(Keep::Forever);
+        assert_eq!(kept(&settings), (Keep::Forever, Some(midnight - 30 * DAY), from));
+        assert_eq!(settings.summaries_kept("other/week"), Keep::Forever);
+        let gone = ExpiredReadings { before: midnight - 3 * DAY, stamp: 7, done: 0 };
+        let own = DatabaseSettings {
+            readings: Some(Keep::For(90 * DAY)),
+            summaries: Some(Keep::For(365 * DAY)),
+            expired_readings: Some(gone),
+            ..DatabaseSettings::default()
+        };
+        settings.by_database.insert("other".to_owned(), own);
+        let before = Some(gone.before);
+        assert_eq!(kept(&settings), (Keep::For(365 * DAY), before, before));
     }
 
     #[test]

@@ -209,6 +209,9 @@ impl PartScan<'_> {
         let damaged = |why: NoPage| unreadable(shown(&key), &why);
         let head = DayHead::read(&key, bytes, day).map_err(damaged)?;
         let wanted = within(day, hours);
+        if projection.readings && head.is_expired {
+            return Ok(bytes.len());
+        }
         if projection.readings || head.stamps.is_some() {
             let readings = head.unpack().map_err(|why| unreadable(shown(&key), &*why))?;
             let found = projection.pages_of(readings, &wanted);

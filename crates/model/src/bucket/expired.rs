@@ -1,0 +1,165 @@
+//! What is left of a part of a day whose readings have expired: exact summaries by hour. No reading can come to such a part any
+//! more, and none is read from it; whole hours can still be removed from it, and everything else follows from its hours.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::day::by_hour;
+use super::readings::Readings;
+use super::store::{Projection, ScannedPage};
+use super::summary::Summary;
+use crate::reading::{Hour, Stamp};
+
+/// An hour whose readings have expired.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ExpiredHour {
+    /// The hour.
+    pub hour: Hour,
+    /// How many readings it had.
+    pub count: u64,
+    /// The time of the first of them, in nanoseconds.
+    pub first: i64,
+    /// The time of the last of them.
+    pub last: i64,
+    /// The summaries of the numeric fields, in the order of their names.
+    pub summaries: Vec<(Arc<str>, Summary)>,
+}
+
+/// A part of a day whose readings have expired: its hours, in order.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ExpiredDay {
+    /// The hours that had readings.
+    pub hours: Vec<ExpiredHour>,
+}
+
+impl ExpiredDay {
+    /// What is to be kept of a part's readings.
+    #[must_use]
+    pub fn of(readings: &Readings) -> Self {
+        let hour = |(hour, readings): (Hour, Readings)| {
+            let mut summaries = readings.owned_summaries();
+            summaries.sort_by(|(one, _), (other, _)| one.cmp(other));
+            let (first, last) = (*readings.times().first()?, *readings.times().last()?);
+            Some(ExpiredHour { hour, count: readings.len() as u64, first, last, summaries })
+        };
+        Self { hours: by_hour(readings.clone()).into_iter().filter_map(hour).collect() }
+    }
+
+    /// Removes the hours that lie wholly in a range of times, in nanoseconds; says whether there were any.
+    pub fn remove(&mut self, times: &Range<i64>) -> bool {
+        let before = self.hours.len();
+        self.hours.retain(|one| one.hour.start_ns() < times.start || times.end < one.hour.end_ns());
+        before != self.hours.len()
+    }
+
+    /// Whether nothing is left.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.hours.is_empty()
+    }
+
+    /// How many readings the hours had.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.hours.iter().map(|hour| hour.count).sum()
+    }
+
+    /// The names of all fields that have summaries, in order.
+    #[must_use]
+    pub fn names(&self) -> Vec<Arc<str>> {
+        let names: BTreeSet<&Arc<str>> =
+            self.hours.iter().flat_map(|hour| hour.summaries.iter().map(|(name, _)| name)).collect();
+        names.into_iter().cloned().collect()
+    }
+
+    /// The summaries of all hours together, in the order of [`ExpiredDay::names`].
+    #[must_use]
+    pub fn totals(&self) -> Vec<(Arc<str>, Summary)> {
+        let total = |name: Arc<str>| {
+            let of_hours = self.hours.iter().filter_map(|hour| hour.summary(&name));
+            let total = of_hours.cloned().reduce(|all, later| all.union(&later))?;
+            Some((name, total))
+        };
+        self.names().into_iter().filter_map(total).collect()
+    }
+
+    /// The hours in a range as a scan without readings shows them. All of them are settled at `floor`.
+    #[must_use]
+    pub fn pages(&self, wanted: &Range<Hour>, floor: Stamp, projection: &Projection) -> Vec<ScannedPage> {
+        let page = |one: &ExpiredHour| {
+            let summary = one.summaries.iter().filter(|(name, _)| projection.has(name)).cloned().collect();
+            ScannedPage { hour: one.hour, number: 0, summary, oldest: floor, readings: None }
+        };
+        self.hours.iter().filter(|one| wanted.contains(&one.hour)).map(page).collect()
+    }
+}
+
+impl ExpiredHour {
+    /// The summary of a field.
+    #[must_use]
+    pub fn summary(&self, name: &str) -> Option<&Summary> {
+        self.summaries.iter().find(|(known, _)| **known == *name).map(|(_, summary)| summary)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::bucket::Reading;
+    use crate::reading::Value;
+
+    const HOUR: i64 = 3_600_000_000_000;
+
+    fn value() -> impl Strategy<Value = Value> {
+        prop_oneof![
+            any::<i64>().prop_map(Value::Integer),
+            (-1e300_f64..1e300).prop_map(Value::Float),
+            any::<u64>().prop_map(Value::Unsigned),
+        ]
+    }
+
+    fn readings() -> impl Strategy<Value = Readings> {
+        let fields = proptest::collection::vec(proptest::option::of(value()), 3);
+        proptest::collection::btree_map(0..24 * HOUR, fields, 1..80).prop_map(|readings| {
+            let fields = |fields: Vec<Option<Value>>| {
+                let named = ["b", "a", "c"].into_iter().zip(fields);
+                named.filter_map(|(name, value)| Some((Arc::from(name), value?))).collect::<Vec<_>>()
+            };
+            let all = readings.into_iter().map(|(time, values)| Reading { time, fields: fields(values) });
+            all.filter(|reading| !reading.fields.is_empty()).collect()
+        })
+    }
+
+    proptest! {
+        /// After any deletion of whole hours, before or after the readings expired, the same is left.
+        #[test]
+        fn totals_are_those_of_the_readings_bit_by_bit(readings in readings(), gone in 0_i64..24, length in 0_i64..12) {
+            let range = gone * HOUR..(gone + length) * HOUR;
+            let mut expired = ExpiredDay::of(&readings);
+            expired.remove(&range);
+            let mut left = readings;
+            left.raise_floor(1);
+            left.delete(&range, 2);
+            prop_assert_eq!(&expired, &ExpiredDay::of(&left));
+            prop_assert_eq!(expired.count(), left.len() as u64);
+            for (name, total) in expired.totals() {
+                let whole = left.summaries().find(|(known, _)| **known == name).map(|(_, summary)| summary.figures());
+                prop_assert_eq!(whole, Some(total.figures()));
+            }
+            prop_assert_eq!(expired.totals().len(), left.summaries().count());
+        }
+    }
+
+    #[test]
+    fn an_hour_that_is_cut_stays_whole() {
+        let reading = |time| Reading { time, fields: vec![(Arc::from("v"), Value::Integer(time))] };
+        let mut expired = ExpiredDay::of(&[0, HOUR, 2 * HOUR].into_iter().map(reading).collect());
+        assert!(!expired.remove(&(1..HOUR)));
+        assert!(expired.remove(&(1..2 * HOUR + 5)));
+        let hours: Vec<i64> = expired.hours.iter().map(|hour| hour.hour.0).collect();
+        assert_eq!(hours, [0, 2]);
+    }
+}

@@ -1,0 +1,245 @@
+//! Readings that expire while their summaries stay.
+
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use super::{CONFIG, DAY, HOUR, STORES, WITHIN, answer, ask, now, put, shown};
+use crate::support::http::{get, post};
+use crate::support::mongod::{fresh_database_name, mongod};
+use crate::support::series::flush;
+use crate::support::server::{Launch, Server, program};
+use crate::support::{eventually, poll};
+
+/// Days from this age on have readings, and days before `KEPT` lose them.
+const DAYS: i64 = 5;
+const SEALS: &str = "[seal]\nafter = \"1s\"\ninterval = \"50ms\"\nquiet = \"0s\"\n[clock]\nmax_offset = \"1s\"\n";
+const KEPT: &str = r#"{"readings":"3d","summaries":"inf"}"#;
+
+fn launch(store: &str) -> Launch {
+    Launch::with_store(store).config(format!("{CONFIG}{SEALS}"))
+}
+
+/// The start of the oldest day that is written.
+fn first_day() -> i64 {
+    (now().div_euclid(DAY) - DAYS) * DAY
+}
+
+/// The start of the first day that keeps its readings.
+fn kept_from() -> i64 {
+    (now() - 3 * DAY).div_euclid(DAY) * DAY
+}
+
+/// Two sensors, all hours of one and few of the other, with floats, integers and text.
+fn fill(server: &Server, first: i64) {
+    let of_sensor = |sensor: i64, step: i64| {
+        (0..(DAYS - 1) * 24 * 4).step_by(usize::try_from(step).expect("small")).map(move |n| {
+            let (time, value) = (first + n * HOUR / 4 + 7 * sensor, n * 7 % 101);
+            let rest = if n % 3 == 0 { format!(",hum={value}i,note=\"n{n}\"") } else { String::new() };
+            format!("m,s={sensor} temp={value}.{n}{rest} {time}\n")
+        })
+    };
+    let lines: String = of_sensor(0, 1).chain(of_sensor(1, 37)).collect();
+    post(&server.url("/write?db=w"), lines, &[]).expect(204);
+    // It is of today, so the database has something that is not sealed.
+    post(&server.url("/write?db=w"), format!("m,s=0 temp=1.5 {}", now() - HOUR / 60), &[]).expect(204);
+    flush(server);
+}
+
+/// Answers about whole hours of days before today.
+fn whole_hours(server: &Server, first: i64) -> Vec<Value> {
+    let to = first + (DAYS - 1) * DAY;
+    let range = format!("time >= {first} AND time < {to}");
+    let mut answers = Vec::new();
+    for functions in ["mean(temp),count(hum),sum(temp),min(temp),max(hum),sum(hum)", "spread(temp)"] {
+        for group in ["GROUP BY time(1h),s", "GROUP BY time(1d)", "GROUP BY time(6h,1h),s"] {
+            let statement = format!("SELECT {functions} FROM m WHERE {range} {group}");
+            let mut result = ask(server, "db=w", &statement);
+            assert!(result["error"].is_null(), "{statement}: {result}");
+            answers.push(result["series"].take());
+        }
+    }
+    for step in ["1h", "1d"] {
+        let path = format!("/api/v1/summary?db=w&measurement=m&fields=temp,hum&step={step}&from={first}&to={to}");
+        let answer = get(&server.url(&path)).expect(200).json();
+        assert!(answer["notices"].is_null(), "{path}: {answer}");
+        answers.push(answer);
+    }
+    answers
+}
+
+/// Waits until the readings are gone from the store.
+fn await_gone(server: &Server) {
+    let gone = poll(WITHIN, || {
+        let shown = shown(server, "w");
+        (!shown["expired_before"].is_null() && shown["expired_before"] == shown["removed_before"]).then_some(())
+    });
+    assert!(gone.is_some(), "{}\n{}", shown(server, "w"), server.stderr());
+}
+
+fn verify(store: &str, server: &Server) -> (bool, String) {
+    let mut command: Command = program();
+    let output = command.args(["verify", "--store", store, "--data-dir"]).arg(server.data_dir()).output();
+    let output = output.expect("hourglass can be run");
+    (output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+#[test]
+fn summaries_outlive_their_readings_bit_by_bit() {
+    for store in STORES {
+        let store = store();
+        let mut server = launch(&store).start();
+        let (first, kept) = (first_day(), kept_from());
+        fill(&server, first);
+        let before = whole_hours(&server, first);
+        put(&server, "w", KEPT).expect(200);
+        assert_eq!(whole_hours(&server, first), before, "at once");
+        await_gone(&server);
+        assert_eq!(whole_hours(&server, first), before, "stripped");
+        // What needs readings says so, and has no older ones.
+        let raw = get(&server.url(&format!("/api/v1/readings?db=w&sensor=m,s=1&from={first}&limit=1000"))).expect(200);
+        let raw = raw.json();
+        let shown_before = shown(&server, "w")["expired_before"].as_str().expect("a time").to_owned();
+        assert!(raw["notices"][0].as_str().expect("a notice").contains(&shown_before), "{raw}");
+        let result = ask(&server, "db=w", &format!("SELECT temp FROM m WHERE time >= {first}"));
+        assert!(result["series"][0]["values"][0][0].as_i64().expect("a time") >= kept, "{result}");
+        assert!(
+            result["messages"][0]["text"].as_str().expect("a text").contains("only their hourly summaries"),
+            "{result}"
+        );
+        for statement in [
+            format!("SELECT median(temp) FROM m WHERE time >= {first} GROUP BY time(1d)"),
+            format!("SELECT mean(temp) FROM m WHERE time >= {} GROUP BY time(1d)", first + 7),
+            format!("SELECT count(note) FROM m WHERE time >= {first}"),
+        ] {
+            let result = ask(&server, "db=w", &statement);
+            assert!(result["messages"][0]["text"].is_string(), "{statement}: {result}");
+        }
+        // Without a choice of fields the answer is about text, too, of which nothing is left.
+        let path = format!("/api/v1/summary?db=w&measurement=m&step=1d&from={first}");
+        let all = get(&server.url(&path)).expect(200).json();
+        assert!(all["notices"][0].as_str().expect("a notice").contains(&shown_before), "{all}");
+        assert_eq!(all["series"][0]["windows"].as_array().map(Vec::len), Some(5), "{all}");
+        // A reading of a day that has expired is refused.
+        assert_eq!(post(&server.url("/write?db=w"), format!("m,s=0 temp=1 {}", first + HOUR), &[]).status, 400);
+        assert_eq!(post(&server.url("/write?db=w"), format!("m,s=0 temp=1 {}", kept - 1), &[]).status, 400);
+        server.kill();
+        server.restart("127.0.0.1:0");
+        assert_eq!(whole_hours(&server, first), before, "after a kill");
+        // A longer time brings nothing back, and nothing into the days that can no longer be computed.
+        put(&server, "w", r#"{"readings":"30d","summaries":"inf"}"#).expect(200);
+        assert_eq!(post(&server.url("/write?db=w"), format!("m,s=0 temp=1 {}", first + HOUR), &[]).status, 400);
+        assert_eq!(whole_hours(&server, first), before, "kept longer");
+        assert!(server.stop().success());
+        let (clean, said) = verify(&store, &server);
+        assert!(clean, "{said}");
+    }
+}
+
+#[test]
+fn whole_expired_hours_can_be_deleted_and_cut_ones_not() {
+    for store in STORES {
+        let store = store();
+        let mut server = launch(&store).start();
+        let first = first_day();
+        fill(&server, first);
+        put(&server, "w", KEPT).expect(200);
+        await_gone(&server);
+        let counts = |server: &Server, group: &str| {
+            let range = format!("time >= {first} AND time < {}", first + DAY);
+            let statement =
+                format!("SELECT count(temp),sum(temp) FROM m WHERE {range} AND s='0' GROUP BY time({group})");
+            let result = ask(server, "db=w", &statement);
+            result["series"][0]["values"].as_array().cloned().unwrap_or_default()
+        };
+        let (hours, day) = (counts(&server, "1h"), counts(&server, "1d"));
+        assert_eq!((hours.len(), day[0][1].as_i64()), (24, Some(96)));
+        let delete = |from: i64, to: i64| {
+            let statement = format!("DELETE FROM m WHERE s='0' AND time >= {from} AND time < {to}");
+            answer(&server, "db=w", &statement).text().to_string()
+        };
+        let refused = delete(first + HOUR, first + 3 * HOUR + 1);
+        assert!(refused.contains("begin and end the deletion at a whole hour"), "{refused}");
+        assert_eq!(counts(&server, "1h"), hours, "nothing was deleted");
+        let done = delete(first + HOUR, first + 3 * HOUR);
+        assert!(!done.contains("error"), "{done}");
+        let check = |server: &Server, when: &str| {
+            let left: Vec<Value> = counts(server, "1h").into_iter().filter(|row| row[1] != 0).collect();
+            let expected: Vec<Value> =
+                hours.iter().enumerate().filter(|(n, _)| !(1..3).contains(n)).map(|(_, v)| v.clone()).collect();
+            assert_eq!(left, expected, "{when}");
+            assert_eq!(counts(server, "1d")[0][1], 88, "{when}");
+        };
+        check(&server, "hidden or gone");
+        server.kill();
+        server.restart("127.0.0.1:0");
+        check(&server, "gone");
+        // Then the summaries expire, too, by whole days.
+        put(&server, "w", r#"{"readings":"3d","summaries":"4d"}"#).expect(200);
+        eventually("the summaries expire", WITHIN, || counts(&server, "1d").is_empty().then_some(()));
+        let later = ask(&server, "db=w", &format!("SELECT count(temp) FROM m WHERE time >= {}", first + DAY));
+        assert!(later["series"][0]["values"][0][1].as_i64().expect("a count") > 0, "{later}");
+        assert!(server.stop().success());
+        let (clean, said) = verify(&store, &server);
+        assert!(clean, "{said}");
+    }
+}
+
+#[test]
+fn a_kill_at_any_step_changes_no_answer() {
+    for store in STORES {
+        for point in
+            ["before_expired_readings:1", "after_expired_readings:1", "strip_sealed:1", "stripped:1", "stripped:2"]
+        {
+            let launch = launch(&store());
+            let mut server = launch.clone().env("FAULT_KILL_AT", point).start();
+            let first = first_day();
+            fill(&server, first);
+            let before = whole_hours(&server, first);
+            let _ = std::panic::catch_unwind(|| put(&server, "w", KEPT));
+            let ended = poll(WITHIN, || server.exited());
+            assert!(ended.is_some(), "{point}: {}", server.stderr());
+            server.restart_as(launch);
+            assert_eq!(whole_hours(&server, first), before, "{point}");
+            put(&server, "w", KEPT).expect(200);
+            await_gone(&server);
+            assert_eq!(whole_hours(&server, first), before, "{point}");
+        }
+    }
+}
+
+#[test]
+fn two_instances_agree_on_what_has_expired() {
+    let store = mongod().uri(&fresh_database_name());
+    let [one, other] = [(); 2].map(|()| launch(&store).start());
+    let first = first_day();
+    fill(&one, first);
+    let before = whole_hours(&one, first);
+    put(&other, "w", KEPT).expect(200);
+    for server in [&one, &other] {
+        await_gone(server);
+        assert_eq!(whole_hours(server, first), before);
+        let status = post(&server.url("/write?db=w"), format!("m,s=0 temp=1 {}", first + HOUR), &[]).status;
+        assert_eq!(status, 400);
+    }
+}
+
+#[test]
+fn a_dry_run_tells_readings_and_summaries_apart() {
+    let server = launch("embedded").start();
+    let first = first_day();
+    fill(&server, first);
+    let url = server.url("/api/v1/databases/w?dry_run=true");
+    let dry = |body: &str| {
+        crate::support::http::request("PUT", &url, body.as_bytes(), &[]).expect("an answer").expect(200).json()
+    };
+    let asked = r#"{"readings":"3d","summaries":"4d"}"#;
+    eventually("the sensors' documents are written", WITHIN, || (dry(asked)["sensors"] == 2).then_some(()));
+    let told = dry(asked);
+    // Of two days the readings, and of one the summaries: a reading every quarter of an hour, and one sensor's few.
+    assert_eq!((&told["days"], &told["summaries"]["days"]), (&json!(2), &json!(1)), "{told}");
+    assert_eq!((&told["readings"], &told["summaries"]["readings"]), (&json!(192 + 6), &json!(96 + 3)), "{told}");
+    assert_eq!(shown(&server, "w")["readings"], json!(null));
+    let refused = put(&server, "w", r#"{"readings":"3d","summaries":"1d"}"#).expect(400).json();
+    assert!(refused["error"].as_str().expect("a text").contains("summaries cannot be kept shorter"), "{refused}");
+}
