@@ -205,6 +205,9 @@ enum Sink<'a> {
 async fn resolve(app: &App, target: &DeleteTargets, before: Stamp, sink: &mut Sink<'_>) -> Result<Extent, ApiError> {
     let DeleteTargets { database, sensors, range, values } = target;
     let mut extent = Extent::default();
+    // Readings that have expired are about to be removed; what is left of them cannot lose single ones.
+    let kept_from = app.query.settings().readings_from(database, crate::clock::now_ns());
+    let range = &(kept_from.map_or(range.start, |from| from.max(range.start))..range.end);
     if range.is_empty() || sensors.is_empty() {
         return Ok(extent);
     }
