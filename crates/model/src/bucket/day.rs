@@ -208,24 +208,24 @@ pub fn unite(pages: Vec<ScannedPage>, sealed: Vec<ScannedPage>) -> Vec<ScannedPa
     }
     let mut united: Vec<ScannedPage> = Vec::with_capacity(pages.len() + sealed.len());
     let (mut pages, mut sealed) = (pages.into_iter().peekable(), sealed.into_iter().peekable());
-    while let Some(first) = sealed.next() {
-        let hour = first.hour;
+    while let Some(hour) = sealed.peek().map(|page| page.hour) {
         united.extend(std::iter::from_fn(|| pages.next_if(|page| page.hour < hour)));
-        let mut all = first;
+        // The pages first: their fields come first, as if there were no parts.
+        let mut all = std::iter::from_fn(|| pages.next_if(|page| page.hour == hour))
+            .chain(std::iter::from_fn(|| sealed.next_if(|page| page.hour == hour)));
+        let Some(mut one) = all.next() else { break };
         let mut several: Option<Readings> = None;
-        let others = std::iter::from_fn(|| sealed.next_if(|page| page.hour == hour));
-        let others = others.chain(std::iter::from_fn(|| pages.next_if(|page| page.hour == hour)));
-        for other in others {
-            all.oldest = all.oldest.min(other.oldest);
-            if let (Some(held), Some(more)) = (&all.readings, &other.readings) {
+        for other in all {
+            one.oldest = one.oldest.min(other.oldest);
+            if let (Some(held), Some(more)) = (&one.readings, &other.readings) {
                 several.get_or_insert_with(|| held.explicit()).unite(more);
             }
         }
         if let Some(readings) = several {
-            all.summary = readings.owned_summaries();
-            all.readings = Some(readings);
+            one.summary = readings.owned_summaries();
+            one.readings = Some(readings);
         }
-        united.push(all);
+        united.push(one);
     }
     united.extend(pages);
     united
