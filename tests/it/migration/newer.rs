@@ -1,5 +1,8 @@
 use std::time::Duration;
 
+use hourglass::bucket::{StorageError, Store};
+use hourglass::reading::{Hour, Stamp};
+use hourglass::store::{EmbeddedStore, MongoOptions, MongoStore};
 use mongodb::bson::doc;
 use serde_json::Value;
 
@@ -97,33 +100,60 @@ fn readings_wait_for_a_newer_version_which_is_named() {
     }
 }
 
-/// Deletions removed pages by a filter that did not ask for their form, and sensors' documents by their key alone: those
-/// of a newer version went. One that could not be read had the deletion given up after a few seconds.
+/// Deletions removed pages by a filter that did not ask for their form. One that could not be read had the deletion given
+/// up after a few seconds.
 #[test]
 fn a_deletion_waits_for_a_newer_version_and_is_carried_out_then() {
-    for kind in [Kind::Buckets, Kind::Sensors] {
-        for (mut server, stored) in both() {
-            let id = if kind == Kind::Buckets { PAGE } else { "m,s=a" };
-            stored.change(kind, id, |document| drop(document.insert("schemaVersion", 2)));
-            let before = stored.fingerprints();
-            server.restart("127.0.0.1:0");
-            delete(&server, "DELETE FROM m WHERE s='a'");
-            eventually("the deletion is tried", PATIENCE, || server.stderr().contains("newer version").then_some(()));
-            server.kill();
-            let after = stored.fingerprints();
-            let key = before.keys().find(|(of, name)| *of == kind as u8 && name == id).expect("the document");
-            assert_eq!(after.get(key), before.get(key), "{kind:?}");
-            stored.change(kind, id, |document| drop(document.insert("schemaVersion", 1)));
-            server.restart("127.0.0.1:0");
-            post(&server.url("/api/v1/flush"), "", &[]).expect(204);
-            eventually("the deletion is carried out", PATIENCE, || {
-                readings(&server, "d", "m,s=a", None, 100).is_empty().then_some(())
-            });
-            assert_eq!(readings(&server, "d", "m,s=b", None, 100).len(), 1);
-            assert!(server.stop().success());
-            assert_eq!(ids(&stored, Kind::Buckets).len(), 2);
-            assert_eq!(ids(&stored, Kind::Sensors), ["m,s=b", "m,s=c"]);
-        }
+    for (mut server, stored) in both() {
+        stored.change(Kind::Buckets, PAGE, |page| drop(page.insert("schemaVersion", 2)));
+        let before = stored.fingerprints();
+        server.restart("127.0.0.1:0");
+        delete(&server, "DELETE FROM m WHERE s='a'");
+        eventually("the deletion is tried", PATIENCE, || {
+            let said = server.stderr();
+            (said.contains("it stays in the WAL and is retried") && said.contains("newer version")).then_some(())
+        });
+        server.kill();
+        let after = stored.fingerprints();
+        let key = before.keys().find(|(_, name)| name == PAGE).expect("the page");
+        assert_eq!(after.get(key), before.get(key));
+        stored.change(Kind::Buckets, PAGE, |page| drop(page.insert("schemaVersion", 1)));
+        server.restart("127.0.0.1:0");
+        eventually("the deletion is carried out", PATIENCE, || {
+            readings(&server, "d", "m,s=a", None, 100).is_empty().then_some(())
+        });
+        assert_eq!(readings(&server, "d", "m,s=b", None, 100).len(), 1);
+        assert!(server.stop().success());
+        assert_eq!(ids(&stored, Kind::Buckets).len(), 2);
+        assert_eq!(ids(&stored, Kind::Sensors), ["m,s=b", "m,s=c"]);
+    }
+}
+
+/// Sensors' documents were removed by their key alone: those of a newer version went.
+#[test]
+fn removals_leave_what_a_newer_version_wrote() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
+    for (server, stored) in both() {
+        stored.change(Kind::Sensors, "m,s=a", |sensor| drop(sensor.insert("schemaVersion", 2)));
+        stored.change(Kind::Buckets, PAGE, |page| drop(page.insert("schemaVersion", 2)));
+        let before = stored.fingerprints();
+        runtime.block_on(async {
+            let store: Box<dyn Store> = match stored.is_embedded() {
+                true => Box::new(EmbeddedStore::open(&server.data_dir(), 1 << 20).expect("the file")),
+                false => {
+                    let opened = MongoStore::open(&server_uri(&stored), MongoOptions::default()).await;
+                    Box::new(opened.expect("a good URI"))
+                }
+            };
+            let is_newer = |result: Result<(), StorageError>| matches!(result, Err(StorageError::Newer { .. }));
+            assert!(is_newer(store.remove_sensors("d", &["m,s=a"]).await));
+            let hours = Hour(0)..Hour(1);
+            assert!(is_newer(store.remove_buckets("d", &["m,s=a"], hours, Stamp::MAX).await));
+            let found = store.other_forms("d", None, 100).await.expect("an answer");
+            assert_eq!((found.examined, found.pages.len(), found.newer), (3, 0, 1));
+            store.close().await;
+        });
+        assert_eq!(stored.fingerprints(), before);
     }
 }
 

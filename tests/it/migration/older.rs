@@ -26,18 +26,39 @@ struct Golden {
     uri: Option<String>,
 }
 
-fn both() -> [Golden; 2] {
+/// The golden documents whose table or collection is wanted, in both stores.
+fn both(wanted: impl Fn(&str) -> bool) -> [Golden; 2] {
+    let of = |text: &str| text.lines().filter(|line| wanted(line)).map(|line| format!("{line}\n")).collect::<String>();
     let folder = Folder::new("golden");
-    load_file(&folder.file("data"), include_str!("golden/embedded.txt"));
+    load_file(&folder.file("data"), &of(include_str!("golden/embedded.txt")));
     let stored = Stored::in_file(folder.file("data"), "factory");
     let embedded = Golden { store: "embedded".to_owned(), folder, stored, uri: None };
     let name = fresh_database_name();
     let uri = mongod().uri(&name);
-    load_mongo(&uri, include_str!("golden/mongodb.txt"));
+    load_mongo(&uri, &of(include_str!("golden/mongodb.txt")));
     let stored = Stored::in_mongo(mongod(), &name, "factory");
     let folder = Folder::new("golden");
     load_file(&folder.file("data"), "meta format 3");
     [embedded, Golden { store: uri.clone(), folder, stored, uri: Some(uri) }]
+}
+
+/// Without sealed days, which the version before stamps does not know: what it writes beside one counts as older.
+fn without_days(line: &str) -> bool {
+    !line.starts_with("days ") && !line.contains(".days ")
+}
+
+/// Answers, whatever the order of an object's fields.
+fn parsed(answers: &str) -> Vec<Value> {
+    answers.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|_| Value::from(line))).collect()
+}
+
+/// What is answered of the golden pages alone, by this version's own form of them.
+fn answers_of_pages() -> Vec<Value> {
+    let [golden, _] = both(without_days);
+    let mut server = golden.start();
+    let answers = parsed(&answers(&server));
+    assert!(server.stop().success());
+    answers
 }
 
 impl Golden {
@@ -110,12 +131,12 @@ fn verify(golden: &Golden, server: &mut Server) {
 
 #[test]
 fn what_the_released_form_has_is_read_migrated_and_clean() {
-    for golden in both() {
+    for golden in both(|_| true) {
         let mut server = golden.start();
-        assert_eq!(answers(&server), ANSWERS, "{}", golden.store);
+        assert_eq!(parsed(&answers(&server)), parsed(ANSWERS), "{}", golden.store);
         let said = migrate(&server);
         assert!(said.contains(" 0 of older forms left"), "{said}");
-        assert_eq!(answers(&server), ANSWERS, "{}", golden.store);
+        assert_eq!(parsed(&answers(&server)), parsed(ANSWERS), "{}", golden.store);
         // Sealing, corrections and late readings work on it as on any other.
         post(&server.url("/write?db=factory"), "climate,room=lab,s=1 temp=1 1768435200000000007", &[]).expect(204);
         post(&server.url("/api/v1/flush"), "", &[]).expect(204);
@@ -130,7 +151,8 @@ fn what_the_released_form_has_is_read_migrated_and_clean() {
 /// nobody could see how many of them were left.
 #[test]
 fn pages_of_the_version_before_stamps_are_rewritten_in_the_background() {
-    for golden in both() {
+    let expected = answers_of_pages();
+    for golden in both(without_days) {
         let pages = golden.age();
         assert!(pages >= 3, "{pages} pages");
         let mut server = golden.start();
@@ -141,7 +163,7 @@ fn pages_of_the_version_before_stamps_are_rewritten_in_the_background() {
         assert_eq!((&done["newer"], &done["error"]), (&Value::from(0), &Value::Null), "{done}");
         assert_eq!(metric(&server, "hourglass_migration_documents_rewritten_total"), pages as f64);
         assert_eq!(metric(&server, "hourglass_migration_left"), 0.0);
-        assert_eq!(answers(&server), ANSWERS, "{}", golden.store);
+        assert_eq!(parsed(&answers(&server)), expected, "{}", golden.store);
         verify(&golden, &mut server);
         let stored = match &golden.uri {
             None => &Stored::in_file(server.data_dir(), "factory"),
@@ -190,7 +212,8 @@ fn pages_of_the_version_before_stamps_are_rewritten_in_the_background() {
 
 #[test]
 fn a_kill_in_the_middle_of_rewriting_loses_nothing() {
-    let [_, golden] = both();
+    let expected = answers_of_pages();
+    let [_, golden] = both(without_days);
     golden.age();
     let mut server = golden.prepare();
     server.relaunch(golden.launch().env("FAULT_KILL_AT", "rewritten:1"));
@@ -201,14 +224,15 @@ fn a_kill_in_the_middle_of_rewriting_loses_nothing() {
         let done = migration(&server);
         (done["rewritten"] == 1 && done["left"] == 0 && !done["ended"].is_null()).then_some(())
     });
-    assert_eq!(answers(&server), ANSWERS);
+    assert_eq!(parsed(&answers(&server)), expected);
     verify(&golden, &mut server);
 }
 
 /// One that is asked about everything looks at everything, whatever was noted before.
 #[test]
 fn a_walk_on_request_finds_what_an_older_version_wrote_since() {
-    let [_, golden] = both();
+    let expected = answers_of_pages();
+    let [_, golden] = both(without_days);
     let uri = golden.uri.as_deref().expect("in MongoDB");
     let server = golden.start();
     migrate(&server);
@@ -220,5 +244,5 @@ fn a_walk_on_request_finds_what_an_older_version_wrote_since() {
     assert!(said.contains("1 rewritten, 0 of older forms left"), "{said}");
     let page = found(uri, "factory.buckets", which).expect("the page");
     assert_eq!(page.get_document("order").expect("stamps").get_i64("rev").ok(), page.get_i64("rev").ok());
-    assert_eq!(answers(&server), ANSWERS);
+    assert_eq!(parsed(&answers(&server)), expected);
 }
