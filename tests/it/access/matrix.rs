@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 
 use super::{PATIENCE, await_status, create, guarded, token_command, with};
+use crate::support::eventually;
 use crate::support::http::{get, request};
 use crate::support::poll;
 use crate::support::server::Server;
@@ -313,7 +314,8 @@ fn the_trash_is_its_databases_administrators() {
     let id = list(&matrix.admin)["deletions"][0]["id"].as_str().expect("one deletion").to_owned();
     let undo = |token: &str| with(token, "POST", &matrix.server.url(&format!("/api/v1/trash/{id}/undo")), "").status;
     let of_a = create(&matrix.server, &["--name", "admin-a", "--admin", "a"]);
-    await_status(&matrix.server, &of_a, 200);
+    let is_known = || (with(&of_a, "GET", &matrix.server.url("/api/v1/trash"), "").status == 200).then_some(());
+    eventually("the token is known", std::time::Duration::from_secs(30), is_known);
     for kind in ["write", "read", "both", "elsewhere", "elsewhere-all", "pinned", "metrics"] {
         let token = &matrix.tokens[kind];
         assert_eq!(list(token)["deletions"].as_array().map(Vec::len), Some(0), "{kind}");

@@ -199,7 +199,7 @@ fn give(server: &Server, given: &Model) {
 
 #[test]
 fn a_killed_deletion_by_value_is_done_in_whole_readings_in_the_embedded_store() {
-    kills(|| Launch::embedded(), "");
+    kills(Launch::embedded, "");
 }
 
 #[test]
