@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use bson::{Bson, Document, RawDocumentBuf, doc};
 use mongodb::{ClientSession, Collection};
@@ -21,6 +22,9 @@ use crate::store::document;
 const DAYS: usize = 32;
 /// Hours of a day.
 const HOURS: usize = 24;
+/// How often a read at one moment is tried again while the server has none, and the wait before each try.
+const UNSETTLED_MAX: usize = 20;
+const UNSETTLED_WAIT: Duration = Duration::from_millis(50);
 /// Pages per command that removes them.
 const REMOVED: usize = 50;
 
@@ -74,8 +78,27 @@ impl MongoStore {
         sent: Option<Document>,
         extent: Extent,
     ) -> Result<Vec<RawDocumentBuf>, StorageError> {
-        let (client, collection) = (self.client.clone(), Collections::of(&self.mongo, database).days);
-        self.read(async move { find_at_once(&client, &collection, filter, sort, sent, extent).await }).await
+        self.settled(|| {
+            let (client, collection) = (self.client.clone(), Collections::of(&self.mongo, database).days);
+            let (filter, sort, sent) = (filter.clone(), sort.clone(), sent.clone());
+            async move { find_at_once(&client, &collection, filter, sort, sent, extent).await }
+        })
+        .await
+    }
+
+    /// A read at one moment. Just after a collection or an index was made, MongoDB has no moment to read at: it is asked again.
+    async fn settled<T, F>(&self, read: impl Fn() -> F) -> Result<T, StorageError>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, StorageError>> + Send + 'static,
+    {
+        for _ in 0..UNSETTLED_MAX {
+            match self.read(read()).await {
+                Err(StorageError::Busy { .. }) => tokio::time::sleep(UNSETTLED_WAIT).await,
+                settled => return settled,
+            }
+        }
+        self.read(read()).await
     }
 
     pub(super) async fn chunks_after(
@@ -150,13 +173,15 @@ impl MongoStore {
         projection: &Projection,
         extent: Extent,
     ) -> Result<DaysScanned, StorageError> {
-        let (client, collection) = (self.client.clone(), Collections::of(&self.mongo, database).days);
-        let (sensor, projection) = (sensor.to_owned(), projection.clone());
-        let scan = async move {
-            let mut scan = PartsScan { session: snapshot_session(&client).await?, collection, projection };
-            scan.run(&sensor, hours, order, extent).await
-        };
-        self.read(scan).await
+        self.settled(|| {
+            let (client, collection) = (self.client.clone(), Collections::of(&self.mongo, database).days);
+            let (sensor, hours, projection) = (sensor.to_owned(), hours.clone(), projection.clone());
+            async move {
+                let mut scan = PartsScan { session: snapshot_session(&client).await?, collection, projection };
+                scan.run(&sensor, hours, order, extent).await
+            }
+        })
+        .await
     }
 
     pub(super) async fn scanned_days_of(
