@@ -87,6 +87,8 @@ struct Work {
     /// The rev of the stored part, or of this process's claim.
     rev: u64,
     held: Option<StoredDay>,
+    /// The chunks that were listed.
+    listed: Vec<DayId>,
     chunks: Vec<(DayId, StoredDay)>,
     buckets: Vec<(BucketId, Vec<StoredPage>)>,
 }
@@ -224,6 +226,7 @@ impl Sealer {
         // Before the deletions: a merge must know every deletion below the floor that it uses.
         let floor = self.context.registry_view.view().floor;
         let (mut work, mut hourly) = self.list(database, days, round, pace).await?;
+        faults::halt_at("parts_listed").await;
         self.begin(database, &mut work, floor).await?;
         faults::point("claimed");
         self.read(database, &mut work).await?;
@@ -307,9 +310,8 @@ impl Sealer {
             }
             let id = DayId { sensor: sensor.clone(), day: *day, part: DayPart::Whole };
             let chunk = |part: &DayPart| DayId { part: *part, ..id.clone() };
-            let chunks: Vec<DayId> = parts.iter().filter(|part| part.is_chunk()).map(chunk).collect();
-            let chunks = self.read_parts(database, chunks).await?;
-            work.push(Work { id, rev: 0, held: None, chunks, buckets: Vec::new() });
+            let listed = parts.iter().filter(|part| part.is_chunk()).map(chunk).collect();
+            work.push(Work { id, rev: 0, held: None, listed, chunks: Vec::new(), buckets: Vec::new() });
         }
         Ok((work, hourly))
     }
@@ -365,6 +367,8 @@ impl Sealer {
         claims.iter().zip(outcomes).map(of).collect()
     }
 
+    /// Reads what is to be folded, only now that the days' revs are known or claims made: a deletion that comes later
+    /// changes them.
     async fn read(&self, database: &str, work: &mut [Work]) -> Result<(), StorageError> {
         let of = |one: &Work| {
             let sensor = one.id.sensor.clone();
@@ -380,6 +384,7 @@ impl Sealer {
                     one.buckets.push((id, pages));
                 }
             }
+            one.chunks = self.read_parts(database, std::mem::take(&mut one.listed)).await?;
         }
         Ok(())
     }

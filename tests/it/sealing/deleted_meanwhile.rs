@@ -30,15 +30,29 @@ fn what_is_deleted_while_another_instance_seals_more_of_a_day_stays_deleted() {
     seal_beside_a_deletion(true);
 }
 
+/// Chunks were read before their day was claimed, so a deletion between left no trace that the sealing instance could meet.
+#[test]
+fn what_is_deleted_before_a_day_is_claimed_stays_deleted_in_chunks() {
+    beside_a_deletion(
+        "parts_listed",
+        "[seal]\nafter = \"1s\"\ndirect_min = 1\ninterval = \"1h\"\nquiet = \"1h\"\n",
+        false,
+    );
+}
+
 fn seal_beside_a_deletion(is_sealed_before: bool) {
+    beside_a_deletion("pages_read", CONFIG, is_sealed_before);
+}
+
+fn beside_a_deletion(point: &str, config: &str, is_sealed_before: bool) {
     let name = fresh_database_name();
-    let launch = Launch::with_store(mongod().uri(&name)).config(format!("{PAGES}{CONFIG}"));
+    let launch = Launch::with_store(mongod().uri(&name)).config(format!("{PAGES}{config}"));
     let folder = Folder::new("halt");
     let halt = folder.file("halt");
     let here = launch.clone().start();
     let first = openings(&name).pop();
     // The least opening is the one of the instance that forgets deletions, which the sealing instance must not be.
-    let sealing = launch.env("FAULT_HALT_AT", format!("pages_read:{}", halt.display()));
+    let sealing = launch.env("FAULT_HALT_AT", format!("{point}:{}", halt.display()));
     let there = eventually("an instance with a greater opening", WITHIN, || {
         let mut there = sealing.clone().start();
         let is_greater = openings(&name).into_iter().min() == first;
