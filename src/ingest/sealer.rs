@@ -4,6 +4,7 @@
 //! what is left.
 
 mod hourly;
+mod months;
 
 use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
@@ -35,6 +36,8 @@ const CHUNKS_MOST: usize = 24;
 /// readings until their sensors' documents are written (`sensors.write_interval`).
 const SETTLING_MAX: usize = 60;
 const SETTLING: Duration = Duration::from_secs(2);
+/// How long after the last look for months without totals there is another one, if nothing was sealed.
+const MONTHS_PAUSE: Duration = Duration::from_secs(6 * 3600);
 /// The longest rest after a step in the background.
 const REST_MAX: Duration = Duration::from_secs(5);
 
@@ -61,6 +64,29 @@ enum Pace {
     Background,
     /// Somebody waits for it.
     Now,
+}
+
+/// When to look for months without totals: once sealing has come to rest after it did something, and now and then, because
+/// deletions and other instances remove totals, too.
+#[derive(Debug, Default)]
+struct MonthsDue {
+    /// When that was last done, and how many days had been sealed then.
+    last: Option<(Instant, u64)>,
+    /// How many days had been sealed after the round before.
+    before: u64,
+}
+
+impl MonthsDue {
+    /// `sealed`: how many days have been sealed so far.
+    fn are_due(&mut self, asked: bool, sealed: u64) -> bool {
+        let is_at_rest = std::mem::replace(&mut self.before, sealed) == sealed;
+        let is_new = self.last.is_none_or(|(at, then)| then != sealed || at.elapsed() >= MONTHS_PAUSE);
+        asked || is_at_rest && is_new
+    }
+
+    fn looked(&mut self, sealed: u64) {
+        self.last = Some((Instant::now(), sealed));
+    }
 }
 
 /// What one round did.
@@ -112,7 +138,7 @@ impl Work {
 impl Sealer {
     /// Runs until it is aborted.
     pub async fn run(self: Arc<Self>) {
-        let mut failing = false;
+        let (mut failing, mut months) = (false, MonthsDue::default());
         loop {
             let asked = self.sealing.next(self.after.map(|_| self.pause)).await;
             let mut round = self.round(if asked { Pace::Now } else { Pace::Background }).await;
@@ -122,6 +148,13 @@ impl Sealer {
                 }
                 tokio::time::sleep(SETTLING).await;
                 round = self.round(Pace::Now).await;
+            }
+            if months.are_due(asked, self.sealing.done().days) && round.is_ok() {
+                let pace = if asked { Pace::Now } else { Pace::Background };
+                match self.months(pace).await {
+                    Ok(()) => months.looked(self.sealing.done().days),
+                    Err(error) => round = Err(error),
+                }
             }
             if let (Err(error), false) = (&round, failing) {
                 tracing::warn!(%error, "sealing days failed; it is tried again");
@@ -145,6 +178,17 @@ impl Sealer {
             }
         }
         Ok(left)
+    }
+
+    /// Makes the totals of all months.
+    async fn months(&self, pace: Pace) -> Result<(), StorageError> {
+        for database in self.context.store.databases().await? {
+            let made = self.add_up_months(&database, pace).await?;
+            if made > 0 {
+                tracing::info!(%database, months = made, "months added up");
+            }
+        }
+        Ok(())
     }
 
     /// Seals all days of a database that are over for long enough: first those with hour pages, oldest first, then those that

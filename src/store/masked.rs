@@ -3,6 +3,7 @@
 //! so that a check sees the store as it is.
 
 use std::cmp::Reverse;
+use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -18,10 +19,14 @@ use crate::bucket::store::{
     BucketId, DaysScanned, Extent, Order, PageWrite, Projection, Scanned, ScannedPage, SensorFilter, Written,
 };
 use crate::bucket::{
-    DatabaseSettings, DayId, DayPart, DayWrite, SensorDocument, StorageError, Store, StoreSpace, StoredDay,
+    DatabaseSettings, DayId, DayPart, DayWrite, MonthId, MonthWrite, SensorDocument, StorageError, Store, StoreSpace,
+    StoredDay, StoredMonth,
 };
 use crate::clock::now_ns;
-use crate::reading::{Day, Hour, Sensor, Stamp};
+use crate::reading::{Day, Hour, Month, Sensor, Stamp};
+
+/// Most bytes of the pages that are listed beside months.
+const PLACES_BYTES: usize = 4 << 20;
 
 /// A store seen through the remembered deletions, with hour pages and sealed days as one.
 #[derive(Debug)]
@@ -374,6 +379,47 @@ impl Store for Masked {
         let last = days.iter().map(|day| day.id.day.hours().end.0).max();
         self.sealed_until.fetch_max(last.unwrap_or(i64::MIN), Ordering::Relaxed);
         self.store.write_days(database, days).await
+    }
+
+    /// Without the days that have something else beside the parts that were added up.
+    async fn read_months(
+        &self,
+        database: &str,
+        sensors: &[&str],
+        months: Range<Month>,
+        projection: &Projection,
+    ) -> Result<Vec<(MonthId, StoredMonth)>, StorageError> {
+        // No other month is over.
+        let months = months.start..months.end.min(Month::of(Day::of(Hour::of(now_ns()))));
+        if months.is_empty() {
+            return Ok(Vec::new());
+        }
+        let hours = months.start.days().start.hours().start..Month(months.end.0 - 1).days().end.hours().start;
+        let (deletions, places) = (self.masks.now(), Projection::places());
+        // Before the months, as `bucket::totals` asks for.
+        let pages = self.store.scan_sensors(database, sensors, hours.clone(), &places, PLACES_BYTES).await?;
+        let Some(pages) = pages else { return Ok(Vec::new()) };
+        let mut found = self.store.read_months(database, sensors, months, projection).await?;
+        let others: HashMap<&str, Vec<ScannedPage>> =
+            sensors.iter().copied().zip(pages).filter(|(_, pages)| !pages.is_empty()).collect();
+        let are_deletions = deletions.is_about_hours(database, &hours);
+        for (id, month) in &mut found {
+            let Some(totals) = &mut month.totals else { continue };
+            let (days, pages) = (id.month.days(), others.get(&*id.sensor));
+            let sensor = if are_deletions { self.sensor(database, &id.sensor).await? } else { None };
+            let covers = sensor.map(|sensor| deletions.of(database, &sensor, &hours)).unwrap_or_default();
+            totals.narrow(&days, |day| {
+                let is_in = |page: &ScannedPage| Day::of(page.hour) == day;
+                let Range { start, end } = day.hours();
+                let is_covered = |range: &Range<i64>| range.start < end.start_ns() && start.start_ns() < range.end;
+                pages.is_some_and(|pages| pages.iter().any(is_in)) || covers.iter().any(|(range, _)| is_covered(range))
+            });
+        }
+        Ok(found)
+    }
+
+    async fn write_months(&self, database: &str, months: &[MonthWrite<'_>]) -> Vec<Written> {
+        self.store.write_months(database, months).await
     }
 
     async fn scan_days(

@@ -3,9 +3,12 @@
 
 pub mod document;
 pub mod embedded;
+pub mod figures;
 pub mod masked;
 pub mod mongo;
+pub mod months;
 pub mod names;
+pub mod rest;
 pub mod sealed;
 
 use std::io;

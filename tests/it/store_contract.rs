@@ -5,6 +5,7 @@
 mod days;
 mod embedded_only;
 mod model;
+mod months;
 mod pages;
 mod place;
 mod races;
@@ -72,6 +73,9 @@ contract! {
     days::a_day_needs_the_rev_it_knows,
     days::of_expired_readings_the_summaries_stay,
     days::a_scan_takes_days_in_both_orders_and_stops_where_it_may,
+    months::a_month_comes_back_as_it_was,
+    months::a_month_needs_the_rev_it_knows,
+    months::a_month_goes_when_one_of_its_days_is_written,
     days::chunks_and_hours_are_parts_of_their_day,
     days::buckets_are_listed_by_hour_and_single_pages_go_by_their_rev,
     removal::pages_without_readings_go,

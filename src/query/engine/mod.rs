@@ -21,6 +21,7 @@ mod rows;
 mod sensor_cache;
 mod sensors;
 mod summaries;
+mod totals;
 mod transform;
 pub mod windows;
 
@@ -54,6 +55,7 @@ pub struct Engine {
     directory: Directory,
     sensors: SensorCache,
     cache: Option<SummaryCache>,
+    metrics: Metrics,
 }
 
 impl Engine {
@@ -71,7 +73,8 @@ impl Engine {
         let sensor_bytes = options.cache_bytes / SENSORS_SHARE;
         let sensors = SensorCache::new(sensor_bytes, options.cache_max_age);
         let cache = SummaryCache::new(options.cache_bytes - sensor_bytes, cache_max_age, metrics);
-        Self { store, memtables, settings, options, directory: Directory::default(), sensors, cache }
+        let (directory, metrics) = (Directory::default(), metrics.clone());
+        Self { store, memtables, settings, options, directory, sensors, cache, metrics }
     }
 
     /// The part of a range of times, in nanoseconds, of which a database may have readings. What it has only summaries of is

@@ -4,6 +4,8 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
+use jiff::tz::TimeZone;
+
 use super::Engine;
 use super::directory::DirectoryEntry;
 use super::evaluate::{Evaluation, Filter};
@@ -20,6 +22,7 @@ use crate::query::engine::memory::CHOOSE;
 use crate::reading::{Family, Hour, Sensor};
 
 const HOUR: i64 = 3_600_000_000_000;
+const DAY: i64 = 24 * HOUR;
 
 impl Engine {
     /// Reads what the plan needs of these sensors and adds it to the evaluation.
@@ -104,11 +107,22 @@ impl Engine {
                 let numbers: Vec<HourSummary> = summaries.iter().filter(is_number).cloned().collect();
                 evaluation.absorb(&member(&entry.sensor), &numbers)
             };
-            self.each_summary(&wanted, take).await?;
+            match is_by_day(frame) {
+                true => self.each_total(&wanted, take).await?,
+                false => self.each_summary(&wanted, take).await?,
+            }
         }
         evaluation.span = Some(span);
         Ok(())
     }
+}
+
+/// Whether every window consists of whole UTC days. What begins with the first reading that there is needs its hour.
+fn is_by_day(frame: &Frame) -> bool {
+    let are_days = |Windows { every, offset, zone }: &Windows| {
+        zone.as_ref().is_none_or(|zone| *zone == TimeZone::UTC) && every % DAY == 0 && offset % DAY == 0
+    };
+    frame.has_min && frame.windows.as_ref().is_none_or(are_days)
 }
 
 /// Creates the groups of all sensors that a condition on tags leaves, including those without readings in the range.

@@ -24,10 +24,10 @@ pub struct HourSummary {
 }
 
 /// Most summaries read at a time.
-const SUMMARIES: usize = 24_000;
+pub(super) const SUMMARIES: usize = 24_000;
 /// Most stored bytes of pages without readings per batch, and the memory of one summary.
 const BATCH_BYTES: usize = 16 << 20;
-const SUMMARY_BYTES: usize = size_of::<HourSummary>() * 2;
+pub(super) const SUMMARY_BYTES: usize = size_of::<HourSummary>() * 2;
 /// The longest range that is cached: 31 days. In a range without a start most hours are empty, and one year of one
 /// sensor would displace a day of many.
 const REMEMBERED_HOURS: usize = 31 * 24;

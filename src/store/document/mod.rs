@@ -35,6 +35,7 @@
 mod day;
 mod decode;
 mod encode;
+mod month;
 mod raw;
 mod registry;
 mod settings;
@@ -45,6 +46,7 @@ pub use decode::{
     PAGE_MARKS, check_owner, decode_page, decode_page_marks, decode_scanned, decode_sensor, document_last, document_rev,
 };
 pub use encode::{SCHEMA_VERSION, append_update, page_document, replace_update, sensor_document, sensor_update};
+pub use month::{decode_month, month_document, month_id, month_update};
 pub use raw::{decode_raw_page, decode_raw_sensor, older_page};
 pub use registry::{REGISTRY, decode_registry, registry_document};
 pub use settings::{decode_settings, settings_document};

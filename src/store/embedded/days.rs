@@ -5,7 +5,7 @@
 //!         | 2:u8 rev:varint floor:varint oldest:varint  sensor  length:varint stamps  length:varint sealed      a chunk
 //!         | 3:u8 length:varint head  sum:u32 (CRC-32 of the key and all before it, little-endian)  sealed
 //!         | 4:u8 rev:varint floor:varint  sensor names  listed  length:varint times      readings have expired
-//! head   := rev:varint floor:varint  sensor names  hours, see `hours`
+//! head   := rev:varint floor:varint  sensor names  hours, see `store::figures`
 //! times  := (count:varint first:i64 last:i64)…     of each hour its readings, and nanoseconds of its first and last one
 //! sensor, names: as in `form`            sealed: see `store::sealed`           stamps: see `bucket::stamps`
 //! listed := count:varint hour…           hour := number:u8 (0 to 23) summaries, as in `form`
@@ -26,8 +26,8 @@ use self::scan::next;
 
 use super::file::FileFailure;
 use super::form::{NoPage, put_names, put_numbered, put_parts, put_text, sensor, summary};
-use super::hours::{Hours, Room, put_hours};
 use super::keys::Keys;
+use super::months;
 use super::tables::{CHUNKS, DAYS, Put, Tables, checksum, unseal};
 use crate::bucket::columns::{ColumnsDamage, PackedBytes};
 use crate::bucket::day::by_hour;
@@ -37,8 +37,9 @@ use crate::bucket::store::Order;
 use crate::bucket::summary::Figures;
 use crate::bucket::{DayId, DayPart, DayWrite, Readings, StorageError, StoredDay, Summary};
 use crate::reading::varint::put_varint;
-use crate::reading::{Day, Hour, Stamp};
+use crate::reading::{Day, Hour, Month, Stamp};
 use crate::store::document::day_id;
+use crate::store::figures::{FieldFigures, NumberSet, PackedFigures, Room, Span, put_fields};
 use crate::store::sealed::{self, NoSealed};
 
 /// The first byte of a settled part whose summaries are listed by hour.
@@ -55,6 +56,8 @@ const SUM: usize = 4;
 /// A part to be written or removed.
 pub(super) struct DayPut {
     put: Put,
+    /// The key of the day's month.
+    month: Vec<u8>,
     removed: bool,
     is_chunk: bool,
     /// Whether programs that know sealed days, but no parts, would misread it.
@@ -71,7 +74,7 @@ type HourFigures = Vec<(Arc<str>, Figures)>;
 /// The hourly summaries of a part.
 enum Summaries<'a> {
     Listed(Vec<(Hour, HourFigures)>),
-    ByColumn(Hours<'a>),
+    ByColumn(PackedFigures<'a>),
 }
 
 /// A part before its readings are unpacked.
@@ -99,7 +102,8 @@ pub(super) fn encode(keys: &Keys, write: &DayWrite<'_>) -> DayPut {
     };
     let put = Put::new(key, write.rev, bytes);
     let (removed, is_new_form) = (write.readings.is_none(), *part != DayPart::Whole);
-    DayPut { put, removed, is_chunk: part.is_chunk(), is_new_form, is_expired: write.expired.is_some() }
+    let month = keys.month(Month::of(*day), &sensor.key);
+    DayPut { put, month, removed, is_chunk: part.is_chunk(), is_new_form, is_expired: write.expired.is_some() }
 }
 
 fn expired_bytes(id: &DayId, rev: u64, floor: Stamp, expired: &ExpiredDay) -> Vec<u8> {
@@ -138,13 +142,24 @@ fn bytes(key: &[u8], id: &DayId, rev: u64, readings: &Readings) -> Vec<u8> {
     }
     put_parts(&mut head, &id.sensor);
     put_names(&mut head, readings);
-    put_hours(&mut head, id.day, &by_hour(readings.clone()), readings.columns().len());
+    put_hours(&mut head, id.day, readings);
     let mut out = vec![SETTLED];
     put_bytes(&mut out, &head);
     let sum = checksum(key, &out);
     out.extend_from_slice(&sum.to_le_bytes());
     out.extend_from_slice(&sealed::pack(readings));
     out
+}
+
+fn put_hours(out: &mut Vec<u8>, day: Day, readings: &Readings) {
+    let (start, mut set) = (day.hours().start.0, NumberSet::default());
+    let mut fields = vec![FieldFigures::default(); readings.columns().len()];
+    for (hour, readings) in by_hour(readings.clone()) {
+        let number = u8::try_from(hour.0 - start).unwrap_or(u8::MAX);
+        set.insert(number);
+        readings.numbered_summaries().for_each(|(field, summary)| fields[field].push(number, summary.figures()));
+    }
+    put_fields(out, Span::Hours, set, &fields);
 }
 
 fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
@@ -157,6 +172,7 @@ pub(super) fn write(tables: &mut Tables<'_>, day: &DayPut) -> Result<bool, FileF
     if !day.put.fits(&tables.days, rev)? {
         return Ok(false);
     }
+    months::remove(tables, &day.month)?;
     match (day.removed, day.is_chunk) {
         (true, is_chunk) => {
             tables.days.remove(&*day.put.key)?;
@@ -229,7 +245,7 @@ impl<'a> DayHead<'a> {
     fn settled(mut head: PackedBytes<'a>, readings: &'a [u8]) -> Result<Self, NoPage> {
         let (rev, floor) = (head.varint()?, head.varint()?);
         let (parts, names) = (take_parts(&mut head)?, take_names(&mut head)?);
-        let summaries = Summaries::ByColumn(Hours::at_end(head)?);
+        let summaries = Summaries::ByColumn(PackedFigures::at_end(Span::Hours, head)?);
         Ok(Self { rev, is_expired: false, floor, oldest: floor, parts, names, summaries, stamps: None, readings })
     }
 

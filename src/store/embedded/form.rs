@@ -13,19 +13,16 @@
 //! applied   := count:varint (text sequence:varint)…  text      := length:varint bytes
 //! readings, cells: see `bucket::columns`; stamps: see `bucket::stamps`
 //! the cells of a summary are min, max, first, last and sum
-//! rest      := if the sum is a float, the remainder that rounding left, see `rest`; else nothing
+//! rest      := if the sum is a float, the remainder that rounding left, see `store::rest`; else nothing
 //! ```
 //!
 //! The page's sensor, hour and number are in its key only, which the checksum covers. The mean is computed from sum and
 //! count.
 
-pub(super) mod rest;
-
 use std::sync::Arc;
 
 use bson::RawDocument;
 
-use self::rest::{put_rest, take_rest};
 use crate::bucket::columns::{CELLS_MAX, ColumnsDamage, PackedBytes, put_cells, take_cells, unpack};
 use crate::bucket::exact::SumRest;
 use crate::bucket::page::LeftOut;
@@ -42,6 +39,8 @@ use crate::store::document::{
     decode_page, decode_page_marks, decode_raw_page, decode_scanned, document_last, document_rev, page_document,
     page_id,
 };
+use crate::store::figures::NoFigures;
+use crate::store::rest::{put_rest, take_rest};
 
 /// Last byte of a page in the form of a BSON document.
 const DOCUMENT: u8 = 0;
@@ -71,6 +70,8 @@ pub(super) enum NoPage {
     Damage(#[from] ColumnsDamage),
     #[error(transparent)]
     NoSet(#[from] crate::bucket::readings::NoSet),
+    #[error(transparent)]
+    Figures(#[from] NoFigures),
     #[error("field number {0} has no name")]
     Name(u64),
     #[error("the part lengths of its sensor do not fit its key")]

@@ -5,6 +5,7 @@
 //! page:   text(database) hour text(sensor) number        hour: i64, sign flipped, big-endian; number: u32, big-endian
 //! day:    text(database) day text(sensor) part           day: as an hour
 //! part:   nothing | 01 hour:u8 | 02 stamp:u64 hour:u8    the whole day, an hour of it, a chunk; big-endian
+//! month:  text(database) month text(sensor)              month: as an hour
 //! sensor: text(database) sensor                          sensor: plain UTF-8
 //! text:   the UTF-8 bytes, 00 written as 00 FF, and 00 00 at the end
 //! ```
@@ -16,7 +17,7 @@
 use std::ops::Range;
 
 use crate::bucket::DayPart;
-use crate::reading::{Day, Hour};
+use crate::reading::{Day, Hour, Month};
 
 /// End of a text: a 00 within a text is followed by [`ESCAPED`] instead.
 const END: [u8; 2] = [0, 0];
@@ -71,6 +72,11 @@ impl Keys {
             }
         }
         key
+    }
+
+    /// The key of a sensor's month.
+    pub(super) fn month(&self, month: Month, sensor: &str) -> Vec<u8> {
+        self.bucket(Hour(month.0), sensor)
     }
 
     /// A key that sorts after every part of a sensor's day and before those of later sensors.

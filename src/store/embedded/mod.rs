@@ -5,9 +5,9 @@ mod compact;
 mod days;
 mod file;
 mod form;
-mod hours;
 mod journal;
 mod keys;
+mod months;
 mod pages;
 mod remove;
 mod sensors;
@@ -39,10 +39,10 @@ use crate::bucket::store::{
     BucketId, DaysScanned, Extent, Order, PageWrite, Projection, Scanned, ScannedPage, SensorFilter, Written,
 };
 use crate::bucket::{
-    DatabaseSettings, DayId, DayPart, DayWrite, Readings, SensorDocument, StorageError, Store, StoreSpace, StoredDay,
-    StoredPage,
+    DatabaseSettings, DayId, DayPart, DayWrite, MonthId, MonthWrite, Readings, SensorDocument, StorageError, Store,
+    StoreSpace, StoredDay, StoredMonth, StoredPage,
 };
-use crate::reading::{Day, Hour, Stamp};
+use crate::reading::{Day, Hour, Month, Stamp};
 use crate::store::ScanBudget;
 use crate::store::free_bytes;
 
@@ -244,7 +244,7 @@ impl EmbeddedStore {
                 Ok(Self { path: path.to_owned(), file: Arc::new(file), cache_bytes: 0, readers, cores })
             }
             Ok(Err(found)) => {
-                Err(FileOpenError::OtherFormat { path: path.to_owned(), found, known: tables::FORMAT_WITH_EXPIRED })
+                Err(FileOpenError::OtherFormat { path: path.to_owned(), found, known: tables::FORMAT_WITH_MONTHS })
             }
             Err(StorageError::Unreadable { detail, .. }) => {
                 Err(FileOpenError::Unreadable { path: path.to_owned(), detail })
@@ -460,6 +460,29 @@ impl Store for EmbeddedStore {
         let puts: Vec<_> = days.iter().map(|day| days::encode(&keys, day)).collect();
         let bytes = days.iter().map(|day| SMALL_BYTES + day.readings.map_or(0, Readings::bytes)).sum();
         self.write((puts.len(), bytes), move |db| tables::write_days(db, &name, &puts)).await
+    }
+
+    async fn read_months(
+        &self,
+        database: &str,
+        sensors: &[&str],
+        months: Range<Month>,
+        projection: &Projection,
+    ) -> Result<Vec<(MonthId, StoredMonth)>, StorageError> {
+        let lot = sensors.len().div_ceil(self.cores).clamp(SCAN_LEAST, SCAN_SENSORS);
+        let lots = sensors.chunks(lot).map(|lot| {
+            let (name, wanted, months) = (database.to_owned(), projection.clone(), months.clone());
+            let lot: Vec<Arc<str>> = lot.iter().map(|sensor| Arc::from(*sensor)).collect();
+            self.read(move |db| months::read(db, &name, &lot, &months, &wanted))
+        });
+        Ok(futures_util::future::try_join_all(lots).await?.into_iter().flatten().collect())
+    }
+
+    async fn write_months(&self, database: &str, months: &[MonthWrite<'_>]) -> Vec<Written> {
+        let (name, keys) = (database.to_owned(), Keys::of(database));
+        let puts: Vec<_> = months.iter().map(|month| months::encode(&keys, month)).collect();
+        let bytes = puts.iter().map(|put| put.bytes()).sum();
+        self.write((puts.len(), bytes), move |db| months::write(db, &name, &puts)).await
     }
 
     async fn scan_days(

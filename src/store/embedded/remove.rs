@@ -93,11 +93,13 @@ pub(super) fn part_of_database(database: &Database, name: &str) -> Result<bool, 
         refuse_newer(&tables.days, &days, days::rev)?;
         remove_all(&mut tables.days, &days)?;
         remove_all(&mut tables.chunks, &days)?;
+        let months = first_keys(&tables.months, &all)?;
+        remove_all(&mut tables.months, &months)?;
         let documents = first_keys(&tables.sensors, &all)?;
         refuse_newer(&tables.sensors, &documents, sensors::rev)?;
         remove_all(&mut tables.sensors, &documents)?;
         remove_all(&mut tables.outliers, &documents)?;
-        is_last = pages.len() < ROWS && days.len() < ROWS && documents.len() < ROWS;
+        is_last = pages.len() < ROWS && days.len() < ROWS && months.len() < ROWS && documents.len() < ROWS;
         if is_last {
             tables.databases.remove(name)?;
         }

@@ -23,6 +23,8 @@ pub(super) const PAGES: DocumentTable = TableDefinition::new("pages");
 pub(super) const DAYS: DocumentTable = TableDefinition::new("days");
 /// Keys of the chunks in [`DAYS`], so that sealing finds them.
 pub(super) const CHUNKS: TableDefinition<&[u8], ()> = TableDefinition::new("chunks");
+/// Month key to the totals of a month, in the form of [`super::months`].
+pub(super) const MONTHS: DocumentTable = TableDefinition::new("months");
 /// Sensor key to sensor document, in BSON.
 pub(super) const SENSORS: DocumentTable = TableDefinition::new("sensors");
 /// Keys of the sensors whose documents have an outlier mark, so that listing a few outliers does not read all sensors.
@@ -44,6 +46,8 @@ const FORMAT_WITH_DAYS: u64 = 4;
 pub(super) const FORMAT_WITH_PARTS: u64 = 5;
 /// The version of a file that has parts whose readings have expired.
 pub(super) const FORMAT_WITH_EXPIRED: u64 = 6;
+/// That of a file with totals of months, which programs that do not know them would leave as they are when days change.
+pub(super) const FORMAT_WITH_MONTHS: u64 = 7;
 /// Older formats: 1 has only pages in the form of documents, 2 has pages without stamps. Pages are readable in every
 /// form, so opening such a file upgrades it to [`FORMAT`]; each page is written in the new form when it changes.
 const FORMATS_BEFORE: [u64; 2] = [1, 2];
@@ -57,6 +61,7 @@ pub(super) struct Tables<'t> {
     pub(super) pages: Table<'t, &'static [u8], &'static [u8]>,
     pub(super) days: Table<'t, &'static [u8], &'static [u8]>,
     pub(super) chunks: Table<'t, &'static [u8], ()>,
+    pub(super) months: Table<'t, &'static [u8], &'static [u8]>,
     pub(super) sensors: Table<'t, &'static [u8], &'static [u8]>,
     pub(super) outliers: Table<'t, &'static [u8], ()>,
     pub(super) databases: Table<'t, &'static str, u64>,
@@ -101,9 +106,10 @@ pub(super) fn prepare(database: &Database) -> Result<Result<(), u64>, FileFailur
     let mut is_new = false;
     match database.begin_read()?.open_table(META) {
         Ok(meta) => match meta.get("format")?.map_or(0, |format| format.value()) {
-            FORMAT..=FORMAT_WITH_EXPIRED => {
+            FORMAT..=FORMAT_WITH_MONTHS => {
                 let read = database.begin_read()?;
-                if read.open_table(DAYS).is_ok() && read.open_table(CHUNKS).is_ok() {
+                let has_days = read.open_table(DAYS).is_ok() && read.open_table(CHUNKS).is_ok();
+                if has_days && read.open_table(MONTHS).is_ok() {
                     return Ok(Ok(()));
                 }
                 let transaction = begin(database)?;
@@ -161,18 +167,24 @@ pub(super) fn write_each<W>(
 
 /// As [`write_each`], for sealed days.
 pub(super) fn write_days(database: &Database, name: &str, days: &[DayPut]) -> Result<Vec<Written>, FileFailure> {
-    let marked = database.begin_read()?.open_table(META)?.get("format")?.map(|format| format.value());
     let needed = match days.iter().any(|day| day.is_expired) {
         true => FORMAT_WITH_EXPIRED,
         false if days.iter().any(|day| day.is_new_form) => FORMAT_WITH_PARTS,
         false => FORMAT_WITH_DAYS,
     };
+    mark_format(database, needed)?;
+    write_each(database, name, days, days::write)
+}
+
+/// Raises the file's format to this one, so that programs that do not know it refuse the file.
+pub(super) fn mark_format(database: &Database, needed: u64) -> Result<(), FileFailure> {
+    let marked = database.begin_read()?.open_table(META)?.get("format")?.map(|format| format.value());
     if marked < Some(needed) {
         let transaction = begin(database)?;
         transaction.open_table(META)?.insert("format", needed)?;
         transaction.commit()?;
     }
-    write_each(database, name, days, days::write)
+    Ok(())
 }
 
 /// Reads the registry; an empty one if there is none.
@@ -362,6 +374,7 @@ impl<'t> Tables<'t> {
             pages: transaction.open_table(PAGES)?,
             days: transaction.open_table(DAYS)?,
             chunks: transaction.open_table(CHUNKS)?,
+            months: transaction.open_table(MONTHS)?,
             sensors: transaction.open_table(SENSORS)?,
             outliers: transaction.open_table(OUTLIERS)?,
             databases: transaction.open_table(DATABASES)?,

@@ -147,7 +147,11 @@ impl MongoStore {
             changes.push((place, change));
         }
         self.write(&collections.days, changes, &outcomes).await;
-        outcomes.into_inner().unwrap_or_else(PoisonError::into_inner)
+        // Whatever became of the writes: some may have been applied that failed.
+        match self.remove_months(&collections, days).await {
+            Ok(()) => outcomes.into_inner().unwrap_or_else(PoisonError::into_inner),
+            Err(error) => vec![Written::Failed(error); days.len()],
+        }
     }
 
     async fn remove_day(&self, collections: &Collections, id: &str, rev: u64) -> Written {

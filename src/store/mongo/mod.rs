@@ -11,6 +11,7 @@ mod days;
 mod forms;
 mod given_up;
 mod indexes;
+mod months;
 mod outcome;
 mod probe;
 mod reads;
@@ -50,9 +51,10 @@ use crate::bucket::store::{
     BucketId, DaysScanned, Extent, Order, PageWrite, Projection, Scanned, ScannedPage, SensorFilter, Written,
 };
 use crate::bucket::{
-    DatabaseSettings, DayId, DayPart, DayWrite, SensorDocument, StorageError, Store, StoreSpace, StoredDay,
+    DatabaseSettings, DayId, DayPart, DayWrite, MonthId, MonthWrite, SensorDocument, StorageError, Store, StoreSpace,
+    StoredDay, StoredMonth,
 };
-use crate::reading::{Day, Hour, Stamp};
+use crate::reading::{Day, Hour, Month, Stamp};
 use crate::store::{ScanBudget, document};
 
 /// Maximum sensors per read command.
@@ -283,6 +285,20 @@ impl Store for MongoStore {
 
     async fn write_days(&self, database: &str, days: &[DayWrite<'_>]) -> Vec<Written> {
         self.put_days(database, days).await
+    }
+
+    async fn read_months(
+        &self,
+        database: &str,
+        sensors: &[&str],
+        months: Range<Month>,
+        projection: &Projection,
+    ) -> Result<Vec<(MonthId, StoredMonth)>, StorageError> {
+        self.stored_months(database, sensors, months, projection).await
+    }
+
+    async fn write_months(&self, database: &str, months: &[MonthWrite<'_>]) -> Vec<Written> {
+        self.put_months(database, months).await
     }
 
     async fn scan_days(

@@ -76,8 +76,8 @@ pub fn is_newer() -> Document {
 /// Drops a database's collections, then marks it as dropped.
 pub async fn drop_database(mongo: &Database, database: &str, most: Duration) -> Result<(), Error> {
     const NAMESPACE_NOT_FOUND: i32 = 26;
-    let collections = Collections::of(mongo, database);
-    for collection in [&collections.buckets, &collections.overflow, &collections.days, &collections.sensors] {
+    let Collections { buckets, overflow, days, months, sensors } = Collections::of(mongo, database);
+    for collection in [&buckets, &overflow, &days, &months, &sensors] {
         let command = doc! {
             "drop": collection.name(),
             "maxTimeMS": i64::try_from(most.as_millis()).unwrap_or(i64::MAX),

@@ -19,6 +19,8 @@ pub struct Collections {
     pub overflow: Collection<bson::RawDocumentBuf>,
     /// Sealed days.
     pub days: Collection<bson::RawDocumentBuf>,
+    /// Totals of months.
+    pub months: Collection<bson::RawDocumentBuf>,
     /// Sensor documents.
     pub sensors: Collection<bson::RawDocumentBuf>,
 }
@@ -31,6 +33,7 @@ impl Collections {
             buckets: mongo.collection(&format!("{prefix}.buckets")),
             overflow: mongo.collection(&format!("{prefix}.overflow")),
             days: mongo.collection(&format!("{prefix}.days")),
+            months: mongo.collection(&format!("{prefix}.months")),
             sensors: mongo.collection(&format!("{prefix}.sensors")),
         }
     }
@@ -55,6 +58,7 @@ pub async fn create(mongo: &Database, database: &str) -> Result<(), Error> {
         create_collection(mongo, collections.buckets.name(), page_schema()).await?;
         create_collection(mongo, collections.overflow.name(), page_schema()).await?;
         create_collection(mongo, collections.days.name(), day_schema()).await?;
+        create_collection(mongo, collections.months.name(), month_schema()).await?;
         create_collection(mongo, collections.sensors.name(), sensor_schema()).await?;
     }
     for (collection, index) in indexes_of(&collections) {
@@ -225,6 +229,22 @@ fn day_schema() -> Document {
             "day": { "bsonType": "object" },
             "hours": { "bsonType": "object" },
             "readings": { "bsonType": "binData" },
+        },
+    }
+}
+
+fn month_schema() -> Document {
+    doc! {
+        "bsonType": "object",
+        "required": ["_id", "schemaVersion", "sensor", "start", "end", "rev", "totals"],
+        "properties": {
+            "_id": { "bsonType": "string" },
+            "schemaVersion": { "bsonType": ["int", "long"] },
+            "sensor": { "bsonType": "string" },
+            "start": { "bsonType": "date" },
+            "end": { "bsonType": "date" },
+            "rev": { "bsonType": ["int", "long"], "minimum": 1 },
+            "totals": { "bsonType": "binData" },
         },
     }
 }

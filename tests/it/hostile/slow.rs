@@ -109,7 +109,9 @@ fn a_thousand_clients_that_hardly_read_their_answers_leave_room() {
         first = first.or_else(|| good.map(|()| started.elapsed()));
     }
     let elapsed = started.elapsed();
-    print(&format!("hostile slow readers: {served} good clients served beside 1024 in {elapsed:?}, the first after {first:?}"));
+    print(&format!(
+        "hostile slow readers: {served} good clients served beside 1024 in {elapsed:?}, the first after {first:?}"
+    ));
     assert!(served >= 10, "{served}");
 }
 

@@ -49,18 +49,19 @@ fn beside_a_deletion(point: &str, config: &str, is_sealed_before: bool) {
     let launch = Launch::with_store(mongod().uri(&name)).config(format!("{PAGES}{config}"));
     let folder = Folder::new("halt");
     let halt = folder.file("halt");
-    let here = launch.clone().start();
-    let first = openings(&name).pop();
-    // The least opening is the one of the instance that forgets deletions, which the sealing instance must not be.
-    let sealing = launch.env("FAULT_HALT_AT", format!("{point}:{}", halt.display()));
-    let there = eventually("an instance with a greater opening", WITHIN, || {
+    let sealing = launch.clone().env("FAULT_HALT_AT", format!("{point}:{}", halt.display()));
+    // The least opening is the one of the instance that forgets deletions, which the sealing instance must not be. Both are
+    // started anew until that is so, since the first one may have nearly the greatest opening that there is.
+    let (here, there) = eventually("a sealing instance with the greater opening", WITHIN, || {
+        let mut here = launch.clone().start();
+        let first = openings(&name).pop();
         let mut there = sealing.clone().start();
-        let is_greater = openings(&name).into_iter().min() == first;
-        is_greater.then_some(()).or_else(|| {
-            there.stop();
-            None
-        })?;
-        Some(there)
+        if openings(&name).into_iter().min() == first {
+            return Some((here, there));
+        }
+        here.stop();
+        there.stop();
+        None
     });
     write(&here, EARLY);
     if is_sealed_before {

@@ -17,7 +17,7 @@ fn id(sensor: &Arc<Sensor>, day: i64) -> DayId {
 }
 
 /// A reading in each of these hours of a day, with every kind of value.
-fn readings(day: i64, hours: &[i64], value: i64) -> Readings {
+pub fn readings(day: i64, hours: &[i64], value: i64) -> Readings {
     let start = Day(DAY.0 + day).hours().start;
     let of_hour = |hour: &i64| {
         let time = Hour(start.0 + hour).start_ns() + 1_234_567_891;

@@ -18,6 +18,7 @@ pub mod settings;
 pub mod stamps;
 pub mod store;
 pub mod summary;
+pub mod totals;
 pub mod unflushed;
 
 mod legacy;
@@ -32,4 +33,5 @@ pub use readings::{Reading, Readings};
 pub use settings::{DatabaseSettings, Keep, KnownSettings};
 pub use store::{BucketId, SensorDocument, StorageError, Store, StoreSpace, Unusable};
 pub use summary::Summary;
+pub use totals::{MonthId, MonthTotals, MonthWrite, StoredMonth};
 pub use unflushed::{Behind, CatalogSensor, CatalogVersion, UnflushedHour, UnflushedReadings};

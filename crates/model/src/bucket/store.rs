@@ -14,8 +14,9 @@ use super::readings::{Reading, Readings};
 use super::registry::MemberRegistry;
 use super::settings::DatabaseSettings;
 use super::summary::Summary;
+use super::totals::{MonthId, MonthWrite, StoredMonth};
 use crate::reading::time::MILLI_NS;
-use crate::reading::{Day, Family, Hour, Sensor, Stamp};
+use crate::reading::{Day, Family, Hour, Month, Sensor, Stamp};
 
 /// Identifies a bucket: a sensor and an hour.
 #[derive(Debug, Clone, PartialEq)]
@@ -506,8 +507,22 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// Reads parts of days, in the order of `ids`; `None` for those that are not stored.
     async fn read_days(&self, database: &str, ids: &[DayId]) -> Result<Vec<Option<StoredDay>>, StorageError>;
 
-    /// Writes parts of days, each by compare-and-set on its rev. Returns the outcomes in the order given.
+    /// Writes parts of days, each by compare-and-set on its rev. Returns the outcomes in the order given. The months of
+    /// days that were written, or may have been, are removed before it returns; where that failed, so has the write.
     async fn write_days(&self, database: &str, days: &[DayWrite<'_>]) -> Vec<Written>;
+
+    /// Reads sensors' months with the totals of the projected fields, in any order; those that are not stored are missing. Of a
+    /// month in a form that is not known, or damaged, there is a claim, which can be taken over.
+    async fn read_months(
+        &self,
+        database: &str,
+        sensors: &[&str],
+        months: Range<Month>,
+        projection: &Projection,
+    ) -> Result<Vec<(MonthId, StoredMonth)>, StorageError>;
+
+    /// Writes months, each by compare-and-set on its rev. Returns the outcomes in the order given.
+    async fn write_months(&self, database: &str, months: &[MonthWrite<'_>]) -> Vec<Written>;
 
     /// The days and sensors that have chunks, after one of them and before a day, in that order and once each: at most
     /// `most`.

@@ -14,5 +14,5 @@ pub use limits::Limits;
 pub use rejection::{Reason, Rejection};
 pub use sensor::Sensor;
 pub use stamp::Stamp;
-pub use time::{Day, Hour, Precision};
+pub use time::{Day, Hour, Month, Precision};
 pub use value::{Family, Value};

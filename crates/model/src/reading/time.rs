@@ -3,6 +3,11 @@
 use std::fmt::Write;
 use std::ops::Range;
 
+use jiff::Span;
+use jiff::civil::Date;
+
+/// The first day.
+const EPOCH: Date = Date::constant(1970, 1, 1);
 /// Nanoseconds in an hour.
 const HOUR_NS: i64 = 3_600_000_000_000;
 /// Nanoseconds in a millisecond: the resolution of a BSON date.
@@ -88,6 +93,46 @@ impl Day {
     #[must_use]
     pub fn next(self) -> Self {
         Self(self.0 + 1)
+    }
+}
+
+/// A UTC month, counted from January 1970.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Month(pub i64);
+
+impl Month {
+    /// The month that contains a day. Days that no calendar names lie in the first or last month that has a name.
+    #[must_use]
+    pub fn of(day: Day) -> Self {
+        let days = Span::new().try_days(day.0).unwrap_or_default();
+        let date = EPOCH.saturating_add(days);
+        Self((i64::from(date.year()) - i64::from(EPOCH.year())) * 12 + i64::from(date.month()) - 1)
+    }
+
+    /// The months that contain some of these days.
+    #[must_use]
+    pub fn of_days(days: &Range<Day>) -> Range<Self> {
+        if days.start >= days.end {
+            return Self(0)..Self(0);
+        }
+        Self::of(days.start)..Self::of(Day(days.end.0 - 1)).next()
+    }
+
+    /// The month's days.
+    #[must_use]
+    pub fn days(self) -> Range<Day> {
+        self.first()..self.next().first()
+    }
+
+    /// The next month.
+    #[must_use]
+    pub fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+
+    fn first(self) -> Day {
+        let first = EPOCH.saturating_add(Span::new().try_months(self.0).unwrap_or_default());
+        Day(first.duration_since(EPOCH).as_hours() / Day::HOURS)
     }
 }
 
@@ -235,6 +280,23 @@ mod tests {
             assert_eq!(Hour::of_ms(Hour(hour).start_ms()), Hour(hour));
         }
         assert_eq!(Hour::of(i64::MIN).start_ns(), i64::MIN, "saturates");
+    }
+
+    #[test]
+    fn months_are_a_partition_of_days() {
+        let mut day = Day::of(Hour::of(i64::MIN));
+        assert_eq!((Month::of(Day(0)), Month(0).days()), (Month(0), Day(0)..Day(31)));
+        assert_eq!(Month::of(Day(-1)).days(), Day(-31)..Day(0));
+        // 2024 and 2000 have a leap day, 2100 has none.
+        let lengths = |month: i64| Month(month).days().end.0 - Month(month).days().start.0;
+        assert_eq!([54 * 12 + 1, 55 * 12 + 1, 30 * 12 + 1, 130 * 12 + 1].map(lengths), [29, 28, 29, 28]);
+        while day < Day::of(Hour::of(i64::MAX)) {
+            let month = Month::of(day);
+            assert!(month.days().contains(&day));
+            assert_eq!(Month::of_days(&month.days()), month..month.next());
+            day = month.days().end;
+            assert_eq!(Month::of(day), month.next());
+        }
     }
 
     #[test]

@@ -13,9 +13,9 @@ use crate::bucket::{DayPart, Summary};
 use crate::reading::{Day, Hour, Stamp};
 use crate::store::embedded::file::FileFailure;
 use crate::store::embedded::form::NoPage;
-use crate::store::embedded::hours::Room;
 use crate::store::embedded::keys::Keys;
 use crate::store::embedded::tables::{DAYS, unseal};
+use crate::store::figures::Room;
 
 /// Most pages for which a scan makes room at once: those of a month.
 const RESERVED: usize = 31 * 24;
@@ -250,19 +250,21 @@ impl PartScan<'_> {
                 pages.push(ScannedPage { hour, number: 0, summary, oldest: head.floor, readings: None });
             }
         }
-        hours.each(
+        Ok(hours.each(
             names.len(),
             |field| names[field].is_some(),
             &mut self.room,
             |field, number, figures| {
-                let (Some(name), Some(page)) = (&names[field], pages.get_mut(places[usize::from(number)])) else {
+                let (Some(name), Some(page)) =
+                    (&names[field], places.get(usize::from(number)).and_then(|place| pages.get_mut(*place)))
+                else {
                     return;
                 };
                 if let Some(summary) = Summary::of_figures(figures) {
                     page.summary.push((name.clone(), summary));
                 }
             },
-        )
+        )?)
     }
 }
 

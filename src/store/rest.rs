@@ -16,7 +16,7 @@ use crate::reading::varint::{put_varint, unzigzag, zigzag};
 const BEYOND: i32 = 1200;
 
 /// Appends the remainder of a sum rounded to `sum`.
-pub(in crate::store::embedded) fn put_rest(out: &mut Vec<u8>, sum: f64, rest: &SumRest) {
+pub fn put_rest(out: &mut Vec<u8>, sum: f64, rest: &SumRest) {
     let mut before = unit_of(sum);
     let mut parts = rest.parts().peekable();
     if parts.peek().is_none() {
@@ -31,7 +31,7 @@ pub(in crate::store::embedded) fn put_rest(out: &mut Vec<u8>, sum: f64, rest: &S
 }
 
 /// Decodes what [`put_rest`] wrote.
-pub(in crate::store::embedded) fn take_rest(bytes: &mut PackedBytes<'_>, sum: f64) -> Result<SumRest, ColumnsDamage> {
+pub fn take_rest(bytes: &mut PackedBytes<'_>, sum: f64) -> Result<SumRest, ColumnsDamage> {
     let mut rest = SumRest::default();
     let mut before = unit_of(sum);
     loop {

@@ -1,0 +1,127 @@
+//! Totals of months that are over, for questions about many days. `bucket::totals` says why they are never trusted when a part
+//! is newer.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::{Pace, REST_MAX, Sealer, first_rev};
+use crate::bucket::store::{Projection, SensorFilter, Written};
+use crate::bucket::{MonthId, MonthTotals, MonthWrite, SensorDocument, StorageError};
+use crate::clock::now_ns;
+use crate::faults;
+use crate::reading::{Day, Hour, Month};
+
+/// Sensors whose months are looked for together.
+const LISTED: usize = 500;
+/// Sensors whose month is added up together, and the most bytes of their hours.
+const TOGETHER: usize = 16;
+const HOURS_BYTES: usize = 16 << 20;
+/// How many days a month must be over.
+const DAYS_OVER: i64 = 1;
+
+impl Sealer {
+    /// Makes the totals of all months of a database that are over and have none; returns how many.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub(super) async fn add_up_months(&self, database: &str, pace: Pace) -> Result<u64, StorageError> {
+        let end = Month::of(Day(Day::of(Hour::of(now_ns())).0 - DAYS_OVER));
+        let (mut filter, mut made) = (SensorFilter { limit: LISTED, ..SensorFilter::default() }, 0);
+        loop {
+            let sensors = self.context.store.list_sensors(database, &filter).await?;
+            let Some(last) = sensors.last().map(|document| document.sensor.key.to_string()) else { return Ok(made) };
+            let first = |document: &SensorDocument| Some(Month::of(Day::of(Hour::of(document.first_seen?))));
+            if let Some(first) = sensors.iter().filter_map(first).min() {
+                let keys: Vec<Arc<str>> = sensors.iter().map(|document| Arc::from(&*document.sensor.key)).collect();
+                for month in (first.0..end.0).map(Month) {
+                    made += self.add_up_month(database, &keys, month, pace).await?;
+                }
+            }
+            filter.after = Some(last);
+        }
+    }
+
+    async fn add_up_month(
+        &self,
+        database: &str,
+        keys: &[Arc<str>],
+        month: Month,
+        pace: Pace,
+    ) -> Result<u64, StorageError> {
+        let store = &self.context.store;
+        let names: Vec<&str> = keys.iter().map(|key| &**key).collect();
+        let mut wanted: BTreeSet<usize> = BTreeSet::new();
+        let mut in_chunks: BTreeSet<usize> = BTreeSet::new();
+        let known = store.read_months(database, &names, month..month.next(), &Projection::places()).await?;
+        let known: HashMap<Arc<str>, (u64, bool)> =
+            known.into_iter().map(|(id, month)| (id.sensor, (month.rev, month.totals.is_some()))).collect();
+        let missing: Vec<usize> =
+            (0..keys.len()).filter(|place| !known.get(&keys[*place]).is_some_and(|(_, is_made)| *is_made)).collect();
+        let names: Vec<&str> = missing.iter().map(|place| &*keys[*place]).collect();
+        for (place, _, part) in store.parts_of(database, &names, month.days()).await? {
+            // Chunks are about to be folded, which would remove the totals.
+            if part.is_chunk() { &mut in_chunks } else { &mut wanted }.insert(missing[place]);
+        }
+        let wanted: Vec<(MonthId, u64)> = wanted
+            .difference(&in_chunks)
+            .map(|place| {
+                let sensor = keys[*place].clone();
+                let rev = known.get(&sensor).map_or(0, |(rev, _)| *rev);
+                (MonthId { sensor, month }, rev)
+            })
+            .collect();
+        let mut made = 0;
+        for some in wanted.chunks(TOGETHER) {
+            let began = Instant::now();
+            made += self.add_up(database, some).await?;
+            if pace == Pace::Background {
+                tokio::time::sleep(began.elapsed().min(REST_MAX)).await;
+            }
+        }
+        Ok(made)
+    }
+
+    /// Adds up a month of some sensors; returns how many were written. `months` have the revs that are stored.
+    async fn add_up<'a>(&self, database: &str, months: &'a [(MonthId, u64)]) -> Result<u64, StorageError> {
+        let (store, first) = (&self.context.store, first_rev());
+        // Each has two revs: that of the claim, and the next one.
+        let claim =
+            |((id, rev), next_rev): (&'a (MonthId, u64), u64)| MonthWrite { id, rev: *rev, next_rev, totals: None };
+        let claims: Vec<MonthWrite<'a>> = months.iter().zip((first..).step_by(2)).map(claim).collect();
+        let claimed = store.write_months(database, &claims).await;
+        faults::halt_at("month_claimed").await;
+        faults::point("month_claimed");
+        let claimed: Vec<(&'a MonthId, u64)> = claims
+            .iter()
+            .zip(claimed)
+            .filter(|(_, written)| *written == Written::Yes)
+            .map(|(claim, _)| (claim.id, claim.next_rev))
+            .collect();
+        let mut totals: BTreeMap<&'a MonthId, MonthTotals> = BTreeMap::new();
+        let mut left: Vec<&[(&'a MonthId, u64)]> = vec![&claimed];
+        while let Some(some) = left.pop() {
+            let Some((first, _)) = some.first() else { continue };
+            let days = first.month.days();
+            let hours = days.start.hours().start..days.end.hours().start;
+            let keys: Vec<&str> = some.iter().map(|(id, _)| &*id.sensor).collect();
+            match store.scan_days_of(database, &keys, hours, &Projection::SUMMARIES, HOURS_BYTES).await? {
+                Some(found) => {
+                    totals.extend(some.iter().zip(found).map(|((id, _), pages)| (*id, MonthTotals::of(&pages))));
+                }
+                // A month of one sensor that is larger is not worth adding up: it stays a claim.
+                None if some.len() == 1 => {}
+                None => left.extend(<[_; 2]>::from(some.split_at(some.len() / 2))),
+            }
+        }
+        faults::halt_at("month_read").await;
+        let fill = |(id, rev): &(&'a MonthId, u64)| {
+            Some(MonthWrite { id: *id, rev: *rev, next_rev: rev + 1, totals: Some(totals.get(id)?) })
+        };
+        let fills: Vec<MonthWrite<'_>> = claimed.iter().filter_map(fill).collect();
+        let written = store.write_months(database, &fills).await;
+        faults::point("month_filled");
+        // Who changed a part meanwhile has removed the claim.
+        Ok(written.iter().filter(|written| **written == Written::Yes).count() as u64)
+    }
+}

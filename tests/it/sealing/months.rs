@@ -1,0 +1,116 @@
+//! Totals of months answer questions about many days, and never for a day that changed since.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::{PAGES, START, line};
+use crate::support::eventually;
+use crate::support::http::{get, post};
+use crate::support::mongod::{fresh_database_name, mongod};
+use crate::support::process::Folder;
+use crate::support::series::metric;
+use crate::support::server::{Launch, Server};
+
+const WITHIN: Duration = Duration::from_secs(60);
+const CONFIG: &str = "[seal]\nafter = \"0s\"\n";
+const DAYS: u64 = 40;
+
+fn daily(server: &Server) -> Value {
+    let (from, to) = (START, START + DAYS * 86_400);
+    let path = format!("/api/v1/summary?db=d&sensor=climate,s=0&from={from}&to={to}&step=1d");
+    get(&server.url(&path)).expect(200).json()
+}
+
+fn from_totals(server: &Server) -> f64 {
+    metric(server, "hourglass_query_days_from_totals_total")
+}
+
+fn write(server: &Server, lines: impl Into<String>) {
+    post(&server.url("/write?db=d&precision=s"), lines.into(), &[]).expect(204);
+}
+
+fn flush_and_seal(server: &Server) {
+    post(&server.url("/api/v1/flush"), "", &[]).expect(204);
+    eventually("days are sealed", WITHIN, || {
+        let round = post(&server.url("/api/v1/seal"), "", &[]);
+        (round.status == 200 && round.json()["left"]["unsettled"] == 0).then_some(())
+    });
+}
+
+/// A reading every two hours: the second half of January 2026 and most of February.
+fn forty_days() -> String {
+    (0..DAYS * 12).map(|n| line(0, n * 120, n * 7 % 101)).collect()
+}
+
+#[test]
+fn days_are_answered_from_totals_until_they_change() {
+    for store in ["embedded".to_owned(), mongod().uri(&fresh_database_name())] {
+        let server = Launch::with_store(store).config(format!("{PAGES}{CONFIG}")).start();
+        let plain = Launch::embedded().config(PAGES).start();
+        let both = |body: &str| [&server, &plain].into_iter().for_each(|server| write(server, body));
+        both(&forty_days());
+        assert_eq!(daily(&server), daily(&plain));
+        assert_eq!(from_totals(&server), 0.0);
+        flush_and_seal(&server);
+        assert_eq!(daily(&server), daily(&plain));
+        assert_eq!(from_totals(&server), 40.0, "all days");
+        // Of the first day of February, unflushed, then in an hour page, then sealed.
+        both(&line(0, 17 * 1440 + 7, 4));
+        for (step, more) in [("unflushed", 39.0), ("in a page", 39.0), ("sealed", 40.0)] {
+            match step {
+                "in a page" => drop(post(&server.url("/api/v1/flush"), "", &[]).expect(204)),
+                "sealed" => flush_and_seal(&server),
+                _ => {}
+            }
+            let before = from_totals(&server);
+            assert_eq!(daily(&server), daily(&plain), "{step}");
+            assert_eq!(from_totals(&server) - before, more, "{step}");
+        }
+        // Half a day of January goes.
+        let (from, to) = (START + 86_400, START + 86_400 + 43_200);
+        for server in [&server, &plain] {
+            let statement = format!("DELETE+FROM+climate+WHERE+time+%3E%3D+{from}s+AND+time+%3C+{to}s");
+            post(&server.url(&format!("/query?db=d&q={statement}")), "", &[]).expect(200);
+        }
+        assert_eq!(daily(&server), daily(&plain), "deleted");
+        eventually("the deletion is forgotten", WITHIN, || {
+            (metric(&server, "hourglass_registry_deletions") == 0.0).then_some(())
+        });
+        flush_and_seal(&server);
+        let before = from_totals(&server);
+        assert_eq!(daily(&server), daily(&plain), "deleted and added up again");
+        assert_eq!(from_totals(&server) - before, 40.0);
+    }
+}
+
+/// One instance has claimed a month to add it up, when another one seals more of one of its days.
+#[test]
+fn a_day_that_is_sealed_while_its_month_is_added_up_is_in_no_old_total() {
+    for point in ["month_claimed", "month_read"] {
+        let launch = Launch::with_store(mongod().uri(&fresh_database_name())).config(format!("{PAGES}{CONFIG}"));
+        let (folder, plain) = (Folder::new("halt"), Launch::embedded().config(PAGES).start());
+        let halt = folder.file("halt");
+        let here = launch.clone().start();
+        [&here, &plain].into_iter().for_each(|server| write(server, forty_days()));
+        let there = launch.env("FAULT_HALT_AT", format!("{point}:{}", halt.display())).start();
+        std::fs::write(&halt, "").expect("a file");
+        post(&here.url("/api/v1/flush"), "", &[]).expect(204);
+        let url = there.url("/api/v1/seal");
+        let asked = std::thread::spawn(move || post(&url, "", &[]));
+        eventually("the month is claimed", WITHIN, || halt.with_extension("met").exists().then_some(()));
+        [&here, &plain].into_iter().for_each(|server| write(server, line(0, 7, 4)));
+        flush_and_seal(&here);
+        std::fs::remove_file(&halt).expect("the file is there");
+        asked.join().expect("an answer");
+        for server in [&here, &there] {
+            assert_eq!(daily(server), daily(&plain), "{point}");
+        }
+        flush_and_seal(&there);
+        for server in [&here, &there] {
+            let before = from_totals(server);
+            assert_eq!(daily(server), daily(&plain), "{point}");
+            assert_eq!(from_totals(server) - before, 40.0, "{point}");
+        }
+    }
+}

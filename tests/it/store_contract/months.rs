@@ -1,0 +1,114 @@
+//! Totals of months: written by compare-and-set, and gone as soon as a part of the month is written.
+
+use std::sync::Arc;
+
+use hourglass::bucket::store::{Extent, Order, Projection, Written};
+use hourglass::bucket::{DayId, DayPart, DayWrite, MonthId, MonthTotals, MonthWrite, Store, StoredMonth};
+use hourglass::reading::{Day, Month, Sensor};
+
+use super::days::readings;
+use super::place::{DB, Place, sensor};
+
+/// The day that `days::readings` counts from.
+const DAY: Day = Day(20_468);
+
+fn id(sensor: &Arc<Sensor>, month: i64) -> MonthId {
+    MonthId { sensor: Arc::from(&*sensor.key), month: Month(Month::of(DAY).0 + month) }
+}
+
+async fn write(store: &dyn Store, id: &MonthId, rev: u64, next_rev: u64, totals: Option<&MonthTotals>) -> Written {
+    store.write_months(DB, &[MonthWrite { id, rev, next_rev, totals }]).await.remove(0)
+}
+
+async fn write_day(store: &dyn Store, sensor: &Arc<Sensor>, day: i64, rev: u64) -> Written {
+    let (id, set) =
+        (DayId { sensor: sensor.clone(), day: Day(DAY.0 + day), part: DayPart::Whole }, readings(day, &[1, 5], 3));
+    store
+        .write_days(DB, &[DayWrite { id: &id, rev, next_rev: rev + 10, readings: Some(&set), expired: None }])
+        .await
+        .remove(0)
+}
+
+async fn stored(store: &dyn Store, sensor: &Arc<Sensor>) -> Vec<(i64, StoredMonth)> {
+    let months = Month(Month::of(DAY).0 - 2)..Month(Month::of(DAY).0 + 3);
+    let read = store.read_months(DB, &["nobody", &sensor.key], months, &Projection::SUMMARIES).await.expect("a read");
+    let mut found: Vec<_> = read
+        .into_iter()
+        .map(|(id, mut month)| {
+            assert_eq!(*id.sensor, *sensor.key);
+            let days = month.totals.iter_mut().flat_map(|totals| &mut totals.days);
+            days.for_each(|(_, fields)| fields.sort_by(|a, b| a.0.cmp(&b.0)));
+            (id.month.0 - Month::of(DAY).0, month)
+        })
+        .collect();
+    found.sort_by_key(|(month, _)| *month);
+    found
+}
+
+/// The totals of what is stored.
+async fn totals(store: &dyn Store, sensor: &Arc<Sensor>, month: Month) -> MonthTotals {
+    let hours = month.days().start.hours().start..month.days().end.hours().start;
+    let scanned = store.scan_days(DB, &sensor.key, hours, Order::Ascending, &Projection::SUMMARIES, Extent::ALL).await;
+    let mut totals = MonthTotals::of(&scanned.expect("a scan").pages);
+    totals.days.iter_mut().for_each(|(_, fields)| fields.sort_by(|a, b| a.0.cmp(&b.0)));
+    totals
+}
+
+pub async fn a_month_comes_back_as_it_was(place: &mut impl Place) {
+    let sensor = sensor("climate", &[("sensor", "s 1"), ("room", "a,=")]);
+    for day in [0, 1, 3, 20] {
+        assert_eq!(write_day(place.store(), &sensor, day, 0).await, Written::Yes);
+    }
+    for month in [0, 1] {
+        let id = id(&sensor, month);
+        let mut totals = totals(place.store(), &sensor, id.month).await;
+        totals.overlapping.push(Day(id.month.days().end.0 - 1));
+        assert_eq!(write(place.store(), &id, 0, 40, None).await, Written::Yes);
+        assert_eq!(write(place.store(), &id, 40, 41, Some(&totals)).await, Written::Yes);
+        place.reopen().await;
+        let found = stored(place.store(), &sensor).await;
+        let (number, found) = found.last().expect("a month");
+        assert_eq!((*number, found), (month, &StoredMonth { rev: 41, totals: Some(totals) }), "bit by bit");
+    }
+}
+
+pub async fn a_month_needs_the_rev_it_knows(place: &mut impl Place) {
+    let (sensor, store) = (sensor("climate", &[]), place.store());
+    let (month, none) = (id(&sensor, 0), MonthTotals::default());
+    assert_eq!(write(store, &month, 3, 4, Some(&none)).await, Written::Conflict, "there is none");
+    assert_eq!(write(store, &month, 0, 100, None).await, Written::Yes, "a claim");
+    assert_eq!(write(store, &month, 0, 200, None).await, Written::Conflict, "it is claimed");
+    assert_eq!(stored(store, &sensor).await, [(0, StoredMonth { rev: 100, totals: None })]);
+    assert_eq!(write(store, &month, 100, 300, None).await, Written::Yes, "a claim can be taken over");
+    assert_eq!(write(store, &month, 100, 101, Some(&none)).await, Written::Conflict);
+    assert_eq!(write(store, &month, 300, 301, Some(&none)).await, Written::Yes);
+    assert_eq!(stored(store, &sensor).await, [(0, StoredMonth { rev: 301, totals: Some(none) })]);
+}
+
+pub async fn a_month_goes_when_one_of_its_days_is_written(place: &mut impl Place) {
+    let (sensor, store, none) = (sensor("climate", &[("sensor", "s1")]), place.store(), MonthTotals::default());
+    for (rev, totals) in [(40, None), (50, Some(&none))] {
+        for month in [-1, 0, 1] {
+            let _ = write(store, &id(&sensor, month), 0, rev, None).await;
+            if totals.is_some() {
+                assert_eq!(
+                    write(store, &id(&sensor, month), if month == 0 { rev } else { 40 }, 60, totals).await,
+                    Written::Yes
+                );
+            }
+        }
+        // A new part, then a part that is there.
+        assert_eq!(write_day(store, &sensor, 1, if totals.is_none() { 0 } else { 10 }).await, Written::Yes);
+        let left: Vec<i64> = stored(store, &sensor).await.into_iter().map(|(month, _)| month).collect();
+        assert_eq!(left, [-1, 1]);
+    }
+    assert_eq!(write(store, &id(&sensor, 0), 40, 41, Some(&none)).await, Written::Conflict, "the claim is gone");
+    let day = DayId { sensor: sensor.clone(), day: Day(DAY.0 + 1), part: DayPart::Whole };
+    assert_eq!(write(store, &id(&sensor, 0), 0, 70, None).await, Written::Yes);
+    let removal = DayWrite { id: &day, rev: 20, next_rev: 21, readings: None, expired: None };
+    assert_eq!(store.write_days(DB, &[removal]).await, [Written::Yes]);
+    let left: Vec<i64> = stored(store, &sensor).await.into_iter().map(|(month, _)| month).collect();
+    assert_eq!(left, [-1, 1], "a removed part");
+    store.drop_database(DB).await.expect("dropped");
+    assert!(stored(store, &sensor).await.is_empty());
+}
