@@ -15,7 +15,7 @@ mod table;
 mod turn;
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};
@@ -82,6 +82,12 @@ pub async fn run(options: History) -> Result<()> {
     }
 }
 
+/// A path of a program that stays right in another working folder. A bare name is looked up on PATH.
+fn findable(program: &Path) -> Result<PathBuf> {
+    let is_bare = program.components().count() == 1;
+    Ok(if is_bare { program.to_owned() } else { std::path::absolute(program)? })
+}
+
 async fn measure(options: &History) -> Result<()> {
     let fleet = options.fleet;
     ensure!(options.rounds > 0 && options.tries > 0, "no rounds or no tries");
@@ -92,7 +98,7 @@ async fn measure(options: &History) -> Result<()> {
     ensure!(end + Duration::from_secs(86_400) < now, "the days are not over yet: fewer --days");
     let mut bench = Bench {
         programs: options.programs.programs(),
-        python: options.python.clone(),
+        python: findable(&options.python)?,
         folder: options.folder.clone(),
         fleet,
         tries: options.tries,
