@@ -343,7 +343,7 @@ async fn loaded(mut running: Running, delivery: Delivery, figures: &mut Figures)
 }
 
 /// Asks for rounds of sealing until nothing is left that could be sealed.
-async fn seal_all(running: &mut Running) -> Result<()> {
+pub async fn seal_all(running: &mut Running) -> Result<()> {
     let started = Instant::now();
     loop {
         running.server.reconnect().await?;

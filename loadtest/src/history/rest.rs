@@ -1,9 +1,10 @@
 //! Bytes at rest.
 
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use mongodb::bson::{Document, doc};
 use serde::{Deserialize, Serialize};
 
@@ -51,6 +52,13 @@ pub fn of_folder(product: Product, folder: &Path, in_mongodb: Option<Rest>) -> R
             Rest { data: all - indexes, indexes, ..Rest::default() }
         }
     })
+}
+
+/// Frees what is free in the embedded file of a server that has stopped, by its folder.
+pub fn compact_embedded(program: &Path, folder: &Path) -> Result<()> {
+    let compacted = Command::new(program).args(["compact", "--data-dir"]).arg(folder.join("data")).output()?;
+    ensure!(compacted.status.success(), "hourglass compact: {}", String::from_utf8_lossy(&compacted.stderr));
+    Ok(())
 }
 
 /// Frees what is free in MongoDB's files, takes a checkpoint, and sums up its collections.

@@ -9,6 +9,7 @@ use anyhow::{Context, Result, bail, ensure};
 use super::clickhouse::ClickHouse;
 use super::dialect;
 use super::fleet::{Fleet, START_S};
+use super::measure::seal_all;
 use super::peer::Peer;
 use super::question::{Asked, Question};
 use super::rest::{self, Rest};
@@ -127,7 +128,14 @@ impl Bench {
         };
         self.check_whole(&mut running.server).await?;
         running.stop()?;
-        turn.rest = per_reading(rest::of_folder(product, &folder.sub("server")?, in_mongodb)?, &self.fleet);
+        let mut rest = rest::of_folder(product, &folder.sub("server")?, in_mongodb)?;
+        if product == Product::Hourglass && in_mongodb.is_none() {
+            let before = rest.data;
+            rest::compact_embedded(&self.programs.hourglass, &folder.sub("server")?)?;
+            rest = rest::of_folder(product, &folder.sub("server")?, None)?;
+            rest.before_compaction = Some(before);
+        }
+        turn.rest = per_reading(rest, &self.fleet);
 
         for (number, question) in Question::ALL.into_iter().enumerate() {
             let mut answered = Answered { question, cold_ms: Vec::new(), warm_mongod_ms: Vec::new() };
@@ -282,11 +290,16 @@ impl Bench {
     /// Lets a system reach the form in which it keeps old readings.
     async fn settle(&self, peer: Peer, product: Product, folder: &Folder, mut running: Running) -> Result<Running> {
         match product {
-            Product::Hourglass if !self.restarts_to_settle(peer) => {}
             Product::Hourglass => {
-                running.server.stop()?;
-                running = self.start(peer, product, folder, running.mongod, Sealing::Fast).await?;
-                self.await_sealed(&running, folder).await?;
+                if self.restarts_to_settle(peer) {
+                    running.server.stop()?;
+                    running = self.start(peer, product, folder, running.mongod, Sealing::Fast).await?;
+                    self.await_sealed(&running, folder).await?;
+                }
+                if peer.seals() {
+                    // Months are added up once all days are sealed.
+                    seal_all(&mut running).await?;
+                }
             }
             Product::Influx => {
                 running.server.stop()?;
