@@ -82,6 +82,11 @@ impl SummaryCache {
         (bytes_max > 0).then(|| Self { bytes_max, max_age, state: Mutex::default(), metrics: metrics.clone() })
     }
 
+    /// The most bytes that it holds.
+    pub fn bytes_max(&self) -> usize {
+        self.bytes_max
+    }
+
     /// Passes cached hours to `take`, in order, and returns the hours that must be read: from the first to the last
     /// that is not cached. None of the hours in between are passed. Hours in `open` (sorted) have unflushed readings;
     /// they are not passed and do not count as missing.

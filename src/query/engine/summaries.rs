@@ -45,11 +45,11 @@ impl Engine {
     ) -> Result<(), QueryError> {
         let most = (self.options.request_bytes / 8 / SUMMARY_BYTES).min(SUMMARIES);
         let hours = most / wanted.fields.len().max(1);
-        let count = hours / span(&hours_of(&wanted.range));
+        let (count, cache) = (hours / span(&hours_of(&wanted.range)), self.cache_for(wanted));
         for (batch, sensors) in wanted.sensors.chunks(count.max(1)).enumerate() {
             let wanted = PointsQuery { sensors, ..wanted.clone() };
             let _held = wanted.budget.hold(expected(&wanted).min(most) * SUMMARY_BYTES)?;
-            let found = if count > 0 { self.summaries_of_batch(&wanted).await? } else { None };
+            let found = if count > 0 { self.summaries_of_batch(&wanted, cache).await? } else { None };
             match found {
                 Some(found) => {
                     for (place, found) in found.iter().enumerate() {
@@ -105,7 +105,11 @@ impl Engine {
     }
 
     /// `None` if the pages are too large for one batch.
-    async fn summaries_of_batch(&self, wanted: &PointsQuery<'_>) -> Result<Option<Vec<Vec<HourSummary>>>, QueryError> {
+    async fn summaries_of_batch(
+        &self,
+        wanted: &PointsQuery<'_>,
+        cache: Option<&SummaryCache>,
+    ) -> Result<Option<Vec<Vec<HourSummary>>>, QueryError> {
         let hours = hours_of(&wanted.range);
         let keys: Vec<&str> = wanted.sensors.iter().map(|sensor| &*sensor.key).collect();
         // Before the cache and the store are read; `HourVersions` says why.
@@ -116,7 +120,7 @@ impl Engine {
         let now = Instant::now();
         for (place, found) in found.iter_mut().enumerate() {
             let asked = self.hours_asked(wanted, place, &hours);
-            let rest = self.recall(&asked, &open[place], now, |hour, field, summary| {
+            let rest = self.recall(cache, &asked, &open[place], now, |hour, field, summary| {
                 found.push(HourSummary { hour, field, summary: summary.clone() });
             });
             if rest.start < rest.end {
@@ -124,7 +128,7 @@ impl Engine {
             }
         }
         for ((start, end), places) in unknown {
-            if !self.read_summaries(wanted, &places, &(start..end), &open, &mut found).await? {
+            if !self.read_summaries(wanted, cache, &places, &(start..end), &open, &mut found).await? {
                 return Ok(None);
             }
         }
@@ -143,12 +147,13 @@ impl Engine {
     /// As [`SummaryCache::recall`], field by field with each field's index.
     fn recall(
         &self,
+        cache: Option<&SummaryCache>,
         asked: &Hours<'_>,
         open: &[Hour],
         now: Instant,
         mut take: impl FnMut(Hour, usize, &Summary),
     ) -> Range<Hour> {
-        let Some(cache) = self.cache_for(&asked.hours) else { return asked.hours.clone() };
+        let Some(cache) = cache else { return asked.hours.clone() };
         let fields = asked.fields.unwrap_or_default();
         cache.recall(asked, open, (self.memtables.changes(), now), |hour, known| {
             for (number, field) in fields.iter().enumerate() {
@@ -159,9 +164,12 @@ impl Engine {
         })
     }
 
-    /// The cache, unless the range is too long to be cached.
-    pub fn cache_for(&self, hours: &Range<Hour>) -> Option<&SummaryCache> {
-        self.cache.as_ref().filter(|_| span(hours) <= REMEMBERED_HOURS)
+    /// The cache, unless the range is too long to be cached, or the answer takes more than it holds: then every hour would
+    /// displace another one of the same answer.
+    fn cache_for(&self, wanted: &PointsQuery<'_>) -> Option<&SummaryCache> {
+        let is_short = span(&hours_of(&wanted.range)) <= REMEMBERED_HOURS;
+        let bytes = expected(wanted).saturating_mul(SUMMARY_BYTES);
+        self.cache.as_ref().filter(|cache| is_short && bytes <= cache.bytes_max())
     }
 
     /// The moment before a read, for its cache entries.
@@ -172,6 +180,7 @@ impl Engine {
     async fn read_summaries(
         &self,
         wanted: &PointsQuery<'_>,
+        cache: Option<&SummaryCache>,
         places: &[usize],
         hours: &Range<Hour>,
         open: &[Vec<Hour>],
@@ -189,7 +198,7 @@ impl Engine {
             for (hour, summaries) in read.iter().filter(|(hour, _)| open.binary_search(hour).is_err()) {
                 found.extend(hour_summaries(wanted, *hour, summaries));
             }
-            if let Some(cache) = self.cache_for(hours) {
+            if let Some(cache) = cache {
                 let asked = self.hours_asked(wanted, *place, hours);
                 cache.remember(&asked, open, moment, self.memtables.changes(), read);
             }
