@@ -32,6 +32,8 @@ pub enum What {
     Count,
     /// The summary of a field.
     Summary,
+    /// The totals of a month.
+    Totals,
     /// The stored stamps. If they are unreadable, a repair settles all readings of the page: they count as older than
     /// any stamp above the page's last one.
     Stamps,
@@ -57,7 +59,14 @@ impl What {
     pub fn is_mendable(self) -> bool {
         matches!(
             self,
-            Self::Count | Self::Summary | Self::Stamps | Self::Overflow | Self::NoFirst | Self::NoSensor | Self::Fields
+            Self::Count
+                | Self::Summary
+                | Self::Totals
+                | Self::Stamps
+                | Self::Overflow
+                | Self::NoFirst
+                | Self::NoSensor
+                | Self::Fields
         )
     }
 }
@@ -73,6 +82,7 @@ impl fmt::Display for What {
             Self::Empty => "no readings",
             Self::Count => "count",
             Self::Summary => "summary",
+            Self::Totals => "totals of a month",
             Self::Stamps => "stamps",
             Self::Size => "size",
             Self::Open => "open pages",

@@ -7,6 +7,7 @@ pub mod pages;
 pub mod sensors;
 
 mod mend;
+mod months;
 mod print;
 mod progress_bar;
 mod unflushed;

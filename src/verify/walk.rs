@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::days::{self, check_day};
 use super::finding::{Difference, Findings, Note, What};
 use super::mend;
+use super::months::check_months;
 use super::pages::{PageBounds, check_bucket};
 use super::sensors::{AllSeen, check_sensor, no_document};
 use crate::bucket::raw::{Cursor, DayDocument, RawBucket, RawDay};
@@ -56,7 +57,7 @@ pub struct DatabaseReport {
 }
 
 impl Tally {
-    fn add(&mut self, differences: impl IntoIterator<Item = Difference>) {
+    pub(super) fn add(&mut self, differences: impl IntoIterator<Item = Difference>) {
         for difference in differences {
             self.count += 1;
             if self.first.len() < FULL_MAX {
@@ -72,7 +73,7 @@ impl DatabaseReport {
         Self { name, pages: 0, days: 0, readings: 0, sensors: 0, notes: BTreeMap::new(), differences, repaired }
     }
 
-    fn add(&mut self, findings: Findings) {
+    pub(super) fn add(&mut self, findings: Findings) {
         self.differences.add(findings.differences);
         for (note, (count, first)) in findings.notes {
             self.notes.entry(note).or_insert_with(|| (0, first)).0 += count;
@@ -108,6 +109,7 @@ pub(super) async fn check_database(
         }
     }
     check_days(store, options, progress, report, &mut seen).await?;
+    check_months(store, options, report).await?;
     progress.database_done(report.pages + report.days);
     check_sensors(store, options, report, seen).await
 }

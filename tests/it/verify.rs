@@ -431,6 +431,8 @@ fn what_a_sealed_day_says_wrongly_is_found_and_mended() {
         ("summary: plant", ids[0].to_owned()),
         ("summary: plant", ids[1].to_owned()),
         ("count: plant", ids[2].to_owned()),
+        // It follows from the hours.
+        ("totals of a month: plant", "2026-01 m,s=a".to_owned()),
     ]);
     let (code, said) = verified(&[]);
     assert_eq!((code, wrong(&said)), (1, expected), "{said}");

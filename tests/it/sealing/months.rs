@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use mongodb::bson::{Document, doc};
 use serde_json::Value;
 
 use super::{PAGES, START, line};
@@ -10,7 +11,7 @@ use crate::support::http::{get, post};
 use crate::support::mongod::{fresh_database_name, mongod};
 use crate::support::process::Folder;
 use crate::support::series::metric;
-use crate::support::server::{Launch, Server};
+use crate::support::server::{Launch, Server, program};
 
 const WITHIN: Duration = Duration::from_secs(60);
 const CONFIG: &str = "[seal]\nafter = \"0s\"\n";
@@ -113,4 +114,38 @@ fn a_day_that_is_sealed_while_its_month_is_added_up_is_in_no_old_total() {
             assert_eq!(from_totals(server) - before, 40.0, "{point}");
         }
     }
+}
+
+/// Totals are derived, so nothing else would notice when they are damaged.
+#[test]
+fn verify_compares_totals_with_their_days() {
+    let name = fresh_database_name();
+    let store = mongod().uri(&name);
+    let mut server = Launch::with_store(&store).config(format!("{PAGES}{CONFIG}")).start();
+    write(&server, forty_days());
+    flush_and_seal(&server);
+    assert!(server.stop().success());
+    let verify = |flags: &[&str]| {
+        let mut command = program();
+        command.args(["verify", "--store", &store, "--data-dir"]).arg(server.data_dir()).args(flags);
+        let output = command.output().expect("hourglass can be run");
+        (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    assert_eq!(verify(&[]).0, Some(0));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let client = mongodb::Client::with_uri_str(mongod().uri(&name)).await.expect("a client");
+        let months = client.database(&name).collection::<Document>("d.months");
+        let january =
+            months.find_one(doc! { "_id": "2026-01 climate,s=0" }).await.expect("an answer").expect("a month");
+        let totals = january.get("totals").expect("totals").clone();
+        let update = doc! { "$set": { "totals": totals } };
+        months.update_one(doc! { "_id": "2026-02 climate,s=0" }, update).await.expect("an update");
+    });
+    let (code, said) = verify(&[]);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("totals of a month") && said.contains("2026-02 climate,s=0"), "{said}");
+    let (_, said) = verify(&["--repair"]);
+    assert!(said.contains("2026-02 climate,s=0"), "{said}");
+    assert_eq!(verify(&[]).0, Some(0));
 }

@@ -1,0 +1,96 @@
+//! Checks the totals of months: they are those of the parts of their days.
+
+use std::time::Duration;
+
+use super::finding::{Difference, Findings, What};
+use super::walk::{DatabaseReport, VerifyOptions};
+use crate::bucket::raw::{Cursor, RawSensor};
+use crate::bucket::store::{Extent, Order, Projection, Written};
+use crate::bucket::{MonthId, MonthTotals, MonthWrite, StorageError, Store, StoredMonth};
+use crate::clock::now_ns;
+use crate::reading::{Day, Hour, Month};
+use crate::store::document::month_id;
+
+/// Sensors whose months are read together.
+const SENSORS: usize = 50;
+/// How often a month is read again that looked wrong, and the wait before: an instance may have written a part of it just now,
+/// and not removed the month yet.
+const TRIES: usize = 10;
+const WAIT: Duration = Duration::from_millis(200);
+/// Characters of totals that are shown.
+const SHOWN_MAX: usize = 400;
+
+/// Checks all months of a database that have totals. A repair removes these: they are added up again.
+pub(super) async fn check_months(
+    store: &dyn Store,
+    options: &VerifyOptions,
+    report: &mut DatabaseReport,
+) -> Result<(), StorageError> {
+    let mut from: Option<Cursor> = None;
+    loop {
+        let part = store.walk_sensors(&report.name, from.as_ref(), SENSORS).await?;
+        // What cannot be read is told elsewhere.
+        let seen = |sensor: &RawSensor| sensor.document.as_ref().ok()?.first_seen;
+        if let Some(first) = part.found.iter().filter_map(seen).min() {
+            let months = Month::of(Day::of(Hour::of(first)))..Month::of(Day::of(Hour::of(now_ns()))).next();
+            let keys: Vec<&str> = part.found.iter().map(|sensor| &*sensor.key).collect();
+            for (id, month) in store.read_months(&report.name, &keys, months, &Projection::SUMMARIES).await? {
+                check_one(store, options, report, &id, month).await?;
+            }
+        }
+        from = part.next;
+        if from.is_none() {
+            return Ok(());
+        }
+    }
+}
+
+async fn check_one(
+    store: &dyn Store,
+    options: &VerifyOptions,
+    report: &mut DatabaseReport,
+    id: &MonthId,
+    mut month: StoredMonth,
+) -> Result<(), StorageError> {
+    let mut findings = Findings::default();
+    for attempt in 0..TRIES {
+        let Some(found) = month.totals.take().map(sorted) else { return Ok(()) };
+        let expected = added_up(store, &report.name, id).await?;
+        if found == expected {
+            return Ok(());
+        }
+        if !store.is_shared() || attempt + 1 == TRIES {
+            let shown = |totals: &MonthTotals| format!("{totals:?}").chars().take(SHOWN_MAX).collect::<String>();
+            findings.differs(&month_id(&id.sensor, id.month), What::Totals, shown(&expected), shown(&found));
+            break;
+        }
+        tokio::time::sleep(WAIT).await;
+        let again = id.month..id.month.next();
+        let again = store.read_months(&report.name, &[&id.sensor], again, &Projection::SUMMARIES).await?;
+        let Some((_, again)) = again.into_iter().next() else { return Ok(()) };
+        month = again;
+    }
+    if options.repair && !findings.differences.is_empty() {
+        let claim = MonthWrite { id, rev: month.rev, next_rev: month.rev + 1, totals: None };
+        match store.write_months(&report.name, &[claim]).await.pop() {
+            Some(Written::Failed(error)) => return Err(error),
+            // Somebody else has removed or rewritten it.
+            _ => report.repaired.add(std::mem::take::<Vec<Difference>>(&mut findings.differences)),
+        }
+    }
+    report.add(findings);
+    Ok(())
+}
+
+async fn added_up(store: &dyn Store, database: &str, id: &MonthId) -> Result<MonthTotals, StorageError> {
+    let days = id.month.days();
+    let hours = days.start.hours().start..days.end.hours().start;
+    let (order, all) = (Order::Ascending, Projection::SUMMARIES);
+    let scanned = store.scan_days(database, &id.sensor, hours, order, &all, Extent::ALL).await?;
+    Ok(sorted(MonthTotals::of(&scanned.pages)))
+}
+
+fn sorted(mut totals: MonthTotals) -> MonthTotals {
+    totals.days.iter_mut().for_each(|(_, fields)| fields.sort_by(|(one, _), (other, _)| one.cmp(other)));
+    totals
+}
