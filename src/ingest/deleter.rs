@@ -2,6 +2,7 @@
 //! takes.
 
 mod cells;
+mod days;
 mod patience;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -26,9 +27,9 @@ use super::shard::pending::PendingDeletion;
 use crate::bucket::deletions::RememberedDeletion;
 use crate::bucket::registry::MemberRegistry;
 use crate::bucket::store::{BucketId, Extent, PageWrite, Projection, SensorFilter, Written};
-use crate::bucket::{Bucket, DayId, DayWrite, Reading, SensorDocument, StorageError, Store, StoredDay};
+use crate::bucket::{Bucket, Reading, SensorDocument, StorageError, Store};
 use crate::faults;
-use crate::reading::{Day, Hour, Sensor};
+use crate::reading::{Hour, Sensor};
 
 /// Sensors per batch of a deletion.
 const SENSORS: usize = 500;
@@ -36,8 +37,6 @@ const SENSORS: usize = 500;
 const PACED_SENSORS: usize = 100;
 /// Most buckets rewritten at a time: all of them are in memory.
 const BUCKETS: usize = 32;
-/// Sealed days, likewise.
-const DAYS: usize = 4;
 /// How often a batch is read and written again because other writers were faster.
 const CONFLICTS_MAX: usize = 30;
 
@@ -368,70 +367,6 @@ impl Deleter {
             self.cut(gone, ids).await?;
         }
         Ok(())
-    }
-
-    /// Removes what is deleted from parts of days, and claims of parts that others are about to fold pages into.
-    async fn delete_in_days(&self, gone: &DeletedCells<'_>, sensors: &[Sensor]) -> Result<(), StorageError> {
-        let raw = &*self.context.raw;
-        let keys: Vec<&str> = sensors.iter().map(|sensor| &*sensor.key).collect();
-        let parts = raw.parts_of(gone.database, &keys, Day::of_hours(&gone.hours())).await?;
-        let shared: Vec<Arc<Sensor>> = sensors.iter().cloned().map(Arc::new).collect();
-        let id = |(place, day, part)| DayId { sensor: Arc::clone(&shared[place]), day, part };
-        let has_some = |id: &DayId| gone.has_some(&id.sensor.key, &id.hours());
-        let mut left: Vec<DayId> = parts.into_iter().map(id).filter(has_some).collect();
-        for _ in 0..CONFLICTS_MAX {
-            let mut conflicts = Vec::new();
-            for ids in left.chunks(DAYS) {
-                conflicts.extend(self.delete_in(gone, ids).await?);
-            }
-            left = conflicts;
-            if left.is_empty() {
-                return Ok(());
-            }
-        }
-        Err(StorageError::Contended { detail: left[0].sensor.key.to_string() })
-    }
-
-    /// Removes what is deleted from these parts; returns those that others changed meanwhile. Every part is written, changed or not:
-    /// whoever read pages before they were cut, and is about to fold them into it, then fails (`bucket::day`).
-    async fn delete_in(&self, gone: &DeletedCells<'_>, ids: &[DayId]) -> Result<Vec<DayId>, StorageError> {
-        let mut changed: Vec<(&DayId, StoredDay)> = Vec::new();
-        let whole = gone.whole_hours();
-        let whole_hours = whole.start.start_ns()..whole.end.start_ns();
-        for (id, day) in ids.iter().zip(self.context.raw.read_days(gone.database, ids).await?) {
-            let Some(mut day) = day else { continue };
-            let is_older = day.readings.stamps().floor() < gone.before;
-            match &mut day.expired {
-                // An hour that the range cuts is older than the deletion's refusal of it: it was cut before its readings expired.
-                Some(expired) if is_older => {
-                    expired.remove(&whole_hours);
-                }
-                Some(_) => {}
-                None => {
-                    gone.cut(&id.sensor.key, &mut day.readings);
-                }
-            }
-            changed.push((id, day));
-        }
-        let writes: Vec<DayWrite<'_>> = changed
-            .iter()
-            .map(|(id, day)| DayWrite {
-                id,
-                rev: day.rev,
-                next_rev: day.rev + 1,
-                readings: Some(&day.readings).filter(|_| !day.is_empty()),
-                expired: day.expired.as_ref(),
-            })
-            .collect();
-        let mut conflicts = Vec::new();
-        for ((id, _), written) in changed.iter().zip(self.context.raw.write_days(gone.database, &writes).await) {
-            match written {
-                Written::Yes => {}
-                Written::Conflict => conflicts.push(DayId::clone(id)),
-                Written::Failed(error) => return Err(error),
-            }
-        }
-        Ok(conflicts)
     }
 
     /// Removes what is deleted from buckets of which something may stay.

@@ -12,9 +12,15 @@
 //!   keeps its stamp, which is above the floor of every part that was folded without it.
 //! * Only folding settles cells of parts, at a floor that no stamp of what it folded exceeds. What it folded and could not remove is older,
 //!   or equal.
-//! * Where others may delete meanwhile, a part that is not stored yet is claimed, by an empty one, before its pages are read.
-//!   A deletion cuts pages first and parts second, removes claims, and writes every part of its range anew: an instance
-//!   that read a page before it was cut fails to write the part.
+//! * Where others may delete meanwhile, a part that is not stored yet is claimed, by an empty one, before anything is read that
+//!   is to be folded into it; of a stored one the rev is. A deletion removes claims, and writes every part of its range
+//!   anew, changed or not: an instance that read something before it was cut, and folds it into that part, fails to write it.
+//!
+//! Readings only move on, from pages and chunks to the part for the whole day, and from all of these to parts by hour
+//! ([`DayPart::stage`]). So a deletion cuts pages first and then the parts stage by stage, and lists each stage only after everything
+//! before it is cut. Who read a source before that had its target claimed, or knew its rev, by then: the listing meets the
+//! target, and either it is written before it is cut, or its writer fails. One listing for all stages would miss a target that was claimed
+//! after it, and filled from a source that was cut, or gone, only later.
 //!
 //! Sealing is merging: the pages and chunks are folded, the part is written by compare-and-set, and only then is each of them
 //! removed by its rev. Whatever happens between, readings are in both, which is a union.
@@ -48,6 +54,19 @@ impl DayPart {
     #[must_use]
     pub fn is_chunk(self) -> bool {
         matches!(self, Self::Chunk { .. })
+    }
+
+    /// The last stage that readings come to.
+    pub const LAST_STAGE: u8 = 2;
+
+    /// How far its readings have come: they move only from parts of one stage to parts of a later one.
+    #[must_use]
+    pub fn stage(self) -> u8 {
+        match self {
+            Self::Chunk { .. } => 0,
+            Self::Whole => 1,
+            Self::Hour(_) => Self::LAST_STAGE,
+        }
     }
 
     /// The hours that it may have readings of.

@@ -1,0 +1,92 @@
+//! A deletion by value is about to cut the parts of a day that it has listed, when another instance moves their readings on. Nobody
+//! remembers such a deletion, so what it misses stays.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use super::START;
+use crate::support::eventually;
+use crate::support::http::post;
+use crate::support::mongod::{fresh_database_name, mongod};
+use crate::support::process::Folder;
+use crate::support::series::{flush, metric, readings};
+use crate::support::server::{Launch, Server};
+
+const CONFIG: &str = "[flush]\ninterval = \"100ms\"\nquiet = \"50ms\"\n[sensors]\nwrite_interval = \"100ms\"\n";
+/// Days are sealed when somebody asks for it.
+const SEALS: &str = "[seal]\nafter = \"1s\"\ninterval = \"1h\"\nquiet = \"1h\"\n";
+const WITHIN: Duration = Duration::from_secs(60);
+/// Of the day, in minutes.
+const EARLY: u64 = 60;
+const LATE: u64 = 600;
+
+/// The deletion had listed a chunk and no day. Another instance, which had listed the chunk, too, then claimed the day, read the
+/// chunk as it was, and wrote the day. The deletion found the chunk gone and answered 200; the day kept what was deleted.
+#[test]
+fn chunks_that_another_instance_folds_meanwhile_bring_nothing_back() {
+    beside_sealing(&format!("{CONFIG}{SEALS}direct_min = 1\n"), |_| 0);
+}
+
+/// The deletion had listed the part for the whole day and no hour. Another instance then claimed hours, read the day as it was, and
+/// removed it once the hours were written.
+#[test]
+fn a_day_that_another_instance_splits_into_hours_meanwhile_brings_nothing_back() {
+    beside_sealing(&format!("{CONFIG}[page]\nmax_readings = 2\n{SEALS}direct_min = 0\n"), |there| {
+        seal(there, 0);
+        // Too many pages of one hour for a day in one part.
+        write(there, (0..200).map(|n| (EARLY * 60 + n, 1)));
+        1
+    });
+}
+
+/// Deletes some of the readings at [`LATE`], and has the other instance seal once the deletion has listed the day's parts.
+/// `before` is given the instance that seals, and returns how many days it has sealed.
+fn beside_sealing(config: &str, before: impl Fn(&Server) -> u64) {
+    let launch = Launch::with_store(mongod().uri(&fresh_database_name())).config(config);
+    let folder = Folder::new("halt");
+    let halt = folder.file("halt");
+    let here = launch.clone().env("FAULT_HALT_AT", format!("deletion_listed:{}", halt.display())).start();
+    let there = launch.start();
+    write(&here, (0..6).map(|n| (LATE * 60 + n, if n % 2 == 0 { 5000 } else { n })));
+    await_settled(&[&here, &there]);
+    let sealed = before(&there);
+    await_settled(&[&here, &there]);
+    std::fs::write(&halt, "").expect("a file");
+    let url = here.url("/query?db=d&q=DELETE+FROM+climate+WHERE+temp+%3E+1000");
+    let asked = std::thread::spawn(move || post(&url, "", &[]));
+    eventually("parts are listed", WITHIN, || halt.with_extension("met").exists().then_some(()));
+    seal(&there, sealed);
+    std::fs::remove_file(&halt).expect("the file is there");
+    let answer = asked.join().expect("an answer").expect(200).json();
+    assert!(answer["results"][0]["error"].is_null(), "{answer}");
+    let late = i64::try_from(START + LATE * 60).expect("a time") * 1_000_000_000;
+    for server in [&here, &there] {
+        let left = readings(server, "d", "climate,s=0", Some((late, late + 60_000_000_000)), 100);
+        let left: Vec<&str> = left.iter().map(|(_, fields)| &*fields["temp"]).collect();
+        assert_eq!(left, ["1", "3", "5"]);
+    }
+}
+
+/// Stores readings, given by second of the day.
+fn write(server: &Server, readings: impl Iterator<Item = (u64, u64)>) {
+    let lines: String =
+        readings.map(|(second, temp)| format!("climate,s=0 temp={temp}i {}\n", START + second)).collect();
+    post(&server.url("/write?db=d&precision=s"), lines, &[]).expect(204);
+    flush(server);
+}
+
+/// Waits until what is stored may be sealed.
+fn await_settled(servers: &[&Server]) {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock").as_secs_f64();
+    for server in servers {
+        let is_settled = || (metric(server, "hourglass_registry_floor_timestamp_seconds") > now).then_some(());
+        eventually("no log has older readings", WITHIN, is_settled);
+    }
+}
+
+/// Has the day sealed; before, this instance has sealed so many.
+fn seal(server: &Server, before: u64) {
+    eventually("the day is sealed", WITHIN, || {
+        let done = post(&server.url("/api/v1/seal"), "", &[]).json();
+        (done["days"].as_u64() > Some(before) && done["left"]["unsettled"] == 0).then_some(())
+    });
+}
